@@ -2,8 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+mod completions;
 mod doctor;
 mod draw;
+mod examples;
 mod explain;
 #[cfg(feature = "cuda")]
 mod gpus;
@@ -27,7 +29,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use signal_hook::consts::SIGXFSZ;
 
 /// The exit code after wrong arguments, and where the program cannot do what they ask for.
@@ -55,6 +57,7 @@ enum MaypoleCommand {
     Key(key::KeyArgs),
     Topo(topo::TopoArgs),
     Doctor(doctor::DoctorArgs),
+    Completions(completions::CompletionsArgs),
 }
 
 /// The value of an environment variable, read as ranks read it: bytes that are no UTF-8 are replaced,
@@ -64,11 +67,12 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn main() -> ExitCode {
-    let command = match Cli::try_parse() {
-        Ok(cli) => cli.command,
+    let read = examples::with_examples(Cli::command()).try_get_matches();
+    let cli = match read.and_then(|read| Cli::from_arg_matches(&read)) {
+        Ok(cli) => cli,
         Err(message) => return show(&message),
     };
-    dispatch(command).unwrap_or_else(|error| failure(&error))
+    dispatch(cli.command).unwrap_or_else(|error| failure(&error))
 }
 
 fn dispatch(command: MaypoleCommand) -> anyhow::Result<ExitCode> {
@@ -85,6 +89,7 @@ fn dispatch(command: MaypoleCommand) -> anyhow::Result<ExitCode> {
         MaypoleCommand::Key(args) => key::main(args),
         MaypoleCommand::Topo(args) => topo::main(args),
         MaypoleCommand::Doctor(args) => doctor::main(args),
+        MaypoleCommand::Completions(args) => completions::main(args),
     }
 }
 

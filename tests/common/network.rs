@@ -96,6 +96,25 @@ impl Network {
         (0..self.hosts.len()).try_for_each(|host| self.run(host, &limit))
     }
 
+    /// Joins two hosts by a cable of their own, over which each sends at most `rate` bits a second. All
+    /// that they send one another on the main network takes it.
+    pub(crate) fn join_slowly(&self, a: usize, b: usize, rate: u64) -> Result<(), String> {
+        let (rate, peer) = (format!("{rate}bit"), self.hosts[b].id().to_string());
+        let card = format!("s{a}-{b}");
+        self.run(
+            a,
+            &["ip", "link", "add", &card, "type", "veth", "peer", "name", &card, "netns", &peer],
+        )?;
+        for (here, there) in [(a, b), (b, a)] {
+            let (to, from) = (format!("{}/32", address(there)), address(here));
+            self.run(here, &["ip", "link", "set", &card, "up"])?;
+            self.run(here, &["ip", "route", "add", &to, "dev", &card, "src", &from])?;
+            let limit = ["tc", "qdisc", "replace", "dev", &card, "root", "tbf", "rate", &rate];
+            self.run(here, &[&limit[..], &["burst", "128kb", "latency", "100ms"]].concat())?;
+        }
+        Ok(())
+    }
+
     /// Pulls the cable of a host on the main network.
     pub(crate) fn unplug(&self, host: usize) {
         self.in_switch(&["ip", "link", "set", &format!("p{host}-0"), "down"]).unwrap();

@@ -1,5 +1,9 @@
 //! The options of `maypole perf`. [`super::settings`] checks them together.
 
+use crate::perf::messages::MessageTest;
+use crate::perf::parse::{
+    assignment, positive, rank, ratio, seconds, selected, selected_algorithm, subject, yes_or_no,
+};
 use crate::{names, sizes};
 use clap::{ArgAction, ValueEnum};
 use maypole::algorithms::Algorithm;
@@ -8,7 +12,7 @@ use maypole::{DataType, ReduceOp};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Measure collectives, check every result, print a table.
+/// Measure collectives, or messages between ranks, check every result, print a table.
 ///
 /// Without a launcher in the environment this command starts its ranks itself, on this host. Under
 /// `maypole run`, torchrun, mpirun, mpiexec or srun each process is a rank.
@@ -22,18 +26,29 @@ use std::time::Duration;
 /// (here the number of ranks), -w, -c 0 or 1, -d float, -o prod, -r, -T. Two letters differ: -n is
 /// the number of ranks, and -i the number of timed calls (--iters).
 ///
-/// Exit code: 0; 1 if a result was wrong or a rank failed; 2 if the options contradict each other.
+/// Exit code: 0; 1 if a result was wrong or a rank failed; 2 if the options contradict each other; 3
+/// if a row is slower than --fail-below allows.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PerfArgs {
     #[arg(
         value_name = "COLLECTIVE",
         default_value = "all",
-        value_parser = selected_collective,
-        help = format!("The collectives to measure: all, or any of {}", Collective::option_names())
+        value_parser = subject,
+        help = format!(
+            "What to measure: all collectives, or any of {}; or messages between two ranks: p2p, \
+             or any of {}",
+            Collective::option_names(),
+            names::listed(MessageTest::ALL.map(|test| test.name().to_owned()))
+        )
     )]
-    pub(crate) collectives: Vec<Selected<Collective>>,
+    pub(crate) subjects: Vec<Subject>,
 
-    /// How many ranks to start [default: 4; under a launcher, those that it started].
+    /// Of p2p: which pairs of ranks. half: rank r and rank r + n/2, all at the same time. all: every
+    /// pair alone, as a matrix, with a sentence that names slow links and odd ranks.
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = PairSelection::Half)]
+    pub(crate) pairs: PairSelection,
+
+    /// How many ranks to start [default: 4, of p2p 2; under a launcher, those that it started].
     #[arg(
         short = 'n',
         long,
@@ -65,7 +80,9 @@ pub(crate) struct PerfArgs {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["collectives", "algorithm", "root", "registered", "report"]
+        conflicts_with_all = [
+            "subjects", "algorithm", "roots", "registered", "registered_too", "report"
+        ]
     )]
     pub(crate) schedule: Option<PathBuf>,
 
@@ -109,26 +126,30 @@ pub(crate) struct PerfArgs {
     pub(crate) sizes: Vec<usize>,
 
     /// The type of the elements: f16, bf16, f32, f64, i8 ... i64, u8 ... u64, or a name of
-    /// nccl-tests: half, bfloat16, float, double, int32 ...
+    /// nccl-tests: half, bfloat16, float, double, int32 ... Several are separated by commas; all: each
+    /// of them.
     #[arg(
         short = 'd',
         long = "type",
         alias = "datatype",
         value_name = "TYPE",
+        value_delimiter = ',',
         default_value = "f32",
-        value_parser = names::data_type
+        value_parser = selected(names::data_type)
     )]
-    pub(crate) kind: DataType,
+    pub(crate) kinds: Vec<Selected<DataType>>,
 
-    /// The reduction: sum, product (or prod), min, max, avg, and, or, xor.
+    /// The reduction: sum, product (or prod), min, max, avg, and, or, xor. Several are separated by
+    /// commas; all: each that the type has.
     #[arg(
         short,
-        long,
+        long = "op",
         value_name = "OP",
+        value_delimiter = ',',
         default_value = "sum",
-        value_parser = names::reduce_op
+        value_parser = selected(names::reduce_op)
     )]
-    pub(crate) op: ReduceOp,
+    pub(crate) ops: Vec<Selected<ReduceOp>>,
 
     /// Bytes behind a page of memory at which each buffer begins, a multiple of the element size. A
     /// large Vec or malloc begins at 16.
@@ -141,9 +162,29 @@ pub(crate) struct PerfArgs {
     #[arg(long)]
     pub(crate) registered: bool,
 
-    /// The root of broadcast, reduce, gather and scatter.
-    #[arg(short, long, value_name = "RANK", default_value_t = 0)]
-    pub(crate) root: usize,
+    /// Measure each point on ordinary memory and then on registered memory.
+    #[arg(long, conflicts_with = "registered")]
+    pub(crate) registered_too: bool,
+
+    /// The root of broadcast, reduce, gather and scatter. Several are separated by commas; all: each
+    /// rank in turn.
+    #[arg(
+        short,
+        long = "root",
+        value_name = "RANK",
+        value_delimiter = ',',
+        default_value = "0",
+        value_parser = selected(rank)
+    )]
+    pub(crate) roots: Vec<Selected<usize>>,
+
+    /// Measure requests, and how much of each is hidden behind computing that takes as long.
+    #[arg(long, conflicts_with_all = ["registered", "registered_too", "schedule", "report"])]
+    pub(crate) overlap: bool,
+
+    /// Say below each row what each rank took, and how far apart the ranks began.
+    #[arg(long)]
+    pub(crate) per_rank: bool,
 
     /// How many calls to time at each point [default: what fits in --budget].
     #[arg(short, long, value_name = "N", value_parser = positive)]
@@ -180,6 +221,59 @@ pub(crate) struct PerfArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
+    /// Print the schema of the objects of --json (JSON Schema, draft 2020-12), and measure nothing.
+    #[arg(long)]
+    pub(crate) schema: bool,
+
+    /// Write every sample to each object of --json: the time of a call in each batch.
+    #[arg(long, requires = "json")]
+    pub(crate) samples: bool,
+
+    /// Write a table with one line a row to FILE. `-` writes to standard output, instead of the
+    /// table for readers.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+
+    /// Of --pairs all: draw the matrices as heat maps.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+
+    /// Compare with the results of an earlier run, which --json and --samples have written to FILE,
+    /// and print the rows that changed beyond noise.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) compare: Option<PathBuf>,
+
+    /// Of --compare: compare with the results in this file, instead of measuring.
+    #[arg(long, value_name = "FILE", requires = "compare")]
+    pub(crate) to: Option<PathBuf>,
+
+    /// Of --compare and --alternate: exit with 3 if a row has less than this part of its speed
+    /// before, beyond noise.
+    #[arg(long, value_name = "RATIO", value_parser = ratio)]
+    pub(crate) fail_below: Option<f64>,
+
+    /// Measure with this program and with PROGRAM, another build of maypole, in turn, and print the
+    /// rows in which they differ beyond noise.
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        conflicts_with_all = ["json", "csv", "svg", "report", "compare"]
+    )]
+    pub(crate) alternate: Option<PathBuf>,
+
+    /// Measure without and with this variable, in turn; with --alternate, PROGRAM gets it.
+    #[arg(
+        long,
+        value_name = "NAME=VALUE",
+        value_parser = assignment,
+        conflicts_with_all = ["json", "csv", "svg", "report", "compare"]
+    )]
+    pub(crate) alternate_env: Vec<(String, String)>,
+
+    /// Of --alternate and --alternate-env: how often both are started.
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = positive)]
+    pub(crate) rounds: usize,
+
     /// Write a page with plots (index.html) and a table (results.csv) to this folder: every
     /// algorithm beside its predicted time and the machine's limit.
     #[arg(long, value_name = "DIR")]
@@ -209,6 +303,31 @@ pub(crate) struct PerfArgs {
     /// Leave out every N-th measured call on all ranks: shows that the check notices.
     #[arg(long, value_name = "N", hide = true, value_parser = positive)]
     pub(crate) sabotage: Option<usize>,
+
+    /// This rank computes for 200 us before each measured call: shows that a slow rank is named.
+    #[arg(long, value_name = "RANK", hide = true)]
+    pub(crate) slow_rank: Option<usize>,
+}
+
+impl<T: PartialEq> Selected<T> {
+    /// True if this is the one choice `value`.
+    pub(crate) fn is(&self, value: &T) -> bool {
+        matches!(self, Self::One(one) if one == value)
+    }
+}
+
+/// What is measured: collectives, or messages. Of messages, all are those of two ranks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Subject {
+    Collectives(Selected<Collective>),
+    Messages(Selected<MessageTest>),
+}
+
+/// The pairs of ranks between which messages are measured.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum PairSelection {
+    Half,
+    All,
 }
 
 /// One choice, or all that exist.
@@ -236,49 +355,4 @@ pub(crate) enum TransportSelection {
     Auto,
     /// Every transport that joins these ranks, one after the other.
     All,
-}
-
-fn selected_collective(text: &str) -> Result<Selected<Collective>, String> {
-    if text == "all" {
-        return Ok(Selected::All);
-    }
-    names::collective(text)
-        .map(Selected::One)
-        .map_err(|error| format!("{error}; \"all\" means every collective"))
-}
-
-fn selected_algorithm(text: &str) -> Result<Selected<Option<Algorithm>>, String> {
-    match text {
-        "all" => Ok(Selected::All),
-        "auto" => Ok(Selected::One(None)),
-        name => name.parse().map(|one| Selected::One(Some(one))).map_err(|error| {
-            format!("{error}; \"auto\" means the tuner's choice, \"all\" every algorithm")
-        }),
-    }
-}
-
-/// `true` or `false`, or a number as in nccl-tests, where 0 is false.
-fn yes_or_no(text: &str) -> Result<bool, String> {
-    match (text, text.parse::<u32>()) {
-        ("true", _) => Ok(true),
-        ("false", _) => Ok(false),
-        (_, Ok(number)) => Ok(number > 0),
-        _ => Err(format!("{text:?} is neither true (1) nor false (0)")),
-    }
-}
-
-fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("must be at least 1".to_owned()),
-        Ok(number) => Ok(number),
-        Err(_) => Err(format!("{text:?} is not a number")),
-    }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(Duration::ZERO) => Err("must be more than 0".to_owned()),
-        other => other.map_err(|error| error.to_string()),
-    }
 }

@@ -60,6 +60,11 @@ impl AlignedBuffer {
         Ok(Self { memory, offset, len })
     }
 
+    /// Takes the bytes, and leaves a buffer without bytes.
+    pub(crate) fn taken(&mut self) -> Self {
+        std::mem::replace(self, Self::new(0))
+    }
+
     /// The bytes of an arena that a buffer of `len` bytes takes, `offset` bytes behind a page.
     pub(crate) fn arena_bytes(len: usize, offset: usize) -> usize {
         if len == 0 { 0 } else { (offset + len).next_multiple_of(PAGE) }

@@ -6,8 +6,9 @@ use maypole::Communicator;
 use maypole::schedule::hosts::Hosts;
 use maypole_transports::affinity;
 use maypole_transports::cores::UsableCores;
+use std::collections::BTreeSet;
 
-/// Where the ranks run. Equal on all ranks.
+/// Where the ranks run. Equal on all ranks, but for the last two fields.
 #[derive(Debug)]
 pub(crate) struct RankMapping {
     /// The host of each rank, as the communicator numbers them.
@@ -21,6 +22,10 @@ pub(crate) struct RankMapping {
     pub(crate) pids: Vec<u64>,
     /// The core that each rank is bound to.
     pub(crate) bound: Vec<Option<u64>>,
+    /// True on the lowest rank of each machine.
+    pub(crate) is_first_of_machine: bool,
+    /// The cores that the ranks of this rank's machine are bound to; empty if one of them is not.
+    pub(crate) bound_here: BTreeSet<u64>,
 }
 
 /// Stands for "not bound" where a core's number is exchanged.
@@ -43,11 +48,14 @@ impl RankMapping {
             NOT_BOUND
         };
         let mapping = gather(comm, [u64::from(std::process::id()), core])?;
-        let (pids, bound) = mapping
+        let (pids, bound): (_, Vec<Option<u64>>) = mapping
             .into_iter()
             .map(|[pid, core]| (pid, (core != NOT_BOUND).then_some(core)))
             .unzip();
-        Ok(Self { hosts, machines, cores, pids, bound })
+        let here = machines.iter().zip(&bound).filter(|(machine, _)| **machine == mine);
+        let bound_here = here.map(|(_, core)| *core).collect::<Option<_>>().unwrap_or_default();
+        let is_first_of_machine = index_on_machine == 0;
+        Ok(Self { hosts, machines, cores, pids, bound, is_first_of_machine, bound_here })
     }
 
     /// True if all ranks read one clock.
@@ -124,6 +132,8 @@ mod tests {
             cores: cores.to_vec(),
             pids: Vec::new(),
             bound: Vec::new(),
+            is_first_of_machine: true,
+            bound_here: BTreeSet::new(),
         };
         assert!(mapping(&[0, 0, 1], &[2, 1]).has_core_for_each());
         assert!(!mapping(&[0, 1, 1], &[2, 1]).has_core_for_each());

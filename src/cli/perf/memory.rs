@@ -3,6 +3,8 @@
 
 use crate::perf::benchmark::{Benchmark, BenchmarkPoint, BufferPlacement};
 use crate::perf::measure::workload::buffer_ranges;
+use crate::perf::messages::MessageBenchmark;
+use crate::perf::settings::PerfSettings;
 use crate::{names, sizes};
 use anyhow::{Result, ensure};
 use std::fs;
@@ -20,11 +22,28 @@ struct RankBuffers {
 /// # Errors
 ///
 /// The largest point, with the arithmetic.
-pub(crate) fn check(benchmark: &Benchmark, ranks: usize) -> Result<()> {
-    match available(|path| fs::read_to_string(path).ok()) {
-        Some(available) => check_within(benchmark, ranks, available),
-        None => Ok(()),
+pub(crate) fn check(settings: &PerfSettings, ranks: usize) -> Result<()> {
+    match (available(|path| fs::read_to_string(path).ok()), &settings.messages) {
+        (Some(available), None) => settings
+            .benchmarks()
+            .try_for_each(|benchmark| check_within(benchmark, ranks, available)),
+        (Some(available), Some(messages)) => check_messages(messages, ranks, available),
+        (None, _) => Ok(()),
     }
+}
+
+fn check_messages(messages: &MessageBenchmark, ranks: usize, available: u64) -> Result<()> {
+    let each = messages.bytes_of_rank();
+    let need = each.saturating_mul(ranks as u128);
+    ensure!(
+        need <= u128::from(available),
+        "messages need {} of memory on this host: {ranks} ranks, each with buffers of {}; {} are \
+         available. Measure smaller sizes (--sizes, --max), or start fewer ranks",
+        sizes::rounded(need),
+        sizes::rounded(each),
+        sizes::rounded(available.into()),
+    );
+    Ok(())
 }
 
 fn check_within(benchmark: &Benchmark, ranks: usize, available: u64) -> Result<()> {

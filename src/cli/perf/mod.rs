@@ -1,20 +1,24 @@
-//! `maypole perf`: measures collectives and checks their results.
+//! `maypole perf`: measures collectives, and messages between ranks, and checks their results.
 //!
 //! In reading order: [`args`] holds the options, [`benchmark`] lists the points to measure,
 //! [`communicators`] joins the ranks and [`mapping`] finds their hosts and cores, [`encryption`]
-//! says whether links are encrypted, [`run`] leads one rank through all points, [`measure`] takes the samples, [`check`] computes the expected
-//! results, and [`output`] writes the table, JSON, CSV and the HTML report.
+//! says whether links are encrypted, [`run`] leads one rank through all points, [`measure`] takes
+//! the samples, [`messages`] has the tests between two ranks, [`compare`] compares runs, [`check`]
+//! computes the expected results, and [`output`] writes the table, JSON, CSV and the HTML report.
 
 mod args;
 mod benchmark;
 mod buffer;
 mod check;
 mod communicators;
+mod compare;
 mod encryption;
 mod mapping;
 mod measure;
 mod memory;
+mod messages;
 mod output;
+mod parse;
 mod run;
 mod settings;
 
@@ -39,6 +43,13 @@ const INTERRUPTED: u8 = 128 + SIGINT as u8;
 const GRACE: Duration = Duration::from_secs(20);
 
 pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
+    if args.schema {
+        crate::output::print(output::SCHEMA)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let (Some(first), Some(second)) = (&args.compare, &args.to) {
+        return compare::files(first, second, args.fail_below);
+    }
     let launched = launch::from_vars(&crate::variable)?.launch;
     let alone = launched.launcher == Launcher::Alone;
     let asked = if alone || args.threads { args.ranks()? } else { launched.world };
@@ -48,7 +59,11 @@ pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
     );
     let settings = args.settings(asked)?;
     let local = if alone || args.threads { Some(settings.world) } else { launched.local_world };
-    memory::check(&settings.benchmark, local.unwrap_or(1))?;
+    if args.alternates() {
+        ensure!(alone, "--alternate starts ranks itself: run it without a launcher");
+        return compare::alternate::main(&args);
+    }
+    memory::check(&settings, local.unwrap_or(1))?;
     if alone || args.threads {
         // Checked before ranks are started; rank 0 opens the files later.
         output::can_write(&settings)?;
@@ -95,7 +110,13 @@ fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
 /// Prints the error or the number of wrong elements, and returns the exit code.
 fn code(measured: Result<PerfOutcome>) -> ExitCode {
     match measured {
-        Ok(PerfOutcome { wrong: 0, interrupted: false }) => ExitCode::SUCCESS,
+        Ok(PerfOutcome { wrong: 0, interrupted: false, slower: 0 }) => ExitCode::SUCCESS,
+        Ok(PerfOutcome { wrong: 0, interrupted: false, slower }) => {
+            crate::output::complain(format_args!(
+                "{slower} rows are slower than --fail-below allows"
+            ));
+            compare::SLOWER.into()
+        }
         Ok(PerfOutcome { wrong: 0, .. }) => INTERRUPTED.into(),
         Ok(PerfOutcome { wrong, .. }) => {
             crate::output::complain(format_args!(

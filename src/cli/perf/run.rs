@@ -1,6 +1,6 @@
 //! Leads one rank through the whole measurement.
 
-use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement};
+use crate::perf::benchmark::{Benchmark, BenchmarkPoint, BufferPlacement, CallParameters};
 use crate::perf::buffer;
 use crate::perf::check::oracle::Oracle;
 use crate::perf::communicators::{PerfTransport, RankCommunicators};
@@ -10,9 +10,14 @@ use crate::perf::mapping::RankMapping;
 use crate::perf::measure::device;
 use crate::perf::measure::distance::{CoreDistance, barrier_us};
 use crate::perf::measure::limits::MachineLimit;
+use crate::perf::measure::overlap::{self, Beside, Overlap};
 use crate::perf::measure::workload::{Workload, arena_bytes};
-use crate::perf::measure::{Measurement, Sampler, SamplingOptions};
+use crate::perf::measure::{CHECKED_IN_A_ROW, Measurement, Sampler, SamplingOptions};
+use crate::perf::messages::MessageBenchmark;
+use crate::perf::messages::measure::{MessageRun, SWEEPS};
+use crate::perf::messages::row as message_row;
 use crate::perf::output::PerfOutput;
+use crate::perf::output::header::RunHeader;
 use crate::perf::output::machine;
 use crate::perf::output::prediction::TunerPrediction;
 use crate::perf::output::row::PerfRow;
@@ -20,6 +25,7 @@ use crate::perf::output::table;
 use crate::perf::settings::PerfSettings;
 use crate::{names, sizes};
 use anyhow::{Context, Result};
+use maypole::tuner::CostTable;
 use maypole::{Arena, Communicator};
 use maypole_transports::secure::EncryptionRate;
 use std::sync::atomic::AtomicBool;
@@ -29,6 +35,8 @@ use std::sync::atomic::AtomicBool;
 pub(crate) struct PerfOutcome {
     pub(crate) wrong: u64,
     pub(crate) interrupted: bool,
+    /// Rows that are slower than `--fail-below` allows.
+    pub(crate) slower: usize,
 }
 
 /// Measures all points over all transports. Collective: every rank calls it, and all ranks return
@@ -38,45 +46,40 @@ pub(crate) fn run(
     settings: &PerfSettings,
     stop: &AtomicBool,
 ) -> Result<PerfOutcome> {
-    let points = settings.benchmark.points();
+    let points = || settings.benchmarks().map(|benchmark| benchmark.points().len()).sum();
+    let rows: usize = settings.messages.as_ref().map_or_else(points, MessageBenchmark::rows);
     let transports = communicators.comms.len();
     let (_, first) = communicators
         .comms
         .first_mut()
         .context("no transport joins these ranks; see `maypole topo`")?;
     let report = match first.rank() {
-        0 => Some(PerfOutput::new(points.len() * transports, settings, stop)?),
+        0 => Some(PerfOutput::new(rows * transports, settings, stop)?),
         _ => None,
     };
     let mapping = RankMapping::exchange(first, settings.bind)?;
     let costs = first.costs();
     let encryption = report.as_ref().and_then(|_| encryption::rate(first));
     let mut perf_run = PerfRun { settings, mapping, encryption, stop, report };
-    perf_run.say(|mapping| {
-        let machine = machine::describe(mapping);
-        let offset = settings.benchmark.parameters.offset;
-        let mut buffers = buffer::describe(settings.registered, settings.reuse_buffers, offset);
-        if let Some(own) = &settings.own {
-            let title = own.title();
-            buffers += &format!(
-                "\n# own: {title}; each call also compares them with those that it has proved"
-            );
-        }
-        [machine, encryption::describe(encryption), buffers, table::head()].join("\n")
-    });
-    if let Some(report) = &mut perf_run.report {
-        report.describe(|| machine::facts(&perf_run.mapping, &costs, encryption));
-    }
+    perf_run.describe(&costs);
     let mut stopped = false;
     for (transport, mut comm) in communicators.comms {
         if settings.deterministic {
             comm.set_deterministic(true);
         }
-        stopped = stopped || perf_run.measure(transport, comm, &points)?;
+        stopped = stopped || perf_run.measure(transport, comm)?;
     }
     let Some(mut report) = perf_run.report else { return Ok(PerfOutcome::default()) };
-    report.end(perf_run.mapping.is_one_machine(), stopped)?;
-    Ok(PerfOutcome { wrong: report.totals.wrong, interrupted: stopped })
+    let legend = match &settings.messages {
+        Some(messages) => message_row::legend(&messages.tests),
+        None => report.totals.text(perf_run.mapping.is_one_machine()),
+    };
+    let legend = match settings.overlap {
+        true => format!("{legend}\n{}", overlap::DEFINITION),
+        false => legend,
+    };
+    let slower = report.end(&legend, stopped)?;
+    Ok(PerfOutcome { wrong: report.totals.wrong, interrupted: stopped, slower })
 }
 
 struct PerfRun<'a> {
@@ -90,6 +93,25 @@ struct PerfRun<'a> {
 }
 
 impl PerfRun<'_> {
+    /// Says what is measured, where, and how.
+    fn describe(&mut self, costs: &CostTable) {
+        let Some(report) = &mut self.report else { return };
+        let (settings, mapping, encryption) = (self.settings, &self.mapping, self.encryption);
+        let header = RunHeader::read(mapping);
+        let offset = settings.benchmark.parameters.offset;
+        let mut buffers = buffer::describe(settings.registered, settings.reuse_buffers, offset);
+        if let Some(own) = &settings.own {
+            let title = own.title();
+            buffers += &format!(
+                "\n# own: {title}; each call also compares them with those that it has proved"
+            );
+        }
+        let head = if settings.messages.is_some() { message_row::head() } else { table::head() };
+        let machine = machine::describe(&header, mapping);
+        report.say(&[machine, encryption::describe(encryption), buffers, head].join("\n"));
+        report.describe(header, |header| machine::facts(header, mapping, costs, encryption));
+    }
+
     fn say(&mut self, text: impl FnOnce(&RankMapping) -> String) {
         if let Some(report) = &mut self.report {
             report.say(&text(&self.mapping));
@@ -97,21 +119,21 @@ impl PerfRun<'_> {
     }
 
     /// Measures all points over one transport. Returns true if the user stopped the measurement.
-    fn measure(
-        &mut self,
-        transport: PerfTransport,
-        comm: Communicator,
-        points: &[BenchmarkPoint],
-    ) -> Result<bool> {
+    fn measure(&mut self, transport: PerfTransport, comm: Communicator) -> Result<bool> {
         let options = SamplingOptions {
             iters: self.settings.iters,
             warmup: self.settings.warmup,
-            budget: self.settings.budget,
+            budget: self.settings.budget / self.sweeps(),
             check: self.settings.check,
+            in_a_row: CHECKED_IN_A_ROW.div_ceil(self.sweeps() as usize),
             reuse: self.settings.reuse_buffers,
             leave_out: self.settings.sabotage,
+            slow: self.settings.slow_rank,
         };
         let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop);
+        if let Some(messages) = &self.settings.messages {
+            return self.messages(sampler, transport, messages);
+        }
         #[cfg(feature = "cuda")]
         if transport == PerfTransport::Cuda {
             let gpu = device::join(&mut sampler.comm)?;
@@ -125,30 +147,14 @@ impl PerfRun<'_> {
                 report.limit(limit);
             }
         }
-        let arena = self.arena(&mut sampler.comm, points)?;
         // Where ranks share a core, a barrier waits for their turns.
         let shows_distance = transport == PerfTransport::Shm
             && sampler.comm.world() > 1
             && self.mapping.has_core_for_each();
         let before = shows_distance.then(|| barrier_us(&mut sampler.comm)).transpose()?;
-        let mut oracle = None;
-        for point in points {
-            let fresh = || {
-                (
-                    point.collective,
-                    Oracle::new(self.settings.benchmark.parameters, point.collective),
-                )
-            };
-            if oracle.as_ref().is_none_or(|(collective, _)| *collective != point.collective) {
-                oracle = Some(fresh());
-            }
-            let (_, oracle) = oracle.as_ref().expect("just made");
-            let row = self.point(&mut sampler, transport, *point, oracle, arena.as_ref())?;
-            if let Some(report) = &mut self.report {
-                report.add(&row);
-            }
-            if sampler.stopped {
-                break;
+        for benchmark in self.settings.benchmarks() {
+            if !sampler.stopped {
+                self.benchmark(&mut sampler, transport, benchmark)?;
             }
         }
         if let Some(before) = before {
@@ -162,12 +168,70 @@ impl PerfRun<'_> {
         Ok(stopped)
     }
 
+    /// Measures all points of one type, operation and root.
+    fn benchmark(
+        &mut self,
+        sampler: &mut Sampler<'_>,
+        transport: PerfTransport,
+        benchmark: &Benchmark,
+    ) -> Result<()> {
+        let points = benchmark.points();
+        let arena = self.arena(&mut sampler.comm, benchmark.parameters, &points)?;
+        let mut oracle = None;
+        for point in points {
+            let fresh = || (point.collective, Oracle::new(benchmark.parameters, point.collective));
+            if oracle.as_ref().is_none_or(|(collective, _)| *collective != point.collective) {
+                oracle = Some(fresh());
+            }
+            let (_, oracle) = oracle.as_ref().expect("just made");
+            let ordinary = self.settings.ordinary_too.then_some(None);
+            for arena in ordinary.into_iter().chain([arena.as_ref()]) {
+                let parameters = benchmark.parameters;
+                let row = self.point(sampler, transport, parameters, point, oracle, arena)?;
+                if let Some(report) = &mut self.report {
+                    report.add(&row);
+                }
+                if sampler.stopped {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How often each point is measured: of all pairs, each in every sweep.
+    fn sweeps(&self) -> u32 {
+        self.settings.messages.as_ref().filter(|it| it.all_pairs).map_or(1, |_| SWEEPS)
+    }
+
+    /// Measures messages between ranks. Returns true if the user stopped the measurement.
+    fn messages(
+        &mut self,
+        mut sampler: Sampler<'_>,
+        transport: PerfTransport,
+        benchmark: &MessageBenchmark,
+    ) -> Result<bool> {
+        let is_encrypted = sampler.comm.is_encrypted();
+        let mapping = &self.mapping;
+        let sampler_of = &mut sampler;
+        MessageRun { benchmark, transport, mapping, sampler: sampler_of, is_encrypted }
+            .measure(self.report.as_mut())?;
+        let stopped = sampler.stopped;
+        sampler.comm.close()?;
+        Ok(stopped)
+    }
+
     /// The memory of all buffers, if they are to be registered. Collective.
-    fn arena(&self, comm: &mut Communicator, points: &[BenchmarkPoint]) -> Result<Option<Arena>> {
+    fn arena(
+        &self,
+        comm: &mut Communicator,
+        parameters: CallParameters,
+        points: &[BenchmarkPoint],
+    ) -> Result<Option<Arena>> {
         if !self.settings.registered {
             return Ok(None);
         }
-        let bytes = arena_bytes(self.settings.benchmark.parameters, points, comm.rank());
+        let bytes = arena_bytes(parameters, points, comm.rank());
         Ok(Some(comm.arena(bytes)?))
     }
 
@@ -175,11 +239,11 @@ impl PerfRun<'_> {
         &self,
         sampler: &mut Sampler<'_>,
         transport: PerfTransport,
+        parameters: CallParameters,
         point: BenchmarkPoint,
         oracle: &Oracle,
         arena: Option<&Arena>,
     ) -> Result<PerfRow> {
-        let parameters = self.settings.benchmark.parameters;
         let rank = sampler.comm.rank();
         sampler.comm.set_algorithm(point.algorithm);
         let algorithm = sampler.comm.algorithm(point.collective, point.count, parameters.kind);
@@ -209,6 +273,8 @@ impl PerfRun<'_> {
             prediction,
             out_of_place,
             in_place,
+            is_registered: arena.is_some(),
+            overlap: None,
         };
         let own = self.settings.own.as_deref().map(|own| own.schedules.as_slice());
         if let Some(report) = &self.report {
@@ -231,14 +297,19 @@ impl PerfRun<'_> {
             let size = sizes::name(row.bytes());
             report.begin(format!("{} {size} over {transport}", names::dashed(point.collective)));
         }
-        for place in point.placements() {
+        let places = if self.settings.overlap { 1 } else { point.placements().len() };
+        for place in &point.placements()[..places] {
             let mut work = Workload::new(parameters, point, *place, rank, oracle, arena)?.by(own);
             #[cfg(feature = "cuda")]
             if let Some(gpu) = &sampler.gpu {
                 work = work.on_device(gpu, parameters.kind)?;
             }
-            let measured: Option<Measurement> =
-                if sampler.stopped { None } else { sampler.measure(&mut work)? };
+            let measured = if self.settings.overlap {
+                row.overlap = overlap(sampler, &mut work)?;
+                row.overlap.as_ref().map(|overlap| overlap.both.clone())
+            } else {
+                measure(sampler, &mut work)?
+            };
             match place {
                 BufferPlacement::OutOfPlace => row.out_of_place = measured,
                 BufferPlacement::InPlace => row.in_place = measured,
@@ -246,4 +317,21 @@ impl PerfRun<'_> {
         }
         Ok(row)
     }
+}
+
+/// `None` once the user has stopped the measurement.
+fn measure(sampler: &mut Sampler<'_>, work: &mut Workload<'_>) -> Result<Option<Measurement>> {
+    Ok(if sampler.stopped { None } else { sampler.measure(work)? })
+}
+
+/// Measures requests, computing that takes as long, and both at once.
+fn overlap(sampler: &mut Sampler<'_>, work: &mut Workload<'_>) -> Result<Option<Overlap>> {
+    work.set_beside(Beside { calls: true, turns: 0 });
+    let Some(call) = measure(sampler, work)? else { return Ok(None) };
+    let turns = overlap::turns_of(call.time.p50);
+    work.set_beside(Beside { calls: false, turns });
+    let Some(compute) = measure(sampler, work)? else { return Ok(None) };
+    work.set_beside(Beside { calls: true, turns });
+    let both = measure(sampler, work)?;
+    Ok(both.map(|both| Overlap { call, compute, both }))
 }

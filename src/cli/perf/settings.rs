@@ -1,15 +1,17 @@
 //! The settings of a measurement: the options of the command line, completed and checked together.
 
-use super::args::{PerfArgs, Selected, TransportSelection};
+use super::args::{PerfArgs, Selected, Subject, TransportSelection};
 use super::benchmark::{Benchmark, CallParameters};
+use super::compare::Baseline;
+use super::messages::MessageBenchmark;
 use crate::schedules::{NamedSchedules, in_words};
 use crate::{names, sizes};
-use anyhow::{Result, bail, ensure};
-use maypole::ReduceOp;
+use anyhow::{Context, Result, bail, ensure};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Placement;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::verify::verify;
+use maypole::{DataType, ReduceOp};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,26 +21,46 @@ use std::time::Duration;
 pub(crate) struct PerfSettings {
     pub(crate) world: usize,
     pub(crate) benchmark: Benchmark,
+    /// The same of other types, operations and roots, as far as they make a difference.
+    pub(crate) others: Vec<Benchmark>,
+    /// Requests are measured, and computing beside them.
+    pub(crate) overlap: bool,
+    /// Rows say what each rank took.
+    pub(crate) per_rank: bool,
+    /// Messages between ranks, which are measured instead of collectives.
+    pub(crate) messages: Option<MessageBenchmark>,
     /// The schedules of a file, which are measured instead of the library's.
     pub(crate) own: Option<Arc<NamedSchedules>>,
     pub(crate) transport: TransportSelection,
     pub(crate) deterministic: bool,
     /// The buffers are registered memory.
     pub(crate) registered: bool,
+    /// Each point is also measured in buffers that are not registered.
+    pub(crate) ordinary_too: bool,
     pub(crate) iters: Option<usize>,
     pub(crate) warmup: usize,
     pub(crate) budget: Duration,
     pub(crate) check: bool,
     pub(crate) reuse_buffers: bool,
     pub(crate) json: Option<PathBuf>,
+    pub(crate) samples: bool,
+    pub(crate) csv: Option<PathBuf>,
+    pub(crate) svg: Option<PathBuf>,
+    /// The results of an earlier run to compare with.
+    pub(crate) compare: Option<PathBuf>,
+    /// The least part of its speed that a row must have kept.
+    pub(crate) fail_below: Option<f64>,
     pub(crate) report: Option<PathBuf>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) bind: bool,
     pub(crate) sabotage: Option<usize>,
+    pub(crate) slow_rank: Option<usize>,
 }
 
 /// How many ranks are started without `-n`.
 const DEFAULT_RANKS: usize = 4;
+/// How many ranks are started for messages between two ranks.
+const DEFAULT_PAIR: usize = 2;
 /// One size for each regime: latency, small messages, cache, memory.
 const DEFAULT_SIZES: [usize; 4] = [8, 4 << 10, 256 << 10, 4 << 20];
 /// Bytes of a page, on which every buffer would begin without `--offset`.
@@ -49,6 +71,18 @@ const DEFAULT_FACTOR: usize = 4;
 /// The most sizes of a range.
 const MOST_SIZES: usize = 1 << 14;
 
+impl PerfSettings {
+    /// Everything that is measured, one type, operation and root after the other.
+    pub(crate) fn benchmarks(&self) -> impl Iterator<Item = &Benchmark> {
+        std::iter::once(&self.benchmark).chain(&self.others)
+    }
+
+    /// The earlier run to compare with.
+    pub(crate) fn baseline(&self) -> Result<Option<Baseline>> {
+        self.compare.as_deref().map(|path| Baseline::read("--compare", path)).transpose()
+    }
+}
+
 impl PerfArgs {
     /// How many ranks to start where no launcher has started this process as one.
     ///
@@ -57,7 +91,8 @@ impl PerfArgs {
     /// If the file of `--schedule` cannot be read.
     pub(crate) fn ranks(&self) -> Result<usize> {
         let own = self.schedule.as_deref().map(NamedSchedules::of_file).transpose()?;
-        let default = own.map_or(DEFAULT_RANKS, |own| own.schedules.len());
+        let usual = if self.tests().is_empty() { DEFAULT_RANKS } else { DEFAULT_PAIR };
+        let default = own.map_or(usual, |own| own.schedules.len());
         Ok(self.ranks.unwrap_or(default))
     }
 
@@ -75,48 +110,99 @@ impl PerfArgs {
                  under a launcher (the number of timed calls is -i)"
             );
         }
-        ensure!(self.root < world, names::no_such_root(self.root, world));
         ensure!(
-            self.op.supports(self.kind),
-            "--op {} works on the bits of integers; --type {} is not an integer type",
-            self.op,
-            self.kind.name()
+            self.fail_below.is_none() || self.compare.is_some() || self.alternates(),
+            "--fail-below: there is nothing to compare with; add --compare FILE or --alternate \
+             PROGRAM"
         );
+        let roots = listed(&self.roots, || (0..world).collect());
+        if let Some(root) = roots.iter().find(|root| **root >= world) {
+            bail!(names::no_such_root(*root, world));
+        }
         let own = self.own(world)?.map(Arc::new);
-        let benchmark = Benchmark {
-            collectives: own
-                .as_ref()
-                .map_or_else(|| self.collectives(), |own| vec![own.collective]),
-            algorithms: self.algorithms(),
-            sizes: self.sizes()?,
-            parameters: CallParameters {
-                kind: self.kind,
-                op: self.op,
-                world,
-                offset: self.offset()?,
-            },
-        };
-        if benchmark.is_empty() {
+        let collective = own.as_ref().map(|own| own.collective);
+        let mut benchmarks = self.benchmarks(world, collective, &roots)?.into_iter();
+        let benchmark = benchmarks.next().context("no type has such an operation")?;
+        let messages = self.messages(world, &benchmark)?;
+        if messages.is_none() && benchmark.is_empty() {
             bail!("{}", nothing_to_measure(&benchmark));
         }
         Ok(PerfSettings {
             world,
             benchmark,
+            others: benchmarks.collect(),
+            overlap: self.overlap,
+            per_rank: self.per_rank,
+            messages,
             own,
             transport: self.transport(world)?,
             deterministic: self.deterministic,
-            registered: self.registered,
+            registered: self.has_registered(),
+            ordinary_too: self.registered_too,
             iters: self.iters,
             warmup: self.warmup,
             budget: Duration::from_millis(self.budget),
             check: self.check,
             reuse_buffers: self.reuse_buffers,
             json: self.json.clone(),
+            samples: self.samples,
+            csv: self.csv.clone(),
+            svg: self.svg.clone(),
+            compare: self.compare.clone(),
+            fail_below: self.fail_below,
             report: self.report.clone(),
             timeout: self.timeout,
             bind: self.bind,
             sabotage: self.sabotage,
+            slow_rank: self.slow_rank,
         })
+    }
+
+    /// What is measured of each type, operation and root. A collective that has no operation or no
+    /// root is measured with the first of them alone.
+    fn benchmarks(
+        &self,
+        world: usize,
+        own: Option<Collective>,
+        roots: &[usize],
+    ) -> Result<Vec<Benchmark>> {
+        let kinds = listed(&self.kinds, || DataType::NUMBERS.to_vec());
+        let takes_all = |op: ReduceOp| !self.ops.iter().any(|it| it.is(&op));
+        let ops = listed(&self.ops, || ReduceOp::ALL.to_vec());
+        let mut benchmarks = Vec::new();
+        for kind in kinds {
+            let is_left_out = |op: &ReduceOp| takes_all(*op) && !op.supports(kind);
+            for (nth_op, op) in ops.iter().copied().filter(|op| !is_left_out(op)).enumerate() {
+                ensure!(
+                    op.supports(kind),
+                    "--op {op} works on the bits of integers; --type {} is not an integer type",
+                    kind.name()
+                );
+                for (nth_root, root) in roots.iter().enumerate() {
+                    let mut collectives =
+                        own.map_or_else(|| self.collectives(*root, op), |own| vec![own]);
+                    collectives.retain(|collective| {
+                        (nth_op == 0 || collective.reduces())
+                            && (nth_root == 0 || collective.root().is_some())
+                    });
+                    let offset = self.offset(kind)?;
+                    let parameters = CallParameters { kind, op, world, offset };
+                    let (algorithms, sizes) = (self.algorithms(), self.sizes()?);
+                    benchmarks.push(Benchmark { collectives, algorithms, sizes, parameters });
+                }
+            }
+        }
+        Ok(benchmarks)
+    }
+
+    /// True if points are measured on registered memory.
+    pub(crate) fn has_registered(&self) -> bool {
+        self.registered || self.registered_too
+    }
+
+    /// True if two programs or settings are measured in turn.
+    pub(crate) fn alternates(&self) -> bool {
+        self.alternate.is_some() || !self.alternate_env.is_empty()
     }
 
     /// The schedules of `--schedule`, proved.
@@ -141,7 +227,7 @@ impl PerfArgs {
 
     /// The transports to measure. Memory can be registered where ranks share it, and nowhere else.
     fn transport(&self, world: usize) -> Result<TransportSelection> {
-        if !self.registered {
+        if !self.has_registered() {
             return Ok(self.transport);
         }
         ensure!(
@@ -157,13 +243,13 @@ impl PerfArgs {
         Ok(TransportSelection::Shm)
     }
 
-    fn offset(&self) -> Result<usize> {
-        let element = self.kind.size();
+    fn offset(&self, kind: DataType) -> Result<usize> {
+        let element = kind.size();
         ensure!(
             self.offset.is_multiple_of(element),
             "--offset {}: elements of --type {} have {element} bytes; take a multiple of that",
             self.offset,
-            self.kind.name()
+            kind.name()
         );
         ensure!(
             self.offset < PAGE,
@@ -173,22 +259,20 @@ impl PerfArgs {
         Ok(self.offset)
     }
 
-    fn collectives(&self) -> Vec<Collective> {
+    fn collectives(&self, root: usize, op: ReduceOp) -> Vec<Collective> {
         let mut chosen = Vec::new();
-        for selected in &self.collectives {
-            match selected {
-                Selected::All => chosen
-                    .extend(Collective::all(self.root).into_iter().filter(|it| self.op_fits(*it))),
-                Selected::One(collective) => chosen.push(collective.with_root(self.root)),
+        for subject in &self.subjects {
+            match subject {
+                Subject::Collectives(Selected::All) => {
+                    chosen.extend(Collective::all(root).into_iter().filter(|it| op_fits(op, *it)))
+                }
+                Subject::Collectives(Selected::One(collective)) => {
+                    chosen.push(collective.with_root(root));
+                }
+                Subject::Messages(_) => {}
             }
         }
         distinct(chosen)
-    }
-
-    /// False for scans with an average, which no scan implements.
-    fn op_fits(&self, collective: Collective) -> bool {
-        self.op != ReduceOp::Avg
-            || !matches!(collective, Collective::Scan | Collective::ExclusiveScan)
     }
 
     fn algorithms(&self) -> Vec<Option<Algorithm>> {
@@ -245,6 +329,20 @@ impl PerfArgs {
     }
 }
 
+/// False for scans with an average, which no scan implements.
+fn op_fits(op: ReduceOp, collective: Collective) -> bool {
+    op != ReduceOp::Avg || !matches!(collective, Collective::Scan | Collective::ExclusiveScan)
+}
+
+/// The choices, each once.
+fn listed<T: Copy + PartialEq>(chosen: &[Selected<T>], all: impl Fn() -> Vec<T>) -> Vec<T> {
+    let values = chosen.iter().flat_map(|choice| match choice {
+        Selected::All => all(),
+        Selected::One(value) => vec![*value],
+    });
+    distinct(values.collect())
+}
+
 /// The error where no algorithm implements any of the collectives.
 fn nothing_to_measure(benchmark: &Benchmark) -> String {
     let named = names::listed(benchmark.algorithms.iter().flatten().map(ToString::to_string));
@@ -260,7 +358,7 @@ fn nothing_to_measure(benchmark: &Benchmark) -> String {
 }
 
 /// Each value once, in the order of first appearance.
-fn distinct<T: PartialEq>(all: Vec<T>) -> Vec<T> {
+pub(crate) fn distinct<T: PartialEq>(all: Vec<T>) -> Vec<T> {
     let mut kept = Vec::with_capacity(all.len());
     for one in all {
         if !kept.contains(&one) {
@@ -273,6 +371,7 @@ fn distinct<T: PartialEq>(all: Vec<T>) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::messages::MessageTest;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -342,6 +441,16 @@ mod tests {
     }
 
     #[test]
+    fn messages_are_measured_between_two_ranks() {
+        let tests = |line: &str| settings(line).unwrap().messages.unwrap().tests;
+        assert_eq!(tests("p2p latency"), MessageTest::PAIRS);
+        assert_eq!(tests("exchange -n 4"), [MessageTest::Exchange]);
+        assert_eq!(settings("p2p").unwrap().world, 2);
+        assert!(settings("p2p --pairs all -n 4").unwrap().messages.unwrap().all_pairs);
+        assert!(settings("all-reduce").unwrap().messages.is_none());
+    }
+
+    #[test]
     fn buffers_begin_where_those_of_users_do() {
         let offset = |line: &str| settings(line).unwrap().benchmark.parameters.offset;
         assert_eq!(offset(""), 16);
@@ -354,6 +463,8 @@ mod tests {
         let over = |line: &str| settings(line).unwrap().transport;
         assert_eq!(over("--registered"), TransportSelection::Shm);
         assert_eq!(over("--registered --transport auto"), TransportSelection::Shm);
+        assert_eq!(over("--registered-too"), TransportSelection::Shm);
+        assert!(settings("--registered-too").unwrap().ordinary_too);
         assert!(!settings("").unwrap().registered);
     }
 
@@ -369,6 +480,34 @@ mod tests {
         let collectives =
             settings("broadcast all-reduce broadcast --root 3").unwrap().benchmark.collectives;
         assert_eq!(collectives, [Collective::Broadcast { root: 3 }, Collective::AllReduce]);
+    }
+
+    #[test]
+    fn types_operations_and_roots_may_be_all() {
+        let points = |line: &str| {
+            let settings = settings(line).unwrap();
+            let points = settings.benchmarks().flat_map(|it| {
+                let CallParameters { kind, op, .. } = it.parameters;
+                it.collectives.iter().map(move |collective| (kind.name(), op, *collective))
+            });
+            points.collect::<Vec<_>>()
+        };
+        let all = points("-d all -o all -r all -n 3");
+        let count =
+            |kind: &str, op: ReduceOp| all.iter().filter(|it| it.0 == kind && it.1 == op).count();
+        // Of the first operation all; of others three roots of reduce, and four without a root.
+        assert_eq!(count("f32", ReduceOp::Sum), 11 + 2 * 4);
+        assert_eq!(count("f32", ReduceOp::Max), 3 + 4);
+        assert_eq!(count("f32", ReduceOp::Avg), 3 + 2, "no scan has an average");
+        assert_eq!(count("f32", ReduceOp::Xor), 0);
+        assert_eq!(count("u8", ReduceOp::Xor), 3 + 4);
+        assert_eq!(
+            points("barrier -d f32,f64 -r all"),
+            [
+                ("f32", ReduceOp::Sum, Collective::Barrier),
+                ("f64", ReduceOp::Sum, Collective::Barrier)
+            ]
+        );
     }
 
     #[test]
@@ -397,6 +536,12 @@ mod tests {
             ("--offset 2", "multiple of that"),
             ("--type f16 --offset 1", "have 2 bytes"),
             ("--offset 4096", "less than a page"),
+            ("p2p all-reduce", "in two runs"),
+            ("p2p -n 1", "a message has two ranks"),
+            ("latency -a ring", "--algorithm is about collectives"),
+            ("p2p --svg x", "add --pairs all"),
+            ("--pairs all", "measure p2p"),
+            ("--samples", "--json"),
             ("--registered -n 1", "two or more with -n"),
             ("--registered --transport tcp", "use --transport shm"),
         ] {

@@ -2,7 +2,9 @@
 
 use crate::perf::benchmark::BufferPlacement;
 use crate::perf::buffer::AlignedBuffer;
-use crate::perf::measure::workload::{CallBatch, CallKind, Times, WorkloadBuffers};
+use crate::perf::measure::batch::{CallBatch, Times};
+use crate::perf::measure::calls::CallKind;
+use crate::perf::measure::workload::WorkloadBuffers;
 use anyhow::Context;
 use bytemuck::Pod;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DeviceRepr, ValidAsZeroBits};
@@ -130,8 +132,7 @@ impl<T: Element + Pod + DeviceRepr + ValidAsZeroBits> DeviceWork for TypedWork<T
     fn run(&mut self, what: &CallKind<'_>, batch: &CallBatch) -> Result<Times> {
         let start = monotonic_ns();
         for index in 0..batch.calls {
-            let number = batch.before + index + 1;
-            if batch.leave_out.is_some_and(|every| number.is_multiple_of(every)) {
+            if !batch.begins(index) {
                 continue;
             }
             let output = match index == batch.checked {

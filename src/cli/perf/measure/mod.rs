@@ -20,19 +20,37 @@
 //! in their batch, so all are checked. Of shorter calls only some are checked while the clock
 //! runs. Therefore [`CHECKED_IN_A_ROW`] calls, more than a hundred, are made one by one before the
 //! samples, each with new inputs and each checked, without timing.
+//!
+//! # Warm-up and noise
+//!
+//! Caches, connections and the clock of a core may still change while the first samples are taken.
+//! If they differ from the later ones ([`drift`]), all samples are taken again, at most
+//! [`MOST_RESTARTS`] times. While samples are taken, each rank counts what other programs took from
+//! it ([`noise`]).
 
+pub(crate) mod batch;
+pub(crate) mod calls;
 #[cfg(feature = "cuda")]
 pub(crate) mod device;
 pub(crate) mod distance;
+pub(crate) mod drift;
 pub(crate) mod limits;
+mod measurement;
+pub(crate) mod noise;
+pub(crate) mod overlap;
+pub(crate) mod rank_times;
 pub(crate) mod summary;
 pub(crate) mod workload;
 
 use crate::perf::check::values::hash;
 use crate::perf::mapping::RankMapping;
+use crate::perf::measure::batch::{CallBatch, SampledWork, Times, longest, span};
+pub(crate) use crate::perf::measure::measurement::Measurement;
+use crate::perf::measure::noise::NoiseWatch;
+use crate::perf::measure::rank_times::RankTimes;
 use crate::perf::measure::summary::Summary;
-use crate::perf::measure::workload::{CallBatch, Workload};
 use maypole::{CallPath, Communicator, Result};
+use maypole_transports::clock::monotonic_ns;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -48,8 +66,9 @@ const MOST: usize = 400;
 const SLOW_AFTER_BUDGETS: u32 = 20;
 const FEWEST_IF_SLOW: usize = 3;
 /// How many calls in a row are checked one by one before the samples.
-const CHECKED_IN_A_ROW: usize = 128;
-
+pub(crate) const CHECKED_IN_A_ROW: usize = 128;
+/// How often the samples of a point are taken again because the first ones differ.
+const MOST_RESTARTS: u32 = 2;
 /// The calls of a batch, where one takes `us` microseconds.
 fn calls_of_batch(us: f64) -> u64 {
     if us >= BATCH_US { 1 } else { (BATCH_US / us.max(0.05)).clamp(1.0, MOST_CALLS) as u64 }
@@ -62,28 +81,15 @@ pub(crate) struct SamplingOptions {
     pub(crate) warmup: usize,
     pub(crate) budget: Duration,
     pub(crate) check: bool,
+    /// How many calls are checked one by one before the samples of each series.
+    pub(crate) in_a_row: usize,
     /// Only the first sample of a point has new inputs and is checked. The untimed calls before it
     /// have new inputs and are checked in any case.
     pub(crate) reuse: bool,
     /// Leave out every call with a number divisible by this, to test the check.
     pub(crate) leave_out: Option<usize>,
-}
-
-/// The samples of one point in one placement.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Measurement {
-    /// Microseconds a call.
-    pub(crate) time: Summary,
-    /// Wrong elements on all ranks; `None` without a check.
-    pub(crate) wrong: Option<u64>,
-    /// Number of timed calls.
-    pub(crate) calls: u64,
-    /// Number of batches that they were timed in.
-    pub(crate) batches: usize,
-    /// The algorithm by which the last of them ran.
-    pub(crate) algorithm: &'static str,
-    /// How ranks got at each other's bytes in it.
-    pub(crate) path: CallPath,
+    /// This rank computes for [`SLOW_NS`](batch::SLOW_NS) before each call.
+    pub(crate) slow: Option<usize>,
 }
 
 /// Takes samples with one communicator.
@@ -99,10 +105,32 @@ pub(crate) struct Sampler<'a> {
     one_clock: bool,
     /// Whether a second barrier aligns the starts. It helps only where each rank has its own core.
     two_barriers: bool,
+    noise: NoiseWatch,
     calls: u64,
     batches: u64,
     /// The user of some rank wants to stop. Equal on all ranks.
     pub(crate) stopped: bool,
+}
+
+/// Samples in a row, equal on all ranks.
+#[derive(Default)]
+struct SampleSeries {
+    /// Microseconds a call.
+    us: Vec<f64>,
+    wrong: u64,
+    calls: u64,
+    ran: Option<(&'static str, CallPath)>,
+    ranks: RankTimes,
+}
+
+impl SampleSeries {
+    fn add(&mut self, batch: BatchResult, calls: u64, parts: f64, one_clock: bool) {
+        self.us.push(batch.us / parts);
+        self.wrong += batch.wrong;
+        self.calls += calls;
+        self.ran = batch.ran;
+        self.ranks.add(&batch.ranks, calls as f64 * parts, one_clock);
+    }
 }
 
 /// The result of a batch, equal on all ranks.
@@ -115,6 +143,8 @@ struct BatchResult {
     now: u64,
     /// How the last call ran.
     ran: Option<(&'static str, CallPath)>,
+    /// Nanoseconds of each rank, and its start. `None` for a rank that took no part.
+    ranks: Vec<Option<(u64, u64)>>,
 }
 
 impl<'a> Sampler<'a> {
@@ -134,6 +164,7 @@ impl<'a> Sampler<'a> {
             stop,
             one_clock,
             two_barriers,
+            noise: NoiseWatch::new(mapping),
             calls: 0,
             batches: 0,
             stopped: false,
@@ -141,42 +172,61 @@ impl<'a> Sampler<'a> {
     }
 
     /// Measures one workload. Returns `None` if the user stops before the first sample.
-    pub(crate) fn measure(&mut self, work: &mut Workload<'_>) -> Result<Option<Measurement>> {
+    pub(crate) fn measure(&mut self, work: &mut dyn SampledWork) -> Result<Option<Measurement>> {
         let mut wrong = self.check_one_by_one(work, self.options.warmup)?;
         let (calls, wrong_there) = self.plan(work)?;
         wrong += wrong_there;
         if calls > 1 && self.options.check {
-            wrong += self.check_one_by_one(work, CHECKED_IN_A_ROW)?;
+            wrong += self.check_one_by_one(work, self.options.in_a_row)?;
         }
-        let mut samples = Vec::new();
+        let before = self.noise.begin();
+        let mut restarts = 0;
+        let mut series = self.series(work, calls)?;
+        wrong += series.wrong;
+        while drift::drifts(&series.us) && restarts < MOST_RESTARTS && self.may_restart() {
+            restarts += 1;
+            series = self.series(work, calls)?;
+            wrong += series.wrong;
+        }
+        let noise = self.noise.end(&mut self.comm, &before)?;
+        let Some((time, ran)) = Summary::of(&series.us).zip(series.ran) else { return Ok(None) };
+        Ok(Some(Measurement {
+            time,
+            noise,
+            restarts,
+            ranks: series.ranks,
+            wrong: self.options.check.then_some(wrong),
+            calls: series.calls,
+            batches: series.us.len(),
+            samples: series.us,
+            algorithm: ran.0,
+            path: ran.1,
+        }))
+    }
+
+    /// With a fixed number of calls, no more are made.
+    fn may_restart(&self) -> bool {
+        !self.stopped && self.options.iters.is_none()
+    }
+
+    /// Takes the samples of one workload, in batches of `calls`.
+    fn series(&mut self, work: &mut dyn SampledWork, calls: u64) -> Result<SampleSeries> {
+        let mut series = SampleSeries::default();
         let mut left = self.options.iters.map(|iters| iters as u64);
-        let mut ran = None;
         let mut begun = None;
         let mut elapsed = Duration::ZERO;
-        while !self.stopped && !self.enough(samples.len(), elapsed, left) {
+        while !self.stopped && !self.enough(series.us.len(), elapsed, left) {
             let calls = left.map_or(calls, |left| left.min(calls));
-            let has_new_inputs = samples.is_empty() || !self.options.reuse;
+            let has_new_inputs = series.us.is_empty() || !self.options.reuse;
             let joint = self.batch(work, calls, has_new_inputs)?;
-            ran = joint.ran;
-            samples.push((joint.us, calls));
-            wrong += joint.wrong;
             left = left.map(|left| left - calls);
             // Time is counted from the end of the first batch, by rank 0's clock.
             elapsed =
                 Duration::from_nanos(joint.now.saturating_sub(*begun.get_or_insert(joint.now)));
+            series.add(joint, calls, work.parts(), self.one_clock);
         }
-        let times: Vec<f64> = samples.iter().map(|(us, _)| *us).collect();
-        let calls = samples.iter().map(|(_, calls)| calls).sum();
-        let wrong = self.options.check.then_some(wrong);
-        let measured = Summary::of(&times).zip(ran).map(|(time, ran)| Measurement {
-            time,
-            wrong,
-            calls,
-            batches: times.len(),
-            algorithm: ran.0,
-            path: ran.1,
-        });
-        Ok(measured)
+        series.ranks.finish();
+        Ok(series)
     }
 
     fn enough(&self, samples: usize, elapsed: Duration, left: Option<u64>) -> bool {
@@ -191,13 +241,13 @@ impl<'a> Sampler<'a> {
 
     /// Finds the number of calls in a batch. Returns it with the number of wrong elements on the
     /// way. The fastest of several trials counts, because a trial may be preempted.
-    fn plan(&mut self, work: &mut Workload<'_>) -> Result<(u64, u64)> {
+    fn plan(&mut self, work: &mut dyn SampledWork) -> Result<(u64, u64)> {
         let first = self.batch(work, 1, true)?;
         let mut us = first.us;
         let mut wrong = first.wrong;
         let mut tries = |sampler: &mut Self, times, calls| {
             for _ in 0..times {
-                let joint = sampler.batch(work, calls, true)?;
+                let joint = sampler.batch(&mut *work, calls, true)?;
                 us = us.min(joint.us);
                 wrong += joint.wrong;
             }
@@ -225,7 +275,7 @@ impl<'a> Sampler<'a> {
     }
 
     /// Makes `calls` untimed calls, each with new inputs and checked. Returns the wrong elements.
-    fn check_one_by_one(&mut self, work: &mut Workload<'_>, calls: usize) -> Result<u64> {
+    fn check_one_by_one(&mut self, work: &mut dyn SampledWork, calls: usize) -> Result<u64> {
         let mut wrong = 0;
         for _ in 0..calls {
             let batch = self.next(1);
@@ -241,7 +291,7 @@ impl<'a> Sampler<'a> {
     /// nothing is checked.
     fn batch(
         &mut self,
-        work: &mut Workload<'_>,
+        work: &mut dyn SampledWork,
         calls: u64,
         has_new_inputs: bool,
     ) -> Result<BatchResult> {
@@ -267,23 +317,23 @@ impl<'a> Sampler<'a> {
         self.batches += 1;
         self.calls += calls;
         let leave_out = self.options.leave_out.map(|every| every as u64);
-        CallBatch { number, calls, checked: hash(number) % calls, before, leave_out }
+        let is_slow = self.options.slow == Some(self.comm.rank());
+        CallBatch { number, calls, checked: hash(number) % calls, before, leave_out, is_slow }
     }
 
     /// Sets the measured algorithm for these calls only, because it may not implement the barriers
     /// between them.
-    fn run(&mut self, work: &mut Workload<'_>, batch: &CallBatch) -> Result<(u64, u64)> {
-        self.comm.set_algorithm(work.point.algorithm);
+    fn run(&mut self, work: &mut dyn SampledWork, batch: &CallBatch) -> Result<(u64, u64)> {
+        self.comm.set_algorithm(work.algorithm());
         let times = work.run(&mut self.comm, batch);
         self.comm.set_algorithm(None);
         times
     }
 
     /// How the last call ran.
-    fn last_call(&self, work: &Workload<'_>) -> Option<(&'static str, CallPath)> {
-        if work.is_own() {
-            // The library keeps no note of such a call, and runs it through slots and streams.
-            return Some(("own", CallPath::Staged));
+    fn last_call(&self, work: &dyn SampledWork) -> Option<(&'static str, CallPath)> {
+        if let Some(kind) = work.kind() {
+            return Some(kind);
         }
         #[cfg(feature = "cuda")]
         if let Some(gpu) = &self.gpu {
@@ -292,7 +342,7 @@ impl<'a> Sampler<'a> {
         self.comm.last_call().map(|last| (last.algorithm, last.path))
     }
 
-    fn wrong(&self, work: &mut Workload<'_>, batch: &CallBatch) -> Result<u64> {
+    fn wrong(&self, work: &mut dyn SampledWork, batch: &CallBatch) -> Result<u64> {
         if !self.options.check {
             return Ok(0);
         }
@@ -303,35 +353,22 @@ impl<'a> Sampler<'a> {
     /// Exchanges the times, the wrong elements and the wish to stop of all ranks, so that all
     /// ranks decide alike.
     fn share(&mut self, (start, end): (u64, u64), calls: u64, wrong: u64) -> Result<BatchResult> {
-        let mine = [start, end, wrong, u64::from(self.stop.load(Ordering::Relaxed))];
+        let stop = u64::from(self.stop.load(Ordering::Relaxed));
+        let mine = [start, end, wrong, stop, monotonic_ns()];
         let mut all = vec![0; mine.len() * self.comm.world()];
         self.comm.all_gather((&mine, &mut all))?;
-        let (ranks, _) = all.as_chunks::<4>();
-        self.stopped |= ranks.iter().any(|[.., stop]| *stop != 0);
-        let ns = if self.one_clock { span(ranks) } else { longest(ranks) };
-        let wrong = ranks.iter().map(|[_, _, wrong, _]| wrong).sum();
-        Ok(BatchResult { us: ns as f64 / 1e3 / calls as f64, wrong, now: ranks[0][1], ran: None })
-    }
-}
-
-/// Nanoseconds from the first start to the last end.
-fn span(ranks: &[[u64; 4]]) -> u64 {
-    let start = ranks.iter().map(|rank| rank[0]).min().unwrap_or(0);
-    ranks.iter().map(|rank| rank[1]).max().unwrap_or(0) - start
-}
-
-/// The longest duration of a rank in nanoseconds, for ranks whose clocks cannot be compared.
-fn longest(ranks: &[[u64; 4]]) -> u64 {
-    ranks.iter().map(|rank| rank[1] - rank[0]).max().unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sample_goes_from_the_first_start_to_the_last_end() {
-        let ranks = [[10, 50, 0, 0], [20, 70, 0, 0]];
-        assert_eq!((span(&ranks), longest(&ranks)), (60, 50));
+        let (ranks, _) = all.as_chunks::<5>();
+        self.stopped |= ranks.iter().any(|[.., stop, _]| *stop != 0);
+        let times = ranks.iter().map(|[start, end, ..]| (*start, *end)).collect::<Vec<Times>>();
+        let ns = if self.one_clock { span(&times) } else { longest(&times) };
+        let wrong = ranks.iter().map(|[_, _, wrong, ..]| wrong).sum();
+        let took_part = |(start, end): Times| end.checked_sub(start).map(|took| (took, start));
+        Ok(BatchResult {
+            us: ns as f64 / 1e3 / calls as f64,
+            wrong,
+            now: ranks[0][4],
+            ran: None,
+            ranks: times.into_iter().map(took_part).collect(),
+        })
     }
 }

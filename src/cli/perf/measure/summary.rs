@@ -1,13 +1,18 @@
 //! A summary of samples.
 
-/// The distribution of samples in five figures, in the unit of the samples.
+/// The distribution of samples in a few figures, in the unit of the samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) min: f64,
+    pub(crate) p10: f64,
+    /// The lower quartile.
+    pub(crate) p25: f64,
     pub(crate) p50: f64,
     pub(crate) p90: f64,
     pub(crate) p99: f64,
     pub(crate) mean: f64,
+    /// The standard deviation; 0 for one sample.
+    pub(crate) stdev: f64,
 }
 
 impl Summary {
@@ -19,25 +24,44 @@ impl Summary {
         let at = |hundredths: usize| sorted[sorted.len() * hundredths / 100];
         let min = *sorted.first()?;
         let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
-        Some(Self { min, p50: at(50), p90: at(90), p99: at(99), mean })
+        let squares = sorted.iter().map(|sample| (sample - mean).powi(2)).sum::<f64>();
+        let stdev = (squares / sorted.len().saturating_sub(1).max(1) as f64).sqrt();
+        let [p10, p25, p50, p90, p99] = [10, 25, 50, 90, 99].map(at);
+        Some(Self { min, p10, p25, p50, p90, p99, mean, stdev })
+    }
+
+    /// The distance between the tenth and the ninetieth percentile, divided by the median.
+    pub(crate) fn spread(&self) -> f64 {
+        if self.p50 > 0.0 { (self.p90 - self.p10) / self.p50 } else { 0.0 }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A median of 100.
+    pub(crate) fn example() -> Summary {
+        let [min, p10, p25, p50, p90, p99] = [90.0, 95.0, 97.0, 100.0, 120.0, 150.0];
+        Summary { min, p10, p25, p50, p90, p99, mean: 101.0, stdev: 12.0 }
+    }
 
     #[test]
     fn percentiles_are_samples() {
         let samples: Vec<f64> = (0..200).rev().map(f64::from).collect();
-        let expected = Summary { min: 0.0, p50: 100.0, p90: 180.0, p99: 198.0, mean: 99.5 };
-        assert_eq!(Summary::of(&samples), Some(expected));
+        let summary = Summary::of(&samples).unwrap();
+        let Summary { min, p10, p25, p50, p90, p99, mean, stdev } = summary;
+        let expected = [0.0, 20.0, 50.0, 100.0, 180.0, 198.0, 99.5];
+        assert_eq!([min, p10, p25, p50, p90, p99, mean], expected);
+        assert!((stdev - 57.879).abs() < 1e-3, "{stdev}");
+        assert!((summary.spread() - 1.6).abs() < 1e-9);
     }
 
     #[test]
     fn every_figure_of_one_sample_is_that_sample() {
-        let expected = Summary { min: 3.0, p50: 3.0, p90: 3.0, p99: 3.0, mean: 3.0 };
-        assert_eq!(Summary::of(&[3.0]), Some(expected));
+        let Summary { min, p10, p25, p50, p90, p99, mean, stdev } = Summary::of(&[3.0]).unwrap();
+        assert_eq!([min, p10, p25, p50, p90, p99, mean], [3.0; 7]);
+        assert_eq!(stdev, 0.0);
         assert_eq!(Summary::of(&[]), None);
     }
 }

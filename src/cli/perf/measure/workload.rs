@@ -3,13 +3,17 @@
 use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement, CallParameters};
 use crate::perf::buffer::AlignedBuffer;
 use crate::perf::check::oracle::{Oracle, POISON};
+use crate::perf::measure::batch::{CallBatch, SampledWork, Times};
+use crate::perf::measure::calls::{
+    BatchFunction, BesideFunction, CallKind, beside_pointer, pointer,
+};
 #[cfg(feature = "cuda")]
 use crate::perf::measure::device::{self, DeviceWork};
+use crate::perf::measure::overlap::Beside;
 use bytemuck::Pod;
+use maypole::algorithms::Algorithm;
 use maypole::schedule::Schedule;
-use maypole::schedule::collective::Collective;
-use maypole::{Arena, Communicator, Element, ReduceOp, Result};
-use maypole_transports::clock::monotonic_ns;
+use maypole::{Arena, CallPath, Communicator, Element, ReduceOp, Result};
 use std::ops::Range;
 #[cfg(feature = "cuda")]
 use std::sync::Arc;
@@ -25,12 +29,15 @@ pub(crate) struct Workload<'a> {
     /// The schedules of all ranks that are run instead of the library's.
     own: Option<&'a [Schedule]>,
     run: BatchFunction,
+    run_beside: BesideFunction,
     /// The elements of the whole that this rank's input holds, that its output holds, and that a
     /// buffer holds.
     input_range: Range<usize>,
     output_range: Range<usize>,
     buffer_range: Range<usize>,
     buffers: WorkloadBuffers,
+    /// What is timed of a request and of computing beside it, instead of a call that blocks.
+    beside: Option<Beside>,
     /// The same buffers on a GPU, if the calls are made there.
     #[cfg(feature = "cuda")]
     device: Option<Box<dyn DeviceWork>>,
@@ -91,35 +98,6 @@ pub(crate) fn arena_bytes(
     places.max().unwrap_or(0)
 }
 
-/// A batch of back-to-back calls.
-#[derive(Clone, Copy)]
-pub(crate) struct CallBatch {
-    /// The seed of the inputs.
-    pub(crate) number: u64,
-    pub(crate) calls: u64,
-    /// The index of the call whose result is checked.
-    pub(crate) checked: u64,
-    /// The number of calls before this batch.
-    pub(crate) before: u64,
-    /// Leave out every call with a number divisible by this.
-    pub(crate) leave_out: Option<u64>,
-}
-
-/// Nanoseconds of the machine's clock at the start and at the end.
-pub(crate) type Times = (u64, u64);
-type BatchFunction =
-    fn(&mut Communicator, &CallKind<'_>, &mut WorkloadBuffers, &CallBatch) -> Result<Times>;
-
-/// The function of the communicator to call.
-#[derive(Clone, Copy)]
-pub(crate) struct CallKind<'a> {
-    pub(crate) collective: Collective,
-    pub(crate) place: BufferPlacement,
-    pub(crate) op: ReduceOp,
-    /// The schedules of all ranks, if the call is to run them.
-    pub(crate) own: Option<&'a [Schedule]>,
-}
-
 impl<'a> Workload<'a> {
     /// Makes the buffers, in `arena` if there is one.
     ///
@@ -145,6 +123,7 @@ impl<'a> Workload<'a> {
             once: buffer(&ranges.buffer)?,
         };
         let run = maypole::with_type!(parameters.kind, T => pointer::<T>());
+        let run_beside = maypole::with_type!(parameters.kind, T => beside_pointer::<T>());
         Ok(Self {
             point,
             oracle,
@@ -154,10 +133,12 @@ impl<'a> Workload<'a> {
             op: parameters.op,
             own: None,
             run,
+            run_beside,
             input_range: ranges.input,
             output_range: ranges.output,
             buffer_range: ranges.buffer,
             buffers,
+            beside: None,
             #[cfg(feature = "cuda")]
             device: None,
         })
@@ -168,9 +149,9 @@ impl<'a> Workload<'a> {
         Self { own, ..self }
     }
 
-    /// True if the schedules of a user are run.
-    pub(crate) fn is_own(&self) -> bool {
-        self.own.is_some()
+    /// Times requests, or computing, from now on.
+    pub(crate) fn set_beside(&mut self, beside: Beside) {
+        self.beside = Some(beside);
     }
 
     /// The same workload on the GPU of `comm`.
@@ -188,9 +169,20 @@ impl<'a> Workload<'a> {
         self.device = Some(make(comm, &self.buffers)?);
         Ok(self)
     }
+}
 
-    /// Copies the inputs of a batch to where the calls are made.
-    pub(crate) fn upload(&mut self) -> Result<()> {
+impl SampledWork for Workload<'_> {
+    fn algorithm(&self) -> Option<Algorithm> {
+        self.point.algorithm
+    }
+
+    /// The library keeps no note of a call by a user's schedules, and runs it through slots and
+    /// streams.
+    fn kind(&self) -> Option<(&'static str, CallPath)> {
+        self.own.map(|_| ("own", CallPath::Staged))
+    }
+
+    fn upload(&mut self) -> Result<()> {
         #[cfg(feature = "cuda")]
         if let Some(device) = &mut self.device {
             device.upload(&self.buffers)?;
@@ -198,8 +190,7 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    /// Copies the results of a batch back.
-    pub(crate) fn download(&mut self) -> Result<()> {
+    fn download(&mut self) -> Result<()> {
         #[cfg(feature = "cuda")]
         if let Some(device) = &mut self.device {
             device.download(&mut self.buffers)?;
@@ -207,8 +198,7 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    /// Fills the inputs of a batch and poisons the outputs.
-    pub(crate) fn fill(&mut self, batch: &CallBatch) {
+    fn fill(&mut self, batch: &CallBatch) {
         let Self { oracle, rank, input_range, .. } = self;
         match self.place {
             BufferPlacement::OutOfPlace => {
@@ -242,20 +232,24 @@ impl<'a> Workload<'a> {
         }
     }
 
-    /// Makes the calls and times them. The algorithm must be set on the communicator.
-    pub(crate) fn run(&mut self, comm: &mut Communicator, batch: &CallBatch) -> Result<Times> {
+    fn run(&mut self, comm: &mut Communicator, batch: &CallBatch) -> Result<Times> {
         let collective = self.point.collective;
         let what = CallKind { collective, place: self.place, op: self.op, own: self.own };
         #[cfg(feature = "cuda")]
         if let Some(device) = &mut self.device {
             return device.run(&what, batch);
         }
+        if let Some(beside) = self.beside {
+            let what = CallKind { own: None, ..what };
+            return (self.run_beside)(comm, what, &mut self.buffers, batch, beside);
+        }
         (self.run)(comm, &what, &mut self.buffers, batch)
     }
 
-    /// Wrong elements of the checked call. Out of place also those of the last other call, which
-    /// had the same input.
-    pub(crate) fn wrong(&self, batch: &CallBatch) -> u64 {
+    fn wrong(&self, batch: &CallBatch) -> u64 {
+        if self.beside.is_some_and(|beside| !beside.calls) {
+            return 0;
+        }
         let within = within(&self.buffer_range, &self.output_range, self.size);
         let wrong = |buffer: &AlignedBuffer| {
             self.oracle.wrong(&self.point, self.rank, batch.number, &buffer.bytes()[within.clone()])
@@ -282,10 +276,6 @@ fn within(whole: &Range<usize>, part: &Range<usize>, size: usize) -> Range<usize
     (part.start - whole.start) * size..(part.end - whole.start) * size
 }
 
-const fn pointer<T: Element + Pod>() -> BatchFunction {
-    run::<T>
-}
-
 #[cfg(feature = "cuda")]
 type MakeDeviceWork = fn(&Arc<maypole::cuda::Comm>, &WorkloadBuffers) -> MadeDeviceWork;
 #[cfg(feature = "cuda")]
@@ -297,76 +287,4 @@ where
     T: Element + Pod + cudarc::driver::DeviceRepr + cudarc::driver::ValidAsZeroBits,
 {
     device::work::<T>
-}
-
-/// Makes the calls. Between the two readings of the clock there are only calls.
-fn run<T: Element + Pod>(
-    comm: &mut Communicator,
-    what: &CallKind<'_>,
-    buffers: &mut WorkloadBuffers,
-    batch: &CallBatch,
-) -> Result<Times> {
-    let input: &[T] = buffers.input.as_slice();
-    let often: &mut [T] = buffers.often.as_mut_slice();
-    let once: &mut [T] = buffers.once.as_mut_slice();
-    let start = monotonic_ns();
-    for index in 0..batch.calls {
-        if batch.leave_out.is_some_and(|every| (batch.before + index + 1).is_multiple_of(every)) {
-            continue;
-        }
-        let output = if index == batch.checked { &mut *once } else { &mut *often };
-        call(comm, what, input, output)?;
-    }
-    Ok((start, monotonic_ns()))
-}
-
-#[inline]
-fn call<T: Element>(
-    comm: &mut Communicator,
-    what: &CallKind<'_>,
-    input: &[T],
-    output: &mut [T],
-) -> Result<()> {
-    let op = what.op;
-    if let Some(schedules) = what.own {
-        let schedule = |rank: usize| schedules[rank].clone();
-        return match what.place {
-            BufferPlacement::OutOfPlace => comm.run(schedule, what.collective, (input, output), op),
-            BufferPlacement::InPlace => comm.run(schedule, what.collective, output, op),
-        };
-    }
-    match (what.collective, what.place) {
-        (Collective::Broadcast { root }, _) => comm.broadcast(output, root),
-        (Collective::Reduce { root }, BufferPlacement::OutOfPlace) => {
-            comm.reduce((input, output), op, root)
-        }
-        (Collective::Reduce { root }, BufferPlacement::InPlace) => comm.reduce(output, op, root),
-        (Collective::AllReduce, BufferPlacement::OutOfPlace) => {
-            comm.all_reduce((input, output), op)
-        }
-        (Collective::AllReduce, BufferPlacement::InPlace) => comm.all_reduce(output, op),
-        (Collective::Gather { root }, BufferPlacement::OutOfPlace) => {
-            comm.gather((input, output), root)
-        }
-        (Collective::Gather { root }, BufferPlacement::InPlace) => comm.gather(output, root),
-        (Collective::AllGather, BufferPlacement::OutOfPlace) => comm.all_gather((input, output)),
-        (Collective::AllGather, BufferPlacement::InPlace) => comm.all_gather(output),
-        (Collective::Scatter { root }, BufferPlacement::OutOfPlace) => {
-            comm.scatter((input, output), root)
-        }
-        (Collective::Scatter { root }, BufferPlacement::InPlace) => comm.scatter(output, root),
-        (Collective::ReduceScatter, BufferPlacement::OutOfPlace) => {
-            comm.reduce_scatter((input, output), op)
-        }
-        (Collective::ReduceScatter, BufferPlacement::InPlace) => comm.reduce_scatter(output, op),
-        (Collective::AllToAll, BufferPlacement::OutOfPlace) => comm.all_to_all((input, output)),
-        (Collective::AllToAll, BufferPlacement::InPlace) => comm.all_to_all(output),
-        (Collective::Scan, BufferPlacement::OutOfPlace) => comm.scan((input, output), op),
-        (Collective::Scan, BufferPlacement::InPlace) => comm.scan(output, op),
-        (Collective::ExclusiveScan, BufferPlacement::OutOfPlace) => {
-            comm.exclusive_scan((input, output), op)
-        }
-        (Collective::ExclusiveScan, BufferPlacement::InPlace) => comm.exclusive_scan(output, op),
-        (Collective::Barrier, _) => comm.barrier(),
-    }
 }

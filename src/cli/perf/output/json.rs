@@ -2,22 +2,40 @@
 
 use crate::perf::benchmark::BufferPlacement;
 use crate::perf::measure::Measurement;
+use crate::perf::output::header::RunHeader;
 use crate::perf::output::row::PerfRow;
 use serde_json::{Value, json};
 
-/// The objects of `row`: one out of place, one in place.
-pub(crate) fn objects(row: &PerfRow) -> impl Iterator<Item = Value> + '_ {
-    row.measured().map(|(place, measured)| object(row, place, &measured))
+/// The version of the keys and their meanings, which `maypole perf --schema` prints. It grows when a
+/// key changes its meaning or is gone, and not when one is added.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// What all objects of a run have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JsonOptions<'a> {
+    pub(crate) header: &'a RunHeader,
+    /// Whether objects hold every sample.
+    pub(crate) samples: bool,
 }
 
-fn object(row: &PerfRow, place: BufferPlacement, measured: &Measurement) -> Value {
+/// The objects of `row`: one out of place, one in place.
+pub(crate) fn objects(row: &PerfRow, options: JsonOptions<'_>) -> impl Iterator<Item = Value> {
+    row.measured().map(move |(place, measured)| object(row, place, measured, &options))
+}
+
+fn object(
+    row: &PerfRow,
+    place: BufferPlacement,
+    measured: &Measurement,
+    options: &JsonOptions<'_>,
+) -> Value {
     let collective = row.point.collective;
-    let time = measured.time;
     let bandwidths = row.bandwidths(measured);
-    json!({
+    let mut object = json!({
         "collective": collective.name(),
         "ranks": row.parameters.world,
         "transport": row.transport.to_string(),
+        "requested": row.series_name(),
         "algorithm": measured.algorithm,
         "bytes": row.bytes(),
         "count": row.point.count,
@@ -31,20 +49,77 @@ fn object(row: &PerfRow, place: BufferPlacement, measured: &Measurement) -> Valu
         "in_place": place == BufferPlacement::InPlace,
         "offset": row.parameters.offset,
         "path": measured.path.name(),
+        "registered": row.is_registered,
         "reuses_buffers": row.reuses_buffers,
-        "time_us": {
-            "min": time.min,
-            "p50": time.p50,
-            "p90": time.p90,
-            "p99": time.p99,
-            "mean": time.mean,
-        },
         "algbw_GBps": bandwidths.algorithm,
         "busbw_GBps": bandwidths.bus,
+        "overlapped": row.overlap.is_some(),
+        "overlap": row.overlap.as_ref().map(|overlap| json!({
+            "part": overlap.part(),
+            "call_us": overlap.call.time.p50,
+            "compute_us": overlap.compute.time.p50,
+            "both_us": overlap.both.time.p50,
+        })),
         "predicted_us": row.prediction.map(|prediction| prediction.us),
-        "wrong": measured.wrong,
-        "iterations": measured.calls,
-    })
+    });
+    add_measurement(&mut object, measured, options);
+    object
+}
+
+/// Adds the times and their circumstances to `object`.
+pub(crate) fn add_measurement(
+    object: &mut Value,
+    measured: &Measurement,
+    options: &JsonOptions<'_>,
+) {
+    let Measurement { time, noise, ranks, .. } = measured;
+    let spread = ranks.spread();
+    add(
+        object,
+        json!({
+            "time_us": {
+                "min": time.min,
+                "p50": time.p50,
+                "p90": time.p90,
+                "p99": time.p99,
+                "mean": time.mean,
+                "stdev": time.stdev,
+            },
+            "rank_us": {
+                "min": spread.map(|spread| spread.min),
+                "mean": spread.map(|spread| spread.mean),
+                "max": spread.map(|spread| spread.max),
+                "slowest": spread.map(|spread| spread.slowest),
+                "each": ranks.us(),
+            },
+            "arrival_skew_us": ranks.skew_us(),
+            "samples_us": options.samples.then_some(&measured.samples),
+            "noise": {
+                "others_cores": noise.others,
+                "stolen_cores": noise.stolen,
+                "involuntary_switches": noise.involuntary,
+                "spread": time.spread(),
+            "disturbed": noise.is_disturbance(),
+            },
+            "noisy": noise.words(time),
+            "restarts": measured.restarts,
+            "wrong": measured.wrong,
+            "iterations": measured.calls,
+            "batches": measured.batches,
+        }),
+    );
+    add_run(object, options);
+}
+
+/// Adds what all objects of a run have.
+pub(crate) fn add_run(object: &mut Value, options: &JsonOptions<'_>) {
+    add(object, json!({ "schema": SCHEMA, "header": options.header }));
+}
+
+fn add(object: &mut Value, more: Value) {
+    if let (Value::Object(object), Value::Object(more)) = (object, more) {
+        object.extend(more);
+    }
 }
 
 #[cfg(test)]
@@ -53,9 +128,15 @@ mod tests {
     use crate::perf::output::row::tests::example;
     use maypole_transports::secure::{CipherSuite, EncryptionRate};
 
+    fn lines(row: &PerfRow) -> [Value; 2] {
+        let header = RunHeader::default();
+        let options = JsonOptions { header: &header, samples: true };
+        objects(row, options).collect::<Vec<_>>().try_into().unwrap()
+    }
+
     #[test]
     fn every_placement_is_an_object() {
-        let [out_of_place, in_place] = objects(&example()).collect::<Vec<_>>().try_into().unwrap();
+        let [out_of_place, in_place] = lines(&example());
         assert_eq!(out_of_place["in_place"], json!(false));
         assert_eq!(in_place["in_place"], json!(true));
         assert_eq!(in_place["wrong"], json!(3));
@@ -65,17 +146,20 @@ mod tests {
         assert_eq!(out_of_place["root"], Value::Null);
         assert_eq!(out_of_place["algorithm"], json!("two-shot"));
         assert_eq!(out_of_place["time_us"]["p50"], json!(100.0));
+        assert_eq!(out_of_place["time_us"]["stdev"], json!(12.0));
+        assert_eq!(out_of_place["samples_us"], json!([90.0, 100.0, 150.0]));
+        assert_eq!(out_of_place["schema"], json!(SCHEMA));
     }
 
     #[test]
     fn objects_say_whether_bytes_were_encrypted_and_how_fast() {
-        let [plain, _] = objects(&example()).collect::<Vec<_>>().try_into().unwrap();
+        let [plain, _] = lines(&example());
         assert_eq!(plain["encrypted"], json!(false));
         assert_eq!(plain["encryption_GBps"], Value::Null);
         let suite = CipherSuite::ChaCha20Poly1305;
         let rate = EncryptionRate { suite, sealing: 1.5e9, opening: 0.5e9 };
         let row = PerfRow { encryption: Some(rate), ..example() };
-        let [sealed, _] = objects(&row).collect::<Vec<_>>().try_into().unwrap();
+        let [sealed, _] = lines(&row);
         assert_eq!(sealed["encrypted"], json!(true));
         assert_eq!(sealed["encryption_GBps"], json!(1.5));
         assert_eq!(sealed["decryption_GBps"], json!(0.5));

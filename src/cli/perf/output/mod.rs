@@ -2,15 +2,24 @@
 //! report with plots and CSV to a folder, and a progress bar to the terminal.
 
 mod csv;
+pub(crate) mod date;
+pub(crate) mod header;
 mod html;
-mod json;
+pub(crate) mod json;
 pub(crate) mod machine;
 pub(crate) mod prediction;
 pub(crate) mod row;
 pub(crate) mod table;
 
 use crate::output::{self, Output, OutputError};
+use crate::perf::compare::Baseline;
+use crate::perf::measure::Measurement;
 use crate::perf::measure::limits::MachineLimit;
+use crate::perf::messages::heat;
+use crate::perf::messages::matrix::PairMatrix;
+use crate::perf::messages::row::{MatrixRow, MessageRow};
+use crate::perf::output::header::RunHeader;
+use crate::perf::output::json::JsonOptions;
 use crate::perf::output::row::PerfRow;
 use crate::perf::settings::PerfSettings;
 use anyhow::{Context, Result};
@@ -18,12 +27,16 @@ use html::HtmlReport;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs::File;
 use std::io::{IsTerminal, stderr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use table::Totals;
 
-/// Checks that the files of `--json` and `--report` can be written. Keeps the contents of existing
+/// The schema of the objects of `--json`, as JSON Schema.
+pub(crate) const SCHEMA: &str = include_str!("schema.json");
+
+/// Checks that the files of `--json`, `--csv`, `--svg` and `--report` can be written, and that of
+/// `--compare` read. Keeps the contents of existing
 /// files.
 ///
 /// # Errors
@@ -31,11 +44,15 @@ use table::Totals;
 /// Names the option and the path that cannot be written.
 pub(crate) fn can_write(settings: &PerfSettings) -> Result<()> {
     settings.report.as_deref().map_or(Ok(()), html::make_folder)?;
-    let Some(path) = settings.json.as_deref().filter(|path| *path != Path::new("-")) else {
-        return Ok(());
-    };
-    let opened = File::options().append(true).create(true).open(path);
-    opened.map(drop).with_context(|| format!("cannot write --json {}", path.display()))
+    settings.baseline()?;
+    for (option, path) in
+        [("--json", &settings.json), ("--csv", &settings.csv), ("--svg", &settings.svg)]
+    {
+        let Some(path) = path.as_deref().filter(|path| *path != Path::new("-")) else { continue };
+        let opened = File::options().append(true).create(true).open(path);
+        opened.with_context(|| format!("cannot write {option} {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// All outputs of a run; rank 0 has one. The first output that cannot be written ends the run: it
@@ -46,7 +63,20 @@ pub(crate) struct PerfOutput<'a> {
     bar: ProgressBar,
     table: bool,
     json: Option<Output>,
+    /// With `samples`, objects of JSON hold every sample.
+    samples: bool,
+    per_rank: bool,
+    csv: Option<Output>,
+    svg: Option<Output>,
     report: Option<HtmlReport>,
+    baseline: Option<Baseline>,
+    fail_below: Option<f64>,
+    header: RunHeader,
+    rows: Vec<PerfRow>,
+    messages: Vec<MessageRow>,
+    /// Title, figures and verdict.
+    matrices: Vec<(String, PairMatrix, String)>,
+    limits: Vec<MachineLimit>,
     /// The last heading of the table.
     section: String,
     pub(crate) totals: Totals,
@@ -54,15 +84,18 @@ pub(crate) struct PerfOutput<'a> {
 
 impl<'a> PerfOutput<'a> {
     /// Outputs for `points` rows. With `--json -`, JSON goes to standard output instead of the
-    /// table.
+    /// table; CSV and the picture likewise.
     pub(crate) fn new(
         points: usize,
         settings: &PerfSettings,
         stop: &'a AtomicBool,
     ) -> Result<Self> {
-        let path = settings.json.as_deref();
-        let json_only = path == Some(Path::new("-"));
-        let json = path.map(|path| Output::create("--json", path)).transpose()?;
+        let file = |option: &str, path: &Option<PathBuf>| {
+            path.as_deref().map(|path| Output::create(option, path)).transpose()
+        };
+        let is_dash = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
+        let takes_output = [&settings.json, &settings.csv, &settings.svg].into_iter().any(is_dash);
+        let json = file("--json", &settings.json)?;
         let target = if stderr().is_terminal() {
             ProgressDrawTarget::stderr()
         } else {
@@ -76,9 +109,20 @@ impl<'a> PerfOutput<'a> {
             stop,
             failure: None,
             bar,
-            table: !json_only,
+            table: !takes_output,
             json,
+            samples: settings.samples,
+            per_rank: settings.per_rank,
+            csv: file("--csv", &settings.csv)?,
+            svg: file("--svg", &settings.svg)?,
             report,
+            baseline: settings.baseline()?,
+            fail_below: settings.fail_below,
+            header: RunHeader::default(),
+            rows: Vec::new(),
+            messages: Vec::new(),
+            matrices: Vec::new(),
+            limits: Vec::new(),
             section: String::new(),
             totals: Totals::default(),
         })
@@ -89,18 +133,21 @@ impl<'a> PerfOutput<'a> {
         self.report.is_some()
     }
 
-    /// Passes the facts about the machine and the settings to the report.
-    pub(crate) fn describe(&mut self, facts: impl FnOnce() -> Vec<(&'static str, String)>) {
+    /// Passes the facts about the machine and the settings to all outputs.
+    pub(crate) fn describe(
+        &mut self,
+        header: RunHeader,
+        facts: impl FnOnce(&RunHeader) -> Vec<(&'static str, String)>,
+    ) {
         if let Some(report) = &mut self.report {
-            report.describe(facts());
+            report.describe(facts(&header));
         }
+        self.header = header;
     }
 
     /// Passes the machine's limit to the report.
     pub(crate) fn limit(&mut self, limit: MachineLimit) {
-        if let Some(report) = &mut self.report {
-            report.limit(limit);
-        }
+        self.limits.push(limit);
     }
 
     /// Prints lines above, between or below the rows of the table.
@@ -135,36 +182,118 @@ impl<'a> PerfOutput<'a> {
             self.section = section;
         }
         self.say(&table::line(row));
-        if let Some(line) = table::prediction(row) {
+        for line in [table::prediction(row), table::overlap(row)].into_iter().flatten() {
             self.say(&line);
         }
+        let measured = row.measured().map(|(_, measured)| measured).collect::<Vec<_>>();
+        self.say_circumstances(&measured);
         self.totals.add(row);
-        if let Some(report) = &mut self.report {
-            report.add(row);
+        let options = JsonOptions { header: &self.header, samples: self.samples };
+        let lines = json::objects(row, options).map(|object| format!("{object}\n")).collect();
+        self.write_json(lines);
+        self.rows.push(row.clone());
+    }
+
+    /// Says below a row what each rank took, if asked, what made it noisy, and whether its samples were taken again.
+    fn say_circumstances(&mut self, measured: &[&Measurement]) {
+        let ranks = measured.first().filter(|_| self.per_rank).and_then(|it| table::ranks(it));
+        if let Some(ranks) = ranks {
+            self.say(&ranks);
         }
+        let again = measured.iter().map(|it| it.restarts).sum::<u32>();
+        if again > 0 {
+            let times = if again == 1 { "once".to_owned() } else { format!("{again} times") };
+            self.say(&format!("#  not warm at first: measured again {times}"));
+        }
+        if let Some(words) = measured.iter().find_map(|it| it.noise.words(&it.time)) {
+            self.say(&format!("#  noisy: {words}"));
+        }
+    }
+
+    fn write_json(&mut self, lines: String) {
         if let Some(out) = &mut self.json {
-            let lines: String = json::objects(row).map(|object| format!("{object}\n")).collect();
             let written = out.write(lines);
             self.note(written);
         }
     }
 
-    /// Prints the lines below the table and writes the report. `interrupted` says that points are
-    /// missing.
+    /// Adds a row of messages to every output.
+    pub(crate) fn add_message(&mut self, row: &MessageRow) {
+        self.bar.inc(1);
+        let section = row.section();
+        if section != self.section {
+            self.say(&section);
+            self.section = section;
+        }
+        self.say(&row.line());
+        self.say_circumstances(&[&row.measured]);
+        self.note_message(row);
+    }
+
+    /// Adds a row of messages to every output but the table.
+    pub(crate) fn note_message(&mut self, row: &MessageRow) {
+        self.totals.count(row.measured.wrong);
+        let options = JsonOptions { header: &self.header, samples: self.samples };
+        let line = format!("{}\n", row.json(&options));
+        self.write_json(line);
+        self.messages.push(row.clone());
+    }
+
+    /// Adds the figures of all pairs to every output.
+    pub(crate) fn add_matrix(&mut self, row: &MatrixRow<'_>) {
+        self.bar.inc(1);
+        self.say(&row.text());
+        let options = JsonOptions { header: &self.header, samples: self.samples };
+        let line = format!("{}\n", row.json(&options));
+        self.write_json(line);
+        self.matrices.push((row.title(), row.matrix.clone(), row.verdict.text()));
+    }
+
+    /// Prints the lines below the table and writes the files. `legend` explains the columns;
+    /// `interrupted` says that points are missing. Returns the number of rows that are slower than
+    /// the settings allow.
     ///
     /// # Errors
     ///
     /// The first output that could not be written.
-    pub(crate) fn end(&mut self, one_clock: bool, interrupted: bool) -> Result<()> {
+    pub(crate) fn end(&mut self, legend: &str, interrupted: bool) -> Result<usize> {
         self.bar.finish_and_clear();
         if interrupted {
             self.say("# interrupted: later points were not measured");
         }
-        self.say(&self.totals.text(one_clock));
+        self.say(&format!("{legend}\n# #wrong total: {}", self.totals.judgement()));
+        self.write_files()?;
         if let Some(report) = &self.report {
-            let line = report.write()?;
+            let line = report.write(&self.rows, &self.limits, &self.header)?;
             self.say(&line);
         }
-        self.failure.take().map_or(Ok(()), |error| Err(error.into()))
+        let slower = self.compare()?;
+        self.failure.take().map_or(Ok(slower), |error| Err(error.into()))
+    }
+
+    /// Says what changed since the earlier run.
+    fn compare(&mut self) -> Result<usize> {
+        let Some(baseline) = &self.baseline else { return Ok(0) };
+        let options = JsonOptions { header: &self.header, samples: true };
+        let rows = self.rows.iter().flat_map(|row| json::objects(row, options));
+        let messages = self.messages.iter().map(|row| row.json(&options));
+        let objects: Vec<_> = rows.chain(messages).collect();
+        let comparison = baseline.compare(&objects)?;
+        self.say(&comparison.text());
+        Ok(self.fail_below.map_or(0, |least| comparison.slower(least)))
+    }
+
+    fn write_files(&mut self) -> Result<()> {
+        if let Some(out) = &mut self.csv {
+            out.write(if self.messages.is_empty() {
+                csv::text(&self.rows, &self.limits, &self.header)?
+            } else {
+                csv::messages(&self.messages, &self.header)?
+            })?;
+        }
+        if let Some(out) = &mut self.svg {
+            out.write(heat::svg(&self.matrices))?;
+        }
+        Ok(())
     }
 }

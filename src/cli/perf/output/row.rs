@@ -3,13 +3,14 @@
 use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement, CallParameters, bus_factor};
 use crate::perf::communicators::PerfTransport;
 use crate::perf::measure::Measurement;
+use crate::perf::measure::overlap::Overlap;
 use crate::perf::output::prediction::TunerPrediction;
 use maypole::CallPath;
 use maypole::algorithms::Algorithm;
 use maypole_transports::secure::EncryptionRate;
 
 /// The results of a point over one transport.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PerfRow {
     pub(crate) parameters: CallParameters,
     pub(crate) transport: PerfTransport,
@@ -29,6 +30,10 @@ pub(crate) struct PerfRow {
     pub(crate) prediction: Option<TunerPrediction>,
     pub(crate) out_of_place: Option<Measurement>,
     pub(crate) in_place: Option<Measurement>,
+    /// The buffers were registered memory.
+    pub(crate) is_registered: bool,
+    /// Of requests: what was hidden behind computing. The measurement is that of both together.
+    pub(crate) overlap: Option<Overlap>,
 }
 
 /// Bandwidths in GB/s by the median sample; 1 GB/s is 10^9 bytes a second.
@@ -42,12 +47,13 @@ pub(crate) struct Bandwidths {
 
 impl PerfRow {
     /// The measurements, each with its placement.
-    pub(crate) fn measured(&self) -> impl Iterator<Item = (BufferPlacement, Measurement)> {
+    pub(crate) fn measured(&self) -> impl Iterator<Item = (BufferPlacement, &Measurement)> {
         let both = [
-            (BufferPlacement::OutOfPlace, self.out_of_place),
-            (BufferPlacement::InPlace, self.in_place),
+            (BufferPlacement::OutOfPlace, &self.out_of_place),
+            (BufferPlacement::InPlace, &self.in_place),
         ];
-        both.into_iter().filter_map(|(placement, measurement)| Some((placement, measurement?)))
+        both.into_iter()
+            .filter_map(|(placement, measurement)| Some((placement, measurement.as_ref()?)))
     }
 
     /// Bytes of the whole.
@@ -94,15 +100,20 @@ impl PerfRow {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::perf::measure::summary::Summary;
+    use crate::perf::measure::noise::Noise;
+    use crate::perf::measure::rank_times::RankTimes;
+    use crate::perf::measure::summary;
     use maypole::schedule::collective::Collective;
     use maypole::{DataType, ReduceOp};
 
     /// An all-reduce of 4 ranks, 1 MiB in 100 us, where the tuner chose two-shot.
     pub(crate) fn example() -> PerfRow {
-        let time = Summary { min: 90.0, p50: 100.0, p90: 120.0, p99: 150.0, mean: 101.0 };
         let measured = |wrong| Measurement {
-            time,
+            time: summary::tests::example(),
+            samples: vec![90.0, 100.0, 150.0],
+            noise: Noise::default(),
+            restarts: 0,
+            ranks: RankTimes::default(),
             wrong: Some(wrong),
             calls: 40,
             batches: 100,
@@ -130,6 +141,8 @@ pub(crate) mod tests {
             prediction: None,
             out_of_place: Some(measured(0)),
             in_place: Some(measured(3)),
+            is_registered: false,
+            overlap: None,
         }
     }
 
@@ -148,7 +161,7 @@ pub(crate) mod tests {
     #[test]
     fn bandwidth_is_size_by_time_and_the_factor() {
         let row = example();
-        let bandwidths = row.bandwidths(&row.out_of_place.unwrap());
+        let bandwidths = row.bandwidths(row.out_of_place.as_ref().unwrap());
         assert!((bandwidths.algorithm - 10.48576).abs() < 1e-9);
         assert!((bandwidths.bus - 15.72864).abs() < 1e-9);
     }

@@ -3,6 +3,7 @@
 use crate::names;
 use crate::perf::benchmark::bus_factor;
 use crate::perf::measure::Measurement;
+use crate::perf::measure::rank_times::RankSpread;
 use crate::perf::measure::summary::Summary;
 use crate::perf::output::row::PerfRow;
 use maypole::schedule::collective::Collective;
@@ -42,8 +43,9 @@ pub(crate) fn section(row: &PerfRow) -> String {
     let mode =
         if row.deterministic && row.point.collective.reduces() { ", deterministic" } else { "" };
     let encrypted = if row.encryption.is_some() { ", encrypted" } else { "" };
+    let requests = if row.overlap.is_some() { ", beside computing" } else { "" };
     let collective = names::dashed(row.point.collective);
-    format!("# {collective} over {}{encrypted}{mode}", row.transport)
+    format!("# {collective} over {}{encrypted}{mode}{requests}", row.transport)
 }
 
 /// One row.
@@ -61,8 +63,8 @@ pub(crate) fn line(row: &PerfRow) -> String {
         row.point.count,
         row.parameters.kind.name(),
         row.ran(),
-        figures(row, row.out_of_place),
-        figures(row, row.in_place),
+        figures(row, row.out_of_place.as_ref()),
+        figures(row, row.in_place.as_ref()),
         percentile(|time| time.p50),
         percentile(|time| time.p90),
         percentile(|time| time.p99),
@@ -80,12 +82,40 @@ pub(crate) fn prediction(row: &PerfRow) -> Option<String> {
     ))
 }
 
-fn figures(row: &PerfRow, measured: Option<Measurement>) -> String {
+/// The line below a row of requests: how much of a request was hidden.
+pub(crate) fn overlap(row: &PerfRow) -> Option<String> {
+    let overlap = row.overlap.as_ref()?;
+    let [call, compute, both] =
+        [&overlap.call, &overlap.compute, &overlap.both].map(|it| time(Some(it.time.p50)));
+    Some(format!(
+        "#  overlap {:.0} %: call {} us, compute {} us, both {} us",
+        overlap.part() * 100.0,
+        call.trim_start(),
+        compute.trim_start(),
+        both.trim_start()
+    ))
+}
+
+/// The line below a row that says what each rank took.
+pub(crate) fn ranks(measured: &Measurement) -> Option<String> {
+    let RankSpread { min, mean, max, slowest } = measured.ranks.spread()?;
+    let [min, mean, max] = [min, mean, max].map(|us| time(Some(us)).trim_start().to_owned());
+    let mut text =
+        format!("#  ranks: {min} to {max} us, mean {mean} us; slowest is rank {slowest}");
+    if let Some(skew) = measured.ranks.skew_us() {
+        let _ = write!(text, "; they began {skew:.2} us apart");
+    }
+    let each = measured.ranks.us().iter().map(|us| time(*us).trim_start().to_owned());
+    let _ = write!(text, "\n#  each rank (us): {}", each.collect::<Vec<_>>().join(" "));
+    Some(text)
+}
+
+fn figures(row: &PerfRow, measured: Option<&Measurement>) -> String {
     let Some(measured) = measured else {
         return format!("{:>9} {:>8} {:>8} {:>7}", "-", "-", "-", "-");
     };
     let wrong = measured.wrong.map_or_else(|| "-".to_owned(), |wrong| wrong.to_string());
-    let bandwidths = row.bandwidths(&measured);
+    let bandwidths = row.bandwidths(measured);
     format!(
         "{} {} {} {wrong:>7}",
         time(Some(measured.time.p50)),
@@ -134,13 +164,10 @@ pub(crate) struct Totals {
 impl Totals {
     pub(crate) fn add(&mut self, row: &PerfRow) {
         for (_, measured) in row.measured() {
-            match measured.wrong {
-                Some(wrong) => (self.checked, self.wrong) = (self.checked + 1, self.wrong + wrong),
-                None => self.unchecked += 1,
-            }
+            self.count(measured.wrong);
             if row.point.collective != Collective::Barrier {
                 let transport = row.transport.to_string();
-                let bus = row.bandwidths(&measured).bus;
+                let bus = row.bandwidths(measured).bus;
                 self.buses.entry(transport).or_default().push(bus);
                 let factor = bus_factor(row.point.collective, row.parameters.world);
                 self.factors.insert(names::dashed(row.point.collective), factor);
@@ -148,7 +175,15 @@ impl Totals {
         }
     }
 
-    /// The lines below the rows.
+    /// Counts the wrong elements of a measurement; `None` if it was not checked.
+    pub(crate) fn count(&mut self, wrong: Option<u64>) {
+        match wrong {
+            Some(wrong) => (self.checked, self.wrong) = (self.checked + 1, self.wrong + wrong),
+            None => self.unchecked += 1,
+        }
+    }
+
+    /// The lines below the rows, but for the judgement.
     pub(crate) fn text(&self, one_clock: bool) -> String {
         let mut text = String::new();
         let clock = if one_clock {
@@ -178,7 +213,7 @@ impl Totals {
             let average = buses.iter().sum::<f64>() / buses.len() as f64;
             let _ = writeln!(text, "# average busbw over {transport}: {average:.3} GB/s");
         }
-        let _ = write!(text, "# #wrong total: {}", self.judgement());
+        text.truncate(text.trim_end().len());
         text
     }
 
@@ -194,7 +229,8 @@ impl Totals {
         )
     }
 
-    fn judgement(&self) -> String {
+    /// How many elements were wrong, and whether that is as it should be.
+    pub(crate) fn judgement(&self) -> String {
         match (self.wrong, self.checked, self.unchecked) {
             (_, 0, 0) => "nothing was measured".to_owned(),
             (_, 0, _) => "nothing was checked".to_owned(),
@@ -239,11 +275,11 @@ mod tests {
         let text = totals.text(true);
         assert!(text.contains("average busbw over shm: 15.729 GB/s"), "{text}");
         assert!(text.contains("1.5000 for all-reduce"), "{text}");
-        assert!(text.ends_with("# #wrong total: 3 in 2 measurements: NOT OK"), "{text}");
+        assert!(totals.judgement().ends_with("3 in 2 measurements: NOT OK"));
     }
 
     #[test]
     fn a_run_without_measurements_is_not_ok() {
-        assert!(Totals::default().text(true).ends_with("nothing was measured"));
+        assert!(Totals::default().judgement() == "nothing was measured");
     }
 }

@@ -5,15 +5,18 @@ mod blocks;
 mod book;
 #[path = "../../../../tests/common/browser.rs"]
 mod browser;
+mod comparing;
 mod doctor;
 #[cfg(feature = "cuda")]
 #[path = "../../../../tests/common/fake_gpu.rs"]
 mod fake_gpu;
+mod from_others;
 #[cfg(feature = "cuda")]
 mod gpu_prices;
 mod learning;
 mod limits;
 mod measuring;
+mod messages;
 mod msccl;
 mod outputs;
 #[cfg(feature = "cuda")]
@@ -21,6 +24,7 @@ mod perf_cuda;
 mod predicting;
 mod reports;
 mod schedule_files;
+mod schema;
 mod simulate_cluster;
 #[path = "../../../../tests/common/skip.rs"]
 mod skip;
@@ -32,9 +36,11 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 
 /// The keys of every JSON object of `perf`. Users depend on them.
-pub(crate) const KEYS: [&str; 23] = [
+pub(crate) const KEYS: [&str; 36] = [
     "algbw_GBps",
     "algorithm",
+    "arrival_skew_us",
+    "batches",
     "busbw_GBps",
     "bytes",
     "collective",
@@ -43,15 +49,26 @@ pub(crate) const KEYS: [&str; 23] = [
     "deterministic",
     "encrypted",
     "encryption_GBps",
+    "header",
     "in_place",
     "iterations",
+    "noise",
+    "noisy",
     "offset",
     "op",
+    "overlap",
+    "overlapped",
     "path",
     "predicted_us",
+    "rank_us",
     "ranks",
+    "registered",
+    "requested",
+    "restarts",
     "reuses_buffers",
     "root",
+    "samples_us",
+    "schema",
     "time_us",
     "transport",
     "type",

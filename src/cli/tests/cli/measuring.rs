@@ -12,7 +12,7 @@ fn every_collective_is_measured_and_right() {
     let all = objects(&printed(line));
     for object in &all {
         assert_eq!(keys(object), KEYS);
-        assert_eq!(keys(&object["time_us"]), ["mean", "min", "p50", "p90", "p99"]);
+        assert_eq!(keys(&object["time_us"]), ["mean", "min", "p50", "p90", "p99", "stdev"]);
         assert_eq!(
             (&object["wrong"], &object["ranks"], &object["type"]),
             (&0.into(), &3.into(), &"f32".into())
@@ -217,6 +217,12 @@ fn registered_memory_is_measured_and_reported() {
         let path = if object["bytes"].as_u64().unwrap() > 8 { "registered" } else { "staged" };
         assert_eq!(object["path"], path, "{object}");
     }
+    let line = "perf all-reduce -n 2 --registered-too --budget 2 --sizes 1M --json -";
+    let both = objects(&printed(line));
+    let paths: Vec<_> = both.iter().map(|it| (&it["registered"], it["path"].as_str())).collect();
+    let (private, registered) = paths.split_at(2);
+    assert!(private.iter().all(|(is, path)| **is == false && *path != Some("registered")));
+    assert!(registered.iter().all(|(is, path)| **is == true && *path == Some("registered")));
     let private = printed("perf all-reduce -n 2 --transport shm --budget 2 --sizes 1M --json -");
     assert!(objects(&private).iter().all(|object| object["path"] == "staged"), "{private}");
 }
@@ -256,4 +262,103 @@ fn processes_notice_a_call_left_out_in_a_hundred() {
         let wrong: u64 = size.iter().map(|object| object["wrong"].as_u64().unwrap()).sum();
         assert!(wrong > 0, "{size:?}");
     }
+}
+
+/// Programs that compute beside the ranks are noticed while samples are taken, and said.
+#[test]
+fn a_noisy_run_is_said() {
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let shown = std::thread::scope(|scope| {
+        for _ in 0..2 * cores {
+            scope.spawn(|| {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let shown = run("perf all-reduce -n 2 --transport shm --sizes 64K --budget 300");
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        shown
+    });
+    let table = text(&shown.stdout);
+    assert!(shown.status.success(), "{table}{}", text(&shown.stderr));
+    assert!(table.contains("#  noisy: other programs took "), "{table}");
+}
+
+/// What a reader has to know of a run stands in each of its outputs.
+#[test]
+fn every_output_says_where_and_when_it_was_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let [lines, table] = ["perf.json", "perf.csv"].map(|name| folder.path().join(name));
+    let line = "perf all-reduce -n 2 --transport shm --sizes 8,4K --budget 2 --samples";
+    let shown = printed(&format!("{line} --json {} --csv {}", lines.display(), table.display()));
+    let objects = objects(&std::fs::read_to_string(lines).unwrap());
+    let header = &objects[0]["header"];
+    for key in ["host", "processor", "kernel", "date", "version", "topology", "command", "build"] {
+        let said = header[key].as_str().unwrap_or_else(|| panic!("{key}: {header}"));
+        assert!(!said.is_empty() && shown.contains(said), "{key}: {said:?} is not in\n{shown}");
+    }
+    assert!(header["memory_bytes"].as_u64().unwrap() > 1 << 20, "{header}");
+    assert!(header["load"].is_number() && header["cores"].is_number(), "{header}");
+    assert_eq!(header["ranks"].as_array().unwrap().len(), 2);
+    let samples = |object: &Value| object["samples_us"].as_array().unwrap().len();
+    assert!(objects.iter().all(|it| Some(samples(it) as u64) == it["batches"].as_u64()));
+
+    let mut reader = csv::Reader::from_path(table).unwrap();
+    let rows: Vec<std::collections::BTreeMap<String, String>> =
+        reader.deserialize().collect::<Result<_, _>>().unwrap();
+    assert_eq!(rows.len(), objects.len());
+    for row in rows {
+        assert_eq!(
+            (&*row["host"], &*row["date"]),
+            (header["host"].as_str().unwrap(), header["date"].as_str().unwrap())
+        );
+        assert!(row["slowest_rank"].parse::<usize>().unwrap() < 2, "{row:?}");
+    }
+}
+
+/// What is hidden follows from the three times; requests are checked as calls are.
+#[test]
+fn requests_are_measured_beside_computing() {
+    let line = "perf all-reduce broadcast -n 2 --transport shm --sizes 64K --budget 10 --overlap";
+    let table = printed(line);
+    assert!(table.contains("# all-reduce over shm, beside computing"), "{table}");
+    assert_eq!(table.matches("#  overlap ").count(), 2, "{table}");
+    assert!(table.contains("as IMB-NBC defines it"), "{table}");
+    for object in objects(&printed(&format!("{line} --json -"))) {
+        let us = |key: &str| object["overlap"][key].as_f64().unwrap();
+        let [call, compute, both] = ["call_us", "compute_us", "both_us"].map(us);
+        let part = ((call + compute - both) / call.min(compute)).clamp(0.0, 1.0);
+        assert!((us("part") - part).abs() < 1e-9, "{object}");
+        assert_eq!((&object["wrong"], &object["overlapped"]), (&0.into(), &true.into()));
+        assert_eq!(object["time_us"]["p50"].as_f64(), Some(both), "{object}");
+    }
+    let sabotaged = run(&format!("{line} --sabotage 3"));
+    assert_eq!(sabotaged.status.code(), Some(1), "{}", text(&sabotaged.stdout));
+}
+
+#[test]
+fn several_types_operations_and_roots_are_measured_in_one_run() {
+    let line = "perf reduce barrier --threads -n 2 --transport shm --sizes 64 --budget 1 -d f32,u8 \
+                -o sum,xor -r all --json -";
+    let output = run(line);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("f32 is not an integer type"), "a named pair is refused");
+    let all = objects(&printed(&line.replace("sum,xor", "all")));
+    assert!(all.iter().all(|object| object["wrong"] == 0), "{all:?}");
+    let points: BTreeSet<_> =
+        all.iter().map(|it| format!("{} {} {}", it["type"], it["op"], it["root"])).collect();
+    let has = |point: &str| points.contains(point);
+    assert!(has("\"u8\" \"xor\" 1") && has("\"f32\" \"avg\" 0"), "{points:?}");
+    assert!(!has("\"f32\" \"xor\" 0"), "{points:?}");
+}
+
+#[test]
+fn ranks_are_listed_one_by_one() {
+    let table = printed("perf all-reduce -n 3 --transport shm --sizes 8 --budget 5 --per-rank");
+    let line = table.lines().find(|line| line.starts_with("#  ranks: ")).expect(&table);
+    assert!(line.contains("slowest is rank ") && line.contains("us apart"), "{line}");
+    let each = table.lines().find(|line| line.starts_with("#  each rank (us): ")).expect(&table);
+    assert_eq!(each.split(": ").nth(1).unwrap().split(' ').count(), 3, "{each}");
 }

@@ -11,11 +11,15 @@ use maypole::{Communicator, Error, ReduceOp};
 use network::{Network, address, address6};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The most time for an error after a host has vanished: 10 s of silence, one heartbeat, and what a
 /// loaded machine adds.
 const BOUND: Duration = Duration::from_secs(30);
+
+/// Held by tests that measure: ranks of one would disturb those of another.
+static MEASURING: Mutex<()> = Mutex::new(());
 
 /// Hosts, and the secret of the jobs on them.
 struct Cluster {
@@ -244,6 +248,7 @@ fn every_algorithm_is_right_across_hosts() {
 
 #[test]
 fn a_slow_link_is_measured_as_one() {
+    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(cluster) = Cluster::new(2) else { return };
     const RATE: u64 = 80_000_000;
     if let Err(why) = cluster.network.limit(RATE) {
@@ -260,6 +265,28 @@ fn a_slow_link_is_measured_as_one() {
         assert!((0.5..1.1).contains(&figure), "{figure} of the link: {row}");
         assert_eq!(row["wrong"], 0);
     }
+}
+
+/// Four hosts, of which two are joined by a slow cable of their own.
+#[test]
+fn a_slow_pair_is_named_in_the_matrix_of_all_pairs() {
+    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(cluster) = Cluster::new(4) else { return };
+    if let Err(why) = cluster.network.join_slowly(1, 2, 20_000_000) {
+        return skip::skipped(format!("no slow links here: {why}"));
+    }
+    let line = "perf bandwidth --pairs all --transport tcp --sizes 4K --budget 20 --json -";
+    let outputs = cluster.job(&[0, 1, 2, 3]).maypole(line);
+    let rows: Vec<serde_json::Value> =
+        printed(&outputs[0]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (matrix, pairs) = rows.split_last().unwrap();
+    assert_eq!(pairs.len(), 12, "both ways of six pairs");
+    assert!(pairs.iter().all(|row| row["wrong"] == 0), "{pairs:?}");
+    let verdict = matrix["verdict"].as_str().unwrap();
+    // Other programs may slow down a third link, but by far less.
+    let listed = verdict.lines().next().unwrap().split(", ").take(3).collect::<String>();
+    assert!(listed.contains("1->2 (") && listed.contains("2->1 ("), "{verdict}");
+    assert_eq!(matrix["odd_ranks"], serde_json::json!([]), "{verdict}");
 }
 
 /// Runs as a rank, when the test below starts this file's program again.

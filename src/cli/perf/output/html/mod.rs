@@ -11,6 +11,7 @@ mod tables;
 use crate::perf::benchmark::bus_factor;
 use crate::perf::measure::limits::MachineLimit;
 use crate::perf::output::csv;
+use crate::perf::output::header::RunHeader;
 use crate::perf::output::row::PerfRow;
 use crate::{names, output};
 use anyhow::{Context, Result};
@@ -23,11 +24,9 @@ use std::path::{Path, PathBuf};
 
 const STYLE: &str = include_str!("style.css");
 
-/// Collects the results of a run and writes them to a folder.
+/// Writes the results of a run to a folder.
 pub(crate) struct HtmlReport {
     folder: PathBuf,
-    rows: Vec<PerfRow>,
-    limits: Vec<MachineLimit>,
     /// The machine and the settings, as pairs of name and value.
     facts: Vec<(&'static str, String)>,
 }
@@ -36,12 +35,7 @@ impl HtmlReport {
     /// Makes the folder.
     pub(crate) fn new(folder: &Path) -> Result<Self> {
         make_folder(folder)?;
-        Ok(Self {
-            folder: folder.to_owned(),
-            rows: Vec::new(),
-            limits: Vec::new(),
-            facts: Vec::new(),
-        })
+        Ok(Self { folder: folder.to_owned(), facts: Vec::new() })
     }
 
     /// Sets the facts about the machine and the settings.
@@ -49,29 +43,26 @@ impl HtmlReport {
         self.facts = facts;
     }
 
-    pub(crate) fn add(&mut self, row: &PerfRow) {
-        self.rows.push(*row);
-    }
-
-    pub(crate) fn limit(&mut self, limit: MachineLimit) {
-        self.limits.push(limit);
-    }
-
     /// Writes `index.html` and `results.csv`; returns the line that tells the user where.
-    pub(crate) fn write(&self) -> Result<String> {
+    pub(crate) fn write(
+        &self,
+        rows: &[PerfRow],
+        limits: &[MachineLimit],
+        header: &RunHeader,
+    ) -> Result<String> {
         let page = self.folder.join("index.html");
         for (path, text) in [
-            (&page, self.html()),
-            (&self.folder.join("results.csv"), csv::text(&self.rows, &self.limits)?),
+            (&page, self.html(rows, limits)),
+            (&self.folder.join("results.csv"), csv::text(rows, limits, header)?),
         ] {
             output::save("--report", path, text)?;
         }
         Ok(format!("# report: {}", page.display()))
     }
 
-    fn html(&self) -> String {
+    fn html(&self, rows: &[PerfRow], limits: &[MachineLimit]) -> String {
         let mut collectives: Vec<Collective> = Vec::new();
-        for row in &self.rows {
+        for row in rows {
             if !collectives.contains(&row.point.collective) {
                 collectives.push(row.point.collective);
             }
@@ -89,19 +80,19 @@ impl HtmlReport {
              <title>maypole perf</title>\n<style>\n{STYLE}{rules}</style>\n\
              <header>\n<h1>maypole perf</h1>\n<nav>{links}</nav>\n</header>\n<main>\n"
         );
-        html += &self.summary();
+        html += &self.summary(rows);
         for collective in collectives {
-            html += &CollectiveSection::new(&self.rows, &self.limits, collective).html();
+            html += &CollectiveSection::new(rows, limits, collective).html();
         }
         html + &notes() + "</main>\n</html>\n"
     }
 
-    fn summary(&self) -> String {
+    fn summary(&self, rows: &[PerfRow]) -> String {
         let mut text = "<section>\n<dl class=\"facts\">\n".to_owned();
         for (name, value) in &self.facts {
             let _ = writeln!(text, "<dt>{name}</dt><dd>{}</dd>", escaped(value));
         }
-        text + "</dl>\n" + &tables::summary(&self.rows) + "</section>\n"
+        text + "</dl>\n" + &tables::summary(rows) + "</section>\n"
     }
 }
 
@@ -181,10 +172,12 @@ mod tests {
         let mut page = HtmlReport::new(&folder.path().join("new/folder")).unwrap();
         let mut small = row();
         small.point.count = 2;
-        [small, row()].iter().for_each(|row| page.add(row));
-        page.limit(limit());
         page.describe(vec![("command", "perf <b> & co".to_owned())]);
-        assert!(page.write().unwrap().ends_with("new/folder/index.html"));
+        assert!(
+            page.write(&[small, row()], &[limit()], &RunHeader::default())
+                .unwrap()
+                .ends_with("new/folder/index.html")
+        );
         let html = std::fs::read_to_string(folder.path().join("new/folder/index.html")).unwrap();
         for part in [
             "perf &lt;b&gt; &amp; co",

@@ -181,7 +181,7 @@ fn note(row: &PerfRow, limit: Option<&MachineLimit>) -> String {
     };
     let _ = write!(text, ", {}", sizes::name(row.bytes()));
     for (placement, measurement) in row.measured() {
-        let bus = row.bandwidths(&measurement).bus;
+        let bus = row.bandwidths(measurement).bus;
         let placement = match placement {
             BufferPlacement::InPlace => "in place",
             BufferPlacement::OutOfPlace => "out of place",

@@ -164,9 +164,9 @@ mod tests {
     #[test]
     fn a_choice_that_was_also_named_counts_once() {
         let [named, ring] = rows(200.0, Algorithm::TwoShot);
-        let mut auto = named;
+        let mut auto = named.clone();
         auto.point.algorithm = None;
-        let text = summary(&[auto, ring, named]);
+        let text = summary(&[auto.clone(), ring, named.clone()]);
         assert!(text.contains("<b>1 of 1</b>"), "{text}");
         assert!(text.contains("<b>3.00</b>"), "the median of 2 and 4, not of 2, 4 and 2: {text}");
         // Alone beside itself there is nothing to compare the choice with.
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn auto_has_a_column_of_its_own() {
         let [named, ring] = rows(200.0, Algorithm::Ring);
-        let mut auto = ring;
+        let mut auto = ring.clone();
         auto.point.algorithm = None;
         let series = [None, Some(Algorithm::Ring), Some(Algorithm::TwoShot)];
         let html = table(&[&auto, &ring, &named], &series, None);

@@ -1,0 +1,62 @@
+//! The messages that the options ask for, checked together.
+
+use super::{MessageBenchmark, MessageTest};
+#[cfg(feature = "cuda")]
+use crate::perf::args::TransportSelection;
+use crate::perf::args::{PairSelection, PerfArgs, Selected, Subject};
+use crate::perf::benchmark::Benchmark;
+use crate::perf::settings::distinct;
+use anyhow::{Result, ensure};
+
+impl PerfArgs {
+    /// The tests of messages, each once.
+    pub(crate) fn tests(&self) -> Vec<MessageTest> {
+        let chosen = self.subjects.iter().flat_map(|subject| match subject {
+            Subject::Messages(Selected::All) => MessageTest::PAIRS.to_vec(),
+            Subject::Messages(Selected::One(test)) => vec![*test],
+            Subject::Collectives(_) => Vec::new(),
+        });
+        distinct(chosen.collect())
+    }
+
+    /// The messages to measure, if there are any. Options of collectives contradict them.
+    pub(crate) fn messages(
+        &self,
+        world: usize,
+        benchmark: &Benchmark,
+    ) -> Result<Option<MessageBenchmark>> {
+        let tests = self.tests();
+        let all_pairs = self.pairs == PairSelection::All;
+        if tests.is_empty() {
+            ensure!(!all_pairs, "--pairs all: only messages have pairs; measure p2p");
+            ensure!(self.svg.is_none(), "--svg draws the matrix of p2p --pairs all");
+            return Ok(None);
+        }
+        let has_collective = |subject: &Subject| matches!(subject, Subject::Collectives(_));
+        ensure!(
+            !self.subjects.iter().any(has_collective),
+            "messages and collectives have different tables: measure them in two runs"
+        );
+        ensure!(world > 1, "-n 1: a message has two ranks; start two or more");
+        for (is_given, option) in [
+            (!self.algorithm.is_empty(), "--algorithm"),
+            (self.deterministic, "--deterministic"),
+            (self.overlap, "--overlap"),
+            (self.has_registered(), "--registered"),
+            (self.report.is_some(), "--report"),
+        ] {
+            ensure!(!is_given, "{option} is about collectives; leave it out for messages");
+        }
+        #[cfg(feature = "cuda")]
+        ensure!(
+            self.transport != TransportSelection::Cuda,
+            "--transport cuda: messages are measured between the memory of hosts"
+        );
+        ensure!(
+            all_pairs || self.svg.is_none(),
+            "--svg draws the matrix of all pairs: add --pairs all"
+        );
+        let offset = benchmark.parameters.offset;
+        Ok(Some(MessageBenchmark { tests, sizes: benchmark.sizes.clone(), all_pairs, offset }))
+    }
+}

@@ -1,0 +1,286 @@
+//! The messages of one rank, with their buffers.
+
+use super::MessageTest;
+use crate::perf::benchmark::{BenchmarkPoint, CallParameters};
+use crate::perf::buffer::AlignedBuffer;
+use crate::perf::check::oracle::{Oracle, POISON};
+use crate::perf::measure::batch::{CallBatch, NO_TIMES, SampledWork, Times};
+use maypole::schedule::collective::Collective;
+use maypole::{CallPath, Communicator, DataType, ReduceOp, Result};
+use maypole_transports::clock::monotonic_ns;
+
+/// Tags: of messages, and of those to the rank before in a ring; of confirmations.
+const TAG: u32 = 1;
+const BACK: u32 = 2;
+const CONFIRM: u32 = 3;
+
+/// What a rank does in a test.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum MessageRole {
+    /// It waits until the others are done.
+    Idle,
+    /// It begins, or answers. `leads` is true for the rank that begins.
+    Pair { peer: usize, leads: bool },
+    /// It has two neighbours.
+    Ring { before: usize, next: usize },
+}
+
+impl MessageRole {
+    /// The role of `rank` where `pairs` send at the same time, the first of each leading.
+    pub(crate) fn in_pairs(rank: usize, pairs: &[(usize, usize)]) -> Self {
+        let role = |(first, second): &(usize, usize)| match rank {
+            _ if rank == *first => Some(Self::Pair { peer: *second, leads: true }),
+            _ if rank == *second => Some(Self::Pair { peer: *first, leads: false }),
+            _ => None,
+        };
+        pairs.iter().find_map(role).unwrap_or(Self::Idle)
+    }
+
+    /// The role of `rank` in the ring of `world` ranks.
+    pub(crate) fn in_ring(rank: usize, world: usize) -> Self {
+        Self::Ring { before: (rank + world - 1) % world, next: (rank + 1) % world }
+    }
+}
+
+/// What the messages carry, and what they must have brought: the same numbers as a broadcast from
+/// their sender.
+pub(crate) fn oracle(world: usize, offset: usize) -> Oracle {
+    let parameters = CallParameters { kind: DataType::U8, op: ReduceOp::Sum, world, offset };
+    Oracle::new(parameters, Collective::Broadcast { root: 0 })
+}
+
+/// The messages of one rank in one test at one size.
+pub(crate) struct MessageWork<'a> {
+    test: MessageTest,
+    bytes: usize,
+    role: MessageRole,
+    rank: usize,
+    oracle: &'a Oracle,
+    from: AlignedBuffer,
+    /// The checked call has a buffer of its own, as that of a collective.
+    often: AlignedBuffer,
+    once: AlignedBuffer,
+}
+
+impl<'a> MessageWork<'a> {
+    /// Makes the buffers.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for them.
+    pub(crate) fn new(
+        test: MessageTest,
+        bytes: usize,
+        role: MessageRole,
+        rank: usize,
+        offset: usize,
+        oracle: &'a Oracle,
+    ) -> anyhow::Result<Self> {
+        let window = bytes * test.window(bytes);
+        let (sent, received) = match (test, role) {
+            (_, MessageRole::Idle) => (0, 0),
+            (MessageTest::Bandwidth, MessageRole::Pair { leads: true, .. }) => (window, 0),
+            (MessageTest::Bandwidth, _) => (0, window),
+            (MessageTest::Exchange, _) => (window, 2 * window),
+            _ => (window, window),
+        };
+        let buffer = |bytes| AlignedBuffer::try_new(None, bytes, offset);
+        let (from, often, once) = (buffer(sent)?, buffer(received)?, buffer(received)?);
+        Ok(Self { test, bytes, role, rank, oracle, from, often, once })
+    }
+
+    /// True if this rank's clock times the test: that of the rank that begins, and of all ranks
+    /// where all do the same.
+    fn is_timed(&self) -> bool {
+        match self.role {
+            MessageRole::Idle => false,
+            MessageRole::Pair { leads, .. } => leads || self.test == MessageTest::Bidirectional,
+            MessageRole::Ring { .. } => true,
+        }
+    }
+
+    /// Makes one call. The checked one receives into `once`.
+    fn call(&mut self, comm: &mut Communicator, is_checked: bool) -> Result<()> {
+        let into = if is_checked { &mut self.once } else { &mut self.often }.bytes_mut();
+        let from = self.from.bytes();
+        match self.role {
+            MessageRole::Idle => Ok(()),
+            MessageRole::Pair { peer, leads } => match self.test {
+                MessageTest::Bandwidth if leads => send_window(comm, from, self.bytes, peer),
+                MessageTest::Bandwidth => receive_window(comm, into, self.bytes, peer),
+                MessageTest::Bidirectional => exchange_windows(comm, from, into, self.bytes, peer),
+                _ if leads => {
+                    comm.send(from, peer, TAG)?;
+                    comm.recv(into, peer, TAG)
+                }
+                _ => {
+                    comm.recv(&mut *into, peer, TAG)?;
+                    comm.send(from, peer, TAG)
+                }
+            },
+            MessageRole::Ring { before, next } if self.test == MessageTest::SendRecv => {
+                comm.exchange(from, next, into, before, TAG)
+            }
+            MessageRole::Ring { before, next } => exchange(comm, from, into, before, next),
+        }
+    }
+
+    /// The ranks whose data this rank has received, in the order of its buffer.
+    fn senders(&self) -> Vec<usize> {
+        match self.role {
+            MessageRole::Idle => Vec::new(),
+            MessageRole::Pair { leads: true, .. } if self.test == MessageTest::Bandwidth => {
+                Vec::new()
+            }
+            MessageRole::Pair { peer, .. } => vec![peer],
+            MessageRole::Ring { before, .. } if self.test == MessageTest::SendRecv => vec![before],
+            MessageRole::Ring { before, next } => vec![before, next],
+        }
+    }
+
+    fn wrong_in(&self, buffer: &AlignedBuffer, batch: u64) -> u64 {
+        let senders = self.senders();
+        let part = buffer.bytes().len() / senders.len().max(1);
+        let parts = buffer.bytes().chunks_exact(part.max(1)).zip(senders);
+        let wrong = |(bytes, root): (&[u8], usize)| {
+            let collective = Collective::Broadcast { root };
+            let point = BenchmarkPoint { collective, algorithm: None, count: bytes.len() };
+            self.oracle.wrong(&point, self.rank, batch, bytes)
+        };
+        parts.map(wrong).sum()
+    }
+}
+
+impl SampledWork for MessageWork<'_> {
+    fn fill(&mut self, batch: &CallBatch) {
+        let sent = self.from.bytes().len();
+        self.oracle.write(self.from.bytes_mut(), self.rank, batch.number, 0..sent);
+        self.once.bytes_mut().fill(POISON);
+        if batch.calls > 1 {
+            self.often.bytes_mut().fill(POISON);
+        }
+    }
+
+    fn run(&mut self, comm: &mut Communicator, batch: &CallBatch) -> Result<Times> {
+        if self.role == MessageRole::Idle {
+            return Ok(NO_TIMES);
+        }
+        let start = monotonic_ns();
+        for index in 0..batch.calls {
+            if batch.begins(index) {
+                self.call(comm, index == batch.checked)?;
+            }
+        }
+        let end = monotonic_ns();
+        Ok(if self.is_timed() { (start, end) } else { NO_TIMES })
+    }
+
+    fn wrong(&self, batch: &CallBatch) -> u64 {
+        let once = self.wrong_in(&self.once, batch.number);
+        once + if batch.calls > 1 { self.wrong_in(&self.often, batch.number) } else { 0 }
+    }
+
+    fn kind(&self) -> Option<(&'static str, CallPath)> {
+        Some(("messages", CallPath::Staged))
+    }
+
+    fn parts(&self) -> f64 {
+        self.test.parts(self.bytes)
+    }
+}
+
+/// Sends a window of messages, and waits until they are confirmed.
+fn send_window(comm: &mut Communicator, from: &[u8], bytes: usize, peer: usize) -> Result<()> {
+    comm.group(|group| {
+        from.chunks_exact(bytes).try_for_each(|message| group.send(message, peer, TAG))
+    })?;
+    comm.recv(&mut [0u8], peer, CONFIRM)
+}
+
+/// Receives a window of messages, and confirms them.
+fn receive_window(
+    comm: &mut Communicator,
+    into: &mut [u8],
+    bytes: usize,
+    peer: usize,
+) -> Result<()> {
+    comm.group(|group| {
+        into.chunks_exact_mut(bytes).try_for_each(|message| group.recv(message, peer, TAG))
+    })?;
+    comm.send(&[1u8], peer, CONFIRM)
+}
+
+/// Sends and receives a window of messages at once.
+fn exchange_windows(
+    comm: &mut Communicator,
+    from: &[u8],
+    into: &mut [u8],
+    bytes: usize,
+    peer: usize,
+) -> Result<()> {
+    let sent_and_received = comm.group(|group| {
+        into.chunks_exact_mut(bytes).try_for_each(|message| group.recv(message, peer, TAG))?;
+        from.chunks_exact(bytes).try_for_each(|message| group.send(message, peer, TAG))
+    });
+    sent_and_received.map(drop)
+}
+
+/// Sends `from` to both neighbours, and receives from the one before and from the next one.
+fn exchange(
+    comm: &mut Communicator,
+    from: &[u8],
+    into: &mut [u8],
+    before: usize,
+    next: usize,
+) -> Result<()> {
+    let (from_before, from_next) = into.split_at_mut(from.len());
+    let exchanged = comm.group(|group| {
+        group.send(from, next, TAG)?;
+        group.send(from, before, BACK)?;
+        group.recv(from_before, before, TAG)?;
+        group.recv(from_next, next, BACK)
+    });
+    exchanged.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wrong bytes that all ranks find in a batch of five calls, of which one may be left out.
+    fn wrong(world: usize, test: MessageTest, leave_out: Option<u64>) -> u64 {
+        let found = Communicator::run_local(world, |mut comm| {
+            let rank = comm.rank();
+            let role = if test.is_of_pairs() {
+                MessageRole::in_pairs(rank, &[(world - 1, 0)])
+            } else {
+                MessageRole::in_ring(rank, world)
+            };
+            let oracle = oracle(world, 16);
+            let mut work = MessageWork::new(test, 5000, role, rank, 16, &oracle).unwrap();
+            let (number, calls, checked, before, is_slow) = (7, 5, 3, 0, false);
+            let batch = CallBatch { number, calls, checked, before, leave_out, is_slow };
+            work.fill(&batch);
+            let times = work.run(&mut comm, &batch).unwrap();
+            assert_eq!(times == NO_TIMES, !work.is_timed());
+            work.wrong(&batch)
+        });
+        found.into_iter().sum()
+    }
+
+    #[test]
+    fn every_message_brings_what_its_sender_wrote() {
+        for test in MessageTest::ALL {
+            for world in [2, 3] {
+                assert_eq!(wrong(world, test, None), 0, "{test:?} of {world}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_left_out_is_noticed() {
+        for test in MessageTest::ALL {
+            assert!(wrong(3, test, Some(4)) > 4000, "{test:?}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What a reader has to know of a run to judge its figures: the machine, the ranks, and the command.
+//! Every output begins with it or holds it in every row.
+
+use crate::perf::check::values::hash;
+use crate::perf::mapping::RankMapping;
+use crate::perf::output::date;
+use maypole::world::launch::VARIABLES;
+use serde::Serialize;
+use std::fs::{read_dir, read_to_string};
+use std::path::Path;
+
+/// The facts of a run. Those of a machine are of the machine of rank 0.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct RunHeader {
+    pub(crate) version: &'static str,
+    /// The commit that the program was built from, if the variable `MAYPOLE_COMMIT` named it then.
+    pub(crate) commit: Option<&'static str>,
+    pub(crate) build: &'static str,
+    /// When the run began, in UTC.
+    pub(crate) date: String,
+    pub(crate) command: String,
+    /// The variables of maypole that are set and change what is measured.
+    pub(crate) variables: String,
+    pub(crate) host: String,
+    pub(crate) processor: String,
+    /// Cores that the ranks may use.
+    pub(crate) cores: usize,
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) kernel: String,
+    /// What decides the clock of the cores; `None` where the kernel does not say, as in most
+    /// virtual machines.
+    pub(crate) governor: Option<String>,
+    /// The mean number of processes that wanted to run, in the minute before the run.
+    pub(crate) load: Option<f64>,
+    /// A number that differs between machines whose cores, caches or memory nodes lie otherwise.
+    pub(crate) topology: String,
+    /// True if ranks take turns on a core.
+    pub(crate) ranks_share_cores: bool,
+    pub(crate) ranks: Vec<HeaderRank>,
+}
+
+/// Where a rank ran.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct HeaderRank {
+    pub(crate) host: usize,
+    pub(crate) pid: u64,
+    /// The core that the rank is bound to.
+    pub(crate) core: Option<u64>,
+}
+
+impl RunHeader {
+    /// Reads the facts, in a few milliseconds.
+    pub(crate) fn read(mapping: &RankMapping) -> Self {
+        let places = mapping.hosts.numbers().iter().zip(&mapping.pids).zip(&mapping.bound);
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            commit: option_env!("MAYPOLE_COMMIT"),
+            build: build(),
+            date: date::now(),
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+            variables: variables(|name| std::env::var(name).ok()),
+            host: read("/proc/sys/kernel/hostname"),
+            processor: processor(),
+            cores: mapping.cores[0],
+            memory_bytes: memory(),
+            kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease")),
+            governor: governor(mapping),
+            load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()),
+            topology: topology(Path::new("/sys/devices/system")),
+            ranks_share_cores: !mapping.has_core_for_each(),
+            ranks: places
+                .map(|((host, pid), core)| HeaderRank { host: *host, pid: *pid, core: *core })
+                .collect(),
+        }
+    }
+
+    /// The version, and the commit if it is known.
+    pub(crate) fn program(&self) -> String {
+        let commit = self.commit.map_or_else(String::new, |commit| format!(" ({commit})"));
+        format!("{}{commit}, {}", self.version, self.build)
+    }
+
+    /// The governor, or that it is not known.
+    pub(crate) fn governor(&self) -> &str {
+        self.governor.as_deref().unwrap_or("not told by the kernel")
+    }
+}
+
+/// The variables of maypole that are set and change what is measured.
+fn variables(value: impl Fn(&str) -> Option<String>) -> String {
+    // Left out: the rank's identity, which differs between ranks, secrets, and what a launcher sets
+    // for itself.
+    let identity = ["_RANK", "_WORLD", "_ADDRESS", "_PORT", "_PORTS", "_SOCKET", "_NEWCOMER"];
+    let matters =
+        |name: &str| !name.contains("_JOB") && !identity.iter().any(|end| name.ends_with(end));
+    let set = VARIABLES.iter().filter(|variable| matters(variable.name));
+    let set =
+        set.filter_map(|variable| Some(format!("{}={}", variable.name, value(variable.name)?)));
+    let set = set.collect::<Vec<_>>().join(" ");
+    if set.is_empty() { "none".to_owned() } else { set }
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+fn processor() -> String {
+    let cpus = read("/proc/cpuinfo");
+    let name = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    name.map_or("unknown processor", |(_, name)| name).to_owned()
+}
+
+fn memory() -> Option<u64> {
+    let info = read("/proc/meminfo");
+    let line = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The governor of rank 0's core.
+fn governor(mapping: &RankMapping) -> Option<String> {
+    let core = mapping.bound.first().copied().flatten().unwrap_or(0);
+    let path = format!("/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_governor");
+    Some(read(path)).filter(|name| !name.is_empty())
+}
+
+fn build() -> &'static str {
+    if cfg!(debug_assertions) {
+        "a build with debug assertions: slow"
+    } else {
+        std::env::consts::ARCH
+    }
+}
+
+/// A digest of the cores, their caches and the memory nodes, by the files below `system`.
+fn topology(system: &Path) -> String {
+    const FILES: [&str; 6] = [
+        "topology/physical_package_id",
+        "topology/core_id",
+        "cache/index1/size",
+        "cache/index2/shared_cpu_list",
+        "cache/index3/shared_cpu_list",
+        "cache/index3/size",
+    ];
+    let numbered = |folder: &str, start: &str| {
+        let entries = read_dir(system.join(folder)).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> = names
+            .filter(|name| name.strip_prefix(start).is_some_and(|rest| rest.parse::<u32>().is_ok()))
+            .collect();
+        names.sort();
+        names
+    };
+    let mut text = processor();
+    for cpu in numbered("cpu", "cpu") {
+        let folder = system.join("cpu").join(&cpu);
+        text += &FILES.map(|file| read(folder.join(file))).join(",");
+        text += ";";
+    }
+    text += &numbered("node", "node").join(",");
+    let digest = text.bytes().fold(0, |mark, byte| hash(mark ^ u64::from(byte)));
+    format!("{digest:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        assert_eq!(variables(|_| None), "none");
+        let told = variables(|name| Some(format!("<{name}>")));
+        assert!(
+            told.contains("MAYPOLE_TRANSPORT=<MAYPOLE_TRANSPORT>") && !told.contains("JOB_KEY"),
+            "{told}"
+        );
+        assert!(!told.contains("STATUS_SOCKET") && !told.contains("NEWCOMER"), "{told}");
+        assert!(!told.contains("MAYPOLE_RANK") && !told.contains("MAYPOLE_ADDRESS"), "{told}");
+    }
+
+    #[test]
+    fn machines_with_other_cores_have_other_digests() {
+        let folder = tempfile::tempdir().unwrap();
+        let cpu = |number: u32| folder.path().join(format!("cpu/cpu{number}/topology"));
+        let of = || topology(folder.path());
+        let empty = of();
+        std::fs::create_dir_all(cpu(0)).unwrap();
+        std::fs::create_dir_all(folder.path().join("cpu/cpufreq")).unwrap();
+        std::fs::write(cpu(0).join("core_id"), "0\n").unwrap();
+        let one = of();
+        std::fs::create_dir_all(cpu(1)).unwrap();
+        std::fs::write(cpu(1).join("core_id"), "1\n").unwrap();
+        assert!(empty != one && one != of() && of() == of());
+    }
+}
