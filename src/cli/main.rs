@@ -44,7 +44,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum MaypoleCommand {
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     Perf(Box<perf::PerfArgs>),
     Learn(learn::LearnArgs),
     Draw(draw::DrawArgs),
@@ -55,6 +55,8 @@ enum MaypoleCommand {
     Key(key::KeyArgs),
     Topo(topo::TopoArgs),
     Doctor(doctor::DoctorArgs),
+    #[command(hide = true)]
+    Agent(run::hosts::agent::AgentArgs),
 }
 
 /// The value of an environment variable, read as ranks read it: bytes that are no UTF-8 are replaced,
@@ -74,7 +76,8 @@ fn main() -> ExitCode {
 fn dispatch(command: MaypoleCommand) -> anyhow::Result<ExitCode> {
     survive_file_limits()?;
     match command {
-        MaypoleCommand::Run(args) => run::main(args),
+        MaypoleCommand::Run(args) => run::main(*args),
+        MaypoleCommand::Agent(args) => run::hosts::agent::main(args),
         MaypoleCommand::Perf(args) => perf::main(*args),
         MaypoleCommand::Learn(args) => learn::main(args),
         MaypoleCommand::Draw(args) => draw::main(args),
