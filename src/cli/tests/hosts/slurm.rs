@@ -1,4 +1,4 @@
-//! `srun` of a real Slurm: a controller and two nodes of Debian's packages on this machine. Runs where
+//! `srun` of a real Slurm: a controller and a node, by Debian's packages on this machine. Runs where
 //! `TESTS=all`, and needs root, slurmctld, slurmd, slurm-client and munge.
 
 use crate::skip;
@@ -142,8 +142,9 @@ fn srun_starts_ranks_that_need_no_configuration() {
         assert!(!rows.is_empty(), "{ranks} ranks: {said}");
         assert!(rows.iter().all(|row| row["ranks"] == ranks && row["wrong"] == 0), "{rows:?}");
     }
-    // A rank that fails ends the step, and Slurm reports its code.
+    // A rank that fails ends the step. Slurm returns the largest code of all ranks.
     let script = "[ $SLURM_PROCID = 1 ] && exit 3; exec \"$0\" perf barrier --transport tcp";
     let output = slurm.srun("-n 3 --kill-on-bad-exit=1", &["sh", "-c", script, maypole]);
-    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("exit code 3"), "{said}");
 }

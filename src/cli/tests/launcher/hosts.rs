@@ -2,6 +2,7 @@
 //! hosts are addresses of the loopback network, by which their ranks reach one another.
 
 use crate::harness::{FOREVER, Running, complete, eventually, is_gone, kill, maypole};
+use crate::replacing::failing;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -254,6 +255,17 @@ fn a_job_starts_again_on_all_hosts() {
     let (code, lines) = complete(ssh.shell(&format!("--restarts 1 --hosts {TWO}"), &script));
     assert_eq!(code, 0, "{lines:#?}");
     has(&lines, "starting all ranks again, restart 1 of 1");
+}
+
+#[test]
+fn a_process_takes_the_place_of_a_rank_on_its_host() {
+    let ssh = FakeSsh::new(LOCALLY);
+    let then = "echo newcomer $RANK at $MAYPOLE_ADMISSION_PORT; touch done";
+    let script = failing(ssh.folder.path(), then);
+    let (code, lines) = complete(ssh.shell("--replace 1 --hosts 127.0.0.2,127.0.0.3", &script));
+    assert_eq!(code, 0, "{lines:#?}");
+    has(&lines, "rank 1 exited with code 3 on 127.0.0.3; starting a process in its place, 1 of 1");
+    has(&lines, "[rank 1, 127.0.0.3] newcomer 1 at 2");
 }
 
 /// Runs `options` with `reach` in the place of ssh, which must be refused in a sentence that has `parts`.

@@ -5,16 +5,16 @@ use crate::error::Result;
 use std::fmt;
 
 /// A call with its buffers, which is started as often as one likes: see [`Communicator::prepare`].
-pub struct Prepared<B> {
+pub struct PersistentCall<B> {
     /// The buffers of the call: what goes in is written here before a start, what came out is read here
     /// afterwards.
     pub buffers: B,
-    call: PreparedCall<B>,
+    call: CallOnBuffers<B>,
 }
 
-type PreparedCall<B> = Box<dyn FnMut(&mut Communicator, &mut B) -> Result<()> + Send>;
+type CallOnBuffers<B> = Box<dyn FnMut(&mut Communicator, &mut B) -> Result<()> + Send>;
 
-impl<B: Send + 'static> Prepared<B> {
+impl<B: Send + 'static> PersistentCall<B> {
     /// Starts the call as a request, which gives this back: see [`Communicator::start`]. Until then
     /// nobody else has the buffers.
     pub fn start(self, comm: &mut Communicator) -> Request<Self> {
@@ -30,9 +30,9 @@ impl<B: Send + 'static> Prepared<B> {
     }
 }
 
-impl<B> fmt::Debug for Prepared<B> {
+impl<B> fmt::Debug for PersistentCall<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prepared").finish_non_exhaustive()
+        f.debug_struct("PersistentCall").finish_non_exhaustive()
     }
 }
 
@@ -60,7 +60,7 @@ impl Communicator {
         &self,
         buffers: B,
         call: impl FnMut(&mut Self, &mut B) -> Result<()> + Send + 'static,
-    ) -> Prepared<B> {
-        Prepared { buffers, call: Box::new(call) }
+    ) -> PersistentCall<B> {
+        PersistentCall { buffers, call: Box::new(call) }
     }
 }
