@@ -233,7 +233,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
     let world = hosts.as_ref().map_or(ranks.unwrap_or(1), HostOptions::world);
     let output = match world {
         _ if args.plain_root => OutputMode::RootInherited,
-        1 if !args.tag_output => OutputMode::Inherited,
+        1 if !args.tag_output && hosts.is_none() => OutputMode::Inherited,
         _ if args.no_tag_output => OutputMode::Inherited,
         _ => OutputMode::Tagged,
     };

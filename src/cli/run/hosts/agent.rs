@@ -18,7 +18,7 @@ use maypole::world::launch::JobKey;
 use maypole_transports::watch::Watch;
 
 use super::messages::{
-    Answer, BEAT, Hello, JobDescription, MESSAGE, OUTPUT, Order, PROTOCOL, StartOrder, line,
+    Answer, BEAT, Hello, JobDescription, MESSAGE, OUTPUT, Order, PROTOCOL, StartOrder, clock, line,
 };
 use super::route;
 use crate::run::environment::{JobEnvironment, JobPorts};
@@ -67,6 +67,7 @@ pub(crate) fn main(args: AgentArgs) -> Result<ExitCode> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         file: this_file().to_string_lossy().into_owned(),
         ports,
+        clock: clock(),
         connection: std::env::var("SSH_CONNECTION").ok(),
     })));
     let Some(job) = first_order(&orders) else { return Ok(LAUNCHER_LOST.into()) };

@@ -15,7 +15,7 @@ use maypole_transports::process::{self, ProcessEnd};
 use maypole_transports::watch::{Watch, pidfd};
 use signal_hook::consts::SIGKILL;
 
-use super::messages::{Answer, BEAT, MESSAGE, OUTPUT, Order, line};
+use super::messages::{Answer, BEAT, MESSAGE, OUTPUT, Order, clock, line};
 use crate::run::lines::{self, OutputStream};
 use crate::run::ranks::LaunchEvent;
 
@@ -27,6 +27,8 @@ const LAST_WORDS: usize = 6;
 const SSH_END: Duration = Duration::from_secs(5);
 /// How long the last words of an ssh that has ended may take.
 const LAST_WORDS_TIME: Duration = Duration::from_secs(1);
+/// Seconds by which clocks may differ. A message that was long on its way counts as a difference.
+const CLOCK_DIFFERENCE: f64 = 5.0;
 /// The bytes of a program that are written at once.
 const PIECE: usize = 256 << 10;
 
@@ -238,8 +240,10 @@ impl AgentReader {
             // A place is unique among all hosts, and takes the part of the process's group.
             Answer::Joined(place) => LaunchEvent::Joined(place as u32),
             answer => {
-                if let Answer::Started(place) = answer {
-                    self.running.insert(place);
+                match &answer {
+                    Answer::Started(place) => drop(self.running.insert(*place)),
+                    Answer::Hello(hello) => self.compare_clocks(hello.clock),
+                    _ => {}
                 }
                 if let Some(answers) = &self.answers {
                     let _ = answers.send(answer);
@@ -248,6 +252,20 @@ impl AgentReader {
             }
         };
         let _ = self.events.send(event);
+    }
+
+    /// Says that the clock of the host is wrong, or that of this one.
+    fn compare_clocks(&self, theirs: f64) {
+        let ahead = theirs - clock();
+        if ahead.abs() > CLOCK_DIFFERENCE {
+            let how = if ahead > 0.0 { "ahead of" } else { "behind" };
+            lines::say(&format!(
+                "the clock of {} is {:.0} s {how} this one's, and so are times in its logs and traces: \
+                 set both clocks, as by `timedatectl set-ntp true`",
+                self.host,
+                ahead.abs()
+            ));
+        }
     }
 
     /// Says that the host is lost, if processes ran there.

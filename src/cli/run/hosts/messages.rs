@@ -2,7 +2,7 @@
 //! the standard input and output of ssh.
 
 use std::ffi::OsString;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use maypole_transports::process::ProcessEnd;
 use serde::{Deserialize, Serialize};
@@ -72,6 +72,8 @@ pub(super) struct Hello {
     pub(super) file: String,
     /// Free ports, if rank 0 is to run here.
     pub(super) ports: Option<JobPorts>,
+    /// Seconds since 1970 by the clock of this host.
+    pub(super) clock: f64,
     /// `SSH_CONNECTION`: addresses and ports of the client and of this host.
     pub(super) connection: Option<String>,
 }
@@ -133,6 +135,12 @@ impl From<EndOfProcess> for ProcessEnd {
             EndOfProcess::Killed(signal) => Self::Killed(signal),
         }
     }
+}
+
+/// Seconds since 1970.
+pub(super) fn clock() -> f64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
 }
 
 /// A message as the line that carries it, without the letter before it.

@@ -1,6 +1,8 @@
 //! Ranks on two and three hosts. The hosts are network namespaces that the test makes; where it may
 //! not, each test is skipped with the reason.
 
+#[path = "../launcher/harness.rs"]
+mod harness;
 mod kubernetes;
 mod namespaces;
 #[path = "../../../../tests/common/network.rs"]

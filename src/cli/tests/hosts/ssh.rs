@@ -1,20 +1,15 @@
 //! `maypole run --hosts` with real ssh: a server of OpenSSH on each host. Needs root and Debian's
 //! openssh-server, and is skipped without them.
 
+use crate::harness::{FOREVER, Running, eventually, is_gone};
 use crate::network::address;
 use crate::{Cluster, skip};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// The limit of every wait.
-const LIMIT: Duration = Duration::from_secs(60);
-/// Seconds, far more than `LIMIT`.
-const FOREVER: &str = "1000";
 const SERVER: &str = "/usr/sbin/sshd";
 
 /// Hosts with a server each. Dropping it ends the servers.
@@ -96,11 +91,12 @@ impl SshCluster {
     }
 
     /// Starts `maypole run` on host 0.
-    fn run(&self, options: &str, program: &[&str]) -> Launcher {
+    fn run(&self, options: &str, program: &[&str]) -> Running {
         let mut command = self.cluster.network.command(0, env!("CARGO_BIN_EXE_maypole"));
         command.args(["run", "--ssh", &self.ssh()]).args(options.split(' ')).arg("--");
         command.args(program).env("MAYPOLE_TIMEOUT", "60").env("MAYPOLE_TUNE", "off");
-        Launcher::start(command)
+        command.stdin(Stdio::null());
+        Running::start(command)
     }
 
     /// The processes in the namespace of a host, but for the one that holds it.
@@ -132,75 +128,12 @@ impl Drop for SshCluster {
     }
 }
 
-/// A launcher whose lines are read while it runs. Dropping it kills it.
-struct Launcher {
-    child: Child,
-    lines: Receiver<String>,
-}
-
-impl Launcher {
-    fn start(mut command: Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let (sender, lines) = channel();
-        let again = sender.clone();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        let error = BufReader::new(child.stderr.take().unwrap());
-        let send = |line: Result<String, _>, to: &std::sync::mpsc::Sender<String>| {
-            let line: Option<String> = line.ok();
-            line.is_some_and(|line| to.send(line).is_ok())
-        };
-        std::thread::spawn(move || out.lines().all(|line: std::io::Result<_>| send(line, &sender)));
-        std::thread::spawn(move || error.lines().all(|line| send(line, &again)));
-        Self { child, lines }
-    }
-
-    #[track_caller]
-    fn wait_for(&self, part: &str) -> String {
-        let start = Instant::now();
-        let mut seen = Vec::new();
-        loop {
-            match self.lines.recv_timeout(LIMIT.saturating_sub(start.elapsed())) {
-                Ok(line) if line.contains(part) => return line,
-                Ok(line) => seen.push(line),
-                Err(error) => panic!("no line with {part:?} ({error}): {seen:#?}"),
-            }
-        }
-    }
-
-    /// The exit code, and the lines that were not waited for.
-    #[track_caller]
-    fn end(mut self) -> (i32, Vec<String>) {
-        let start = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(start.elapsed() < LIMIT, "the launcher did not end");
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        (status.code().expect("it was killed"), self.lines.iter().collect())
-    }
-}
-
-impl Drop for Launcher {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[track_caller]
 fn eventually_gone(processes: &[String]) {
-    let start = Instant::now();
-    let is_there = |pid: &&String| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
-        stat.is_ok_and(|stat| !stat.contains(") Z "))
-    };
-    while let Some(there) = processes.iter().find(is_there) {
-        let line = fs::read_to_string(format!("/proc/{there}/cmdline")).unwrap_or_default();
-        assert!(start.elapsed() < LIMIT, "{there} is left: {}", line.replace('\0', " "));
-        std::thread::sleep(Duration::from_millis(10));
+    for process in processes {
+        let line = fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let what = format!("{process} is gone: {}", line.replace('\0', " "));
+        eventually(&what, || is_gone(process));
     }
 }
 
@@ -236,7 +169,7 @@ fn ranks_of_three_hosts_measure_over_real_ssh_with_a_slow_link_among_them() {
 }
 
 /// Starts ranks on two hosts that wait, and returns the processes of the second host.
-fn waiting(hosts_of: &SshCluster, options: &str) -> (Launcher, Vec<String>) {
+fn waiting(hosts_of: &SshCluster, options: &str) -> (Running, Vec<String>) {
     let script = format!("echo @ready; exec sleep {FOREVER}");
     let options = format!("{}{options}", hosts(&[1, 2]));
     let job = hosts_of.run(&options, &["sh", "-c", &script]);
@@ -249,7 +182,7 @@ fn waiting(hosts_of: &SshCluster, options: &str) -> (Launcher, Vec<String>) {
 #[test]
 fn a_job_ends_with_its_ssh_servers_its_hosts_and_its_network() {
     let Some(hosts_of) = SshCluster::new(2) else { return };
-    let lost = |job: Launcher| {
+    let lost = |job: Running| {
         let (code, lines) = job.end();
         assert_eq!(code, 255, "{lines:#?}");
         let part = format!("the connection to {} was lost", address(1));

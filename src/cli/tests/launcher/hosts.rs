@@ -287,8 +287,9 @@ fn what_is_wrong_with_a_host_is_said_with_a_remedy() {
     let refusal = "echo 'ssh: connect to host x port 22: Connection refused' >&2; exit 255";
     refuse(refusal, &["127.0.0.3 cannot be reached: ssh: connect", "try `ssh 127.0.0.3`"]);
     refuse("exit 127", &["127.0.0.3 has no maypole", "--copy"]);
-    let old = r#"echo '@{"Hello":{"protocol":1,"version":"0.0.7","file":"/m","ports":null,"connection":null}}'; sleep 1"#;
-    refuse(old, &["127.0.0.3 has maypole 0.0.7 at /m, and this is 0.1.0", "--copy"]);
+    let old = r#"echo '@{"Hello":{"protocol":1,"version":"0.0.7","file":"/m","ports":null,"clock":9e9,"connection":null}}'; sleep 1"#;
+    let version = "127.0.0.3 has maypole 0.0.7 at /m, and this is 0.1.0";
+    refuse(old, &[version, "--copy", "the clock of 127.0.0.3 is", "s ahead of", "timedatectl"]);
     // A shell that talks, and an answer that is none.
     refuse("echo welcome; echo @nonsense; exit 1", &["gave up before it answered", "nonsense"]);
 }
