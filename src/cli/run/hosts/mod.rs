@@ -85,8 +85,11 @@ impl HostArgs {
             (Some(hosts), _) => list::parse(hosts)?,
             (None, Some(file)) => list::read(file)?,
             (None, None) => {
-                let needs = [self.ssh.is_some(), self.copy, self.address.is_some()];
-                ensure!(needs == [false; 3], "--ssh, --copy and --address need --hosts");
+                let has_options = self.ssh.is_some() || self.copy || self.address.is_some();
+                ensure!(
+                    !has_options && self.variables.is_empty(),
+                    "--ssh, --copy, --address and --env need --hosts"
+                );
                 return Ok(None);
             }
         };

@@ -47,8 +47,8 @@ enum NoAnswer {
 }
 
 impl RemoteRanks {
-    /// Reaches all hosts, and tells each what to start. A signal ends this early; it is sent to `job`
-    /// again, whose supervisor then starts nothing.
+    /// Reaches all hosts, and tells each what to start: `program` with its arguments. A signal ends this
+    /// early; it is sent to `job` again, whose supervisor then starts nothing.
     pub(super) fn connect(
         job: &Job<'_>,
         options: &HostOptions,
@@ -61,36 +61,44 @@ impl RemoteRanks {
             events: job.sender.clone(),
             end_time: job.options.grace.saturating_add(KILL_TIMEOUT),
         };
-        let (program, arguments) = program.split_first().expect("clap requires one");
-        this.start_agents(job, options, Path::new(program))?;
+        this.start_agents(job, options, Path::new(&program[0]))?;
         let Some(answers) = this.await_all(job)? else { return Ok(this) };
         let hellos = this.check_hellos(answers)?;
-        let ports = hellos[0].ports.context("the agent of rank 0 has named no ports")?;
-        let address = route::root_address(options.address.as_deref(), &this.hosts, &hellos)?;
-        let key = environment::new_key()?;
-        let description = JobDescription {
-            host: String::new(),
-            world: job.world,
-            first: 0,
-            local_world: 0,
-            address,
-            ports,
-            name: environment::random_name()?,
-            key: key.to_digits(),
-            variables: options.variables.clone(),
-            program: program.clone(),
-            arguments: arguments.to_vec(),
-            folder: std::env::current_dir().unwrap_or_default().into(),
-            is_tagged: job.options.output != OutputMode::Inherited,
-            bind: job.options.bind,
-            grace: job.options.grace,
-            hang_report: job.options.hang_report,
-        };
+        let description = this.description(job, options, program, &hellos)?;
         this.describe(&description);
         if let Some(answers) = this.await_all(job)? {
             this.check_routes(answers, &description)?;
         }
         Ok(this)
+    }
+
+    /// What is equal for all hosts.
+    fn description(
+        &self,
+        job: &Job<'_>,
+        options: &HostOptions,
+        program: &[OsString],
+        hellos: &[Hello],
+    ) -> Result<JobDescription> {
+        let key = environment::new_key()?;
+        Ok(JobDescription {
+            host: String::new(),
+            world: job.world,
+            first: 0,
+            local_world: 0,
+            address: route::root_address(options.address.as_deref(), &self.hosts, hellos)?,
+            ports: hellos[0].ports.context("the agent of rank 0 has named no ports")?,
+            name: environment::random_name()?,
+            key: key.to_digits(),
+            variables: options.variables.clone(),
+            program: program[0].clone(),
+            arguments: program[1..].to_vec(),
+            folder: std::env::current_dir().unwrap_or_default().into(),
+            is_tagged: job.options.output != OutputMode::Inherited,
+            bind: job.options.bind,
+            grace: job.options.grace,
+            hang_report: job.options.hang_report,
+        })
     }
 
     fn start_agents(&mut self, job: &Job<'_>, options: &HostOptions, program: &Path) -> Result<()> {

@@ -316,7 +316,7 @@ fn what_is_wrong_with_a_job_is_said_with_a_remedy() {
     );
     refused(LOCALLY, "--hosts a:x", "true", 2, &["\"x\" is no number of ranks"]);
     refused(LOCALLY, "-n 5 --hosts a:2,b:2", "true", 2, &["the hosts have 4"]);
-    refused(LOCALLY, "-n 2", "true", 2, &["--ssh, --copy and --address need --hosts"]);
+    refused(LOCALLY, "-n 2", "true", 2, &["--ssh, --copy, --address and --env need --hosts"]);
     let mut command = maypole(&["run", "--hosts", "a", "--ssh", "/not/there", "--", "true"]);
     command.stdin(std::process::Stdio::null());
     let (code, lines) = complete(command);
