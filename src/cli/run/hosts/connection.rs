@@ -141,6 +141,11 @@ impl Connection {
     pub(super) fn last_words(&self) -> String {
         self.shared.last_words()
     }
+
+    /// Why the connection was lost, as the end of a sentence.
+    pub(super) fn reason(&self) -> String {
+        self.shared.reason()
+    }
 }
 
 impl Drop for Connection {
@@ -155,6 +160,13 @@ impl Drop for Connection {
 impl SharedConnection {
     fn last_words(&self) -> String {
         lock(&self.words).iter().map(String::as_str).collect::<Vec<_>>().join(" / ")
+    }
+
+    fn reason(&self) -> String {
+        let silence = lock(&self.silence).map(|it| format!(" (nothing came for {it:?})"));
+        let words = self.last_words();
+        let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+        silence.unwrap_or_default() + &words
     }
 
     fn keep(&self, line: &[u8]) {
@@ -271,15 +283,8 @@ impl AgentReader {
     /// Says that the host is lost, if processes ran there.
     fn lose_all(&mut self) {
         if !self.running.is_empty() && !self.shared.is_closed.load(Ordering::Relaxed) {
-            let host = &self.host;
-            let silence =
-                lock(&self.shared.silence).map(|it| format!(" (nothing came for {it:?})"));
-            let words = self.shared.last_words();
-            let words = if words.is_empty() { String::new() } else { format!(": {words}") };
-            lines::say(&format!(
-                "the connection to {host} was lost{}{words}",
-                silence.unwrap_or_default()
-            ));
+            let reason = self.shared.reason();
+            lines::say(&format!("the connection to {} was lost{reason}", self.host));
         }
         for place in std::mem::take(&mut self.running) {
             let _ = self.events.send(LaunchEvent::Lost(place));

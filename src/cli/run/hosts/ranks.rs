@@ -207,8 +207,9 @@ impl RemoteRanks {
             Ok(other) => bail!("cannot start rank {rank} on {host}: it has said {other:?}"),
             // Its other ranks, if it has any, are lost as well.
             Err(RecvTimeoutError::Disconnected) => {
+                let reason = connection.reason();
                 lines::say(&format!(
-                    "the connection to {host} was lost before rank {rank} started"
+                    "the connection to {host} was lost before rank {rank} started{reason}"
                 ));
                 self.places.push(nth);
                 let _ = self.events.send(LaunchEvent::Lost(place));
