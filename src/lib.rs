@@ -109,8 +109,9 @@ pub mod world;
 pub use comm::{
     AbortHandle, Admissions, AnyElement, AnySlice, AnySliceMut, Arena, CallBuffers, CallPath,
     Communicator, Counters, Group, IntoBuffers, IntoInput, IntoOp, IntoOutput, LastCall, Local,
-    MessageHandle, Moved, Op, Operation, OwnedBuffers, ProgramCache, RegisteredBuffer, Request,
-    Scope, Sent, StoreCounts, Transport, UnknownTransport, Within, wait_all,
+    MessageHandle, Moved, Op, Operation, OwnedBuffers, PersistentCall, ProgramCache,
+    RegisteredBuffer, Request, Scope, Sent, StoreCounts, Transport, UnknownTransport, Within,
+    wait_all,
 };
 #[doc(inline)]
 pub use element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};

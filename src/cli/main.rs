@@ -46,7 +46,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum MaypoleCommand {
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     Perf(Box<perf::PerfArgs>),
     Learn(learn::LearnArgs),
     Draw(draw::DrawArgs),
@@ -58,6 +58,8 @@ enum MaypoleCommand {
     Topo(topo::TopoArgs),
     Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
+    #[command(hide = true)]
+    Agent(run::hosts::agent::AgentArgs),
 }
 
 /// The value of an environment variable, read as ranks read it: bytes that are no UTF-8 are replaced,
@@ -78,7 +80,8 @@ fn main() -> ExitCode {
 fn dispatch(command: MaypoleCommand) -> anyhow::Result<ExitCode> {
     survive_file_limits()?;
     match command {
-        MaypoleCommand::Run(args) => run::main(args),
+        MaypoleCommand::Run(args) => run::main(*args),
+        MaypoleCommand::Agent(args) => run::hosts::agent::main(args),
         MaypoleCommand::Perf(args) => perf::main(*args),
         MaypoleCommand::Learn(args) => learn::main(args),
         MaypoleCommand::Draw(args) => draw::main(args),

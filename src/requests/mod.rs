@@ -3,5 +3,6 @@
 
 pub(crate) mod handle;
 pub(crate) mod messages;
+pub(crate) mod outcome;
 pub(crate) mod progress;
 pub(crate) mod request;

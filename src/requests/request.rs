@@ -3,14 +3,17 @@
 use crate::error::{Error, Result};
 use crate::requests::handle::EngineHandle;
 use crate::requests::messages::driver::Messages;
+use crate::requests::outcome::{OutcomeReceiver, channel};
 use crate::requests::progress::{
     EngineBorrower, RequestJob, RequestOutcome, RunsJobs, poll, receive,
 };
-use maypole_transports::{Alarm, OwnerProcess};
+use maypole_transports::{Alarm, ForegroundWait, OwnerProcess};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::pin::Pin;
+use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 
 /// An operation under way, which owns its buffers until it is done.
 ///
@@ -19,7 +22,7 @@ use std::sync::{Arc, Weak};
 #[must_use = "a request gives its buffers back; dropping it detaches the operation"]
 pub struct Request<B> {
     /// Empty once the outcome is known.
-    outcome: Option<Receiver<RequestOutcome<B>>>,
+    outcome: Option<OutcomeReceiver<B>>,
     done: Option<RequestOutcome<B>>,
     /// Wakes the thread that runs the operation.
     alarm: Arc<Alarm>,
@@ -27,6 +30,8 @@ pub struct Request<B> {
     messages: Option<Arc<Messages>>,
     /// What a thread that waits for another operation runs it with.
     jobs: Option<Weak<dyn RunsJobs>>,
+    /// While a task awaits the request, it is run without delay.
+    awaited: Option<ForegroundWait<Arc<Alarm>>>,
     /// The process whose thread runs the operation.
     owner: OwnerProcess,
     rank: usize,
@@ -36,7 +41,7 @@ impl<B> Request<B> {
     /// The request of a message, whose end `outcome` tells.
     pub(crate) fn of_message<C: EngineBorrower>(
         engine: &EngineHandle<C>,
-        outcome: Receiver<RequestOutcome<B>>,
+        outcome: OutcomeReceiver<B>,
     ) -> Self {
         Self {
             outcome: Some(outcome),
@@ -44,6 +49,7 @@ impl<B> Request<B> {
             alarm: Arc::clone(&engine.alarm),
             messages: Some(Arc::clone(&engine.messages)),
             jobs: None,
+            awaited: None,
             owner: OwnerProcess::current(),
             rank: engine.rank,
         }
@@ -59,7 +65,7 @@ impl<B> Request<B> {
             messages.poll();
         }
         if let Some(outcome) = &self.outcome {
-            self.done = match outcome.try_recv() {
+            self.done = match outcome.outcome.try_recv() {
                 Ok(outcome) => Some(outcome),
                 Err(TryRecvError::Empty) => None,
                 Err(TryRecvError::Disconnected) => Some(Ok(Err(abandoned()))),
@@ -103,12 +109,59 @@ impl<B> Request<B> {
         let _wait = self.alarm.begin_foreground_wait();
         let messages = self.messages.take();
         let come = self.outcome.take().map(|outcome| match messages {
-            Some(messages) => messages.drive_until(|| poll(&outcome)).ok(),
-            None => receive(&outcome),
+            Some(messages) => messages.drive_until(|| poll(&outcome.outcome)).ok(),
+            None => receive(&outcome.outcome),
         });
         let come = come.map(|come| come.unwrap_or_else(|| Ok(Err(abandoned()))));
         let outcome = self.done.take().or(come).expect("a request has an outcome or awaits it");
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+/// Buffers are never pinned: the operation owns them until it is done.
+impl<B> Unpin for Request<B> {}
+
+/// `request.await` is [`wait`](Request::wait) for an executor of tasks, of whatever kind: no thread waits
+/// meanwhile. The operation runs on the communicator's own thread, which wakes the task. A request
+/// that is dropped while it is awaited is detached.
+///
+/// ```
+/// use maypole::{Communicator, ReduceOp};
+/// use std::pin::pin;
+/// use std::task::{Context, Poll, Waker};
+/// let sums = Communicator::run_local(2, |mut comm| {
+///     let mut request = pin!(comm.start_all_reduce(vec![1; 9], ReduceOp::Sum));
+///     // An executor has a waker that tells it when to poll again.
+///     loop {
+///         if let Poll::Ready(sum) = request.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+///             return sum.unwrap()[0];
+///         }
+///     }
+/// });
+/// assert_eq!(sums, [2, 2]);
+/// ```
+///
+/// # Panics
+/// As `wait`, and if it is polled again after it was ready.
+impl<B> Future for Request<B> {
+    type Output = Result<B>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.owner.is_current() {
+            return Poll::Ready(Err(Error::Forked { rank: self.rank }));
+        }
+        match &self.outcome {
+            Some(outcome) => outcome.wake(context),
+            None => assert!(self.done.is_some(), "a request is not polled after it was ready"),
+        }
+        if !self.test() {
+            let alarm = Arc::clone(&self.alarm);
+            self.awaited.get_or_insert_with(|| ForegroundWait::begin(alarm));
+            return Poll::Pending;
+        }
+        self.awaited = None;
+        let outcome = self.done.take().expect("it has come");
+        Poll::Ready(outcome.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 }
 
@@ -160,7 +213,7 @@ pub(crate) fn task<'a, C: EngineBorrower, B: Send + 'a>(
     mut buffers: B,
     call: impl FnOnce(&mut C, &mut B) -> Result<()> + Send + 'a,
 ) -> (RequestJob<'a, C>, Request<B>) {
-    let (tell, outcome) = sync_channel(1);
+    let (tell, outcome) = channel();
     let job = move |comm: &mut C| {
         // Nothing that a panic leaves half done is used again: the communicator fails, and the
         // buffers are dropped.
@@ -168,8 +221,7 @@ pub(crate) fn task<'a, C: EngineBorrower, B: Send + 'a>(
         if let Err(panic) = &done {
             comm.engine().panicked("a request", &**panic);
         }
-        // The receiver is gone if the request was detached.
-        let _ = tell.send(done.map(|done| done.map(|()| buffers)));
+        tell.send(done.map(|done| done.map(|()| buffers)));
     };
     let owner = OwnerProcess::current();
     let request = Request {
@@ -178,6 +230,7 @@ pub(crate) fn task<'a, C: EngineBorrower, B: Send + 'a>(
         alarm,
         messages: None,
         jobs: None,
+        awaited: None,
         owner,
         rank,
     };

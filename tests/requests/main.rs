@@ -3,6 +3,7 @@
 #[path = "../common/spawn.rs"]
 mod spawn;
 
+mod awaiting;
 mod faults;
 mod leaving;
 mod overlap;

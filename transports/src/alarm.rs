@@ -1,5 +1,6 @@
 //! Signals from other threads of a process to a thread that waits.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -52,10 +53,8 @@ impl Alarm {
     /// drop(wait);
     /// assert!(!alarm.has_foreground_wait());
     /// ```
-    pub fn begin_foreground_wait(&self) -> ForegroundWait<'_> {
-        self.foreground_waits.fetch_add(1, Ordering::Relaxed);
-        self.wake();
-        ForegroundWait(self)
+    pub fn begin_foreground_wait(&self) -> ForegroundWait<&Self> {
+        ForegroundWait::begin(self)
     }
 
     /// From now on, a foreground thread counts as one that waits for the background thread.
@@ -106,9 +105,28 @@ impl Alarm {
 
 /// A foreground thread waits for the background thread; see [`Alarm::begin_foreground_wait`].
 #[derive(Debug)]
-pub struct ForegroundWait<'a>(&'a Alarm);
+pub struct ForegroundWait<A: Deref<Target = Alarm>>(A);
 
-impl Drop for ForegroundWait<'_> {
+impl<A: Deref<Target = Alarm>> ForegroundWait<A> {
+    /// Begins a wait that lasts until the result is dropped, and keeps `alarm` as long.
+    ///
+    /// ```
+    /// use maypole_transports::{Alarm, ForegroundWait};
+    /// use std::sync::Arc;
+    /// let alarm = Arc::new(Alarm::default());
+    /// let wait = ForegroundWait::begin(Arc::clone(&alarm));
+    /// assert!(alarm.has_foreground_wait());
+    /// drop(wait);
+    /// assert!(!alarm.has_foreground_wait());
+    /// ```
+    pub fn begin(alarm: A) -> Self {
+        alarm.foreground_waits.fetch_add(1, Ordering::Relaxed);
+        alarm.wake();
+        Self(alarm)
+    }
+}
+
+impl<A: Deref<Target = Alarm>> Drop for ForegroundWait<A> {
     fn drop(&mut self) {
         self.0.foreground_waits.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! The environment variables of a rank: its number, the address of rank 0, and where the job key
 //! is.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use maypole::world::launch::{JobKey, free_port, from_vars};
 use maypole_transports::{descriptor, random};
+use serde::{Deserialize, Serialize};
 
 use crate::output;
 
@@ -27,15 +28,49 @@ pub(super) fn timeout() -> Duration {
     from_vars(&alone).map_or(USUAL, |description| description.launch.timeout)
 }
 
-/// The part of the environment that is equal for all ranks.
+/// The ports of rank 0's host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct JobPorts {
+    /// Where rank 0 listens for the other ranks.
+    pub(super) join: u16,
+    /// For the store of a program that uses torch beside maypole.
+    pub(super) store: u16,
+    /// Where processes wait that replace ranks, if there are to be any.
+    pub(super) admission: Option<u16>,
+}
+
+impl JobPorts {
+    /// Chooses ports that are free at `address`, and returns the listeners that keep them free. `join`
+    /// may be given. `replaces`: processes may replace ranks that have failed.
+    pub(super) fn choose(
+        address: IpAddr,
+        join: Option<u16>,
+        replaces: bool,
+    ) -> anyhow::Result<(JobPorts, Vec<TcpListener>)> {
+        // All listeners stay open until all ports are chosen, so that the ports differ.
+        let mut listeners = vec![match join {
+            Some(port) => TcpListener::bind((address, port))
+                .with_context(|| format!("cannot listen on --port {port}; name another port"))?,
+            None => listen(address)?,
+        }];
+        for _ in 0..1 + usize::from(replaces) {
+            listeners.push(listen(address)?);
+        }
+        let port = |nth: usize| listeners[nth].local_addr().map(|address| address.port());
+        let admission = replaces.then(|| port(2)).transpose()?;
+        Ok((JobPorts { join: port(0)?, store: port(1)?, admission }, listeners))
+    }
+}
+
+/// The part of the environment that is equal for all ranks of a host.
 pub(super) struct JobEnvironment {
     world: usize,
-    /// The port on which rank 0 listens for the other ranks.
-    port: u16,
-    /// The port for the store of a program that uses torch beside maypole.
-    store_port: u16,
-    /// The port at which processes wait that replace ranks, if there are to be any.
-    admission_port: Option<u16>,
+    /// The first rank of this host, and how many there are here.
+    first: usize,
+    local_world: usize,
+    /// The address of rank 0.
+    address: String,
+    ports: JobPorts,
     name: String,
     /// A descriptor that holds the job key and that ranks inherit. The key itself is in no
     /// variable and in no file.
@@ -43,41 +78,35 @@ pub(super) struct JobEnvironment {
 }
 
 impl JobEnvironment {
-    /// `replaces`: processes may replace ranks that have failed.
+    /// The environment of a job whose ranks are all on this host.
     pub(super) fn new(
         world: usize,
         port: Option<u16>,
         replaces: bool,
     ) -> anyhow::Result<JobEnvironment> {
-        // All listeners stay open until all ports are chosen, so that the ports differ.
-        let listener = match port {
-            Some(port) => TcpListener::bind((ADDRESS, port))
-                .with_context(|| format!("cannot listen on --port {port}; name another port"))?,
-            None => listen()?,
-        };
-        let store = listen()?;
-        let admission = replaces.then(listen).transpose()?;
-        let admission_port = admission.as_ref().map(TcpListener::local_addr).transpose()?;
-        let key = JobKey::generate().context("cannot make a job key")?;
+        let (ports, _) = JobPorts::choose(ADDRESS.into(), port, replaces)?;
+        let key = new_key()?;
+        Self::of_host((world, 0, world), ADDRESS.to_string(), ports, (random_name()?, &key))
+    }
+
+    /// The environment of one host of a job: the ranks of the world, the first one here, and how many
+    /// there are here; the address of rank 0, its ports, and the name and the key of the job.
+    pub(super) fn of_host(
+        (world, first, local_world): (usize, usize, usize),
+        address: String,
+        ports: JobPorts,
+        (name, key): (String, &JobKey),
+    ) -> anyhow::Result<JobEnvironment> {
         let key = descriptor::inheritable_segment("maypole-job-key", key.to_digits().as_bytes());
-        Ok(JobEnvironment {
-            world,
-            port: listener.local_addr()?.port(),
-            store_port: store.local_addr()?.port(),
-            admission_port: admission_port.map(|address| address.port()),
-            name: format!("run-{:016x}", random_number()?),
-            key: key.map_err(|error| {
-                let remedy = output::remedy(&error);
-                anyhow!("cannot make a descriptor for the job key: {error}{remedy}")
-            })?,
-        })
+        let key = key.map_err(|error| {
+            let remedy = output::remedy(&error);
+            anyhow!("cannot make a descriptor for the job key: {error}{remedy}")
+        })?;
+        Ok(JobEnvironment { world, first, local_world, address, ports, name, key })
     }
 
     /// Sets the variables of one rank.
     pub(super) fn set_variables(&self, command: &mut Command, rank: usize, is_newcomer: bool) {
-        let rank = rank.to_string();
-        let world = self.world.to_string();
-        let address = ADDRESS.to_string();
         command
             // A key that this process inherited would contradict the key behind the descriptor.
             .env_remove("MAYPOLE_JOB_KEY")
@@ -87,34 +116,43 @@ impl JobEnvironment {
             .env_remove("MAYPOLE_NEWCOMER")
             .env("MAYPOLE_JOB_KEY_FD", self.key.as_raw_fd().to_string())
             .env("MAYPOLE_JOB", &self.name)
-            .env("MAYPOLE_PORT", self.port.to_string())
-            .env("MASTER_PORT", self.store_port.to_string());
-        if let Some(port) = self.admission_port {
+            .env("MAYPOLE_PORT", self.ports.join.to_string())
+            .env("MASTER_PORT", self.ports.store.to_string());
+        if let Some(port) = self.ports.admission {
             command.env("MAYPOLE_ADMISSION_PORT", port.to_string());
         }
         if is_newcomer {
             command.env("MAYPOLE_NEWCOMER", "1");
         }
-        for name in ["MAYPOLE_RANK", "MAYPOLE_LOCAL_RANK", "RANK", "LOCAL_RANK"] {
-            command.env(name, &rank);
-        }
-        for name in ["MAYPOLE_WORLD", "MAYPOLE_LOCAL_WORLD", "WORLD_SIZE", "LOCAL_WORLD_SIZE"] {
-            command.env(name, &world);
+        for (names, number) in [
+            (["MAYPOLE_RANK", "RANK"], rank),
+            (["MAYPOLE_LOCAL_RANK", "LOCAL_RANK"], rank - self.first),
+            (["MAYPOLE_WORLD", "WORLD_SIZE"], self.world),
+            (["MAYPOLE_LOCAL_WORLD", "LOCAL_WORLD_SIZE"], self.local_world),
+        ] {
+            for name in names {
+                command.env(name, number.to_string());
+            }
         }
         for name in ["MAYPOLE_ADDRESS", "MASTER_ADDR"] {
-            command.env(name, &address);
+            command.env(name, &self.address);
         }
     }
 }
 
-/// Listens on a free port, which rank 0 takes over.
-fn listen() -> anyhow::Result<TcpListener> {
-    free_port(ADDRESS.into())
-        .context("no port from 20000 to 31999 is free; name a free one with --port")
+/// A new secret for a job.
+pub(super) fn new_key() -> anyhow::Result<JobKey> {
+    JobKey::generate().context("cannot make a job key")
 }
 
-fn random_number() -> anyhow::Result<u64> {
+/// A new name for a job.
+pub(super) fn random_name() -> anyhow::Result<String> {
     let mut bytes = [0; 8];
     random::fill(&mut bytes).context("cannot get random numbers from the system")?;
-    Ok(u64::from_ne_bytes(bytes))
+    Ok(format!("run-{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+/// Listens on a free port, which rank 0 takes over.
+fn listen(address: IpAddr) -> anyhow::Result<TcpListener> {
+    free_port(address).context("no port from 20000 to 31999 is free; name a free one with --port")
 }

@@ -1,4 +1,5 @@
-//! `maypole run`: starts N ranks of a program on this host and waits until all have ended.
+//! `maypole run`: starts N ranks of a program, on this host or on [`hosts`], and waits until all have
+//! ended.
 //!
 //! Four promises. Lines of different ranks never mix. The rank that failed *first* is named with
 //! its own exit code, and a rank that the launcher stopped is never named. No process of the job
@@ -13,6 +14,7 @@ mod ends;
 mod environment;
 mod forward;
 mod hang;
+pub(crate) mod hosts;
 mod lines;
 mod orphans;
 mod outcome;
@@ -32,13 +34,14 @@ use anyhow::Context;
 use crossbeam_channel::{Receiver, Sender};
 use environment::JobEnvironment;
 use hang::HangReports;
+use hosts::{HostArgs, HostOptions};
 use maypole_transports::affinity;
 use outcome::JobOutcome;
-use ranks::{LaunchEvent, RankProcesses, StartError, StartOptions};
+use ranks::{LaunchEvent, Patience, RankProcesses, StartError, StartOptions};
 use replacements::Replacements;
-use supervise::{Patience, Supervisor};
+use supervise::Supervisor;
 
-/// Start N ranks of a program on this host.
+/// Start N ranks of a program, on this host or on several.
 ///
 /// Options of `maypole run` come before PROGRAM. Everything after PROGRAM is passed on to it.
 ///
@@ -73,6 +76,12 @@ use supervise::{Patience, Supervisor};
 /// signal to this command has ended is not started again. What rank 0 has read from standard input
 /// is not there a second time.
 ///
+/// With --hosts or --hostfile, ssh starts the ranks on other hosts, each of which needs this version of
+/// maypole and the program; --copy sends both. They start in the folder of the same name, if it is
+/// there, with the variables MAYPOLE_* of this command and those of -x. Rank 0 reads nothing. A host
+/// whose connection is lost counts as the failure of its ranks, with exit code 255. Nothing is left
+/// running there, also when this command or ssh is killed.
+///
 /// When no process reads the launcher's output any more, the job is ended without a word, with exit
 /// code 141; when the output cannot be written for another reason, with exit code 2.
 ///
@@ -81,9 +90,12 @@ use supervise::{Patience, Supervisor};
 /// does the signal that MAYPOLE_STATUS_SIGNAL names, sent to this command; it is not passed on.
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
-    /// How many ranks to start.
-    #[arg(short = 'n', long = "ranks", value_name = "N")]
-    ranks: NonZeroUsize,
+    /// How many ranks to start. With hosts: all that these have room for, if this is left out.
+    #[arg(short = 'n', long = "ranks", value_name = "N", required_unless_present_any = ["hosts", "hostfile"])]
+    ranks: Option<NonZeroUsize>,
+
+    #[command(flatten)]
+    on: HostArgs,
 
     /// Begin each line of output with "[rank R] " and never mix lines [default with more than one
     /// rank].
@@ -96,7 +108,7 @@ pub(crate) struct RunArgs {
 
     /// Let rank 0 write directly to the launcher's output, so that its progress bars work, and tag
     /// the lines of the other ranks.
-    #[arg(long, conflicts_with_all = ["tag_output", "no_tag_output"])]
+    #[arg(long, conflicts_with_all = ["tag_output", "no_tag_output", "hosts", "hostfile"])]
     plain_root: bool,
 
     /// Seconds from SIGTERM to SIGKILL for ranks that do not end.
@@ -130,10 +142,6 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, value_name = "WHERE", default_value_t = Bind::Auto)]
     bind: Bind,
 
-    /// Refused with what there is instead, since other launchers have such options.
-    #[arg(long = "hosts", aliases = ["host", "hostfile"], hide = true, value_parser = no_hosts)]
-    _hosts: Option<String>,
-
     /// The program and its arguments.
     // No `allow_hyphen_values`: an option that this command does not know must be an error, not
     // the name of a program. After the program's name, `trailing_var_arg` takes hyphens as they
@@ -164,7 +172,9 @@ impl OutputMode {
 }
 
 /// Which cores ranks may run on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
+)]
 pub(crate) enum Bind {
     /// Each rank on its share of the cores, which are neighbours; like `core` where there are more ranks
     /// than cores.
@@ -210,10 +220,20 @@ struct LaunchOptions {
     hang_report: Option<Duration>,
 }
 
+impl LaunchOptions {
+    /// `admission`: how long a process waits for the others to admit it.
+    fn patience(&self, admission: Duration) -> Patience {
+        Patience { grace: self.grace, failure_grace: self.failure_grace, admission }
+    }
+}
+
 pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
-    let output = match args.ranks.get() {
+    let ranks = args.ranks.map(NonZeroUsize::get);
+    let hosts = args.on.options(ranks)?;
+    let world = hosts.as_ref().map_or(ranks.unwrap_or(1), HostOptions::world);
+    let output = match world {
         _ if args.plain_root => OutputMode::RootInherited,
-        1 if !args.tag_output => OutputMode::Inherited,
+        1 if !args.tag_output && hosts.is_none() => OutputMode::Inherited,
         _ if args.no_tag_output => OutputMode::Inherited,
         _ => OutputMode::Tagged,
     };
@@ -233,7 +253,13 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
         command.args(arguments);
         command
     };
-    match launch(command, args.ranks.get(), &options) {
+    let launched = match &hosts {
+        None => launch(command, world, &options),
+        Some(hosts) => {
+            restarting(world, &options, (None, None), |job| hosts::run(job, hosts, &args.program))
+        }
+    };
+    match launched {
         Ok(outcome) => Ok(outcome.code().into()),
         Err(error) => match error.downcast_ref::<StartError>().map(|start| start.source.kind()) {
             Some(kind) => {
@@ -288,18 +314,30 @@ fn launch(
     options: &LaunchOptions,
 ) -> anyhow::Result<JobOutcome> {
     let descriptors = capacity::check(world, options.output != OutputMode::Inherited)?;
+    let limits = (descriptors, hang::status_signal()?);
+    restarting(world, options, limits, |job| job.run(&command))
+}
+
+/// Runs a job by `once`, and again as often as `options` allow. The limit of descriptors of a rank, and
+/// a signal that is served elsewhere, may be there.
+fn restarting(
+    world: usize,
+    options: &LaunchOptions,
+    (descriptors, served): (Option<u64>, Option<i32>),
+    once: impl Fn(&Job<'_>) -> anyhow::Result<JobOutcome>,
+) -> anyhow::Result<JobOutcome> {
     let (sender, events) = crossbeam_channel::unbounded();
     // One watch for all starts: a signal between two of them is not lost.
-    let _signals = signals::watch(sender.clone(), hang::status_signal()?)?;
+    let _signals = signals::watch(sender.clone(), served)?;
     let job = Job { world, options, descriptors, sender, events };
     for restart in 1..=options.restarts {
-        let outcome = job.run(&command)?;
+        let outcome = once(&job)?;
         if !outcome.allows_restart() {
             return Ok(outcome);
         }
         lines::say(&format!("starting all ranks again, restart {restart} of {}", options.restarts));
     }
-    job.run(&command)
+    once(&job)
 }
 
 /// What is equal for all starts of a job.
@@ -317,34 +355,31 @@ impl Job<'_> {
     fn run(&self, command: &impl Fn(usize) -> Command) -> anyhow::Result<JobOutcome> {
         let Self { world, options, descriptors, .. } = *self;
         let environment = JobEnvironment::new(world, options.port, options.replace.is_some())?;
-        let reports = HangReports::start(world, options.hang_report, self.sender.clone())?;
-        let start = StartOptions { world, bind: options.bind, descriptors };
-        let mut ranks = RankProcesses::new(self.sender.clone(), start)?;
-        let patience = Patience {
-            grace: options.grace,
-            failure_grace: options.failure_grace,
-            admission: environment::timeout(),
+        let reports =
+            HangReports::start(world, 0..world, options.hang_report, self.sender.clone())?;
+        let start = StartOptions {
+            first: 0,
+            count: world,
+            reads_input: true,
+            bind: options.bind,
+            descriptors,
         };
+        let mut ranks = RankProcesses::new(self.sender.clone(), start)?;
+        let patience = options.patience(environment::timeout());
         let places = Replacements::new(options.replace, reports.are_heard());
         let mut supervisor = Supervisor::new(world, &self.events, patience, places);
         let start = |ranks: &mut RankProcesses, rank, is_newcomer| {
             let mut command = command(rank);
             environment.set_variables(&mut command, rank, is_newcomer);
             reports.set_variable(&mut command);
-            ranks.start(command, rank, options.output.is_tagged(rank))
+            let tag = options.output.is_tagged(rank).then(|| format!("[rank {rank}] "));
+            ranks.start(command, rank, tag)
         };
         supervisor.start_all(&mut ranks, |ranks, rank| start(ranks, rank, false))?;
         let mut outcome = supervisor.until_all_ended(&mut ranks, start);
         outcome.end(ranks.stop_remaining(&self.events, options.grace));
         Ok(outcome)
     }
-}
-
-fn no_hosts(_: &str) -> Result<String, String> {
-    Err("'maypole run' starts ranks on this host only. For several hosts, start the program with \
-         srun, mpirun or torchrun, or on each host with MAYPOLE_RANK, MAYPOLE_WORLD and \
-         MAYPOLE_ADDRESS"
-        .to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

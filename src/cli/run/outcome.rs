@@ -1,10 +1,12 @@
 //! How a job ended, and the exit code of the launcher.
 
+use std::sync::Arc;
+
 use maypole_transports::process::ProcessEnd;
 use signal_hook::consts::{SIGKILL, SIGPIPE};
 
 use super::lines::say;
-use super::ranks::RestOfJob;
+use super::ranks::{RestOfJob, on};
 use super::signals;
 use crate::output::{CLOSED_PIPE, OutputError};
 
@@ -26,14 +28,20 @@ pub(crate) struct JobOutcome {
 }
 
 /// A rank that failed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RankFailure {
     pub(crate) rank: usize,
-    pub(crate) end: ProcessEnd,
+    /// How its process ended; `None` if the connection to its host was lost.
+    pub(crate) end: Option<ProcessEnd>,
+    /// Its host, if it is another one.
+    pub(super) host: Option<Arc<str>>,
 }
 
 /// The most losses that one line tells of.
 const MOST_LOSSES: usize = 16;
+
+/// The exit code where a host was lost, as that of ssh.
+const HOST_LOST: i32 = 255;
 
 /// The exit code where the launcher's output cannot be written.
 const OUTPUT_FAILED: u8 = 2;
@@ -45,7 +53,7 @@ impl JobOutcome {
         let end = self
             .failure
             .as_ref()
-            .map(|failure| failure.end)
+            .map(|failure| failure.end.unwrap_or(ProcessEnd::Exited(HOST_LOST)))
             .or(self.signal.map(ProcessEnd::Killed));
         match (end, &self.output) {
             (Some(ProcessEnd::Exited(code)), _) => code as u8,
@@ -93,18 +101,21 @@ impl RankFailure {
     /// True for a rank that has ended because no process reads its output.
     pub(super) fn is_closed_pipe(&self) -> bool {
         let code = ProcessEnd::Exited(CLOSED_PIPE.into());
-        self.end == ProcessEnd::Killed(SIGPIPE) || self.end == code
+        self.end.is_some_and(|end| end == ProcessEnd::Killed(SIGPIPE) || end == code)
     }
 
-    /// How the rank ended: "exited with code 3", "was killed by SIGSEGV".
+    /// How the rank ended: "exited with code 3", "was killed by SIGSEGV on b".
     pub(crate) fn description(&self) -> String {
+        let on = on(&self.host);
         match self.end {
-            ProcessEnd::Exited(code) => format!("exited with code {code}"),
-            ProcessEnd::Killed(SIGKILL) => {
-                "was killed by SIGKILL, by a user or because memory ran out (see `dmesg`)"
-                    .to_owned()
+            None => format!("was lost{on}"),
+            Some(ProcessEnd::Exited(code)) => format!("exited with code {code}{on}"),
+            Some(ProcessEnd::Killed(SIGKILL)) => format!(
+                "was killed by SIGKILL{on}, by a user or because memory ran out (see `dmesg`)"
+            ),
+            Some(ProcessEnd::Killed(signal)) => {
+                format!("was killed by {}{on}", signals::name(signal))
             }
-            ProcessEnd::Killed(signal) => format!("was killed by {}", signals::name(signal)),
         }
     }
 }
@@ -116,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_code_is_that_of_the_first_cause() {
-        let failure = |end| Some(RankFailure { rank: 1, end });
+        let failure = |end| Some(RankFailure { rank: 1, end: Some(end), host: None });
         let check = |failure, signal, code| {
             let output = None;
             let outcome = JobOutcome { failure, signal, output, ..JobOutcome::default() };
@@ -135,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_failure_alone_allows_a_restart() {
-        let failure = || Some(RankFailure { rank: 1, end: ProcessEnd::Exited(3) });
+        let failure =
+            || Some(RankFailure { rank: 1, end: Some(ProcessEnd::Exited(3)), host: None });
         let failed = || JobOutcome { failure: failure(), ..JobOutcome::default() };
         assert!(failed().allows_restart());
         assert!(!JobOutcome::default().allows_restart());

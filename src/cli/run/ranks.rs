@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ use crate::output::OutputError;
 pub(super) enum LaunchEvent {
     /// A process ended: its index in the order of starts, and how.
     Ended(usize, ProcessEnd),
+    /// The connection to the host of a process was lost: the index of the process.
+    Lost(usize),
     /// A process of this group has joined other ranks.
     Joined(u32),
     /// The launcher received this signal.
@@ -36,6 +39,17 @@ pub(super) enum LaunchEvent {
     OutputFailed(OutputError),
 }
 
+/// What happens after the failure of a rank, and how long it takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// Time from SIGTERM to SIGKILL.
+    pub(super) grace: Duration,
+    /// Time from the failure of a rank to SIGTERM for the others.
+    pub(super) failure_grace: Duration,
+    /// How long a process waits for the others to admit it.
+    pub(super) admission: Duration,
+}
+
 /// The time `wait` from now, at most a year.
 pub(super) fn deadline_after(wait: Duration) -> Instant {
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -44,13 +58,13 @@ pub(super) fn deadline_after(wait: Duration) -> Instant {
 
 /// Orders events that arrived together. A failure of the launcher's output comes first: it closes
 /// the pipes of ranks, which then die. That a process has joined is next: it is a rank from then on. A
-/// death by signal follows: it is the cause of errors on other ranks, which lost their peer, and never
-/// their consequence.
+/// death by signal or with the host follows: it is the cause of errors on other ranks, which lost their
+/// peer, and never their consequence.
 pub(super) fn in_causal_order(mut together: Vec<LaunchEvent>) -> Vec<LaunchEvent> {
     together.sort_by_key(|event| match event {
         LaunchEvent::OutputFailed(_) => 0,
         LaunchEvent::Joined(_) => 1,
-        LaunchEvent::Ended(_, ProcessEnd::Killed(_)) => 2,
+        LaunchEvent::Ended(_, ProcessEnd::Killed(_)) | LaunchEvent::Lost(_) => 2,
         _ => 3,
     });
     together
@@ -59,17 +73,27 @@ pub(super) fn in_causal_order(mut together: Vec<LaunchEvent>) -> Vec<LaunchEvent
 /// A rank cannot be started: the program is missing or cannot be executed, or the system has no
 /// process or memory left.
 #[derive(Debug, Error)]
-#[error("cannot start rank {rank}, `{program}`: {source}{}", remedy(source))]
+#[error("cannot start rank {rank}{}, `{program}`: {source}{}", on(host), remedy(host, source))]
 pub(crate) struct StartError {
-    rank: usize,
-    program: String,
+    pub(super) rank: usize,
+    /// The host, if it is another one.
+    pub(super) host: Option<Arc<str>>,
+    pub(super) program: String,
     pub(super) source: io::Error,
 }
 
-fn remedy(source: &io::Error) -> &'static str {
+/// ` on b`, or nothing for this host.
+pub(super) fn on(host: &Option<Arc<str>>) -> String {
+    host.as_ref().map(|host| format!(" on {host}")).unwrap_or_default()
+}
+
+fn remedy(host: &Option<Arc<str>>, source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::WouldBlock => {
             "; no process is left: start fewer ranks, or raise the limit of processes (`ulimit -u`)"
+        }
+        io::ErrorKind::NotFound if host.is_some() => {
+            "; put it there, or name it by a path and add --copy"
         }
         _ => "",
     }
@@ -85,16 +109,35 @@ pub(super) struct RestOfJob {
 }
 
 impl RestOfJob {
-    fn add(&mut self, event: LaunchEvent) {
+    pub(super) fn add(&mut self, event: LaunchEvent) {
         match event {
             LaunchEvent::OutputFailed(error) => drop(self.output.get_or_insert(error)),
             LaunchEvent::Signal(signal) => self.asked_to_end |= ENDING.contains(&signal),
-            LaunchEvent::Ended(..) | LaunchEvent::Joined(_) | LaunchEvent::ChildEnded => {}
+            LaunchEvent::Ended(..)
+            | LaunchEvent::Lost(_)
+            | LaunchEvent::Joined(_)
+            | LaunchEvent::ChildEnded => {}
         }
     }
 }
 
-/// All ranks that were started. Dropping it kills those that still run.
+/// The processes that were started, on this host or on others. The place of a process is its index in
+/// the order of starts.
+pub(super) trait StartedRanks {
+    /// The group of the process that was started last.
+    fn last_group(&self) -> Option<u32>;
+
+    /// The host of the process at `place`, if it is another one.
+    fn host(&self, place: usize) -> Option<Arc<str>>;
+
+    /// Sends a signal to the process group of the process at `place`.
+    fn signal(&self, place: usize, signal: i32);
+
+    /// Collects the processes that ranks left behind and that have ended; does not wait.
+    fn collect_orphans(&self);
+}
+
+/// All ranks of this host that were started. Dropping it kills those that still run.
 pub(super) struct RankProcesses {
     /// Collected only at the end, so that the kernel does not reuse the numbers of their process
     /// groups.
@@ -107,10 +150,14 @@ pub(super) struct RankProcesses {
     output: OutputForwarder,
 }
 
-/// What is equal for all ranks.
+/// What is equal for all ranks of this host.
 #[derive(Clone, Copy)]
 pub(super) struct StartOptions {
-    pub(super) world: usize,
+    /// The first rank, and how many there are.
+    pub(super) first: usize,
+    pub(super) count: usize,
+    /// Rank 0 reads the standard input of the launcher.
+    pub(super) reads_input: bool,
     /// Which cores each rank may run on.
     pub(super) bind: Bind,
     /// The soft limit of descriptors of a rank; `None` for that of the launcher.
@@ -141,16 +188,17 @@ impl RankProcesses {
         self.children.len()
     }
 
-    /// The group of the process that was started last.
-    pub(super) fn last_group(&self) -> Option<u32> {
-        self.children.last().map(Child::id)
-    }
-
-    /// Starts the next process, which is `rank`. Processes are counted from 0.
-    pub(super) fn start(&mut self, mut command: Command, rank: usize, tagged: bool) -> Result<()> {
+    /// Starts the next process, which is `rank`. Processes are counted from 0. Its lines are forwarded
+    /// behind `tag`; without one it writes to the launcher's own output.
+    pub(super) fn start(
+        &mut self,
+        mut command: Command,
+        rank: usize,
+        tag: Option<String>,
+    ) -> Result<()> {
         let place = self.children.len();
-        command.stdin(standard_input(rank));
-        if tagged {
+        command.stdin(standard_input(rank, self.options.reads_input));
+        if tag.is_some() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         if let Some(soft) = self.options.descriptors {
@@ -158,14 +206,14 @@ impl RankProcesses {
         }
         let spawn = process::in_own_group(&mut command);
         // In a sandbox that forbids binding, the rank runs unbound.
-        let cores = self.options.bind.cores(rank, self.options.world);
+        let cores = self.options.bind.cores(rank - self.options.first, self.options.count);
         let child = match cores.map(|cores| affinity::run_bound(&cores, || spawn.spawn())) {
             Some(Ok(child)) => child,
             _ => spawn.spawn(),
         };
         let mut child = child.map_err(|source| {
             let program = command.get_program().to_string_lossy().into_owned();
-            StartError { rank, program, source }
+            StartError { rank, host: None, program, source }
         })?;
         let number = child.id();
         let out = child.stdout.take().map(OwnedFd::from);
@@ -173,8 +221,8 @@ impl RankProcesses {
         self.numbers.insert(number);
         self.children.push(child);
         for (pipe, to) in [(out, OutputStream::Out), (error, OutputStream::Error)] {
-            if let Some(pipe) = pipe {
-                self.output.add(pipe, format!("[rank {rank}] "), to);
+            if let (Some(pipe), Some(tag)) = (pipe, &tag) {
+                self.output.add(pipe, tag.clone(), to);
             }
         }
         let watched = self.ends.add(place, number);
@@ -188,17 +236,6 @@ impl RankProcesses {
         watched
     }
 
-    /// Sends a signal to the process group of the process at `place`. A process that changed its user
-    /// cannot be signalled; that error is ignored.
-    pub(super) fn signal(&self, place: usize, signal: i32) {
-        let _ = process::signal_group(&self.children[place], signal);
-    }
-
-    /// Collects the processes that ranks left behind and that have ended; does not wait.
-    pub(super) fn collect_orphans(&self) {
-        self.living_orphans();
-    }
-
     fn living_orphans(&self) -> Vec<u32> {
         self.orphans.living(|number| self.numbers.contains(&number))
     }
@@ -209,11 +246,16 @@ impl RankProcesses {
         events: &Receiver<LaunchEvent>,
         grace: Duration,
     ) -> RestOfJob {
+        self.end(grace);
+        self.forward_rest(events)
+    }
+
+    /// Stops all that runs, with SIGTERM, and after `grace` with SIGKILL.
+    pub(super) fn end(&mut self, grace: Duration) {
         if !self.end_within(SIGTERM, grace) {
             self.end_within(SIGKILL, KILL_TIMEOUT);
         }
         self.stopped = true;
-        self.forward_rest(events)
     }
 
     /// Forwards output until all pipes are closed. Gives up on a signal, and where a pipe stays
@@ -281,6 +323,25 @@ impl RankProcesses {
     }
 }
 
+impl StartedRanks for RankProcesses {
+    fn last_group(&self) -> Option<u32> {
+        self.children.last().map(Child::id)
+    }
+
+    fn host(&self, _: usize) -> Option<Arc<str>> {
+        None
+    }
+
+    /// A process that changed its user cannot be signalled; that error is ignored.
+    fn signal(&self, place: usize, signal: i32) {
+        let _ = process::signal_group(&self.children[place], signal);
+    }
+
+    fn collect_orphans(&self) {
+        self.living_orphans();
+    }
+}
+
 impl Drop for RankProcesses {
     fn drop(&mut self) {
         if !self.stopped {
@@ -295,8 +356,9 @@ fn say_output_is_cut() {
 
 /// Rank 0 inherits the launcher's standard input unless it is a terminal: ranks are background
 /// process groups, and the kernel stops a background group that reads from the terminal.
-fn standard_input(rank: usize) -> Stdio {
-    if rank == 0 && !io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() }
+fn standard_input(rank: usize, reads_input: bool) -> Stdio {
+    let inherits = reads_input && rank == 0 && !io::stdin().is_terminal();
+    if inherits { Stdio::inherit() } else { Stdio::null() }
 }
 
 #[cfg(test)]

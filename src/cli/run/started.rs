@@ -1,7 +1,7 @@
 //! The processes that were started, and how ranks are named.
 
 use super::outcome::RankFailure;
-use super::ranks::RankProcesses;
+use super::ranks::StartedRanks;
 use std::time::Instant;
 
 /// A process that was started.
@@ -20,7 +20,7 @@ pub(super) struct StartedProcess {
 
 impl StartedProcess {
     /// The process that was started last.
-    pub(super) fn last_of(ranks: &RankProcesses, rank: usize, is_outside: bool) -> Self {
+    pub(super) fn last_of(ranks: &impl StartedRanks, rank: usize, is_outside: bool) -> Self {
         let group = ranks.last_group();
         let since = Instant::now();
         Self { rank, group, is_running: true, since, is_outside, uncounted: None }

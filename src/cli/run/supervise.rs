@@ -2,7 +2,7 @@
 //! and kills those that do not.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_channel::Receiver;
 use maypole_transports::descriptor;
@@ -11,7 +11,9 @@ use signal_hook::consts::{SIGKILL, SIGTERM};
 
 use super::lines::say;
 use super::outcome::{JobOutcome, RankFailure};
-use super::ranks::{KILL_TIMEOUT, LaunchEvent, RankProcesses, deadline_after, in_causal_order};
+use super::ranks::{
+    KILL_TIMEOUT, LaunchEvent, Patience, StartedRanks, deadline_after, in_causal_order,
+};
 use super::replacements::Replacements;
 use super::signals::{self, ENDING};
 use super::started::{StartedProcess, names_of};
@@ -33,17 +35,6 @@ enum Stopping {
     Killed {
         until: Instant,
     },
-}
-
-/// What happens after the failure of a rank, and how long it takes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
-    /// Time from SIGTERM to SIGKILL.
-    pub(super) grace: Duration,
-    /// Time from the failure of a rank to SIGTERM for the others.
-    pub(super) failure_grace: Duration,
-    /// How long a process waits for the others to admit it.
-    pub(super) admission: Duration,
 }
 
 /// Supervises ranks from the start of the first to the end of the last.
@@ -89,10 +80,10 @@ impl<'a> Supervisor<'a> {
     /// # Errors
     ///
     /// The first error of `start`.
-    pub(super) fn start_all(
+    pub(super) fn start_all<R: StartedRanks>(
         &mut self,
-        ranks: &mut RankProcesses,
-        mut start: impl FnMut(&mut RankProcesses, usize) -> anyhow::Result<()>,
+        ranks: &mut R,
+        mut start: impl FnMut(&mut R, usize) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         for rank in 0..self.world {
             self.handle_all(ranks, self.events.try_iter().collect());
@@ -108,10 +99,10 @@ impl<'a> Supervisor<'a> {
     /// Waits until all ranks have ended, and starts others in their place by `start`, if that is asked
     /// for: as newcomers, or as the ranks that they replace. Gives up on ranks that do not end after
     /// SIGKILL.
-    pub(super) fn until_all_ended(
+    pub(super) fn until_all_ended<R: StartedRanks>(
         mut self,
-        ranks: &mut RankProcesses,
-        mut start: impl FnMut(&mut RankProcesses, usize, bool) -> anyhow::Result<()>,
+        ranks: &mut R,
+        mut start: impl FnMut(&mut R, usize, bool) -> anyhow::Result<()>,
     ) -> JobOutcome {
         loop {
             self.replace(ranks, &mut start);
@@ -150,10 +141,10 @@ impl<'a> Supervisor<'a> {
 
     /// Starts a process in the place of each rank that has failed, if that is due, and the job is not
     /// at its end.
-    fn replace(
+    fn replace<R: StartedRanks>(
         &mut self,
-        ranks: &mut RankProcesses,
-        start: &mut impl FnMut(&mut RankProcesses, usize, bool) -> anyhow::Result<()>,
+        ranks: &mut R,
+        start: &mut impl FnMut(&mut R, usize, bool) -> anyhow::Result<()>,
     ) {
         if self.succeeded || !matches!(self.stopping, Stopping::No) {
             for lost in self.places.give_up() {
@@ -175,7 +166,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// When the last of the ranks has ended: ends processes that wait to be admitted by them.
-    fn stop_outsiders(&mut self, ranks: &RankProcesses) {
+    fn stop_outsiders(&mut self, ranks: &impl StartedRanks) {
         let names = self.running_names();
         self.request_end(ranks, SIGTERM);
         say(&format!("{names} came in the place of others, which have ended; stopping"));
@@ -203,7 +194,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn handle_all(&mut self, ranks: &RankProcesses, together: Vec<LaunchEvent>) {
+    fn handle_all(&mut self, ranks: &impl StartedRanks, together: Vec<LaunchEvent>) {
         in_causal_order(together).into_iter().for_each(|event| self.handle(ranks, event));
     }
 
@@ -231,9 +222,10 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn handle(&mut self, ranks: &RankProcesses, event: LaunchEvent) {
+    fn handle(&mut self, ranks: &impl StartedRanks, event: LaunchEvent) {
         match event {
-            LaunchEvent::Ended(place, end) => self.process_ended(ranks, place, end),
+            LaunchEvent::Ended(place, end) => self.process_ended(ranks, place, Some(end)),
+            LaunchEvent::Lost(place) => self.process_ended(ranks, place, None),
             LaunchEvent::Joined(group) => self.joined(group),
             LaunchEvent::ChildEnded => ranks.collect_orphans(),
             LaunchEvent::OutputFailed(error) => self.output_failed(ranks, error),
@@ -244,17 +236,19 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn process_ended(&mut self, ranks: &RankProcesses, place: usize, end: ProcessEnd) {
+    /// `end`: how the process at `place` has ended; `None` if it was lost with its host.
+    fn process_ended(&mut self, ranks: &impl StartedRanks, place: usize, end: Option<ProcessEnd>) {
         let process = &mut self.started[place];
         process.is_running = false;
         let rank = process.rank;
-        if end == ProcessEnd::Exited(0) {
+        if end == Some(ProcessEnd::Exited(0)) {
             self.forget_replaced();
             self.succeeded = true;
             return;
         }
-        let failure = RankFailure { rank, end };
-        if matches!(self.stopping, Stopping::Failed { .. }) && matches!(end, ProcessEnd::Killed(_))
+        let failure = RankFailure { rank, end, host: ranks.host(place) };
+        if matches!(self.stopping, Stopping::Failed { .. })
+            && matches!(end, Some(ProcessEnd::Killed(_)))
         {
             // Nobody has asked it to end, and no failure of another rank does this.
             say(&format!("rank {rank} {}, too", failure.description()));
@@ -276,7 +270,7 @@ impl<'a> Supervisor<'a> {
             true => self.go_on_without(&failure, place),
             false => self.end_others(ranks, &failure),
         }
-        self.outcome.losses.push(failure);
+        self.outcome.losses.push(failure.clone());
         self.outcome.failure.get_or_insert(failure);
     }
 
@@ -292,7 +286,7 @@ impl<'a> Supervisor<'a> {
     /// Leaves the other ranks alone. A process is to take the place of the one that failed, if not as
     /// many did already as may, and a rank is left that can admit it.
     fn go_on_without(&mut self, failure: &RankFailure, place: usize) {
-        let RankFailure { rank, .. } = *failure;
+        let rank = failure.rank;
         let how = format!("rank {rank} {}", failure.description());
         if self.succeeded {
             return say(&format!("{how} after a rank had ended with code 0"));
@@ -313,7 +307,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Asks the other ranks to end, or gives them time to end by themselves.
-    fn end_others(&mut self, ranks: &RankProcesses, failure: &RankFailure) {
+    fn end_others(&mut self, ranks: &impl StartedRanks, failure: &RankFailure) {
         let RankFailure { rank, .. } = failure;
         let how = failure.description();
         let others = self.running_places().count();
@@ -332,7 +326,7 @@ impl<'a> Supervisor<'a> {
 
     /// Ends a job whose output nobody can have. Where the reader of a pipe has closed its end, the
     /// launcher says nothing.
-    fn output_failed(&mut self, ranks: &RankProcesses, error: OutputError) {
+    fn output_failed(&mut self, ranks: &impl StartedRanks, error: OutputError) {
         if matches!(self.stopping, Stopping::No | Stopping::Failed { .. }) {
             self.request_end(ranks, SIGTERM);
             if !error.is_closed_pipe() {
@@ -342,7 +336,7 @@ impl<'a> Supervisor<'a> {
         self.outcome.output.get_or_insert(error);
     }
 
-    fn end_on_signal(&mut self, ranks: &RankProcesses, signal: i32) {
+    fn end_on_signal(&mut self, ranks: &impl StartedRanks, signal: i32) {
         let name = signals::name(signal);
         self.outcome.asked_to_end = true;
         if matches!(self.stopping, Stopping::No | Stopping::Failed { .. }) {
@@ -360,17 +354,17 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn request_end(&mut self, ranks: &RankProcesses, signal: i32) {
+    fn request_end(&mut self, ranks: &impl StartedRanks, signal: i32) {
         self.signal_running(ranks, signal);
         self.stopping = Stopping::Asked { until: deadline_after(self.patience.grace) };
     }
 
-    fn kill(&mut self, ranks: &RankProcesses) {
+    fn kill(&mut self, ranks: &impl StartedRanks) {
         self.signal_running(ranks, SIGKILL);
         self.stopping = Stopping::Killed { until: deadline_after(KILL_TIMEOUT) };
     }
 
-    fn signal_running(&self, ranks: &RankProcesses, signal: i32) {
+    fn signal_running(&self, ranks: &impl StartedRanks, signal: i32) {
         self.running_places().for_each(|place| ranks.signal(place, signal));
     }
 

@@ -3,12 +3,11 @@
 use crate::element::Element;
 use crate::error::Error;
 use crate::execute::messages::{MessageEnd, Misfit, OwnedReceive, OwnedSend};
-use crate::requests::progress::RequestOutcome;
+use crate::requests::outcome::OutcomeSender;
 use bytemuck::Pod;
 use maypole_kernels::{DataType, View, ViewMut};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::SyncSender;
 
 /// The rank at the other end of a message, and the number of its elements.
 pub(crate) type Arrival = (usize, usize);
@@ -20,7 +19,7 @@ pub(crate) type EndHook = Box<dyn FnOnce(std::result::Result<Arrival, &Error>) +
 pub(crate) struct EndOfMessage<R> {
     pub(crate) rank: usize,
     pub(crate) hook: Option<EndHook>,
-    pub(crate) tell: SyncSender<RequestOutcome<R>>,
+    pub(crate) tell: OutcomeSender<R>,
 }
 
 impl<R> EndOfMessage<R> {
@@ -42,8 +41,7 @@ impl<R> EndOfMessage<R> {
             // The thread that drives has other messages, too, and goes on.
             let _ = catch_unwind(AssertUnwindSafe(|| hook(end.as_ref().map(|it| *it))));
         }
-        // The receiver is gone if the request was detached.
-        let _ = self.tell.send(Ok(end.map(give)));
+        self.tell.send(Ok(end.map(give)));
     }
 }
 

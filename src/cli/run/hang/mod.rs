@@ -10,6 +10,7 @@ mod reporter;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ struct StopRequest {
 }
 
 impl HangReports {
-    /// Makes pages for a job of `world` ranks: with a `limit` also when an operation has been
+    /// Makes pages for the ranks `here` of a job of `world` ranks: with a `limit` also when an operation has been
     /// waiting for so long, and at the signal that `MAYPOLE_STATUS_SIGNAL` names. A system that
     /// refuses the socket or the thread is no reason not to run the job. Tells `events` which processes
     /// have joined others.
@@ -69,23 +70,25 @@ impl HangReports {
     /// If the variable names no signal that a program can handle.
     pub(super) fn start(
         world: usize,
+        here: Range<usize>,
         limit: Option<Duration>,
         events: Sender<LaunchEvent>,
     ) -> anyhow::Result<Self> {
         let signal = status_signal()?;
         let stop = Arc::new(StopRequest { waker: Waker::new()?, is_made: AtomicBool::new(false) });
-        let (name, thread) = match Self::listen((world, events), limit, signal, Arc::clone(&stop)) {
-            Ok((name, thread)) => (Some(name), Some(thread)),
-            Err(error) => {
-                lines::say(&format!("there will be no hang reports: {error:#}"));
-                (None, None)
-            }
-        };
+        let (name, thread) =
+            match Self::listen((world, here, events), limit, signal, Arc::clone(&stop)) {
+                Ok((name, thread)) => (Some(name), Some(thread)),
+                Err(error) => {
+                    lines::say(&format!("there will be no hang reports: {error:#}"));
+                    (None, None)
+                }
+            };
         Ok(Self { name, stop, thread })
     }
 
     fn listen(
-        (world, events): (usize, Sender<LaunchEvent>),
+        (world, here, events): (usize, Range<usize>, Sender<LaunchEvent>),
         limit: Option<Duration>,
         signal: Option<i32>,
         stop: Arc<StopRequest>,
@@ -95,7 +98,7 @@ impl HangReports {
         let name = String::from_utf8(name).context("the kernel has named a socket oddly")?;
         listener.set_nonblocking(true)?;
         let signal = signal.map(SignalEvents::new).transpose()?;
-        let mut hub = ReportHub::new((world, events), limit, listener, signal, stop)?;
+        let mut hub = ReportHub::new((world, here, events), limit, listener, signal, stop)?;
         let serve = move || {
             if let Err(error) = hub.serve() {
                 lines::say(&format!("there will be no more hang reports: {error}"));
@@ -160,6 +163,8 @@ struct PendingPage {
 
 struct ReportHub {
     world: usize,
+    /// The ranks of this host.
+    here: Range<usize>,
     events: Sender<LaunchEvent>,
     limit: Option<Duration>,
     listener: UnixListener,
@@ -179,7 +184,7 @@ struct ReportHub {
 
 impl ReportHub {
     fn new(
-        (world, events): (usize, Sender<LaunchEvent>),
+        (world, here, events): (usize, Range<usize>, Sender<LaunchEvent>),
         limit: Option<Duration>,
         listener: UnixListener,
         signal: Option<SignalEvents>,
@@ -193,6 +198,7 @@ impl ReportHub {
         }
         Ok(Self {
             world,
+            here,
             events,
             limit,
             listener,
@@ -358,6 +364,7 @@ impl ReportHub {
         let known = self.statuses.keys().copied();
         let job = JobStatus {
             world: self.world,
+            here: self.here.clone(),
             reason,
             gone: known.filter(|rank| !connected.contains(rank)).collect(),
             silent: silent.into_iter().collect(),

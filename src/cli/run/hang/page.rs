@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::ops::Range;
 
 use maypole::comm::status::{GroupStatus, PendingOperation, RankStatus};
 use maypole::world::service::{AskError, ChainLink, Diagnosis};
@@ -11,6 +12,8 @@ use maypole::world::service::{AskError, ChainLink, Diagnosis};
 #[derive(Debug, Default)]
 pub(super) struct JobStatus {
     pub(super) world: usize,
+    /// The ranks that the launcher knows.
+    pub(super) here: Range<usize>,
     /// Why the page is made, as the end of a sentence.
     pub(super) reason: String,
     /// The last status of each rank that has ever sent one.
@@ -33,7 +36,7 @@ impl JobStatus {
 
     fn lines(&self) -> Vec<String> {
         let unknown = |rank: &usize| !self.statuses.contains_key(rank);
-        let unknown: Vec<usize> = (0..self.world).filter(unknown).collect();
+        let unknown: Vec<usize> = self.here.clone().filter(unknown).collect();
         let mut lines = Vec::new();
         if !unknown.is_empty() {
             lines.push(format!(
@@ -337,6 +340,7 @@ mod tests {
     fn job(statuses: Vec<RankStatus>) -> JobStatus {
         JobStatus {
             world: statuses[0].world,
+            here: 0..statuses[0].world,
             reason: "on request".to_owned(),
             statuses: statuses.into_iter().map(|status| (status.rank, status)).collect(),
             ..JobStatus::default()
@@ -382,7 +386,7 @@ hang report, on request:
         let page = job(vec![ahead(0), behind, ahead(2)]).page();
         assert!(page.trim_end().ends_with("look first at rank 1: behind the others"), "{page}");
         let mut missing = job(vec![status(0, 3, 0, None), status(2, 3, 0, None)]);
-        missing.world = 3;
+        (missing.world, missing.here) = (3, 0..3);
         let page = missing.page();
         assert!(page.contains("rank 1: not joined"), "{page}");
         assert!(page.trim_end().ends_with("look first at rank 1: not joined"), "{page}");

@@ -128,8 +128,8 @@ fn numbers_without_a_meaning_and_options_of_other_launchers_are_refused() {
         ("simulate all-reduce --cluster dgx-a100 --fastest 0", "--fastest"),
         ("simulate all-reduce -n 1024 -a ring --windows 65536", "ask for --windows 1 or fewer"),
         ("perf --threads -n 1000000", "at most 1024 ranks"),
-        ("run -n 2 --hosts a,b true", "starts ranks on this host only"),
-        ("run -n 2 --hostfile hosts true", "srun, mpirun or torchrun"),
+        ("run -n 3 --hosts a,b:1 true", "the hosts have 2"),
+        ("run --hostfile /not/there true", "cannot read --hostfile /not/there"),
     ];
     for (line, part) in refusals {
         let output = run(line);

@@ -1,11 +1,16 @@
 //! Ranks on two and three hosts. The hosts are network namespaces that the test makes; where it may
 //! not, each test is skipped with the reason.
 
+#[path = "../launcher/harness.rs"]
+mod harness;
+mod kubernetes;
 mod namespaces;
 #[path = "../../../../tests/common/network.rs"]
 mod network;
 #[path = "../../../../tests/common/skip.rs"]
 mod skip;
+mod slurm;
+mod ssh;
 
 use maypole::{Communicator, Error, ReduceOp};
 use network::{Network, address, address6};

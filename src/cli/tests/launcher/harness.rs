@@ -1,4 +1,5 @@
 //! A launcher that runs beside a test, and waits that are bounded.
+#![allow(dead_code, reason = "not every test program uses all of it")]
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

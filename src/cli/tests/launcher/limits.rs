@@ -87,7 +87,7 @@ fn an_unknown_option_is_refused_and_not_executed() {
         (&["run", "--foo", "true"], None),
         (&["run", "-n", "2", "--tag-outptu", "true"], Some("--tag-output")),
         (&["run", "--rank", "2", "true"], Some("--ranks")),
-        (&["run", "-n", "2", "-x", "true"], None),
+        (&["run", "-n", "2", "-y", "true"], None),
     ] {
         let (code, _, error) = output(maypole(arguments));
         assert_eq!(code, 2, "{arguments:?}: {error}");

@@ -6,6 +6,7 @@ mod skip;
 
 mod ending;
 mod harness;
+mod hosts;
 mod joining;
 mod leftovers;
 mod lesson;

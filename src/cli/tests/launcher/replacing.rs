@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// A script in which rank 0 joins and waits for the file `done`, and a newcomer does `then`. The other
 /// ranks fail once rank 0 has joined.
-fn failing(folder: &Path, then: &str) -> String {
+pub(crate) fn failing(folder: &Path, then: &str) -> String {
     let joins = joins();
     let folder = folder.display();
     format!(

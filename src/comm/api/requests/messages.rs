@@ -7,9 +7,9 @@ use crate::execute::messages::NewRequest;
 use crate::requests::messages::memory::{
     Arrival, EndHook, EndOfMessage, ReceiveBuffer, SendBuffer,
 };
+use crate::requests::outcome::channel;
 use bytemuck::Pod;
 use std::marker::PhantomData;
-use std::sync::mpsc::{SyncSender, sync_channel};
 
 /// # Messages that do not block
 ///
@@ -130,7 +130,7 @@ impl Communicator {
         hook: Option<EndHook>,
         new: impl FnOnce(EndOfMessage<R>) -> NewRequest,
     ) -> Request<R> {
-        let (tell, outcome): (SyncSender<_>, _) = sync_channel(1);
+        let (tell, outcome) = channel();
         let end = EndOfMessage { rank: self.rank(), hook, tell };
         match checked {
             Ok(()) => {

@@ -1,0 +1,314 @@
+//! `maypole agent`: starts the ranks of one host for a launcher on another one, and tells how they end.
+//!
+//! The launcher decides everything else. The agent stops all ranks, with SIGTERM and after the grace
+//! period with SIGKILL, when its input ends, when nothing has come for a time, when its output cannot be
+//! written, and when a signal asks it to end.
+
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use crossbeam_channel::{Receiver, Sender, select, unbounded};
+use maypole::world::launch::JobKey;
+use maypole_transports::watch::Watch;
+
+use super::messages::{
+    Answer, BEAT, Hello, JobDescription, MESSAGE, OUTPUT, Order, PROTOCOL, StartOrder, clock, line,
+};
+use super::route;
+use crate::run::environment::{JobEnvironment, JobPorts};
+use crate::run::hang::HangReports;
+use crate::run::lines::OutputStream;
+use crate::run::ranks::{LaunchEvent, RankProcesses, StartError, StartOptions, StartedRanks};
+use crate::run::signals::{self, ENDING};
+use crate::run::{capacity, positive_seconds};
+
+/// Start ranks on this host for `maypole run --hosts` on another one, which starts this command.
+#[derive(clap::Args)]
+pub(crate) struct AgentArgs {
+    /// Rank 0 runs here: choose free ports.
+    #[arg(long)]
+    root: bool,
+    /// The port for rank 0.
+    #[arg(long)]
+    port: Option<u16>,
+    /// Processes may replace ranks.
+    #[arg(long)]
+    replaces: bool,
+    /// The program was sent, and lies beside this one.
+    #[arg(long)]
+    copied: bool,
+    /// Seconds without a word from the launcher after which it is lost.
+    #[arg(long, default_value = "30", value_parser = positive_seconds)]
+    lost_after: Duration,
+}
+
+/// The exit code of an agent that has lost its launcher.
+const LAUNCHER_LOST: u8 = 1;
+/// The most bytes of one order. The first has all variables and arguments of the job.
+const LONGEST_ORDER: usize = 64 << 20;
+
+pub(crate) fn main(args: AgentArgs) -> Result<ExitCode> {
+    let (sender, events) = unbounded();
+    let answers = write_answers(sender.clone())?;
+    let orders = read_orders(args.lost_after)?;
+    let _signals = signals::watch(sender.clone(), None)?;
+    let (ports, held) = match args.root.then(|| choose_ports(&args)).transpose() {
+        Ok(chosen) => chosen.unzip(),
+        Err(error) => return unfit(&answers, &orders, &error),
+    };
+    let _ = answers.send(Answer::Hello(Box::new(Hello {
+        protocol: PROTOCOL,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        file: this_file().to_string_lossy().into_owned(),
+        ports,
+        clock: clock(),
+        connection: std::env::var("SSH_CONNECTION").ok(),
+    })));
+    let Some(job) = first_order(&orders) else { return Ok(LAUNCHER_LOST.into()) };
+    let agent = Agent::prepare(job, args.copied, sender, answers.clone(), held);
+    match agent {
+        Ok(agent) => Ok(agent.serve(&orders, &events)),
+        Err(error) => unfit(&answers, &orders, &error),
+    }
+}
+
+/// Free ports of any address of this host.
+fn choose_ports(args: &AgentArgs) -> Result<(JobPorts, Vec<TcpListener>)> {
+    let at = |address: IpAddr| JobPorts::choose(address, args.port, args.replaces);
+    // Of both versions, unless this host has no IPv6.
+    at(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| at(Ipv4Addr::UNSPECIFIED.into()))
+}
+
+/// Tells the launcher why this host cannot run the job, and waits until it has heard it.
+fn unfit(
+    answers: &Sender<Answer>,
+    orders: &Receiver<Order>,
+    error: &anyhow::Error,
+) -> Result<ExitCode> {
+    let _ = answers.send(Answer::Unfit(crate::output::sentence(error)));
+    while orders.recv().is_ok() {}
+    Ok(LAUNCHER_LOST.into())
+}
+
+fn first_order(orders: &Receiver<Order>) -> Option<JobDescription> {
+    loop {
+        match orders.recv().ok()? {
+            Order::Job(job) => return Some(*job),
+            Order::Beat => {}
+            _ => return None,
+        }
+    }
+}
+
+fn this_file() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| "maypole".into())
+}
+
+/// The ranks of this host.
+struct Agent {
+    job: JobDescription,
+    environment: JobEnvironment,
+    ranks: RankProcesses,
+    reports: HangReports,
+    answers: Sender<Answer>,
+    /// Keeps the ports of rank 0 free until the first rank starts.
+    held: Option<Vec<TcpListener>>,
+    copied: bool,
+    /// The launcher's number of each process, and its group.
+    places: Vec<(usize, Option<u32>)>,
+}
+
+impl Agent {
+    /// Gets ready to start ranks, and tells the launcher so, or that it cannot reach rank 0's host.
+    fn prepare(
+        job: JobDescription,
+        copied: bool,
+        events: Sender<LaunchEvent>,
+        answers: Sender<Answer>,
+        held: Option<Vec<TcpListener>>,
+    ) -> Result<Self> {
+        // Another host may not have the folder; then ranks start where ssh has started this.
+        let _ = std::env::set_current_dir(&job.folder);
+        let descriptors = capacity::check(job.local_world, true)?;
+        let key = JobKey::parse(&job.key).context("the launcher has sent no job key")?;
+        let places = (job.world, job.first, job.local_world);
+        let named = (job.name.clone(), &key);
+        let environment = JobEnvironment::of_host(places, job.address.clone(), job.ports, named)?;
+        let here = job.first..job.first + job.local_world;
+        let reports = HangReports::start(job.world, here, job.hang_report, events.clone())?;
+        let start = StartOptions {
+            first: job.first,
+            count: job.local_world,
+            reads_input: false,
+            bind: job.bind,
+            descriptors,
+        };
+        let ranks = RankProcesses::new(events, start)?;
+        let is_reached = held.is_some() || job.local_world == job.world;
+        let route = match is_reached {
+            true => Ok(()),
+            false => route::try_route(&job.address, job.ports.join),
+        };
+        let _ = answers.send(
+            route.map_or_else(|error| Answer::NoRoute(error.to_string()), |()| Answer::Ready),
+        );
+        Ok(Self { job, environment, ranks, reports, answers, held, copied, places: Vec::new() })
+    }
+
+    /// Does what the launcher says, until the job is over or the launcher is lost.
+    fn serve(mut self, orders: &Receiver<Order>, events: &Receiver<LaunchEvent>) -> ExitCode {
+        let beats = crossbeam_channel::tick(BEAT);
+        loop {
+            select! {
+                recv(orders) -> order => match order {
+                    Ok(Order::Start(order)) => self.start(order),
+                    Ok(Order::Signal(place, signal)) => self.signal(place, signal),
+                    Ok(Order::Stop) => {
+                        self.ranks.stop_remaining(events, self.job.grace);
+                        return ExitCode::SUCCESS;
+                    }
+                    Ok(Order::Beat | Order::Job(_)) => {}
+                    Err(_) => return self.end(LAUNCHER_LOST),
+                },
+                recv(events) -> event => match event {
+                    Ok(LaunchEvent::Signal(signal)) if ENDING.contains(&signal) => {
+                        return self.end(128 + signal as u8);
+                    }
+                    Ok(LaunchEvent::OutputFailed(_)) | Err(_) => return self.end(LAUNCHER_LOST),
+                    Ok(event) => self.tell(event),
+                },
+                recv(beats) -> _ => drop(self.answers.send(Answer::Beat)),
+            }
+        }
+    }
+
+    /// Stops all ranks. What they still print is lost: nobody may be there to read it.
+    fn end(mut self, code: u8) -> ExitCode {
+        self.ranks.end(self.job.grace);
+        code.into()
+    }
+
+    fn start(&mut self, StartOrder { place, rank, is_newcomer }: StartOrder) {
+        self.held = None;
+        let host = &self.job.host;
+        let output = char::from(OUTPUT);
+        let tag = match self.job.is_tagged {
+            true => format!("{output}[rank {rank}, {host}] "),
+            false => output.to_string(),
+        };
+        let mut command = self.command();
+        self.environment.set_variables(&mut command, rank, is_newcomer);
+        self.reports.set_variable(&mut command);
+        let answer = match self.ranks.start(command, rank, Some(tag)) {
+            Ok(()) => {
+                self.places.push((place, self.ranks.last_group()));
+                Answer::Started(place)
+            }
+            Err(error) => match error.downcast::<StartError>() {
+                Ok(error) => Answer::Refused(error.program, error.source.raw_os_error()),
+                Err(error) => Answer::Unfit(crate::output::sentence(&error)),
+            },
+        };
+        let _ = self.answers.send(answer);
+    }
+
+    /// The program with its arguments and the variables of the job.
+    fn command(&self) -> Command {
+        let given = Path::new(&self.job.program);
+        let is_path = given.components().count() > 1;
+        let mut command = match self.copied && is_path {
+            true => Command::new(this_file().with_file_name("program")),
+            // The agent may lie outside of the search path.
+            false if given == Path::new("maypole") => Command::new(this_file()),
+            false => Command::new(given),
+        };
+        command.arg0(given).args(&self.job.arguments);
+        command.envs(self.job.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    fn signal(&self, place: usize, signal: i32) {
+        if let Some(nth) = self.places.iter().position(|known| known.0 == place) {
+            self.ranks.signal(nth, signal);
+        }
+    }
+
+    fn tell(&self, event: LaunchEvent) {
+        let answer = match event {
+            LaunchEvent::Ended(nth, end) => Answer::Ended(self.places[nth].0, end.into()),
+            LaunchEvent::Joined(group) => {
+                let known = self.places.iter().find(|known| known.1 == Some(group));
+                let Some((place, _)) = known else { return };
+                Answer::Joined(*place)
+            }
+            LaunchEvent::ChildEnded => return self.ranks.collect_orphans(),
+            _ => return,
+        };
+        let _ = self.answers.send(answer);
+    }
+}
+
+/// Starts the thread that writes answers, so that the agent never waits for a launcher that reads
+/// nothing.
+fn write_answers(events: Sender<LaunchEvent>) -> Result<Sender<Answer>> {
+    let (answers, to_write) = unbounded::<Answer>();
+    let work = move || {
+        for answer in to_write {
+            let text = format!("{}{}", char::from(MESSAGE), line(&answer));
+            if let Err(error) = OutputStream::Out.write(text.as_bytes()) {
+                let _ = events.send(LaunchEvent::OutputFailed(error));
+                return;
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("answers".to_owned()).spawn(work);
+    thread.context("cannot start the thread that answers the launcher")?;
+    Ok(answers)
+}
+
+/// Starts the thread that reads orders. It closes the channel when the input ends, and when nothing has
+/// come for `lost_after`.
+fn read_orders(lost_after: Duration) -> Result<Receiver<Order>> {
+    let (orders, received) = unbounded();
+    let work = move || {
+        // Whatever ends it, the launcher is lost then.
+        let _ = take_orders(lost_after, &orders);
+    };
+    let thread = thread::Builder::new().name("orders".to_owned()).spawn(work);
+    thread.context("cannot start the thread that reads orders")?;
+    Ok(received)
+}
+
+fn take_orders(lost_after: Duration, orders: &Sender<Order>) -> Result<()> {
+    let mut input = io::stdin().lock();
+    let watch = Watch::new()?;
+    watch.add(&input, 0, false)?;
+    let (mut bytes, mut partial) = (vec![0; 64 << 10], Vec::new());
+    let mut silent = 0;
+    // Counted in beats, so that a stop of this process is no silence of the launcher.
+    while BEAT * silent < lost_after {
+        let mut ready = Vec::new();
+        watch.wait(&mut ready, BEAT)?;
+        if ready.is_empty() {
+            silent += 1;
+            continue;
+        }
+        silent = 0;
+        let read = input.read(&mut bytes)?;
+        partial.extend_from_slice(&bytes[..read]);
+        if read == 0 || partial.len() > LONGEST_ORDER {
+            bail!("the input has ended");
+        }
+        while let Some(end) = partial.iter().position(|byte| *byte == b'\n') {
+            let order: Vec<u8> = partial.drain(..=end).collect();
+            orders.send(serde_json::from_slice(&order)?)?;
+        }
+    }
+    bail!("the launcher is silent")
+}

@@ -1,0 +1,398 @@
+//! One ssh to an agent: what it says becomes events and answers, and what it is told goes through a
+//! queue, so that the launcher never waits for a host that has stopped to read.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use crossbeam_channel::{Receiver, Sender, select};
+use maypole_transports::process::{self, ProcessEnd};
+use maypole_transports::watch::{Watch, pidfd};
+use signal_hook::consts::SIGKILL;
+
+use super::messages::{Answer, BEAT, MESSAGE, OUTPUT, Order, clock, line};
+use crate::run::lines::{self, OutputStream};
+use crate::run::ranks::LaunchEvent;
+
+/// The most bytes of a line that is kept whole; a rank's longer lines are cut before they are sent.
+const LONGEST_LINE: u64 = 32 << 20;
+/// How many lines of ssh and of the host's shell are kept, to say why the host cannot be used.
+const LAST_WORDS: usize = 6;
+/// How long ssh may go on after it has closed its output.
+const SSH_END: Duration = Duration::from_secs(5);
+/// How long the last words of an ssh that has ended may take.
+const LAST_WORDS_TIME: Duration = Duration::from_secs(1);
+/// Seconds by which clocks may differ. A message that was long on its way counts as a difference.
+const CLOCK_DIFFERENCE: f64 = 5.0;
+/// The bytes of a program that are written at once.
+const PIECE: usize = 256 << 10;
+
+/// What an agent is sent.
+pub(super) enum Outgoing {
+    Program(Arc<[u8]>),
+    Order(String),
+}
+
+/// A host that ssh has been started for. Dropping it kills ssh.
+pub(super) struct Connection {
+    pub(super) host: Arc<str>,
+    child: Arc<Child>,
+    /// `None` once the agent has been told to end.
+    orders: Option<Sender<Outgoing>>,
+    /// Disconnected when the connection has ended.
+    pub(super) answers: Receiver<Answer>,
+    shared: Arc<SharedConnection>,
+}
+
+/// What the threads of a connection share.
+#[derive(Default)]
+struct SharedConnection {
+    /// Grows with every line of the agent and every piece of a program that is sent.
+    progress: AtomicU64,
+    words: Mutex<VecDeque<String>>,
+    /// How ssh has ended, and whether that was because the host was silent.
+    end: Mutex<Option<ProcessEnd>>,
+    silence: Mutex<Option<Duration>>,
+    /// The launcher has told the agent to end.
+    is_closed: AtomicBool,
+}
+
+impl Connection {
+    /// Starts `ssh`, and the threads that read and write. Sends `events` what happens to the processes
+    /// of this host. A host that says nothing for `patience` is given up.
+    pub(super) fn start(
+        host: &str,
+        mut ssh: Command,
+        events: Sender<LaunchEvent>,
+        patience: Duration,
+    ) -> Result<Self> {
+        ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let program = ssh.get_program().to_string_lossy().into_owned();
+        let mut child = process::in_own_group(&mut ssh).spawn().with_context(|| {
+            format!("cannot start `{program}`: install an ssh client, or name one with --ssh")
+        })?;
+        let input = child.stdin.take().expect("it is piped");
+        let output = child.stdout.take().expect("it is piped");
+        let error = child.stderr.take().expect("it is piped");
+        let (orders, to_send) = crossbeam_channel::unbounded();
+        let (sender, answers) = crossbeam_channel::unbounded();
+        let (host, child): (Arc<str>, _) = (host.into(), Arc::new(child));
+        let shared = Arc::new(SharedConnection::default());
+        let reader = AgentReader {
+            host: Arc::clone(&host),
+            child: Arc::clone(&child),
+            shared: Arc::clone(&shared),
+            answers: Some(sender),
+            events,
+            running: BTreeSet::new(),
+            output_failed: false,
+        };
+        let writer =
+            AgentWriter { child: Arc::clone(&child), shared: Arc::clone(&shared), patience };
+        let (name, words) = (Arc::clone(&host), Arc::clone(&shared));
+        let (told, all_told) = crossbeam_channel::bounded::<()>(0);
+        spawn(move || {
+            let _told = told;
+            words.read_errors(&name, error);
+        })?;
+        spawn(move || reader.run(output, &all_told))?;
+        spawn(move || writer.run(to_send, input))?;
+        Ok(Self { host, child, orders: Some(orders), answers, shared })
+    }
+
+    /// Sends the agent an order, in turn. An agent that is gone is noticed elsewhere.
+    pub(super) fn order(&self, order: &Order) {
+        self.send(Outgoing::Order(line(order)));
+    }
+
+    pub(super) fn send(&self, what: Outgoing) {
+        if let Some(orders) = &self.orders {
+            let _ = orders.send(what);
+        }
+    }
+
+    /// Closes the agent's input: the agent ends its ranks, and itself.
+    pub(super) fn close(&mut self) {
+        self.shared.is_closed.store(true, Ordering::Relaxed);
+        self.orders = None;
+    }
+
+    /// A number that grows while the host does something.
+    pub(super) fn progress(&self) -> u64 {
+        self.shared.progress.load(Ordering::Relaxed)
+    }
+
+    /// Kills ssh. The agent notices that its input has ended.
+    pub(super) fn kill(&self) {
+        let _ = process::signal_group(&self.child, SIGKILL);
+    }
+
+    /// How ssh has ended, if it has.
+    pub(super) fn end(&self) -> Option<ProcessEnd> {
+        *lock(&self.shared.end)
+    }
+
+    /// The last lines of ssh and of the shell on the host.
+    pub(super) fn last_words(&self) -> String {
+        self.shared.last_words()
+    }
+
+    /// Why the connection was lost, as the end of a sentence.
+    pub(super) fn reason(&self) -> String {
+        self.shared.reason()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.close();
+        self.kill();
+        let _ = process::await_end(self.child.id());
+        process::collect(self.child.id());
+    }
+}
+
+impl SharedConnection {
+    fn last_words(&self) -> String {
+        lock(&self.words).iter().map(String::as_str).collect::<Vec<_>>().join(" / ")
+    }
+
+    fn reason(&self) -> String {
+        let silence = lock(&self.silence).map(|it| format!(" (nothing came for {it:?})"));
+        let words = self.last_words();
+        let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+        silence.unwrap_or_default() + &words
+    }
+
+    fn keep(&self, line: &[u8]) {
+        let text = String::from_utf8_lossy(line);
+        let text = text.trim();
+        let mut words = lock(&self.words);
+        if !text.is_empty() {
+            words.push_back(text.chars().take(300).collect());
+        }
+        if words.len() > LAST_WORDS {
+            words.pop_front();
+        }
+    }
+
+    /// Forwards the lines of ranks, and keeps those of ssh and of the shell. The agent's own lines are
+    /// shown as well.
+    fn read_errors(&self, host: &str, error: impl Read) {
+        let mut can_write = true;
+        each_line(error, |line| {
+            let shown = match line.strip_prefix(&[OUTPUT]) {
+                Some(of_rank) => of_rank.to_vec(),
+                None if line.starts_with(b"maypole: ") => {
+                    [format!("[{host}] ").as_bytes(), line].concat()
+                }
+                None => return self.keep(line),
+            };
+            can_write = can_write && OutputStream::Error.write(&shown).is_ok();
+        });
+    }
+}
+
+/// The thread that reads what an agent says.
+struct AgentReader {
+    host: Arc<str>,
+    child: Arc<Child>,
+    shared: Arc<SharedConnection>,
+    answers: Option<Sender<Answer>>,
+    events: Sender<LaunchEvent>,
+    /// The places of the processes that run on this host.
+    running: BTreeSet<usize>,
+    /// The launcher's standard output cannot be written.
+    output_failed: bool,
+}
+
+impl AgentReader {
+    /// `all_told` is disconnected when ssh has closed its standard error.
+    fn run(mut self, output: impl Read, all_told: &Receiver<()>) {
+        each_line(output, |line| {
+            self.shared.progress.fetch_add(1, Ordering::Relaxed);
+            match line.split_first() {
+                Some((&OUTPUT, of_rank)) => self.forward(of_rank),
+                Some((&MESSAGE, message)) => match serde_json::from_slice(message) {
+                    Ok(answer) => self.take(answer),
+                    Err(_) => self.shared.keep(line),
+                },
+                _ => self.shared.keep(line),
+            }
+        });
+        let end = end_of(&self.child);
+        // ssh says why before it ends. A process that it has left behind may keep the pipe open.
+        let _ = all_told.recv_timeout(LAST_WORDS_TIME);
+        *lock(&self.shared.end) = end.or(Some(ProcessEnd::Killed(SIGKILL)));
+        self.lose_all();
+    }
+
+    fn forward(&mut self, line: &[u8]) {
+        if self.output_failed {
+            return;
+        }
+        if let Err(error) = OutputStream::Out.write(line) {
+            self.output_failed = true;
+            let _ = self.events.send(LaunchEvent::OutputFailed(error));
+        }
+    }
+
+    fn take(&mut self, answer: Answer) {
+        let event = match answer {
+            Answer::Beat => return,
+            Answer::Ended(place, end) => {
+                self.running.remove(&place);
+                LaunchEvent::Ended(place, end.into())
+            }
+            // A place is unique among all hosts, and takes the part of the process's group.
+            Answer::Joined(place) => LaunchEvent::Joined(place as u32),
+            answer => {
+                match &answer {
+                    Answer::Started(place) => drop(self.running.insert(*place)),
+                    Answer::Hello(hello) => self.compare_clocks(hello.clock),
+                    _ => {}
+                }
+                if let Some(answers) = &self.answers {
+                    let _ = answers.send(answer);
+                }
+                return;
+            }
+        };
+        let _ = self.events.send(event);
+    }
+
+    /// Says that the clock of the host is wrong, or that of this one.
+    fn compare_clocks(&self, theirs: f64) {
+        let ahead = theirs - clock();
+        if ahead.abs() > CLOCK_DIFFERENCE {
+            let how = if ahead > 0.0 { "ahead of" } else { "behind" };
+            lines::say(&format!(
+                "the clock of {} is {:.0} s {how} this one's, and so are times in its logs and traces: \
+                 set both clocks, as by `timedatectl set-ntp true`",
+                self.host,
+                ahead.abs()
+            ));
+        }
+    }
+
+    /// Says that the host is lost, if processes ran there.
+    fn lose_all(&mut self) {
+        if !self.running.is_empty() && !self.shared.is_closed.load(Ordering::Relaxed) {
+            let reason = self.shared.reason();
+            lines::say(&format!("the connection to {} was lost{reason}", self.host));
+        }
+        for place in std::mem::take(&mut self.running) {
+            let _ = self.events.send(LaunchEvent::Lost(place));
+        }
+        self.answers = None;
+    }
+}
+
+/// For how many beats nothing has come, since the progress was `seen`.
+struct SilenceCount {
+    seen: u64,
+    beats: u32,
+}
+
+/// The thread that writes to an agent, and notices that it is silent.
+struct AgentWriter {
+    child: Arc<Child>,
+    shared: Arc<SharedConnection>,
+    patience: Duration,
+}
+
+impl AgentWriter {
+    fn run(self, to_send: Receiver<Outgoing>, mut input: ChildStdin) {
+        // An agent that has been told nothing may be a shell that waits for a program.
+        let mut has_orders = false;
+        let ticks = crossbeam_channel::tick(BEAT);
+        let mut silence = SilenceCount { seen: 0, beats: 0 };
+        loop {
+            let written = select! {
+                recv(to_send) -> what => match what {
+                    Ok(Outgoing::Program(bytes)) => self.write_program(&bytes, &mut input),
+                    Ok(Outgoing::Order(text)) => {
+                        has_orders = true;
+                        input.write_all(text.as_bytes())
+                    }
+                    Err(_) => return,
+                },
+                recv(ticks) -> _ => match has_orders {
+                    true if self.is_lost(&mut silence) => return,
+                    true => input.write_all(line(&Order::Beat).as_bytes()),
+                    false => Ok(()),
+                },
+            };
+            // The reader hears of the end of the connection.
+            if written.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Gives the host up if it has said nothing for too long. Counts beats of this thread, so that a
+    /// stop of the whole launcher is no silence of the host.
+    fn is_lost(&self, silence: &mut SilenceCount) -> bool {
+        let heard = self.shared.progress.load(Ordering::Relaxed);
+        // A slow reader of the launcher's output holds up what the host says.
+        let is_silent = heard == silence.seen && !lines::are_being_written();
+        *silence = SilenceCount { seen: heard, beats: u32::from(is_silent) * (silence.beats + 1) };
+        let is_lost = BEAT * silence.beats >= self.patience;
+        if is_lost {
+            *lock(&self.shared.silence) = Some(self.patience);
+            let _ = process::signal_group(&self.child, SIGKILL);
+        }
+        is_lost
+    }
+
+    fn write_program(&self, bytes: &[u8], input: &mut ChildStdin) -> io::Result<()> {
+        bytes.chunks(PIECE).try_for_each(|piece| {
+            self.shared.progress.fetch_add(1, Ordering::Relaxed);
+            input.write_all(piece)
+        })
+    }
+}
+
+/// Calls `take` with every line, with its end, until the stream ends.
+fn each_line(stream: impl Read, mut take: impl FnMut(&[u8])) {
+    let mut stream = BufReader::with_capacity(64 << 10, stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match stream.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+            Ok(0) => return,
+            Ok(_) => take(&line),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// How ssh ends, which has closed its output; `None` if it had to be killed.
+fn end_of(child: &Child) -> Option<ProcessEnd> {
+    let mut ended = Vec::new();
+    if let (Ok(watch), Ok(end)) = (Watch::new(), pidfd(child.id())) {
+        let _ = watch.add(&end, 0, false).and_then(|()| watch.wait(&mut ended, SSH_END));
+    }
+    if ended.is_empty() {
+        let _ = process::signal_group(child, SIGKILL);
+    }
+    let end = process::await_end(child.id()).ok();
+    end.filter(|_| !ended.is_empty())
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = thread::Builder::new().stack_size(256 << 10).spawn(work);
+    thread
+        .map(drop)
+        .context("cannot start a thread for a host; raise `ulimit -u`, or name fewer hosts")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

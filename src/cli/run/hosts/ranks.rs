@@ -1,0 +1,324 @@
+//! The ranks of a job on other hosts, each of which an agent starts.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
+
+use super::connection::{Connection, Outgoing};
+use super::list::HostRanks;
+use super::messages::{Answer, BEAT, Hello, JobDescription, Order, PROTOCOL, StartOrder};
+use super::ssh::{self, CopiedPrograms};
+use super::{HostOptions, route};
+use crate::run::environment::{self, JobPorts};
+use crate::run::lines;
+use crate::run::ranks::{
+    KILL_TIMEOUT, LaunchEvent, RestOfJob, StartError, StartedRanks, deadline_after,
+};
+use crate::run::signals::ENDING;
+use crate::run::{Job, OutputMode};
+
+/// How many beats a host may take to answer without doing anything.
+const ANSWER_BEATS: u32 = 30;
+/// How long an agent may take to start one process.
+const START_TIME: Duration = Duration::from_secs(60);
+
+/// The agents of all hosts, and which of them has started which process. Dropping it ends all.
+pub(super) struct RemoteRanks {
+    connections: Vec<Connection>,
+    hosts: Vec<HostRanks>,
+    /// The index of the host of each process.
+    places: Vec<usize>,
+    events: Sender<LaunchEvent>,
+    /// How long an agent may take to stop its ranks.
+    end_time: Duration,
+}
+
+/// What has come instead of an answer.
+enum NoAnswer {
+    /// Why the host cannot be used, as a sentence.
+    Because(String),
+    /// A signal has asked the launcher to end.
+    Interrupted,
+}
+
+impl RemoteRanks {
+    /// Reaches all hosts, and tells each what to start: `program` with its arguments. A signal ends this
+    /// early; it is sent to `job` again, whose supervisor then starts nothing.
+    pub(super) fn connect(
+        job: &Job<'_>,
+        options: &HostOptions,
+        program: &[OsString],
+    ) -> Result<Self> {
+        let mut this = Self {
+            connections: Vec::new(),
+            hosts: options.hosts.clone(),
+            places: Vec::new(),
+            events: job.sender.clone(),
+            end_time: job.options.grace.saturating_add(KILL_TIMEOUT),
+        };
+        this.start_agents(job, options, Path::new(&program[0]))?;
+        let Some(answers) = this.await_all(job)? else { return Ok(this) };
+        let hellos = this.check_hellos(answers)?;
+        let description = this.description(job, options, program, &hellos)?;
+        this.describe(&description);
+        if let Some(answers) = this.await_all(job)? {
+            this.check_routes(answers, &description)?;
+        }
+        Ok(this)
+    }
+
+    /// What is equal for all hosts.
+    fn description(
+        &self,
+        job: &Job<'_>,
+        options: &HostOptions,
+        program: &[OsString],
+        hellos: &[Hello],
+    ) -> Result<JobDescription> {
+        let key = environment::new_key()?;
+        Ok(JobDescription {
+            host: String::new(),
+            world: job.world,
+            first: 0,
+            local_world: 0,
+            address: route::root_address(options.address.as_deref(), &self.hosts, hellos)?,
+            ports: hellos[0].ports.context("the agent of rank 0 has named no ports")?,
+            name: environment::random_name()?,
+            key: key.to_digits(),
+            variables: options.variables.clone(),
+            program: program[0].clone(),
+            arguments: program[1..].to_vec(),
+            folder: std::env::current_dir().unwrap_or_default().into(),
+            is_tagged: job.options.output != OutputMode::Inherited,
+            bind: job.options.bind,
+            grace: job.options.grace,
+            hang_report: job.options.hang_report,
+        })
+    }
+
+    fn start_agents(&mut self, job: &Job<'_>, options: &HostOptions, program: &Path) -> Result<()> {
+        let copied = options.copy.then(|| CopiedPrograms::read(program)).transpose()?;
+        for (nth, host) in options.hosts.iter().enumerate() {
+            let mut arguments =
+                vec!["--lost-after".to_owned(), options.lost_after.as_secs_f64().to_string()];
+            if nth == 0 {
+                arguments.push("--root".to_owned());
+                arguments.extend(job.options.replace.map(|_| "--replaces".to_owned()));
+                arguments.extend(job.options.port.map(|port| format!("--port={port}")));
+            }
+            let ssh = ssh::command(options, &host.name, copied.as_ref(), &arguments)?;
+            let connection =
+                Connection::start(&host.name, ssh, job.sender.clone(), options.lost_after)?;
+            if let Some(copied) = copied.as_ref().filter(|_| !ssh::is_this_host(&host.name)) {
+                connection.send(Outgoing::Program(Arc::clone(&copied.maypole)));
+                connection.send(Outgoing::Program(Arc::clone(&copied.program)));
+            }
+            self.connections.push(connection);
+        }
+        Ok(())
+    }
+
+    /// The next answer of each host; `None` if a signal came.
+    ///
+    /// # Errors
+    /// A sentence for each host that does not answer.
+    fn await_all(&self, job: &Job<'_>) -> Result<Option<Vec<Answer>>> {
+        let mut answers = Vec::new();
+        let mut sentences = Vec::new();
+        for connection in &self.connections {
+            match await_answer(connection, &job.events, &job.sender) {
+                Ok(answer) => answers.push(answer),
+                Err(NoAnswer::Because(sentence)) => sentences.push(sentence),
+                Err(NoAnswer::Interrupted) => return Ok(None),
+            }
+        }
+        all_well(sentences)?;
+        Ok(Some(answers))
+    }
+
+    fn check_hellos(&self, answers: Vec<Answer>) -> Result<Vec<Hello>> {
+        let mut hellos = Vec::new();
+        let mut sentences = Vec::new();
+        for (host, answer) in self.hosts.iter().zip(answers) {
+            match answer {
+                Answer::Hello(hello) => {
+                    sentences.extend(other_version(&host.name, &hello));
+                    hellos.push(*hello);
+                }
+                Answer::Unfit(why) => sentences.push(format!("{}: {why}", host.name)),
+                other => sentences.push(format!("{} has said {other:?} first", host.name)),
+            }
+        }
+        all_well(sentences)?;
+        Ok(hellos)
+    }
+
+    /// Tells each agent its part of the job.
+    fn describe(&self, job: &JobDescription) {
+        for (host, connection) in self.hosts.iter().zip(&self.connections) {
+            connection.order(&Order::Job(Box::new(JobDescription {
+                host: host.name.clone(),
+                first: host.first,
+                local_world: host.count,
+                ..job.clone()
+            })));
+        }
+    }
+
+    fn check_routes(&self, answers: Vec<Answer>, job: &JobDescription) -> Result<()> {
+        let (first, JobPorts { join, .. }) = (&self.hosts[0].name, job.ports);
+        let sentence = |(host, answer): (&HostRanks, Answer)| match answer {
+            Answer::Ready => None,
+            Answer::Unfit(why) => Some(format!("{}: {why}", host.name)),
+            Answer::NoRoute(why) => Some(format!(
+                "{} cannot reach rank 0's host {first} at {}, port {join}: {why}; name another \
+                 address of {first} with --address, or let that port through its firewall (--port \
+                 chooses it)",
+                host.name, job.address
+            )),
+            other => Some(format!("{} has said {other:?}", host.name)),
+        };
+        all_well(self.hosts.iter().zip(answers).filter_map(sentence).collect())
+    }
+
+    /// Starts the next process, which is `rank`, on the host of that rank.
+    pub(super) fn start(&mut self, rank: usize, is_newcomer: bool) -> Result<()> {
+        let of_rank = |host: &HostRanks| (host.first..host.first + host.count).contains(&rank);
+        let nth = self.hosts.iter().position(of_rank).context("no host has this rank")?;
+        let (place, connection) = (self.places.len(), &self.connections[nth]);
+        connection.order(&Order::Start(StartOrder { place, rank, is_newcomer }));
+        let host = &connection.host;
+        match connection.answers.recv_timeout(START_TIME) {
+            Ok(Answer::Started(_)) => {
+                self.places.push(nth);
+                Ok(())
+            }
+            Ok(Answer::Refused(program, error)) => {
+                let host = Some(Arc::clone(host));
+                let source =
+                    error.map_or(io::ErrorKind::Other.into(), io::Error::from_raw_os_error);
+                Err(StartError { rank, host, program, source }.into())
+            }
+            Ok(other) => bail!("cannot start rank {rank} on {host}: it has said {other:?}"),
+            // Its other ranks, if it has any, are lost as well.
+            Err(RecvTimeoutError::Disconnected) => {
+                let reason = connection.reason();
+                lines::say(&format!(
+                    "the connection to {host} was lost before rank {rank} started{reason}"
+                ));
+                self.places.push(nth);
+                let _ = self.events.send(LaunchEvent::Lost(place));
+                Ok(())
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("cannot start rank {rank} on {host}: no answer came for {START_TIME:?}")
+            }
+        }
+    }
+
+    /// Stops the processes that ended ranks left running, and waits for the rest of the output and the
+    /// end of every agent. A signal ends the wait.
+    pub(super) fn stop_remaining(self, events: &Receiver<LaunchEvent>) -> RestOfJob {
+        let mut rest = RestOfJob::default();
+        self.connections.iter().for_each(|connection| connection.order(&Order::Stop));
+        'all: for connection in &self.connections {
+            loop {
+                select! {
+                    recv(connection.answers) -> answer => if answer.is_err() { break },
+                    recv(events) -> event => {
+                        let Ok(event) = event else { break };
+                        let ends = matches!(event, LaunchEvent::Signal(signal) if ENDING.contains(&signal));
+                        rest.add(event);
+                        if ends {
+                            break 'all;
+                        }
+                    }
+                }
+            }
+        }
+        events.try_iter().for_each(|event| rest.add(event));
+        rest
+    }
+}
+
+impl StartedRanks for RemoteRanks {
+    /// No group, but the place, which is unique among all hosts.
+    fn last_group(&self) -> Option<u32> {
+        self.places.len().checked_sub(1).map(|place| place as u32)
+    }
+
+    fn host(&self, place: usize) -> Option<Arc<str>> {
+        Some(Arc::clone(&self.connections[self.places[place]].host))
+    }
+
+    fn signal(&self, place: usize, signal: i32) {
+        self.connections[self.places[place]].order(&Order::Signal(place, signal));
+    }
+
+    /// Agents do so by themselves.
+    fn collect_orphans(&self) {}
+}
+
+impl Drop for RemoteRanks {
+    /// Lets every agent stop its ranks. An agent that takes too long is left to the end of its input.
+    fn drop(&mut self) {
+        self.connections.iter_mut().for_each(Connection::close);
+        let until: Instant = deadline_after(self.end_time);
+        for connection in &self.connections {
+            while connection.answers.recv_deadline(until).is_ok() {}
+        }
+    }
+}
+
+/// Waits for the next answer of a host, as long as it does something.
+fn await_answer(
+    connection: &Connection,
+    events: &Receiver<LaunchEvent>,
+    again: &Sender<LaunchEvent>,
+) -> Result<Answer, NoAnswer> {
+    let (mut progress, mut beats) = (connection.progress(), 0);
+    let host = &connection.host;
+    loop {
+        select! {
+            recv(connection.answers) -> answer => return answer.map_err(|_| {
+                let sentence = ssh::explain(host, connection.end(), &connection.last_words());
+                NoAnswer::Because(sentence)
+            }),
+            recv(events) -> event => if let Ok(LaunchEvent::Signal(signal)) = event {
+                let _ = again.send(LaunchEvent::Signal(signal));
+                return Err(NoAnswer::Interrupted);
+            },
+            default(BEAT) => {
+                beats = if connection.progress() == progress { beats + 1 } else { 0 };
+                progress = connection.progress();
+                if beats >= ANSWER_BEATS {
+                    return Err(NoAnswer::Because(format!(
+                        "{host} does not answer: try `ssh {host} maypole --version`"
+                    )));
+                }
+            }
+        }
+    }
+}
+
+/// Why the agent of a host cannot be used.
+fn other_version(host: &str, hello: &Hello) -> Option<String> {
+    let mine = env!("CARGO_PKG_VERSION");
+    (hello.version != mine || hello.protocol != PROTOCOL).then(|| {
+        format!(
+            "{host} has maypole {} at {}, and this is {mine}: install the same one there, or add \
+             --copy",
+            hello.version, hello.file
+        )
+    })
+}
+
+fn all_well(sentences: Vec<String>) -> Result<()> {
+    ensure!(sentences.is_empty(), anyhow!(sentences.join("\nmaypole: ")));
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! How an agent is started on a host, and what it means if it does not answer.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use maypole_transports::process::ProcessEnd;
+
+use super::HostOptions;
+
+/// Options for OpenSSH: no questions, which nobody could answer; an end if the host is not there.
+const OPTIONS: &[&str] = &[
+    "-T",
+    "-oBatchMode=yes",
+    "-oConnectTimeout=10",
+    "-oServerAliveInterval=5",
+    "-oServerAliveCountMax=3",
+];
+
+/// Starts the agent where it is found: at the place of the launcher's own file, by the search path, or
+/// where cargo installs it.
+const FIND: &str = "for m in \"$0\" maypole \"$HOME/.cargo/bin/maypole\"; do \
+                    command -v \"$m\" >/dev/null 2>&1 && exec \"$m\" agent \"$@\"; done; exit 127";
+
+/// Reads two programs of `$0` and `$1` bytes into a new folder, and starts the first as the agent.
+/// Removes the folder afterwards.
+const COPY: &str = "d=$(mktemp -d) && s=$1 && shift && head -c \"$0\" >\"$d/maypole\" && \
+                    head -c \"$s\" >\"$d/program\" && chmod 700 \"$d/maypole\" \"$d/program\" && \
+                    \"$d/maypole\" agent --copied \"$@\"; s=$?; rm -rf \"$d\"; exit $s";
+
+/// The programs that are sent to every host.
+pub(super) struct CopiedPrograms {
+    pub(super) maypole: Arc<[u8]>,
+    /// Empty if the program is to be found on each host.
+    pub(super) program: Arc<[u8]>,
+}
+
+impl CopiedPrograms {
+    /// Reads this program, and `program` if it is a path.
+    pub(super) fn read(program: &Path) -> Result<Self> {
+        let read = |path: &Path| {
+            let bytes = std::fs::read(path);
+            bytes.with_context(|| format!("--copy: cannot read {}", path.display()))
+        };
+        let is_path = program.components().count() > 1;
+        Ok(Self {
+            maypole: read(&this_file()?)?.into(),
+            program: if is_path { read(program)? } else { Vec::new() }.into(),
+        })
+    }
+}
+
+fn this_file() -> Result<std::path::PathBuf> {
+    std::env::current_exe().context("cannot find the file of this program")
+}
+
+/// The command that starts the agent on `host`. `arguments` are those of the agent.
+pub(super) fn command(
+    options: &HostOptions,
+    host: &str,
+    copied: Option<&CopiedPrograms>,
+    arguments: &[String],
+) -> Result<Command> {
+    let file = this_file()?;
+    if is_this_host(host) {
+        let mut command = Command::new(file);
+        command.arg("agent").args(arguments);
+        return Ok(command);
+    }
+    let mut words = match copied {
+        None => vec![FIND.to_owned(), file.to_string_lossy().into_owned()],
+        Some(copied) => {
+            let sizes = [copied.maypole.len(), copied.program.len()].map(|size| size.to_string());
+            std::iter::once(COPY.to_owned()).chain(sizes).collect()
+        }
+    };
+    words.extend(arguments.iter().cloned());
+    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    let remote = format!("sh -c {}", words.join(" "));
+    let mut command = ssh(options.ssh.as_deref());
+    command.arg(host).arg(remote);
+    Ok(command)
+}
+
+/// The program that reaches hosts, with its options. `given` is for the shell, like `GIT_SSH_COMMAND`.
+fn ssh(given: Option<&str>) -> Command {
+    let Some(given) = given else {
+        let mut command = Command::new("ssh");
+        command.args(OPTIONS);
+        return command;
+    };
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{given} \"$@\""), "ssh"]);
+    // Another program may not know these options.
+    let program = given.split_whitespace().next().unwrap_or_default();
+    if Path::new(program).file_name().is_some_and(|name| name == "ssh") {
+        command.args(OPTIONS);
+    }
+    command
+}
+
+/// `word` for any shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// True for a name of this host. No ssh is needed to start an agent here.
+pub(super) fn is_this_host(host: &str) -> bool {
+    let mine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let mine = mine.trim();
+    is_loopback(host) || (!mine.is_empty() && host == mine)
+}
+
+/// True for names that mean another host on every host.
+pub(super) fn is_loopback(host: &str) -> bool {
+    ["localhost", "127.0.0.1", "::1"].contains(&host)
+}
+
+/// Why a host cannot be used whose ssh has ended as `end` before the agent said anything, and what to
+/// do. `words` are the last lines of ssh and of the shell.
+pub(super) fn explain(host: &str, end: Option<ProcessEnd>, words: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let has = |text: &str| words.contains(text);
+    let (what, remedy): (&str, String) = match end {
+        Some(ProcessEnd::Exited(127)) => (
+            "has no maypole, neither where it is here nor in the search path of ssh",
+            "install it there, or add --copy".to_owned(),
+        ),
+        Some(ProcessEnd::Exited(126)) => {
+            ("cannot run maypole", format!("install maypole {version} for its processor there"))
+        }
+        Some(ProcessEnd::Exited(2)) if has("subcommand") => {
+            ("has another version of maypole", format!("install {version} there, or add --copy"))
+        }
+        Some(ProcessEnd::Exited(255)) => ("cannot be reached", unreachable_remedy(host, words)),
+        _ => ("gave up before it answered", format!("try `ssh {host} maypole --version`")),
+    };
+    let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+    format!("{host} {what}{words}; {remedy}")
+}
+
+fn unreachable_remedy(host: &str, words: &str) -> String {
+    let remedies = [
+        ("Permission denied", "give it a key that asks for no password, as by `ssh-copy-id"),
+        ("Host key verification failed", "accept its key once, by `ssh"),
+        ("REMOTE HOST IDENTIFICATION", "see whether its key may have changed, then `ssh-keygen -R"),
+        ("Could not resolve", "check its name, or name it in ~/.ssh/config and try `ssh"),
+    ];
+    let found = remedies.iter().find(|(part, _)| words.contains(part));
+    format!("{} {host}`", found.map_or("try `ssh", |(_, remedy)| remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_does_not_answer_is_explained_with_a_remedy() {
+        let exited = |code| Some(ProcessEnd::Exited(code));
+        for (end, words, parts) in [
+            (exited(127), "", ["b has no maypole", "--copy"]),
+            (exited(2), "error: unrecognized subcommand 'agent'", ["another version", "install"]),
+            (
+                exited(255),
+                "b: Permission denied (publickey).",
+                ["be reached: b: P", "ssh-copy-id b"],
+            ),
+            (exited(255), "Host key verification failed.", ["be reached", "`ssh b`"]),
+            (exited(255), "port 22: Connection refused", ["Connection refused; ", "try `ssh b`"]),
+            (exited(126), "Exec format error", ["cannot run", "processor"]),
+            (Some(ProcessEnd::Killed(9)), "", ["before it answered", "ssh b maypole"]),
+        ] {
+            let sentence = explain("b", end, words);
+            assert!(parts.iter().all(|part| sentence.contains(part)), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_for_the_shell_of_the_host() {
+        let script = format!("printf %s {}", quoted("a'b $c\""));
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "a'b $c\"");
+    }
+}

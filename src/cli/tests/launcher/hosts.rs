@@ -1,0 +1,330 @@
+//! `maypole run --hosts` with a program in the place of ssh that runs everything on this machine. The
+//! hosts are addresses of the loopback network, by which their ranks reach one another.
+
+use crate::harness::{FOREVER, Running, complete, eventually, is_gone, kill, maypole};
+use crate::replacing::failing;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TWO: &str = "127.0.0.2:2,127.0.0.3:2";
+
+/// Like ssh: nothing of the caller's environment is there, and the command goes through a shell.
+const LOCALLY: &str =
+    "exec env -i PATH=\"$PATH\" HOME=/nonexistent TMPDIR=\"$TMPDIR\" sh -c \"$*\"";
+
+/// As well, and when this program is killed, the command lives on with its input at an end.
+const BESIDE: &str = "cat | setsid sh -c \"$*\" | cat";
+
+/// A folder with a program that takes the place of ssh.
+struct FakeSsh {
+    folder: tempfile::TempDir,
+}
+
+impl FakeSsh {
+    /// `script` finds the host in `host`, and the words of the command in `$*`.
+    fn new(script: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let this = Self { folder };
+        let text = format!("#!/bin/sh\nhost=$1; shift\n{script}\n");
+        fs::write(this.path(), text).unwrap();
+        fs::set_permissions(this.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        this
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("reach")
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// `maypole run` with `options`, and what follows them.
+    fn run(&self, options: &str, program: &[&str]) -> Command {
+        let mut command = maypole(&["run", "--ssh", self.path().to_str().unwrap()]);
+        command.args(options.split_whitespace()).arg("--").args(program);
+        command.env("TMPDIR", self.folder.path());
+        command
+    }
+
+    fn shell(&self, options: &str, script: &str) -> Command {
+        self.run(options, &["sh", "-c", script])
+    }
+}
+
+#[track_caller]
+fn has(lines: &[String], part: &str) {
+    assert!(lines.iter().any(|line| line.contains(part)), "{part:?} is not in {lines:#?}");
+}
+
+#[test]
+fn ranks_of_two_hosts_know_their_places_and_their_lines_are_tagged() {
+    let ssh = FakeSsh::new(LOCALLY);
+    let script = "echo $RANK/$WORLD_SIZE $MAYPOLE_LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR $GIVEN; \
+                  echo $MAYPOLE_TIMEOUT $PWD >&2";
+    let mut command = ssh.shell(&format!("--hosts {TWO} -x GIVEN=word"), script);
+    command.env("MAYPOLE_TIMEOUT", "44").current_dir(ssh.folder.path());
+    let (code, lines) = complete(command);
+    let folder = ssh.folder.path().display();
+    let expected = [
+        ("[rank 0, 127.0.0.2] ", "0/4 0/2"),
+        ("[rank 1, 127.0.0.2] ", "1/4 1/2"),
+        ("[rank 2, 127.0.0.3] ", "2/4 0/2"),
+        ("[rank 3, 127.0.0.3] ", "3/4 1/2"),
+    ];
+    let mut expected: Vec<String> = expected
+        .iter()
+        .flat_map(|(tag, place)| {
+            [format!("{tag}{place} 127.0.0.2 word"), format!("{tag}44 {folder}")]
+        })
+        .collect();
+    expected.sort();
+    assert_eq!((code, lines), (0, expected));
+}
+
+#[test]
+fn ranks_of_three_hosts_call_collectives_and_a_host_file_names_them() {
+    let ssh = FakeSsh::new(LOCALLY);
+    let hosts = ssh.file("hosts");
+    fs::write(&hosts, "127.0.0.2 slots=2 # two\n127.0.0.3\n127.0.0.4 slots=4\n").unwrap();
+    // `maypole` is that of the agent, wherever that lies.
+    let line = "maypole perf all-reduce --transport tcp --sizes 1K --iters 3 --json -";
+    let words: Vec<&str> = line.split(' ').collect();
+    let command = ssh.run(&format!("-n 5 --no-tag-output --hostfile {hosts}"), &words);
+    let (code, lines) = complete(command);
+    assert_eq!(code, 0, "{lines:#?}");
+    let rows: Vec<serde_json::Value> =
+        lines.iter().map(|line| serde_json::from_str(line).expect(line)).collect();
+    assert!(rows.iter().all(|row| row["ranks"] == 5 && row["wrong"] == 0), "{rows:?}");
+    assert!(!rows.is_empty());
+}
+
+#[test]
+fn the_key_is_in_no_list_of_processes() {
+    let ssh = FakeSsh::new(LOCALLY);
+    let script = format!("cat /proc/self/fd/$MAYPOLE_JOB_KEY_FD; exec sleep {FOREVER}");
+    let job = Running::start(ssh.shell("--hosts 127.0.0.2,127.0.0.3", &script));
+    let line = job.wait_for("[rank 1");
+    let key = line.split_whitespace().last().unwrap();
+    assert_eq!(key.len(), 64, "{line}");
+    let mut seen = 0;
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        for file in ["cmdline", "environ"] {
+            let Ok(bytes) = fs::read(entry.path().join(file)) else { continue };
+            let text = String::from_utf8_lossy(&bytes);
+            seen += usize::from(text.contains("agent"));
+            assert!(!text.contains(key), "{}/{file}", entry.path().display());
+        }
+    }
+    assert!(seen >= 2, "the agents were looked at");
+    job.signal("TERM");
+    assert_eq!(job.end().0, 128 + 15);
+}
+
+#[test]
+fn the_rank_that_failed_first_is_named_with_its_host_and_all_others_end() {
+    let ssh = FakeSsh::new(LOCALLY);
+    let script = format!("echo pid $$; [ $RANK = 2 ] && exit 3; exec sleep {FOREVER}");
+    let (code, lines) = complete(ssh.shell(&format!("--hosts {TWO}"), &script));
+    assert_eq!(code, 3, "{lines:#?}");
+    has(&lines, "maypole: rank 2 failed first: it exited with code 3 on 127.0.0.3");
+    let pids = lines.iter().filter_map(|line| line.split_once(" pid "));
+    pids.for_each(|(_, pid)| assert!(is_gone(pid), "{lines:#?}"));
+}
+
+#[test]
+fn a_signal_reaches_the_ranks_of_all_hosts() {
+    let ssh = FakeSsh::new(LOCALLY);
+    let script = format!("trap 'echo got; exit 0' TERM; echo ready; sleep {FOREVER} & wait");
+    let job = Running::start(ssh.shell(&format!("--hosts {TWO}"), &script));
+    (0..4).for_each(|_| drop(job.wait_for("ready")));
+    job.signal("TERM");
+    let (code, lines) = job.end();
+    assert_eq!(code, 128 + 15);
+    for tag in ["[rank 0, 127.0.0.2] got", "[rank 3, 127.0.0.3] got", "ranks 0-3"] {
+        has(&lines, tag);
+    }
+}
+
+/// Starts ranks that tell the number of their process and of its parent, and returns these.
+fn tell_processes(ssh: &FakeSsh, options: &str) -> (Running, Vec<[String; 2]>) {
+    let script = format!("echo @ $$ $PPID @; exec sleep {FOREVER}");
+    let job = Running::start(ssh.shell(options, &script));
+    let mut processes: Vec<(String, [String; 2])> = (0..4)
+        .map(|_| {
+            let line = job.wait_for("@ ");
+            let words: Vec<&str> = line.split_whitespace().collect();
+            (words[1].to_owned(), [words[4].to_owned(), words[5].to_owned()])
+        })
+        .collect();
+    processes.sort();
+    (job, processes.into_iter().map(|process| process.1).collect())
+}
+
+#[test]
+fn nothing_is_left_when_the_launcher_is_killed() {
+    for script in [LOCALLY, BESIDE] {
+        let ssh = FakeSsh::new(script);
+        let (job, processes) = tell_processes(&ssh, &format!("--hosts {TWO}"));
+        job.signal("KILL");
+        for process in processes.as_flattened() {
+            eventually("ranks and agents are gone", || is_gone(process));
+        }
+    }
+}
+
+#[test]
+fn the_job_ends_when_an_agent_or_its_ssh_is_killed() {
+    // The process group of ssh.
+    let ssh = FakeSsh::new(&format!("cut -d' ' -f5 /proc/$$/stat > \"$TMPDIR/$host\"; {BESIDE}"));
+    for kills_agent in [true, false] {
+        let (job, processes) = tell_processes(&ssh, &format!("--hosts {TWO}"));
+        let victim = match kills_agent {
+            true => processes[3][1].clone(),
+            false => {
+                let number = fs::read_to_string(ssh.file("127.0.0.3")).unwrap();
+                format!("-{}", number.trim())
+            }
+        };
+        kill_group("KILL", &victim);
+        let (code, lines) = job.end();
+        assert_eq!(code, 255, "{lines:#?}");
+        has(&lines, "the connection to 127.0.0.3 was lost");
+        has(&lines, "failed first: it was lost on 127.0.0.3");
+        for process in processes.as_flattened() {
+            eventually("ranks and agents are gone", || is_gone(process));
+        }
+    }
+}
+
+/// `kill` of a process, or of a group by its number with a minus before it.
+fn kill_group(signal: &str, pid: &str) {
+    assert!(Command::new("kill").args(["-s", signal, "--", pid]).status().unwrap().success());
+}
+
+/// A cut network: both sides are there, and nothing comes.
+#[test]
+fn a_silent_host_is_lost_and_a_silent_launcher_too() {
+    let ssh = FakeSsh::new(BESIDE);
+    let options = format!("--lost-after 2 --hosts {TWO}");
+    let (job, processes) = tell_processes(&ssh, &options);
+    kill("STOP", &processes[2][1]);
+    let line = job.wait_for("the connection to 127.0.0.3 was lost");
+    assert!(line.contains("nothing came for 2s"), "{line}");
+    let (code, lines) = job.end();
+    assert_eq!(code, 255, "{lines:#?}");
+    // Its input has ended meanwhile.
+    kill("CONT", &processes[2][1]);
+    for process in processes.as_flattened() {
+        eventually("ranks and agents are gone", || is_gone(process));
+    }
+
+    let (job, processes) = tell_processes(&ssh, &options);
+    job.signal("STOP");
+    for process in processes.as_flattened() {
+        eventually("ranks and agents are gone", || is_gone(process));
+    }
+    job.signal("CONT");
+    assert_eq!(job.end().0, 255);
+}
+
+#[test]
+fn a_program_is_sent_and_removed_again() {
+    let ssh = FakeSsh::new(LOCALLY);
+    let program = ssh.file("program-of-mine");
+    fs::write(&program, "#!/bin/sh\necho ran $0 $1\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    let mut command = ssh.run("--copy --hosts 127.0.0.2,127.0.0.3", &["./program-of-mine", "x"]);
+    command.current_dir(ssh.folder.path());
+    let (code, lines) = complete(command);
+    assert_eq!(code, 0, "{lines:#?}");
+    for tag in ["[rank 0, 127.0.0.2] ran /", "[rank 1, 127.0.0.3] ran /"] {
+        has(&lines, tag);
+    }
+    let left = fs::read_dir(ssh.folder.path()).unwrap().count();
+    assert_eq!(left, 2, "the fake ssh and the program are left alone");
+}
+
+#[test]
+fn a_job_starts_again_on_all_hosts() {
+    let ssh = FakeSsh::new(LOCALLY);
+    let mark = ssh.file("mark");
+    let script = format!("[ $RANK = 3 ] || exit 0; [ -e {mark} ] && exit 0; : > {mark}; exit 9");
+    let (code, lines) = complete(ssh.shell(&format!("--restarts 1 --hosts {TWO}"), &script));
+    assert_eq!(code, 0, "{lines:#?}");
+    has(&lines, "starting all ranks again, restart 1 of 1");
+}
+
+#[test]
+fn a_process_takes_the_place_of_a_rank_on_its_host() {
+    let ssh = FakeSsh::new(LOCALLY);
+    let then = "echo newcomer $RANK at $MAYPOLE_ADMISSION_PORT; touch done";
+    let script = failing(ssh.folder.path(), then);
+    let (code, lines) = complete(ssh.shell("--replace 1 --hosts 127.0.0.2,127.0.0.3", &script));
+    assert_eq!(code, 0, "{lines:#?}");
+    has(&lines, "rank 1 exited with code 3 on 127.0.0.3; starting a process in its place, 1 of 1");
+    let newcomer = |line: &String| {
+        let port = line.strip_prefix("[rank 1, 127.0.0.3] newcomer 1 at ")?;
+        port.parse::<u16>().ok()
+    };
+    assert!(lines.iter().any(|line| newcomer(line).is_some()), "{lines:#?}");
+}
+
+/// Runs `options` with `reach` in the place of ssh, which must be refused in a sentence that has `parts`.
+#[track_caller]
+fn refused(reach: &str, options: &str, program: &str, code: i32, parts: &[&str]) {
+    let ssh = FakeSsh::new(reach);
+    let (ended, lines) = complete(ssh.run(options, &[program]));
+    assert_eq!(ended, code, "{lines:#?}");
+    parts.iter().for_each(|part| has(&lines, part));
+    assert!(!lines.iter().any(|line| line.contains("panicked")), "{lines:#?}");
+}
+
+#[test]
+fn what_is_wrong_with_a_host_is_said_with_a_remedy() {
+    let second = |script: &str| format!("[ $host = 127.0.0.3 ] && {{ {script}; }}\n{LOCALLY}");
+    let refuse = |script: &str, parts: &[&str]| {
+        refused(&second(script), &format!("--hosts {TWO}"), "true", 2, parts);
+    };
+    let refusal = "echo 'ssh: connect to host x port 22: Connection refused' >&2; exit 255";
+    refuse(refusal, &["127.0.0.3 cannot be reached: ssh: connect", "try `ssh 127.0.0.3`"]);
+    refuse("exit 127", &["127.0.0.3 has no maypole", "--copy"]);
+    let old = r#"echo '@{"Hello":{"protocol":1,"version":"0.0.7","file":"/m","ports":null,"clock":9e9,"connection":null}}'; sleep 1"#;
+    let version = "127.0.0.3 has maypole 0.0.7 at /m, and this is 0.1.0";
+    refuse(old, &[version, "--copy", "the clock of 127.0.0.3 is", "s ahead of", "timedatectl"]);
+    // A shell that talks, and an answer that is none.
+    refuse("echo welcome; echo @nonsense; exit 1", &["gave up before it answered", "nonsense"]);
+}
+
+#[test]
+fn what_is_wrong_with_a_job_is_said_with_a_remedy() {
+    let hosts = format!("--hosts {TWO}");
+    let missing = ["cannot start rank 0 on 127.0.0.2, `./not-there`", "add --copy"];
+    refused(LOCALLY, &hosts, "./not-there", 127, &missing);
+    let route = format!("{hosts} --address 255.255.255.255");
+    refused(
+        LOCALLY,
+        &route,
+        "true",
+        2,
+        &["127.0.0.3 cannot reach rank 0's host 127.0.0.2 at 255", "--address"],
+    );
+    refused(
+        LOCALLY,
+        "--hosts localhost,127.0.0.3",
+        "true",
+        2,
+        &["give its address with --address"],
+    );
+    refused(LOCALLY, "--hosts a:x", "true", 2, &["\"x\" is no number of ranks"]);
+    refused(LOCALLY, "-n 5 --hosts a:2,b:2", "true", 2, &["the hosts have 4"]);
+    refused(LOCALLY, "-n 2", "true", 2, &["--ssh, --copy, --address and --env need --hosts"]);
+    let mut command = maypole(&["run", "--hosts", "a", "--ssh", "/not/there", "--", "true"]);
+    command.stdin(std::process::Stdio::null());
+    let (code, lines) = complete(command);
+    assert_eq!(code, 2, "{lines:#?}");
+    has(&lines, "a has no maypole");
+    assert!(!Path::new("/not/there").exists());
+}

@@ -1,0 +1,211 @@
+//! Requests as futures, calls that are prepared, and many buffers in one call.
+
+use super::{LIMIT, mixtures, start_sum};
+use crate::common::SeededRng;
+use maypole::{Communicator, Error, Local, ReduceOp};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// Wakes a thread, and counts how often.
+struct Unpark {
+    thread: Thread,
+    count: AtomicUsize,
+}
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+}
+
+/// Polls a task only after it was woken. Returns the result, and how often it was polled and woken.
+fn block_on<T>(task: impl Future<Output = T>) -> (T, usize, usize) {
+    let mut task = pin!(task);
+    let unpark = Arc::new(Unpark { thread: thread::current(), count: AtomicUsize::new(0) });
+    let waker = Waker::from(Arc::clone(&unpark));
+    let start = Instant::now();
+    let (mut polls, mut wakes) = (0, 0);
+    loop {
+        polls += 1;
+        if let Poll::Ready(result) = task.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return (result, polls, unpark.count.load(Ordering::SeqCst));
+        }
+        while unpark.count.load(Ordering::SeqCst) == wakes {
+            thread::park_timeout(Duration::from_millis(100));
+            assert!(start.elapsed() < LIMIT, "a task was not woken");
+        }
+        wakes = unpark.count.load(Ordering::SeqCst);
+    }
+}
+
+/// Awaits all of `tasks`, each of which is polled whenever one is woken.
+async fn all<F: Future + Unpin>(mut tasks: Vec<F>) -> Vec<F::Output> {
+    let mut done: Vec<Option<F::Output>> = tasks.iter().map(|_| None).collect();
+    std::future::poll_fn(move |context| {
+        for (task, done) in tasks.iter_mut().zip(&mut done) {
+            if done.is_none()
+                && let Poll::Ready(result) = Pin::new(task).poll(context)
+            {
+                *done = Some(result);
+            }
+        }
+        match done.iter().all(Option::is_some) {
+            true => Poll::Ready(done.drain(..).flatten().collect()),
+            false => Poll::Pending,
+        }
+    })
+    .await
+}
+
+#[test]
+fn tasks_await_requests_and_messages_together() {
+    for local in mixtures() {
+        local.run(|mut comm| {
+            let (rank, world) = (comm.rank(), comm.world());
+            let sums: Vec<_> =
+                (0..5).map(|nth| start_sum(&mut comm, nth, 1 + 3000 * nth as usize)).collect();
+            let come = comm.start_recv(vec![0u64; 3], (rank + world - 1) % world, 1);
+            let sent = comm.start_send(vec![rank as u64; 3], (rank + 1) % world, 1);
+            let ((came, sums), ..) = block_on(async {
+                let came = come.await.unwrap();
+                sent.await.unwrap();
+                (came, all(sums).await)
+            });
+            assert_eq!(came, [((rank + world - 1) % world) as u64; 3]);
+            for (nth, sum) in sums.into_iter().enumerate() {
+                assert_eq!(sum.unwrap(), vec![(nth * world) as u64; 1 + 3000 * nth]);
+            }
+            // The communicator goes on, also where a task is dropped while it awaits.
+            let mut dropped = start_sum(&mut comm, 1, 100_000);
+            let _ = Pin::new(&mut dropped).poll(&mut Context::from_waker(Waker::noop()));
+            drop(dropped);
+            comm.barrier().unwrap();
+        });
+    }
+}
+
+/// A task that waits for a peer is polled twice: first, and when it is woken.
+#[test]
+fn a_task_is_woken_once_and_only_when_its_request_is_done() {
+    Local::new(2).timeout(LIMIT).run(|mut comm| {
+        let mut other = comm.duplicate().unwrap();
+        for _ in 0..20 {
+            if comm.rank() == 0 {
+                let request = start_sum(&mut comm, 1, 10);
+                let mut request = pin!(request);
+                let mut polled = request.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(polled.is_pending(), "rank 1 has not begun");
+                // Another task goes on with it, whose waker counts.
+                other.barrier().unwrap();
+                let (sum, polls, wakes) = block_on(async { request.await.unwrap() });
+                assert!(polls <= 2 && wakes <= 1, "{polls} polls, {wakes} wakes");
+                polled = Poll::Ready(Ok(sum));
+                assert_eq!(polled.map(Result::unwrap), Poll::Ready(vec![2; 10]));
+            } else {
+                other.barrier().unwrap();
+                comm.all_reduce(&mut [1u64; 10], ReduceOp::Sum).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_task_hears_of_failures_and_panics() {
+    let errors = Local::new(2).timeout(LIMIT).run(|mut comm| {
+        if comm.rank() == 1 {
+            thread::sleep(Duration::from_millis(50));
+            comm.abort("enough");
+            return None;
+        }
+        block_on(start_sum(&mut comm, 1, 10)).0.err()
+    });
+    assert!(matches!(errors[0], Some(Error::Aborted { .. })), "{errors:?}");
+
+    Local::new(2).timeout(LIMIT).run(|mut comm| {
+        let request = comm.start([0u8], |_, _| panic!("the user's"));
+        let panic = catch_unwind(AssertUnwindSafe(|| block_on(request))).err().unwrap();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"the user's"));
+    });
+}
+
+#[test]
+fn a_future_that_was_ready_is_not_polled_again() {
+    Local::new(1).run(|mut comm| {
+        let mut request = start_sum(&mut comm, 3, 1);
+        let mut poll = || Pin::new(&mut request).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(poll(), Poll::Ready(Ok(sum)) if sum == [3]));
+        let again = catch_unwind(AssertUnwindSafe(poll));
+        assert!(again.is_err());
+    });
+}
+
+#[test]
+fn a_prepared_call_is_lowered_once_and_its_buffers_stay_in_place() {
+    for local in mixtures() {
+        local.run(|mut comm| {
+            let world = comm.world() as u64;
+            let call = |comm: &mut Communicator, (x, sum): &mut (Vec<u64>, Vec<u64>)| {
+                comm.all_reduce((&*x, sum), ReduceOp::Sum)
+            };
+            let mut sum = comm.prepare((vec![0; 3000], vec![0; 3000]), call);
+            let place = sum.buffers.0.as_ptr();
+            let mut lowered = None;
+            for step in 1..=20 {
+                sum.buffers.0.fill(step);
+                sum = match step % 3 {
+                    0 => block_on(sum.start(&mut comm)).0.unwrap(),
+                    1 => sum.start(&mut comm).wait().unwrap(),
+                    _ => {
+                        sum.run(&mut comm).unwrap();
+                        sum
+                    }
+                };
+                assert_eq!(sum.buffers.1, vec![step * world; 3000]);
+                let programs = comm.programs().lowered;
+                assert_eq!(*lowered.get_or_insert(programs), programs, "step {step}");
+            }
+            assert_eq!(sum.buffers.0.as_ptr(), place);
+        });
+    }
+}
+
+#[test]
+fn many_buffers_are_reduced_as_each_alone_and_by_few_calls() {
+    for (nth, local) in mixtures().into_iter().enumerate() {
+        local.run(|mut comm| {
+            let mut lengths = SeededRng::new(nth as u64);
+            // Short ones, none, and some that are not worth a copy.
+            let lengths: Vec<usize> = (0..60)
+                .map(|_| match lengths.below(20) {
+                    0 => 0,
+                    1 => 40_000 + lengths.below(60_000),
+                    _ => 1 + lengths.below(100),
+                })
+                .collect();
+            let mut values = SeededRng::new(100 + comm.rank() as u64);
+            let mut many: Vec<Vec<u32>> = lengths
+                .iter()
+                .map(|length| (0..*length).map(|_| values.next_u64() as u32).collect())
+                .collect();
+            let mut alone = many.clone();
+            let before = comm.counters();
+            comm.all_reduce_many(&mut many, ReduceOp::Xor).unwrap();
+            let calls = comm.counters().since(&before).calls["all_reduce"];
+            assert!(calls < 25, "{calls} calls for 60 buffers");
+            alone.iter_mut().for_each(|x| comm.all_reduce(x, ReduceOp::Xor).unwrap());
+            assert_eq!(many, alone);
+            // Borrowed slices, and none.
+            let mut flat = vec![1u32; 10];
+            let mut slices: Vec<&mut [u32]> = flat.chunks_mut(3).collect();
+            comm.all_reduce_many(&mut slices, ReduceOp::Sum).unwrap();
+            assert_eq!(flat, vec![comm.world() as u32; 10]);
+            comm.all_reduce_many::<u32, Vec<u32>>(&mut [], ReduceOp::Sum).unwrap();
+        });
+    }
+}
