@@ -1,7 +1,7 @@
 //! The matrix of all pairs as a picture: the darker a cell, the longer a message takes.
 
 use super::matrix::PairMatrix;
-use maypole::schedule::draw::writer::SvgWriter;
+use maypole_pictures::writer::SvgWriter;
 
 const CELL: f64 = 44.0;
 const LEFT: f64 = 60.0;
