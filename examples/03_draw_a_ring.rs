@@ -6,7 +6,7 @@
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::draw;
+use maypole_pictures::draw;
 
 fn main() {
     let pictures = [

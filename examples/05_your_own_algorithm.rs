@@ -6,7 +6,8 @@
 use maypole::schedule::collective::Collective;
 use maypole::schedule::verify::verify;
 use maypole::schedule::{Placement, Schedule, Step, input, output};
-use maypole::{Communicator, ReduceOp, schedule::draw};
+use maypole::{Communicator, ReduceOp};
+use maypole_pictures::draw;
 
 const WORLD: usize = 4;
 

@@ -23,7 +23,7 @@
 //!
 //! * the checker ([`verify`](schedule::verify)) runs all ranks on symbols and proves that each
 //!   contribution arrives exactly once;
-//! * the drawing ([`draw`](schedule::draw)) shows it;
+//! * the drawing (`draw` of the crate `maypole-pictures`) shows it;
 //! * the simulator ([`simulate`](schedule::simulate)) runs all ranks on clocks and prices it;
 //! * lowering ([`lower`]) makes of it what the executor (`execute`) moves real bytes by.
 //!
@@ -32,9 +32,10 @@
 //! ```
 //! use maypole::algorithms::Algorithm;
 //! use maypole::schedule::collective::Collective;
+//! use maypole::schedule::Placement;
 //! use maypole::schedule::verify::verify;
-//! use maypole::schedule::{Placement, draw};
 //! use maypole::{Communicator, ReduceOp};
+//! use maypole_pictures::draw;
 //!
 //! // Three ranks in a ring: the picture, and the proof.
 //! let ring = Algorithm::Ring.schedules(Collective::ReduceScatter, 3).unwrap();
@@ -64,7 +65,7 @@
 //! | room | what it is |
 //! |---|---|
 //! | `labels`, `wire` | numbers of names, and the bytes of plain data that ranks send one another |
-//! | [`schedule`] | what is to be done: steps, buffers, the law, and all readers of schedules |
+//! | [`schedule`] | what is to be done: steps, buffers, the law, and readers of schedules |
 //! | [`algorithms`] | one page each: picture, cost, reason, code |
 //! | [`lower`] | the schedules of all ranks to the program of one rank: folds, waits and slots |
 //! | [`topology`] | links between ranks, and rings; [`topology::detect`] reads this machine |

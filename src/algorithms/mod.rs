@@ -1,7 +1,7 @@
 //! The algorithms: pure functions from (collective, world, rank) to a [`Schedule`].
 //!
 //! One file an idea. Each opens with its picture for four ranks, printed by
-//! [`draw`](crate::schedule::draw), then what it costs, when to choose it, and where it comes from.
+//! `maypole draw`, then what it costs, when to choose it, and where it comes from.
 //! Costs are in seconds: `a` (alpha) is the latency of a message, `b` (beta) the time of a byte and
 //! `g` (gamma) the time to reduce a byte. `S` is the number of bytes of the whole, `n` the number
 //! of ranks, `k` the number of windows, and `lg` the logarithm to base two.

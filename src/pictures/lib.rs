@@ -1,11 +1,11 @@
-//! Pictures for eyes: schedules as SVG, and the frame of pages that one steps through.
+//! Pictures for eyes: schedules as text and as SVG, and the frame of pages that one steps through.
 //!
-//! The library draws schedules as text. What takes colours, arrows or an axis of time is here, for the
-//! command line and for whatever else has something to show. A figure and a page are one file that loads
+//! The command line uses them, and so can any program that has something to show. A figure and a page are one file that loads
 //! nothing: no script from elsewhere, no font, no image.
 //!
 //! | item | what it has |
 //! |---|---|
+//! | [`draw`] | all ranks of a schedule as text, and what there is to draw of it |
 //! | [`svg`] | all ranks of a schedule as one figure |
 //! | [`writer`] | shapes and escaped text, as SVG |
 //! | [`page`] | the frame of pages that one steps through by keys and buttons |
@@ -13,6 +13,7 @@
 //! | [`lanes`] | a trace for a terminal: a line for each lane, time from left to right |
 #![forbid(unsafe_code)]
 
+pub mod draw;
 pub mod lanes;
 pub mod page;
 mod schedule;

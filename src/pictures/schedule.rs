@@ -1,7 +1,7 @@
 //! Schedules as SVG: a lifeline a rank, time downward, boxes for chunks, arrows for messages.
 
+use crate::draw::{Cell, DrawnMessage, Picture, Ranges};
 use crate::writer::SvgWriter;
-use maypole::schedule::draw::{Cell, DrawnMessage, Picture, Ranges};
 use maypole::schedule::{Buffer, Schedule};
 use std::collections::HashMap;
 

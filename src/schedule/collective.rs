@@ -24,7 +24,7 @@ use std::str::FromStr;
 
 /// A collective: a call that a group of ranks makes together.
 ///
-/// The pictures are [values](crate::schedule::draw::values::text) of three ranks, with sums.
+/// The pictures are values of three ranks, with sums, as `maypole draw --values` prints them.
 ///
 /// Exhaustive on purpose: every reader must say what it does with each collective.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -3,13 +3,15 @@
 //! The second reading of the law (the first is [`walk`]). A step waits only for earlier steps of
 //! its rank that use the same link in the same direction or touch the same span where one of the
 //! two writes; and a receive waits for its message. The simulator runs clocks over this graph, and
-//! a drawing counts rounds along it, so that both agree.
+//! [rounds](StepRounds) are counted along it, so that both agree.
 
+mod rounds;
 mod tracks;
 
 use crate::labels;
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
+pub use rounds::StepRounds;
 use tracks::Tracks;
 
 /// The order in which steps are taken. Schedules that complete in one order complete in the other.
@@ -125,19 +127,6 @@ impl ConflictGraph {
         Ok(Self::of_matched(order, schedules, matches))
     }
 
-    /// The graph of those steps of `schedules` that can be taken: of each rank a first part of its
-    /// list, which is all of it unless the schedules get stuck.
-    pub(super) fn of_taken(schedules: &[Schedule]) -> Self {
-        let mut matches = Matches::new(schedules);
-        let _ = walk(schedules, Placement::Apart, &mut matches);
-        let taken = |(schedule, taken): (&Schedule, &usize)| Schedule {
-            steps: schedule.steps[..*taken].to_vec(),
-            ..*schedule
-        };
-        let first_parts: Vec<_> = schedules.iter().zip(&matches.taken).map(taken).collect();
-        Self::of_matched(StepOrder::Conflict, &first_parts, matches)
-    }
-
     fn of_matched(order: StepOrder, schedules: &[Schedule], matches: Matches) -> Self {
         let mut builder = GraphBuilder::new(schedules);
         let mut tracks = Tracks::default();
@@ -157,25 +146,6 @@ impl ConflictGraph {
     /// The chunks that `node` moves.
     pub(super) fn chunks(&self, node: &GraphNode) -> &[usize] {
         &self.chunks[node.chunks.0 as usize..node.chunks.1 as usize]
-    }
-
-    /// By node: in which round it runs. A message takes one round and nothing else takes time, so
-    /// a round is the number of message latencies that lie before the node, one after another.
-    pub(super) fn rounds(&self) -> Vec<usize> {
-        let mut rounds = vec![0; self.nodes.len()];
-        let mut waits: Vec<u32> = self.nodes.iter().map(|node| node.waits).collect();
-        let mut ready: Vec<usize> = (0..waits.len()).filter(|&node| waits[node] == 0).collect();
-        while let Some(node) = ready.pop() {
-            let latency = usize::from(matches!(self.nodes[node].kind, StepKind::Message { .. }));
-            for next in self.within.of(node).iter().map(|next| *next as usize) {
-                rounds[next] = rounds[next].max(rounds[node] + latency);
-                waits[next] -= 1;
-                if waits[next] == 0 {
-                    ready.push(next);
-                }
-            }
-        }
-        rounds
     }
 }
 

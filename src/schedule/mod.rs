@@ -1,7 +1,7 @@
 //! A schedule is a plain list of steps: what one rank does in a collective.
 //!
 //! A collective algorithm is a pure function from (collective, world, rank) to a [`Schedule`]. Four
-//! readers share it: the checker proves it ([`verify`]), [`draw`] pictures it, [`simulate`] prices
+//! readers share it: the checker proves it ([`verify`]), `maypole-pictures` draws it, [`simulate`] prices
 //! it, and [`lower`](crate::lower) makes the program of one rank of it, by which
 //! [`execute`](crate::execute), or a kernel on a GPU, moves real bytes.
 //!
@@ -31,7 +31,6 @@
 
 pub mod collective;
 mod conflict;
-pub mod draw;
 pub mod file;
 pub mod hosts;
 mod layout;
@@ -40,6 +39,7 @@ pub mod trace;
 pub mod verify;
 pub mod walk;
 
+pub use conflict::StepRounds;
 pub use layout::Layout;
 pub(crate) use layout::part;
 use std::fmt;

@@ -70,11 +70,6 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "the checker knows the law and what is promised, and no executor",
     ),
     (
-        "src/schedule/draw",
-        "collective conflict",
-        "a drawing shows steps, whatever they are for, and what a collective promises",
-    ),
-    (
         "src/schedule/simulate",
         "conflict trace walk",
         "the simulator prices steps, whatever they are for",

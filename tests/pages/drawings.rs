@@ -6,9 +6,9 @@
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::{self, Levels};
 use maypole::schedule::collective::Collective;
-use maypole::schedule::draw;
 use maypole::schedule::simulate::{Cost, Ports, simulate};
 use maypole::schedule::{Layout, Schedule, Step, input, output};
+use maypole_pictures::draw;
 use std::fs;
 use std::path::{Path, PathBuf};
 

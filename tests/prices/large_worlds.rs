@@ -5,10 +5,11 @@ use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::{Boards, Hosts};
 use maypole::schedule::walk::{Meaning, walk};
-use maypole::schedule::{Placement, Schedule, Span, Step, draw, input, output};
+use maypole::schedule::{Placement, Schedule, Span, Step, input, output};
 use maypole::topology::StreamLinks;
 use maypole::topology::rings::ring;
 use maypole::tuner::pair_groups;
+use maypole_pictures::draw;
 use std::time::Duration;
 
 /// What `work` returns, and how long this thread computes for it. The time in which other tests

@@ -5,10 +5,9 @@
 //! holds with a walk of the same schedules.
 
 use maypole::schedule::collective::{Collective, HeldChunks};
-use maypole::schedule::draw;
 use maypole::schedule::trace::{Fact, Slice, SliceKind, Trace};
 use maypole::schedule::walk::{Meaning, walk};
-use maypole::schedule::{Placement, Schedule, Span, Step};
+use maypole::schedule::{Placement, Schedule, Span, Step, StepRounds};
 use maypole_pictures::page::SteppedPage;
 use serde_json::{Value, json};
 
@@ -73,8 +72,7 @@ pub(super) fn page(
 }
 
 fn summary(schedules: &[Schedule]) -> String {
-    let rounds = draw::rounds(schedules);
-    let latencies = rounds.iter().flatten().flatten().max().copied().unwrap_or(0);
+    let latencies = StepRounds::new(schedules).last().unwrap_or(0);
     let (ranks, chunks) = (schedules.len(), schedules[0].chunks);
     format!("{ranks} ranks, {chunks} chunks, {latencies} message latencies in a row")
 }
@@ -94,7 +92,7 @@ fn held(collective: Collective, schedules: &[Schedule]) -> Vec<Value> {
 /// By rank: its steps, each with its round and, for a receive, the step that sent. A step
 /// that writes has the nanoseconds at which its windows end, if there are clocks.
 fn steps(schedules: &[Schedule], clock: Option<&Clock>) -> Vec<Vec<Value>> {
-    let rounds = draw::rounds(schedules);
+    let rounds = StepRounds::new(schedules).of;
     let mut senders = Senders { of: schedules.iter().map(|_| Vec::new()).collect() };
     // What gets stuck is drawn as far as it comes.
     let _stuck = walk(schedules, Placement::Apart, &mut senders);

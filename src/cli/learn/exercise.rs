@@ -4,11 +4,11 @@ use crate::schedules::in_words;
 use anyhow::{Context, Result, ensure};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::draw;
 use maypole::schedule::file::ScheduleFile;
 use maypole::schedule::simulate::{Cost, Ports, simulate};
 use maypole::schedule::verify::verify;
-use maypole::schedule::{Layout, Placement, Schedule, Step};
+use maypole::schedule::{Layout, Placement, Schedule, Step, StepRounds};
+use maypole_pictures::draw;
 use serde::Deserialize;
 use std::path::Path;
 
@@ -129,7 +129,7 @@ impl Wanted {
 }
 
 fn rounds(schedules: &[Schedule]) -> usize {
-    draw::rounds(schedules).iter().flatten().flatten().max().copied().unwrap_or(0)
+    StepRounds::new(schedules).last().unwrap_or(0)
 }
 
 /// The part of the vector that the busiest rank sends.

@@ -309,13 +309,14 @@ impl<'a> Group<'a> {
     /// once, as a group does. The number of chunks is that of sends or of receives, whichever is
     /// larger.
     ///
-    /// The schedules of all ranks can be [drawn](crate::schedule::draw) and
+    /// The schedules of all ranks can be drawn, by the crate `maypole-pictures`, and
     /// [walked](crate::schedule::walk) together. Schedules know no tags, so they are right only if
     /// each rank receives the messages of a peer in the order in which they are sent. `None` if the
     /// group receives from any rank.
     ///
     /// ```
-    /// use maypole::{Communicator, schedule::draw};
+    /// use maypole::Communicator;
+    /// use maypole_pictures::draw;
     /// let parts = Communicator::run_local(3, |mut comm| {
     ///     let rank = comm.rank();
     ///     let mut came = [0u8];

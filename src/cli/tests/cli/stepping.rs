@@ -7,7 +7,7 @@ use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, Symbol};
 use maypole::schedule::simulate::{Cost, Ports, activities};
 use maypole::schedule::walk::{Meaning, walk};
-use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, draw, input};
+use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, StepRounds, input};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -93,8 +93,8 @@ impl Written {
 /// The contents after every round: before the call, after round 0, ...
 fn after_rounds(collective: Collective, schedules: &[Schedule]) -> Value {
     let written = written(collective, schedules);
-    let rounds = draw::rounds(schedules);
-    let last = rounds.iter().flatten().flatten().max().map_or(0, |last| last + 1);
+    let found = StepRounds::new(schedules);
+    let (rounds, last) = (&found.of, found.last().map_or(0, |last| last + 1));
     let state = |done: usize| {
         written.state(schedules.len(), |rank, step| rounds[rank][step].is_some_and(|at| at < done))
     };

@@ -1,6 +1,6 @@
 //! What a collective promises, in numbers: what each rank holds before, and what after.
 
-use crate::schedule::collective::{Collective, HeldChunks, Symbol};
+use maypole::schedule::collective::{Collective, HeldChunks, Symbol};
 
 /// The most ranks whose contributions a sum of decimal numbers tells apart.
 pub const MOST_RANKS: usize = 9;
@@ -13,7 +13,8 @@ pub const MOST_RANKS: usize = 9;
 /// numbers; its digits are the ranks that have entered.
 ///
 /// ```
-/// use maypole::schedule::{collective::Collective, draw::values};
+/// use maypole::schedule::collective::Collective;
+/// use maypole_pictures::draw::values;
 /// assert_eq!(values::text(Collective::ReduceScatter, 3), "
 ///         before           after
 /// rank 0    1    2    3    111    .    .

@@ -1,6 +1,6 @@
 //! Cells: consecutive steps of a rank that belong together, and how they are written.
 
-use crate::schedule::{Buffer, Step};
+use maypole::schedule::{Buffer, Step};
 use std::fmt;
 
 /// At least this many consecutive cells that differ only in their chunks are drawn as one.

@@ -1,10 +1,9 @@
 //! Pictures of schedules, made from the steps themselves.
 //!
-//! A [`Picture`] is what there is to draw. [`text`] draws it as text, and the crate `maypole-pictures` as
-//! SVG. Both show one column a rank and one row a *round*. A round is one message latency in conflict
-//! order, as executors run: a message that leaves in one round is received in a later one, and
-//! nothing else takes time. So the number of the last row is the number of message latencies that
-//! [`simulate`](super::simulate) counts where bytes cost nothing, the *alphas* of the literature.
+//! A [`Picture`] is what there is to draw. [`text`] draws it as text, and [`svg`](crate::svg) as a figure.
+//! Both show one column a rank and one row a [*round*](StepRounds), which is one message
+//! latency. So the number of the last row is the number of message latencies that
+//! [`simulate`](maypole::schedule::simulate) counts where bytes cost nothing, the *alphas* of the literature.
 //!
 //! Consecutive steps about one chunk are drawn as one cell, which reads from left to right. A cell
 //! stands in the round of its last step.
@@ -20,7 +19,8 @@
 //! | `tmp1..7/2 =in9..15/2` | scratch chunks 1, 3, 5 and 7 start as input chunks 9, 11, 13 and 15 |
 //!
 //! ```
-//! use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::draw};
+//! use maypole::{algorithms::Algorithm, schedule::collective::Collective};
+//! use maypole_pictures::draw;
 //! let ring = Algorithm::Ring.schedules(Collective::ReduceScatter, 3).unwrap();
 //! assert_eq!(draw::text(&ring), "
 //!      rank 0             rank 1             rank 2
@@ -35,9 +35,8 @@ pub mod values;
 
 pub use cell::{Cell, Ranges};
 
-use crate::schedule::conflict::ConflictGraph;
-use crate::schedule::{Schedule, Step};
 use cell::cells;
+use maypole::schedule::{Schedule, Step, StepRounds};
 use std::collections::HashMap;
 
 /// A picture is cut into tables so that no line is longer, if that is possible.
@@ -71,28 +70,6 @@ pub fn text(schedules: &[Schedule]) -> String {
     narrow.unwrap_or_else(|| picture.table(&ranks))
 }
 
-/// By rank and step: the round in which a picture shows it; `None` for a step that can never be
-/// taken.
-///
-/// ```
-/// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::draw};
-/// let ring = Algorithm::Ring.schedules(Collective::AllGather, 3).unwrap();
-/// // A copy and a send; a receive, which is sent on; a receive.
-/// assert_eq!(draw::rounds(&ring)[0], [0, 0, 1, 1, 2].map(Some));
-/// ```
-///
-/// # Panics
-/// If a step names a rank outside the world.
-pub fn rounds(schedules: &[Schedule]) -> Vec<Vec<Option<usize>>> {
-    let graph = ConflictGraph::of_taken(schedules);
-    let rounds = graph.rounds();
-    let of = |(schedule, nodes): (&Schedule, &Vec<usize>)| {
-        let round = |step| nodes.get(step).map(|&node: &usize| rounds[node]);
-        (0..schedule.steps.len()).map(round).collect()
-    };
-    schedules.iter().zip(&graph.node_of).map(of).collect()
-}
-
 /// Rows of cells of lines, each column as wide as its widest line.
 fn table(rows: &[(String, Vec<Vec<String>>)]) -> String {
     let columns = rows.first().map_or(0, |(_, cells)| cells.len());
@@ -119,7 +96,7 @@ fn table(rows: &[(String, Vec<Vec<String>>)]) -> String {
 /// ```
 /// use maypole::algorithms::Algorithm;
 /// use maypole::schedule::collective::Collective;
-/// use maypole::schedule::draw::{Picture, Ranges};
+/// use maypole_pictures::draw::{Picture, Ranges};
 /// let ring = Algorithm::Ring.schedules(Collective::ReduceScatter, 3).unwrap();
 /// let picture = Picture::new(&ring);
 /// let first = &picture.messages[0];
@@ -159,23 +136,21 @@ impl Picture {
     /// If a step names a rank outside the world.
     pub fn new(schedules: &[Schedule]) -> Self {
         // Schedules that get stuck are drawn too: the steps that can never be taken have no round.
-        let graph = ConflictGraph::of_taken(schedules);
-        let rounds = rounds(schedules);
+        let rounds = StepRounds::new(schedules);
         let chunks = schedules.first().map_or(1, |schedule| schedule.chunks.max(1));
         let mut picture = Self { cells: Vec::new(), messages: Vec::new(), rounds: 0, chunks };
         let mut cell_of = Vec::new();
-        for (schedule, rounds) in schedules.iter().zip(&rounds) {
+        for (schedule, rounds) in schedules.iter().zip(&rounds.of) {
             let (cells, places) = cells(&schedule.steps, rounds);
             picture.cells.push(cells);
             cell_of.push(places);
         }
-        let drawn = picture.cells.iter().flatten().filter_map(|cell| cell.round);
-        picture.rounds = drawn.max().map_or(0, |last| last + 1);
+        picture.rounds = rounds.last().map_or(0, |last| last + 1);
         let mut arrows = HashMap::new();
         for (rank, schedule) in schedules.iter().enumerate() {
             for (nth, step) in schedule.steps.iter().enumerate() {
                 let Step::Send { from: span, .. } = *step else { continue };
-                let Some((peer, receive)) = graph.received_by[rank][nth] else { continue };
+                let Some((peer, receive)) = rounds.received_by[rank][nth] else { continue };
                 let from = (rank, cell_of[rank][nth]);
                 let to = (peer, cell_of[peer][receive]);
                 // Chunks that travel from cell to cell share an arrow.
