@@ -6,7 +6,7 @@
 //! for short, bounded times. Who publishes wakes it if it sees that it sleeps, without a fence: a
 //! sleeper that is missed sleeps out its time. The alarm and the clock are read only once a wait is slow.
 //!
-//! A thread that shares its core with another program ([`crowd`]) sleeps where others yield.
+//! A thread that shares its core with another program (`wait/crowd.rs`) sleeps where others yield.
 //!
 //! A background thread, which runs requests while its rank computes on another thread, sleeps from
 //! the beginning of a wait, unless each of the two threads has a core of its own. Spinning or
