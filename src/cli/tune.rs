@@ -108,6 +108,7 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
     if !agreed(&mut world, args.judge(&table, error))? {
         return Ok(ExitCode::SUCCESS);
     }
+    let table = of_rank_0(&mut world, &table)?;
     let (table, why) = verdict::better_rows(&mut world, &table)?;
     if let (0, Some(location)) = (launched.rank, location) {
         output::print(why)?;
@@ -152,6 +153,17 @@ fn agreed<E: Into<anyhow::Error>>(world: &mut Communicator, mine: Result<(), E>)
         mine.map_err(Into::into)?;
     }
     Ok(goes_on[0] == 1)
+}
+
+/// The table that rank 0 has measured, on both ranks: by different tables they would make different calls.
+fn of_rank_0(world: &mut Communicator, mine: &CostTable) -> Result<CostTable> {
+    let text = mine.to_string();
+    let mut length = [text.len() as u64];
+    world.broadcast(&mut length, 0)?;
+    let mut bytes = text.into_bytes();
+    bytes.resize(usize::try_from(length[0])?, 0);
+    world.broadcast(&mut bytes, 0)?;
+    String::from_utf8(bytes)?.parse().context("the table of rank 0 is unreadable")
 }
 
 /// Measures until the lines fit well enough, at most [`ATTEMPTS`] times. `None` on rank 1 if rank 0

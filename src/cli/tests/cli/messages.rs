@@ -176,23 +176,24 @@ fn raw_shared_us() -> f64 {
 }
 
 /// The latency that `perf` prints is that of a ping-pong that was written for this test: of plain
-/// sockets within a factor of four, of a shared word within a factor of twenty. Other programs
-/// disturb both, so the best of several tries counts. In this build, with debug assertions, the
-/// factors are 1.5 and 7 while nothing disturbs them: a message has a header, a tag, and a place in a
-/// queue.
+/// sockets within a factor of four. A shared word travels in 0.04 to 0.15 us, as far as the cores are
+/// apart, and a message over shared memory also has a header, a tag, and a place in a queue, which takes up
+/// to 3 us in a build with debug assertions. Other programs disturb both, so the best of several tries
+/// counts.
 #[test]
 fn latencies_agree_with_an_independent_ping_pong() {
-    agrees("tcp", raw_tcp_us, 4.0);
-    agrees("shm", raw_shared_us, 20.0);
+    agrees("tcp", raw_tcp_us, 4.0, 0.0);
+    agrees("shm", raw_shared_us, 4.0, 3.0);
 }
 
-fn agrees(transport: &str, raw_us: fn() -> f64, factor: f64) {
+/// The latency is that of `raw_us` within a `factor`, and at most `queue_us` more.
+fn agrees(transport: &str, raw_us: fn() -> f64, factor: f64, queue_us: f64) {
     let line = format!("perf latency --transport {transport} --sizes 8 --budget 100 --json -");
-    let is_near = |ratio: &f64| (1.0 / factor..factor).contains(ratio);
+    let is_near = |(us, raw): &(f64, f64)| (raw / factor..raw * factor + queue_us).contains(us);
     let mut tries = Vec::new();
     while tries.len() < 4 && !tries.iter().any(is_near) {
         let us = number(&objects(&printed(&line))[0]["time_us"]["min"]);
-        tries.push(us / raw_us());
+        tries.push((us, raw_us()));
     }
-    assert!(tries.iter().any(is_near), "{transport}: {tries:?} times the raw one");
+    assert!(tries.iter().any(is_near), "{transport}, and the raw one (us): {tries:?}");
 }
