@@ -1,6 +1,6 @@
 //! Plans of calls that were chosen before.
 //!
-//! A program that calls with ever new lengths would have each of them priced, which takes up to a hundred
+//! A program that calls with ever new lengths would have each of them priced, which takes up to sixty
 //! times as long as the call. So lengths are rounded before they are priced, to one of eight in each
 //! doubling, and what was chosen is kept. It is a function of what is equal on all ranks, so a rank that
 //! has forgotten it finds the same again.
