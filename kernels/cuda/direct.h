@@ -213,10 +213,10 @@ DEVICE void part_from_all(DirectCall& self) {
         u64 value;
         u64* done = &words_of(self, self.launch.me, peer)->done;
         bool is_done = await_word(self, done, self.calls + 1, peer, value);
-        // A rank that has given up since then may have other bytes there by now.
-        if (is_done && load_acquire(self.launch.fails[peer]) != OK) {
-            self.report = report_of(self, peer, ABORTED);
-        }
+        // A rank that has given up since then may have other bytes there by now. One that has closed
+        // ended this call first.
+        u64 failed = is_done ? load_acquire(self.launch.fails[peer]) : (u64)OK;
+        if (failed != OK && failed != CLOSED) self.report = report_of(self, peer, ABORTED);
     }
     __syncthreads();
 }

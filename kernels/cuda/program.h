@@ -108,6 +108,8 @@ enum Status : u32 {
     OVERLAP = 4,
     // The rank that the report names has left, and has not published what was awaited.
     LEFT = 5,
+    // The host has closed the mailboxes after all of the rank's calls had ended in order.
+    CLOSED = 6,
 };
 
 enum : u32 { EACH = 0xffffffffu };

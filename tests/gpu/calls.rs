@@ -367,6 +367,32 @@ fn explanations_tell_the_algorithm_that_runs_or_why_calls_go_through_the_host() 
     });
 }
 
+/// A rank of which calls were captured refuses later replays when it leaves. The others may still be
+/// ending the last call with it. It keeps its memory, so that few groups fit a GPU.
+#[test]
+fn a_rank_that_leaves_after_a_captured_call_fails_no_other() {
+    use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+    let Some(_alone) = alone() else { return };
+    Communicator::run_local(2, |mut comm| {
+        let stream = stream().unwrap();
+        // SAFETY: each buffer is used on one stream alone, as in the test of replays.
+        unsafe { stream.context().disable_event_tracking() };
+        for _ in 0..3 {
+            let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
+            let mut data = stream.clone_htod(&vec![1.0f64; 3000]).unwrap();
+            stream.synchronize().unwrap();
+            let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+            stream.begin_capture(mode).unwrap();
+            gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+            let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+            let graph = stream.end_capture(flags).unwrap().expect("something was captured");
+            graph.launch().unwrap();
+            gpu.synchronize().unwrap();
+            assert_eq!(stream.clone_dtoh(&data).unwrap()[2999], 2.0);
+        }
+    });
+}
+
 #[test]
 fn a_graph_is_replayed_a_thousand_times() {
     use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};

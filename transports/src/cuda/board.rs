@@ -9,7 +9,7 @@ use super::layout::Shapes;
 use super::lent_memory::LentMemory;
 use super::locals::Locals;
 use super::order::{CallStream, WorkOrder};
-use super::words::ReportWords;
+use super::words::{CLOSED, ReportWords};
 use cudarc::driver::CudaFunction;
 use maypole_kernels::cuda::WALK_THREADS;
 use std::sync::Arc;
@@ -160,7 +160,7 @@ impl DeviceBoard {
     /// [`DeviceError::Driver`] if the driver refuses it.
     pub fn refuse_walks(&mut self) -> Result<(), DeviceError> {
         let Self { order, locals, .. } = self;
-        let word = 1u64.to_ne_bytes();
+        let word = CLOSED.to_ne_bytes();
         let stream = Arc::clone(order.home().stream());
         let place = Lent::of_owner(locals.failed, word.len() as u64);
         order.at_home(|| copies::write(&stream, place, &word))

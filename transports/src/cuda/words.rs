@@ -11,6 +11,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+/// What kernels find where a rank says why it gave up, if its host has closed its mailboxes after all of
+/// its calls had ended. Peers that still end a call with it go on.
+pub(super) const CLOSED: u64 = 6;
+
 /// Why the first kernel of a rank that gave up did so.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Report {
