@@ -7,6 +7,7 @@ mod doctor;
 mod draw;
 mod examples;
 mod explain;
+mod fit;
 #[cfg(feature = "cuda")]
 mod gpus;
 mod key;

@@ -8,10 +8,10 @@
 //! private memory. Last, calls are timed by the measured costs and by the built-in ones, and rows by
 //! which they are not faster are not saved.
 
+use crate::fit::{LinearFit, fit_line};
 use crate::output::{self, OutputError};
 use crate::{run, sizes};
 use anyhow::{Context, Result, ensure};
-use fit::{LinearFit, fit_line};
 use maypole::algorithms::Algorithm;
 use maypole::tuner::saved::TableLocation;
 use maypole::tuner::{CostTable, Costs, Plan};
@@ -24,7 +24,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-mod fit;
 mod verdict;
 
 /// Measure the costs of messages and bytes on this host, show the fit, and save it for the tuner.

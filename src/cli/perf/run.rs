@@ -48,6 +48,7 @@ pub(crate) fn run(
 ) -> Result<PerfOutcome> {
     let points = || settings.benchmarks().map(|benchmark| benchmark.points().len()).sum();
     let rows: usize = settings.messages.as_ref().map_or_else(points, MessageBenchmark::rows);
+    let rows = rows + settings.matrices.iter().map(MessageBenchmark::rows).sum::<usize>();
     let transports = communicators.comms.len();
     let (_, first) = communicators
         .comms
@@ -119,7 +120,7 @@ impl PerfRun<'_> {
     }
 
     /// Measures all points over one transport. Returns true if the user stopped the measurement.
-    fn measure(&mut self, transport: PerfTransport, comm: Communicator) -> Result<bool> {
+    fn measure(&mut self, transport: PerfTransport, mut comm: Communicator) -> Result<bool> {
         let options = SamplingOptions {
             iters: self.settings.iters,
             warmup: self.settings.warmup,
@@ -130,6 +131,9 @@ impl PerfRun<'_> {
             leave_out: self.settings.sabotage,
             slow: self.settings.slow_rank,
         };
+        if transport.has_messages() && !self.settings.matrices.is_empty() {
+            comm = self.matrices(comm, transport, options)?;
+        }
         let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop);
         if let Some(messages) = &self.settings.messages {
             return self.messages(sampler, transport, messages);
@@ -202,6 +206,26 @@ impl PerfRun<'_> {
     /// How often each point is measured: of all pairs, each in every sweep.
     fn sweeps(&self) -> u32 {
         self.settings.messages.as_ref().filter(|it| it.all_pairs).map_or(1, |_| SWEEPS)
+    }
+
+    /// Measures the pairs that a report of collectives shows, and returns the communicator.
+    fn matrices(
+        &mut self,
+        comm: Communicator,
+        transport: PerfTransport,
+        options: SamplingOptions,
+    ) -> Result<Communicator> {
+        let (budget, in_a_row) = (options.budget / SWEEPS, options.in_a_row / SWEEPS as usize);
+        let options = SamplingOptions { budget, in_a_row, ..options };
+        let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop);
+        let is_encrypted = sampler.comm.is_encrypted();
+        let (mapping, sampler_of) = (&self.mapping, &mut sampler);
+        for benchmark in &self.settings.matrices {
+            let sampler = &mut *sampler_of;
+            MessageRun { benchmark, transport, mapping, sampler, is_encrypted }
+                .measure(self.report.as_mut())?;
+        }
+        Ok(sampler.comm)
     }
 
     /// Measures messages between ranks. Returns true if the user stopped the measurement.

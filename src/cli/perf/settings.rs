@@ -29,6 +29,8 @@ pub(crate) struct PerfSettings {
     pub(crate) per_rank: bool,
     /// Messages between ranks, which are measured instead of collectives.
     pub(crate) messages: Option<MessageBenchmark>,
+    /// Messages between all pairs, which a report of collectives shows, too.
+    pub(crate) matrices: Vec<MessageBenchmark>,
     /// The schedules of a file, which are measured instead of the library's.
     pub(crate) own: Option<Arc<NamedSchedules>>,
     pub(crate) transport: TransportSelection,
@@ -133,6 +135,7 @@ impl PerfArgs {
             others: benchmarks.collect(),
             overlap: self.overlap,
             per_rank: self.per_rank,
+            matrices: self.matrices(world, messages.is_some()),
             messages,
             own,
             transport: self.transport(world)?,

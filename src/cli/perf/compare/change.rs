@@ -98,28 +98,41 @@ impl Comparison {
         self.changes.iter().filter(is_slower).count()
     }
 
-    /// The lines that say what changed.
-    pub(crate) fn text(&self) -> String {
+    /// What was compared and how much of it changed, in sentences.
+    pub(crate) fn head(&self) -> Vec<String> {
         let Self { title, compared, changes, .. } = self;
-        let mut text = format!("# {title}");
-        self.notes.iter().for_each(|note| text += &format!("\n# {note}"));
+        let mut lines = vec![title.clone()];
+        lines.extend(self.notes.iter().cloned());
         if self.alone > 0 {
-            text += &format!("\n# {} rows are in one of them alone", self.alone);
+            lines.push(format!("{} rows are in one of them alone", self.alone));
         }
         let least = LEAST * 100.0;
-        if changes.is_empty() {
-            return text
-                + &format!(
-                    "\n# no row changed by {least} % or more beyond noise; {compared} were compared"
-                );
+        let (disturbed, all) = (self.disturbed(), changes.len());
+        lines.push(match all - disturbed {
+            0 if all == 0 => format!(
+                "no row changed by {least} % or more beyond noise; {compared} were compared"
+            ),
+            count => format!(
+                "{count} of {compared} rows changed by {least} % or more beyond noise, and \
+                 {disturbed} that were disturbed"
+            ),
+        });
+        lines
+    }
+
+    /// How many of the changes may be those of other programs.
+    fn disturbed(&self) -> usize {
+        self.changes.iter().filter(|change| change.is_disturbed).count()
+    }
+
+    /// The lines that say what changed.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("# {}", self.head().join("\n# "));
+        if self.changes.is_empty() {
+            return text;
         }
-        let disturbed = changes.iter().filter(|change| change.is_disturbed).count();
-        let count = changes.len() - disturbed;
         text += &format!(
-            "\n# {count} of {compared} rows changed by {least} % or more beyond noise, and \
-             {disturbed} \
-             that were disturbed\n# speed: that \
-             of the second divided by that of the first, below 1 it is slower; the interval holds\n\
+            "\n# speed: that of the second divided by that of the first, below 1 it is slower; the interval holds\n\
              #        it with a probability of {} % over all rows together\n\
              # {:>6} {:>15} {:>11} {:>11}  row",
             (1.0 - ERROR) * 100.0,
@@ -128,7 +141,7 @@ impl Comparison {
             "first (us)",
             "second (us)"
         );
-        for RowChange { title, before, now, speed, is_disturbed } in changes {
+        for RowChange { title, before, now, speed, is_disturbed } in &self.changes {
             let mark = if *is_disturbed { " (disturbed)" } else { "" };
             let interval = format!("{:.3} to {:.3}", speed.low, speed.high);
             text += &format!(
@@ -136,7 +149,7 @@ impl Comparison {
                 speed.ratio
             );
         }
-        if disturbed > 0 {
+        if self.disturbed() > 0 {
             text += "\n# disturbed: other programs took much of the ranks' cores; compare in turn \
                      (--alternate)";
         }

@@ -21,6 +21,9 @@ use std::process::ExitCode;
 /// The exit code after a row that is slower than `--fail-below` allows.
 pub(crate) const SLOWER: u8 = 3;
 
+/// The file in the folder of a report that holds its results as JSON, with samples.
+pub(crate) const RESULTS: &str = "results.json";
+
 /// An earlier run to compare with.
 pub(crate) struct Baseline {
     path: PathBuf,
@@ -29,14 +32,17 @@ pub(crate) struct Baseline {
 }
 
 impl Baseline {
-    /// Reads the results that `--json` has written to the file `path` that `option` names.
+    /// Reads the results that `--json` has written to the file `path` that `option` names, or those of
+    /// the report in the folder `path`.
     ///
     /// # Errors
     ///
     /// If there are none, or they hold no samples.
     pub(crate) fn read(option: &str, path: &Path) -> Result<Self> {
         let name = path.display();
-        let text = read_to_string(path).with_context(|| format!("cannot read {option} {name}"))?;
+        let file = if path.is_dir() { path.join(RESULTS) } else { path.to_owned() };
+        let text = read_to_string(&file)
+            .with_context(|| format!("cannot read {option} {}", file.display()))?;
         let objects = rows::objects(&text).with_context(|| format!("{option} {name}"))?;
         let rows: Vec<_> = objects.iter().filter_map(ResultRow::of).collect();
         ensure!(!rows.is_empty(), "{option} {name}: it holds no result of `maypole perf --json`");

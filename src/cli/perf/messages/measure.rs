@@ -91,8 +91,7 @@ impl MessageRun<'_, '_> {
         if let Some(report) = report.filter(|_| !self.sampler.stopped) {
             let verdict = LinkVerdict::of(&matrix);
             let transport = self.transport;
-            let row = MatrixRow { test, transport, bytes, matrix: &matrix, verdict: &verdict };
-            report.add_matrix(&row);
+            report.add_matrix(MatrixRow { test, transport, bytes, matrix, verdict });
         }
         Ok(())
     }

@@ -27,12 +27,13 @@ pub(crate) struct MessageRow {
 }
 
 /// The figures of all pairs at one size.
-pub(crate) struct MatrixRow<'a> {
+#[derive(Clone, Debug)]
+pub(crate) struct MatrixRow {
     pub(crate) test: MessageTest,
     pub(crate) transport: PerfTransport,
     pub(crate) bytes: usize,
-    pub(crate) matrix: &'a PairMatrix,
-    pub(crate) verdict: &'a LinkVerdict,
+    pub(crate) matrix: PairMatrix,
+    pub(crate) verdict: LinkVerdict,
 }
 
 /// The lines above the rows.
@@ -105,7 +106,8 @@ impl MessageRow {
         format!(" {bytes:>10} {window:>6} {figures} | {spread} | {batches:>7} {wrong:>7}  {pairs}")
     }
 
-    fn pairs(&self) -> String {
+    /// The pairs in words.
+    pub(crate) fn pairs(&self) -> String {
         if self.pairs.is_empty() {
             return "ring of all".to_owned();
         }
@@ -132,7 +134,7 @@ impl MessageRow {
     }
 }
 
-impl MatrixRow<'_> {
+impl MatrixRow {
     /// The lines of the table.
     pub(crate) fn text(&self) -> String {
         let Self { test, transport, bytes, matrix, verdict } = self;

@@ -1,6 +1,6 @@
 //! Results as a CSV table for other programs.
 
-use crate::perf::benchmark::{BufferPlacement, bus_factor};
+use crate::perf::benchmark::BufferPlacement;
 use crate::perf::measure::Measurement;
 use crate::perf::measure::limits::MachineLimit;
 use crate::perf::measure::overlap::Overlap;
@@ -109,8 +109,6 @@ fn record(
     let parameters = row.parameters;
     let time = measurement.time;
     let bandwidths = row.bandwidths(measurement);
-    let limit = limits.iter().find(|limit| limit.transport == row.transport);
-    let factor = bus_factor(collective, parameters.world);
     CsvRecord {
         collective: collective.name(),
         transport: row.transport.to_string(),
@@ -135,7 +133,7 @@ fn record(
         algbw_GBps: bandwidths.algorithm,
         busbw_GBps: bandwidths.bus,
         predicted_us: row.prediction.map(|prediction| prediction.us),
-        limit_us: limit.and_then(|limit| limit.us(row.bytes(), factor)),
+        limit_us: row.limit_us(limits),
         wrong: measurement.wrong,
         calls: measurement.calls,
         batches: measurement.batches,

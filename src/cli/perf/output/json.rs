@@ -2,6 +2,7 @@
 
 use crate::perf::benchmark::BufferPlacement;
 use crate::perf::measure::Measurement;
+use crate::perf::measure::limits::MachineLimit;
 use crate::perf::output::header::RunHeader;
 use crate::perf::output::row::PerfRow;
 use serde_json::{Value, json};
@@ -14,6 +15,8 @@ pub(crate) const SCHEMA: u32 = 1;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JsonOptions<'a> {
     pub(crate) header: &'a RunHeader,
+    /// The limits of the machine that were measured, one a transport.
+    pub(crate) limits: &'a [MachineLimit],
     /// Whether objects hold every sample.
     pub(crate) samples: bool,
 }
@@ -61,6 +64,7 @@ fn object(
             "both_us": overlap.both.time.p50,
         })),
         "predicted_us": row.prediction.map(|prediction| prediction.us),
+        "limit_us": row.limit_us(options.limits),
     });
     add_measurement(&mut object, measured, options);
     object
@@ -99,7 +103,7 @@ pub(crate) fn add_measurement(
                 "stolen_cores": noise.stolen,
                 "involuntary_switches": noise.involuntary,
                 "spread": time.spread(),
-            "disturbed": noise.is_disturbance(),
+                "disturbed": noise.is_disturbance(),
             },
             "noisy": noise.words(time),
             "restarts": measured.restarts,
@@ -130,7 +134,7 @@ mod tests {
 
     fn lines(row: &PerfRow) -> [Value; 2] {
         let header = RunHeader::default();
-        let options = JsonOptions { header: &header, samples: true };
+        let options = JsonOptions { header: &header, limits: &[], samples: true };
         objects(row, options).collect::<Vec<_>>().try_into().unwrap()
     }
 

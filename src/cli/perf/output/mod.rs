@@ -13,18 +13,19 @@ pub(crate) mod table;
 
 use crate::output::{self, Output, OutputError};
 use crate::perf::compare::Baseline;
+use crate::perf::compare::change::Comparison;
 use crate::perf::measure::Measurement;
 use crate::perf::measure::limits::MachineLimit;
 use crate::perf::messages::heat;
-use crate::perf::messages::matrix::PairMatrix;
 use crate::perf::messages::row::{MatrixRow, MessageRow};
 use crate::perf::output::header::RunHeader;
 use crate::perf::output::json::JsonOptions;
 use crate::perf::output::row::PerfRow;
 use crate::perf::settings::PerfSettings;
 use anyhow::{Context, Result};
-use html::HtmlReport;
+use html::{HtmlReport, ReportContents};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::Value;
 use std::fs::File;
 use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
@@ -74,8 +75,7 @@ pub(crate) struct PerfOutput<'a> {
     header: RunHeader,
     rows: Vec<PerfRow>,
     messages: Vec<MessageRow>,
-    /// Title, figures and verdict.
-    matrices: Vec<(String, PairMatrix, String)>,
+    matrices: Vec<MatrixRow>,
     limits: Vec<MachineLimit>,
     /// The last heading of the table.
     section: String,
@@ -188,8 +188,9 @@ impl<'a> PerfOutput<'a> {
         let measured = row.measured().map(|(_, measured)| measured).collect::<Vec<_>>();
         self.say_circumstances(&measured);
         self.totals.add(row);
-        let options = JsonOptions { header: &self.header, samples: self.samples };
-        let lines = json::objects(row, options).map(|object| format!("{object}\n")).collect();
+        let lines = json::objects(row, self.json_options(self.samples))
+            .map(|object| format!("{object}\n"))
+            .collect();
         self.write_json(lines);
         self.rows.push(row.clone());
     }
@@ -233,20 +234,18 @@ impl<'a> PerfOutput<'a> {
     /// Adds a row of messages to every output but the table.
     pub(crate) fn note_message(&mut self, row: &MessageRow) {
         self.totals.count(row.measured.wrong);
-        let options = JsonOptions { header: &self.header, samples: self.samples };
-        let line = format!("{}\n", row.json(&options));
+        let line = format!("{}\n", row.json(&self.json_options(self.samples)));
         self.write_json(line);
         self.messages.push(row.clone());
     }
 
     /// Adds the figures of all pairs to every output.
-    pub(crate) fn add_matrix(&mut self, row: &MatrixRow<'_>) {
+    pub(crate) fn add_matrix(&mut self, row: MatrixRow) {
         self.bar.inc(1);
         self.say(&row.text());
-        let options = JsonOptions { header: &self.header, samples: self.samples };
-        let line = format!("{}\n", row.json(&options));
+        let line = format!("{}\n", row.json(&self.json_options(self.samples)));
         self.write_json(line);
-        self.matrices.push((row.title(), row.matrix.clone(), row.verdict.text()));
+        self.matrices.push(row);
     }
 
     /// Prints the lines below the table and writes the files. `legend` explains the columns;
@@ -263,32 +262,58 @@ impl<'a> PerfOutput<'a> {
         }
         self.say(&format!("{legend}\n# #wrong total: {}", self.totals.judgement()));
         self.write_files()?;
-        if let Some(report) = &self.report {
-            let line = report.write(&self.rows, &self.limits, &self.header)?;
+        let objects = self.objects();
+        let compared = self.baseline.as_ref().map(|baseline| baseline.compare(&objects));
+        let comparison = compared.as_ref().and_then(|compared| compared.as_ref().ok());
+        if let Some(line) = self.write_report(&objects, comparison)? {
             self.say(&line);
         }
-        let slower = self.compare()?;
+        let slower = compared.transpose()?.map_or(0, |comparison| {
+            self.say(&comparison.text());
+            self.fail_below.map_or(0, |least| comparison.slower(least))
+        });
         self.failure.take().map_or(Ok(slower), |error| Err(error.into()))
     }
 
-    /// Says what changed since the earlier run.
-    fn compare(&mut self) -> Result<usize> {
-        let Some(baseline) = &self.baseline else { return Ok(0) };
-        let options = JsonOptions { header: &self.header, samples: true };
+    fn json_options(&self, samples: bool) -> JsonOptions<'_> {
+        JsonOptions { header: &self.header, limits: &self.limits, samples }
+    }
+
+    /// All results with their samples, as `--json` writes them; none if nobody is to read them.
+    fn objects(&self) -> Vec<Value> {
+        if self.baseline.is_none() && self.report.is_none() {
+            return Vec::new();
+        }
+        let options = self.json_options(true);
         let rows = self.rows.iter().flat_map(|row| json::objects(row, options));
         let messages = self.messages.iter().map(|row| row.json(&options));
-        let objects: Vec<_> = rows.chain(messages).collect();
-        let comparison = baseline.compare(&objects)?;
-        self.say(&comparison.text());
-        Ok(self.fail_below.map_or(0, |least| comparison.slower(least)))
+        rows.chain(messages).chain(self.matrices.iter().map(|row| row.json(&options))).collect()
+    }
+
+    /// Writes the report, if there is one; returns the line that says where.
+    fn write_report(
+        &self,
+        objects: &[Value],
+        comparison: Option<&Comparison>,
+    ) -> Result<Option<String>> {
+        let contents = ReportContents {
+            rows: &self.rows,
+            messages: &self.messages,
+            matrices: &self.matrices,
+            limits: &self.limits,
+            comparison,
+            header: &self.header,
+            objects,
+        };
+        self.report.as_ref().map(|report| report.write(&contents)).transpose()
     }
 
     fn write_files(&mut self) -> Result<()> {
         if let Some(out) = &mut self.csv {
-            out.write(if self.messages.is_empty() {
-                csv::text(&self.rows, &self.limits, &self.header)?
-            } else {
+            out.write(if self.rows.is_empty() && !self.messages.is_empty() {
                 csv::messages(&self.messages, &self.header)?
+            } else {
+                csv::text(&self.rows, &self.limits, &self.header)?
             })?;
         }
         if let Some(out) = &mut self.svg {

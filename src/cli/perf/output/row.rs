@@ -3,6 +3,7 @@
 use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement, CallParameters, bus_factor};
 use crate::perf::communicators::PerfTransport;
 use crate::perf::measure::Measurement;
+use crate::perf::measure::limits::MachineLimit;
 use crate::perf::measure::overlap::Overlap;
 use crate::perf::output::prediction::TunerPrediction;
 use maypole::CallPath;
@@ -88,6 +89,12 @@ impl PerfRow {
         self.transport == other.transport
             && self.point.collective == other.point.collective
             && self.point.count == other.point.count
+    }
+
+    /// The machine's limit in microseconds for what this row measures, if it is known.
+    pub(crate) fn limit_us(&self, limits: &[MachineLimit]) -> Option<f64> {
+        let limit = limits.iter().find(|limit| limit.transport == self.transport)?;
+        limit.us(self.bytes(), bus_factor(self.point.collective, self.parameters.world))
     }
 
     pub(crate) fn bandwidths(&self, measurement: &Measurement) -> Bandwidths {

@@ -36,7 +36,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 
 /// The keys of every JSON object of `perf`. Users depend on them.
-pub(crate) const KEYS: [&str; 36] = [
+pub(crate) const KEYS: [&str; 37] = [
     "algbw_GBps",
     "algorithm",
     "arrival_skew_us",
@@ -52,6 +52,7 @@ pub(crate) const KEYS: [&str; 36] = [
     "header",
     "in_place",
     "iterations",
+    "limit_us",
     "noise",
     "noisy",
     "offset",

@@ -77,7 +77,7 @@ fn auto_is_a_series_of_its_own_in_a_report() {
     }
 
     let page = std::fs::read_to_string(folder.path().join("index.html")).unwrap();
-    assert!(page.contains("</svg>auto</label>"), "the legend names auto");
+    assert!(page.contains("</svg><span>auto</span></label>"), "the legend names auto");
     let measured = page.lines().filter(|line| line.contains(" measured\">"));
     for line in measured {
         let path = line.split(" d=\"").nth(1).unwrap().split('"').next().unwrap();

@@ -1,28 +1,54 @@
-//! The report: one HTML page with plots and tables that loads nothing, and a CSV file beside it.
+//! The report: one HTML page with plots and tables that loads nothing, and its figures beside it as CSV
+//! and as JSON, which a later report is compared with.
 //!
 //! The plots are drawn by [`plot`] and not by a plotting library, because the page's style sheet
 //! gives them what a picture alone lacks: classes that follow the reader's dark mode, boxes that
 //! hide a series, and a tooltip on each mark, all without a script.
 
+mod changes;
+mod fits;
+mod messages;
+mod percentiles;
 mod plot;
 mod section;
 mod tables;
 
-use crate::perf::benchmark::bus_factor;
+use crate::perf::compare::RESULTS;
+use crate::perf::compare::change::Comparison;
 use crate::perf::measure::limits::MachineLimit;
+use crate::perf::messages::row::{MatrixRow, MessageRow};
 use crate::perf::output::csv;
 use crate::perf::output::header::RunHeader;
 use crate::perf::output::row::PerfRow;
+use crate::perf::settings::distinct;
 use crate::{names, output};
 use anyhow::{Context, Result};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole_pictures::writer::escaped;
 use section::CollectiveSection;
+use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 const STYLE: &str = include_str!("style.css");
+/// The figures of collectives, in the folder of a report.
+const CSV: &str = "results.csv";
+/// The figures of messages.
+const MESSAGES_CSV: &str = "messages.csv";
+
+/// All that a run has found.
+pub(crate) struct ReportContents<'a> {
+    pub(crate) rows: &'a [PerfRow],
+    pub(crate) messages: &'a [MessageRow],
+    pub(crate) matrices: &'a [MatrixRow],
+    pub(crate) limits: &'a [MachineLimit],
+    /// With an earlier run.
+    pub(crate) comparison: Option<&'a Comparison>,
+    pub(crate) header: &'a RunHeader,
+    /// The results as JSON, with samples.
+    pub(crate) objects: &'a [Value],
+}
 
 /// Writes the results of a run to a folder.
 pub(crate) struct HtmlReport {
@@ -43,36 +69,43 @@ impl HtmlReport {
         self.facts = facts;
     }
 
-    /// Writes `index.html` and `results.csv`; returns the line that tells the user where.
-    pub(crate) fn write(
-        &self,
-        rows: &[PerfRow],
-        limits: &[MachineLimit],
-        header: &RunHeader,
-    ) -> Result<String> {
+    /// Writes `index.html`, the figures of collectives (`results.csv`) and of messages (`messages.csv`), and
+    /// both with their samples (`results.json`). Returns the line that tells the user where.
+    pub(crate) fn write(&self, contents: &ReportContents<'_>) -> Result<String> {
+        let ReportContents { rows, messages, limits, header, objects, .. } = *contents;
         let page = self.folder.join("index.html");
-        for (path, text) in [
-            (&page, self.html(rows, limits)),
-            (&self.folder.join("results.csv"), csv::text(rows, limits, header)?),
-        ] {
-            output::save("--report", path, text)?;
+        let lines: String = objects.iter().map(|object| format!("{object}\n")).collect();
+        let mut files = vec![("index.html", self.html(contents)), (RESULTS, lines)];
+        if !rows.is_empty() {
+            files.push((CSV, csv::text(rows, limits, header)?));
+        }
+        if !messages.is_empty() {
+            files.push((MESSAGES_CSV, csv::messages(messages, header)?));
+        }
+        for (name, text) in files {
+            output::save("--report", &self.folder.join(name), text)?;
         }
         Ok(format!("# report: {}", page.display()))
     }
 
-    fn html(&self, rows: &[PerfRow], limits: &[MachineLimit]) -> String {
-        let mut collectives: Vec<Collective> = Vec::new();
-        for row in rows {
-            if !collectives.contains(&row.point.collective) {
-                collectives.push(row.point.collective);
-            }
-        }
-        let links: Vec<String> = collectives
-            .iter()
-            .map(|collective| names::dashed(*collective))
-            .map(|name| format!("<a href=\"#{name}\">{name}</a>"))
-            .collect();
-        let links = links.join(" ");
+    fn html(&self, contents: &ReportContents<'_>) -> String {
+        let ReportContents { rows, messages, matrices, limits, comparison, .. } = *contents;
+        let collectives = distinct(rows.iter().map(|row| row.point.collective).collect());
+        let sections = [
+            ("changes", comparison.map_or_else(String::new, changes::section)),
+            ("overview", fits::overview(rows, messages, limits)),
+            ("pairs", messages::pairs(matrices)),
+        ];
+        let tests = messages::sections(messages);
+        let of = |collective: &Collective| {
+            let html = CollectiveSection::new(rows, limits, *collective).html();
+            (names::dashed(*collective), html)
+        };
+        let sections = sections.map(|(name, html)| (name.to_owned(), html)).into_iter();
+        let sections = sections.chain(tests).chain(collectives.iter().map(of));
+        let sections: Vec<_> = sections.filter(|(_, html)| !html.is_empty()).collect();
+        let links = sections.iter().map(|(name, _)| format!("<a href=\"#{name}\">{name}</a>"));
+        let links = links.collect::<Vec<_>>().join(" ");
         let rules: String = (0..section::COLOURS).map(hiding_rule).collect();
         let mut html = format!(
             "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
@@ -81,10 +114,8 @@ impl HtmlReport {
              <header>\n<h1>maypole perf</h1>\n<nav>{links}</nav>\n</header>\n<main>\n"
         );
         html += &self.summary(rows);
-        for collective in collectives {
-            html += &CollectiveSection::new(rows, limits, collective).html();
-        }
-        html + &notes() + "</main>\n</html>\n"
+        html.extend(sections.into_iter().map(|(_, html)| html));
+        html + &notes(contents) + "</main>\n</html>\n"
     }
 
     fn summary(&self, rows: &[PerfRow]) -> String {
@@ -96,15 +127,20 @@ impl HtmlReport {
     }
 }
 
-fn notes() -> String {
+fn notes(contents: &ReportContents<'_>) -> String {
     let mut text = "<section class=\"notes\">\n<h2>How to read this</h2>\n<ul>\n".to_owned();
     for note in NOTES {
         let _ = writeln!(text, "<li>{note}</li>");
     }
+    let tables = [(CSV, contents.rows.is_empty()), (MESSAGES_CSV, contents.messages.is_empty())];
+    let files = tables.iter().filter(|(_, is_empty)| !is_empty).map(|(name, _)| *name);
+    let files = files.chain([RESULTS]).map(|name| format!("<a href=\"{name}\">{name}</a>"));
+    let files = names::listed(files);
+    let _ = writeln!(text, "<li>All figures are in these files beside this page: {files}.</li>");
     text + "</ul>\n</section>\n"
 }
 
-const NOTES: [&str; 7] = [
+const NOTES: [&str; 8] = [
     "<b>Time</b> is the time of one call: from the first rank's start to the last rank's end, \
      averaged over a batch of back-to-back calls. The median of the batches is shown. Lines show \
      calls out of place, or in place where the collective has no other calls.",
@@ -123,8 +159,11 @@ const NOTES: [&str; 7] = [
      shared memory each rank copies as many bytes as a collective brings it from memory that its \
      neighbour has just written. Over TCP each rank exchanges these bytes with its neighbours \
      through plain sockets. Nothing is combined.",
+    "<b>% of limit</b> is the machine's limit divided by the median time: 100 if a call takes as long \
+     as moving its bytes alone. <b>p50, p90 and p99</b> are the times that half, nine tenths and 99 of a \
+     hundred batches stay below.",
     "Hover over a mark for its figures, and over a line to fade the others. The boxes hide and \
-     show lines. All figures are in <a href=\"results.csv\">results.csv</a>.",
+     show lines.",
 ];
 
 /// The style rule by which the box of the `nth` colour hides its lines.
@@ -139,7 +178,12 @@ fn series_name(series: Option<Algorithm>) -> &'static str {
 
 /// The machine's limit in microseconds for what `row` measures.
 fn ceiling_us(row: &PerfRow, limit: &MachineLimit) -> Option<f64> {
-    limit.us(row.bytes(), bus_factor(row.point.collective, row.parameters.world))
+    row.limit_us(std::slice::from_ref(limit))
+}
+
+/// The machine's limit as a part of `us`, in percent; `None` where no limit is known.
+fn percent_of_limit(row: &PerfRow, us: f64, limits: &[MachineLimit]) -> Option<String> {
+    Some(format!("{:.0}", row.limit_us(limits)? / us * 100.0))
 }
 
 /// The figure that lines and tables show: the median in microseconds, out of place if there is
@@ -150,7 +194,7 @@ fn median_us(row: &PerfRow) -> Option<f64> {
 
 /// Three significant digits or more.
 fn three_digits(us: f64) -> String {
-    let digits = if us < 10.0 { 2 } else { usize::from(us < 100.0) };
+    let digits = [1.0, 10.0, 100.0].iter().filter(|bound| us < **bound).count();
     format!("{us:.digits$}")
 }
 
@@ -164,6 +208,7 @@ pub(crate) fn make_folder(folder: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::perf::measure::limits::tests::example as limit;
+    use crate::perf::messages::row::tests::example as message;
     use crate::perf::output::row::tests::example as row;
 
     #[test]
@@ -173,11 +218,16 @@ mod tests {
         let mut small = row();
         small.point.count = 2;
         page.describe(vec![("command", "perf <b> & co".to_owned())]);
-        assert!(
-            page.write(&[small, row()], &[limit()], &RunHeader::default())
-                .unwrap()
-                .ends_with("new/folder/index.html")
-        );
+        let contents = ReportContents {
+            rows: &[small, row()],
+            messages: &[message()],
+            matrices: &[],
+            limits: &[limit()],
+            comparison: None,
+            header: &RunHeader::default(),
+            objects: &[],
+        };
+        assert!(page.write(&contents).unwrap().ends_with("new/folder/index.html"));
         let html = std::fs::read_to_string(folder.path().join("new/folder/index.html")).unwrap();
         for part in [
             "perf &lt;b&gt; &amp; co",
@@ -186,6 +236,8 @@ mod tests {
             "predicted",
             "plain copy",
             "<svg",
+            "messages.csv",
+            "<th>1M</th><th>0-2, 1-3</th>",
         ] {
             assert!(html.contains(part), "{part}: {html}");
         }

@@ -5,7 +5,7 @@ use maypole_pictures::writer::SvgWriter;
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 400.0;
 /// Margins for the axes.
-const LEFT: f64 = 68.0;
+const LEFT: f64 = 92.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 50.0;

@@ -1,7 +1,7 @@
 //! The part of the page about one collective: a legend, plots and a table for each transport.
 
 use super::plot::{self, AxisScale, Plot, PlotAxis, PlotPoint, Series};
-use super::{ceiling_us, median_us, series_name, tables, three_digits};
+use super::{ceiling_us, fits, median_us, percentiles, series_name, tables, three_digits};
 use crate::perf::benchmark::{BufferPlacement, bus_factor};
 use crate::perf::communicators::PerfTransport;
 use crate::perf::measure::limits::MachineLimit;
@@ -64,7 +64,9 @@ impl<'a> CollectiveSection<'a> {
             }
             let rows: Vec<&PerfRow> =
                 self.rows.iter().filter(|row| row.transport == *transport).copied().collect();
+            html += &fits::of_series(&rows);
             html += &tables::table(&rows, &self.series, self.limit(*transport));
+            html += &percentiles::of_calls(&rows, self.limits);
         }
         html + "</section>\n"
     }
@@ -164,7 +166,7 @@ fn legend_entry(class: &str, mark: &str, name: &str) -> String {
     format!(
         "<label class=\"{class}\"><input type=\"checkbox\" class=\"pick-{class}\" checked>\
          <svg viewBox=\"-12 -5 24 10\" class=\"swatch\"><path class=\"line\" d=\"M-12 0H12\"/>\
-         <g class=\"mark\"><path d=\"{mark}\"/></g></svg>{name}</label>\n"
+         <g class=\"mark\"><path d=\"{mark}\"/></g></svg><span>{name}</span></label>\n"
     )
 }
 
@@ -205,7 +207,7 @@ fn note(row: &PerfRow, limit: Option<&MachineLimit>) -> String {
 }
 
 /// A power of ten of microseconds, in a unit without decimals.
-fn duration(us: f64) -> String {
+pub(super) fn duration(us: f64) -> String {
     match us {
         ..0.9 => format!("{} ns", (us * 1e3).round()),
         ..900.0 => format!("{} µs", us.round()),
@@ -289,7 +291,10 @@ mod tests {
         }
         let legend = section.legend();
         for name in ["auto", "ring", "one-shot"] {
-            assert!(legend.contains(&format!("</svg>{name}</label>")), "{name}: {legend}");
+            assert!(
+                legend.contains(&format!("</svg><span>{name}</span></label>")),
+                "{name}: {legend}"
+            );
         }
     }
 

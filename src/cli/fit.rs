@@ -2,23 +2,23 @@
 
 /// `time = start + slope * size`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct LinearFit {
+pub(crate) struct LinearFit {
     /// The time of size zero.
-    pub(super) start: f64,
+    pub(crate) start: f64,
     /// The additional time of one unit of size.
-    pub(super) slope: f64,
+    pub(crate) slope: f64,
 }
 
 impl LinearFit {
     /// The time of `size`.
-    pub(super) fn at(&self, size: f64) -> f64 {
+    pub(crate) fn at(&self, size: f64) -> f64 {
         self.start + self.slope * size
     }
 }
 
 /// The line that fits `points` (size, time) best, relative to their times: an error of a
 /// microsecond matters more at 2 us than at 200 us. Neither part is less than zero.
-pub(super) fn fit_line(points: &[(f64, f64)]) -> LinearFit {
+pub(crate) fn fit_line(points: &[(f64, f64)]) -> LinearFit {
     let mut w = 0.0;
     let mut wx = 0.0;
     let mut wy = 0.0;
