@@ -22,6 +22,10 @@ const EXAMPLES: &[Examples] = &[
                 "maypole perf all-reduce -a all --report report/",
                 "every algorithm, as a page with plots",
             ),
+            (
+                "maypole perf all-reduce --report new/ --compare report/",
+                "a page that also shows what changed since an earlier one",
+            ),
             ("maypole perf p2p -b 1 -e 1M", "latency and bandwidth between two ranks"),
             (
                 "maypole perf latency --pairs all -n 8 --svg heat.svg",

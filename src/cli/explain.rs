@@ -8,7 +8,8 @@ use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::{Boards, Hosts};
 use maypole::topology::StreamLinks;
 use maypole::tuner::{
-    CostTable, Explanation, PlanOverride, Question, choose, copied_choice, registered_choice,
+    CostTable, Explanation, PlanOverride, Question, choose, copied_choice, priced_bytes,
+    registered_choice,
 };
 use maypole::world::launch::{self, Launcher};
 use maypole::{Communicator, DataType, ReduceOp, StoreCounts, Transport};
@@ -19,7 +20,8 @@ use std::process::ExitCode;
 /// predicted time, and the algorithms that cannot run it.
 ///
 /// By default, this command predicts for ranks on this host. With --measure, or under a launcher,
-/// ranks run the call as well, and the measured time is shown beside the prediction. The costs of
+/// ranks run the call as well, and the measured time is shown beside the prediction. Calls are
+/// chosen and priced by one of eight lengths in each doubling, which the output names. The costs of
 /// messages and bytes are those of `maypole tune`, or those built in.
 #[derive(clap::Args)]
 pub(crate) struct ExplainArgs {
@@ -179,7 +181,8 @@ impl ExplainArgs {
     }
 
     fn predict(&self, collective: Collective, ranks: usize) -> Explanation {
-        let bytes = self.whole(collective, ranks);
+        let asked = self.whole(collective, ranks);
+        let bytes = priced_bytes(asked);
         let wanted = self.algorithm.map(PlanOverride::from);
         let hosts = Hosts::new(&vec![0; ranks]);
         let boards = match self.transport {
@@ -199,6 +202,7 @@ impl ExplainArgs {
         Explanation::new(&question, &hosts, &links, wanted, choice, None)
             .with_registered(registered, None)
             .with_copied(copied, None, None)
+            .of_bytes(asked)
     }
 
     /// Runs the call as one rank of several, then explains it with the measured time.

@@ -5,13 +5,15 @@
 //! beta`. Then both ranks combine their vectors at the same time, with one message each way, which
 //! takes `m * gamma` longer. A straight line is fitted to each of the two over several sizes; the
 //! lines give alpha, beta and gamma. Then each rank in turn lets the kernel copy the other one's
-//! private memory. Last, calls are timed by the measured costs and by the built-in ones, and rows by
+//! private memory. What other programs took meanwhile decides whether this is repeated ([`guard`]).
+//! Last, calls are timed by the measured costs and by the built-in ones, and rows by
 //! which they are not faster are not saved.
 
 use crate::fit::{LinearFit, fit_line};
 use crate::output::{self, OutputError};
-use crate::{run, sizes};
+use crate::{run, sizes, statistics};
 use anyhow::{Context, Result, ensure};
+use guard::Attempt;
 use maypole::algorithms::Algorithm;
 use maypole::tuner::saved::TableLocation;
 use maypole::tuner::{CostTable, Costs, Plan};
@@ -24,12 +26,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+mod guard;
 mod verdict;
 
 /// Measure the costs of messages and bytes on this host, show the fit, and save it for the tuner.
 ///
-/// Takes a few seconds, during which the host should be idle. In a job, all ranks use the saved
-/// costs of rank 0. The cost of sharing a core is not measured.
+/// Takes a few seconds, during which the host should be idle: a measurement that other programs
+/// disturb is repeated, at most three times. If the last one was disturbed, too, nothing is saved,
+/// and the exit code is 2. In a job, all ranks use the saved costs of rank 0. The cost of sharing a
+/// core is not measured.
 #[derive(clap::Args)]
 pub(crate) struct TuneArgs {
     /// Save the table to FILE [default: the file in MAYPOLE_TUNE, or one in the user's cache
@@ -41,7 +46,8 @@ pub(crate) struct TuneArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// Save the table even if the lines differ much from the measured times.
+    /// Save the table even if other programs disturbed all measurements, or the lines differ much from
+    /// the measured times.
     #[arg(long)]
     force: bool,
 
@@ -64,11 +70,6 @@ pub(crate) struct TuneArgs {
 const SAMPLE: Duration = Duration::from_micros(200);
 /// Time from SIGTERM to SIGKILL, for ranks that hang.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
-
-/// The most attempts to measure.
-const ATTEMPTS: u32 = 4;
-/// The largest error of a line, relative to the measured time, with which a table is saved.
-const TOLERANCE: f64 = 0.6;
 
 /// Bytes of messages in the three kinds of board slots, and over TCP and verbs.
 const TINY: [usize; 3] = [8, 24, 48];
@@ -101,13 +102,14 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
     if !agreed(&mut world, location.as_ref().map_or(Ok(()), TableLocation::probe))? {
         return Ok(ExitCode::SUCCESS);
     }
-    let Some((table, error)) = settled(&mut world, args.samples)? else {
+    let has_cores = args.bind == run::Bind::Core;
+    let Some(attempt) = guard::settled(&mut world, args.samples, has_cores)? else {
         return Ok(ExitCode::SUCCESS);
     };
-    if !agreed(&mut world, args.judge(&table, error))? {
+    if !agreed(&mut world, args.judge(&attempt))? {
         return Ok(ExitCode::SUCCESS);
     }
-    let table = of_rank_0(&mut world, &table)?;
+    let table = of_rank_0(&mut world, &attempt.table)?;
     let (table, why) = verdict::better_rows(&mut world, &table)?;
     if let (0, Some(location)) = (launched.rank, location) {
         output::print(why)?;
@@ -118,18 +120,13 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
 }
 
 impl TuneArgs {
-    /// Refuses a table that fits badly, if it is to be saved, and one that no machine has.
-    fn judge(&self, table: &CostTable, error: f64) -> Result<()> {
-        table.check().context(
-            "the measured costs are of no machine, so nothing is saved; repeat when the host is idle",
+    /// Refuses a table that cannot be trusted, if it is to be saved, and one that no machine has.
+    fn judge(&self, attempt: &Attempt) -> Result<()> {
+        attempt.table.check().context(
+            "the measured costs are of no machine, so nothing is saved; repeat when the host is \
+             idle",
         )?;
-        let percent = (error * 100.0).round();
-        ensure!(
-            error <= TOLERANCE || self.force || self.dry_run,
-            "the fitted lines are off by up to {percent} %, so nothing is saved; repeat when the \
-             host is idle, or use --force"
-        );
-        Ok(())
+        if self.force || self.dry_run { Ok(()) } else { attempt.judge() }
     }
 
     /// Where the table is saved; `None` with `--dry-run`.
@@ -165,27 +162,10 @@ fn of_rank_0(world: &mut Communicator, mine: &CostTable) -> Result<CostTable> {
     String::from_utf8(bytes)?.parse().context("the table of rank 0 is unreadable")
 }
 
-/// Measures until the lines fit well enough, at most [`ATTEMPTS`] times. `None` on rank 1 if rank 0
-/// cannot print.
-fn settled(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, f64)>> {
-    let mut attempts = 0;
-    loop {
-        let Some((table, error)) = measure(world, samples)? else { return Ok(None) };
-        attempts += 1;
-        // Rank 0's error decides, so that both ranks stop together.
-        let mut verdict = [error, f64::from(u8::from(table.check().is_ok()))];
-        world.broadcast(&mut verdict, 0)?;
-        let [error, is_sound] = verdict;
-        if (error <= TOLERANCE && is_sound > 0.0) || attempts == ATTEMPTS {
-            return Ok(Some((table, error)));
-        }
-    }
-}
-
 /// Measures each kind of link. `None` on rank 1 if rank 0 cannot print.
-fn measure(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, f64)>> {
+fn measure(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, FitReport)>> {
     let mut report = FitReport::new(world.rank() == 0);
-    let mut board = RankPair { comm: world.over(Transport::Shm)?, samples };
+    let mut board = RankPair::new(world.over(Transport::Shm)?, samples);
     let mut table = CostTable::BUILT_IN;
     table.tiny = report.fit("tiny", &board.series(&TINY)?);
     if !agreed(world, report.print())? {
@@ -204,15 +184,18 @@ fn measure(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, 
     if !agreed(world, report.print())? {
         return Ok(None);
     }
-    let mut stream = RankPair { comm: world.over(Transport::Tcp)?, samples };
+    let mut stream = RankPair::new(world.over(Transport::Tcp)?, samples);
     table.tcp = report.fit("tcp", &stream.series(&TCP)?);
+    report.relative.extend([board, stream].into_iter().flat_map(|pair| pair.relative));
     match world.over(Transport::Ib) {
-        Ok(comm) => table.verbs = report.fit("verbs", &RankPair { comm, samples }.series(&TCP)?),
+        Ok(comm) => {
+            table.verbs = report.fit("verbs", &RankPair::new(comm, samples).series(&TCP)?);
+        }
         // Both ranks get this error, before either has sent data.
         Err(Error::Join { why, .. }) => report.text += &format!("# verbs: not measured: {why}\n"),
         Err(error) => return Err(error.into()),
     }
-    Ok(agreed(world, report.print())?.then_some((table, report.error)))
+    Ok(agreed(world, report.print())?.then_some((table, report)))
 }
 
 /// The times of one size in picoseconds: one way, and combined both ways.
@@ -226,9 +209,15 @@ struct TunePoint {
 struct RankPair {
     comm: Communicator,
     samples: u32,
+    /// Every sample so far, divided by the median of its point.
+    relative: Vec<f64>,
 }
 
 impl RankPair {
+    fn new(comm: Communicator, samples: u32) -> Self {
+        Self { comm, samples, relative: Vec::new() }
+    }
+
     fn series(&mut self, sizes: &[usize]) -> Result<Vec<TunePoint>> {
         sizes.iter().map(|bytes| self.point(*bytes)).collect()
     }
@@ -297,8 +286,11 @@ impl RankPair {
         let mut calls = [(SAMPLE.as_nanos() as f64 * 1e3 / one).clamp(4.0, 10_000.0) as u32];
         self.comm.set_plan(None);
         self.comm.broadcast(&mut calls, 0)?;
-        (0..self.samples)
-            .try_fold(f64::INFINITY, |least, _| Ok(least.min(batch(&mut self.comm, calls[0])?)))
+        let samples = (0..self.samples).map(|_| batch(&mut self.comm, calls[0]));
+        let samples: Vec<f64> = samples.collect::<Result<_>>()?;
+        let middle = statistics::median(samples.clone()).context("there are no samples")?;
+        self.relative.extend(samples.iter().map(|sample| sample / middle));
+        Ok(samples.into_iter().fold(f64::INFINITY, f64::min))
     }
 }
 
@@ -309,6 +301,8 @@ struct FitReport {
     text: String,
     /// The largest error of a line so far, relative to the measured time.
     error: f64,
+    /// The samples of all points, each divided by the median of its point.
+    relative: Vec<f64>,
 }
 
 impl FitReport {
@@ -319,7 +313,7 @@ impl FitReport {
              #{:>6} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
             "link", "bytes", "one way", "fitted", "combined", "fitted"
         );
-        Self { shows, text, error: 0.0 }
+        Self { shows, text, error: 0.0, relative: Vec::new() }
     }
 
     /// Prints the lines since the last call.

@@ -23,6 +23,8 @@ pub struct Explanation {
     pub collective: Collective,
     /// Bytes of the whole.
     pub bytes: usize,
+    /// The bytes by which the call was priced: see [`priced_bytes`](super::priced_bytes).
+    pub priced_bytes: usize,
     /// How many ranks.
     pub world: usize,
     /// The greatest number of ranks that share a core.
@@ -104,6 +106,7 @@ impl Explanation {
         Self {
             collective: question.collective,
             bytes: question.bytes,
+            priced_bytes: question.bytes,
             world: question.world(),
             crowding: question.crowding,
             levels: question.has_levels(),
@@ -118,6 +121,12 @@ impl Explanation {
             copies_refused: None,
             gpus: None,
         }
+    }
+
+    /// The explanation of a call of `bytes` bytes, which was priced as one of the question's length.
+    #[must_use]
+    pub fn of_bytes(self, bytes: usize) -> Self {
+        Self { bytes, ..self }
     }
 
     /// Adds what the call costs on registered memory, and how long such calls took.
@@ -218,6 +227,13 @@ impl fmt::Display for Explanation {
             true => writeln!(f, "on GPUs")?,
             false if *crowding < 2 => writeln!(f, "each with a core of its own")?,
             false => writeln!(f, "{crowding} to a core")?,
+        }
+        if self.priced_bytes != *bytes {
+            let priced = self.priced_bytes;
+            writeln!(
+                f,
+                "  chosen and priced as {priced} bytes, one of eight lengths in a doubling"
+            )?;
         }
         self.pair_groups.iter().try_for_each(|edges| writeln!(f, "  {edges}"))?;
         if let Some(DevicePrices { links, source, .. }) = &self.gpus {

@@ -18,6 +18,7 @@ mod gpus;
 mod pairs;
 mod price;
 mod registered;
+mod rounding;
 pub mod saved;
 mod shape;
 
@@ -32,6 +33,7 @@ pub use gpus::{DeviceQuestion, schedules};
 pub use pairs::{PairGroup, pair_groups};
 pub use price::price_of_schedules;
 pub use registered::{ReachingChoice, copied_choice, registered_choice};
+pub use rounding::priced_bytes;
 
 /// Most bytes of a window of schedules that a user brings: what a slot of a board holds.
 pub const OWN_WINDOW: usize = 32 << 10;

@@ -93,6 +93,14 @@ impl Browser {
         assert!(loads.len() <= 1, "{} loads {loads:?}", page.display());
     }
 
+    /// Gives the window a size in pixels.
+    pub(crate) fn resize(&mut self, width: u32, height: u32) {
+        let size = json!({
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
+        });
+        self.call("Emulation.setDeviceMetricsOverride", size);
+    }
+
     /// Presses and releases a key, such as `ArrowRight`.
     pub(crate) fn press(&mut self, key: &str) {
         for kind in ["keyDown", "keyUp"] {

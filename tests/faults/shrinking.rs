@@ -100,6 +100,7 @@ pub(crate) fn rank_process(role: &str) {
         "group" => groups(comm),
         "patience" => patience(comm),
         "abort" => abort(comm),
+        "leave" => leave(comm),
         other => panic!("there is no role {other}"),
     }
 }
@@ -247,6 +248,40 @@ fn groups_go_on_each_by_itself() {
         let world = World::new("group", 6).set("MAYPOLE_TRANSPORT", way);
         let ended = world.set_of(2, "TEST_DEATH", 50_000).start().end();
         assert_eq!(survivors(&ended, &[2]), "done");
+    }
+}
+
+/// All ranks are in two groups. One rank leaves the first and stays in the second, by which the others
+/// know that it has left, before they go on.
+fn leave(mut world: Communicator) {
+    let variable = |name: &str| std::env::var(name).unwrap();
+    let leaver: u64 = variable("TEST_LEAVER").parse().unwrap();
+    let group = world.duplicate().unwrap();
+    let (first, mut second) = match variable("TEST_LEAVES").as_str() {
+        "world" => (world, group),
+        _ => (group, world),
+    };
+    let mut survivor = Some(Survivor::new(first)).filter(|it| it.id != leaver);
+    second.barrier().unwrap();
+    if let Some(survivor) = &mut survivor {
+        survivor.comm.set_timeout(Duration::from_secs(20));
+        survivor.comm = survivor.comm.shrink().unwrap();
+        survivor.ids.retain(|id| *id != leaver);
+        survivor.sum(1000).unwrap();
+    }
+    // The process of the rank that has left lives until all others have gone on.
+    second.barrier().unwrap();
+    say("ids", "done");
+}
+
+/// Where the leader of an agreement has left the group, the others ask it; a rank that does not lead is
+/// asked by the leader.
+#[test]
+fn a_process_that_has_left_a_group_says_so_when_others_go_on_from_it() {
+    for (left, leaver) in [("group", 0), ("group", 1), ("world", 0), ("world", 1)] {
+        let world = World::new("leave", 3).set("TEST_LEAVER", leaver);
+        let ended = world.set("TEST_LEAVES", left).start().end();
+        assert_eq!(survivors(&ended, &[]), "done", "rank {leaver} left the {left}");
     }
 }
 

@@ -238,8 +238,8 @@ pub(crate) struct PerfArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 
-    /// Compare with the results of an earlier run, which --json and --samples have written to FILE,
-    /// and print the rows that changed beyond noise.
+    /// Compare with the results of an earlier run, which --json and --samples have written to FILE, or
+    /// with those of the report in this folder, and print the rows that changed beyond noise.
     #[arg(long, value_name = "FILE")]
     pub(crate) compare: Option<PathBuf>,
 
@@ -274,8 +274,10 @@ pub(crate) struct PerfArgs {
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = positive)]
     pub(crate) rounds: usize,
 
-    /// Write a page with plots (index.html) and a table (results.csv) to this folder: every
-    /// algorithm beside its predicted time and the machine's limit.
+    /// Write a page (index.html) and its figures (results.csv, messages.csv, results.json) to this
+    /// folder. The page shows every algorithm beside its predicted time and the machine's limit, all
+    /// pairs of ranks as heat maps (of collectives with up to 16 ranks), a line through the times
+    /// of several sizes, percentiles, and with --compare what changed. It loads nothing.
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
 

@@ -14,10 +14,9 @@ use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts, ReachedMemory};
 use crate::topology::DeviceLinks;
 use crate::tuner::{
-    self, DeviceQuestion, Explanation, MeasuredTime, Plan, Question, ReachingChoice,
+    self, DeviceQuestion, Explanation, MeasuredTime, Plan, Question, ReachingChoice, priced_bytes,
 };
 pub(in crate::engine) use plans::ChosenPlans;
-use plans::priced_bytes;
 
 /// Everything that the choice of a plan depends on besides the call.
 #[derive(Clone, Copy)]
@@ -134,11 +133,10 @@ impl<'a> PlanChooser<'a> {
         let copied = tuner::copied_choice(&question, costs, able);
         let known = |path: CallPath| Some(measured(path)).filter(|time| time.runs > 0);
         let links = &self.conditions.links;
-        let explained =
-            Explanation::new(&question, hosts, links, wanted, choice, known(CallPath::Staged))
-                .with_registered(registered, known(CallPath::Registered))
-                .with_copied(copied, known(CallPath::Copied), copies);
-        Explanation { bytes, ..explained }
+        Explanation::new(&question, hosts, links, wanted, choice, known(CallPath::Staged))
+            .with_registered(registered, known(CallPath::Registered))
+            .with_copied(copied, known(CallPath::Copied), copies)
+            .of_bytes(bytes)
     }
 
     fn question(&self, collective: Collective, bytes: usize) -> Question<'a> {

@@ -132,8 +132,8 @@ impl Comparison {
             return text;
         }
         text += &format!(
-            "\n# speed: that of the second divided by that of the first, below 1 it is slower; the interval holds\n\
-             #        it with a probability of {} % over all rows together\n\
+            "\n# speed: that of the second divided by that of the first, below 1 it is slower; the \
+             interval holds\n#        it with a probability of {} % over all rows together\n\
              # {:>6} {:>15} {:>11} {:>11}  row",
             (1.0 - ERROR) * 100.0,
             "speed",

@@ -121,8 +121,10 @@ impl Noise {
             let known = if ticks < LEAST_TICKS { 0.0 } else { ticks * TICK_NS / ns };
             is_known.then_some(known)
         };
+        // Some kernels do not count how long threads ran.
+        let has_ran = sum(1) > 0.0;
         Self {
-            others: cores(sum(3) - sum(1) / TICK_NS),
+            others: cores(sum(3) - sum(1) / TICK_NS).filter(|_| has_ran),
             stolen: cores(sum(4)),
             cores: sum(5),
             involuntary: sum(2) as u64,
@@ -255,5 +257,7 @@ mod tests {
     fn where_the_kernel_counts_nothing_nothing_is_said() {
         let noise = Noise::of(&[[1000, 0, 0, 0, 0, 0, 1]]);
         assert_eq!((noise.others, noise.stolen), (None, None));
+        let noise = Noise::of(&[[1_000_000_000, 0, 0, 100, 100, 1, 0]]);
+        assert_eq!((noise.others, noise.stolen), (None, Some(1.0)), "ranks that ran for no time");
     }
 }

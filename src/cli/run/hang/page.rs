@@ -431,8 +431,8 @@ hang report, on request:
         let page = job(vec![status(0, 3, 5, None), elsewhere, waits]).page();
         let here = "rank 1: in a call in another group, here after 4 operations, the last of them";
         assert!(page.contains(here), "{page}");
-        let verdict = "look first at rank 0: outside the library; rank 1 waits in recv(1 x u8, from \
-                       rank 1, tag 0)";
+        let verdict = "look first at rank 0: outside the library; rank 1 waits in recv(1 x u8, \
+                       from rank 1, tag 0)";
         assert!(page.trim_end().ends_with(verdict), "{page}");
     }
 

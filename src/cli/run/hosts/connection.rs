@@ -272,8 +272,8 @@ impl AgentReader {
         if ahead.abs() > CLOCK_DIFFERENCE {
             let how = if ahead > 0.0 { "ahead of" } else { "behind" };
             lines::say(&format!(
-                "the clock of {} is {:.0} s {how} this one's, and so are times in its logs and traces: \
-                 set both clocks, as by `timedatectl set-ntp true`",
+                "the clock of {} is {:.0} s {how} this one's, and so are times in its logs and \
+                 traces: set both clocks, as by `timedatectl set-ntp true`",
                 self.host,
                 ahead.abs()
             ));

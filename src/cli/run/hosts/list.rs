@@ -111,8 +111,8 @@ pub(super) fn place(hosts: Vec<HostSlots>, ranks: Option<usize>) -> Result<Vec<H
     let world = ranks.unwrap_or(all);
     ensure!(
         world <= all,
-        "-n {world} needs {world} slots, and the hosts have {all}: name more hosts, or more slots as \
-         in --hosts a:8,b:8"
+        "-n {world} needs {world} slots, and the hosts have {all}: name more hosts, or more slots \
+         as in --hosts a:8,b:8"
     );
     let mut first = 0;
     let mut placed = Vec::new();

@@ -64,7 +64,12 @@ pub(super) struct HostArgs {
 
     /// Seconds without a word from a host after which it is lost. The host stops its ranks after the same
     /// time without a word from here.
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = super::positive_seconds)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "30",
+        value_parser = super::positive_seconds
+    )]
     lost_after: Duration,
 }
 

@@ -232,7 +232,10 @@ impl RemoteRanks {
                     recv(connection.answers) -> answer => if answer.is_err() { break },
                     recv(events) -> event => {
                         let Ok(event) = event else { break };
-                        let ends = matches!(event, LaunchEvent::Signal(signal) if ENDING.contains(&signal));
+                        let ends = matches!(
+                            event,
+                            LaunchEvent::Signal(signal) if ENDING.contains(&signal)
+                        );
                         rest.add(event);
                         if ends {
                             break 'all;

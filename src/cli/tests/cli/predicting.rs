@@ -136,6 +136,91 @@ fn explain_also_measures_the_call() {
     assert!(text(&output.stdout).contains("measured: "), "{}", text(&output.stdout));
 }
 
+/// Calls of lengths that lie between two of eight in a doubling run by the plan of the longer one, and the
+/// prices are its own.
+#[test]
+fn explain_says_which_length_was_priced() {
+    let explained = |line: &str| {
+        let output = without_costs(&format!("explain all-reduce -n 2 {line}")).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let prices = |text: &str| -> Vec<String> {
+        let rows = text.lines().skip_while(|line| !line.starts_with("  algorithm"));
+        rows.take_while(|line| !line.starts_with("- ")).map(str::to_owned).collect()
+    };
+    let note = "  chosen and priced as 1048576 bytes, one of eight lengths in a doubling";
+    let [odd, round] = ["--bytes 1000000", "--bytes 1M"].map(explained);
+    assert!(odd.starts_with("all_reduce of 1000000 bytes on 2 ranks"), "{odd}");
+    assert!(odd.contains(note) && !round.contains("priced as"), "{odd}{round}");
+    assert_eq!(prices(&odd), prices(&round));
+    assert!(prices(&odd).len() > 3, "{odd}");
+    let ran = explained("--bytes 1000000 --measure");
+    assert!(ran.contains(note), "{ran}");
+    assert_eq!(prices(&ran), prices(&odd), "what ranks say is what is predicted without them");
+}
+
+/// Programs that compute on every core until this is dropped.
+struct BusyPrograms(Vec<std::process::Child>);
+
+impl BusyPrograms {
+    fn start() -> Self {
+        let cores = std::thread::available_parallelism().unwrap().get();
+        let one = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        Self((0..cores).map(one).collect())
+    }
+}
+
+impl Drop for BusyPrograms {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+#[test]
+fn tune_saves_nothing_that_other_programs_have_disturbed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("costs");
+    let tune = |options: &str| {
+        let line = format!("tune --samples 5 --output {} {options}", file.display());
+        let output = maypole(&line).output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, said) = tune("");
+    if said.contains("need two cores") {
+        skip::skipped("it needs two cores");
+        return;
+    }
+    // Other tests may disturb it, and then it says so, too.
+    let is_refused = said.contains("so nothing is saved") && said.contains("--force");
+    assert_eq!((code, file.exists()), if is_refused { (Some(2), false) } else { (Some(0), true) });
+    assert_eq!(
+        said.matches("measuring again").count() == 3,
+        said.contains("was disturbed"),
+        "{said}"
+    );
+    let _ = std::fs::remove_file(&file);
+
+    let busy = BusyPrograms::start();
+    let (code, said) = tune("");
+    assert_eq!((code, file.exists()), (Some(2), false), "{said}");
+    let again = said.lines().filter(|line| line.contains("measuring again, because")).count();
+    assert_eq!(again, 3, "{said}");
+    assert!(said.contains("other programs took ") && said.contains("was disturbed"), "{said}");
+    let (code, said) = tune("--force");
+    drop(busy);
+    // A busy machine may also measure costs that no machine has, which are never saved.
+    let is_none = said.contains("of no machine");
+    assert_eq!(
+        (code, file.exists()),
+        if is_none { (Some(2), false) } else { (Some(0), true) },
+        "{said}"
+    );
+}
+
 #[test]
 fn costs_are_tuned_kept_and_used() {
     let folder = tempfile::tempdir().unwrap();

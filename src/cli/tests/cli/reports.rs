@@ -1,6 +1,8 @@
 //! `perf --report`: one page with every figure.
 
-use super::{printed, run, text};
+use super::browser::{self, Browser};
+use super::{objects, printed, run, skip::skipped, text};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[test]
@@ -23,8 +25,9 @@ fn reports_hold_every_figure_and_load_nothing() {
     ] {
         assert!(page.contains(part), "the page does not say {part}");
     }
-    // Two plots of all-reduce a transport; a barrier has no sizes to plot.
-    assert_eq!(page.matches("<figure>").count(), 4);
+    // Two plots of all-reduce and two matrices of pairs a transport; a barrier has no sizes to plot.
+    assert_eq!(page.matches("<figure>").count(), 4 + 4);
+    assert_eq!(page.matches("class=\"heat\"").count(), 4);
     assert!(
         !page.contains("http") && !page.contains("<script") && !page.contains("NaN"),
         "it loads nothing"
@@ -91,4 +94,213 @@ fn auto_is_a_series_of_its_own_in_a_report() {
     }
     // Each of the three sizes is judged once.
     assert!(page.contains(" of 3</b> points"), "{page}");
+}
+
+/// JavaScript: the texts of all cells of the tables that a selector finds, by row.
+const CELLS: &str = "const cells = selector => \
+    [...document.querySelectorAll(selector)].flatMap(table => [...table.rows].slice(1).map(row => [table.dataset.over, ...[...row.cells].map(cell => \
+    cell.textContent)]));";
+
+/// A figure as the page shows it.
+fn shown(value: &Value) -> String {
+    let us = value.as_f64().unwrap();
+    let digits = [1.0, 10.0, 100.0].iter().filter(|bound| us < **bound).count();
+    format!("{us:.digits$}")
+}
+
+/// A size as the page shows it.
+fn size(object: &Value) -> String {
+    match object["bytes"].as_u64().unwrap() {
+        bytes if bytes >= 1024 => format!("{}K", bytes / 1024),
+        bytes => bytes.to_string(),
+    }
+}
+
+/// The cells of the row of percentiles that `object` has.
+fn percentiles(object: &Value) -> Vec<String> {
+    let text = |key: &str| object[key].as_str().unwrap().to_owned();
+    let mut row = vec![text("transport"), size(object)];
+    let rate = if object.get("collective").is_some() {
+        let place = if object["in_place"] == true { "in place" } else { "out of place" };
+        row.extend([text("requested"), place.to_owned()]);
+        "busbw_GBps"
+    } else {
+        let pairs = object["pairs"].as_array().unwrap().iter();
+        row.push(pairs.map(|pair| format!("{}-{}", pair[0], pair[1])).collect());
+        "rate_GBps"
+    };
+    let time = &object["time_us"];
+    row.extend(["p50", "p90", "p99", "stdev"].map(|name| shown(&time[name])));
+    row.push(shown(&object[rate]));
+    if let Some(limit) = object.get("limit_us") {
+        let percent = |us: f64| format!("{:.0}", us / time["p50"].as_f64().unwrap() * 100.0);
+        row.push(limit.as_f64().map_or_else(String::new, percent));
+    }
+    row
+}
+
+/// The page shows what the files of JSON say, and fits windows of telephones and of desks in light and dark
+/// colours.
+#[test]
+fn a_browser_shows_the_figures_of_the_json_at_two_widths_in_light_and_dark() {
+    let folder = tempfile::tempdir().unwrap();
+    let there = |name: &str| folder.path().join(name);
+    let line = "perf all-reduce barrier -n 3 -a auto,ring --sizes 8,4K,64K --budget 2 --threads \
+                --transport shm";
+    let [old, new] = ["old", "new"].map(|name| there(name).display().to_string());
+    printed(&format!("{line} --report {old}"));
+    // The earlier run was ten times as slow.
+    let earlier = std::fs::read_to_string(there("old/results.json")).unwrap();
+    let slower = objects(&earlier).into_iter().map(|mut object| {
+        if let Some(samples) = object["samples_us"].as_array_mut() {
+            samples.iter_mut().for_each(|us| *us = (us.as_f64().unwrap() * 10.0).into());
+        }
+        format!("{object}\n")
+    });
+    std::fs::write(there("old/results.json"), slower.collect::<String>()).unwrap();
+    let json = there("new.json");
+    let shown = printed(&format!(
+        "{line} --report {new} --compare {old} --samples --json {}",
+        json.display()
+    ));
+    assert!(shown.contains("first: ") && shown.contains("  all-reduce of 8 bytes"), "{shown}");
+    let results = objects(&std::fs::read_to_string(there("new/results.json")).unwrap());
+    let written = objects(&std::fs::read_to_string(json).unwrap());
+    assert_eq!(results.len(), written.len());
+    assert!(written.iter().all(|line| results.contains(line)), "the report holds --json --samples");
+
+    let Some(mut browser) = Browser::start() else { return skipped(browser::MISSING) };
+    for (width, colours) in [(360, "light"), (1200, "dark"), (360, "dark"), (1200, "light")] {
+        browser.resize(width, 900);
+        let media = [("prefers-color-scheme", colours)];
+        browser.open(&there("new/index.html"), "", &media);
+        browser.value("document.querySelectorAll('details').forEach(it => it.open = true)");
+        let wide = browser.value(WIDTHS);
+        assert!(wide[0].as_u64() <= wide[1].as_u64(), "{wide} at {width}, {colours}");
+        assert_eq!(wide[2], width);
+        let pale = browser.value(PALE);
+        assert_eq!(pale, json!([]), "texts that can hardly be read at {width}, {colours}");
+        let small = browser.value(SMALL);
+        assert_eq!(small, json!([]), "texts that are too small at {width}");
+    }
+    browser.value(CELLS);
+    let rows: Vec<Vec<String>> =
+        serde_json::from_value(browser.value("cells('.percentiles')")).unwrap();
+    let measured = results.iter().filter(|it| it.get("matrix_us").is_none());
+    let mut expected: Vec<_> = measured.map(percentiles).collect();
+    assert_eq!(rows.len(), expected.len());
+    expected.retain(|row| !rows.contains(row));
+    assert_eq!(expected, [[""; 0]; 0], "not among {rows:#?}");
+    compare_pairs(&mut browser, &results);
+    compare_fits(&mut browser, &results);
+    let changes = browser.value("[...document.querySelectorAll('.changes tr')].length");
+    assert!(changes.as_u64().unwrap() > 1, "every row became faster by ten times");
+}
+
+/// The heat maps have the figures of the matrices.
+fn compare_pairs(browser: &mut Browser, results: &[Value]) {
+    let titles = "[...document.querySelectorAll('svg.heat')].map(map => [map.ariaLabel, \
+                  ...[...map.querySelectorAll('title')].map(it => it.textContent)])";
+    let mut expected = Vec::new();
+    for matrix in results.iter().filter(|it| it.get("matrix_us").is_some()) {
+        let word = |key: &str| matrix[key].as_str().unwrap();
+        let (test, over) = (word("test"), word("transport"));
+        let mut map = vec![format!("{test} of {} bytes over {over}, us", matrix["bytes"])];
+        for (from, row) in matrix["matrix_us"].as_array().unwrap().iter().enumerate() {
+            for (to, us) in row.as_array().unwrap().iter().enumerate() {
+                let us = us.as_f64().map(|us| format!("{us:.3} us"));
+                let us = us.unwrap_or_else(|| "not measured".to_owned());
+                map.push(format!("{from} to {to}: {us}"));
+            }
+        }
+        expected.push(map);
+    }
+    assert_eq!(expected.len(), 2, "latency and bandwidth over one transport");
+    assert_eq!(browser.value(titles), json!(expected));
+}
+
+/// Each line through the times of an algorithm is as far from them as the page says.
+fn compare_fits(browser: &mut Browser, results: &[Value]) {
+    let lines: Vec<Vec<Option<String>>> =
+        serde_json::from_value(browser.value("cells('#all-reduce .fits')")).unwrap();
+    assert_eq!(lines.len(), 2, "auto and ring: {lines:?}");
+    for line in lines {
+        let cell = |nth: usize| line[nth].clone().unwrap();
+        let [alpha, rate] = [2, 3].map(|nth| cell(nth).parse::<f64>().unwrap());
+        let off = cell(4).trim_end_matches(" %").parse::<f64>().unwrap();
+        let is_of = |it: &&Value| {
+            it["requested"] == cell(1)
+                && it["collective"] == "all_reduce"
+                && it["in_place"] == false
+        };
+        let errors = results.iter().filter(is_of).map(|object| {
+            let us = object["time_us"]["p50"].as_f64().unwrap();
+            let fitted = alpha + object["bytes"].as_f64().unwrap() / rate / 1e3;
+            (fitted / us - 1.0).abs() * 100.0
+        });
+        let errors: Vec<f64> = errors.collect();
+        let worst = errors.iter().copied().fold(0.0, f64::max);
+        assert_eq!(errors.len(), 3);
+        // The page shows three digits of each figure.
+        assert!((worst - off).abs() < 3.0, "{line:?}: {errors:?}");
+    }
+}
+
+/// JavaScript: the width of the page, what of it is seen, and the width of the window with its scrollbar.
+const WIDTHS: &str = "(({scrollWidth, clientWidth}) => [scrollWidth, clientWidth, innerWidth])\
+                      (document.documentElement)";
+
+/// JavaScript: the texts whose contrast with what is behind them is less than 4.5, which the WCAG asks for. The
+/// ground of a figure in a heat map is the cell beside it.
+const PALE: &str = "(() => {
+    const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
+    const luminance = colour => numbers(colour).slice(0, 3).map(part => part / 255)
+        .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, part, nth) => sum + part * [0.2126, 0.7152, 0.0722][nth], 0);
+    const ground = element => {
+        const cell = element.parentElement?.querySelector(':scope > rect');
+        if (element.tagName === 'text' && cell) return getComputedStyle(cell).fill;
+        for (let at = element; at; at = at.parentElement) {
+            const colour = getComputedStyle(at).backgroundColor;
+            if ((numbers(colour)[3] ?? 1) > 0) return colour;
+        }
+        return getComputedStyle(document.documentElement).colorScheme;
+    };
+    const has = node => node.nodeType === 3 && node.data.trim();
+    return [...document.body.querySelectorAll('*:not(title)')]
+        .filter(it => [...it.childNodes].some(has) && it.getClientRects().length)
+        .map(it => {
+            const style = getComputedStyle(it);
+            const ink = luminance(it.tagName === 'text' ? style.fill : style.color);
+            const [high, low] = [ink, luminance(ground(it))].sort((a, b) => b - a);
+            return [it.textContent.trim(), style.color, ground(it), (high + 0.05) / (low + 0.05)];
+        })
+        .filter(([, , , ratio]) => !(ratio >= 4.5));
+})()";
+
+/// JavaScript: the texts of figures that are less than 9 pixels high.
+const SMALL: &str = "[...document.querySelectorAll('figure svg text')]
+    .filter(it => {
+        const {a, b} = it.getScreenCTM();
+        return parseFloat(getComputedStyle(it).fontSize) * Math.hypot(a, b) < 8.9;
+    })
+    .map(it => it.textContent)";
+
+/// A report of messages alone has their matrices and plots.
+#[test]
+fn messages_have_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let there = folder.path().display();
+    printed(&format!(
+        "perf latency --pairs all -n 3 --threads --transport shm --sizes 8,1K,64K --budget 2 \
+         --report {there}"
+    ));
+    let page = std::fs::read_to_string(folder.path().join("index.html")).unwrap();
+    assert_eq!(page.matches("<svg viewBox").count(), 3 + 1, "three matrices and a plot");
+    for part in ["latency of 1024 bytes over", "href=\"#overview\"", "median of a message"] {
+        assert!(page.contains(part), "{part}");
+    }
+    let table = std::fs::read_to_string(folder.path().join("messages.csv")).unwrap();
+    assert_eq!(table.lines().count(), 1 + 3 * 3, "three pairs of three sizes");
+    assert!(!folder.path().join("results.csv").exists(), "there are no collectives");
 }

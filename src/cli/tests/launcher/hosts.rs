@@ -175,6 +175,17 @@ fn nothing_is_left_when_the_launcher_is_killed() {
     }
 }
 
+/// The agent's output stays open and is read, and the launcher's silence would be noticed much later.
+#[test]
+fn an_agent_whose_input_ends_stops_its_ranks() {
+    let ssh = FakeSsh::new("cat | setsid sh -c \"$*\" | tee -p /dev/null");
+    let (job, processes) = tell_processes(&ssh, &format!("--lost-after 3000 --hosts {TWO}"));
+    job.signal("KILL");
+    for process in processes.as_flattened() {
+        eventually("ranks and agents are gone", || is_gone(process));
+    }
+}
+
 #[test]
 fn the_job_ends_when_an_agent_or_its_ssh_is_killed() {
     // The process group of ssh.

@@ -1,8 +1,8 @@
 //! Plans of calls that were chosen before.
 //!
 //! A program that calls with ever new lengths would have each of them priced, which takes up to sixty
-//! times as long as the call. So lengths are rounded before they are priced, to one of eight in each
-//! doubling, and what was chosen is kept. It is a function of what is equal on all ranks, so a rank that
+//! times as long as the call. So lengths are rounded before they are priced
+//! ([`priced_bytes`](crate::tuner::priced_bytes)), and what was chosen is kept. It is a function of what is equal on all ranks, so a rank that
 //! has forgotten it finds the same again.
 
 use crate::algorithms::Algorithm;
@@ -56,31 +56,9 @@ impl<K: Eq + Hash, V: Clone> Memo<K, V> {
     }
 }
 
-/// The number of bytes by which a call of `bytes` is priced: the next that is one of eight in each
-/// doubling.
-pub(in crate::engine) fn priced_bytes(bytes: usize) -> usize {
-    let step = 1usize << bytes.checked_ilog2().unwrap_or(0).saturating_sub(3);
-    bytes.checked_next_multiple_of(step).unwrap_or(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lengths_are_rounded_by_less_than_an_eighth() {
-        let mut all: Vec<usize> = (0..20_000).map(priced_bytes).collect();
-        for (bytes, priced) in all.iter().enumerate() {
-            assert!(*priced >= bytes && (*priced - bytes) * 8 <= bytes, "{bytes}: {priced}");
-        }
-        all.dedup();
-        assert!(all.len() < 8 * 15, "{} lengths", all.len());
-        assert_eq!(
-            [0, 1, 15, 16, 17, 100, 1 << 20].map(priced_bytes),
-            [0, 1, 15, 16, 18, 104, 1 << 20]
-        );
-        assert_eq!(priced_bytes(usize::MAX), usize::MAX);
-    }
 
     #[test]
     fn what_is_known_is_not_made_again() {

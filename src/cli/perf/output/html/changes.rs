@@ -14,22 +14,39 @@ pub(super) fn section(comparison: &Comparison) -> String {
     if comparison.changes.is_empty() {
         return html + "</section>\n";
     }
-    html += "<div class=\"wide\"><table class=\"changes\">\n<tr><th>row</th><th>speed</th>\
-             <th>interval</th><th>first (\u{b5}s)</th><th>second (\u{b5}s)</th></tr>\n";
-    for RowChange { title, before, now, speed, is_disturbed } in &comparison.changes {
-        let class = if speed.ratio < 1.0 { "slower" } else { "faster" };
+    let (slower, faster): (Vec<_>, Vec<_>) =
+        comparison.changes.iter().partition(|change| change.speed.ratio < 1.0);
+    for (rows, name, is_open) in [(slower, "slower", true), (faster, "faster", false)] {
+        if !rows.is_empty() {
+            let open = if is_open { " open" } else { "" };
+            let summary = format!("{} rows are {name}", rows.len());
+            let _ = writeln!(html, "<details{open}>\n<summary>{summary}</summary>");
+            html += &table(&rows, name);
+            html += "</details>\n";
+        }
+    }
+    html + "<p class=\"small\">Speed: that of the second run divided by that of the first; below 1 it \
+            is slower. Times are lower quartiles. Disturbed: other programs took much of the ranks' \
+            cores.</p>\n</section>\n"
+}
+
+/// A line for each of the rows.
+fn table(rows: &[&RowChange], class: &str) -> String {
+    let mut html = format!(
+        "<div class=\"wide\"><table class=\"changes {class}\">\n<tr><th>row</th><th>speed</th>\
+         <th>interval</th><th>first (\u{b5}s)</th><th>second (\u{b5}s)</th></tr>\n"
+    );
+    for RowChange { title, before, now, speed, is_disturbed } in rows {
         let mark = if *is_disturbed { " (disturbed)" } else { "" };
         let (title, before, now) = (escaped(title), three_digits(*before), three_digits(*now));
         let _ = writeln!(
             html,
-            "<tr class=\"{class}\"><th>{title}{mark}</th><td>{:.3}</td><td>{:.3} to {:.3}</td>\
-             <td>{before}</td><td>{now}</td></tr>",
+            "<tr><th>{title}{mark}</th><td>{:.3}</td><td>{:.3} to {:.3}</td><td>{before}</td>\
+             <td>{now}</td></tr>",
             speed.ratio, speed.low, speed.high
         );
     }
-    html + "</table></div>\n<p class=\"small\">Speed: that of the second run divided by that of the first; below 1 it is \
-            slower. Times are lower quartiles. Disturbed: other programs took much of the ranks' \
-            cores.</p>\n</section>\n"
+    html + "</table></div>\n"
 }
 
 #[cfg(test)]
@@ -54,8 +71,10 @@ mod tests {
         };
         let html = section(&comparison);
         assert!(html.contains("<p>first: a &amp; b</p>"), "{html}");
-        assert!(html.contains("<tr class=\"slower\"><th>row &lt;0.5&gt;</th><td>0.500</td>"));
-        assert!(html.contains("<tr class=\"faster\"><th>row &lt;2&gt; (disturbed)</th>"));
+        assert!(html.contains("<tr><th>row &lt;0.5&gt;</th><td>0.500</td>"), "{html}");
+        assert!(html.contains("<tr><th>row &lt;2&gt; (disturbed)</th><td>2.000</td>"), "{html}");
+        let [slower, faster] = ["1 rows are slower", "1 rows are faster"].map(|it| html.find(it));
+        assert!(slower.is_some() && slower < faster, "{html}");
         let same = section(&Comparison { compared: 3, ..Comparison::default() });
         assert!(same.contains("no row changed by 5 %") && !same.contains("<table"), "{same}");
     }

@@ -68,8 +68,8 @@ pub(super) fn of_series(rows: &[&PerfRow]) -> String {
         return lines;
     }
     format!(
-        "<div class=\"wide\"><table class=\"fits\">\n<tr><th>time = alpha + bytes \u{b7} beta</th>{HEAD}</tr>\n\
-         {lines}</table></div>\n"
+        "<div class=\"wide\"><table class=\"fits\">\n<tr><th>time = alpha + bytes \u{b7} beta</th>\
+         {HEAD}</tr>\n{lines}</table></div>\n"
     )
 }
 
@@ -104,10 +104,10 @@ pub(super) fn overview(
         return lines;
     }
     format!(
-        "<section id=\"overview\">\n<h2>Overview</h2>\n<div class=\"wide\"><table class=\"overview\">\n\
-         <tr><th></th><th>over</th>{HEAD}<th>largest</th><th>time (\u{b5}s)</th><th>% of limit</th></tr>\n\
-         {lines}</table></div>\n<p class=\"small\">Of the fastest algorithm at each size, or of the \
-         median pair of ranks. <b>alpha</b> is what a call takes before its bytes count, <b>1 / \
+        "<section id=\"overview\">\n<h2>Overview</h2>\n<div class=\"wide\">\
+         <table class=\"overview\">\n<tr><th></th><th>over</th>{HEAD}<th>largest</th>\
+         <th>time (\u{b5}s)</th><th>% of limit</th></tr>\n{lines}</table></div>\n\
+         <p class=\"small\">Of the fastest algorithm at each size, or of the median pair of ranks. <b>alpha</b> is what a call takes before its bytes count, <b>1 / \
          beta</b> how many bytes a longer call moves in the time that it takes longer. The line is \
          fitted to all sizes, relative to their times; the greatest error says how far to trust \
          it.</p>\n</section>\n"
