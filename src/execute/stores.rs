@@ -107,6 +107,11 @@ impl StoreChoice {
         self.0.is_some()
     }
 
+    /// True if there is no choice, or all ways have been tried since it has changed.
+    pub fn is_known(&self) -> bool {
+        self.0.as_ref().is_none_or(|trials| trials.borrow().is_known())
+    }
+
     /// Bytes that it takes besides its own.
     pub fn bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |_| size_of::<RefCell<Trials>>())

@@ -48,6 +48,8 @@ pub(crate) struct Trials {
     until_trial: u32,
     /// Calls that have been made for those of trials.
     credit: u32,
+    /// All ways that are possible have been tried since the way has changed.
+    is_known: bool,
     /// How the calls of the last trials in each way compare with those before, oldest first.
     ratios: [ArrayVec<f64, 3>; MOST_WAYS],
 }
@@ -69,6 +71,7 @@ impl Trials {
             slower: 0,
             until_trial: 0,
             credit: length * CALLS_A_TRIAL * EARLY_TRIALS,
+            is_known: false,
             ratios: Default::default(),
         }
     }
@@ -83,6 +86,11 @@ impl Trials {
         if !std::mem::replace(&mut self.has_begun, true) && is_possible {
             self.way = way;
         }
+    }
+
+    /// True if all ways have been tried since the way has changed.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_known
     }
 
     /// Calls until a trial may begin.
@@ -161,9 +169,10 @@ impl Trials {
         }
         // A way that has never been tried is not possible.
         let is_known = |it: &ArrayVec<_, 3>| it.is_empty() || it.is_full();
-        let known = self.ratios.iter().any(ArrayVec::is_full) && self.ratios.iter().all(is_known);
+        self.is_known =
+            self.ratios.iter().any(ArrayVec::is_full) && self.ratios.iter().all(is_known);
         let loses = sorted.get(2).is_some_and(|_| sorted[1] > MUCH_WORSE);
-        self.until_trial = match (known, loses) {
+        self.until_trial = match (self.is_known, loses) {
             (false, _) => 4 * self.every,
             (true, false) => 2 * self.length * CALLS_A_TRIAL,
             (true, true) => 8 * self.length * CALLS_A_TRIAL,

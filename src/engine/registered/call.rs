@@ -34,13 +34,14 @@ impl Engine {
         at: usize,
         ready: ReadyCall<'_>,
     ) -> Result<()> {
-        let ReachingPrograms { registered, tried, .. } = &self.calls.at(at).reaching;
+        let PreparedCall { staged, reaching, .. } = self.calls.at(at);
+        let ReachingPrograms { registered, tried, .. } = reaching;
         let asks_always = registered.is_some();
         let trials = &mut self.registrations.trials;
         let asks = tried.is_some_and(|(kind, copies_first)| trials.asks(kind, copies_first));
         let measured = tried.map(|(kind, _)| kind).filter(|_| self.rank == 0);
         let (vote, is_timed) = match measured {
-            Some(kind) if asks => trials.vote(kind),
+            Some(kind) if asks => trials.vote(kind, staged.stores.is_known()),
             Some(kind) => (CopyVote::default(), trials.is_watched(kind)),
             None => (CopyVote::default(), false),
         };

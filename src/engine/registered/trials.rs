@@ -69,10 +69,11 @@ impl CopyTrials {
         asks
     }
 
-    /// What this rank tells if it is rank 0, and whether it is to time the call.
-    pub(super) fn vote(&mut self, kind: CallKind) -> (CopyVote, bool) {
+    /// What this rank tells if it is rank 0, and whether it is to time the call. Copies are not tried
+    /// before the best way to store in slots `is_known`, or they would win against the others.
+    pub(super) fn vote(&mut self, kind: CallKind, is_known: bool) -> (CopyVote, bool) {
         let trials = &mut self.state(kind).trials;
-        let (way, is_timed) = trials.begin(|_| true);
+        let (way, is_timed) = trials.begin(|way| way == SLOTS || is_known);
         let calls = trials.until_trial().max(FIRST);
         (CopyVote { copies: way == COPIES, calls }, is_timed)
     }
@@ -110,7 +111,7 @@ mod tests {
         let asks = ranks.each_mut().map(|rank| rank.asks(kind, first));
         assert_eq!(asks[0], asks[1], "all ranks ask in the same calls");
         let (vote, is_timed) = match asks[0] {
-            true => ranks[0].vote(kind),
+            true => ranks[0].vote(kind, true),
             false => (CopyVote::default(), ranks[0].is_watched(kind)),
         };
         if asks[0] {
@@ -142,6 +143,26 @@ mod tests {
     }
 
     #[test]
+    fn copies_are_not_tried_before_slots_are_known() {
+        let mut rank = CopyTrials::default();
+        for nth in 0..1000 {
+            let asks = rank.asks(KIND, false);
+            let vote = asks.then(|| rank.vote(KIND, nth >= 500).0);
+            if let Some(vote) = vote {
+                rank.told(KIND, vote, true);
+            } else {
+                rank.is_watched(KIND);
+            }
+            rank.end(KIND, Some(Duration::from_micros(90)));
+            assert!(nth >= 500 || !vote.is_some_and(|vote| vote.copies));
+            if vote.is_some_and(|vote| vote.copies) {
+                return;
+            }
+        }
+        panic!("copies were never tried");
+    }
+
+    #[test]
     fn trials_are_rare_and_dear_ones_rarer() {
         for (costs, most) in [([60, 66], 120), ([60, 240], 60)] {
             let mut ranks = <[CopyTrials; 2]>::default();
@@ -162,7 +183,7 @@ mod tests {
     fn ranks_that_cannot_copy_are_asked_again_much_later() {
         let mut rank = CopyTrials::default();
         assert!(rank.asks(KIND, true));
-        let (vote, _) = rank.vote(KIND);
+        let (vote, _) = rank.vote(KIND, true);
         rank.told(KIND, vote, false);
         rank.end(KIND, None);
         assert!((0..UNREADABLE).all(|_| !rank.asks(KIND, true)));
