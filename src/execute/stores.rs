@@ -98,7 +98,7 @@ impl StoreChoice {
             return Self(None);
         }
         let calls = |of: u64| of.div_ceil(publications) as u32;
-        let trials = Trials::new(&StoreWay::ORDER, calls(TRIAL).max(2), calls(WATCHED));
+        let trials = Trials::new(&StoreWay::ORDER, calls(TRIAL).max(2), calls(WATCHED), 2);
         Self(Some(Box::new(RefCell::new(trials))))
     }
 

@@ -2,8 +2,8 @@
 //!
 //! One rank measures, and tells the others. Now and then it makes a *trial*: a few calls in another way, in
 //! all ranks, of which the last half is timed. It changes the way where the median of three trials took less
-//! time, or one took far less. One call in fifty is one of a trial, or fewer, and far fewer where the other
-//! ways lose by much. A trial comes early where calls have become much slower.
+//! time, or one took far less. One call in fifty is one of a trial, or fewer. A trial comes early where calls
+//! have become much slower.
 
 use arrayvec::ArrayVec;
 use std::time::Duration;
@@ -16,8 +16,6 @@ const EARLY_TRIALS: u32 = 6;
 const BETTER: f64 = 0.93;
 /// The same, by one trial.
 const MUCH_BETTER: f64 = 0.6;
-/// Ways that take so many times as long are tried again much later.
-const MUCH_WORSE: f64 = 1.5;
 /// Calls have become slower if two in a row take so many times as long as the quickest before.
 const SLOWER: f64 = 1.5;
 /// The most ways.
@@ -36,6 +34,8 @@ pub(crate) struct Trials {
     length: u32,
     /// Calls from one that is timed to the next.
     every: u32,
+    /// Calls from one trial to the next once all ways have been tried.
+    pause: u32,
     /// Calls left of the trial that is made now, and the quickest of its last half.
     trial: u32,
     quickest: Option<Duration>,
@@ -56,7 +56,8 @@ pub(crate) struct Trials {
 
 impl Trials {
     /// The choice among the ways of `order`, by trials of `length` calls. One call in `every` is timed.
-    pub(crate) fn new(order: &'static [u8], length: u32, every: u32) -> Self {
+    /// Once all ways have been tried, `rounds` times as many calls as pay for a trial are between two.
+    pub(crate) fn new(order: &'static [u8], length: u32, every: u32, rounds: u32) -> Self {
         Self {
             order,
             has_begun: false,
@@ -64,6 +65,7 @@ impl Trials {
             tried: order[order.len() - 1],
             length,
             every,
+            pause: rounds * length * CALLS_A_TRIAL,
             trial: 0,
             quickest: None,
             watched: ArrayVec::new(),
@@ -171,12 +173,7 @@ impl Trials {
         let is_known = |it: &ArrayVec<_, 3>| it.is_empty() || it.is_full();
         self.is_known =
             self.ratios.iter().any(ArrayVec::is_full) && self.ratios.iter().all(is_known);
-        let loses = sorted.get(2).is_some_and(|_| sorted[1] > MUCH_WORSE);
-        self.until_trial = match (self.is_known, loses) {
-            (false, _) => 4 * self.every,
-            (true, false) => 2 * self.length * CALLS_A_TRIAL,
-            (true, true) => 8 * self.length * CALLS_A_TRIAL,
-        };
+        self.until_trial = if self.is_known { self.pause } else { 4 * self.every };
     }
 }
 
