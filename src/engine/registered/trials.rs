@@ -7,7 +7,7 @@
 //! them count the calls of a kind alike, because the calls of a group have one order.
 
 use crate::engine::calls::choice::CallKind;
-use crate::execute::Trials;
+use crate::execute::{MOST_WAYS, Trials};
 use lru::LruCache;
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -16,6 +16,8 @@ use std::time::Duration;
 const MOST: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 /// Calls of a kind through slots before the first that asks.
 const FIRST: u32 = 16;
+/// How often rank 0 waits until slots are known.
+const LONGEST_WAIT: u32 = 32;
 /// Calls before the next that asks where some rank has memory that others cannot read.
 const UNREADABLE: u32 = 10_000;
 /// Calls of a trial, and from one that is timed to the next.
@@ -41,6 +43,8 @@ struct KindState {
     /// The choice of rank 0, for calls with two buffers and for those in place, which copy less. Not all
     /// ranks need to call alike.
     trials: [Trials; 2],
+    /// How often rank 0 was asked before slots were known.
+    waited: u32,
 }
 
 /// What rank 0 tells before a call.
@@ -67,11 +71,11 @@ impl CopyTrials {
     pub(super) fn asks(&mut self, kind: CallKind, copies_first: bool) -> bool {
         let state = self.0.get_or_insert_mut(kind, || {
             let trials = std::array::from_fn(|_| {
-                let mut trials = Trials::new(&[COPIES, SLOTS], TRIAL, WATCHED, ROUNDS);
+                let mut trials = Trials::new(&[COPIES, SLOTS], [TRIAL; MOST_WAYS], WATCHED, ROUNDS);
                 trials.prefer(COPIES, copies_first);
                 trials
             });
-            KindState { until_asked: if copies_first { 0 } else { FIRST }, trials }
+            KindState { until_asked: if copies_first { 0 } else { FIRST }, trials, waited: 0 }
         });
         let asks = state.until_asked == 0;
         state.until_asked = state.until_asked.saturating_sub(1);
@@ -79,9 +83,12 @@ impl CopyTrials {
     }
 
     /// What this rank tells if it is rank 0, and whether it is to time the call. Copies are not tried
-    /// before the best way to store in slots `is_known`, or they would win against the others.
+    /// before the best way to store in slots `is_known`, or they would win against the others; but it may
+    /// never be, if calls have ever new lengths.
     pub(super) fn vote(&mut self, (kind, in_place): OwnKind, is_known: bool) -> (CopyVote, bool) {
-        let trials = &mut self.state(kind).trials;
+        let KindState { trials, waited, .. } = self.state(kind);
+        *waited += u32::from(!is_known && *waited < LONGEST_WAIT);
+        let is_known = is_known || *waited == LONGEST_WAIT;
         let (way, is_timed) = trials[usize::from(in_place)].begin(|way| way == SLOTS || is_known);
         let other = &trials[usize::from(!in_place)];
         let calls = match other.way() {
@@ -160,19 +167,36 @@ mod tests {
         let mut rank = CopyTrials::default();
         for nth in 0..1000 {
             let asks = rank.asks(KIND, false);
-            let vote = asks.then(|| rank.vote((KIND, false), nth >= 500).0);
+            let vote = asks.then(|| rank.vote((KIND, false), nth >= 300).0);
             if let Some(vote) = vote {
                 rank.told(KIND, vote, true);
             } else {
                 rank.is_watched((KIND, false));
             }
             rank.end((KIND, false), Some(Duration::from_micros(90)));
-            assert!(nth >= 500 || !vote.is_some_and(|vote| vote.copies));
+            assert!(nth >= 300 || !vote.is_some_and(|vote| vote.copies));
             if vote.is_some_and(|vote| vote.copies) {
                 return;
             }
         }
         panic!("copies were never tried");
+    }
+
+    /// Calls of ever new lengths are of one kind, but no program of them learns how to store.
+    #[test]
+    fn copies_are_tried_at_last_where_slots_are_never_known() {
+        let mut rank = CopyTrials::default();
+        let copies = (0..2000).position(|_| {
+            let asks = rank.asks(KIND, false);
+            let vote = asks.then(|| rank.vote((KIND, false), false).0);
+            match vote {
+                Some(vote) => rank.told(KIND, vote, true),
+                None => drop(rank.is_watched((KIND, false))),
+            }
+            rank.end((KIND, false), Some(Duration::from_micros(90)));
+            vote.is_some_and(|vote| vote.copies)
+        });
+        assert!(copies.is_some_and(|nth| nth > 400), "{copies:?}");
     }
 
     #[test]
