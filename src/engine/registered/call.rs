@@ -36,6 +36,7 @@ impl Engine {
     ) -> Result<()> {
         let PreparedCall { staged, reaching, .. } = self.calls.at(at);
         let ReachingPrograms { registered, tried, .. } = reaching;
+        let tried = tried.as_deref().copied();
         let asks_always = registered.is_some();
         let trials = &mut self.registrations.trials;
         let asks = tried.is_some_and(|(kind, copies_first)| trials.asks(kind, copies_first));

@@ -160,6 +160,8 @@ mod tests {
         assert!(until(&mut ranks, true, [90, 60]) < 100);
         assert!(until(&mut ranks, false, [30, 60]) < 1000, "slots have become faster");
         assert!(until(&mut ranks, true, [300, 60]) < 5000, "copies are again");
+        assert!(until(&mut ranks, false, [30, 60]) < 5000, "and slots");
+        assert!(until(&mut ranks, true, [30, 15]) < 5000, "slots take as long as before");
     }
 
     #[test]
