@@ -144,11 +144,11 @@ pub(super) fn of_messages(rows: &[MessageRow]) -> Vec<TimesBySize> {
     all
 }
 
-fn entry<'a>(
-    all: &'a mut Vec<TimesBySize>,
+fn entry(
+    all: &mut Vec<TimesBySize>,
     name: String,
     transport: PerfTransport,
-) -> &'a mut BTreeMap<usize, f64> {
+) -> &mut BTreeMap<usize, f64> {
     let found = all.iter().position(|it| it.0 == name && it.1 == transport);
     let at = found.unwrap_or_else(|| {
         all.push((name, transport, BTreeMap::new()));
