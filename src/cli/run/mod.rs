@@ -91,12 +91,8 @@ use supervise::Supervisor;
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
     /// How many ranks to start. With hosts: all that these have room for, if this is left out.
-    #[arg(
-        short = 'n',
-        long = "ranks",
-        value_name = "N",
-        required_unless_present_any = ["hosts", "hostfile"]
-    )]
+    #[arg(short = 'n', long = "ranks", value_name = "N")]
+    #[arg(required_unless_present_any = ["hosts", "hostfile"])]
     ranks: Option<NonZeroUsize>,
 
     #[command(flatten)]

@@ -98,7 +98,8 @@ fn auto_is_a_series_of_its_own_in_a_report() {
 
 /// JavaScript: the texts of all cells of the tables that a selector finds, by row.
 const CELLS: &str = "const cells = selector => \
-    [...document.querySelectorAll(selector)].flatMap(table => [...table.rows].slice(1).map(row => [table.dataset.over, ...[...row.cells].map(cell => \
+    [...document.querySelectorAll(selector)].flatMap(table => [...table.rows].slice(1).map(row => \
+    [table.dataset.over, ...[...row.cells].map(cell => \
     cell.textContent)]));";
 
 /// A figure as the page shows it.

@@ -25,9 +25,9 @@ pub(super) fn section(comparison: &Comparison) -> String {
             html += "</details>\n";
         }
     }
-    html + "<p class=\"small\">Speed: that of the second run divided by that of the first; below 1 it \
-            is slower. Times are lower quartiles. Disturbed: other programs took much of the ranks' \
-            cores.</p>\n</section>\n"
+    html + "<p class=\"small\">Speed: that of the second run divided by that of the first; \
+            below 1 it is slower. Times are lower quartiles. Disturbed: other programs took much \
+            of the ranks' cores.</p>\n</section>\n"
 }
 
 /// A line for each of the rows.

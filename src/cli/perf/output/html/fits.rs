@@ -107,7 +107,8 @@ pub(super) fn overview(
         "<section id=\"overview\">\n<h2>Overview</h2>\n<div class=\"wide\">\
          <table class=\"overview\">\n<tr><th></th><th>over</th>{HEAD}<th>largest</th>\
          <th>time (\u{b5}s)</th><th>% of limit</th></tr>\n{lines}</table></div>\n\
-         <p class=\"small\">Of the fastest algorithm at each size, or of the median pair of ranks. <b>alpha</b> is what a call takes before its bytes count, <b>1 / \
+         <p class=\"small\">Of the fastest algorithm at each size, or of the median pair \
+         of ranks. <b>alpha</b> is what a call takes before its bytes count, <b>1 / \
          beta</b> how many bytes a longer call moves in the time that it takes longer. The line is \
          fitted to all sizes, relative to their times; the greatest error says how far to trust \
          it.</p>\n</section>\n"

@@ -18,7 +18,8 @@ pub(super) fn pairs(matrices: &[MatrixRow]) -> String {
     }
     let mut html = format!(
         "<section id=\"pairs\">\n<h2>All pairs of ranks</h2>\n<p class=\"small\">The lower \
-         quartile of a message between two ranks, each pair alone: the darker, the slower. {}.</p>\n\
+         quartile of a message between two ranks, each pair alone: the darker, the slower. \
+         {}.</p>\n\
          <div class=\"maps\">\n",
         heat::AXES
     );

@@ -161,8 +161,8 @@ const NOTES: [&str; 8] = [
      through plain sockets. Nothing is combined.",
     "<b>% of limit</b> is the machine's limit divided by the median time: 100 if a call \
      takes as long as moving its bytes alone, and more where fewer ranks move bytes at once than \
-     when the limit was measured, as in a broadcast. <b>p50, p90 and p99</b> are the times that half, \
-     nine tenths and 99 of a hundred batches stay below.",
+     when the limit was measured, as in a broadcast. <b>p50, p90 and p99</b> are the times that \
+     half, nine tenths and 99 of a hundred batches stay below.",
     "Hover over a mark for its figures, and over a line to fade the others. The boxes hide and \
      show lines.",
 ];
