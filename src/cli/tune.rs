@@ -123,11 +123,13 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
 impl TuneArgs {
     /// Refuses a table that cannot be trusted, if it is to be saved, and one that no machine has.
     fn judge(&self, attempt: &Attempt) -> Result<()> {
+        if !self.force && !self.dry_run {
+            attempt.judge()?;
+        }
         attempt.table.check().context(
             "the measured costs are of no machine, so nothing is saved; repeat when the host is \
              idle",
-        )?;
-        if self.force || self.dry_run { Ok(()) } else { attempt.judge() }
+        )
     }
 
     /// Where the table is saved; `None` with `--dry-run`.

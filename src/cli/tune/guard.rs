@@ -81,8 +81,9 @@ pub(super) fn settled(
         if goes_on[0] == 0 {
             return Ok(Some(attempt));
         }
-        if let (0, Some(disturbance)) = (world.rank(), &attempt.disturbance) {
-            output::complain(format_args!("measuring again, because {disturbance}"));
+        if world.rank() == 0 {
+            let why = attempt.disturbance.as_deref().unwrap_or("the lines fit badly");
+            output::complain(format_args!("measuring again, because {why}"));
         }
     }
 }

@@ -195,13 +195,10 @@ fn tune_saves_nothing_that_other_programs_have_disturbed() {
         return;
     }
     // Other tests may disturb it, and then it says so, too.
-    let is_refused = said.contains("so nothing is saved") && said.contains("--force");
+    let is_refused = said.contains("so nothing is saved");
     assert_eq!((code, file.exists()), if is_refused { (Some(2), false) } else { (Some(0), true) });
-    assert_eq!(
-        said.matches("measuring again").count() == 3,
-        said.contains("was disturbed"),
-        "{said}"
-    );
+    let again = said.matches("measuring again, because").count();
+    assert!(again == 3 || !said.contains("was disturbed"), "{said}");
     let _ = std::fs::remove_file(&file);
 
     let busy = BusyPrograms::start();
