@@ -151,7 +151,7 @@ pub(crate) struct RunArgs {
 }
 
 /// Where ranks write their standard output and standard error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum OutputMode {
     /// To the launcher, which forwards whole lines and begins each with its rank.
     Tagged,
@@ -221,6 +221,20 @@ struct LaunchOptions {
 }
 
 impl LaunchOptions {
+    /// For ranks that are this program, of which rank 0 has the output.
+    fn of_this(bind: Bind, grace: Duration) -> Self {
+        Self {
+            output: OutputMode::RootInherited,
+            grace,
+            port: None,
+            bind,
+            failure_grace: Duration::ZERO,
+            replace: None,
+            restarts: 0,
+            hang_report: None,
+        }
+    }
+
     /// `admission`: how long a process waits for the others to admit it.
     fn patience(&self, admission: Duration) -> Patience {
         Patience { grace: self.grace, failure_grace: self.failure_grace, admission }
@@ -281,17 +295,20 @@ pub(crate) fn again(world: usize, bind: Bind, grace: Duration) -> anyhow::Result
         command.args(std::env::args_os().skip(1));
         command
     };
-    let options = LaunchOptions {
-        output: OutputMode::RootInherited,
-        grace,
-        port: None,
-        bind,
-        failure_grace: Duration::ZERO,
-        replace: None,
-        restarts: 0,
-        hang_report: None,
-    };
-    Ok(launch(command, world, &options)?.code().into())
+    Ok(launch(command, world, &LaunchOptions::of_this(bind, grace))?.code().into())
+}
+
+/// The same on other hosts, where this program is started as theirs. Lines of rank 0 are not tagged.
+pub(crate) fn again_on(
+    hosts: &HostOptions,
+    bind: Bind,
+    grace: Duration,
+) -> anyhow::Result<ExitCode> {
+    let options = LaunchOptions::of_this(bind, grace);
+    let words = std::env::args_os().skip(1);
+    let words: Vec<OsString> = std::iter::once("maypole".into()).chain(words).collect();
+    let run = |job: &Job<'_>| hosts::run(job, hosts, &words);
+    Ok(restarting(hosts.world(), &options, (None, None), run)?.code().into())
 }
 
 /// Starts `world` ranks, each from the command that `command` makes for its number, and returns

@@ -10,6 +10,7 @@ mod doctor;
 #[cfg(feature = "cuda")]
 #[path = "../../../../tests/common/fake_gpu.rs"]
 mod fake_gpu;
+mod forms;
 mod from_others;
 #[cfg(feature = "cuda")]
 mod gpu_prices;
@@ -36,24 +37,28 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 
 /// The keys of every JSON object of `perf`. Users depend on them.
-pub(crate) const KEYS: [&str; 36] = [
+pub(crate) const KEYS: [&str; 42] = [
     "algbw_GBps",
     "algorithm",
     "arrival_skew_us",
     "batches",
+    "buffers",
     "busbw_GBps",
     "bytes",
     "collective",
     "count",
+    "counts",
     "decryption_GBps",
     "deterministic",
     "encrypted",
     "encryption_GBps",
+    "fused",
     "header",
     "in_place",
     "iterations",
     "noise",
     "noisy",
+    "off_cache_bytes",
     "offset",
     "op",
     "overlap",
@@ -69,6 +74,8 @@ pub(crate) const KEYS: [&str; 36] = [
     "root",
     "samples_us",
     "schema",
+    "speedup",
+    "streams",
     "time_us",
     "transport",
     "type",
