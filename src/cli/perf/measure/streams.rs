@@ -24,11 +24,16 @@ impl<'a> StreamsWork<'a> {
         Self { comms, works }
     }
 
+    /// Each rank begins with another group. So no group's call could end if they were not all under
+    /// way.
     fn round(&mut self, is_checked: bool) -> Result<()> {
-        let groups = self.comms.iter_mut().zip(&mut self.works);
-        let started: Vec<_> = groups.map(|(comm, work)| work.start(comm, is_checked)).collect();
-        for (request, work) in started.into_iter().zip(&mut self.works) {
-            work.put_back(request.wait()?, is_checked);
+        let groups = self.works.len();
+        let first = self.comms.first().map_or(0, Communicator::rank) % groups.max(1);
+        let order = || (0..groups).map(|nth| (nth + first) % groups);
+        let start = |group: usize| self.works[group].start(&mut self.comms[group], is_checked);
+        let started: Vec<_> = order().map(start).collect();
+        for (request, group) in started.into_iter().zip(order()) {
+            self.works[group].put_back(request.wait()?, is_checked);
         }
         Ok(())
     }
