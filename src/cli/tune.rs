@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+mod file;
 mod fit;
 mod verdict;
 
@@ -88,7 +89,7 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
         );
         // Found now rather than after all the measuring.
         if let Some(location) = args.location() {
-            location.probe().context("cannot save the table")?;
+            file::probe(&location).context("cannot save the table")?;
         }
         return run::again(2, args.bind, GRACE);
     }
@@ -99,7 +100,7 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
     );
     let mut world = Communicator::from_env()?;
     let location = args.location();
-    if !agreed(&mut world, location.as_ref().map_or(Ok(()), TableLocation::probe))? {
+    if !agreed(&mut world, location.as_ref().map_or(Ok(()), file::probe))? {
         return Ok(ExitCode::SUCCESS);
     }
     let Some((table, error)) = settled(&mut world, args.samples)? else {
@@ -112,7 +113,7 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
     let (table, why) = verdict::better_rows(&mut world, &table)?;
     if let (0, Some(location)) = (launched.rank, location) {
         output::print(why)?;
-        let path = location.store(&table).context("cannot save the table")?;
+        let path = file::store(&location, &table).context("cannot save the table")?;
         output::print_line(format_args!("saved in {}", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)

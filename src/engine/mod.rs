@@ -200,10 +200,15 @@ impl Engine {
             let record = Arc::clone(&self.calls.at(self.calls.current()).record);
             self.check_call(&record)?;
         }
-        if self.calls.at(self.calls.current()).asks() {
-            return self.perform_asking(ready);
-        }
         let at = self.calls.current();
+        match self.calls.at(at).reaches() {
+            true => self.perform_reaching(at, ready),
+            false => self.perform_staged(at, ready),
+        }
+    }
+
+    /// Runs the call at `at` through slots and streams.
+    fn perform_staged(&mut self, at: usize, ready: ReadyCall<'_>) -> Result<()> {
         match self.observers {
             Some(_) => self.perform_observed(ready),
             None if self.calls.at(at).staged.stores.applies() => self.perform_large(at, ready),
@@ -278,7 +283,7 @@ impl Engine {
         let prepared = self.calls.at(at);
         let slow = self.observers.is_some()
             || self.settings.checked
-            || prepared.asks()
+            || prepared.reaches()
             || prepared.staged.stores.applies();
         self.calls.set_current(at, slow);
     }

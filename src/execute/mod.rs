@@ -21,6 +21,7 @@ mod registered;
 mod run;
 mod stores;
 mod streams;
+mod trials;
 mod watcher;
 
 use crate::lower::{FoldSource, Program};
@@ -35,9 +36,9 @@ pub use observer::{Awaited, NoObserver, RunObserver};
 pub use registered::{PeerBuffers, PeerMemory, ProcessBuffers};
 use run::{ProgramRun, expected};
 use std::sync::Arc;
-use stores::StoreWay;
 pub use stores::{StoreChoice, StoreCounts};
 pub use streams::PeerStreams;
+pub(crate) use trials::Trials;
 pub use watcher::{SlowWait, WaitWatcher};
 
 /// The three buffers of one call. Input and output may be the same memory, or overlap as far as the
@@ -93,7 +94,7 @@ pub struct Executor {
     /// The mask of slots that publications use besides those of the program.
     more_slots: u64,
     /// The way of storing to which a program changed last.
-    preferred_way: StoreWay,
+    preferred_way: u8,
     /// All slots of a deep board may be used.
     allows_deep_ring: bool,
     /// Where a combination lies that is only published past the caches.
@@ -121,7 +122,7 @@ impl Executor {
             uncounted: None,
             past_slots: false,
             more_slots: 0,
-            preferred_way: StoreWay::default(),
+            preferred_way: 0,
             allows_deep_ring: false,
             scratch: Region::new(0),
             store_counts: StoreCounts::default(),

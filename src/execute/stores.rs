@@ -13,37 +13,23 @@
 //! # The idea
 //!
 //! Bytes, plan and program are the same in every [way](StoreWay). So the first rank of a board measures
-//! whole calls of a program. Now and then it makes a *trial*: a few calls in another way, in all ranks, of
-//! which the last half is timed. It changes the way where the median of three trials took less time, or
-//! one took far less. A word of the board tells the other ranks the way of the program. A rank that reads
-//! it too early or too late stores a call in another way, which costs time and nothing else.
-//!
-//! A program begins in the way to which another one changed last. One call in fifty is one of a trial, or
-//! fewer. A trial comes early where calls have become much slower.
+//! whole calls of a program, by [trials](super::trials). A word of the board tells the other ranks the way
+//! of the program. A rank that reads it too early or too late stores a call in another way, which costs time
+//! and nothing else. A program begins in the way to which another one changed last.
 
-use super::{Buffers, ExecuteError, Executor};
+use super::{Buffers, ExecuteError, Executor, Trials};
 use crate::lower::{MAX_SOURCES, Program};
 use arrayvec::ArrayVec;
 use maypole_kernels::{Reducer, Region, View, ViewMut};
 use maypole_transports::board::SlotClass;
 use std::cell::RefCell;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Publications of a trial: several times as many as there are slots, so that what the calls before
 /// left in the caches does not count.
 const TRIAL: u64 = 16;
-/// Calls for each call of a trial, at least.
-const CALLS_A_TRIAL: u32 = 50;
-/// Trials that may be made early, one after the other.
-const EARLY_TRIALS: u32 = 6;
 /// Publications from one call that is timed to the next, outside of trials.
 const WATCHED: u64 = 8;
-/// Another way is chosen if calls take this part of the time, by the median of three trials.
-const BETTER: f64 = 0.93;
-/// The same, by one trial.
-const MUCH_BETTER: f64 = 0.6;
-/// Calls have become slower if two in a row take so many times as long as the quickest before.
-const SLOWER: f64 = 1.5;
 /// Bytes that are combined before they are copied past the caches.
 const BLOCK: usize = 16 << 10;
 
@@ -61,44 +47,19 @@ pub(super) enum StoreWay {
 
 impl StoreWay {
     /// In the order in which they are tried.
-    const ALL: [Self; 3] = [Self::PastCaches, Self::Ordinary, Self::DeepRing];
+    const ORDER: [u8; 3] = [Self::PastCaches as u8, Self::Ordinary as u8, Self::DeepRing as u8];
 
-    /// The way that another rank has told on the board.
+    /// The way that this rank's trials or another rank's word names.
     fn from_word(word: u8) -> Self {
-        Self::ALL.into_iter().find(|way| *way as u8 == word).unwrap_or_default()
+        let ways = [Self::PastCaches, Self::DeepRing];
+        ways.into_iter().find(|way| *way as u8 == word).unwrap_or_default()
     }
 }
 
 /// The choice for one program, as the first rank of a board makes it. Empty for a program without large
 /// publications.
 #[derive(Debug)]
-pub struct StoreChoice(Option<Box<RefCell<ChoiceState>>>);
-
-#[derive(Debug, Default)]
-struct ChoiceState {
-    has_begun: bool,
-    way: StoreWay,
-    /// The way of the last trial.
-    tried: StoreWay,
-    /// Calls of a trial.
-    length: u32,
-    /// Calls from one that is timed to the next.
-    every: u32,
-    /// Calls left of the trial that is made now, and the quickest of its last half.
-    trial: u32,
-    quickest: Option<Duration>,
-    /// The last calls that were timed outside of trials, oldest first.
-    watched: ArrayVec<Duration, 4>,
-    until_watched: u32,
-    /// Such calls in a row that were slower.
-    slower: u32,
-    /// Calls until the next trial.
-    until_trial: u32,
-    /// Calls that have been made for those of trials.
-    credit: u32,
-    /// How the calls of the last trials in each way compare with those before, oldest first.
-    ratios: [ArrayVec<f64, 3>; StoreWay::ALL.len()],
-}
+pub struct StoreChoice(Option<Box<RefCell<Trials>>>);
 
 /// Publications in large slots of one rank, by how they were stored.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -137,14 +98,8 @@ impl StoreChoice {
             return Self(None);
         }
         let calls = |of: u64| of.div_ceil(publications) as u32;
-        let length = calls(TRIAL).max(2);
-        Self(Some(Box::new(RefCell::new(ChoiceState {
-            length,
-            tried: StoreWay::ALL[2],
-            every: calls(WATCHED),
-            credit: length * CALLS_A_TRIAL * EARLY_TRIALS,
-            ..ChoiceState::default()
-        }))))
+        let trials = Trials::new(&StoreWay::ORDER, calls(TRIAL).max(2), calls(WATCHED));
+        Self(Some(Box::new(RefCell::new(trials))))
     }
 
     /// True if there is a choice.
@@ -152,103 +107,15 @@ impl StoreChoice {
         self.0.is_some()
     }
 
+    /// True if there is no choice, or all ways have been tried since it has changed.
+    pub fn is_known(&self) -> bool {
+        self.0.as_ref().is_none_or(|trials| trials.borrow().is_known())
+    }
+
     /// Bytes that it takes besides its own.
     pub fn bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, |_| size_of::<RefCell<ChoiceState>>())
+        self.0.as_ref().map_or(0, |_| size_of::<RefCell<Trials>>())
     }
-}
-
-impl ChoiceState {
-    /// A call begins. Returns how it stores, and whether it is timed.
-    fn begin(&mut self, has_deep_ring: bool) -> (StoreWay, bool) {
-        let cost = self.length * CALLS_A_TRIAL;
-        self.credit = (self.credit + 1).min(cost * EARLY_TRIALS);
-        let is_due = self.until_trial == 0 || self.slower >= 2;
-        if self.trial == 0 && is_due && self.watched.len() >= 2 && self.credit >= cost {
-            self.credit -= cost;
-            (self.trial, self.quickest) = (self.length, None);
-            self.tried = self.candidate(has_deep_ring);
-        }
-        if self.trial > 0 {
-            return (self.tried, self.trial <= self.length.div_ceil(2));
-        }
-        self.until_trial = self.until_trial.saturating_sub(1);
-        let is_watched = self.until_watched == 0;
-        self.until_watched = if is_watched { self.every - 1 } else { self.until_watched - 1 };
-        (self.way, is_watched)
-    }
-
-    /// The way to try next: another one each time, but always the same one where calls have become
-    /// slower.
-    fn candidate(&self, has_deep_ring: bool) -> StoreWay {
-        let first = match self.slower {
-            0 | 1 => StoreWay::ALL.iter().position(|way| *way == self.tried).map_or(0, |at| at + 1),
-            _ => 0,
-        };
-        let mut ways = StoreWay::ALL.into_iter().cycle().skip(first);
-        let is_other =
-            |way: &StoreWay| *way != self.way && (has_deep_ring || *way != StoreWay::DeepRing);
-        ways.find(is_other).expect("there are two ways at least")
-    }
-
-    /// Begins with `way`, to which another program changed last, if this is the first call.
-    fn prefer(&mut self, way: StoreWay, has_deep_ring: bool) {
-        let is_possible = has_deep_ring || way != StoreWay::DeepRing;
-        if !std::mem::replace(&mut self.has_begun, true) && is_possible {
-            self.way = way;
-        }
-    }
-
-    /// A call has ended, which took so long, if it was timed. Returns true if the way has changed.
-    fn end(&mut self, took: Option<Duration>) -> bool {
-        let before = self.way;
-        if self.trial > 0 {
-            self.quickest = took.into_iter().chain(self.quickest).min();
-            self.trial -= 1;
-            if self.trial == 0 {
-                self.conclude();
-            }
-        } else if let Some(took) = took {
-            let is_slower =
-                |quickest: &Duration| took.as_secs_f64() > SLOWER * quickest.as_secs_f64();
-            let slower = self.watched.iter().min().is_some_and(is_slower);
-            self.slower = if slower { self.slower + 1 } else { 0 };
-            push(&mut self.watched, took);
-        }
-        self.way != before
-    }
-
-    /// Compares the calls of the trial that has ended with those before.
-    fn conclude(&mut self) {
-        let before = match self.slower {
-            0 | 1 => self.watched.iter().min(),
-            _ => self.watched.iter().rev().take(2).min(),
-        };
-        let (Some(before), Some(trial)) = (before, self.quickest) else { return };
-        let ratio = trial.as_secs_f64() / before.as_secs_f64();
-        let ratios = &mut self.ratios[self.tried as usize];
-        push(ratios, ratio);
-        self.slower = 0;
-        let mut sorted = ratios.clone();
-        sorted.sort_by(f64::total_cmp);
-        if ratio < MUCH_BETTER || sorted.get(2).is_some_and(|_| sorted[1] < BETTER) {
-            self.way = self.tried;
-            self.ratios.iter_mut().for_each(ArrayVec::clear);
-            self.watched.clear();
-        }
-        // A way that has never been tried is none of this board.
-        let is_known = |it: &ArrayVec<_, 3>| it.is_empty() || it.is_full();
-        let known = self.ratios.iter().any(ArrayVec::is_full) && self.ratios.iter().all(is_known);
-        self.until_trial = if known { 2 * self.length * CALLS_A_TRIAL } else { 4 * self.every };
-    }
-}
-
-/// Adds `value`, in the place of the oldest if there is no other.
-fn push<T, const N: usize>(to: &mut ArrayVec<T, N>, value: T) {
-    if to.is_full() {
-        to.remove(0);
-    }
-    to.push(value);
 }
 
 impl Executor {
@@ -274,17 +141,18 @@ impl Executor {
         let has_deep_ring = self.allows_deep_ring && deep > program.mask;
         let (way, is_timed) = match self.me {
             0 => {
+                let is_possible = |way| has_deep_ring || way != StoreWay::DeepRing as u8;
                 let mut choice = choice.borrow_mut();
-                choice.prefer(self.preferred_way, has_deep_ring);
-                choice.begin(has_deep_ring)
+                choice.prefer(self.preferred_way, is_possible(self.preferred_way));
+                choice.begin(is_possible)
             }
-            _ => (StoreWay::from_word(chosen), false),
+            _ => (chosen, false),
         };
-        if way as u8 != chosen {
-            board.choose(program.fingerprint, way as u8);
+        if way != chosen {
+            board.choose(program.fingerprint, way);
         }
         let count = program.totals[self.me];
-        match way {
+        match StoreWay::from_word(way) {
             StoreWay::PastCaches => {
                 if self.scratch.is_empty() {
                     self.scratch = Region::new(BLOCK);
@@ -304,7 +172,7 @@ impl Executor {
         if self.me == 0 {
             let mut choice = choice.borrow_mut();
             if choice.end(start.map(|start| start.elapsed())) {
-                self.preferred_way = choice.way;
+                self.preferred_way = choice.way();
             }
         }
         done
@@ -346,8 +214,8 @@ pub(super) fn publish_past_caches(
 #[cfg(test)]
 mod tests {
     use super::*;
-
     use StoreWay::{DeepRing, Ordinary, PastCaches};
+    use std::time::Duration;
 
     /// What a call takes, in microseconds: by ordinary stores, past the caches, in a deep ring.
     type Costs = [u64; 3];
@@ -359,14 +227,14 @@ mod tests {
     /// One call, which takes `times` as long as on a quiet machine. Returns how it stored.
     fn call(choice: &StoreChoice, costs: Costs, times: u64) -> StoreWay {
         let state = choice.0.as_ref().unwrap();
-        let (way, is_timed) = state.borrow_mut().begin(true);
-        let took = Duration::from_micros(costs[way as usize] * times);
+        let (way, is_timed) = state.borrow_mut().begin(|_| true);
+        let took = Duration::from_micros(costs[usize::from(way)] * times);
         state.borrow_mut().end(is_timed.then_some(took));
-        way
+        StoreWay::from_word(way)
     }
 
     fn preferred(choice: &StoreChoice) -> StoreWay {
-        choice.0.as_ref().map_or(Ordinary, |state| state.borrow().way)
+        choice.0.as_ref().map_or(Ordinary, |state| StoreWay::from_word(state.borrow().way()))
     }
 
     /// The calls until the choice is for `way`.
@@ -393,14 +261,14 @@ mod tests {
 
     #[test]
     fn a_program_begins_in_the_way_of_another() {
-        for (has_deep_ring, way) in [(true, DeepRing), (false, Ordinary)] {
+        for (is_possible, way) in [(true, DeepRing), (false, Ordinary)] {
             let choice = StoreChoice::of(16);
             let mut state = choice.0.as_ref().unwrap().borrow_mut();
-            state.prefer(DeepRing, has_deep_ring);
-            assert_eq!(state.begin(has_deep_ring).0, way);
+            state.prefer(DeepRing as u8, is_possible);
+            assert_eq!(state.begin(|_| true).0, way as u8);
             assert!(!state.end(None));
-            state.prefer(PastCaches, has_deep_ring);
-            assert_eq!(state.way, way, "it keeps what it has learnt");
+            state.prefer(PastCaches as u8, true);
+            assert_eq!(state.way(), way as u8, "it keeps what it has learnt");
         }
     }
 
@@ -409,9 +277,9 @@ mod tests {
         let choice = StoreChoice::of(16);
         let state = choice.0.as_ref().unwrap();
         for _ in 0..5000 {
-            let (way, is_timed) = state.borrow_mut().begin(false);
-            assert_ne!(way, DeepRing);
-            let took = Duration::from_micros(DEEP[way as usize]);
+            let (way, is_timed) = state.borrow_mut().begin(|way| way != DeepRing as u8);
+            assert_ne!(way, DeepRing as u8);
+            let took = Duration::from_micros(DEEP[usize::from(way)]);
             state.borrow_mut().end(is_timed.then_some(took));
         }
     }

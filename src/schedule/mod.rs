@@ -31,10 +31,10 @@
 
 pub mod collective;
 mod conflict;
-pub mod file;
 pub mod hosts;
 mod layout;
 pub mod simulate;
+pub mod text;
 pub mod trace;
 pub mod verify;
 pub mod walk;

@@ -232,8 +232,9 @@ impl fmt::Display for Explanation {
         }
         if let Some(choice) = &self.registered {
             write!(f, "registered memory: ")?;
-            let how = "where all ranks pass it";
-            reaching(f, choice, how, || self.never_reached(), self.measured_registered)?;
+            let verdict = if choice.candidates.is_empty() { "not used" } else { "used" };
+            let how = format!("{verdict} where all ranks pass it");
+            reaching(f, choice, &how, || self.never_reached(), self.measured_registered)?;
         }
         match (&self.copied, &self.copies_refused) {
             (Some(_), Some(why)) => {
@@ -241,8 +242,13 @@ impl fmt::Display for Explanation {
             }
             (Some(choice), None) => {
                 write!(f, "copies of private memory: ")?;
-                let how = "among processes that may read one another";
-                reaching(f, choice, how, || self.never_copied(), self.measured_copied)?;
+                let verdict = match (choice.candidates.is_empty(), choice.worth_trying()) {
+                    (false, _) => "used first, and as long as trials say so,",
+                    (true, []) => "not used",
+                    (true, _) => "used if trials say so",
+                };
+                let how = format!("{verdict} among processes that may read one another");
+                reaching(f, choice, &how, || self.never_copied(), self.measured_copied)?;
             }
             (None, _) => {}
         }
@@ -339,10 +345,9 @@ fn reaching(
     let Some(best) = choice.candidates.first().or(choice.best.as_ref()) else {
         return writeln!(f, "never used, because {}", never());
     };
-    let verdict = if choice.candidates.is_empty() { "not used" } else { "used" };
     writeln!(
         f,
-        "{verdict} {how}: {} in {} us and {} us to ask all ranks, against {} us",
+        "{how}: {} in {} us and {} us to ask all ranks, against {} us",
         best.plan.algorithm,
         Microseconds(best.predicted_ns),
         Microseconds(choice.asking_ns),

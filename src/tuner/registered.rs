@@ -13,8 +13,10 @@ pub(crate) const ANNOUNCEMENT: usize = 48;
 /// Lengths of windows. There are no slots to fit into: a whole chunk needs the fewest messages, and
 /// windows let ranks that relay overlap.
 const WINDOWS: [usize; 2] = [usize::MAX, 128 << 10];
-/// The factor by which copies have to be cheaper than slots, in the model, to be chosen.
+/// The factor by which copies have to be cheaper than slots, in the model, to be chosen before they were tried.
 const MARGIN: (u128, u128) = (11, 10);
+/// On some machines calls through slots take so many times as long as their price.
+const ERROR: u64 = 4;
 
 /// What a call would cost if ranks reached one another's buffers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -32,6 +34,19 @@ pub struct ReachingChoice {
     pub asking_ns: u64,
     /// Nanoseconds of the best plan through slots.
     pub staged_ns: u64,
+}
+
+impl ReachingChoice {
+    /// The plans that are worth a trial: those that are cheaper, or the best one if it is not dearer than
+    /// prices err.
+    pub(crate) fn worth_trying(&self) -> &[Candidate] {
+        let is_worth =
+            |best: &&Candidate| best.predicted_ns + self.asking_ns < ERROR * self.staged_ns;
+        match self.best.as_ref().filter(is_worth) {
+            Some(best) if self.candidates.is_empty() => std::slice::from_ref(best),
+            _ => &self.candidates,
+        }
+    }
 }
 
 /// The plans by which calls on registered memory could run, among those whose algorithm is `able`.

@@ -8,14 +8,14 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Why a table of costs could not be read or written.
+/// Why a table of costs cannot be read, or has no file to be written to.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableFileError {
     /// No directory for the file is known.
     #[error("there is no cache directory: set MAYPOLE_TUNE to a file, or XDG_CACHE_HOME or HOME")]
     Nowhere,
-    /// The file cannot be read or written.
+    /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
         /// Which file.
@@ -116,50 +116,35 @@ impl TableLocation {
         }
     }
 
-    /// Checks whether [`store`](Self::store) can write: makes the directory, and writes and removes
-    /// a file there. Measuring takes long, so a program checks before it measures.
-    ///
-    /// # Errors
-    /// As [`store`](Self::store).
+    /// The file that a table can be written to. It need not be there.
     ///
     /// ```
     /// use maypole::tuner::saved::TableLocation;
-    /// let nowhere = TableLocation::File("/proc/no/such/folder/costs".into());
-    /// assert!(nowhere.probe().unwrap_err().to_string().contains("/proc/no/such/folder/costs"));
+    /// assert!(TableLocation::BuiltIn.file().is_err());
     /// ```
-    pub fn probe(&self) -> Result<(), TableFileError> {
-        let path = self.file()?;
-        only_a_file(path)?;
-        // As long as a table, so that a full disk is noticed.
-        let sample = CostTable::BUILT_IN.to_string();
-        write_beside(path, &sample)
-            .and_then(fs::remove_file)
-            .map_err(|source| TableFileError::Io { path: path.to_owned(), source })
-    }
-
-    /// The file of the table.
-    fn file(&self) -> Result<&Path, TableFileError> {
-        match self {
-            Self::File(path) | Self::Cache(Some(path)) => Ok(path),
-            Self::BuiltIn | Self::Cache(None) => Err(TableFileError::Nowhere),
-        }
-    }
-
-    /// Writes the table as a whole or not at all, and returns the path of the file. Of a link, the
-    /// file is written that it leads to. What is there and is no regular file is refused.
     ///
     /// # Errors
-    /// [`TableFileError`] if there is no file for the table, or if the file cannot be written.
-    pub fn store(&self, table: &CostTable) -> Result<&Path, TableFileError> {
-        let path = self.file()?;
-        only_a_file(path)?;
-        write(path, &format!("{table}{MACHINE}{}\n", machine()))
-            .map_err(|source| TableFileError::Io { path: path.to_owned(), source })?;
-        Ok(path)
+    /// [`TableFileError`] if there is no file for the table, or if what is there is no regular file.
+    pub fn file(&self) -> Result<&Path, TableFileError> {
+        match self {
+            Self::File(path) | Self::Cache(Some(path)) => only_a_file(path).map(|()| &**path),
+            Self::BuiltIn | Self::Cache(None) => Err(TableFileError::Nowhere),
+        }
     }
 }
 
 impl CostTable {
+    /// The text of a file that holds the table as one that was measured on this machine.
+    ///
+    /// ```
+    /// use maypole::tuner::CostTable;
+    /// let text = CostTable::BUILT_IN.file_text();
+    /// assert_eq!(text.parse::<CostTable>().unwrap(), CostTable::BUILT_IN);
+    /// ```
+    pub fn file_text(&self) -> String {
+        format!("{self}{MACHINE}{}\n", machine())
+    }
+
     /// The table that the environment asks for: the measured one if there is one, else the built-in
     /// one. If a file cannot be read, prints the error and uses the built-in table.
     pub fn tuned() -> Self {
@@ -220,43 +205,6 @@ fn read(path: &Path) -> Result<(CostTable, Option<String>), TableFileError> {
     }
 }
 
-/// Writes a file beside `path` and renames it to `path`, so that a reader never finds half of a
-/// table.
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let beside = write_beside(&path, text)?;
-    let renamed = fs::rename(&beside, &path);
-    if renamed.is_err() {
-        discard(&beside);
-    }
-    renamed
-}
-
-/// Writes a file in the folder of `path`, under a name of this process, and returns its path. Leaves
-/// no file where it fails.
-fn write_beside(path: &Path, text: &str) -> io::Result<PathBuf> {
-    let folder =
-        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let beside = folder.join(name);
-    let written = fs::File::create(&beside)
-        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
-    match written {
-        Ok(()) => Ok(beside),
-        Err(error) => {
-            discard(&beside);
-            Err(error)
-        }
-    }
-}
-
-/// Removes a file that is of no use. If it cannot be removed, the error that is told stays the same.
-fn discard(path: &Path) {
-    let _ = fs::remove_file(path);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,22 +227,6 @@ mod tests {
         assert_eq!(place(&[("XDG_CACHE_HOME", "c"), ("HOME", "")]), TableLocation::Cache(None));
     }
 
-    #[test]
-    fn tables_are_stored_and_loaded() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("deep/costs");
-        let place = TableLocation::Cache(Some(path.clone()));
-        assert_eq!(place.load().unwrap(), CostTable::BUILT_IN, "an empty cache is none");
-        let table = CostTable { switch: 7, ..CostTable::BUILT_IN };
-        assert_eq!(place.store(&table).unwrap(), path);
-        assert_eq!(place.load().unwrap(), table);
-        assert_eq!(
-            fs::read_dir(path.parent().unwrap()).unwrap().count(),
-            1,
-            "nothing is left beside it"
-        );
-    }
-
     /// Home directories may be shared by machines of several kinds.
     #[test]
     fn a_table_of_another_machine_is_used_only_if_it_is_named() {
@@ -303,8 +235,7 @@ mod tests {
         let table = CostTable { switch: 7, ..CostTable::BUILT_IN };
         let (cache, named) =
             (TableLocation::Cache(Some(path.clone())), TableLocation::File(path.clone()));
-        cache.store(&table).unwrap();
-        let text = fs::read_to_string(&path).unwrap();
+        let text = table.file_text();
         fs::write(&path, text.replace(&machine(), "96 x some other processor")).unwrap();
         let error = cache.load().unwrap_err().to_string();
         assert!(
@@ -340,39 +271,5 @@ mod tests {
         fs::write(&path, b"maypole costs 2\n\xff\xfe").unwrap();
         let error = place.load().unwrap_err().to_string();
         assert!(error.contains(path.to_str().unwrap()) && error.contains("line 2"), "{error}");
-    }
-
-    #[test]
-    fn only_regular_files_are_replaced_and_links_stay() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("file");
-        let link = folder.path().join("link");
-        std::os::unix::fs::symlink(&file, &link).unwrap();
-        fs::write(&file, "").unwrap();
-        let table = CostTable { switch: 7, ..CostTable::BUILT_IN };
-        TableLocation::File(link.clone()).store(&table).unwrap();
-        assert!(link.is_symlink());
-        assert_eq!(TableLocation::File(file).load().unwrap(), table);
-        // A socket is a node that is no file, and that needs no tool to be made.
-        let node = folder.path().join("node");
-        let _socket = std::os::unix::net::UnixListener::bind(&node).unwrap();
-        for path in [node.as_path(), folder.path()] {
-            let place = TableLocation::File(path.to_owned());
-            let before = fs::metadata(path).unwrap().file_type();
-            let refused = [place.probe().err(), place.store(&table).err(), place.load().err()];
-            for error in refused {
-                let text = error.expect("it is refused").to_string();
-                assert!(text.contains(&format!("{} is no regular file", path.display())), "{text}");
-            }
-            assert_eq!(fs::metadata(path).unwrap().file_type(), before);
-        }
-    }
-
-    #[test]
-    fn the_table_that_is_built_in_cannot_be_overwritten() {
-        assert!(matches!(
-            TableLocation::BuiltIn.store(&CostTable::BUILT_IN),
-            Err(TableFileError::Nowhere)
-        ));
     }
 }

@@ -68,6 +68,35 @@ fn calls_have_the_bits_of_the_oracle() {
     }
 }
 
+/// By these costs, slots are cheaper. Ranks keep few programs, and each keeps another number of them, so that
+/// they prepare calls anew at different times.
+#[test]
+fn ranks_try_copies_in_the_same_calls_whatever_programs_they_keep() {
+    let ranks = Local::new(3).run(|mut comm| {
+        let me = comm.rank();
+        comm.set_program_memory([1, 30_000, 1 << 20][me]);
+        let mut rng = SeededRng::new(5);
+        let (mut paths, mut all) = (Vec::new(), vec![0u8; 3 << 20]);
+        for nth in 0..400 {
+            let len = if nth % 3 == 0 { (1 << 20) - 8 * rng.below(50_000) } else { 1 << 20 };
+            let mine: Vec<u8> = (0..len).map(|at| (at * 7 + me + nth) as u8).collect();
+            comm.all_gather((&mine[..], &mut all[..3 * len])).unwrap();
+            let is_right = |rank: usize| {
+                let at = (nth * 31) % len;
+                all[rank * len + at] == (at * 7 + rank + nth) as u8
+            };
+            assert!((0..3).all(is_right), "call {nth}");
+            paths.push(comm.last_call().unwrap().path);
+        }
+        (paths, comm.counters().copied)
+    });
+    let (paths, copied) = &ranks[0];
+    assert!(ranks.iter().all(|its| its == &ranks[0]), "ranks take the same paths");
+    assert!(paths[..10].iter().all(|path| *path == CallPath::Staged), "{paths:?}");
+    assert!(*copied >= 4, "copies were tried: {copied}");
+    assert_eq!(*copied, paths.iter().filter(|path| **path == CallPath::Copied).count() as u64);
+}
+
 #[test]
 fn registered_memory_of_some_ranks_is_copied_too() {
     Local::new(3).costs(copying()).run(|mut comm| {

@@ -81,11 +81,6 @@ impl Sleep<'_> {
         self.alarm.is_none().then_some(self.length)
     }
 
-    /// True if what comes from a peer ends the sleep early.
-    pub fn heeds_interests(&self) -> bool {
-        self.alarm.is_none()
-    }
-
     /// Sleeps until the time is over or one of `interests` is met. Their streams have
     /// [prepared](crate::Stream::prepare_to_sleep) for it.
     ///

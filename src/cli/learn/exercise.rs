@@ -4,11 +4,11 @@ use crate::schedules::in_words;
 use anyhow::{Context, Result, ensure};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::file::ScheduleFile;
 use maypole::schedule::simulate::{Cost, Ports, simulate};
 use maypole::schedule::verify::verify;
 use maypole::schedule::{Layout, Placement, Schedule, Step, StepRounds};
 use maypole_pictures::draw;
+use maypole_pictures::file::ScheduleFile;
 use serde::Deserialize;
 use std::path::Path;
 

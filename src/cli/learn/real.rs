@@ -1,9 +1,9 @@
 //! A schedule of an exercise runs on numbers, between threads.
 
 use maypole::schedule::collective::{Collective, Symbol};
-use maypole::schedule::file::ScheduleFile;
 use maypole::{Communicator, ReduceOp, Result};
 use maypole_pictures::draw::values;
+use maypole_pictures::file::ScheduleFile;
 
 /// Runs the schedules on the numbers of [`values`], one to a chunk. Returns what is to be said of it.
 ///

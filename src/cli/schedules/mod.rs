@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Schedule;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::file::ScheduleFile;
 use maypole::schedule::verify::Flaw;
+use maypole_pictures::file::ScheduleFile;
 use std::path::{Path, PathBuf};
 
 /// The schedules of a command, and what they are.

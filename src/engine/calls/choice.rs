@@ -16,8 +16,8 @@ use crate::topology::DeviceLinks;
 use crate::tuner::{
     self, DeviceQuestion, Explanation, MeasuredTime, Plan, Question, ReachingChoice,
 };
-pub(in crate::engine) use plans::ChosenPlans;
 use plans::priced_bytes;
+pub(in crate::engine) use plans::{CallKind, ChosenPlans};
 
 /// Everything that the choice of a plan depends on besides the call.
 #[derive(Clone, Copy)]
@@ -67,9 +67,8 @@ impl<'a> PlanChooser<'a> {
         call: CollectiveCall,
         access: ReachedMemory,
     ) -> ReachingChoice {
-        let bytes = priced_bytes(self.bytes(call));
+        let kind @ (_, bytes, _, wanted) = self.kind(call);
         let question = self.question(call.collective, bytes);
-        let wanted = self.settings.plan_for(call.collective).map(|plan| plan.algorithm);
         let able = |algorithm| {
             wanted.is_none_or(|wanted| wanted == algorithm)
                 && self.objection(call, algorithm).is_none()
@@ -79,14 +78,19 @@ impl<'a> PlanChooser<'a> {
             ReachedMemory::Registered => tuner::registered_choice(&question, costs, able),
             // Nothing is combined, so its order is no objection.
             ReachedMemory::Copied => {
-                let has_counts = matches!(call.count, CallCount::Given(_));
-                let key = (call.collective, bytes, has_counts, wanted);
                 let choose = || Ok(tuner::copied_choice(&question, costs, able));
                 let chosen: std::result::Result<_, std::convert::Infallible> =
-                    self.chosen.copied.get(key, choose);
+                    self.chosen.copied.get(kind, choose);
                 chosen.unwrap_or_else(|never| match never {})
             }
         }
+    }
+
+    /// What calls are as `call` is where ranks may copy.
+    pub(in crate::engine) fn kind(&self, call: CollectiveCall) -> CallKind {
+        let wanted = self.settings.plan_for(call.collective).map(|plan| plan.algorithm);
+        let has_counts = matches!(call.count, CallCount::Given(_));
+        (call.collective, priced_bytes(self.bytes(call)), has_counts, wanted)
     }
 
     /// Why `algorithm`, which implements the collective, cannot do `call`; `None` if it can.

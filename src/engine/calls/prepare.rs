@@ -5,7 +5,7 @@ use crate::element::ReduceOp;
 use crate::engine::Engine;
 use crate::engine::calls::call::{CollectiveCall, Reduction};
 use crate::engine::calls::order::schedules_of;
-use crate::engine::calls::prepared::{CallProgram, PreparedCall, ProgramSource};
+use crate::engine::calls::prepared::{CallProgram, PreparedCall, ProgramSource, ReachingPrograms};
 use crate::engine::calls::report::CallPath;
 use crate::engine::calls::workspace::WorkspaceNeed;
 use crate::error::Result;
@@ -124,11 +124,11 @@ impl Engine {
         let bytes = layout.count() * call.kind.size();
         let record = Arc::new(self.record_of(call, label, bytes));
         self.connect_for(&record, &program)?;
-        let [registered, copied] = match label.source {
+        let reaching = match label.source {
             ProgramSource::Table(_) => self.prepare_asking(call, &record)?,
-            ProgramSource::User(_) => [None, None],
+            ProgramSource::User(_) => ReachingPrograms::default(),
         };
-        let need = self.workspace_need(call, &layout, &program, [&registered, &copied]);
+        let need = self.workspace_need(call, &layout, &program, &reaching);
         if !self.executor.streams().reserve(&program) {
             return Err(self.no_memory(&call.to_string(), program.longest_staged));
         }
@@ -142,8 +142,7 @@ impl Engine {
             source: label.source,
             record,
             staged: self.call_program(call, label.algorithm, bytes, program, true),
-            registered,
-            copied,
+            reaching,
             path: CallPath::Staged,
             reducer: reducer(call).into(),
             need,
@@ -173,14 +172,14 @@ impl Engine {
         call: CollectiveCall,
         layout: &Layout,
         program: &Program,
-        reaching: [&Option<Box<CallProgram>>; 2],
+        reaching: &ReachingPrograms,
     ) -> WorkspaceNeed {
         let needs_staging = program.stages_input || call.op.scales();
         let staging = match needs_staging {
             true => layout.held(call.collective.input(self.rank)).len() * call.kind.size(),
             false => 0,
         };
-        let reaching = reaching.into_iter().flatten().map(|it| it.program.scratch);
+        let reaching = reaching.iter().map(|it| it.program.scratch);
         let scratch = reaching.fold(program.scratch, usize::max);
         WorkspaceNeed { scratch, staging, stages_input: program.stages_input }
     }

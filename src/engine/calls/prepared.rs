@@ -1,6 +1,7 @@
 //! A call that has programs: one for each path that it may take.
 
 use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::choice::CallKind;
 use crate::engine::calls::counts::InternedCounts;
 use crate::engine::calls::report::{CallPath, Counters, LastCall};
 use crate::engine::calls::workspace::WorkspaceNeed;
@@ -55,6 +56,24 @@ impl CallProgram {
     }
 }
 
+/// The programs of a call that reach other ranks' buffers.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct ReachingPrograms {
+    /// For buffers that all ranks have registered. A call with this program asks all ranks where their
+    /// buffers lie.
+    pub(in crate::engine) registered: Option<Box<CallProgram>>,
+    /// For buffers that all ranks can at least read.
+    pub(in crate::engine) copied: Option<Box<CallProgram>>,
+    /// If there is such a program: which calls it is tried with, and whether they begin with it.
+    pub(in crate::engine) tried: Option<(CallKind, bool)>,
+}
+
+impl ReachingPrograms {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &CallProgram> {
+        [&self.registered, &self.copied].into_iter().flatten().map(|it| &**it)
+    }
+}
+
 /// A call that has a program for each path that it may take.
 #[derive(Debug)]
 pub(crate) struct PreparedCall {
@@ -65,11 +84,7 @@ pub(crate) struct PreparedCall {
     pub(in crate::engine) record: Arc<CallRecord>,
     /// For slots and streams.
     pub(in crate::engine) staged: CallProgram,
-    /// For buffers that all ranks have registered. A call with this program or `copied` asks all ranks
-    /// where their buffers lie.
-    pub(in crate::engine) registered: Option<Box<CallProgram>>,
-    /// For buffers that all ranks can at least read.
-    pub(in crate::engine) copied: Option<Box<CallProgram>>,
+    pub(in crate::engine) reaching: ReachingPrograms,
     /// How the last run went.
     pub(in crate::engine) path: CallPath,
     pub(in crate::engine) reducer: Reducer,
@@ -88,7 +103,8 @@ impl PreparedCall {
     /// Bytes that the call takes while it is kept, its entry in the map among them.
     pub(super) fn bytes(&self, counts: &InternedCounts) -> usize {
         let entry = 2 * size_of::<ProgramKey>() + size_of::<Self>() - size_of::<CallProgram>();
-        let programs = self.reaching().map(CallProgram::bytes).sum::<usize>() + self.staged.bytes();
+        let programs =
+            self.reaching.iter().map(CallProgram::bytes).sum::<usize>() + self.staged.bytes();
         entry + programs + self.record.memory() + counts.bytes(self.call.count)
     }
 
@@ -96,27 +112,22 @@ impl PreparedCall {
     pub(in crate::engine) fn program(&self, path: CallPath) -> Option<&CallProgram> {
         match path {
             CallPath::Staged => Some(&self.staged),
-            CallPath::Registered => self.registered.as_deref(),
-            CallPath::Copied => self.copied.as_deref(),
+            CallPath::Registered => self.reaching.registered.as_deref(),
+            CallPath::Copied => self.reaching.copied.as_deref(),
         }
     }
 
     fn program_mut(&mut self, path: CallPath) -> Option<&mut CallProgram> {
         match path {
             CallPath::Staged => Some(&mut self.staged),
-            CallPath::Registered => self.registered.as_deref_mut(),
-            CallPath::Copied => self.copied.as_deref_mut(),
+            CallPath::Registered => self.reaching.registered.as_deref_mut(),
+            CallPath::Copied => self.reaching.copied.as_deref_mut(),
         }
     }
 
-    /// The programs that reach other ranks' buffers.
-    fn reaching(&self) -> impl Iterator<Item = &CallProgram> {
-        [&self.registered, &self.copied].into_iter().flatten().map(|it| &**it)
-    }
-
-    /// True if the call asks all ranks where their buffers lie.
-    pub(in crate::engine) fn asks(&self) -> bool {
-        self.reaching().next().is_some()
+    /// True if the call may reach other ranks' buffers.
+    pub(in crate::engine) fn reaches(&self) -> bool {
+        self.reaching.iter().next().is_some()
     }
 
     /// Whether other ranks touch this rank's input, and its output, by any of the programs.
@@ -124,7 +135,7 @@ impl PreparedCall {
         let of = |it: &CallProgram| {
             it.program.registered.as_ref().map_or((false, false), |it| it.exposes)
         };
-        self.reaching().map(of).fold((false, false), |a, b| (a.0 | b.0, a.1 | b.1))
+        self.reaching.iter().map(of).fold((false, false), |a, b| (a.0 | b.0, a.1 | b.1))
     }
 
     /// Notes how long the last run took.
@@ -156,10 +167,13 @@ impl PreparedCall {
 
     /// Adds the bytes and messages of all runs. `locals` are the ranks of this rank's board.
     pub(super) fn count(&self, locals: &[usize], counters: &mut Counters) {
-        self.reaching().chain([&self.staged]).for_each(|it| self.count_runs(it, locals, counters));
+        self.reaching
+            .iter()
+            .chain([&self.staged])
+            .for_each(|it| self.count_runs(it, locals, counters));
         let runs = |program: &Option<Box<CallProgram>>| program.as_ref().map_or(0, |it| it.runs);
-        counters.registered += runs(&self.registered);
-        counters.copied += runs(&self.copied);
+        counters.registered += runs(&self.reaching.registered);
+        counters.copied += runs(&self.reaching.copied);
     }
 
     fn count_runs(&self, of: &CallProgram, locals: &[usize], counters: &mut Counters) {

@@ -1,6 +1,7 @@
 //! The announcement: before a call that may run on registered memory, each rank tells all others
 //! where its buffers lie.
 
+use super::trials::CopyVote;
 use maypole_transports::registered::Ticket;
 
 /// Where a rank's buffers of one call lie, and by which programs the rank can run the call.
@@ -10,6 +11,8 @@ pub(super) struct Announcement {
     pub(super) is_registered: bool,
     /// Others may copy from the rank's buffers.
     pub(super) is_readable: bool,
+    /// What rank 0 has chosen; of other ranks it means nothing.
+    pub(super) vote: CopyVote,
     pub(super) place: AnnouncedPlace,
 }
 
@@ -34,11 +37,15 @@ pub(super) const ANNOUNCEMENT: usize = 48;
 const REGISTERED: u64 = 1;
 const READABLE: u64 = 2;
 const BY_TICKET: u64 = 4;
+const COPIES: u64 = 8;
+/// The bits above it are the calls of a vote.
+const VOTED_CALLS: u32 = 32;
 
 impl Announcement {
     pub(super) fn to_bytes(self) -> [u8; ANNOUNCEMENT] {
         let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
-        let flags = flag(self.is_registered, REGISTERED) | flag(self.is_readable, READABLE);
+        let vote = flag(self.vote.copies, COPIES) | u64::from(self.vote.calls) << VOTED_CALLS;
+        let flags = flag(self.is_registered, REGISTERED) | flag(self.is_readable, READABLE) | vote;
         let words = match self.place {
             AnnouncedPlace::Registered([input, output]) => {
                 let numbers = u64::from(input.registration) << 32 | u64::from(output.registration);
@@ -70,7 +77,8 @@ impl Announcement {
             }
             false => AnnouncedPlace::Process([(word(2), word(3)), (word(4), word(5))]),
         };
-        Self { is_registered: is_set(REGISTERED), is_readable: is_set(READABLE), place }
+        let vote = CopyVote { copies: is_set(COPIES), calls: (word(0) >> VOTED_CALLS) as u32 };
+        Self { is_registered: is_set(REGISTERED), is_readable: is_set(READABLE), vote, place }
     }
 }
 
@@ -92,12 +100,14 @@ mod tests {
         fn announcements_are_read_back(
             is_registered: bool,
             is_readable: bool,
+            vote: (bool, u32),
             tickets in (ticket(), ticket()),
             places: Option<[(u64, u64); 2]>,
         ) {
             let tickets = AnnouncedPlace::Registered(tickets.into());
             let place = places.map_or(tickets, AnnouncedPlace::Process);
-            let announcement = Announcement { is_registered, is_readable, place };
+            let vote = CopyVote { copies: vote.0, calls: vote.1 };
+            let announcement = Announcement { is_registered, is_readable, vote, place };
             prop_assert_eq!(Announcement::from_bytes(&announcement.to_bytes()), announcement);
         }
     }

@@ -2,13 +2,15 @@
 
 use super::Registrations;
 use super::announcement::{ANNOUNCEMENT, AnnouncedPlace, Announcement};
+use super::trials::CopyVote;
 use crate::element::DataType;
 use crate::engine::Engine;
 use crate::engine::calls::call::ReadyCall;
+use crate::engine::calls::choice::CallKind;
 use crate::engine::calls::kept::PreparedCalls;
-use crate::engine::calls::prepared::{CallProgram, PreparedCall};
+use crate::engine::calls::prepared::{CallProgram, PreparedCall, ReachingPrograms};
 use crate::engine::calls::report::CallPath;
-use crate::engine::observers::{Observers, run_recorded};
+use crate::engine::observers::Observers;
 use crate::error::Result;
 use crate::execute::{
     Buffers, ExecuteError, Executor, NoObserver, PeerBuffers, PeerMemory, ProcessBuffers,
@@ -24,17 +26,54 @@ use std::time::Instant;
 type Announcements = ArrayVec<Announcement, MAX_RANKS>;
 
 impl Engine {
-    /// Runs the current call, which may run on registered memory, or by copies of private memory.
+    /// Runs the call at `at`, which may run on registered memory, or by copies of private memory.
     #[cold]
     #[inline(never)]
-    pub(in crate::engine) fn perform_asking(&mut self, ready: ReadyCall<'_>) -> Result<()> {
+    pub(in crate::engine) fn perform_reaching(
+        &mut self,
+        at: usize,
+        ready: ReadyCall<'_>,
+    ) -> Result<()> {
+        let PreparedCall { staged, reaching, .. } = self.calls.at(at);
+        let ReachingPrograms { registered, tried, .. } = reaching;
+        let asks_always = registered.is_some();
+        let trials = &mut self.registrations.trials;
+        let asks = tried.is_some_and(|(kind, copies_first)| trials.asks(kind, copies_first));
+        let measured = tried.map(|(kind, _)| kind).filter(|_| self.rank == 0);
+        let (vote, is_timed) = match measured {
+            Some(kind) if asks => trials.vote(kind, staged.stores.is_known()),
+            Some(kind) => (CopyVote::default(), trials.is_watched(kind)),
+            None => (CopyVote::default(), false),
+        };
+        let kind = tried.map(|(kind, _)| kind).filter(|_| asks);
+        let start = is_timed.then(Instant::now);
+        self.calls.at_mut(at).path = CallPath::Staged;
+        match asks || asks_always {
+            true => self.perform_asking(at, ready, kind.map(|kind| (kind, vote)))?,
+            false => self.perform_staged(at, ready)?,
+        }
+        if let Some(kind) = measured {
+            self.registrations.trials.end(kind, start.map(|start| start.elapsed()));
+        }
+        Ok(())
+    }
+
+    /// Asks all ranks where their buffers lie, and runs the call on the path that all can go.
+    /// `tried` is what this rank votes, if rank 0 decides about copies now.
+    fn perform_asking(
+        &mut self,
+        at: usize,
+        ready: ReadyCall<'_>,
+        tried: Option<(CallKind, CopyVote)>,
+    ) -> Result<()> {
         let start = self.observers.as_ref().map(|_| Instant::now());
-        let at = self.calls.current();
         let sequence = self.health.sequence();
         self.health.enter();
         let asking = self.registrations.asking.take();
         let mut asking = asking.expect("made with the first call that asks");
+        let vote = tried.map_or_else(CopyVote::default, |(_, vote)| vote);
         let mine = announcement(&self.registrations, self.calls.at(at), ready);
+        let mine = Announcement { vote, ..mine };
         let guard = SeverOnFailure::of(&self.registrations, mine, ready);
         let mut run = AskingRun {
             executor: &mut self.executor,
@@ -44,11 +83,26 @@ impl Engine {
             at,
             ready,
         };
-        let done = run.perform(&mut asking, &self.registrations, mine);
+        let all = run.ask(&mut asking, mine);
+        let done = all.and_then(|all| {
+            let path = path_of(&all);
+            let program = self.calls.at(at).program(path).filter(|_| path != CallPath::Staged);
+            program.map_or(Ok(()), |it| run.reach(it, &peers(&self.registrations, &all)))?;
+            Ok((path, all))
+        });
         guard.end(done.is_ok());
         self.registrations.asking = Some(asking);
-        let path = done.as_ref().map_or(CallPath::Staged, |path| *path);
-        self.finish(at, ready, done.map(drop))?;
+        let (path, all) = match done {
+            Ok(done) => done,
+            Err(failed) => return self.finish(at, ready, Err(failed)),
+        };
+        if let Some((kind, _)) = tried {
+            self.registrations.trials.told(kind, all[0].vote, path == CallPath::Copied);
+        }
+        if path == CallPath::Staged {
+            return self.perform_staged(at, ready);
+        }
+        self.finish(at, ready, Ok(()))?;
         self.calls.at_mut(at).note_path(path);
         if let Some(start) = start {
             self.note_time(at, start);
@@ -68,32 +122,13 @@ struct AskingRun<'a> {
 }
 
 impl AskingRun<'_> {
-    /// Asks all ranks, and runs the call on the path that all of them can go. Returns the path.
-    fn perform(
-        &mut self,
-        asking: &mut Program,
-        registrations: &Registrations,
-        mine: Announcement,
-    ) -> std::result::Result<CallPath, Box<ExecuteError>> {
-        let calls = self.calls;
-        let prepared = calls.at(self.at);
-        let all = self.ask(asking, prepared.record.fingerprint, mine)?;
-        let path = path_of(&all);
-        match prepared.program(path).filter(|_| path != CallPath::Staged) {
-            Some(program) => self.reach(program, &peers(registrations, &all))?,
-            None => self.keep_staged()?,
-        }
-        Ok(path)
-    }
-
     /// Tells all ranks about this rank's buffers, and returns what they tell.
     fn ask(
         &mut self,
         program: &mut Program,
-        fingerprint: u64,
         mine: Announcement,
     ) -> std::result::Result<Announcements, Box<ExecuteError>> {
-        let fingerprint = mix(fingerprint) | 1;
+        let fingerprint = mix(self.calls.at(self.at).record.fingerprint) | 1;
         let bytes = mine.to_bytes();
         let mut all = [0; MAX_RANKS * ANNOUNCEMENT];
         let all = &mut all[..self.executor.locals().len() * ANNOUNCEMENT];
@@ -122,14 +157,6 @@ impl AskingRun<'_> {
             _ => self.executor.run_registered(program, reducer, &buffers, peers, NoObserver),
         }
     }
-
-    /// Runs the call as any other.
-    fn keep_staged(&mut self) -> std::result::Result<(), Box<ExecuteError>> {
-        let buffers = self.calls.buffers(self.at, self.ready);
-        let prepared = self.calls.at(self.at);
-        let observers = self.observers.as_deref_mut();
-        run_recorded(self.executor, prepared, &buffers, observers, self.sequence)
-    }
 }
 
 /// The announcement of this rank.
@@ -148,11 +175,13 @@ fn announcement(
         [Some(input), Some(output)] => Announcement {
             is_registered: serves(CallPath::Registered),
             is_readable,
+            vote: CopyVote::default(),
             place: AnnouncedPlace::Registered([input, output]),
         },
         _ if is_readable => Announcement {
             is_registered: false,
             is_readable,
+            vote: CopyVote::default(),
             place: AnnouncedPlace::Process(buffers.map(|(view, _)| place_of(view))),
         },
         _ => Announcement::default(),
@@ -169,7 +198,7 @@ fn path_of(all: &Announcements) -> CallPath {
     if all.iter().all(|announcement| announcement.is_registered) {
         return CallPath::Registered;
     }
-    match all.iter().all(|announcement| announcement.is_readable) {
+    match all[0].vote.copies && all.iter().all(|announcement| announcement.is_readable) {
         true => CallPath::Copied,
         false => CallPath::Staged,
     }

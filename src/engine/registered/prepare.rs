@@ -5,30 +5,30 @@ use super::announcement::ANNOUNCEMENT;
 use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::order::schedules_of;
-use crate::engine::calls::prepared::CallProgram;
+use crate::engine::calls::prepared::{CallProgram, ReachingPrograms};
 use crate::error::Result;
 use crate::lower::{LoweringInput, Program, RegisteredProgram, lower, lower_registered};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::ReachedMemory;
 use crate::schedule::{Layout, Placement};
-use crate::tuner::{self, Candidate, Question, ReachingChoice};
+use crate::tuner::{self, Candidate, Question};
 use crate::world::calls::CallRecord;
 
 impl Engine {
-    /// How `call` runs on registered memory and by copies, for which it asks all ranks where its buffers
-    /// lie; `None` where that takes longer than it saves. Equal on all ranks, which all prepare the call.
+    /// How `call` runs on registered memory, for which it asks all ranks where its buffers lie, and by
+    /// copies; not where that takes longer than it saves. Equal on all ranks, which all prepare the call.
     pub(in crate::engine) fn prepare_asking(
         &mut self,
         call: CollectiveCall,
         record: &CallRecord,
-    ) -> Result<[Option<Box<CallProgram>>; 2]> {
+    ) -> Result<ReachingPrograms> {
         if call.op.scales() {
-            return Ok([None, None]);
+            return Ok(ReachingPrograms::default());
         }
         let (mut registered, mut copied) = (None, None);
         if !self.registrations.is_empty() {
             let choice = self.chooser().reaching(call, ReachedMemory::Registered);
-            registered = self.best_reaching(call, &choice, ReachedMemory::Registered);
+            registered = self.best_reaching(call, &choice.candidates, ReachedMemory::Registered);
         }
         if self.registrations.copies.objection().is_none() {
             copied = self.prepare_copying(call, record)?;
@@ -36,38 +36,38 @@ impl Engine {
         if registered.is_some() || copied.is_some() {
             self.make_asking();
         }
-        Ok([registered, copied].map(|program| program.map(Box::new)))
+        let (copied, copies_first) = copied.unzip();
+        let tried = copies_first.map(|first| (self.chooser().kind(call), first));
+        let [registered, copied] = [registered, copied].map(|program| program.map(Box::new));
+        Ok(ReachingPrograms { registered, copied, tried })
     }
 
-    /// How `call` copies; `None` if copies do not pay or cannot be made.
+    /// How `call` copies, and whether it begins so; `None` if copies are not worth a trial or cannot be made.
     fn prepare_copying(
         &mut self,
         call: CollectiveCall,
         record: &CallRecord,
-    ) -> Result<Option<CallProgram>> {
-        let best = |engine: &Self| {
-            let choice = engine.chooser().reaching(call, ReachedMemory::Copied);
-            engine.best_reaching(call, &choice, ReachedMemory::Copied)
-        };
-        let copied = best(self);
-        let prices = self.conditions.costs.copy;
-        if copied.is_none() || !self.can_copy(record)? {
+    ) -> Result<Option<(CallProgram, bool)>> {
+        let choose = |engine: &Self| engine.chooser().reaching(call, ReachedMemory::Copied);
+        let mut choice = choose(self);
+        if choice.worth_trying().is_empty() || !self.can_copy(record)? {
             return Ok(None);
         }
-        // Ranks that try to copy measure what it costs.
-        let is_priced = prices == self.conditions.costs.copy;
-        Ok(if is_priced { copied } else { best(self) })
+        // Ranks that found out whether they can have measured what it costs.
+        choice = choose(self);
+        let copied = self.best_reaching(call, choice.worth_trying(), ReachedMemory::Copied);
+        Ok(copied.map(|copied| (copied, !choice.candidates.is_empty())))
     }
 
     /// The best plan that serves ranks in place, too, or else the best.
     fn best_reaching(
         &self,
         call: CollectiveCall,
-        choice: &ReachingChoice,
+        candidates: &[Candidate],
         access: ReachedMemory,
     ) -> Option<CallProgram> {
         let mut chosen: Option<CallProgram> = None;
-        for candidate in &choice.candidates {
+        for candidate in candidates {
             if let Some(lowered) = self.lower_reaching(call, candidate, access) {
                 let serves_all = lowered.allows_in_place;
                 if serves_all || chosen.is_none() {

@@ -55,31 +55,9 @@ impl Carrier {
         }
     }
 
-    /// The event that ends a sleep early; `None` for a direction through the pipe, of which the
-    /// kernel knows nothing.
-    pub(super) fn interest(
-        &self,
-        receives: bool,
-        sends: bool,
-    ) -> Option<(BorrowedFd<'_>, Interest)> {
-        let reads = receives && !self.receives_through_pipe;
-        let writes = sends && !self.sends_through_pipe;
-        self.stream.interest(reads, writes)
-    }
-
     /// Asks for the event that ends a sleep. Returns false if something has come already.
     pub(super) fn prepare_to_sleep(&mut self) -> bool {
         self.stream.prepare_to_sleep()
-    }
-
-    /// What this end waits for, if all of that goes through the pipe.
-    pub(super) fn pipe_wait(&self, receives: bool, sends: bool) -> Option<PipeWait<'_>> {
-        let is_only =
-            (!receives || self.receives_through_pipe) && (!sends || self.sends_through_pipe);
-        match &self.pipe {
-            Some(AnyStream::Pipe(pipe)) if is_only => Some(PipeWait { pipe, receives, sends }),
-            _ => None,
-        }
     }
 
     /// Makes closing the link not wait for what was sent.
@@ -98,5 +76,34 @@ impl Carrier {
     /// Bytes that would be lost if this end were closed now.
     pub(super) fn unsent(&self) -> usize {
         self.stream.unsent()
+    }
+}
+
+/// What one end of a link waits for: something to receive, room to send, or both.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkWait<'a> {
+    pub(super) carrier: &'a Carrier,
+    pub(super) receives: bool,
+    pub(super) sends: bool,
+}
+
+impl<'a> LinkWait<'a> {
+    /// The event that ends a sleep early; `None` for a direction through the pipe, of which the
+    /// kernel knows nothing.
+    pub(super) fn interest(self) -> Option<(BorrowedFd<'a>, Interest)> {
+        let reads = self.receives && !self.carrier.receives_through_pipe;
+        let writes = self.sends && !self.carrier.sends_through_pipe;
+        self.carrier.stream.interest(reads, writes)
+    }
+
+    /// The same, if all of that goes through the pipe.
+    pub(super) fn pipe_wait(self) -> Option<PipeWait<'a>> {
+        let Self { carrier, receives, sends } = self;
+        let is_only =
+            (!receives || carrier.receives_through_pipe) && (!sends || carrier.sends_through_pipe);
+        match &carrier.pipe {
+            Some(AnyStream::Pipe(pipe)) if is_only => Some(PipeWait { pipe, receives, sends }),
+            _ => None,
+        }
     }
 }

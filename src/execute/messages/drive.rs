@@ -2,6 +2,7 @@
 
 use super::MessageError;
 use super::batch::MessageBatch;
+use super::carrier::LinkWait;
 use super::context::BatchContext;
 use super::links::MessageLinks;
 use super::posted::Posted;
@@ -146,22 +147,24 @@ impl MessageLinks {
             let link = incoming.get_mut(*from).and_then(Option::as_mut);
             link.is_none_or(|link| link.carrier.prepare_to_sleep())
         };
-        let heeds = sleep.heeds_interests();
-        if heeds && !(targets.iter().all(quiet_to) && sources.iter().all(quiet_from)) {
+        if sleep.length().is_some()
+            && !(targets.iter().all(quiet_to) && sources.iter().all(quiet_from))
+        {
             return;
         }
-        let to = targets.iter().filter_map(|to| Some(outgoing[*to].as_ref()?.pipe_wait()));
-        let from =
-            sources.iter().filter_map(|from| Some(incoming.get(*from)?.as_ref()?.pipe_wait()));
+        let awaited = || {
+            let to = targets.iter().filter_map(|to| Some(outgoing[*to].as_ref()?.awaited()));
+            let from =
+                sources.iter().filter_map(|from| Some(incoming.get(*from)?.as_ref()?.awaited()));
+            to.chain(from)
+        };
         // What wakes a pipe does not wake what waits for descriptors.
         let waits: Option<ArrayVec<PipeWait<'_>, { PipeWait::MOST }>> =
-            to.chain(from).take(PipeWait::MOST).collect();
+            awaited().map(|it| it?.pipe_wait()).take(PipeWait::MOST).collect();
         if let (Some(waits), Some(length)) = (waits.filter(|it| !it.is_empty()), sleep.length()) {
             return PipeWait::sleep(&waits, length);
         }
-        let targets = targets.iter().filter_map(|to| outgoing[*to].as_ref()?.interest());
-        let sources = sources.iter().filter_map(|from| incoming.get(*from)?.as_ref()?.interest());
-        sleep.take(targets.chain(sources));
+        sleep.take(awaited().flatten().filter_map(LinkWait::interest));
     }
 
     /// The rank whose message with this `tag` a receive from any rank would take now, if one has

@@ -1,7 +1,7 @@
 //! The link on which one rank receives messages from another.
 
 use super::batch::ReceiveState;
-use super::carrier::Carrier;
+use super::carrier::{Carrier, LinkWait};
 use super::frame::{Envelope, Frame};
 use super::posted::Posted;
 use super::shared_memory::{LONGEST_OFFER, provide_segment};
@@ -9,11 +9,8 @@ use super::{CREDIT, CREDIT_PER_MESSAGE, CREDIT_REPORT, EAGER_LIMIT, protocol_vio
 use crate::execute::AnyStream;
 use crate::execute::cursor::{Advance, ReceiveCursor, SendCursor};
 use maypole_kernels::{View, ViewMut};
-use maypole_transports::pipe::PipeWait;
-use maypole_transports::poll::Interest;
 use maypole_transports::{Fault, HEAD, Pipe};
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 
 /// A message that no receive has taken.
 #[derive(Debug)]
@@ -344,24 +341,10 @@ impl IncomingLink {
         moved
     }
 
-    /// The event that ends a sleep early, if there is one.
-    pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        if self.fault.is_some() {
-            return None;
-        }
-        let (receives, sends) = self.awaits();
-        self.carrier.interest(receives, sends)
-    }
-
-    /// What the link waits for, if all of that goes through shared memory.
-    pub(super) fn pipe_wait(&self) -> Option<PipeWait<'_>> {
-        let (receives, sends) = self.awaits();
-        self.carrier.pipe_wait(receives, sends).filter(|_| self.fault.is_none())
-    }
-
-    /// Whether the link waits for something to receive, and for room to send.
-    fn awaits(&self) -> (bool, bool) {
-        (true, !self.replies.is_empty())
+    /// What the link waits for; nothing after a fault.
+    pub(super) fn awaited(&self) -> Option<LinkWait<'_>> {
+        let (carrier, sends) = (&self.carrier, !self.replies.is_empty());
+        self.fault.is_none().then_some(LinkWait { carrier, receives: true, sends })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The link on which one rank sends messages to another.
 
-use super::carrier::Carrier;
+use super::carrier::{Carrier, LinkWait};
 use super::frame::Frame;
 use super::posted::Posted;
 use super::shared_memory::SharedMemoryOffer;
@@ -8,11 +8,8 @@ use super::{CREDIT, CREDIT_PER_MESSAGE, EAGER_LIMIT, protocol_violation};
 use crate::execute::cursor::{Advance, ReceiveCursor, SendCursor};
 use crate::execute::{AnyStream, Moved};
 use maypole_kernels::{View, ViewMut};
-use maypole_transports::pipe::PipeWait;
-use maypole_transports::poll::Interest;
 use maypole_transports::{Fault, HEAD, Pipe, Stream};
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 
 /// The bytes that follow the head of a frame.
 #[derive(Debug)]
@@ -256,24 +253,10 @@ impl OutgoingLink {
         Some(announcement.send)
     }
 
-    /// The event that ends a sleep early, if there is one.
-    pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        if self.fault.is_some() {
-            return None;
-        }
-        let (receives, sends) = self.awaits();
-        self.carrier.interest(receives, sends)
-    }
-
-    /// What the link waits for, if all of that goes through shared memory.
-    pub(super) fn pipe_wait(&self) -> Option<PipeWait<'_>> {
-        let (receives, sends) = self.awaits();
-        self.carrier.pipe_wait(receives, sends).filter(|_| self.fault.is_none())
-    }
-
-    /// Whether the link waits for something to receive, and for room to send.
-    fn awaits(&self) -> (bool, bool) {
-        (self.needs_replies(), !self.queue.is_empty())
+    /// What the link waits for; nothing after a fault.
+    pub(super) fn awaited(&self) -> Option<LinkWait<'_>> {
+        let (receives, sends) = (self.needs_replies(), !self.queue.is_empty());
+        self.fault.is_none().then_some(LinkWait { carrier: &self.carrier, receives, sends })
     }
 
     /// Reads replies that no batch will use any more. If they were left unread, closing the stream

@@ -67,11 +67,6 @@ impl<T: Element> Operation<T> {
     pub fn name(&self) -> &'static str {
         self.function.name
     }
-
-    /// True if ranks may be combined in any order.
-    pub fn is_commutative(&self) -> bool {
-        self.function.commutative
-    }
 }
 
 /// How a call combines elements of type `T`: a [`ReduceOp`], or an [`Operation`] of the user's. Both

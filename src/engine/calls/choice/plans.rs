@@ -21,11 +21,13 @@ const MOST: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 pub(in crate::engine) struct ChosenPlans {
     /// By collective, bytes and what was asked for.
     pub(in crate::engine) plans: Memo<(Collective, usize, Option<PlanOverride>), Plan>,
-    /// For copies of private memory: by collective, bytes, whether each rank has a count of its own, and
-    /// the algorithm that was asked for.
-    pub(in crate::engine) copied:
-        Memo<(Collective, usize, bool, Option<Algorithm>), ReachingChoice>,
+    /// For copies of private memory.
+    pub(in crate::engine) copied: Memo<CallKind, ReachingChoice>,
 }
+
+/// What calls are of one kind for copies of private memory: collective, bytes as they are priced, whether
+/// each rank has a count of its own, and the algorithm that was asked for. Equal on all ranks.
+pub(in crate::engine) type CallKind = (Collective, usize, bool, Option<Algorithm>);
 
 impl ChosenPlans {
     pub(in crate::engine) fn clear(&self) {
