@@ -206,8 +206,8 @@ pub(crate) fn describe(registered: bool, reuse: bool, parameters: &CallParameter
     let mut place = describe_offset(parameters.offset);
     if let Some(region) = parameters.off_cache {
         place += &format!(
-            "\n# each call has other buffers, of a region of {} on each rank, and finds caches full of \
-             other bytes (--off-cache)",
+            "\n# each call has other buffers, of a region of {} on each rank, and finds caches\n\
+             # full of other bytes (--off-cache)",
             sizes::name(region)
         );
     }

@@ -97,6 +97,15 @@ pub(crate) fn listed(shares: &[usize]) -> String {
     shares.iter().map(ToString::to_string).collect::<Vec<_>>().join(":")
 }
 
+/// The line above the table.
+pub(crate) fn describe(rule: &CountRule, shares: &[usize]) -> String {
+    let shares = listed(shares);
+    format!(
+        "# blocks have {shares} shares (--counts {rule}); count is that of a share, and busbw has the \
+         factor of\n#        equal blocks"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,9 +1,10 @@
 //! Messages between two ranks: latency, bandwidth, and the matrix of all pairs.
 //!
 //! In reading order: this page lists the tests, [`settings`] reads the options, [`work`] makes the
-//! messages (those between GPUs are in `device`), [`rounds`] says which pairs are measured after which, [`measure`] leads one rank through
-//! all of them, [`matrix`] holds the figures of all pairs, [`verdict`] names the slow links and the
-//! odd ranks, [`heat`] draws the matrix, and [`row`] writes a result.
+//! messages (those between GPUs are in `device`), [`rounds`] says which pairs are measured after
+//! which, [`measure`] leads one rank through all of them, [`matrix`] holds the figures of all pairs,
+//! [`verdict`] names the slow links and the odd ranks, [`heat`] draws the matrix, and [`row`] writes a
+//! result.
 
 #[cfg(feature = "cuda")]
 mod device;

@@ -5,9 +5,11 @@ use crate::perf::benchmark::bus_factor;
 use crate::perf::counts;
 use crate::perf::measure::Measurement;
 use crate::perf::measure::aggregate::Aggregate;
+use crate::perf::measure::overlap;
 use crate::perf::measure::rank_times::RankSpread;
 use crate::perf::measure::summary::Summary;
 use crate::perf::output::row::PerfRow;
+use crate::perf::settings::CallForm;
 use maypole::schedule::collective::Collective;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -62,6 +64,21 @@ pub(crate) fn section(row: &PerfRow) -> String {
     }
     let collective = names::dashed(row.point.collective);
     format!("# {collective} over {}{encrypted}{mode}{requests}{form}", row.transport)
+}
+
+/// The lines below the rows about what was timed, if that is no call alone.
+pub(crate) fn form(form: CallForm) -> Option<String> {
+    match form {
+        CallForm::Alone => None,
+        CallForm::BesideComputing => Some(overlap::DEFINITION.to_owned()),
+        CallForm::Streams(streams) => Some(format!(
+            "# streams of {streams} groups: time is that of a round of {streams} calls, one in each,\n\
+             #         and bandwidths are those of all of them together"
+        )),
+        CallForm::Aggregate(buffers) => {
+            Some(format!("# {buffers} buffers: time is that of all of them, and so are bandwidths"))
+        }
+    }
 }
 
 /// One row.

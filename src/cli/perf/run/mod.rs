@@ -11,7 +11,6 @@ use crate::perf::mapping::RankMapping;
 use crate::perf::measure::device;
 use crate::perf::measure::distance::{CoreDistance, barrier_us};
 use crate::perf::measure::limits::MachineLimit;
-use crate::perf::measure::overlap;
 use crate::perf::measure::{CHECKED_IN_A_ROW, Sampler, SamplingOptions};
 use crate::perf::messages::MessageBenchmark;
 use crate::perf::messages::measure::{MessageRun, SWEEPS};
@@ -71,17 +70,9 @@ pub(crate) fn run(
         Some(messages) => message_row::legend(&messages.tests),
         None => report.totals.text(perf_run.mapping.is_one_machine()),
     };
-    let legend = match settings.form {
-        CallForm::Alone => legend,
-        CallForm::BesideComputing => format!("{legend}\n{}", overlap::DEFINITION),
-        CallForm::Streams(streams) => format!(
-            "{legend}\n# streams of {streams} groups: time is that of a round of {streams} calls, one in \
-             each group, and\n#         bandwidths are those of all of them together"
-        ),
-        CallForm::Aggregate(buffers) => format!(
-            "{legend}\n# {buffers} buffers: time is that of all of them, and bandwidths are those of all \
-             of them together"
-        ),
+    let legend = match table::form(settings.form) {
+        Some(form) => format!("{legend}\n{form}"),
+        None => legend,
     };
     let slower = report.end(&legend, stopped)?;
     Ok(PerfOutcome { wrong: report.totals.wrong, interrupted: stopped, slower })
@@ -107,11 +98,7 @@ impl PerfRun<'_> {
         let mut buffers = buffer::describe(settings.registered, settings.reuse_buffers, parameters);
         let shares = settings.benchmark.shares.as_deref();
         if let Some((rule, shares)) = settings.counts.as_ref().zip(shares) {
-            let shares = counts::listed(shares);
-            buffers += &format!(
-                "\n# blocks of the ranks have {shares} shares (--counts {rule}); count is that of one \
-                 share, and busbw has the factor of equal blocks"
-            );
+            buffers += &format!("\n{}", counts::describe(rule, shares));
         }
         if let Some(own) = &settings.own {
             let title = own.title();

@@ -58,7 +58,8 @@ fn memory_is_slower_than_a_cache() {
 
 #[test]
 fn registered_buffers_lie_outside_caches_too() {
-    let line = "perf all-reduce -n 2 --registered --off-cache=2M --sizes 64K,1M --budget 2 --json -";
+    let line =
+        "perf all-reduce -n 2 --registered --off-cache=2M --sizes 64K,1M --budget 2 --json -";
     for object in objects(&printed(line)) {
         assert_eq!((&object["wrong"], &object["path"]), (&json!(0), &json!("registered")));
     }
