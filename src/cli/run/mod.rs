@@ -9,6 +9,7 @@
 //!
 //! [`launch`] does the same as a function, for subcommands that start ranks of this program.
 
+mod again;
 mod capacity;
 mod ends;
 mod environment;
@@ -30,7 +31,7 @@ use std::num::NonZeroUsize;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use anyhow::Context;
+pub(crate) use again::{again, again_on};
 use crossbeam_channel::{Receiver, Sender};
 use environment::JobEnvironment;
 use hang::HangReports;
@@ -221,20 +222,6 @@ struct LaunchOptions {
 }
 
 impl LaunchOptions {
-    /// For ranks that are this program, of which rank 0 has the output.
-    fn of_this(bind: Bind, grace: Duration) -> Self {
-        Self {
-            output: OutputMode::RootInherited,
-            grace,
-            port: None,
-            bind,
-            failure_grace: Duration::ZERO,
-            replace: None,
-            restarts: 0,
-            hang_report: None,
-        }
-    }
-
     /// `admission`: how long a process waits for the others to admit it.
     fn patience(&self, admission: Duration) -> Patience {
         Patience { grace: self.grace, failure_grace: self.failure_grace, admission }
@@ -284,31 +271,6 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
             None => Err(error),
         },
     }
-}
-
-/// Starts `world` ranks: this program again, with the same arguments. Rank 0 has the streams of this
-/// process.
-pub(crate) fn again(world: usize, bind: Bind, grace: Duration) -> anyhow::Result<ExitCode> {
-    let program = std::env::current_exe().context("cannot find the file of this program")?;
-    let command = |_rank| {
-        let mut command = Command::new(&program);
-        command.args(std::env::args_os().skip(1));
-        command
-    };
-    Ok(launch(command, world, &LaunchOptions::of_this(bind, grace))?.code().into())
-}
-
-/// The same on other hosts, where this program is started as theirs. Lines of rank 0 are not tagged.
-pub(crate) fn again_on(
-    hosts: &HostOptions,
-    bind: Bind,
-    grace: Duration,
-) -> anyhow::Result<ExitCode> {
-    let options = LaunchOptions::of_this(bind, grace);
-    let words = std::env::args_os().skip(1);
-    let words: Vec<OsString> = std::iter::once("maypole".into()).chain(words).collect();
-    let run = |job: &Job<'_>| hosts::run(job, hosts, &words);
-    Ok(restarting(hosts.world(), &options, (None, None), run)?.code().into())
 }
 
 /// Starts `world` ranks, each from the command that `command` makes for its number, and returns
