@@ -38,7 +38,7 @@ use run::{ProgramRun, expected};
 use std::sync::Arc;
 pub use stores::{StoreChoice, StoreCounts};
 pub use streams::PeerStreams;
-pub(crate) use trials::Trials;
+pub(crate) use trials::{MOST_WAYS, Trials};
 pub use watcher::{SlowWait, WaitWatcher};
 
 /// The three buffers of one call. Input and output may be the same memory, or overlap as far as the

@@ -2,8 +2,8 @@
 //!
 //! One rank measures, and tells the others. Now and then it makes a *trial*: a few calls in another way, in
 //! all ranks, of which the last half is timed. It changes the way where the median of three trials took less
-//! time, or one took far less. One call in fifty is one of a trial, or fewer, and far fewer where the other
-//! ways lose by much. A trial comes early where calls have become much slower.
+//! time, or one took far less. One call in fifty is one of a trial, or fewer. A trial comes early where calls
+//! have become much slower.
 
 use arrayvec::ArrayVec;
 use std::time::Duration;
@@ -16,12 +16,10 @@ const EARLY_TRIALS: u32 = 6;
 const BETTER: f64 = 0.93;
 /// The same, by one trial.
 const MUCH_BETTER: f64 = 0.6;
-/// Ways that take so many times as long are tried again much later.
-const MUCH_WORSE: f64 = 1.5;
 /// Calls have become slower if two in a row take so many times as long as the quickest before.
 const SLOWER: f64 = 1.5;
 /// The most ways.
-const MOST_WAYS: usize = 3;
+pub(crate) const MOST_WAYS: usize = 3;
 
 /// The choice among ways, which are numbers below [`MOST_WAYS`]. The first way is 0.
 #[derive(Debug)]
@@ -32,10 +30,12 @@ pub(crate) struct Trials {
     way: u8,
     /// The way of the last trial.
     tried: u8,
-    /// Calls of a trial.
-    length: u32,
+    /// By way, calls of a trial.
+    lengths: [u32; MOST_WAYS],
     /// Calls from one that is timed to the next.
     every: u32,
+    /// Times as many calls as pay for a trial that are between two once all ways have been tried.
+    rounds: u32,
     /// Calls left of the trial that is made now, and the quickest of its last half.
     trial: u32,
     quickest: Option<Duration>,
@@ -55,22 +55,30 @@ pub(crate) struct Trials {
 }
 
 impl Trials {
-    /// The choice among the ways of `order`, by trials of `length` calls. One call in `every` is timed.
-    pub(crate) fn new(order: &'static [u8], length: u32, every: u32) -> Self {
+    /// The choice among the ways of `order`, by trials of as many calls as `lengths` says by way. One call
+    /// in `every` is timed. Once all ways have been tried, `rounds` times as many calls as pay for a trial
+    /// come after it.
+    pub(crate) fn new(
+        order: &'static [u8],
+        lengths: [u32; MOST_WAYS],
+        every: u32,
+        rounds: u32,
+    ) -> Self {
         Self {
             order,
             has_begun: false,
             way: 0,
             tried: order[order.len() - 1],
-            length,
+            lengths,
             every,
+            rounds,
             trial: 0,
             quickest: None,
             watched: ArrayVec::new(),
             until_watched: 0,
             slower: 0,
             until_trial: 0,
-            credit: length * CALLS_A_TRIAL * EARLY_TRIALS,
+            credit: most_credit(lengths),
             is_known: false,
             ratios: Default::default(),
         }
@@ -101,22 +109,28 @@ impl Trials {
     /// A call begins, for which ways may be chosen that are `possible`. Returns its way, and whether it is
     /// timed. The way that calls run in is possible.
     pub(crate) fn begin(&mut self, possible: impl Fn(u8) -> bool) -> (u8, bool) {
-        let cost = self.length * CALLS_A_TRIAL;
-        self.credit = (self.credit + 1).min(cost * EARLY_TRIALS);
+        self.credit = (self.credit + 1).min(most_credit(self.lengths));
         let is_due = self.until_trial == 0 || self.slower >= 2;
-        let may_begin = self.trial == 0 && is_due && self.watched.len() >= 2 && self.credit >= cost;
-        if may_begin && let Some(tried) = self.candidate(possible) {
-            self.credit -= cost;
-            (self.trial, self.quickest) = (self.length, None);
+        let may_begin = self.trial == 0 && is_due && self.watched.len() >= 2;
+        let tried = may_begin.then(|| self.candidate(possible)).flatten();
+        if let Some(tried) = tried.filter(|tried| self.credit >= self.cost(*tried)) {
+            self.credit -= self.cost(tried);
+            (self.trial, self.quickest) = (self.lengths[usize::from(tried)], None);
             self.tried = tried;
         }
         if self.trial > 0 {
-            return (self.tried, self.trial <= self.length.div_ceil(2));
+            let length = self.lengths[usize::from(self.tried)];
+            return (self.tried, self.trial <= length.div_ceil(2));
         }
         self.until_trial = self.until_trial.saturating_sub(1);
         let is_watched = self.until_watched == 0;
         self.until_watched = if is_watched { self.every - 1 } else { self.until_watched - 1 };
         (self.way, is_watched)
+    }
+
+    /// Calls that pay for a trial of `way`.
+    fn cost(&self, way: u8) -> u32 {
+        self.lengths[usize::from(way)] * CALLS_A_TRIAL
     }
 
     /// The way to try next: another one each time, but always the same one where calls have become
@@ -171,13 +185,14 @@ impl Trials {
         let is_known = |it: &ArrayVec<_, 3>| it.is_empty() || it.is_full();
         self.is_known =
             self.ratios.iter().any(ArrayVec::is_full) && self.ratios.iter().all(is_known);
-        let loses = sorted.get(2).is_some_and(|_| sorted[1] > MUCH_WORSE);
-        self.until_trial = match (self.is_known, loses) {
-            (false, _) => 4 * self.every,
-            (true, false) => 2 * self.length * CALLS_A_TRIAL,
-            (true, true) => 8 * self.length * CALLS_A_TRIAL,
-        };
+        let pause = self.rounds * self.cost(self.tried);
+        self.until_trial = if self.is_known { pause } else { 4 * self.every };
     }
+}
+
+/// The most calls that count for those of trials.
+fn most_credit(lengths: [u32; MOST_WAYS]) -> u32 {
+    lengths.into_iter().max().unwrap_or(0) * CALLS_A_TRIAL * EARLY_TRIALS
 }
 
 /// Adds `value`, in the place of the oldest if there is no other.

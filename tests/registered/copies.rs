@@ -72,13 +72,14 @@ fn calls_have_the_bits_of_the_oracle() {
 /// they prepare calls anew at different times.
 #[test]
 fn ranks_try_copies_in_the_same_calls_whatever_programs_they_keep() {
+    const LONGEST: usize = 256 << 10;
     let ranks = Local::new(3).run(|mut comm| {
         let me = comm.rank();
         comm.set_program_memory([1, 30_000, 1 << 20][me]);
         let mut rng = SeededRng::new(5);
-        let (mut paths, mut all) = (Vec::new(), vec![0u8; 3 << 20]);
-        for nth in 0..400 {
-            let len = if nth % 3 == 0 { (1 << 20) - 8 * rng.below(50_000) } else { 1 << 20 };
+        let (mut paths, mut all) = (Vec::new(), vec![0u8; 3 * LONGEST]);
+        for nth in 0..1500 {
+            let len = if nth % 3 == 0 { LONGEST - 8 * rng.below(900) } else { LONGEST };
             let mine: Vec<u8> = (0..len).map(|at| (at * 7 + me + nth) as u8).collect();
             comm.all_gather((&mine[..], &mut all[..3 * len])).unwrap();
             let is_right = |rank: usize| {

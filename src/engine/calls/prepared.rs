@@ -65,7 +65,7 @@ pub(in crate::engine) struct ReachingPrograms {
     /// For buffers that all ranks can at least read.
     pub(in crate::engine) copied: Option<Box<CallProgram>>,
     /// If there is such a program: which calls it is tried with, and whether they begin with it.
-    pub(in crate::engine) tried: Option<(CallKind, bool)>,
+    pub(in crate::engine) tried: Option<Box<(CallKind, bool)>>,
 }
 
 impl ReachingPrograms {

@@ -36,10 +36,12 @@ impl Engine {
     ) -> Result<()> {
         let PreparedCall { staged, reaching, .. } = self.calls.at(at);
         let ReachingPrograms { registered, tried, .. } = reaching;
+        let tried = tried.as_deref().copied();
         let asks_always = registered.is_some();
         let trials = &mut self.registrations.trials;
         let asks = tried.is_some_and(|(kind, copies_first)| trials.asks(kind, copies_first));
-        let measured = tried.map(|(kind, _)| kind).filter(|_| self.rank == 0);
+        let own = |(kind, _)| (kind, ready.call.in_place);
+        let measured = tried.map(own).filter(|_| self.rank == 0);
         let (vote, is_timed) = match measured {
             Some(kind) if asks => trials.vote(kind, staged.stores.is_known()),
             Some(kind) => (CopyVote::default(), trials.is_watched(kind)),

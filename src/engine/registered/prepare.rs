@@ -37,7 +37,7 @@ impl Engine {
             self.make_asking();
         }
         let (copied, copies_first) = copied.unzip();
-        let tried = copies_first.map(|first| (self.chooser().kind(call), first));
+        let tried = copies_first.map(|first| Box::new((self.chooser().kind(call), first)));
         let [registered, copied] = [registered, copied].map(|program| program.map(Box::new));
         Ok(ReachingPrograms { registered, copied, tried })
     }

@@ -7,7 +7,7 @@
 //! them count the calls of a kind alike, because the calls of a group have one order.
 
 use crate::engine::calls::choice::CallKind;
-use crate::execute::Trials;
+use crate::execute::{MOST_WAYS, Trials};
 use lru::LruCache;
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -16,14 +16,21 @@ use std::time::Duration;
 const MOST: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 /// Calls of a kind through slots before the first that asks.
 const FIRST: u32 = 16;
+/// How often rank 0 waits until slots are known.
+const LONGEST_WAIT: u32 = 32;
 /// Calls before the next that asks where some rank has memory that others cannot read.
 const UNREADABLE: u32 = 10_000;
 /// Calls of a trial, and from one that is timed to the next.
 const TRIAL: u32 = 4;
 const WATCHED: u32 = 2;
+/// Calls between trials, in times of what pays for one: where copies lose, they may lose by a lot.
+const ROUNDS: u32 = 8;
 
 const SLOTS: u8 = 0;
 const COPIES: u8 = 1;
+
+/// A kind, and whether this rank calls in place.
+type OwnKind = (CallKind, bool);
 
 /// The choice for each kind of calls.
 #[derive(Debug)]
@@ -33,8 +40,11 @@ pub(super) struct CopyTrials(LruCache<CallKind, KindState>);
 struct KindState {
     /// Calls through slots until the next that asks.
     until_asked: u32,
-    /// The choice of rank 0.
-    trials: Trials,
+    /// The choice of rank 0, for calls with two buffers and for those in place, which copy less. Not all
+    /// ranks need to call alike.
+    trials: [Trials; 2],
+    /// How often rank 0 was asked before slots were known.
+    waited: u32,
 }
 
 /// What rank 0 tells before a call.
@@ -60,9 +70,12 @@ impl CopyTrials {
     /// A call of this kind begins, of which the first copy if `copies_first`. Returns true if the ranks ask.
     pub(super) fn asks(&mut self, kind: CallKind, copies_first: bool) -> bool {
         let state = self.0.get_or_insert_mut(kind, || {
-            let mut trials = Trials::new(&[COPIES, SLOTS], TRIAL, WATCHED);
-            trials.prefer(COPIES, copies_first);
-            KindState { until_asked: if copies_first { 0 } else { FIRST }, trials }
+            let trials = std::array::from_fn(|_| {
+                let mut trials = Trials::new(&[COPIES, SLOTS], [TRIAL; MOST_WAYS], WATCHED, ROUNDS);
+                trials.prefer(COPIES, copies_first);
+                trials
+            });
+            KindState { until_asked: if copies_first { 0 } else { FIRST }, trials, waited: 0 }
         });
         let asks = state.until_asked == 0;
         state.until_asked = state.until_asked.saturating_sub(1);
@@ -70,17 +83,24 @@ impl CopyTrials {
     }
 
     /// What this rank tells if it is rank 0, and whether it is to time the call. Copies are not tried
-    /// before the best way to store in slots `is_known`, or they would win against the others.
-    pub(super) fn vote(&mut self, kind: CallKind, is_known: bool) -> (CopyVote, bool) {
-        let trials = &mut self.state(kind).trials;
-        let (way, is_timed) = trials.begin(|way| way == SLOTS || is_known);
-        let calls = trials.until_trial().max(FIRST);
+    /// before the best way to store in slots `is_known`, or they would win against the others; but it may
+    /// never be, if calls have ever new lengths.
+    pub(super) fn vote(&mut self, (kind, in_place): OwnKind, is_known: bool) -> (CopyVote, bool) {
+        let KindState { trials, waited, .. } = self.state(kind);
+        *waited += u32::from(!is_known && *waited < LONGEST_WAIT);
+        let is_known = is_known || *waited == LONGEST_WAIT;
+        let (way, is_timed) = trials[usize::from(in_place)].begin(|way| way == SLOTS || is_known);
+        let other = &trials[usize::from(!in_place)];
+        let calls = match other.way() {
+            COPIES => 0,
+            _ => trials[usize::from(in_place)].until_trial().max(FIRST),
+        };
         (CopyVote { copies: way == COPIES, calls }, is_timed)
     }
 
     /// True if rank 0 is to time a call through slots, for which ranks do not ask.
-    pub(super) fn is_watched(&mut self, kind: CallKind) -> bool {
-        self.state(kind).trials.begin(|way| way == SLOTS).1
+    pub(super) fn is_watched(&mut self, (kind, in_place): OwnKind) -> bool {
+        self.state(kind).trials[usize::from(in_place)].begin(|way| way == SLOTS).1
     }
 
     /// Rank 0 has told this vote; all ranks could copy, or not.
@@ -93,8 +113,8 @@ impl CopyTrials {
     }
 
     /// Rank 0 has ended a call, which took so long, if it was timed.
-    pub(super) fn end(&mut self, kind: CallKind, took: Option<Duration>) {
-        self.state(kind).trials.end(took);
+    pub(super) fn end(&mut self, (kind, in_place): OwnKind, took: Option<Duration>) {
+        self.state(kind).trials[usize::from(in_place)].end(took);
     }
 }
 
@@ -111,14 +131,14 @@ mod tests {
         let asks = ranks.each_mut().map(|rank| rank.asks(kind, first));
         assert_eq!(asks[0], asks[1], "all ranks ask in the same calls");
         let (vote, is_timed) = match asks[0] {
-            true => ranks[0].vote(kind, true),
-            false => (CopyVote::default(), ranks[0].is_watched(kind)),
+            true => ranks[0].vote((kind, false), true),
+            false => (CopyVote::default(), ranks[0].is_watched((kind, false))),
         };
         if asks[0] {
             ranks.iter_mut().for_each(|rank| rank.told(kind, vote, true));
         }
         let took = Duration::from_micros(costs[usize::from(vote.copies)]);
-        ranks[0].end(kind, is_timed.then_some(took));
+        ranks[0].end((kind, false), is_timed.then_some(took));
         vote.copies
     }
 
@@ -140,6 +160,8 @@ mod tests {
         assert!(until(&mut ranks, true, [90, 60]) < 100);
         assert!(until(&mut ranks, false, [30, 60]) < 1000, "slots have become faster");
         assert!(until(&mut ranks, true, [300, 60]) < 5000, "copies are again");
+        assert!(until(&mut ranks, false, [30, 60]) < 5000, "and slots");
+        assert!(until(&mut ranks, true, [30, 15]) < 5000, "slots take as long as before");
     }
 
     #[test]
@@ -147,19 +169,36 @@ mod tests {
         let mut rank = CopyTrials::default();
         for nth in 0..1000 {
             let asks = rank.asks(KIND, false);
-            let vote = asks.then(|| rank.vote(KIND, nth >= 500).0);
+            let vote = asks.then(|| rank.vote((KIND, false), nth >= 300).0);
             if let Some(vote) = vote {
                 rank.told(KIND, vote, true);
             } else {
-                rank.is_watched(KIND);
+                rank.is_watched((KIND, false));
             }
-            rank.end(KIND, Some(Duration::from_micros(90)));
-            assert!(nth >= 500 || !vote.is_some_and(|vote| vote.copies));
+            rank.end((KIND, false), Some(Duration::from_micros(90)));
+            assert!(nth >= 300 || !vote.is_some_and(|vote| vote.copies));
             if vote.is_some_and(|vote| vote.copies) {
                 return;
             }
         }
         panic!("copies were never tried");
+    }
+
+    /// Calls of ever new lengths are of one kind, but no program of them learns how to store.
+    #[test]
+    fn copies_are_tried_at_last_where_slots_are_never_known() {
+        let mut rank = CopyTrials::default();
+        let copies = (0..2000).position(|_| {
+            let asks = rank.asks(KIND, false);
+            let vote = asks.then(|| rank.vote((KIND, false), false).0);
+            match vote {
+                Some(vote) => rank.told(KIND, vote, true),
+                None => drop(rank.is_watched((KIND, false))),
+            }
+            rank.end((KIND, false), Some(Duration::from_micros(90)));
+            vote.is_some_and(|vote| vote.copies)
+        });
+        assert!(copies.is_some_and(|nth| nth > 400), "{copies:?}");
     }
 
     #[test]
@@ -183,9 +222,9 @@ mod tests {
     fn ranks_that_cannot_copy_are_asked_again_much_later() {
         let mut rank = CopyTrials::default();
         assert!(rank.asks(KIND, true));
-        let (vote, _) = rank.vote(KIND, true);
+        let (vote, _) = rank.vote((KIND, false), true);
         rank.told(KIND, vote, false);
-        rank.end(KIND, None);
+        rank.end((KIND, false), None);
         assert!((0..UNREADABLE).all(|_| !rank.asks(KIND, true)));
         assert!(rank.asks(KIND, true));
     }
