@@ -31,6 +31,17 @@ const EXAMPLES: &[Examples] = &[
                 "maypole perf latency --pairs all -n 8 --svg heat.svg",
                 "all pairs: slow links, odd ranks",
             ),
+            ("maypole perf all-gather --counts linear", "blocks of unequal lengths"),
+            (
+                "maypole perf all-reduce --off-cache -b 8 -e 16M",
+                "buffers that lie in memory and in no cache",
+            ),
+            ("maypole perf all-reduce --streams 4 -n 2", "four groups at once"),
+            (
+                "maypole perf --aggregate 64 -n 2 --sizes 8,1K",
+                "64 buffers: by a call each, and by one call",
+            ),
+            ("maypole perf all-reduce --hosts a:8,b:8", "ranks on two hosts, over ssh"),
             ("maypole perf p2p --json old.json --samples", "results to compare with later"),
             (
                 "maypole perf p2p --compare old.json --fail-below 0.95",

@@ -1,11 +1,15 @@
 //! The options of `maypole perf`. [`super::settings`] checks them together.
 
+use crate::perf::choices::{PairSelection, Selected, Subject, TransportSelection};
+use crate::perf::counts::CountRule;
 use crate::perf::messages::MessageTest;
 use crate::perf::parse::{
-    assignment, positive, rank, ratio, seconds, selected, selected_algorithm, subject, yes_or_no,
+    assignment, positive, rank, ratio, region, seconds, selected, selected_algorithm, several,
+    subject, yes_or_no,
 };
+use crate::run::hosts::HostArgs;
 use crate::{names, sizes};
-use clap::{ArgAction, ValueEnum};
+use clap::ArgAction;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::{DataType, ReduceOp};
@@ -16,6 +20,9 @@ use std::time::Duration;
 ///
 /// Without a launcher in the environment this command starts its ranks itself, on this host. Under
 /// `maypole run`, torchrun, mpirun, mpiexec or srun each process is a rank.
+///
+/// With --hosts or --hostfile it starts them on other hosts over ssh, as `maypole run` does; rank 0, whose
+/// lines these are, is on the first host, and so are the files that it writes.
 ///
 /// A sample is one batch of back-to-back calls that lasts about 400 us. Its time is measured with
 /// the host's monotonic clock, from the first rank's start to the last rank's end, and divided by
@@ -58,6 +65,9 @@ pub(crate) struct PerfArgs {
         value_parser = positive
     )]
     pub(crate) ranks: Option<usize>,
+
+    #[command(flatten)]
+    pub(crate) on: HostArgs,
 
     /// What carries bytes between ranks; all: every transport that joins them, one after the other.
     #[arg(short, long, value_enum, default_value_t = TransportSelection::All)]
@@ -181,6 +191,57 @@ pub(crate) struct PerfArgs {
     /// Measure requests, and how much of each is hidden behind computing that takes as long.
     #[arg(long, conflicts_with_all = ["registered", "registered_too", "schedule", "report"])]
     pub(crate) overlap: bool,
+
+    /// Measure with buffers that lie in no cache: each call of a batch has other ones, of a region of SIZE
+    /// bytes on each rank, and before a batch other bytes are written everywhere [SIZE: twice the last
+    /// cache].
+    #[arg(
+        long,
+        alias = "off_cache",
+        value_name = "SIZE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "auto",
+        value_parser = region,
+        conflicts_with = "overlap"
+    )]
+    pub(crate) off_cache: Option<usize>,
+
+    /// Measure blocks of unequal lengths. The whole is cut into shares, of which rank r has r + 1
+    /// (linear), rank 0 all (one), each rank as many as are drawn (random, random:SEED), or as listed
+    /// (1:2:0:5). all means the collectives with blocks.
+    #[arg(
+        long,
+        value_name = "RULE",
+        conflicts_with_all = [
+            "overlap", "streams", "aggregate", "schedule", "report", "registered", "registered_too"
+        ]
+    )]
+    pub(crate) counts: Option<CountRule>,
+
+    /// Measure K groups of the same ranks, each of which has a call under way at the same time: the time
+    /// of a round of K calls, and the bandwidth of all of them together.
+    #[arg(
+        long,
+        value_name = "K",
+        value_parser = several,
+        conflicts_with_all = [
+            "overlap", "aggregate", "schedule", "report", "registered", "registered_too", "off_cache"
+        ]
+    )]
+    pub(crate) streams: Option<usize>,
+
+    /// Measure all-reduces of N buffers, each by a call of its own and then all by one call
+    /// (Communicator::all_reduce_many), and how many times as fast that is. A size is that of a buffer.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = several,
+        conflicts_with_all = [
+            "overlap", "schedule", "report", "registered", "registered_too", "off_cache"
+        ]
+    )]
+    pub(crate) aggregate: Option<usize>,
 
     /// Say below each row what each rank took, and how far apart the ranks began.
     #[arg(long)]
@@ -309,52 +370,4 @@ pub(crate) struct PerfArgs {
     /// This rank computes for 200 us before each measured call: shows that a slow rank is named.
     #[arg(long, value_name = "RANK", hide = true)]
     pub(crate) slow_rank: Option<usize>,
-}
-
-impl<T: PartialEq> Selected<T> {
-    /// True if this is the one choice `value`.
-    pub(crate) fn is(&self, value: &T) -> bool {
-        matches!(self, Self::One(one) if one == value)
-    }
-}
-
-/// What is measured: collectives, or messages. Of messages, all are those of two ranks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Subject {
-    Collectives(Selected<Collective>),
-    Messages(Selected<MessageTest>),
-}
-
-/// The pairs of ranks between which messages are measured.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum PairSelection {
-    Half,
-    All,
-}
-
-/// One choice, or all that exist.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Selected<T> {
-    All,
-    One(T),
-}
-
-/// The transports to measure.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum TransportSelection {
-    /// Shared memory; all ranks must be on one host.
-    Shm,
-    /// TCP between any two ranks, also on one host.
-    Tcp,
-    /// InfiniBand or RoCE between any two ranks, also on one host.
-    Ib,
-    /// Memory of GPUs: rank r is on GPU r, or shares one. Ranks that are threads (--threads) and share
-    /// a GPU run at the same time; processes that share one take turns, which is slow.
-    #[cfg(feature = "cuda")]
-    Cuda,
-    /// The library's default: shared memory within a host; between hosts InfiniBand or RoCE if all
-    /// ranks have a port, else TCP.
-    Auto,
-    /// Every transport that joins these ranks, one after the other.
-    All,
 }

@@ -6,6 +6,7 @@ use maypole::{DataType, ReduceOp};
 pub(crate) use maypole_cluster::predict::bus_factor;
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The parameters that are equal at every point.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +16,8 @@ pub(crate) struct CallParameters {
     pub(crate) world: usize,
     /// Bytes behind a page at which every buffer begins: a multiple of the element size.
     pub(crate) offset: usize,
+    /// The bytes of the region in which calls have other buffers each, larger than the caches.
+    pub(crate) off_cache: Option<usize>,
 }
 
 /// Everything that is measured over each transport.
@@ -25,17 +28,21 @@ pub(crate) struct Benchmark {
     pub(crate) algorithms: Vec<Option<Algorithm>>,
     /// Bytes of the whole.
     pub(crate) sizes: Vec<usize>,
+    /// The shares of the whole that each rank's block has; `None` for blocks of equal lengths.
+    pub(crate) shares: Option<Arc<[usize]>>,
     pub(crate) parameters: CallParameters,
 }
 
 /// One row of the table: a collective by one algorithm at one size.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct BenchmarkPoint {
     pub(crate) collective: Collective,
     /// The algorithm that was asked for; `None` is the tuner's choice.
     pub(crate) algorithm: Option<Algorithm>,
-    /// Elements of the vector, or of one rank's block.
+    /// Elements of the vector, or of one rank's block, or of a share.
     pub(crate) count: usize,
+    /// The shares of each rank's block; `None` if it is one share each.
+    pub(crate) shares: Option<Arc<[usize]>>,
 }
 
 /// Whether a call has one buffer for input and output, or two.
@@ -57,9 +64,11 @@ impl Benchmark {
                 }
                 let mut counts = HashSet::new();
                 for &size in &self.sizes {
-                    let count = self.parameters.count(collective, size);
+                    let blocks = self.shares.as_ref().map(|shares| shares.iter().sum());
+                    let count = self.parameters.count(collective, size, blocks);
                     if counts.insert(count) {
-                        points.push(BenchmarkPoint { collective, algorithm, count });
+                        let shares = self.shares.clone();
+                        points.push(BenchmarkPoint { collective, algorithm, count, shares });
                     }
                 }
             }
@@ -74,13 +83,13 @@ impl Benchmark {
 }
 
 impl CallParameters {
-    /// The elements of the vector, or of one block, where the whole has about `bytes` bytes; at
-    /// least one.
-    fn count(&self, collective: Collective, bytes: usize) -> usize {
+    /// The elements of the vector, or of one of `blocks` blocks, one a rank if this is `None`, where the
+    /// whole has about `bytes` bytes; at least one.
+    fn count(&self, collective: Collective, bytes: usize, blocks: Option<usize>) -> usize {
         let elements = bytes / self.kind.size();
         match collective {
             Collective::Barrier => 0,
-            _ if collective.is_blocked() => (elements / self.world).max(1),
+            _ if collective.is_blocked() => (elements / blocks.unwrap_or(self.world)).max(1),
             _ => elements.max(1),
         }
     }
@@ -89,22 +98,66 @@ impl CallParameters {
 impl BenchmarkPoint {
     /// Elements of the whole.
     pub(crate) fn whole(&self, world: usize) -> usize {
-        if self.collective.is_blocked() { self.count * world } else { self.count }
+        if self.collective.is_blocked() { self.block(world).start } else { self.count }
+    }
+
+    /// Elements of the vector, or of one rank's block on average.
+    pub(crate) fn mean_count(&self, world: usize) -> usize {
+        match self.shares {
+            Some(_) => self.whole(world).div_ceil(world),
+            None => self.count,
+        }
+    }
+
+    /// The elements of the whole that are the block of `rank`.
+    pub(crate) fn block(&self, rank: usize) -> Range<usize> {
+        let end_of = |ranks: usize| match &self.shares {
+            Some(shares) => shares[..ranks.min(shares.len())].iter().sum::<usize>() * self.count,
+            None => ranks * self.count,
+        };
+        end_of(rank)..end_of(rank + 1)
+    }
+
+    /// The elements of the whole that the input of `rank` has.
+    pub(crate) fn input(&self, rank: usize, world: usize) -> Range<usize> {
+        self.part(self.collective.input(rank), world)
+    }
+
+    /// The elements of the whole that the output of `rank` has. That of an all-to-all has the block of
+    /// this rank from each rank.
+    pub(crate) fn output(&self, rank: usize, world: usize) -> Range<usize> {
+        match self.collective {
+            Collective::AllToAll => 0..self.block(rank).len() * world,
+            _ => self.part(self.collective.output(rank), world),
+        }
     }
 
     /// The part of the whole that `held` says, in elements.
-    pub(crate) fn part(&self, held: HeldChunks, world: usize) -> Range<usize> {
+    fn part(&self, held: HeldChunks, world: usize) -> Range<usize> {
         match held {
             HeldChunks::All => 0..self.whole(world),
-            HeldChunks::One(rank) => rank * self.count..(rank + 1) * self.count,
+            HeldChunks::One(rank) => self.block(rank),
             HeldChunks::Nothing => 0..0,
         }
     }
 
+    /// The elements that `rank` sends to each rank, and that it receives from each, where blocks have
+    /// unequal lengths. All but an all-to-all cut one buffer alone.
+    pub(crate) fn counts(&self, rank: usize) -> Option<[Vec<usize>; 2]> {
+        let world = self.shares.as_ref()?.len();
+        let lengths: Vec<usize> = (0..world).map(|rank| self.block(rank).len()).collect();
+        let received = match self.collective {
+            Collective::AllToAll => vec![lengths[rank]; world],
+            _ => lengths.clone(),
+        };
+        Some([lengths, received])
+    }
+
     /// The placements to measure. A broadcast has one buffer, so it is in place only; a barrier
-    /// has no buffer and is measured once.
+    /// has no buffer and is measured once. Blocks of unequal lengths are out of place.
     pub(crate) fn placements(&self) -> &'static [BufferPlacement] {
         match self.collective {
+            _ if self.shares.is_some() => &[BufferPlacement::OutOfPlace],
             Collective::Broadcast { .. } => &[BufferPlacement::InPlace],
             Collective::Barrier => &[BufferPlacement::OutOfPlace],
             _ => &[BufferPlacement::OutOfPlace, BufferPlacement::InPlace],
@@ -113,18 +166,27 @@ impl BenchmarkPoint {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn benchmark(collectives: &[Collective], sizes: &[usize]) -> Benchmark {
-        let parameters =
-            CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 4, offset: 16 };
         Benchmark {
             collectives: collectives.to_vec(),
             algorithms: vec![None],
             sizes: sizes.to_vec(),
-            parameters,
+            shares: None,
+            parameters: parameters(DataType::F32, 4),
         }
+    }
+
+    /// A sum of `kind` over `world` ranks.
+    pub(crate) fn parameters(kind: DataType, world: usize) -> CallParameters {
+        CallParameters { kind, op: ReduceOp::Sum, world, offset: 16, off_cache: None }
+    }
+
+    /// A point of the tuner's choice, with blocks of equal lengths.
+    pub(crate) fn point(collective: Collective, count: usize) -> BenchmarkPoint {
+        BenchmarkPoint { collective, algorithm: None, count, shares: None }
     }
 
     #[test]
@@ -153,9 +215,22 @@ mod tests {
 
     #[test]
     fn parts_are_those_of_the_collective() {
-        let point = BenchmarkPoint { collective: Collective::AllGather, algorithm: None, count: 3 };
-        assert_eq!(point.part(point.collective.input(2), 4), 6..9);
-        assert_eq!(point.part(point.collective.output(2), 4), 0..12);
+        let point = point(Collective::AllGather, 3);
+        assert_eq!((point.input(2, 4), point.output(2, 4)), (6..9, 0..12));
+    }
+
+    #[test]
+    fn blocks_have_as_many_shares_as_their_ranks() {
+        let mut all = benchmark(&[Collective::AllGather, Collective::AllToAll], &[70]);
+        all.parameters.world = 3;
+        all.shares = Some([2, 0, 3].into());
+        let [gather, exchange] = &all.points()[..] else { panic!("{:?}", all.points()) };
+        assert_eq!((gather.count, gather.whole(3)), (3, 15), "17 elements, in five shares");
+        assert_eq!([0, 1, 2].map(|rank| gather.input(rank, 3)), [0..6, 6..6, 6..15]);
+        assert_eq!(gather.counts(1), Some([vec![6, 0, 9], vec![6, 0, 9]]));
+        assert_eq!(exchange.counts(2), Some([vec![6, 0, 9], vec![9, 9, 9]]));
+        assert_eq!((exchange.input(2, 3), exchange.output(2, 3)), (0..15, 0..27));
+        assert_eq!(gather.placements(), [BufferPlacement::OutOfPlace]);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Buffers that begin on a page of memory, or a few bytes behind one, as those of users do: private
 //! or registered.
 
+use crate::perf::benchmark::CallParameters;
+use crate::perf::off_cache::LINE;
 use crate::sizes;
 use anyhow::{anyhow, ensure};
 use bytemuck::{Pod, Zeroable};
@@ -13,11 +15,29 @@ const PAGE: usize = size_of::<AlignedPage>();
 struct AlignedPage([u8; 4096]);
 
 /// Bytes that begin `offset` bytes behind a page. They are aligned for elements of every type whose
-/// size divides the offset.
+/// size divides the offset. A buffer may have several slots of the same length; most functions are
+/// about the first one.
 pub(crate) struct AlignedBuffer {
     memory: PageMemory,
     offset: usize,
     len: usize,
+    /// Bytes from the beginning of a slot to that of the next one.
+    stride: usize,
+}
+
+/// The slots of a buffer, as elements.
+#[derive(Clone, Copy)]
+pub(crate) struct Slots<'a, T> {
+    all: &'a [T],
+    len: usize,
+    stride: usize,
+}
+
+/// The same, to be written.
+pub(crate) struct SlotsMut<'a, T> {
+    all: &'a mut [T],
+    len: usize,
+    stride: usize,
 }
 
 /// Memory that begins on a page.
@@ -31,7 +51,7 @@ impl AlignedBuffer {
     /// chooses come from [`try_new`](Self::try_new).
     pub(crate) fn new(len: usize) -> Self {
         let pages = vec![AlignedPage::zeroed(); len.div_ceil(PAGE)];
-        Self { memory: PageMemory::Private(pages), offset: 0, len }
+        Self { memory: PageMemory::Private(pages), offset: 0, len, stride: 0 }
     }
 
     /// A buffer of `len` zero bytes, `offset` bytes behind a page: of `arena`, if there is one.
@@ -44,9 +64,25 @@ impl AlignedBuffer {
         len: usize,
         offset: usize,
     ) -> anyhow::Result<Self> {
+        Self::try_slots(arena, len, offset, 1)
+    }
+
+    /// The same with `slots` slots, one or more, of which no two share a line of a cache.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_new`](Self::try_new).
+    pub(crate) fn try_slots(
+        arena: Option<&Arena>,
+        len: usize,
+        offset: usize,
+        slots: usize,
+    ) -> anyhow::Result<Self> {
+        let stride = Self::stride(len);
+        let total = stride * (slots - 1) + len;
         let memory = match arena {
             Some(arena) if len > 0 => {
-                let bytes = arena.alloc(offset + len);
+                let bytes = arena.alloc(offset + total);
                 ensure!(
                     bytes.is_registered(),
                     "--registered: no shared memory for a buffer of {}; MAYPOLE_LOG=warn tells \
@@ -55,9 +91,14 @@ impl AlignedBuffer {
                 );
                 PageMemory::Registered(bytes)
             }
-            _ => PageMemory::Private(private_pages(len, offset)?),
+            _ => PageMemory::Private(private_pages(total, offset)?),
         };
-        Ok(Self { memory, offset, len })
+        Ok(Self { memory, offset, len, stride })
+    }
+
+    /// The bytes that a slot of `len` bytes takes in a buffer of several.
+    pub(crate) fn stride(len: usize) -> usize {
+        len.next_multiple_of(LINE)
     }
 
     /// Takes the bytes, and leaves a buffer without bytes.
@@ -71,19 +112,54 @@ impl AlignedBuffer {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        let pages = match &self.memory {
-            PageMemory::Private(pages) => bytemuck::cast_slice(pages),
-            PageMemory::Registered(bytes) => bytes,
-        };
-        &pages[self.offset..][..self.len]
+        self.slot(0)
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.slot_mut(0)
+    }
+
+    pub(crate) fn slot(&self, slot: usize) -> &[u8] {
+        &self.all()[slot * self.stride..][..self.len]
+    }
+
+    pub(crate) fn slot_mut(&mut self, slot: usize) -> &mut [u8] {
+        let (from, len) = (slot * self.stride, self.len);
+        &mut self.all_mut()[from..][..len]
+    }
+
+    pub(crate) fn slots<T: Pod>(&self) -> Slots<'_, T> {
+        let size = size_of::<T>();
+        let (len, stride) = (self.len / size, self.stride / size);
+        let all = self.all();
+        Slots { all: bytemuck::cast_slice(&all[..all.len() / size * size]), len, stride }
+    }
+
+    pub(crate) fn slots_mut<T: Pod>(&mut self) -> SlotsMut<'_, T> {
+        let size = size_of::<T>();
+        let (len, stride) = (self.len / size, self.stride / size);
+        let all = self.all_mut();
+        let whole = all.len() / size * size;
+        SlotsMut { all: bytemuck::cast_slice_mut(&mut all[..whole]), len, stride }
+    }
+
+    /// All bytes behind the offset.
+    fn all(&self) -> &[u8] {
+        let pages = match &self.memory {
+            PageMemory::Private(pages) => bytemuck::cast_slice(pages),
+            PageMemory::Registered(bytes) => &bytes[..],
+        };
+        &pages[self.offset.min(pages.len())..]
+    }
+
+    fn all_mut(&mut self) -> &mut [u8] {
+        let offset = self.offset;
         let pages = match &mut self.memory {
             PageMemory::Private(pages) => bytemuck::cast_slice_mut(pages),
-            PageMemory::Registered(bytes) => bytes,
+            PageMemory::Registered(bytes) => &mut bytes[..],
         };
-        &mut pages[self.offset..][..self.len]
+        let from = offset.min(pages.len());
+        &mut pages[from..]
     }
 
     pub(crate) fn as_slice<T: Pod>(&self) -> &[T] {
@@ -92,6 +168,26 @@ impl AlignedBuffer {
 
     pub(crate) fn as_mut_slice<T: Pod>(&mut self) -> &mut [T] {
         bytemuck::cast_slice_mut(self.bytes_mut())
+    }
+}
+
+impl<'a, T> Slots<'a, T> {
+    #[inline]
+    pub(crate) fn get(self, slot: usize) -> &'a [T] {
+        &self.all[slot * self.stride..][..self.len]
+    }
+}
+
+impl<T> SlotsMut<'_, T> {
+    #[inline]
+    pub(crate) fn get(&mut self, slot: usize) -> &mut [T] {
+        &mut self.all[slot * self.stride..][..self.len]
+    }
+}
+
+impl<T: Pod> AsMut<[T]> for AlignedBuffer {
+    fn as_mut(&mut self) -> &mut [T] {
+        self.as_mut_slice()
     }
 }
 
@@ -106,8 +202,15 @@ fn private_pages(len: usize, offset: usize) -> anyhow::Result<Vec<AlignedPage>> 
 }
 
 /// The lines above the table: what memory buffers have, and where they begin.
-pub(crate) fn describe(registered: bool, reuse: bool, offset: usize) -> String {
-    let mut place = describe_offset(offset);
+pub(crate) fn describe(registered: bool, reuse: bool, parameters: &CallParameters) -> String {
+    let mut place = describe_offset(parameters.offset);
+    if let Some(region) = parameters.off_cache {
+        place += &format!(
+            "\n# each call has other buffers, of a region of {} on each rank, and finds caches\n\
+             # full of other bytes (--off-cache)",
+            sizes::name(region)
+        );
+    }
     if reuse {
         place += "\n# inputs are written once (--reuse-buffers): they may lie in a cache";
     }

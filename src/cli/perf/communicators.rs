@@ -1,6 +1,6 @@
 //! Makes the communicators: one for each transport to measure.
 
-use crate::perf::args::TransportSelection;
+use crate::perf::choices::TransportSelection;
 use crate::perf::settings::PerfSettings;
 use anyhow::{Context, Result};
 use maypole::topology::StreamLinks;

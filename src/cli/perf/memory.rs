@@ -4,7 +4,7 @@
 use crate::perf::benchmark::{Benchmark, BenchmarkPoint, BufferPlacement};
 use crate::perf::measure::workload::buffer_ranges;
 use crate::perf::messages::MessageBenchmark;
-use crate::perf::settings::PerfSettings;
+use crate::perf::settings::{CallForm, PerfSettings};
 use crate::{names, sizes};
 use anyhow::{Result, ensure};
 use std::fs;
@@ -24,9 +24,15 @@ struct RankBuffers {
 /// The largest point, with the arithmetic.
 pub(crate) fn check(settings: &PerfSettings, ranks: usize) -> Result<()> {
     match (available(|path| fs::read_to_string(path).ok()), &settings.messages) {
-        (Some(available), None) => settings
-            .benchmarks()
-            .try_for_each(|benchmark| check_within(benchmark, ranks, available)),
+        (Some(available), None) => {
+            let times = match settings.form {
+                CallForm::Streams(times) | CallForm::Aggregate(times) => times,
+                CallForm::Alone | CallForm::BesideComputing => 1,
+            };
+            settings
+                .benchmarks()
+                .try_for_each(|benchmark| check_within(benchmark, times, ranks, available))
+        }
         (Some(available), Some(messages)) => check_messages(messages, ranks, available),
         (None, _) => Ok(()),
     }
@@ -46,16 +52,24 @@ fn check_messages(messages: &MessageBenchmark, ranks: usize, available: u64) -> 
     Ok(())
 }
 
-fn check_within(benchmark: &Benchmark, ranks: usize, available: u64) -> Result<()> {
+/// Checks that `ranks` ranks can hold the buffers of every point, `times` times.
+fn check_within(benchmark: &Benchmark, times: usize, ranks: usize, available: u64) -> Result<()> {
     let points = benchmark.points();
     let needs = points.iter().map(|point| (largest(benchmark, point), point));
     let Some((buffers, point)) = needs.max_by_key(|(buffers, _)| *buffers) else { return Ok(()) };
-    let need = buffers.total.saturating_mul(ranks as u128);
+    let regions = 2 * benchmark.parameters.off_cache.unwrap_or(0) as u128;
+    let each = buffers.total.saturating_mul(times as u128) + regions;
+    let need = each.saturating_mul(ranks as u128);
+    let also = match (times, regions) {
+        (1, 0) => String::new(),
+        (1, _) => format!(", and {} for --off-cache", sizes::rounded(regions)),
+        _ => format!(", {times} times"),
+    };
     let whole = point.whole(benchmark.parameters.world) * benchmark.parameters.kind.size();
     ensure!(
         need <= u128::from(available),
         "{} of {} needs {} of memory on this host: {ranks} ranks, each with an input of {} and two \
-         outputs of {}; {} are available. Measure smaller sizes (--sizes, --max), or start fewer \
+         outputs of {}{also}; {} are available. Measure smaller sizes (--sizes, --max), or start fewer \
          ranks",
         names::dashed(point.collective),
         sizes::name(whole),
@@ -78,10 +92,14 @@ fn largest(benchmark: &Benchmark, point: &BenchmarkPoint) -> RankBuffers {
         RankBuffers { total: input + 2 * output, input, output }
     };
     let root = point.collective.root().unwrap_or(0);
-    // A rank is the root, or it is like every other rank.
-    let ranks = [root, (root + 1) % world.max(1)];
+    // A rank is the root, or it is like every other rank if blocks are.
+    let ranks = match &point.shares {
+        Some(_) => (0..world).collect(),
+        None => vec![root, (root + 1) % world.max(1)],
+    };
     let places = point.placements().iter();
-    places.flat_map(|place| ranks.map(|rank| of(rank, *place))).max().unwrap_or_default()
+    let all = places.flat_map(|place| ranks.iter().map(|rank| of(*rank, *place)));
+    all.max().unwrap_or_default()
 }
 
 /// Bytes that programs can get without swapping: of the machine, and of the control group if it has
@@ -99,22 +117,29 @@ fn available(read: impl Fn(&str) -> Option<String>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::benchmark::CallParameters;
+    use crate::perf::benchmark::tests::parameters;
+    use maypole::DataType;
     use maypole::schedule::collective::Collective;
-    use maypole::{DataType, ReduceOp};
 
     fn benchmark(collective: Collective, bytes: usize) -> Benchmark {
-        let parameters =
-            CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 4, offset: 16 };
-        let sizes = vec![8, bytes];
-        Benchmark { collectives: vec![collective], algorithms: vec![None], sizes, parameters }
+        let (collectives, algorithms) = (vec![collective], vec![None]);
+        let parameters = parameters(DataType::F32, 4);
+        Benchmark { collectives, algorithms, sizes: vec![8, bytes], shares: None, parameters }
     }
 
     #[test]
     fn the_largest_point_must_fit() {
         let need = 4 * 3 * (1 << 20);
-        check_within(&benchmark(Collective::AllReduce, 1 << 20), 4, need).unwrap();
-        let error = check_within(&benchmark(Collective::AllReduce, 1 << 20), 4, need - 1);
+        let all_reduce = benchmark(Collective::AllReduce, 1 << 20);
+        check_within(&all_reduce, 1, 4, need).unwrap();
+        check_within(&all_reduce, 3, 4, 3 * need).unwrap();
+        let twice = check_within(&all_reduce, 2, 4, 2 * need - 1).unwrap_err().to_string();
+        assert!(twice.contains("outputs of 1.0M, 2 times"), "{twice}");
+        let mut cold = all_reduce.clone();
+        cold.parameters.off_cache = Some(1 << 20);
+        check_within(&cold, 1, 4, need + 4 * (2 << 20)).unwrap();
+        check_within(&cold, 1, 4, need + 4 * (2 << 20) - 1).unwrap_err();
+        let error = check_within(&all_reduce, 1, 4, need - 1);
         let text = error.unwrap_err().to_string();
         for part in ["all-reduce of 1M needs 12.0M", "4 ranks", "input of 1.0M", "outputs of 1.0M"]
         {
@@ -125,7 +150,7 @@ mod tests {
     #[test]
     fn the_root_needs_most() {
         let gather = benchmark(Collective::Gather { root: 3 }, 4 << 20);
-        let point = gather.points()[1];
+        let point = gather.points().remove(1);
         assert_eq!(largest(&gather, &point).total, (1 << 20) + 2 * (4 << 20));
     }
 

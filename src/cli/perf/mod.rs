@@ -1,6 +1,8 @@
 //! `maypole perf`: measures collectives, and messages between ranks, and checks their results.
 //!
-//! In reading order: [`args`] holds the options, [`benchmark`] lists the points to measure,
+//! In reading order: [`args`] holds the options and [`choices`] their values,
+//! [`benchmark`] lists the points to measure,
+//! [`counts`] cuts blocks of unequal lengths and [`off_cache`] keeps buffers out of caches,
 //! [`communicators`] joins the ranks and [`mapping`] finds their hosts and cores, [`encryption`]
 //! says whether links are encrypted, [`run`] leads one rank through all points, [`measure`] takes
 //! the samples, [`messages`] has the tests between two ranks, [`compare`] compares runs, [`check`]
@@ -10,13 +12,16 @@ mod args;
 mod benchmark;
 mod buffer;
 mod check;
+mod choices;
 mod communicators;
 mod compare;
+mod counts;
 mod encryption;
 pub(crate) mod mapping;
 pub(crate) mod measure;
 mod memory;
 mod messages;
+mod off_cache;
 mod output;
 mod parse;
 mod run;
@@ -52,12 +57,25 @@ pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
     }
     let launched = launch::from_vars(&crate::variable)?.launch;
     let alone = launched.launcher == Launcher::Alone;
-    let asked = if alone || args.threads { args.ranks()? } else { launched.world };
+    // Ranks on other hosts have the same options, and are there already.
+    let on = if alone { args.on.clone().options(args.ranks)? } else { None };
+    let asked = match &on {
+        Some(hosts) => hosts.world(),
+        None if alone || args.threads => args.ranks()?,
+        None => launched.world,
+    };
     ensure!(
         !args.threads || asked <= MOST_THREADS,
         "-n {asked}: --threads starts at most {MOST_THREADS} ranks in this process"
     );
     let settings = args.settings(asked)?;
+    if let Some(hosts) = on {
+        ensure!(
+            !args.threads && !args.alternates(),
+            "--hosts: ranks on several hosts are no threads, and no rounds of --alternate"
+        );
+        return crate::run::again_on(&hosts, crate::run::Bind::None, GRACE);
+    }
     let local = if alone || args.threads { Some(settings.world) } else { launched.local_world };
     if args.alternates() {
         ensure!(alone, "--alternate starts ranks itself: run it without a launcher");

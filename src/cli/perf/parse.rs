@@ -1,8 +1,9 @@
 //! Reads the values of the options of `maypole perf`. Each error says what was read, and what can be.
 
-use super::args::{Selected, Subject};
+use super::choices::{Selected, Subject};
 use super::messages::MessageTest;
-use crate::names;
+use super::off_cache;
+use crate::{names, sizes};
 use maypole::algorithms::Algorithm;
 use std::time::Duration;
 
@@ -61,6 +62,24 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
         Ok(0) => Err("must be at least 1".to_owned()),
         Ok(number) => Ok(number),
         Err(_) => Err(format!("{text:?} is not a number")),
+    }
+}
+
+/// A number of things beside one another: two or more.
+pub(super) fn several(text: &str) -> Result<usize, String> {
+    const MOST: usize = 1024;
+    match positive(text)? {
+        1 => Err("must be at least 2; one alone is what is measured without this".to_owned()),
+        number if number > MOST => Err(format!("must be at most {MOST}")),
+        number => Ok(number),
+    }
+}
+
+/// The bytes of a region that no cache holds; `auto` for that of this machine.
+pub(super) fn region(text: &str) -> Result<usize, String> {
+    match text {
+        "auto" => Ok(off_cache::region()),
+        _ => sizes::parse(text),
     }
 }
 

@@ -9,6 +9,7 @@
 //!
 //! [`launch`] does the same as a function, for subcommands that start ranks of this program.
 
+mod again;
 mod capacity;
 mod ends;
 mod environment;
@@ -30,7 +31,7 @@ use std::num::NonZeroUsize;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use anyhow::Context;
+pub(crate) use again::{again, again_on};
 use crossbeam_channel::{Receiver, Sender};
 use environment::JobEnvironment;
 use hang::HangReports;
@@ -152,7 +153,7 @@ pub(crate) struct RunArgs {
 }
 
 /// Where ranks write their standard output and standard error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum OutputMode {
     /// To the launcher, which forwards whole lines and begins each with its rank.
     Tagged,
@@ -271,28 +272,6 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
             None => Err(error),
         },
     }
-}
-
-/// Starts `world` ranks: this program again, with the same arguments. Rank 0 has the streams of this
-/// process.
-pub(crate) fn again(world: usize, bind: Bind, grace: Duration) -> anyhow::Result<ExitCode> {
-    let program = std::env::current_exe().context("cannot find the file of this program")?;
-    let command = |_rank| {
-        let mut command = Command::new(&program);
-        command.args(std::env::args_os().skip(1));
-        command
-    };
-    let options = LaunchOptions {
-        output: OutputMode::RootInherited,
-        grace,
-        port: None,
-        bind,
-        failure_grace: Duration::ZERO,
-        replace: None,
-        restarts: 0,
-        hang_report: None,
-    };
-    Ok(launch(command, world, &options)?.code().into())
 }
 
 /// Starts `world` ranks, each from the command that `command` makes for its number, and returns

@@ -59,18 +59,16 @@ impl Oracle {
         output: &[u8],
     ) -> u64 {
         let world = self.parameters.world;
-        let range = point.part(point.collective.output(rank), world);
+        let range = point.output(rank, world);
         match point.collective {
             Collective::Barrier => 0,
             Collective::Broadcast { root } | Collective::Scatter { root } => {
                 self.moved(output, root, batch, range.start)
             }
             Collective::Gather { .. } | Collective::AllGather => {
-                self.blocks(output, point, |from| (from, from * point.count), batch)
+                self.blocks(output, |from| point.block(from), batch)
             }
-            Collective::AllToAll => {
-                self.blocks(output, point, |from| (from, rank * point.count), batch)
-            }
+            Collective::AllToAll => self.blocks(output, |_| point.block(rank), batch),
             Collective::Reduce { .. } | Collective::AllReduce | Collective::ReduceScatter => {
                 self.combined(output, batch, range, 0..world)
             }
@@ -90,21 +88,18 @@ impl Oracle {
         )
     }
 
-    /// Wrong elements of `output`, whose blocks come from different ranks: `source` gives the rank
-    /// and the first element of each block.
-    fn blocks(
-        &self,
-        output: &[u8],
-        point: &BenchmarkPoint,
-        source: impl Fn(usize) -> (usize, usize),
-        batch: u64,
-    ) -> u64 {
-        let blocks = output.chunks_exact(point.count * self.parameters.kind.size()).enumerate();
-        let wrong = |(block, bytes)| {
-            let (rank, start) = source(block);
-            self.moved(bytes, rank, batch, start)
-        };
-        blocks.map(wrong).sum()
+    /// Wrong elements of `output`, whose blocks come from all ranks in their order: `block` gives the
+    /// elements of a rank's input. A rank without an output has no wrong element.
+    fn blocks(&self, output: &[u8], block: impl Fn(usize) -> Range<usize>, batch: u64) -> u64 {
+        let mut rest = output;
+        let mut wrong = 0;
+        for from in 0..if output.is_empty() { 0 } else { self.parameters.world } {
+            let block = block(from);
+            let (bytes, others) = rest.split_at(block.len() * self.parameters.kind.size());
+            wrong += self.moved(bytes, from, batch, block.start);
+            rest = others;
+        }
+        wrong
     }
 
     /// Wrong elements of `output`, which must be the elements `range` of `ranks`, combined.
@@ -169,12 +164,13 @@ fn differences<'a>(output: &[u8], pieces: impl Iterator<Item = &'a [u8]>, size: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::benchmark::tests::{parameters as sum_of, point};
     use maypole::{DataType, ReduceOp};
 
     const WORLD: usize = 3;
 
     fn parameters(op: ReduceOp) -> CallParameters {
-        CallParameters { kind: DataType::I32, op, world: WORLD, offset: 16 }
+        CallParameters { op, ..sum_of(DataType::I32, WORLD) }
     }
 
     fn ints(oracle: &Oracle, rank: usize, batch: u64, range: Range<usize>) -> Vec<i32> {
@@ -200,7 +196,7 @@ mod tests {
     fn sums_are_known_and_one_wrong_element_is_counted() {
         let oracle = Oracle::new(parameters(ReduceOp::Sum), Collective::AllReduce);
         let count = 10_000;
-        let point = BenchmarkPoint { collective: Collective::AllReduce, algorithm: None, count };
+        let point = point(Collective::AllReduce, count);
         let all: Vec<_> = (0..WORLD).map(|rank| ints(&oracle, rank, 9, 0..count)).collect();
         let mut sums: Vec<i32> = (0..count)
             .map(|i| all.iter().fold(0i32, |sum, row| sum.wrapping_add(row[i])))
@@ -215,7 +211,7 @@ mod tests {
     #[test]
     fn blocks_come_from_their_ranks() {
         let oracle = Oracle::new(parameters(ReduceOp::Sum), Collective::AllToAll);
-        let point = BenchmarkPoint { collective: Collective::AllToAll, algorithm: None, count: 5 };
+        let point = point(Collective::AllToAll, 5);
         let mine: Vec<i32> = (0..WORLD).flat_map(|from| ints(&oracle, from, 1, 10..15)).collect();
         assert_eq!(oracle.wrong(&point, 2, 1, &bytes(&mine)), 0);
         assert_eq!(oracle.wrong(&point, 1, 1, &bytes(&mine)), 15);
@@ -231,10 +227,29 @@ mod tests {
     }
 
     #[test]
+    fn blocks_of_unequal_lengths_come_from_their_ranks() {
+        let shares = Some([3, 0, 2].into());
+        let oracle = Oracle::new(parameters(ReduceOp::Sum), Collective::AllGather);
+        let gather = BenchmarkPoint { shares, ..point(Collective::AllGather, 5) };
+        let gathered: Vec<i32> = [(0, 0..15), (2, 15..25)]
+            .into_iter()
+            .flat_map(|(from, range)| ints(&oracle, from, 4, range))
+            .collect();
+        assert_eq!(oracle.wrong(&gather, 1, 4, &bytes(&gathered)), 0);
+        let oracle = Oracle::new(parameters(ReduceOp::Sum), Collective::AllToAll);
+        let exchange = BenchmarkPoint { collective: Collective::AllToAll, ..gather };
+        let mine: Vec<i32> = (0..WORLD).flat_map(|from| ints(&oracle, from, 4, 15..25)).collect();
+        assert_eq!(oracle.wrong(&exchange, 2, 4, &bytes(&mine)), 0);
+        assert_eq!(oracle.wrong(&exchange, 1, 4, &[]), 0, "it receives nothing");
+        let moved: Vec<i32> = mine.iter().skip(1).chain(&mine[..1]).copied().collect();
+        assert!(oracle.wrong(&exchange, 2, 4, &bytes(&moved)) > 25);
+    }
+
+    #[test]
     fn a_scattered_block_comes_from_the_root() {
         let collective = Collective::Scatter { root: 1 };
         let oracle = Oracle::new(parameters(ReduceOp::Sum), collective);
-        let point = BenchmarkPoint { collective, algorithm: None, count: 7 };
+        let point = point(collective, 7);
         assert_eq!(oracle.wrong(&point, 2, 3, &bytes(&ints(&oracle, 1, 3, 14..21))), 0);
         assert_eq!(oracle.wrong(&point, 2, 3, &bytes(&ints(&oracle, 1, 3, 0..7))), 7);
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 /// What tells the rows of a run apart. Rows of two runs are compared if all of these agree. Settings
 /// such as encryption are no part of them, because two settings can be compared.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 22] = [
     "collective",
     "test",
     "transport",
@@ -23,6 +23,11 @@ const KEYS: [&str; 17] = [
     "reuses_buffers",
     "registered",
     "overlapped",
+    "counts",
+    "off_cache_bytes",
+    "streams",
+    "buffers",
+    "fused",
 ];
 
 /// One row.
@@ -95,6 +100,20 @@ impl ResultRow {
         }
         if self.key.get("overlapped") == Some(&Value::Bool(true)) {
             title += ", beside computing";
+        }
+        if let Some(counts @ Value::Array(_)) = self.key.get("counts") {
+            title += &format!(", counts {counts}");
+        }
+        for (key, what) in [("streams", "groups at once"), ("buffers", "buffers")] {
+            if let Some(number) = self.key.get(key).and_then(Value::as_u64).filter(|it| *it > 1) {
+                title += &format!(", {number} {what}");
+            }
+        }
+        if self.key.get("fused") == Some(&Value::Bool(true)) {
+            title += " by one call";
+        }
+        if self.key.get("off_cache_bytes").is_some_and(Value::is_number) {
+            title += ", outside caches";
         }
         if self.key.get("registered") == Some(&Value::Bool(true)) {
             title += ", registered";

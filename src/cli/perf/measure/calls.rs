@@ -4,10 +4,11 @@ use super::batch::{CallBatch, Times};
 use super::overlap::{self, Beside};
 use super::workload::WorkloadBuffers;
 use crate::perf::benchmark::BufferPlacement;
+use crate::perf::buffer::AlignedBuffer;
 use bytemuck::Pod;
 use maypole::schedule::Schedule;
 use maypole::schedule::collective::Collective;
-use maypole::{Communicator, Element, ReduceOp, Result};
+use maypole::{Communicator, Element, IntoBuffers, ReduceOp, Request, Result};
 use maypole_transports::clock::monotonic_ns;
 
 pub(super) type BesideFunction = fn(
@@ -28,14 +29,36 @@ pub(crate) struct CallKind<'a> {
     pub(crate) op: ReduceOp,
     /// The schedules of all ranks, if the call is to run them.
     pub(crate) own: Option<&'a [Schedule]>,
+    /// What this rank sends to each rank, and receives from each, if blocks have unequal lengths.
+    pub(crate) counts: Option<[&'a [usize]; 2]>,
 }
 
 pub(super) const fn pointer<T: Element + Pod>() -> BatchFunction {
     run::<T>
 }
 
+/// The input and the output of a request.
+pub(crate) type OwnedPair = (AlignedBuffer, AlignedBuffer);
+pub(super) type StartFunction =
+    fn(&mut Communicator, CallKind<'static>, OwnedPair) -> Request<OwnedPair>;
+
+pub(super) const fn start_pointer<T: Element + Pod>() -> StartFunction {
+    started::<T>
+}
+
 pub(super) const fn beside_pointer<T: Element + Pod>() -> BesideFunction {
     run_beside::<T>
+}
+
+/// Starts a request.
+fn started<T: Element + Pod>(
+    comm: &mut Communicator,
+    what: CallKind<'static>,
+    owned: OwnedPair,
+) -> Request<OwnedPair> {
+    comm.start(owned, move |comm, (input, output)| {
+        call::<T>(comm, &what, input.as_slice(), output.as_mut_slice())
+    })
 }
 
 /// Starts a request for each call, computes, and waits for the request; or only one of these.
@@ -56,10 +79,7 @@ fn run_beside<T: Element + Pod>(
             continue;
         }
         let output = if index == batch.checked { &mut buffers.once } else { &mut buffers.often };
-        let owned = (buffers.input.taken(), output.taken());
-        let request = comm.start(owned, move |comm, (input, output)| {
-            call::<T>(comm, &what, input.as_slice(), output.as_mut_slice())
-        });
+        let request = started::<T>(comm, what, (buffers.input.taken(), output.taken()));
         overlap::compute(beside.turns);
         (buffers.input, *output) = request.wait()?;
     }
@@ -73,16 +93,18 @@ fn run<T: Element + Pod>(
     buffers: &mut WorkloadBuffers,
     batch: &CallBatch,
 ) -> Result<Times> {
-    let input: &[T] = buffers.input.as_slice();
-    let often: &mut [T] = buffers.often.as_mut_slice();
+    let rotation = buffers.rotation;
+    let inputs = buffers.input.slots::<T>();
+    let mut often = buffers.often.slots_mut::<T>();
     let once: &mut [T] = buffers.once.as_mut_slice();
     let start = monotonic_ns();
     for index in 0..batch.calls {
         if !batch.begins(index) {
             continue;
         }
-        let output = if index == batch.checked { &mut *once } else { &mut *often };
-        call(comm, what, input, output)?;
+        let slot = rotation.slot(index);
+        let output = if index == batch.checked { &mut *once } else { often.get(slot) };
+        call(comm, what, inputs.get(slot), output)?;
     }
     Ok((start, monotonic_ns()))
 }
@@ -101,6 +123,9 @@ fn call<T: Element>(
             BufferPlacement::OutOfPlace => comm.run(schedule, what.collective, (input, output), op),
             BufferPlacement::InPlace => comm.run(schedule, what.collective, output, op),
         };
+    }
+    if let Some(counts) = what.counts {
+        return call_unequal(comm, what, counts, input, output);
     }
     match (what.collective, what.place) {
         (Collective::Broadcast { root }, _) => comm.broadcast(output, root),
@@ -135,5 +160,24 @@ fn call<T: Element>(
         }
         (Collective::ExclusiveScan, BufferPlacement::InPlace) => comm.exclusive_scan(output, op),
         (Collective::Barrier, _) => comm.barrier(),
+    }
+}
+
+/// Calls a collective whose blocks have unequal lengths, out of place.
+fn call_unequal<T: Element>(
+    comm: &mut Communicator,
+    what: &CallKind<'_>,
+    [sent, received]: [&[usize]; 2],
+    input: &[T],
+    output: &mut [T],
+) -> Result<()> {
+    let buffers = (input, output).into_buffers().with_counts(Some(sent), Some(received));
+    match what.collective {
+        Collective::Gather { root } => comm.gather(buffers, root),
+        Collective::Scatter { root } => comm.scatter(buffers, root),
+        Collective::AllGather => comm.all_gather(buffers),
+        Collective::ReduceScatter => comm.reduce_scatter(buffers, what.op),
+        Collective::AllToAll => comm.all_to_all(buffers),
+        _ => unreachable!("the settings allow counts for collectives with blocks alone"),
     }
 }

@@ -87,7 +87,7 @@ impl<T: Pod + DeviceRepr + ValidAsZeroBits> DeviceBuffer<T> {
     }
 }
 
-type Moved = std::result::Result<(), cudarc::driver::DriverError>;
+pub(crate) type Moved = std::result::Result<(), cudarc::driver::DriverError>;
 
 /// Makes the buffers of a workload on the GPU of `comm`.
 ///
@@ -110,13 +110,12 @@ where
     }))
 }
 
-impl<T> TypedWork<T> {
-    fn failed(&self, error: cudarc::driver::DriverError) -> maypole::Error {
-        maypole::Error::Device {
-            rank: self.comm.rank(),
-            operation: "copying a buffer of the benchmark".to_owned(),
-            why: format!("the driver reports {error:?}"),
-        }
+/// The error where a buffer cannot be copied.
+pub(crate) fn failed(comm: &Comm, error: cudarc::driver::DriverError) -> maypole::Error {
+    maypole::Error::Device {
+        rank: comm.rank(),
+        operation: "copying a buffer of the benchmark".to_owned(),
+        why: format!("the driver reports {error:?}"),
     }
 }
 
@@ -126,7 +125,7 @@ impl<T: Element + Pod + DeviceRepr + ValidAsZeroBits> DeviceWork for TypedWork<T
         let copied = copied.and_then(|()| self.often.write(&self.stream, &buffers.often));
         let copied = copied.and_then(|()| self.once.write(&self.stream, &buffers.once));
         let copied = copied.and_then(|()| self.stream.synchronize());
-        copied.map_err(|error| self.failed(error))
+        copied.map_err(|error| failed(&self.comm, error))
     }
 
     fn run(&mut self, what: &CallKind<'_>, batch: &CallBatch) -> Result<Times> {
@@ -149,7 +148,7 @@ impl<T: Element + Pod + DeviceRepr + ValidAsZeroBits> DeviceWork for TypedWork<T
         let copied = self.often.read(&self.stream, &mut buffers.often);
         let copied = copied.and_then(|()| self.once.read(&self.stream, &mut buffers.once));
         let copied = copied.and_then(|()| self.stream.synchronize());
-        copied.map_err(|error| self.failed(error))
+        copied.map_err(|error| failed(&self.comm, error))
     }
 }
 

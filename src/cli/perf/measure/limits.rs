@@ -304,9 +304,9 @@ fn moved(result: std::io::Result<usize>) -> Result<usize> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::perf::benchmark::CallParameters;
+    use crate::perf::benchmark::tests::parameters;
+    use maypole::DataType;
     use maypole::schedule::collective::Collective;
-    use maypole::{DataType, ReduceOp};
 
     pub(crate) fn example() -> MachineLimit {
         MachineLimit {
@@ -328,11 +328,9 @@ pub(crate) mod tests {
 
     #[test]
     fn copying_and_sockets_are_measured() {
-        let parameters =
-            CallParameters { kind: DataType::F32, op: ReduceOp::Sum, world: 3, offset: 16 };
-        let collectives = vec![Collective::AllReduce];
-        let sizes = vec![8, 100_000];
-        let what = Benchmark { collectives, algorithms: vec![None], sizes, parameters };
+        let (collectives, algorithms) = (vec![Collective::AllReduce], vec![None]);
+        let (sizes, parameters) = (vec![8, 100_000], parameters(DataType::F32, 3));
+        let what = Benchmark { collectives, algorithms, sizes, shares: None, parameters };
         for transport in [PerfTransport::Shm, PerfTransport::Tcp] {
             let limits = Communicator::run_local(3, |mut comm| {
                 MachineLimit::measure(&mut comm, transport, &what).unwrap()

@@ -28,6 +28,7 @@
 //! [`MOST_RESTARTS`] times. While samples are taken, each rank counts what other programs took from
 //! it ([`noise`]).
 
+pub(crate) mod aggregate;
 pub(crate) mod batch;
 pub(crate) mod calls;
 #[cfg(feature = "cuda")]
@@ -39,6 +40,7 @@ mod measurement;
 pub(crate) mod noise;
 pub(crate) mod overlap;
 pub(crate) mod rank_times;
+pub(crate) mod streams;
 pub(crate) mod summary;
 pub(crate) mod workload;
 
@@ -49,6 +51,7 @@ pub(crate) use crate::perf::measure::measurement::Measurement;
 use crate::perf::measure::noise::NoiseWatch;
 use crate::perf::measure::rank_times::RankTimes;
 use crate::perf::measure::summary::Summary;
+use crate::perf::off_cache::CacheSweep;
 use maypole::{CallPath, Communicator, Result};
 use maypole_transports::clock::monotonic_ns;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,6 +93,8 @@ pub(crate) struct SamplingOptions {
     pub(crate) leave_out: Option<usize>,
     /// This rank computes for [`SLOW_NS`](batch::SLOW_NS) before each call.
     pub(crate) slow: Option<usize>,
+    /// So many bytes are written before each sample, so that no cache holds a buffer.
+    pub(crate) off_cache: Option<usize>,
 }
 
 /// Takes samples with one communicator.
@@ -98,6 +103,8 @@ pub(crate) struct Sampler<'a> {
     /// The same ranks on GPUs, if the calls are made there.
     #[cfg(feature = "cuda")]
     pub(crate) gpu: Option<std::sync::Arc<maypole::cuda::Comm>>,
+    /// Groups of the same ranks whose calls go on at the same time.
+    pub(crate) streams: Vec<Communicator>,
     options: SamplingOptions,
     /// Set when this process gets Ctrl-C.
     stop: &'a AtomicBool,
@@ -106,6 +113,7 @@ pub(crate) struct Sampler<'a> {
     /// Whether a second barrier aligns the starts. It helps only where each rank has its own core.
     two_barriers: bool,
     noise: NoiseWatch,
+    sweep: Option<CacheSweep>,
     calls: u64,
     batches: u64,
     /// The user of some rank wants to stop. Equal on all ranks.
@@ -148,27 +156,32 @@ struct BatchResult {
 }
 
 impl<'a> Sampler<'a> {
+    /// # Errors
+    ///
+    /// If there is no memory for the bytes that take the place of others in caches.
     pub(crate) fn new(
         comm: Communicator,
         options: SamplingOptions,
         mapping: &RankMapping,
         stop: &'a AtomicBool,
-    ) -> Self {
+    ) -> anyhow::Result<Self> {
         let one_clock = mapping.is_one_machine();
         let two_barriers = mapping.has_core_for_each();
-        Self {
+        Ok(Self {
             comm,
             #[cfg(feature = "cuda")]
             gpu: None,
+            streams: Vec::new(),
             options,
             stop,
             one_clock,
             two_barriers,
             noise: NoiseWatch::new(mapping),
+            sweep: options.off_cache.map(CacheSweep::new).transpose()?,
             calls: 0,
             batches: 0,
             stopped: false,
-        }
+        })
     }
 
     /// Measures one workload. Returns `None` if the user stops before the first sample.
@@ -299,6 +312,9 @@ impl<'a> Sampler<'a> {
         if has_new_inputs {
             work.fill(&batch);
             work.upload()?;
+        }
+        if let Some(sweep) = &mut self.sweep {
+            sweep.sweep();
         }
         self.comm.barrier()?;
         if self.two_barriers {

@@ -5,15 +5,17 @@ use crate::perf::buffer::AlignedBuffer;
 use crate::perf::check::oracle::{Oracle, POISON};
 use crate::perf::measure::batch::{CallBatch, SampledWork, Times};
 use crate::perf::measure::calls::{
-    BatchFunction, BesideFunction, CallKind, beside_pointer, pointer,
+    BatchFunction, BesideFunction, CallKind, OwnedPair, StartFunction, beside_pointer, pointer,
+    start_pointer,
 };
 #[cfg(feature = "cuda")]
 use crate::perf::measure::device::{self, DeviceWork};
 use crate::perf::measure::overlap::Beside;
+use crate::perf::off_cache::BufferRotation;
 use bytemuck::Pod;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Schedule;
-use maypole::{Arena, CallPath, Communicator, Element, ReduceOp, Result};
+use maypole::{Arena, CallPath, Communicator, Element, ReduceOp, Request, Result};
 use std::ops::Range;
 #[cfg(feature = "cuda")]
 use std::sync::Arc;
@@ -28,8 +30,12 @@ pub(crate) struct Workload<'a> {
     op: ReduceOp,
     /// The schedules of all ranks that are run instead of the library's.
     own: Option<&'a [Schedule]>,
+    /// The elements that this rank sends to each rank, and receives from each, if blocks have unequal
+    /// lengths.
+    counts: Option<[Vec<usize>; 2]>,
     run: BatchFunction,
     run_beside: BesideFunction,
+    start: StartFunction,
     /// The elements of the whole that this rank's input holds, that its output holds, and that a
     /// buffer holds.
     input_range: Range<usize>,
@@ -43,13 +49,15 @@ pub(crate) struct Workload<'a> {
     device: Option<Box<dyn DeviceWork>>,
 }
 
-/// The buffers of a batch. All calls but the checked one share `often`, as in other benchmarks.
+/// The buffers of a batch. All calls but the checked one share `often`, as in other benchmarks, or take
+/// the slots of `input` and `often` in turn.
 /// The checked call has the buffer `once`: in place, the other calls compute on earlier results;
 /// out of place, their results would hide a checked call that did nothing.
 pub(crate) struct WorkloadBuffers {
     pub(crate) input: AlignedBuffer,
     pub(crate) often: AlignedBuffer,
     pub(crate) once: AlignedBuffer,
+    pub(crate) rotation: BufferRotation,
 }
 
 /// The elements of the whole that the buffers of one rank hold.
@@ -69,13 +77,22 @@ pub(crate) fn buffer_ranges(
     rank: usize,
     world: usize,
 ) -> BufferRanges {
-    let input = point.part(point.collective.input(rank), world);
-    let output = point.part(point.collective.output(rank), world);
+    let input = point.input(rank, world);
+    let output = point.output(rank, world);
     let (input_buffer, buffer) = match place {
         BufferPlacement::OutOfPlace => (input.clone(), output.clone()),
         BufferPlacement::InPlace => (0..0, around(&input, &output)),
     };
     BufferRanges { input, output, input_buffer, buffer }
+}
+
+impl BufferRanges {
+    /// How many buffers calls take in turn.
+    fn rotation(&self, parameters: &CallParameters) -> BufferRotation {
+        let bytes = [&self.input_buffer, &self.buffer]
+            .map(|range| AlignedBuffer::stride(range.len() * parameters.kind.size()));
+        BufferRotation::within(parameters.off_cache, bytes.iter().sum())
+    }
 }
 
 /// The bytes of an arena that has room for the buffers of `rank` at each of `points`, one point
@@ -88,9 +105,13 @@ pub(crate) fn arena_bytes(
     let CallParameters { kind, world, offset, .. } = parameters;
     let of_place = |point: &BenchmarkPoint, place: BufferPlacement| {
         let ranges = buffer_ranges(point, place, rank, world);
-        let bytes =
-            |range: &Range<usize>| AlignedBuffer::arena_bytes(range.len() * kind.size(), offset);
-        bytes(&ranges.input_buffer) + 2 * bytes(&ranges.buffer)
+        let slots = ranges.rotation(&parameters).slots;
+        let bytes = |range: &Range<usize>, slots: usize| {
+            let len = range.len() * kind.size();
+            let others = AlignedBuffer::stride(len) * (slots - 1);
+            AlignedBuffer::arena_bytes(len + others, offset)
+        };
+        bytes(&ranges.input_buffer, slots) + bytes(&ranges.buffer, slots) + bytes(&ranges.buffer, 1)
     };
     let places = points
         .iter()
@@ -115,14 +136,19 @@ impl<'a> Workload<'a> {
         let ranges = buffer_ranges(&point, place, rank, parameters.world);
         let CallParameters { kind, offset, .. } = parameters;
         let size = kind.size();
-        let buffer =
-            |range: &Range<usize>| AlignedBuffer::try_new(arena, range.len() * size, offset);
-        let buffers = WorkloadBuffers {
-            input: buffer(&ranges.input_buffer)?,
-            often: buffer(&ranges.buffer)?,
-            once: buffer(&ranges.buffer)?,
+        let rotation = ranges.rotation(&parameters);
+        let buffer = |range: &Range<usize>, slots: usize| {
+            AlignedBuffer::try_slots(arena, range.len() * size, offset, slots)
         };
+        let buffers = WorkloadBuffers {
+            input: buffer(&ranges.input_buffer, rotation.slots)?,
+            often: buffer(&ranges.buffer, rotation.slots)?,
+            once: buffer(&ranges.buffer, 1)?,
+            rotation,
+        };
+        let counts = point.counts(rank);
         let run = maypole::with_type!(parameters.kind, T => pointer::<T>());
+        let start = maypole::with_type!(parameters.kind, T => start_pointer::<T>());
         let run_beside = maypole::with_type!(parameters.kind, T => beside_pointer::<T>());
         Ok(Self {
             point,
@@ -132,8 +158,10 @@ impl<'a> Workload<'a> {
             size,
             op: parameters.op,
             own: None,
+            counts,
             run,
             run_beside,
+            start,
             input_range: ranges.input,
             output_range: ranges.output,
             buffer_range: ranges.buffer,
@@ -152,6 +180,32 @@ impl<'a> Workload<'a> {
     /// Times requests, or computing, from now on.
     pub(crate) fn set_beside(&mut self, beside: Beside) {
         self.beside = Some(beside);
+    }
+
+    /// Starts a call as a request, which has the buffers until [`put_back`](Self::put_back). The
+    /// checked one has an output of its own.
+    pub(crate) fn start(
+        &mut self,
+        comm: &mut Communicator,
+        is_checked: bool,
+    ) -> Request<OwnedPair> {
+        let owned = (self.buffers.input.taken(), self.output(is_checked).taken());
+        (self.start)(comm, self.request(), owned)
+    }
+
+    pub(crate) fn put_back(&mut self, (input, output): OwnedPair, is_checked: bool) {
+        self.buffers.input = input;
+        *self.output(is_checked) = output;
+    }
+
+    fn output(&mut self, is_checked: bool) -> &mut AlignedBuffer {
+        if is_checked { &mut self.buffers.once } else { &mut self.buffers.often }
+    }
+
+    /// What a request calls: it borrows nothing.
+    fn request(&self) -> CallKind<'static> {
+        let (collective, place, op) = (self.point.collective, self.place, self.op);
+        CallKind { collective, place, op, own: None, counts: None }
     }
 
     /// The same workload on the GPU of `comm`.
@@ -199,48 +253,37 @@ impl SampledWork for Workload<'_> {
     }
 
     fn fill(&mut self, batch: &CallBatch) {
-        let Self { oracle, rank, input_range, .. } = self;
-        match self.place {
-            BufferPlacement::OutOfPlace => {
-                oracle.write(
-                    self.buffers.input.bytes_mut(),
-                    *rank,
-                    batch.number,
-                    input_range.clone(),
-                );
-                self.buffers.once.bytes_mut().fill(POISON);
-                if batch.calls > 1 {
-                    self.buffers.often.bytes_mut().fill(POISON);
-                }
-            }
-            BufferPlacement::InPlace => {
-                let within = within(&self.buffer_range, input_range, self.size);
-                let buffers = [
-                    Some(&mut self.buffers.once),
-                    (batch.calls > 1).then_some(&mut self.buffers.often),
-                ];
-                for buffer in buffers.into_iter().flatten() {
-                    buffer.bytes_mut().fill(POISON);
-                    oracle.write(
-                        &mut buffer.bytes_mut()[within.clone()],
-                        *rank,
-                        batch.number,
-                        input_range.clone(),
-                    );
-                }
-            }
+        let Self { oracle, rank, input_range, place, .. } = self;
+        let WorkloadBuffers { input, often, once, rotation } = &mut self.buffers;
+        let write =
+            |bytes: &mut [u8]| oracle.write(bytes, *rank, batch.number, input_range.clone());
+        let within = match place {
+            BufferPlacement::InPlace => within(&self.buffer_range, input_range, self.size),
+            BufferPlacement::OutOfPlace => 0..0,
+        };
+        let prepare = |bytes: &mut [u8]| {
+            bytes.fill(POISON);
+            write(&mut bytes[within.clone()]);
+        };
+        if *place == BufferPlacement::OutOfPlace {
+            rotation.taken(batch.calls).for_each(|slot| write(input.slot_mut(slot)));
         }
+        prepare(once.bytes_mut());
+        let others = rotation.taken(batch.calls).filter(|_| batch.calls > 1);
+        others.for_each(|slot| prepare(often.slot_mut(slot)));
     }
 
     fn run(&mut self, comm: &mut Communicator, batch: &CallBatch) -> Result<Times> {
         let collective = self.point.collective;
-        let what = CallKind { collective, place: self.place, op: self.op, own: self.own };
+        let counts = self.counts.as_ref().map(|counts| counts.each_ref().map(Vec::as_slice));
+        let (place, op) = (self.place, self.op);
+        let what = CallKind { collective, place, op, own: self.own, counts };
         #[cfg(feature = "cuda")]
         if let Some(device) = &mut self.device {
             return device.run(&what, batch);
         }
         if let Some(beside) = self.beside {
-            let what = CallKind { own: None, ..what };
+            let what = self.request();
             return (self.run_beside)(comm, what, &mut self.buffers, batch, beside);
         }
         (self.run)(comm, &what, &mut self.buffers, batch)
@@ -251,11 +294,14 @@ impl SampledWork for Workload<'_> {
             return 0;
         }
         let within = within(&self.buffer_range, &self.output_range, self.size);
-        let wrong = |buffer: &AlignedBuffer| {
-            self.oracle.wrong(&self.point, self.rank, batch.number, &buffer.bytes()[within.clone()])
+        let wrong = |bytes: &[u8]| {
+            self.oracle.wrong(&self.point, self.rank, batch.number, &bytes[within.clone()])
         };
-        let others = self.place == BufferPlacement::OutOfPlace && batch.calls > 1;
-        wrong(&self.buffers.once) + if others { wrong(&self.buffers.often) } else { 0 }
+        let WorkloadBuffers { often, once, rotation, .. } = &self.buffers;
+        // In place, the other calls computed on the results of earlier ones.
+        let is_apart = self.place == BufferPlacement::OutOfPlace;
+        let others = rotation.taken_but(batch.calls, batch.checked).filter(|_| is_apart);
+        wrong(once.bytes()) + others.map(|slot| wrong(often.slot(slot))).sum::<u64>()
     }
 }
 

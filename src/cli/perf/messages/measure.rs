@@ -3,7 +3,7 @@
 use super::matrix::PairMatrix;
 use super::row::{MatrixRow, MessageRow};
 use super::verdict::LinkVerdict;
-use super::work::{MessageRole, MessageWork, oracle};
+use super::work::{MessagePlace, MessageRole, MessageWork, oracle};
 use super::{MessageBenchmark, MessageTest, rounds};
 use crate::perf::check::oracle::Oracle;
 use crate::perf::communicators::PerfTransport;
@@ -136,8 +136,13 @@ impl MessageRun<'_, '_> {
             true => MessageRole::in_pairs(rank, pairs),
             false => MessageRole::in_ring(rank, world),
         };
-        let offset = self.benchmark.offset;
-        let mut work = MessageWork::new(test, bytes, role, rank, offset, oracle)?;
+        let MessageBenchmark { offset, off_cache, .. } = *self.benchmark;
+        let place = MessagePlace { offset, off_cache };
+        let mut work = MessageWork::new(test, bytes, role, rank, place, oracle)?;
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = &self.sampler.gpu {
+            work = work.on_device(gpu)?;
+        }
         Ok(self.sampler.measure(&mut work)?)
     }
 
@@ -150,7 +155,7 @@ impl MessageRun<'_, '_> {
     ) -> MessageRow {
         let world = self.sampler.comm.world();
         let is_encrypted = self.is_encrypted && encryption::applies(self.transport);
-        let transport = self.transport;
-        MessageRow { test, transport, is_encrypted, world, pairs, bytes, measured }
+        let (transport, off_cache) = (self.transport, self.benchmark.off_cache);
+        MessageRow { test, transport, is_encrypted, world, pairs, bytes, off_cache, measured }
     }
 }

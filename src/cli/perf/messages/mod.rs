@@ -1,10 +1,13 @@
 //! Messages between two ranks: latency, bandwidth, and the matrix of all pairs.
 //!
 //! In reading order: this page lists the tests, [`settings`] reads the options, [`work`] makes the
-//! messages, [`rounds`] says which pairs are measured after which, [`measure`] leads one rank through
-//! all of them, [`matrix`] holds the figures of all pairs, [`verdict`] names the slow links and the
-//! odd ranks, [`heat`] draws the matrix, and [`row`] writes a result.
+//! messages (those between GPUs are in `device`), [`rounds`] says which pairs are measured after
+//! which, [`measure`] leads one rank through all of them, [`matrix`] holds the figures of all pairs,
+//! [`verdict`] names the slow links and the odd ranks, [`heat`] draws the matrix, and [`row`] writes a
+//! result.
 
+#[cfg(feature = "cuda")]
+mod device;
 pub(crate) mod heat;
 pub(crate) mod matrix;
 pub(crate) mod measure;
@@ -44,6 +47,8 @@ pub(crate) struct MessageBenchmark {
     pub(crate) all_pairs: bool,
     /// Bytes behind a page at which every buffer begins.
     pub(crate) offset: usize,
+    /// The bytes of the region in which messages have other buffers each, larger than the caches.
+    pub(crate) off_cache: Option<usize>,
 }
 
 impl MessageTest {
@@ -125,6 +130,7 @@ impl MessageBenchmark {
         let of = |test: MessageTest, bytes: usize| {
             let sides = if test == MessageTest::Exchange { 2 } else { 1 };
             bytes as u128 * test.window(bytes) as u128 * (1 + 2 * sides)
+                + 2 * self.off_cache.unwrap_or(0) as u128
         };
         let tests = self.tests.iter();
         tests.flat_map(|test| self.sizes.iter().map(|bytes| of(*test, *bytes))).max().unwrap_or(0)

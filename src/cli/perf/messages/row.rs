@@ -23,6 +23,8 @@ pub(crate) struct MessageRow {
     pub(crate) pairs: Vec<(usize, usize)>,
     /// Bytes of a message.
     pub(crate) bytes: usize,
+    /// The bytes of the region in which messages have other buffers each.
+    pub(crate) off_cache: Option<usize>,
     pub(crate) measured: Measurement,
 }
 
@@ -126,6 +128,7 @@ impl MessageRow {
             "encrypted": self.is_encrypted,
             "bytes": self.bytes,
             "window": self.test.window(self.bytes),
+            "off_cache_bytes": self.off_cache,
             "rate_GBps": self.rate(),
             "messages_per_us": self.messages_per_us(),
         });
@@ -200,6 +203,7 @@ pub(crate) mod tests {
             world: 4,
             pairs: vec![(0, 2), (1, 3)],
             bytes: 1 << 20,
+            off_cache: None,
             measured: collective().out_of_place.unwrap(),
         }
     }

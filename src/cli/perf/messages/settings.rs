@@ -1,10 +1,9 @@
 //! The messages that the options ask for, checked together.
 
 use super::{MessageBenchmark, MessageTest};
-#[cfg(feature = "cuda")]
-use crate::perf::args::TransportSelection;
-use crate::perf::args::{PairSelection, PerfArgs, Selected, Subject};
-use crate::perf::benchmark::Benchmark;
+use crate::perf::args::PerfArgs;
+use crate::perf::benchmark::{Benchmark, CallParameters};
+use crate::perf::choices::{PairSelection, Selected, Subject};
 use crate::perf::settings::distinct;
 use anyhow::{Result, ensure};
 
@@ -23,6 +22,7 @@ impl PerfArgs {
             sizes: vec![bytes],
             all_pairs: true,
             offset: 0,
+            off_cache: None,
         };
         let tests =
             [(MessageTest::Latency, LATENCY_BYTES), (MessageTest::Bandwidth, BANDWIDTH_BYTES)];
@@ -62,20 +62,19 @@ impl PerfArgs {
             (!self.algorithm.is_empty(), "--algorithm"),
             (self.deterministic, "--deterministic"),
             (self.overlap, "--overlap"),
+            (self.counts.is_some(), "--counts"),
+            (self.streams.is_some(), "--streams"),
+            (self.aggregate.is_some(), "--aggregate"),
             (self.has_registered(), "--registered"),
         ] {
             ensure!(!is_given, "{option} is about collectives; leave it out for messages");
         }
-        #[cfg(feature = "cuda")]
-        ensure!(
-            self.transport != TransportSelection::Cuda,
-            "--transport cuda: messages are measured between the memory of hosts"
-        );
         ensure!(
             all_pairs || self.svg.is_none(),
             "--svg draws the matrix of all pairs: add --pairs all"
         );
-        let offset = benchmark.parameters.offset;
-        Ok(Some(MessageBenchmark { tests, sizes: benchmark.sizes.clone(), all_pairs, offset }))
+        let CallParameters { offset, off_cache, .. } = benchmark.parameters;
+        let sizes = benchmark.sizes.clone();
+        Ok(Some(MessageBenchmark { tests, sizes, all_pairs, offset, off_cache }))
     }
 }

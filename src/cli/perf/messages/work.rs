@@ -1,13 +1,18 @@
 //! The messages of one rank, with their buffers.
 
 use super::MessageTest;
+#[cfg(feature = "cuda")]
+use super::device::DeviceMessages;
 use crate::perf::benchmark::{BenchmarkPoint, CallParameters};
 use crate::perf::buffer::AlignedBuffer;
 use crate::perf::check::oracle::{Oracle, POISON};
 use crate::perf::measure::batch::{CallBatch, NO_TIMES, SampledWork, Times};
+use crate::perf::off_cache::BufferRotation;
 use maypole::schedule::collective::Collective;
 use maypole::{CallPath, Communicator, DataType, ReduceOp, Result};
 use maypole_transports::clock::monotonic_ns;
+#[cfg(feature = "cuda")]
+use std::sync::Arc;
 
 /// Tags: of messages, and of those to the rank before in a ring; of confirmations.
 const TAG: u32 = 1;
@@ -45,8 +50,18 @@ impl MessageRole {
 /// What the messages carry, and what they must have brought: the same numbers as a broadcast from
 /// their sender.
 pub(crate) fn oracle(world: usize, offset: usize) -> Oracle {
-    let parameters = CallParameters { kind: DataType::U8, op: ReduceOp::Sum, world, offset };
+    let (kind, op, off_cache) = (DataType::U8, ReduceOp::Sum, None);
+    let parameters = CallParameters { kind, op, world, offset, off_cache };
     Oracle::new(parameters, Collective::Broadcast { root: 0 })
+}
+
+/// Where the buffers of messages lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessagePlace {
+    /// Bytes behind a page.
+    pub(crate) offset: usize,
+    /// The bytes of the region in which messages have other buffers each.
+    pub(crate) off_cache: Option<usize>,
 }
 
 /// The messages of one rank in one test at one size.
@@ -56,10 +71,15 @@ pub(crate) struct MessageWork<'a> {
     role: MessageRole,
     rank: usize,
     oracle: &'a Oracle,
+    /// Calls take the slots of `from` and `often` in turn.
+    rotation: BufferRotation,
     from: AlignedBuffer,
     /// The checked call has a buffer of its own, as that of a collective.
     often: AlignedBuffer,
     once: AlignedBuffer,
+    /// The same buffers on a GPU, if the messages are between GPUs.
+    #[cfg(feature = "cuda")]
+    device: Option<DeviceMessages>,
 }
 
 impl<'a> MessageWork<'a> {
@@ -73,7 +93,7 @@ impl<'a> MessageWork<'a> {
         bytes: usize,
         role: MessageRole,
         rank: usize,
-        offset: usize,
+        place: MessagePlace,
         oracle: &'a Oracle,
     ) -> anyhow::Result<Self> {
         let window = bytes * test.window(bytes);
@@ -84,9 +104,36 @@ impl<'a> MessageWork<'a> {
             (MessageTest::Exchange, _) => (window, 2 * window),
             _ => (window, window),
         };
-        let buffer = |bytes| AlignedBuffer::try_new(None, bytes, offset);
-        let (from, often, once) = (buffer(sent)?, buffer(received)?, buffer(received)?);
-        Ok(Self { test, bytes, role, rank, oracle, from, often, once })
+        let strides = AlignedBuffer::stride(sent) + AlignedBuffer::stride(received);
+        let rotation = BufferRotation::within(place.off_cache, strides);
+        let buffer = |bytes, slots| AlignedBuffer::try_slots(None, bytes, place.offset, slots);
+        let from = buffer(sent, rotation.slots)?;
+        let (often, once) = (buffer(received, rotation.slots)?, buffer(received, 1)?);
+        Ok(Self {
+            test,
+            bytes,
+            role,
+            rank,
+            oracle,
+            rotation,
+            from,
+            often,
+            once,
+            #[cfg(feature = "cuda")]
+            device: None,
+        })
+    }
+
+    /// The same messages between the GPUs of `comm`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for the buffers.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(mut self, comm: &Arc<maypole::cuda::Comm>) -> anyhow::Result<Self> {
+        let buffers = [&self.from, &self.often, &self.once];
+        self.device = Some(DeviceMessages::new(comm, buffers, self.bytes)?);
+        Ok(self)
     }
 
     /// True if this rank's clock times the test: that of the rank that begins, and of all ranks
@@ -99,10 +146,14 @@ impl<'a> MessageWork<'a> {
         }
     }
 
-    /// Makes one call. The checked one receives into `once`.
-    fn call(&mut self, comm: &mut Communicator, is_checked: bool) -> Result<()> {
-        let into = if is_checked { &mut self.once } else { &mut self.often }.bytes_mut();
-        let from = self.from.bytes();
+    /// Makes the call `index` of a batch. The checked one receives into `once`.
+    fn call(&mut self, comm: &mut Communicator, index: u64, is_checked: bool) -> Result<()> {
+        let slot = self.rotation.slot(index);
+        let into = match is_checked {
+            true => self.once.bytes_mut(),
+            false => self.often.slot_mut(slot),
+        };
+        let from = self.from.slot(slot);
         match self.role {
             MessageRole::Idle => Ok(()),
             MessageRole::Pair { peer, leads } => match self.test {
@@ -138,13 +189,14 @@ impl<'a> MessageWork<'a> {
         }
     }
 
-    fn wrong_in(&self, buffer: &AlignedBuffer, batch: u64) -> u64 {
+    fn wrong_in(&self, received: &[u8], batch: u64) -> u64 {
         let senders = self.senders();
-        let part = buffer.bytes().len() / senders.len().max(1);
-        let parts = buffer.bytes().chunks_exact(part.max(1)).zip(senders);
+        let part = received.len() / senders.len().max(1);
+        let parts = received.chunks_exact(part.max(1)).zip(senders);
         let wrong = |(bytes, root): (&[u8], usize)| {
             let collective = Collective::Broadcast { root };
-            let point = BenchmarkPoint { collective, algorithm: None, count: bytes.len() };
+            let (algorithm, count, shares) = (None, bytes.len(), None);
+            let point = BenchmarkPoint { collective, algorithm, count, shares };
             self.oracle.wrong(&point, self.rank, batch, bytes)
         };
         parts.map(wrong).sum()
@@ -154,21 +206,43 @@ impl<'a> MessageWork<'a> {
 impl SampledWork for MessageWork<'_> {
     fn fill(&mut self, batch: &CallBatch) {
         let sent = self.from.bytes().len();
-        self.oracle.write(self.from.bytes_mut(), self.rank, batch.number, 0..sent);
-        self.once.bytes_mut().fill(POISON);
-        if batch.calls > 1 {
-            self.often.bytes_mut().fill(POISON);
+        for slot in self.rotation.taken(batch.calls) {
+            self.oracle.write(self.from.slot_mut(slot), self.rank, batch.number, 0..sent);
         }
+        self.once.bytes_mut().fill(POISON);
+        let others = self.rotation.taken(batch.calls).filter(|_| batch.calls > 1);
+        others.for_each(|slot| self.often.slot_mut(slot).fill(POISON));
+    }
+
+    fn upload(&mut self) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = &mut self.device {
+            device.upload([&self.from, &self.often, &self.once])?;
+        }
+        Ok(())
+    }
+
+    fn download(&mut self) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = &self.device {
+            device.download(&mut self.often, &mut self.once)?;
+        }
+        Ok(())
     }
 
     fn run(&mut self, comm: &mut Communicator, batch: &CallBatch) -> Result<Times> {
         if self.role == MessageRole::Idle {
             return Ok(NO_TIMES);
         }
+        #[cfg(feature = "cuda")]
+        if let Some(device) = &mut self.device {
+            let times = device.run(self.test, self.role, batch)?;
+            return Ok(if self.is_timed() { times } else { NO_TIMES });
+        }
         let start = monotonic_ns();
         for index in 0..batch.calls {
             if batch.begins(index) {
-                self.call(comm, index == batch.checked)?;
+                self.call(comm, index, index == batch.checked)?;
             }
         }
         let end = monotonic_ns();
@@ -176,8 +250,9 @@ impl SampledWork for MessageWork<'_> {
     }
 
     fn wrong(&self, batch: &CallBatch) -> u64 {
-        let once = self.wrong_in(&self.once, batch.number);
-        once + if batch.calls > 1 { self.wrong_in(&self.often, batch.number) } else { 0 }
+        let wrong = |received| self.wrong_in(received, batch.number);
+        let others = self.rotation.taken_but(batch.calls, batch.checked);
+        wrong(self.once.bytes()) + others.map(|slot| wrong(self.often.slot(slot))).sum::<u64>()
     }
 
     fn kind(&self) -> Option<(&'static str, CallPath)> {
@@ -248,7 +323,7 @@ mod tests {
     use super::*;
 
     /// Wrong bytes that all ranks find in a batch of five calls, of which one may be left out.
-    fn wrong(world: usize, test: MessageTest, leave_out: Option<u64>) -> u64 {
+    fn wrong(world: usize, test: MessageTest, off_cache: Option<usize>, out: Option<u64>) -> u64 {
         let found = Communicator::run_local(world, |mut comm| {
             let rank = comm.rank();
             let role = if test.is_of_pairs() {
@@ -257,9 +332,10 @@ mod tests {
                 MessageRole::in_ring(rank, world)
             };
             let oracle = oracle(world, 16);
-            let mut work = MessageWork::new(test, 5000, role, rank, 16, &oracle).unwrap();
+            let place = MessagePlace { offset: 16, off_cache };
+            let mut work = MessageWork::new(test, 5000, role, rank, place, &oracle).unwrap();
             let (number, calls, checked, before, is_slow) = (7, 5, 3, 0, false);
-            let batch = CallBatch { number, calls, checked, before, leave_out, is_slow };
+            let batch = CallBatch { number, calls, checked, before, leave_out: out, is_slow };
             work.fill(&batch);
             let times = work.run(&mut comm, &batch).unwrap();
             assert_eq!(times == NO_TIMES, !work.is_timed());
@@ -272,7 +348,9 @@ mod tests {
     fn every_message_brings_what_its_sender_wrote() {
         for test in MessageTest::ALL {
             for world in [2, 3] {
-                assert_eq!(wrong(world, test, None), 0, "{test:?} of {world}");
+                for off_cache in [None, Some(30_000), Some(1 << 20)] {
+                    assert_eq!(wrong(world, test, off_cache, None), 0, "{test:?} of {world}");
+                }
             }
         }
     }
@@ -280,7 +358,8 @@ mod tests {
     #[test]
     fn a_message_left_out_is_noticed() {
         for test in MessageTest::ALL {
-            assert!(wrong(3, test, Some(4)) > 4000, "{test:?}");
+            assert!(wrong(3, test, None, Some(4)) > 4000, "{test:?}");
+            assert!(wrong(3, test, Some(1 << 20), Some(2)) > 4000, "{test:?}");
         }
     }
 }

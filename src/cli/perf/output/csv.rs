@@ -1,6 +1,7 @@
 //! Results as a CSV table for other programs.
 
 use crate::perf::benchmark::BufferPlacement;
+use crate::perf::counts;
 use crate::perf::measure::Measurement;
 use crate::perf::measure::limits::MachineLimit;
 use crate::perf::measure::overlap::Overlap;
@@ -43,6 +44,13 @@ struct CsvRecord {
     batches: usize,
     /// The part of a request that was hidden behind computing.
     overlap: Option<f64>,
+    /// Elements of each rank's block, if they differ.
+    counts: Option<String>,
+    off_cache_bytes: Option<usize>,
+    streams: usize,
+    buffers: usize,
+    fused: bool,
+    speedup: Option<f64>,
     registered: bool,
     slowest_rank: Option<usize>,
     arrival_skew_us: Option<f64>,
@@ -66,6 +74,7 @@ struct MessageRecord {
     pairs: String,
     bytes: usize,
     window: usize,
+    off_cache_bytes: Option<usize>,
     min_us: f64,
     p50_us: f64,
     p90_us: f64,
@@ -139,6 +148,12 @@ fn record(
         batches: measurement.batches,
         registered: row.is_registered,
         overlap: row.overlap.as_ref().map(Overlap::part),
+        counts: row.counts().as_deref().map(counts::listed),
+        off_cache_bytes: parameters.off_cache,
+        streams: row.streams,
+        buffers: row.aggregate.map_or(1, |aggregate| aggregate.buffers),
+        fused: row.aggregate.is_some_and(|aggregate| aggregate.is_fused),
+        speedup: row.aggregate.and_then(|aggregate| aggregate.speedup),
         slowest_rank: measurement.ranks.spread().map(|spread| spread.slowest),
         arrival_skew_us: measurement.ranks.skew_us(),
         noisy: measurement.noise.words(&time),
@@ -170,6 +185,7 @@ fn message(row: &MessageRow, header: &RunHeader) -> MessageRecord {
         pairs: pairs.collect::<Vec<_>>().join(" "),
         bytes: row.bytes,
         window: row.test.window(row.bytes),
+        off_cache_bytes: row.off_cache,
         min_us: time.min,
         p50_us: time.p50,
         p90_us: time.p90,

@@ -63,6 +63,12 @@ fn object(
             "compute_us": overlap.compute.time.p50,
             "both_us": overlap.both.time.p50,
         })),
+        "counts": row.counts(),
+        "off_cache_bytes": row.parameters.off_cache,
+        "streams": row.streams,
+        "buffers": row.aggregate.map_or(1, |aggregate| aggregate.buffers),
+        "fused": row.aggregate.is_some_and(|aggregate| aggregate.is_fused),
+        "speedup": row.aggregate.and_then(|aggregate| aggregate.speedup),
         "predicted_us": row.prediction.map(|prediction| prediction.us),
         "limit_us": row.limit_us(options.limits),
     });

@@ -182,9 +182,8 @@ impl<'a> PerfOutput<'a> {
             self.section = section;
         }
         self.say(&table::line(row));
-        for line in [table::prediction(row), table::overlap(row)].into_iter().flatten() {
-            self.say(&line);
-        }
+        let below = [table::prediction(row), table::overlap(row), table::speedup(row)];
+        below.iter().flatten().for_each(|line| self.say(line));
         let measured = row.measured().map(|(_, measured)| measured).collect::<Vec<_>>();
         self.say_circumstances(&measured);
         self.totals.add(row);

@@ -2,10 +2,14 @@
 
 use crate::names;
 use crate::perf::benchmark::bus_factor;
+use crate::perf::counts;
 use crate::perf::measure::Measurement;
+use crate::perf::measure::aggregate::Aggregate;
+use crate::perf::measure::overlap;
 use crate::perf::measure::rank_times::RankSpread;
 use crate::perf::measure::summary::Summary;
 use crate::perf::output::row::PerfRow;
+use crate::perf::settings::CallForm;
 use maypole::schedule::collective::Collective;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -44,8 +48,37 @@ pub(crate) fn section(row: &PerfRow) -> String {
         if row.deterministic && row.point.collective.reduces() { ", deterministic" } else { "" };
     let encrypted = if row.encryption.is_some() { ", encrypted" } else { "" };
     let requests = if row.overlap.is_some() { ", beside computing" } else { "" };
+    let mut form = match row.streams {
+        1 => String::new(),
+        streams => format!(", in {streams} groups at once"),
+    };
+    if let Some(shares) = &row.point.shares {
+        form += &format!(", blocks of {} shares", counts::listed(shares));
+    }
+    match row.aggregate {
+        Some(Aggregate { buffers, is_fused: true, .. }) => {
+            form += &format!(", {buffers} buffers by one call");
+        }
+        Some(Aggregate { buffers, .. }) => form += &format!(", {buffers} buffers by a call each"),
+        None => {}
+    }
     let collective = names::dashed(row.point.collective);
-    format!("# {collective} over {}{encrypted}{mode}{requests}", row.transport)
+    format!("# {collective} over {}{encrypted}{mode}{requests}{form}", row.transport)
+}
+
+/// The lines below the rows about what was timed, if that is no call alone.
+pub(crate) fn form(form: CallForm) -> Option<String> {
+    match form {
+        CallForm::Alone => None,
+        CallForm::BesideComputing => Some(overlap::DEFINITION.to_owned()),
+        CallForm::Streams(streams) => Some(format!(
+            "# streams of {streams} groups: time is that of a round of {streams} calls, one in each,\n\
+             #         and bandwidths are those of all of them together"
+        )),
+        CallForm::Aggregate(buffers) => {
+            Some(format!("# {buffers} buffers: time is that of all of them, and so are bandwidths"))
+        }
+    }
 }
 
 /// One row.
@@ -94,6 +127,12 @@ pub(crate) fn overlap(row: &PerfRow) -> Option<String> {
         compute.trim_start(),
         both.trim_start()
     ))
+}
+
+/// The line below a row of many buffers by one call: whether that was worth it.
+pub(crate) fn speedup(row: &PerfRow) -> Option<String> {
+    let speedup = row.aggregate?.speedup?;
+    Some(format!("#  {speedup:.2} times as fast as a call each"))
 }
 
 /// The line below a row that says what each rank took.

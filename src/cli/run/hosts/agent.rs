@@ -198,7 +198,7 @@ impl Agent {
         self.held = None;
         let host = &self.job.host;
         let output = char::from(OUTPUT);
-        let tag = match self.job.is_tagged {
+        let tag = match self.job.output.is_tagged(rank) {
             true => format!("{output}[rank {rank}, {host}] "),
             false => output.to_string(),
         };

@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 use maypole_transports::process::ProcessEnd;
 use serde::{Deserialize, Serialize};
 
-use crate::run::Bind;
 use crate::run::environment::JobPorts;
+use crate::run::{Bind, OutputMode};
 
 /// The number of this protocol. Agent and launcher also have to be of the same version.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 
 /// A line of an agent that begins so is a message.
 pub(super) const MESSAGE: u8 = b'@';
@@ -100,7 +100,7 @@ pub(super) struct JobDescription {
     pub(super) arguments: Vec<OsString>,
     /// The folder in which ranks start, if it is there.
     pub(super) folder: OsString,
-    pub(super) is_tagged: bool,
+    pub(super) output: OutputMode,
     pub(super) bind: Bind,
     pub(super) grace: Duration,
     pub(super) hang_report: Option<Duration>,
@@ -168,7 +168,7 @@ mod tests {
             program: "true".into(),
             arguments: Vec::new(),
             folder: OsString::new(),
-            is_tagged: true,
+            output: OutputMode::Tagged,
             bind: Bind::Auto,
             grace: Duration::ZERO,
             hang_report: None,

@@ -32,8 +32,8 @@ use super::replacements::Replacements;
 use super::supervise::Supervisor;
 
 /// Options for ranks on several hosts.
-#[derive(clap::Args)]
-pub(super) struct HostArgs {
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct HostArgs {
     /// Start ranks on these hosts over ssh, with a number of ranks each: a:8,b:8. A host without a number
     /// gets one rank, or its share of -n if no host has a number. Lines of output begin with "[rank R, b] ".
     #[arg(long, visible_alias = "host", short = 'H', value_name = "HOST:N,...")]
@@ -74,7 +74,7 @@ pub(super) struct HostArgs {
 }
 
 /// The hosts of a job, and how they are reached.
-pub(super) struct HostOptions {
+pub(crate) struct HostOptions {
     hosts: Vec<HostRanks>,
     ssh: Option<String>,
     copy: bool,
@@ -85,7 +85,7 @@ pub(super) struct HostOptions {
 
 impl HostArgs {
     /// The hosts, for `ranks` ranks if the user says how many; `None` for ranks on this host.
-    pub(super) fn options(self, ranks: Option<usize>) -> Result<Option<HostOptions>> {
+    pub(crate) fn options(self, ranks: Option<usize>) -> Result<Option<HostOptions>> {
         let hosts = match (&self.hosts, &self.hostfile) {
             (Some(hosts), _) => list::parse(hosts)?,
             (None, Some(file)) => list::read(file)?,
@@ -132,7 +132,7 @@ fn variable(word: &str) -> Result<(String, OsString)> {
 
 impl HostOptions {
     /// How many ranks the job has.
-    pub(super) fn world(&self) -> usize {
+    pub(crate) fn world(&self) -> usize {
         self.hosts.iter().map(|host| host.count).sum()
     }
 }

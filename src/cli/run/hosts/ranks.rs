@@ -14,13 +14,13 @@ use super::list::HostRanks;
 use super::messages::{Answer, BEAT, Hello, JobDescription, Order, PROTOCOL, StartOrder};
 use super::ssh::{self, CopiedPrograms};
 use super::{HostOptions, route};
+use crate::run::Job;
 use crate::run::environment::{self, JobPorts};
 use crate::run::lines;
 use crate::run::ranks::{
     KILL_TIMEOUT, LaunchEvent, RestOfJob, StartError, StartedRanks, deadline_after,
 };
 use crate::run::signals::ENDING;
-use crate::run::{Job, OutputMode};
 
 /// How many beats a host may take to answer without doing anything.
 const ANSWER_BEATS: u32 = 30;
@@ -94,7 +94,7 @@ impl RemoteRanks {
             program: program[0].clone(),
             arguments: program[1..].to_vec(),
             folder: std::env::current_dir().unwrap_or_default().into(),
-            is_tagged: job.options.output != OutputMode::Inherited,
+            output: job.options.output,
             bind: job.options.bind,
             grace: job.options.grace,
             hang_report: job.options.hang_report,

@@ -10,6 +10,7 @@ mod doctor;
 #[cfg(feature = "cuda")]
 #[path = "../../../../tests/common/fake_gpu.rs"]
 mod fake_gpu;
+mod forms;
 mod from_others;
 #[cfg(feature = "cuda")]
 mod gpu_prices;
@@ -36,25 +37,29 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 
 /// The keys of every JSON object of `perf`. Users depend on them.
-pub(crate) const KEYS: [&str; 37] = [
+pub(crate) const KEYS: [&str; 43] = [
     "algbw_GBps",
     "algorithm",
     "arrival_skew_us",
     "batches",
+    "buffers",
     "busbw_GBps",
     "bytes",
     "collective",
     "count",
+    "counts",
     "decryption_GBps",
     "deterministic",
     "encrypted",
     "encryption_GBps",
+    "fused",
     "header",
     "in_place",
     "iterations",
     "limit_us",
     "noise",
     "noisy",
+    "off_cache_bytes",
     "offset",
     "op",
     "overlap",
@@ -70,6 +75,8 @@ pub(crate) const KEYS: [&str; 37] = [
     "root",
     "samples_us",
     "schema",
+    "speedup",
+    "streams",
     "time_us",
     "transport",
     "type",

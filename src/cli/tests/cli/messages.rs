@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// The keys of every JSON object of messages. Users depend on them.
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "arrival_skew_us",
     "batches",
     "bytes",
@@ -19,6 +19,7 @@ const KEYS: [&str; 20] = [
     "messages_per_us",
     "noise",
     "noisy",
+    "off_cache_bytes",
     "pairs",
     "rank_us",
     "ranks",

@@ -37,6 +37,32 @@ fn perf_measures_ranks_that_are_threads_emulated() {
     perf(&["-n", "3", "--threads", "--sizes", "1M", "--type", "bf16", "all-reduce"]);
 }
 
+/// Messages go from GPU to GPU: of two ranks, of several pairs at once, and in rings.
+#[test]
+fn perf_measures_messages_between_gpus_emulated() {
+    let said = perf(&["-n", "2", "--sizes", "8,300K", "p2p", "sendrecv", "exchange"]);
+    let Some(said) = said else { return };
+    for test in ["latency", "bandwidth", "bidirectional", "sendrecv", "exchange"] {
+        assert!(said.contains(&format!("# {test} over cuda")), "{said}");
+    }
+    perf(&["-n", "5", "--threads", "--sizes", "5000", "p2p", "sendrecv", "exchange"]);
+    let matrix = perf(&["-n", "3", "--threads", "--sizes", "8", "latency", "--pairs", "all"]);
+    assert!(matrix.unwrap_or_default().contains("# latency of 8 bytes over cuda"));
+}
+
+/// A call that is left out gives wrong bytes.
+#[test]
+fn a_message_between_gpus_that_is_left_out_is_noticed_emulated() {
+    for test in ["latency", "bandwidth", "bidirectional", "exchange"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
+        let line = "--transport cuda --threads -n 2 --sizes 64 --iters 60 --sabotage 20";
+        command.args(["perf", test]).args(line.split(' '));
+        let Some(output) = over_fake_driver(&mut command) else { return };
+        assert_eq!(output.status.code(), Some(1), "{test}: {}", said(&output));
+        assert!(said(&output).contains("elements were wrong"), "{test}: {}", said(&output));
+    }
+}
+
 /// A machine without a driver says so, and what it wanted.
 #[test]
 fn perf_without_a_driver_says_why() {

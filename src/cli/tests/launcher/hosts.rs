@@ -258,6 +258,41 @@ fn a_program_is_sent_and_removed_again() {
     assert_eq!(left, 2, "the fake ssh and the program are left alone");
 }
 
+/// `maypole perf --hosts` is `maypole run --hosts ... -- maypole perf`, with the table as it is. Both
+/// hosts are this machine, where ranks share memory.
+#[test]
+fn perf_measures_on_several_hosts() {
+    let ssh = FakeSsh::new(LOCALLY);
+    let perf = |options: &str| {
+        let mut command = maypole(&["perf", "--ssh", ssh.path().to_str().unwrap()]);
+        command.args(options.split_whitespace()).env("TMPDIR", ssh.folder.path());
+        complete(command)
+    };
+    let what = "all-reduce --sizes 8 --budget 2";
+    let (code, lines) = perf(&format!("--hosts {TWO} {what}"));
+    assert_eq!(code, 0, "{lines:#?}");
+    has(&lines, "# maypole 0.1.0 perf: 4 ranks on 1 host");
+    has(&lines, "# #wrong total: 0 in ");
+    assert!(lines.iter().all(|line| !line.starts_with("[rank 0")), "{lines:#?}");
+    let file = ssh.file("hosts");
+    fs::write(&file, "127.0.0.2 slots=1\n127.0.0.3 slots=1 # two\n").unwrap();
+    let (code, lines) = perf(&format!("--hostfile {file} latency --sizes 8 --budget 2 --json -"));
+    assert_eq!(code, 0, "{lines:#?}");
+    has(&lines, "\"test\":\"latency\"");
+    assert!(lines.iter().all(|line| line.starts_with('{')), "{lines:#?}");
+    // What is wrong is said here, before anything is started there.
+    for (options, says) in [
+        ("--hosts 127.0.0.2:2 -n 3", "-n 3"),
+        ("--hosts 127.0.0.2:2 --root 2", "no rank 2"),
+        ("--hosts 127.0.0.2:2 --threads", "no threads"),
+        ("--copy", "need --hosts"),
+    ] {
+        let (code, lines) = perf(&format!("{options} {what}"));
+        assert_eq!(code, 2, "{options}: {lines:#?}");
+        has(&lines, says);
+    }
+}
+
 #[test]
 fn a_job_starts_again_on_all_hosts() {
     let ssh = FakeSsh::new(LOCALLY);

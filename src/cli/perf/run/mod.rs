@@ -1,32 +1,28 @@
 //! Leads one rank through the whole measurement.
 
-use crate::perf::benchmark::{Benchmark, BenchmarkPoint, BufferPlacement, CallParameters};
+mod points;
+
 use crate::perf::buffer;
-use crate::perf::check::oracle::Oracle;
 use crate::perf::communicators::{PerfTransport, RankCommunicators};
+use crate::perf::counts;
 use crate::perf::encryption;
 use crate::perf::mapping::RankMapping;
 #[cfg(feature = "cuda")]
 use crate::perf::measure::device;
 use crate::perf::measure::distance::{CoreDistance, barrier_us};
 use crate::perf::measure::limits::MachineLimit;
-use crate::perf::measure::overlap::{self, Beside, Overlap};
-use crate::perf::measure::workload::{Workload, arena_bytes};
-use crate::perf::measure::{CHECKED_IN_A_ROW, Measurement, Sampler, SamplingOptions};
+use crate::perf::measure::{CHECKED_IN_A_ROW, Sampler, SamplingOptions};
 use crate::perf::messages::MessageBenchmark;
 use crate::perf::messages::measure::{MessageRun, SWEEPS};
 use crate::perf::messages::row as message_row;
 use crate::perf::output::PerfOutput;
 use crate::perf::output::header::RunHeader;
 use crate::perf::output::machine;
-use crate::perf::output::prediction::TunerPrediction;
-use crate::perf::output::row::PerfRow;
 use crate::perf::output::table;
-use crate::perf::settings::PerfSettings;
-use crate::{names, sizes};
+use crate::perf::settings::{CallForm, PerfSettings};
 use anyhow::{Context, Result};
+use maypole::Communicator;
 use maypole::tuner::CostTable;
-use maypole::{Arena, Communicator};
 use maypole_transports::secure::EncryptionRate;
 use std::sync::atomic::AtomicBool;
 
@@ -75,9 +71,9 @@ pub(crate) fn run(
         Some(messages) => message_row::legend(&messages.tests),
         None => report.totals.text(perf_run.mapping.is_one_machine()),
     };
-    let legend = match settings.overlap {
-        true => format!("{legend}\n{}", overlap::DEFINITION),
-        false => legend,
+    let legend = match table::form(settings.form) {
+        Some(form) => format!("{legend}\n{form}"),
+        None => legend,
     };
     let slower = report.end(&legend, stopped)?;
     Ok(PerfOutcome { wrong: report.totals.wrong, interrupted: stopped, slower })
@@ -99,8 +95,12 @@ impl PerfRun<'_> {
         let Some(report) = &mut self.report else { return };
         let (settings, mapping, encryption) = (self.settings, &self.mapping, self.encryption);
         let header = RunHeader::read(mapping);
-        let offset = settings.benchmark.parameters.offset;
-        let mut buffers = buffer::describe(settings.registered, settings.reuse_buffers, offset);
+        let parameters = &settings.benchmark.parameters;
+        let mut buffers = buffer::describe(settings.registered, settings.reuse_buffers, parameters);
+        let shares = settings.benchmark.shares.as_deref();
+        if let Some((rule, shares)) = settings.counts.as_ref().zip(shares) {
+            buffers += &format!("\n{}", counts::describe(rule, shares));
+        }
         if let Some(own) = &settings.own {
             let title = own.title();
             buffers += &format!(
@@ -130,19 +130,27 @@ impl PerfRun<'_> {
             reuse: self.settings.reuse_buffers,
             leave_out: self.settings.sabotage,
             slow: self.settings.slow_rank,
+            off_cache: self.settings.benchmark.parameters.off_cache,
         };
         if transport.has_messages() && !self.settings.matrices.is_empty() {
             comm = self.matrices(comm, transport, options)?;
         }
-        let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop);
-        if let Some(messages) = &self.settings.messages {
-            return self.messages(sampler, transport, messages);
-        }
+        let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop)?;
         #[cfg(feature = "cuda")]
         if transport == PerfTransport::Cuda {
             let gpu = device::join(&mut sampler.comm)?;
             gpu.set_deterministic(self.settings.deterministic);
             sampler.gpu = Some(std::sync::Arc::new(gpu));
+        }
+        if let Some(messages) = &self.settings.messages {
+            return self.messages(sampler, transport, messages);
+        }
+        if let CallForm::Streams(streams) = self.settings.form {
+            for _ in 0..streams {
+                let mut group = sampler.comm.duplicate()?;
+                group.set_deterministic(self.settings.deterministic);
+                sampler.streams.push(group);
+            }
         }
         if self.settings.report.is_some() && self.mapping.is_one_machine() {
             let limit =
@@ -168,39 +176,9 @@ impl PerfRun<'_> {
         let stopped = sampler.stopped;
         #[cfg(feature = "cuda")]
         drop(sampler.gpu);
+        sampler.streams.into_iter().try_for_each(Communicator::close)?;
         sampler.comm.close()?;
         Ok(stopped)
-    }
-
-    /// Measures all points of one type, operation and root.
-    fn benchmark(
-        &mut self,
-        sampler: &mut Sampler<'_>,
-        transport: PerfTransport,
-        benchmark: &Benchmark,
-    ) -> Result<()> {
-        let points = benchmark.points();
-        let arena = self.arena(&mut sampler.comm, benchmark.parameters, &points)?;
-        let mut oracle = None;
-        for point in points {
-            let fresh = || (point.collective, Oracle::new(benchmark.parameters, point.collective));
-            if oracle.as_ref().is_none_or(|(collective, _)| *collective != point.collective) {
-                oracle = Some(fresh());
-            }
-            let (_, oracle) = oracle.as_ref().expect("just made");
-            let ordinary = self.settings.ordinary_too.then_some(None);
-            for arena in ordinary.into_iter().chain([arena.as_ref()]) {
-                let parameters = benchmark.parameters;
-                let row = self.point(sampler, transport, parameters, point, oracle, arena)?;
-                if let Some(report) = &mut self.report {
-                    report.add(&row);
-                }
-                if sampler.stopped {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
     }
 
     /// How often each point is measured: of all pairs, each in every sweep.
@@ -217,7 +195,7 @@ impl PerfRun<'_> {
     ) -> Result<Communicator> {
         let (budget, in_a_row) = (options.budget / SWEEPS, options.in_a_row / SWEEPS as usize);
         let options = SamplingOptions { budget, in_a_row, ..options };
-        let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop);
+        let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop)?;
         let is_encrypted = sampler.comm.is_encrypted();
         let (mapping, sampler_of) = (&self.mapping, &mut sampler);
         for benchmark in &self.settings.matrices {
@@ -241,121 +219,9 @@ impl PerfRun<'_> {
         MessageRun { benchmark, transport, mapping, sampler: sampler_of, is_encrypted }
             .measure(self.report.as_mut())?;
         let stopped = sampler.stopped;
+        #[cfg(feature = "cuda")]
+        drop(sampler.gpu);
         sampler.comm.close()?;
         Ok(stopped)
     }
-
-    /// The memory of all buffers, if they are to be registered. Collective.
-    fn arena(
-        &self,
-        comm: &mut Communicator,
-        parameters: CallParameters,
-        points: &[BenchmarkPoint],
-    ) -> Result<Option<Arena>> {
-        if !self.settings.registered {
-            return Ok(None);
-        }
-        let bytes = arena_bytes(parameters, points, comm.rank());
-        Ok(Some(comm.arena(bytes)?))
-    }
-
-    fn point(
-        &self,
-        sampler: &mut Sampler<'_>,
-        transport: PerfTransport,
-        parameters: CallParameters,
-        point: BenchmarkPoint,
-        oracle: &Oracle,
-        arena: Option<&Arena>,
-    ) -> Result<PerfRow> {
-        let rank = sampler.comm.rank();
-        sampler.comm.set_algorithm(point.algorithm);
-        let algorithm = sampler.comm.algorithm(point.collective, point.count, parameters.kind);
-        #[cfg(feature = "cuda")]
-        let algorithm = match &sampler.gpu {
-            Some(gpu) => {
-                gpu.set_algorithm(point.algorithm);
-                gpu.algorithm(point.collective, point.count, parameters.kind)
-            }
-            None => algorithm,
-        };
-        sampler.comm.set_algorithm(None);
-        let deterministic = sampler.comm.is_deterministic();
-        let algorithm = algorithm?;
-        let prediction = None;
-        let out_of_place = None;
-        let in_place = None;
-        let mut row = PerfRow {
-            parameters,
-            transport,
-            encryption: self.encryption.filter(|_| encryption::applies(transport)),
-            deterministic,
-            reuses_buffers: self.settings.reuse_buffers,
-            point,
-            algorithm,
-            is_own: false,
-            prediction,
-            out_of_place,
-            in_place,
-            is_registered: arena.is_some(),
-            overlap: None,
-        };
-        let own = self.settings.own.as_deref().map(|own| own.schedules.as_slice());
-        if let Some(report) = &self.report {
-            if let Some(schedules) = own {
-                row.is_own = true;
-                row.prediction = TunerPrediction::of_schedules(
-                    &sampler.comm,
-                    point.collective,
-                    row.bytes(),
-                    schedules,
-                );
-            } else if report.has_report() {
-                row.prediction = TunerPrediction::of(
-                    &sampler.comm,
-                    point.collective,
-                    row.bytes(),
-                    row.algorithm,
-                );
-            }
-            let size = sizes::name(row.bytes());
-            report.begin(format!("{} {size} over {transport}", names::dashed(point.collective)));
-        }
-        let places = if self.settings.overlap { 1 } else { point.placements().len() };
-        for place in &point.placements()[..places] {
-            let mut work = Workload::new(parameters, point, *place, rank, oracle, arena)?.by(own);
-            #[cfg(feature = "cuda")]
-            if let Some(gpu) = &sampler.gpu {
-                work = work.on_device(gpu, parameters.kind)?;
-            }
-            let measured = if self.settings.overlap {
-                row.overlap = overlap(sampler, &mut work)?;
-                row.overlap.as_ref().map(|overlap| overlap.both.clone())
-            } else {
-                measure(sampler, &mut work)?
-            };
-            match place {
-                BufferPlacement::OutOfPlace => row.out_of_place = measured,
-                BufferPlacement::InPlace => row.in_place = measured,
-            }
-        }
-        Ok(row)
-    }
-}
-
-/// `None` once the user has stopped the measurement.
-fn measure(sampler: &mut Sampler<'_>, work: &mut Workload<'_>) -> Result<Option<Measurement>> {
-    Ok(if sampler.stopped { None } else { sampler.measure(work)? })
-}
-
-/// Measures requests, computing that takes as long, and both at once.
-fn overlap(sampler: &mut Sampler<'_>, work: &mut Workload<'_>) -> Result<Option<Overlap>> {
-    work.set_beside(Beside { calls: true, turns: 0 });
-    let Some(call) = measure(sampler, work)? else { return Ok(None) };
-    let turns = overlap::turns_of(call.time.p50);
-    work.set_beside(Beside { calls: false, turns });
-    let Some(compute) = measure(sampler, work)? else { return Ok(None) };
-    work.set_beside(Beside { calls: true, turns });
-    let both = measure(sampler, work)?;
-    Ok(both.map(|both| Overlap { call, compute, both }))
 }

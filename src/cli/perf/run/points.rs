@@ -1,0 +1,261 @@
+//! Measures the points of collectives.
+
+use super::PerfRun;
+use crate::names;
+use crate::perf::benchmark::{Benchmark, BenchmarkPoint, BufferPlacement, CallParameters};
+use crate::perf::check::oracle::Oracle;
+use crate::perf::communicators::PerfTransport;
+use crate::perf::encryption;
+use crate::perf::measure::aggregate::{Aggregate, AggregateWork};
+use crate::perf::measure::batch::SampledWork;
+use crate::perf::measure::overlap::{self, Beside, Overlap};
+use crate::perf::measure::streams::StreamsWork;
+use crate::perf::measure::workload::{Workload, arena_bytes};
+use crate::perf::measure::{Measurement, Sampler};
+use crate::perf::output::prediction::TunerPrediction;
+use crate::perf::output::row::PerfRow;
+use crate::perf::settings::CallForm;
+use crate::sizes;
+use anyhow::Result;
+use maypole::algorithms::Algorithm;
+use maypole::{Arena, Communicator};
+
+impl PerfRun<'_> {
+    /// Measures all points of one type, operation and root.
+    pub(super) fn benchmark(
+        &mut self,
+        sampler: &mut Sampler<'_>,
+        transport: PerfTransport,
+        benchmark: &Benchmark,
+    ) -> Result<()> {
+        let points = benchmark.points();
+        let arena = self.arena(&mut sampler.comm, benchmark.parameters, &points)?;
+        let mut oracle = None;
+        for point in points {
+            let fresh = || (point.collective, Oracle::new(benchmark.parameters, point.collective));
+            if oracle.as_ref().is_none_or(|(collective, _)| *collective != point.collective) {
+                oracle = Some(fresh());
+            }
+            let (_, oracle) = oracle.as_ref().expect("just made");
+            let ordinary = self.settings.ordinary_too.then_some(None);
+            for arena in ordinary.into_iter().chain([arena.as_ref()]) {
+                let parameters = benchmark.parameters;
+                let place = PointPlace { transport, parameters, oracle, arena };
+                for row in self.point(sampler, place, &point)? {
+                    if let Some(report) = &mut self.report {
+                        report.add(&row);
+                    }
+                }
+                if sampler.stopped {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The memory of all buffers, if they are to be registered. Collective.
+    fn arena(
+        &self,
+        comm: &mut Communicator,
+        parameters: CallParameters,
+        points: &[BenchmarkPoint],
+    ) -> Result<Option<Arena>> {
+        if !self.settings.registered {
+            return Ok(None);
+        }
+        let bytes = arena_bytes(parameters, points, comm.rank());
+        Ok(Some(comm.arena(bytes)?))
+    }
+
+    /// The rows of a point: one, or two where two ways are compared.
+    fn point(
+        &self,
+        sampler: &mut Sampler<'_>,
+        place: PointPlace<'_>,
+        point: &BenchmarkPoint,
+    ) -> Result<Vec<PerfRow>> {
+        let mut row = self.row(sampler, place, point)?;
+        self.predict(sampler, &mut row);
+        if let CallForm::Aggregate(buffers) = self.settings.form {
+            return aggregate(sampler, place, &row, buffers);
+        }
+        let is_overlapped = self.settings.form == CallForm::BesideComputing;
+        let places = if is_overlapped { 1 } else { point.placements().len() };
+        for buffers in &point.placements()[..places] {
+            let measured = match self.settings.form {
+                CallForm::BesideComputing => {
+                    row.overlap = overlap(sampler, &mut place.work(point, *buffers, sampler)?)?;
+                    row.overlap.as_ref().map(|overlap| overlap.both.clone())
+                }
+                CallForm::Streams(streams) => streaming(sampler, place, point, *buffers, streams)?,
+                _ => self.alone(sampler, place, point, *buffers)?,
+            };
+            match buffers {
+                BufferPlacement::OutOfPlace => row.out_of_place = measured,
+                BufferPlacement::InPlace => row.in_place = measured,
+            }
+        }
+        Ok(vec![row])
+    }
+
+    /// A row without a measurement.
+    fn row(
+        &self,
+        sampler: &mut Sampler<'_>,
+        place: PointPlace<'_>,
+        point: &BenchmarkPoint,
+    ) -> Result<PerfRow> {
+        let PointPlace { transport, parameters, arena, .. } = place;
+        let streams = match self.settings.form {
+            CallForm::Streams(streams) => streams,
+            _ => 1,
+        };
+        Ok(PerfRow {
+            parameters,
+            transport,
+            encryption: self.encryption.filter(|_| encryption::applies(transport)),
+            deterministic: sampler.comm.is_deterministic(),
+            reuses_buffers: self.settings.reuse_buffers,
+            point: point.clone(),
+            algorithm: algorithm(sampler, point, parameters)?,
+            is_own: false,
+            prediction: None,
+            out_of_place: None,
+            in_place: None,
+            is_registered: arena.is_some(),
+            overlap: None,
+            streams,
+            aggregate: None,
+        })
+    }
+
+    /// Adds the tuner's prediction where it is shown, and shows the point in the progress bar.
+    fn predict(&self, sampler: &Sampler<'_>, row: &mut PerfRow) {
+        let Some(report) = &self.report else { return };
+        let (comm, collective, bytes) = (&sampler.comm, row.point.collective, row.bytes());
+        if let Some(own) = self.settings.own.as_deref() {
+            let schedules = own.schedules.as_slice();
+            row.is_own = true;
+            row.prediction = TunerPrediction::of_schedules(comm, collective, bytes, schedules);
+        } else if report.has_report() {
+            row.prediction = TunerPrediction::of(comm, collective, bytes, row.algorithm);
+        }
+        let (name, size) = (names::dashed(collective), sizes::name(bytes));
+        report.begin(format!("{name} {size} over {}", row.transport));
+    }
+
+    /// Measures a call that nothing else goes on beside.
+    fn alone(
+        &self,
+        sampler: &mut Sampler<'_>,
+        place: PointPlace<'_>,
+        point: &BenchmarkPoint,
+        buffers: BufferPlacement,
+    ) -> Result<Option<Measurement>> {
+        let own = self.settings.own.as_deref().map(|own| own.schedules.as_slice());
+        let mut work = place.work(point, buffers, sampler)?.by(own);
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = &sampler.gpu {
+            work = work.on_device(gpu, place.parameters.kind)?;
+        }
+        measure(sampler, &mut work)
+    }
+}
+
+/// Where the calls of a point are made, and what they are checked against.
+#[derive(Clone, Copy)]
+struct PointPlace<'a> {
+    transport: PerfTransport,
+    parameters: CallParameters,
+    oracle: &'a Oracle,
+    /// The memory of the buffers, if it is registered.
+    arena: Option<&'a Arena>,
+}
+
+impl<'a> PointPlace<'a> {
+    fn work(
+        self,
+        point: &BenchmarkPoint,
+        buffers: BufferPlacement,
+        sampler: &Sampler<'_>,
+    ) -> Result<Workload<'a>> {
+        let Self { parameters, oracle, arena, .. } = self;
+        let rank = sampler.comm.rank();
+        Workload::new(parameters, point.clone(), buffers, rank, oracle, arena)
+    }
+}
+
+/// The algorithm that runs on private memory.
+fn algorithm(
+    sampler: &mut Sampler<'_>,
+    point: &BenchmarkPoint,
+    parameters: CallParameters,
+) -> Result<Algorithm> {
+    let count = point.mean_count(parameters.world);
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = &sampler.gpu {
+        gpu.set_algorithm(point.algorithm);
+        return Ok(gpu.algorithm(point.collective, count, parameters.kind)?);
+    }
+    sampler.comm.set_algorithm(point.algorithm);
+    let algorithm = sampler.comm.algorithm(point.collective, count, parameters.kind);
+    sampler.comm.set_algorithm(None);
+    Ok(algorithm?)
+}
+
+/// Measures a call in each of several groups at once.
+fn streaming(
+    sampler: &mut Sampler<'_>,
+    place: PointPlace<'_>,
+    point: &BenchmarkPoint,
+    buffers: BufferPlacement,
+    streams: usize,
+) -> Result<Option<Measurement>> {
+    let works = (0..streams).map(|_| place.work(point, buffers, sampler));
+    let works = works.collect::<Result<Vec<_>>>()?;
+    let mut groups = std::mem::take(&mut sampler.streams);
+    let measured = measure(sampler, &mut StreamsWork::new(&mut groups, works));
+    sampler.streams = groups;
+    measured
+}
+
+/// Measures many buffers: by a call for each, and by one call.
+fn aggregate(
+    sampler: &mut Sampler<'_>,
+    place: PointPlace<'_>,
+    row: &PerfRow,
+    buffers: usize,
+) -> Result<Vec<PerfRow>> {
+    let PointPlace { parameters, oracle, .. } = place;
+    let rank = sampler.comm.rank();
+    let mut rows: Vec<PerfRow> = Vec::new();
+    for is_fused in [false, true] {
+        let mut aggregate = Aggregate { buffers, is_fused, speedup: None };
+        let point = row.point.clone();
+        let mut work = AggregateWork::new(parameters, point, aggregate, rank, oracle)?;
+        let in_place = measure(sampler, &mut work)?;
+        let before = rows.first().and_then(|row| row.in_place.as_ref());
+        let both = before.zip(in_place.as_ref());
+        aggregate.speedup = both.map(|(before, now)| before.time.p50 / now.time.p50);
+        rows.push(PerfRow { in_place, aggregate: Some(aggregate), ..row.clone() });
+    }
+    Ok(rows)
+}
+
+/// `None` once the user has stopped the measurement.
+fn measure(sampler: &mut Sampler<'_>, work: &mut dyn SampledWork) -> Result<Option<Measurement>> {
+    Ok(if sampler.stopped { None } else { sampler.measure(work)? })
+}
+
+/// Measures requests, computing that takes as long, and both at once.
+fn overlap(sampler: &mut Sampler<'_>, work: &mut Workload<'_>) -> Result<Option<Overlap>> {
+    work.set_beside(Beside { calls: true, turns: 0 });
+    let Some(call) = measure(sampler, work)? else { return Ok(None) };
+    let turns = overlap::turns_of(call.time.p50);
+    work.set_beside(Beside { calls: false, turns });
+    let Some(compute) = measure(sampler, work)? else { return Ok(None) };
+    work.set_beside(Beside { calls: true, turns });
+    let both = measure(sampler, work)?;
+    Ok(both.map(|both| Overlap { call, compute, both }))
+}

@@ -1,0 +1,244 @@
+//! The settings of a measurement: the options of the command line, completed and checked together.
+//! [`points`] has those that say what is measured.
+
+mod points;
+
+use super::args::PerfArgs;
+use super::benchmark::Benchmark;
+use super::choices::TransportSelection;
+use super::compare::Baseline;
+use super::counts::CountRule;
+use super::messages::MessageBenchmark;
+use crate::names;
+use crate::schedules::{NamedSchedules, in_words};
+use anyhow::{Context, Result, bail, ensure};
+use maypole::schedule::Placement;
+use maypole::schedule::verify::verify;
+pub(crate) use points::distinct;
+use points::{listed, nothing_to_measure};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The settings for a world of known size. No two of them contradict each other.
+#[derive(Clone, Debug)]
+pub(crate) struct PerfSettings {
+    pub(crate) world: usize,
+    pub(crate) benchmark: Benchmark,
+    /// The same of other types, operations and roots, as far as they make a difference.
+    pub(crate) others: Vec<Benchmark>,
+    pub(crate) form: CallForm,
+    /// How blocks of unequal lengths are cut.
+    pub(crate) counts: Option<CountRule>,
+    /// Rows say what each rank took.
+    pub(crate) per_rank: bool,
+    /// Messages between ranks, which are measured instead of collectives.
+    pub(crate) messages: Option<MessageBenchmark>,
+    /// Messages between all pairs, which a report of collectives shows, too.
+    pub(crate) matrices: Vec<MessageBenchmark>,
+    /// The schedules of a file, which are measured instead of the library's.
+    pub(crate) own: Option<Arc<NamedSchedules>>,
+    pub(crate) transport: TransportSelection,
+    pub(crate) deterministic: bool,
+    /// The buffers are registered memory.
+    pub(crate) registered: bool,
+    /// Each point is also measured in buffers that are not registered.
+    pub(crate) ordinary_too: bool,
+    pub(crate) iters: Option<usize>,
+    pub(crate) warmup: usize,
+    pub(crate) budget: Duration,
+    pub(crate) check: bool,
+    pub(crate) reuse_buffers: bool,
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) samples: bool,
+    pub(crate) csv: Option<PathBuf>,
+    pub(crate) svg: Option<PathBuf>,
+    /// The results of an earlier run to compare with.
+    pub(crate) compare: Option<PathBuf>,
+    /// The least part of its speed that a row must have kept.
+    pub(crate) fail_below: Option<f64>,
+    pub(crate) report: Option<PathBuf>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) bind: bool,
+    pub(crate) sabotage: Option<usize>,
+    pub(crate) slow_rank: Option<usize>,
+}
+
+/// What is timed at a point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum CallForm {
+    /// A call.
+    Alone,
+    /// A request, and computing beside it.
+    BesideComputing,
+    /// A call in each of several groups.
+    Streams(usize),
+    /// All-reduces of several buffers: by one call each, and by one call.
+    Aggregate(usize),
+}
+
+/// How many ranks are started without `-n`.
+const DEFAULT_RANKS: usize = 4;
+/// How many ranks are started for messages between two ranks.
+const DEFAULT_PAIR: usize = 2;
+impl PerfSettings {
+    /// Everything that is measured, one type, operation and root after the other.
+    pub(crate) fn benchmarks(&self) -> impl Iterator<Item = &Benchmark> {
+        std::iter::once(&self.benchmark).chain(&self.others)
+    }
+
+    /// The earlier run to compare with.
+    pub(crate) fn baseline(&self) -> Result<Option<Baseline>> {
+        self.compare.as_deref().map(|path| Baseline::read("--compare", path)).transpose()
+    }
+}
+
+impl PerfArgs {
+    /// How many ranks to start where no launcher has started this process as one.
+    ///
+    /// # Errors
+    ///
+    /// If the file of `--schedule` cannot be read.
+    pub(crate) fn ranks(&self) -> Result<usize> {
+        let own = self.schedule.as_deref().map(NamedSchedules::of_file).transpose()?;
+        let usual = if self.tests().is_empty() { DEFAULT_RANKS } else { DEFAULT_PAIR };
+        let default = own.map_or(usual, |own| own.schedules.len());
+        Ok(self.ranks.unwrap_or(default))
+    }
+
+    /// The settings for a world of `world` ranks.
+    ///
+    /// # Errors
+    ///
+    /// Fails where options contradict each other or the world; the message names the options.
+    pub(crate) fn settings(&self, world: usize) -> Result<PerfSettings> {
+        if let Some(ranks) = self.ranks
+            && ranks != world
+        {
+            bail!(
+                "-n asks for {ranks} ranks, but the launcher has started {world}; leave -n out \
+                 under a launcher (the number of timed calls is -i)"
+            );
+        }
+        ensure!(
+            self.fail_below.is_none() || self.compare.is_some() || self.alternates(),
+            "--fail-below: there is nothing to compare with; add --compare FILE or --alternate \
+             PROGRAM"
+        );
+        let roots = listed(&self.roots, || (0..world).collect());
+        if let Some(root) = roots.iter().find(|root| **root >= world) {
+            bail!(names::no_such_root(*root, world));
+        }
+        let own = self.own(world)?.map(Arc::new);
+        let collective = own.as_ref().map(|own| own.collective);
+        let mut benchmarks = self.benchmarks(world, collective, &roots)?.into_iter();
+        let benchmark = benchmarks.next().context("no type has such an operation")?;
+        let messages = self.messages(world, &benchmark)?;
+        if messages.is_none() && benchmark.is_empty() {
+            bail!("{}", nothing_to_measure(&benchmark));
+        }
+        Ok(PerfSettings {
+            world,
+            benchmark,
+            others: benchmarks.collect(),
+            form: self.form(),
+            counts: self.counts.clone(),
+            per_rank: self.per_rank,
+            matrices: self.matrices(world, messages.is_some()),
+            messages,
+            own,
+            transport: self.transport(world)?,
+            deterministic: self.deterministic,
+            registered: self.has_registered(),
+            ordinary_too: self.registered_too,
+            iters: self.iters,
+            warmup: self.warmup,
+            budget: Duration::from_millis(self.budget),
+            check: self.check,
+            reuse_buffers: self.reuse_buffers,
+            json: self.json.clone(),
+            samples: self.samples,
+            csv: self.csv.clone(),
+            svg: self.svg.clone(),
+            compare: self.compare.clone(),
+            fail_below: self.fail_below,
+            report: self.report.clone(),
+            timeout: self.timeout,
+            bind: self.bind,
+            sabotage: self.sabotage,
+            slow_rank: self.slow_rank,
+        })
+    }
+
+    /// True if points are measured on registered memory.
+    pub(crate) fn has_registered(&self) -> bool {
+        self.registered || self.registered_too
+    }
+
+    /// True if two programs or settings are measured in turn.
+    pub(crate) fn alternates(&self) -> bool {
+        self.alternate.is_some() || !self.alternate_env.is_empty()
+    }
+
+    fn form(&self) -> CallForm {
+        match (self.overlap, self.streams, self.aggregate) {
+            (true, ..) => CallForm::BesideComputing,
+            (_, Some(streams), _) => CallForm::Streams(streams),
+            (_, _, Some(buffers)) => CallForm::Aggregate(buffers),
+            _ => CallForm::Alone,
+        }
+    }
+
+    /// The schedules of `--schedule`, proved.
+    fn own(&self, world: usize) -> Result<Option<NamedSchedules>> {
+        let Some(path) = &self.schedule else { return Ok(None) };
+        let own = NamedSchedules::of_file(path)?;
+        let (name, ranks) = (path.display(), own.schedules.len());
+        ensure!(
+            ranks == world,
+            "--schedule {name} has the steps of {ranks} ranks, and there are {world}: start {ranks}"
+        );
+        #[cfg(feature = "cuda")]
+        ensure!(
+            self.transport != TransportSelection::Cuda,
+            "--schedule: calls on GPUs run the library's schedules alone; use another --transport"
+        );
+        if let Err(flaw) = verify(own.collective, &own.schedules, Placement::Apart) {
+            bail!("--schedule {name} has a flaw: {}", in_words(&flaw, &own.schedules));
+        }
+        Ok(Some(own))
+    }
+
+    /// The transports to measure. Memory can be registered where ranks share it, and nowhere else.
+    fn transport(&self, world: usize) -> Result<TransportSelection> {
+        #[cfg(feature = "cuda")]
+        for (is_given, option) in [
+            (self.off_cache.is_some(), "--off-cache"),
+            (self.counts.is_some(), "--counts"),
+            (self.streams.is_some(), "--streams"),
+            (self.aggregate.is_some(), "--aggregate"),
+        ] {
+            ensure!(
+                !is_given || self.transport != TransportSelection::Cuda,
+                "{option} is about calls on memory of hosts; use another --transport"
+            );
+        }
+        if !self.has_registered() {
+            return Ok(self.transport);
+        }
+        ensure!(
+            world > 1,
+            "--registered: one rank has no other rank that could reach its memory; start two or \
+             more with -n"
+        );
+        ensure!(
+            !matches!(self.transport, TransportSelection::Tcp | TransportSelection::Ib),
+            "--registered: ranks reach one another's memory only where they share it, never over \
+             --transport tcp or ib; use --transport shm, or leave --transport out"
+        );
+        Ok(TransportSelection::Shm)
+    }
+}
+
+#[cfg(test)]
+mod tests;

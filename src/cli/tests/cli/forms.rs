@@ -1,0 +1,170 @@
+//! Buffers outside caches, blocks of unequal lengths, several groups at once, and many buffers.
+
+use super::{objects, printed, run, text};
+use serde_json::{Value, json};
+
+fn us(object: &Value) -> f64 {
+    object["time_us"]["p50"].as_f64().expect("a time")
+}
+
+/// The objects of a run over the memory of threads, all of them right.
+fn right(line: &str) -> Vec<Value> {
+    let all = objects(&printed(&format!("perf {line} --threads --transport shm --json -")));
+    assert!(!all.is_empty() && all.iter().all(|object| object["wrong"] == 0), "{line}: {all:?}");
+    all
+}
+
+/// Calls that are left out give wrong elements.
+fn notices(line: &str) {
+    let line = format!("perf {line} --threads --transport shm --iters 300 --sabotage 50");
+    let output = run(&line);
+    assert_eq!(output.status.code(), Some(1), "{line}: {}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("elements were wrong"), "{line}");
+}
+
+fn refused(line: &str, says: &str) {
+    let output = run(&format!("perf {line}"));
+    assert_eq!(output.status.code(), Some(2), "{line}: {}", text(&output.stdout));
+    let said = text(&output.stderr);
+    assert!(said.contains(says), "{line}: {said}");
+}
+
+#[test]
+fn buffers_lie_outside_caches() {
+    let line = "all-reduce gather all-to-all scan -n 2 --off-cache=3M --sizes 8,100K --budget 2";
+    let all = right(line);
+    assert!(all.iter().all(|object| object["off_cache_bytes"] == 3 << 20), "{all:?}");
+    let messages = right("p2p exchange -n 2 --off-cache=3M --sizes 8,100K --budget 2");
+    assert!(messages.iter().all(|object| object["off_cache_bytes"] == 3 << 20), "{messages:?}");
+    assert_eq!(right("barrier -n 2 --budget 2")[0]["off_cache_bytes"], Value::Null);
+    notices("all-reduce broadcast -n 2 --off-cache=1M --sizes 8,32K");
+    notices("bandwidth -n 2 --off-cache=1M --sizes 8");
+    let table = printed("perf all-gather -n 2 --threads --off-cache --sizes 8 --budget 1");
+    assert!(table.contains("# each call has other buffers, of a region of "), "{table}");
+}
+
+/// Calls copy bytes that a cache holds, or that none does: the first call of a batch, and those after
+/// it. Other programs only add time, so the least times are compared, in a few tries.
+#[test]
+fn memory_is_slower_than_a_cache() {
+    for calls in ["--sizes 256K --iters 1", "--sizes 32K --budget 20"] {
+        let least = |option: &str| {
+            let line = format!("all-gather -n 1 {calls} {option}");
+            let time = |_| right(&line)[0]["time_us"]["min"].as_f64().unwrap();
+            (0..3).map(time).fold(f64::INFINITY, f64::min)
+        };
+        let is_slower = |_| least("--off-cache") > 1.3 * least("");
+        assert!((0..3).any(is_slower), "{calls}: {} us, {} us", least("--off-cache"), least(""));
+    }
+}
+
+#[test]
+fn registered_buffers_lie_outside_caches_too() {
+    let line =
+        "perf all-reduce -n 2 --registered --off-cache=2M --sizes 64K,1M --budget 2 --json -";
+    for object in objects(&printed(line)) {
+        assert_eq!((&object["wrong"], &object["path"]), (&json!(0), &json!("registered")));
+    }
+}
+
+#[test]
+fn blocks_have_as_many_elements_as_the_counts_say() {
+    let line = "all -n 3 --counts 2:0:1 --sizes 24,60K --budget 2";
+    let all = right(line);
+    let names: Vec<_> = all.iter().map(|object| object["collective"].clone()).collect();
+    for name in ["gather", "all_gather", "scatter", "reduce_scatter", "all_to_all"] {
+        assert_eq!(names.iter().filter(|it| **it == name).count(), 2, "{names:?}");
+    }
+    assert_eq!(names.len(), 10, "{names:?}");
+    assert_eq!(all[0]["counts"], json!([4, 0, 2]));
+    assert_eq!((&all[0]["bytes"], &all[0]["count"]), (&json!(24), &json!(2)));
+    for rule in ["linear", "one", "random:5"] {
+        right(&format!("gather all-gather all-to-all -n 4 --counts {rule} --sizes 1K --budget 2"));
+    }
+    let roots = right("gather scatter -n 3 -r all --counts 1:0:2 -d f64 --sizes 1K --budget 2");
+    assert_eq!(roots.len(), 6, "{roots:?}");
+    notices("all-gather reduce-scatter all-to-all -n 3 --counts linear --sizes 600");
+    let table = printed("perf all-gather -n 2 --threads --counts linear --sizes 24 --budget 1");
+    assert!(table.contains("# all-gather over board, blocks of 1:2 shares"), "{table}");
+}
+
+#[test]
+fn several_groups_call_at_once() {
+    let all = right("all-reduce all-to-all -n 2 --streams 3 --sizes 8,64K --budget 5 -T 30");
+    for object in &all {
+        assert_eq!(object["streams"], 3);
+        let rate = 3.0 * object["bytes"].as_f64().unwrap() / us(object) / 1e3;
+        assert!((object["algbw_GBps"].as_f64().unwrap() / rate - 1.0).abs() < 1e-9, "{object}");
+    }
+    assert_eq!(right("all-reduce -n 2 --sizes 8 --budget 2")[0]["streams"], 1);
+    right("broadcast -n 3 --streams 2 -a binomial --sizes 8 --budget 2");
+    notices("all-reduce -n 2 --streams 2 --sizes 8");
+    let line = "perf all-reduce -n 2 --streams 2 --sizes 1K --budget 2";
+    for object in objects(&printed(&format!("{line} --json -"))) {
+        assert_eq!((&object["wrong"], &object["streams"]), (&json!(0), &json!(2)));
+    }
+    let table = printed(&format!("{line} --threads --transport shm"));
+    assert!(table.contains("# all-reduce over board, in 2 groups at once"), "{table}");
+    assert!(table.contains("time is that of a round of 2 calls"), "{table}");
+}
+
+#[test]
+fn many_buffers_are_reduced_by_one_call_and_by_one_each() {
+    let all = right("-n 2 --aggregate 20 --sizes 8,4K --budget 5");
+    assert_eq!(all.len(), 4, "two sizes, two ways: {all:?}");
+    for pair in all.chunks(2) {
+        let [apart, fused] = pair else { panic!("{all:?}") };
+        assert_eq!((&apart["fused"], &apart["speedup"]), (&json!(false), &Value::Null));
+        assert_eq!((&fused["fused"], &fused["buffers"]), (&json!(true), &json!(20)));
+        let speedup = us(apart) / us(fused);
+        assert!((fused["speedup"].as_f64().unwrap() / speedup - 1.0).abs() < 1e-9, "{fused}");
+        let rate = 20.0 * fused["bytes"].as_f64().unwrap() / us(fused) / 1e3;
+        assert!((fused["algbw_GBps"].as_f64().unwrap() / rate - 1.0).abs() < 1e-9, "{fused}");
+    }
+    assert!(us(&all[1]) < us(&all[0]), "one call for 20 buffers of 8 bytes is worth it: {all:?}");
+    right("all-reduce -n 3 --aggregate 3 -d i16 -o max --sizes 6,200K --budget 2");
+    notices("all-reduce -n 2 --aggregate 4 --sizes 8");
+    let line = "perf all-reduce -n 2 --threads --transport shm --aggregate 8 --sizes 8 --budget 2";
+    let table = printed(line);
+    assert!(table.contains("8 buffers by one call") && table.contains("times as fast"), "{table}");
+    let csv = printed(&format!("{line} --csv -"));
+    assert!(csv.lines().next().unwrap().contains(",streams,buffers,fused,speedup,"), "{csv}");
+    assert!(csv.lines().nth(2).unwrap().contains(",1,8,true,"), "{csv}");
+}
+
+#[test]
+fn what_cannot_be_measured_so_is_refused() {
+    for (line, says) in [
+        ("all-reduce --counts linear", "measure gather, all-gather"),
+        ("all-gather -n 3 --counts 1:2", "2 counts, and there are 3 ranks"),
+        ("broadcast --aggregate 4", "measure all-reduce, not broadcast"),
+        ("all-reduce --streams 1", "at least 2"),
+        ("all-reduce --aggregate 2000", "at most 1024"),
+        ("p2p --streams 2", "--streams is about collectives"),
+        ("all-gather --counts linear --overlap", "cannot be used with"),
+        ("all-reduce --off-cache=x", "is not a size"),
+        ("all-reduce -n 2 --off-cache=1T", "for --off-cache"),
+        ("latency -n 2 --off-cache=1T", "messages need"),
+    ] {
+        refused(line, says);
+    }
+}
+
+/// Rows that differ in one of these are of different points.
+#[test]
+fn rows_are_compared_with_rows_of_the_same_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("old.json");
+    let line = "perf all-gather -n 2 --threads --transport shm --sizes 24 --budget 2 --samples";
+    printed(&format!("{line} --json {}", file.display()));
+    let with = |option: &str| {
+        let output = run(&format!("{line} --json - {option} --compare {}", file.display()));
+        (output.status.code(), text(&output.stderr))
+    };
+    assert_eq!(with("").0, Some(0));
+    for option in ["--counts linear", "--streams 2", "--off-cache=1M"] {
+        let (code, said) = with(option);
+        assert!(code == Some(2) || code == Some(1), "{option}: {said}");
+        assert!(said.contains("no row of the other run"), "{option}: {said}");
+    }
+}
