@@ -164,10 +164,13 @@ impl ServiceContext {
         self.waker.wake();
     }
 
-    /// Records a failure. Every wait ends soon after.
+    /// Records a failure. Every wait ends soon after. Who sees the cause sees the alarm, too, or it would begin
+    /// a call for which others have published their parts before they failed.
     pub(crate) fn learn(&self, cause: &Cause) {
-        self.update(|state| state.learn(cause));
-        self.alarm.raise();
+        self.update(|state| {
+            state.learn(cause);
+            self.alarm.raise();
+        });
     }
 
     /// Records a failure that all other ranks know, or will hear of from the neighbours of this
@@ -186,8 +189,8 @@ impl ServiceContext {
                 state.cause_since = Some(Instant::now());
             }
             state.telling = false;
+            self.alarm.raise();
         });
-        self.alarm.raise();
     }
 
     /// Sleeps until `ready` returns a value; `None` once `deadline` has passed.

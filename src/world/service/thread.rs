@@ -291,20 +291,16 @@ impl ServiceThread {
     /// Rank 0 is gone, and with it the control plane. Rank 0 leaves last, unless it dies or its
     /// goodbye times out.
     fn root_is_gone(&mut self, how: &str) {
-        let died = self.shared.update(|state| {
+        self.shared.update(|state| {
             let left = state.left.contains_key(&0) || state.leaving;
             let closed = if left { "rank 0 has left" } else { "rank 0 died" };
             // A thread that sees the end of the control plane sees the cause, too.
-            let died = !left && state.cause.is_none();
-            if died {
+            if !left && state.cause.is_none() {
                 state.learn(&Cause::death(0, how));
+                self.shared.alarm.raise();
             }
             state.closed = Some(closed.to_owned());
-            died
         });
-        if died {
-            self.shared.alarm.raise();
-        }
     }
 
     fn process_ended(&mut self, rank: usize) {
