@@ -24,7 +24,7 @@
 //! * the checker ([`verify`](schedule::verify)) runs all ranks on symbols and proves that each
 //!   contribution arrives exactly once;
 //! * the drawing (`draw` of the crate `maypole-pictures`) shows it;
-//! * the simulator ([`simulate`](schedule::simulate)) runs all ranks on clocks and prices it;
+//! * the simulator ([`simulate`](schedule::simulate)) runs all ranks on a model of the machine and prices it;
 //! * lowering ([`lower`]) makes of it what the executor (`execute`) moves real bytes by.
 //!
 //! So what is proved, drawn and priced *is* what runs.

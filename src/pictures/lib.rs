@@ -8,12 +8,14 @@
 //! | [`draw`] | all ranks of a schedule as text, and what there is to draw of it |
 //! | [`svg`] | all ranks of a schedule as one figure |
 //! | [`writer`] | shapes and escaped text, as SVG |
+//! | [`clocks`] | all ranks of a schedule on simulated clocks, in the units of the literature |
 //! | [`file`](mod@file) | the schedules of all ranks, and what they claim to do, as a file |
 //! | [`page`] | the frame of pages that one steps through by keys and buttons |
 //! | [`timeline`] | what ranks do in a simulation, as a trace |
 //! | [`lanes`] | a trace for a terminal: a line for each lane, time from left to right |
 #![forbid(unsafe_code)]
 
+pub mod clocks;
 pub mod draw;
 pub mod file;
 pub mod lanes;

@@ -1,17 +1,17 @@
 //! The activities of a simulation, as a trace.
 
-use maypole::schedule::simulate::{PortActivity, TimedActivity};
+use crate::clocks::{PortActivity, TimedActivity};
 use maypole::schedule::trace::{ArrowEnd, Fact, Slice, SliceKind, Trace, TraceLane, digit};
 use std::collections::BTreeMap;
 
-/// The activities of a [simulation](maypole::schedule::simulate::activities) as a trace. A rank has a lane
+/// The activities of a [simulation](crate::clocks::activities()) as a trace. A rank has a lane
 /// for sending, one for receiving and one for combining, because it does these at the same time, and more
 /// lanes where links have ports of their own. A message is two slices: one in the sender's lane while it
 /// occupies the sender's port, and one in the receiver's lane while it arrives.
 ///
 /// ```
 /// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Layout};
-/// use maypole::schedule::simulate::{Cost, Ports, activities};
+/// use maypole_pictures::clocks::{Cost, Ports, activities};
 /// use maypole_pictures::{lanes, timeline};
 /// let ring = Algorithm::Ring.schedules(Collective::AllReduce, 2).unwrap();
 /// let cost = Cost { alpha: 1e-6, beta: 1e-9, gamma: 0.0, ports: Ports::Single };

@@ -2,8 +2,8 @@
 //!
 //! The second reading of the law (the first is [`walk`]). A step waits only for earlier steps of
 //! its rank that use the same link in the same direction or touch the same span where one of the
-//! two writes; and a receive waits for its message. The simulator runs clocks over this graph, and
-//! [rounds](StepRounds) are counted along it, so that both agree.
+//! two writes; and a receive waits for its message. Simulators run clocks over this graph, and
+//! [rounds](StepRounds) are counted along it, so that all agree.
 
 mod rounds;
 mod tracks;
@@ -26,11 +26,15 @@ pub enum StepOrder {
 }
 
 /// A step, or several sends that are one message.
-pub(super) struct GraphNode {
-    pub(super) rank: usize,
-    pub(super) kind: StepKind,
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct GraphNode {
+    /// Its rank.
+    pub rank: usize,
+    /// What it does.
+    pub kind: StepKind,
     /// The step of its rank's schedule, or the first of them.
-    pub(super) step: usize,
+    pub step: usize,
     /// `chunks[chunks.0..chunks.1]` of the graph are those that it moves, for their lengths.
     chunks: (u32, u32),
     /// True for a message that carries the same span as the message before it, to another rank.
@@ -42,22 +46,30 @@ pub(super) struct GraphNode {
     pub(super) joins: bool,
     /// For a receive, the message that it takes.
     pub(super) takes: usize,
-    /// The number of nodes that it waits for, in its own window and in the window before.
-    pub(super) waits: u32,
-    pub(super) waits_across: u32,
+    /// The number of nodes that it waits for in its own window.
+    pub waits: u32,
+    /// The number of nodes that it waits for in the window before.
+    pub waits_across: u32,
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum StepKind {
+/// What a node does.
+#[derive(Clone, Copy, Debug)]
+pub enum StepKind {
     /// A message; it ends when it has arrived.
     Message {
+        /// The rank that it goes to.
         to: usize,
     },
+    /// A rank takes a message.
     Receive {
+        /// The rank that it comes from.
         from: usize,
+        /// True if the message is combined with what is there.
         reduces: bool,
     },
+    /// A rank copies, or combines what it has.
     Local {
+        /// True if it combines.
         reduces: bool,
         /// True if it reads scratch.
         scratch: bool,
@@ -80,7 +92,8 @@ impl StepKind {
 }
 
 /// For each node, those that wait for it.
-pub(super) struct Successors {
+#[derive(Debug)]
+pub struct Successors {
     /// `to[starts[n]..starts[n + 1]]` wait for node `n`.
     starts: Vec<u32>,
     to: Vec<u32>,
@@ -96,24 +109,41 @@ impl Successors {
         Self { starts, to }
     }
 
-    pub(super) fn of(&self, node: usize) -> &[u32] {
+    /// The nodes that wait for `node`.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn of(&self, node: usize) -> &[u32] {
         &self.to[self.starts[node] as usize..self.starts[node + 1] as usize]
     }
 }
 
 /// All ranks' steps, and which of them wait for which.
-pub(super) struct ConflictGraph {
-    pub(super) nodes: Vec<GraphNode>,
+///
+/// ```
+/// use maypole::schedule::conflict::{ConflictGraph, StepOrder};
+/// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
+/// let chain = Algorithm::Ring.schedules(Collective::Broadcast { root: 0 }, 3).unwrap();
+/// let graph = ConflictGraph::new(StepOrder::Conflict, &chain).unwrap();
+/// // Rank 1 sends on what it has received.
+/// let [receive, send] = [0, 1].map(|step| graph.node_of[1][step]);
+/// assert!(graph.within.of(receive).contains(&(send as u32)));
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ConflictGraph {
+    /// The steps of all ranks; several sends may be one message.
+    pub nodes: Vec<GraphNode>,
     /// The chunks that all nodes move.
     chunks: Vec<usize>,
     /// By rank and step: the node that the step is part of.
-    pub(super) node_of: Vec<Vec<usize>>,
+    pub node_of: Vec<Vec<usize>>,
     /// By rank and step: for a send, the rank and step that receive its message.
-    pub(super) received_by: Vec<Vec<Option<(usize, usize)>>>,
+    pub received_by: Vec<Vec<Option<(usize, usize)>>>,
     /// From a node to nodes of the same window.
-    pub(super) within: Successors,
+    pub within: Successors,
     /// From a node to nodes of the next window.
-    pub(super) across: Successors,
+    pub across: Successors,
 }
 
 impl ConflictGraph {
@@ -121,7 +151,7 @@ impl ConflictGraph {
     ///
     /// # Errors
     /// [`Stuck`] if the steps cannot all be taken.
-    pub(super) fn new(order: StepOrder, schedules: &[Schedule]) -> Result<Self, Stuck> {
+    pub fn new(order: StepOrder, schedules: &[Schedule]) -> Result<Self, Stuck> {
         let mut matches = Matches::new(schedules);
         walk(schedules, Placement::Apart, &mut matches)?;
         Ok(Self::of_matched(order, schedules, matches))
@@ -143,8 +173,11 @@ impl ConflictGraph {
         builder.end(matches)
     }
 
-    /// The chunks that `node` moves.
-    pub(super) fn chunks(&self, node: &GraphNode) -> &[usize] {
+    /// The chunks that `node` of this graph moves.
+    ///
+    /// # Panics
+    /// If the node is of another graph with more steps.
+    pub fn chunks(&self, node: &GraphNode) -> &[usize] {
         &self.chunks[node.chunks.0 as usize..node.chunks.1 as usize]
     }
 }

@@ -148,7 +148,15 @@ fn longest(starts: &[usize]) -> usize {
 
 /// Part `part` of `len` elements cut into `parts` parts, the longer parts first. Computed from
 /// quotient and remainder, so that no product overflows.
-pub(crate) const fn part(len: usize, parts: usize, part: usize) -> Range<usize> {
+///
+/// ```
+/// use maypole::schedule::part;
+/// assert_eq!([0, 1, 2].map(|at| part(8, 3, at)), [0..3, 3..6, 6..8]);
+/// ```
+///
+/// # Panics
+/// If there are no parts.
+pub const fn part(len: usize, parts: usize, part: usize) -> Range<usize> {
     let quotient = len / parts;
     let remainder = len % parts;
     let start = part * quotient + if part < remainder { part } else { remainder };

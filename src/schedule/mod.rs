@@ -30,7 +30,7 @@
 //! step mentions windows.
 
 pub mod collective;
-mod conflict;
+pub mod conflict;
 pub mod hosts;
 mod layout;
 pub mod simulate;
@@ -40,8 +40,7 @@ pub mod verify;
 pub mod walk;
 
 pub use conflict::StepRounds;
-pub use layout::Layout;
-pub(crate) use layout::part;
+pub use layout::{Layout, part};
 use std::fmt;
 
 /// One of a rank's three buffers.

@@ -69,11 +69,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "collective walk",
         "the checker knows the law and what is promised, and no executor",
     ),
-    (
-        "src/schedule/simulate",
-        "conflict trace walk",
-        "the simulator prices steps, whatever they are for",
-    ),
+    ("src/schedule/simulate", "conflict walk", "the simulator prices steps, whatever they are for"),
     ("src/algorithms", "schedule", "an algorithm makes schedules; it knows none of their readers"),
     ("src/lower", "labels schedule", "lowering is pure and knows no algorithm"),
     ("src/topology", "labels wire", "topologies are data about machines, not executors"),

@@ -6,8 +6,8 @@
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::{self, Levels};
 use maypole::schedule::collective::Collective;
-use maypole::schedule::simulate::{Cost, Ports, simulate};
 use maypole::schedule::{Layout, Schedule, Step, input, output};
+use maypole_pictures::clocks::{Cost, Ports, simulate};
 use maypole_pictures::draw;
 use std::fs;
 use std::path::{Path, PathBuf};

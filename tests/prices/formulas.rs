@@ -2,8 +2,8 @@
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::simulate::{Cost, Ports, StepOrder, simulate, simulate_in};
 use maypole::schedule::{Layout, Schedule, Step, input, output};
+use maypole_pictures::clocks::{Cost, Ports, StepOrder, simulate, simulate_in};
 use std::time::{Duration, Instant};
 
 /// Powers of two, so that sums are exact.

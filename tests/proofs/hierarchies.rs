@@ -5,11 +5,11 @@ use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::{Levels, schedule};
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::Boards;
-use maypole::schedule::simulate::{Cost, Ports, simulate};
 use maypole::schedule::verify::{Proof, verify};
 use maypole::schedule::{Layout, Placement, Schedule};
 use maypole::tuner::{CostTable, Question, choose, rows};
 use maypole::{Communicator, Local, ReduceOp};
+use maypole_pictures::clocks::{Cost, Ports, simulate};
 
 fn schedules(collective: Collective, hosts: &[usize], levels: Levels) -> Option<Vec<Schedule>> {
     (0..hosts.len()).map(|rank| schedule(collective, hosts, rank, levels)).collect()

@@ -3,9 +3,9 @@
 
 use crate::common::{Executor, Memory, SeededRng, home, works_in_place};
 use maypole::algorithms::Algorithm;
-use maypole::schedule::simulate::{Cost, Ports, StepOrder, simulate_in};
 use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, Step, input};
+use maypole_pictures::clocks::{Cost, Ports, StepOrder, simulate_in};
 use proptest::prelude::*;
 
 /// Neither commutes nor associates, so every order of combination gives other bits.

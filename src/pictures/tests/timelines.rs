@@ -8,8 +8,8 @@ use file::TraceFile;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Layout;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::simulate::{Cost, Ports, activities, simulate};
 use maypole::schedule::trace::document;
+use maypole_pictures::clocks::{Cost, Ports, activities, simulate};
 use maypole_pictures::timeline::trace;
 
 const ELEMENT: usize = 4;

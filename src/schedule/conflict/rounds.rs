@@ -8,7 +8,7 @@ use crate::schedule::{Placement, Schedule};
 ///
 /// A message takes one round and nothing else takes time. So the round of a step is the number of
 /// message latencies that lie before it, one after another, as executors run: the *alphas* that
-/// [`simulate`](crate::schedule::simulate) counts where bytes cost nothing.
+/// the clocks of `maypole-pictures` count where bytes cost nothing.
 ///
 /// ```
 /// use maypole::schedule::StepRounds;

@@ -1,10 +1,9 @@
 //! Schedules on a machine model: prepared once, run for several sizes.
 
-use super::StepOrder;
 use super::machine::{MachineModel, RunTime};
 use super::turns::{RunLength, Turns};
 use crate::schedule::Schedule;
-use crate::schedule::conflict::ConflictGraph;
+use crate::schedule::conflict::{ConflictGraph, StepOrder};
 use crate::schedule::walk::Stuck;
 
 /// Schedules, ready to be priced for several sizes.

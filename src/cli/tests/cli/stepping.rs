@@ -5,9 +5,9 @@ use super::browser::{self, Browser, compare_keys};
 use super::{printed, run, skip::skipped, text};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, Symbol};
-use maypole::schedule::simulate::{Cost, Ports, activities};
 use maypole::schedule::walk::{Meaning, walk};
 use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, StepRounds, input};
+use maypole_pictures::clocks::{Cost, Ports, activities};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

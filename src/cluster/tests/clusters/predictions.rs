@@ -5,12 +5,12 @@ use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::Levels;
 use maypole::schedule::Layout;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::simulate::{Cost, Ports, simulate};
 use maypole::topology::{LinkKind, NodeKind, Topology};
 use maypole_cluster::build::cluster::{Fabric, named};
 use maypole_cluster::predict::lane_algorithm::LaneAlgorithm;
 use maypole_cluster::predict::protocol::protocols;
 use maypole_cluster::predict::{CollectiveCost, CostModel, bus_factor};
+use maypole_pictures::clocks::{Cost, Ports, simulate};
 use std::time::Instant;
 
 /// GB/s of every link of the made-up worlds here.

@@ -1,9 +1,9 @@
 //! What each rank does when in a simulation.
 
-use super::{Clocks, ConflictGraph, Cost, Estimate, Sizes, StepOrder};
-use crate::schedule::conflict::StepKind;
-use crate::schedule::walk::Stuck;
-use crate::schedule::{Layout, Schedule};
+use super::{Clocks, Cost, Estimate, Sizes};
+use maypole::schedule::conflict::{ConflictGraph, StepKind, StepOrder};
+use maypole::schedule::walk::Stuck;
+use maypole::schedule::{Layout, Schedule};
 
 /// An activity of a rank, with its times in seconds.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ pub struct SimulationRecord {
 ///
 /// ```
 /// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Layout};
-/// use maypole::schedule::simulate::{Cost, Ports, activities};
+/// use maypole_pictures::clocks::{Cost, Ports, activities};
 /// let chain = Algorithm::Ring.schedules(Collective::Broadcast { root: 0 }, 3).unwrap();
 /// let cost = Cost { alpha: 0.0, beta: 1.0, gamma: 0.0, ports: Ports::Single };
 /// let run = activities(&chain, &Layout::even(8, 1), 1, 2, cost).unwrap();
