@@ -89,6 +89,11 @@ impl Trials {
         self.way
     }
 
+    /// True if calls run in `way` but for trials, or if it is tried now.
+    pub(crate) fn uses(&self, way: u8) -> bool {
+        self.way == way || self.trial > 0 && self.tried == way
+    }
+
     /// Begins with `way`, if that is possible and this is the first call.
     pub(crate) fn prefer(&mut self, way: u8, is_possible: bool) {
         if !std::mem::replace(&mut self.has_begun, true) && is_possible {

@@ -90,10 +90,9 @@ impl CopyTrials {
         *waited += u32::from(!is_known && *waited < LONGEST_WAIT);
         let is_known = is_known || *waited == LONGEST_WAIT;
         let (way, is_timed) = trials[usize::from(in_place)].begin(|way| way == SLOTS || is_known);
-        let other = &trials[usize::from(!in_place)];
-        let calls = match other.way() {
-            COPIES => 0,
-            _ => trials[usize::from(in_place)].until_trial().max(FIRST),
+        let calls = match trials.iter().any(|trials| trials.uses(COPIES)) {
+            true => 0,
+            false => trials[usize::from(in_place)].until_trial().max(FIRST),
         };
         (CopyVote { copies: way == COPIES, calls }, is_timed)
     }
@@ -128,17 +127,26 @@ mod tests {
     /// One call of two ranks, which takes so many microseconds through slots and by copies. Returns
     /// whether it copies. Panics if only one of the ranks asks.
     fn call(ranks: &mut [CopyTrials; 2], kind: CallKind, first: bool, costs: [u64; 2]) -> bool {
+        call_in(ranks, (kind, false), first, costs)
+    }
+
+    fn call_in(ranks: &mut [CopyTrials; 2], own: OwnKind, first: bool, costs: [u64; 2]) -> bool {
+        let kind = own.0;
         let asks = ranks.each_mut().map(|rank| rank.asks(kind, first));
         assert_eq!(asks[0], asks[1], "all ranks ask in the same calls");
         let (vote, is_timed) = match asks[0] {
-            true => ranks[0].vote((kind, false), true),
-            false => (CopyVote::default(), ranks[0].is_watched((kind, false))),
+            true => ranks[0].vote(own, true),
+            false => {
+                let trials = &ranks[0].state(kind).trials[usize::from(own.1)];
+                assert!(!trials.uses(COPIES), "calls that may copy are asked for");
+                (CopyVote::default(), ranks[0].is_watched(own))
+            }
         };
         if asks[0] {
             ranks.iter_mut().for_each(|rank| rank.told(kind, vote, true));
         }
         let took = Duration::from_micros(costs[usize::from(vote.copies)]);
-        ranks[0].end((kind, false), is_timed.then_some(took));
+        ranks[0].end(own, is_timed.then_some(took));
         vote.copies
     }
 
@@ -199,6 +207,20 @@ mod tests {
             vote.is_some_and(|vote| vote.copies)
         });
         assert!(copies.is_some_and(|nth| nth > 400), "{copies:?}");
+    }
+
+    /// Both forms have one count of calls until ranks ask again, but a choice each.
+    #[test]
+    fn calls_in_place_are_weighed_apart() {
+        let mut ranks = <[CopyTrials; 2]>::default();
+        let mut copies = [0, 0];
+        for nth in 0..6000 {
+            let in_place = nth % 3 == 0;
+            let costs = if in_place { [90, 40] } else { [90, 120] };
+            let copied = call_in(&mut ranks, (KIND, in_place), false, costs);
+            copies[usize::from(in_place)] += usize::from(copied && nth >= 3000);
+        }
+        assert!(copies[0] < 100 && copies[1] > 900, "{copies:?}");
     }
 
     #[test]
