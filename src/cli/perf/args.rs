@@ -226,7 +226,8 @@ pub(crate) struct PerfArgs {
         value_name = "K",
         value_parser = several,
         conflicts_with_all = [
-            "overlap", "aggregate", "schedule", "report", "registered", "registered_too", "off_cache"
+            "overlap", "aggregate", "schedule", "report", "registered", "registered_too",
+            "off_cache"
         ]
     )]
     pub(crate) streams: Option<usize>,

@@ -101,8 +101,8 @@ pub(crate) fn listed(shares: &[usize]) -> String {
 pub(crate) fn describe(rule: &CountRule, shares: &[usize]) -> String {
     let shares = listed(shares);
     format!(
-        "# blocks have {shares} shares (--counts {rule}); count is that of a share, and busbw has the \
-         factor of\n#        equal blocks"
+        "# blocks have {shares} shares (--counts {rule}); count is that of a share, and busbw \
+         has the factor of\n#        equal blocks"
     )
 }
 

@@ -69,8 +69,8 @@ fn check_within(benchmark: &Benchmark, times: usize, ranks: usize, available: u6
     ensure!(
         need <= u128::from(available),
         "{} of {} needs {} of memory on this host: {ranks} ranks, each with an input of {} and two \
-         outputs of {}{also}; {} are available. Measure smaller sizes (--sizes, --max), or start fewer \
-         ranks",
+         outputs of {}{also}; {} are available. Measure smaller sizes (--sizes, --max), or start \
+         fewer ranks",
         names::dashed(point.collective),
         sizes::name(whole),
         sizes::rounded(need),

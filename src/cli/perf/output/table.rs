@@ -72,7 +72,8 @@ pub(crate) fn form(form: CallForm) -> Option<String> {
         CallForm::Alone => None,
         CallForm::BesideComputing => Some(overlap::DEFINITION.to_owned()),
         CallForm::Streams(streams) => Some(format!(
-            "# streams of {streams} groups: time is that of a round of {streams} calls, one in each,\n\
+            "# streams of {streams} groups: time is that of a round of {streams} calls, one in \
+             each,\n\
              #         and bandwidths are those of all of them together"
         )),
         CallForm::Aggregate(buffers) => {
