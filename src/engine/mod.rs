@@ -24,6 +24,7 @@ pub(crate) mod limits;
 pub(crate) mod observers;
 mod registered;
 pub(crate) mod settings;
+mod slots;
 
 use crate::control::Control;
 use crate::element::Factor;

@@ -36,6 +36,7 @@ pub use observer::{Awaited, NoObserver, RunObserver};
 pub use registered::{PeerBuffers, PeerMemory, ProcessBuffers};
 use run::{ProgramRun, expected};
 use std::sync::Arc;
+pub(crate) use stores::StoreWay;
 pub use stores::{StoreChoice, StoreCounts};
 pub use streams::PeerStreams;
 pub(crate) use trials::{MOST_WAYS, Trials};

@@ -17,11 +17,11 @@
 //! of the program. A rank that reads it too early or too late stores a call in another way, which costs time
 //! and nothing else. A program begins in the way to which another one changed last.
 
-use super::{Buffers, ExecuteError, Executor, Trials};
+use super::{Buffers, ExecuteError, Executor, MOST_WAYS, Trials};
 use crate::lower::{MAX_SOURCES, Program};
 use arrayvec::ArrayVec;
 use maypole_kernels::{Reducer, Region, View, ViewMut};
-use maypole_transports::board::SlotClass;
+use maypole_transports::board::{Board, SlotClass};
 use std::cell::RefCell;
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ const BLOCK: usize = 16 << 10;
 
 /// A way to store publications in the large slots of a rank.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) enum StoreWay {
+pub(crate) enum StoreWay {
     /// By ordinary stores, in as many slots as the program needs.
     #[default]
     Ordinary,
@@ -49,13 +49,14 @@ pub(super) enum StoreWay {
 }
 
 impl StoreWay {
+    /// All of them, by number.
+    pub(crate) const ALL: [Self; MOST_WAYS] = [Self::Ordinary, Self::PastCaches, Self::DeepRing];
     /// In the order in which they are tried.
     const ORDER: [u8; 3] = [Self::PastCaches as u8, Self::Ordinary as u8, Self::DeepRing as u8];
 
     /// The way that this rank's trials or another rank's word names.
     fn from_word(word: u8) -> Self {
-        let ways = [Self::PastCaches, Self::DeepRing];
-        ways.into_iter().find(|way| *way as u8 == word).unwrap_or_default()
+        Self::ALL.into_iter().find(|way| *way as u8 == word).unwrap_or_default()
     }
 }
 
@@ -142,11 +143,9 @@ impl Executor {
             return self.run(program, reducer, buffers);
         };
         let chosen = board.chosen(program.fingerprint);
-        let deep = board.deep_mask();
-        let has_deep_ring = self.allows_deep_ring && deep > program.mask;
         let (way, is_timed) = match self.me {
             0 => {
-                let is_possible = |way| has_deep_ring || way != StoreWay::DeepRing as u8;
+                let is_possible = |way| self.can_store(StoreWay::from_word(way), program);
                 let mut choice = choice.borrow_mut();
                 choice.prefer(self.preferred_way, is_possible(self.preferred_way));
                 choice.begin(is_possible)
@@ -156,30 +155,61 @@ impl Executor {
         if way != chosen {
             board.choose(program.fingerprint, way);
         }
+        let way = StoreWay::from_word(way);
         let count = program.totals[self.me];
-        match StoreWay::from_word(way) {
-            StoreWay::PastCaches => {
-                if self.scratch.is_empty() {
-                    self.scratch = Region::new(BLOCK);
-                }
-                self.past_slots = true;
-                self.store_counts.past_caches += count;
-            }
-            StoreWay::DeepRing if has_deep_ring => {
-                self.more_slots = deep;
-                self.store_counts.deep_ring += count;
+        match way {
+            StoreWay::PastCaches => self.store_counts.past_caches += count,
+            StoreWay::DeepRing if self.can_store(way, program) => {
+                self.store_counts.deep_ring += count
             }
             _ => self.store_counts.ordinary += count,
         }
         let start = is_timed.then(Instant::now);
-        let done = self.run(program, reducer, buffers);
-        (self.past_slots, self.more_slots) = (false, 0);
+        let done = self.run_storing(way, program, reducer, buffers);
         if self.me == 0 {
             let mut choice = choice.borrow_mut();
             if choice.end(start.map(|start| start.elapsed())) {
                 self.preferred_way = choice.way();
             }
         }
+        done
+    }
+
+    /// True if this rank can store the publications of `program` in this `way`.
+    pub(crate) fn can_store(&self, way: StoreWay, program: &Program) -> bool {
+        let deep = self.board.as_ref().map_or(0, Board::deep_mask);
+        way != StoreWay::DeepRing || self.allows_deep_ring && deep > program.mask
+    }
+
+    /// Executes `program` as [`run`](Self::run) does, and stores its large publications in this `way`, or in
+    /// the ordinary one if this rank cannot.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    pub(crate) fn run_storing(
+        &mut self,
+        way: StoreWay,
+        program: &Program,
+        reducer: &Reducer,
+        buffers: &Buffers<'_>,
+    ) -> Result<(), Box<ExecuteError>> {
+        match way {
+            StoreWay::PastCaches => {
+                if self.scratch.is_empty() {
+                    self.scratch = Region::new(BLOCK);
+                }
+                self.past_slots = true;
+            }
+            StoreWay::DeepRing if self.can_store(way, program) => {
+                self.more_slots = self.board.as_ref().map_or(0, Board::deep_mask);
+            }
+            _ => {}
+        }
+        let done = self.run(program, reducer, buffers);
+        (self.past_slots, self.more_slots) = (false, 0);
         done
     }
 

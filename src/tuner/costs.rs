@@ -153,6 +153,24 @@ impl CostTable {
         link
     }
 
+    /// The costs where bytes through slots take `millionths` of the time that this table says.
+    #[must_use]
+    pub(crate) fn with_slots_scaled(mut self, millionths: u64) -> Self {
+        let scaled = |cost: u64| {
+            let scaled = u128::from(cost) * u128::from(millionths) / 1_000_000;
+            u64::try_from(scaled).unwrap_or(u64::MAX).min(MOST)
+        };
+        for costs in [&mut self.small, &mut self.chunk] {
+            costs.beta = scaled(costs.beta);
+        }
+        self
+    }
+
+    /// True if slots have the built-in costs.
+    pub(crate) fn has_built_in_slots(&self) -> bool {
+        (self.small, self.chunk) == (Self::BUILT_IN.small, Self::BUILT_IN.chunk)
+    }
+
     /// The costs of ranks whose streams go over InfiniBand or RoCE: those of verbs take the place of
     /// those of TCP, and no message is noticed later for want of a wake-up.
     #[must_use]

@@ -39,6 +39,11 @@ pub struct Explanation {
     pub choice: Result<Choice, UnsupportedAlgorithm>,
     /// The measured time, once the call has run with timing on.
     pub measured: Option<MeasuredTime>,
+    /// How many times as long bytes through slots take between these ranks as the table of costs says, once
+    /// they have measured that. Prices count it.
+    pub slot_scale: Option<f64>,
+    /// The slots of the table of costs were measured by `maypole tune`, and not built in.
+    pub is_tuned: bool,
     /// What the call would cost if all ranks had registered its buffers, if that was priced.
     pub registered: Option<ReachingChoice>,
     /// The measured time of the calls that ran on registered memory.
@@ -64,6 +69,9 @@ pub struct DevicePrices {
     /// True if every price was measured.
     pub are_measured: bool,
 }
+
+/// A tuned table was measured in the state of now if its slots take so many times as long.
+const STATE: std::ops::Range<f64> = 0.6..1.7;
 
 /// The measured time of a call.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -114,6 +122,8 @@ impl Explanation {
             wanted,
             choice,
             measured,
+            slot_scale: None,
+            is_tuned: false,
             registered: None,
             measured_registered: None,
             copied: None,
@@ -127,6 +137,12 @@ impl Explanation {
     #[must_use]
     pub fn of_bytes(self, bytes: usize) -> Self {
         Self { bytes, ..self }
+    }
+
+    /// Adds how many times as long slots take as the table of costs says, which `is_tuned` or built in.
+    #[must_use]
+    pub(crate) fn with_slots(self, scale: Option<f64>, is_tuned: bool) -> Self {
+        Self { slot_scale: scale, is_tuned, ..self }
     }
 
     /// Adds what the call costs on registered memory, and how long such calls took.
@@ -239,6 +255,7 @@ impl fmt::Display for Explanation {
         if let Some(DevicePrices { links, source, .. }) = &self.gpus {
             writeln!(f, "{links}  prices: {source}")?;
         }
+        self.slots(f)?;
         match &self.choice {
             Ok(choice) => self.table(f, choice)?,
             Err(refusal) => writeln!(f, "refused: {refusal}")?,
@@ -273,6 +290,19 @@ impl fmt::Display for Explanation {
 }
 
 impl Explanation {
+    fn slots(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(scale) = self.slot_scale else { return Ok(()) };
+        let table = if self.is_tuned { "table of maypole tune" } else { "built-in table" };
+        write!(
+            f,
+            "  slots: a byte takes {scale:.2} times as long here as the {table} says, which prices count"
+        )?;
+        match self.is_tuned && !STATE.contains(&scale) {
+            true => writeln!(f, "; it is of another machine or state, so run maypole tune again"),
+            false => writeln!(f),
+        }
+    }
+
     fn table(&self, f: &mut fmt::Formatter<'_>, choice: &Choice) -> fmt::Result {
         writeln!(
             f,

@@ -21,6 +21,7 @@ mod registered;
 mod rounding;
 pub mod saved;
 mod shape;
+mod slots;
 
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
@@ -34,6 +35,7 @@ pub use pairs::{PairGroup, pair_groups};
 pub use price::price_of_schedules;
 pub use registered::{ReachingChoice, copied_choice, registered_choice};
 pub use rounding::priced_bytes;
+pub(crate) use slots::{LENGTHS, SlotScale};
 
 /// Most bytes of a window of schedules that a user brings: what a slot of a board holds.
 pub const OWN_WINDOW: usize = 32 << 10;
@@ -117,6 +119,16 @@ impl Choice {
         self.plan = best.plan;
         let chosen = self.candidates.iter_mut().find(|one| one.plan == best.plan);
         chosen.expect("it is one of them").verdict = CandidateVerdict::Chosen;
+    }
+
+    /// The same choice, with prices of another `table`.
+    #[must_use]
+    pub(crate) fn repriced(mut self, question: &Question<'_>, table: &CostTable) -> Self {
+        for one in &mut self.candidates {
+            let pricer = price::Pricer::new(question, one.plan.algorithm, table);
+            one.predicted_ns = pricer.candidate(one.plan).predicted_ns;
+        }
+        self
     }
 }
 

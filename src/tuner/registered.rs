@@ -14,7 +14,7 @@ pub(crate) const ANNOUNCEMENT: usize = 48;
 /// windows let ranks that relay overlap.
 const WINDOWS: [usize; 2] = [usize::MAX, 128 << 10];
 /// The factor by which copies have to be cheaper than slots, in the model, to be chosen before they were tried.
-const MARGIN: (u128, u128) = (11, 10);
+const MARGIN: (u128, u128) = (12, 10);
 /// On some machines calls through slots take so many times as long as their price.
 const ERROR: u64 = 4;
 

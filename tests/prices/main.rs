@@ -9,3 +9,4 @@ mod choices;
 mod formulas;
 mod large_worlds;
 mod rings;
+mod slots;

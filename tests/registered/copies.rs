@@ -68,8 +68,8 @@ fn calls_have_the_bits_of_the_oracle() {
     }
 }
 
-/// By these costs, slots are cheaper. Ranks keep few programs, and each keeps another number of them, so that
-/// they prepare calls anew at different times.
+/// Ranks keep few programs, and each keeps another number of them, so that they prepare calls anew at different
+/// times. In which way calls begin depends on the machine.
 #[test]
 fn ranks_try_copies_in_the_same_calls_whatever_programs_they_keep() {
     const LONGEST: usize = 256 << 10;
@@ -93,8 +93,7 @@ fn ranks_try_copies_in_the_same_calls_whatever_programs_they_keep() {
     });
     let (paths, copied) = &ranks[0];
     assert!(ranks.iter().all(|its| its == &ranks[0]), "ranks take the same paths");
-    assert!(paths[..10].iter().all(|path| *path == CallPath::Staged), "{paths:?}");
-    assert!(*copied >= 4, "copies were tried: {copied}");
+    assert!((4..=1496).contains(copied), "both ways were tried: {copied}");
     assert_eq!(*copied, paths.iter().filter(|path| **path == CallPath::Copied).count() as u64);
 }
 

@@ -1,6 +1,8 @@
 """The backend of PyTorch. Ranks are processes, as PyTorch starts them; nobody imports maypole."""
 
+import multiprocessing
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -33,22 +35,59 @@ def rows(step, of=None):
 """
 
 
-def run(ranks, program, codes=None):
+# Ranks are forks of a server that has imported PyTorch: each import takes seconds of processor time.
+forks = multiprocessing.get_context("forkserver")
+forks.set_forkserver_preload(
+    ["torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor", "torch.nn.parallel", "test_torch"]
+)
+
+
+def run(ranks, program, codes=None, start=None):
     """Runs `program` on `ranks` processes; returns what each prints. Codes are those expected, by rank."""
     text = HEAD + textwrap.dedent(program) + "\ndist.destroy_process_group()\n"
     with tempfile.TemporaryDirectory() as folder:
-        def start(rank):
-            shared = {"WORLD_SIZE": str(ranks), "MEETING": f"{folder}/meeting", "OMP_NUM_THREADS": "1"}
-            env = {**os.environ, **shared, "RANK": str(rank)}
-            pipe = subprocess.PIPE
-            return subprocess.Popen([sys.executable, "-c", text], env=env, stdout=pipe, stderr=pipe, text=True)
-
-        processes = [start(rank) for rank in range(ranks)]
-        said = [process.communicate(timeout=LIMIT) for process in processes]
+        shared = {**os.environ, "WORLD_SIZE": str(ranks), "MEETING": f"{folder}/meeting", "OMP_NUM_THREADS": "1"}
+        outputs = [f"{folder}/{rank}" for rank in range(ranks)]
+        end_of = [(start or fork)(text, {**shared, "RANK": str(rank)}, outputs[rank]) for rank in range(ranks)]
+        ended = [end() for end in end_of]
+        said = [[pathlib.Path(output + kind).read_text() for kind in (".out", ".err")] for output in outputs]
     expected = codes or [0] * ranks
-    for rank, (process, (out, err)) in enumerate(zip(processes, said)):
-        assert process.returncode == expected[rank], (rank, process.returncode, out, err)
+    for rank, (code, (out, err)) in enumerate(zip(ended, said)):
+        assert code == expected[rank], (rank, code, out, err)
     return [out for out, _ in said]
+
+
+def fork(text, env, output):
+    """Starts a rank. The function that it returns waits for its end and returns the code."""
+    process = forks.Process(target=rank_of_fork, args=(text, env, output))
+    process.start()
+
+    def end():
+        process.join(LIMIT)
+        if process.is_alive():
+            process.kill()
+            raise TimeoutError(f"a rank runs for more than {LIMIT} s")
+        return process.exitcode
+
+    return end
+
+
+def rank_of_fork(text, env, output):
+    os.environ.clear()
+    os.environ.update(env)
+    for kind, number in ((".out", 1), (".err", 2)):
+        file = os.open(output + kind, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(file, number)
+        os.close(file)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
+    exec(compile(text, "program", "exec"), {"__name__": "__main__"})
+
+
+def interpreter(text, env, output):
+    """Starts a rank as an interpreter of its own; see `fork`."""
+    with open(output + ".out", "w") as out, open(output + ".err", "w") as err:
+        process = subprocess.Popen([sys.executable, "-c", text], env=env, stdout=out, stderr=err)
+    return lambda: process.wait(LIMIT)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -290,5 +329,5 @@ def test_the_interpreter_ends_with_work_in_flight():
         except RuntimeError as error:
             print("told", error, flush=True)
         os._exit(0)
-    """)
+    """, start=interpreter)
     assert "leaving" in said[0] and "told" in said[1], said

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
 use crate::requests::progress::lock;
 use crate::schedule::hosts::{Boards, Hosts};
-use crate::tuner::CostTable;
+use crate::tuner::{CostTable, SlotScale};
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -114,6 +114,7 @@ impl Local {
             waiting: Waiting::new(world, cores, self.timeout),
             crowding,
             costs: self.costs,
+            slots: SlotScale::default(),
             encrypts: false,
             links: between_threads(),
             transport: None,

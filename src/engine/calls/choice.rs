@@ -77,6 +77,7 @@ impl<'a> PlanChooser<'a> {
             ReachedMemory::Registered => tuner::registered_choice(&question, costs, able),
             // Nothing is combined, so its order is no objection.
             ReachedMemory::Copied => {
+                let costs = &self.conditions.slots.costs(costs, bytes);
                 let choose = || Ok(tuner::copied_choice(&question, costs, able));
                 let chosen: std::result::Result<_, std::convert::Infallible> =
                     self.chosen.copied.get(kind, choose);
@@ -122,22 +123,30 @@ impl<'a> PlanChooser<'a> {
     ) -> Explanation {
         let question = self.question(collective, priced_bytes(bytes));
         let wanted = self.settings.plan_for(collective);
-        let costs = &self.conditions.prices();
-        let mut choice = tuner::choose(&question, wanted, costs);
+        let table = &self.conditions.prices();
+        let mut choice = tuner::choose(&question, wanted, table);
         let any_order = !self.settings.deterministic;
         let keeps_order =
             |algorithm| any_order || is_left_to_right(collective, algorithm, self.boards, None);
         if let Ok(choice) = &mut choice {
             choice.keep_to(keeps_order);
         }
+        let costs = &self.conditions.slots.costs(table, bytes);
+        let choice = choice.map(|choice| choice.repriced(&question, costs));
+        let scale = self.conditions.slots.of(bytes).map(|millionths| millionths as f64 / 1e6);
         let able = |algorithm| {
             wanted.is_none_or(|wanted| wanted.algorithm == algorithm) && keeps_order(algorithm)
         };
-        let registered = tuner::registered_choice(&question, costs, able);
+        // By the table it is decided, and by what was measured it is shown, unless the two differ.
+        let [decided, shown] =
+            [table, costs].map(|costs| tuner::registered_choice(&question, costs, able));
+        let first = |choice: &ReachingChoice| choice.candidates.first().map(|one| one.plan);
+        let registered = if first(&decided) == first(&shown) { shown } else { decided };
         let copied = tuner::copied_choice(&question, costs, able);
         let known = |path: CallPath| Some(measured(path)).filter(|time| time.runs > 0);
         let links = &self.conditions.links;
         Explanation::new(&question, hosts, links, wanted, choice, known(CallPath::Staged))
+            .with_slots(scale, !table.has_built_in_slots())
             .with_registered(registered, known(CallPath::Registered))
             .with_copied(copied, known(CallPath::Copied), copies)
             .of_bytes(bytes)

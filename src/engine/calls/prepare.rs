@@ -125,7 +125,10 @@ impl Engine {
         let record = Arc::new(self.record_of(call, label, bytes));
         self.connect_for(&record, &program)?;
         let reaching = match label.source {
-            ProgramSource::Table(_) => self.prepare_asking(call, &record)?,
+            ProgramSource::Table(_) => {
+                self.measure_slots(call, &record, bytes)?;
+                self.prepare_asking(call, &record)?
+            }
             ProgramSource::User(_) => ReachingPrograms::default(),
         };
         let need = self.workspace_need(call, &layout, &program, &reaching);

@@ -8,7 +8,7 @@
 
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::tuner::{CostTable, Costs};
+use crate::tuner::{CostTable, Costs, LENGTHS};
 use crate::world::calls::CallRecord;
 use maypole_kernels::ViewMut;
 use maypole_transports::process_memory::{MemoryBeacon, ProcessMemory};
@@ -16,10 +16,8 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::Instant;
 
-/// Bytes of the copies that are measured: as many as one system call copies.
-const SAMPLE: usize = 256 << 10;
 /// How often a copy is measured. The least time counts, because a rank may be interrupted.
-const SAMPLES: usize = 12;
+const SAMPLES: usize = 6;
 
 /// Whether the ranks of a group copy from one another's private memory. Equal on all of them.
 #[derive(Debug, Default)]
@@ -75,7 +73,7 @@ struct MemoryNotice {
     pid: u32,
     beacon: u64,
     mark: u64,
-    /// Where [`SAMPLE`] bytes lie that others may copy.
+    /// Where bytes lie that others may copy: a rank's part of the longest of [`LENGTHS`].
     sample: u64,
 }
 
@@ -84,10 +82,10 @@ impl MemoryNotice {
         ProcessMemory { pid: self.pid, beacon: self.beacon, mark: self.mark }
     }
 
-    /// Returns picoseconds of a copy, and of a KiB in it.
-    fn measure(&self) -> io::Result<(u64, u64)> {
+    /// Returns picoseconds of a copy, and of a KiB in copies of a part of each of [`LENGTHS`] among `world` ranks.
+    fn measure(&self, world: usize) -> io::Result<CopyCosts> {
         let memory = self.memory();
-        let mut bytes = vec![0u8; SAMPLE];
+        let mut bytes = vec![0u8; longest_part(world)];
         let mut least = |len: usize| {
             (0..SAMPLES).try_fold(u64::MAX, |least, _| {
                 let start = Instant::now();
@@ -96,13 +94,26 @@ impl MemoryNotice {
                 io::Result::Ok(least.min(start.elapsed().as_nanos() as u64 * 1000))
             })
         };
-        let (short, long) = (least(8)?, least(SAMPLE)?);
-        Ok((short, long.saturating_sub(short) / (SAMPLE as u64 >> 10)))
+        let short = least(8)?;
+        let mut costs = (short, [0; LENGTHS.len()]);
+        for (length, kib) in LENGTHS.into_iter().zip(&mut costs.1) {
+            let part = length.div_ceil(world);
+            *kib = least(part)?.saturating_sub(short) * 1024 / part as u64;
+        }
+        Ok(costs)
     }
 }
 
+/// Bytes of a rank's part of the longest of [`LENGTHS`].
+fn longest_part(world: usize) -> usize {
+    LENGTHS[LENGTHS.len() - 1].div_ceil(world)
+}
+
+/// Picoseconds of a copy, and of a KiB in it, by length.
+type CopyCosts = (u64, [u64; LENGTHS.len()]);
+
 /// What a rank found when it tried to copy: the costs, or why it cannot.
-type Finding = std::result::Result<(u64, u64), String>;
+type Finding = std::result::Result<CopyCosts, String>;
 
 impl Engine {
     /// Returns true if all ranks can copy from one another. The first time, all ranks find out: the
@@ -120,7 +131,7 @@ impl Engine {
         let ProcessMemory { pid, beacon: at, mark } = memory;
         // It lives until all ranks have told what they found. Its address is exposed, or the compiler
         // takes it for memory that nobody reads.
-        let sample = vec![1u8; SAMPLE];
+        let sample = vec![1u8; longest_part(self.boards.world())];
         let address = sample.as_ptr().expose_provenance() as u64;
         let notice = MemoryNotice { pid, beacon: at, mark, sample: address };
         let notices = self.tell_all(call.clone(), &notice)?;
@@ -129,9 +140,12 @@ impl Engine {
             Ok(_) => self.try_to_read(&notices),
         };
         let findings: Finding = self.tell_all(call.clone(), &finding)?.into_iter().try_fold(
-            (0, 0),
-            |(alpha, beta): (u64, u64), finding| {
-                finding.map(|(short, kib)| (alpha.max(short), beta.max(kib)))
+            CopyCosts::default(),
+            |(alpha, betas), finding| {
+                let slower = |(short, kibs): CopyCosts| {
+                    (alpha.max(short), std::array::from_fn(|at| betas[at].max(kibs[at])))
+                };
+                finding.map(slower)
             },
         );
         Ok(match (findings, beacon) {
@@ -159,16 +173,17 @@ impl Engine {
             notice.memory().check().map_err(|error| unreadable(rank, error))?;
         }
         let next = (me + 1) % notices.len();
-        notices[next].measure().map_err(|error| unreadable(next, error))
+        notices[next].measure(notices.len()).map_err(|error| unreadable(next, error))
     }
 
     /// Prices copies as the slowest rank measured them, unless `maypole tune` has measured them. Then
     /// all calls are prepared anew, on all ranks: by the new price they may run in another way, and
     /// some ranks may have dropped programs that others keep.
-    fn price_copies(&mut self, (alpha, beta): (u64, u64)) {
+    fn price_copies(&mut self, (alpha, betas): CopyCosts) {
         let copy = &mut self.conditions.costs.copy;
         if *copy == CostTable::BUILT_IN.copy {
-            *copy = Costs { alpha, beta, gamma: 0 };
+            *copy = Costs { alpha, beta: betas[1], gamma: 0 };
+            self.conditions.slots.note_copies(betas);
             self.calls.clear(self.executor.locals());
         }
     }

@@ -7,11 +7,9 @@ use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::order::schedules_of;
 use crate::engine::calls::prepared::{CallProgram, ReachingPrograms};
 use crate::error::Result;
-use crate::lower::{LoweringInput, Program, RegisteredProgram, lower, lower_registered};
-use crate::schedule::collective::Collective;
+use crate::lower::{RegisteredProgram, lower_registered};
 use crate::schedule::hosts::ReachedMemory;
-use crate::schedule::{Layout, Placement};
-use crate::tuner::{self, Candidate, Question};
+use crate::tuner::Candidate;
 use crate::world::calls::CallRecord;
 
 impl Engine {
@@ -103,27 +101,7 @@ impl Engine {
         if self.registrations.asking.is_some() {
             return;
         }
-        let world = self.boards.world();
-        let collective = Collective::AllGather;
-        let bytes = world * ANNOUNCEMENT;
-        let boards = &self.boards;
-        let question =
-            Question { collective, boards, bytes, crowding: self.conditions.crowding, gpus: None };
-        let plan = tuner::plan(&question, None, &self.conditions.prices());
-        let plan = plan.expect("no algorithm was asked for");
-        let schedules = schedules_of(plan.algorithm, collective, boards, None);
-        let layout = Layout::even(bytes, world);
-        let input = LoweringInput {
-            collective,
-            schedules: &schedules,
-            layout: &layout,
-            element: 1,
-            boards,
-            window: plan.window,
-            fingerprint: 0,
-        };
-        let program = lower(&input, self.rank, Placement::Apart);
-        let program: Program = program.expect("the algorithms of the table complete");
+        let (_, program) = self.lower_all_gather(self.boards.world() * ANNOUNCEMENT, 0);
         self.registrations.asking = Some(Box::new(program));
     }
 }
