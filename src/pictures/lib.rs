@@ -9,6 +9,7 @@
 //! | [`svg`] | all ranks of a schedule as one figure |
 //! | [`writer`] | shapes and escaped text, as SVG |
 //! | [`clocks`] | all ranks of a schedule on simulated clocks, in the units of the literature |
+//! | [`rounds`] | message latencies before each step |
 //! | [`file`](mod@file) | the schedules of all ranks, and what they claim to do, as a file |
 //! | [`page`] | the frame of pages that one steps through by keys and buttons |
 //! | [`timeline`] | what ranks do in a simulation, as a trace |
@@ -20,6 +21,7 @@ pub mod draw;
 pub mod file;
 pub mod lanes;
 pub mod page;
+pub mod rounds;
 mod schedule;
 pub mod timeline;
 pub mod writer;

@@ -3,15 +3,13 @@
 //! The second reading of the law (the first is [`walk`]). A step waits only for earlier steps of
 //! its rank that use the same link in the same direction or touch the same span where one of the
 //! two writes; and a receive waits for its message. Simulators run clocks over this graph, and
-//! [rounds](StepRounds) are counted along it, so that all agree.
+//! `maypole-pictures` counts rounds along it, so that all agree.
 
-mod rounds;
 mod tracks;
 
 use crate::labels;
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
-pub use rounds::StepRounds;
 use tracks::Tracks;
 
 /// The order in which steps are taken. Schedules that complete in one order complete in the other.
@@ -157,6 +155,21 @@ impl ConflictGraph {
         Ok(Self::of_matched(order, schedules, matches))
     }
 
+    /// The graph of the steps that can be taken: those of each rank before the first that waits for
+    /// ever.
+    ///
+    /// # Panics
+    /// If a step names a rank outside the world.
+    pub fn of_taken(order: StepOrder, schedules: &[Schedule]) -> Self {
+        let mut matches = Matches::new(schedules);
+        let stuck = walk(schedules, Placement::Apart, &mut matches).err();
+        let mut taken = schedules.to_vec();
+        for (rank, step) in stuck.into_iter().flat_map(|stuck| stuck.waiting) {
+            taken[rank].steps.truncate(step);
+        }
+        Self::of_matched(order, &taken, matches)
+    }
+
     fn of_matched(order: StepOrder, schedules: &[Schedule], matches: Matches) -> Self {
         let mut builder = GraphBuilder::new(schedules);
         let mut tracks = Tracks::default();
@@ -184,8 +197,6 @@ impl ConflictGraph {
 
 /// Which send each receive takes.
 struct Matches {
-    /// By rank: how many of its steps were taken.
-    taken: Vec<usize>,
     /// By rank and step: for a send, the rank and step that receive its message.
     received_by: Vec<Vec<Option<(usize, usize)>>>,
 }
@@ -193,26 +204,22 @@ struct Matches {
 impl Matches {
     fn new(schedules: &[Schedule]) -> Self {
         let none = |schedule: &Schedule| vec![None; schedule.steps.len()];
-        Self { taken: vec![0; schedules.len()], received_by: schedules.iter().map(none).collect() }
+        Self { received_by: schedules.iter().map(none).collect() }
     }
 }
 
 impl Meaning for Matches {
     type Message = usize;
 
-    fn send(&mut self, rank: usize, step: usize, _: Span, _: usize) -> usize {
-        self.taken[rank] = step + 1;
+    fn send(&mut self, _: usize, step: usize, _: Span, _: usize) -> usize {
         step
     }
 
     fn receive(&mut self, rank: usize, step: usize, _: Span, from: usize, message: usize, _: bool) {
-        self.taken[rank] = step + 1;
         self.received_by[from][message] = Some((rank, step));
     }
 
-    fn local(&mut self, rank: usize, step: usize, _: Span, _: Span, _: bool) {
-        self.taken[rank] = step + 1;
-    }
+    fn local(&mut self, _: usize, _: usize, _: Span, _: Span, _: bool) {}
 }
 
 struct GraphBuilder {

@@ -39,7 +39,6 @@ pub mod trace;
 pub mod verify;
 pub mod walk;
 
-pub use conflict::StepRounds;
 pub use layout::{Layout, part};
 use std::fmt;
 

@@ -7,8 +7,9 @@
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::schedule::trace::{Fact, Slice, SliceKind, Trace};
 use maypole::schedule::walk::{Meaning, walk};
-use maypole::schedule::{Placement, Schedule, Span, Step, StepRounds};
+use maypole::schedule::{Placement, Schedule, Span, Step};
 use maypole_pictures::page::SteppedPage;
+use maypole_pictures::rounds::StepRounds;
 use serde_json::{Value, json};
 
 /// The page that lists the pages of a gallery.

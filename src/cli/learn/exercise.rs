@@ -5,10 +5,11 @@ use anyhow::{Context, Result, ensure};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::verify::verify;
-use maypole::schedule::{Layout, Placement, Schedule, Step, StepRounds};
+use maypole::schedule::{Layout, Placement, Schedule, Step};
 use maypole_pictures::clocks::{Cost, Ports, simulate};
 use maypole_pictures::draw;
 use maypole_pictures::file::ScheduleFile;
+use maypole_pictures::rounds::StepRounds;
 use serde::Deserialize;
 use std::path::Path;
 

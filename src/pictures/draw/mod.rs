@@ -35,8 +35,9 @@ pub mod values;
 
 pub use cell::{Cell, Ranges};
 
+use crate::rounds::StepRounds;
 use cell::cells;
-use maypole::schedule::{Schedule, Step, StepRounds};
+use maypole::schedule::{Schedule, Step};
 use std::collections::HashMap;
 
 /// A picture is cut into tables so that no line is longer, if that is possible.

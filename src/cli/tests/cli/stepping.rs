@@ -6,8 +6,9 @@ use super::{printed, run, skip::skipped, text};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, Symbol};
 use maypole::schedule::walk::{Meaning, walk};
-use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, StepRounds, input};
+use maypole::schedule::{Buffer, Layout, Placement, Schedule, Span, input};
 use maypole_pictures::clocks::{Cost, Ports, activities};
+use maypole_pictures::rounds::StepRounds;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

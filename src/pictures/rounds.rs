@@ -1,18 +1,17 @@
 //! Rounds: message latencies that lie before a step.
 
-use super::{ConflictGraph, Matches, StepKind, StepOrder};
-use crate::schedule::walk::walk;
-use crate::schedule::{Placement, Schedule};
+use maypole::schedule::Schedule;
+use maypole::schedule::conflict::{ConflictGraph, StepKind, StepOrder};
 
 /// The round of each step, and where each message is received.
 ///
 /// A message takes one round and nothing else takes time. So the round of a step is the number of
 /// message latencies that lie before it, one after another, as executors run: the *alphas* that
-/// the clocks of `maypole-pictures` count where bytes cost nothing.
+/// the [clocks](crate::clocks) count where bytes cost nothing.
 ///
 /// ```
-/// use maypole::schedule::StepRounds;
 /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
+/// use maypole_pictures::rounds::StepRounds;
 /// let ring = Algorithm::Ring.schedules(Collective::AllGather, 3).unwrap();
 /// let rounds = StepRounds::new(&ring);
 /// // A copy and a send; a receive, which is sent on; a receive.
@@ -38,16 +37,9 @@ impl StepRounds {
     /// # Panics
     /// If a step names a rank outside the world.
     pub fn new(schedules: &[Schedule]) -> Self {
-        let mut matches = Matches::new(schedules);
         // Schedules that get stuck have rounds, too: those of the steps before.
-        let _ = walk(schedules, Placement::Apart, &mut matches);
-        let taken = |(schedule, taken): (&Schedule, &usize)| Schedule {
-            steps: schedule.steps[..*taken].to_vec(),
-            ..*schedule
-        };
-        let first_parts: Vec<_> = schedules.iter().zip(&matches.taken).map(taken).collect();
-        let graph = ConflictGraph::of_matched(StepOrder::Conflict, &first_parts, matches);
-        let rounds = graph.rounds();
+        let graph = ConflictGraph::of_taken(StepOrder::Conflict, schedules);
+        let rounds = by_node(&graph);
         let of = |(schedule, nodes): (&Schedule, &Vec<usize>)| {
             let round = |step| nodes.get(step).map(|&node: &usize| rounds[node]);
             (0..schedule.steps.len()).map(round).collect()
@@ -62,22 +54,50 @@ impl StepRounds {
     }
 }
 
-impl ConflictGraph {
-    /// By node: its round.
-    fn rounds(&self) -> Vec<usize> {
-        let mut rounds = vec![0; self.nodes.len()];
-        let mut waits: Vec<u32> = self.nodes.iter().map(|node| node.waits).collect();
-        let mut ready: Vec<usize> = (0..waits.len()).filter(|&node| waits[node] == 0).collect();
-        while let Some(node) = ready.pop() {
-            let latency = usize::from(matches!(self.nodes[node].kind, StepKind::Message { .. }));
-            for next in self.within.of(node).iter().map(|next| *next as usize) {
-                rounds[next] = rounds[next].max(rounds[node] + latency);
-                waits[next] -= 1;
-                if waits[next] == 0 {
-                    ready.push(next);
-                }
+/// By node of `graph`: its round.
+fn by_node(graph: &ConflictGraph) -> Vec<usize> {
+    let mut rounds = vec![0; graph.nodes.len()];
+    let mut waits: Vec<u32> = graph.nodes.iter().map(|node| node.waits).collect();
+    let mut ready: Vec<usize> = (0..waits.len()).filter(|&node| waits[node] == 0).collect();
+    while let Some(node) = ready.pop() {
+        let latency = usize::from(matches!(graph.nodes[node].kind, StepKind::Message { .. }));
+        for next in graph.within.of(node).iter().map(|next| *next as usize) {
+            rounds[next] = rounds[next].max(rounds[node] + latency);
+            waits[next] -= 1;
+            if waits[next] == 0 {
+                ready.push(next);
             }
         }
-        rounds
+    }
+    rounds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use maypole::schedule::{Step, input, output};
+
+    #[test]
+    fn schedules_that_get_stuck_have_rounds_up_to_there() {
+        let steps = [
+            vec![
+                Step::Send { from: input(0), to: 1 },
+                Step::Send { from: input(0), to: 2 },
+                Step::Recv { into: output(0), from: 1 },
+            ],
+            vec![
+                Step::Recv { into: output(0), from: 0 },
+                Step::Recv { into: output(0), from: 2 },
+                Step::Send { from: output(0), to: 0 },
+            ],
+            // Takes nothing, so that a message is never received.
+            vec![],
+        ];
+        let rounds = StepRounds::new(&steps.map(|steps| Schedule::new(1, steps)));
+        let [first, second, third] = &rounds.of[..] else { panic!("three ranks") };
+        assert_eq!(first[..], [Some(0), Some(0), None]);
+        assert_eq!(second[..], [Some(1), None, None]);
+        assert!(third.is_empty());
+        assert_eq!(rounds.received_by[0], [Some((1, 0)), None, None]);
     }
 }
