@@ -1,9 +1,10 @@
-//! Schedules as a file holds them: [text](maypole::schedule::text) for each step, and what all of them
-//! claim to do.
+//! Schedules as a file holds them: [text](crate::text) for each step, and what all of them claim
+//! to do.
 //!
 //! So a schedule of a paper, of homework or of another program needs no Rust. [`ScheduleFile`] has the
 //! traits of serde, for TOML, JSON or another form.
 
+use crate::text::StepText;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::{Buffer, Schedule, Span, Step};
 use serde::{Deserialize, Serialize};
@@ -40,7 +41,7 @@ struct FileFields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     root: Option<usize>,
     chunks: usize,
-    ranks: Vec<Vec<Step>>,
+    ranks: Vec<Vec<StepText>>,
 }
 
 impl ScheduleFile {
@@ -62,11 +63,12 @@ impl ScheduleFile {
 
 impl From<ScheduleFile> for FileFields {
     fn from(file: ScheduleFile) -> Self {
+        let lines = |schedule: Schedule| schedule.steps.into_iter().map(StepText).collect();
         Self {
             collective: file.collective.option_name(),
             root: file.collective.root(),
             chunks: file.schedules.first().map_or(0, |schedule| schedule.chunks),
-            ranks: file.schedules.into_iter().map(|schedule| schedule.steps).collect(),
+            ranks: file.schedules.into_iter().map(lines).collect(),
         }
     }
 }
@@ -89,11 +91,14 @@ impl TryFrom<FileFields> for ScheduleFile {
         }
         for (rank, steps) in ranks.iter().enumerate() {
             for (nth, step) in steps.iter().enumerate() {
-                check(*step, world, chunks)
+                check(step.0, world, chunks)
                     .map_err(|why| format!("rank {rank}, step {nth}: {why}"))?;
             }
         }
-        let schedules = ranks.into_iter().map(|steps| Schedule::new(chunks, steps)).collect();
+        let schedule = |lines: Vec<StepText>| {
+            Schedule::new(chunks, lines.into_iter().map(|line| line.0).collect())
+        };
+        let schedules = ranks.into_iter().map(schedule).collect();
         Ok(Self { collective: collective.with_root(root), schedules })
     }
 }

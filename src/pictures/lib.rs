@@ -10,6 +10,7 @@
 //! | [`writer`] | shapes and escaped text, as SVG |
 //! | [`clocks`] | all ranks of a schedule on simulated clocks, in the units of the literature |
 //! | [`rounds`] | message latencies before each step |
+//! | [`text`] | a step as a line that one can say aloud |
 //! | [`file`](mod@file) | the schedules of all ranks, and what they claim to do, as a file |
 //! | [`page`] | the frame of pages that one steps through by keys and buttons |
 //! | [`timeline`] | what ranks do in a simulation, as a trace |
@@ -23,6 +24,7 @@ pub mod lanes;
 pub mod page;
 pub mod rounds;
 mod schedule;
+pub mod text;
 pub mod timeline;
 pub mod writer;
 

@@ -34,7 +34,6 @@ pub mod conflict;
 pub mod hosts;
 mod layout;
 pub mod simulate;
-pub mod text;
 pub mod trace;
 pub mod verify;
 pub mod walk;

@@ -62,7 +62,6 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ),
     ("src/schedule/{collective,hosts,trace,walk}", "", "the law depends on nothing"),
     ("src/schedule/layout", "collective", "chunks of a whole, and what a buffer holds of them"),
-    ("src/schedule/text", "", "a step as a line that one can say aloud"),
     ("src/schedule/conflict", "walk", "conflict order is a reading of the law alone"),
     (
         "src/schedule/verify",

@@ -11,6 +11,7 @@ use maypole::schedule::Schedule;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::verify::Flaw;
 use maypole_pictures::file::ScheduleFile;
+use maypole_pictures::text::StepText;
 use std::path::{Path, PathBuf};
 
 /// The schedules of a command, and what they are.
@@ -83,7 +84,8 @@ pub(crate) fn in_words(flaw: &Flaw, schedules: &[Schedule]) -> String {
     let mut text = flaw.to_string();
     if let Flaw::Stuck(stuck) = flaw {
         for &(rank, step) in &stuck.waiting {
-            text += &format!("\nrank {rank}, step {step}: {}", schedules[rank].steps[step]);
+            text +=
+                &format!("\nrank {rank}, step {step}: {}", StepText(schedules[rank].steps[step]));
         }
     }
     text

@@ -10,23 +10,35 @@
 //! | `copy in0 to out0` | [`Step::Copy`] |
 //! | `reduce in0 to out0` | [`Step::Reduce`] |
 //!
-//! `in`, `out` and `tmp` are the three buffers, and the number behind them is a chunk. [`Step`] has the
-//! traits of serde, for TOML, JSON or another form.
+//! `in`, `out` and `tmp` are the three buffers, and the number behind them is a chunk. [`StepText`]
+//! has the traits of serde, for TOML, JSON or another form.
 
-use super::{Buffer, Span, Step};
+use maypole::schedule::{Buffer, Span, Step};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-impl fmt::Display for Step {
+/// A step that is printed, parsed and saved as a line.
+///
+/// ```
+/// use maypole::schedule::{Step, input};
+/// use maypole_pictures::text::StepText;
+/// let step = Step::Send { from: input(0), to: 1 };
+/// assert_eq!(StepText(step).to_string(), "send in0 to 1");
+/// assert_eq!("send in0 to 1".parse(), Ok(StepText(step)));
+/// ```
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct StepText(pub Step);
+
+impl fmt::Display for StepText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Send { from, to } => write!(f, "send {from} to {to}"),
-            Self::Recv { into, from } => write!(f, "recv {into} from {from}"),
-            Self::RecvReduce { into, from } => write!(f, "recv-reduce {into} from {from}"),
-            Self::Copy { from, into } => write!(f, "copy {from} to {into}"),
-            Self::Reduce { from, into } => write!(f, "reduce {from} to {into}"),
+        match self.0 {
+            Step::Send { from, to } => write!(f, "send {from} to {to}"),
+            Step::Recv { into, from } => write!(f, "recv {into} from {from}"),
+            Step::RecvReduce { into, from } => write!(f, "recv-reduce {into} from {from}"),
+            Step::Copy { from, into } => write!(f, "copy {from} to {into}"),
+            Step::Reduce { from, into } => write!(f, "reduce {from} to {into}"),
         }
     }
 }
@@ -34,19 +46,19 @@ impl fmt::Display for Step {
 /// A text is no step.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "{text:?} is no step; a step is like `send in0 to 1`, `recv out0 from 1`, `recv-reduce out0 from 1`, \
-     `copy in0 to out0` or `reduce in0 to out0`"
+    "{text:?} is no step; a step is like `send in0 to 1`, `recv out0 from 1`, \
+     `recv-reduce out0 from 1`, `copy in0 to out0` or `reduce in0 to out0`"
 )]
 pub struct UnknownStep {
     /// The text.
     pub text: String,
 }
 
-impl FromStr for Step {
+impl FromStr for StepText {
     type Err = UnknownStep;
 
     fn from_str(text: &str) -> Result<Self, UnknownStep> {
-        parsed(text).ok_or_else(|| UnknownStep { text: text.to_owned() })
+        parsed(text).map(Self).ok_or_else(|| UnknownStep { text: text.to_owned() })
     }
 }
 
@@ -75,13 +87,13 @@ fn span(text: &str) -> Option<Span> {
     buffers.into_iter().find_map(of)
 }
 
-impl Serialize for Step {
+impl Serialize for StepText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Step {
+impl<'de> Deserialize<'de> for StepText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
@@ -90,7 +102,7 @@ impl<'de> Deserialize<'de> for Step {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::{input, output, scratch};
+    use maypole::schedule::{input, output, scratch};
 
     #[test]
     fn steps_are_read_back() {
@@ -101,12 +113,12 @@ mod tests {
             Step::Copy { from: input(1), into: output(1) },
             Step::Reduce { from: input(1), into: scratch(1) },
         ] {
-            assert_eq!(step.to_string().parse(), Ok(step));
+            assert_eq!(StepText(step).to_string().parse(), Ok(StepText(step)));
         }
         for wrong in
             ["", "send in0", "send in0 to", "sned in0 to 1", "send in to 1", "copy in0 to 1"]
         {
-            let error = wrong.parse::<Step>().unwrap_err().to_string();
+            let error = wrong.parse::<StepText>().unwrap_err().to_string();
             assert!(error.contains(wrong) && error.contains("recv-reduce"), "{error}");
         }
     }
