@@ -1,5 +1,7 @@
 //! The tuner's choice, explained in a table.
 
+mod text;
+
 use super::pairs::{PairGroup, pair_groups};
 use super::{
     Candidate, CandidateVerdict, Choice, PlanOverride, Question, ReachingChoice,
@@ -10,7 +12,6 @@ use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Hosts;
 use crate::topology::transport::TransportKind;
 use crate::topology::{DeviceLinks, StreamLinks};
-use std::fmt;
 
 /// Why the tuner chose an algorithm: every candidate with its predicted time, the algorithms that
 /// were refused, and the measured time beside the predicted one.
@@ -228,190 +229,5 @@ impl Explanation {
             let refusal = crate::topology::transport::RefusalReason::Other(why.to_owned());
             group.refused.insert(0, (TransportKind::CudaPeer, refusal));
         }
-    }
-}
-
-impl fmt::Display for Explanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { collective, bytes, world, crowding, .. } = self;
-        write!(f, "{}", collective.name())?;
-        if let Some(root) = collective.root() {
-            write!(f, " at root {root}")?;
-        }
-        write!(f, " of {bytes} bytes on {world} ranks, ")?;
-        match self.pair_groups.iter().any(|group| group.transport == TransportKind::CudaPeer) {
-            true => writeln!(f, "on GPUs")?,
-            false if *crowding < 2 => writeln!(f, "each with a core of its own")?,
-            false => writeln!(f, "{crowding} to a core")?,
-        }
-        if self.priced_bytes != *bytes {
-            let priced = self.priced_bytes;
-            writeln!(
-                f,
-                "  chosen and priced as {priced} bytes, one of eight lengths in a doubling"
-            )?;
-        }
-        self.pair_groups.iter().try_for_each(|edges| writeln!(f, "  {edges}"))?;
-        if let Some(DevicePrices { links, source, .. }) = &self.gpus {
-            writeln!(f, "{links}  prices: {source}")?;
-        }
-        self.slots(f)?;
-        match &self.choice {
-            Ok(choice) => self.table(f, choice)?,
-            Err(refusal) => writeln!(f, "refused: {refusal}")?,
-        }
-        for (algorithm, why) in self.refused() {
-            writeln!(f, "- {algorithm:<21} {why}")?;
-        }
-        if let Some(choice) = &self.registered {
-            write!(f, "registered memory: ")?;
-            let verdict = if choice.candidates.is_empty() { "not used" } else { "used" };
-            let how = format!("{verdict} where all ranks pass it");
-            reaching(f, choice, &how, || self.never_reached(), self.measured_registered)?;
-        }
-        match (&self.copied, &self.copies_refused) {
-            (Some(_), Some(why)) => {
-                writeln!(f, "copies of private memory: never used, because {why}")?;
-            }
-            (Some(choice), None) => {
-                write!(f, "copies of private memory: ")?;
-                let verdict = match (choice.candidates.is_empty(), choice.worth_trying()) {
-                    (false, _) => "used first, and as long as trials say so,",
-                    (true, []) => "not used",
-                    (true, _) => "used if trials say so",
-                };
-                let how = format!("{verdict} among processes that may read one another");
-                reaching(f, choice, &how, || self.never_copied(), self.measured_copied)?;
-            }
-            (None, _) => {}
-        }
-        self.figures(f)
-    }
-}
-
-impl Explanation {
-    fn slots(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(scale) = self.slot_scale else { return Ok(()) };
-        let table = if self.is_tuned { "table of maypole tune" } else { "built-in table" };
-        write!(
-            f,
-            "  slots: a byte takes {scale:.2} times as long here as the {table} says, which prices count"
-        )?;
-        match self.is_tuned && !STATE.contains(&scale) {
-            true => writeln!(f, "; it is of another machine or state, so run maypole tune again"),
-            false => writeln!(f),
-        }
-    }
-
-    fn table(&self, f: &mut fmt::Formatter<'_>, choice: &Choice) -> fmt::Result {
-        writeln!(
-            f,
-            "  {:<21} {:>8} {:>8} {:>14}",
-            "algorithm", "window", "windows", "predicted (us)"
-        )?;
-        for candidate in &choice.candidates {
-            let Candidate { plan, windows, predicted_ns, verdict } = candidate;
-            let mark = if *verdict == CandidateVerdict::Chosen { '*' } else { ' ' };
-            write!(
-                f,
-                "{mark} {:<21} {:>8} {windows:>8} {:>14}",
-                plan.algorithm,
-                plan.window,
-                Microseconds(*predicted_ns)
-            )?;
-            let is_cheapest = choice.candidates.iter().all(|other| {
-                other.verdict == CandidateVerdict::OtherOrder || other.predicted_ns >= *predicted_ns
-            });
-            writeln!(f, "{}", self.remark(*verdict, is_cheapest))?;
-        }
-        Ok(())
-    }
-
-    fn remark(&self, verdict: CandidateVerdict, is_cheapest: bool) -> &'static str {
-        match (verdict, self.wanted) {
-            (CandidateVerdict::Chosen, None) if !is_cheapest => {
-                "  chosen: within a sixth of the least, which counts as equal, and first in this \
-                 table"
-            }
-            (CandidateVerdict::Chosen, None) => "  chosen",
-            (CandidateVerdict::Chosen, Some(_)) => "  asked for",
-            (CandidateVerdict::Slower, _) => "",
-            (CandidateVerdict::NotAsked, _) => "  another algorithm was asked for",
-            (CandidateVerdict::OtherOrder, _) => {
-                "  combines the ranks in another order than the call needs"
-            }
-        }
-    }
-
-    /// Why no plan reaches registered memory.
-    fn never_reached(&self) -> &'static str {
-        match self.collective {
-            Collective::Barrier => "no bytes are moved",
-            _ if self.world < 2 => "there is no other rank",
-            _ => "not all ranks share one board",
-        }
-    }
-
-    /// Why no plan copies.
-    fn never_copied(&self) -> &'static str {
-        let is_reachable = self.registered.as_ref().is_some_and(|choice| choice.best.is_some());
-        match is_reachable {
-            false => self.never_reached(),
-            true if self.collective.reduces() => "elements are combined, and not only moved",
-            true => "the call is short",
-        }
-    }
-
-    fn figures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Some(measured), Some(error)) = (self.measured, self.error()) else {
-            let others = self.measured_registered.or(self.measured_copied);
-            let through = if others.is_some() { " through slots" } else { "" };
-            return writeln!(f, "not measured{through} yet");
-        };
-        let runs = measured.runs;
-        let way = if error < 0.0 { "low" } else { "high" };
-        let percent = (error.abs() * 100.0).round();
-        writeln!(
-            f,
-            "measured: {} us at best of {runs}; predicted {percent} % too {way}",
-            Microseconds(measured.least_ns)
-        )
-    }
-}
-
-/// Whether a call runs by a plan of `choice`, at which price, and how long such calls took. `never`
-/// is the reason where it cannot.
-fn reaching(
-    f: &mut fmt::Formatter<'_>,
-    choice: &ReachingChoice,
-    how: &str,
-    never: impl Fn() -> &'static str,
-    measured: Option<MeasuredTime>,
-) -> fmt::Result {
-    let Some(best) = choice.candidates.first().or(choice.best.as_ref()) else {
-        return writeln!(f, "never used, because {}", never());
-    };
-    writeln!(
-        f,
-        "{how}: {} in {} us and {} us to ask all ranks, against {} us",
-        best.plan.algorithm,
-        Microseconds(best.predicted_ns),
-        Microseconds(choice.asking_ns),
-        Microseconds(choice.staged_ns)
-    )?;
-    match measured {
-        Some(MeasuredTime { runs, least_ns }) => {
-            writeln!(f, "  measured: {} us at best of {runs}", Microseconds(least_ns))
-        }
-        None => Ok(()),
-    }
-}
-
-/// Nanoseconds, shown as microseconds with three decimals.
-struct Microseconds(u64);
-
-impl fmt::Display for Microseconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{}.{:03}", self.0 / 1000, self.0 % 1000))
     }
 }

@@ -1,6 +1,9 @@
 //! Schedules keep their promises: proved for every algorithm, in every order that the
 //! law allows, on any hosts, and once they are lowered.
 
+#[path = "../common/skip.rs"]
+mod skip;
+
 mod algorithms;
 mod hierarchies;
 mod lowering;

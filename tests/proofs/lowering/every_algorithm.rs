@@ -3,6 +3,7 @@
 use super::WINDOW;
 use crate::common::SeededRng;
 use crate::common::world::{Operation, World};
+use crate::skip;
 use maypole::algorithms::Algorithm;
 use maypole::execute::Executor;
 use maypole::schedule::collective::{Collective, Symbol};
@@ -100,7 +101,8 @@ fn every_algorithm_keeps_its_promise_on_a_board() {
 
 #[test]
 fn every_algorithm_keeps_its_promise_over_streams_of_one_byte() {
-    (2..=8).for_each(|world| check_table((0..world).collect(), 1, &[0, 1, 7]));
+    let worlds = (2..=5).chain(skip::every_nth(3, 6..=8));
+    worlds.for_each(|world| check_table((0..world).collect(), 1, &[0, 1, 7]));
     (2..=3).for_each(|world| check_table((0..world).collect(), 1, &[1000]));
 }
 
