@@ -38,7 +38,7 @@ impl<'a> PostTracker<'a> {
     pub(super) fn of_rank(&mut self, rank: usize, mut each: impl FnMut(usize, &[usize])) {
         self.last.fill(NONE);
         for fold in self.folds.of(rank) {
-            if let Some(into) = self.folds.changed(fold, self.index.placement()) {
+            if let Some(into) = self.folds.changed(fold, self.index.changing()) {
                 self.collect(self.index.of(into));
                 if !self.found.is_empty() {
                     each(fold, &self.found);

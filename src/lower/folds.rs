@@ -276,12 +276,25 @@ pub(super) struct SpanIndex {
     /// Greater than every chunk that a step names.
     stride: usize,
     placement: Placement,
+    /// True if some ranks call in place and others do not.
+    is_mixed: bool,
 }
 
 impl SpanIndex {
     pub(super) fn new(schedules: &[Schedule], placement: Placement) -> Self {
         let chunks = schedules.iter().map(|schedule| schedule.chunks.max(schedule.scratch));
-        Self { stride: chunks.max().unwrap_or(0), placement }
+        Self { stride: chunks.max().unwrap_or(0), placement, is_mixed: false }
+    }
+
+    /// For calls that any ranks make in place, and any do not. Folds wait for no less than in any of them.
+    pub(super) fn mixed(schedules: &[Schedule]) -> Self {
+        Self { is_mixed: true, ..Self::new(schedules, Placement::InPlace) }
+    }
+
+    /// The placement in which folds change the most spans.
+    pub(super) fn changing(self) -> Placement {
+        // In place, a copy from an input chunk to its output chunk changes nothing.
+        if self.is_mixed { Placement::Apart } else { self.placement }
     }
 
     /// How many numbers there are.

@@ -189,7 +189,10 @@ fn slots(
     let smallest = SlotClass::holding(bytes).unwrap_or(SlotClass::Chunk);
     let completes = |class: SlotClass, placement| {
         let depth = depth_of(class) as u64;
-        let index = SpanIndex::new(request.schedules, placement);
+        let index = match placement {
+            Placement::Apart => SpanIndex::new(request.schedules, placement),
+            Placement::InPlace => SpanIndex::mixed(request.schedules),
+        };
         let trial = ordered.windows_of_trial(windows, depth);
         let is_short = trial == 1 || ordered.steps_of_trial(trial) <= LONGEST_TRIAL;
         ordered.completes_by_order(unread, depth, index)

@@ -203,3 +203,15 @@ fn enough_random_schedules_complete() {
     });
     assert!(complete.count() > 100);
 }
+
+/// Ranks 0 and 1 read an input chunk that they have overwritten, so they copy their input first. Rank 2 does
+/// not, and each of them waited for another one.
+#[test]
+fn ranks_that_copy_their_input_first_and_others_complete_together() {
+    let mut case = case(3, 15, Chunks::Aligned, &mut SeededRng::new(16_849_348_400_786_541_164));
+    let expected = case.expected().expect("it completes");
+    for hosts in [vec![1, 1, 0], vec![0, 1, 2]] {
+        case.world = World { hosts, capacity: 1 };
+        case.check(&expected).unwrap();
+    }
+}
