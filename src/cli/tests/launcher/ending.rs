@@ -32,11 +32,11 @@ fn a_rank_that_a_signal_killed_is_named_with_it() {
 }
 
 /// A script in which rank 0 ignores SIGTERM and SIGINT. The other ranks wait until it does, then
-/// run `then`.
+/// run `then`. It says so when it writes to no pipe any more, whose reader a signal may end.
 fn ignores_signals(folder: &Path, then: &str) -> String {
     let fifo = fifo(folder);
     format!(
-        "if [ $RANK = 0 ]; then trap '' TERM INT; echo ignores_signals; echo > {fifo}; \
+        "if [ $RANK = 0 ]; then trap '' TERM INT; echo > {fifo}; echo ignores_signals; \
          exec sleep {FOREVER}; fi; read line < {fifo}; {then}"
     )
 }
