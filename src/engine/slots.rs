@@ -1,4 +1,4 @@
-//! What slots cost between the ranks of a group: measured with its first long calls.
+//! Measures what slots cost between the ranks of a group, before its first long calls.
 //!
 //! A table of costs is of another machine, or of this one in another state: on some, calls through slots take
 //! nine times as long as the built-in table says. So before the first call of each of three [lengths](LENGTHS), ranks
@@ -118,7 +118,7 @@ impl Engine {
     }
 }
 
-/// What an all-gather of `bytes` bytes asks of the tuner.
+/// The question to the tuner about an all-gather of `bytes` bytes.
 fn question(boards: &Boards, bytes: usize, crowding: usize) -> Question<'_> {
     Question { collective: Collective::AllGather, boards, bytes, crowding, gpus: None }
 }

@@ -1,4 +1,4 @@
-//! What slots cost is measured with the first long calls of a group, and shown.
+//! Ranks measure what slots cost before the first long calls of a group, and explanations show it.
 
 use maypole::schedule::collective::Collective;
 use maypole::tuner::{CostTable, Explanation};

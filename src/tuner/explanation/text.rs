@@ -68,10 +68,8 @@ impl Explanation {
     fn slots(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(scale) = self.slot_scale else { return Ok(()) };
         let table = if self.is_tuned { "table of maypole tune" } else { "built-in table" };
-        write!(
-            f,
-            "  slots: a byte takes {scale:.2} times as long here as the {table} says, which prices count"
-        )?;
+        write!(f, "  slots: a byte takes {scale:.2} times as long here as the {table} says, ")?;
+        write!(f, "which prices count")?;
         match self.is_tuned && !STATE.contains(&scale) {
             true => writeln!(f, "; it is of another machine or state, so run maypole tune again"),
             false => writeln!(f),
