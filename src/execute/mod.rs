@@ -8,6 +8,7 @@
 //! the same cursors for partly moved messages, the same policy of polling and sleeping, and the
 //! same [`LinkError`].
 
+mod board_waits;
 mod cursor;
 mod error;
 pub(crate) mod messages;
@@ -15,7 +16,7 @@ mod moved;
 mod observer;
 mod peer_stream;
 mod polling;
-mod readers;
+
 pub mod record;
 mod registered;
 mod run;

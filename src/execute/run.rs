@@ -12,7 +12,7 @@ use crate::schedule::Buffer;
 use arrayvec::ArrayVec;
 use maypole_kernels::{Reducer, View, ViewMut};
 use maypole_transports::Sleep;
-use maypole_transports::board::{Board, ExpectedPublication, Publication};
+use maypole_transports::board::{ExpectedPublication, Publication};
 use std::cell::RefCell;
 
 /// One run of one program.
@@ -158,59 +158,6 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         self.program.past_caches && views.len() == 1 && fold.into == Some(Buffer::Output)
     }
 
-    /// Waits for a publication of a local rank.
-    #[inline(always)]
-    pub(super) fn await_board<const SIMPLE: bool>(
-        &mut self,
-        at: usize,
-        source: &FoldSource,
-        k: u32,
-        len: usize,
-    ) -> Result<(), Box<ExecuteError>> {
-        let peer = source.peer as usize;
-        let executor = &mut *self.executor;
-        let expected = expected::<SIMPLE>(self.program, &executor.positions, source, k, len);
-        let board = executor.board.as_ref().expect("a program with board sources has a board");
-        let streams = RefCell::new(&mut executor.streams);
-        let buffers = self.buffers;
-        let watcher = &executor.watcher;
-        let rank = executor.locals[peer];
-        let wait = SlowWait { peer: rank, step: at, windows: (k, self.program.windows) };
-        let base = executor.positions[peer];
-        let mut polls = PollCounter::default();
-        let ready = || match board.readable(expected) {
-            Ok(true) => Some(Ok(())),
-            Ok(false) => {
-                polls.count();
-                if polls.is_drive_due() {
-                    streams.borrow_mut().drive(buffers);
-                }
-                if polls.is_peer_check_due() {
-                    watcher.note_wait(wait);
-                    never_published(board, expected, base, || watcher.has_left(rank)).map(Err)
-                } else {
-                    None
-                }
-            }
-            Err(mismatch) => Some(Err(other_call(mismatch.theirs))),
-        };
-        let has_streams = !self.program.streams.is_empty();
-        let sleep = |sleep: Sleep<'_>| match has_streams {
-            // What wakes a board does not wake what waits for streams.
-            true => streams.borrow_mut().sleep(sleep),
-            false => board.sleep(sleep, || board.readable(expected) != Ok(false)),
-        };
-        match executor.waiting.until(&executor.alarm, sleep, ready) {
-            Ok(Ok(())) => {
-                board.credit(peer, executor.positions[executor.me] + u64::from(source.implied));
-                self.observer.awaited(|| Awaited::Arrival { from: rank });
-                Ok(())
-            }
-            Ok(Err(error)) => Err(failed(at, rank, error)),
-            Err(interrupted) => Err(failed(at, rank, interrupted)),
-        }
-    }
-
     /// Tells the streams where to put the messages that this fold takes.
     fn expect(&mut self, fold: &Fold, sources: &[FoldSource], range: (usize, usize)) {
         let direct = fold.into.filter(|_| sources.len() == 1);
@@ -332,25 +279,6 @@ fn store_past_caches(into: ViewMut<'_>, also: Option<ViewMut<'_>>, from: View<'_
     into.copy_past_caches(from);
 }
 
-/// The error if `expected` will never be published: its writer has left, or is in another call,
-/// which may make fewer publications.
-#[cold]
-fn never_published(
-    board: &Board,
-    expected: ExpectedPublication,
-    base: u64,
-    has_left: impl Fn() -> bool,
-) -> Option<LinkError> {
-    let current = board.peek_fingerprint(expected.peer, base);
-    let why = match current.filter(|theirs| *theirs != expected.fingerprint) {
-        Some(theirs) => other_call(theirs),
-        None if has_left() => LinkError::PeerLeft,
-        None => return None,
-    };
-    // All publications that the writer made before it went on or left are visible by now.
-    (board.readable(expected) == Ok(false)).then_some(why)
-}
-
 /// The publication that `source` reads in window `k`.
 #[inline(always)]
 pub(super) fn expected<const SIMPLE: bool>(
@@ -377,7 +305,7 @@ pub(super) fn expected<const SIMPLE: bool>(
 
 /// The error of a peer that is in the call with this fingerprint.
 #[cold]
-fn other_call(fingerprint: u64) -> LinkError {
+pub(super) fn other_call(fingerprint: u64) -> LinkError {
     LinkError::Mismatch(Unexpected::Call(fingerprint))
 }
 

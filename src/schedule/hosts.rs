@@ -103,6 +103,7 @@ impl RankGroups {
     }
 
     /// How many ranks there are.
+    #[inline]
     pub fn world(&self) -> usize {
         self.numbers.len()
     }
@@ -178,6 +179,7 @@ impl RankGroups {
 impl Deref for Hosts {
     type Target = RankGroups;
 
+    #[inline]
     fn deref(&self) -> &RankGroups {
         &self.0
     }
@@ -186,6 +188,7 @@ impl Deref for Hosts {
 impl Deref for Boards {
     type Target = RankGroups;
 
+    #[inline]
     fn deref(&self) -> &RankGroups {
         &self.0
     }

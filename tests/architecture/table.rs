@@ -97,7 +97,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "a kind of store is chosen by what calls take, whatever they do",
     ),
     ("src/execute/run", "peer_stream polling stores streams", "one loop walks every program"),
-    ("src/execute/{readers,registered}", "polling run", "ways to run a program, apart"),
+    ("src/execute/{board_waits,registered}", "polling run", "ways to run a program, apart"),
     ("src/world", "labels wire", "processes become ranks without any collective"),
     ("src/world/{launch,peer,sentence,verbs}", "", "what is read and said depends on nothing"),
     ("src/world/calls", "sentence", "what ranks have called is data, whoever asks for it"),

@@ -219,8 +219,9 @@ impl Board {
         self.geometry().chunk_slots as u64 - 1
     }
 
-    fn geometry(&self) -> Geometry {
-        self.protocol.words.geometry
+    #[inline]
+    fn geometry(&self) -> &Geometry {
+        &self.protocol.words.geometry
     }
 
     #[inline(always)]

@@ -76,6 +76,7 @@ impl SlotClass {
     }
 
     /// Returns the bytes of a slot.
+    #[inline]
     pub const fn bytes(self) -> usize {
         match self {
             Self::Tiny => TINY,

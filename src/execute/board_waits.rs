@@ -1,0 +1,165 @@
+//! Waits on the board: for what other ranks publish, and for the readers of what this rank has published.
+
+use super::polling::PollCounter;
+use super::run::{ProgramRun, expected, failed, other_call};
+use super::{Awaited, ExecuteError, LinkError, RunObserver, SlowWait, WaitWatcher};
+use crate::lower::FoldSource;
+use maypole_transports::Sleep;
+use maypole_transports::board::{Board, ExpectedPublication, MAX_RANKS, Publication};
+use std::cell::RefCell;
+
+/// How a wait has ended. If it has failed, the rank that it was for comes with the reason.
+type Ended = Result<(), (usize, LinkError)>;
+
+impl<O: RunObserver> ProgramRun<'_, '_, O> {
+    /// Waits for a publication of a local rank.
+    #[inline(always)]
+    pub(super) fn await_board<const SIMPLE: bool>(
+        &mut self,
+        at: usize,
+        source: &FoldSource,
+        k: u32,
+        len: usize,
+    ) -> Result<(), Box<ExecuteError>> {
+        let executor = &*self.executor;
+        let expected = expected::<SIMPLE>(self.program, &executor.positions, source, k, len);
+        if executor.board().readable(expected) != Ok(true) {
+            let rank = executor.locals[expected.peer];
+            let base = executor.positions[expected.peer];
+            let ended = |board: &Board| match board.readable(expected) {
+                Ok(is_there) => is_there.then_some(Ok(())),
+                Err(mismatch) => Some(Err((rank, other_call(mismatch.theirs)))),
+            };
+            self.await_slowly(at, k, ended, |board, _, watcher| {
+                let never = never_published(board, expected, base, || watcher.has_left(rank));
+                (rank, never.map(|why| (rank, why)))
+            })?;
+        }
+        let executor = &*self.executor;
+        let mine = executor.positions[executor.me] + u64::from(source.implied);
+        executor.board().credit(expected.peer, mine);
+        self.observer.awaited(|| Awaited::Arrival { from: executor.locals[expected.peer] });
+        Ok(())
+    }
+
+    /// Waits until the readers of the slot that `publication` goes to have consumed what it holds.
+    #[inline(always)]
+    pub(super) fn await_room(
+        &mut self,
+        at: usize,
+        k: u32,
+        publication: Publication,
+    ) -> Result<(), Box<ExecuteError>> {
+        // The slot holds an earlier publication, which may have had other readers.
+        let holders = |board: &Board| match board.holders(publication) {
+            0 => publication.audience,
+            holders => holders,
+        };
+        self.await_readers(at, k, holders, |board| board.writable(publication))
+    }
+
+    /// Waits until `is_done`. `audience` returns the local ranks whose reading is waited for; once all
+    /// have read, what it returns does not matter.
+    #[inline(always)]
+    pub(super) fn await_readers(
+        &mut self,
+        at: usize,
+        k: u32,
+        audience: impl Fn(&Board) -> u64,
+        is_done: impl Fn(&Board) -> bool,
+    ) -> Result<(), Box<ExecuteError>> {
+        if !is_done(self.executor.board()) {
+            let mut checks = 0;
+            let ended = |board: &Board| is_done(board).then_some(Ok(()));
+            self.await_slowly(at, k, ended, |board, locals, watcher| {
+                let readers = || {
+                    let audience = audience(board);
+                    let locals = locals.iter().enumerate();
+                    let read = locals.filter(move |(local, _)| audience >> local & 1 == 1);
+                    read.map(|(_, rank)| *rank)
+                };
+                // The slot does not tell which reader is late, so they are noted in turn.
+                let next = readers().cycle().nth(checks).expect("an audience has a member");
+                checks = (checks + 1) % MAX_RANKS;
+                let gone = readers().find(|rank| watcher.has_left(*rank));
+                // All that a reader consumed before it left is visible by now, and another reader may
+                // be the one that is late.
+                let is_late = |rank: &usize| readers().any(|late| late == *rank) && !is_done(board);
+                // A reader that has left consumes nothing more.
+                (next, gone.filter(is_late).map(|rank| (rank, LinkError::PeerLeft)))
+            })?;
+        }
+        self.observer.awaited(|| Awaited::Room);
+        Ok(())
+    }
+
+    /// Waits until `ended` returns a value. Now and then `suspect` names a rank that is waited for, and one
+    /// that will never come, if there is one, with the reason. Apart from short calls: what a wait needs would
+    /// slow down those that need not wait.
+    #[inline(never)]
+    fn await_slowly(
+        &mut self,
+        at: usize,
+        k: u32,
+        ended: impl Fn(&Board) -> Option<Ended>,
+        mut suspect: impl FnMut(
+            &Board,
+            &[usize],
+            &dyn WaitWatcher,
+        ) -> (usize, Option<(usize, LinkError)>),
+    ) -> Result<(), Box<ExecuteError>> {
+        let executor = &mut *self.executor;
+        let board = executor.board.as_ref().expect("a program that waits on a board has one");
+        let streams = RefCell::new(&mut executor.streams);
+        let buffers = self.buffers;
+        let watcher = &*executor.watcher;
+        let windows = (k, self.program.windows);
+        let mut polls = PollCounter::default();
+        let ready = || {
+            if let Some(ended) = ended(board) {
+                return Some(ended);
+            }
+            polls.count();
+            if polls.is_drive_due() {
+                streams.borrow_mut().drive(buffers);
+            }
+            if !polls.is_peer_check_due() {
+                return None;
+            }
+            let (peer, never) = suspect(board, &executor.locals, watcher);
+            watcher.note_wait(SlowWait { peer, step: at, windows });
+            never.map(Err)
+        };
+        let has_streams = !self.program.streams.is_empty();
+        let sleep = |sleep: Sleep<'_>| match has_streams {
+            // What wakes a board does not wake what waits for streams.
+            true => streams.borrow_mut().sleep(sleep),
+            false => board.sleep(sleep, || ended(board).is_some()),
+        };
+        let interrupted = match executor.waiting.until(&executor.alarm, sleep, ready) {
+            Ok(ended) => return ended.map_err(|(rank, why)| failed(at, rank, why)),
+            Err(interrupted) => interrupted,
+        };
+        let (peer, _) = suspect(board, &executor.locals, watcher);
+        Err(failed(at, peer, interrupted))
+    }
+}
+
+/// The error if `expected` will never be published: its writer has left, or is in another call,
+/// which may make fewer publications.
+#[cold]
+fn never_published(
+    board: &Board,
+    expected: ExpectedPublication,
+    base: u64,
+    has_left: impl Fn() -> bool,
+) -> Option<LinkError> {
+    let current = board.peek_fingerprint(expected.peer, base);
+    let why = match current.filter(|theirs| *theirs != expected.fingerprint) {
+        Some(theirs) => other_call(theirs),
+        None if has_left() => LinkError::PeerLeft,
+        None => return None,
+    };
+    // All publications that the writer made before it went on or left are visible by now.
+    (board.readable(expected) == Ok(false)).then_some(why)
+}
