@@ -85,12 +85,7 @@ impl Executor {
         }
         let mut run =
             ProgramRun { executor: self, program, reducer, buffers, observer, published: 0 };
-        // The peers whose memory was copied, one bit each, and is not known to be what it was.
-        let mut unchecked = 0;
-        in_clock_order(program, |fold, k| {
-            run.step_registered(access, peers, &mut unchecked, fold, k)
-        })?;
-        run.check_copies(program.folds.len(), peers, &mut unchecked)?;
+        in_clock_order(program, |fold, k| run.step_registered(access, peers, fold, k))?;
         run.end_registered(access)?;
         // The end of a call is a position of its own: a rank that sends no message has an end, too.
         for (position, total) in self.positions.iter_mut().zip(&program.totals) {
@@ -106,7 +101,6 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         &mut self,
         access: &RegisteredAccess,
         peers: &[PeerMemory<'_>],
-        unchecked: &mut u64,
         at: usize,
         k: u32,
     ) -> Result<(), Box<ExecuteError>> {
@@ -122,15 +116,10 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         }
         let pushes = access.pushes_of(at);
         match copied_from(sources, peers) {
-            Some((source, process)) => {
-                *unchecked |= 1 << source.peer;
-                self.copy_from_process(at, fold, source, process, k)?;
-            }
+            Some((source, process)) => self.copy_from_process(at, fold, source, process, k)?,
             None => self.combine_registered(fold, sources, pushes, peers, k),
         }
         if fold.audience != 0 {
-            // Nobody is told of bytes that may be wrong.
-            self.check_copies(at, peers, unchecked)?;
             self.announce(at, k, fold)?;
         }
         self.consumed_registered(sources, k);
@@ -165,24 +154,6 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let peer = source.peer as usize;
         let read = process.memory.read(address, into);
         read.map_err(|error| failed(at, self.executor.locals[peer], not_read(error)))
-    }
-
-    /// Makes sure that what was copied from the `unchecked` peers is what they have announced.
-    fn check_copies(
-        &self,
-        at: usize,
-        peers: &[PeerMemory<'_>],
-        unchecked: &mut u64,
-    ) -> Result<(), Box<ExecuteError>> {
-        while *unchecked != 0 {
-            let peer = unchecked.trailing_zeros() as usize;
-            if let PeerMemory::Process(process) = &peers[peer] {
-                let check = process.memory.check();
-                check.map_err(|error| failed(at, self.executor.locals[peer], not_read(error)))?;
-            }
-            *unchecked &= *unchecked - 1;
-        }
-        Ok(())
     }
 
     /// Stores the combination of the sources wherever the fold says.

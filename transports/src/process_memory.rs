@@ -15,8 +15,9 @@
 //! The owner keeps the bytes as they are until its readers are done. Where it cannot, because it
 //! gives up, it [closes](MemoryBeacon::close) its beacon first. A reader looks at the beacon *after*
 //! it has read: as long as the beacon stands, the owner had neither given up nor died, and the
-//! number of its process was not given to another one. So bytes that were read before a successful
-//! check are those that the owner told of.
+//! number of its process was not given to another one. So bytes that were read before the beacon was
+//! found are those that the owner told of. One request asks for both, first for the bytes: the kernel
+//! reads the parts of a request in their order.
 
 use crate::random;
 use maypole_kernels::ViewMut;
@@ -77,9 +78,7 @@ pub struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// Fills `into` with the bytes from `address` on.
-    ///
-    /// They are what the owner has told of only if [`check`](Self::check) succeeds afterwards.
+    /// Fills `into` with the bytes from `address` on, which are what the owner has told of.
     ///
     /// ```
     /// use maypole_kernels::ViewMut;
@@ -89,20 +88,27 @@ impl ProcessMemory {
     /// let beacon = MemoryBeacon::new()?;
     /// let memory = beacon.memory();
     /// memory.read(bytes.as_ptr().addr() as u64 + 1, ViewMut::of(&mut copy))?;
-    /// memory.check()?;
     /// assert_eq!(copy, [2, 3]);
     /// # Ok::<(), std::io::Error>(())
     /// ```
     ///
     /// # Errors
-    /// If the process has ended, has no such bytes, or must not be read.
+    /// If the process has ended, has no such bytes, must not be read, or its beacon is closed.
     pub fn read(&self, address: u64, into: ViewMut<'_>) -> io::Result<()> {
         let mut done = 0;
-        while done < into.len() {
+        loop {
             let len = PIECE.min(into.len() - done);
-            done += self.read_some(address + done as u64, into.slice(done, len))?;
+            let (read, word) = self.read_some(address + done as u64, into.slice(done, len))?;
+            done += read.min(len);
+            match read.checked_sub(len) {
+                Some(8) if word != self.mark => {
+                    return Err(io::Error::other("the process does not hold its memory any more"));
+                }
+                Some(8) if done == into.len() => return Ok(()),
+                _ if len > 0 && read > 0 => {}
+                _ => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
         }
-        Ok(())
     }
 
     /// Succeeds if the beacon stands: the process is the one that has told of it, and has not given
@@ -111,28 +117,23 @@ impl ProcessMemory {
     /// # Errors
     /// If the beacon is closed, or cannot be read.
     pub fn check(&self) -> io::Result<()> {
-        // Whatever was read before this call was read before the word.
-        fence(Ordering::SeqCst);
-        let mut word = [0; 8];
-        self.read(self.beacon, ViewMut::of(&mut word))?;
-        match u64::from_le_bytes(word) == self.mark {
-            true => Ok(()),
-            false => Err(io::Error::other("the process does not hold its memory any more")),
-        }
+        self.read(self.beacon, ViewMut::of::<u8>(&mut []))
     }
 
-    /// Reads at least one byte; returns how many.
-    fn read_some(&self, address: u64, into: ViewMut<'_>) -> io::Result<usize> {
-        let to = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-        let start = std::ptr::without_provenance_mut(address as usize);
-        let from = libc::iovec { iov_base: start, iov_len: into.len() };
-        // SAFETY: the kernel writes only to `to`, which is a view's memory and outlives the call. It
-        // reads `from` in the other process, or fails if there is no such memory.
-        let read = unsafe { libc::process_vm_readv(self.pid as libc::pid_t, &to, 1, &from, 1, 0) };
-        match read {
-            ..0 => Err(io::Error::last_os_error()),
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            read => Ok(read as usize),
+    /// Reads bytes, and after them the beacon's word. Returns how many bytes of both were read.
+    fn read_some(&self, address: u64, into: ViewMut<'_>) -> io::Result<(usize, u64)> {
+        let mut word = 0u64;
+        let part = |start, iov_len| libc::iovec { iov_base: start, iov_len };
+        let at = |address: u64| std::ptr::without_provenance_mut(address as usize);
+        let to = [part(into.as_mut_ptr().cast(), into.len()), part((&raw mut word).cast(), 8)];
+        let from = [part(at(address), into.len()), part(at(self.beacon), 8)];
+        let pid = self.pid as libc::pid_t;
+        // SAFETY: the kernel writes only to `to`, which are a view's memory and a word here, and outlive the
+        // call. It reads `from` in the other process, or fails if there is no such memory.
+        let read = unsafe { libc::process_vm_readv(pid, to.as_ptr(), 2, from.as_ptr(), 2, 0) };
+        match usize::try_from(read) {
+            Ok(read) => Ok((read, word)),
+            Err(_) => Err(io::Error::last_os_error()),
         }
     }
 }
