@@ -208,10 +208,61 @@ fn enough_random_schedules_complete() {
 /// not, and each of them waited for another one.
 #[test]
 fn ranks_that_copy_their_input_first_and_others_complete_together() {
-    let mut case = case(3, 15, Chunks::Aligned, &mut SeededRng::new(16_849_348_400_786_541_164));
+    use Step::{Copy, Recv, RecvReduce, Reduce, Send};
+    let rank_0 = vec![
+        RecvReduce { into: output(2), from: 1 },
+        Send { from: output(0), to: 2 },
+        RecvReduce { into: output(2), from: 2 },
+        RecvReduce { into: scratch(1), from: 1 },
+        Send { from: input(1), to: 1 },
+        Send { from: input(1), to: 1 },
+        Recv { into: output(0), from: 1 },
+        Reduce { from: input(0), into: scratch(0) },
+    ];
+    let rank_1 = vec![
+        Send { from: output(2), to: 0 },
+        Send { from: output(2), to: 2 },
+        Reduce { from: scratch(1), into: output(1) },
+        Send { from: input(1), to: 2 },
+        Send { from: input(1), to: 0 },
+        RecvReduce { into: output(1), from: 0 },
+        Copy { from: output(1), into: output(1) },
+        RecvReduce { into: output(2), from: 2 },
+        Send { from: output(0), to: 2 },
+        Send { from: output(0), to: 0 },
+        RecvReduce { into: output(1), from: 0 },
+        Send { from: input(0), to: 2 },
+        Send { from: input(0), to: 2 },
+        Reduce { from: input(2), into: scratch(2) },
+        Copy { from: output(2), into: scratch(2) },
+        Copy { from: input(0), into: output(0) },
+    ];
+    let rank_2 = vec![
+        Send { from: input(2), to: 0 },
+        Send { from: input(2), to: 1 },
+        Recv { into: scratch(2), from: 1 },
+        RecvReduce { into: scratch(0), from: 0 },
+        Recv { into: scratch(1), from: 1 },
+        Recv { into: output(0), from: 1 },
+        Recv { into: output(0), from: 1 },
+        Copy { from: scratch(1), into: output(1) },
+        Reduce { from: scratch(2), into: output(2) },
+        RecvReduce { into: scratch(0), from: 1 },
+    ];
+    let schedules = [rank_0, rank_1, rank_2]
+        .map(|steps| Schedule { chunks: CHUNKS, scratch: CHUNKS, steps })
+        .to_vec();
+    let operation = Operation {
+        collective: Collective::AllReduce,
+        schedules,
+        layout: Layout::even(5, CHUNKS),
+        window: 4,
+        fingerprint: 1,
+    };
+    let mut case = Case { world: World { hosts: vec![0, 0, 0], capacity: 1 }, operation };
     let expected = case.expected().expect("it completes");
     for hosts in [vec![1, 1, 0], vec![0, 1, 2]] {
-        case.world = World { hosts, capacity: 1 };
+        case.world.hosts = hosts;
         case.check(&expected).unwrap();
     }
 }
