@@ -45,7 +45,7 @@ use crate::error::Result;
 use crate::execute::{ExecuteError, Executor};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts};
-use crate::tuner::{Explanation, MeasuredTime, Plan};
+use crate::tuner::{Explanation, LENGTHS, MeasuredTime, Plan};
 use maypole_kernels::{CustomReducer, Reducer, divide};
 use maypole_transports::{OwnerProcess, Waiting};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -120,6 +120,7 @@ impl Engine {
         &self.conditions
     }
 
+    #[inline]
     pub(crate) fn settings(&self) -> &CallSettings {
         &self.settings
     }
@@ -197,6 +198,12 @@ impl Engine {
         let call = ready.call;
         self.check_usable(|| call.to_string())?;
         self.make_current(call)?;
+        let record = &self.calls.at(self.calls.current()).record;
+        if let Some(at) = self.conditions.slots.count(record.bytes as usize) {
+            let record = Arc::clone(record);
+            self.measure_slots(Some(at), call, &record)?;
+            self.make_current(call)?;
+        }
         if self.settings.checked {
             let record = Arc::clone(&self.calls.at(self.calls.current()).record);
             self.check_call(&record)?;
@@ -285,7 +292,8 @@ impl Engine {
         let slow = self.observers.is_some()
             || self.settings.checked
             || prepared.reaches()
-            || prepared.staged.stores.applies();
+            || prepared.staged.stores.applies()
+            || prepared.record.bytes as usize >= LENGTHS[0];
         self.calls.set_current(at, slow);
     }
 

@@ -1,11 +1,13 @@
 //! Measures what slots cost between the ranks of a group, before its first long calls.
 //!
 //! A table of costs is of another machine, or of this one in another state: on some, calls through slots take
-//! nine times as long as the built-in table says. So before the first call of each of three [lengths](LENGTHS), ranks
-//! that share one board make a few all-gathers of that length in each way of storing. The quickest way counts,
-//! by the time of the rank that found it slowest. It scales the prices that are shown, and those by which
-//! copies are weighed before they were tried. Which algorithm runs does not depend on it, so that the same
-//! calls give the same bits on every run.
+//! nine times as long as the built-in table says. So before the first call of each of three [lengths](LENGTHS), and
+//! again after many more, ranks that share one board make a few all-gathers of that length in each way of
+//! storing. The quickest way counts, by the time of the rank that found it slowest. It scales the prices that
+//! are shown, and those by which copies are weighed before they were tried. Which algorithm runs does not
+//! depend on it, so that the same calls give the same bits on every run.
+//!
+//! All ranks count the calls of a group alike, so they measure before the same call.
 
 use crate::element::DataType;
 use crate::engine::Engine;
@@ -33,15 +35,16 @@ const CALLS: u32 = 2;
 type WayTimes = [u64; MOST_WAYS];
 
 impl Engine {
-    /// Measures slots if `call`, which moves `bytes` bytes, is the first of its length. All ranks prepare it now.
+    /// Measures slots with calls of the length with the number `at`, if there is one, before `call`, which all
+    /// ranks make now.
     pub(super) fn measure_slots(
         &mut self,
+        at: Option<usize>,
         call: CollectiveCall,
         record: &Arc<CallRecord>,
-        bytes: usize,
     ) -> Result<()> {
         let world = self.boards.world();
-        let Some(at) = self.conditions.slots.unmeasured(bytes) else { return Ok(()) };
+        let Some(at) = at else { return Ok(()) };
         // Threads that take turns have no time of their own.
         if world < 2 || self.executor.locals().len() < world || turns::current().is_some() {
             return Ok(());

@@ -5,11 +5,16 @@ use super::{CostTable, Costs, Plan, Question};
 
 /// Bytes of the all-gathers that measure slots: they lie in a core's caches, in part, and not at all.
 pub(crate) const LENGTHS: [usize; 3] = [64 << 10, 512 << 10, 4 << 20];
+/// Calls of each length after which slots are measured again, because a machine may change its state: a
+/// hundred times as many as measure them.
+pub(crate) const AGAIN: [u32; LENGTHS.len()] = [6_000, 3_600, 1_200];
 
 /// How many times as long slots take as the table says, by length of a call. Equal on all ranks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SlotScale {
     millionths: [Option<u64>; LENGTHS.len()],
+    /// Calls since they were measured.
+    calls: [u32; LENGTHS.len()],
     /// Picoseconds of a KiB that is copied, in calls of these lengths.
     copied_kib: Option<[u64; LENGTHS.len()]>,
 }
@@ -18,8 +23,14 @@ impl SlotScale {
     /// The number of the length that is to be measured before a call of `bytes` bytes; `None` if there is
     /// none, or it has been measured.
     pub(crate) fn unmeasured(&self, bytes: usize) -> Option<usize> {
-        let at = LENGTHS.iter().rposition(|length| *length <= bytes)?;
-        self.millionths[at].is_none().then_some(at)
+        number(bytes).filter(|at| self.millionths[*at].is_none())
+    }
+
+    /// Counts a call of `bytes` bytes. Returns the number of its length if that is to be measured again.
+    pub(crate) fn count(&mut self, bytes: usize) -> Option<usize> {
+        let at = number(bytes)?;
+        self.calls[at] = (self.calls[at] + 1) % AGAIN[at];
+        (self.calls[at] == 0).then_some(at)
     }
 
     /// Notes that calls of the length with this number, which `question` asks for, took so many nanoseconds
@@ -57,7 +68,7 @@ impl SlotScale {
     /// measured with the longest calls that are not longer, or else with the next longer ones. `None` if
     /// nothing has been measured, or the call is shorter than all lengths.
     pub(crate) fn of(&self, bytes: usize) -> Option<u64> {
-        let at = LENGTHS.iter().rposition(|length| *length <= bytes)?;
+        let at = number(bytes)?;
         let (shorter, longer) = self.millionths.split_at(at + 1);
         shorter.iter().rev().chain(longer).find_map(|scale| *scale)
     }
@@ -67,11 +78,15 @@ impl SlotScale {
         let mut costs =
             self.of(bytes).map_or(*table, |millionths| table.with_slots_scaled(millionths));
         if let Some(copied) = self.copied_kib {
-            let at = LENGTHS.iter().rposition(|length| *length <= bytes).unwrap_or(0);
-            costs.copy.beta = copied[at];
+            costs.copy.beta = copied[number(bytes).unwrap_or(0)];
         }
         costs
     }
+}
+
+/// The number of the longest length that calls of `bytes` bytes reach.
+fn number(bytes: usize) -> Option<usize> {
+    LENGTHS.iter().rposition(|length| *length <= bytes)
 }
 
 #[cfg(test)]
@@ -112,5 +127,14 @@ mod tests {
         assert_eq!([65_535, 65_536, 600_000, 4 << 20].map(all), [None, Some(2), Some(3), Some(4)]);
         assert_eq!(of([None; 3])(1 << 20), None);
         assert_eq!(SlotScale::default().unmeasured(65_535), None);
+    }
+
+    #[test]
+    fn each_length_is_measured_again_after_its_own_calls() {
+        let mut scale = SlotScale::default();
+        let mut due = |bytes| (0..12_000).filter(|_| scale.count(bytes).is_some()).count();
+        assert_eq!([65_535, 64 << 10, 600 << 10, 64 << 20].map(&mut due), [0, 2, 3, 10]);
+        assert_eq!((0..1_199).find_map(|_| scale.count(4 << 20)), None);
+        assert_eq!(scale.count(4 << 20), Some(2));
     }
 }

@@ -126,7 +126,8 @@ impl Engine {
         self.connect_for(&record, &program)?;
         let reaching = match label.source {
             ProgramSource::Table(_) => {
-                self.measure_slots(call, &record, bytes)?;
+                let unmeasured = self.conditions.slots.unmeasured(bytes);
+                self.measure_slots(unmeasured, call, &record)?;
                 self.prepare_asking(call, &record)?
             }
             ProgramSource::User(_) => ReachingPrograms::default(),
