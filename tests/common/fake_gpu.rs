@@ -16,6 +16,8 @@ use tempfile::TempDir;
 
 /// Compilations that run at the same time.
 const COMPILERS: usize = 2;
+/// The source that names the modules whose kernels it has.
+const NAMES_MODULES: &str = "modules.cpp";
 const OPTIONS: [&str; 8] = [
     "-fPIC",
     "-O1",
@@ -51,18 +53,20 @@ impl FakeDriver {
     /// The driver with the kernels of the library: as [`with`](Self::with).
     pub(crate) fn get() -> Option<&'static Self> {
         static DRIVER: OnceLock<Option<FakeDriver>> = OnceLock::new();
-        or_skipped(DRIVER.get_or_init(|| Self::made(OtherKernels::default())).as_ref())
+        let made = || Self::made(OtherKernels::default(), None);
+        or_skipped(DRIVER.get_or_init(made).as_ref())
     }
 
     /// The driver with other kernels besides, compiled once for the same sources. `None`, and a
     /// line that the calling test is skipped, if there is no C++ compiler.
     pub(crate) fn with(others: OtherKernels) -> Option<Self> {
-        or_skipped(Self::made(others))
+        Self::get().and_then(|own| Self::made(others, Some(own)))
     }
 
-    fn made(others: OtherKernels) -> Option<Self> {
+    /// A driver with these kernels, and with the objects of `own` that do not depend on them.
+    fn made(others: OtherKernels, own: Option<&Self>) -> Option<Self> {
         let parts = Parts::new(others);
-        let folder = parts.compiled()?;
+        let folder = parts.compiled(own)?;
         let objects = parts.objects(&folder);
         Some(Self { folder, objects, _owned: None })
     }
@@ -173,7 +177,7 @@ impl Parts {
     /// The folder of the compiled driver. It is kept for later runs of the tests, under a name that
     /// changes with the sources. Test processes that compile it at the same time each make one, and
     /// the first that is done wins.
-    fn compiled(&self) -> Option<PathBuf> {
+    fn compiled(&self, own: Option<&FakeDriver>) -> Option<PathBuf> {
         let version = Command::new("c++").arg("--version").output().ok()?;
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let folder = kept.join(format!("fake-driver-{:016x}", self.fingerprint(&version)));
@@ -182,7 +186,7 @@ impl Parts {
         }
         fs::create_dir_all(kept).unwrap();
         let made = tempfile::tempdir_in(kept).unwrap();
-        self.compile(made.path());
+        self.compile(made.path(), own);
         link(&self.objects(made.path()), made.path(), None);
         if fs::rename(made.path(), &folder).is_ok() {
             // It has another name now, so it is not deleted.
@@ -197,15 +201,25 @@ impl Parts {
         names.map(|name| folder.join("objects").join(name).with_extension("o")).collect()
     }
 
-    fn compile(&self, folder: &Path) {
+    fn compile(&self, folder: &Path, own: Option<&FakeDriver>) {
         let objects = folder.join("objects");
         fs::create_dir(&objects).unwrap();
         fs::write(objects.join("modules.inc"), &self.modules).unwrap();
         let folders = self.folders.iter().chain([&objects]);
         let folders: Vec<&Path> = folders.flat_map(|path| [Path::new("-I"), path]).collect();
+        let mut sources = Vec::new();
+        for (source, object) in self.sources.iter().zip(self.objects(folder)) {
+            let mut made = own.iter().flat_map(|own| &own.objects);
+            match made.find(|made| made.file_name() == object.file_name()) {
+                Some(made) if !source.ends_with(NAMES_MODULES) => {
+                    drop(fs::copy(made, object).unwrap())
+                }
+                _ => sources.push(source),
+            }
+        }
         let next = AtomicUsize::new(0);
         let work = || {
-            while let Some(file) = self.sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some(file) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let mut compiler = Command::new("c++");
                 compiler.args(OPTIONS).args(["-pthread", "-c"]).args(&folders).arg(file);
                 check(&compiler.current_dir(&objects).output().unwrap());

@@ -273,8 +273,9 @@ pub(crate) struct PerfArgs {
     )]
     pub(crate) check: bool,
 
-    /// Write inputs before the first sample of a point, and not before each sample, as most other
-    /// benchmarks do. Of the samples only the first one is checked.
+    /// Write inputs before the first sample of a point, and not before each sample, and let all calls of
+    /// the later samples have one output, as most other benchmarks do. Of the samples only the first one
+    /// is checked.
     #[arg(long)]
     pub(crate) reuse_buffers: bool,
 

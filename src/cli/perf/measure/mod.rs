@@ -308,10 +308,14 @@ impl<'a> Sampler<'a> {
         calls: u64,
         has_new_inputs: bool,
     ) -> Result<BatchResult> {
-        let batch = self.next(calls);
+        let mut batch = self.next(calls);
         if has_new_inputs {
             work.fill(&batch);
             work.upload()?;
+        } else if calls > 1 {
+            // All calls have the same output then, as those of other benchmarks: two would take twice the
+            // room in caches.
+            batch.checked = u64::MAX;
         }
         if let Some(sweep) = &mut self.sweep {
             sweep.sweep();
