@@ -80,9 +80,21 @@ fn a_message_left_out_in_a_hundred_is_noticed() {
     }
 }
 
-/// Four ranks, of which one computes before each message.
+/// Four ranks, of which one computes before each message. Beside other programs another rank may be slow as
+/// well, and is named, too; but not in each of some runs.
 #[test]
 fn a_slow_rank_is_named_in_the_matrix_of_all_pairs() {
+    let mut seen = Vec::new();
+    let is_found = |_| {
+        let odd = odd_ranks_of_all_pairs();
+        seen.push(odd.clone());
+        odd.as_array().unwrap().len() == 1 && odd[0][0] == 2
+    };
+    assert!((0..5).any(is_found), "{seen:?}");
+}
+
+/// The odd ranks where rank 2 is slow. Checks the table, the rows and the picture.
+fn odd_ranks_of_all_pairs() -> Value {
     let folder = tempfile::tempdir().unwrap();
     let (picture, lines) = (folder.path().join("heat.svg"), folder.path().join("perf.json"));
     let table = printed(&format!(
@@ -91,19 +103,21 @@ fn a_slow_rank_is_named_in_the_matrix_of_all_pairs() {
         picture.display(),
         lines.display()
     ));
-    assert!(table.contains("# rank 2 is odd: messages to and from it take"), "{table}");
     let all = objects(&std::fs::read_to_string(lines).unwrap());
     let (rows, matrix) = all.split_at(6);
     assert!(rows.iter().all(|row| row["wrong"] == 0), "{table}");
     let [matrix] = matrix else { panic!("{all:?}") };
-    assert_eq!(matrix["odd_ranks"][0][0], 2, "{matrix}");
-    assert_eq!(matrix["odd_ranks"].as_array().unwrap().len(), 1, "{matrix}");
     let cells =
         matrix["matrix_us"].as_array().unwrap().iter().flat_map(|it| it.as_array().unwrap());
     assert_eq!(cells.filter(|cell| cell.is_number()).count(), 12);
     let picture = std::fs::read_to_string(picture).unwrap();
     assert_eq!(picture.matches("<rect").count(), 1 + 16, "a background and the cells");
-    assert!(picture.contains("rank 2 is odd"), "{picture}");
+    for rank in matrix["odd_ranks"].as_array().unwrap() {
+        let named = format!("rank {} is odd", rank[0]);
+        assert!(table.contains(&format!("# {named}: messages to and from it take")), "{table}");
+        assert!(picture.contains(&named), "{picture}");
+    }
+    matrix["odd_ranks"].clone()
 }
 
 /// Microseconds of the best of some rows of round trips.
