@@ -212,7 +212,7 @@ impl Parts {
             let mut made = own.iter().flat_map(|own| &own.objects);
             match made.find(|made| made.file_name() == object.file_name()) {
                 Some(made) if !source.ends_with(NAMES_MODULES) => {
-                    drop(fs::copy(made, object).unwrap())
+                    fs::copy(made, object).unwrap();
                 }
                 _ => sources.push(source),
             }
