@@ -10,6 +10,7 @@ use super::{
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Hosts;
+#[cfg(feature = "cuda")]
 use crate::topology::transport::TransportKind;
 use crate::topology::{DeviceLinks, StreamLinks};
 
