@@ -132,7 +132,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         };
         let has_streams = !self.program.streams.is_empty();
         let sleep = |sleep: Sleep<'_>| match has_streams {
-            // What wakes a board does not wake what waits for streams.
+            // Nobody who publishes wakes a rank that sleeps on its streams.
             true => streams.borrow_mut().sleep(sleep),
             false => board.sleep(sleep, || ended(board).is_some()),
         };

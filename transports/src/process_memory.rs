@@ -26,6 +26,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Bytes that are asked for at a time.
 const PIECE: usize = 256 << 10;
+/// Bytes of a beacon's word.
+const WORD: usize = size_of::<u64>();
 
 /// A random word by which readers know that this process still holds what it told them of.
 #[derive(Debug)]
@@ -101,10 +103,10 @@ impl ProcessMemory {
             let (read, word) = self.read_some(address + done as u64, into.slice(done, len))?;
             done += read.min(len);
             match read.checked_sub(len) {
-                Some(8) if word != self.mark => {
+                Some(WORD) if word != self.mark => {
                     return Err(io::Error::other("the process does not hold its memory any more"));
                 }
-                Some(8) if done == into.len() => return Ok(()),
+                Some(WORD) if done == into.len() => return Ok(()),
                 _ if len > 0 && read > 0 => {}
                 _ => return Err(io::ErrorKind::UnexpectedEof.into()),
             }
@@ -125,8 +127,8 @@ impl ProcessMemory {
         let mut word = 0u64;
         let part = |start, iov_len| libc::iovec { iov_base: start, iov_len };
         let at = |address: u64| std::ptr::without_provenance_mut(address as usize);
-        let to = [part(into.as_mut_ptr().cast(), into.len()), part((&raw mut word).cast(), 8)];
-        let from = [part(at(address), into.len()), part(at(self.beacon), 8)];
+        let to = [part(into.as_mut_ptr().cast(), into.len()), part((&raw mut word).cast(), WORD)];
+        let from = [part(at(address), into.len()), part(at(self.beacon), WORD)];
         let pid = self.pid as libc::pid_t;
         // SAFETY: the kernel writes only to `to`, which are a view's memory and a word here, and outlive the
         // call. It reads `from` in the other process, or fails if there is no such memory.
@@ -147,7 +149,11 @@ mod tests {
         let beacon = MemoryBeacon::new().unwrap();
         let memory = beacon.memory();
         memory.check().unwrap();
+        let (bytes, mut copy) = ([7u8; 3], [0u8; 3]);
+        let mut read = || memory.read(bytes.as_ptr().addr() as u64, ViewMut::of(&mut copy));
+        read().unwrap();
         beacon.close();
+        read().unwrap_err();
         memory.check().unwrap_err();
     }
 

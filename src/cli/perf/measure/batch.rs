@@ -11,7 +11,7 @@ pub(crate) struct CallBatch {
     /// The seed of the inputs.
     pub(crate) number: u64,
     pub(crate) calls: u64,
-    /// The index of the call whose result is checked.
+    /// The index of the call whose result is checked: beyond the last one, if none is.
     pub(crate) checked: u64,
     /// The number of calls before this batch.
     pub(crate) before: u64,
