@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 
+from maypole import _maypole
+
 # Seconds that one call is repeated for in one round.
 BUDGET = 0.05
 MOST_CALLS = 2000
@@ -69,7 +71,14 @@ def compare(calls, rounds, ranks):
     return seconds
 
 
+def judge_build():
+    """Says so if this package was built without optimisation."""
+    if not _maypole._IS_OPTIMIZED:
+        print("This build of maypole is not optimised: its times say nothing. Build it with `maturin build --release`.\n")
+
+
 def head(ours, theirs):
+    judge_build()
     print(f"| call | bytes | {ours} (us) | {theirs} (us) | {theirs} / {ours} |\n|---|---|---|---|---|")
 
 

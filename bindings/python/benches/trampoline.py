@@ -15,7 +15,7 @@ import torch.testing._internal.distributed.fake_pg  # It registers the backend "
 from torch._C._distributed_c10d import Backend
 from torch.futures import Future
 
-from alternate import compare
+from alternate import compare, judge_build
 from torch_ranks import TorchRanks
 
 
@@ -71,6 +71,7 @@ def main():
         calls[name] = lambda group=group: dist.all_reduce(data, group=group)
     seconds = compare(calls, rounds, ranks)
     if ranks.is_first:
+        judge_build()
         print(f"all_reduce of 8 bytes, {dist.get_world_size()} ranks, medians of {rounds} rounds\n")
         print("| backend | us |\n|---|---|")
         for name, each in seconds.items():

@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _maypole(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("_IS_OPTIMIZED", cfg!(not(debug_assertions)))?;
     module.add("MaypoleError", module.py().get_type::<error::MaypoleError>())?;
     module.add_class::<communicator::Communicator>()?;
     module.add_class::<memory::Memory>()?;

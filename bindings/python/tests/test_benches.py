@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from maypole import _maypole
+
 BENCHES = pathlib.Path(__file__).parent.parent / "benches"
 LIMIT = 300
 
@@ -15,6 +17,7 @@ def rows(*command):
     """The rows of the table that `command` prints, without its head."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, cwd=BENCHES)
     assert done.returncode == 0, (done.stdout, done.stderr)
+    assert ("not optimised" in done.stdout) != _maypole._IS_OPTIMIZED
     lines = [line for line in done.stdout.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 

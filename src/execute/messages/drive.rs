@@ -2,7 +2,6 @@
 
 use super::MessageError;
 use super::batch::MessageBatch;
-use super::carrier::LinkWait;
 use super::context::BatchContext;
 use super::links::MessageLinks;
 use super::posted::Posted;
@@ -11,9 +10,7 @@ use super::requests::MessageRequests;
 use crate::execute::LinkError;
 use crate::execute::polling::PollCounter;
 use crate::execute::record::Recorder;
-use arrayvec::ArrayVec;
 use maypole_transports::Sleep;
-use maypole_transports::pipe::PipeWait;
 use std::cell::RefCell;
 
 /// The messages of a call, and of all requests, while they are driven.
@@ -121,50 +118,6 @@ impl MessageLinks {
     pub(crate) fn is_done_with(&self, requests: &MessageRequests) -> bool {
         let owes = || self.incoming.iter().flatten().any(|link| link.owes_answer());
         requests.is_empty() && (self.is_broken || !owes())
-    }
-
-    /// Takes the `sleep`, which ends early if a link can go on for requests.
-    pub(crate) fn sleep(&mut self, requests: &MessageRequests, sleep: Sleep<'_>) {
-        let busy = |to: &usize| self.outgoing[*to].as_ref().is_some_and(|link| link.is_busy());
-        let targets: Vec<usize> = (0..self.outgoing.len()).filter(busy).collect();
-        let awaited = |from: &usize| requests.awaits(*from);
-        let sources: Vec<usize> = (0..self.incoming.len()).filter(awaited).collect();
-        self.sleep_on(&targets, &sources, sleep);
-    }
-
-    /// Takes the `sleep`, which ends early if a link to `targets` or from `sources` can go on, unless
-    /// bytes are on the move.
-    fn sleep_on(&mut self, targets: &[usize], sources: &[usize], sleep: Sleep<'_>) {
-        let Self { outgoing, incoming, activity, .. } = self;
-        if !activity.is_idle() {
-            return;
-        }
-        let quiet_to = |to: &usize| {
-            let link = outgoing[*to].as_mut();
-            link.is_none_or(|link| link.carrier.prepare_to_sleep())
-        };
-        let quiet_from = |from: &usize| {
-            let link = incoming.get_mut(*from).and_then(Option::as_mut);
-            link.is_none_or(|link| link.carrier.prepare_to_sleep())
-        };
-        if sleep.length().is_some()
-            && !(targets.iter().all(quiet_to) && sources.iter().all(quiet_from))
-        {
-            return;
-        }
-        let awaited = || {
-            let to = targets.iter().filter_map(|to| Some(outgoing[*to].as_ref()?.awaited()));
-            let from =
-                sources.iter().filter_map(|from| Some(incoming.get(*from)?.as_ref()?.awaited()));
-            to.chain(from)
-        };
-        // What wakes a pipe does not wake what waits for descriptors.
-        let waits: Option<ArrayVec<PipeWait<'_>, { PipeWait::MOST }>> =
-            awaited().map(|it| it?.pipe_wait()).take(PipeWait::MOST).collect();
-        if let (Some(waits), Some(length)) = (waits.filter(|it| !it.is_empty()), sleep.length()) {
-            return PipeWait::sleep(&waits, length);
-        }
-        sleep.take(awaited().flatten().filter_map(LinkWait::interest));
     }
 
     /// The rank whose message with this `tag` a receive from any rank would take now, if one has
@@ -341,9 +294,8 @@ impl MessageRun<'_, '_, '_> {
             }
             links.activity.note(link.drive(&mut self.posted));
         }
-        for (peer, link) in links.incoming.iter_mut().enumerate() {
-            let Some(link) = link else { continue };
-            if link.is_busy() || self.posted.requests.awaits(peer) {
+        for link in links.incoming.iter_mut().flatten() {
+            if link.is_awaited(self.posted.requests) {
                 links.activity.note(link.drive(&mut self.posted));
             }
         }
@@ -365,12 +317,6 @@ impl MessageRun<'_, '_, '_> {
         {
             self.links.first_source = peer + 1;
         }
-    }
-
-    /// Takes the `sleep`, which ends early if a link of the batch can go on, unless bytes are on
-    /// the move.
-    fn sleep(&mut self, sleep: Sleep<'_>) {
-        self.links.sleep_on(&self.targets, &self.sources, sleep);
     }
 }
 

@@ -4,6 +4,7 @@ use super::batch::ReceiveState;
 use super::carrier::{Carrier, LinkWait};
 use super::frame::{Envelope, Frame};
 use super::posted::Posted;
+use super::requests::MessageRequests;
 use super::shared_memory::{LONGEST_OFFER, provide_segment};
 use super::{CREDIT, CREDIT_PER_MESSAGE, CREDIT_REPORT, EAGER_LIMIT, protocol_violation};
 use crate::execute::AnyStream;
@@ -110,10 +111,10 @@ impl IncomingLink {
         self.unexpected.iter().any(|message| message.envelope.tag == tag)
     }
 
-    /// True if the sender waits for a reply that has not left, or the bytes of a message are on
-    /// their way here.
-    pub(super) fn is_busy(&self) -> bool {
-        self.owes_answer() || !self.cleared.is_empty()
+    /// True if one of `requests` waits for a message of the sender, the bytes of a message are on
+    /// their way here, or the sender waits for a reply that has not left.
+    pub(super) fn is_awaited(&self, requests: &MessageRequests) -> bool {
+        requests.awaits(self.peer) || !self.cleared.is_empty() || self.owes_answer()
     }
 
     /// True if the sender waits for a reply that has not left.
@@ -351,7 +352,6 @@ impl IncomingLink {
 #[cfg(test)]
 mod tests {
     use super::super::batch::MessageBatch;
-    use super::super::requests::MessageRequests;
     use super::*;
     use maypole_kernels::DataType;
     use maypole_transports::{Mem, Stream, mem};

@@ -62,6 +62,7 @@ mod posted;
 mod recording;
 mod requests;
 mod shared_memory;
+mod sleep;
 
 use super::LinkError;
 pub(crate) use batch::{BatchMember, MessageBatch, Misfit};
