@@ -129,7 +129,7 @@ impl PeerStreams {
         let streams = &mut self.streams;
         let is_quiet =
             |rank: &usize| streams[*rank].as_mut().is_none_or(|it| it.stream.prepare_to_sleep());
-        if sleep.length().is_some() && !self.active.iter().all(is_quiet) {
+        if !sleep.is_in_background() && !self.active.iter().all(is_quiet) {
             return;
         }
         let active = self.active.iter().filter_map(|rank| self.streams[*rank].as_ref());

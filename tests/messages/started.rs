@@ -4,7 +4,11 @@
 use crate::common::SeededRng;
 use crate::spawn::{World, as_told};
 use maypole::{Communicator, DataType, Error, Local, ReduceOp, Request, wait_all};
+use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// How long a call that fails may take on a busy machine.
@@ -84,6 +88,48 @@ fn beside_collectives(comm: &mut Communicator) {
     sent.map(Request::wait).transpose().unwrap();
     let came = received.map(Request::wait).transpose().unwrap();
     assert!(came.is_none_or(|data| data == bytes(LONG, 5)));
+}
+
+/// Wakes a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits without driving: the threads in the background do.
+fn await_in_background<B>(mut request: Request<B>) -> B {
+    let start = Instant::now();
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        let polled = Pin::new(&mut request).poll(&mut Context::from_waker(&waker));
+        if let Poll::Ready(ended) = polled {
+            return ended.unwrap();
+        }
+        assert!(start.elapsed() < 10 * SOON, "the message does not go on");
+        thread::park_timeout(SOON);
+    }
+}
+
+/// While the threads in the background of both ends move long messages, short ones are started, and blocking
+/// calls made.
+fn beside_long_messages(comm: &mut Communicator) {
+    let Some(peer) = 1usize.checked_sub(comm.rank()) else { return };
+    for round in 0..2 {
+        let long = comm.start_recv(vec![0u8; 4 * LONG], peer, 6);
+        let sent = comm.start_send(bytes(4 * LONG, round), peer, 6);
+        let short = comm.start_recv(vec![0u32], peer, 7);
+        comm.start_send(vec![round], peer, 7).wait().unwrap();
+        if round % 2 == 0 {
+            comm.send(&[round], peer, 8).unwrap();
+            comm.recv(&mut [0u32], peer, 8).unwrap();
+        }
+        assert_eq!(await_in_background(short), [round]);
+        assert!(await_in_background(long) == bytes(4 * LONG, round));
+        await_in_background(sent);
+    }
 }
 
 /// A job that receives in the background does not hold up a message that is posted meanwhile.
@@ -302,6 +348,7 @@ fn everything(mut comm: Communicator) {
         tags_in_reverse(&mut comm);
         beside_collectives(&mut comm);
         beside_a_request_that_receives(&mut comm);
+        beside_long_messages(&mut comm);
         misfits(&mut comm);
         erased(&mut comm);
     }

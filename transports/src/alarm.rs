@@ -1,8 +1,9 @@
 //! Signals from other threads of a process to a thread that waits.
 
+use crate::bell::Bell;
+use rustix::thread::futex;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A flag and a count that threads of one process share with the waits of a communicator.
@@ -11,7 +12,7 @@ use std::time::Duration;
 /// that has become slow reads it and gives up. The count is the number of foreground threads that
 /// do nothing but wait for the background thread; while it is above zero, the background thread
 /// waits as eagerly as a foreground thread. A change of either wakes every thread that
-/// [sleeps](Self::sleep) on the alarm.
+/// sleeps on the alarm.
 ///
 /// ```
 /// let alarm = maypole_transports::Alarm::default();
@@ -24,9 +25,9 @@ pub struct Alarm {
     raised: AtomicBool,
     /// Foreground threads that wait for the background thread.
     foreground_waits: AtomicUsize,
-    /// Orders a sleeper's check of the two fields above before the next notification.
-    check: Mutex<()>,
-    wake: Condvar,
+    /// How often one of the two has changed. A thread that sleeps until the next change does not miss it.
+    changes: AtomicU32,
+    sleepers: AtomicU32,
 }
 
 impl Alarm {
@@ -74,32 +75,24 @@ impl Alarm {
         self.foreground_waits.load(Ordering::Relaxed) > 0
     }
 
-    /// Sleeps for `length`, or until the alarm is raised or a foreground wait begins. Returns at
-    /// once if either has happened.
-    ///
-    /// ```
-    /// use std::time::{Duration, Instant};
-    /// let alarm = maypole_transports::Alarm::default();
-    /// let start = Instant::now();
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| alarm.sleep(Duration::from_secs(600)));
-    ///     alarm.raise();
-    /// });
-    /// assert!(start.elapsed() < Duration::from_secs(600));
-    /// ```
-    pub fn sleep(&self, length: Duration) {
-        let guard = self.check.lock().unwrap_or_else(PoisonError::into_inner);
-        let sleeps = |(): &mut ()| !self.raised() && !self.has_foreground_wait();
-        // The caller polls again in any case, so it need not know why the sleep ended.
-        let _ = self.wake.wait_timeout_while(guard, length, sleeps);
+    /// Sleeps for `length`, or until the alarm is raised, a foreground wait begins, or one of `bells`
+    /// rings. Returns at once if what one of them tells has happened; of the bells, `is_over` says so.
+    pub(crate) fn sleep(&self, bells: &[&Bell], length: Duration, is_over: impl FnOnce() -> bool) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let changes = self.changes.load(Ordering::SeqCst);
+        // Whoever changes something after this line sees the sleeper, or has changed `changes`.
+        if !self.raised() && !self.has_foreground_wait() {
+            Bell::sleep_on(bells, Some((&self.changes, changes)), length, is_over);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn wake(&self) {
-        // A sleeper holds the lock from its check until it waits on the condition variable. After
-        // this line each sleeper either waits, and hears the notification, or has yet to check, and
-        // sees the change.
-        drop(self.check.lock().unwrap_or_else(PoisonError::into_inner));
-        self.wake.notify_all();
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // No error is possible: the word is memory of this process.
+            let _ = futex::wake(&self.changes, futex::Flags::empty(), i32::MAX as u32);
+        }
     }
 }
 
@@ -145,12 +138,12 @@ mod tests {
         let start = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..3 {
-                scope.spawn(|| alarm.sleep(LONG));
+                scope.spawn(|| alarm.sleep(&[], LONG, || false));
             }
             // If the wait ended, a thread that began to sleep afterwards would sleep for `LONG`.
             // So the wait never ends.
             std::mem::forget(alarm.begin_foreground_wait());
-            alarm.sleep(LONG);
+            alarm.sleep(&[], LONG, || false);
         });
         assert!(start.elapsed() < LONG);
     }
@@ -161,7 +154,7 @@ mod tests {
         let length = Duration::from_millis(20);
         drop(alarm.begin_foreground_wait());
         let start = Instant::now();
-        alarm.sleep(length);
+        alarm.sleep(&[], length, || false);
         assert!(start.elapsed() >= length);
     }
 }

@@ -15,37 +15,37 @@ use std::time::Duration;
 const ASLEEP: u32 = 1;
 /// The most bells that a thread sleeps on.
 pub(crate) const MOST: usize = 64;
-/// How long a thread sleeps on several bells where the kernel (before Linux 5.16) cannot do that.
-const NAP: Duration = Duration::from_micros(50);
+/// How long a thread sleeps where the kernel (before Linux 5.16) cannot wait for several words.
+const NAP: Duration = Duration::from_micros(100);
 
 /// The bell of one thread. Zero, as which it begins, is the state of a thread that is awake.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
-pub(crate) struct Bell(AtomicU32);
+pub struct Bell(AtomicU32);
+
+/// A word, and its value as long as a thread may sleep on it.
+type BellWord<'a> = (&'a AtomicU32, u32);
 
 impl Bell {
-    /// Sleeps until it [rings](Self::ring), but no longer than `length`, unless what it waits for
-    /// `is_over`.
-    pub(crate) fn sleep(&self, length: Duration, is_over: impl FnOnce() -> bool) {
-        Self::sleep_on(&[self], length, is_over);
-    }
-
-    /// Sleeps as [`sleep`](Self::sleep) does, until one of `bells` rings.
+    /// Sleeps until one of `bells` [rings](Self::ring) or `other` changes, but no longer than `length`,
+    /// unless what they ring for `is_over`.
     ///
     /// # Panics
     /// If there are more than [`MOST`].
-    pub(crate) fn sleep_on(bells: &[&Self], length: Duration, is_over: impl FnOnce() -> bool) {
+    pub(crate) fn sleep_on(
+        bells: &[&Self],
+        other: Option<BellWord<'_>>,
+        length: Duration,
+        is_over: impl FnOnce() -> bool,
+    ) {
         bells.iter().for_each(|bell| bell.0.store(ASLEEP, Ordering::SeqCst));
         // What others stored before they looked is seen by `is_over`, or they see that this thread sleeps.
         fence(Ordering::SeqCst);
         if !is_over() {
+            let words = bells.iter().map(|bell| (&bell.0, ASLEEP));
+            let words: ArrayVec<_, { MOST + 1 }> = words.chain(other).collect();
             // However the sleep ends, the caller polls again.
-            if let [only] = bells {
-                let timeout = length.try_into().ok();
-                let _ = futex::wait(&only.0, futex::Flags::empty(), ASLEEP, timeout.as_ref());
-            } else {
-                wait_for_any(bells, length);
-            }
+            wait_for_any(&words, length);
         }
         bells.iter().for_each(|bell| bell.0.store(0, Ordering::Relaxed));
     }
@@ -57,8 +57,13 @@ impl Bell {
     }
 
     /// Wakes the thread, if it sleeps.
+    ///
+    /// ```
+    /// let bell = maypole_transports::Bell::default();
+    /// bell.ring();
+    /// ```
     #[inline(always)]
-    pub(crate) fn ring(&self) {
+    pub fn ring(&self) {
         if self.0.load(Ordering::Relaxed) == ASLEEP {
             self.wake();
         }
@@ -73,21 +78,29 @@ impl Bell {
     }
 }
 
-/// Sleeps until one of `bells` rings.
-fn wait_for_any(bells: &[&Bell], length: Duration) {
-    let wait = |bell: &&Bell| {
+/// Sleeps until one of `words` changes, but no longer than `length`.
+fn wait_for_any(words: &[BellWord<'_>], length: Duration) {
+    if let [only] = words {
+        return wait_for(*only, length);
+    }
+    let wait = |(word, asleep): &BellWord<'_>| {
         let mut wait = Wait::new();
-        wait.val = u64::from(ASLEEP);
-        wait.uaddr = WaitPtr::new(bell.0.as_ptr().cast());
+        wait.val = u64::from(*asleep);
+        wait.uaddr = WaitPtr::new(word.as_ptr().cast());
         wait.flags = WaitFlags::SIZE_U32;
         wait
     };
-    let waits: ArrayVec<Wait, MOST> = bells.iter().map(wait).collect();
+    let waits: ArrayVec<Wait, { MOST + 1 }> = words.iter().map(wait).collect();
     let end = Timespec::try_from(length)
         .ok()
         .and_then(|length| clock_gettime(ClockId::Monotonic).checked_add(length));
     let waited = futex::waitv(&waits, WaitvFlags::empty(), end.as_ref(), ClockId::Monotonic);
-    if waited == Err(Errno::NOSYS) {
-        std::thread::sleep(length.min(NAP));
+    if let (Err(Errno::NOSYS), Some(last)) = (waited, words.last()) {
+        wait_for(*last, length.min(NAP));
     }
+}
+
+fn wait_for((word, asleep): BellWord<'_>, length: Duration) {
+    let timeout = length.try_into().ok();
+    let _ = futex::wait(word, futex::Flags::empty(), asleep, timeout.as_ref());
 }

@@ -47,6 +47,7 @@ pub mod watch;
 
 pub use alarm::{Alarm, ForegroundWait};
 pub use any_stream::{AnyStream, TestStream};
+pub use bell::Bell;
 pub use board::Board;
 pub use fork::OwnerProcess;
 pub use mem::Mem;

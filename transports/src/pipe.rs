@@ -9,12 +9,13 @@ use crate::parts::{unfilled, unsent};
 use crate::ring::{ByteRing, RingCounters};
 use crate::shm::Segment;
 use crate::stream::{Fault, HEAD, Stream};
+use crate::wait::Sleep;
 use arrayvec::ArrayVec;
 use maypole_kernels::{View, ViewMut};
 use std::io;
+use std::iter;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 /// The most bytes in flight from the writing end to the reading end: few enough to stay in a core's
 /// cache.
@@ -172,17 +173,22 @@ pub struct PipeWait<'a> {
 
 impl PipeWait<'_> {
     /// The most waits of a [sleep](Self::sleep).
-    pub const MOST: usize = bell::MOST;
+    pub const MOST: usize = bell::MOST - 1;
 
-    /// Sleeps until one of `waits` is over, but no longer than `length`.
+    /// Takes the `sleep`, unless `is_over`. It ends early once one of `waits` is over or `bell` rings.
     ///
     /// # Panics
     /// If there are more than [`PipeWait::MOST`].
-    pub fn sleep(waits: &[PipeWait<'_>], length: Duration) {
+    pub fn sleep(
+        waits: &[PipeWait<'_>],
+        bell: &Bell,
+        sleep: Sleep<'_>,
+        is_over: impl FnOnce() -> bool,
+    ) {
         if waits.iter().all(|wait| wait.pipe.segment.is_mapped()) {
-            let bells: ArrayVec<&Bell, { bell::MOST }> =
-                waits.iter().map(|wait| &wait.pipe.both_ends().0.bell).collect();
-            Bell::sleep_on(&bells, length, || waits.iter().any(PipeWait::is_over));
+            let ends = waits.iter().map(|wait| &wait.pipe.both_ends().0.bell);
+            let bells: ArrayVec<&Bell, { bell::MOST }> = iter::once(bell).chain(ends).collect();
+            sleep.on(&bells, || is_over() || waits.iter().any(PipeWait::is_over));
         }
     }
 
@@ -231,7 +237,8 @@ impl Stream for Pipe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
+    use crate::alarm::Alarm;
+    use std::time::{Duration, Instant};
 
     fn same(segment: &Segment) -> Segment {
         Segment::from_fd(segment.fd().try_clone_to_owned().unwrap(), Pipe::BYTES).unwrap()
@@ -254,8 +261,31 @@ mod tests {
         Pipe::reader(segment);
     }
 
+    /// Whoever leaves word for a thread that sleeps on pipes need not touch one.
+    #[test]
+    fn a_bell_beside_the_pipes_wakes() {
+        const LONG: Duration = Duration::from_secs(120);
+        let (start, bell, alarm) = (Instant::now(), &Bell::default(), Alarm::default());
+        let reader = Pipe::reader(Segment::create(Pipe::BYTES).unwrap());
+        for sleep in [Sleep::of(LONG), Sleep::in_background(LONG, &alarm)] {
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    while !bell.is_asleep() {
+                        assert!(start.elapsed() < LONG, "the reader never sleeps");
+                        std::thread::yield_now();
+                    }
+                    bell.ring();
+                });
+                let wait = PipeWait { pipe: &reader, receives: true, sends: false };
+                PipeWait::sleep(&[wait], bell, sleep, || false);
+            });
+        }
+        assert!(start.elapsed() < LONG / 2);
+    }
+
     fn sleep(pipe: &Pipe, length: Duration, receives: bool, sends: bool) {
-        PipeWait::sleep(&[PipeWait { pipe, receives, sends }], length);
+        let waits = [PipeWait { pipe, receives, sends }];
+        PipeWait::sleep(&waits, &Bell::default(), Sleep::of(length), || false);
     }
 
     #[test]
@@ -275,7 +305,8 @@ mod tests {
                     writers[woken].send(&[1; HEAD], View::EMPTY, 0).unwrap();
                 });
                 let wait = |pipe| PipeWait { pipe, receives: true, sends: false };
-                PipeWait::sleep(&readers.iter().map(wait).collect::<Vec<_>>(), LONG);
+                let waits: Vec<_> = readers.iter().map(wait).collect();
+                PipeWait::sleep(&waits, &Bell::default(), Sleep::of(LONG), || false);
             });
             assert!(start.elapsed() < LONG / 2);
         }

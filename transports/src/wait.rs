@@ -10,13 +10,15 @@
 //!
 //! A background thread, which runs requests while its rank computes on another thread, sleeps from
 //! the beginning of a wait, unless each of the two threads has a core of its own. Spinning or
-//! yielding would take from the computation the time that overlapping should save. The alarm tells
-//! the background thread when the foreground thread waits for it. During that time the background
-//! thread waits as any other thread does.
+//! yielding would take from the computation the time that overlapping should save. What a peer moves
+//! in shared memory ends the sleep, so that a peer that waits is not held up. The alarm tells the
+//! background thread when the foreground thread waits for it. During that time the background thread
+//! waits as any other thread does.
 
 mod crowd;
 
 use crate::alarm::Alarm;
+use crate::bell::Bell;
 use crate::poll::{Interest, poll};
 use crate::turns::{self, TurnTaking};
 use arrayvec::ArrayVec;
@@ -34,8 +36,8 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 /// Streams that can end one sleep early. Sleeps are short enough for any further stream.
 const MOST_INTERESTS: usize = 64;
-/// How long a background thread sleeps. Many packets arrive in this time, so the computation is
-/// interrupted once for all of them.
+/// How long a background thread sleeps that nobody wakes. Many packets arrive in this time, so the
+/// computation is interrupted once for all of them.
 const BACKGROUND_SLEEP: Duration = Duration::from_micros(400);
 
 /// Why a wait ended early.
@@ -76,9 +78,22 @@ impl Sleep<'_> {
         Self { length, alarm: None }
     }
 
-    /// Returns how long the sleep may be, or `None` on a background thread, which only its alarm wakes.
-    pub fn length(&self) -> Option<Duration> {
-        self.alarm.is_none().then_some(self.length)
+    #[cfg(test)]
+    pub(crate) fn in_background(length: Duration, alarm: &Alarm) -> Sleep<'_> {
+        Sleep { length, alarm: Some(alarm) }
+    }
+
+    /// True on a background thread, whose sleep ends with its alarm, too.
+    pub fn is_in_background(&self) -> bool {
+        self.alarm.is_some()
+    }
+
+    /// Sleeps until the time is over or one of `bells` rings, unless what they ring for `is_over`.
+    pub(crate) fn on(self, bells: &[&Bell], is_over: impl FnOnce() -> bool) {
+        match self.alarm {
+            Some(alarm) => alarm.sleep(bells, self.length, is_over),
+            None => Bell::sleep_on(bells, None, self.length, is_over),
+        }
     }
 
     /// Sleeps until the time is over or one of `interests` is met. Their streams have
@@ -87,8 +102,8 @@ impl Sleep<'_> {
     /// On a background thread only the alarm ends the sleep early, because waking up for every
     /// packet would interrupt the computation each time.
     pub fn take<'a>(self, interests: impl Iterator<Item = (BorrowedFd<'a>, Interest)>) {
-        if let Some(alarm) = self.alarm {
-            return alarm.sleep(self.length);
+        if self.is_in_background() {
+            return self.on(&[], || false);
         }
         let interests: ArrayVec<_, MOST_INTERESTS> = interests.take(MOST_INTERESTS).collect();
         // If the system cannot poll, the streams report their own errors at the next attempt.

@@ -114,7 +114,12 @@ impl IncomingLink {
     /// True if one of `requests` waits for a message of the sender, the bytes of a message are on
     /// their way here, or the sender waits for a reply that has not left.
     pub(super) fn is_awaited(&self, requests: &MessageRequests) -> bool {
-        requests.awaits(self.peer) || !self.cleared.is_empty() || self.owes_answer()
+        requests.awaits(self.peer) || self.is_receiving() || self.owes_answer()
+    }
+
+    /// True if the bytes of a message that this end has asked for are on their way.
+    pub(super) fn is_receiving(&self) -> bool {
+        !self.cleared.is_empty() && self.fault.is_none()
     }
 
     /// True if the sender waits for a reply that has not left.

@@ -148,6 +148,11 @@ impl OutgoingLink {
         !self.queue.is_empty() || self.needs_replies()
     }
 
+    /// True if there is something to send.
+    pub(super) fn is_sending(&self) -> bool {
+        !self.queue.is_empty() && self.fault.is_none()
+    }
+
     /// Sends as much as the link takes now; true if any byte left.
     fn push(&mut self, posted: &mut Posted<'_, '_>) -> bool {
         let mut moved = false;

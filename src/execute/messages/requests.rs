@@ -3,9 +3,11 @@
 use super::batch::{Misfit, ReceiveHead, ReceiveState, SendHead};
 use crate::execute::polling::PollCounter;
 use maypole_kernels::{DataType, View, ViewMut};
+use maypole_transports::pipe::PipeWait;
+use maypole_transports::{Bell, Sleep};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -52,9 +54,14 @@ pub(crate) enum NewRequest {
     Receive { from: Option<usize>, tag: u32, kind: DataType, owned: Box<dyn OwnedReceive> },
 }
 
-/// The requests that were started and that the thread which drives the links has not seen.
+/// What other threads leave for the thread that drives the links: requests that were started and that it
+/// has not seen, and that they wait for one.
 #[derive(Default)]
 pub(crate) struct RequestInbox {
+    /// Of the thread that drives.
+    bell: Bell,
+    /// Threads that wait for a request, and drive if they can.
+    waiters: AtomicUsize,
     is_filled: AtomicBool,
     new: Mutex<Vec<(NewRequest, MessageDeadline)>>,
 }
@@ -65,6 +72,19 @@ impl RequestInbox {
         let mut all = self.new.lock().unwrap_or_else(PoisonError::into_inner);
         all.push((new, deadline));
         self.is_filled.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
+    /// This thread waits, until the result is dropped: the thread in the background stands aside.
+    pub(crate) fn wait(&self) -> Waiter<'_> {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        self.bell.ring();
+        Waiter(self)
+    }
+
+    /// True if a thread waits.
+    pub(crate) fn has_waiter(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) > 0
     }
 
     /// True if there is a request.
@@ -77,6 +97,15 @@ impl RequestInbox {
         let mut all = self.new.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_filled.store(false, Ordering::Release);
         std::mem::take(&mut all)
+    }
+}
+
+/// A thread that waits.
+pub(crate) struct Waiter<'a>(&'a RequestInbox);
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.waiters.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -126,6 +155,14 @@ impl MessageRequests {
     #[inline(always)]
     pub(super) fn is_idle(&self) -> bool {
         self.sends.is_empty() && self.receives.is_empty()
+    }
+
+    /// Takes the `sleep`, which ends early once one of `waits` is over, there is a new request, or, on the
+    /// thread in the background, another thread waits.
+    pub(super) fn sleep(&self, waits: &[PipeWait<'_>], sleep: Sleep<'_>) {
+        let yields = sleep.is_in_background();
+        let is_over = || self.has_new() || yields && self.inbox.has_waiter();
+        PipeWait::sleep(waits, &self.inbox.bell, sleep, is_over);
     }
 
     #[inline(always)]

@@ -9,9 +9,15 @@ use maypole_transports::Sleep;
 use maypole_transports::pipe::PipeWait;
 
 impl MessageLinks {
-    /// Takes the `sleep`, which ends early if a link can go on for requests.
+    /// Takes the `sleep`, which ends early if a link can go on for `requests`, or there is a new one.
     pub(crate) fn sleep(&mut self, requests: &MessageRequests, sleep: Sleep<'_>) {
-        self.sleep_on(&self.targets_of_requests(), &self.sources_of(requests), sleep);
+        self.sleep_on(&[], &[], requests, sleep);
+    }
+
+    /// True while the bytes of a long message are on their way.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.outgoing.iter().flatten().any(|link| link.is_sending())
+            || self.incoming.iter().flatten().any(|link| link.is_receiving())
     }
 
     /// Ranks to which requests send.
@@ -29,13 +35,21 @@ impl MessageLinks {
         (0..self.incoming.len()).filter(awaited).collect()
     }
 
-    /// Takes the `sleep`, which ends early if a link to `targets` or from `sources` can go on, unless
-    /// bytes are on the move.
-    fn sleep_on(&mut self, targets: &[usize], sources: &[usize], sleep: Sleep<'_>) {
-        let Self { outgoing, incoming, activity, .. } = self;
-        if !activity.is_idle() {
+    /// Takes the `sleep`, which ends early if a link to `targets`, from `sources` or of `requests` can go
+    /// on, or there is a new one of these, unless bytes are on the move.
+    fn sleep_on(
+        &mut self,
+        targets: &[usize],
+        sources: &[usize],
+        requests: &MessageRequests,
+        sleep: Sleep<'_>,
+    ) {
+        if !self.activity.is_idle() {
             return;
         }
+        let targets = once_each([targets, &self.targets_of_requests()].concat());
+        let sources = once_each([sources, &self.sources_of(requests)].concat());
+        let Self { outgoing, incoming, .. } = self;
         let quiet_to = |to: &usize| {
             let link = outgoing[*to].as_mut();
             link.is_none_or(|link| link.carrier.prepare_to_sleep())
@@ -44,9 +58,9 @@ impl MessageLinks {
             let link = incoming.get_mut(*from).and_then(Option::as_mut);
             link.is_none_or(|link| link.carrier.prepare_to_sleep())
         };
-        if sleep.length().is_some()
-            && !(targets.iter().all(quiet_to) && sources.iter().all(quiet_from))
-        {
+        let is_quiet = sleep.is_in_background()
+            || targets.iter().all(quiet_to) && sources.iter().all(quiet_from);
+        if !is_quiet {
             return;
         }
         let awaited = || {
@@ -58,8 +72,12 @@ impl MessageLinks {
         // What wakes a pipe does not wake what waits for descriptors.
         let waits: Option<ArrayVec<PipeWait<'_>, { PipeWait::MOST }>> =
             awaited().map(|it| it?.pipe_wait()).take(PipeWait::MOST).collect();
-        if let (Some(waits), Some(length)) = (waits.filter(|it| !it.is_empty()), sleep.length()) {
-            return PipeWait::sleep(&waits, length);
+        let waits = match sleep.is_in_background() {
+            true => Some(waits.unwrap_or_default()),
+            false => waits.filter(|it| !it.is_empty()),
+        };
+        if let Some(waits) = waits {
+            return requests.sleep(&waits, sleep);
         }
         sleep.take(awaited().flatten().filter_map(LinkWait::interest));
     }
@@ -69,12 +87,7 @@ impl MessageRun<'_, '_, '_> {
     /// Takes the `sleep`, which ends early if a link of the batch or of requests can go on, unless
     /// bytes are on the move.
     pub(super) fn sleep(&mut self, sleep: Sleep<'_>) {
-        if self.posted.requests.is_idle() {
-            return self.links.sleep_on(&self.targets, &self.sources, sleep);
-        }
-        let targets = [&self.targets[..], &self.links.targets_of_requests()].concat();
-        let sources = [&self.sources[..], &self.links.sources_of(self.posted.requests)].concat();
-        self.links.sleep_on(&once_each(targets), &once_each(sources), sleep);
+        self.links.sleep_on(&self.targets, &self.sources, self.posted.requests, sleep);
     }
 }
 

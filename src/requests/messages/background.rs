@@ -1,8 +1,11 @@
 //! The thread that drives messages while no thread of the program waits for one.
 
 use crate::control::departures::LeavingThread;
-use crate::requests::messages::driver::{BackgroundThread, Messages, PAUSE, SETTLING};
+use crate::requests::messages::driver::{
+    BackgroundThread, DrivenMessages, Messages, PAUSE, SETTLING,
+};
 use crate::requests::progress::receive;
+use maypole_transports::Sleep;
 use maypole_transports::turns::{self, poll_until};
 use std::iter;
 use std::sync::atomic::Ordering;
@@ -40,7 +43,7 @@ impl Messages {
     /// Drives in the background until no request is under way.
     fn drive_in_background(&self) {
         let mut done = || {
-            if self.waiters.load(Ordering::Acquire) == 0 {
+            if !self.inbox.has_waiter() {
                 return self.poll().then_some(());
             }
             if turns::current().is_none() {
@@ -51,7 +54,8 @@ impl Messages {
         loop {
             let waiting = self.conditions.waiting.in_background();
             let waiting = waiting.with_deadline(self.first_deadline());
-            let ended = waiting.until(&self.alarm, |sleep| sleep.take(iter::empty()), &mut done);
+            let ended =
+                waiting.until(&self.alarm, |sleep| self.sleep_in_background(sleep), &mut done);
             let settled = || turns::now() + SETTLING;
             if ended.is_ok() || poll_until(settled(), PAUSE, &mut done).is_some() {
                 self.doze();
@@ -62,6 +66,20 @@ impl Messages {
                 }
             }
         }
+    }
+
+    /// Takes the `sleep`. While a long message is on its way, each of its parts ends it, so that a peer
+    /// which waits for the message gets it in time; else only the alarm does, because whoever starts
+    /// a message then drives it itself.
+    fn sleep_in_background(&self, sleep: Sleep<'_>) {
+        if !self.inbox.has_waiter()
+            && let Some(mut driven) = self.try_drive()
+            && driven.links.is_moving()
+        {
+            let DrivenMessages { links, requests, .. } = &mut *driven;
+            return links.sleep(requests, sleep);
+        }
+        sleep.take(iter::empty());
     }
 
     /// Sleeps for a while in which a request need not wake this thread.

@@ -14,7 +14,7 @@ use maypole_transports::turns::{self, poll_until};
 use maypole_transports::{Alarm, Sleep};
 use std::fmt;
 use std::iter;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -44,8 +44,6 @@ pub(crate) struct Messages {
     pub(super) alarm: Arc<Alarm>,
     pub(super) inbox: Arc<RequestInbox>,
     driven: Mutex<DrivenMessages>,
-    /// Threads that wait for a request, and drive if they can.
-    pub(super) waiters: AtomicUsize,
     pub(super) background: Mutex<Option<BackgroundThread>>,
     /// True while the thread in the background need not be woken.
     pub(super) is_roused: AtomicBool,
@@ -73,7 +71,6 @@ impl Messages {
             alarm: engine.health().control().alarm(),
             inbox,
             driven: Mutex::new(DrivenMessages { links, requests, memory }),
-            waiters: AtomicUsize::new(0),
             background: Mutex::new(None),
             is_roused: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
@@ -88,7 +85,7 @@ impl Messages {
 
     #[cold]
     fn drive_after_others(&self) -> MutexGuard<'_, DrivenMessages> {
-        let _waiter = Waiter::new(self);
+        let _waiter = self.inbox.wait();
         match turns::wait(None, || self.try_drive()) {
             Some(Ok(driven)) => driven,
             _ => self.driven.lock().unwrap_or_else(PoisonError::into_inner),
@@ -97,7 +94,7 @@ impl Messages {
 
     /// Drives, if no other thread does.
     #[inline]
-    fn try_drive(&self) -> Option<MutexGuard<'_, DrivenMessages>> {
+    pub(super) fn try_drive(&self) -> Option<MutexGuard<'_, DrivenMessages>> {
         match self.driven.try_lock() {
             Ok(driven) => Some(driven),
             // The links are marked as broken while a thread that panics could leave them so.
@@ -199,7 +196,7 @@ impl Messages {
         if let Some(value) = over() {
             return value;
         }
-        let waiter = Waiter::new(self);
+        let waiter = self.inbox.wait();
         let mut wait = NotedWait { messages: self, polls: 0, noted: None };
         let mut polled = || {
             self.poll();
@@ -265,22 +262,6 @@ impl DrivenMessages {
     /// Notes how much memory messages may use from now on.
     pub(crate) fn set_memory(&mut self, memory: usize) {
         self.memory = memory;
-    }
-}
-
-/// A thread that waits: the thread in the background stands aside.
-struct Waiter<'a>(&'a AtomicUsize);
-
-impl<'a> Waiter<'a> {
-    fn new(messages: &'a Messages) -> Self {
-        messages.waiters.fetch_add(1, Ordering::AcqRel);
-        Self(&messages.waiters)
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

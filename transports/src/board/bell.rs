@@ -30,11 +30,10 @@ impl Board {
     /// Takes the `sleep`, unless `is_over`. It ends early once another rank publishes something for this
     /// one, or consumes what it has published.
     pub fn sleep(&self, sleep: Sleep<'_>, is_over: impl FnOnce() -> bool) {
-        let Some(length) = sleep.length() else { return sleep.take(std::iter::empty()) };
         let words = &self.protocol.words;
         let me = 1 << self.protocol.me;
         words.sleepers().fetch_or(me, Ordering::SeqCst);
-        words.bell(self.protocol.me).sleep(length, is_over);
+        sleep.on(&[words.bell(self.protocol.me)], is_over);
         words.sleepers().fetch_and(!me, Ordering::Relaxed);
     }
 
@@ -65,6 +64,7 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alarm::Alarm;
     use crate::board::SlotClass;
     use maypole_kernels::SharedRegion;
     use std::sync::Arc;
@@ -77,8 +77,12 @@ mod tests {
         [0, 1].map(|me| Board::new(Arc::clone(&region), 2, me))
     }
 
-    /// Rank 1 sleeps; rank 0 does `wakes` once it does. Returns how long the sleep was.
     fn slept(wakes: impl FnOnce(&Board) + Send) -> Duration {
+        slept_by(Sleep::of(LONG), wakes)
+    }
+
+    /// Rank 1 takes the `sleep`; rank 0 does `wakes` once it sleeps. Returns how long the sleep was.
+    fn slept_by(sleep: Sleep<'_>, wakes: impl FnOnce(&Board) + Send) -> Duration {
         let [mine, theirs] = boards();
         std::thread::scope(|threads| {
             threads.spawn(move || {
@@ -90,7 +94,7 @@ mod tests {
                 wakes(&mine);
             });
             let start = Instant::now();
-            theirs.sleep(Sleep::of(LONG), || false);
+            theirs.sleep(sleep, || false);
             assert_eq!(theirs.protocol.words.sleepers().load(Ordering::SeqCst), 0);
             start.elapsed()
         })
@@ -115,6 +119,20 @@ mod tests {
             board.commit(out(0b10, 1));
         };
         assert!(slept(others_first) < LONG / 2);
+    }
+
+    #[test]
+    fn a_sleep_in_the_background_ends_with_a_publication_and_with_the_alarm() {
+        let wakes: [fn(&Board, &Alarm); 3] = [
+            |board, _| board.consume(1, 1),
+            |_, alarm| drop(alarm.begin_foreground_wait()),
+            |_, alarm| alarm.raise(),
+        ];
+        for wakes in wakes {
+            let alarm = &Alarm::default();
+            let sleep = Sleep::in_background(LONG, alarm);
+            assert!(slept_by(sleep, |board| wakes(board, alarm)) < LONG / 2);
+        }
     }
 
     #[test]
