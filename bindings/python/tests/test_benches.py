@@ -48,6 +48,12 @@ def test_gloo():
     assert_timed(row for row in said if row[-1])
 
 
+def test_computing():
+    said = torchrun("computing.py", "--rounds", "1", "--most", "8")
+    assert [row[0] for row in said] == ["all_reduce", "send", "recv"]
+    assert_timed(said)
+
+
 def test_open_mpi():
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     mpirun = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
