@@ -3,6 +3,9 @@
 use crate::world::service::ServiceError;
 use std::fmt;
 
+/// What a request to the control plane returns, or why it failed.
+pub(super) type Result<T, E = ControlError> = std::result::Result<T, E>;
+
 /// Why a request to the control plane failed. Ranks are numbered as in the group.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum ControlError {

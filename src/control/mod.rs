@@ -22,7 +22,7 @@ use crate::world::PortChoice;
 use crate::world::RankSentence;
 use crate::world::calls::{CallMismatch, GroupActivity, RankStatus};
 use crate::world::service::{Cause, CauseKind, Contribution, GroupId, GrownWorld};
-use error::ControlError;
+use error::Result;
 use maypole_kernels::mix;
 use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board};
@@ -60,11 +60,11 @@ pub(crate) trait Control: Connector {
 
     /// Returns the blobs of all ranks, by rank. All ranks of the group call this, in the same
     /// order.
-    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, ControlError>;
+    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>>;
 
     /// Returns the board that the ranks `locals` share. This rank is `locals[me]`. All of them call
     /// this.
-    fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board, ControlError>;
+    fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board>;
 
     /// Returns a segment of `bytes` bytes that the ranks `locals` share. All of them call this with
     /// the same `number`, which counts up from call to call.
@@ -74,10 +74,10 @@ pub(crate) trait Control: Connector {
         number: u32,
         bytes: usize,
         deadline: Instant,
-    ) -> Result<Segment, ControlError>;
+    ) -> Result<Segment>;
 
     /// Returns a stream to `peer`. Both ends call this.
-    fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, ControlError>;
+    fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream>;
 
     /// Returns the place in which this rank's calls record what they do.
     fn activity(&self) -> Arc<GroupActivity>;
@@ -102,11 +102,7 @@ pub(crate) trait Control: Connector {
 
     /// Returns the group of those ranks that still exist, and of the newcomers that a rank brings.
     /// All ranks that exist call this.
-    fn shrink(
-        &self,
-        contribution: Contribution,
-        deadline: Instant,
-    ) -> Result<SurvivingGroup, ControlError>;
+    fn shrink(&self, contribution: Contribution, deadline: Instant) -> Result<SurvivingGroup>;
 
     /// Returns the first cause that is known, with the group's numbers, if the group has failed.
     fn cause(&self) -> Option<Cause>;

@@ -1,7 +1,7 @@
 //! The control plane of ranks that are processes: the service of this process.
 
 use crate::control::departures::Departures;
-use crate::control::error::ControlError;
+use crate::control::error::{ControlError, Result};
 use crate::control::transport::Transport;
 use crate::control::transport::{NO_DEVICES, VerbsOffer};
 use crate::control::{Control, Straggler, SurvivingGroup, aborted, epoch};
@@ -108,9 +108,9 @@ impl WaitWatcher for ProcessControl {
 
 impl Connector for ProcessControl {
     fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
-        self.service
-            .dial(self.path_to(peer), self.group, self.members[peer], MESSAGES, deadline)
-            .map_err(|error| error.to_string())
+        let key = (self.group, self.members[peer], MESSAGES);
+        let dialled = self.service.dial(self.path_to(peer), key, deadline);
+        dialled.map_err(|error| error.to_string())
     }
 
     fn callers(&self) -> Vec<(usize, AnyStream)> {
@@ -139,13 +139,13 @@ impl Control for ProcessControl {
         (self.group, self.members[0])
     }
 
-    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, ControlError> {
+    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>> {
         self.await_next(WaitTarget::MissingMembers);
         let exchanged = self.service.exchange(self.group, &self.members, blob, deadline);
         exchanged.map_err(|error| self.error(error))
     }
 
-    fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board, ControlError> {
+    fn board(&self, locals: &[usize], me: usize, deadline: Instant) -> Result<Board> {
         let segment = self.segment(locals, 0, Board::deep_bytes(locals.len()), deadline)?;
         Ok(Board::new(segment, locals.len(), me))
     }
@@ -156,17 +156,17 @@ impl Control for ProcessControl {
         _: u32,
         bytes: usize,
         deadline: Instant,
-    ) -> Result<Segment, ControlError> {
+    ) -> Result<Segment> {
         let world: Vec<usize> = locals.iter().map(|rank| self.members[*rank]).collect();
         self.await_next(WaitTarget::MissingMembers);
         let segment = self.service.share(self.group, &world, bytes, deadline);
         segment.map_err(|error| self.error(error))
     }
 
-    fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream, ControlError> {
+    fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream> {
         self.await_next(WaitTarget::Rank(peer));
-        let (path, there) = (self.path_to(peer), self.members[peer]);
-        let connected = self.service.connect(path, self.group, there, COLLECTIVES, deadline);
+        let key = (self.group, self.members[peer], COLLECTIVES);
+        let connected = self.service.connect(self.path_to(peer), key, deadline);
         connected.map_err(|error| self.error(error))
     }
 
@@ -196,11 +196,7 @@ impl Control for ProcessControl {
         self.service.abort_and_tell(aborted(self.service.rank(), why));
     }
 
-    fn shrink(
-        &self,
-        contribution: Contribution,
-        deadline: Instant,
-    ) -> Result<SurvivingGroup, ControlError> {
+    fn shrink(&self, contribution: Contribution, deadline: Instant) -> Result<SurvivingGroup> {
         let survivors = self.service.shrink(self.group, &self.members, contribution, deadline);
         let Survivors { service, places, grown } = survivors.map_err(|error| self.error(error))?;
         let control = Self::world(service).over(self.links.clone());

@@ -5,7 +5,7 @@ mod shrink;
 mod waiting;
 
 use crate::control::departures::Departures;
-use crate::control::error::ControlError;
+use crate::control::error::{ControlError, Result};
 use crate::control::links::{ONE_PROCESS, ThreadLinks, WorldLinks};
 use crate::control::transport::Transport;
 use crate::control::transport::VerbsOffer;
@@ -205,7 +205,7 @@ impl Control for ThreadControl {
         (self.group, self.members[0])
     }
 
-    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>, ControlError> {
+    fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>> {
         let round = {
             let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
             *rounds += 1;
@@ -244,7 +244,7 @@ impl Control for ThreadControl {
         blobs.ok_or_else(|| ControlError::TimedOut { what: "an exchange", missing: missing() })
     }
 
-    fn board(&self, locals: &[usize], me: usize, _: Instant) -> Result<Board, ControlError> {
+    fn board(&self, locals: &[usize], me: usize, _: Instant) -> Result<Board> {
         let key = (self.path.clone(), locals[0]);
         let mut state = self.shared.state();
         let fresh = || (Arc::new(SharedRegion::new(Board::bytes(locals.len()))), 0);
@@ -258,13 +258,7 @@ impl Control for ThreadControl {
         Ok(Board::new(region, locals.len(), me))
     }
 
-    fn segment(
-        &self,
-        locals: &[usize],
-        number: u32,
-        bytes: usize,
-        _: Instant,
-    ) -> Result<Segment, ControlError> {
+    fn segment(&self, locals: &[usize], number: u32, bytes: usize, _: Instant) -> Result<Segment> {
         let key = (self.path.clone(), locals[0], number);
         let mut state = self.shared.state();
         let fresh = || (Arc::new(Segment::create(bytes).map_err(|it| it.to_string())), 0);
@@ -280,7 +274,7 @@ impl Control for ThreadControl {
         of(segment).map_err(|error| ControlError::Other(error.to_string()))
     }
 
-    fn stream(&self, peer: usize, _: Instant) -> Result<AnyStream, ControlError> {
+    fn stream(&self, peer: usize, _: Instant) -> Result<AnyStream> {
         let key = (self.path.clone(), self.me.min(peer), self.me.max(peer));
         let mut state = self.shared.state();
         let stream = state.streams.remove(&key).unwrap_or_else(|| {
@@ -322,7 +316,7 @@ impl Control for ThreadControl {
         self.fail(aborted(self.members[self.me], why));
     }
 
-    fn shrink(&self, _: Contribution, deadline: Instant) -> Result<SurvivingGroup, ControlError> {
+    fn shrink(&self, _: Contribution, deadline: Instant) -> Result<SurvivingGroup> {
         let (shared, members) = self.shared.shrink(&self.path, self.me, &self.members, deadline)?;
         let me = members.iter().position(|rank| *rank == self.me).expect("this rank has come");
         let control = shared.control_of(members.len(), me);

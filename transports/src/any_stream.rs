@@ -2,7 +2,7 @@
 
 use crate::ib::VerbsStream;
 use crate::poll::Interest;
-use crate::stream::{Fault, HEAD, Stream};
+use crate::stream::{HEAD, Result, Stream};
 use crate::{EncryptedStream, Mem, Pipe, Tcp};
 use maypole_kernels::{View, ViewMut};
 use std::fmt::Debug;
@@ -68,17 +68,12 @@ impl AnyStream {
 
 impl Stream for AnyStream {
     #[inline]
-    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
+    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize> {
         each!(self, stream => stream.send(head, body, skip))
     }
 
     #[inline]
-    fn receive(
-        &mut self,
-        head: &mut [u8; HEAD],
-        body: ViewMut<'_>,
-        skip: usize,
-    ) -> Result<usize, Fault> {
+    fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize> {
         each!(self, stream => stream.receive(head, body, skip))
     }
 

@@ -5,7 +5,7 @@
 
 use crate::parts::{unfilled, unsent};
 use crate::ring::{ByteRing, RingCounters};
-use crate::stream::{Fault, HEAD, Stream};
+use crate::stream::{HEAD, Result, Stream};
 use maypole_kernels::{SharedRegion, View, ViewMut};
 use std::sync::Arc;
 
@@ -74,16 +74,11 @@ impl Drop for Mem {
 }
 
 impl Stream for Mem {
-    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
+    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize> {
         self.outgoing.ring().put(unsent(head, body, skip))
     }
 
-    fn receive(
-        &mut self,
-        head: &mut [u8; HEAD],
-        body: ViewMut<'_>,
-        skip: usize,
-    ) -> Result<usize, Fault> {
+    fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize> {
         self.incoming.ring().take(unfilled(head, body, skip))
     }
 
@@ -116,8 +111,9 @@ impl MemDirection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::Fault;
 
-    fn drain(from: &mut Mem, most: usize) -> (Vec<u8>, Result<usize, Fault>) {
+    fn drain(from: &mut Mem, most: usize) -> (Vec<u8>, Result<usize>) {
         let mut bytes = vec![0; most];
         let mut received = 0;
         loop {

@@ -8,7 +8,7 @@ use crate::bell::{self, Bell};
 use crate::parts::{unfilled, unsent};
 use crate::ring::{ByteRing, RingCounters};
 use crate::shm::Segment;
-use crate::stream::{Fault, HEAD, Stream};
+use crate::stream::{Fault, HEAD, Result, Stream};
 use crate::wait::Sleep;
 use arrayvec::ArrayVec;
 use maypole_kernels::{View, ViewMut};
@@ -132,7 +132,7 @@ impl Pipe {
 
     /// Wakes the other end, if it sleeps and something has `moved`.
     #[inline]
-    fn wake_if(&self, moved: Result<usize, Fault>) -> Result<usize, Fault> {
+    fn wake_if(&self, moved: Result<usize>) -> Result<usize> {
         if matches!(moved, Ok(1..)) {
             self.both_ends().1.bell.ring();
         }
@@ -212,17 +212,12 @@ impl Drop for Pipe {
 
 impl Stream for Pipe {
     #[inline]
-    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
+    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize> {
         self.wake_if(self.ring(self.outgoing)?.put(unsent(head, body, skip)))
     }
 
     #[inline]
-    fn receive(
-        &mut self,
-        head: &mut [u8; HEAD],
-        body: ViewMut<'_>,
-        skip: usize,
-    ) -> Result<usize, Fault> {
+    fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize> {
         self.wake_if(self.ring(self.incoming)?.take(unfilled(head, body, skip)))
     }
 

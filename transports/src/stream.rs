@@ -67,6 +67,9 @@ pub enum Fault {
     Io(#[from] io::Error),
 }
 
+/// What an operation on a stream returns, or the [`Fault`] that ended it.
+pub type Result<T, E = Fault> = std::result::Result<T, E>;
+
 /// Ordered bytes to and from one peer. No method waits, allocates or locks; the executor owns
 /// waiting.
 pub trait Stream {
@@ -81,7 +84,7 @@ pub trait Stream {
     ///
     /// # Panics
     /// If `skip` is not below `HEAD + body.len()`.
-    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault>;
+    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize>;
 
     /// Fills `head` and then `body` from byte `skip` of the two together on, never reading past
     /// their end. Returns how many bytes were received; 0 means that none are there yet.
@@ -93,12 +96,7 @@ pub trait Stream {
     ///
     /// # Panics
     /// If `skip` is not below `HEAD + body.len()`.
-    fn receive(
-        &mut self,
-        head: &mut [u8; HEAD],
-        body: ViewMut<'_>,
-        skip: usize,
-    ) -> Result<usize, Fault>;
+    fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize>;
 
     /// Makes [`descriptor`](Self::descriptor) tell of all that comes from now on. A caller that polls
     /// the descriptor calls this first, each time. Returns false if something has come already: the

@@ -11,7 +11,7 @@
 
 use crate::parts::{unfilled, unsent};
 use crate::read_ahead::ReadAhead;
-use crate::stream::{Fault, HEAD, Stream};
+use crate::stream::{Fault, HEAD, Result, Stream};
 use maypole_kernels::{View, ViewMut};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
@@ -88,7 +88,7 @@ impl SystemCalls {
     /// Counts a call, and returns how many bytes it received. A message is never empty, so a call
     /// that received none has reached the end of the stream.
     #[inline]
-    fn received(&mut self, attempted: Option<usize>) -> Result<usize, Fault> {
+    fn received(&mut self, attempted: Option<usize>) -> Result<usize> {
         match attempted {
             Some(0) => return Err(Fault::Closed),
             Some(_) => self.receiving += 1,
@@ -143,7 +143,7 @@ const INLINE: usize = 112;
 
 impl Tcp {
     #[inline]
-    fn send_inline(&mut self, head: &[u8; HEAD], body: View<'_>) -> Result<usize, Fault> {
+    fn send_inline(&mut self, head: &[u8; HEAD], body: View<'_>) -> Result<usize> {
         let mut whole = [0; HEAD + INLINE];
         let whole = &mut whole[..HEAD + body.len()];
         whole[..HEAD].copy_from_slice(head);
@@ -157,7 +157,7 @@ impl Tcp {
 
     /// Receives whatever has arrived, at most a buffer full.
     #[inline]
-    fn read_ahead(&mut self) -> Result<(), Fault> {
+    fn read_ahead(&mut self) -> Result<()> {
         let Self { socket, ahead, calls } = self;
         ahead.fill(|into| {
             // SAFETY: `into` is writable for its length, and outlives this call.
@@ -170,7 +170,7 @@ impl Tcp {
 
     /// Receives to `head` and `body`, at most [`MOST_PER_CALL`] bytes of the body.
     #[inline]
-    fn receive_straight(&mut self, head: ViewMut<'_>, body: ViewMut<'_>) -> Result<usize, Fault> {
+    fn receive_straight(&mut self, head: ViewMut<'_>, body: ViewMut<'_>) -> Result<usize> {
         let mut parts = [
             part(head.as_mut_ptr(), head.len()),
             part(body.as_mut_ptr(), body.len().min(MOST_PER_CALL)),
@@ -186,7 +186,7 @@ impl Tcp {
 
 impl Stream for Tcp {
     #[inline]
-    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
+    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize> {
         if skip == 0 && body.len() <= INLINE {
             return self.send_inline(head, body);
         }
@@ -201,12 +201,7 @@ impl Stream for Tcp {
     }
 
     #[inline]
-    fn receive(
-        &mut self,
-        head: &mut [u8; HEAD],
-        body: ViewMut<'_>,
-        skip: usize,
-    ) -> Result<usize, Fault> {
+    fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize> {
         if self.ahead.is_empty() {
             if HEAD + body.len() - skip > LONGEST_AHEAD {
                 let [head, body] = unfilled(head, body, skip);

@@ -1,7 +1,7 @@
 //! Threads that go on without those that have left.
 
 use super::{GroupPath, SharedWorld, WorldState};
-use crate::control::error::ControlError;
+use crate::control::error::{ControlError, Result};
 use crate::world::service::Cause;
 use maypole_transports::turns;
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ impl SharedWorld {
         me: usize,
         group: &[usize],
         deadline: Instant,
-    ) -> Result<(Arc<Self>, Vec<usize>), ControlError> {
+    ) -> Result<(Arc<Self>, Vec<usize>)> {
         // Other threads see what this one has done.
         turns::begin_wait();
         let mut state = self.state();

@@ -1,7 +1,7 @@
 //! How threads wait for a change of the table that they share.
 
 use super::{CHECK_INTERVAL, SharedWorld, WorldState};
-use crate::control::error::ControlError;
+use crate::control::error::{ControlError, Result};
 use maypole_transports::turns::{self, note_change};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,9 +36,9 @@ impl SharedWorld {
         &self,
         deadline: Instant,
         members: &[usize],
-        mut ready: impl FnMut(&mut WorldState) -> Option<Result<T, ControlError>>,
+        mut ready: impl FnMut(&mut WorldState) -> Option<Result<T>>,
         mut slow: impl FnMut(),
-    ) -> Result<Option<T>, ControlError> {
+    ) -> Result<Option<T>> {
         // Other threads see what this one has done.
         turns::begin_wait();
         let mut state = self.state();

@@ -65,7 +65,10 @@ impl MessageLinks {
             }
             ended
         };
-        let sleep = |sleep: Sleep<'_>| run.borrow_mut().sleep(sleep);
+        let sleep = |sleep: Sleep<'_>| {
+            let MessageRun { links, targets, sources, posted, .. } = &mut *run.borrow_mut();
+            links.sleep_on(targets, sources, posted.requests, sleep);
+        };
         let ended = match context.waiting.until(context.alarm, sleep, ready) {
             Ok(ended) => ended,
             Err(interrupted) => {

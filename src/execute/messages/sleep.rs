@@ -1,7 +1,7 @@
 //! The sleeps of a wait for messages, which whatever lets a link go on ends early.
 
 use super::carrier::LinkWait;
-use super::drive::{MessageRun, once_each};
+use super::drive::once_each;
 use super::links::MessageLinks;
 use super::requests::MessageRequests;
 use arrayvec::ArrayVec;
@@ -9,11 +9,6 @@ use maypole_transports::Sleep;
 use maypole_transports::pipe::PipeWait;
 
 impl MessageLinks {
-    /// Takes the `sleep`, which ends early if a link can go on for `requests`, or there is a new one.
-    pub(crate) fn sleep(&mut self, requests: &MessageRequests, sleep: Sleep<'_>) {
-        self.sleep_on(&[], &[], requests, sleep);
-    }
-
     /// True while the bytes of a long message are on their way.
     pub(crate) fn is_moving(&self) -> bool {
         self.outgoing.iter().flatten().any(|link| link.is_sending())
@@ -37,7 +32,7 @@ impl MessageLinks {
 
     /// Takes the `sleep`, which ends early if a link to `targets`, from `sources` or of `requests` can go
     /// on, or there is a new one of these, unless bytes are on the move.
-    fn sleep_on(
+    pub(crate) fn sleep_on(
         &mut self,
         targets: &[usize],
         sources: &[usize],
@@ -72,22 +67,11 @@ impl MessageLinks {
         // What wakes a pipe does not wake what waits for descriptors.
         let waits: Option<ArrayVec<PipeWait<'_>, { PipeWait::MOST }>> =
             awaited().map(|it| it?.pipe_wait()).take(PipeWait::MOST).collect();
-        let waits = match sleep.is_in_background() {
-            true => Some(waits.unwrap_or_default()),
-            false => waits.filter(|it| !it.is_empty()),
-        };
-        if let Some(waits) = waits {
+        let no_pipe = || sleep.is_in_background().then(ArrayVec::new);
+        if let Some(waits) = waits.filter(|it| !it.is_empty()).or_else(no_pipe) {
             return requests.sleep(&waits, sleep);
         }
         sleep.take(awaited().flatten().filter_map(LinkWait::interest));
-    }
-}
-
-impl MessageRun<'_, '_, '_> {
-    /// Takes the `sleep`, which ends early if a link of the batch or of requests can go on, unless
-    /// bytes are on the move.
-    pub(super) fn sleep(&mut self, sleep: Sleep<'_>) {
-        self.links.sleep_on(&self.targets, &self.sources, self.posted.requests, sleep);
     }
 }
 

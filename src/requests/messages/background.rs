@@ -1,12 +1,9 @@
 //! The thread that drives messages while no thread of the program waits for one.
 
 use crate::control::departures::LeavingThread;
-use crate::requests::messages::driver::{
-    BackgroundThread, DrivenMessages, Messages, PAUSE, SETTLING,
-};
+use crate::requests::messages::driver::{BackgroundThread, Messages};
 use crate::requests::progress::receive;
-use maypole_transports::Sleep;
-use maypole_transports::turns::{self, poll_until};
+use maypole_transports::{Sleep, turns};
 use std::iter;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
@@ -53,17 +50,12 @@ impl Messages {
         };
         loop {
             let waiting = self.conditions.waiting.in_background();
-            let waiting = waiting.with_deadline(self.first_deadline());
-            let ended =
-                waiting.until(&self.alarm, |sleep| self.sleep_in_background(sleep), &mut done);
-            let settled = || turns::now() + SETTLING;
-            if ended.is_ok() || poll_until(settled(), PAUSE, &mut done).is_some() {
-                self.doze();
-                self.is_roused.store(false, Ordering::SeqCst);
-                // A request that was started before the line above has woken nobody.
-                if !self.is_busy() || self.is_roused.swap(true, Ordering::SeqCst) {
-                    return;
-                }
+            self.poll_until_over(waiting, |sleep| self.sleep_in_background(sleep), &mut done);
+            self.doze();
+            self.is_roused.store(false, Ordering::SeqCst);
+            // A request that was started before the line above has woken nobody.
+            if !self.is_busy() || self.is_roused.swap(true, Ordering::SeqCst) {
+                return;
             }
         }
     }
@@ -76,8 +68,7 @@ impl Messages {
             && let Some(mut driven) = self.try_drive()
             && driven.links.is_moving()
         {
-            let DrivenMessages { links, requests, .. } = &mut *driven;
-            return links.sleep(requests, sleep);
+            return driven.sleep(sleep);
         }
         sleep.take(iter::empty());
     }

@@ -11,7 +11,7 @@ use crate::execute::messages::{
 use crate::execute::{LinkError, Moved};
 use crate::schedule::hosts::Boards;
 use maypole_transports::turns::{self, poll_until};
-use maypole_transports::{Alarm, Sleep};
+use maypole_transports::{Alarm, Sleep, Waiting};
 use std::fmt;
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 /// After an interruption, how long the requests are polled before the wait begins again, and the
 /// time between two polls.
-pub(super) const SETTLING: Duration = Duration::from_millis(1);
-pub(super) const PAUSE: Duration = Duration::from_micros(50);
+const SETTLING: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_micros(50);
 /// Polls after which a wait is noted, for peers that ask.
 const POLLS_BEFORE_NOTE: u32 = 1024;
 
@@ -207,22 +207,10 @@ impl Messages {
             value
         };
         let sleep = |sleep: Sleep<'_>| match self.try_drive() {
-            Some(mut driven) => {
-                let DrivenMessages { links, requests, .. } = &mut *driven;
-                links.sleep(requests, sleep);
-            }
+            Some(mut driven) => driven.sleep(sleep),
             None => sleep.take(iter::empty()),
         };
-        let value = loop {
-            let waiting = self.conditions.waiting.with_deadline(self.first_deadline());
-            if let Ok(value) = waiting.until(&self.alarm, sleep, &mut polled) {
-                break value;
-            }
-            let settled = turns::now() + SETTLING;
-            if let Some(value) = poll_until(settled, PAUSE, &mut polled) {
-                break value;
-            }
-        };
+        let value = self.poll_until_over(self.conditions.waiting, sleep, &mut polled);
         drop(waiter);
         if self.is_busy() {
             self.rouse();
@@ -230,8 +218,28 @@ impl Messages {
         value
     }
 
+    /// Polls `ready` until it returns a value. Each request has its deadline, behind which there is time
+    /// to end it.
+    pub(super) fn poll_until_over<T>(
+        &self,
+        waiting: Waiting,
+        mut sleep: impl FnMut(Sleep<'_>),
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> T {
+        loop {
+            let waiting = waiting.with_deadline(self.first_deadline());
+            if let Ok(value) = waiting.until(&self.alarm, &mut sleep, &mut ready) {
+                return value;
+            }
+            let settled = turns::now() + SETTLING;
+            if let Some(value) = poll_until(settled, PAUSE, &mut ready) {
+                return value;
+            }
+        }
+    }
+
     /// When the first deadline of a request passes, if that can be seen now.
-    pub(super) fn first_deadline(&self) -> Option<Instant> {
+    fn first_deadline(&self) -> Option<Instant> {
         self.try_drive()?.requests.first_deadline()
     }
 
@@ -259,6 +267,11 @@ impl Messages {
 }
 
 impl DrivenMessages {
+    /// Takes the `sleep`, which ends early if a link can go on for requests, or there is a new one.
+    pub(super) fn sleep(&mut self, sleep: Sleep<'_>) {
+        self.links.sleep_on(&[], &[], &self.requests, sleep);
+    }
+
     /// Notes how much memory messages may use from now on.
     pub(crate) fn set_memory(&mut self, memory: usize) {
         self.memory = memory;

@@ -50,7 +50,7 @@ fn an_abort_ends_every_wait() {
             assert!(matches!(error, ServiceError::Aborted { .. }), "{error}");
         }
         1 => {
-            let error = service.connect(DataPath::Tcp, WORLD, 0, 9, soon()).unwrap_err();
+            let error = service.connect(DataPath::Tcp, (WORLD, 0, 9), soon()).unwrap_err();
             assert!(matches!(error, ServiceError::Aborted { .. }), "{error}");
         }
         _ => service.abort(cause(0, CauseKind::UserAbort, 2)),
@@ -73,7 +73,7 @@ fn a_deadline_names_the_missing_ranks() {
         }
         if service.rank() == 1 {
             let error = service
-                .connect(DataPath::Tcp, WORLD, 0, 5, Instant::now() + Duration::from_millis(50))
+                .connect(DataPath::Tcp, (WORLD, 0, 5), Instant::now() + Duration::from_millis(50))
                 .unwrap_err();
             assert!(matches!(error, ServiceError::TimedOut { .. }), "{error}");
         }
@@ -112,7 +112,7 @@ fn leaving_is_not_dying() {
         let error = service.exchange(WORLD, &[0, 1, 2], vec![], soon()).unwrap_err();
         assert!(matches!(error, ServiceError::Left { rank: 1 }), "{error}");
         if service.rank() == 2 {
-            let error = service.connect(DataPath::Tcp, WORLD, 1, 0, soon()).unwrap_err();
+            let error = service.connect(DataPath::Tcp, (WORLD, 1, 0), soon()).unwrap_err();
             assert!(matches!(error, ServiceError::Left { rank: 1 }), "{error}");
         }
         // The exchange of the other ranks does not need rank 1.

@@ -39,7 +39,7 @@ fn while_at_work(strangers: impl Fn([SocketAddr; 2]) + Sync, after: impl Fn(&Ser
                 // The strangers come and go; each round makes a connection of its own.
                 let done = strangers.as_ref().is_none_or(|strangers| strangers.is_finished());
                 let group = GroupId { parent_epoch: 7, counter: round };
-                drop(service.connect(DataPath::Tcp, group, peer, 0, soon()).unwrap());
+                drop(service.connect(DataPath::Tcp, (group, peer, 0), soon()).unwrap());
                 let parts = service.exchange(WORLD, &[0, 1], vec![u8::from(done)], soon()).unwrap();
                 assert!(service.network().half_open <= HALF_OPEN);
                 round += 1;

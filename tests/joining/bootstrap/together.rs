@@ -57,7 +57,8 @@ fn ranks_connect_on_several_lanes() {
         let me = service.rank();
         for lane in 0..2 {
             for peer in (0..3).filter(|peer| *peer != me) {
-                let mut stream = service.connect(DataPath::Tcp, WORLD, peer, lane, soon()).unwrap();
+                let mut stream =
+                    service.connect(DataPath::Tcp, (WORLD, peer, lane), soon()).unwrap();
                 let head = |rank: usize| {
                     Head { position: rank as u64, fingerprint: u64::from(lane) }.to_bytes()
                 };
@@ -73,7 +74,7 @@ fn ranks_connect_on_several_lanes() {
             }
         }
         assert!(matches!(
-            service.connect(DataPath::Tcp, WORLD, me, 0, soon()),
+            service.connect(DataPath::Tcp, (WORLD, me, 0), soon()),
             Err(ServiceError::Invalid(_))
         ));
         service.exchange(WORLD, &[0, 1, 2], vec![], soon()).unwrap();

@@ -67,7 +67,7 @@ fn with_attack(encrypt: bool, attack: impl Fn(&Service, &Proxy, SocketAddr) + Sy
     std::thread::scope(|threads| {
         let other = threads.spawn(|| {
             let service = join(rank(&config, 1, proxy.address)).unwrap();
-            let dialled = service.dial(DataPath::Tcp, WORLD, 0, 5, soon()).unwrap();
+            let dialled = service.dial(DataPath::Tcp, (WORLD, 0, 5), soon()).unwrap();
             assert_eq!(matches!(dialled, AnyStream::Encrypted(_)), encrypt);
             for _ in 0..2 {
                 service.exchange(WORLD, &[0, 1], vec![1], soon()).unwrap();

@@ -1,6 +1,6 @@
 //! The memory of one rank that the others reach.
 
-use super::error::DeviceError;
+use super::error::{DeviceError, Result};
 use super::memory::DeviceMemory;
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::{
@@ -71,7 +71,7 @@ pub(super) struct MailboxMemory {
 }
 
 impl MailboxMemory {
-    pub(super) fn new(stream: &CudaStream, bytes: usize) -> Result<Self, DeviceError> {
+    pub(super) fn new(stream: &CudaStream, bytes: usize) -> Result<Self> {
         let context = stream.context();
         let memory = Arc::new(DeviceMemory::new(stream, bytes)?);
         let uuid = context.uuid().map_err(CudaError::of("naming a GPU"))?;
@@ -117,11 +117,7 @@ impl Reached {
     /// # Errors
     /// [`DeviceError::Unreachable`]: the two GPUs are not joined, or the driver cannot map the
     /// memory.
-    pub(super) fn new(
-        context: &Arc<CudaContext>,
-        rank: usize,
-        offer: &Offer,
-    ) -> Result<Self, DeviceError> {
+    pub(super) fn new(context: &Arc<CudaContext>, rank: usize, offer: &Offer) -> Result<Self> {
         let unreachable =
             |why: String| DeviceError::Unreachable { ordinal: context.ordinal(), rank, why };
         if offer.process == ProcessName::current() {

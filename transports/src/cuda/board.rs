@@ -3,7 +3,7 @@
 use super::arena::Reached;
 use super::code::ProgramCall;
 use super::copies;
-use super::error::DeviceError;
+use super::error::{DeviceError, Result};
 use super::launch::{self, EACH, KernelLaunch, Launches, Lent, MOST_LAUNCHES, Protocol};
 use super::layout::Shapes;
 use super::lent_memory::LentMemory;
@@ -55,8 +55,8 @@ impl DeviceBoard {
     pub fn in_order<T>(
         &mut self,
         on: &CallStream<'_>,
-        work: impl FnOnce(&mut Self) -> Result<T, DeviceError>,
-    ) -> Result<T, DeviceError> {
+        work: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         self.order.enter(on)?;
         let done = work(self);
         self.order.leave(on)?;
@@ -67,10 +67,7 @@ impl DeviceBoard {
     ///
     /// # Errors
     /// As there.
-    pub fn at_home<T>(
-        &mut self,
-        work: impl FnOnce() -> Result<T, DeviceError>,
-    ) -> Result<T, DeviceError> {
+    pub fn at_home<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.order.at_home(work)
     }
 
@@ -93,7 +90,7 @@ impl DeviceBoard {
         on: &CallStream<'_>,
         kernel: &CudaFunction,
         calls: &[ProgramCall<'_>],
-    ) -> Result<(), DeviceError> {
+    ) -> Result<()> {
         assert!((1..=MOST_LAUNCHES).contains(&calls.len()), "a launch has 1 to 16 calls");
         let lanes = self.shapes.of(calls[0].room).lanes;
         let mut launches =
@@ -110,7 +107,7 @@ impl DeviceBoard {
     fn describe(
         &self,
         ProgramCall { room, code, scratch, call }: &ProgramCall<'_>,
-    ) -> Result<KernelLaunch, DeviceError> {
+    ) -> Result<KernelLaunch> {
         let shape = self.shapes.of(*room);
         let parts = self.locals.parts[self.shapes.index(*room, self.others.len())];
         let (needs, header) = (code.needs, &code.header);
@@ -158,7 +155,7 @@ impl DeviceBoard {
     ///
     /// # Errors
     /// [`DeviceError::Driver`] if the driver refuses it.
-    pub fn refuse_walks(&mut self) -> Result<(), DeviceError> {
+    pub fn refuse_walks(&mut self) -> Result<()> {
         let Self { order, locals, .. } = self;
         let word = CLOSED.to_ne_bytes();
         let stream = Arc::clone(order.home().stream());

@@ -1,7 +1,7 @@
 //! Programs in the memory of a GPU.
 
 use super::copies;
-use super::error::DeviceError;
+use super::error::{DeviceError, Result};
 use super::launch::{DeviceCall, Lent};
 use super::layout::Room;
 use super::memory::DeviceMemory;
@@ -70,7 +70,7 @@ impl CodeShelf {
     ///
     /// # Errors
     /// [`DeviceError::Driver`] if there is no memory.
-    pub fn new(stream: &Arc<CudaStream>, programs: usize) -> Result<Self, DeviceError> {
+    pub fn new(stream: &Arc<CudaStream>, programs: usize) -> Result<Self> {
         let memory = DeviceMemory::new(stream, programs * Self::LONGEST)?;
         let free = (0..programs).rev().map(|at| at * Self::LONGEST).collect();
         Ok(Self(Arc::new(Shelf { stream: Arc::clone(stream), memory, free: Mutex::new(free) })))
@@ -85,7 +85,7 @@ impl CodeShelf {
     ///
     /// # Errors
     /// As [`DeviceCode::load`].
-    pub fn load(&self, bytes: &[u8]) -> Result<DeviceCode, DeviceError> {
+    pub fn load(&self, bytes: &[u8]) -> Result<DeviceCode> {
         let room = if bytes.len() <= Self::LONGEST { self.free().pop() } else { None };
         let Some(at) = room else { return DeviceCode::load(&self.0.stream, bytes) };
         // From here on the place is free again in every case of error.
@@ -105,7 +105,7 @@ impl DeviceCode {
     /// # Errors
     /// [`DeviceError::Program`] if a kernel that walks it could touch other memory than its
     /// buffers; [`DeviceError::Driver`] if there is no memory.
-    pub fn load(stream: &Arc<CudaStream>, bytes: &[u8]) -> Result<Self, DeviceError> {
+    pub fn load(stream: &Arc<CudaStream>, bytes: &[u8]) -> Result<Self> {
         Self::placed(bytes, || {
             let copied = stream.clone_htod(bytes);
             let copied = copied.map_err(CudaError::of("copying a program to a GPU"))?;
@@ -122,8 +122,8 @@ impl DeviceCode {
 
     fn placed(
         bytes: &[u8],
-        copy: impl FnOnce() -> Result<(CodePlace, CUdeviceptr), DeviceError>,
-    ) -> Result<Self, DeviceError> {
+        copy: impl FnOnce() -> Result<(CodePlace, CUdeviceptr)>,
+    ) -> Result<Self> {
         let needs = packed::check(bytes).map_err(DeviceError::Program)?;
         let header = PackedProgram::of(bytes).map_err(DeviceError::Program)?;
         let (place, address) = copy()?;

@@ -1,6 +1,6 @@
 //! What a rank does with its buffers besides calls: copies, quotients and products.
 
-use super::error::DeviceError;
+use super::error::Result;
 use super::launch::Lent;
 use super::order::CallStream;
 use cudarc::driver::{CudaStream, result};
@@ -23,7 +23,7 @@ pub enum LentFactor<'a> {
 ///
 /// # Panics
 /// If the lengths differ.
-pub fn copy(on: &CallStream<'_>, to: Lent<'_>, from: Lent<'_>) -> Result<(), DeviceError> {
+pub fn copy(on: &CallStream<'_>, to: Lent<'_>, from: Lent<'_>) -> Result<()> {
     assert_eq!(to.bytes(), from.bytes(), "as many bytes are copied as there are");
     if to.bytes() == 0 || to.address() == from.address() {
         return Ok(());
@@ -44,7 +44,7 @@ pub fn copy(on: &CallStream<'_>, to: Lent<'_>, from: Lent<'_>) -> Result<(), Dev
 ///
 /// # Errors
 /// [`DeviceError::Driver`] if the driver refuses it.
-pub fn read(stream: &CudaStream, from: Lent<'_>) -> Result<Vec<u8>, DeviceError> {
+pub fn read(stream: &CudaStream, from: Lent<'_>) -> Result<Vec<u8>> {
     let mut bytes = vec![0; from.bytes() as usize];
     if bytes.is_empty() {
         return Ok(bytes);
@@ -64,17 +64,13 @@ pub fn read(stream: &CudaStream, from: Lent<'_>) -> Result<Vec<u8>, DeviceError>
 ///
 /// # Panics
 /// If the lengths differ.
-pub fn write(stream: &CudaStream, to: Lent<'_>, bytes: &[u8]) -> Result<(), DeviceError> {
+pub fn write(stream: &CudaStream, to: Lent<'_>, bytes: &[u8]) -> Result<()> {
     write_later(stream, to, bytes)?;
     Ok(stream.synchronize().map_err(CudaError::of("copying to a GPU"))?)
 }
 
 /// As [`write`], and does not wait.
-pub(super) fn write_later(
-    stream: &CudaStream,
-    to: Lent<'_>,
-    bytes: &[u8],
-) -> Result<(), DeviceError> {
+pub(super) fn write_later(stream: &CudaStream, to: Lent<'_>, bytes: &[u8]) -> Result<()> {
     assert_eq!(to.bytes(), bytes.len() as u64, "as many bytes are copied as there are");
     if bytes.is_empty() {
         return Ok(());
@@ -92,12 +88,7 @@ pub(super) fn write_later(
 ///
 /// # Panics
 /// If `by` is zero.
-pub fn divide(
-    on: &CallStream<'_>,
-    kernels: &MapKernels,
-    data: Lent<'_>,
-    by: u64,
-) -> Result<(), DeviceError> {
+pub fn divide(on: &CallStream<'_>, kernels: &MapKernels, data: Lent<'_>, by: u64) -> Result<()> {
     let count = data.bytes() / kernels.kind().size() as u64;
     // SAFETY: the memory is lent, and as long.
     Ok(unsafe { kernels.divide(on.stream(), data.address(), count, by) }?)
@@ -117,7 +108,7 @@ pub fn scale(
     into: Lent<'_>,
     from: Lent<'_>,
     factor: LentFactor<'_>,
-) -> Result<(), DeviceError> {
+) -> Result<()> {
     assert_eq!(into.bytes(), from.bytes(), "as many elements are scaled as there are");
     let count = from.bytes() / kernels.kind().size() as u64;
     let (into, from) = (into.address(), from.address());

@@ -2,6 +2,9 @@
 
 use maypole_kernels::cuda::CudaError;
 
+/// What an operation on a GPU returns, or why it failed.
+pub(super) type Result<T, E = DeviceError> = std::result::Result<T, E>;
+
 /// Why memory of a GPU cannot be used, or a kernel cannot run.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]

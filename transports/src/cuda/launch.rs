@@ -10,7 +10,7 @@ use maypole_kernels::cuda::CudaError;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::error::DeviceError;
+use super::error::Result;
 use super::order::CallStream;
 
 /// How a publication says that it has arrived.
@@ -234,7 +234,7 @@ pub(super) unsafe fn start<T: DeviceRepr>(
     kernel: &CudaFunction,
     (blocks, threads): (u32, u32),
     launch: &T,
-) -> Result<(), DeviceError> {
+) -> Result<()> {
     let (grid_dim, block_dim) = ((blocks, 1, 1), (threads, 1, 1));
     let config = LaunchConfig { grid_dim, block_dim, shared_mem_bytes: 0 };
     // SAFETY: the caller vouches for what the kernel takes.

@@ -2,7 +2,7 @@
 
 use super::arena::Reached;
 use super::copies;
-use super::error::DeviceError;
+use super::error::Result;
 use super::launch::Mailbox;
 use super::layout::{ALIGNMENT, MOST_SHORT_RANKS, MailboxLayout, Parts, SHORT_BLOCKS, Shapes};
 use super::memory::DeviceMemory;
@@ -53,7 +53,7 @@ impl Locals {
         me: usize,
         others: &[Reached],
         reads_directly: bool,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self> {
         let mut end = 0;
         let mut take = |bytes: usize| {
             let start = end;

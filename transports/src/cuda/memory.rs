@@ -1,6 +1,6 @@
 //! Memory of a GPU that others may reach: not from a pool.
 
-use super::error::DeviceError;
+use super::error::Result;
 use super::launch::Lent;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaContext, CudaStream, result};
@@ -17,7 +17,7 @@ pub(super) struct DeviceMemory {
 
 impl DeviceMemory {
     /// Allocates `bytes` bytes, which are zero when this returns.
-    pub(super) fn new(stream: &CudaStream, bytes: usize) -> Result<Self, DeviceError> {
+    pub(super) fn new(stream: &CudaStream, bytes: usize) -> Result<Self> {
         let context = Arc::clone(stream.context());
         let failed = |error| CudaError::new(format!("allocating {bytes} bytes of a GPU"), error);
         context.bind_to_thread().map_err(failed)?;

@@ -5,7 +5,7 @@
 //! the work that comes waits for it, and records it anew. A graph waits for it when it runs and records it
 //! at its end, so graphs and calls run in the order in which the host starts them, too.
 
-use super::error::DeviceError;
+use super::error::Result;
 use cudarc::driver::sys::{
     CUevent_flags, CUevent_record_flags, CUevent_wait_flags, CUresult, CUstreamCaptureMode,
     CUstreamCaptureStatus, cuEventRecordWithFlags, cuThreadExchangeStreamCaptureMode,
@@ -26,7 +26,7 @@ impl<'a> CallStream<'a> {
     ///
     /// # Errors
     /// [`DeviceError::Driver`] if the capture has failed already, or if the driver refuses to answer.
-    pub fn new(stream: &'a Arc<CudaStream>) -> Result<Self, DeviceError> {
+    pub fn new(stream: &'a Arc<CudaStream>) -> Result<Self> {
         let failed = |error| CudaError::new("asking whether a stream captures a graph", error);
         stream.context().bind_to_thread().map_err(failed)?;
         // SAFETY: the context is current, and the stream is alive, as its owner vouches for.
@@ -69,7 +69,7 @@ pub(super) struct WorkOrder {
 }
 
 impl WorkOrder {
-    pub(super) fn new(home: &Arc<CudaStream>) -> Result<Self, DeviceError> {
+    pub(super) fn new(home: &Arc<CudaStream>) -> Result<Self> {
         let event = || {
             let made = home.context().new_event(Some(CUevent_flags::CU_EVENT_DISABLE_TIMING));
             made.map_err(CudaError::of("making an event"))
@@ -87,7 +87,7 @@ impl WorkOrder {
     }
 
     /// The work that comes on this stream is behind all earlier work of the rank.
-    pub(super) fn enter(&mut self, on: &CallStream<'_>) -> Result<(), DeviceError> {
+    pub(super) fn enter(&mut self, on: &CallStream<'_>) -> Result<()> {
         match on.graph {
             None if self.is_home && self.graph.is_none() && self.is_on_home(on) => Ok(()),
             None => self.await_event(on, &self.last, CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT),
@@ -99,7 +99,7 @@ impl WorkOrder {
     }
 
     /// The work of the rank that comes is behind what is on this stream.
-    pub(super) fn leave(&mut self, on: &CallStream<'_>) -> Result<(), DeviceError> {
+    pub(super) fn leave(&mut self, on: &CallStream<'_>) -> Result<()> {
         let failed = |error| CudaError::new("recording an event", error);
         if on.graph.is_none() {
             self.is_home = self.is_on_home(on);
@@ -115,10 +115,7 @@ impl WorkOrder {
     }
 
     /// Does `work` on the rank's own stream, in order.
-    pub(super) fn at_home<T>(
-        &mut self,
-        work: impl FnOnce() -> Result<T, DeviceError>,
-    ) -> Result<T, DeviceError> {
+    pub(super) fn at_home<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let home = Arc::clone(&self.home);
         let on = CallStream { stream: &home, graph: None };
         self.enter(&on)?;
@@ -128,7 +125,7 @@ impl WorkOrder {
     }
 
     /// Waits until all work of the rank is done.
-    pub(super) fn drain(&self) -> Result<(), DeviceError> {
+    pub(super) fn drain(&self) -> Result<()> {
         let _beside = BesideCapture::begin();
         Ok(self.last.synchronize().map_err(CudaError::of("waiting for the work of a GPU"))?)
     }
@@ -146,7 +143,7 @@ impl WorkOrder {
         on: &CallStream<'_>,
         event: &CudaEvent,
         flags: CUevent_wait_flags,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<()> {
         // SAFETY: both live, and belong to one context.
         let waits =
             unsafe { result::stream::wait_event(on.stream.cu_stream(), event.cu_event(), flags) };
@@ -219,7 +216,7 @@ pub fn untracked_context(
 ///
 /// # Errors
 /// [`DeviceError::Driver`] if the driver makes no stream.
-pub fn stream_aside(stream: &Arc<CudaStream>) -> Result<Arc<CudaStream>, DeviceError> {
+pub fn stream_aside(stream: &Arc<CudaStream>) -> Result<Arc<CudaStream>> {
     static STREAMS: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
     let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
     let context = stream.context();

@@ -2,7 +2,7 @@
 
 use super::arena::{MailboxMemory, Offer, ProcessName, Reached};
 use super::board::DeviceBoard;
-use super::error::DeviceError;
+use super::error::{DeviceError, Result};
 use super::layout::{MailboxLayout, Shapes};
 use super::lent_memory::{LentMemory, free_what_was_left};
 use super::locals::{Locals, Places};
@@ -33,11 +33,7 @@ impl PendingBoard {
     /// # Panics
     /// If a shape has more than [`MOST_SLOTS`](maypole_kernels::packed::MOST_SLOTS) slots, or a number
     /// that is no power of two.
-    pub fn new(
-        stream: &Arc<CudaStream>,
-        shapes: &Shapes,
-        ranks: usize,
-    ) -> Result<Self, DeviceError> {
+    pub fn new(stream: &Arc<CudaStream>, shapes: &Shapes, ranks: usize) -> Result<Self> {
         let layout = MailboxLayout::new(shapes, ranks);
         free_what_was_left();
         let MailboxMemory { memory, offer } = MailboxMemory::new(stream, layout.bytes)?;
@@ -83,7 +79,7 @@ impl PendingBoard {
         }
     }
 
-    fn reach(&self, me: usize, offers: &[Offer]) -> Result<(Vec<Reached>, Locals), DeviceError> {
+    fn reach(&self, me: usize, offers: &[Offer]) -> Result<(Vec<Reached>, Locals)> {
         assert_eq!(offers.len(), self.ranks, "one offer a rank");
         let reach = |(rank, offer): (usize, &Offer)| {
             let enough = offer.bytes >= self.offer.bytes;

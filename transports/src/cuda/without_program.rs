@@ -1,7 +1,7 @@
 //! Calls that need no program: those of few bytes, and those of ranks that read one another's buffers.
 
 use super::board::DeviceBoard;
-use super::error::DeviceError;
+use super::error::{DeviceError, Result};
 use super::launch::{DeviceCall, start};
 use super::layout::SHORT_THREADS;
 use super::order::CallStream;
@@ -35,7 +35,7 @@ impl DeviceBoard {
         kernel: &CudaFunction,
         call: &DeviceCall<'_>,
         gathers: bool,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<()> {
         let bytes = call.input.bytes();
         assert!(self.makes_short_calls(bytes as usize), "{bytes} bytes are few");
         let common = self.locals.short.expect("the group makes short calls");
@@ -81,7 +81,7 @@ impl DeviceBoard {
         kernel: &CudaFunction,
         call: &DeviceCall<'_>,
         kind: DirectKind,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<()> {
         let common = self.locals.direct.expect("the group makes direct calls");
         let (input, output) = (call.input.bytes(), call.output.bytes());
         let ranks = u64::from(common.ranks);

@@ -1,6 +1,6 @@
 //! Words of the host that a kernel reads and writes while it runs.
 
-use super::error::DeviceError;
+use super::error::Result;
 use cudarc::driver::sys::{
     CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, cuMemHostGetDevicePointer_v2,
 };
@@ -61,7 +61,7 @@ unsafe impl Send for ReportWords {}
 unsafe impl Sync for ReportWords {}
 
 impl ReportWords {
-    pub(super) fn new(context: &Arc<CudaContext>) -> Result<Self, DeviceError> {
+    pub(super) fn new(context: &Arc<CudaContext>) -> Result<Self> {
         let failed = |error| CudaError::new("allocating memory of the host for a GPU", error);
         context.bind_to_thread().map_err(failed)?;
         let flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;

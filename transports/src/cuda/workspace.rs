@@ -1,6 +1,6 @@
 //! Working memory of a GPU that grows with the calls.
 
-use super::error::DeviceError;
+use super::error::Result;
 use super::launch::Lent;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
@@ -24,7 +24,7 @@ impl DeviceScratch {
     ///
     /// # Errors
     /// [`DeviceError::Driver`] if there is no memory.
-    pub fn grow(&mut self, bytes: usize) -> Result<(), DeviceError> {
+    pub fn grow(&mut self, bytes: usize) -> Result<()> {
         let has = self.memory.as_ref().map_or(0, |(memory, _)| memory.len());
         if has >= bytes {
             return Ok(());

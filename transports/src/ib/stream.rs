@@ -20,7 +20,7 @@ use super::immediate::Immediate;
 use super::queue_pair::{BATCH, QueuePair, RemoteWrite};
 use crate::parts::{unfilled, unsent};
 use crate::poll::Interest;
-use crate::stream::{Fault, HEAD, Stream};
+use crate::stream::{Fault, HEAD, Result, Stream};
 use maypole_kernels::{View, ViewMut};
 use std::fmt;
 use std::io;
@@ -223,7 +223,7 @@ impl VerbsStream {
     ///
     /// # Errors
     /// Why the connection is lost.
-    pub fn is_delivered(&mut self) -> Result<bool, Fault> {
+    pub fn is_delivered(&mut self) -> Result<bool> {
         self.pump();
         if self.out.posted == 0 {
             return Ok(true);
@@ -236,13 +236,13 @@ impl VerbsStream {
         self.fault.is_none() && !self.out.peer_gone
     }
 
-    fn check(&self) -> Result<(), Fault> {
+    fn check(&self) -> Result<()> {
         self.fault.map_or(Ok(()), |fault| Err(fault.report(&self.adapter)))
     }
 }
 
 impl Stream for VerbsStream {
-    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
+    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize> {
         let parts = unsent(head, body, skip);
         if self.out.finished || self.out.peer_gone {
             return Err(Fault::Closed);
@@ -274,12 +274,7 @@ impl Stream for VerbsStream {
         Ok(len)
     }
 
-    fn receive(
-        &mut self,
-        head: &mut [u8; HEAD],
-        body: ViewMut<'_>,
-        skip: usize,
-    ) -> Result<usize, Fault> {
+    fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize> {
         let parts = unfilled(head, body, skip);
         if self.into.arrived == self.into.taken {
             self.pump();

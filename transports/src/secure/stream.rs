@@ -4,7 +4,7 @@ use super::keys::RecordKeys;
 use super::records::{RECORDS_PER_KEY, RecordFound, RecordReader, RecordWriter};
 use crate::parts::{unfilled, unsent};
 use crate::poll::Interest;
-use crate::stream::{Fault, HEAD, Stream};
+use crate::stream::{Fault, HEAD, Result, Stream};
 use maypole_kernels::{View, ViewMut};
 use std::os::fd::BorrowedFd;
 
@@ -96,7 +96,7 @@ impl<S: Stream> EncryptedStream<S> {
     }
 
     /// Sends what is sealed. Returns true once the stream below has taken all of it.
-    fn flush(&mut self) -> Result<bool, Fault> {
+    fn flush(&mut self) -> Result<bool> {
         while !self.writer.unsent().is_empty() {
             match below_send(&mut self.below, self.writer.unsent())? {
                 0 => return Ok(false),
@@ -115,7 +115,7 @@ impl<S: Stream> EncryptedStream<S> {
     }
 
     /// Receives until there are bytes to take. Returns false if none are here yet.
-    fn await_record(&mut self) -> Result<bool, Fault> {
+    fn await_record(&mut self) -> Result<bool> {
         if self.altered {
             return Err(Fault::Altered);
         }
@@ -141,17 +141,17 @@ impl<S: Stream> EncryptedStream<S> {
 }
 
 /// Sends plain bytes, without a head.
-fn below_send(below: &mut impl Stream, bytes: &[u8]) -> Result<usize, Fault> {
+fn below_send(below: &mut impl Stream, bytes: &[u8]) -> Result<usize> {
     below.send(&[0; HEAD], View::of(bytes), HEAD)
 }
 
 /// Receives plain bytes, without a head.
-fn below_receive(below: &mut impl Stream, into: &mut [u8]) -> Result<usize, Fault> {
+fn below_receive(below: &mut impl Stream, into: &mut [u8]) -> Result<usize> {
     below.receive(&mut [0; HEAD], ViewMut::of(into), HEAD)
 }
 
 impl<S: Stream> Stream for EncryptedStream<S> {
-    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
+    fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize> {
         let parts = unsent(head, body, skip);
         if self.finished {
             return Err(Fault::Closed);
@@ -165,12 +165,7 @@ impl<S: Stream> Stream for EncryptedStream<S> {
         Ok(std::mem::take(&mut self.leaving))
     }
 
-    fn receive(
-        &mut self,
-        head: &mut [u8; HEAD],
-        body: ViewMut<'_>,
-        skip: usize,
-    ) -> Result<usize, Fault> {
+    fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize> {
         let parts = unfilled(head, body, skip);
         if self.finished {
             self.flush_goodbye();

@@ -2,7 +2,7 @@
 //! higher one accepts), or one rank dials and the other finds it among its callers.
 
 use super::data_link::{DataConnection, DataPath};
-use super::verbs::{AttemptError, VERBS_LANE, meet};
+use super::verbs::{AttemptError, ConnectionKey, VERBS_LANE, meet};
 use crate::world::service::{DialedLink, GroupId, Service, ServiceError, binding};
 use maypole_transports::AnyStream;
 use maypole_transports::secure::Binding;
@@ -14,8 +14,8 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
 
 impl Service {
-    /// A data connection with rank `peer` (of the world). Both ends call it, with equal `group`
-    /// and `lane`, once.
+    /// A data connection in a group with a rank (of the world), of a number. Both ends call it, with equal
+    /// group and number, once.
     ///
     /// The lower rank does not wait until the higher rank calls.
     ///
@@ -24,43 +24,38 @@ impl Service {
     pub fn connect(
         &self,
         path: DataPath,
-        group: GroupId,
-        peer: usize,
-        lane: u32,
+        key: ConnectionKey,
         deadline: Instant,
     ) -> Result<AnyStream, ServiceError> {
-        self.check_peer(peer)?;
-        let connection = if self.rank() < peer {
-            self.reach(path, group, peer, lane, deadline)?
-        } else {
-            self.await_peer(group, peer, lane, deadline)?
+        self.check_peer(key.1)?;
+        let connection = match self.rank() < key.1 {
+            true => self.reach(path, key, deadline)?,
+            false => self.await_peer(key, deadline)?,
         };
         connection.open().map_err(failed)
     }
 
-    /// A data connection that this rank alone asks for; rank `peer` finds it among its
+    /// A data connection that this rank alone asks for; the other rank finds it among its
     /// [`callers`](Self::callers). Otherwise as [`connect`](Self::connect), which must not be used
-    /// for the same lane.
+    /// for the same number.
     ///
     /// # Errors
     /// If the deadline passes, the peer left, or the world fails meanwhile or has failed.
     pub fn dial(
         &self,
         path: DataPath,
-        group: GroupId,
-        peer: usize,
-        lane: u32,
+        key: ConnectionKey,
         deadline: Instant,
     ) -> Result<AnyStream, ServiceError> {
-        self.check_peer(peer)?;
-        self.reach(path, group, peer, lane, deadline)?.open().map_err(failed)
+        self.check_peer(key.1)?;
+        self.reach(path, key, deadline)?.open().map_err(failed)
     }
 
     /// The connections that peers [dialled](Self::dial) to this rank since the last call, by rank.
     /// One that is broken already is dropped; its peer then finds it closed.
     pub fn callers(&self, group: GroupId, lane: u32) -> Vec<(usize, AnyStream)> {
         let mut state = self.shared.state();
-        let called = |(of, _, on): &(GroupId, usize, u32)| (*of, *on) == (group, lane);
+        let called = |(of, _, on): &ConnectionKey| (*of, *on) == (group, lane);
         let arrived = state.arrived.extract_if(|key, _| called(key));
         let usable =
             |((_, peer, _), connection): (_, DataConnection)| Some((peer, connection.open().ok()?));
@@ -85,17 +80,15 @@ impl Service {
 
     fn await_peer(
         &self,
-        group: GroupId,
-        peer: usize,
-        lane: u32,
+        key: ConnectionKey,
         deadline: Instant,
     ) -> Result<DataConnection, ServiceError> {
-        let arrived = self.shared.wait_or_fail(deadline, |state| {
-            match state.arrived.remove(&(group, peer, lane)) {
+        let peer = key.1;
+        let arrived =
+            self.shared.wait_or_fail(deadline, |state| match state.arrived.remove(&key) {
                 None if state.left.contains_key(&peer) => Some(None),
                 connection => connection.map(Some),
-            }
-        });
+            });
         arrived.ok_or_else(|| late(peer))??.ok_or_else(|| self.gone(peer))
     }
 
@@ -103,11 +96,10 @@ impl Service {
     pub(super) fn reach(
         &self,
         path: DataPath,
-        group: GroupId,
-        peer: usize,
-        lane: u32,
+        key: ConnectionKey,
         deadline: Instant,
     ) -> Result<DataConnection, ServiceError> {
+        let (group, peer, lane) = key;
         let lane = if path == DataPath::Verbs { lane | VERBS_LANE } else { lane };
         let (purpose, ranks) = (self.shared.data_purpose(), [self.rank(), peer]);
         let binding = binding(purpose, (group, lane), ranks);

@@ -31,7 +31,7 @@ const TRIAL: Duration = Duration::from_secs(5);
 /// Between two looks whether the peer has taken what was sent.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
-/// A group, the rank that connects, and the number of their connection.
+/// A group, the other rank (of the world), and the number of their connection.
 pub(in crate::world::service) type ConnectionKey = (GroupId, usize, u32);
 
 /// What the two ends of a connection by verbs tell each other.
@@ -99,9 +99,9 @@ impl Service {
     /// Why there is no way to `peer`, within 5 s.
     pub fn try_verbs(&self, group: GroupId, peer: usize, lane: u32) -> Result<(), String> {
         let deadline = Instant::now() + TRIAL;
-        let reached = self
-            .check_peer(peer)
-            .and_then(|()| self.reach(DataPath::Verbs, group, peer, lane, deadline));
+        let key = (group, peer, lane);
+        let valid = self.check_peer(peer);
+        let reached = valid.and_then(|()| self.reach(DataPath::Verbs, key, deadline));
         let DataConnection::Verbs(mut stream, _) = reached.map_err(|error| error.to_string())?
         else {
             return Err("the connection is none by verbs".to_owned());
