@@ -119,7 +119,7 @@ impl IncomingLink {
 
     /// True if the bytes of a message that this end has asked for are on their way.
     pub(super) fn is_receiving(&self) -> bool {
-        !self.cleared.is_empty() && self.fault.is_none()
+        !self.cleared.is_empty()
     }
 
     /// True if the sender waits for a reply that has not left.

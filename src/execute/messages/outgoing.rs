@@ -145,12 +145,12 @@ impl OutgoingLink {
 
     /// True if there is something to send, or a reply is awaited.
     pub(super) fn is_busy(&self) -> bool {
-        !self.queue.is_empty() || self.needs_replies()
+        self.is_sending() || self.needs_replies()
     }
 
     /// True if there is something to send.
     pub(super) fn is_sending(&self) -> bool {
-        !self.queue.is_empty() && self.fault.is_none()
+        !self.queue.is_empty()
     }
 
     /// Sends as much as the link takes now; true if any byte left.
@@ -260,7 +260,7 @@ impl OutgoingLink {
 
     /// What the link waits for; nothing after a fault.
     pub(super) fn awaited(&self) -> Option<LinkWait<'_>> {
-        let (receives, sends) = (self.needs_replies(), !self.queue.is_empty());
+        let (receives, sends) = (self.needs_replies(), self.is_sending());
         self.fault.is_none().then_some(LinkWait { carrier: &self.carrier, receives, sends })
     }
 

@@ -9,10 +9,12 @@ use maypole_transports::Sleep;
 use maypole_transports::pipe::PipeWait;
 
 impl MessageLinks {
-    /// True while the bytes of a long message are on their way.
+    /// True while the bytes of a message are on their way through shared memory.
     pub(crate) fn is_moving(&self) -> bool {
-        self.outgoing.iter().flatten().any(|link| link.is_sending())
-            || self.incoming.iter().flatten().any(|link| link.is_receiving())
+        let outgoing = self.outgoing.iter().flatten().filter(|link| link.is_sending());
+        let incoming = self.incoming.iter().flatten().filter(|link| link.is_receiving());
+        let moving = outgoing.map(|link| link.awaited()).chain(incoming.map(|it| it.awaited()));
+        moving.flatten().any(|link| link.pipe_wait().is_some())
     }
 
     /// Ranks to which requests send.
@@ -65,11 +67,10 @@ impl MessageLinks {
             to.chain(from)
         };
         // What wakes a pipe does not wake what waits for descriptors.
-        let waits: Option<ArrayVec<PipeWait<'_>, { PipeWait::MOST }>> =
-            awaited().map(|it| it?.pipe_wait()).take(PipeWait::MOST).collect();
-        let no_pipe = || sleep.is_in_background().then(ArrayVec::new);
-        if let Some(waits) = waits.filter(|it| !it.is_empty()).or_else(no_pipe) {
-            return requests.sleep(&waits, sleep);
+        let pipes = || awaited().map(|it| it?.pipe_wait()).take(PipeWait::MOST);
+        if sleep.is_in_background() || pipes().count() > 0 && pipes().all(|it| it.is_some()) {
+            let pipes: ArrayVec<_, { PipeWait::MOST }> = pipes().flatten().collect();
+            return requests.sleep(&pipes, sleep);
         }
         sleep.take(awaited().flatten().filter_map(LinkWait::interest));
     }
