@@ -15,7 +15,8 @@ use std::time::Duration;
 const ASLEEP: u32 = 1;
 /// The most bells that a thread sleeps on.
 pub(crate) const MOST: usize = 64;
-/// How long a thread sleeps where the kernel (before Linux 5.16) cannot wait for several words.
+/// How long a thread sleeps where the kernel (before Linux 5.16, or a container's filter) cannot wait for
+/// several words.
 const NAP: Duration = Duration::from_micros(100);
 
 /// The bell of one thread. Zero, as which it begins, is the state of a thread that is awake.
@@ -95,7 +96,7 @@ fn wait_for_any(words: &[BellWord<'_>], length: Duration) {
         .ok()
         .and_then(|length| clock_gettime(ClockId::Monotonic).checked_add(length));
     let waited = futex::waitv(&waits, WaitvFlags::empty(), end.as_ref(), ClockId::Monotonic);
-    if let (Err(Errno::NOSYS), Some(last)) = (waited, words.last()) {
+    if let (Err(Errno::NOSYS | Errno::PERM), Some(last)) = (waited, words.last()) {
         wait_for(*last, length.min(NAP));
     }
 }

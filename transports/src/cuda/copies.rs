@@ -19,7 +19,7 @@ pub enum LentFactor<'a> {
 /// Copies `from` to `to`, when all earlier work of the stream is done.
 ///
 /// # Errors
-/// [`DeviceError::Driver`] if the driver refuses it.
+/// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver refuses it.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -43,7 +43,7 @@ pub fn copy(on: &CallStream<'_>, to: Lent<'_>, from: Lent<'_>) -> Result<()> {
 /// Copies `from` to the host, when all earlier work of the stream is done. Waits for that.
 ///
 /// # Errors
-/// [`DeviceError::Driver`] if the driver refuses it.
+/// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver refuses it.
 pub fn read(stream: &CudaStream, from: Lent<'_>) -> Result<Vec<u8>> {
     let mut bytes = vec![0; from.bytes() as usize];
     if bytes.is_empty() {
@@ -60,7 +60,7 @@ pub fn read(stream: &CudaStream, from: Lent<'_>) -> Result<Vec<u8>> {
 /// Copies `bytes` to `to`, when all earlier work of the stream is done. Waits for that.
 ///
 /// # Errors
-/// [`DeviceError::Driver`] if the driver refuses it.
+/// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver refuses it.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -84,7 +84,7 @@ pub(super) fn write_later(stream: &CudaStream, to: Lent<'_>, bytes: &[u8]) -> Re
 /// Divides the elements of `data` by `by`, when all earlier work of the stream is done.
 ///
 /// # Errors
-/// [`DeviceError::Driver`] if the driver refuses it.
+/// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver refuses it.
 ///
 /// # Panics
 /// If `by` is zero.
@@ -98,7 +98,7 @@ pub fn divide(on: &CallStream<'_>, kernels: &MapKernels, data: Lent<'_>, by: u64
 /// stream is done.
 ///
 /// # Errors
-/// [`DeviceError::Driver`] if the driver refuses it.
+/// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver refuses it.
 ///
 /// # Panics
 /// If the lengths differ, or if the factor has another type than the kernels.

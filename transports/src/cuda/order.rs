@@ -25,7 +25,7 @@ impl<'a> CallStream<'a> {
     /// Asks the driver whether `stream` captures a graph.
     ///
     /// # Errors
-    /// [`DeviceError::Driver`] if the capture has failed already, or if the driver refuses to answer.
+    /// [`DeviceError::Driver`](super::DeviceError::Driver) if the capture has failed already, or if the driver refuses to answer.
     pub fn new(stream: &'a Arc<CudaStream>) -> Result<Self> {
         let failed = |error| CudaError::new("asking whether a stream captures a graph", error);
         stream.context().bind_to_thread().map_err(failed)?;
@@ -215,7 +215,7 @@ pub fn untracked_context(
 /// streams share few queues of the GPU, and what waits in a queue holds up what is behind it.
 ///
 /// # Errors
-/// [`DeviceError::Driver`] if the driver makes no stream.
+/// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver makes no stream.
 pub fn stream_aside(stream: &Arc<CudaStream>) -> Result<Arc<CudaStream>> {
     static STREAMS: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
     let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);

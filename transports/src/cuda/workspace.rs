@@ -23,7 +23,7 @@ impl DeviceScratch {
     /// Makes sure that there are `bytes` bytes.
     ///
     /// # Errors
-    /// [`DeviceError::Driver`] if there is no memory.
+    /// [`DeviceError::Driver`](super::DeviceError::Driver) if there is no memory.
     pub fn grow(&mut self, bytes: usize) -> Result<()> {
         let has = self.memory.as_ref().map_or(0, |(memory, _)| memory.len());
         if has >= bytes {

@@ -14,8 +14,8 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
 
 impl Service {
-    /// A data connection in a group with a rank (of the world), of a number. Both ends call it, with equal
-    /// group and number, once.
+    /// A data connection: `key` is its group, the other rank (of the world), and its number in that group.
+    /// Both ends call it, with equal group and number, once.
     ///
     /// The lower rank does not wait until the higher rank calls.
     ///
