@@ -3,7 +3,7 @@
 use crate::world::service::ServiceError;
 use std::fmt;
 
-/// What a request to the control plane returns, or why it failed.
+/// The result of a request to the control plane.
 pub(super) type Result<T, E = ControlError> = std::result::Result<T, E>;
 
 /// Why a request to the control plane failed. Ranks are numbered as in the group.

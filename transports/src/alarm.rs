@@ -80,7 +80,8 @@ impl Alarm {
     pub(crate) fn sleep(&self, bells: &[&Bell], length: Duration, is_over: impl FnOnce() -> bool) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let changes = self.changes.load(Ordering::SeqCst);
-        // Whoever changes something after this line sees the sleeper, or has changed `changes`.
+        // The checks below see a change that was made before this line. A later one changes the word that
+        // this thread sleeps on, and wakes it.
         if !self.raised() && !self.has_foreground_wait() {
             Bell::sleep_on(bells, Some((&self.changes, changes)), length, is_over);
         }

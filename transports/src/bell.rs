@@ -15,8 +15,8 @@ use std::time::Duration;
 const ASLEEP: u32 = 1;
 /// The most bells that a thread sleeps on.
 pub(crate) const MOST: usize = 64;
-/// How long a thread sleeps where the kernel (before Linux 5.16, or a container's filter) cannot wait for
-/// several words.
+/// How long a thread sleeps where it cannot sleep on several words: before Linux 5.16, or by the filter of
+/// a container.
 const NAP: Duration = Duration::from_micros(100);
 
 /// The bell of one thread. Zero, as which it begins, is the state of a thread that is awake.

@@ -256,7 +256,7 @@ mod tests {
         Pipe::reader(segment);
     }
 
-    /// Whoever leaves word for a thread that sleeps on pipes need not touch one.
+    /// A thread that sleeps on pipes can be woken without a byte in any of them.
     #[test]
     fn a_bell_beside_the_pipes_wakes() {
         const LONG: Duration = Duration::from_secs(120);

@@ -67,7 +67,7 @@ pub enum Fault {
     Io(#[from] io::Error),
 }
 
-/// What an operation on a stream returns, or the [`Fault`] that ended it.
+/// The result of an operation on a stream.
 pub type Result<T, E = Fault> = std::result::Result<T, E>;
 
 /// Ordered bytes to and from one peer. No method waits, allocates or locks; the executor owns

@@ -71,14 +71,14 @@ def compare(calls, rounds, ranks):
     return seconds
 
 
-def judge_build():
-    """Says so if this package was built without optimisation."""
+def warn_if_not_optimised():
+    """Prints a warning if this package was built without optimisation."""
     if not _maypole._IS_OPTIMIZED:
         print("This build of maypole is not optimised: its times say nothing. Build it with `maturin build --release`.\n")
 
 
 def head(ours, theirs):
-    judge_build()
+    warn_if_not_optimised()
     print(f"| call | bytes | {ours} (us) | {theirs} (us) | {theirs} / {ours} |\n|---|---|---|---|---|")
 
 

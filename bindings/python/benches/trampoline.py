@@ -15,7 +15,7 @@ import torch.testing._internal.distributed.fake_pg  # It registers the backend "
 from torch._C._distributed_c10d import Backend
 from torch.futures import Future
 
-from alternate import compare, judge_build
+from alternate import compare, warn_if_not_optimised
 from torch_ranks import TorchRanks
 
 
@@ -71,7 +71,7 @@ def main():
         calls[name] = lambda group=group: dist.all_reduce(data, group=group)
     seconds = compare(calls, rounds, ranks)
     if ranks.is_first:
-        judge_build()
+        warn_if_not_optimised()
         print(f"all_reduce of 8 bytes, {dist.get_world_size()} ranks, medians of {rounds} rounds\n")
         print("| backend | us |\n|---|---|")
         for name, each in seconds.items():

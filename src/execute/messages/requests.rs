@@ -54,8 +54,8 @@ pub(crate) enum NewRequest {
     Receive { from: Option<usize>, tag: u32, kind: DataType, owned: Box<dyn OwnedReceive> },
 }
 
-/// What other threads leave for the thread that drives the links: requests that were started and that it
-/// has not seen, and that they wait for one.
+/// What other threads tell the thread that drives the links: which requests they have started since it
+/// looked, and that they wait for one.
 #[derive(Default)]
 pub(crate) struct RequestInbox {
     /// Of the thread that drives.

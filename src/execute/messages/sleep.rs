@@ -66,10 +66,11 @@ impl MessageLinks {
                 sources.iter().filter_map(|from| Some(incoming.get(*from)?.as_ref()?.awaited()));
             to.chain(from)
         };
-        // What wakes a pipe does not wake what waits for descriptors.
-        let pipes = || awaited().map(|it| it?.pipe_wait()).take(PipeWait::MOST);
-        if sleep.is_in_background() || pipes().count() > 0 && pipes().all(|it| it.is_some()) {
-            let pipes: ArrayVec<_, { PipeWait::MOST }> = pipes().flatten().collect();
+        let pipes: ArrayVec<Option<PipeWait<'_>>, { PipeWait::MOST }> =
+            awaited().map(|it| it?.pipe_wait()).take(PipeWait::MOST).collect();
+        // A thread sleeps on pipes or on descriptors, and not on both.
+        if sleep.is_in_background() || !pipes.is_empty() && pipes.iter().all(Option::is_some) {
+            let pipes: ArrayVec<_, { PipeWait::MOST }> = pipes.into_iter().flatten().collect();
             return requests.sleep(&pipes, sleep);
         }
         sleep.take(awaited().flatten().filter_map(LinkWait::interest));

@@ -60,9 +60,9 @@ impl Messages {
         }
     }
 
-    /// Takes the `sleep`. While a long message is on its way, each of its parts ends it, so that a peer
-    /// which waits for the message gets it in time; else only the alarm does, because whoever starts
-    /// a message then drives it itself.
+    /// Takes the `sleep`. While a message is on its way through shared memory, each of its parts ends the
+    /// sleep: the peer may wait for it. This thread keeps the links meanwhile, so at other times only the
+    /// alarm ends the sleep, and whoever starts a message drives it at once.
     fn sleep_in_background(&self, sleep: Sleep<'_>) {
         if !self.inbox.has_waiter()
             && let Some(mut driven) = self.try_drive()

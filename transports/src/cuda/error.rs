@@ -2,7 +2,7 @@
 
 use maypole_kernels::cuda::CudaError;
 
-/// What an operation on a GPU returns, or why it failed.
+/// The result of an operation on a GPU.
 pub(super) type Result<T, E = DeviceError> = std::result::Result<T, E>;
 
 /// Why memory of a GPU cannot be used, or a kernel cannot run.

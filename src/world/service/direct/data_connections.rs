@@ -83,13 +83,12 @@ impl Service {
         key: ConnectionKey,
         deadline: Instant,
     ) -> Result<DataConnection, ServiceError> {
-        let peer = key.1;
         let arrived =
             self.shared.wait_or_fail(deadline, |state| match state.arrived.remove(&key) {
-                None if state.left.contains_key(&peer) => Some(None),
+                None if state.left.contains_key(&key.1) => Some(None),
                 connection => connection.map(Some),
             });
-        arrived.ok_or_else(|| late(peer))??.ok_or_else(|| self.gone(peer))
+        arrived.ok_or_else(|| late(key.1))??.ok_or_else(|| self.gone(key.1))
     }
 
     /// Connects, as the end that asks for the connection.
