@@ -36,7 +36,7 @@ fn main() {
         let measured = explanation.measured.expect("it has run");
         println!(
             "{} bytes by {}: {} ns predicted, {} ns at best",
-            explanation.bytes, chosen.plan.algorithm, chosen.predicted_ns, measured.least_ns
+            explanation.bytes, chosen.plan.algorithm, chosen.predicted_ns, measured.median_ns
         );
     }
     let asked = asked.chosen().expect("a ring can do that");

@@ -11,10 +11,12 @@
 //! code: the board and the streams, whose protocols say who may touch which bytes when, take theirs
 //! in unsafe code.
 
+mod copy;
 mod past_caches;
 mod shared;
 
 use bytemuck::{NoUninit, Pod};
+use copy::copy;
 pub use shared::SharedRegion;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::Cell;
@@ -216,43 +218,6 @@ impl<'a> ViewMut<'a> {
     }
 }
 
-/// Copies `len` bytes, which may overlap. Up to 32 bytes go in two overlapping pieces, which is as
-/// fast as the C library at its best. The C library copies more bytes faster, because it uses wider
-/// registers.
-///
-/// # Safety
-/// `from` has `len` readable bytes, `to` as many writable ones.
-#[inline(always)]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    /// Copies the first and the last `T` of the bytes, and reads both before it writes either.
-    ///
-    /// # Safety
-    /// As [`copy`], and `len >= size_of::<T>()`.
-    #[inline(always)]
-    unsafe fn ends<T: Pod>(from: *const u8, to: *mut u8, len: usize) {
-        let last = len - size_of::<T>();
-        // SAFETY: both pieces lie within the `len` bytes.
-        unsafe {
-            let low = from.cast::<T>().read_unaligned();
-            let high = from.add(last).cast::<T>().read_unaligned();
-            to.cast::<T>().write_unaligned(low);
-            to.add(last).cast::<T>().write_unaligned(high);
-        }
-    }
-    // SAFETY: passed on to our caller; each piece is at most `len` long, and two of them at least.
-    unsafe {
-        match len {
-            8..=16 => ends::<u64>(from, to, len),
-            17..=32 => ends::<[u64; 2]>(from, to, len),
-            4..=7 => ends::<u32>(from, to, len),
-            2..=3 => ends::<u16>(from, to, len),
-            1 => to.write(from.read()),
-            0 => {}
-            _ => std::ptr::copy(from, to, len),
-        }
-    }
-}
-
 /// Zeroed heap memory that lends views, aligned to [`Region::ALIGN`]. Used for scratch space.
 /// Threads share a [`SharedRegion`] instead: this one is not `Sync`, because every view of it may
 /// write.
@@ -373,28 +338,6 @@ mod tests {
         all.slice(1, 4).copy_from(all.as_view().slice(0, 4));
         all.copy_from(all.as_view());
         assert_eq!(bytes, [1, 1, 2, 3, 4]);
-    }
-
-    #[test]
-    fn short_copies_move_every_byte_and_no_other() {
-        // An interpreter takes minutes for all of them.
-        let some = [0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 32, 33, 130];
-        for len in (0..=130).filter(|len| !cfg!(miri) || some.contains(len)) {
-            for (from, to) in
-                [(100, 300), (100, 101), (101, 100), (100, 108), (110, 100), (100, 100), (133, 100)]
-            {
-                let before: Vec<u8> = (0..500u32).map(|at| (at * 7 % 251) as u8).collect();
-                let mut bytes = before.clone();
-                let mut expected = before;
-                expected.copy_within(from..from + len, to);
-                let all = ViewMut::of(&mut bytes);
-                all.slice(to, len).copy_from(all.as_view().slice(from, len));
-                assert_eq!(bytes, expected, "{len} bytes from {from} to {to}");
-                let mut out = vec![0; len];
-                View::of(&expected).slice(to, len).copy_to(&mut out);
-                assert_eq!(out, expected[to..to + len]);
-            }
-        }
     }
 
     #[test]

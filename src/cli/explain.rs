@@ -1,7 +1,8 @@
 //! `maypole explain`: why the tuner chooses an algorithm for a call.
 
+use crate::perf::buffer::AlignedBuffer;
 use crate::{names, output, run, sizes, tune};
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
@@ -15,6 +16,7 @@ use maypole::world::launch::{self, Launcher};
 use maypole::{Communicator, DataType, ReduceOp, StoreCounts, Transport};
 use maypole_transports::cores::UsableCores;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// Explain which algorithm the tuner chooses for a call, and why: every candidate with its
 /// predicted time, and the algorithms that cannot run it.
@@ -217,21 +219,35 @@ impl ExplainArgs {
         }
         // Elements of another type take as long to move; only combining them may differ.
         let mut work = CollectiveBuffers::new(collective, bytes, comm.world())?;
-        for _ in 0..RUNS {
-            work.run(&mut comm)?;
+        let start = Instant::now();
+        for _ in 0..ROWS {
+            for _ in 0..ROW {
+                work.run(&mut comm)?;
+            }
+            let mut is_over = [u8::from(start.elapsed() > LONGEST)];
+            comm.broadcast(&mut is_over, 0)?;
+            if is_over == [1] {
+                break;
+            }
         }
         Ok((comm.explain(collective, bytes), comm.counters().stores))
     }
 }
 
-/// Number of calls; the fastest counts.
-const RUNS: usize = 100;
+/// Rows of calls, after which calls move their bytes in the fastest way. The median of the last ones counts.
+const ROWS: usize = 20;
+/// Calls of a row.
+const ROW: usize = 100;
+/// No row begins later.
+const LONGEST: Duration = Duration::from_secs(1);
+/// Bytes behind a page at which buffers begin, as a large `Vec` does.
+const OFFSET: usize = 16;
 
 /// The buffers that a collective is called with: the output alone where one buffer is both.
 struct CollectiveBuffers {
     collective: Collective,
-    input: Vec<u8>,
-    output: Vec<u8>,
+    input: AlignedBuffer,
+    output: AlignedBuffer,
 }
 
 impl CollectiveBuffers {
@@ -248,24 +264,16 @@ impl CollectiveBuffers {
             Collective::AllToAll => [bytes, bytes],
             _ => [0, bytes],
         };
-        Ok(Self { collective, input: zeroed(input)?, output: zeroed(output)? })
+        let buffer = |len| AlignedBuffer::try_new(None, len, OFFSET);
+        Ok(Self { collective, input: buffer(input)?, output: buffer(output)? })
     }
 
     fn run(&mut self, comm: &mut Communicator) -> maypole::Result<()> {
         let Self { collective, input, output } = self;
+        let (input, output) = (input.bytes(), output.bytes_mut());
         match collective.is_blocked() {
             true => comm.call(*collective, (input, output), ReduceOp::Sum),
             false => comm.call(*collective, output, ReduceOp::Sum),
         }
     }
-}
-
-/// `len` zero bytes, or an error where there is no memory for them.
-fn zeroed(len: usize) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    bytes
-        .try_reserve_exact(len)
-        .map_err(|_| anyhow!("no memory for a buffer of {}", sizes::name(len)))?;
-    bytes.resize(len, 0);
-    Ok(bytes)
 }

@@ -2,7 +2,7 @@
 
 use crate::control::transport::Transport;
 use crate::topology::StreamLinks;
-use crate::tuner::{CostTable, SlotScale};
+use crate::tuner::CostTable;
 use maypole_transports::Waiting;
 
 /// What choices and waits depend on besides the call. Equal on all ranks but for `waiting`.
@@ -13,11 +13,8 @@ pub(crate) struct RunConditions {
     pub(crate) waiting: Waiting,
     /// How many ranks share a core where they are most crowded, rounded up.
     pub(crate) crowding: usize,
-    /// What messages and bytes cost: rank 0's table, on every rank. Once the ranks of a group have
-    /// measured copies of private memory, their price is the highest that one of them measured.
+    /// What messages and bytes cost: rank 0's table, on every rank.
     pub(crate) costs: CostTable,
-    /// How many times as long slots take as `costs` says, as far as the ranks of a group have measured it.
-    pub(crate) slots: SlotScale,
     /// Streams are encrypted.
     pub(crate) encrypts: bool,
     /// What carries streams.

@@ -10,6 +10,7 @@
 //! | [`RunConditions`] | costs, crowding, and how this rank waits |
 //! | [`UserSchedules`] | the user's own schedules that were proved |
 //! | [`Observers`] | timing and recording of calls |
+//! | [`WayChoices`] | how the bytes of long calls move |
 
 pub(crate) mod agree;
 pub(crate) mod calls;
@@ -24,7 +25,7 @@ pub(crate) mod limits;
 pub(crate) mod observers;
 mod registered;
 pub(crate) mod settings;
-mod slots;
+pub(crate) mod ways;
 
 use crate::control::Control;
 use crate::element::Factor;
@@ -32,7 +33,7 @@ use crate::engine::calls::call::{CollectiveCall, ReadyCall};
 use crate::engine::calls::choice::PlanChooser;
 use crate::engine::calls::counts::{CallCount, RankCounts};
 use crate::engine::calls::kept::PreparedCalls;
-use crate::engine::calls::prepared::{PreparedCall, ProgramKey, ProgramSource};
+use crate::engine::calls::prepared::{CallTimes, PreparedCall, ProgramKey, ProgramSource};
 use crate::engine::calls::report::{CallPath, Counters, LastCall, ProgramCache};
 use crate::engine::calls::user_schedules::UserSchedules;
 use crate::engine::conditions::RunConditions;
@@ -41,11 +42,12 @@ use crate::engine::limits::TimeLimits;
 use crate::engine::observers::Observers;
 use crate::engine::registered::Registrations;
 use crate::engine::settings::CallSettings;
+use crate::engine::ways::WayChoices;
 use crate::error::Result;
-use crate::execute::{ExecuteError, Executor};
+use crate::execute::{ExecuteError, Executor, NoObserver, StoreWay};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts};
-use crate::tuner::{Explanation, LENGTHS, MeasuredTime, Plan};
+use crate::tuner::{Explanation, Plan};
 use maypole_kernels::{CustomReducer, Reducer, divide};
 use maypole_transports::{OwnerProcess, Waiting};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -62,6 +64,7 @@ pub(crate) struct Engine {
     health: Health,
     calls: PreparedCalls,
     registrations: Registrations,
+    ways: WayChoices,
     user_schedules: UserSchedules,
     pub(crate) observers: Option<Box<Observers>>,
     executor: Executor,
@@ -98,6 +101,7 @@ impl Engine {
             health: Health::new(rank, owner, control),
             calls: PreparedCalls::new(boards.world()),
             registrations: Registrations::default(),
+            ways: WayChoices::default(),
             connected: boards.locals(rank).len() == 1,
             boards,
             conditions,
@@ -198,30 +202,33 @@ impl Engine {
         let call = ready.call;
         self.check_usable(|| call.to_string())?;
         self.make_current(call)?;
-        let record = &self.calls.at(self.calls.current()).record;
-        if let Some(at) = self.conditions.slots.count(record.bytes as usize) {
-            let record = Arc::clone(record);
-            self.measure_slots(Some(at), call, &record)?;
-            self.make_current(call)?;
-        }
         if self.settings.checked {
             let record = Arc::clone(&self.calls.at(self.calls.current()).record);
             self.check_call(&record)?;
         }
         let at = self.calls.current();
-        match self.calls.at(at).reaches() {
-            true => self.perform_reaching(at, ready),
-            false => self.perform_staged(at, ready),
+        match self.calls.at(at).ways {
+            Some(_) => self.perform_choosing(at, ready),
+            None => self.perform_staged(at, ready, self.calls.at(at).store),
         }
     }
 
-    /// Runs the call at `at` through slots and streams.
-    fn perform_staged(&mut self, at: usize, ready: ReadyCall<'_>) -> Result<()> {
-        match self.observers {
-            Some(_) => self.perform_observed(ready),
-            None if self.calls.at(at).staged.stores.applies() => self.perform_large(at, ready),
-            None => self.perform_at(at, ready),
+    /// Runs the call at `at` through slots, which are stored as `store` says, and streams.
+    fn perform_staged(
+        &mut self,
+        at: usize,
+        ready: ReadyCall<'_>,
+        store: Option<StoreWay>,
+    ) -> Result<()> {
+        if self.observers.is_some() {
+            return self.perform_observed(at, ready, store);
         }
+        self.health.enter();
+        let PreparedCall { staged, reducer, .. } = self.calls.at(at);
+        let buffers = self.calls.buffers(at, ready);
+        let program = &staged.program;
+        let done = self.executor.run_stored(store, program, reducer, &buffers, NoObserver);
+        self.finish(at, ready, done)
     }
 
     #[inline(always)]
@@ -230,15 +237,6 @@ impl Engine {
         let prepared = self.calls.at(at);
         let buffers = self.calls.buffers(at, ready);
         let done = self.executor.run(&prepared.staged.program, &prepared.reducer, &buffers);
-        self.finish(at, ready, done)
-    }
-
-    /// As [`perform_at`](Self::perform_at), for a program of large publications.
-    fn perform_large(&mut self, at: usize, ready: ReadyCall<'_>) -> Result<()> {
-        self.health.enter();
-        let PreparedCall { staged, reducer, .. } = self.calls.at(at);
-        let buffers = self.calls.buffers(at, ready);
-        let done = self.executor.run_choosing(&staged.program, &staged.stores, reducer, &buffers);
         self.finish(at, ready, done)
     }
 
@@ -291,9 +289,8 @@ impl Engine {
         let prepared = self.calls.at(at);
         let slow = self.observers.is_some()
             || self.settings.checked
-            || prepared.reaches()
-            || prepared.staged.stores.applies()
-            || prepared.record.bytes as usize >= LENGTHS[0];
+            || prepared.ways.is_some()
+            || prepared.store.is_some();
         self.calls.set_current(at, slow);
     }
 
@@ -338,8 +335,8 @@ impl Engine {
                 && prepared.plan == self.settings.plan
         };
         let measured = |path: CallPath| {
-            let times = self.calls.iter().filter(is_alike).map(|prepared| prepared.measured(path));
-            times.fold(MeasuredTime::default(), MeasuredTime::merged)
+            let times = self.calls.iter().filter(is_alike).filter_map(|it| it.times(path));
+            times.fold(CallTimes::default(), CallTimes::merged).measured()
         };
         chooser.explain(collective, bytes, hosts, measured, self.registrations.copies.objection())
     }

@@ -8,7 +8,7 @@ use crate::engine::calls::call::{CollectiveCall, ReadyCall};
 use crate::engine::calls::prepared::PreparedCall;
 use crate::error::Result;
 use crate::execute::record::{ProgramNotes, Recorder};
-use crate::execute::{Buffers, ExecuteError, Executor};
+use crate::execute::{NoObserver, StoreWay};
 use crate::lower::Program;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -119,15 +119,25 @@ impl Engine {
     /// Runs the current call while calls are observed.
     #[cold]
     #[inline(never)]
-    pub(super) fn perform_observed(&mut self, ready: ReadyCall<'_>) -> Result<()> {
+    pub(super) fn perform_observed(
+        &mut self,
+        at: usize,
+        ready: ReadyCall<'_>,
+        store: Option<StoreWay>,
+    ) -> Result<()> {
         let start = Instant::now();
         let sequence = self.health.sequence();
         self.health.enter();
-        let at = self.calls.current();
-        let prepared = self.calls.at(at);
+        let PreparedCall { staged, reducer, .. } = self.calls.at(at);
         let buffers = self.calls.buffers(at, ready);
-        let observers = self.observers.as_deref_mut();
-        let done = run_recorded(&mut self.executor, prepared, &buffers, observers, sequence);
+        let recorder = self.observers.as_mut().and_then(|observers| observers.recording());
+        let (program, executor) = (&staged.program, &mut self.executor);
+        let done = match (recorder, &staged.notes) {
+            (Some(recorder), Some(notes)) => recorder.call(sequence, notes, |it| {
+                executor.run_stored(store, program, reducer, &buffers, it)
+            }),
+            _ => executor.run_stored(store, program, reducer, &buffers, NoObserver),
+        };
         self.finish(at, ready, done)?;
         self.note_time(at, start);
         Ok(())
@@ -158,24 +168,6 @@ impl Engine {
             locals: self.boards.locals(self.rank),
             program: program.clone(),
         }))
-    }
-}
-
-/// Runs the program of a call for private memory, and records it if calls are recorded.
-pub(super) fn run_recorded(
-    executor: &mut Executor,
-    prepared: &PreparedCall,
-    buffers: &Buffers<'_>,
-    observers: Option<&mut Observers>,
-    sequence: u64,
-) -> std::result::Result<(), Box<ExecuteError>> {
-    let recorder = observers.and_then(Observers::recording);
-    let program = &prepared.staged.program;
-    match (recorder, &prepared.staged.notes) {
-        (Some(recorder), Some(notes)) => recorder.call(sequence, notes, |it| {
-            executor.run_observed(program, &prepared.reducer, buffers, it)
-        }),
-        _ => executor.run_choosing(program, &prepared.staged.stores, &prepared.reducer, buffers),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the user has asked for, as far as it decides how calls run.
 
 use crate::algorithms::Algorithm;
+use crate::engine::ways::Way;
 use crate::schedule::collective::Collective;
 use crate::tuner::PlanOverride;
 
@@ -19,6 +20,8 @@ pub(crate) struct CallSettings {
     pub(crate) deterministic: bool,
     /// All ranks compare their calls before each one.
     pub(crate) checked: bool,
+    /// The way in which calls move their bytes, where it is possible; `None` leaves the choice to measurements.
+    pub(crate) way: Option<Way>,
     /// The most bytes of shared memory that this rank may use, if there is a limit.
     pub(crate) memory_limit: Option<usize>,
     /// The most bytes of the programs that are kept, if the user has said so.

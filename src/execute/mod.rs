@@ -22,7 +22,6 @@ mod registered;
 mod run;
 mod stores;
 mod streams;
-mod trials;
 mod watcher;
 
 use crate::lower::{FoldSource, Program};
@@ -37,10 +36,9 @@ pub use observer::{Awaited, NoObserver, RunObserver};
 pub use registered::{PeerBuffers, PeerMemory, ProcessBuffers};
 use run::{ProgramRun, expected};
 use std::sync::Arc;
-pub(crate) use stores::StoreWay;
-pub use stores::{StoreChoice, StoreCounts};
+pub(crate) use stores::large_publications;
+pub use stores::{StoreCounts, StoreWay};
 pub use streams::PeerStreams;
-pub(crate) use trials::{MOST_WAYS, Trials};
 pub use watcher::{SlowWait, WaitWatcher};
 
 /// The three buffers of one call. Input and output may be the same memory, or overlap as far as the
@@ -95,8 +93,6 @@ pub struct Executor {
     past_slots: bool,
     /// The mask of slots that publications use besides those of the program.
     more_slots: u64,
-    /// The way of storing to which a program changed last.
-    preferred_way: u8,
     /// All slots of a deep board may be used.
     allows_deep_ring: bool,
     /// Where a combination lies that is only published past the caches.
@@ -124,7 +120,6 @@ impl Executor {
             uncounted: None,
             past_slots: false,
             more_slots: 0,
-            preferred_way: 0,
             allows_deep_ring: false,
             scratch: Region::new(0),
             store_counts: StoreCounts::default(),

@@ -134,12 +134,6 @@ impl CostTable {
         LinkCost { take: line.take + alpha, copy_kib: beta, fold_kib: beta, ..line }
     }
 
-    /// True if `bytes` bytes go through slots faster than a system call returns. Such calls are not
-    /// priced by copies.
-    pub(super) fn is_short_to_copy(&self, bytes: usize) -> bool {
-        bytes as u128 * u128::from(self.chunk.beta) / 1024 <= u128::from(self.copy.alpha)
-    }
-
     /// The costs of a link by TCP, where `crowding` ranks share a core: with several ranks, every
     /// system call finds its caches cold, and waiting ranks keep calling.
     pub fn stream(&self, crowding: usize) -> LinkCost {
@@ -151,24 +145,6 @@ impl CostTable {
             }
         }
         link
-    }
-
-    /// The costs where bytes through slots take `millionths` of the time that this table says.
-    #[must_use]
-    pub(crate) fn with_slots_scaled(mut self, millionths: u64) -> Self {
-        let scaled = |cost: u64| {
-            let scaled = u128::from(cost) * u128::from(millionths) / 1_000_000;
-            u64::try_from(scaled).unwrap_or(u64::MAX).min(MOST)
-        };
-        for costs in [&mut self.small, &mut self.chunk] {
-            costs.beta = scaled(costs.beta);
-        }
-        self
-    }
-
-    /// True if slots have the built-in costs.
-    pub(crate) fn has_built_in_slots(&self) -> bool {
-        (self.small, self.chunk) == (Self::BUILT_IN.small, Self::BUILT_IN.chunk)
     }
 
     /// The costs of ranks whose streams go over InfiniBand or RoCE: those of verbs take the place of

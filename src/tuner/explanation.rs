@@ -41,11 +41,6 @@ pub struct Explanation {
     pub choice: Result<Choice, UnsupportedAlgorithm>,
     /// The measured time, once the call has run with timing on.
     pub measured: Option<MeasuredTime>,
-    /// How many times as long bytes through slots take between these ranks as the table of costs says, once
-    /// they have measured that. Prices count it.
-    pub slot_scale: Option<f64>,
-    /// The slots of the table of costs were measured by `maypole tune`, and not built in.
-    pub is_tuned: bool,
     /// What the call would cost if all ranks had registered its buffers, if that was priced.
     pub registered: Option<ReachingChoice>,
     /// The measured time of the calls that ran on registered memory.
@@ -72,35 +67,14 @@ pub struct DevicePrices {
     pub are_measured: bool,
 }
 
-/// A tuned table was measured in the state of now if its slots take so many times as long.
-const STATE: std::ops::Range<f64> = 0.6..1.7;
-
 /// The measured time of a call.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct MeasuredTime {
     /// How often it ran with timing on.
     pub runs: u64,
-    /// Its shortest time on this rank, in nanoseconds.
-    pub least_ns: u64,
-}
-
-impl MeasuredTime {
-    /// Adds one more run.
-    pub(crate) fn note(&mut self, nanoseconds: u64) {
-        let least = if self.runs == 0 { u64::MAX } else { self.least_ns };
-        self.runs += 1;
-        self.least_ns = least.min(nanoseconds);
-    }
-
-    /// The runs of both together.
-    pub(crate) fn merged(self, other: Self) -> Self {
-        match (self.runs, other.runs) {
-            (0, _) => other,
-            (_, 0) => self,
-            _ => Self { runs: self.runs + other.runs, least_ns: self.least_ns.min(other.least_ns) },
-        }
-    }
+    /// The median of its last times on this rank, in nanoseconds.
+    pub median_ns: u64,
 }
 
 impl Explanation {
@@ -124,8 +98,6 @@ impl Explanation {
             wanted,
             choice,
             measured,
-            slot_scale: None,
-            is_tuned: false,
             registered: None,
             measured_registered: None,
             copied: None,
@@ -139,12 +111,6 @@ impl Explanation {
     #[must_use]
     pub fn of_bytes(self, bytes: usize) -> Self {
         Self { bytes, ..self }
-    }
-
-    /// Adds how many times as long slots take as the table of costs says, which `is_tuned` or built in.
-    #[must_use]
-    pub(crate) fn with_slots(self, scale: Option<f64>, is_tuned: bool) -> Self {
-        Self { slot_scale: scale, is_tuned, ..self }
     }
 
     /// Adds what the call costs on registered memory, and how long such calls took.
@@ -181,7 +147,8 @@ impl Explanation {
     pub fn error(&self) -> Option<f64> {
         let measured = self.measured?;
         let chosen = self.chosen()?;
-        (measured.least_ns > 0).then(|| chosen.predicted_ns as f64 / measured.least_ns as f64 - 1.0)
+        (measured.median_ns > 0)
+            .then(|| chosen.predicted_ns as f64 / measured.median_ns as f64 - 1.0)
     }
 
     fn asks_for(&self, algorithm: Algorithm) -> bool {

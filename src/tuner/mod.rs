@@ -21,7 +21,6 @@ mod registered;
 mod rounding;
 pub mod saved;
 mod shape;
-mod slots;
 
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
@@ -33,9 +32,9 @@ pub use explanation::{DevicePrices, Explanation, MeasuredTime};
 pub use gpus::{DeviceQuestion, schedules};
 pub use pairs::{PairGroup, pair_groups};
 pub use price::price_of_schedules;
+pub(crate) use registered::copying_plans;
 pub use registered::{ReachingChoice, copied_choice, registered_choice};
 pub use rounding::priced_bytes;
-pub(crate) use slots::{LENGTHS, SlotScale};
 
 /// Most bytes of a window of schedules that a user brings: what a slot of a board holds.
 pub const OWN_WINDOW: usize = 32 << 10;
@@ -119,16 +118,6 @@ impl Choice {
         self.plan = best.plan;
         let chosen = self.candidates.iter_mut().find(|one| one.plan == best.plan);
         chosen.expect("it is one of them").verdict = CandidateVerdict::Chosen;
-    }
-
-    /// The same choice, with prices of another `table`.
-    #[must_use]
-    pub(crate) fn repriced(mut self, question: &Question<'_>, table: &CostTable) -> Self {
-        for one in &mut self.candidates {
-            let pricer = price::Pricer::new(question, one.plan.algorithm, table);
-            one.predicted_ns = pricer.candidate(one.plan).predicted_ns;
-        }
-        self
     }
 }
 

@@ -78,7 +78,6 @@ pub fn price_of_schedules(
         table,
         longest: question.bytes.div_ceil(schedules[0].chunks.max(1)),
         access: None,
-        own: false,
         halvings: 0,
         worlds: vec![PricedWorld { shape, simulation, busiest_kib }],
     };
@@ -94,8 +93,6 @@ pub(super) struct Pricer<'a> {
     longest: usize,
     /// How ranks reach one another's buffers; `None` if bytes go through slots and streams.
     access: Option<ReachedMemory>,
-    /// True to count the copy of a rank's own part from its input to its output.
-    own: bool,
     /// How often the world was halved.
     halvings: usize,
     /// The world itself; or three smaller ones, each half the next.
@@ -131,7 +128,6 @@ impl<'a> Pricer<'a> {
             table,
             longest: longest_chunk(question, algorithm),
             access: None,
-            own: false,
             halvings,
             worlds: worlds.collect(),
         }
@@ -139,15 +135,7 @@ impl<'a> Pricer<'a> {
 
     /// Prices rows that reach other ranks' buffers by `access`.
     pub(super) fn reaching(self, access: ReachedMemory) -> Self {
-        let priced = Self { access: Some(access), ..self };
-        if access == ReachedMemory::Copied { priced.with_own_part() } else { priced }
-    }
-
-    /// Counts what a rank copies from its own input to its own output. Where ranks reach one
-    /// another's buffers, others copy meanwhile; through slots, they wait for it.
-    pub(super) fn with_own_part(self) -> Self {
-        // The buffer of a broadcast is input and output.
-        Self { own: !matches!(self.question.collective, Collective::Broadcast { .. }), ..self }
+        Self { access: Some(access), ..self }
     }
 
     pub(super) fn candidate(&self, plan: Plan) -> Candidate {
@@ -200,7 +188,6 @@ impl<'a> Pricer<'a> {
             ahead: (LONGEST_AHEAD - HEAD) as u64,
             reads_again: self.access == Some(ReachedMemory::Copied),
             // Such a copy takes as long as that of a slot's writer.
-            own_kib: if self.own { self.table.board(bytes, crowding).post_kib } else { 0 },
             memories: shape.memories.as_ref(),
         };
         let most = (EVENTS / simulation.events().max(1)).clamp(2, WINDOWS);

@@ -7,23 +7,19 @@ use super::{Candidate, CostTable, Plan, Question, best, choose};
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, ReachedMemory};
+use maypole_transports::board::SMALL;
 
 /// Bytes that each rank tells all others before such a call.
 pub(crate) const ANNOUNCEMENT: usize = 48;
 /// Lengths of windows. There are no slots to fit into: a whole chunk needs the fewest messages, and
 /// windows let ranks that relay overlap.
 const WINDOWS: [usize; 2] = [usize::MAX, 128 << 10];
-/// The factor by which copies have to be cheaper than slots, in the model, to be chosen before they were tried.
-const MARGIN: (u128, u128) = (12, 10);
-/// On some machines calls through slots take so many times as long as their price.
-const ERROR: u64 = 4;
-
 /// What a call would cost if ranks reached one another's buffers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ReachingChoice {
-    /// Plans with their prices, best first. Those that are not cheaper than the best plan through
-    /// slots are left out: asking would not pay.
+    /// Plans with their prices, best first. On registered memory, those that are not cheaper than the best
+    /// plan through slots are left out: asking would not pay.
     pub candidates: Vec<Candidate>,
     /// The best plan of this kind with its price, whether asking pays or not. `None` if there is no
     /// such plan: not all ranks share one board, nothing is moved, or what can only be copied would
@@ -34,19 +30,6 @@ pub struct ReachingChoice {
     pub asking_ns: u64,
     /// Nanoseconds of the best plan through slots.
     pub staged_ns: u64,
-}
-
-impl ReachingChoice {
-    /// The plans that are worth a trial: those that are cheaper, or the best one if it is not dearer than
-    /// prices err.
-    pub(crate) fn worth_trying(&self) -> &[Candidate] {
-        let is_worth =
-            |best: &&Candidate| best.predicted_ns + self.asking_ns < ERROR * self.staged_ns;
-        match self.best.as_ref().filter(is_worth) {
-            Some(best) if self.candidates.is_empty() => std::slice::from_ref(best),
-            _ => &self.candidates,
-        }
-    }
 }
 
 /// The plans by which calls on registered memory could run, among those whose algorithm is `able`.
@@ -73,8 +56,8 @@ pub fn registered_choice(
 }
 
 /// The plans by which a call could run that copies from rank to rank, among those whose algorithm is
-/// `able`. None if ranks are not all on one board, the collective combines elements, or the call is
-/// short.
+/// `able`. None if ranks are not all on one board, the collective combines elements, or every chunk fits
+/// into a small slot. Whether copies are faster than slots, the calls of a communicator measure.
 ///
 /// ```
 /// use maypole::schedule::{collective::Collective, hosts::Boards};
@@ -94,7 +77,17 @@ pub fn copied_choice(
     table: &CostTable,
     able: impl Fn(Algorithm) -> bool,
 ) -> ReachingChoice {
-    match question.collective.reduces() || table.is_short_to_copy(question.bytes) {
+    let is_long = |algorithm| longest_chunk(question, algorithm) > SMALL;
+    copying_plans(question, table, |algorithm| able(algorithm) && is_long(algorithm))
+}
+
+/// As [`copied_choice`], however short the chunks are.
+pub(crate) fn copying_plans(
+    question: &Question<'_>,
+    table: &CostTable,
+    able: impl Fn(Algorithm) -> bool,
+) -> ReachingChoice {
+    match question.collective.reduces() {
         true => ReachingChoice::default(),
         false => reaching_choice(question, table, ReachedMemory::Copied, able),
     }
@@ -115,20 +108,12 @@ fn reaching_choice(
     let asking =
         Question { collective: Collective::AllGather, bytes: world * ANNOUNCEMENT, ..*question };
     // Ranks tell where their buffers lie, and at the end one line says that they are done.
-    choice.asking_ns =
-        price_of_best(&asking, table, ReachedMemory::Registered) + table.tiny.alpha.div_ceil(1000);
-    choice.staged_ns = price_of_best(question, table, access);
+    choice.asking_ns = price_of_best(&asking, table) + table.tiny.alpha.div_ceil(1000);
+    choice.staged_ns = price_of_best(question, table);
     let mut left = priced(question, table, access, able);
     choice.best = best(&left).copied();
-    let (more, of) = match access {
-        ReachedMemory::Registered => (1, 1),
-        ReachedMemory::Copied => MARGIN,
-    };
-    let pays = |one: &Candidate| {
-        let predicted = u128::from(one.predicted_ns) * more / of;
-        predicted + u128::from(choice.asking_ns) < u128::from(choice.staged_ns)
-    };
-    left.retain(pays);
+    let pays = |one: &Candidate| one.predicted_ns + choice.asking_ns < choice.staged_ns;
+    left.retain(|one| access == ReachedMemory::Copied || pays(one));
     while let Some(next) = best(&left).copied() {
         left.retain(|one| *one != next);
         choice.candidates.push(next);
@@ -136,18 +121,11 @@ fn reaching_choice(
     choice
 }
 
-/// The price of the best plan through slots, as it is compared with plans by `access`.
-fn price_of_best(question: &Question<'_>, table: &CostTable, access: ReachedMemory) -> u64 {
+/// The price of the best plan through slots.
+fn price_of_best(question: &Question<'_>, table: &CostTable) -> u64 {
     let choice = choose(question, None, table).expect("every collective has an algorithm");
     let chosen = choice.candidates.iter().find(|one| one.plan == choice.plan);
-    let chosen = chosen.expect("the choice is a candidate");
-    match access {
-        ReachedMemory::Registered => chosen.predicted_ns,
-        ReachedMemory::Copied => {
-            let pricer = Pricer::new(question, choice.plan.algorithm, table).with_own_part();
-            pricer.candidate(choice.plan).predicted_ns
-        }
-    }
+    chosen.expect("the choice is a candidate").predicted_ns
 }
 
 fn priced(

@@ -1,7 +1,7 @@
 //! Calls whose buffers are too large for the caches, so that outputs are written past them.
 
 use crate::spawn::{World, say};
-use maypole::{Communicator, ReduceOp, StoreCounts};
+use maypole::{Communicator, Local, ReduceOp, StoreCounts};
 use maypole_kernels::mix;
 
 const WORLD: usize = 4;
@@ -52,12 +52,12 @@ fn every_element_arrives() {
     });
 }
 
-/// Makes calls so often that they are tried in every way of storing.
+/// Makes calls of several collectives, and compares every element.
 fn repeat(comm: &mut Communicator) -> StoreCounts {
     let (world, count) = (comm.world(), 96 << 10);
     let mine = vector(comm.rank(), count);
     let block = count / world;
-    for _ in 0..60 {
+    for _ in 0..20 {
         let mut sum = mine.clone();
         comm.all_reduce(&mut sum, ReduceOp::Xor).unwrap();
         let of_all = |at| (0..world).fold(0, |all, rank| all ^ value(rank, at));
@@ -77,40 +77,44 @@ fn repeat(comm: &mut Communicator) -> StoreCounts {
 #[test]
 fn publications_in_a_deep_ring_have_the_same_elements() {
     for (limit, is_deep) in [(None, true), (Some(8 << 20), true), (Some(4 << 20), false)] {
-        let mut world = World::new("stores", 3);
+        let mut world = World::new("stores", 3).set("MAYPOLE_WAY", "deep-ring");
         if let Some(limit) = limit {
             world = world.set("MAYPOLE_MEMORY", limit);
         }
-        let ended = world.start().succeed();
-        let told = ended.iter().flat_map(|process| process.said("deep"));
-        let deep: u64 = told.map(|it| it.parse::<u64>().unwrap()).sum();
-        assert_eq!(deep > 0, is_deep, "{limit:?}: {deep} publications");
+        for process in world.start().succeed() {
+            let said = process.said("stores");
+            assert_eq!(said, [if is_deep { "false true" } else { "true false" }], "{limit:?}");
+        }
     }
 }
 
 pub(crate) fn rank_process(_: &str) {
     let mut comm = Communicator::from_env().unwrap();
-    // On a busy machine the first trials may all be of another way.
-    for _ in 0..10 {
-        let mut deep = [repeat(&mut comm).deep_ring];
-        comm.all_reduce(&mut deep, ReduceOp::Sum).unwrap();
-        if deep[0] > 0 {
-            break;
-        }
-    }
-    say("deep", comm.counters().stores.deep_ring);
+    let counts = repeat(&mut comm);
+    say("stores", format!("{} {}", counts.ordinary > 0, counts.deep_ring > 0));
     comm.close().unwrap();
 }
 
-/// Calls that are repeated make trials of stores past the caches.
 #[test]
-fn publications_past_the_caches_have_the_same_elements() {
-    for world in [2, 3] {
-        let counts = Communicator::run_local(world, |mut comm| repeat(&mut comm));
+fn publications_in_every_way_have_the_same_elements() {
+    for (way, world) in [("past-caches", 2), ("past-caches", 3), ("ordinary", 3)] {
+        let counts = Local::new(world).way(way).run(|mut comm| repeat(&mut comm));
         let past_caches: u64 = counts.iter().map(|it| it.past_caches).sum();
         let ordinary: u64 = counts.iter().map(|it| it.ordinary).sum();
-        assert!(past_caches > 100 && ordinary > 100, "{counts:?}");
+        assert_eq!((past_caches > 100, ordinary > 100), (way != "ordinary", way == "ordinary"));
     }
+}
+
+/// Calls that are repeated are made in every way that is possible, by late ranks, too.
+#[test]
+fn calls_that_explore_have_the_same_elements() {
+    let counts = Communicator::run_local(2, |mut comm| {
+        (0..12).for_each(|_| drop(repeat(&mut comm)));
+        comm.counters().stores
+    });
+    let past_caches: u64 = counts.iter().map(|it| it.past_caches).sum();
+    let ordinary: u64 = counts.iter().map(|it| it.ordinary).sum();
+    assert!(past_caches > 100 && ordinary > 100, "{counts:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use maypole::schedule::hosts::{Boards, Hosts};
 use maypole::topology::StreamLinks;
 use maypole::tuner::{
     CandidateVerdict, CostTable, Explanation, Plan, PlanOverride, Question, UnsupportedAlgorithm,
-    choose, copied_choice, plan, rows,
+    choose, plan, rows,
 };
 use std::time::Duration;
 
@@ -28,16 +28,6 @@ fn one_board(world: usize) -> Boards {
 fn boards_of(each: usize, world: usize) -> Boards {
     Boards::new(&(0..world).map(|rank| rank / each).collect::<Vec<_>>())
 }
-
-/// Whether calls of 16 MiB among 2, 4 and 8 ranks on two cores were faster by copies from process to
-/// process than through slots.
-const COPIED: &[(Collective, [bool; 3])] = &[
-    (Collective::Scatter { root: 0 }, [true; 3]),
-    (Collective::AllToAll, [true; 3]),
-    (Collective::AllGather, [true, false, false]),
-    (Collective::Gather { root: 0 }, [false; 3]),
-    (Collective::Broadcast { root: 0 }, [false; 3]),
-];
 
 /// All-reduce on a machine of two cores, measured: ranks, whether over streams, bytes, and the
 /// fastest algorithm.
@@ -157,28 +147,6 @@ fn every_question_has_an_answer_and_prices_grow_with_bytes() {
                     );
                     before = best;
                 }
-            }
-        }
-    }
-}
-
-#[test]
-fn private_memory_is_copied_where_that_was_measured_to_be_faster() {
-    for (collective, faster) in COPIED {
-        for (world, faster) in [2, 4, 8].into_iter().zip(faster) {
-            let boards = one_board(world);
-            for bytes in [4 * MIB, 16 * MIB] {
-                let crowding = world / 2;
-                let question = Question {
-                    collective: *collective,
-                    boards: &boards,
-                    bytes,
-                    crowding,
-                    gpus: None,
-                };
-                let choice = copied_choice(&question, &TABLE, |_| true);
-                let is_copied = !choice.candidates.is_empty();
-                assert_eq!(is_copied, *faster, "{collective:?}, {world} ranks: {choice:?}");
             }
         }
     }

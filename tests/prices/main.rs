@@ -9,4 +9,3 @@ mod choices;
 mod formulas;
 mod large_worlds;
 mod rings;
-mod slots;

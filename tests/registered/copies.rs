@@ -6,7 +6,6 @@ use super::common::SeededRng;
 use super::skip;
 use crate::spawn::{World, say};
 use maypole::schedule::collective::Collective;
-use maypole::tuner::CostTable;
 use maypole::{CallPath, Communicator, Local};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -16,22 +15,9 @@ use std::time::Duration;
 const CASES: usize = 400;
 const ONE_WAY: [&str; 5] = ["broadcast", "gather", "all_gather", "scatter", "all_to_all"];
 
-/// Costs by which every call of more than a few bytes copies if it can: slots are dear.
-fn copying() -> CostTable {
-    let mut costs = CostTable::BUILT_IN;
-    for slots in [&mut costs.small, &mut costs.chunk] {
-        slots.alpha = 10_000_000_000;
-        slots.beta = 50_000_000;
-    }
-    costs
-}
-
-/// A world of processes with these costs, and the folder of the file with the costs.
-fn world(role: &str, ranks: usize) -> (World, tempfile::TempDir) {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("costs");
-    std::fs::write(&file, copying().to_string()).unwrap();
-    (World::new(role, ranks).set("MAYPOLE_TUNE", file.display()), folder)
+/// A world of processes in which every call copies that can.
+fn world(role: &str, ranks: usize) -> World {
+    World::new(role, ranks).set("MAYPOLE_WAY", "copied")
 }
 
 /// How many calls of each collective copied, and how many did not.
@@ -57,7 +43,7 @@ fn run_cases(comm: &mut Communicator, seed: u64) -> Coverage {
 #[test]
 fn calls_have_the_bits_of_the_oracle() {
     for world in [2].into_iter().chain(skip::every_nth(3, [3, 4, 7])) {
-        let all = Local::new(world).costs(copying());
+        let all = Local::new(world).way("copied");
         let covered = all.run(|mut comm| run_cases(&mut comm, 77 + world as u64));
         assert!(covered.iter().all(|its| *its == covered[0]), "ranks decide alike: {covered:?}");
         for collective in Collective::all(0) {
@@ -69,9 +55,9 @@ fn calls_have_the_bits_of_the_oracle() {
 }
 
 /// Ranks keep few programs, and each keeps another number of them, so that they prepare calls anew at different
-/// times. In which way calls begin depends on the machine.
+/// times.
 #[test]
-fn ranks_try_copies_in_the_same_calls_whatever_programs_they_keep() {
+fn ranks_explore_in_the_same_calls_whatever_programs_they_keep() {
     const LONGEST: usize = 256 << 10;
     let ranks = Local::new(3).run(|mut comm| {
         let me = comm.rank();
@@ -93,13 +79,13 @@ fn ranks_try_copies_in_the_same_calls_whatever_programs_they_keep() {
     });
     let (paths, copied) = &ranks[0];
     assert!(ranks.iter().all(|its| its == &ranks[0]), "ranks take the same paths");
-    assert!((4..=1496).contains(copied), "both ways were tried: {copied}");
+    assert!((4..=1496).contains(copied), "slots and copies were compared: {copied}");
     assert_eq!(*copied, paths.iter().filter(|path| **path == CallPath::Copied).count() as u64);
 }
 
 #[test]
 fn registered_memory_of_some_ranks_is_copied_too() {
-    Local::new(3).costs(copying()).run(|mut comm| {
+    Local::new(3).way("copied").run(|mut comm| {
         let mut registered = comm.alloc::<u32>(3000).unwrap();
         let block = vec![comm.rank() as u32; 1000];
         let mut private = vec![0; 3000];
@@ -112,7 +98,7 @@ fn registered_memory_of_some_ranks_is_copied_too() {
 
 #[test]
 fn copied_bytes_count_as_payload() {
-    Local::new(3).costs(copying()).run(|mut comm| {
+    Local::new(3).way("copied").run(|mut comm| {
         let before = comm.counters();
         comm.all_gather((&[1u32; 1000], &mut [0; 3000])).unwrap();
         let during = comm.counters().since(&before);
@@ -128,31 +114,6 @@ fn short_calls_and_reductions_do_not_ask() {
         comm.all_reduce(&mut vec![1f32; 1 << 20], maypole::ReduceOp::Sum).unwrap();
         assert_eq!(comm.last_call().unwrap().path, CallPath::Staged);
     });
-}
-
-/// The built-in price holds for no machine in particular, and all ranks have to choose alike.
-#[test]
-fn ranks_measure_what_copies_cost_and_agree() {
-    let prices = |costs: CostTable| {
-        Local::new(2).costs(costs).run(|mut comm| {
-            let (mine, mut all) = (vec![1u8; 16 << 20], vec![0u8; 16 << 20]);
-            comm.all_to_all((&mine, &mut all)).unwrap();
-            let of_world = comm.costs().copy;
-            let mut group = comm.duplicate().unwrap();
-            group.all_to_all((&mine, &mut all)).unwrap();
-            assert_eq!(group.costs().copy, of_world, "a group that is made later knows it");
-            of_world
-        })
-    };
-    let built_in = CostTable::BUILT_IN;
-    let measured = prices(built_in);
-    assert!(measured.iter().all(|one| *one == measured[0]), "{measured:?}");
-    assert_ne!(measured[0], built_in.copy);
-    assert!(measured[0].alpha > 0 && measured[0].beta > 0, "{measured:?}");
-    // What 'maypole tune' has measured stays.
-    let mut tuned = built_in;
-    tuned.copy.beta -= 1;
-    assert!(prices(tuned).iter().all(|one| *one == tuned.copy));
 }
 
 /// What a rank process of these tests does.
@@ -207,7 +168,7 @@ fn copy_until_one_dies() {
 #[test]
 fn a_rank_that_is_killed_is_named_and_nothing_wrong_is_ok() {
     for delay in [0, 3_000, 10_000] {
-        let (world, _costs) = world("one dies while others copy", 3);
+        let world = world("one dies while others copy", 3);
         let ended = world.set("TEST_DELAY", delay).start().end();
         assert_eq!(ended[1].code, None, "rank 1 was killed: {ended:?}");
         for rank in [0, 2] {
@@ -254,7 +215,7 @@ fn copy_from_one_that_gives_up() {
 #[test]
 fn what_is_copied_late_is_right_or_an_error() {
     for delay in [0, 2_000, 5_000, 9_000] {
-        let (world, _costs) = world("one gives up while others copy", 2);
+        let world = world("one gives up while others copy", 2);
         let ended = world.set("TEST_DELAY", delay).start().end();
         for its in &ended {
             assert_eq!(its.said("path"), ["copied"], "{ended:?}");
@@ -285,7 +246,7 @@ fn a_rank_that_cannot_be_read_keeps_calls_in_slots_and_explain_says_why() {
     if !test.status().is_ok_and(|status| status.success()) {
         return skip::skipped("no namespaces of process numbers here");
     }
-    let (world, _costs) = world("one cannot be read", 2);
+    let world = world("one cannot be read", 2);
     let ended = world.by(1, &NAMESPACE).start().end();
     for its in &ended {
         assert_eq!(its.said("path"), ["staged"], "{ended:?}");

@@ -280,24 +280,6 @@ impl Board {
         self.payload(self.protocol.me, out.class, slot, out.len)
     }
 
-    /// Tells the ranks of the board which of four ways one of them has chosen for the program with this
-    /// `fingerprint`. Programs may share a word, of which the last one is told.
-    ///
-    /// # Panics
-    /// If `way` is above 3.
-    pub fn choose(&self, fingerprint: u64, way: u8) {
-        assert!(way < 4, "way {way} of four");
-        let word = fingerprint & !3 | u64::from(way);
-        self.protocol.words.choice(fingerprint).store(word, Ordering::Relaxed);
-    }
-
-    /// Returns what was [chosen](Self::choose) last for the program with this `fingerprint`; 0 if
-    /// nothing is known of it.
-    pub fn chosen(&self, fingerprint: u64) -> u8 {
-        let word = self.protocol.words.choice(fingerprint).load(Ordering::Relaxed);
-        if word & !3 == fingerprint & !3 { word as u8 & 3 } else { 0 }
-    }
-
     /// Lends the payload of the peer's publication in place, once it is
     /// [`readable`](BoardProtocol::readable). The payload does not change until this rank
     /// [consumes](BoardProtocol::consume) it.

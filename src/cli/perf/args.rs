@@ -3,6 +3,7 @@
 use crate::perf::choices::{PairSelection, Selected, Subject, TransportSelection};
 use crate::perf::counts::CountRule;
 use crate::perf::messages::MessageTest;
+use crate::perf::offset::BufferOffset;
 use crate::perf::parse::{
     assignment, positive, rank, ratio, region, seconds, selected, selected_algorithm, several,
     subject, yes_or_no,
@@ -162,9 +163,10 @@ pub(crate) struct PerfArgs {
     pub(crate) ops: Vec<Selected<ReduceOp>>,
 
     /// Bytes behind a page of memory at which each buffer begins, a multiple of the element size. A
-    /// large Vec or malloc begins at 16.
-    #[arg(long, value_name = "BYTES", default_value_t = 16)]
-    pub(crate) offset: usize,
+    /// large Vec or malloc begins at 16. random: each buffer of each rank elsewhere, as in programs with
+    /// many buffers.
+    #[arg(long, value_name = "BYTES|random", default_value_t = BufferOffset::Fixed(16))]
+    pub(crate) offset: BufferOffset,
 
     /// Measure on registered memory, which the ranks of a host reach in place: the buffers are cut
     /// from an arena (Communicator::arena). All ranks must share memory, so this is shared memory

@@ -1,5 +1,6 @@
 //! The points to measure: which collective, by which algorithm, at which size.
 
+use crate::perf::offset::BufferOffset;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::{DataType, ReduceOp};
@@ -14,8 +15,8 @@ pub(crate) struct CallParameters {
     pub(crate) kind: DataType,
     pub(crate) op: ReduceOp,
     pub(crate) world: usize,
-    /// Bytes behind a page at which every buffer begins: a multiple of the element size.
-    pub(crate) offset: usize,
+    /// Where buffers begin: at multiples of the element size.
+    pub(crate) offset: BufferOffset,
     /// The bytes of the region in which calls have other buffers each, larger than the caches.
     pub(crate) off_cache: Option<usize>,
 }
@@ -181,7 +182,13 @@ pub(crate) mod tests {
 
     /// A sum of `kind` over `world` ranks.
     pub(crate) fn parameters(kind: DataType, world: usize) -> CallParameters {
-        CallParameters { kind, op: ReduceOp::Sum, world, offset: 16, off_cache: None }
+        CallParameters {
+            kind,
+            op: ReduceOp::Sum,
+            world,
+            offset: BufferOffset::Fixed(16),
+            off_cache: None,
+        }
     }
 
     /// A point of the tuner's choice, with blocks of equal lengths.

@@ -3,6 +3,7 @@
 
 use crate::perf::benchmark::CallParameters;
 use crate::perf::off_cache::LINE;
+use crate::perf::offset::BufferOffset;
 use crate::sizes;
 use anyhow::{anyhow, ensure};
 use bytemuck::{Pod, Zeroable};
@@ -223,12 +224,19 @@ pub(crate) fn describe(registered: bool, reuse: bool, parameters: &CallParameter
     }
 }
 
-fn describe_offset(offset: usize) -> String {
+fn describe_offset(offset: BufferOffset) -> String {
     match offset {
-        0 => "# every buffer begins on a page (--offset 0)".to_owned(),
-        16 => "# every buffer begins 16 bytes behind a page, as a large Vec does (--offset)"
-            .to_owned(),
-        _ => format!("# every buffer begins {offset} bytes behind a page (--offset)"),
+        BufferOffset::Random => {
+            "# each buffer of each rank begins somewhere in a page (--offset random)".to_owned()
+        }
+        BufferOffset::Fixed(0) => "# every buffer begins on a page (--offset 0)".to_owned(),
+        BufferOffset::Fixed(16) => {
+            "# every buffer begins 16 bytes behind a page, as a large Vec does (--offset)"
+                .to_owned()
+        }
+        BufferOffset::Fixed(offset) => {
+            format!("# every buffer begins {offset} bytes behind a page (--offset)")
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 
 mod args;
 mod benchmark;
-mod buffer;
+pub(crate) mod buffer;
 mod check;
 mod choices;
 mod communicators;
@@ -22,6 +22,7 @@ pub(crate) mod measure;
 mod memory;
 mod messages;
 mod off_cache;
+mod offset;
 mod output;
 mod parse;
 mod run;

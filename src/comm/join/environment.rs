@@ -52,6 +52,7 @@ impl Environment {
                 preferred: named("MAYPOLE_ALGORITHM")?,
                 deterministic: is_on("MAYPOLE_DETERMINISTIC")?,
                 checked: is_on("MAYPOLE_CHECK")?,
+                way: named("MAYPOLE_WAY")?,
                 memory_limit: parsed("MAYPOLE_MEMORY", BYTES)?,
                 program_limit: parsed("MAYPOLE_PROGRAM_MEMORY", BYTES)?,
             },

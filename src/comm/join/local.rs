@@ -6,9 +6,10 @@ use crate::control::links::{MemoryLinks, ThreadLinks, between_threads};
 use crate::control::threads::SharedWorld;
 use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
+use crate::engine::ways::Way;
 use crate::requests::progress::lock;
 use crate::schedule::hosts::{Boards, Hosts};
-use crate::tuner::{CostTable, SlotScale};
+use crate::tuner::CostTable;
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -33,6 +34,7 @@ pub struct Local {
     capacity: usize,
     timeout: Duration,
     costs: CostTable,
+    way: Option<Way>,
 }
 
 impl Local {
@@ -47,6 +49,7 @@ impl Local {
             capacity: 64 << 10,
             timeout: DEFAULT_TIMEOUT,
             costs: CostTable::BUILT_IN,
+            way: None,
         }
     }
 
@@ -84,6 +87,17 @@ impl Local {
         self
     }
 
+    /// Forces one way to move the bytes of long calls, as `MAYPOLE_WAY` does for processes.
+    ///
+    /// # Panics
+    /// If there is no way of this name.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn way(mut self, name: &str) -> Self {
+        self.way = Some(name.parse().unwrap_or_else(|why| panic!("{why}")));
+        self
+    }
+
     /// Makes the communicators, by rank. Each one goes to a thread of its own.
     pub fn build(&self) -> Vec<Communicator> {
         let world = self.hosts.len();
@@ -114,14 +128,14 @@ impl Local {
             waiting: Waiting::new(world, cores, self.timeout),
             crowding,
             costs: self.costs,
-            slots: SlotScale::default(),
             encrypts: false,
             links: between_threads(),
             transport: None,
         };
         let communicator = |rank| {
             let control = shared.control_of(world, rank);
-            let engine = Engine::new(rank, boards.clone(), control, conditions.clone());
+            let mut engine = Engine::new(rank, boards.clone(), control, conditions.clone());
+            engine.settings_mut().way = self.way;
             Communicator::new(engine, hosts.clone())
         };
         (0..world).map(communicator).collect()

@@ -10,7 +10,7 @@ use crate::engine::conditions::RunConditions;
 use crate::engine::observers::TraceName;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
-use crate::tuner::{CostTable, SlotScale};
+use crate::tuner::CostTable;
 use crate::wire;
 use crate::world::service::GrownWorld;
 use maypole_transports::Waiting;
@@ -104,7 +104,6 @@ impl JoinedWorld {
             waiting: Waiting::new(ranks, cores, timeout),
             crowding: loads.iter().map(|load| load.crowding()).max().unwrap_or(1),
             costs: self.costs,
-            slots: SlotScale::default(),
             encrypts,
             links,
             transport: Some(self.transport),

@@ -77,8 +77,7 @@ impl<'a> PlanChooser<'a> {
             ReachedMemory::Registered => tuner::registered_choice(&question, costs, able),
             // Nothing is combined, so its order is no objection.
             ReachedMemory::Copied => {
-                let costs = &self.conditions.slots.costs(costs, bytes);
-                let choose = || Ok(tuner::copied_choice(&question, costs, able));
+                let choose = || Ok(tuner::copying_plans(&question, costs, able));
                 let chosen: std::result::Result<_, std::convert::Infallible> =
                     self.chosen.copied.get(kind, choose);
                 chosen.unwrap_or_else(|never| match never {})
@@ -118,7 +117,7 @@ impl<'a> PlanChooser<'a> {
         collective: Collective,
         bytes: usize,
         hosts: &Hosts,
-        measured: impl Fn(CallPath) -> MeasuredTime,
+        measured: impl Fn(CallPath) -> Option<MeasuredTime>,
         copies: Option<&str>,
     ) -> Explanation {
         let question = self.question(collective, priced_bytes(bytes));
@@ -131,24 +130,15 @@ impl<'a> PlanChooser<'a> {
         if let Ok(choice) = &mut choice {
             choice.keep_to(keeps_order);
         }
-        let costs = &self.conditions.slots.costs(table, bytes);
-        let choice = choice.map(|choice| choice.repriced(&question, costs));
-        let scale = self.conditions.slots.of(bytes).map(|millionths| millionths as f64 / 1e6);
         let able = |algorithm| {
             wanted.is_none_or(|wanted| wanted.algorithm == algorithm) && keeps_order(algorithm)
         };
-        // By the table it is decided, and by what was measured it is shown, unless the two differ.
-        let [decided, shown] =
-            [table, costs].map(|costs| tuner::registered_choice(&question, costs, able));
-        let first = |choice: &ReachingChoice| choice.candidates.first().map(|one| one.plan);
-        let registered = if first(&decided) == first(&shown) { shown } else { decided };
-        let copied = tuner::copied_choice(&question, costs, able);
-        let known = |path: CallPath| Some(measured(path)).filter(|time| time.runs > 0);
+        let registered = tuner::registered_choice(&question, table, able);
+        let copied = tuner::copied_choice(&question, table, able);
         let links = &self.conditions.links;
-        Explanation::new(&question, hosts, links, wanted, choice, known(CallPath::Staged))
-            .with_slots(scale, !table.has_built_in_slots())
-            .with_registered(registered, known(CallPath::Registered))
-            .with_copied(copied, known(CallPath::Copied), copies)
+        Explanation::new(&question, hosts, links, wanted, choice, measured(CallPath::Staged))
+            .with_registered(registered, measured(CallPath::Registered))
+            .with_copied(copied, measured(CallPath::Copied), copies)
             .of_bytes(bytes)
     }
 

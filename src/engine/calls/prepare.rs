@@ -5,18 +5,22 @@ use crate::element::ReduceOp;
 use crate::engine::Engine;
 use crate::engine::calls::call::{CollectiveCall, Reduction};
 use crate::engine::calls::order::schedules_of;
-use crate::engine::calls::prepared::{CallProgram, PreparedCall, ProgramSource, ReachingPrograms};
+use crate::engine::calls::prepared::{
+    CallProgram, CallTimes, PreparedCall, ProgramSource, ReachingPrograms,
+};
 use crate::engine::calls::report::CallPath;
 use crate::engine::calls::workspace::WorkspaceNeed;
+use crate::engine::ways::{CallWays, first_store, possible_ways};
 use crate::error::Result;
-use crate::execute::StoreChoice;
+use crate::execute::{StoreWay, large_publications};
 use crate::lower::{LoweringInput, Program, lower, lower_symmetric};
 use crate::schedule::collective::HeldChunks;
 use crate::schedule::hosts::Boards;
 use crate::schedule::{Layout, Placement, Schedule};
-use crate::tuner::{MeasuredTime, Plan};
+use crate::tuner::Plan;
 use crate::world::calls::CallRecord;
 use maypole_kernels::{BinaryOp, BuiltInReducer};
+use maypole_transports::turns;
 use std::sync::Arc;
 
 /// What a program is made for, besides its call and schedules.
@@ -126,9 +130,7 @@ impl Engine {
         self.connect_for(&record, &program)?;
         let reaching = match label.source {
             ProgramSource::Table(_) => {
-                let unmeasured = self.conditions.slots.unmeasured(bytes);
-                self.measure_slots(unmeasured, call, &record)?;
-                self.prepare_asking(call, &record)?
+                self.prepare_reaching(call, &record, large_publications(&program) > 0)?
             }
             ProgramSource::User(_) => ReachingPrograms::default(),
         };
@@ -140,6 +142,15 @@ impl Engine {
             let bytes = need.scratch.saturating_add(need.staging);
             return Err(self.no_memory(&call.to_string(), bytes));
         }
+        let (ways, store) = self.ways_of(&program, &reaching);
+        let ways = ways.map(|ways| {
+            let user = match label.source {
+                ProgramSource::Table(_) => None,
+                ProgramSource::User(hash) => Some(hash),
+            };
+            self.make_asking();
+            Box::new(((self.chooser().kind(call), user), ways))
+        });
         let prepared = PreparedCall {
             call,
             plan: self.settings.plan,
@@ -147,6 +158,8 @@ impl Engine {
             record,
             staged: self.call_program(call, label.algorithm, bytes, program, true),
             reaching,
+            ways,
+            store,
             path: CallPath::Staged,
             reducer: reducer(call).into(),
             need,
@@ -165,9 +178,33 @@ impl Engine {
         allows_in_place: bool,
     ) -> CallProgram {
         let notes = self.notes(call, algorithm, bytes, &program);
-        let measured = MeasuredTime::default();
-        let stores = StoreChoice::new(&program);
-        CallProgram { algorithm, program, allows_in_place, stores, runs: 0, measured, notes }
+        let times = CallTimes::default();
+        CallProgram { algorithm, program, allows_in_place, runs: 0, times, notes }
+    }
+
+    /// The ways in which the bytes of a call with these programs may move, if there are several, and how large
+    /// publications are stored where none is chosen, if there are any. Equal on all ranks of a board.
+    fn ways_of(
+        &self,
+        staged: &Program,
+        reaching: &ReachingPrograms,
+    ) -> (Option<CallWays>, Option<StoreWay>) {
+        let publications = large_publications(staged);
+        let has_deep_ring = self.executor.has_deep_ring(staged);
+        let forced = self.settings.way;
+        let by_memory = [false, true].map(|is_registered| {
+            let has_path = |path| match path {
+                CallPath::Registered => is_registered && reaching.registered.is_some(),
+                CallPath::Copied => reaching.copied.is_some(),
+                CallPath::Staged => true,
+            };
+            possible_ways((publications > 0, has_deep_ring), has_path, forced)
+        });
+        let store = (publications > 0).then(|| first_store(&by_memory[0]));
+        // Threads that take turns have no time of their own.
+        let is_timed = turns::current().is_none();
+        let ways = CallWays { by_memory, publications };
+        (Some(ways).filter(|ways| is_timed && ways.needs_exchanges()), store)
     }
 
     /// The working memory of `call`, by whichever program it runs.

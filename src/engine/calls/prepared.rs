@@ -1,12 +1,12 @@
 //! A call that has programs: one for each path that it may take.
 
 use crate::engine::calls::call::CollectiveCall;
-use crate::engine::calls::choice::CallKind;
 use crate::engine::calls::counts::InternedCounts;
 use crate::engine::calls::report::{CallPath, Counters, LastCall};
 use crate::engine::calls::workspace::WorkspaceNeed;
+use crate::engine::ways::{CallWays, WayKind};
 use crate::execute::record::ProgramNotes;
-use crate::execute::{Moved, StoreChoice};
+use crate::execute::{Moved, StoreWay};
 use crate::lower::Program;
 use crate::tuner::{MeasuredTime, PlanOverride};
 use crate::world::calls::CallRecord;
@@ -38,12 +38,10 @@ pub(crate) struct CallProgram {
     pub(in crate::engine) program: Program,
     /// True if ranks may call with one buffer as input and output. Equal on all ranks.
     pub(in crate::engine) allows_in_place: bool,
-    /// How its publications are stored.
-    pub(in crate::engine) stores: StoreChoice,
     /// How often the call ran so to its end.
     pub(in crate::engine) runs: u64,
-    /// How long such a run took while calls were timed.
-    pub(in crate::engine) measured: MeasuredTime,
+    /// How long such runs took while calls were timed.
+    pub(in crate::engine) times: CallTimes,
     /// The description of the program for a recorder, with a program of its own.
     pub(in crate::engine) notes: Option<Arc<ProgramNotes>>,
 }
@@ -52,7 +50,42 @@ impl CallProgram {
     /// Bytes that it takes while it is kept.
     fn bytes(&self) -> usize {
         let notes = self.notes.as_ref().map_or(0, |notes| notes.program.bytes());
-        size_of::<Self>() + self.program.bytes() + self.stores.bytes() + notes
+        size_of::<Self>() + self.program.bytes() + notes
+    }
+}
+
+/// Times of calls.
+#[derive(Clone, Debug, Default)]
+pub(in crate::engine) struct CallTimes {
+    runs: u64,
+    /// Nanoseconds of the last ones, in no order.
+    recent: Vec<u64>,
+}
+
+/// Times that are kept of a call.
+const RECENT: usize = 63;
+
+impl CallTimes {
+    fn note(&mut self, nanoseconds: u64) {
+        match self.recent.len() < RECENT {
+            true => self.recent.push(nanoseconds),
+            false => self.recent[self.runs as usize % RECENT] = nanoseconds,
+        }
+        self.runs += 1;
+    }
+
+    /// The runs of both together.
+    pub(in crate::engine) fn merged(mut self, other: &Self) -> Self {
+        self.runs += other.runs;
+        self.recent.extend(&other.recent);
+        self
+    }
+
+    /// The median of the last ones, if there are any.
+    pub(in crate::engine) fn measured(mut self) -> Option<MeasuredTime> {
+        self.recent.sort_unstable();
+        let median_ns = *self.recent.get(self.recent.len() / 2)?;
+        Some(MeasuredTime { runs: self.runs, median_ns })
     }
 }
 
@@ -64,8 +97,6 @@ pub(in crate::engine) struct ReachingPrograms {
     pub(in crate::engine) registered: Option<Box<CallProgram>>,
     /// For buffers that all ranks can at least read.
     pub(in crate::engine) copied: Option<Box<CallProgram>>,
-    /// If there is such a program: which calls it is tried with, and whether they begin with it.
-    pub(in crate::engine) tried: Option<Box<(CallKind, bool)>>,
 }
 
 impl ReachingPrograms {
@@ -85,6 +116,10 @@ pub(crate) struct PreparedCall {
     /// For slots and streams.
     pub(in crate::engine) staged: CallProgram,
     pub(in crate::engine) reaching: ReachingPrograms,
+    /// The ways in which its bytes may move, where there are several.
+    pub(in crate::engine) ways: Option<Box<(WayKind, CallWays)>>,
+    /// How large publications are stored where no way is chosen; `None` if there are none.
+    pub(in crate::engine) store: Option<StoreWay>,
     /// How the last run went.
     pub(in crate::engine) path: CallPath,
     pub(in crate::engine) reducer: Reducer,
@@ -105,7 +140,8 @@ impl PreparedCall {
         let entry = 2 * size_of::<ProgramKey>() + size_of::<Self>() - size_of::<CallProgram>();
         let programs =
             self.reaching.iter().map(CallProgram::bytes).sum::<usize>() + self.staged.bytes();
-        entry + programs + self.record.memory() + counts.bytes(self.call.count)
+        let ways = self.ways.as_ref().map_or(0, |ways| size_of_val(&**ways));
+        entry + programs + ways + self.record.memory() + counts.bytes(self.call.count)
     }
 
     /// The program for `path`, if the call has one.
@@ -125,11 +161,6 @@ impl PreparedCall {
         }
     }
 
-    /// True if the call may reach other ranks' buffers.
-    pub(in crate::engine) fn reaches(&self) -> bool {
-        self.reaching.iter().next().is_some()
-    }
-
     /// Whether other ranks touch this rank's input, and its output, by any of the programs.
     pub(in crate::engine) fn exposes(&self) -> (bool, bool) {
         let of = |it: &CallProgram| {
@@ -141,13 +172,13 @@ impl PreparedCall {
     /// Notes how long the last run took.
     pub(in crate::engine) fn note_time(&mut self, nanoseconds: u64) {
         if let Some(ran) = self.program_mut(self.path) {
-            ran.measured.note(nanoseconds);
+            ran.times.note(nanoseconds);
         }
     }
 
     /// How long the call took on `path` while calls were timed.
-    pub(in crate::engine) fn measured(&self, path: CallPath) -> MeasuredTime {
-        self.program(path).map_or_else(MeasuredTime::default, |it| it.measured)
+    pub(in crate::engine) fn times(&self, path: CallPath) -> Option<&CallTimes> {
+        self.program(path).map(|it| &it.times)
     }
 
     /// How the last run went.

@@ -1,18 +1,18 @@
-//! The announcement: before a call that may run on registered memory, each rank tells all others
-//! where its buffers lie.
+//! The announcement: what each rank of a board sends all others between two stretches of calls, and before a
+//! call that may reach their memory. It has the time of the last stretch, and the places of the rank's buffers.
 
-use super::trials::CopyVote;
+use crate::engine::ways::StretchReport;
 use maypole_transports::registered::Ticket;
 
-/// Where a rank's buffers of one call lie, and by which programs the rank can run the call.
+/// The time of a rank's last stretch, where its buffers of one call lie, and by which programs the rank can run
+/// the call.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Announcement {
     /// The rank can run the call on registered memory.
     pub(super) is_registered: bool,
     /// Others may copy from the rank's buffers.
     pub(super) is_readable: bool,
-    /// What rank 0 has chosen; of other ranks it means nothing.
-    pub(super) vote: CopyVote,
+    pub(super) report: StretchReport,
     pub(super) place: AnnouncedPlace,
 }
 
@@ -37,15 +37,21 @@ pub(super) const ANNOUNCEMENT: usize = 48;
 const REGISTERED: u64 = 1;
 const READABLE: u64 = 2;
 const BY_TICKET: u64 = 4;
-const COPIES: u64 = 8;
-/// The bits above it are the calls of a vote.
-const VOTED_CALLS: u32 = 32;
+/// Above the flags: units of the exchange's time, and nanoseconds of a call.
+const EXCHANGE: u32 = 3;
+const CALL: u32 = 32;
+/// Nanoseconds of a unit.
+const UNIT: u64 = 16;
+const MOST_UNITS: u64 = (1 << (CALL - EXCHANGE)) - 1;
 
 impl Announcement {
     pub(super) fn to_bytes(self) -> [u8; ANNOUNCEMENT] {
         let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
-        let vote = flag(self.vote.copies, COPIES) | u64::from(self.vote.calls) << VOTED_CALLS;
-        let flags = flag(self.is_registered, REGISTERED) | flag(self.is_readable, READABLE) | vote;
+        let StretchReport { call_ns, exchange_ns } = self.report;
+        let call = call_ns.min(u64::from(u32::MAX)) << CALL;
+        let report = call | (exchange_ns / UNIT).min(MOST_UNITS) << EXCHANGE;
+        let flags =
+            flag(self.is_registered, REGISTERED) | flag(self.is_readable, READABLE) | report;
         let words = match self.place {
             AnnouncedPlace::Registered([input, output]) => {
                 let numbers = u64::from(input.registration) << 32 | u64::from(output.registration);
@@ -77,8 +83,9 @@ impl Announcement {
             }
             false => AnnouncedPlace::Process([(word(2), word(3)), (word(4), word(5))]),
         };
-        let vote = CopyVote { copies: is_set(COPIES), calls: (word(0) >> VOTED_CALLS) as u32 };
-        Self { is_registered: is_set(REGISTERED), is_readable: is_set(READABLE), vote, place }
+        let exchange_ns = (word(0) >> EXCHANGE & MOST_UNITS) * UNIT;
+        let report = StretchReport { call_ns: word(0) >> CALL, exchange_ns };
+        Self { is_registered: is_set(REGISTERED), is_readable: is_set(READABLE), report, place }
     }
 }
 
@@ -100,15 +107,25 @@ mod tests {
         fn announcements_are_read_back(
             is_registered: bool,
             is_readable: bool,
-            vote: (bool, u32),
+            report: (u32, u32),
             tickets in (ticket(), ticket()),
             places: Option<[(u64, u64); 2]>,
         ) {
             let tickets = AnnouncedPlace::Registered(tickets.into());
             let place = places.map_or(tickets, AnnouncedPlace::Process);
-            let vote = CopyVote { copies: vote.0, calls: vote.1 };
-            let announcement = Announcement { is_registered, is_readable, vote, place };
+            let exchange_ns = u64::from(report.1) / UNIT * UNIT;
+            let report = StretchReport { call_ns: report.0.into(), exchange_ns };
+            let announcement = Announcement { is_registered, is_readable, report, place };
             prop_assert_eq!(Announcement::from_bytes(&announcement.to_bytes()), announcement);
         }
+    }
+
+    #[test]
+    fn times_that_have_no_room_are_the_longest_that_have() {
+        let report = StretchReport { call_ns: u64::MAX, exchange_ns: u64::MAX };
+        let longest = Announcement { report, is_readable: true, ..Announcement::default() };
+        let read = Announcement::from_bytes(&longest.to_bytes());
+        assert_eq!(read.report.call_ns, u64::from(u32::MAX));
+        assert!(read.report.exchange_ns > 8_000_000_000 && read.is_readable && !read.is_registered);
     }
 }

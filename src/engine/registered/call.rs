@@ -1,16 +1,15 @@
-//! A call that asks all ranks where its buffers lie.
+//! A call whose bytes may move in several ways, for which ranks may exchange where its buffers lie.
 
 use super::Registrations;
 use super::announcement::{ANNOUNCEMENT, AnnouncedPlace, Announcement};
-use super::trials::CopyVote;
 use crate::element::DataType;
 use crate::engine::Engine;
 use crate::engine::calls::call::ReadyCall;
-use crate::engine::calls::choice::CallKind;
 use crate::engine::calls::kept::PreparedCalls;
-use crate::engine::calls::prepared::{CallProgram, PreparedCall, ReachingPrograms};
+use crate::engine::calls::prepared::{CallProgram, PreparedCall};
 use crate::engine::calls::report::CallPath;
 use crate::engine::observers::Observers;
+use crate::engine::ways::{CallTurn, StretchReport, Way, WayKind};
 use crate::error::Result;
 use crate::execute::{
     Buffers, ExecuteError, Executor, NoObserver, PeerBuffers, PeerMemory, ProcessBuffers,
@@ -26,56 +25,59 @@ use std::time::Instant;
 type Announcements = ArrayVec<Announcement, MAX_RANKS>;
 
 impl Engine {
-    /// Runs the call at `at`, which may run on registered memory, or by copies of private memory.
+    /// Runs the call at `at`, whose bytes may move in several ways.
     #[cold]
     #[inline(never)]
-    pub(in crate::engine) fn perform_reaching(
+    pub(in crate::engine) fn perform_choosing(
         &mut self,
         at: usize,
         ready: ReadyCall<'_>,
     ) -> Result<()> {
-        let PreparedCall { staged, reaching, .. } = self.calls.at(at);
-        let ReachingPrograms { registered, tried, .. } = reaching;
-        let tried = tried.as_deref().copied();
-        let asks_always = registered.is_some();
-        let trials = &mut self.registrations.trials;
-        let asks = tried.is_some_and(|(kind, copies_first)| trials.asks(kind, copies_first));
-        let own = |(kind, _)| (kind, ready.call.in_place);
-        let measured = tried.map(own).filter(|_| self.rank == 0);
-        let (vote, is_timed) = match measured {
-            Some(kind) if asks => trials.vote(kind, staged.stores.is_known()),
-            Some(kind) => (CopyVote::default(), trials.is_watched(kind)),
-            None => (CopyVote::default(), false),
-        };
-        let kind = tried.map(|(kind, _)| kind).filter(|_| asks);
-        let start = is_timed.then(Instant::now);
         self.calls.at_mut(at).path = CallPath::Staged;
-        match asks || asks_always {
-            true => self.perform_asking(at, ready, kind.map(|kind| (kind, vote)))?,
-            false => self.perform_staged(at, ready)?,
+        let ways = self.calls.at(at).ways.as_deref();
+        let &(kind, ref ways) = ways.expect("a call with several ways");
+        if self.ways.exchanges(kind, ways) {
+            return self.perform_asking(at, ready, kind);
         }
-        if let Some(kind) = measured {
-            self.registrations.trials.end(kind, start.map(|start| start.elapsed()));
-        }
+        let turn = self.ways.begin(kind);
+        let start = turn.is_timed.then(Instant::now);
+        self.perform_through_slots(at, ready, turn)?;
+        self.note_end(kind, start);
         Ok(())
     }
 
-    /// Asks all ranks where their buffers lie, and runs the call on the path that all can go.
-    /// `tried` is what this rank votes, if rank 0 decides about copies now.
-    fn perform_asking(
+    /// Runs the call at `at` through slots: in its own way, or in the first if it cannot go another path.
+    fn perform_through_slots(
         &mut self,
         at: usize,
         ready: ReadyCall<'_>,
-        tried: Option<(CallKind, CopyVote)>,
+        turn: CallTurn,
     ) -> Result<()> {
-        let start = self.observers.as_ref().map(|_| Instant::now());
+        let first = self.calls.at(at).store;
+        let store = match turn.way {
+            Way::Slots(store) => first.map(|_| store),
+            Way::Copied | Way::Registered => first,
+        };
+        self.perform_staged(at, ready, store)
+    }
+
+    /// A call of `kind` has ended that began at `start`, if it is timed.
+    fn note_end(&mut self, kind: WayKind, start: Option<Instant>) {
+        if let Some(start) = start {
+            self.ways.end(kind, start.elapsed());
+        }
+    }
+
+    /// Exchanges with all ranks of the board how long the last stretch took and where the buffers lie, and
+    /// runs the call.
+    fn perform_asking(&mut self, at: usize, ready: ReadyCall<'_>, kind: WayKind) -> Result<()> {
+        let asked = Instant::now();
         let sequence = self.health.sequence();
         self.health.enter();
         let asking = self.registrations.asking.take();
         let mut asking = asking.expect("made with the first call that asks");
-        let vote = tried.map_or_else(CopyVote::default, |(_, vote)| vote);
         let mine = announcement(&self.registrations, self.calls.at(at), ready);
-        let mine = Announcement { vote, ..mine };
+        let mine = Announcement { report: self.ways.report(kind), ..mine };
         let guard = SeverOnFailure::of(&self.registrations, mine, ready);
         let mut run = AskingRun {
             executor: &mut self.executor,
@@ -86,29 +88,36 @@ impl Engine {
             ready,
         };
         let all = run.ask(&mut asking, mine);
+        let began = Instant::now();
+        let ways = &mut self.ways;
         let done = all.and_then(|all| {
-            let path = path_of(&all);
+            let turn = {
+                let (kind, of) = self.calls.at(at).ways.as_deref().expect("several ways");
+                let slowest = all.iter().map(|it| it.report);
+                let slowest = slowest.fold(StretchReport::default(), StretchReport::slower);
+                let is_registered = all.iter().all(|it| it.is_registered);
+                ways.exchanged((*kind, of), slowest, began - asked, is_registered);
+                ways.begin(*kind)
+            };
+            let path = path_of(&all, turn.way);
             let program = self.calls.at(at).program(path).filter(|_| path != CallPath::Staged);
             program.map_or(Ok(()), |it| run.reach(it, &peers(&self.registrations, &all)))?;
-            Ok((path, all))
+            Ok((path, turn))
         });
         guard.end(done.is_ok());
         self.registrations.asking = Some(asking);
-        let (path, all) = match done {
+        let (path, turn) = match done {
             Ok(done) => done,
             Err(failed) => return self.finish(at, ready, Err(failed)),
         };
-        if let Some((kind, _)) = tried {
-            self.registrations.trials.told(kind, all[0].vote, path == CallPath::Copied);
-        }
         if path == CallPath::Staged {
-            return self.perform_staged(at, ready);
+            self.perform_through_slots(at, ready, turn)?;
+        } else {
+            self.finish(at, ready, Ok(()))?;
+            self.calls.at_mut(at).note_path(path);
+            self.note_time(at, asked);
         }
-        self.finish(at, ready, Ok(()))?;
-        self.calls.at_mut(at).note_path(path);
-        if let Some(start) = start {
-            self.note_time(at, start);
-        }
+        self.note_end(kind, turn.is_timed.then_some(began));
         Ok(())
     }
 }
@@ -177,13 +186,13 @@ fn announcement(
         [Some(input), Some(output)] => Announcement {
             is_registered: serves(CallPath::Registered),
             is_readable,
-            vote: CopyVote::default(),
+            report: StretchReport::default(),
             place: AnnouncedPlace::Registered([input, output]),
         },
         _ if is_readable => Announcement {
             is_registered: false,
             is_readable,
-            vote: CopyVote::default(),
+            report: StretchReport::default(),
             place: AnnouncedPlace::Process(buffers.map(|(view, _)| place_of(view))),
         },
         _ => Announcement::default(),
@@ -195,15 +204,14 @@ fn place_of(view: View<'_>) -> (u64, u64) {
     (view.as_ptr().addr() as u64, view.len() as u64)
 }
 
-/// The path that all ranks can go.
-fn path_of(all: &Announcements) -> CallPath {
-    if all.iter().all(|announcement| announcement.is_registered) {
-        return CallPath::Registered;
-    }
-    match all[0].vote.copies && all.iter().all(|announcement| announcement.is_readable) {
-        true => CallPath::Copied,
-        false => CallPath::Staged,
-    }
+/// The path of a call in this `way`: through slots where not all ranks can go another.
+fn path_of(all: &Announcements, way: Way) -> CallPath {
+    let is_possible = match way {
+        Way::Slots(_) => false,
+        Way::Registered => all.iter().all(|announcement| announcement.is_registered),
+        Way::Copied => all.iter().all(|announcement| announcement.is_readable),
+    };
+    if is_possible { way.path() } else { CallPath::Staged }
 }
 
 /// The buffers of all ranks.

@@ -3,17 +3,15 @@
 //! All ranks make a registration together ([`make`]), and find out together whether they can copy
 //! from one another ([`copies`]). Calls that may be faster so ask all ranks where their buffers lie
 //! ([`announcement`]). If all have passed registered memory, or at least memory that others can read,
-//! the call runs by a program that reaches it ([`call`]). Otherwise it runs as any other call. Which
-//! calls ask is a fact that is equal on all ranks: those that registered memory makes faster, and those
-//! that rank 0 names when it measures whether copies are faster ([`trials`]). Where a rank's buffers lie is
-//! none.
+//! the call may run by a program that reaches it ([`call`]); [`ways`](super::ways) chooses. Which
+//! calls ask is a fact that is equal on all ranks: those that registered memory makes faster, those that
+//! copy, and the first of each stretch. Where a rank's buffers lie is none.
 
 mod announcement;
 mod call;
 mod copies;
 mod make;
 mod prepare;
-mod trials;
 
 use crate::lower::Program;
 pub(super) use copies::PrivateCopies;
@@ -29,8 +27,6 @@ pub(super) struct Registrations {
     next: u32,
     /// The program by which ranks tell each other about their buffers.
     asking: Option<Box<Program>>,
-    /// Which calls copy among those that can.
-    trials: trials::CopyTrials,
     /// Whether ranks copy from one another's private memory.
     pub(in crate::engine) copies: PrivateCopies,
 }

@@ -6,19 +6,24 @@ use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::order::schedules_of;
 use crate::engine::calls::prepared::{CallProgram, ReachingPrograms};
+use crate::engine::ways::Way;
 use crate::error::Result;
-use crate::lower::{RegisteredProgram, lower_registered};
-use crate::schedule::hosts::ReachedMemory;
-use crate::tuner::Candidate;
+use crate::lower::{LoweringInput, RegisteredProgram, lower, lower_registered};
+use crate::schedule::collective::Collective;
+use crate::schedule::hosts::{Boards, ReachedMemory};
+use crate::schedule::{Layout, Placement};
+use crate::tuner::{self, Candidate, Question};
 use crate::world::calls::CallRecord;
 
 impl Engine {
-    /// How `call` runs on registered memory, for which it asks all ranks where its buffers lie, and by
-    /// copies; not where that takes longer than it saves. Equal on all ranks, which all prepare the call.
-    pub(in crate::engine) fn prepare_asking(
+    /// How `call` runs on registered memory, for which it asks all ranks where its buffers lie, not where
+    /// that takes longer than it saves; and how it copies, if it `is_long` or that is forced. Equal on all
+    /// ranks, which all prepare the call.
+    pub(in crate::engine) fn prepare_reaching(
         &mut self,
         call: CollectiveCall,
         record: &CallRecord,
+        is_long: bool,
     ) -> Result<ReachingPrograms> {
         if call.op.scales() {
             return Ok(ReachingPrograms::default());
@@ -28,33 +33,25 @@ impl Engine {
             let choice = self.chooser().reaching(call, ReachedMemory::Registered);
             registered = self.best_reaching(call, &choice.candidates, ReachedMemory::Registered);
         }
-        if self.registrations.copies.objection().is_none() {
+        let is_copied = is_long || self.settings.way == Some(Way::Copied);
+        if is_copied && self.registrations.copies.objection().is_none() {
             copied = self.prepare_copying(call, record)?;
         }
-        if registered.is_some() || copied.is_some() {
-            self.make_asking();
-        }
-        let (copied, copies_first) = copied.unzip();
-        let tried = copies_first.map(|first| Box::new((self.chooser().kind(call), first)));
         let [registered, copied] = [registered, copied].map(|program| program.map(Box::new));
-        Ok(ReachingPrograms { registered, copied, tried })
+        Ok(ReachingPrograms { registered, copied })
     }
 
-    /// How `call` copies, and whether it begins so; `None` if copies are not worth a trial or cannot be made.
+    /// How `call` copies; `None` if it combines elements, or ranks cannot copy.
     fn prepare_copying(
         &mut self,
         call: CollectiveCall,
         record: &CallRecord,
-    ) -> Result<Option<(CallProgram, bool)>> {
-        let choose = |engine: &Self| engine.chooser().reaching(call, ReachedMemory::Copied);
-        let mut choice = choose(self);
-        if choice.worth_trying().is_empty() || !self.can_copy(record)? {
+    ) -> Result<Option<CallProgram>> {
+        let choice = self.chooser().reaching(call, ReachedMemory::Copied);
+        if choice.best.is_none() || !self.can_copy(record)? {
             return Ok(None);
         }
-        // Ranks that found out whether they can have measured what it costs.
-        choice = choose(self);
-        let copied = self.best_reaching(call, choice.worth_trying(), ReachedMemory::Copied);
-        Ok(copied.map(|copied| (copied, !choice.candidates.is_empty())))
+        Ok(self.best_reaching(call, &choice.candidates, ReachedMemory::Copied))
     }
 
     /// The best plan that serves ranks in place, too, or else the best.
@@ -96,12 +93,31 @@ impl Engine {
         Some(self.call_program(call, label.algorithm, bytes, program, allows_in_place))
     }
 
-    /// Lowers the program by which ranks tell each other about their buffers.
-    fn make_asking(&mut self) {
+    /// Lowers the program by which the ranks of a board exchange announcements.
+    pub(in crate::engine) fn make_asking(&mut self) {
         if self.registrations.asking.is_some() {
             return;
         }
-        let (_, program) = self.lower_all_gather(self.boards.world() * ANNOUNCEMENT, 0);
+        let boards = Boards::new(&vec![0; self.boards.locals(self.rank).len()]);
+        let (collective, world) = (Collective::AllGather, boards.world());
+        let bytes = world * ANNOUNCEMENT;
+        let crowding = self.conditions.crowding;
+        let question = Question { collective, boards: &boards, bytes, crowding, gpus: None };
+        let plan = tuner::plan(&question, None, &self.conditions.prices());
+        let plan = plan.expect("no algorithm was asked for");
+        let schedules = schedules_of(plan.algorithm, collective, &boards, None);
+        let layout = Layout::even(bytes, world);
+        let input = LoweringInput {
+            collective,
+            schedules: &schedules,
+            layout: &layout,
+            element: 1,
+            boards: &boards,
+            window: plan.window,
+            fingerprint: 0,
+        };
+        let program = lower(&input, self.boards.index(self.rank), Placement::Apart);
+        let program = program.expect("the algorithms of the table complete");
         self.registrations.asking = Some(Box::new(program));
     }
 }

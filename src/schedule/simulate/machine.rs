@@ -57,10 +57,6 @@ pub struct MachineModel<'a> {
     pub ahead: u64,
     /// True if a core that has read a publication for one rank takes as long to read it for another.
     pub reads_again: bool,
-    /// Picoseconds a KiB of its own part that a rank copies from input to output. All plans of a
-    /// collective copy that part, so 0 is right where only they are compared. A copy that comes
-    /// before a combination is free: the combination reads the input where it lies.
-    pub own_kib: u64,
     /// How fast ranks of a board reach the memories that its slots are in; `None` if all alike.
     pub memories: Option<&'a MemoryRates>,
 }

@@ -106,7 +106,6 @@ mod tests {
             slots: 8,
             ahead: 64,
             reads_again: false,
-            own_kib: 0,
             memories: None,
         };
         Simulation::new(&schedules).unwrap().run(&machine, calls, 1, bytes).end

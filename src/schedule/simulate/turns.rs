@@ -142,13 +142,9 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// True if the node is fused with the messages around it: a local step on input and output alone,
-    /// unless the machine counts what it copies.
+    /// True if the node is fused with the messages around it: a local step on input and output alone.
     fn is_free(&self, id: usize) -> bool {
-        match self.node(id).kind {
-            StepKind::Local { scratch: false, reduces } => reduces || self.machine.own_kib == 0,
-            _ => false,
-        }
+        matches!(self.node(id).kind, StepKind::Local { scratch: false, .. })
     }
 
     /// Lets the core go on with its rank, or with its next rank that has a node to run.
@@ -210,7 +206,7 @@ impl<'a> Turns<'a> {
                     false => self.receives(id, from, start) + kib(bytes, rate),
                 }
             }
-            StepKind::Local { scratch: false, .. } => kib(bytes, self.machine.own_kib),
+            StepKind::Local { scratch: false, .. } => 0,
             // The bytes were just read or written, so they are in the core's cache.
             StepKind::Local { .. } => kib(bytes, self.machine.board.fold_kib * WARM.0 / WARM.1),
         }

@@ -1,6 +1,6 @@
 //! An explanation as text.
 
-use super::{DevicePrices, Explanation, MeasuredTime, STATE};
+use super::{DevicePrices, Explanation, MeasuredTime};
 use crate::schedule::collective::Collective;
 use crate::topology::transport::TransportKind;
 use crate::tuner::{Candidate, CandidateVerdict, Choice, ReachingChoice};
@@ -30,7 +30,6 @@ impl fmt::Display for Explanation {
         if let Some(DevicePrices { links, source, .. }) = &self.gpus {
             writeln!(f, "{links}  prices: {source}")?;
         }
-        self.slots(f)?;
         match &self.choice {
             Ok(choice) => self.table(f, choice)?,
             Err(refusal) => writeln!(f, "refused: {refusal}")?,
@@ -50,13 +49,8 @@ impl fmt::Display for Explanation {
             }
             (Some(choice), None) => {
                 write!(f, "copies of private memory: ")?;
-                let verdict = match (choice.candidates.is_empty(), choice.worth_trying()) {
-                    (false, _) => "used first, and as long as trials say so,",
-                    (true, []) => "not used",
-                    (true, _) => "used if trials say so",
-                };
-                let how = format!("{verdict} among processes that may read one another");
-                reaching(f, choice, &how, || self.never_copied(), self.measured_copied)?;
+                let how = "measured beside slots, among processes that may read one another";
+                reaching(f, choice, how, || self.never_copied(), self.measured_copied)?;
             }
             (None, _) => {}
         }
@@ -65,17 +59,6 @@ impl fmt::Display for Explanation {
 }
 
 impl Explanation {
-    fn slots(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(scale) = self.slot_scale else { return Ok(()) };
-        let table = if self.is_tuned { "table of maypole tune" } else { "built-in table" };
-        write!(f, "  slots: a byte takes {scale:.2} times as long here as the {table} says, ")?;
-        write!(f, "which prices count")?;
-        match self.is_tuned && !STATE.contains(&scale) {
-            true => writeln!(f, "; it is of another machine or state, so run maypole tune again"),
-            false => writeln!(f),
-        }
-    }
-
     fn table(&self, f: &mut fmt::Formatter<'_>, choice: &Choice) -> fmt::Result {
         writeln!(
             f,
@@ -146,8 +129,8 @@ impl Explanation {
         let percent = (error.abs() * 100.0).round();
         writeln!(
             f,
-            "measured: {} us at best of {runs}; predicted {percent} % too {way}",
-            Microseconds(measured.least_ns)
+            "measured: {} us, median of {runs} calls; predicted {percent} % too {way}",
+            Microseconds(measured.median_ns)
         )
     }
 }
@@ -173,8 +156,8 @@ fn reaching(
         Microseconds(choice.staged_ns)
     )?;
     match measured {
-        Some(MeasuredTime { runs, least_ns }) => {
-            writeln!(f, "  measured: {} us at best of {runs}", Microseconds(least_ns))
+        Some(MeasuredTime { runs, median_ns }) => {
+            writeln!(f, "  measured: {} us, median of {runs} calls", Microseconds(median_ns))
         }
         None => Ok(()),
     }

@@ -135,6 +135,12 @@ pub const VARIABLES: &[Variable] = &[
         "The algorithm to use wherever it fits, by name. Default: the tuner's choice.",
     ),
     equal(
+        "MAYPOLE_WAY",
+        "How ranks of a host move the bytes of long calls, where that is possible: `deep-ring`, \
+         `past-caches`, `ordinary` (through slots), `copied` or `registered`. For measurements. Default: \
+         what the calls themselves find fastest.",
+    ),
+    equal(
         "MAYPOLE_DETERMINISTIC",
         "`1`: every call combines floats in the order of the ranks, one by one. Default: `0`.",
     ),

@@ -10,8 +10,6 @@ pub(super) const LINE_STRIDE: usize = 128;
 /// Offset of the payload in a line, behind sequence and fingerprint.
 pub(super) const PAYLOAD: usize = 16;
 pub(super) const PAGE: usize = 4096;
-/// Words by which one rank tells the others how publications are stored.
-const CHOICES: usize = 64;
 /// Bytes of the short slots of one rank, and of its small slots.
 pub(super) const SHORT_BYTES: usize = SHORT_SLOTS * SHORT;
 pub(super) const SMALL_BYTES: usize = SMALL_SLOTS * SMALL;
@@ -22,8 +20,6 @@ pub(super) struct Geometry {
     pub(super) ranks: usize,
     /// Offset of the words that say which ranks there are.
     pub(super) occupied: usize,
-    /// Offset of the words by which one rank tells the others how publications are stored.
-    pub(super) choices: usize,
     /// Offset of the set of ranks that sleep.
     pub(super) sleepers: usize,
     /// Offset of the words by which ranks are woken, one a rank.
@@ -44,15 +40,14 @@ impl Geometry {
     pub(super) const fn new(ranks: usize, chunk_slots: usize) -> Self {
         let row = (ranks * size_of::<u64>()).next_multiple_of(LINE_STRIDE);
         let occupied = ranks * row;
-        let choices = occupied + row;
-        let sleepers = (choices + CHOICES * size_of::<u64>()).next_multiple_of(LINE_STRIDE);
+        let sleepers = occupied + row;
         let bells = sleepers + LINE_STRIDE;
         let lines = (bells + ranks * LINE_STRIDE).next_multiple_of(PAGE);
         let data = (lines + lines_of(ranks) * ranks * LINE_STRIDE).next_multiple_of(PAGE);
         // Not a multiple of a page, so that equal slots of different ranks use different cache
         // sets.
         let stride = SHORT_BYTES + SMALL_BYTES + chunk_slots * CHUNK + 576;
-        Self { ranks, occupied, choices, sleepers, bells, row, lines, data, stride, chunk_slots }
+        Self { ranks, occupied, sleepers, bells, row, lines, data, stride, chunk_slots }
     }
 
     /// Offset of the data slots of `rank`.
@@ -92,13 +87,6 @@ impl MappedWords {
 }
 
 impl MappedWords {
-    /// The word for the program with this fingerprint; others may share it.
-    pub(super) fn choice(&self, fingerprint: u64) -> &AtomicU64 {
-        let at = fingerprint as usize / 4 % CHOICES;
-        // SAFETY: within the words that the geometry has for this.
-        self.word(unsafe { self.start.add(self.geometry.choices + at * size_of::<u64>()) })
-    }
-
     /// The ranks that sleep, one bit each.
     #[inline(always)]
     pub(super) fn sleepers(&self) -> &AtomicU64 {

@@ -49,7 +49,8 @@ impl<'a> AggregateWork<'a> {
     ) -> anyhow::Result<Self> {
         let bytes = point.count * parameters.kind.size();
         let buffers = || {
-            let buffer = |_| AlignedBuffer::try_new(None, bytes, parameters.offset);
+            let offset = |nth| parameters.offset.of(rank, nth, parameters.kind.size());
+            let buffer = |nth| AlignedBuffer::try_new(None, bytes, offset(nth));
             (0..aggregate.buffers).map(buffer).collect::<anyhow::Result<Vec<_>>>()
         };
         let (once, often) = (buffers()?, buffers()?);

@@ -109,7 +109,7 @@ pub(crate) fn arena_bytes(
         let bytes = |range: &Range<usize>, slots: usize| {
             let len = range.len() * kind.size();
             let others = AlignedBuffer::stride(len) * (slots - 1);
-            AlignedBuffer::arena_bytes(len + others, offset)
+            AlignedBuffer::arena_bytes(len + others, offset.most())
         };
         bytes(&ranges.input_buffer, slots) + bytes(&ranges.buffer, slots) + bytes(&ranges.buffer, 1)
     };
@@ -137,13 +137,14 @@ impl<'a> Workload<'a> {
         let CallParameters { kind, offset, .. } = parameters;
         let size = kind.size();
         let rotation = ranges.rotation(&parameters);
-        let buffer = |range: &Range<usize>, slots: usize| {
+        let buffer = |range: &Range<usize>, slots: usize, nth: usize| {
+            let offset = offset.of(rank, nth, size);
             AlignedBuffer::try_slots(arena, range.len() * size, offset, slots)
         };
         let buffers = WorkloadBuffers {
-            input: buffer(&ranges.input_buffer, rotation.slots)?,
-            often: buffer(&ranges.buffer, rotation.slots)?,
-            once: buffer(&ranges.buffer, 1)?,
+            input: buffer(&ranges.input_buffer, rotation.slots, 0)?,
+            often: buffer(&ranges.buffer, rotation.slots, 1)?,
+            once: buffer(&ranges.buffer, 1, 2)?,
             rotation,
         };
         let counts = point.counts(rank);

@@ -46,7 +46,7 @@ pub(crate) struct MessageBenchmark {
     /// Each pair alone, instead of pairs that send at the same time.
     pub(crate) all_pairs: bool,
     /// Bytes behind a page at which every buffer begins.
-    pub(crate) offset: usize,
+    pub(crate) offset: BufferOffset,
     /// The bytes of the region in which messages have other buffers each, larger than the caches.
     pub(crate) off_cache: Option<usize>,
 }
@@ -140,6 +140,7 @@ impl MessageBenchmark {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::offset::BufferOffset;
 
     #[test]
     fn windows_have_64_messages_and_a_limit() {

@@ -4,6 +4,7 @@ use super::{MessageBenchmark, MessageTest};
 use crate::perf::args::PerfArgs;
 use crate::perf::benchmark::{Benchmark, CallParameters};
 use crate::perf::choices::{PairSelection, Selected, Subject};
+use crate::perf::offset::BufferOffset;
 use crate::perf::settings::distinct;
 use anyhow::{Result, ensure};
 
@@ -21,7 +22,7 @@ impl PerfArgs {
             tests: vec![test],
             sizes: vec![bytes],
             all_pairs: true,
-            offset: 0,
+            offset: BufferOffset::Fixed(0),
             off_cache: None,
         };
         let tests =

@@ -8,6 +8,7 @@ use crate::perf::buffer::AlignedBuffer;
 use crate::perf::check::oracle::{Oracle, POISON};
 use crate::perf::measure::batch::{CallBatch, NO_TIMES, SampledWork, Times};
 use crate::perf::off_cache::BufferRotation;
+use crate::perf::offset::BufferOffset;
 use maypole::schedule::collective::Collective;
 use maypole::{CallPath, Communicator, DataType, ReduceOp, Result};
 use maypole_transports::clock::monotonic_ns;
@@ -49,7 +50,7 @@ impl MessageRole {
 
 /// What the messages carry, and what they must have brought: the same numbers as a broadcast from
 /// their sender.
-pub(crate) fn oracle(world: usize, offset: usize) -> Oracle {
+pub(crate) fn oracle(world: usize, offset: BufferOffset) -> Oracle {
     let (kind, op, off_cache) = (DataType::U8, ReduceOp::Sum, None);
     let parameters = CallParameters { kind, op, world, offset, off_cache };
     Oracle::new(parameters, Collective::Broadcast { root: 0 })
@@ -58,8 +59,7 @@ pub(crate) fn oracle(world: usize, offset: usize) -> Oracle {
 /// Where the buffers of messages lie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessagePlace {
-    /// Bytes behind a page.
-    pub(crate) offset: usize,
+    pub(crate) offset: BufferOffset,
     /// The bytes of the region in which messages have other buffers each.
     pub(crate) off_cache: Option<usize>,
 }
@@ -106,9 +106,11 @@ impl<'a> MessageWork<'a> {
         };
         let strides = AlignedBuffer::stride(sent) + AlignedBuffer::stride(received);
         let rotation = BufferRotation::within(place.off_cache, strides);
-        let buffer = |bytes, slots| AlignedBuffer::try_slots(None, bytes, place.offset, slots);
-        let from = buffer(sent, rotation.slots)?;
-        let (often, once) = (buffer(received, rotation.slots)?, buffer(received, 1)?);
+        let buffer = |bytes, slots, nth| {
+            AlignedBuffer::try_slots(None, bytes, place.offset.of(rank, nth, 1), slots)
+        };
+        let from = buffer(sent, rotation.slots, 0)?;
+        let (often, once) = (buffer(received, rotation.slots, 1)?, buffer(received, 1, 2)?);
         Ok(Self {
             test,
             bytes,
@@ -331,8 +333,9 @@ mod tests {
             } else {
                 MessageRole::in_ring(rank, world)
             };
-            let oracle = oracle(world, 16);
-            let place = MessagePlace { offset: 16, off_cache };
+            let offset = BufferOffset::Fixed(16);
+            let oracle = oracle(world, offset);
+            let place = MessagePlace { offset, off_cache };
             let mut work = MessageWork::new(test, 5000, role, rank, place, &oracle).unwrap();
             let (number, calls, checked, before, is_slow) = (7, 5, 3, 0, false);
             let batch = CallBatch { number, calls, checked, before, leave_out: out, is_slow };

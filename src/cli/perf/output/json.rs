@@ -50,7 +50,7 @@ fn object(
         "encryption_GBps": row.encryption.map(|rate| rate.sealing / 1e9),
         "decryption_GBps": row.encryption.map(|rate| rate.opening / 1e9),
         "in_place": place == BufferPlacement::InPlace,
-        "offset": row.parameters.offset,
+        "offset": row.parameters.offset.json(),
         "path": measured.path.name(),
         "registered": row.is_registered,
         "reuses_buffers": row.reuses_buffers,

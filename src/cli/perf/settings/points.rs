@@ -3,14 +3,13 @@
 use crate::perf::args::PerfArgs;
 use crate::perf::benchmark::{Benchmark, CallParameters};
 use crate::perf::choices::{Selected, Subject};
+use crate::perf::offset::{BufferOffset, PAGE};
 use crate::{names, sizes};
 use anyhow::{Result, ensure};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::{DataType, ReduceOp};
 
-/// Bytes of a page, on which every buffer would begin without `--offset`.
-const PAGE: usize = 4096;
 /// One size for each regime: latency, small messages, cache, memory.
 pub(super) const DEFAULT_SIZES: [usize; 4] = [8, 4 << 10, 256 << 10, 4 << 20];
 const DEFAULT_MIN: usize = 8;
@@ -64,18 +63,17 @@ impl PerfArgs {
         Ok(benchmarks)
     }
 
-    fn offset(&self, kind: DataType) -> Result<usize> {
+    fn offset(&self, kind: DataType) -> Result<BufferOffset> {
         let element = kind.size();
+        let BufferOffset::Fixed(offset) = self.offset else { return Ok(self.offset) };
         ensure!(
-            self.offset.is_multiple_of(element),
-            "--offset {}: elements of --type {} have {element} bytes; take a multiple of that",
-            self.offset,
+            offset.is_multiple_of(element),
+            "--offset {offset}: elements of --type {} have {element} bytes; take a multiple of that",
             kind.name()
         );
         ensure!(
-            self.offset < PAGE,
-            "--offset {}: buffers begin less than a page ({PAGE} bytes) behind a page",
-            self.offset
+            offset < PAGE,
+            "--offset {offset}: buffers begin less than a page ({PAGE} bytes) behind a page"
         );
         Ok(self.offset)
     }

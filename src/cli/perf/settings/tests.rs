@@ -4,6 +4,7 @@ use super::points::DEFAULT_SIZES;
 use super::*;
 use crate::perf::benchmark::CallParameters;
 use crate::perf::messages::MessageTest;
+use crate::perf::offset::BufferOffset;
 use clap::Parser;
 use maypole::ReduceOp;
 use maypole::algorithms::Algorithm;
@@ -88,9 +89,10 @@ fn messages_are_measured_between_two_ranks() {
 #[test]
 fn buffers_begin_where_those_of_users_do() {
     let offset = |line: &str| settings(line).unwrap().benchmark.parameters.offset;
-    assert_eq!(offset(""), 16);
-    assert_eq!(offset("--offset 0"), 0);
-    assert_eq!(offset("--type i8 --offset 3"), 3);
+    assert_eq!(offset(""), BufferOffset::Fixed(16));
+    assert_eq!(offset("--offset 0"), BufferOffset::Fixed(0));
+    assert_eq!(offset("--type i8 --offset 3"), BufferOffset::Fixed(3));
+    assert_eq!(offset("--offset random"), BufferOffset::Random);
 }
 
 #[test]

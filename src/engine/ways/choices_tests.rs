@@ -1,0 +1,127 @@
+use super::*;
+use crate::execute::StoreWay;
+use crate::schedule::collective::Collective;
+
+const DEEP: Way = Way::Slots(StoreWay::DeepRing);
+const PAST: Way = Way::Slots(StoreWay::PastCaches);
+
+fn kind(bytes: usize) -> WayKind {
+    ((Collective::Scatter { root: 0 }, bytes, false, None), None)
+}
+
+fn ways(others: &[Way]) -> CallWays {
+    let private: Ways = [DEEP, PAST].into_iter().chain(others.iter().copied()).collect();
+    CallWays { by_memory: [private.clone(), private], publications: 32 }
+}
+
+/// The choices of two ranks.
+#[derive(Default)]
+struct Group([WayChoices; 2]);
+
+impl Group {
+    /// One call, which takes each rank so many microseconds in a way. Returns the way. Panics if the ranks
+    /// differ.
+    fn call(&mut self, kind: WayKind, ways: &CallWays, costs: impl Fn(usize, Way) -> u64) -> Way {
+        self.call_in(kind, (ways, false), costs)
+    }
+
+    fn call_in(
+        &mut self,
+        kind: WayKind,
+        (ways, is_registered): (&CallWays, bool),
+        costs: impl Fn(usize, Way) -> u64,
+    ) -> Way {
+        let [first, second] = &mut self.0;
+        let exchange = [&mut *first, &mut *second].map(|rank| rank.exchanges(kind, ways));
+        assert_eq!(exchange[0], exchange[1], "all ranks exchange in the same calls");
+        if exchange[0] {
+            let slowest = first.report(kind).slower(second.report(kind));
+            for (rank, took) in [&mut *first, &mut *second].into_iter().zip([300, 700]) {
+                let took = Duration::from_nanos(took);
+                rank.exchanged((kind, ways), slowest, took, is_registered);
+            }
+        }
+        let turns = [&mut *first, &mut *second].map(|rank| rank.begin(kind));
+        assert_eq!(turns[0], turns[1], "all ranks go the same way");
+        for (number, rank) in [first, second].into_iter().enumerate() {
+            if turns[number].is_timed {
+                rank.end(kind, Duration::from_micros(costs(number, turns[number].way)));
+            }
+        }
+        turns[0].way
+    }
+
+    /// How many of the last thousand of these calls go by `way`.
+    fn last(
+        &mut self,
+        kind: WayKind,
+        ways: &CallWays,
+        way: Way,
+        costs: impl Fn(usize, Way) -> u64 + Copy,
+    ) -> usize {
+        for _ in 0..2000 {
+            self.call(kind, ways, costs);
+        }
+        (0..1000).filter(|_| self.call(kind, ways, costs) == way).count()
+    }
+}
+
+/// The root of a scatter fills slots and is done, long before its readers are.
+#[test]
+fn the_slowest_rank_counts() {
+    let of_root = |way| if way == DEEP { 20 } else { 60 };
+    let of_reader = |way| if way == DEEP { 220 } else { 70 };
+    for root in [0, 1] {
+        let costs = |rank, way| if rank == root { of_root(way) } else { of_reader(way) };
+        let past = Group::default().last(kind(1 << 20), &ways(&[]), PAST, costs);
+        assert!(past > 900, "{past} of 1000 calls");
+    }
+}
+
+#[test]
+fn ranks_that_measure_other_times_go_the_same_way() {
+    let mut group = Group::default();
+    let mut random = 7u64;
+    for nth in 0..6000 {
+        random = maypole_kernels::mix(random);
+        let times = [random % 500, random >> 32 & 1023];
+        group.call(kind(nth % 700), &ways(&[Way::Copied]), |rank, _| times[rank]);
+    }
+}
+
+#[test]
+fn calls_that_copy_exchange_each_time_and_are_left_if_they_are_slow() {
+    let costs = |_, way| if way == Way::Copied { 30 } else { 90 };
+    let copies = Group::default().last(kind(1), &ways(&[Way::Copied]), Way::Copied, costs);
+    assert!(copies > 900, "{copies} of 1000 calls");
+    let costs = |_, way| if way == Way::Copied { 900 } else { 90 };
+    let copies = Group::default().last(kind(1), &ways(&[Way::Copied]), Way::Copied, costs);
+    assert!(copies < 10, "{copies} of 1000 calls");
+}
+
+/// Some calls of a kind have registered memory, and some have not.
+#[test]
+fn registered_memory_is_weighed_apart() {
+    let mut ways = ways(&[]);
+    ways.by_memory[1].insert(0, Way::Registered);
+    let mut group = Group::default();
+    let costs = |_, way| if way == Way::Registered { 20 } else { 90 };
+    let mut found = [0, 0];
+    for nth in 0..3000 {
+        let is_registered = nth % 3 == 0;
+        let way = group.call_in(kind(5), (&ways, is_registered), costs);
+        assert!(is_registered || way != Way::Registered, "call {nth}");
+        found[usize::from(is_registered)] += usize::from(way == Way::Registered);
+    }
+    assert!(found[0] == 0 && found[1] > 900, "{found:?}");
+}
+
+/// Kinds are forgotten on all ranks at once.
+#[test]
+fn ever_new_kinds_are_forgotten_alike() {
+    let mut group = Group::default();
+    for nth in 0..20_000_usize {
+        group.call(kind(nth * nth % 701), &ways(&[Way::Copied]), |_, _| 90);
+        assert!(group.0[0].kinds.len() <= MOST.get());
+    }
+}

@@ -1,0 +1,276 @@
+//! The choice of a way for one kind of calls: a pure function of the times that all ranks have exchanged.
+//!
+//! Most stretches run in the *present* way. A *round* compares all ways: each gets a short stretch in turn,
+//! up to three times, and its best stretch counts, because other work only adds time. Ways that are far behind leave the round after the first lap.
+//! A round begins when the calls since the last one have paid for it, or as soon as calls take another time
+//! than they took, which is how a change of the machine shows.
+
+use super::{Way, Ways};
+use arrayvec::ArrayVec;
+
+/// Stretches of each way in a round, at most.
+const LAPS: usize = 3;
+/// Publications that fill the caches as the way does, before those that are timed: as many as a deep ring
+/// has slots.
+const SETTLING: u64 = maypole_transports::board::MOST_CHUNK_SLOTS as u64;
+/// A way leaves a round after so many laps, if it takes so many hundredths of the time of the best.
+const TOO_SLOW: [(usize, u64); 2] = [(1, 200), (2, 120)];
+/// Another way becomes the present one if it takes fewer hundredths of its time.
+const BETTER: u64 = 97;
+/// The machine has changed if two stretches in a row take so many hundredths of the most time that is known,
+/// or of the least.
+const CHANGED: u64 = 130;
+/// What rounds waste may be one part in so many of the time of all calls.
+const BUDGET: u64 = 40;
+/// The most nanoseconds that calls save up for rounds.
+const MOST_CREDIT: i64 = 50_000_000;
+/// Calls between two rounds last so many times as long as a round.
+const PAUSE: u64 = 16;
+/// Stretches outside of rounds last so many times as long as the exchange before them, but not less than a
+/// millisecond, nor more than twenty.
+const EXCHANGES: u64 = 300;
+const STRETCH_NS: [u64; 2] = [1_000_000, 20_000_000];
+/// Calls of such a stretch.
+const STRETCH_CALLS: [u64; 2] = [4, 4096];
+
+/// Calls of one kind that are made in one way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Stretch {
+    pub(super) way: Way,
+    pub(super) calls: u32,
+    /// Those among them that come before the first that is timed.
+    pub(super) untimed: u32,
+    /// From then on, one call in so many is timed.
+    pub(super) every: u32,
+}
+
+/// How long the calls of a stretch took on the rank that found them slowest. Equal on all ranks.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct StretchTime {
+    /// Nanoseconds of a call.
+    pub(super) call_ns: u64,
+    /// Nanoseconds of the exchange before the stretch.
+    pub(super) exchange_ns: u64,
+}
+
+/// What the rounds of all kinds of a group may cost. Equal on all ranks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Account {
+    /// Nanoseconds that rounds may waste; negative after a round that was not paid for.
+    credit: i64,
+    /// The way that the last round chose, in which other kinds begin.
+    preferred: Option<Way>,
+}
+
+impl Account {
+    fn earn(&mut self, nanoseconds: u64) {
+        let earned = i64::try_from(nanoseconds / BUDGET).unwrap_or(MOST_CREDIT);
+        self.credit = self.credit.saturating_add(earned).min(MOST_CREDIT);
+    }
+
+    fn spend(&mut self, nanoseconds: u64) {
+        self.credit = self.credit.saturating_sub_unsigned(nanoseconds);
+    }
+}
+
+/// The choice for one kind of calls.
+#[derive(Debug)]
+pub(super) struct Explorer {
+    ways: Ways,
+    /// Large publications of a call.
+    publications: u64,
+    present: Way,
+    round: Option<Round>,
+    /// Nanoseconds of a call in the present way in the last round, and what that cost. `None` before the first.
+    known: Option<Known>,
+    /// Stretches in a row that took another time than is known.
+    changed: u32,
+    /// Nanoseconds of calls since the last round.
+    since: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// The least and the most that a stretch took.
+    call_ns: [u64; 2],
+    round_ns: u64,
+    wasted_ns: u64,
+}
+
+/// A comparison of all ways.
+#[derive(Debug)]
+struct Round {
+    /// Ways that are still compared, and which one runs now.
+    left: Ways,
+    at: usize,
+    lap: usize,
+    /// By way, nanoseconds of a call in each lap.
+    times: [ArrayVec<u64, LAPS>; Way::NAMES.len()],
+    /// Calls of a stretch, by way.
+    calls: [u32; Way::NAMES.len()],
+}
+
+impl Explorer {
+    /// The choice among `ways`, of which there is one at least, for calls with so many large publications.
+    /// It begins with registered memory if that is possible, else with the way that the last round chose, and
+    /// with copies only if there is no other way.
+    pub(super) fn new(ways: Ways, publications: u64, account: &Account) -> Self {
+        let preferred = account.preferred.filter(|way| ways.contains(way));
+        let first = ways.iter().copied().find(|way| *way != Way::Copied).unwrap_or(ways[0]);
+        let present = if first == Way::Registered { first } else { preferred.unwrap_or(first) };
+        Self { ways, publications, present, round: None, known: None, changed: 0, since: 0 }
+    }
+
+    /// The first stretch.
+    pub(super) fn first(&mut self, account: &Account) -> Stretch {
+        self.next_stretch(StretchTime::default(), account)
+    }
+
+    /// The stretch after `done`, which took that `time`.
+    pub(super) fn after(
+        &mut self,
+        done: Stretch,
+        time: StretchTime,
+        account: &mut Account,
+    ) -> Stretch {
+        let took = time.call_ns.saturating_mul(u64::from(done.calls));
+        account.earn(took);
+        match &mut self.round {
+            Some(round) => {
+                if round.end_stretch(done, time.call_ns) {
+                    self.conclude(account);
+                }
+            }
+            None => self.watch(time.call_ns, took),
+        }
+        self.next_stretch(time, account)
+    }
+
+    /// Compares a stretch in the present way with what is known of it.
+    fn watch(&mut self, call_ns: u64, took: u64) {
+        self.since = self.since.saturating_add(took);
+        let Some(known) = self.known else { return };
+        let is_more =
+            |more: u64, less: u64| more.saturating_mul(100) > less.saturating_mul(CHANGED);
+        let [least, most] = known.call_ns;
+        let has_changed = is_more(call_ns, most) || is_more(least, call_ns);
+        self.changed = if has_changed { self.changed + 1 } else { 0 };
+    }
+
+    fn next_stretch(&mut self, time: StretchTime, account: &Account) -> Stretch {
+        if self.round.is_none() && self.is_round_due(account) {
+            self.round = Some(Round::new(&self.ways, self.present, self.publications));
+        }
+        if let Some(round) = &self.round {
+            return round.stretch(self.publications);
+        }
+        let length = EXCHANGES.saturating_mul(time.exchange_ns).clamp(STRETCH_NS[0], STRETCH_NS[1]);
+        let calls = (length / time.call_ns.max(1)).clamp(STRETCH_CALLS[0], STRETCH_CALLS[1]) as u32;
+        let every = calls.div_ceil(super::clock::MOST_TIMED as u32 / 4);
+        Stretch { way: self.present, calls, untimed: 0, every }
+    }
+
+    fn is_round_due(&self, account: &Account) -> bool {
+        if self.ways.len() < 2 || account.credit < 0 {
+            return false;
+        }
+        let Some(Known { round_ns, wasted_ns, .. }) = self.known else { return true };
+        let is_paid = i64::try_from(wasted_ns).is_ok_and(|wasted| account.credit >= wasted);
+        let has_paused = self.since >= PAUSE.saturating_mul(round_ns);
+        self.changed >= 2 && self.since >= round_ns || is_paid && has_paused
+    }
+
+    /// Ends a round.
+    fn conclude(&mut self, account: &mut Account) {
+        let Some(round) = self.round.take() else { return };
+        let of = |way: Way| least(&round.times[way.index()]);
+        let best = self.ways.iter().copied().min_by_key(|way| of(*way)).unwrap_or(self.present);
+        let is_better =
+            u128::from(of(best)) * 100 < u128::from(of(self.present)) * u128::from(BETTER);
+        if is_better {
+            self.present = best;
+        }
+        let (round_ns, wasted_ns) = round.cost(of(best));
+        account.spend(wasted_ns);
+        if matches!(self.present, Way::Slots(_)) {
+            account.preferred = Some(self.present);
+        }
+        let times = &round.times[self.present.index()];
+        let call_ns =
+            [times.iter().min(), times.iter().max()].map(|time| time.copied().unwrap_or(0));
+        self.known = Some(Known { call_ns, round_ns, wasted_ns });
+        (self.changed, self.since) = (0, 0);
+    }
+}
+
+impl Round {
+    fn new(ways: &Ways, present: Way, publications: u64) -> Self {
+        let mut left = ways.clone();
+        // The present way is compared first, so that calls that end early stay in it.
+        if let Some(at) = left.iter().position(|way| *way == present) {
+            left[..=at].rotate_right(1);
+        }
+        let mut calls = [0; Way::NAMES.len()];
+        for way in ways {
+            let (untimed, timed) = lengths(*way, publications);
+            calls[way.index()] = untimed + timed;
+        }
+        Self { left, at: 0, lap: 0, times: Default::default(), calls }
+    }
+
+    fn stretch(&self, publications: u64) -> Stretch {
+        let way = self.left[self.at];
+        let (untimed, timed) = lengths(way, publications);
+        Stretch { way, calls: untimed + timed, untimed, every: 1 }
+    }
+
+    /// A stretch has ended. Returns true if the round has.
+    fn end_stretch(&mut self, done: Stretch, call_ns: u64) -> bool {
+        self.times[done.way.index()].push(call_ns);
+        self.at += 1;
+        if self.at < self.left.len() {
+            return false;
+        }
+        (self.at, self.lap) = (0, self.lap + 1);
+        let times = &self.times;
+        let of = |way: &Way| least(&times[way.index()]);
+        let best = self.left.iter().map(of).min().unwrap_or(0);
+        if let Some((_, most)) = TOO_SLOW.iter().find(|(lap, _)| *lap == self.lap) {
+            self.left
+                .retain(|way| u128::from(of(way)) * 100 <= u128::from(best) * u128::from(*most));
+        }
+        self.lap == LAPS || self.left.len() == 1
+    }
+
+    /// Nanoseconds of all calls of the round, and what they would have saved if each had taken `best`.
+    fn cost(&self, best: u64) -> (u64, u64) {
+        let mut cost = (0u64, 0u64);
+        for (times, calls) in self.times.iter().zip(self.calls) {
+            for time in times {
+                let calls = u64::from(calls);
+                cost.0 = cost.0.saturating_add(time.saturating_mul(calls));
+                cost.1 = cost.1.saturating_add(time.saturating_sub(best).saturating_mul(calls));
+            }
+        }
+        cost
+    }
+}
+
+/// The time of the best stretch.
+fn least(times: &[u64]) -> u64 {
+    times.iter().copied().min().unwrap_or(u64::MAX)
+}
+
+/// Calls of a stretch of a round that are not timed, and those that are.
+fn lengths(way: Way, publications: u64) -> (u32, u32) {
+    let calls = SETTLING.div_ceil(publications.max(1)).max(1) as u32;
+    match way {
+        Way::Slots(_) => (calls, calls.max(2)),
+        // No slots have to be filled, and each call takes an exchange.
+        Way::Copied | Way::Registered => (1, calls.div_ceil(4).max(2)),
+    }
+}
+
+#[cfg(test)]
+#[path = "explorer_tests.rs"]
+mod tests;

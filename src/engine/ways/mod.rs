@@ -1,0 +1,135 @@
+//! How the bytes of a call move: which of several ways takes the least time here and now.
+//!
+//! Plan, steps and result are the same in every [`Way`], but not the time: it depends on the caches, on how far
+//! apart the cores are, and on the state of a virtual machine, which changes while it runs. No table of
+//! costs says that, so calls themselves are measured.
+//!
+//! The calls of a kind are made in *stretches*, each in one way. Between two stretches the ranks of a board
+//! exchange how long the last one took. All of them compute the next stretch from the times of the slowest
+//! rank, by the same [`Explorer`], so they agree without a vote. Which calls a group makes is equal on all
+//! ranks, so all exchange in the same calls.
+//!
+//! | part | what it has |
+//! |---|---|
+//! | [`Explorer`] | the choice for one kind of calls: rounds of trials, and what they may cost |
+//! | [`StretchClock`] | how long the calls of a stretch took on this rank |
+//! | [`WayChoices`] | the state of all kinds of a group |
+
+mod choices;
+mod clock;
+mod explorer;
+
+use crate::engine::calls::report::CallPath;
+use crate::execute::StoreWay;
+use arrayvec::ArrayVec;
+pub(in crate::engine) use choices::{CallTurn, CallWays, StretchReport, WayChoices, WayKind};
+use std::str::FromStr;
+
+/// A way to move the bytes of a call between ranks that share a board.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub(crate) enum Way {
+    /// Through slots, which are stored in one of these ways.
+    Slots(StoreWay),
+    /// By copies from the private memory of other processes.
+    Copied,
+    /// In memory that all ranks have registered.
+    Registered,
+}
+
+impl Way {
+    /// All of them, with the names by which `MAYPOLE_WAY` forces one. The first that is possible is where an
+    /// explorer begins.
+    const NAMES: [(Self, &'static str); 5] = [
+        (Self::Registered, "registered"),
+        (Self::Slots(StoreWay::DeepRing), "deep-ring"),
+        (Self::Slots(StoreWay::PastCaches), "past-caches"),
+        (Self::Slots(StoreWay::Ordinary), "ordinary"),
+        (Self::Copied, "copied"),
+    ];
+
+    /// How ranks get at each other's bytes.
+    pub(super) fn path(self) -> CallPath {
+        match self {
+            Self::Slots(_) => CallPath::Staged,
+            Self::Copied => CallPath::Copied,
+            Self::Registered => CallPath::Registered,
+        }
+    }
+
+    /// Its place among all of them.
+    fn index(self) -> usize {
+        let place = Self::NAMES.iter().position(|(way, _)| *way == self);
+        place.expect("all ways have a name")
+    }
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().find(|(_, known)| *known == name);
+        found.map(|(way, _)| *way).ok_or_else(|| {
+            let names = Self::NAMES.map(|(_, name)| name).join(", ");
+            format!("'{name}' is no way to move bytes; there are {names}")
+        })
+    }
+}
+
+/// Ways that are possible, in the order of [`Way::NAMES`].
+pub(in crate::engine) type Ways = ArrayVec<Way, { Way::NAMES.len() }>;
+
+/// The ways in which calls move their bytes: through slots, where there are large ones, and by the other
+/// paths for which `has_path` is true. If one of them is `forced`, that one alone.
+pub(in crate::engine) fn possible_ways(
+    (has_large, has_deep_ring): (bool, bool),
+    has_path: impl Fn(CallPath) -> bool,
+    forced: Option<Way>,
+) -> Ways {
+    let is_possible = |way: &Way| match way {
+        Way::Slots(StoreWay::Ordinary) => true,
+        Way::Slots(StoreWay::PastCaches) => has_large,
+        Way::Slots(StoreWay::DeepRing) => has_large && has_deep_ring,
+        Way::Copied | Way::Registered => has_path(way.path()),
+    };
+    let ways: Ways = Way::NAMES.iter().map(|(way, _)| *way).filter(is_possible).collect();
+    match forced.filter(|forced| ways.contains(forced)) {
+        Some(forced) => [forced].into_iter().collect(),
+        None => ways,
+    }
+}
+
+/// How slots are stored in calls that no explorer serves: in the first of `ways` that uses them.
+pub(in crate::engine) fn first_store(ways: &Ways) -> StoreWay {
+    let store = |way: &Way| match way {
+        Way::Slots(store) => Some(*store),
+        _ => None,
+    };
+    ways.iter().find_map(store).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forced_way_is_the_only_one_where_it_is_possible() {
+        let of = |forced: &str| {
+            possible_ways((true, true), |path| path == CallPath::Copied, forced.parse().ok())
+        };
+        assert_eq!(of("copied").as_slice(), [Way::Copied]);
+        assert_eq!(of("ordinary").as_slice(), [Way::Slots(StoreWay::Ordinary)]);
+        assert_eq!(of("registered").len(), 4, "no call has registered its memory");
+        let why = "fast".parse::<Way>().unwrap_err();
+        assert!(why.contains("'fast'") && why.contains("deep-ring, past-caches"), "{why}");
+    }
+
+    #[test]
+    fn calls_without_large_slots_have_one_way_to_store() {
+        let ways = possible_ways((false, true), |_| false, None);
+        assert_eq!(ways.as_slice(), [Way::Slots(StoreWay::Ordinary)]);
+        assert_eq!(first_store(&ways), StoreWay::Ordinary);
+        let deep = possible_ways((true, true), |_| true, None);
+        assert_eq!((deep[0], first_store(&deep)), (Way::Registered, StoreWay::DeepRing));
+    }
+}
