@@ -17,6 +17,8 @@ mod settings;
 pub(crate) mod verdict;
 pub(crate) mod work;
 
+use crate::perf::offset::BufferOffset;
+
 /// Messages that are in flight at once.
 const WINDOW: usize = 64;
 /// The most bytes of a window: it has fewer messages where they are long, but at least one.
@@ -140,7 +142,6 @@ impl MessageBenchmark {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::offset::BufferOffset;
 
     #[test]
     fn windows_have_64_messages_and_a_limit() {
