@@ -392,6 +392,7 @@ pub(crate) fn configuration(rank: usize) -> JoinConfig {
         verbs: Default::default(),
         join_timeout: launch.timeout,
         timeout: launch.timeout,
+        stop: None,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::addresses::{ADMISSION_PORT, PORT, listen_at, resolve, settings};
 use super::protocol::JoinRequest;
-use super::{JoinConfig, JoinError};
+use super::{JoinConfig, JoinError, stop};
 use crate::world::service::{DialedLink, GrownWorld, SILENCE_LIMIT, Service, scope_of};
 use maypole_transports::secure::{Binding, JobSecret, Purpose, SecureError};
 use std::io;
@@ -33,7 +33,9 @@ pub(super) fn join_root(
     let request = JoinRequest::new(config, listener.local_addr()?, report)?;
     let lost =
         |why: SecureError| JoinError::Lost { rank: config.rank, address, why: why.to_string() };
-    let reply = request.ask(&mut link, deadline + GRACE).map_err(lost)?;
+    let reply = request.ask(&mut link, config.stop.as_ref(), deadline + GRACE);
+    stop::check(config.stop.as_ref())?;
+    let reply = reply.map_err(lost)?;
     let world = reply.accepted(config)?.filter(|world| world.attendees.len() == config.world);
     let mut world = world.ok_or_else(|| lost(SecureError::UnknownProtocol))?;
     // Rank 0 may know itself by another address; this one works from here.
@@ -62,6 +64,7 @@ pub(super) fn find_root(
     loop {
         for address in &addresses {
             for port in &config.ports {
+                stop::check(config.stop.as_ref())?;
                 let mut address = *address;
                 address.set_port(*port);
                 let until = deadline.min(Instant::now() + time_limit);

@@ -15,9 +15,11 @@ mod joiner;
 mod protocol;
 mod reception;
 mod root;
+mod stop;
 
 pub use error::JoinError;
 pub use protocol::Differences;
+pub use stop::JoinStop;
 
 use crate::world::launch::{default_ports, split_port};
 use crate::world::service::{GrownWorld, Service};
@@ -69,6 +71,8 @@ pub struct JoinConfig {
     /// How long each later wait may take. A data connection survives a network that is silent for
     /// this long.
     pub timeout: Duration,
+    /// Ends joining early, from another thread; `None` if only the timeouts end it.
+    pub stop: Option<JoinStop>,
 }
 
 impl std::fmt::Debug for JoinConfig {
@@ -106,6 +110,7 @@ impl JoinConfig {
     /// | `insecure_without_key`, `encrypt` | false |
     /// | `verbs` | the fastest active port |
     /// | `join_timeout`, `timeout` | 300 s |
+    /// | `stop` | none |
     ///
     /// # Examples
     ///
@@ -149,6 +154,7 @@ impl JoinConfig {
             verbs: VerbsSettings::default(),
             join_timeout: DEFAULT_TIMEOUT,
             timeout: DEFAULT_TIMEOUT,
+            stop: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::addresses::{PORT, listen_as_root, settings};
 use super::protocol::{JoinRefusal, JoinReply, JoinRequest};
 use super::reception::{Reception, TurnedAway, Visitor};
-use super::{JoinConfig, JoinError};
+use super::{JoinConfig, JoinError, stop};
 use crate::wire::encode;
 use crate::world::peer::Peer;
 use crate::world::service::{AgreedWorld, GrownWorld, Service, ServiceSettings, scope_of};
@@ -44,6 +44,7 @@ impl RankAdmission<'_> {
     fn run(&mut self, deadline: Instant) -> Result<(), JoinError> {
         let mut numbers = Vec::new();
         while self.reception.ready() + 1 < self.config.world {
+            stop::check(self.config.stop.as_ref())?;
             let now = Instant::now();
             if now >= deadline {
                 return Err(self.give_up());
@@ -52,6 +53,7 @@ impl RankAdmission<'_> {
                 self.note(late)?;
             }
             let until = self.reception.deadline().map_or(deadline, |until| until.min(deadline));
+            let until = stop::pause(self.config.stop.as_ref(), until);
             self.watch.wait(&mut numbers, until.saturating_duration_since(now))?;
             for number in numbers.drain(..) {
                 let judge = |reception: &Reception, rank, request: &JoinRequest| {

@@ -54,7 +54,7 @@ fn visit(
     let listener = listen_at(config, link.stream.local_addr()?)?;
     let request = JoinRequest::new(config, listener.local_addr()?, report)?;
     let request = JoinRequest { wish: Some(rank), ..request };
-    let reply = match request.ask(&mut link, deadline) {
+    let reply = match request.ask(&mut link, config.stop.as_ref(), deadline) {
         Ok(reply) => reply,
         Err(error) if is_timeout(&error) && Instant::now() >= deadline => {
             let why = format!(
@@ -107,7 +107,7 @@ mod tests {
                 let own = listener.local_addr().unwrap();
                 let mut request = JoinRequest::new(&config, own, &[]).unwrap();
                 request.wish = Some(1);
-                assert!(matches!(request.ask(&mut link, deadline), Ok(JoinReply::Invited)));
+                assert!(matches!(request.ask(&mut link, None, deadline), Ok(JoinReply::Invited)));
                 let _ = until_done.recv();
             });
             let mut comm = Communicator::join(at(0, 1), Transport::Tcp).unwrap();

@@ -1,0 +1,51 @@
+//! Ending a join from another thread, such as that of a signal.
+
+use super::JoinError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a join waits before it looks again whether it is to end.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Ends a join from another thread: see [`JoinConfig::stop`](super::JoinConfig::stop). Clones end the
+/// same join.
+///
+/// ```
+/// use maypole::world::bootstrap::{JoinConfig, JoinStop};
+/// use maypole::{Communicator, Transport};
+///
+/// let stop = JoinStop::default();
+/// let job = format!("stopped {}", std::process::id());
+/// let mut config = JoinConfig::new(0, 2, "127.0.0.1").with_job(&job);
+/// config.stop = Some(stop.clone());
+/// std::thread::scope(|threads| {
+///     // The other rank never comes.
+///     let joining = threads.spawn(|| Communicator::join(config, Transport::Auto));
+///     stop.stop();
+///     let error = joining.join().unwrap().unwrap_err();
+///     assert!(error.to_string().contains("was stopped"), "{error}");
+/// });
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct JoinStop(Arc<AtomicBool>);
+
+impl JoinStop {
+    /// Ends the join within a few seconds, with an error. A join that has succeeded stays.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Refuses to wait on if the join is to end.
+pub(super) fn check(stop: Option<&JoinStop>) -> Result<(), JoinError> {
+    match stop {
+        Some(JoinStop(stopped)) if stopped.load(Ordering::Acquire) => Err(JoinError::Stopped),
+        _ => Ok(()),
+    }
+}
+
+/// Until when to wait before the next [`check`], if the whole wait ends at `deadline`.
+pub(super) fn pause(stop: Option<&JoinStop>, deadline: Instant) -> Instant {
+    stop.map_or(deadline, |_| deadline.min(Instant::now() + PAUSE))
+}
