@@ -49,8 +49,7 @@ fn seconds(value: f64) -> PyResult<Duration> {
 impl Communicator {
     #[new]
     fn join(py: Python<'_>) -> PyResult<Self> {
-        let from_env = |stop| maypole::Communicator::from_env_until(Some(stop));
-        Ok(Self::of(py, interruptible_join(py, from_env)?))
+        Ok(Self::of(py, interruptible_join(py, maypole::Communicator::from_env_until)?))
     }
 
     /// Joins as rank `rank` of `world` ranks: rank 0 listens at `address`. All ranks pass the same

@@ -3,6 +3,7 @@
 //! waits on, and the call raises `KeyboardInterrupt`.
 
 use crate::error::{invalid, panicked, raise};
+use crate::shared::lock;
 use maypole::AbortHandle;
 use maypole::world::bootstrap::JoinStop;
 use pyo3::prelude::*;
@@ -46,6 +47,8 @@ impl Drop for InterruptibleWait {
 
 /// How long a join goes on before a signal is looked for.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long an interrupted join may take to end before the exception is raised.
+const GRACE: Duration = Duration::from_millis(300);
 
 /// Runs `join` on a thread of its own, while this thread handles signals. If a handler raises, as that of
 /// Ctrl-C does, the exception is returned at once, and the join ends soon.
@@ -64,13 +67,19 @@ pub(crate) fn interruptible_join(
     let spawned = thread::Builder::new().name("maypole-join".to_owned()).spawn(run);
     spawned.map_err(|error| invalid(format!("no thread can be started to join: {error}")))?;
     let given = Mutex::new(given);
-    let wait = || given.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PAUSE);
+    let wait = || lock(&given).recv_timeout(PAUSE);
     loop {
         match py.detach(wait) {
             Ok(Ok(made)) => return made.map_err(|error| raise(&error)),
             Ok(Err(panic)) => return Err(panicked(&*panic)),
             Err(RecvTimeoutError::Disconnected) => return Err(invalid("joining has ended")),
-            Err(RecvTimeoutError::Timeout) => py.check_signals().inspect_err(|_| stop.stop())?,
+            Err(RecvTimeoutError::Timeout) => {
+                let Err(raised) = py.check_signals() else { continue };
+                stop.stop();
+                // Rank 0 has left its port then, if it is asked for again.
+                let _ = py.detach(|| lock(&given).recv_timeout(GRACE));
+                return Err(raised);
+            }
         }
     }
 }

@@ -58,22 +58,23 @@ impl Communicator {
     /// # Ok::<(), maypole::Error>(())
     /// ```
     pub fn from_env() -> Result<Self> {
-        Self::from_env_until(None)
+        Self::from_env_until(JoinStop::default())
     }
 
     /// As [`from_env`](Self::from_env), and ends early once `stop` was stopped.
     ///
     /// # Errors
     /// As [`from_env`](Self::from_env).
-    pub fn from_env_until(stop: Option<JoinStop>) -> Result<Self> {
+    pub fn from_env_until(stop: JoinStop) -> Result<Self> {
         let launch = launch::from_env()?;
-        let once = JoiningOnce::begin(&launch)?;
+        let once = JoiningOnce::begin(&launch, &stop)?;
         let comm = Self::join_launched(launch, stop)?;
         once.joined();
         Ok(comm)
     }
 
-    fn join_launched(launch: Launch, stop: Option<JoinStop>) -> Result<Self> {
+    fn join_launched(launch: Launch, stop: JoinStop) -> Result<Self> {
+        let stop = Some(stop);
         launch::warn_of_unknown_variables(launch.rank);
         // Before this rank joins: a setting that cannot be read is an error of this rank alone, and
         // must not look like a death to the others.

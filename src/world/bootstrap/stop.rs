@@ -30,7 +30,21 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, Default)]
 pub struct JoinStop(Arc<AtomicBool>);
 
+/// Equal are those that end the same join.
+impl PartialEq for JoinStop {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for JoinStop {}
+
 impl JoinStop {
+    /// True once [`stop`](Self::stop) was called.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
     /// Ends the join within a few seconds, with an error. A join that has succeeded stays.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Release);
@@ -40,7 +54,7 @@ impl JoinStop {
 /// Refuses to wait on if the join is to end.
 pub(super) fn check(stop: Option<&JoinStop>) -> Result<(), JoinError> {
     match stop {
-        Some(JoinStop(stopped)) if stopped.load(Ordering::Acquire) => Err(JoinError::Stopped),
+        Some(stop) if stop.is_stopped() => Err(JoinError::Stopped),
         _ => Ok(()),
     }
 }
