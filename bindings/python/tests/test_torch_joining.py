@@ -37,21 +37,17 @@ def test_groups_are_made_again_on_one_store():
                 store.set(f"late {turn}", "here")
             dist.monitored_barrier(timeout=timedelta(seconds=20))
             assert store.check([f"late {turn}"]), "the barrier has let this rank pass"
-        keys = [store.get(key).decode() for key in ("default_pg/0//cpu//maypole/answer",) if store.check([key])]
-        assert not any("meeting" in text for text in keys), "the key of a group is kept"
     """)
 
 
-def test_after_a_failed_init_the_ranks_meet_again():
+def test_after_a_failed_join_the_ranks_meet_again():
     run(3, """
+        from maypole._torch_join import join
         store = dist.FileStore(meeting + "-kept", world)
-        dist.destroy_process_group()
-        def init(seconds):
-            dist.init_process_group("maypole", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=seconds))
         if rank != 1:
             since = time.monotonic()
             try:
-                init(1)
+                join(store, rank, world, timedelta(seconds=1))
                 raise SystemExit("nothing was said")
             except RuntimeError as error:
                 assert error.kind == "join" and error.retryable, error
@@ -60,8 +56,9 @@ def test_after_a_failed_init_the_ranks_meet_again():
             store.set(f"failed {rank}", "so")
         else:
             store.wait(["failed 0", "failed 2"], timedelta(seconds=30))
-        init(20)
-        dist.barrier()
+        comm, _ = join(store, rank, world, timedelta(seconds=20))
+        comm.barrier()
+        assert "key" not in store.get("maypole/answer").decode(), "the key of a group is kept"
     """)
 
 

@@ -15,6 +15,8 @@ from ._torch_address import address_for, describe_rank, location_of
 
 ANSWER = "maypole/answer"
 FIRST_PAUSE, LONGEST_PAUSE = 0.0002, 0.02
+# How many seconds the other ranks wait longer for what rank 0 says, which names the missing ranks.
+GRACE = 2.0
 
 
 def join(store, rank, world, timeout):
@@ -139,7 +141,7 @@ def _answer(store, rank, number, seconds, deadline):
         found = _read(store, ANSWER)
         return found if found is not None and number in found["numbers"] else None
 
-    found = poll(answer, deadline)
+    found = poll(answer, deadline + GRACE)
     if found is None:
         raise _join_error(
             f"rank {rank} waited {seconds:g} s for rank 0 of the group, which has not said {location_of(store)} where "
