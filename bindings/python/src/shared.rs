@@ -34,7 +34,7 @@ pub(crate) fn _leave(py: Python<'_>) {
             if shared.in_flight.load(Ordering::Acquire) > 0 {
                 shared.abort.abort("the program of this rank has ended with requests in flight");
             }
-            // No call is left that could raise it.
+            // No caller is left to receive an error that no call has returned.
             if let Err(error) = shared.close() {
                 eprintln!("maypole: {error}");
             }
