@@ -1,5 +1,5 @@
-//! Memory that messages in flight use. A call or another message that would write it, or read what a
-//! message writes there, is refused: what it computes would depend on chance.
+//! Memory that messages in flight use. A call or another message that would write it, or read memory that
+//! a message writes, is refused: its result would depend on timing.
 
 use crate::shared::lock;
 use std::ops::Range;

@@ -25,7 +25,7 @@ struct KeptBytes {
 
 impl AsRef<[u8]> for KeptBytes {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: whoever posts a message vouches for the memory while its keeper is kept.
+        // SAFETY: the caller that posts a message vouches for the memory while its keeper is kept.
         unsafe { self.bytes.bytes() }
     }
 }

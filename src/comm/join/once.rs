@@ -5,7 +5,7 @@ use crate::world::bootstrap::JoinStop;
 use crate::world::launch::Launch;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What this process has joined, or joins now.
+/// The job that this process has joined, or is joining.
 static NOTE: Mutex<Option<JoinNote>> = Mutex::new(None);
 
 struct JoinNote {
@@ -13,7 +13,7 @@ struct JoinNote {
     process: u32,
     job: String,
     rank: usize,
-    /// What ends the join that goes on; `None` once it has succeeded.
+    /// Ends the join that is under way; `None` once it has succeeded.
     stop: Option<JoinStop>,
 }
 

@@ -72,7 +72,7 @@ def _store_host(store):
 
 
 def _host():
-    """What tells hosts, and networks within a host, apart; None where the kernel does not say it."""
+    """The identity of this host and of its network namespace; None where the kernel does not say it."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as boot:
             return f"{boot.read().strip()} {os.readlink('/proc/self/ns/net')}"

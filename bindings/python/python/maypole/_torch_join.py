@@ -92,7 +92,7 @@ def _join_at(rank, world, meeting, seconds, deadline):
 
 
 def _lead(store, world, seconds, deadline):
-    """Rank 0's side: waits for all others, tells them where it listens, and listens there."""
+    """Rank 0's side: waits for all others, publishes where it listens, and listens there."""
     answered = (_read(store, ANSWER) or {}).get("numbers", [])
     ranks = {}
     answer = {"failure": "rank 0 could not join"}

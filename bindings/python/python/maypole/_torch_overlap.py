@@ -1,7 +1,7 @@
 """Tensors that share memory, of which some are written.
 
 The two tensors of one call may lie in place or overlap: the native part looks after them. Nothing can be right
-if several results are written to the same memory, or if one call of several writes what another reads.
+if several results are written to the same memory, or if one call of several writes memory that another reads.
 """
 
 import torch
@@ -15,7 +15,7 @@ def check_distinct(tensor):
 
 def check_apart(calls, copies):
     """Refuses `calls`, each (source, target), and the `copies` of their results, each (tensor, place), if they
-    write memory twice, or a call writes what another reads."""
+    write memory twice, or a call writes memory that another reads."""
     spans = []
     for number, (source, target) in enumerate(calls):
         if target is not None:
