@@ -392,7 +392,6 @@ pub(crate) fn configuration(rank: usize) -> JoinConfig {
         verbs: Default::default(),
         join_timeout: launch.timeout,
         timeout: launch.timeout,
-        stop: None,
     }
 }
 

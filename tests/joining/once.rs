@@ -37,10 +37,8 @@ fn a_second_join_is_refused_at_once_on_every_rank() {
 }
 
 /// Rank `rank` of a world whose other ranks may not come.
-fn joining(rank: usize, job: &str, stop: Option<JoinStop>) -> JoinConfig {
-    let mut config = JoinConfig::new(rank, 2, "127.0.0.1").with_job(job);
-    config.stop = stop;
-    config
+fn joining(rank: usize, job: &str) -> JoinConfig {
+    JoinConfig::new(rank, 2, "127.0.0.1").with_job(job)
 }
 
 #[test]
@@ -48,9 +46,10 @@ fn a_stopped_join_ends_soon_and_its_rank_can_join_again() {
     let job = format!("stopped {}", std::process::id());
     for rank in [0, 1] {
         let stop = JoinStop::default();
-        let config = joining(rank, &job, Some(stop.clone()));
+        let (config, of_thread) = (joining(rank, &job), stop.clone());
         let (end, ended) = channel();
-        thread::spawn(move || end.send(Communicator::join(config, Transport::Auto).map(drop)));
+        let join = move || Communicator::join_by_env_until(config, of_thread).map(drop);
+        thread::spawn(move || end.send(join()));
         assert!(ended.recv_timeout(Duration::from_millis(300)).is_err(), "it waits");
         stop.stop();
         let error = ended.recv_timeout(Duration::from_secs(10)).unwrap().unwrap_err();
@@ -58,7 +57,7 @@ fn a_stopped_join_ends_soon_and_its_rank_can_join_again() {
     }
     thread::scope(|threads| {
         for rank in [0, 1] {
-            let config = joining(rank, &job, None);
+            let config = joining(rank, &job);
             threads.spawn(move || {
                 let mut comm = Communicator::join(config, Transport::Auto).unwrap();
                 comm.barrier().unwrap();

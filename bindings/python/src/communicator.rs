@@ -72,7 +72,7 @@ impl Communicator {
         let meeting = JoinConfig::new(rank, world, address).with_job(job);
         let config = JoinConfig { key, timeout, join_timeout, ..meeting };
         let join = move |stop| {
-            maypole::Communicator::join_by_env(JoinConfig { stop: Some(stop), ..config })
+            maypole::Communicator::join_by_env_until(config, stop)
         };
         Ok(Self::of(py, interruptible_join(py, join)?))
     }

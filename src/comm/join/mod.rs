@@ -68,24 +68,22 @@ impl Communicator {
     pub fn from_env_until(stop: JoinStop) -> Result<Self> {
         let launch = launch::from_env()?;
         let once = JoiningOnce::begin(&launch, &stop)?;
-        let comm = Self::join_launched(launch, stop)?;
+        let comm = Self::join_launched(launch, &stop)?;
         once.joined();
         Ok(comm)
     }
 
-    fn join_launched(launch: Launch, stop: JoinStop) -> Result<Self> {
-        let stop = Some(stop);
+    fn join_launched(launch: Launch, stop: &JoinStop) -> Result<Self> {
         launch::warn_of_unknown_variables(launch.rank);
         // Before this rank joins: a setting that cannot be read is an error of this rank alone, and
         // must not look like a death to the others.
         let environment = Environment::read()?;
         if launch.is_newcomer {
             let config = environment.admission(launch)?;
-            let config = config.map(|config| JoinConfig { stop, ..config });
-            return Self::enter_in(&environment, config);
+            return Self::enter_in(&environment, config, stop);
         }
         let config = environment.configuration(launch)?;
-        Self::join_in(&environment, JoinConfig { stop, ..config })
+        Self::join_in(&environment, config, stop)
     }
 
     /// Joins the world that `config` describes, with what the environment says of everything but rank
@@ -96,14 +94,22 @@ impl Communicator {
     /// [`Error::Join`] if the ranks do not find one another in time, or a variable has a value that
     /// it cannot have.
     pub fn join_by_env(config: JoinConfig) -> Result<Self> {
-        let environment = Environment::read()?;
-        let config = environment.complete(config);
-        Self::join_in(&environment, config)
+        Self::join_by_env_until(config, JoinStop::default())
     }
 
-    fn join_in(environment: &Environment, config: JoinConfig) -> Result<Self> {
+    /// As [`join_by_env`](Self::join_by_env), and ends early once `stop` was stopped.
+    ///
+    /// # Errors
+    /// As [`join_by_env`](Self::join_by_env).
+    pub fn join_by_env_until(config: JoinConfig, stop: JoinStop) -> Result<Self> {
+        let environment = Environment::read()?;
+        let config = environment.complete(config);
+        Self::join_in(&environment, config, &stop)
+    }
+
+    fn join_in(environment: &Environment, config: JoinConfig, stop: &JoinStop) -> Result<Self> {
         let timeout = config.timeout;
-        let (service, world) = Self::meet(&config, environment.transport)?;
+        let (service, world) = Self::meet(&config, environment.transport, stop)?;
         let interface = interface_report(&service, environment.interface.as_ref());
         let mut comm = Self::of_service(service, &world, timeout)?;
         environment.apply(comm.engine.get_mut());
@@ -148,19 +154,23 @@ impl Communicator {
     /// them.
     pub fn join(config: JoinConfig, transport: Transport) -> Result<Self> {
         let timeout = config.timeout;
-        let (service, world) = Self::meet(&config, transport)?;
+        let (service, world) = Self::meet(&config, transport, &JoinStop::default())?;
         Self::of_service(service, &world, timeout)
     }
 
     /// Joins the ranks, and learns from their reports what world they make.
-    fn meet(config: &JoinConfig, transport: Transport) -> Result<(Service, JoinedWorld)> {
+    fn meet(
+        config: &JoinConfig,
+        transport: Transport,
+        stop: &JoinStop,
+    ) -> Result<(Service, JoinedWorld)> {
         let mine = JoinReport {
             cores: UsableCores::of_this_thread(),
             costs: (config.rank == 0).then(CostTable::tuned),
             transport: Some(transport),
             trace: None,
         };
-        let (service, agreed) = join_with(config, &mine.to_bytes())?;
+        let (service, agreed) = join_with(config, &mine.to_bytes(), stop)?;
         Ok((service, JoinedWorld::of(agreed).map_err(Error::wrong_setting)?))
     }
 

@@ -71,8 +71,6 @@ pub struct JoinConfig {
     /// How long each later wait may take. A data connection survives a network that is silent for
     /// this long.
     pub timeout: Duration,
-    /// Ends joining early, from another thread; `None` if only the timeouts end it.
-    pub stop: Option<JoinStop>,
 }
 
 impl std::fmt::Debug for JoinConfig {
@@ -110,7 +108,6 @@ impl JoinConfig {
     /// | `insecure_without_key`, `encrypt` | false |
     /// | `verbs` | the fastest active port |
     /// | `join_timeout`, `timeout` | 300 s |
-    /// | `stop` | none |
     ///
     /// # Examples
     ///
@@ -154,7 +151,6 @@ impl JoinConfig {
             verbs: VerbsSettings::default(),
             join_timeout: DEFAULT_TIMEOUT,
             timeout: DEFAULT_TIMEOUT,
-            stop: None,
         }
     }
 
@@ -194,20 +190,21 @@ fn check_descriptors(world: usize) -> Result<(), JoinError> {
 /// Within [`JoinConfig::join_timeout`] and a few seconds, whatever the others do: [`JoinError`].
 #[doc(hidden)]
 pub fn join(config: JoinConfig) -> Result<Service, JoinError> {
-    Ok(join_with(&config, &[])?.0)
+    Ok(join_with(&config, &[], &JoinStop::default())?.0)
 }
 
-/// As [`join`]. All ranks are told the `report` of this one, and it is told theirs.
+/// As [`join`], until `stop` ends it. All ranks are told the `report` of this one, and it is told theirs.
 pub(crate) fn join_with(
     config: &JoinConfig,
     report: &[u8],
+    stop: &JoinStop,
 ) -> Result<(Service, GrownWorld), JoinError> {
     check(config)?;
     let deadline = Instant::now() + config.join_timeout.min(LONGEST);
     match (config.world, config.rank) {
         (1, _) => Ok((Service::alone(config.timeout)?, GrownWorld::alone(report))),
-        (_, 0) => root::accept_ranks(config, report, deadline),
-        _ => joiner::join_root(config, report, deadline),
+        (_, 0) => root::accept_ranks(config, report, stop, deadline),
+        _ => joiner::join_root(config, report, stop, deadline),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The messages of joining: what a rank tells rank 0 about itself, what must be equal on all
 //! ranks, and what rank 0 answers.
 
-use super::{JoinConfig, JoinError, JoinStop, stop};
+use super::{JoinConfig, JoinError, JoinStop};
 use crate::wire::decode;
 use crate::world::peer::Peer;
 use crate::world::service::message::MAX_MESSAGE;
@@ -153,15 +153,14 @@ impl JoinRequest {
     pub(super) fn ask(
         &self,
         link: &mut DialedLink,
-        stop: Option<&JoinStop>,
+        stop: &JoinStop,
         deadline: Instant,
     ) -> Result<JoinReply, SecureError> {
         link.send(&(VERSION, self), deadline)?;
         loop {
-            let until = stop::pause(stop, deadline);
+            let until = stop.pause(deadline);
             match link.receive(MAX_MESSAGE, until) {
-                Err(error)
-                    if is_timeout(&error) && until < deadline && stop::check(stop).is_ok() => {}
+                Err(error) if is_timeout(&error) && until < deadline && stop.check().is_ok() => {}
                 answer => return answer,
             }
         }

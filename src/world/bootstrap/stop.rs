@@ -8,20 +8,19 @@ use std::time::{Duration, Instant};
 /// How long a join waits before it looks again whether it is to end.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Ends a join from another thread: see [`JoinConfig::stop`](super::JoinConfig::stop). Clones end the
-/// same join.
+/// Ends a join from another thread: see
+/// [`Communicator::from_env_until`](crate::Communicator::from_env_until). Clones end the same join.
 ///
 /// ```
+/// use maypole::Communicator;
 /// use maypole::world::bootstrap::{JoinConfig, JoinStop};
-/// use maypole::{Communicator, Transport};
 ///
 /// let stop = JoinStop::default();
 /// let job = format!("stopped {}", std::process::id());
-/// let mut config = JoinConfig::new(0, 2, "127.0.0.1").with_job(&job);
-/// config.stop = Some(stop.clone());
+/// let config = JoinConfig::new(0, 2, "127.0.0.1").with_job(&job);
 /// std::thread::scope(|threads| {
 ///     // The other rank never comes.
-///     let joining = threads.spawn(|| Communicator::join(config, Transport::Auto));
+///     let joining = threads.spawn(|| Communicator::join_by_env_until(config, stop.clone()));
 ///     stop.stop();
 ///     let error = joining.join().unwrap().unwrap_err();
 ///     assert!(error.to_string().contains("was stopped"), "{error}");
@@ -45,21 +44,18 @@ impl JoinStop {
         self.0.load(Ordering::Acquire)
     }
 
+    /// Refuses to wait on if the join is to end.
+    pub(super) fn check(&self) -> Result<(), JoinError> {
+        if self.is_stopped() { Err(JoinError::Stopped) } else { Ok(()) }
+    }
+
+    /// Until when to wait before the next [`check`](Self::check), if the whole wait ends at `deadline`.
+    pub(super) fn pause(&self, deadline: Instant) -> Instant {
+        deadline.min(Instant::now() + PAUSE)
+    }
+
     /// Ends the join within a few seconds, with an error. A join that has succeeded stays.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Release);
     }
-}
-
-/// Refuses to wait on if the join is to end.
-pub(super) fn check(stop: Option<&JoinStop>) -> Result<(), JoinError> {
-    match stop {
-        Some(stop) if stop.is_stopped() => Err(JoinError::Stopped),
-        _ => Ok(()),
-    }
-}
-
-/// Until when to wait before the next [`check`], if the whole wait ends at `deadline`.
-pub(super) fn pause(stop: Option<&JoinStop>, deadline: Instant) -> Instant {
-    stop.map_or(deadline, |_| deadline.min(Instant::now() + PAUSE))
 }
