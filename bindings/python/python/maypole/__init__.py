@@ -12,9 +12,7 @@ A wait that fails raises :class:`MaypoleError`, which names the rank to look at 
 """
 
 import atexit as _atexit
-import os as _os
 import pickle as _pickle
-import sys as _sys
 
 from . import _maypole
 from ._maypole import Communicator, MaypoleError, Memory, Request, __version__
@@ -36,27 +34,6 @@ def _gather_object(comm, value):
 Communicator.broadcast_object = _broadcast_object
 Communicator.gather_object = _gather_object
 _atexit.register(_maypole._leave)
-
-
-def _report_uncaught(path, before):
-    """A hook for uncaught exceptions, which notes for the launcher, in the file `path`, that this rank raises one, and
-    the rank that caused it. Other ranks hear of it later, so the first note names the culprit."""
-
-    def report(kind, error, trace):
-        culprit = getattr(error, "culprit", None)
-        try:
-            with open(path, "a") as file:
-                file.write(f"{_os.environ['MAYPOLE_RANK']} {'-' if culprit is None else culprit}\n")
-        except OSError:
-            # The launcher then names the rank whose end it has seen first.
-            pass
-        before(kind, error, trace)
-
-    return report
-
-
-if "_MAYPOLE_UNCAUGHT" in _os.environ and "MAYPOLE_RANK" in _os.environ:
-    _sys.excepthook = _report_uncaught(_os.environ["_MAYPOLE_UNCAUGHT"], _sys.excepthook)
 
 
 def run_threads(world, rank):

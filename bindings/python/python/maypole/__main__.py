@@ -6,7 +6,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
@@ -79,27 +78,9 @@ def wait(processes):
     return failed
 
 
-def culprit(notes, failed, processes):
-    """The rank that caused the failure. `notes` are those of ranks that raised an exception, in their order: the rank, and
-    the rank that it names. Without notes it is the rank that was seen to fail first."""
-    named = [int(word) for note in notes[:1] for word in reversed(note.split()) if word.isdigit()]
-    blamed = (rank for rank in named if rank < len(processes) and processes[rank].returncode != 0)
-    return next(blamed, failed[0])
-
-
 def main(arguments=None):
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
-    with tempfile.NamedTemporaryFile("r") as uncaught:
-        return run(parsed, uncaught)
-
-
-def run(parsed, uncaught):
-    """Starts the ranks, which note in the file `uncaught` that they raise an exception, and waits for them."""
-    shared = {
-        "MAYPOLE_JOB": secrets.token_hex(8),
-        "MAYPOLE_JOB_KEY": secrets.token_hex(32),
-        "_MAYPOLE_UNCAUGHT": uncaught.name,
-    }
+    shared = {"MAYPOLE_JOB": secrets.token_hex(8), "MAYPOLE_JOB_KEY": secrets.token_hex(32)}
     processes = []
 
     def forward(number, _frame):
@@ -125,8 +106,7 @@ def run(parsed, uncaught):
         reader.join(GRACE)
     if failed is None:
         return 0
-    rank = culprit(uncaught.readlines(), failed, processes)
-    code = code_of(processes[rank])
+    rank, code = failed
     print(f"maypole: rank {rank} ended with code {code}", file=sys.stderr)
     return code
 
