@@ -108,11 +108,11 @@ pub mod world;
 
 #[doc(inline)]
 pub use comm::{
-    AbortHandle, Admissions, AnyElement, AnySlice, AnySliceMut, Arena, CallBuffers, CallPath,
-    Communicator, Counters, Group, IntoBuffers, IntoInput, IntoOp, IntoOutput, LastCall, Local,
-    MessageHandle, Moved, Op, Operation, OwnedBuffers, PersistentCall, ProgramCache,
-    RegisteredBuffer, Request, Scope, Sent, StoreCounts, Transport, UnknownTransport, Within,
-    wait_all,
+    AbortHandle, Admissions, AnyElement, AnySlice, AnySliceMut, Arena, BufferPlacement,
+    CallBuffers, CallPath, Communicator, Counters, Group, IntoBuffers, IntoInput, IntoOp,
+    IntoOutput, LastCall, Local, MessageHandle, Moved, Op, Operation, OwnedBuffers, PersistentCall,
+    ProgramCache, RegisteredBuffer, Request, Scope, Sent, StoreCounts, Transport, UnknownTransport,
+    Within, wait_all,
 };
 #[doc(inline)]
 pub use element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};

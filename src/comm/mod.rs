@@ -17,6 +17,7 @@ use crate::topology::StreamLinks;
 pub use crate::{element, error, status};
 pub use api::arguments::buffers::{Apart, CallBuffers, InPlace, IntoBuffers, OwnedBuffers};
 pub use api::arguments::operation::{IntoOp, Op, Operation};
+pub use api::arguments::placement::BufferPlacement;
 pub use api::arguments::slices::{AnyElement, AnySlice, AnySliceMut, IntoInput, IntoOutput};
 pub use api::failure::abort::AbortHandle;
 pub use api::messages::Group;

@@ -1,8 +1,12 @@
 //! Buffers of C as slices.
 
 use crate::error::Failure;
-use maypole::{AnyElement, AnySlice, AnySliceMut, CallBuffers, DataType, IntoBuffers};
+use maypole::schedule::collective::Collective;
+use maypole::{
+    AnyElement, AnySlice, AnySliceMut, BufferPlacement, CallBuffers, DataType, IntoBuffers,
+};
 use std::ffi::c_void;
+use std::ops::Range;
 
 /// A buffer of C: where it begins, and its bytes.
 #[derive(Clone, Copy)]
@@ -22,18 +26,10 @@ impl RawBuffer {
         Ok(Self { start: start.cast_mut(), len })
     }
 
-    /// True if the buffer begins `offset` bytes behind the start of `whole`.
-    pub(crate) fn is_at(self, whole: Self, offset: usize) -> bool {
-        self.start.addr() == whole.start.addr() + offset
-    }
-
-    /// True if the two have bytes in common. A buffer without bytes has none, wherever it begins.
-    fn overlaps(self, other: Self) -> bool {
-        if self.len == 0 || other.len == 0 {
-            return false;
-        }
-        let [mine, theirs] = [self, other].map(|it| it.start.addr()..it.start.addr() + it.len);
-        mine.start < theirs.end && theirs.start < mine.end
+    /// The addresses of its bytes.
+    fn addresses(self) -> Range<usize> {
+        let start = self.start.addr();
+        start..start.saturating_add(self.len)
     }
 
     /// # Safety
@@ -60,30 +56,34 @@ impl RawBuffer {
 /// The buffers of a call on elements of C.
 pub(crate) type AnyBuffers<'a> = CallBuffers<'a, AnyElement>;
 
-/// The buffers of a call that works in place.
-///
-/// # Safety
-/// As [`RawBuffer::bytes_mut`].
-pub(crate) unsafe fn in_place<'a>(kind: DataType, data: RawBuffer) -> AnyBuffers<'a> {
-    // SAFETY: the caller's promise.
-    AnySliceMut::new(kind, unsafe { data.bytes_mut() }).into_buffers()
-}
-
-/// The buffers of a call that reads `input` and writes `output`, which must not overlap.
+/// The buffers of `collective` on rank `rank` of `world`, which reads `input` and writes `output`.
+/// They work in place if they lie as in a call in place, and must not overlap in another way.
+/// `is_even` is false if the blocks have counts.
 ///
 /// # Safety
 /// As [`RawBuffer::bytes`] for `input` and [`RawBuffer::bytes_mut`] for `output`.
-pub(crate) unsafe fn apart<'a>(
+pub(crate) unsafe fn placed<'a>(
+    (collective, rank, world): (Collective, usize, usize),
     kind: DataType,
-    input: RawBuffer,
-    output: RawBuffer,
+    (input, output): (RawBuffer, RawBuffer),
+    is_even: bool,
 ) -> Result<AnyBuffers<'a>, Failure> {
-    if input.overlaps(output) {
-        let why = "the buffers overlap: pass other memory, or, with equal counts, the same buffer \
-                   or the own block of it";
-        return Err(Failure::invalid(why));
-    }
-    // SAFETY: the caller's promise; they do not overlap.
-    let (input, output) = unsafe { (input.bytes(), output.bytes_mut()) };
-    Ok((AnySlice::new(kind, input), AnySliceMut::new(kind, output)).into_buffers())
+    let (read, written) = (input.addresses(), output.addresses());
+    let whole = match BufferPlacement::of(collective, (rank, world), read, written, is_even) {
+        BufferPlacement::InInput => input,
+        BufferPlacement::InOutput => output,
+        BufferPlacement::Apart => {
+            // SAFETY: the caller's promise; they do not overlap.
+            let (input, output) = unsafe { (input.bytes(), output.bytes_mut()) };
+            let buffers = (AnySlice::new(kind, input), AnySliceMut::new(kind, output));
+            return Ok(buffers.into_buffers());
+        }
+        BufferPlacement::Overlapping => {
+            let why = "the buffers overlap: pass other memory, or, with equal counts, the same \
+                       buffer or the own block of it";
+            return Err(Failure::invalid(why));
+        }
+    };
+    // SAFETY: the caller's promise; both buffers lie in this one.
+    Ok(AnySliceMut::new(kind, unsafe { whole.bytes_mut() }).into_buffers())
 }

@@ -1,6 +1,6 @@
 //! The collectives whose counts are equal on all ranks, and what all calls have in common.
 
-use crate::buffers::{AnyBuffers, RawBuffer, apart, in_place};
+use crate::buffers::{AnyBuffers, RawBuffer, placed};
 use crate::communicator::{borrow, maypole_comm, maypole_comm_t};
 use crate::error::{Failure, guarded, maypole_result_t};
 use crate::types::{MAYPOLE_SUM, data_type, maypole_data_type_t, maypole_op_t, operation};
@@ -63,22 +63,25 @@ impl<'a> Arguments<'a> {
             HeldChunks::All | HeldChunks::One(_) => Ok(count),
         };
         let (input, output) = (self.sent(elements(brings)?)?, self.received(elements(keeps)?)?);
-        let own_block = |whole: RawBuffer| whole.len / self.comm.world() * rank;
-        let at = match (brings, keeps) {
-            (HeldChunks::All, HeldChunks::All) => Some((output, input, 0)),
-            (HeldChunks::One(_), HeldChunks::All) => Some((output, input, own_block(output))),
-            (HeldChunks::All, HeldChunks::One(_)) => Some((input, output, own_block(input))),
-            _ => None,
-        };
-        let whole = at.filter(|(whole, part, offset)| part.is_at(*whole, *offset));
         // SAFETY: the caller's promise.
-        let buffers = unsafe {
-            match whole {
-                Some((whole, ..)) => in_place(self.data_type, whole),
-                None => apart(self.data_type, input, output)?,
-            }
-        };
+        let buffers = unsafe { self.placed(collective, input, output, true) }?;
         self.call(collective, buffers)
+    }
+
+    /// The buffers of `collective`, whose blocks have counts unless `is_even`.
+    ///
+    /// # Safety
+    /// As [`placed`].
+    pub(crate) unsafe fn placed(
+        &self,
+        collective: Collective,
+        input: RawBuffer,
+        output: RawBuffer,
+        is_even: bool,
+    ) -> Result<AnyBuffers<'a>, Failure> {
+        let call = (collective, self.comm.rank(), self.comm.world());
+        // SAFETY: the caller's promise.
+        unsafe { placed(call, self.data_type, (input, output), is_even) }
     }
 
     pub(crate) fn call(

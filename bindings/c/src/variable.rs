@@ -1,6 +1,5 @@
 //! The collectives whose blocks differ in length.
 
-use crate::buffers::apart;
 use crate::calls::Arguments;
 use crate::communicator::maypole_comm_t;
 use crate::error::{Failure, guarded, maypole_result_t};
@@ -39,7 +38,8 @@ pub unsafe extern "C" fn maypole_all_gather_v(
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
             let counts = counts_of(counts, it.comm.world())?;
             let input = it.sent(counts[it.comm.rank()])?;
-            let buffers = apart(it.data_type, input, it.received(total(counts)?)?)?;
+            let output = it.received(total(counts)?)?;
+            let buffers = it.placed(Collective::AllGather, input, output, false)?;
             it.call(Collective::AllGather, buffers.with_counts(None, Some(counts)))
         }
     })
@@ -62,7 +62,8 @@ pub unsafe extern "C" fn maypole_reduce_scatter_v(
             let it = Arguments::new(comm, data_type, op, (send, recv))?;
             let counts = counts_of(counts, it.comm.world())?;
             let input = it.sent(total(counts)?)?;
-            let buffers = apart(it.data_type, input, it.received(counts[it.comm.rank()])?)?;
+            let output = it.received(counts[it.comm.rank()])?;
+            let buffers = it.placed(Collective::ReduceScatter, input, output, false)?;
             it.call(Collective::ReduceScatter, buffers.with_counts(Some(counts), None))
         }
     })
@@ -85,8 +86,8 @@ pub unsafe extern "C" fn maypole_all_to_all_v(
             let it = Arguments::new(comm, data_type, MAYPOLE_SUM, (send, recv))?;
             let sent = counts_of(send_counts, it.comm.world())?;
             let received = counts_of(recv_counts, it.comm.world())?;
-            let buffers =
-                apart(it.data_type, it.sent(total(sent)?)?, it.received(total(received)?)?)?;
+            let (input, output) = (it.sent(total(sent)?)?, it.received(total(received)?)?);
+            let buffers = it.placed(Collective::AllToAll, input, output, false)?;
             it.call(Collective::AllToAll, buffers.with_counts(Some(sent), Some(received)))
         }
     })

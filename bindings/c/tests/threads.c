@@ -153,6 +153,13 @@ static void errors(maypole_comm_t comm, int rank) {
     int32_t data[8] = {0};
     CHECK(maypole_all_reduce(data, data + 1, 4, MAYPOLE_INT32, MAYPOLE_SUM, comm) == MAYPOLE_INVALID);
     CHECK(strstr(maypole_last_error(), "overlap") != NULL);
+    /* The block of another rank, and blocks with counts. */
+    size_t ones[WORLD] = {1, 1, 1};
+    int32_t *other = data + (rank + 1) % WORLD;
+    CHECK(maypole_all_gather(other, data, 1, MAYPOLE_INT32, comm) == MAYPOLE_INVALID);
+    CHECK(maypole_reduce_scatter(data, other, 1, MAYPOLE_INT32, MAYPOLE_SUM, comm) == MAYPOLE_INVALID);
+    CHECK(maypole_all_to_all_v(data, ones, data, ones, MAYPOLE_INT32, comm) == MAYPOLE_INVALID);
+    CHECK(strstr(maypole_last_error(), "overlap") != NULL);
     CHECK(maypole_all_reduce(NULL, data, 4, MAYPOLE_INT32, MAYPOLE_SUM, comm) == MAYPOLE_INVALID);
     CHECK(maypole_all_reduce(data, data, 4, 77, MAYPOLE_SUM, comm) == MAYPOLE_INVALID);
     CHECK(maypole_all_reduce(data, data, 4, MAYPOLE_INT32, 77, comm) == MAYPOLE_INVALID);

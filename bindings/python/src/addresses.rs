@@ -21,6 +21,7 @@ pub(crate) fn _call(
 ) -> PyResult<()> {
     let (name, root, type_name, op, factor) = &call;
     let call = raw_call((name, *root, type_name, op, *factor), buffers, counts)?;
+    on.shared.check_free(py, &call.uses(on.rank))?;
     // SAFETY: the caller vouches for the memory until this returns.
     on.shared.with(py, |comm| unsafe { call.run(comm) })
 }
@@ -45,6 +46,9 @@ pub(crate) fn _start(
         raw_call((name, *root, type_name, op, *factor), buffers, counts)
     };
     let calls = calls.into_iter().map(raw).collect::<PyResult<Vec<RawCall>>>()?;
+    for call in &calls {
+        on.shared.check_free(py, &call.uses(on.rank))?;
+    }
     let in_flight = InFlight::call(&on.shared);
     let run = move |comm: &mut maypole::Communicator, _: &mut RequestBuffers| {
         let _in_flight = in_flight;
@@ -70,7 +74,7 @@ fn raw_call(
         collective: collective(name, root)?,
         data_type: data_type(type_name)?,
         op: operation(op, factor)?,
-        input: RawBytes::new(buffers.0),
+        input: Some(RawBytes::new(buffers.0)),
         output: RawBytes::new(buffers.1),
         counts: counts.0,
         receive_counts: counts.1,

@@ -79,26 +79,6 @@ impl ArrayMemory {
         )))
     }
 
-    /// # Safety
-    /// Nobody else may write the array until the slice is dropped.
-    pub(crate) unsafe fn bytes<'a>(&self) -> &'a [u8] {
-        match self.len {
-            0 => &[],
-            // SAFETY: an array of `len` bytes, which the keeper keeps.
-            len => unsafe { std::slice::from_raw_parts(self.start, len) },
-        }
-    }
-
-    /// # Safety
-    /// Nobody else may use the array until the slice is dropped.
-    pub(crate) unsafe fn bytes_mut<'a>(&self) -> &'a mut [u8] {
-        match self.len {
-            0 => &mut [],
-            // SAFETY: a writable array of `len` bytes, which the keeper keeps.
-            len => unsafe { std::slice::from_raw_parts_mut(self.start, len) },
-        }
-    }
-
     fn of_view(view: BufferView, name: &str) -> PyResult<Self> {
         // SAFETY: the view is filled.
         if unsafe { ffi::PyBuffer_IsContiguous(&*view.0, b'C' as c_char) } == 0 {

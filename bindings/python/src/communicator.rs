@@ -2,14 +2,15 @@
 
 use crate::arrays::ArrayMemory;
 use crate::error::{invalid, raise};
-use crate::interrupt::listen;
+use crate::interrupt::{interruptible_join, listen};
 use crate::memory::Memory;
+use crate::messages::{receive_array, send_array};
 use crate::names::{collective, op_name};
 use crate::request::Request;
 use crate::shared::SharedCommunicator;
+use maypole::Local;
 use maypole::schedule::collective::Collective;
 use maypole::world::bootstrap::JoinConfig;
-use maypole::{AnySlice, AnySliceMut, Local};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::Arc;
@@ -24,8 +25,8 @@ use std::time::Duration;
 #[pyclass(frozen, module = "maypole")]
 pub(crate) struct Communicator {
     pub(crate) shared: Arc<SharedCommunicator>,
-    rank: usize,
-    world: usize,
+    pub(crate) rank: usize,
+    pub(crate) world: usize,
 }
 
 impl Communicator {
@@ -48,14 +49,14 @@ fn seconds(value: f64) -> PyResult<Duration> {
 impl Communicator {
     #[new]
     fn join(py: Python<'_>) -> PyResult<Self> {
-        let made = py.detach(maypole::Communicator::from_env).map_err(|error| raise(&error))?;
-        Ok(Self::of(py, made))
+        Ok(Self::of(py, interruptible_join(py, maypole::Communicator::from_env_until)?))
     }
 
     /// Joins as rank `rank` of `world` ranks: rank 0 listens at `address`. All ranks pass the same
     /// `job` and the same `key` of 32 bytes. The environment says the rest, such as MAYPOLE_TRANSPORT.
+    /// Joining may take `join_timeout` seconds, by default as long as every later wait, `timeout`.
     #[staticmethod]
-    #[pyo3(signature = (rank, world, address, *, job, key=None, timeout=300.0))]
+    #[pyo3(signature = (rank, world, address, *, job, key=None, timeout=300.0, join_timeout=None))]
     fn join_at(
         py: Python<'_>,
         rank: usize,
@@ -64,12 +65,16 @@ impl Communicator {
         job: &str,
         key: Option<[u8; 32]>,
         timeout: f64,
+        join_timeout: Option<f64>,
     ) -> PyResult<Self> {
         let timeout = seconds(timeout)?;
+        let join_timeout = join_timeout.map_or(Ok(timeout), seconds)?;
         let meeting = JoinConfig::new(rank, world, address).with_job(job);
-        let config = JoinConfig { key, timeout, join_timeout: timeout, ..meeting };
-        let made = py.detach(|| maypole::Communicator::join_by_env(config));
-        Ok(Self::of(py, made.map_err(|error| raise(&error))?))
+        let config = JoinConfig { key, timeout, join_timeout, ..meeting };
+        let join = move |stop| {
+            maypole::Communicator::join_by_env_until(config, stop)
+        };
+        Ok(Self::of(py, interruptible_join(py, join)?))
     }
 
     /// The communicators of `world` threads of this process, by rank.
@@ -188,8 +193,7 @@ impl Communicator {
     ) -> PyResult<()> {
         let which = Collective::Gather { root };
         match (self.rank == root, out) {
-            (true, None) => self.of_name(py, which, (data, None), "sum", [counts, None]),
-            (true, out) => self.rooted(py, which, (Some(data), out), "sum", counts),
+            (true, out) => self.of_name(py, which, (data, out), "sum", [counts, None]),
             (false, _) => self.rooted(py, which, (Some(data), None), "sum", counts),
         }
     }
@@ -239,19 +243,16 @@ impl Communicator {
         self.shared.with(py, maypole::Communicator::barrier)
     }
 
-    /// Sends `data` to rank `to`, which receives it with the same `tag`.
+    /// Sends `data` to rank `to`, which receives it with the same `tag`. Goes on beside a call of
+    /// another thread.
     #[pyo3(signature = (data, to, tag=0))]
     fn send(&self, py: Python<'_>, data: &Bound<'_, PyAny>, to: usize, tag: u32) -> PyResult<()> {
         let data = ArrayMemory::of(data, "data", false)?;
-        self.shared.with(py, |comm| {
-            // SAFETY: as in `of_name`.
-            let bytes = unsafe { data.bytes() };
-            comm.send(AnySlice::new(data.data_type, bytes), to, tag)
-        })
+        send_array(py, &self.shared, data, to, tag)
     }
 
     /// Receives `data` from rank `source`, or from any rank if it is None. Returns the rank that the
-    /// message came from, and how many elements it had.
+    /// message came from, and how many elements it had. Goes on beside a call of another thread.
     #[pyo3(signature = (data, source=None, tag=0))]
     fn recv(
         &self,
@@ -261,15 +262,7 @@ impl Communicator {
         tag: u32,
     ) -> PyResult<(usize, usize)> {
         let data = ArrayMemory::of(data, "data", true)?;
-        let elements = data.len / data.data_type.size();
-        self.shared.with(py, |comm| {
-            // SAFETY: as in `of_name`.
-            let room = AnySliceMut::new(data.data_type, unsafe { data.bytes_mut() });
-            match source {
-                Some(source) => comm.recv(room, source, tag).map(|()| (source, elements)),
-                None => comm.recv_any(room, tag),
-            }
-        })
+        receive_array(py, &self.shared, data, source, tag)
     }
 
     /// Starts the collective `name` ("all_reduce", ...) and returns a Request at once. All ranks

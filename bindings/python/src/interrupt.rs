@@ -2,12 +2,18 @@
 //! again, which is after the wait. So a thread of ours aborts the communicator that the main thread
 //! waits on, and the call raises `KeyboardInterrupt`.
 
+use crate::error::{invalid, panicked, raise};
+use crate::shared::lock;
 use maypole::AbortHandle;
+use maypole::world::bootstrap::JoinStop;
 use pyo3::prelude::*;
 use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 /// The communicator that the main thread waits on.
 static WAITING: Mutex<Option<AbortHandle>> = Mutex::new(None);
@@ -35,6 +41,45 @@ impl Drop for InterruptibleWait {
     fn drop(&mut self) {
         if self.0 {
             *waiting() = None;
+        }
+    }
+}
+
+/// How long a join goes on before a signal is looked for.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long an interrupted join may take to end before the exception is raised.
+const GRACE: Duration = Duration::from_millis(300);
+
+/// Runs `join` on a thread of its own, while this thread handles signals. If a handler raises, as that of
+/// Ctrl-C does, the exception is returned at once, and the join ends soon.
+pub(crate) fn interruptible_join(
+    py: Python<'_>,
+    join: impl FnOnce(JoinStop) -> maypole::Result<maypole::Communicator> + Send + 'static,
+) -> PyResult<maypole::Communicator> {
+    let stop = JoinStop::default();
+    let stop_of_thread = stop.clone();
+    let (give, given) = channel();
+    let run = move || {
+        let made = catch_unwind(AssertUnwindSafe(|| join(stop_of_thread)));
+        // After an interruption no one takes it, and a rank that has joined leaves again.
+        let _ = give.send(made);
+    };
+    let spawned = thread::Builder::new().name("maypole-join".to_owned()).spawn(run);
+    spawned.map_err(|error| invalid(format!("no thread can be started to join: {error}")))?;
+    let given = Mutex::new(given);
+    let wait = || lock(&given).recv_timeout(PAUSE);
+    loop {
+        match py.detach(wait) {
+            Ok(Ok(made)) => return made.map_err(|error| raise(&error)),
+            Ok(Err(panic)) => return Err(panicked(&*panic)),
+            Err(RecvTimeoutError::Disconnected) => return Err(invalid("joining has ended")),
+            Err(RecvTimeoutError::Timeout) => {
+                let Err(raised) = py.check_signals() else { continue };
+                stop.stop();
+                // Rank 0 has left its port then, if it is asked for again.
+                let _ = py.detach(|| lock(&given).recv_timeout(GRACE));
+                return Err(raised);
+            }
         }
     }
 }

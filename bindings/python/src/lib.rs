@@ -3,6 +3,7 @@
 
 mod addresses;
 mod arrays;
+mod busy;
 mod calls;
 mod communicator;
 mod error;
@@ -10,6 +11,7 @@ mod interrupt;
 mod memory;
 mod messages;
 mod names;
+mod network;
 mod raw;
 mod request;
 mod shared;
@@ -29,5 +31,6 @@ fn _maypole(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(addresses::_call, module)?)?;
     module.add_function(wrap_pyfunction!(addresses::_start, module)?)?;
     module.add_function(wrap_pyfunction!(messages::_start_message, module)?)?;
+    module.add_function(wrap_pyfunction!(network::_network_addresses, module)?)?;
     Ok(())
 }

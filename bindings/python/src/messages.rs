@@ -1,28 +1,31 @@
 //! Messages on addresses: what the backend of PyTorch sends and receives. The library matches them
 //! by tag and drives them from the thread that waits for one.
 
+use crate::arrays::ArrayMemory;
+use crate::busy::MemoryUse;
 use crate::communicator::Communicator;
 use crate::error::raise;
 use crate::interrupt::InterruptibleWait;
 use crate::names::data_type;
 use crate::raw::RawBytes;
-use crate::shared::{InFlight, lock};
-use maypole::AbortHandle;
+use crate::request::RequestBuffers;
+use crate::shared::{InFlight, SharedCommunicator, lock};
+use maypole::{AbortHandle, DataType};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex};
 
 /// The rank at the other end of a message, and the number of its elements.
 type Arrival = (usize, usize);
 
-/// Memory at an address, and the object that keeps it.
+/// Memory at an address, and what keeps it.
 struct KeptBytes {
     bytes: RawBytes,
-    _object: Py<PyAny>,
+    _keeper: RequestBuffers,
 }
 
 impl AsRef<[u8]> for KeptBytes {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the caller of `_start_message` vouches for the memory while the object is kept.
+        // SAFETY: the caller that posts a message vouches for the memory while its keeper is kept.
         unsafe { self.bytes.bytes() }
     }
 }
@@ -132,26 +135,77 @@ pub(crate) fn _start_message(
     tag: u32,
     kept: Py<PyAny>,
 ) -> PyResult<MessageRequest> {
-    let data_type = data_type(type_name)?;
-    let kept = KeptBytes { bytes: RawBytes::new(buffer), _object: kept };
-    let end = Arc::<Mutex<MessageEnd>>::default();
-    let ended = hook(Arc::clone(&end), InFlight::message(&on.shared));
-    let posted = on.shared.with_messages(py, move |messages| match peer.filter(|_| sends) {
-        Some(to) => Posted::Send(messages.start_send(data_type, kept, to, tag, ended)),
-        None => Posted::Receive(messages.start_recv(data_type, kept, peer, tag, ended)),
-    })?;
-    let posted = Mutex::new(Some(posted));
-    Ok(MessageRequest { posted, end, abort: on.shared.abort.clone() })
+    let keeper = RequestBuffers::Kept { _object: Some(kept) };
+    let kept = KeptBytes { bytes: RawBytes::new(buffer), _keeper: keeper };
+    let message = (sends, peer, tag);
+    MessageRequest::post(py, &on.shared, data_type(type_name)?, kept, message)
+}
+
+/// Sends an array, beside calls of other threads.
+pub(crate) fn send_array(
+    py: Python<'_>,
+    shared: &SharedCommunicator,
+    data: ArrayMemory,
+    to: usize,
+    tag: u32,
+) -> PyResult<()> {
+    MessageRequest::of_array(py, shared, data, (true, Some(to), tag))?.wait(py).map(drop)
+}
+
+/// Receives an array, beside calls of other threads. Returns the rank that sent it, and its elements.
+pub(crate) fn receive_array(
+    py: Python<'_>,
+    shared: &SharedCommunicator,
+    data: ArrayMemory,
+    source: Option<usize>,
+    tag: u32,
+) -> PyResult<(usize, usize)> {
+    MessageRequest::of_array(py, shared, data, (false, source, tag))?.wait(py)
+}
+
+impl MessageRequest {
+    fn of_array(
+        py: Python<'_>,
+        shared: &SharedCommunicator,
+        data: ArrayMemory,
+        message: (bool, Option<usize>, u32),
+    ) -> PyResult<Self> {
+        let data_type = data.data_type;
+        let bytes = RawBytes::new((data.start.expose_provenance(), data.len));
+        let kept = KeptBytes { bytes, _keeper: RequestBuffers::Arrays { _arrays: vec![data] } };
+        Self::post(py, shared, data_type, kept, message)
+    }
+
+    /// Posts a message: whether it is sent, the other rank, and the tag.
+    fn post(
+        py: Python<'_>,
+        shared: &SharedCommunicator,
+        data_type: DataType,
+        kept: KeptBytes,
+        (sends, peer, tag): (bool, Option<usize>, u32),
+    ) -> PyResult<Self> {
+        let of = MemoryUse { bytes: kept.bytes.addresses(), is_written: !sends };
+        shared.check_free(py, std::slice::from_ref(&of))?;
+        let end = Arc::<Mutex<MessageEnd>>::default();
+        let ended = hook(Arc::clone(&end), InFlight::message(shared, of));
+        let posted = shared.with_messages(py, move |messages| match peer.filter(|_| sends) {
+            Some(to) => Posted::Send(messages.start_send(data_type, kept, to, tag, ended)),
+            None => Posted::Receive(messages.start_recv(data_type, kept, peer, tag, ended)),
+        })?;
+        let posted = Mutex::new(Some(posted));
+        Ok(Self { posted, end, abort: shared.abort.clone() })
+    }
 }
 
 /// Notes how the message has ended. Takes the interpreter's lock only for listeners: whoever waits
 /// asks for the end.
 fn hook(
     end: Arc<Mutex<MessageEnd>>,
-    in_flight: InFlight,
+    mut in_flight: InFlight,
 ) -> impl FnOnce(Result<Arrival, &maypole::Error>) + Send + 'static {
     move |outcome| {
-        let _in_flight = in_flight;
+        // Before a thread that waits for the end can use the memory.
+        in_flight.release_memory();
         let mut end = lock(&end);
         end.outcome = Some(outcome.map_err(Clone::clone));
         let listeners = std::mem::take(&mut end.listeners);

@@ -1,7 +1,9 @@
 //! Calls on addresses, as Python passes them.
 
+use crate::busy::MemoryUse;
 use maypole::schedule::collective::Collective;
-use maypole::{AnyElement, AnySlice, AnySliceMut, CallBuffers, DataType, IntoBuffers, ReduceOp};
+use maypole::{AnySlice, AnySliceMut, BufferPlacement, DataType, Error, IntoBuffers, ReduceOp};
+use std::ops::Range;
 
 /// Bytes at an address.
 #[derive(Clone, Copy)]
@@ -14,8 +16,16 @@ pub(crate) struct RawBytes {
 unsafe impl Send for RawBytes {}
 
 impl RawBytes {
+    /// No bytes.
+    pub(crate) const EMPTY: Self = Self { start: 0, len: 0 };
+
     pub(crate) fn new((start, len): (usize, usize)) -> Self {
         Self { start, len }
+    }
+
+    /// The addresses of the bytes.
+    pub(crate) fn addresses(self) -> Range<usize> {
+        self.start..self.start.saturating_add(self.len)
     }
 
     /// # Safety
@@ -41,45 +51,108 @@ impl RawBytes {
     }
 }
 
-/// The buffers of a call: in place if there is no `input`. The counts are those of the blocks that
-/// are sent, and that are received.
-pub(crate) fn buffers<'a>(
-    kind: DataType,
-    input: Option<&'a [u8]>,
-    output: &'a mut [u8],
-    [sent, received]: [Option<&'a [usize]>; 2],
-) -> CallBuffers<'a, AnyElement> {
-    let output = AnySliceMut::new(kind, output);
-    let buffers = match input {
-        Some(input) => (AnySlice::new(kind, input), output).into_buffers(),
-        None => output.into_buffers(),
-    };
-    buffers.with_counts(sent, received)
-}
-
-/// A call as the Python code passes it.
+/// A call on addresses.
 pub(crate) struct RawCall {
     pub(crate) collective: Collective,
     pub(crate) data_type: DataType,
     pub(crate) op: ReduceOp,
-    pub(crate) input: RawBytes,
+    /// `None`: the output is the input, too.
+    pub(crate) input: Option<RawBytes>,
     pub(crate) output: RawBytes,
+    /// The lengths of the blocks that are sent, and that are received.
     pub(crate) counts: Option<Vec<usize>>,
     pub(crate) receive_counts: Option<Vec<usize>>,
 }
 
 impl RawCall {
-    /// Makes the call. Equal buffers are one buffer in place.
+    /// Makes the call. It works in place where [`BufferPlacement`] says so. If the buffers overlap in
+    /// another way, it reads a copy of the input.
     ///
     /// # Safety
     /// As [`RawBytes::bytes`] for the input and [`RawBytes::bytes_mut`] for the output.
     pub(crate) unsafe fn run(&self, comm: &mut maypole::Communicator) -> maypole::Result<()> {
-        let in_place = self.input.start == self.output.start && self.input.len == self.output.len;
-        let in_place = in_place && self.counts.is_none();
-        // SAFETY: the caller's promise; buffers that are not equal do not overlap.
-        let (input, output) =
-            unsafe { ((!in_place).then(|| self.input.bytes()), self.output.bytes_mut()) };
         let counts = [&self.counts, &self.receive_counts].map(Option::as_deref);
-        comm.call(self.collective, buffers(self.data_type, input, output, counts), self.op)
+        let placement = self.placement(comm);
+        let copy;
+        // SAFETY: the caller's promise, and no two of the slices have bytes in common.
+        let (input, output) = unsafe {
+            match (placement, self.input) {
+                (BufferPlacement::InInput, Some(whole)) => (None, whole.bytes_mut()),
+                (BufferPlacement::Overlapping, Some(input)) => {
+                    copy = AlignedBytes::copy_of(input.bytes());
+                    (Some(copy.bytes()), self.output.bytes_mut())
+                }
+                (BufferPlacement::Apart, Some(input)) => {
+                    (Some(input.bytes()), self.output.bytes_mut())
+                }
+                _ => (None, self.output.bytes_mut()),
+            }
+        };
+        let output = AnySliceMut::new(self.data_type, output);
+        let buffers = match input {
+            Some(input) => (AnySlice::new(self.data_type, input), output).into_buffers(),
+            None => output.into_buffers(),
+        };
+        let done = comm.call(self.collective, buffers.with_counts(counts[0], counts[1]), self.op);
+        done.map_err(|error| match (placement, error) {
+            (BufferPlacement::Overlapping, Error::Invalid { rank, operation, why }) => {
+                let why = format!("{why}; the two overlap, and not as in a call in place");
+                Error::Invalid { rank, operation, why }
+            }
+            (_, error) => error,
+        })
+    }
+
+    /// The memory that the call reads and writes on rank `rank`.
+    pub(crate) fn uses(&self, rank: usize) -> [MemoryUse; 2] {
+        let of = |bytes: RawBytes, is_written| MemoryUse { bytes: bytes.addresses(), is_written };
+        // The root of a broadcast has the result already.
+        let is_written = self.collective != Collective::Broadcast { root: rank };
+        [of(self.input.unwrap_or(self.output), false), of(self.output, is_written)]
+    }
+
+    fn placement(&self, comm: &maypole::Communicator) -> BufferPlacement {
+        let Some(input) = self.input else { return BufferPlacement::InOutput };
+        let (here, is_even) = ((comm.rank(), comm.world()), self.has_even_blocks());
+        let (input, output) = (input.addresses(), self.output.addresses());
+        BufferPlacement::of(self.collective, here, input, output, is_even)
+    }
+
+    fn has_even_blocks(&self) -> bool {
+        self.counts.is_none() && self.receive_counts.is_none()
+    }
+}
+
+/// Bytes that begin where elements of any type may begin.
+pub(crate) struct AlignedBytes {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl AlignedBytes {
+    /// `None` if there is not as much memory.
+    pub(crate) fn zeroed(len: usize) -> Option<Self> {
+        let mut words = Vec::new();
+        words.try_reserve_exact(len.div_ceil(8)).ok()?;
+        words.resize(len.div_ceil(8), 0);
+        Some(Self { words, len })
+    }
+
+    fn copy_of(bytes: &[u8]) -> Self {
+        let mut this = Self::zeroed(bytes.len()).expect("memory for a copy of the input");
+        let start = this.words.as_mut_ptr().cast::<u8>();
+        // SAFETY: the words have at least as many bytes, and are nobody else's.
+        unsafe { std::slice::from_raw_parts_mut(start, bytes.len()) }.copy_from_slice(bytes);
+        this
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the words have at least `len` bytes, all of them initialized.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
+    }
+
+    /// The bytes, to be written as long as this is kept and not used otherwise.
+    pub(crate) fn raw(&mut self) -> RawBytes {
+        RawBytes::new((self.words.as_mut_ptr().expose_provenance(), self.len))
     }
 }

@@ -1,5 +1,6 @@
 //! A communicator that Python's object, its requests and the end of the interpreter share.
 
+use crate::busy::{BusyClaim, BusyMemory, MemoryUse};
 use crate::error::{invalid, panicked, raise};
 use crate::interrupt::InterruptibleWait;
 use maypole::{AbortHandle, MessageHandle};
@@ -17,6 +18,7 @@ pub(crate) struct SharedCommunicator {
     pub(crate) abort: AbortHandle,
     /// How many requests are not over.
     in_flight: Arc<AtomicUsize>,
+    busy: BusyMemory,
 }
 
 /// All communicators, for the end of the interpreter.
@@ -32,8 +34,10 @@ pub(crate) fn _leave(py: Python<'_>) {
             if shared.in_flight.load(Ordering::Acquire) > 0 {
                 shared.abort.abort("the program of this rank has ended with requests in flight");
             }
-            // What it failed with is nobody's any more.
-            let _ = shared.close();
+            // No caller is left to receive an error that no call has returned.
+            if let Err(error) = shared.close() {
+                eprintln!("maypole: {error}");
+            }
         }
     });
 }
@@ -44,7 +48,8 @@ impl SharedCommunicator {
         let abort = communicator.abort_handle();
         let messages = Mutex::new(Some(communicator.message_handle()));
         let communicator = Mutex::new(Some(communicator));
-        let shared = Arc::new(Self { communicator, messages, abort, in_flight: Arc::default() });
+        let (in_flight, busy) = Default::default();
+        let shared = Arc::new(Self { communicator, messages, abort, in_flight, busy });
         let mut open = lock(&OPEN);
         open.retain(|it| it.strong_count() > 0);
         open.push(Arc::downgrade(&shared));
@@ -92,6 +97,22 @@ impl SharedCommunicator {
         py.detach(|| lock(&self.messages).as_mut().map(start)).ok_or_else(closed)
     }
 
+    /// Refuses to use memory that a message in flight uses.
+    pub(crate) fn check_free(&self, py: Python<'_>, uses: &[MemoryUse]) -> PyResult<()> {
+        if !self.busy.prevents(uses) {
+            return Ok(());
+        }
+        // The message may have ended, and no thread has looked.
+        self.with_messages(py, MessageHandle::poll)?;
+        match self.busy.prevents(uses) {
+            false => Ok(()),
+            true => Err(invalid(
+                "a message in flight uses memory of this call, and one of the two writes it: wait for the \
+                 message first, or pass other memory",
+            )),
+        }
+    }
+
     /// Sets the timeout of calls and messages.
     pub(crate) fn set_timeout(&self, py: Python<'_>, timeout: Duration) -> PyResult<()> {
         let handle = self.with(py, |comm| {
@@ -114,20 +135,29 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct InFlight {
     count: Arc<AtomicUsize>,
     _communicator: Option<Arc<SharedCommunicator>>,
+    /// The memory of a message.
+    claim: Option<BusyClaim>,
 }
 
 impl InFlight {
     /// A call, which keeps the communicator.
     pub(crate) fn call(shared: &Arc<SharedCommunicator>) -> Self {
-        let mut this = Self::message(shared);
-        this._communicator = Some(Arc::clone(shared));
-        this
+        shared.in_flight.fetch_add(1, Ordering::Relaxed);
+        let count = Arc::clone(&shared.in_flight);
+        Self { count, _communicator: Some(Arc::clone(shared)), claim: None }
     }
 
-    /// A message. It is dropped by the thread that drives messages, which cannot leave the group.
-    pub(crate) fn message(shared: &SharedCommunicator) -> Self {
+    /// A message that uses memory. It is dropped by the thread that drives messages, which cannot leave
+    /// the group.
+    pub(crate) fn message(shared: &SharedCommunicator, of: MemoryUse) -> Self {
         shared.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self { count: Arc::clone(&shared.in_flight), _communicator: None }
+        let (count, claim) = (Arc::clone(&shared.in_flight), Some(shared.busy.claim(of)));
+        Self { count, _communicator: None, claim }
+    }
+
+    /// The message has ended: its memory may be used again.
+    pub(crate) fn release_memory(&mut self) {
+        self.claim = None;
     }
 }
 

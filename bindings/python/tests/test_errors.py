@@ -191,6 +191,15 @@ def test_the_launcher_says_what_is_wrong_and_which_rank_failed():
     assert "rank 1 ended with code 5" in said
 
 
+def test_a_mismatch_that_no_call_has_raised_is_said_at_the_end():
+    said = run(2, """
+        import maypole, numpy as np
+        comm = maypole.Communicator()
+        comm.broadcast(np.zeros(2), comm.rank)
+    """)
+    assert "maypole: ranks do not match" in said and "root" in said, said
+
+
 def test_ranks_that_are_processes_train_together():
     said = run(4, """
         import maypole, numpy as np

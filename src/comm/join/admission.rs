@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
 use crate::world::bootstrap::admission::{WaitingRoom, knock};
-use crate::world::bootstrap::{JoinConfig, JoinError};
+use crate::world::bootstrap::{JoinConfig, JoinError, JoinStop};
 use crate::world::launch;
 use maypole_transports::cores::UsableCores;
 use std::sync::Arc;
@@ -196,9 +196,13 @@ impl Communicator {
     /// listens there, the key, the job, the version or a variable differs, or the ranks do not
     /// admit. An example is that of [`admit`](Self::admit).
     pub fn enter(config: JoinConfig) -> Result<Self> {
+        Self::enter_until(config, &JoinStop::default())
+    }
+
+    fn enter_until(config: JoinConfig, stop: &JoinStop) -> Result<Self> {
         let limits = (config.timeout, config.encrypt);
         let mine = JoinReport { cores: UsableCores::of_this_thread(), ..JoinReport::default() };
-        let (service, agreed) = knock(&config, &mine.to_bytes())?;
+        let (service, agreed) = knock(&config, &mine.to_bytes(), stop)?;
         let rank = service.rank();
         let world = JoinedWorld::of(agreed).map_err(Error::wrong_setting)?;
         let control = Arc::new(ProcessControl::world(service).over(links()));
@@ -206,13 +210,17 @@ impl Communicator {
     }
 
     /// As [`enter`](Self::enter), with what the environment says of everything else.
-    pub(super) fn enter_in(environment: &Environment, config: Option<JoinConfig>) -> Result<Self> {
+    pub(super) fn enter_in(
+        environment: &Environment,
+        config: Option<JoinConfig>,
+        stop: &JoinStop,
+    ) -> Result<Self> {
         let unset = || {
             let text = "MAYPOLE_NEWCOMER is 1, but MAYPOLE_ADMISSION_PORT does not say where the ranks \
                         are: set it to the port of their `maypole run --replace`";
             Error::wrong_setting(text)
         };
-        let mut comm = Self::enter(config.ok_or_else(unset)?)?;
+        let mut comm = Self::enter_until(config.ok_or_else(unset)?, stop)?;
         environment.apply(comm.engine.get_mut());
         Self::finish_joining(comm, environment, None)
     }

@@ -5,6 +5,7 @@ mod admission;
 mod close;
 mod environment;
 pub(crate) mod local;
+mod once;
 mod report;
 mod summary;
 mod verbs;
@@ -17,13 +18,14 @@ use crate::status::server;
 use crate::tuner::CostTable;
 use crate::world::PortChoice;
 use crate::world::bootstrap::interface::{InterfaceChoice, InterfaceSelector};
-use crate::world::bootstrap::{JoinConfig, join_with};
-use crate::world::launch;
+use crate::world::bootstrap::{JoinConfig, JoinStop, join_with};
+use crate::world::launch::{self, Launch};
 use crate::world::service::Service;
 pub use admission::Admissions;
 use environment::Environment;
 use maypole_transports::cores::UsableCores;
 use maypole_transports::interfaces::addresses;
+use once::JoiningOnce;
 use report::JoinReport;
 pub(crate) use report::JoinedWorld;
 use std::io::Write;
@@ -34,7 +36,9 @@ use verbs::OfferingGroup;
 impl Communicator {
     /// Joins the world that this process was started for, as the environment of any launcher
     /// describes it (see [`launch`]): `maypole run`, torchrun, mpirun, mpiexec, srun, Kubernetes.
-    /// Without a launcher it is a world of one. Collective: returns once all ranks have joined.
+    /// Without a launcher it is a world of one. Collective: returns once all ranks have joined. A
+    /// process joins its job once; [`duplicate`](Self::duplicate) and [`split`](Self::split) make other
+    /// groups.
     ///
     /// Rank 0 warns on standard error of `MAYPOLE_...` variables that do not exist. They are
     /// ignored.
@@ -43,8 +47,8 @@ impl Communicator {
     /// run, as [`enter`](Self::enter) says.
     ///
     /// # Errors
-    /// [`Error::Join`] if the environment contradicts itself or the ranks do not find one another
-    /// in time. Only the latter is [retryable](Error::is_retryable).
+    /// [`Error::Join`] if the environment contradicts itself, if this process has joined already, or
+    /// if the ranks do not find one another in time. Only the latter is [retryable](Error::is_retryable).
     ///
     /// ```
     /// // Outside of any launcher:
@@ -54,16 +58,32 @@ impl Communicator {
     /// # Ok::<(), maypole::Error>(())
     /// ```
     pub fn from_env() -> Result<Self> {
+        Self::from_env_until(JoinStop::default())
+    }
+
+    /// As [`from_env`](Self::from_env), and ends early once `stop` was stopped.
+    ///
+    /// # Errors
+    /// As [`from_env`](Self::from_env).
+    pub fn from_env_until(stop: JoinStop) -> Result<Self> {
         let launch = launch::from_env()?;
+        let once = JoiningOnce::begin(&launch, &stop)?;
+        let comm = Self::join_launched(launch, &stop)?;
+        once.joined();
+        Ok(comm)
+    }
+
+    fn join_launched(launch: Launch, stop: &JoinStop) -> Result<Self> {
         launch::warn_of_unknown_variables(launch.rank);
         // Before this rank joins: a setting that cannot be read is an error of this rank alone, and
         // must not look like a death to the others.
         let environment = Environment::read()?;
         if launch.is_newcomer {
-            return Self::enter_in(&environment, environment.admission(launch)?);
+            let config = environment.admission(launch)?;
+            return Self::enter_in(&environment, config, stop);
         }
         let config = environment.configuration(launch)?;
-        Self::join_in(&environment, config)
+        Self::join_in(&environment, config, stop)
     }
 
     /// Joins the world that `config` describes, with what the environment says of everything but rank
@@ -74,14 +94,22 @@ impl Communicator {
     /// [`Error::Join`] if the ranks do not find one another in time, or a variable has a value that
     /// it cannot have.
     pub fn join_by_env(config: JoinConfig) -> Result<Self> {
-        let environment = Environment::read()?;
-        let config = environment.complete(config);
-        Self::join_in(&environment, config)
+        Self::join_by_env_until(config, JoinStop::default())
     }
 
-    fn join_in(environment: &Environment, config: JoinConfig) -> Result<Self> {
+    /// As [`join_by_env`](Self::join_by_env), and ends early once `stop` was stopped.
+    ///
+    /// # Errors
+    /// As [`join_by_env`](Self::join_by_env).
+    pub fn join_by_env_until(config: JoinConfig, stop: JoinStop) -> Result<Self> {
+        let environment = Environment::read()?;
+        let config = environment.complete(config);
+        Self::join_in(&environment, config, &stop)
+    }
+
+    fn join_in(environment: &Environment, config: JoinConfig, stop: &JoinStop) -> Result<Self> {
         let timeout = config.timeout;
-        let (service, world) = Self::meet(&config, environment.transport)?;
+        let (service, world) = Self::meet(&config, environment.transport, stop)?;
         let interface = interface_report(&service, environment.interface.as_ref());
         let mut comm = Self::of_service(service, &world, timeout)?;
         environment.apply(comm.engine.get_mut());
@@ -126,19 +154,23 @@ impl Communicator {
     /// them.
     pub fn join(config: JoinConfig, transport: Transport) -> Result<Self> {
         let timeout = config.timeout;
-        let (service, world) = Self::meet(&config, transport)?;
+        let (service, world) = Self::meet(&config, transport, &JoinStop::default())?;
         Self::of_service(service, &world, timeout)
     }
 
     /// Joins the ranks, and learns from their reports what world they make.
-    fn meet(config: &JoinConfig, transport: Transport) -> Result<(Service, JoinedWorld)> {
+    fn meet(
+        config: &JoinConfig,
+        transport: Transport,
+        stop: &JoinStop,
+    ) -> Result<(Service, JoinedWorld)> {
         let mine = JoinReport {
             cores: UsableCores::of_this_thread(),
             costs: (config.rank == 0).then(CostTable::tuned),
             transport: Some(transport),
             trace: None,
         };
-        let (service, agreed) = join_with(config, &mine.to_bytes())?;
+        let (service, agreed) = join_with(config, &mine.to_bytes(), stop)?;
         Ok((service, JoinedWorld::of(agreed).map_err(Error::wrong_setting)?))
     }
 

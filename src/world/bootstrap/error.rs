@@ -171,6 +171,9 @@ pub enum JoinError {
         /// Why not.
         why: String,
     },
+    /// [`JoinStop::stop`](super::JoinStop::stop) has ended it.
+    #[error("joining was stopped by this process")]
+    Stopped,
     /// The operating system refused a call.
     #[error("joining failed: {0}")]
     Io(#[from] io::Error),
@@ -204,6 +207,7 @@ impl JoinError {
             | Self::Missing { .. }
             | Self::Lost { .. }
             | Self::NotAdmitted { .. }
+            | Self::Stopped
             | Self::Io(_) => true,
         }
     }

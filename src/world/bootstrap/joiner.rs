@@ -3,7 +3,7 @@
 
 use super::addresses::{ADMISSION_PORT, PORT, listen_at, resolve, settings};
 use super::protocol::JoinRequest;
-use super::{JoinConfig, JoinError};
+use super::{JoinConfig, JoinError, JoinStop};
 use crate::world::service::{DialedLink, GrownWorld, SILENCE_LIMIT, Service, scope_of};
 use maypole_transports::secure::{Binding, JobSecret, Purpose, SecureError};
 use std::io;
@@ -25,15 +25,19 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(super) fn join_root(
     config: &JoinConfig,
     report: &[u8],
+    stop: &JoinStop,
     deadline: Instant,
 ) -> Result<(Service, GrownWorld), JoinError> {
     let settings = settings(config, [0; 16]);
-    let (mut link, address) = find_root(config, &settings.secret, Purpose::Join, deadline)?;
+    let purpose = Purpose::Join;
+    let (mut link, address) = find_root(config, &settings.secret, purpose, stop, deadline)?;
     let listener = listen_at(config, link.stream.local_addr()?)?;
     let request = JoinRequest::new(config, listener.local_addr()?, report)?;
     let lost =
         |why: SecureError| JoinError::Lost { rank: config.rank, address, why: why.to_string() };
-    let reply = request.ask(&mut link, deadline + GRACE).map_err(lost)?;
+    let reply = request.ask(&mut link, stop, deadline + GRACE);
+    stop.check()?;
+    let reply = reply.map_err(lost)?;
     let world = reply.accepted(config)?.filter(|world| world.attendees.len() == config.world);
     let mut world = world.ok_or_else(|| lost(SecureError::UnknownProtocol))?;
     // Rank 0 may know itself by another address; this one works from here.
@@ -50,6 +54,7 @@ pub(super) fn find_root(
     config: &JoinConfig,
     secret: &JobSecret,
     purpose: Purpose,
+    stop: &JoinStop,
     deadline: Instant,
 ) -> Result<(DialedLink, SocketAddr), JoinError> {
     let addresses = resolve(config)?;
@@ -62,6 +67,7 @@ pub(super) fn find_root(
     loop {
         for address in &addresses {
             for port in &config.ports {
+                stop.check()?;
                 let mut address = *address;
                 address.set_port(*port);
                 let until = deadline.min(Instant::now() + time_limit);

@@ -15,9 +15,11 @@ mod joiner;
 mod protocol;
 mod reception;
 mod root;
+mod stop;
 
 pub use error::JoinError;
 pub use protocol::Differences;
+pub use stop::JoinStop;
 
 use crate::world::launch::{default_ports, split_port};
 use crate::world::service::{GrownWorld, Service};
@@ -188,20 +190,21 @@ fn check_descriptors(world: usize) -> Result<(), JoinError> {
 /// Within [`JoinConfig::join_timeout`] and a few seconds, whatever the others do: [`JoinError`].
 #[doc(hidden)]
 pub fn join(config: JoinConfig) -> Result<Service, JoinError> {
-    Ok(join_with(&config, &[])?.0)
+    Ok(join_with(&config, &[], &JoinStop::default())?.0)
 }
 
-/// As [`join`]. All ranks are told the `report` of this one, and it is told theirs.
+/// As [`join`], until `stop` ends it. All ranks are told the `report` of this one, and it is told theirs.
 pub(crate) fn join_with(
     config: &JoinConfig,
     report: &[u8],
+    stop: &JoinStop,
 ) -> Result<(Service, GrownWorld), JoinError> {
     check(config)?;
     let deadline = Instant::now() + config.join_timeout.min(LONGEST);
     match (config.world, config.rank) {
         (1, _) => Ok((Service::alone(config.timeout)?, GrownWorld::alone(report))),
-        (_, 0) => root::accept_ranks(config, report, deadline),
-        _ => joiner::join_root(config, report, deadline),
+        (_, 0) => root::accept_ranks(config, report, stop, deadline),
+        _ => joiner::join_root(config, report, stop, deadline),
     }
 }
 

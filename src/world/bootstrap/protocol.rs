@@ -1,11 +1,11 @@
 //! The messages of joining: what a rank tells rank 0 about itself, what must be equal on all
 //! ranks, and what rank 0 answers.
 
-use super::{JoinConfig, JoinError};
+use super::{JoinConfig, JoinError, JoinStop};
 use crate::wire::decode;
 use crate::world::peer::Peer;
 use crate::world::service::message::MAX_MESSAGE;
-use crate::world::service::{AgreedWorld, Attendee, DialedLink};
+use crate::world::service::{AgreedWorld, Attendee, DialedLink, is_timeout};
 use maypole_transports::random;
 use maypole_transports::secure::SecureError;
 use serde::{Deserialize, Serialize};
@@ -149,14 +149,21 @@ impl JoinRequest {
         Attendee { peer, report, wish }
     }
 
-    /// Sends the request to rank 0, and waits for the answer.
+    /// Sends the request to rank 0, and waits for the answer, until `stop` ends the wait.
     pub(super) fn ask(
         &self,
         link: &mut DialedLink,
+        stop: &JoinStop,
         deadline: Instant,
     ) -> Result<JoinReply, SecureError> {
         link.send(&(VERSION, self), deadline)?;
-        link.receive(MAX_MESSAGE, deadline)
+        loop {
+            let until = stop.pause(deadline);
+            match link.receive(MAX_MESSAGE, until) {
+                Err(error) if is_timeout(&error) && until < deadline && stop.check().is_ok() => {}
+                answer => return answer,
+            }
+        }
     }
 
     /// The version, and the request if the version is ours. `None` if not even a version is there.

@@ -3,7 +3,7 @@
 use super::addresses::{PORT, listen_as_root, settings};
 use super::protocol::{JoinRefusal, JoinReply, JoinRequest};
 use super::reception::{Reception, TurnedAway, Visitor};
-use super::{JoinConfig, JoinError};
+use super::{JoinConfig, JoinError, JoinStop};
 use crate::wire::encode;
 use crate::world::peer::Peer;
 use crate::world::service::{AgreedWorld, GrownWorld, Service, ServiceSettings, scope_of};
@@ -20,6 +20,7 @@ const MAX_NOTES: usize = 3;
 pub(super) fn accept_ranks(
     config: &JoinConfig,
     report: &[u8],
+    stop: &JoinStop,
     deadline: Instant,
 ) -> Result<(Service, GrownWorld), JoinError> {
     let listener = listen_as_root(config, PORT)?;
@@ -27,13 +28,14 @@ pub(super) fn accept_ranks(
     let own = JoinRequest::new(config, listener.local_addr()?, report)?;
     let (watch, kind) = (Watch::new()?, (Purpose::Join, usize::MAX));
     let reception = Reception::new(listener, settings.secret.clone(), kind, own, &watch)?;
-    let mut admission = RankAdmission { config, watch, reception, notes: Vec::new() };
+    let mut admission = RankAdmission { config, stop, watch, reception, notes: Vec::new() };
     admission.run(deadline)?;
     admission.welcome(settings)
 }
 
 struct RankAdmission<'a> {
     config: &'a JoinConfig,
+    stop: &'a JoinStop,
     watch: Watch,
     reception: Reception,
     /// Why connections were refused, one sentence each.
@@ -44,6 +46,7 @@ impl RankAdmission<'_> {
     fn run(&mut self, deadline: Instant) -> Result<(), JoinError> {
         let mut numbers = Vec::new();
         while self.reception.ready() + 1 < self.config.world {
+            self.stop.check()?;
             let now = Instant::now();
             if now >= deadline {
                 return Err(self.give_up());
@@ -52,6 +55,7 @@ impl RankAdmission<'_> {
                 self.note(late)?;
             }
             let until = self.reception.deadline().map_or(deadline, |until| until.min(deadline));
+            let until = self.stop.pause(until);
             self.watch.wait(&mut numbers, until.saturating_duration_since(now))?;
             for number in numbers.drain(..) {
                 let judge = |reception: &Reception, rank, request: &JoinRequest| {

@@ -63,6 +63,8 @@ pub struct GroupActivity {
     in_messages: AtomicBool,
     /// Messages that are over.
     messages: AtomicU64,
+    /// True while the noted message is awaited by a thread beside that of the calls.
+    beside: AtomicBool,
     /// True while a background thread has the rank's calls, and the rank computes in another thread.
     background: AtomicBool,
     members: Vec<usize>,
@@ -143,7 +145,7 @@ impl GroupActivity {
     /// Returns true while the rank is in a call, or sends or receives messages.
     pub fn is_inside(&self) -> bool {
         let inside = self.pulse.read().is_some_and(|(inside, _)| inside);
-        inside || self.in_messages.load(Ordering::Relaxed)
+        inside || self.in_messages.load(Ordering::Relaxed) || self.beside.load(Ordering::Relaxed)
     }
 
     /// Returns the number of the current operation, or how many operations came before the messages
@@ -168,6 +170,27 @@ impl GroupActivity {
         state.message = None;
         state.wait = None;
         self.pulse.back(sequence);
+    }
+
+    /// Notes that a thread of the rank waits for a message, while another thread may make calls.
+    pub fn begin_message_beside(&self, message: String) {
+        let mut state = self.state();
+        state.message = Some(message);
+        self.beside.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that the thread beside that of the calls waits for no message any more.
+    pub fn end_message_beside(&self) {
+        let mut state = self.state();
+        state.message = None;
+        state.wait = None;
+        self.beside.store(false, Ordering::Relaxed);
+    }
+
+    /// The message that the rank is waiting for, unless a call goes on beside it.
+    fn message_in<'a>(&self, state: &'a ActivityState) -> Option<&'a String> {
+        let calls = || self.pulse.read().is_some_and(|(inside, _)| inside);
+        state.message.as_ref().filter(|_| !(self.beside.load(Ordering::Relaxed) && calls()))
     }
 
     /// Notes what the rank waits for `now`. Returns true if it should ask now whether the calls
@@ -204,8 +227,11 @@ impl GroupActivity {
     }
 
     fn wait_in<'a>(&self, state: &'a ActivityState) -> Option<&'a PendingWait> {
-        let (inside, sequence) = self.pulse.read()?;
-        state.wait.as_ref().filter(|wait| inside && wait.sequence == sequence)
+        let wait = state.wait.as_ref()?;
+        match self.pulse.read() {
+            Some((true, sequence)) => (wait.sequence == sequence).then_some(wait),
+            _ => self.beside.load(Ordering::Relaxed).then_some(wait),
+        }
     }
 
     /// Notes that the part of `peer` is missing in the exchange that this rank waits for, if it
@@ -222,7 +248,7 @@ impl GroupActivity {
     }
 
     fn title_in(&self, state: &ActivityState) -> String {
-        if let Some(message) = &state.message {
+        if let Some(message) = self.message_in(state) {
             return message.clone();
         }
         if self.in_messages.load(Ordering::Relaxed) {
@@ -268,7 +294,7 @@ impl GroupActivity {
     pub fn status(&self, waits: bool, end: u64, most: usize) -> GroupStatus {
         let state = self.state();
         // A message is no operation of the group.
-        let begun = match state.message {
+        let begun = match self.message_in(&state) {
             Some(_) => self.pulse.completed(),
             None => self.pulse.begun(),
         };
@@ -285,7 +311,8 @@ impl GroupActivity {
     }
 
     fn pending(&self, state: &ActivityState, waits: bool) -> PendingOperation {
-        let is_message = self.in_messages.load(Ordering::Relaxed) || state.message.is_some();
+        let is_message =
+            self.in_messages.load(Ordering::Relaxed) || self.message_in(state).is_some();
         let call = state.history.last().filter(|_| !is_message).map(|run| &*run.call);
         let (bytes, fingerprint) = call.map_or((0, 0), |call| (call.bytes, call.fingerprint));
         let wait = self.wait_in(state);
@@ -335,7 +362,7 @@ impl GroupActivity {
     /// A message is no operation of the group: the peer may have sent it before it left.
     pub fn missed_operation(&self, end: u64, theirs: &GroupStatus) -> Option<MissedOperation> {
         let state = self.state();
-        let sequence = self.wait_in(&state).filter(|_| state.message.is_none())?.sequence;
+        let sequence = self.wait_in(&state).filter(|_| self.message_in(&state).is_none())?.sequence;
         let is_missed = sequence + 1 == end && theirs.told() < end;
         let call = state.history.last().map_or_else(String::new, |run| run.call.call.clone());
         is_missed.then_some(MissedOperation { sequence, call })
@@ -351,6 +378,31 @@ impl GroupActivity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_beside_the_calls_hides_no_call_and_takes_none_back() {
+        let activity = GroupActivity::new(GroupId::WORLD, vec![0, 1], 0);
+        let call = Arc::new(CallRecord::new(1, "barrier()"));
+        let recv = || activity.begin_message_beside("recv()".to_owned());
+        let awaited = || activity.status(false, 9, 64).pending.and_then(|pending| pending.awaits);
+        recv();
+        activity.wait(WaitTarget::Rank(1), 0, (0, 1), Instant::now());
+        assert_eq!((activity.title().as_str(), activity.is_inside()), ("recv()", true));
+        assert_eq!(awaited(), Some(1));
+        // A call of another thread begins and ends meanwhile.
+        activity.begin(0, &call);
+        activity.pulse().enter(0);
+        assert_eq!((activity.title().as_str(), activity.sequence()), ("barrier()", 0));
+        activity.pulse().exit(0);
+        assert_eq!((activity.title().as_str(), activity.is_inside()), ("recv()", true));
+        activity.end_message_beside();
+        assert_eq!((activity.pulse().completed(), activity.is_inside()), (1, false));
+        // A call goes on when the message ends.
+        recv();
+        activity.pulse().enter(1);
+        activity.end_message_beside();
+        assert_eq!((activity.pulse().read(), activity.is_inside()), (Some((true, 1)), true));
+    }
 
     #[test]
     fn an_operation_that_a_member_has_left_before_is_missed() {

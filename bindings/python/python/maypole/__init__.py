@@ -38,12 +38,37 @@ _atexit.register(_maypole._leave)
 
 def run_threads(world, rank):
     """Calls ``rank(comm)`` on ``world`` threads of this process, each with its communicator, and returns
-    the results by rank. For tests and lessons. The first exception of a rank is raised again."""
+    the results by rank. For tests and lessons. The exception that came first is raised again, with a note for
+    each other rank that raised one; they are the ``exceptions`` of the group that is its context."""
     from concurrent.futures import ThreadPoolExecutor
+
+    raised = []
 
     def run(comm):
         with comm:
-            return rank(comm)
+            try:
+                return rank(comm)
+            except BaseException as error:
+                # Before the other ranks are told, which then raise their own.
+                raised.append((comm.rank, error))
+                raise
 
     with ThreadPoolExecutor(world) as pool:
-        return list(pool.map(run, Communicator.threads(world)))
+        futures = [pool.submit(run, comm) for comm in Communicator.threads(world)]
+    if raised:
+        raise _first_with_others(raised)
+    return [future.result() for future in futures]
+
+
+def _first_with_others(raised):
+    """The first of the exceptions, each (rank, error), to which the others are attached."""
+    (rank, first), *others = raised
+    first.add_note(f"raised by rank {rank}")
+    for other, error in others:
+        first.add_note(f"then rank {other}: {type(error).__name__}: {error}")
+    if others:
+        last = first
+        while last.__context__ is not None:
+            last = last.__context__
+        last.__context__ = BaseExceptionGroup("what the other ranks raised then", [error for _, error in others])
+    return first

@@ -42,7 +42,14 @@ class Communicator:
     def __init__(self) -> None: ...
     @staticmethod
     def join_at(
-        rank: int, world: int, address: str, *, job: str, key: bytes | None = None, timeout: float = 300.0
+        rank: int,
+        world: int,
+        address: str,
+        *,
+        job: str,
+        key: bytes | None = None,
+        timeout: float = 300.0,
+        join_timeout: float | None = None,
     ) -> Communicator: ...
     @staticmethod
     def threads(world: int) -> list[Communicator]: ...

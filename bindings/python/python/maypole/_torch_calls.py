@@ -3,6 +3,8 @@
 import torch
 from torch._C._distributed_c10d import ReduceOp
 
+from ._torch_overlap import check_distinct
+
 _TYPES = {
     torch.float16: "float16",
     torch.bfloat16: "bfloat16",
@@ -18,6 +20,8 @@ _TYPES = {
     torch.uint64: "uint64",
     torch.bool: "bool",
 }
+# The parts of complex numbers.
+_PARTS = {torch.complex32: "float16", torch.complex64: "float32", torch.complex128: "float64"}
 _OPERATIONS = {
     "SUM": "sum",
     "AVG": "avg",
@@ -53,33 +57,73 @@ EMPTY = (0, 0)
 
 
 def dense(tensor):
-    if tensor.is_sparse:
-        raise RuntimeError("maypole moves dense tensors only: pass tensor.to_dense()")
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise RuntimeError(f"maypole moves dense tensors only, and this one is {tensor.layout}: pass tensor.to_dense()")
+    if tensor.is_quantized:
+        raise RuntimeError("maypole moves no quantized tensors, whose scale it would lose: pass tensor.int_repr()")
     if tensor.device.type != "cpu":
         raise RuntimeError(f"maypole moves tensors on the CPU, and this one is on {tensor.device}")
     return tensor.detach()
 
 
 def _is_plain(tensor):
-    """True if the elements lie one behind the other, each at a multiple of its size."""
-    return tensor.is_contiguous() and tensor.data_ptr() % tensor.element_size() == 0
+    """True if the memory has the values themselves, one behind the other, each at a multiple of its size."""
+    is_lazy = tensor.is_conj() or tensor.is_neg()
+    return not is_lazy and tensor.is_contiguous() and tensor.data_ptr() % tensor.element_size() == 0
 
 
 def flat(tensor):
-    """The elements one behind the other: the tensor itself, or a copy."""
+    """The values one behind the other: the tensor itself, or a copy."""
     tensor = dense(tensor)
-    if tensor.is_conj() or tensor.is_neg():
-        tensor = tensor.resolve_conj().resolve_neg()
-    return tensor if _is_plain(tensor) else tensor.clone(memory_format=torch.contiguous_format)
+    if _is_plain(tensor):
+        return tensor
+    return tensor.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
 
 
 def into(tensor):
-    """A contiguous place for the result `tensor`, and what copies it there afterwards."""
+    """A contiguous place for the result `tensor`, and the copies that move it there afterwards."""
     tensor = dense(tensor)
     if _is_plain(tensor):
         return tensor, ()
-    place = torch.empty_like(tensor, memory_format=torch.contiguous_format)
-    return place, (lambda: tensor.copy_(place),)
+    check_distinct(tensor)
+    place = torch.empty(tensor.shape, dtype=tensor.dtype)
+    return place, ((tensor, place),)
+
+
+def in_place(tensor):
+    """As `into`, and the place has the values of `tensor`."""
+    place, copies = into(tensor)
+    if copies:
+        place.copy_(tensor)
+    return place, copies
+
+
+def in_parts(tensors, name, like):
+    """A contiguous place for results in all of `tensors`, which have the type of `like`, and the copies
+    that move its parts there."""
+    tensors = [dense(tensor) for tensor in tensors]
+    check_types(name, like, *tensors)
+    for tensor in tensors:
+        check_distinct(tensor)
+    lengths = [tensor.numel() for tensor in tensors]
+    place = torch.empty(sum(lengths), dtype=like.dtype)
+    return place, list(zip(tensors, place.split(lengths)))
+
+
+def joined(tensors, name):
+    """A copy of the values of all of `tensors`, which have one type."""
+    check_types(name, *tensors)
+    return torch.cat([flat(tensor).view(-1) for tensor in tensors])
+
+
+def check_types(name, first, *others):
+    """Refuses elements of two types: a call moves values, and never converts them."""
+    for other in others:
+        if other.dtype != first.dtype:
+            raise RuntimeError(
+                f"{name}: one tensor has elements of {first.dtype}, and another of {other.dtype}: pass tensors of "
+                f"one type, such as tensor.to({first.dtype})"
+            )
 
 
 def elements_of(dtype, moves):
@@ -87,7 +131,7 @@ def elements_of(dtype, moves):
     if dtype in _TYPES:
         return _TYPES[dtype], 1
     if dtype.is_complex:
-        return ("float32" if dtype == torch.complex64 else "float64"), 2
+        return _PARTS[dtype], 2
     if moves:
         return "uint8", dtype.itemsize
     raise RuntimeError(f"maypole moves {dtype}, but does not combine it")
@@ -98,6 +142,8 @@ class Call:
 
     def __init__(self, name, source, target, root=0, op="sum", factor=None, counts=NOTHING, moves=True):
         tensor = source if source is not None else target
+        if source is not None and target is not None:
+            check_types(name, source, target)
         type_name, scale = elements_of(tensor.dtype, moves)
         if tensor.dtype.is_complex and op not in ("sum", "avg"):
             raise RuntimeError(f"maypole has no {op} of complex numbers")

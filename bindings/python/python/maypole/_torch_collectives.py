@@ -4,7 +4,7 @@ import torch
 from torch._C._distributed_c10d import ReduceOp
 
 from . import _maypole
-from ._torch_calls import NOTHING, Call, dense, flat, into, operation
+from ._torch_calls import NOTHING, Call, dense, flat, in_parts, in_place, into, joined, operation
 from ._torch_group import hand_out
 from ._torch_works import MaypoleWork
 
@@ -17,33 +17,27 @@ class Collectives:
 
     def broadcast(self, tensors, opts):
         tensor = tensors[getattr(opts, "rootTensor", 0)]
-        place, after = into(tensor)
-        if after:
-            place.copy_(tensor)
+        # The root writes nothing, so its tensor may be any view.
+        place, copies = (flat(tensor), ()) if self._rank == opts.rootRank else into(tensor)
         call = Call("broadcast", place, place, root=opts.rootRank)
-        return self._run([call], tensors, opts, after)
+        return self._run([call], tensors, opts, copies)
 
     def _sum_in_place(self, tensors, op):
         """Calls that combine each tensor in place; small ones of one type are one call."""
         name, factor = operation(op)
-        calls, after = [], []
+        calls, copies = [], []
         are_alike = len({tensor.dtype for tensor in tensors}) == 1
         bytes_of_all = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         if len(tensors) > 1 and are_alike and bytes_of_all <= _FUSED:
             fused = torch.cat([flat(tensor).view(-1) for tensor in tensors])
             parts = fused.split([tensor.numel() for tensor in tensors])
-            after = [
-                lambda tensor=dense(tensor), part=part: tensor.copy_(part.view(tensor.shape))
-                for tensor, part in zip(tensors, parts)
-            ]
-            return [Call("all_reduce", fused, fused, op=name, factor=factor, moves=False)], after
+            copies = [(dense(tensor), part) for tensor, part in zip(tensors, parts)]
+            return [Call("all_reduce", fused, fused, op=name, factor=factor, moves=False)], copies
         for tensor in tensors:
-            place, copies = into(tensor)
-            if copies:
-                place.copy_(tensor)
+            place, staged = in_place(tensor)
             calls.append(Call("all_reduce", place, place, op=name, factor=factor, moves=False))
-            after.extend(copies)
-        return calls, after
+            copies.extend(staged)
+        return calls, copies
 
     def _gather_rows(self, rows, counts):
         """The rows of all ranks, one behind the other; rank r has counts[r]."""
@@ -72,11 +66,13 @@ class Collectives:
     def allreduce(self, tensors, opts=None):
         op = getattr(opts, "reduceOp", ReduceOp.SUM)
         if any(tensor.is_sparse for tensor in tensors):
+            if not all(tensor.is_sparse for tensor in tensors):
+                raise RuntimeError("maypole adds sparse or dense tensors, and not both in one call")
             for tensor in tensors:
                 self._sum_sparse(tensor, op)
             return hand_out(MaypoleWork(tensors, over=True))
-        calls, after = self._sum_in_place(tensors, op)
-        return self._run(calls, tensors, opts, after)
+        calls, copies = self._sum_in_place(tensors, op)
+        return self._run(calls, tensors, opts, copies)
 
     def allreduce_coalesced(self, tensors, opts=None):
         return self.allreduce(tensors, opts)
@@ -87,71 +83,53 @@ class Collectives:
     def reduce(self, tensors, opts):
         tensor = tensors[getattr(opts, "rootTensor", 0)]
         name, factor = operation(opts.reduceOp)
-        source = flat(tensor)
         if self._rank != opts.rootRank:
-            call = Call("reduce", source, None, opts.rootRank, name, factor, moves=False)
+            call = Call("reduce", flat(tensor), None, opts.rootRank, name, factor, moves=False)
             return self._run([call], tensors, opts)
-        place, after = into(tensor)
-        if after:
-            place.copy_(tensor)
+        place, copies = in_place(tensor)
         call = Call("reduce", place, place, opts.rootRank, name, factor, moves=False)
-        return self._run([call], tensors, opts, after)
+        return self._run([call], tensors, opts, copies)
+
+    def _run_all(self, made, tensors, opts):
+        """Runs calls that were made together, each with its copies."""
+        copies = [copy for _, of_one in made for copy in of_one]
+        return self._run([call for call, _ in made], tensors, opts, copies)
 
     def _gathered(self, outs, tensor):
         """A call that gathers `tensor` of all ranks in `outs`, and the copies afterwards."""
         source = flat(tensor)
+        whole, copies = in_parts(outs, "all_gather", source)
         lengths = [out.numel() for out in outs]
-        counts = NOTHING
-        if len(set(lengths)) > 1:
-            if lengths[self._rank] != source.numel():
-                raise RuntimeError(
-                    f"the list has {lengths[self._rank]} elements for this rank {self._rank}, whose tensor has "
-                    f"{source.numel()}"
-                )
-            counts = (lengths, None)
-        else:
-            lengths = [source.numel()] * len(outs)
-        whole = torch.empty(sum(lengths), dtype=source.dtype)
-        after = [
-            lambda out=dense(out), part=part: out.copy_(part.view(out.shape))
-            for out, part in zip(outs, whole.split(lengths))
-        ]
-        return Call("all_gather", source, whole, counts=counts), after
+        if lengths[self._rank] != source.numel():
+            raise RuntimeError(
+                f"the list has {lengths[self._rank]} elements for this rank {self._rank}, whose tensor has "
+                f"{source.numel()}"
+            )
+        counts = (lengths, None) if len(set(lengths)) > 1 else NOTHING
+        return Call("all_gather", source, whole, counts=counts), copies
 
     def allgather(self, outs, ins, opts=None):
-        gathered = [self._gathered(out, tensor) for out, tensor in zip(outs, ins)]
-        after = [copy for _, copies in gathered for copy in copies]
-        return self._run([call for call, _ in gathered], list(outs[0]), opts, after)
+        return self._run_all([self._gathered(out, tensor) for out, tensor in zip(outs, ins)], list(outs[0]), opts)
 
     def allgather_coalesced(self, outs, ins, opts=None):
         by_input = [[outs[rank][at] for rank in range(self._world)] for at in range(len(ins))]
         return self.allgather(by_input, ins, opts)
 
     def _gathered_single(self, out, tensor):
-        place, after = into(out)
-        source = flat(tensor)
-        if self._is_block_of(source, place):
-            source = place
-        return Call("all_gather", source, place), after
-
-    def _is_block_of(self, part, whole):
-        """True if `part` is this rank's block of `whole`, so that the call works in place."""
-        bytes_of_part = part.numel() * part.element_size()
-        return part.numel() > 0 and part.data_ptr() == whole.data_ptr() + self._rank * bytes_of_part
+        place, copies = into(out)
+        return Call("all_gather", flat(tensor), place), copies
 
     def all_gather_single(self, out, tensor, opts=None):
-        call, after = self._gathered_single(out, tensor)
-        return self._run([call], [out], opts, after)
+        return self._run_all([self._gathered_single(out, tensor)], [out], opts)
 
     def all_gather_single_coalesced(self, outs, ins, opts=None):
-        gathered = [self._gathered_single(out, tensor) for out, tensor in zip(outs, ins)]
-        after = [copy for _, copies in gathered for copy in copies]
-        return self._run([call for call, _ in gathered], list(outs), opts, after)
+        return self._run_all([self._gathered_single(*pair) for pair in zip(outs, ins)], list(outs), opts)
 
     def _scattered_sum(self, out, source, op, lengths=()):
         """A call for this rank's block of the sum of `source`. `lengths` are those of the blocks, by rank."""
         name, factor = operation(op)
-        place, after = into(out)
+        place, copies = into(out)
+        counts = NOTHING
         if len(set(lengths)) > 1:
             if lengths[self._rank] != place.numel():
                 raise RuntimeError(
@@ -159,67 +137,53 @@ class Collectives:
                     f"{place.numel()}"
                 )
             counts = (lengths, None)
-            call = Call("reduce_scatter", source, place, op=name, factor=factor, counts=counts, moves=False)
-            return call, after
-        if self._is_block_of(place, source):
-            return Call("reduce_scatter", source, source, op=name, factor=factor, moves=False), after
-        return Call("reduce_scatter", source, place, op=name, factor=factor, moves=False), after
+        return Call("reduce_scatter", source, place, op=name, factor=factor, counts=counts, moves=False), copies
 
     def reduce_scatter(self, outs, ins, opts):
-        sources = [torch.cat([flat(part).view(-1) for part in parts]) for parts in ins]
+        sources = [joined(parts, "reduce_scatter") for parts in ins]
         lengths = [[part.numel() for part in parts] for parts in ins]
         sums = [self._scattered_sum(*of, opts.reduceOp, counts) for *of, counts in zip(outs, sources, lengths)]
-        after = [copy for _, copies in sums for copy in copies]
-        return self._run([call for call, _ in sums], list(outs), opts, after)
+        return self._run_all(sums, list(outs), opts)
 
     def reduce_scatter_single(self, out, tensor, opts=None):
         op = getattr(opts, "reduceOp", ReduceOp.SUM)
-        call, after = self._scattered_sum(out, flat(tensor), op)
-        return self._run([call], [out], opts, after)
+        return self._run_all([self._scattered_sum(out, flat(tensor), op)], [out], opts)
 
     def reduce_scatter_single_coalesced(self, outs, ins, opts=None):
         op = getattr(opts, "reduceOp", ReduceOp.SUM)
         sums = [self._scattered_sum(out, flat(tensor), op) for out, tensor in zip(outs, ins)]
-        after = [copy for _, copies in sums for copy in copies]
-        return self._run([call for call, _ in sums], list(outs), opts, after)
+        return self._run_all(sums, list(outs), opts)
 
     def gather(self, outs, ins, opts):
         source = flat(ins[0])
         if self._rank != opts.rootRank:
             return self._run([Call("gather", source, None, root=opts.rootRank)], [], opts)
-        whole = torch.empty(self._world * source.numel(), dtype=source.dtype)
-        parts = whole.chunk(self._world) if source.numel() else [whole] * self._world
-        after = [
-            lambda out=dense(out), part=part: out.copy_(part.view(out.shape)) for out, part in zip(outs[0], parts)
-        ]
+        whole, copies = in_parts(outs[0], "gather", source)
         call = Call("gather", source, whole, root=opts.rootRank)
-        return self._run([call], list(outs[0]), opts, after)
+        return self._run([call], list(outs[0]), opts, copies)
 
     def gather_single(self, out, tensor, opts):
         if self._rank != opts.rootRank:
             return self._run([Call("gather", flat(tensor), None, root=opts.rootRank)], [out], opts)
-        place, after = into(out)
+        place, copies = into(out)
         call = Call("gather", flat(tensor), place, root=opts.rootRank)
-        return self._run([call], [out], opts, after)
+        return self._run([call], [out], opts, copies)
 
     def scatter(self, outs, ins, opts):
-        place, after = into(outs[0])
-        source = None
-        if self._rank == opts.rootRank:
-            source = torch.cat([flat(part).view(-1) for part in ins[0]])
+        place, copies = into(outs[0])
+        source = joined(ins[0], "scatter") if self._rank == opts.rootRank else None
         call = Call("scatter", source, place, root=opts.rootRank)
-        return self._run([call], list(outs), opts, after)
+        return self._run([call], list(outs), opts, copies)
 
     def all_to_all_single(self, out, tensor, out_splits, in_splits, opts=None):
         source = flat(tensor)
-        place, after = into(out)
+        place, copies = into(out)
         counts = NOTHING
         if out_splits or in_splits:
             counts = (self._rows(source, in_splits), self._rows(place, out_splits))
         elif source.dim() and source.size(0) % self._world or place.dim() and place.size(0) % self._world:
             raise RuntimeError("the first dimension does not divide equally over the ranks")
-        call = Call("all_to_all", source, place, counts=counts)
-        return self._run([call], [out], opts, after)
+        return self._run([Call("all_to_all", source, place, counts=counts)], [out], opts, copies)
 
     def _rows(self, tensor, splits):
         """Elements for each rank, of `splits` rows or of equal parts."""
@@ -231,16 +195,10 @@ class Collectives:
         return [count * width for count in splits]
 
     def alltoall(self, outs, ins, opts=None):
-        source = torch.cat([flat(part).view(-1) for part in ins])
-        counts = [part.numel() for part in outs]
-        place = torch.empty(sum(counts), dtype=source.dtype)
-        after = [
-            lambda out=dense(out), part=part: out.copy_(part.view(out.shape))
-            for out, part in zip(outs, place.split(counts))
-        ]
-        counts = ([part.numel() for part in ins], counts)
-        call = Call("all_to_all", source, place, counts=counts)
-        return self._run([call], list(outs), opts, after)
+        source = joined(ins, "all_to_all")
+        place, copies = in_parts(outs, "all_to_all", source)
+        counts = ([part.numel() for part in ins], [out.numel() for out in outs])
+        return self._run([Call("all_to_all", source, place, counts=counts)], list(outs), opts, copies)
 
     def barrier(self, opts=None):
         nothing = torch.empty(0, dtype=torch.uint8)

@@ -79,12 +79,15 @@ class _EndingWork(dist.Work):
 class MaypoleWork(_EndingWork):
     """A collective under way, or over."""
 
-    def __init__(self, tensors, afterwards=(), over=False):
+    def __init__(self, tensors, copies=(), over=False):
         super().__init__(tensors)
-        # What copies results to where they belong, once the call is over.
-        self._afterwards = afterwards
+        # Results and the places that they are copied from, once the call is over.
+        self.copies = copies
         self._request = None
         self._over = over
+        # The open batch that the call is part of, and later the work of all calls that began with it.
+        self.batch = None
+        self.whole = None
 
     def _listen(self, listener):
         self._wait_eagerly()
@@ -101,10 +104,14 @@ class MaypoleWork(_EndingWork):
 
     def _done(self, error):
         """Called on the thread that runs the request: the communicator's, or one that waits."""
-        self._end(explained(error) if error is not None else copied(self._afterwards))
+        self._end(explained(error) if error is not None else copied(self.copies))
 
     def wait(self, timeout=timedelta(0)):
-        if self._request is not None and timeout is not None and timeout > timedelta(0):
+        if self.batch is not None:
+            self.batch.flush()
+        if self.whole is not None and not self._over:
+            self.whole.wait(timeout)
+        elif self._request is not None and timeout is not None and timeout > timedelta(0):
             wait_for(self._request, timeout)
         elif self._request is not None:
             request, self._request = self._request, None
@@ -112,16 +119,21 @@ class MaypoleWork(_EndingWork):
                 request.wait()
             except MaypoleError as error:
                 raise explained(error) from None
+        elif not self._over:
+            # Another thread waits for the request.
+            ended = threading.Event()
+            self._listen(ended.set)
+            ended.wait()
         return self._raise_or_true()
 
 
 class MessageWork(_EndingWork):
     """A message under way, or over. The thread that waits for it drives it."""
 
-    def __init__(self, request, tensor, afterwards, receives_up_to=None):
+    def __init__(self, request, tensor, copies, receives_up_to=None):
         super().__init__([tensor])
         self._request = request
-        self._afterwards = afterwards
+        self._copies = copies
         # The length that a message from any rank must have.
         self._needed = receives_up_to
         self._peer = -1
@@ -144,7 +156,7 @@ class MessageWork(_EndingWork):
                     f"recv: rank {self._peer} sent {count} elements, and the tensor has {self._needed}"
                 )
                 failure.kind, failure.culprit, failure.retryable = "invalid", self._peer, False
-            self._end(failure or copied(self._afterwards))
+            self._end(failure or copied(self._copies))
 
     def wait(self, timeout=timedelta(0)):
         if not self._over and timeout is not None and timeout > timedelta(0):
@@ -214,11 +226,11 @@ class WorkOfMany(_EndingWork):
         return self._raise_or_true()
 
 
-def copied(afterwards):
-    """Copies results to where they belong. Returns what prevents it."""
+def copied(copies):
+    """Copies results, each (tensor, place), to where they belong. Returns what prevents it."""
     try:
-        for copy in afterwards:
-            copy()
+        for tensor, place in copies:
+            tensor.copy_(place.view(tensor.shape))
     except Exception as failure:
         return failure
     return None

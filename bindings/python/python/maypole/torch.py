@@ -7,38 +7,40 @@ other collective runs on the communicator's thread, in the order of the calls. M
 to its own end, and are matched by their tags; the thread that waits for one drives them.
 """
 
-from datetime import timedelta
-
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Backend as _Backend
 
 from . import MaypoleError, _maypole
+from ._torch_barrier import MonitoredBarrier
+from ._torch_batch import Batch, discard_after_exceptions
 from ._torch_calls import elements_of, flat, into, place_of
 from ._torch_collectives import Collectives
 from ._torch_group import NotAMember, hand_out, replace_methods
 from ._torch_join import join
+from ._torch_overlap import check_apart
 from ._torch_profile import end_with, span
-from ._torch_works import MaypoleWork, MessageWork, WorkOfMany, explained
+from ._torch_works import MaypoleWork, MessageWork, WorkOfMany, copied, explained
 
 # PyTorch keeps the C++ half of a backend. Without this reference Python would drop the other half, and the
 # group would have no methods. shutdown() takes a backend out.
 _in_use = set()
 
 
-class MaypoleBackend(Collectives, _Backend):
+class MaypoleBackend(MonitoredBarrier, Collectives, _Backend):
     """One process group. Methods have PyTorch's names and arguments."""
 
     def __init__(self, store, rank, world, timeout):
         super().__init__(rank, world)
         self._store, self._rank, self._world, self._timeout = store, rank, world, timeout
         self._options = _Backend.Options("maypole", timeout)
-        self._comm = join(store, rank, world, timeout)
+        self._comm, self._job = join(store, rank, world, timeout)
         self._sequence = 0
         self._barriers = 0
         self._batch = None
         _in_use.add(self)
         replace_methods()
+        discard_after_exceptions()
 
     # What the group is.
 
@@ -79,6 +81,7 @@ class MaypoleBackend(Collectives, _Backend):
 
     def shutdown(self):
         _in_use.discard(self)
+        self.discard_batch("its group was shut down")
         self._comm.close()
 
     def supports_tensor_alloc(self, _device=None):
@@ -92,22 +95,28 @@ class MaypoleBackend(Collectives, _Backend):
 
     # Running calls.
 
-    def _run(self, calls, tensors, opts=None, afterwards=()):
-        """Runs `calls` in order, then `afterwards`. On this thread if the caller waits at once."""
+    def _run(self, calls, tensors, opts=None, copies=()):
+        """Runs `calls` in order, then `copies`, each (tensor, place). On this thread if the caller waits at once."""
+        if len(calls) > 1 or copies:
+            check_apart([call.kept for call in calls], copies)
         self._sequence += 1
-        if self._batch is None and getattr(opts, "asyncOp", True) is False:
+        batch = self._open_batch()
+        if getattr(opts, "asyncOp", True) is False:
+            if batch is not None:
+                batch.flush()
             try:
                 with span(calls[0].name):
                     for call in calls:
                         _maypole._call(self._comm, *call.raw)
             except MaypoleError as error:
                 raise explained(error) from None
-            for copy in afterwards:
-                copy()
+            failure = copied(copies)
+            if failure is not None:
+                raise failure
             return hand_out(MaypoleWork(tensors, over=True))
-        work = MaypoleWork(tensors, afterwards)
-        if self._batch is not None:
-            self._batch.append((calls, work))
+        work = MaypoleWork(tensors, copies)
+        if batch is not None:
+            batch.add_collective(calls, work)
         else:
             self._start(calls, work, work._done)
         return hand_out(work)
@@ -119,80 +128,45 @@ class MaypoleBackend(Collectives, _Backend):
             work._request = _maypole._start(self._comm, [call.raw for call in calls], kept, done)
             end_with(recorded, work)
 
+    def _open_batch(self):
+        """The open batch, if it is one of this thread."""
+        return self._batch if self._batch is not None and self._batch.is_here() else None
+
     def start_coalescing(self, *_device):
-        self._batch = []
+        if self._batch is not None:
+            self.discard_batch("another batch began before its batch ended")
+            raise RuntimeError("a batch of this group is open already, and was discarded: end it before the next")
+        self._batch = Batch(self._start)
 
     def end_coalescing(self, *_device):
         """One work for all calls since `start_coalescing`: the collectives are one request."""
-        batch, self._batch = self._batch or [], None
-        messages = [work for calls, work in batch if calls is None]
-        collectives = [(calls, work) for calls, work in batch if calls is not None]
-        works = list(messages)
-        if collectives:
-            whole = MaypoleWork([tensor for _, work in collectives for tensor in work._tensors])
-            calls = [call for calls, _ in collectives for call in calls]
-
-            def done(error):
-                for _, work in collectives:
-                    work._done(error)
-                whole._done(error)
-
-            self._start(calls, whole, done)
-            # Each work has a future of its own, and none of them has a request.
-            whole._request._wait_eagerly()
-            works.append(whole)
+        batch, self._batch = self._batch, None
+        works = batch.end() if batch is not None else []
         if not works:
             return hand_out(MaypoleWork([], over=True))
         return hand_out(works[0] if len(works) == 1 else WorkOfMany(works))
 
-    def monitored_barrier(self, opts=None, wait_all_ranks=False):
-        """A barrier through the group's store, which names the ranks that do not come in time."""
-        timeout = getattr(opts, "timeout", self._timeout)
-        # PyTorch passes a negative time where the caller has named none.
-        timeout = timeout if timeout >= timedelta(0) else self._timeout
-        self._barriers += 1
-        place = f"maypole/barrier/{self._barriers}"
-        milliseconds = int(timeout.total_seconds() * 1000)
-        if milliseconds == 0:
-            raise RuntimeError(f"Rank {self._rank} timed out in monitoredBarrier after 0 ms")
-        if self._rank != 0:
-            self._store.set(f"{place}/{self._rank}", "here")
-            try:
-                self._store.wait([f"{place}/passed"], timeout)
-            except RuntimeError as error:
-                raise RuntimeError(
-                    f"Rank {self._rank} successfully reached monitoredBarrier, but received errors while waiting "
-                    f"for send/recv from rank 0: no answer within {milliseconds} ms; see what rank 0 says"
-                ) from error
-            return
-        missing = []
-        for rank in range(1, self._world):
-            try:
-                self._store.wait([f"{place}/{rank}"], timeout)
-            except RuntimeError:
-                missing.append(rank)
-                if not wait_all_ranks:
-                    break
-        if missing:
-            ranks = ", ".join(map(str, missing))
-            plural = "s" if len(missing) > 1 else ""
-            raise RuntimeError(f"Rank{plural} {ranks} failed to pass monitoredBarrier in {milliseconds} ms")
-        self._store.set(f"{place}/passed", "all")
+    def discard_batch(self, why):
+        """Ends an open batch. Its calls that have not begun fail, and say `why`."""
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            batch.discard(why)
 
     # Messages.
 
     def _message(self, name, tensor, peer, tag):
         sends = name == "send"
-        place, after = (flat(tensor), ()) if sends else into(tensor)
+        place, copies = (flat(tensor), ()) if sends else into(tensor)
         type_name, scale = elements_of(place.dtype, moves=True)
         message = (sends, type_name, place_of(place), peer, tag, place)
         with span(name) as recorded:
             request = _maypole._start_message(self._comm, *message)
             needed = place.numel() * scale if peer is None else None
-            work = MessageWork(request, tensor, after, needed)
+            work = MessageWork(request, tensor, copies, needed)
             end_with(recorded, work)
-        if self._batch is not None:
-            self._batch.append((None, work))
+        batch = self._open_batch()
+        if batch is not None:
+            batch.add_message(work)
         return hand_out(work)
 
     def send(self, tensors, dst, tag=0):

@@ -2,4 +2,5 @@
 
 pub(crate) mod buffers;
 pub(crate) mod operation;
+pub(crate) mod placement;
 pub(crate) mod slices;

@@ -33,6 +33,12 @@ impl MessageHandle {
         self.comm.post_send::<u8, B>(data_type, data, to, tag, Some(Box::new(ended)))
     }
 
+    /// Moves what the messages under way can move now, unless another thread does, so that those whose
+    /// other end is done are told of their end.
+    pub fn poll(&mut self) {
+        self.comm.engine.messages.poll();
+    }
+
     /// [`Communicator::start_recv`] of bytes, which are elements of `data_type`, from rank `from`, or
     /// as [`Communicator::start_recv_any`] from any rank. `ended` is as in
     /// [`start_send`](Self::start_send), with the rank that sent the message.

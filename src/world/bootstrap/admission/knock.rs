@@ -3,7 +3,7 @@
 use super::super::addresses::{listen_at, settings};
 use super::super::joiner::find_root;
 use super::super::protocol::JoinRequest;
-use super::super::{JoinConfig, JoinError, check};
+use super::super::{JoinConfig, JoinError, JoinStop, check};
 use crate::world::service::{
     DialedLink, Entry, EntryError, GrownWorld, Service, ServiceBase, ServiceSettings, is_timeout,
 };
@@ -23,14 +23,15 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) fn knock(
     config: &JoinConfig,
     report: &[u8],
+    stop: &JoinStop,
 ) -> Result<(Service, GrownWorld), JoinError> {
     check(config)?;
     let deadline = Instant::now() + config.join_timeout;
     loop {
         let settings = settings(config, [0; 16]);
-        let found = find_root(config, &settings.secret, Purpose::Admit, deadline)?;
+        let found = find_root(config, &settings.secret, Purpose::Admit, stop, deadline)?;
         let address = found.1;
-        match visit(config, settings, report, found, deadline)? {
+        match visit(config, settings, report, found, (stop, deadline))? {
             Ok(entered) => return Ok(entered),
             Err(why) if Instant::now() >= deadline => {
                 return Err(JoinError::NotAdmitted { rank: config.rank, address, why });
@@ -48,13 +49,13 @@ fn visit(
     settings: ServiceSettings,
     report: &[u8],
     (mut link, address): (DialedLink, SocketAddr),
-    deadline: Instant,
+    (stop, deadline): (&JoinStop, Instant),
 ) -> Result<Result<(Service, GrownWorld), String>, JoinError> {
     let rank = config.rank;
     let listener = listen_at(config, link.stream.local_addr()?)?;
     let request = JoinRequest::new(config, listener.local_addr()?, report)?;
     let request = JoinRequest { wish: Some(rank), ..request };
-    let reply = match request.ask(&mut link, deadline) {
+    let reply = match request.ask(&mut link, stop, deadline) {
         Ok(reply) => reply,
         Err(error) if is_timeout(&error) && Instant::now() >= deadline => {
             let why = format!(
@@ -102,12 +103,17 @@ mod tests {
             threads.spawn(move || {
                 let deadline = Instant::now() + TIMEOUT;
                 let key = settings(&config, [0; 16]).secret;
-                let (mut link, _) = find_root(&config, &key, Purpose::Admit, deadline).unwrap();
+                let (mut link, _) =
+                    find_root(&config, &key, Purpose::Admit, &JoinStop::default(), deadline)
+                        .unwrap();
                 let listener = listen_at(&config, link.stream.local_addr().unwrap()).unwrap();
                 let own = listener.local_addr().unwrap();
                 let mut request = JoinRequest::new(&config, own, &[]).unwrap();
                 request.wish = Some(1);
-                assert!(matches!(request.ask(&mut link, deadline), Ok(JoinReply::Invited)));
+                assert!(matches!(
+                    request.ask(&mut link, &JoinStop::default(), deadline),
+                    Ok(JoinReply::Invited)
+                ));
                 let _ = until_done.recv();
             });
             let mut comm = Communicator::join(at(0, 1), Transport::Tcp).unwrap();

@@ -86,7 +86,7 @@ mod tests {
     use super::super::contribution::Newcomers;
     use super::*;
     use crate::world::bootstrap::admission::{WaitingRoom, knock};
-    use crate::world::bootstrap::{JoinConfig, JoinError};
+    use crate::world::bootstrap::{JoinConfig, JoinError, JoinStop};
     use crate::world::peer::Peer;
     use maypole_transports::watch::Watch;
     use std::thread;
@@ -106,7 +106,7 @@ mod tests {
         config.join_timeout = Duration::from_secs(5);
         let room = WaitingRoom::open(&config, false).unwrap();
         thread::scope(|threads| {
-            let newcomer = threads.spawn(|| knock(&config, &[]));
+            let newcomer = threads.spawn(|| knock(&config, &[], &JoinStop::default()));
             assert_eq!(room.count(config.join_timeout), 1);
             let Newcomers { mut waiting, base } = room.take(1);
             let (mut control, attendee) = waiting.pop().unwrap();

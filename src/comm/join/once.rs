@@ -1,0 +1,82 @@
+//! A process joins the job that it was started for once.
+
+use crate::error::{Error, Result};
+use crate::world::bootstrap::JoinStop;
+use crate::world::launch::Launch;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The job that this process has joined, or is joining.
+static NOTE: Mutex<Option<JoinNote>> = Mutex::new(None);
+
+struct JoinNote {
+    /// A forked child has not joined.
+    process: u32,
+    job: String,
+    rank: usize,
+    /// Ends the join that is under way; `None` once it has succeeded.
+    stop: Option<JoinStop>,
+}
+
+/// A join under way. Withdraws its note, unless the process has joined in the end.
+pub(super) struct JoiningOnce(Option<JoinStop>);
+
+impl JoiningOnce {
+    /// Notes that this process joins the job of `launch`, until `stop` ends that. A world of one can
+    /// be joined repeatedly.
+    ///
+    /// # Errors
+    /// [`Error::Join`] if it has joined that job already, or joins it in another thread. Other ranks
+    /// would hold it for another process that claims its rank, and rank 0 would wait for ranks that
+    /// are in the first world.
+    pub(super) fn begin(launch: &Launch, stop: &JoinStop) -> Result<Self> {
+        let (rank, world) = (launch.rank, launch.world);
+        if world == 1 {
+            return Ok(Self(None));
+        }
+        let process = std::process::id();
+        let mut note = note();
+        let is_same =
+            |it: &JoinNote| (it.process, &it.job, it.rank) == (process, &launch.job, rank);
+        let goes_on = |it: &JoinNote| !it.stop.as_ref().is_some_and(JoinStop::is_stopped);
+        if note.as_ref().is_some_and(|it| is_same(it) && goes_on(it)) {
+            return Err(Error::wrong_setting(format!(
+                "this process has joined job '{}' already, as rank {rank} of {world}, and joins it \
+                 once: for another group use duplicate() or split() of that communicator",
+                launch.job
+            )));
+        }
+        *note = Some(JoinNote { process, job: launch.job.clone(), rank, stop: Some(stop.clone()) });
+        Ok(Self(Some(stop.clone())))
+    }
+
+    /// Keeps the note: this process has joined.
+    pub(super) fn joined(mut self) {
+        if let Some(stop) = self.0.take() {
+            own_note(&stop, |note| {
+                if let Some(note) = note {
+                    note.stop = None;
+                }
+            });
+        }
+    }
+}
+
+impl Drop for JoiningOnce {
+    fn drop(&mut self) {
+        if let Some(stop) = self.0.take() {
+            own_note(&stop, |note| *note = None);
+        }
+    }
+}
+
+/// Changes the note, if it is that of the join that `stop` ends and not of a later one.
+fn own_note(stop: &JoinStop, change: impl FnOnce(&mut Option<JoinNote>)) {
+    let mut note = note();
+    if note.as_ref().is_some_and(|it| it.stop.as_ref() == Some(stop)) {
+        change(&mut note);
+    }
+}
+
+fn note() -> MutexGuard<'static, Option<JoinNote>> {
+    NOTE.lock().unwrap_or_else(PoisonError::into_inner)
+}
