@@ -8,9 +8,10 @@ mod spawn;
 
 mod bootstrap;
 mod encryption;
+mod limits;
 mod variables;
 
 use bootstrap::death;
 use encryption::processes;
 
-spawn::rank_processes!(death, processes, variables);
+spawn::rank_processes!(death, limits, processes, variables);

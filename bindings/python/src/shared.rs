@@ -32,8 +32,10 @@ pub(crate) fn _leave(py: Python<'_>) {
             if shared.in_flight.load(Ordering::Acquire) > 0 {
                 shared.abort.abort("the program of this rank has ended with requests in flight");
             }
-            // What it failed with is nobody's any more.
-            let _ = shared.close();
+            // No caller is left to receive an error that no call has returned.
+            if let Err(error) = shared.close() {
+                eprintln!("maypole: {error}");
+            }
         }
     });
 }

@@ -197,7 +197,8 @@ impl Communicator {
     /// admit. An example is that of [`admit`](Self::admit).
     pub fn enter(config: JoinConfig) -> Result<Self> {
         let limits = (config.timeout, config.encrypt);
-        let mine = JoinReport { cores: UsableCores::of_this_thread(), ..JoinReport::default() };
+        let (cores, unshared) = (UsableCores::of_this_thread(), super::unshared());
+        let mine = JoinReport { cores, unshared, ..JoinReport::default() };
         let (service, agreed) = knock(&config, &mine.to_bytes())?;
         let rank = service.rank();
         let world = JoinedWorld::of(agreed).map_err(Error::wrong_setting)?;
@@ -224,6 +225,7 @@ impl Communicator {
             costs: Some(self.conditions.costs),
             transport: self.conditions.transport,
             trace: self.engine.get().trace_name().cloned(),
+            unshared: super::unshared(),
         };
         report.to_bytes()
     }

@@ -34,6 +34,7 @@ impl Engine {
         at: usize,
         ready: ReadyCall<'_>,
     ) -> Result<()> {
+        let ready = ready.scaled_in_place();
         let PreparedCall { staged, reaching, .. } = self.calls.at(at);
         let ReachingPrograms { registered, tried, .. } = reaching;
         let tried = tried.as_deref().copied();

@@ -20,7 +20,7 @@ impl Engine {
         call: CollectiveCall,
         record: &CallRecord,
     ) -> Result<ReachingPrograms> {
-        if call.op.scales() {
+        if call.hides_inputs(self.boards.world()) {
             return Ok(ReachingPrograms::default());
         }
         let (mut registered, mut copied) = (None, None);
