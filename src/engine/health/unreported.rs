@@ -105,12 +105,10 @@ impl Health {
     /// in a forked child.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_process()?;
-        if !self.is_in_request
-            && let Some(error) = self.unreported.take()
-        {
-            return Err(error);
-        }
-        let Some(first) = &self.first_failure else { return Ok(()) };
+        let Some(first) = &self.first_failure else {
+            let unreported = (!self.is_in_request).then(|| self.unreported.take()).flatten();
+            return unreported.map_or(Ok(()), Err);
+        };
         let (retryable, culprit) = (first.is_retryable(), first.culprit());
         let error = Error::Failed { first: first.to_string(), retryable, culprit };
         self.note_received(&error);

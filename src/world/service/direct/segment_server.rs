@@ -1,7 +1,6 @@
 //! The socket by which the maker of a segment hands it out. Connections are served side by side, so one
 //! that says nothing holds no other one up.
 
-use super::segments::failed;
 use crate::world::service::acceptor::advance;
 use crate::world::service::message::ExchangeRound;
 use crate::world::service::{GroupId, Service, ServiceError, binding};
@@ -23,6 +22,10 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_PENDING: usize = 64;
 /// The number of the listener in the watch; connections have the numbers above it.
 const LISTENER: u64 = 0;
+
+pub(super) fn failed(why: impl ToString) -> ServiceError {
+    ServiceError::Failed { what: "sharing memory", why: why.to_string() }
+}
 
 /// A new segment, and where its receivers ask for it.
 pub(super) struct SegmentServer {

@@ -2,7 +2,7 @@
 //! the others over a Unix socket. Then all of them tell over the control plane whether they have it,
 //! so that one that has not is known to all at once.
 
-use super::segment_server::SegmentServer;
+use super::segment_server::{SegmentServer, failed};
 use crate::wire::{decode, encode};
 use crate::world::service::message::ExchangePurpose;
 use crate::world::service::{GroupId, Service, ServiceError, binding};
@@ -16,10 +16,6 @@ use std::time::Instant;
 
 /// What one rank did for a segment, or why it could not.
 type Part<T> = Result<T, String>;
-
-pub(super) fn failed(why: impl ToString) -> ServiceError {
-    ServiceError::Failed { what: "sharing memory", why: why.to_string() }
-}
 
 impl Service {
     /// A segment of `bytes` zeroed bytes that `local_members` (world ranks of one host, this one
