@@ -16,7 +16,8 @@ pub(crate) type VerbsOffer = Result<VerbsPortOffer, String>;
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// Shared memory within a host. Between hosts InfiniBand or RoCE if every rank has an active port
+    /// Shared memory within a host, or TCP if a rank of the host may not make any. Between hosts
+    /// InfiniBand or RoCE if every rank has an active port
     /// of the same kind of network that reaches the other hosts, else TCP.
     #[default]
     Auto,
