@@ -10,8 +10,11 @@
 //!   `f16` and `bf16` are computed in `f32` and rounded at each step.
 //! * **Minimum, maximum.** Integers are compared by value. Floats follow `minimum` and `maximum` of
 //!   IEEE 754-2019: the result is NaN if either operand is, and -0 < +0.
-//! * **Average.** The sum, divided once at the end by the number of ranks. Integers divide the
-//!   wrapped sum, towards zero. `f16` and `bf16` divide in `f32`, then round.
+//! * **Average.** Of floats: each contribution is divided by the number of ranks, then the quotients
+//!   are summed. So the average of finite numbers is finite, where their sum may be infinite (but for
+//!   numbers that differ from the greatest one by no more than the roundings of the quotients). A
+//!   quotient rounds once for `f32` and `f64`. For `f16` and `bf16` it is computed in `f32`, then
+//!   rounded. Of integers: the wrapped sum is divided once, at the end, towards zero.
 //! * **Pre-multiplied sum.** Each product of an input and its factor wraps for integers and rounds
 //!   once for `f32` and `f64`. For `f16` and `bf16` it is computed in `f32`, then rounded.
 //! * **And, or, xor.** Bitwise on integers; refused on floats.
@@ -161,9 +164,10 @@ impl Element for bool {
 ///
 /// An n-ary reduction equals the sequence of binary ones that its schedule states, with rounding
 /// after each. Integer sums and products wrap. `Min` and `Max` are IEEE 754-2019 minimum and
-/// maximum: a NaN anywhere gives NaN. `Avg` is the sum, divided once at the end by the number of
-/// ranks; integers truncate towards zero. `And`, `Or` and `Xor` are bitwise, logical on `bool`,
-/// and refused on floats. `PreMulSum` is the sum of inputs that each rank first multiplies by a
+/// maximum: a NaN anywhere gives NaN. `Avg` divides each contribution by the number of ranks and
+/// sums the quotients, so that it is finite where the sum of floats would not be; integers are
+/// summed, and their sum is divided once, towards zero. `And`, `Or` and `Xor` are bitwise, logical
+/// on `bool`, and refused on floats. `PreMulSum` is the sum of inputs that each rank first multiplies by a
 /// factor of its own, rounding once.
 ///
 /// ```

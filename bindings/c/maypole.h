@@ -120,7 +120,8 @@ typedef uint32_t maypole_op_t;
 // Maximum; a NaN anywhere gives NaN.
 #define MAYPOLE_MAX 3
 
-// The sum, divided once at the end by the number of ranks.
+// Floats: the sum of all contributions, each divided by the number of ranks first. Integers: the
+// sum, divided once at the end, towards zero.
 #define MAYPOLE_AVG 4
 
 // Bitwise and; not for floats.

@@ -17,11 +17,12 @@ DEVICE u64 quotient(u64 value, u64 by) { return value / by; }
 DEVICE float quotient(float value, u64 by) { return value / (float)by; }
 DEVICE double quotient(double value, u64 by) { return value / (double)by; }
 
-// Divides each of the `count` elements of `data`.
-template <class T> DEVICE void divide(typename T::Stored* data, u64 count, u64 by) {
+// Divides each of the `count` elements of `from`, which may be `into`.
+template <class T>
+DEVICE void divide(typename T::Stored* into, const typename T::Stored* from, u64 count, u64 by) {
     u64 step = (u64)gridDim.x * blockDim.x;
     for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < count; at += step) {
-        data[at] = T::store(quotient(T::load(data[at]), by));
+        into[at] = T::store(quotient(T::load(from[at]), by));
     }
 }
 
@@ -39,7 +40,9 @@ DEVICE void scale(typename T::Stored* into, const typename T::Stored* from, u64 
 
 #ifndef EMULATED
 // A module has two kernels: -DTYPE=F32.
-KERNEL(divide_elements)(TYPE::Stored* data, u64 count, u64 by) { divide<TYPE>(data, count, by); }
+KERNEL(divide_elements)(TYPE::Stored* into, const TYPE::Stored* from, u64 count, u64 by) {
+    divide<TYPE>(into, from, count, by);
+}
 KERNEL(scale_elements)(TYPE::Stored* into, const TYPE::Stored* from, u64 count, u64 factor,
                        const TYPE::Stored* at) {
     scale<TYPE>(into, from, count, factor, at);

@@ -44,6 +44,9 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// that still exist after a failure [go on](Self::shrink) with a new communicator, and processes may
 /// [join them](Self::admit).
 ///
+/// A rank whose last call only sends may return before it is known that the call did not match. Then
+/// [`close`](Self::close) says so, and so it does of a request that was dropped: call it at the end.
+///
 /// A communicator may be sent to other threads (`Send`), but only one thread may use it at a time
 /// (not `Sync`), because the ranks' calls are matched by their order. Threads that call collectives
 /// independently need a communicator each: see [`duplicate`](Self::duplicate) and

@@ -17,6 +17,7 @@ use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, GroupActivity, NetworkStatus, RankStatus, WaitTarget};
 use crate::world::service::{Cause, Contribution, Diagnosis, GroupId};
 use maypole_kernels::SharedRegion;
+use maypole_transports::limits::with_limit;
 use maypole_transports::shm::Segment;
 use maypole_transports::turns;
 use maypole_transports::{Alarm, Board};
@@ -271,7 +272,7 @@ impl Control for ThreadControl {
         drop(state);
         let of = |segment: &Segment| Segment::from_fd(segment.fd().try_clone_to_owned()?, bytes);
         let segment = segment.as_ref().as_ref().map_err(|why| ControlError::Other(why.clone()))?;
-        of(segment).map_err(|error| ControlError::Other(error.to_string()))
+        of(segment).map_err(|error| ControlError::Other(with_limit(error).to_string()))
     }
 
     fn stream(&self, peer: usize, _: Instant) -> Result<AnyStream> {
@@ -351,8 +352,9 @@ impl Control for ThreadControl {
         if turns::is_dropped() {
             return;
         }
-        if patient {
-            self.await_others(sequence);
+        match patient {
+            true => self.await_others(sequence),
+            false => self.compare_with_left(),
         }
         let mut state = self.shared.state();
         state.left.insert((self.path.clone(), self.me));

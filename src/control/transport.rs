@@ -16,7 +16,8 @@ pub(crate) type VerbsOffer = Result<VerbsPortOffer, String>;
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// Shared memory within a host. Between hosts InfiniBand or RoCE if every rank has an active port
+    /// Shared memory within a host, or TCP if a rank of the host may not make any. Between hosts
+    /// InfiniBand or RoCE if every rank has an active port
     /// of the same kind of network that reaches the other hosts, else TCP.
     #[default]
     Auto,
@@ -43,13 +44,28 @@ impl Transport {
         }
     }
 
-    /// The boards by which this transport joins the ranks of `hosts`.
-    pub(crate) fn boards(self, hosts: &Hosts) -> std::result::Result<Boards, String> {
-        match self {
-            Self::Auto => Ok(Boards::within(hosts)),
-            Self::Tcp | Self::Ib => Ok(Boards::separate(hosts.world())),
-            Self::Shm if hosts.is_one() => Ok(Boards::within(hosts)),
-            Self::Shm => {
+    /// The boards by which this transport joins the ranks of `hosts`. `unshared`: by rank, why it cannot
+    /// share memory, if it cannot. Ranks of a host with such a rank have no board.
+    pub(crate) fn boards(
+        self,
+        hosts: &Hosts,
+        unshared: &[Option<&str>],
+    ) -> std::result::Result<Boards, String> {
+        let mut lacking = unshared.iter().enumerate();
+        let lacking = lacking.find_map(|(rank, why)| Some((rank, (*why)?)));
+        match (self, lacking) {
+            (Self::Auto, _) => {
+                let lacks = |host| {
+                    (0..hosts.world()).any(|it| hosts.of(it) == host && unshared[it].is_some())
+                };
+                Ok(Boards::within_but(hosts, lacks))
+            }
+            (Self::Tcp | Self::Ib, _) => Ok(Boards::separate(hosts.world())),
+            (Self::Shm, Some((rank, why))) => Err(format!(
+                "shm was asked for, but rank {rank} cannot share memory ({why}); use auto or tcp"
+            )),
+            (Self::Shm, None) if hosts.is_one() => Ok(Boards::within(hosts)),
+            (Self::Shm, None) => {
                 let elsewhere = |rank: &usize| !hosts.together(0, *rank);
                 let other = (0..hosts.world()).find(elsewhere).expect("there are several hosts");
                 Err(format!(

@@ -85,7 +85,7 @@ impl DeviceRank {
         let (lowered, packed) =
             self.comm.engine.get().lower_on_device(call, plan, slots, &self.machine);
         let packed = packed.ok_or("its folds cut the same bytes into different parts")?;
-        if lowered.divisor.is_some() || call.op.scales() {
+        if lowered.divisor.is_some() || call.scales(self.comm.world()) {
             self.map(call.kind).map_err(said)?;
         }
         let kernels = self.kernels_of(call).map_err(said)?;
@@ -150,7 +150,7 @@ impl DeviceRank {
         call: CollectiveCall,
         work: impl FnOnce(&Arc<CudaStream>) -> std::result::Result<T, DeviceError>,
     ) -> std::result::Result<T, DeviceError> {
-        let stages = lowered.stages_input || call.op.scales();
+        let stages = lowered.stages_input || call.stages_scaled(self.comm.world());
         let staged = if stages { lowered.input } else { 0 };
         let Self { connected, programs, scratch, staging, stream, .. } = self;
         connected.as_mut().expect(IS_CONNECTED).board.at_home(|| {

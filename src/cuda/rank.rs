@@ -180,19 +180,25 @@ impl DeviceRank {
                 _ => self.call_through_host(&on, call, op, input, output),
             };
         }
-        let factor = match (op, factor_at) {
-            (_, Some(at)) => Some(LentFactor::At(at)),
-            (ReduceOp::PreMulSum(factor), None) => {
-                Some(scalar(factor, call.kind).map_err(|why| self.comm.invalid(name, why))?)
+        let scaling = match (op, factor_at, call.input_divisor(self.comm.world())) {
+            (_, Some(at), _) => Some(LentScaling::Times(LentFactor::At(at))),
+            (ReduceOp::PreMulSum(factor), None, _) => {
+                let scalar = scalar(factor, call.kind);
+                Some(LentScaling::Times(scalar.map_err(|why| self.comm.invalid(name, why))?))
             }
-            _ => None,
+            (_, None, divisor) => divisor.map(LentScaling::Over),
         };
-        // The product is in the staging buffer, so the call is not in place.
-        let call = CollectiveCall { in_place: call.in_place && factor.is_none(), ..call };
+        // Products are in the staging buffer, quotients where the result will be if that is as long.
+        let in_place = match scaling {
+            None => call.in_place,
+            Some(LentScaling::Times(_)) => false,
+            Some(LentScaling::Over(_)) => call.keeps_whole(self.comm.rank()),
+        };
+        let call = CollectiveCall { in_place, ..call };
         let prepared = self.prepared(call, on.is_captured())?;
         self.last = Some(prepared.lowered.algorithm);
         let number = self.comm.engine.get_mut().begin_on_device(&prepared.lowered.record)?;
-        let started = self.start(&on, &prepared, call, number, factor, (input, output));
+        let started = self.start(&on, &prepared, call, number, scaling, (input, output));
         let engine = self.comm.engine.get_mut();
         match started {
             Ok(()) => {
@@ -300,13 +306,14 @@ impl DeviceRank {
         prepared: &Prepared,
         call: CollectiveCall,
         number: u32,
-        factor: Option<LentFactor<'_>>,
+        scaling: Option<LentScaling<'_>>,
         (input, output): (Lent<'_>, Lent<'_>),
     ) -> Made<()> {
         let lowered = &prepared.lowered;
         let patience = self.patience();
         let has_program = matches!(prepared.way, Way::Walk { .. });
-        let stages = factor.is_some() || (has_program && lowered.stages_input);
+        let stages_scaled = call.stages_scaled(self.comm.world());
+        let stages = stages_scaled || (has_program && lowered.stages_input);
         let Connected { board, aside, .. } = self.connected.as_mut().expect(IS_CONNECTED);
         let (staging, scratch) = match on.is_captured() {
             true => {
@@ -320,10 +327,19 @@ impl DeviceRank {
             false => (self.staging.lend(), self.scratch.lend()),
         };
         let maps = &self.maps;
-        let from = if stages { staging.slice(0..lowered.input as u64) } else { input };
+        let from = match scaling {
+            _ if stages => staging.slice(0..lowered.input as u64),
+            Some(_) => output,
+            None => input,
+        };
         let started = board.in_order(on, |board| {
-            match factor {
-                Some(factor) => copies::scale(on, &maps[&call.kind], from, input, factor)?,
+            match scaling {
+                Some(LentScaling::Times(factor)) => {
+                    copies::scale(on, &maps[&call.kind], from, input, factor)?;
+                }
+                Some(LentScaling::Over(by)) => {
+                    copies::divide(on, &maps[&call.kind], from, input, by)?;
+                }
                 None if stages => copies::copy(on, from, input)?,
                 None => {}
             }
@@ -341,12 +357,21 @@ impl DeviceRank {
                 Way::Direct { kernel, kind } => board.launch_direct(on, kernel, &made, *kind)?,
             }
             match lowered.divisor {
-                Some(divisor) => copies::divide(on, &maps[&call.kind], output, divisor),
+                Some(divisor) => copies::divide(on, &maps[&call.kind], output, output, divisor),
                 None => Ok(()),
             }
         });
         started.map_err(|error| error.to_string())
     }
+}
+
+/// What each element of an input becomes before it is combined.
+#[derive(Clone, Copy)]
+enum LentScaling<'a> {
+    /// Its product with this factor.
+    Times(LentFactor<'a>),
+    /// Its quotient by this number.
+    Over(u64),
 }
 
 /// A factor of a sum of products, as an element of `kind`.

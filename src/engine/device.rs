@@ -193,7 +193,7 @@ impl Engine {
             stages_input: program.stages_input,
             input: input.len() * element,
             scratch: program.scratch,
-            divisor: self.divisor(call),
+            divisor: call.output_divisor(self.rank, self.boards.world()),
         };
         (lowered, DeviceProgram::new(&program, self.rank, places))
     }

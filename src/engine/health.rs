@@ -1,6 +1,8 @@
 //! How a group fails: every rank is told, every rank names the same first cause, and no later call
 //! runs.
 
+mod unreported;
+
 use crate::control::{Control, Straggler};
 use crate::error::{Error, Result};
 use crate::status::report_failure;
@@ -10,6 +12,7 @@ use crate::world::service::{Cause, CauseDetail, CauseEvent, CauseKind};
 use maypole_transports::{Alarm, OwnerProcess, turns};
 use std::any::Any;
 use std::sync::Arc;
+pub(crate) use unreported::UnreportedError;
 
 /// Whether a rank's communicator still works, and what this rank is doing.
 #[derive(Debug)]
@@ -23,6 +26,9 @@ pub(crate) struct Health {
     /// Operations that have ended.
     sequence: u64,
     first_failure: Option<Error>,
+    unreported: Arc<UnreportedError>,
+    /// The operation is that of a request, which receives its errors.
+    pub(super) is_in_request: bool,
 }
 
 impl Health {
@@ -30,7 +36,17 @@ impl Health {
         let activity = control.activity();
         let alarm = control.alarm();
         let sequence = activity.pulse().completed();
-        Self { rank, owner, control, activity, alarm, sequence, first_failure: None }
+        Self {
+            rank,
+            owner,
+            control,
+            activity,
+            alarm,
+            sequence,
+            first_failure: None,
+            unreported: Arc::default(),
+            is_in_request: false,
+        }
     }
 
     /// The same rank for another thread, which tells what that thread sees.
@@ -139,16 +155,6 @@ impl Health {
         self.alarm.raised()
     }
 
-    /// The error of a rank that closes its communicator, whose calls were not those of the others.
-    /// Other failures are none of a rank that closes: its own calls are done.
-    pub(crate) fn check_closed(&self) -> Result<()> {
-        let unmatched = |cause: &Cause| cause.kind == CauseKind::Mismatch;
-        match self.control.cause().filter(unmatched) {
-            Some(cause) if !self.has_failed() => Err(self.error_of("close()".to_owned(), cause)),
-            _ => Ok(()),
-        }
-    }
-
     /// What this rank does now, or did last, in words.
     #[cfg(feature = "cuda")]
     pub(crate) fn title(&self) -> String {
@@ -179,25 +185,13 @@ impl Health {
         self.first_failure.is_some()
     }
 
-    /// Refuses to go on after a failure, and in a forked child.
-    pub(crate) fn check(&self) -> Result<()> {
-        self.check_process()?;
-        match &self.first_failure {
-            Some(first) => Err(Error::Failed {
-                first: first.to_string(),
-                retryable: first.is_retryable(),
-                culprit: first.culprit(),
-            }),
-            None => Ok(()),
-        }
-    }
-
     /// Records the failure, after which no call runs.
     pub(super) fn fail(&mut self, error: Error) -> Error {
         if self.first_failure.is_none() {
             self.first_failure = Some(error.clone());
             report_failure(&*self.control, &error);
         }
+        self.note_received(&error);
         error
     }
 
@@ -342,11 +336,7 @@ impl Health {
     /// Records that a function of the user's panicked in `operation`, and tells all ranks.
     pub(super) fn panicked(&mut self, operation: &str, panic: &(dyn Any + Send)) {
         let sequence = self.sequence;
-        let message = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("no message");
+        let message = panic_message(panic);
         let text = format!(" panicked in {operation} (operation {sequence}): {message}");
         self.abort(operation.to_owned(), self.named(&text));
     }
@@ -393,6 +383,12 @@ impl Health {
         self.tell(CauseKind::UserAbort, rank, text, Some(rank));
         error
     }
+}
+
+/// The words of a panic.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let words = panic.downcast_ref::<&str>().copied();
+    words.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// Refuses to go on in a child that was forked from `owner`, the process that is rank `rank`.

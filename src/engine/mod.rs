@@ -28,8 +28,8 @@ pub(crate) mod settings;
 pub(crate) mod ways;
 
 use crate::control::Control;
-use crate::element::Factor;
-use crate::engine::calls::call::{CollectiveCall, ReadyCall};
+use crate::element::ReduceOp;
+use crate::engine::calls::call::{CollectiveCall, ReadyCall, Scaling};
 use crate::engine::calls::choice::PlanChooser;
 use crate::engine::calls::counts::{CallCount, RankCounts};
 use crate::engine::calls::kept::PreparedCalls;
@@ -148,21 +148,34 @@ impl Engine {
         self.executor.set_waiting(self.waiting());
     }
 
+    /// Notes whether calls are those of a request, to which they return their own errors alone.
+    /// Returns what was noted before.
+    pub(crate) fn set_in_request(&mut self, is_in_request: bool) -> bool {
+        std::mem::replace(&mut self.health.is_in_request, is_in_request)
+    }
+
     /// How this rank waits now.
     pub(crate) fn waiting(&self) -> Waiting {
         self.limits.waiting(self.conditions.waiting)
     }
 
-    /// Runs one call whose input is first multiplied by `factor`. The product is in a staging
-    /// buffer, so the call is not in place.
-    pub(crate) fn call_scaled(&mut self, ready: ReadyCall<'_>, factor: Factor) -> Result<()> {
+    /// The call whose input is first scaled as `op` says. Products are in a staging buffer, so the call
+    /// is not in place. Quotients are where the result will be, if that is as long.
+    pub(crate) fn scaled<'a>(&self, ready: ReadyCall<'a>, op: ReduceOp) -> Result<ReadyCall<'a>> {
         let call = ready.call;
-        let scalar = factor.scalar(call.kind).ok_or_else(|| {
-            let kind = call.kind.name();
-            call.invalid(self.rank, format!("{kind} cannot hold the factor {}", factor.value()))
-        })?;
-        let call = CollectiveCall { in_place: false, ..call };
-        self.perform(ReadyCall { call, factor: Some(scalar), ..ready })
+        let (in_place, scaling) = match (op, call.input_divisor(self.boards.world())) {
+            (ReduceOp::PreMulSum(factor), _) => {
+                let scalar = factor.scalar(call.kind).ok_or_else(|| {
+                    let (kind, factor) = (call.kind.name(), factor.value());
+                    call.invalid(self.rank, format!("{kind} cannot hold the factor {factor}"))
+                })?;
+                (false, Scaling::Times(scalar))
+            }
+            (_, Some(world)) => (call.keeps_whole(self.rank), Scaling::Over(world)),
+            (_, None) => return Ok(ready),
+        };
+        let call = CollectiveCall { in_place, ..call };
+        Ok(ReadyCall { call, scaling: Some(scaling), ..ready })
     }
 
     /// Runs one call that combines by the user's `operation`.
@@ -186,11 +199,11 @@ impl Engine {
         })
     }
 
-    /// Runs one call, whose input is multiplied by `factor` first, if there is one.
+    /// Runs one call.
     #[inline(always)]
     pub(crate) fn perform(&mut self, ready: ReadyCall<'_>) -> Result<()> {
         let is_fast = self.calls.is_fast(ready.call, self.settings.plan);
-        if !is_fast || self.health.is_alarmed() || !self.health.is_in_own_process() {
+        if !is_fast || self.health.is_troubled() || !self.health.is_in_own_process() {
             return self.perform_slow(ready);
         }
         self.perform_at(self.calls.fast(), ready)
@@ -255,7 +268,7 @@ impl Engine {
         let prepared = self.calls.at_mut(at);
         prepared.staged.runs += 1;
         if let Some(divisor) = prepared.divisor {
-            divide(ready.output, ready.call.kind, divisor);
+            divide(ready.output, ready.output.as_view(), ready.call.kind, divisor);
         }
         Ok(())
     }
@@ -343,7 +356,12 @@ impl Engine {
 
     /// The name of `counts`, by which calls are compared.
     pub(crate) fn intern(&mut self, counts: RankCounts) -> CallCount {
-        self.calls.intern(counts)
+        self.calls.counts_mut().intern(counts)
+    }
+
+    /// The name of a count of elements that lie in buffers of these `lengths`.
+    pub(crate) fn intern_joined(&mut self, lengths: Vec<usize>) -> CallCount {
+        self.calls.counts_mut().intern_joined(lengths)
     }
 
     /// The programs that are kept, and those that were made and dropped.

@@ -13,7 +13,7 @@
 use crate::control::Control;
 use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
-use crate::engine::health::check_process;
+use crate::engine::health::{UnreportedError, check_process};
 use crate::engine::limits::LONGEST;
 use crate::error::Result;
 use crate::execute::messages::MessageDeadline;
@@ -32,6 +32,8 @@ pub(crate) struct EngineHandle<C> {
     pub(crate) rank: usize,
     pub(crate) boards: Boards,
     timeout: Duration,
+    /// The first error of a request that no caller has received.
+    pub(crate) unreported: Arc<UnreportedError>,
     /// Wakes the thread that runs requests, when another thread begins to wait for one of them.
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) control: Arc<dyn Control>,
@@ -53,6 +55,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
             rank: engine.rank(),
             boards: engine.boards().clone(),
             timeout: engine.limits().timeout,
+            unreported: Arc::clone(engine.health().unreported()),
             alarm: engine.health().control().alarm(),
             owner: engine.owner(),
             conditions: engine.conditions().clone(),
@@ -69,6 +72,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
             rank: self.rank,
             boards: self.boards.clone(),
             timeout: self.timeout,
+            unreported: Arc::clone(&self.unreported),
             alarm: Arc::clone(&self.alarm),
             control: Arc::clone(&self.control),
             messages: Arc::clone(&self.messages),

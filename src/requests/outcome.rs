@@ -1,40 +1,90 @@
-//! How a request hears of the end of its operation.
+//! The end of an operation, from the thread that runs it to its request.
 
 use super::progress::RequestOutcome;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::engine::health::{UnreportedError, panic_message};
+use crate::error::Error;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
-/// The task that is woken at the end.
-type WakerSlot = Arc<Mutex<Option<Waker>>>;
+/// What both ends share.
+struct SharedEnd {
+    state: Mutex<EndState>,
+    unreported: Arc<UnreportedError>,
+    rank: usize,
+}
 
-/// Tells a request the outcome of its operation. If it is dropped before, the request hears that none
+#[derive(Default)]
+struct EndState {
+    /// The task that is woken at the end.
+    waker: Option<Waker>,
+    /// The request was dropped.
+    is_detached: bool,
+    /// The program receives the error in another way.
+    ignores_error: bool,
+}
+
+/// Sends a request the outcome of its operation. If it is dropped before, the request learns that none
 /// will come.
 pub(crate) struct OutcomeSender<B> {
     outcome: Option<SyncSender<RequestOutcome<B>>>,
-    waker: WakerSlot,
+    end: Arc<SharedEnd>,
 }
 
-/// Where a request hears the outcome.
+/// Where a request receives the outcome.
 pub(crate) struct OutcomeReceiver<B> {
-    pub(crate) outcome: Receiver<RequestOutcome<B>>,
-    waker: WakerSlot,
+    outcome: Receiver<RequestOutcome<B>>,
+    report: ErrorReport,
 }
 
-/// Makes both ends for one outcome.
-pub(crate) fn channel<B>() -> (OutcomeSender<B>, OutcomeReceiver<B>) {
-    let (tell, outcome) = sync_channel(1);
-    let waker = WakerSlot::default();
-    let sender = OutcomeSender { outcome: Some(tell), waker: Arc::clone(&waker) };
-    (sender, OutcomeReceiver { outcome, waker })
+/// Keeps the error of an outcome that no caller receives, for the next call.
+#[derive(Clone)]
+pub(crate) struct ErrorReport(Arc<SharedEnd>);
+
+/// Makes both ends for one outcome of rank `rank`.
+pub(crate) fn channel<B>(
+    rank: usize,
+    unreported: &Arc<UnreportedError>,
+) -> (OutcomeSender<B>, OutcomeReceiver<B>) {
+    let (send, outcome) = sync_channel(1);
+    let unreported = Arc::clone(unreported);
+    let end = Arc::new(SharedEnd { state: Mutex::default(), unreported, rank });
+    let sender = OutcomeSender { outcome: Some(send), end: Arc::clone(&end) };
+    (sender, OutcomeReceiver { outcome, report: ErrorReport(end) })
+}
+
+impl SharedEnd {
+    fn state(&self) -> MutexGuard<'_, EndState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep<B>(&self, outcome: RequestOutcome<B>) {
+        if self.state().ignores_error {
+            return;
+        }
+        let rank = self.rank;
+        match outcome {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => self.unreported.keep(error),
+            Err(panic) => self.unreported.keep(Error::Failed {
+                first: format!("rank {rank} panicked in a request: {}", panic_message(&*panic)),
+                retryable: false,
+                culprit: Some(rank),
+            }),
+        }
+    }
 }
 
 impl<B> OutcomeSender<B> {
     pub(crate) fn send(mut self, outcome: RequestOutcome<B>) {
-        if let Some(tell) = self.outcome.take() {
-            // The receiver is gone if the request was detached.
-            let _ = tell.send(outcome);
+        let Some(send) = self.outcome.take() else { return };
+        let state = self.end.state();
+        if state.is_detached {
+            drop(state);
+            return self.end.keep(outcome);
         }
+        // There is room for the one outcome, so this does not wait.
+        let _ = send.send(outcome);
     }
 }
 
@@ -42,7 +92,7 @@ impl<B> Drop for OutcomeSender<B> {
     /// Wakes the task, which finds the outcome, or that none will come.
     fn drop(&mut self) {
         self.outcome = None;
-        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waker = self.end.state().waker.take();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -53,10 +103,51 @@ impl<B> OutcomeReceiver<B> {
     /// Has the task of `context` woken at the end. The caller looks for the outcome afterwards, which
     /// may have come just before.
     pub(crate) fn wake(&self, context: &Context<'_>) {
-        let mut waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *waker {
+        let waker = &mut self.report.0.state().waker;
+        match waker {
             Some(waker) => waker.clone_from(context.waker()),
             None => *waker = Some(context.waker().clone()),
         }
+    }
+
+    /// The channel that the outcome comes by.
+    pub(crate) fn channel(&self) -> &Receiver<RequestOutcome<B>> {
+        &self.outcome
+    }
+
+    /// What the error of this outcome is reported by, when the outcome has been received.
+    pub(crate) fn report(&self) -> ErrorReport {
+        self.report.clone()
+    }
+
+    /// Receives nothing any more: an error that has come, or comes later, is kept for the next call.
+    pub(crate) fn detach(self) {
+        let mut state = self.report.0.state();
+        state.is_detached = true;
+        let come = self.outcome.try_recv();
+        drop(state);
+        match come {
+            Ok(outcome) => self.report.0.keep(outcome),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+        }
+    }
+}
+
+impl ErrorReport {
+    /// Keeps the error of `outcome` for the next call.
+    pub(crate) fn keep<B>(&self, outcome: RequestOutcome<B>) {
+        self.0.keep(outcome);
+    }
+
+    /// Notes that a caller receives this outcome.
+    pub(crate) fn note_received<B>(&self, outcome: &RequestOutcome<B>) {
+        if let Ok(Err(error)) = outcome {
+            self.0.unreported.note_received(error);
+        }
+    }
+
+    /// Keeps no error from now on.
+    pub(crate) fn ignore(&self) {
+        self.0.state().ignores_error = true;
     }
 }

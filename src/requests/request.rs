@@ -1,9 +1,10 @@
 //! Requests: operations that run while their caller does something else.
 
+use crate::engine::health::UnreportedError;
 use crate::error::{Error, Result};
 use crate::requests::handle::EngineHandle;
 use crate::requests::messages::driver::Messages;
-use crate::requests::outcome::{OutcomeReceiver, channel};
+use crate::requests::outcome::{ErrorReport, OutcomeReceiver, channel};
 use crate::requests::progress::{
     EngineBorrower, RequestJob, RequestOutcome, RunsJobs, poll, receive,
 };
@@ -18,12 +19,15 @@ use std::task::{Context, Poll};
 /// An operation under way, which owns its buffers until it is done.
 ///
 /// Dropping a request detaches it: the operation still runs, because the other ranks count on it,
-/// and its buffers are dropped afterwards. A later call says whether it failed.
+/// and its buffers are dropped afterwards. If it fails, the next call of the communicator's thread
+/// returns its error and does nothing else, or [`Communicator::close`](crate::Communicator::close)
+/// does. Of several such errors the first one counts.
 #[must_use = "a request gives its buffers back; dropping it detaches the operation"]
 pub struct Request<B> {
     /// Empty once the outcome is known.
     outcome: Option<OutcomeReceiver<B>>,
     done: Option<RequestOutcome<B>>,
+    report: ErrorReport,
     /// Wakes the thread that runs the operation.
     alarm: Arc<Alarm>,
     /// What a thread that waits for a message drives meanwhile.
@@ -44,6 +48,7 @@ impl<B> Request<B> {
         outcome: OutcomeReceiver<B>,
     ) -> Self {
         Self {
+            report: outcome.report(),
             outcome: Some(outcome),
             done: None,
             alarm: Arc::clone(&engine.alarm),
@@ -65,7 +70,7 @@ impl<B> Request<B> {
             messages.poll();
         }
         if let Some(outcome) = &self.outcome {
-            self.done = match outcome.outcome.try_recv() {
+            self.done = match outcome.channel().try_recv() {
                 Ok(outcome) => Some(outcome),
                 Err(TryRecvError::Empty) => None,
                 Err(TryRecvError::Disconnected) => Some(Ok(Err(abandoned()))),
@@ -89,6 +94,23 @@ impl<B> Request<B> {
         self.alarm.stay_eager();
     }
 
+    /// Lets the request be dropped without its error: no later call returns it. For a program that
+    /// receives the error in another way, as by a channel that `call` sends to.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// Communicator::run_local(2, |mut comm| {
+    ///     comm.start_broadcast(vec![0u8], 9).ignore_error();
+    ///     comm.barrier().unwrap();
+    ///     drop(comm.start_broadcast(vec![0u8], 9));
+    ///     comm.barrier().unwrap_err(); // There is no root 9.
+    ///     comm.barrier().unwrap();
+    /// });
+    /// ```
+    pub fn ignore_error(&self) {
+        self.report.ignore();
+    }
+
     /// Waits until the operation is over and gives its buffers back. If nobody has begun it, it runs on the
     /// calling thread, after the requests before it.
     ///
@@ -109,11 +131,12 @@ impl<B> Request<B> {
         let _wait = self.alarm.begin_foreground_wait();
         let messages = self.messages.take();
         let come = self.outcome.take().map(|outcome| match messages {
-            Some(messages) => messages.drive_until(|| poll(&outcome.outcome)).ok(),
-            None => receive(&outcome.outcome),
+            Some(messages) => messages.drive_until(|| poll(outcome.channel())).ok(),
+            None => receive(outcome.channel()),
         });
         let come = come.map(|come| come.unwrap_or_else(|| Ok(Err(abandoned()))));
         let outcome = self.done.take().or(come).expect("a request has an outcome or awaits it");
+        self.report.note_received(&outcome);
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
@@ -161,16 +184,24 @@ impl<B> Future for Request<B> {
         }
         self.awaited = None;
         let outcome = self.done.take().expect("it has come");
+        self.report.note_received(&outcome);
         Poll::Ready(outcome.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 }
 
 impl<B> Drop for Request<B> {
-    /// In a forked child, leaves the channel as it is: the other end may have held its lock when
-    /// the process forked.
+    /// Keeps the error of the operation for the next call. In a forked child, leaves the channel as it
+    /// is: the other end may have held its lock when the process forked.
     fn drop(&mut self) {
+        let outcome = self.outcome.take();
         if !self.owner.is_current() {
-            std::mem::forget(self.outcome.take());
+            return std::mem::forget(outcome);
+        }
+        if let Some(outcome) = outcome {
+            outcome.detach();
+        }
+        if let Some(done) = self.done.take() {
+            self.report.keep(done);
         }
     }
 }
@@ -200,31 +231,43 @@ fn abandoned() -> Error {
 /// ```
 ///
 /// # Errors
-/// The first error, in the order of the requests. All requests are over by then.
+/// The first error, in the order of the requests. All requests are over by then. The next call returns
+/// another one that does not follow from the first.
 pub fn wait_all<B>(requests: impl IntoIterator<Item = Request<B>>) -> Result<Vec<B>> {
-    let all: Vec<_> = requests.into_iter().map(Request::wait).collect();
-    all.into_iter().collect()
+    let mut all = Ok(Vec::new());
+    for request in requests {
+        let report = request.report.clone();
+        match (request.wait(), &mut all) {
+            (Ok(buffers), Ok(all)) => all.push(buffers),
+            (Err(error), Ok(_)) => all = Err(error),
+            (outcome, Err(_)) => report.keep(Ok(outcome)),
+        }
+    }
+    all
 }
 
 /// A job, and the request that tells its caller the outcome.
 pub(crate) fn task<'a, C: EngineBorrower, B: Send + 'a>(
     alarm: Arc<Alarm>,
-    rank: usize,
+    (rank, unreported): (usize, &Arc<UnreportedError>),
     mut buffers: B,
     call: impl FnOnce(&mut C, &mut B) -> Result<()> + Send + 'a,
 ) -> (RequestJob<'a, C>, Request<B>) {
-    let (tell, outcome) = channel();
+    let (tell, outcome) = channel(rank, unreported);
     let job = move |comm: &mut C| {
+        let was_in_request = comm.engine().set_in_request(true);
         // Nothing that a panic leaves half done is used again: the communicator fails, and the
         // buffers are dropped.
         let done = catch_unwind(AssertUnwindSafe(|| call(comm, &mut buffers)));
         if let Err(panic) = &done {
             comm.engine().panicked("a request", &**panic);
         }
+        comm.engine().set_in_request(was_in_request);
         tell.send(done.map(|done| done.map(|()| buffers)));
     };
     let owner = OwnerProcess::current();
     let request = Request {
+        report: outcome.report(),
         outcome: Some(outcome),
         done: None,
         alarm,

@@ -72,7 +72,16 @@ impl Boards {
     /// As few boards as can serve the ranks of each host: a host with more than [`MAX_RANKS`] ranks
     /// has several.
     pub fn within(hosts: &Hosts) -> Self {
-        let label = |rank| (hosts.of(rank), hosts.index(rank) / MAX_RANKS);
+        Self::within_but(hosts, |_| false)
+    }
+
+    /// As [`within`](Self::within), but each rank of a host that `lacks` shared memory has a board of its
+    /// own.
+    pub(crate) fn within_but(hosts: &Hosts, lacks: impl Fn(usize) -> bool) -> Self {
+        let label = |rank| match (hosts.of(rank), hosts.index(rank)) {
+            (host, index) if lacks(host) => (host, index),
+            (host, index) => (host, index / MAX_RANKS),
+        };
         Self::new(&(0..hosts.world()).map(label).collect::<Vec<_>>())
     }
 

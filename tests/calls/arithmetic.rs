@@ -12,10 +12,11 @@ use maypole::{bf16, f16};
 
 /// The results of combining `values` one after the other, from the first one and from the last one.
 fn combined<T: Number>(values: &[T], op: ReduceOp) -> [T; 2] {
-    let finish = |sum: T| if op == ReduceOp::Avg { sum.divide(values.len()) } else { sum };
-    let forward = values.iter().copied().reduce(|a, b| a.combine(b, op));
-    let backward = values.iter().rev().copied().reduce(|a, b| a.combine(b, op));
-    [forward, backward].map(|sum| finish(sum.expect("there are values")))
+    let world = values.len();
+    let prepared = || values.iter().map(|value| value.prepared(op, world));
+    let forward = prepared().reduce(|a, b| a.combine(b, op));
+    let backward = prepared().rev().reduce(|a, b| a.combine(b, op));
+    [forward, backward].map(|sum| sum.expect("there are values").finished(op, world))
 }
 
 /// A float as the contract sees it. All its values are values of `f64`, too.
@@ -111,10 +112,12 @@ fn corners<T: Float>(world: usize) {
         (ReduceOp::Max, -infinite, -most, -most),
         (ReduceOp::Max, -least, 0.0, 0.0),
         (ReduceOp::Min, least, 1.0, least),
-        // An average divides at the end, so what rounding has lost in the sum stays lost.
-        (ReduceOp::Avg, most, most, infinite),
         (ReduceOp::Avg, -0.0, -0.0, -0.0),
-        (ReduceOp::Avg, 2.0, 1.0, (world + 1) as f64 / world as f64),
+        (ReduceOp::Avg, infinite, most, infinite),
+        (ReduceOp::Avg, -infinite, infinite, f64::NAN),
+        // Quotients are rounded, and what lies below half of the least number becomes zero.
+        (ReduceOp::Avg, least, 0.0, least / world as f64),
+        (ReduceOp::Avg, 2.0 * world as f64, world as f64, (world + 1) as f64),
     ];
     for (op, odd, other, expected) in table {
         for at in 0..world {
@@ -146,10 +149,10 @@ fn every_step_rounds<T: Float>(rng: &mut SeededRng) {
     same(a.combine(b, ReduceOp::Sum), a.value() + b.value(), "sum");
     same(a.combine(b, ReduceOp::Product), a.value() * b.value(), "product");
     let factor = T::of(1.0 + rng.below(4096) as f64 / 4096.0).value();
-    let scaled = a.prepared(ReduceOp::PreMulSum(Factor::new(factor)));
+    let scaled = a.prepared(ReduceOp::PreMulSum(Factor::new(factor)), 1);
     same(scaled, a.value() * factor, "scaled input");
     let by = 1 + rng.below(9);
-    same(a.divide(by), a.value() / by as f64, "average");
+    same(a.prepared(ReduceOp::Avg, by), a.value() / by as f64, "part of an average");
 }
 
 fn floats<T: Float>() {
@@ -210,7 +213,7 @@ fn integers<T: Integer>() {
             assert_eq!(combined(&values, op), [whole(&values, op); 2], "the {op} of {values:?}");
         }
         let factor = ReduceOp::PreMulSum(Factor::new(3.0));
-        assert_eq!(values[0].prepared(factor), T::of((3 * values[0].value()) as u128));
+        assert_eq!(values[0].prepared(factor, 1), T::of((3 * values[0].value()) as u128));
     }
 }
 

@@ -11,7 +11,7 @@ use maypole::{Communicator, Error, Factor, Local, Operation, ReduceOp, Transport
 use std::time::{Duration, Instant};
 
 /// A star: rank 0 receives the vectors of all ranks in rank order, and sends the sum to all ranks.
-fn star(world: usize, rank: usize) -> Schedule {
+pub(super) fn star(world: usize, rank: usize) -> Schedule {
     if rank != 0 {
         return Schedule::new(
             1,

@@ -208,7 +208,7 @@ impl Place<'_> {
     fn contribution<T: Number>(&self, nth: usize, rank: usize, index: usize) -> T {
         let seed = self.case.seed ^ ((nth * 4096 + rank) as u64) << 40 ^ index as u64;
         let word = SeededRng::new(seed).next_u64();
-        if self.case.any { T::any(word) } else { T::gentle(word, self.case.op) }
+        if self.case.any { T::any(word) } else { T::gentle(word, self.case.op, self.world) }
     }
 
     /// What `wanted` of the whole must become at this rank.
@@ -236,7 +236,7 @@ impl Place<'_> {
                 &starts,
                 wanted,
                 self.case.op,
-                |rank, index| of(rank, index).prepared(self.case.op_of(rank)),
+                |rank, index| of(rank, index).prepared(self.case.op_of(rank), self.world),
                 self.world,
             ),
             Collective::Barrier => Vec::new(),

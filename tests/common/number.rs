@@ -9,16 +9,19 @@ use std::fmt::Debug;
 pub trait Number: Element + CheckedBitPattern + Debug {
     /// An arbitrary value; NaN, infinities and zeros come often.
     fn any(word: u64) -> Self;
-    /// A value for which every order of combination by `op` gives the same bits.
+    /// A value for which every order of combination by `op` among `world` ranks gives the same
+    /// bits.
     #[allow(dead_code, reason = "not every test uses all of it")]
-    fn gentle(word: u64, op: ReduceOp) -> Self;
+    fn gentle(word: u64, op: ReduceOp, world: usize) -> Self;
     /// One binary step, rounded.
     fn combine(self, other: Self, op: ReduceOp) -> Self;
-    /// The contribution as it is combined: multiplied by the factor of `op`, if it has one.
+    /// The contribution of one of `world` ranks as it is combined: multiplied by the factor of `op`,
+    /// if it has one; divided by `world` for an average of floats.
     #[allow(dead_code, reason = "not every test uses all of it")]
-    fn prepared(self, op: ReduceOp) -> Self;
-    /// The one division of an average.
-    fn divide(self, by: usize) -> Self;
+    fn prepared(self, op: ReduceOp, world: usize) -> Self;
+    /// The result of what was combined: divided by `world` for an average of integers.
+    #[allow(dead_code, reason = "not every test uses all of it")]
+    fn finished(self, op: ReduceOp, world: usize) -> Self;
     /// The bits; equal for all NaNs.
     fn bits(self) -> u64;
 }
@@ -36,7 +39,7 @@ macro_rules! integers {
             }
 
             /// Integers wrap, so every order gives the same bits.
-            fn gentle(word: u64, _: ReduceOp) -> Self {
+            fn gentle(word: u64, _: ReduceOp, _: usize) -> Self {
                 Self::any(word)
             }
 
@@ -55,13 +58,13 @@ macro_rules! integers {
                 }
             }
 
-            fn prepared(self, op: ReduceOp) -> Self {
+            fn prepared(self, op: ReduceOp, _: usize) -> Self {
                 let ReduceOp::PreMulSum(factor) = op else { return self };
                 self.wrapping_mul(factor.value() as Self)
             }
 
-            fn divide(self, by: usize) -> Self {
-                self / by as Self
+            fn finished(self, op: ReduceOp, world: usize) -> Self {
+                if op == ReduceOp::Avg { self / world as Self } else { self }
             }
 
             fn bits(self) -> u64 {
@@ -78,7 +81,7 @@ impl Number for bool {
         word & 16 != 0
     }
 
-    fn gentle(word: u64, _: ReduceOp) -> Self {
+    fn gentle(word: u64, _: ReduceOp, _: usize) -> Self {
         Self::any(word)
     }
 
@@ -91,12 +94,12 @@ impl Number for bool {
         }
     }
 
-    fn prepared(self, _: ReduceOp) -> Self {
+    fn prepared(self, _: ReduceOp, _: usize) -> Self {
         self
     }
 
-    fn divide(self, _: usize) -> Self {
-        unreachable!("bools have no average")
+    fn finished(self, _: ReduceOp, _: usize) -> Self {
+        self
     }
 
     fn bits(self) -> u64 {
@@ -146,7 +149,7 @@ macro_rules! floats {
                 }
             }
 
-            fn gentle(word: u64, op: ReduceOp) -> Self {
+            fn gentle(word: u64, op: ReduceOp, world: usize) -> Self {
                 match op {
                     ReduceOp::Min | ReduceOp::Max => Self::any(word),
                     // Powers of two: products are exact, and small enough for every type.
@@ -157,6 +160,12 @@ macro_rules! floats {
                     // Sums of eight products with factors of at most 4 fit the eight bits of a
                     // bf16.
                     ReduceOp::PreMulSum(_) => $narrow((word >> 8 & 15) as $wide - 7.0),
+                    // Quotients by `world` are small integers.
+                    ReduceOp::Avg => {
+                        let most = if world <= 32 { 7 } else { 1 };
+                        let share = (word >> 8) % (2 * most + 1);
+                        $narrow((share as $wide - most as $wide) * world as $wide)
+                    }
                     _ => $narrow((word >> 8 & 31) as $wide - 15.0),
                 }
             }
@@ -173,13 +182,18 @@ macro_rules! floats {
                 }
             }
 
-            fn prepared(self, op: ReduceOp) -> Self {
-                let ReduceOp::PreMulSum(factor) = op else { return self };
-                $narrow($widen(self) * factor.value() as $wide)
+            fn prepared(self, op: ReduceOp, world: usize) -> Self {
+                match op {
+                    ReduceOp::PreMulSum(factor) => {
+                        $narrow($widen(self) * factor.value() as $wide)
+                    }
+                    ReduceOp::Avg => $narrow($widen(self) / world as $wide),
+                    _ => self,
+                }
             }
 
-            fn divide(self, by: usize) -> Self {
-                $narrow($widen(self) / by as $wide)
+            fn finished(self, _: ReduceOp, _: usize) -> Self {
+                self
             }
 
             fn bits(self) -> u64 {

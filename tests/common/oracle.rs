@@ -61,7 +61,7 @@ impl Order {
     }
 
     /// Elements `wanted` of the whole, whose blocks begin at `starts`; `of(rank, index)` are the
-    /// contributions.
+    /// contributions as they are combined.
     pub fn combine<T: Number>(
         &self,
         starts: &[usize],
@@ -84,7 +84,7 @@ impl Order {
             for index in range.start.max(wanted.start)..range.end.min(wanted.end) {
                 let tree = tree.as_ref().expect("only what this rank holds is asked for");
                 let combined = tree.evaluate(op, &|rank| of(rank, index));
-                result.push(if op == ReduceOp::Avg { combined.divide(world) } else { combined });
+                result.push(combined.finished(op, world));
             }
         }
         result

@@ -86,7 +86,7 @@ fn lose() {
     let mut numbers = stream.clone_htod(&[1.0f32; 64]).unwrap();
     let (start, guard) = cudarc::driver::DevicePtrMut::device_ptr_mut(&mut numbers, &stream);
     // SAFETY: the memory has so many elements.
-    unsafe { kernels.divide(&stream, start, 64, 2) }.unwrap();
+    unsafe { kernels.divide(&stream, start, start, 64, 2) }.unwrap();
     drop(guard);
     let lost = Err(DriverError(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
     assert_eq!(stream.synchronize(), lost);

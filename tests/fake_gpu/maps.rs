@@ -51,10 +51,10 @@ fn map() {
             let before = numbers(&mut rng, kind, count);
             for by in [1, 2, 3, 7, 300, 1 << 40] {
                 let mut expected = before.clone();
-                divide(ViewMut::of(&mut expected), kind, by);
+                divide(ViewMut::of(&mut expected), View::of(&before), kind, by);
                 // SAFETY: the memory has so many elements.
                 let got = on_device(&context, &before, |stream, start| unsafe {
-                    kernels.divide(stream, start, count as u64, by).unwrap();
+                    kernels.divide(stream, start, start, count as u64, by).unwrap();
                 });
                 assert!(got == expected, "{count} of {kind:?} by {by}");
             }

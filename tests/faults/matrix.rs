@@ -196,7 +196,7 @@ fn stop(victims: &[usize], link: &str) {
     let case = format!("{victims:?} are stopped over {link}");
     let survivors = Survivors::new(case, running.end(), victims);
     survivors.all_name(victims, &["timed out", "aborted"], |culprit| {
-        let text = "does not answer: its process is stopped, or has no processor";
+        let text = "does not answer: its process is stopped or has no processor, or its host";
         [format!("rank {culprit} {text}")]
     });
     for rank in survivors.others {

@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 type Scenario = fn(Communicator) -> Result<()>;
 
 /// The scenarios that rank processes know by name.
-const SCENARIOS: [(&str, Scenario); 11] = [
+const SCENARIOS: [(&str, Scenario); 13] = [
     ("other collective", other_collective),
     ("other algorithm", other_algorithm),
     ("other counts", other_counts),
@@ -28,6 +28,8 @@ const SCENARIOS: [(&str, Scenario); 11] = [
     ("late", late),
     ("both are root", both_are_root),
     ("each is root, then close", each_is_root_then_close),
+    ("other lengths", other_lengths),
+    ("each is root, then drop", each_is_root_then_drop),
 ];
 
 fn sum(comm: &mut Communicator, count: usize) -> Result<()> {
@@ -128,6 +130,23 @@ fn each_is_root_then_close(mut comm: Communicator) -> Result<()> {
     let root = comm.rank();
     comm.broadcast(&mut [1u8; 100], root)?;
     comm.close()
+}
+
+/// Vectors of equal length that join buffers of other lengths.
+fn other_lengths(mut comm: Communicator) -> Result<()> {
+    let lengths = if comm.rank() == 1 { [2, 0, 3] } else { [3, 0, 2] };
+    comm.all_reduce_many(&mut lengths.map(|length| vec![1u64; length]), ReduceOp::Sum)?;
+    comm.barrier()
+}
+
+/// As [`each_is_root_then_close`], in the world and in a group that was split from it, and nobody closes.
+fn each_is_root_then_drop(mut comm: Communicator) -> Result<()> {
+    let root = comm.rank();
+    if std::env::var_os("TEST_IN_GROUP").is_some() {
+        let mut group = comm.duplicate()?;
+        return group.broadcast(&mut [1u8; 100], root);
+    }
+    comm.broadcast(&mut [1u8; 100], root)
 }
 
 /// What a test needs to know of an error.
@@ -239,6 +258,39 @@ fn calls_that_differ_in_the_counts_of_the_ranks() {
         let cause = one_cause(&way, &told);
         let differ = "they differ in counts of the ranks (1 2 3, 1 1 4)";
         assert!(cause.sentence.contains(differ), "{way}: {cause:?}");
+    }
+}
+
+#[test]
+fn buffers_of_other_lengths_are_not_mixed() {
+    for (way, told) in run("other lengths", 3, false) {
+        let cause = one_cause(&way, &told);
+        let differ = "they differ in lengths of the buffers (3 0 2, 2 0 3)";
+        assert!(cause.sentence.contains(differ), "{way}: {cause:?}");
+    }
+}
+
+/// A drop cannot return the error, so a rank that leaves after another one prints it.
+#[test]
+fn a_mismatch_that_no_call_has_noticed_is_printed_by_a_drop() {
+    for (transport, group) in [("shm", false), ("tcp", false), ("shm", true)] {
+        let mut world =
+            World::new("each is root, then drop", 2).set("MAYPOLE_TRANSPORT", transport);
+        if group {
+            world = world.set("TEST_IN_GROUP", 1);
+        }
+        let ended = world.start().end();
+        let lines = || ended.iter().flat_map(|ended| &ended.lines);
+        let is_printed = |line: &&String| {
+            line.starts_with("maypole: ") && line.contains("ranks do not match: rank 0")
+        };
+        let printed = lines().find(is_printed);
+        let printed = printed.unwrap_or_else(|| panic!("{transport}: {ended:?}"));
+        assert!(printed.contains("they differ in root (0, 1)"), "{printed}");
+        assert!(
+            printed.ends_with("; no call has returned this, and close() would have"),
+            "{printed}"
+        );
     }
 }
 

@@ -75,7 +75,7 @@ impl Place<'_> {
     /// Element `at` of the whole, as `rank` contributes it to replay `nth`.
     pub(crate) fn contribution<T: Number>(&self, nth: usize, rank: usize, at: usize) -> T {
         let seed = self.call.seed ^ ((nth * 64 + rank) as u64) << 40 ^ at as u64;
-        T::gentle(SeededRng::new(seed).next_u64(), self.op())
+        T::gentle(SeededRng::new(seed).next_u64(), self.op(), self.world)
     }
 
     /// The numbers that this rank must have after replay `nth`.
@@ -88,10 +88,9 @@ impl Place<'_> {
             return output.map(|at| of(from.expect("a message comes"), at)).collect();
         };
         let combined = |ranks: Range<usize>, at: usize| {
-            let prepared = ranks.map(|rank| of(rank, at).prepared(op));
+            let prepared = ranks.map(|rank| of(rank, at).prepared(op, world));
             let sum = prepared.reduce(|one, other| one.combine(other, op));
-            let sum = sum.expect("some rank contributes");
-            if op == ReduceOp::Avg { sum.divide(world) } else { sum }
+            sum.expect("some rank contributes").finished(op, world)
         };
         let element = |at: usize| match collective {
             Collective::Broadcast { root } | Collective::Scatter { root } => of(root, at),

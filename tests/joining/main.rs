@@ -8,10 +8,11 @@ mod spawn;
 
 mod bootstrap;
 mod encryption;
+mod limits;
 mod once;
 mod variables;
 
 use bootstrap::death;
 use encryption::processes;
 
-spawn::rank_processes!(death, once, processes, variables);
+spawn::rank_processes!(death, limits, once, processes, variables);

@@ -9,12 +9,13 @@ mod leaving;
 mod overlap;
 mod scopes;
 mod splits;
+mod unreported;
 
 use maypole::{Communicator, Local, ReduceOp, Request};
 use maypole_tests::common;
 use std::time::Duration;
 
-spawn::rank_processes!(faults, leaving, overlap, scopes, splits);
+spawn::rank_processes!(faults, leaving, overlap, scopes, splits, unreported);
 
 /// A limit above everything that the tests take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -24,6 +24,7 @@ pub mod descriptor;
 pub mod fork;
 pub mod ib;
 pub mod interfaces;
+pub mod limits;
 pub mod mem;
 #[doc(hidden)]
 pub mod parts;

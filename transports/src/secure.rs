@@ -154,6 +154,9 @@ pub enum SecureError {
     /// The other end expected another rank, or no connection at all.
     #[error("the other end refuses this connection")]
     Refused,
+    /// The other end has no file descriptor for the connection.
+    #[error("the other end has no file descriptor left; raise its limit with `ulimit -n`")]
+    NoDescriptor,
     /// A message is longer than this end accepts.
     #[error("a message is longer than {maximum} bytes, the most that this end accepts")]
     TooLong {

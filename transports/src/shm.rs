@@ -8,15 +8,16 @@
 mod buffer;
 
 use crate::fork::OwnerProcess;
+use crate::limits::{no_descriptor, with_limit};
 pub use buffer::SharedBuffer;
 use maypole_kernels::ViewMut;
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 use rustix::process::{Resource, getrlimit};
@@ -84,7 +85,7 @@ impl Segment {
     /// Makes a segment whose memory has this name.
     fn create_named(name: &str, len: usize) -> io::Result<Self> {
         check_file_limit(len as u64)?;
-        let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let memory = create_memfd(name)?;
         ftruncate(&memory, len as u64)?;
         fcntl_add_seals(&memory, SEALS)?;
         Self::map(memory, len)
@@ -186,10 +187,31 @@ pub(crate) unsafe fn map_part(
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a fresh mapping at a place of the kernel's choosing touches nothing that exists, and the
     // caller answers for any other; the memory is sealed against shrinking, so its pages cannot go away.
-    let start = unsafe { mmap(at, len, access, flags, file, offset as u64)? };
+    let start = unsafe { mmap(at, len, access, flags, file, offset as u64) };
+    let start = start.map_err(|error| with_limit(error.into()))?;
     // SAFETY: the range was just mapped; the advice changes nothing in this process.
     unsafe { madvise(start, len, Advice::LinuxDontFork)? };
     Ok(NonNull::new(start.cast()).expect("mmap does not map page zero"))
+}
+
+/// Makes memory that is never executed. Kernels before 6.3 do not know the flag that says so, and some
+/// sandboxes allow no memory without it.
+fn create_memfd(name: &str) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let made = memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL);
+    let made = match made {
+        Err(Errno::INVAL) => memfd_create(name, flags),
+        made => made,
+    };
+    made.map_err(|error| {
+        let error = io::Error::from(error);
+        match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported => {
+                io::Error::new(error.kind(), format!("the system refuses memfd_create: {error}"))
+            }
+            _ => with_limit(error),
+        }
+    })
 }
 
 /// Refuses a segment beyond the process's limit of file sizes: the kernel counts a segment as a file,
@@ -251,6 +273,7 @@ pub fn receive_segment(socket: &UnixStream, len: usize) -> io::Result<Segment> {
     });
     let memory = descriptors.next().and_then(|mut first| first.next());
     match memory {
+        None if read.flags.contains(ReturnFlags::CTRUNC) => Err(io::Error::other(no_descriptor())),
         _ if read.bytes == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
         Some(memory) if mark == [MARK] => Segment::from_fd(memory, len),
         _ => Err(invalid("the message carries no segment")),
@@ -273,6 +296,14 @@ mod tests {
         unsafe { theirs.view() }.slice(4999, 1).fill_from(&[9]);
         // SAFETY: as above.
         assert_eq!(unsafe { mine.view() }.slice(4999, 1).as_view().to_vec(), [9]);
+    }
+
+    #[test]
+    fn a_segment_is_not_executable_where_the_kernel_can_say_so() {
+        let segment = Segment::create(4096).unwrap();
+        let known = memfd_create("test", MemfdFlags::NOEXEC_SEAL);
+        let seals = fcntl_get_seals(segment.fd()).unwrap();
+        assert_eq!(seals.contains(SealFlags::from_bits_retain(0x20)), known.is_ok());
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub const MAYPOLE_PROD: maypole_op_t = 1;
 pub const MAYPOLE_MIN: maypole_op_t = 2;
 /// Maximum; a NaN anywhere gives NaN.
 pub const MAYPOLE_MAX: maypole_op_t = 3;
-/// The sum, divided once at the end by the number of ranks.
+/// Floats: the sum of all contributions, each divided by the number of ranks first. Integers: the
+/// sum, divided once at the end, towards zero.
 pub const MAYPOLE_AVG: maypole_op_t = 4;
 /// Bitwise and; not for floats.
 pub const MAYPOLE_AND: maypole_op_t = 5;

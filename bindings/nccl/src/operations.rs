@@ -115,11 +115,6 @@ pub(crate) fn operation(
         1 => built_in(ReduceOp::Product),
         2 => built_in(ReduceOp::Max),
         3 => built_in(ReduceOp::Min),
-        // The sum of numbers near the maximum of this type would be infinite.
-        4 if element.kind == DataType::F16 => {
-            let share = Factor::new(1.0 / communicator.world as f64);
-            built_in(ReduceOp::PreMulSum(share))
-        }
         4 => built_in(ReduceOp::Avg),
         op => match lock(communicator).find(communicator.number, op) {
             None => Err(Failure::argument(format!("this communicator has no operation {op}"))),

@@ -50,6 +50,7 @@ pub(crate) fn _start(
         on.shared.check_free(py, &call.uses(on.rank))?;
     }
     let in_flight = InFlight::call(&on.shared);
+    let tells_done = done.is_some();
     let run = move |comm: &mut maypole::Communicator, _: &mut RequestBuffers| {
         let _in_flight = in_flight;
         // SAFETY: the request keeps what the caller says keeps the memory.
@@ -61,6 +62,10 @@ pub(crate) fn _start(
     };
     let buffers = RequestBuffers::Kept { _object: Some(kept) };
     let request = on.shared.with(py, move |comm| Ok(comm.start(buffers, run)))?;
+    if tells_done {
+        // `done` has the error, so no later call returns it.
+        request.ignore_error();
+    }
     Ok(Request::new(request, on.shared.abort.clone()))
 }
 

@@ -51,6 +51,13 @@ impl Posted {
         }
     }
 
+    fn ignore_error(&self) {
+        match self {
+            Self::Send(request) => request.ignore_error(),
+            Self::Receive(request) => request.ignore_error(),
+        }
+    }
+
     fn wait(self) -> maypole::Result<()> {
         match self {
             Self::Send(request) => request.wait().map(drop),
@@ -86,6 +93,10 @@ impl MessageRequest {
             drop(waiting);
             // In a forked child nobody tells the end.
             outcome = lock(&self.end).outcome.clone().or(failed.map(Err));
+        } else if let Ok(posted) = self.posted.try_lock() {
+            // The caller receives the outcome here, so no later call returns its error. Where another
+            // thread has the lock, that one receives it.
+            posted.as_ref().map(Posted::ignore_error);
         }
         let outcome = outcome.expect("a message that was waited for has ended");
         outcome.map_err(|error| py.check_signals().err().unwrap_or_else(|| raise(&error)))

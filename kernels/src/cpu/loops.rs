@@ -273,47 +273,49 @@ pub(super) unsafe fn scale_long<R: Register, T>(
     }
 }
 
-/// Divides a buffer of any length in place.
+/// Divides buffers of any length.
 ///
 /// # Safety
 /// As [`DivideFn`].
 #[inline(always)]
 pub(super) unsafe fn divide<R: PartialRegister, T: Quotient<R>>(
-    values: *mut u8,
+    into: *mut u8,
+    from: *const u8,
     len: usize,
     by: u64,
 ) {
     // SAFETY: passed on to our caller.
     unsafe {
         if len < R::BYTES {
-            T::quotient(R::load_part(values, len), by).store_part(values, len);
+            T::quotient(R::load_part(from, len), by).store_part(into, len);
         } else {
-            divide_long::<R, T>(values, len, by);
+            divide_long::<R, T>(into, from, len, by);
         }
     }
 }
 
-/// Divides a buffer of one register or more in place.
+/// Divides buffers of one register or more.
 ///
 /// # Safety
 /// As [`DivideFn`], and `len >= R::BYTES`.
 #[inline(always)]
 pub(super) unsafe fn divide_long<R: Register, T: Quotient<R>>(
-    values: *mut u8,
+    into: *mut u8,
+    from: *const u8,
     len: usize,
     by: u64,
 ) {
     // SAFETY: every access is `R::BYTES` long and ends at `len` or before.
     unsafe {
         let last = len - R::BYTES;
-        let head = T::quotient(R::load(values), by);
-        let tail = T::quotient(R::load(values.add(last)), by);
-        let mut at = head_len(values.addr(), len, R::BYTES, size_of::<T>());
+        let head = T::quotient(R::load(from), by);
+        let tail = T::quotient(R::load(from.add(last)), by);
+        let mut at = head_len(into.addr(), len, R::BYTES, size_of::<T>());
         while at < last {
-            T::quotient(R::load(values.add(at)), by).store(values.add(at));
+            T::quotient(R::load(from.add(at)), by).store(into.add(at));
             at += R::BYTES;
         }
-        head.store(values);
-        tail.store(values.add(last));
+        head.store(into);
+        tail.store(into.add(last));
     }
 }

@@ -75,13 +75,13 @@ pub(super) struct ReduceFns {
 /// Bytes from which on [`ReduceFns::long`] is used. No register is longer.
 pub(super) const LONG: usize = 65;
 
-/// A division in place whose arguments have been checked: the values, their length in bytes, the
-/// divisor.
+/// A division whose arguments have been checked: `into = from / by`, `len` bytes. `from` may be
+/// `into`.
 ///
 /// # Safety
 /// There are `len > 0` bytes, a multiple of the element size; `by` is not zero; the CPU has the
 /// instruction set that the function was chosen for.
-pub(super) type DivideFn = unsafe fn(values: *mut u8, len: usize, by: u64);
+pub(super) type DivideFn = unsafe fn(into: *mut u8, from: *const u8, len: usize, by: u64);
 
 /// A multiplication whose arguments have been checked: `into = from * factor`, `len` bytes; all
 /// elements of `factor` are equal. `from` may be `into`.

@@ -4,43 +4,49 @@ use super::instruction_set::InstructionSet;
 use super::operations::RepeatedFactor;
 use crate::{DataType, Scalar, View, ViewMut};
 
-/// Divides every element by `by`: the last step of an average.
+/// Computes `into = from / by`, element by element. `from` may be the same memory as `into`. If it
+/// overlaps `into` in any other way, `into` holds unspecified numbers afterwards.
 ///
 /// Floats round once, to nearest, ties to even (`by` is first rounded to the element type, or to
 /// f32 for f16 and bf16, which are divided in f32). Integers truncate toward zero.
 ///
 /// ```
-/// use maypole_kernels::{DataType, ViewMut, divide};
+/// use maypole_kernels::{DataType, View, ViewMut, divide};
 ///
 /// let mut sums = [7i32, -7, 9];
-/// divide(ViewMut::of(&mut sums), DataType::I32, 2);
-/// assert_eq!(sums, [3, -3, 4]);
+/// let mut halves = [0.0f32; 2];
+/// let all = ViewMut::of(&mut sums);
+/// divide(all, all.as_view(), DataType::I32, 2);
+/// divide(ViewMut::of(&mut halves), View::of(&[3.0f32, -1.0]), DataType::F32, 2);
+/// assert_eq!((sums, halves), ([3, -3, 4], [1.5, -0.5]));
 /// ```
 ///
 /// # Panics
-/// If `by` is zero, or if the length of `values` is no multiple of the element size.
-pub fn divide(values: ViewMut<'_>, kind: DataType, by: u64) {
-    divide_with(InstructionSet::best(), values, kind, by);
+/// If `by` is zero, or if the lengths differ or are no multiple of the element size.
+pub fn divide(into: ViewMut<'_>, from: View<'_>, kind: DataType, by: u64) {
+    divide_with(InstructionSet::best(), into, from, kind, by);
 }
 
 /// As [`divide`], with `instructions`, which the machine must have.
 pub(super) fn divide_with(
     instructions: InstructionSet,
-    values: ViewMut<'_>,
+    into: ViewMut<'_>,
+    from: View<'_>,
     kind: DataType,
     by: u64,
 ) {
-    let len = values.len();
+    let len = into.len();
     let size = kind.size();
     assert!(by != 0, "cannot divide {} elements by zero", kind.name());
+    assert_eq!(len, from.len(), "a division needs equal lengths");
     assert!(
         len.is_multiple_of(size),
         "cannot divide {len} bytes: that is no multiple of the element size {size}"
     );
     if len > 0 {
-        // SAFETY: the view has `len` bytes, a multiple of the element size; `by` is not zero; the
+        // SAFETY: both views have `len` bytes, a multiple of the element size; `by` is not zero; the
         // machine has the instructions.
-        unsafe { instructions.divide(kind)(values.as_mut_ptr(), len, by) }
+        unsafe { instructions.divide(kind)(into.as_mut_ptr(), from.as_ptr(), len, by) }
     }
 }
 

@@ -50,8 +50,8 @@ impl MapKernels {
         self.kind
     }
 
-    /// Divides the `count` elements from `data` on by `by`, when all earlier work of `stream` is
-    /// done.
+    /// Divides the `count` elements from `from` on by `by` into those from `into` on, when all
+    /// earlier work of `stream` is done.
     ///
     /// # Errors
     /// [`CudaError`] if the driver refuses the launch.
@@ -60,12 +60,13 @@ impl MapKernels {
     /// If `by` is zero.
     ///
     /// # Safety
-    /// `data` has `count` elements of the kernels' type in the memory of the context, and nothing
-    /// but this work touches them until it is done.
+    /// Both have `count` elements of the kernels' type in the memory of the context, are the same
+    /// memory or do not overlap, and nothing but this work touches them until it is done.
     pub unsafe fn divide(
         &self,
         stream: &CudaStream,
-        data: CUdeviceptr,
+        into: CUdeviceptr,
+        from: CUdeviceptr,
         count: u64,
         by: u64,
     ) -> Result<(), CudaError> {
@@ -76,9 +77,9 @@ impl MapKernels {
         // SAFETY: the kernel has these parameters; the caller vouches for the memory.
         let launched = unsafe {
             let mut launch = stream.launch_builder(&self.divide);
-            launch.arg(&data).arg(&count).arg(&by).launch(grid(count))
+            launch.arg(&into).arg(&from).arg(&count).arg(&by).launch(grid(count))
         };
-        launched.map(drop).map_err(|error| CudaError::new("dividing a result", error))
+        launched.map(drop).map_err(|error| CudaError::new("dividing elements", error))
     }
 
     /// Multiplies the `count` elements from `from` on by `factor` into those from `into` on, when

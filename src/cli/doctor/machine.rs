@@ -18,6 +18,7 @@ pub(super) fn check(ranks: usize) -> Vec<Finding> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let limits = read("/proc/self/limits");
     vec![
+        proc(fs::read_to_string("/proc/sys/kernel/random/boot_id").err()),
         cores(UsableCores::count([&UsableCores::of_this_thread()]), ranks),
         descriptors(kernel_text::soft_limit(&limits, "Max open files"), ranks as u64),
         locked(kernel_text::soft_limit(&limits, "Max locked memory")),
@@ -25,6 +26,18 @@ pub(super) fn check(ranks: usize) -> Vec<Finding> {
         ptrace(&read("/proc/sys/kernel/yama/ptrace_scope")),
         huge_pages(&read("/proc/meminfo"), &read("/sys/kernel/mm/transparent_hugepage/enabled")),
     ]
+}
+
+/// Ranks find out by a file there which of them share a host, so none joins without it.
+fn proc(missing: Option<std::io::Error>) -> Finding {
+    match missing {
+        None => Finding::ok("/proc", "mounted"),
+        Some(error) => Finding::problem(
+            "/proc",
+            format!("no job can start: /proc/sys/kernel/random/boot_id: {error}"),
+            "mount -t proc proc /proc",
+        ),
+    }
 }
 
 fn cores(cores: usize, ranks: usize) -> Finding {
@@ -83,9 +96,9 @@ fn shared_memory() -> Finding {
     match Segment::create(1 << 20) {
         Ok(_) => Finding::ok("shared memory", "memfd works"),
         Err(error) => {
-            let fix = "allow memfd_create and sealing in the container's profile, or use \
-                       MAYPOLE_TRANSPORT=tcp";
-            Finding::problem("shared memory", format!("memfd_create failed: {error}"), fix)
+            let fix = "allow memfd_create and sealing in the container's profile; without it ranks \
+                       of this host use TCP, which is slower";
+            Finding::problem("shared memory", error.to_string(), fix)
         }
     }
 }

@@ -32,17 +32,16 @@ impl Communicator {
         };
         match buffers.plain() {
             Some((input, output)) => {
-                let ready = self.ready(collective, (kind, count), op, input, output);
+                let ready = self.ready(collective, (kind, count), op, input, output)?;
                 self.run_ready(ready, op)
             }
-            None => self.issue_copies(collective, count, buffers, op),
+            None => self.issue_counted(collective, count, buffers, op),
         }
     }
 
-    /// Makes a call on `bool`s.
-    #[cold]
+    /// Makes a call of `count` elements, also on `bool`s, whose arguments were checked.
     #[inline(never)]
-    fn issue_copies<T>(
+    pub(super) fn issue_counted<T>(
         &mut self,
         collective: Collective,
         count: CallCount,
@@ -51,7 +50,7 @@ impl Communicator {
     ) -> Result<()> {
         let kind = buffers.output.kind;
         buffers.lend(|input, output| {
-            let ready = self.ready(collective, (kind, count), op, input, output);
+            let ready = self.ready(collective, (kind, count), op, input, output)?;
             self.run_ready(ready, op)
         })
     }
@@ -111,19 +110,27 @@ impl Communicator {
         op: OpKind<'_>,
         input: Option<View<'a>>,
         output: ViewMut<'a>,
-    ) -> ReadyCall<'a> {
+    ) -> Result<ReadyCall<'a>> {
         let held = (collective.input(self.rank()), collective.output(self.rank()));
         let own_block = |whole| self.own_block(whole);
         let (input, output, in_place) =
             used_parts(held, input, output, |whole| whole.as_view(), own_block);
-        let settings = self.engine.get().settings();
+        let engine = self.engine.get();
         let operands = (kind, count);
-        let call = CollectiveCall::new(settings, collective, operands, op.reduction(), in_place);
-        ReadyCall {
+        let reduction = op.reduction();
+        let call =
+            CollectiveCall::new(engine.settings(), collective, operands, reduction, in_place);
+        let ready = ReadyCall {
             call,
-            factor: None,
+            scaling: None,
             input: input.unwrap_or(View::EMPTY),
             output: output.unwrap_or(ViewMut::EMPTY),
+        };
+        match op {
+            OpKind::BuiltIn(op @ (ReduceOp::Avg | ReduceOp::PreMulSum(_))) => {
+                engine.scaled(ready, op)
+            }
+            _ => Ok(ready),
         }
     }
 
@@ -131,7 +138,6 @@ impl Communicator {
     pub(super) fn run_ready(&mut self, ready: ReadyCall<'_>, op: OpKind<'_>) -> Result<()> {
         let engine = self.engine.get_mut();
         match op {
-            OpKind::BuiltIn(ReduceOp::PreMulSum(factor)) => engine.call_scaled(ready, factor),
             OpKind::BuiltIn(_) => engine.perform(ready),
             OpKind::User(function) => engine.call_custom(ready, &function.reducer),
         }

@@ -1,9 +1,11 @@
 //! Many small buffers in few calls.
 
 use crate::comm::Communicator;
-use crate::comm::api::arguments::operation::IntoOp;
+use crate::comm::api::arguments::buffers::IntoBuffers;
+use crate::comm::api::arguments::operation::{IntoOp, Op};
 use crate::element::Element;
 use crate::error::Result;
+use crate::schedule::collective::Collective;
 
 /// Bytes up to which neighbours are joined. A call of more bytes costs so much time that two calls cost
 /// hardly more, and the copies would.
@@ -12,7 +14,7 @@ const JOINED: usize = 256 << 10;
 impl Communicator {
     /// [`all_reduce`](Self::all_reduce) of every buffer in place, in as few calls as that is worth:
     /// neighbours are copied together until they have 256 KiB. The buffers have the same lengths in the
-    /// same order on every rank; where only their sums are equal, the ranks mix them up unnoticed.
+    /// same order on every rank.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
@@ -26,7 +28,8 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// Those of an all-reduce. Buffers before the call that failed are reduced, later ones unchanged.
+    /// Those of an all-reduce; [`Error::Mismatch`](crate::Error::Mismatch) also where the lengths
+    /// differ and their sums do not. Buffers before the call that failed are reduced, later ones unchanged.
     pub fn all_reduce_many<'o, T: Element, B: AsMut<[T]>>(
         &mut self,
         buffers: &mut [B],
@@ -44,7 +47,11 @@ impl Communicator {
             }
             joined.clear();
             now.iter_mut().for_each(|buffer| joined.extend_from_slice(buffer.as_mut()));
-            self.all_reduce(&mut joined, op.lend())?;
+            let lengths = now.iter_mut().map(|buffer| buffer.as_mut().len()).collect();
+            let count = self.engine.get_mut().intern_joined(lengths);
+            let op: Op<'_, T> = op.lend();
+            let buffers = (&mut joined).into_buffers();
+            self.issue_counted(Collective::AllReduce, count, buffers, op.kind)?;
             let mut from = &joined[..];
             for buffer in now.iter_mut().map(AsMut::as_mut) {
                 let (mine, others) = from.split_at(buffer.len());

@@ -33,8 +33,9 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) if a rank makes another call instead; else as
-    /// every call. If the system has no shared memory left, the buffer is
-    /// [private](RegisteredBuffer::is_registered) on all ranks, and that is no error.
+    /// every call. If the system has no shared memory left, or a rank no addresses or file descriptor
+    /// for it, the buffer is [private](RegisteredBuffer::is_registered) on all ranks, at once, and that
+    /// is no error; a warning of `tracing` names the limit.
     ///
     /// # Panics
     /// If `count` elements are more than an allocation can have.

@@ -66,8 +66,7 @@ impl Communicator {
         };
         let schedules: Vec<_> = (0..self.world()).map(schedule).collect();
         buffers.lend(|input, output| {
-            let mut ready = self.ready(collective, (kind, count), op, input, output);
-            ready.call.in_place &= !ready.call.op.scales();
+            let ready = self.ready(collective, (kind, count), op, input, output)?;
             self.engine.get_mut().make_current_by(ready.call, schedules)?;
             let done = self.run_ready(ready, op);
             // The next equal call runs by an algorithm of the table again.

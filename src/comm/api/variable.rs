@@ -70,7 +70,7 @@ impl Communicator {
         let count = self.engine.get_mut().intern(RankCounts::Blocks(lengths));
         let op = OpKind::NONE;
         let (input, output) = (View::of(mine), ViewMut::of(all));
-        let ready = self.ready(collective, (DataType::U8, count), op, Some(input), output);
+        let ready = self.ready(collective, (DataType::U8, count), op, Some(input), output)?;
         self.run_ready(ready, op)
     }
 

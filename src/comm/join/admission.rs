@@ -201,7 +201,8 @@ impl Communicator {
 
     fn enter_until(config: JoinConfig, stop: &JoinStop) -> Result<Self> {
         let limits = (config.timeout, config.encrypt);
-        let mine = JoinReport { cores: UsableCores::of_this_thread(), ..JoinReport::default() };
+        let (cores, unshared) = (UsableCores::of_this_thread(), super::unshared());
+        let mine = JoinReport { cores, unshared, ..JoinReport::default() };
         let (service, agreed) = knock(&config, &mine.to_bytes(), stop)?;
         let rank = service.rank();
         let world = JoinedWorld::of(agreed).map_err(Error::wrong_setting)?;
@@ -232,6 +233,7 @@ impl Communicator {
             costs: Some(self.conditions.costs),
             transport: self.conditions.transport,
             trace: self.engine.get().trace_name().cloned(),
+            unshared: super::unshared(),
         };
         report.to_bytes()
     }

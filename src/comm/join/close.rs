@@ -3,6 +3,7 @@
 use crate::comm::Communicator;
 use crate::error::Result;
 use crate::requests::progress::GRACE;
+use std::io::Write;
 
 impl Communicator {
     /// Leaves the group in order. Waits for requests in flight, each of which has its deadline.
@@ -13,8 +14,10 @@ impl Communicator {
     /// Dropping leaves, too, and never panics. It does not wait for the others, nor for requests in
     /// flight: a background thread completes the requests and then leaves. The last communicator
     /// that a rank drops, of a world and the groups split from it, waits for these threads. So a
-    /// rank that returns early, as on an error, holds no other rank up: whoever waits for it in a
-    /// group that it has dropped gets an error.
+    /// rank that returns early, as on an error, holds no other rank up: a rank that waits for it in a
+    /// group that it has dropped gets an error. A drop cannot return an error. It prints one that
+    /// `close` would return and that is known without waiting to standard error, so a program calls
+    /// `close` at its end.
     ///
     /// A request may close or drop the communicator that runs it. That does not wait either.
     ///
@@ -23,6 +26,7 @@ impl Communicator {
     /// child dropping does nothing, because the parent is the rank.
     ///
     /// # Errors
+    /// The error of a [request](crate::Request) that was dropped, if no call has returned it.
     /// [`Error::Mismatch`](crate::Error::Mismatch) if a call of this rank, which has returned `Ok`,
     /// was not that of the other ranks, and no call has said so yet.
     /// [`Error::Forked`](crate::Error::Forked) in a forked child, which leaves nothing.
@@ -73,7 +77,17 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        // Only a rank that closes its communicator is told.
-        let _ = self.leave(false);
+        print_unreturned(self.leave(false));
+    }
+}
+
+/// Prints the error that a communicator ends with and that no caller receives.
+pub(crate) fn print_unreturned(ended: Result<()>) {
+    if let Err(error) = ended
+        && !std::thread::panicking()
+    {
+        let text = format!("maypole: {error}; no call has returned this, and close() would have\n");
+        // There is no other place for it if standard error is closed.
+        let _ = std::io::stderr().write_all(text.as_bytes());
     }
 }

@@ -14,6 +14,7 @@ fn reports_of_joining() {
         costs,
         transport: Some(Transport::Auto),
         trace: None,
+        unshared: None,
     };
     let corpus = [report(None).to_bytes(), report(Some(CostTable::BUILT_IN)).to_bytes()];
     let words = ["maypole costs 2\n", "tiny 1 2 3\n", "switch 100000000000\n"];

@@ -2,7 +2,7 @@
 //! they are left.
 
 mod admission;
-mod close;
+pub(crate) mod close;
 mod environment;
 pub(crate) mod local;
 mod once;
@@ -25,6 +25,7 @@ pub use admission::Admissions;
 use environment::Environment;
 use maypole_transports::cores::UsableCores;
 use maypole_transports::interfaces::addresses;
+use maypole_transports::shm::Segment;
 use once::JoiningOnce;
 use report::JoinReport;
 pub(crate) use report::JoinedWorld;
@@ -169,9 +170,15 @@ impl Communicator {
             costs: (config.rank == 0).then(CostTable::tuned),
             transport: Some(transport),
             trace: None,
+            unshared: unshared(),
         };
         let (service, agreed) = join_with(config, &mine.to_bytes(), stop)?;
-        Ok((service, JoinedWorld::of(agreed).map_err(Error::wrong_setting)?))
+        let world = JoinedWorld::of(agreed).map_err(Error::wrong_setting)?;
+        if let Some(said) = world.unshared().filter(|_| config.rank == 0) {
+            // A program whose standard error is closed goes on all the same.
+            let _ = std::io::stderr().write_all(format!("maypole: {said}\n").as_bytes());
+        }
+        Ok((service, world))
     }
 
     fn of_service(service: Service, world: &JoinedWorld, timeout: Duration) -> Result<Self> {
@@ -192,7 +199,6 @@ impl Communicator {
     /// another call instead; [`Error::TimedOut`] if not all ranks call it in time.
     pub fn over(&mut self, transport: Transport) -> Result<Self> {
         self.engine.check_process()?;
-        let boards = transport.boards(&self.hosts).map_err(Error::wrong_setting)?;
         let offer = match transport.looks_for_verbs(&self.hosts) {
             true => {
                 let control = self.engine.get().health().control();
@@ -200,7 +206,10 @@ impl Communicator {
             }
             false => Err(format!("{transport} was asked for")),
         };
-        let offers = self.agree_on(&format!("over({transport})"), &offer)?;
+        let told = self.agree_on(&format!("over({transport})"), &(offer, unshared()))?;
+        let (offers, unshared): (Vec<_>, Vec<_>) = told.into_iter().unzip();
+        let unshared: Vec<_> = unshared.iter().map(Option::as_deref).collect();
+        let boards = transport.boards(&self.hosts, &unshared).map_err(Error::wrong_setting)?;
         let engine = self.engine.get();
         let control = engine.health().control();
         let (here, deadline) = ((engine.rank(), &self.hosts), engine.limits().deadline());
@@ -218,6 +227,11 @@ fn interface_report(service: &Service, selector: Option<&InterfaceSelector>) -> 
     let mine = service.listening()?.ip();
     let choice = InterfaceChoice::new(addresses().ok()?, selector, mine).ok()?;
     Some(format!("maypole: rank {} listens at {choice}", service.rank()))
+}
+
+/// Why this process cannot share memory with others; `None` if it can.
+pub(super) fn unshared() -> Option<String> {
+    Segment::create(1).err().map(|error| error.to_string())
 }
 
 /// The name of this host, by which other hosts may look up its address.

@@ -28,16 +28,19 @@ pub(crate) struct JoinReport {
     pub(crate) transport: Option<Transport>,
     /// Where the calls of the world before are recorded, if they are.
     pub(crate) trace: Option<TraceName>,
+    /// Why the rank cannot share memory with others, if it cannot.
+    pub(crate) unshared: Option<String>,
 }
 
-/// A report as it is sent: cores, costs, transport and trace.
-type SentReport = (Vec<u8>, Option<String>, Option<String>, Option<TraceName>);
+/// A report as it is sent: cores, costs, transport, trace, and why no memory can be shared.
+type SentReport = (Vec<u8>, Option<String>, Option<String>, Option<TraceName>, Option<String>);
 
 impl JoinReport {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let costs = self.costs.as_ref().map(CostTable::to_string);
         let transport = self.transport.map(|transport| transport.name().to_owned());
-        let report: SentReport = (self.cores.to_bytes(), costs, transport, self.trace.clone());
+        let (trace, unshared) = (self.trace.clone(), self.unshared.clone());
+        let report: SentReport = (self.cores.to_bytes(), costs, transport, trace, unshared);
         wire::encode(&report)
     }
 
@@ -52,12 +55,14 @@ impl JoinReport {
                  maypole on all ranks"
             )
         };
-        let (cores, costs, transport, trace): SentReport = wire::decode(bytes).map_err(refused)?;
+        let report: SentReport = wire::decode(bytes).map_err(refused)?;
+        let (cores, costs, transport, trace, unshared) = report;
         let costs = costs.map(|text| text.parse::<CostTable>()).transpose();
         let costs = costs.map_err(|error| refused(error.to_string()))?;
         let transport = transport.map(|name| name.parse::<Transport>()).transpose();
         let transport = transport.map_err(|error| refused(error.to_string()))?;
-        Ok(Self { cores: UsableCores::from_bytes(&cores), costs, transport, trace })
+        let cores = UsableCores::from_bytes(&cores);
+        Ok(Self { cores, costs, transport, trace, unshared })
     }
 }
 
@@ -86,8 +91,19 @@ impl JoinedWorld {
         let costs = reports.iter().find_map(|report| report.costs).ok_or("no rank tells costs")?;
         let trace = reports.iter().find_map(|report| report.trace.clone());
         let hosts = Hosts::new(&hosts);
-        let boards = transport.boards(&hosts)?;
+        let unshared: Vec<_> = reports.iter().map(|report| report.unshared.as_deref()).collect();
+        let boards = transport.boards(&hosts, &unshared)?;
         Ok(Self { hosts, transport, boards, reports, costs, trace, kept })
+    }
+
+    /// In words, that ranks of a host use TCP because one of them cannot share memory; `None` if no rank
+    /// lacks what its transport would use.
+    pub(super) fn unshared(&self) -> Option<String> {
+        let mut lacking = self.reports.iter().map(|report| &report.unshared).enumerate();
+        let (rank, why) = lacking.find_map(|(rank, why)| Some((rank, why.as_ref()?)))?;
+        (self.transport == Transport::Auto).then(|| {
+            format!("rank {rank} cannot share memory ({why}), so the ranks of its host use TCP")
+        })
     }
 
     /// The conditions of `rank`, one of those that were kept. They do not depend on who was kept,
@@ -164,7 +180,8 @@ mod tests {
 
     fn report(costs: Option<CostTable>, transport: Option<Transport>) -> JoinReport {
         let cores = UsableCores::of_this_thread();
-        JoinReport { cores, costs, transport, trace: transport.map(|_| TraceName::new("a.json")) }
+        let trace = transport.map(|_| TraceName::new("a.json"));
+        JoinReport { cores, costs, transport, trace, unshared: None }
     }
 
     #[test]

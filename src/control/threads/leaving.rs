@@ -3,6 +3,7 @@
 use super::{ThreadControl, WorldState};
 use crate::control::Control;
 use crate::execute::WaitWatcher;
+use crate::world::calls::{CallMismatch, GroupActivity};
 use crate::world::service::Cause;
 use maypole_transports::turns::{self, poll_until};
 use std::time::Duration;
@@ -10,6 +11,8 @@ use std::time::Duration;
 /// How long a rank that closes its communicator waits for the others, and between two looks.
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
 const CLOSING_PAUSE: Duration = Duration::from_micros(500);
+/// How many of the last runs of equal calls are compared where nothing is waited for.
+const RUNS_COMPARED: usize = 16;
 
 impl ThreadControl {
     /// Waits, for a bounded time, until all others have left or have done `completed` operations.
@@ -23,7 +26,25 @@ impl ThreadControl {
         let others = || (0..self.members.len()).filter(|rank| *rank != self.me);
         let is_over = || self.cause().is_some() || !others().any(is_behind);
         poll_until(deadline, CLOSING_PAUSE, || is_over().then_some(()));
-        let found = others().find_map(|peer| self.compare(peer));
+        self.fail_by(others().find_map(|peer| self.compare(peer)));
+    }
+
+    /// Compares the last calls of this rank with those of a rank that has left, without waiting. Fails
+    /// the group if they do not match. All ranks that leave do so, so one of them finds what differs.
+    pub(super) fn compare_with_left(&self) {
+        let left = {
+            let state = self.shared.state();
+            let ranks = 0..self.members.len();
+            let has_left = |rank: &usize| state.left.contains(&(self.path.clone(), *rank));
+            ranks.into_iter().find(has_left)
+        };
+        let last = |activity: &GroupActivity| activity.status(false, u64::MAX, RUNS_COMPARED);
+        let theirs = left.and_then(|rank| self.activity_of(rank));
+        self.fail_by(theirs.and_then(|theirs| last(&self.activity).compare(&last(&theirs))));
+    }
+
+    /// Fails the group by the mismatch that was found, unless it has failed already.
+    fn fail_by(&self, found: Option<CallMismatch>) {
         if let Some(found) = found.filter(|_| self.cause().is_none()) {
             let me = self.members[self.me];
             self.fail(Cause::mismatch(self.group, &self.members, me, found));

@@ -8,7 +8,7 @@ use crate::schedule::Layout;
 use crate::schedule::collective::{Collective, HeldChunks};
 use crate::tuner::Plan;
 use crate::world::calls::CallRecord;
-use maypole_kernels::{BinaryOp, Scalar, View, ViewMut, mix};
+use maypole_kernels::{BinaryOp, Scalar, View, ViewMut, divide, mix, scale};
 use std::fmt;
 
 /// A collective with its arguments, except for the data. Equal calls run the same program.
@@ -29,10 +29,43 @@ pub(crate) struct CollectiveCall {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadyCall<'a> {
     pub(crate) call: CollectiveCall,
-    /// What the input is multiplied by first, if it is.
-    pub(crate) factor: Option<Scalar>,
+    /// How the input is changed before it is combined.
+    pub(crate) scaling: Option<Scaling>,
     pub(crate) input: View<'a>,
     pub(crate) output: ViewMut<'a>,
+}
+
+impl ReadyCall<'_> {
+    /// The same call, whose input has been scaled in place if it is to be.
+    pub(in crate::engine) fn scaled_in_place(self) -> Self {
+        match self.scaling.filter(|_| self.call.in_place) {
+            None => self,
+            Some(scaling) => {
+                scaling.apply(self.output, self.input, self.call.kind);
+                Self { scaling: None, input: self.output.as_view(), ..self }
+            }
+        }
+    }
+}
+
+/// What each element of an input becomes before it is combined.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scaling {
+    /// Its product with this number, in a staging buffer.
+    Times(Scalar),
+    /// Its quotient by this number: in the output where the call is in place, else in a staging
+    /// buffer.
+    Over(u64),
+}
+
+impl Scaling {
+    /// Writes the scaled elements of `from` to `into`.
+    pub(in crate::engine) fn apply(self, into: ViewMut<'_>, from: View<'_>, kind: DataType) {
+        match self {
+            Self::Times(factor) => scale(into, from, factor),
+            Self::Over(number) => divide(into, from, kind, number),
+        }
+    }
 }
 
 /// How the elements of a call combine, as far as all ranks must agree on it.
@@ -78,8 +111,11 @@ impl Reduction {
         matches!(self, Self::Known(_)) && (chooses || !kind.is_float())
     }
 
-    /// True if inputs are multiplied first.
-    pub(crate) fn scales(self) -> bool {
+    fn averages(self) -> bool {
+        self == Self::Known(ReduceOp::Avg)
+    }
+
+    fn multiplies(self) -> bool {
         matches!(self, Self::Known(ReduceOp::PreMulSum(_)))
     }
 }
@@ -144,6 +180,42 @@ impl CollectiveCall {
         Self { collective, kind, op, count, deterministic, in_place }
     }
 
+    /// What each of `world` ranks divides its input by: the contributions to an average of floats
+    /// are divided before they are summed, because the sum of finite numbers may be infinite.
+    pub(crate) fn input_divisor(&self, world: usize) -> Option<u64> {
+        let divides = self.op.averages() && self.kind.is_float() && self.collective.reduces();
+        (divides && world > 1).then_some(world as u64)
+    }
+
+    /// What `rank` of `world` divides its result by: an average of integers is divided once.
+    pub(in crate::engine) fn output_divisor(&self, rank: usize, world: usize) -> Option<u64> {
+        let divides = self.op.averages() && !self.kind.is_float() && self.collective.reduces();
+        let has_result = self.collective.output(rank) != HeldChunks::Nothing;
+        (divides && has_result && world > 1).then_some(world as u64)
+    }
+
+    /// True if the result of `rank` is as long as its input.
+    pub(crate) fn keeps_whole(&self, rank: usize) -> bool {
+        self.collective.reduces() && self.collective.output(rank) == HeldChunks::All
+    }
+
+    /// True if this rank's input is scaled before it is combined, and not where the result will be.
+    pub(crate) fn stages_scaled(&self, world: usize) -> bool {
+        self.scales(world) && !self.in_place
+    }
+
+    /// True if inputs are scaled before they are combined.
+    pub(crate) fn scales(&self, world: usize) -> bool {
+        self.op.multiplies() || self.input_divisor(world).is_some()
+    }
+
+    /// True if some rank may stage its scaled input, which the others cannot reach. Equal on all
+    /// ranks.
+    pub(in crate::engine) fn hides_inputs(&self, world: usize) -> bool {
+        let divides = self.input_divisor(world).is_some();
+        self.op.multiplies() || (divides && self.collective != Collective::AllReduce)
+    }
+
     /// The error of a call that rank `rank` cannot make.
     pub(in crate::engine) fn invalid(&self, rank: usize, why: String) -> Error {
         Error::Invalid { rank, operation: self.collective.name(), why }
@@ -171,7 +243,7 @@ impl CollectiveCall {
             CallCount::Even(count) if self.collective.is_blocked() => {
                 Layout::even(count * world, world)
             }
-            CallCount::Even(count) => Layout::even(count, chunks),
+            CallCount::Even(count) | CallCount::Joined(count, _) => Layout::even(count, chunks),
             CallCount::Given(number) => given.get(number).layout(),
         }
     }
@@ -186,6 +258,9 @@ impl CollectiveCall {
         record = match self.count {
             CallCount::Even(count) => record.with("count", count),
             CallCount::Given(number) => record.with("counts of the ranks", given.get(number)),
+            CallCount::Joined(count, lengths) => {
+                record.with("count", count).with("lengths of the buffers", given.get(lengths))
+            }
         };
         record = record.with("type", self.kind.name());
         if self.collective.reduces() {
@@ -220,6 +295,7 @@ impl CollectiveCall {
         let (form, count) = match self.count {
             CallCount::Even(count) => (0, count as u64),
             CallCount::Given(number) => (1, given.hash(number)),
+            CallCount::Joined(_, lengths) => (2, given.hash(lengths)),
         };
         let name = self.collective.name().bytes().map(u64::from);
         let mode = u64::from(self.deterministic);
@@ -242,6 +318,9 @@ impl fmt::Display for CollectiveCall {
         match self.count {
             CallCount::Even(count) => write!(f, "{count} x {}", self.kind.name())?,
             CallCount::Given(_) => write!(f, "given counts of {}", self.kind.name())?,
+            CallCount::Joined(count, _) => {
+                write!(f, "{count} x {} of several buffers", self.kind.name())?;
+            }
         }
         if self.collective.reduces() {
             write!(f, ", {}", self.op)?;

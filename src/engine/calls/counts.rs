@@ -22,12 +22,24 @@ pub(crate) enum CallCount {
     Even(usize),
     /// The counts that have this number in [`InternedCounts`].
     Given(u64),
+    /// Elements of a vector that joins several buffers, whose lengths have this number.
+    Joined(usize, u64),
 }
 
-/// Counts that differ from rank to rank.
+impl CallCount {
+    /// The number of what is kept in [`InternedCounts`].
+    fn number(self) -> Option<u64> {
+        match self {
+            Self::Even(_) => None,
+            Self::Given(number) | Self::Joined(_, number) => Some(number),
+        }
+    }
+}
+
+/// Counts that differ from rank to rank, or from buffer to buffer.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum RankCounts {
-    /// Elements of each rank's block.
+    /// Elements of each rank's block, or of each buffer of a vector.
     Blocks(Vec<usize>),
     /// Elements that each rank sends to each rank: one row a sender.
     Pairs(Vec<Vec<usize>>),
@@ -100,6 +112,16 @@ pub(crate) struct InternedCounts {
 
 impl InternedCounts {
     pub(crate) fn intern(&mut self, counts: RankCounts) -> CallCount {
+        CallCount::Given(self.number_of(counts))
+    }
+
+    /// The count of a vector that joins buffers of these `lengths`.
+    pub(crate) fn intern_joined(&mut self, lengths: Vec<usize>) -> CallCount {
+        let count = lengths.iter().sum();
+        CallCount::Joined(count, self.number_of(RankCounts::Blocks(lengths)))
+    }
+
+    fn number_of(&mut self, counts: RankCounts) -> u64 {
         let number = match self.numbers.get(&counts) {
             Some(number) => *number,
             None => self.add(counts),
@@ -107,7 +129,7 @@ impl InternedCounts {
         if let Some(before) = self.latest.replace(number) {
             self.forget_unused(before);
         }
-        CallCount::Given(number)
+        number
     }
 
     fn add(&mut self, counts: RankCounts) -> u64 {
@@ -131,15 +153,12 @@ impl InternedCounts {
 
     /// Bytes that the counts of a call take.
     pub(super) fn bytes(&self, count: CallCount) -> usize {
-        match count {
-            CallCount::Even(_) => 0,
-            CallCount::Given(number) => self.get(number).bytes(),
-        }
+        count.number().map_or(0, |number| self.get(number).bytes())
     }
 
     /// Keeps the counts of a call until [`release`](Self::release): it has a program now.
     pub(super) fn retain(&mut self, count: CallCount) {
-        if let CallCount::Given(number) = count
+        if let Some(number) = count.number()
             && let Some(interned) = self.known.get_mut(&number)
         {
             interned.programs += 1;
@@ -149,7 +168,7 @@ impl InternedCounts {
     /// Forgets the counts of a call whose program was dropped, unless another program has them or
     /// they were named last.
     pub(super) fn release(&mut self, count: CallCount) {
-        if let CallCount::Given(number) = count
+        if let Some(number) = count.number()
             && let Some(interned) = self.known.get_mut(&number)
         {
             interned.programs -= 1;

@@ -8,7 +8,7 @@
 
 use crate::engine::calls::call::{CollectiveCall, ReadyCall};
 use crate::engine::calls::choice::ChosenPlans;
-use crate::engine::calls::counts::{CallCount, InternedCounts, RankCounts};
+use crate::engine::calls::counts::InternedCounts;
 use crate::engine::calls::prepared::{PreparedCall, ProgramKey};
 use crate::engine::calls::recent::RecentlyUsed;
 use crate::engine::calls::report::{Counters, ProgramCache};
@@ -139,7 +139,7 @@ impl PreparedCalls {
 
     /// The memory of a call that stages nothing.
     pub(in crate::engine) fn unstaged<'a>(&'a self, ready: ReadyCall<'a>) -> Buffers<'a> {
-        self.workspace.buffers(WorkspaceNeed::default(), ReadyCall { factor: None, ..ready })
+        self.workspace.buffers(WorkspaceNeed::default(), ReadyCall { scaling: None, ..ready })
     }
 
     /// # Panics
@@ -239,8 +239,8 @@ impl PreparedCalls {
         &self.counts
     }
 
-    /// The name of `counts`, by which calls are compared. It is good for the next call.
-    pub(in crate::engine) fn intern(&mut self, counts: RankCounts) -> CallCount {
-        self.counts.intern(counts)
+    /// The counts that calls will name: each is good for the next call.
+    pub(in crate::engine) fn counts_mut(&mut self) -> &mut InternedCounts {
+        &mut self.counts
     }
 }

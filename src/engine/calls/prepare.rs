@@ -1,9 +1,8 @@
 //! Preparing a call at its first use: choose a plan, lower the schedules, connect the ranks.
 
 use crate::algorithms::Algorithm;
-use crate::element::ReduceOp;
 use crate::engine::Engine;
-use crate::engine::calls::call::{CollectiveCall, Reduction};
+use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::order::schedules_of;
 use crate::engine::calls::prepared::{
     CallProgram, CallTimes, PreparedCall, ProgramSource, ReachingPrograms,
@@ -14,7 +13,6 @@ use crate::engine::ways::{CallWays, first_store, possible_ways};
 use crate::error::Result;
 use crate::execute::{StoreWay, large_publications};
 use crate::lower::{LoweringInput, Program, lower, lower_symmetric};
-use crate::schedule::collective::HeldChunks;
 use crate::schedule::hosts::Boards;
 use crate::schedule::{Layout, Placement, Schedule};
 use crate::tuner::Plan;
@@ -163,7 +161,7 @@ impl Engine {
             path: CallPath::Staged,
             reducer: reducer(call).into(),
             need,
-            divisor: self.divisor(call),
+            divisor: call.output_divisor(self.rank, self.boards.world()),
         };
         Ok(self.calls.add(prepared, self.settings.program_memory(), self.executor.locals()))
     }
@@ -215,7 +213,7 @@ impl Engine {
         program: &Program,
         reaching: &ReachingPrograms,
     ) -> WorkspaceNeed {
-        let needs_staging = program.stages_input || call.op.scales();
+        let needs_staging = program.stages_input || call.stages_scaled(self.boards.world());
         let staging = match needs_staging {
             true => layout.held(call.collective.input(self.rank)).len() * call.kind.size(),
             false => 0,
@@ -242,13 +240,6 @@ impl Engine {
             }
         };
         CallRecord { bytes: bytes as u64, ..record }
-    }
-
-    /// What this rank divides its result by: an average is divided where the result is.
-    pub(in crate::engine) fn divisor(&self, call: CollectiveCall) -> Option<u64> {
-        let averages = call.op == Reduction::Known(ReduceOp::Avg) && call.collective.reduces();
-        let has_result = call.collective.output(self.rank) != HeldChunks::Nothing;
-        (averages && has_result).then_some(self.boards.world() as u64)
     }
 }
 

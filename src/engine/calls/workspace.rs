@@ -1,6 +1,6 @@
 //! The working memory of a communicator's calls. One call runs at a time, so all share it.
 
-use maypole_kernels::{Region, scale};
+use maypole_kernels::Region;
 
 use crate::engine::calls::call::ReadyCall;
 use crate::execute::Buffers;
@@ -15,7 +15,7 @@ pub(in crate::engine) struct WorkspaceNeed {
     pub(in crate::engine) scratch: usize,
     /// Bytes for a copy of the input. Zero if the program reads the caller's.
     pub(in crate::engine) staging: usize,
-    /// The program itself, and not the factor of a call, asks for the copy.
+    /// The program itself, and not the scaling of a call, asks for the copy.
     pub(in crate::engine) stages_input: bool,
 }
 
@@ -67,21 +67,24 @@ impl Workspace {
     }
 
     /// The memory that a call with this `need` works on, from its input to its output. If the call
-    /// needs a copy of its input, or its input times the factor, this makes it.
+    /// needs a copy of its input, or its input scaled, this makes it.
     #[inline(always)]
     pub(super) fn buffers<'a>(
         &'a self,
         need: WorkspaceNeed,
-        ReadyCall { factor, input, output, .. }: ReadyCall<'a>,
+        ReadyCall { call, scaling, input, output }: ReadyCall<'a>,
     ) -> Buffers<'a> {
         let mut buffers = Buffers { input, output, scratch: self.scratch.view() };
-        if factor.is_some() || need.stages_input {
-            let staging = self.staging.view().slice(0, input.len());
-            match factor {
-                Some(factor) => scale(staging, input, factor),
-                None => staging.copy_from(input),
+        if scaling.is_some() || need.stages_input {
+            let into = match call.in_place && !need.stages_input {
+                true => output,
+                false => self.staging.view().slice(0, input.len()),
+            };
+            match scaling {
+                Some(scaling) => scaling.apply(into, input, call.kind),
+                None => into.copy_from(input),
             }
-            buffers.input = staging.as_view();
+            buffers.input = into.as_view();
         }
         buffers
     }

@@ -33,6 +33,7 @@ impl Engine {
         at: usize,
         ready: ReadyCall<'_>,
     ) -> Result<()> {
+        let ready = ready.scaled_in_place();
         self.calls.at_mut(at).path = CallPath::Staged;
         let ways = self.calls.at(at).ways.as_deref();
         let &(kind, ref ways) = ways.expect("a call with several ways");

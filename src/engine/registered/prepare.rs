@@ -25,7 +25,7 @@ impl Engine {
         record: &CallRecord,
         is_long: bool,
     ) -> Result<ReachingPrograms> {
-        if call.op.scales() {
+        if call.hides_inputs(self.boards.world()) {
             return Ok(ReachingPrograms::default());
         }
         let (mut registered, mut copied) = (None, None);

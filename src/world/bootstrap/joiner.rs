@@ -2,7 +2,7 @@
 //! that it is rank 0 of this job.
 
 use super::addresses::{ADMISSION_PORT, PORT, listen_at, resolve, settings};
-use super::protocol::JoinRequest;
+use super::protocol::{JoinRequest, host};
 use super::{JoinConfig, JoinError, JoinStop};
 use crate::world::service::{DialedLink, GrownWorld, SILENCE_LIMIT, Service, scope_of};
 use maypole_transports::secure::{Binding, JobSecret, Purpose, SecureError};
@@ -57,6 +57,8 @@ pub(super) fn find_root(
     stop: &JoinStop,
     deadline: Instant,
 ) -> Result<(DialedLink, SocketAddr), JoinError> {
+    // What this process lacks is said before it looks for rank 0.
+    host(config.host.as_deref())?;
     let addresses = resolve(config)?;
     // A newcomer has no rank yet, and may want that of rank 0.
     let initiator = if purpose == Purpose::Admit { u32::MAX } else { config.rank as u32 };

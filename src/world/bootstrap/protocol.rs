@@ -199,11 +199,19 @@ fn equal(config: &JoinConfig) -> Vec<(String, String)> {
     others.cloned().chain([encrypt]).collect()
 }
 
+/// What the kernel draws at each start of the machine.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
 /// The identity of this host. Processes with equal identities can share memory: they run on the
 /// same boot of the same machine, in the same network namespace (to which the names of abstract
 /// Unix sockets belong), as the same user.
-fn host(name: Option<&str>) -> io::Result<String> {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+pub(super) fn host(name: Option<&str>) -> io::Result<String> {
+    let boot = std::fs::read_to_string(BOOT).map_err(|error| {
+        let why = format!(
+            "cannot read {BOOT}, by which ranks find who shares a host: {error}; mount /proc"
+        );
+        io::Error::new(error.kind(), why)
+    })?;
     let user = maypole_transports::sockets::effective_user();
     Ok(format!("{} {} user:{user} {}", boot.trim(), namespace("net"), name.unwrap_or("")))
 }

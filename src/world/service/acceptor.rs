@@ -1,6 +1,7 @@
 //! Accepts connections at the one listening port of a process. A connection is pending until its
 //! handshake has proved the job's key.
 
+use maypole_transports::limits::is_out_of_descriptors;
 use maypole_transports::secure::{
     Binding, Channel, HandshakeProgress, JobSecret, Responder, SecureError, refuse,
 };
@@ -25,6 +26,8 @@ pub(crate) const ACCEPTOR: u64 = 4 << 40;
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listener: TcpListener,
+    /// A descriptor that is closed to refuse a connection when no other one is left.
+    spare: Option<TcpListener>,
     secret: JobSecret,
     /// The rank of this process. Connections to other ranks are refused.
     rank: u32,
@@ -65,6 +68,7 @@ impl Acceptor {
         listener.set_nonblocking(true)?;
         watch.add(&listener, ACCEPTOR, false)?;
         Ok(Self {
+            spare: listener.try_clone().ok(),
             listener,
             secret,
             rank: rank as u32,
@@ -103,7 +107,8 @@ impl Acceptor {
             return None;
         }
         let at = self.pending.iter().position(|pending| pending.number == number)?;
-        match self.pending[at].advance() {
+        let PendingConnection { stream, responder, .. } = &mut self.pending[at];
+        match advance(stream, responder) {
             Ok(None) => None,
             Ok(Some((binding, channel))) => {
                 let pending = self.pending.remove(at).expect("found above");
@@ -121,6 +126,9 @@ impl Acceptor {
         for _ in 0..MAX_ACCEPTS {
             let (stream, from) = match self.listener.accept() {
                 Ok(accepted) => accepted,
+                Err(error) if is_out_of_descriptors(&error) && self.refuse_without_descriptor() => {
+                    continue;
+                }
                 Err(error) => return self.pause_unless_harmless(&error, watch),
             };
             if self.pending.len() == MAX_PENDING {
@@ -142,6 +150,28 @@ impl Acceptor {
                 until,
             });
         }
+    }
+
+    /// Accepts a connection by the spare descriptor, says why it cannot last, and closes it, so that the
+    /// other end does not wait. Returns false if that is not possible.
+    fn refuse_without_descriptor(&mut self) -> bool {
+        if self.spare.take().is_none() {
+            return false;
+        }
+        let accepted = self.listener.accept();
+        if let Ok((stream, from)) = &accepted {
+            // What the other end has sent is read, so that closing does not take the answer back.
+            let answered = stream.set_nonblocking(true);
+            let mut stream = stream;
+            let _ = answered.and_then(|()| stream.write_all(&refuse(&SecureError::NoDescriptor)));
+            let _ = stream.read(&mut [0; 256]);
+            self.refused += 1;
+            tracing::warn!(%from, "a connection was refused: no file descriptor is left");
+        }
+        let is_accepted = accepted.is_ok();
+        drop(accepted);
+        self.spare = self.listener.try_clone().ok();
+        is_accepted
     }
 
     /// Without a free descriptor the watch would report the same connection without end. So the
@@ -183,27 +213,29 @@ impl Acceptor {
     }
 }
 
-impl PendingConnection {
-    /// Reads what has come, and answers. Returns the outcome once the handshake is over.
-    fn advance(&mut self) -> Result<Option<(Binding, Channel)>, SecureError> {
-        let mut bytes = [0; 256];
-        loop {
-            let wants = self.responder.wants().min(bytes.len());
-            let read = match self.stream.read(&mut bytes[..wants]) {
-                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error.into()),
-            };
-            match self.responder.feed(&bytes[..read])? {
-                HandshakeProgress::More => {}
-                // A handshake's few bytes always fit into a fresh socket's buffer.
-                HandshakeProgress::Send(answer) => self.stream.write_all(&answer)?,
-                HandshakeProgress::Done { binding, channel, accepted } => {
-                    self.stream.write_all(&accepted)?;
-                    return Ok(Some((binding, *channel)));
-                }
+/// Reads what has come on a `stream` that does not block, and answers. Returns the outcome once the
+/// handshake is over.
+pub(super) fn advance(
+    stream: &mut (impl Read + Write),
+    responder: &mut Responder,
+) -> Result<Option<(Binding, Channel)>, SecureError> {
+    let mut bytes = [0; 256];
+    loop {
+        let wants = responder.wants().min(bytes.len());
+        let read = match stream.read(&mut bytes[..wants]) {
+            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error.into()),
+        };
+        match responder.feed(&bytes[..read])? {
+            HandshakeProgress::More => {}
+            // A handshake's few bytes always fit into a fresh socket's buffer.
+            HandshakeProgress::Send(answer) => stream.write_all(&answer)?,
+            HandshakeProgress::Done { binding, channel, accepted } => {
+                stream.write_all(&accepted)?;
+                return Ok(Some((binding, *channel)));
             }
         }
     }

@@ -77,12 +77,17 @@ impl Coordinator {
             }
             ControlRequest::Goodbye { last, calls, patient } => {
                 let mut out = self.goodbye(from, last);
-                if patient && self.announced.is_none() {
+                let had_failed = self.announced.is_some();
+                if patient && !had_failed {
                     self.farewells.hold(from, last, now);
-                } else {
-                    out.push((from, Notice::Farewell));
                 }
                 out.extend(self.take_last_calls(from, last, calls));
+                if !self.farewells.holds(from) {
+                    // The rank that leaves is the one that can still say so.
+                    let found = self.announced.clone().filter(|_| !had_failed);
+                    out.extend(found.map(|found| (from, Notice::Abort(found))));
+                    out.push((from, Notice::Farewell));
+                }
                 out.extend(self.release(now));
                 out
             }
@@ -107,12 +112,14 @@ impl Coordinator {
     /// of ranks that left before.
     fn take_last_calls(&mut self, from: usize, last: u64, calls: Vec<GroupStatus>) -> Notices {
         self.farewells.note(from, last);
-        let of_world = calls.iter().find(|calls| calls.group == GroupId::WORLD);
-        let found = of_world.and_then(|calls| self.farewells.compare(calls));
+        let differ = |calls: &GroupStatus| {
+            let found = self.farewells.compare(calls)?;
+            let members = if calls.group == GroupId::WORLD { &[] } else { &calls.members[..] };
+            Some(Cause::mismatch(calls.group, members, from, found))
+        };
+        let found: Vec<Cause> = calls.iter().filter_map(differ).collect();
         self.last_calls.insert(from, calls);
-        found.map_or_else(Vec::new, |found| {
-            self.abort(Cause::mismatch(GroupId::WORLD, &[], from, found))
-        })
+        found.into_iter().min().map_or_else(Vec::new, |found| self.abort(found))
     }
 
     /// Confirms the goodbyes whose ranks need not wait any more.

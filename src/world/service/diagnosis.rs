@@ -74,7 +74,8 @@ fn absence(asked: GroupId, status: &RankStatus) -> String {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Diagnosis {
-    /// This rank's process does not answer: it is stopped, or gets no processor time.
+    /// This rank's process does not answer: it is stopped or gets no processor time, or its host has
+    /// failed, or the network to it.
     Silent {
         /// The rank.
         rank: usize,
@@ -177,8 +178,8 @@ impl Diagnosis {
         };
         match self {
             Self::Silent { rank } => text.rank(*rank).words(
-                " does not answer: its process is stopped, or has no processor; whom it awaits is \
-                 not known",
+                " does not answer: its process is stopped or has no processor, or its host or the \
+                 network to it is down; whom it awaits is not known",
             ),
             Self::Unreachable { rank, why, .. } => text.rank(*rank).words(format!(
                 " cannot be reached: its process has ended, or the network to it is lost ({why})"
@@ -279,8 +280,8 @@ mod tests {
         assert_eq!(Diagnosis::follow(WORLD, 0, through).culprit(), Some(3));
         assert_eq!(
             said(4),
-            "rank 4 does not answer: its process is stopped, or has no processor; whom it awaits \
-             is not known"
+            "rank 4 does not answer: its process is stopped or has no processor, or its host or the \
+             network to it is down; whom it awaits is not known"
         );
         assert_eq!(
             said(9),

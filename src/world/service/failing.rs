@@ -10,9 +10,6 @@ use std::time::{Duration, Instant};
 
 /// How long no lesser cause may come before the least known one counts as the first.
 const CAUSE_QUIET_TIME: Duration = Duration::from_millis(200);
-/// How long a connection to a peer may have failed before the control plane tells why. The death of
-/// a process ends all its connections, and the control plane may hear of its end last.
-const BLAME_TIME: Duration = Duration::from_secs(2);
 /// How long telling all ranks of a failure may take. Rank 0 confirms within milliseconds; without
 /// it the neighbours are told.
 const TELLING_TIME: Duration = Duration::from_millis(1500);
@@ -75,16 +72,5 @@ impl Service {
     /// then the error is the failure.
     pub(super) fn gone(&self, rank: usize) -> ServiceError {
         self.shared.state().failure().unwrap_or(ServiceError::Left { rank })
-    }
-
-    /// The error of a request whose connection to rank `peer` has failed with `error`. Waits up to
-    /// 2 s for the control plane to tell that the world has failed or that `peer` has left, because
-    /// the failed connection is a consequence of that.
-    pub(super) fn blame(&self, peer: usize, error: ServiceError) -> ServiceError {
-        let known = |state: &mut ServiceState| {
-            let left = state.left.contains_key(&peer).then_some(ServiceError::Left { rank: peer });
-            state.failure().or(left)
-        };
-        self.shared.wait(Instant::now() + BLAME_TIME, known).unwrap_or(error)
     }
 }

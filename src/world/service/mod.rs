@@ -66,7 +66,7 @@ pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a leaving rank waits for the others.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many groups and how many of the last calls in each are told in a goodbye.
-const GROUPS_IN_GOODBYE: usize = 4;
+const GROUPS_IN_GOODBYE: usize = 8;
 const RUNS_IN_GOODBYE: usize = 16;
 /// How long rank 0 may take to answer a query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -184,6 +184,23 @@ impl Service {
         payload: Vec<u8>,
         deadline: Instant,
     ) -> Result<Vec<Vec<u8>>, ServiceError> {
+        if members.len() == 1 {
+            self.check_members(members)?;
+            return Ok(vec![payload]);
+        }
+        let round = self.contribute(purpose, group, members, payload)?;
+        self.await_round(round, deadline)
+    }
+
+    /// Gives this rank's part of an exchange of several members, for which
+    /// [`await_round`](Self::await_round) waits.
+    fn contribute(
+        &self,
+        purpose: ExchangePurpose,
+        group: GroupId,
+        members: &[usize],
+        payload: Vec<u8>,
+    ) -> Result<ExchangeRound, ServiceError> {
         self.check_members(members)?;
         let most = (MAX_MESSAGE - 65_536) / members.len();
         if payload.len() > most {
@@ -192,11 +209,16 @@ impl Service {
                 "{len} bytes are too many to exchange; the most is {most}"
             )));
         }
-        if members.len() == 1 {
-            return Ok(vec![payload]);
-        }
         let round = self.next_round(purpose, group, members);
         self.shared.request(ControlRequest::Contribute { round: round.clone(), payload });
+        Ok(round)
+    }
+
+    fn await_round(
+        &self,
+        round: ExchangeRound,
+        deadline: Instant,
+    ) -> Result<Vec<Vec<u8>>, ServiceError> {
         match self.shared.wait_or_fail(deadline, |state| state.gathered.remove(&round)) {
             Some(Ok(Ok(payloads))) => Ok(payloads),
             Some(Ok(Err(rank))) => Err(self.gone(rank)),
@@ -305,7 +327,7 @@ impl Service {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
         self.shared.update(|state| state.leaving = true);
-        let groups = self.shared.progress.activities(None).into_iter().take(GROUPS_IN_GOODBYE);
+        let groups = self.shared.progress.last_groups(GROUPS_IN_GOODBYE).into_iter();
         let calls = groups.map(|activity| activity.status(false, u64::MAX, RUNS_IN_GOODBYE));
         let calls = calls.collect();
         self.shared.request(ControlRequest::Goodbye { last: last_sequence, calls, patient });

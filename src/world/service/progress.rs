@@ -62,6 +62,15 @@ impl ProgressTable {
         groups.into_values().collect()
     }
 
+    /// Returns the activities in at most `most` groups: the world, other open groups, and those that
+    /// have closed last.
+    pub fn last_groups(&self, most: usize) -> Vec<Arc<GroupActivity>> {
+        let open = self.open_groups().into_values();
+        let table = self.table();
+        let closed = table.closed.iter().rev().map(|(_, activity)| Arc::clone(activity));
+        open.chain(closed).take(most).collect()
+    }
+
     fn table(&self) -> MutexGuard<'_, ActivityTable> {
         // Every change is one insertion or removal, so a thread that panicked while it held the
         // lock left the table whole.

@@ -180,6 +180,10 @@ impl ServiceThread {
             }
         }
         if self.root.as_ref().is_some_and(Coordinator::is_alone) {
+            // No other rank has to hear of a failure before the program of this one.
+            for notice in std::mem::take(&mut self.withheld) {
+                self.hear(notice);
+            }
             self.shared.update(|state| state.farewell = true);
         }
     }

@@ -7,12 +7,13 @@
 namespace fake {
 namespace {
 
-const size_t DIVIDE[] = {8, 8, 8};
+const size_t DIVIDE[] = {8, 8, 8, 8};
 const size_t SCALE[] = {8, 8, 8, 8, 8};
 
 template <class T> void run_divide(void** parameters) {
-    auto data = *(typename T::Stored**)parameters[0];
-    divide<T>(data, *(u64*)parameters[1], *(u64*)parameters[2]);
+    auto into = *(typename T::Stored**)parameters[0];
+    auto from = *(const typename T::Stored**)parameters[1];
+    divide<T>(into, from, *(u64*)parameters[2], *(u64*)parameters[3]);
 }
 
 template <class T> void run_scale(void** parameters) {
@@ -23,7 +24,7 @@ template <class T> void run_scale(void** parameters) {
 }
 
 #define MAP(module, type)                                                             \
-    {"divide_elements", module, DIVIDE, 3, run_divide<type>, false, 24, 0},           \
+    {"divide_elements", module, DIVIDE, 4, run_divide<type>, false, 24, 0},           \
     {"scale_elements", module, SCALE, 5, run_scale<type>, false, 24, 0},
 
 const Kernel MAPS[] = {

@@ -4,6 +4,7 @@
 use super::{LONG, WORLD, each, job, soon};
 use maypole::world::bootstrap::JoinConfig;
 use maypole::world::service::{DataPath, GroupId, Service};
+use maypole_transports::sockets::connect_abstract_nonblocking;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Barrier;
@@ -116,4 +117,57 @@ fn strangers_that_send_byte_after_byte_are_refused_in_time() {
         let status = service.network();
         assert!(status.refused >= 20 && status.half_open == 0, "{status:?}");
     });
+}
+
+/// The abstract sockets on which this process listens, by name.
+fn listening_here() -> Vec<Vec<u8>> {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let open: Vec<String> = open
+        .filter_map(|it| Some(std::fs::read_link(it.path()).ok()?.display().to_string()))
+        .collect();
+    let table = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let own = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, _, _, flags, _, _, inode, name] = words[..] else { return None };
+        let listens = flags == "00010000" && open.contains(&format!("socket:[{inode}]"));
+        listens.then(|| name.strip_prefix('@').map(|name| name.as_bytes().to_vec()))?
+    };
+    table.lines().filter_map(own).collect()
+}
+
+#[test]
+fn silent_connections_to_the_socket_of_a_segment_hold_no_receiver_up() {
+    let maker_listens = Barrier::new(3);
+    let body = |service: Service| {
+        let group = GroupId { parent_epoch: 5, counter: 1 };
+        let all = [0, 1, 2];
+        // The maker's socket is there before the others ask for its name.
+        maker_listens.wait();
+        let mut silent = Vec::new();
+        if service.rank() == 1 {
+            let deadline = soon();
+            while silent.len() < 3 {
+                assert!(Instant::now() < deadline, "the maker does not listen");
+                silent.clear();
+                for name in listening_here() {
+                    let connected = (0..3).map(|_| connect_abstract_nonblocking(&name));
+                    silent.extend(connected.filter_map(Result::ok));
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        let start = Instant::now();
+        let segment = service.share(group, &all, 4096, soon()).unwrap();
+        let took = start.elapsed();
+        assert!(
+            service.rank() != 1 || took < HANDSHAKE,
+            "{took:?} beside {} strangers",
+            silent.len()
+        );
+        drop(segment);
+        service.exchange(WORLD, &all, Vec::new(), soon()).unwrap();
+        drop(silent);
+        service.leave(0, true).unwrap();
+    };
+    each(&job(3), |_| {}, |service| body(service.unwrap()));
 }

@@ -81,17 +81,26 @@ pub(super) fn write_later(stream: &CudaStream, to: Lent<'_>, bytes: &[u8]) -> Re
     Ok(copied.map_err(CudaError::of("copying to a GPU"))?)
 }
 
-/// Divides the elements of `data` by `by`, when all earlier work of the stream is done.
+/// Divides the elements of `from` by `by` into `into`, when all earlier work of the stream is
+/// done.
 ///
 /// # Errors
 /// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver refuses it.
 ///
 /// # Panics
-/// If `by` is zero.
-pub fn divide(on: &CallStream<'_>, kernels: &MapKernels, data: Lent<'_>, by: u64) -> Result<()> {
-    let count = data.bytes() / kernels.kind().size() as u64;
-    // SAFETY: the memory is lent, and as long.
-    Ok(unsafe { kernels.divide(on.stream(), data.address(), count, by) }?)
+/// If `by` is zero, or if the lengths differ.
+pub fn divide(
+    on: &CallStream<'_>,
+    kernels: &MapKernels,
+    into: Lent<'_>,
+    from: Lent<'_>,
+    by: u64,
+) -> Result<()> {
+    assert_eq!(into.bytes(), from.bytes(), "as many elements are divided as there are");
+    let count = from.bytes() / kernels.kind().size() as u64;
+    let (into, from) = (into.address(), from.address());
+    // SAFETY: both are lent memory of the same length.
+    Ok(unsafe { kernels.divide(on.stream(), into, from, count, by) }?)
 }
 
 /// Multiplies the elements of `from` by `factor` into `into`, when all earlier work of the

@@ -81,6 +81,7 @@ pub fn refuse(why: &SecureError) -> [u8; 3] {
         SecureError::OtherJob => 1,
         SecureError::WrongKey => 2,
         SecureError::Refused => 3,
+        SecureError::NoDescriptor => 4,
         _ => 0,
     };
     [REFUSAL as u8, 0, code]
@@ -91,6 +92,7 @@ fn refusal(code: u8) -> SecureError {
         1 => SecureError::OtherJob,
         2 => SecureError::WrongKey,
         3 => SecureError::Refused,
+        4 => SecureError::NoDescriptor,
         _ => SecureError::UnknownProtocol,
     }
 }

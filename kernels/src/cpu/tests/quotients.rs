@@ -2,7 +2,7 @@
 
 use super::{Buffer, Random, assert_same, reference};
 use crate::cpu::{instruction_set::InstructionSet, scaling::divide_with};
-use crate::{DataType, ViewMut, divide};
+use crate::{DataType, View, ViewMut, divide};
 
 #[test]
 fn quotients_agree_with_the_reference() {
@@ -31,39 +31,50 @@ fn quotients_agree_with_the_reference() {
             for by in divisors {
                 for count in (0..=40).chain([63, 64, 65, 257]) {
                     let values = random.elements(kind, count);
-                    let mut buffer = Buffer::new(&mut random, &values);
-                    divide_with(instructions, buffer.view(), kind, by);
+                    let quotients = reference::divide(kind, &values, by);
+                    let mut from = Buffer::new(&mut random, &values);
+                    let mut into = Buffer::new(&mut random, &vec![0xee; values.len()]);
                     let context = format!("{instructions:?} {kind:?} {count} elements by {by}");
-                    assert_same(
-                        kind,
-                        &buffer.content(),
-                        &reference::divide(kind, &values, by),
-                        &context,
-                    );
-                    buffer.assert_guards(&context);
+                    divide_with(instructions, into.view(), from.view().as_view(), kind, by);
+                    assert_eq!(from.content(), values, "the source of {context}");
+                    divide_with(instructions, from.view(), from.view().as_view(), kind, by);
+                    for buffer in [&into, &from] {
+                        assert_same(kind, &buffer.content(), &quotients, &context);
+                        buffer.assert_guards(&context);
+                    }
                 }
             }
         }
     }
 }
 
+fn divide_in_place(values: ViewMut<'_>, kind: DataType, by: u64) {
+    divide(values, values.as_view(), kind, by);
+}
+
 #[test]
 fn the_most_negative_integer_divides() {
     let mut values = [i64::MIN; 3];
-    divide(ViewMut::of(&mut values[..1]), DataType::I64, 1);
-    divide(ViewMut::of(&mut values[1..2]), DataType::I64, 1 << 63);
-    divide(ViewMut::of(&mut values[2..]), DataType::I64, u64::MAX);
+    divide_in_place(ViewMut::of(&mut values[..1]), DataType::I64, 1);
+    divide_in_place(ViewMut::of(&mut values[1..2]), DataType::I64, 1 << 63);
+    divide_in_place(ViewMut::of(&mut values[2..]), DataType::I64, u64::MAX);
     assert_eq!(values, [i64::MIN, -1, 0]);
 }
 
 #[test]
 #[should_panic(expected = "cannot divide f32 elements by zero")]
 fn division_by_zero_is_refused() {
-    divide(ViewMut::EMPTY, DataType::F32, 0);
+    divide_in_place(ViewMut::EMPTY, DataType::F32, 0);
 }
 
 #[test]
 #[should_panic(expected = "no multiple of the element size 8")]
 fn half_an_element_is_refused() {
-    divide(ViewMut::of(&mut [0u8; 12]), DataType::I64, 2);
+    divide_in_place(ViewMut::of(&mut [0u8; 12]), DataType::I64, 2);
+}
+
+#[test]
+#[should_panic(expected = "a division needs equal lengths")]
+fn quotients_of_another_length_are_refused() {
+    divide(ViewMut::of(&mut [0u8; 2]), View::of(&[0u8; 3]), DataType::U8, 2);
 }

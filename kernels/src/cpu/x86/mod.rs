@@ -119,13 +119,18 @@ pub(super) fn divide_fn<T: Quotient<__m128i> + Quotient<__m256i>>() -> DivideFn 
 /// # Safety
 /// As [`DivideFn`].
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn divide<T: Quotient<__m128i> + Quotient<__m256i>>(values: *mut u8, len: usize, by: u64) {
+unsafe fn divide<T: Quotient<__m128i> + Quotient<__m256i>>(
+    into: *mut u8,
+    from: *const u8,
+    len: usize,
+    by: u64,
+) {
     // SAFETY: passed on to our caller; the instruction set is enabled here.
     unsafe {
         if len < size_of::<__m256i>() {
-            loops::divide::<__m128i, T>(values, len, by);
+            loops::divide::<__m128i, T>(into, from, len, by);
         } else {
-            loops::divide_long::<__m256i, T>(values, len, by);
+            loops::divide_long::<__m256i, T>(into, from, len, by);
         }
     }
 }

@@ -106,17 +106,23 @@ impl Oracle {
     fn combined(&self, output: &[u8], batch: u64, range: Range<usize>, ranks: Range<usize>) -> u64 {
         let size = self.parameters.kind.size();
         let bytes = range.len().min(PERIOD) * size;
+        let averages = self.parameters.op == maypole::ReduceOp::Avg;
+        let divides_first = self.parameters.kind.is_float();
+        let divide = |values: &mut AlignedBuffer| (self.arithmetic.divide)(values, ranks.end);
         let brought = |rank| {
             let mut buffer = AlignedBuffer::new(bytes);
             self.write(buffer.bytes_mut(), rank, batch, range.clone());
+            if averages && divides_first {
+                divide(&mut buffer);
+            }
             buffer
         };
         let mut expected = brought(0);
         for rank in 1..ranks.end {
             (self.arithmetic.combine)(&mut expected, &brought(rank), self.parameters.op);
         }
-        if self.parameters.op == maypole::ReduceOp::Avg {
-            (self.arithmetic.divide)(&mut expected, ranks.end);
+        if averages && !divides_first {
+            divide(&mut expected);
         }
         differences(output, pieces(&expected, size, 0, output.len()), size)
     }

@@ -14,6 +14,8 @@ pub(crate) enum ValueRange {
     Any,
     /// Whole numbers from minus this number to this number.
     Within(i64),
+    /// Whole multiples of `of`, from minus `most` times to `most` times.
+    Multiples { of: i64, most: i64 },
     /// 1 and -1. Also 2, where no product over all ranks overflows.
     Signs { twos: bool },
 }
@@ -41,11 +43,13 @@ pub(crate) fn draw<T: TestElement>(op: Option<ReduceOp>, world: usize) -> ValueR
     let among = |limit: i64| (limit / world as i64).max(1);
     match (op, T::EXACT) {
         (None, _) => ValueRange::Any,
-        // An average is the sum divided once, so the sum must not wrap.
+        // An average of integers is the sum divided once, so the sum must not wrap.
         (Some(ReduceOp::Avg), None) => ValueRange::Within(among(T::LARGEST).min(1000)),
         (Some(_), None) => ValueRange::Any,
-        (Some(ReduceOp::Sum | ReduceOp::Avg), Some(exact)) => {
-            ValueRange::Within(among(exact).min(8))
+        (Some(ReduceOp::Sum), Some(exact)) => ValueRange::Within(among(exact).min(8)),
+        // One of floats is the sum of what each contribution is when it is divided.
+        (Some(ReduceOp::Avg), Some(exact)) => {
+            ValueRange::Multiples { of: world as i64, most: among(exact).min(8) }
         }
         (Some(ReduceOp::Product), Some(_)) => ValueRange::Signs { twos: world <= 15 },
         (Some(_), Some(_)) => ValueRange::Within(100),
@@ -56,6 +60,7 @@ fn whole(word: u64, draw: ValueRange) -> i64 {
     match draw {
         ValueRange::Any => word as i64,
         ValueRange::Within(bound) => (word % (2 * bound as u64 + 1)) as i64 - bound,
+        ValueRange::Multiples { of, most } => of * whole(word, ValueRange::Within(most)),
         ValueRange::Signs { twos } => match word % 8 {
             0 if twos => 2,
             few if few < 4 => 1,
@@ -200,9 +205,17 @@ mod tests {
                 let rows: Vec<AlignedBuffer> = (0..world)
                     .map(|rank| numbers::<T>(257, rank, Some(op), world as usize))
                     .collect();
+                let divides = op == ReduceOp::Avg && T::DATA_TYPE.is_float();
                 let folded = |order: &mut dyn Iterator<Item = &AlignedBuffer>| {
-                    let mut sum = AlignedBuffer::from(order.next().unwrap().bytes());
-                    order.for_each(|row| combine::<T>(&mut sum, row, op));
+                    let mut order = order.map(|row| {
+                        let mut row = AlignedBuffer::from(row.bytes());
+                        if divides {
+                            divide::<T>(&mut row, world as usize);
+                        }
+                        row
+                    });
+                    let mut sum = order.next().unwrap();
+                    order.for_each(|row| combine::<T>(&mut sum, &row, op));
                     sum
                 };
                 let there = folded(&mut rows.iter());

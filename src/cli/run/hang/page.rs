@@ -44,8 +44,14 @@ impl JobStatus {
                 ranks(&unknown)
             ));
         }
-        if !self.gone.is_empty() {
-            lines.push(format!("{}: the process has ended or left", ranks(&self.gone)));
+        let is_told = |rank: &usize| self.told(*rank).is_some();
+        let (told, gone): (Vec<usize>, Vec<usize>) = self.gone.iter().copied().partition(is_told);
+        if !gone.is_empty() {
+            lines.push(format!("{}: the process has ended or left", ranks(&gone)));
+        }
+        if !told.is_empty() {
+            let since = "the process has ended since it failed; what it was in then";
+            lines.push(format!("{}: {since}:", ranks(&told)));
         }
         if !self.silent.is_empty() {
             lines.push(format!(
@@ -406,6 +412,9 @@ hang report, on request:
         assert!(page.contains("ranks 0-2 failed: rank 0 waited 2 s for rank 1"), "{page}");
         let verdict = "look first at rank 1: operation 4 is not called there yet";
         assert!(page.trim_end().ends_with(verdict), "{page}");
+        // The page does not say of one rank that it has ended and that it is in a call.
+        let then = "ranks 0-2: the process has ended since it failed; what it was in then:";
+        assert!(page.contains(then) && !page.contains("ended or left"), "{page}");
     }
 
     /// Adds a group of the ranks `members`, in which the rank waits for its rank `awaits` in a message.

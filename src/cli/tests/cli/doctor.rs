@@ -24,6 +24,7 @@ fn every_check_has_a_line_and_the_exit_code_follows_the_worst() {
         "environment",
         "ports",
         "key",
+        "/proc",
         "cores",
         "descriptors",
         "locked memory",

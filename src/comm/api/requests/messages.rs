@@ -130,7 +130,7 @@ impl Communicator {
         hook: Option<EndHook>,
         new: impl FnOnce(EndOfMessage<R>) -> NewRequest,
     ) -> Request<R> {
-        let (tell, outcome) = channel();
+        let (tell, outcome) = channel(self.rank(), &self.engine.unreported);
         let end = EndOfMessage { rank: self.rank(), hook, tell };
         match checked {
             Ok(()) => {

@@ -7,6 +7,7 @@ pub(crate) mod scope;
 mod starts;
 
 use crate::comm::Communicator;
+use crate::comm::join::close::print_unreturned;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::requests::progress::{EngineBorrower, Progress, RequestJob};
@@ -28,8 +29,7 @@ impl EngineBorrower for Communicator {
     }
 
     fn depart(&mut self) {
-        // Only a rank that closes its communicator is told of a failure.
-        let _ = self.depart(false);
+        print_unreturned(self.depart(false));
     }
 }
 
@@ -72,7 +72,8 @@ impl Communicator {
         buffers: B,
         call: impl FnOnce(&mut Self, &mut B) -> Result<()> + Send + 'static,
     ) -> Request<B> {
-        let (job, mut request) = task(Arc::clone(&self.engine.alarm), self.rank(), buffers, call);
+        let reports = (self.rank(), &self.engine.unreported);
+        let (job, mut request) = task(Arc::clone(&self.engine.alarm), reports, buffers, call);
         self.queue(job);
         if self.engine.has_progress() && !self.engine.is_forked() {
             request.run_with(self.engine.progress().jobs());

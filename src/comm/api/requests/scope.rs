@@ -1,6 +1,7 @@
 //! Requests on borrowed buffers, for as long as a scope lasts.
 
 use crate::comm::Communicator;
+use crate::engine::health::UnreportedError;
 use crate::error::Result;
 use crate::requests::progress::{EngineBorrower, RequestJob, await_or_fail, receive};
 use crate::requests::request::{Request, task};
@@ -21,6 +22,7 @@ pub struct Scope<'scope, 'env: 'scope> {
     runner: RequestRunner<'scope>,
     alarm: Arc<Alarm>,
     rank: usize,
+    unreported: Arc<UnreportedError>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -41,7 +43,8 @@ impl<'scope> Scope<'scope, '_> {
         buffers: B,
         call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + Send + 'scope,
     ) -> Request<B> {
-        let (job, request) = task(Arc::clone(&self.alarm), self.rank, buffers, call);
+        let (job, request) =
+            task(Arc::clone(&self.alarm), (self.rank, &self.unreported), buffers, call);
         match &mut self.runner {
             RequestRunner::Inline(comm) => job(comm),
             RequestRunner::Thread(jobs) => jobs.send(job).expect("the thread ends after its scope"),
@@ -70,7 +73,7 @@ impl Communicator {
     ///             let _detached = scope.start_all_reduce(bucket, ReduceOp::Sum);
     ///         }
     ///     });
-    ///     comm.barrier().unwrap(); // Says so if a detached request failed.
+    ///     comm.barrier().unwrap(); // Returns the error of a dropped request.
     ///     flat
     /// });
     /// assert_eq!(gradients, [[1.0; 1000]; 2]);
@@ -100,8 +103,9 @@ fn run_inline<'scope, 'env: 'scope, R>(
 ) -> (Box<Communicator>, thread::Result<R>) {
     let alarm = Arc::clone(&comm.engine.alarm);
     let rank = comm.rank();
+    let unreported = Arc::clone(&comm.engine.unreported);
     let runner = RequestRunner::Inline(comm);
-    let mut scope = Scope { runner, alarm, rank, scope: PhantomData, env: PhantomData };
+    let mut scope = Scope { runner, alarm, rank, unreported, scope: PhantomData, env: PhantomData };
     let result = catch_unwind(AssertUnwindSafe(|| body(&mut scope)));
     match scope.runner {
         RequestRunner::Inline(comm) => (comm, result),
@@ -117,6 +121,7 @@ fn run_beside<'env, R>(
     let rank = comm.rank();
     let control = comm.engine.get().health().shared_control();
     let alarm = Arc::clone(&comm.engine.alarm);
+    let unreported = Arc::clone(&comm.engine.unreported);
     thread::scope(|threads| {
         let (jobs, queue) = channel();
         let (lend, lent) = channel();
@@ -137,6 +142,7 @@ fn run_beside<'env, R>(
             runner: RequestRunner::Thread(jobs),
             alarm,
             rank,
+            unreported,
             scope: PhantomData,
             env: PhantomData,
         };

@@ -2,7 +2,7 @@
 //! known to be those of the others: a rank whose part in a call was only to send has done it before
 //! the others have looked at it. Pure: time is an argument.
 
-use crate::world::calls::{CallMismatch, GroupStatus};
+use crate::world::calls::{CallMismatch, GroupId, GroupStatus};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,9 @@ pub(super) struct Farewells {
     held: BTreeMap<usize, (u64, Instant)>,
     /// How many operations each rank has done, as far as is known.
     completed: BTreeMap<usize, u64>,
-    /// The calls of the rank that said goodbye first.
-    first_calls: Option<GroupStatus>,
+    /// For each group, by its number and first member: the calls of the member that said goodbye
+    /// first.
+    first_calls: BTreeMap<(GroupId, usize), GroupStatus>,
     next_question: Option<(Instant, Duration)>,
 }
 
@@ -42,9 +43,11 @@ impl Farewells {
         self.completed.insert(rank, completed);
     }
 
-    /// Compares the calls of a rank that leaves with those of the rank that left first.
+    /// Compares the calls of a rank that leaves with those of the member of the group that left first.
     pub(super) fn compare(&mut self, calls: &GroupStatus) -> Option<CallMismatch> {
-        self.first_calls.get_or_insert_with(|| calls.clone()).compare(calls)
+        let lead = calls.members.first().copied().unwrap_or_default();
+        let first = self.first_calls.entry((calls.group, lead));
+        first.or_insert_with(|| calls.clone()).compare(calls)
     }
 
     /// Takes the ranks whose wait is over: all others are `gone` or have done as many operations.

@@ -1,29 +1,21 @@
 //! Shared memory between the ranks of one host: the lowest rank makes a segment and sends it to
-//! the others over a Unix socket.
+//! the others over a Unix socket. Then all of them tell over the control plane whether they have it,
+//! so that one that has not is known to all at once.
 
+use super::segment_server::{SegmentServer, failed};
+use crate::wire::{decode, encode};
 use crate::world::service::message::ExchangePurpose;
 use crate::world::service::{GroupId, Service, ServiceError, binding};
 use maypole_transports::deadline::DeadlineSocket;
-use maypole_transports::secure::{Purpose, initiate, respond};
-use maypole_transports::shm::{Segment, receive_segment, send_segment};
-use maypole_transports::sockets::{connect_abstract, listen_abstract, same_user};
-use maypole_transports::watch::Watch;
-use std::collections::BTreeSet;
-use std::io::{self, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::{Duration, Instant};
+use maypole_transports::limits::with_limit;
+use maypole_transports::secure::{Purpose, initiate};
+use maypole_transports::shm::{Segment, receive_segment};
+use maypole_transports::sockets::{connect_abstract, same_user};
+use std::io;
+use std::time::Instant;
 
-/// How long sending the segment to one receiver may take.
-const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the maker of a segment checks, while it waits for receivers, whether the world has
-/// failed.
-const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// The byte by which a receiver confirms that it has the segment.
-const RECEIVED: u8 = b'H';
-
-fn failed(why: impl ToString) -> ServiceError {
-    ServiceError::Failed { what: "sharing memory", why: why.to_string() }
-}
+/// What one rank did for a segment, or why it could not.
+type Part<T> = Result<T, String>;
 
 impl Service {
     /// A segment of `bytes` zeroed bytes that `local_members` (world ranks of one host, this one
@@ -34,8 +26,9 @@ impl Service {
     /// to processes of the same user that prove the job's key.
     ///
     /// # Errors
-    /// If the deadline passes (the error names the missing ranks), a member left, the world fails
-    /// meanwhile or has failed, or the system has no memory.
+    /// If a member cannot make or map the segment: then it is the same error on all of them. If the
+    /// deadline passes (the error names the missing ranks), a member left, or the world fails
+    /// meanwhile or has failed.
     pub fn share(
         &self,
         group: GroupId,
@@ -44,93 +37,42 @@ impl Service {
         deadline: Instant,
     ) -> Result<Segment, ServiceError> {
         self.check_members(local_members)?;
-        let maker = local_members.iter().copied().min().expect("this rank is a member");
         if local_members.len() == 1 {
             return Segment::create(bytes).map_err(failed);
         }
-        if maker != self.rank() {
-            let purpose = ExchangePurpose::SharedMemory;
-            let announced =
-                self.exchange_for(purpose, group, local_members, Vec::new(), deadline)?;
-            let at = local_members
-                .iter()
-                .position(|member| *member == maker)
-                .expect("the maker is one of the members");
-            return self.receive(group, maker, &announced[at], bytes, deadline);
-        }
-        // An empty name tells the others that there is no segment, so that they do not wait for
-        // it.
-        let made = Segment::create(bytes)
-            .and_then(|segment| Ok((segment, listen_abstract(local_members.len())?)));
-        let name = made.as_ref().map_or(Vec::new(), |(_, (_, name))| name.clone());
-        self.exchange_for(ExchangePurpose::SharedMemory, group, local_members, name, deadline)?;
-        let (segment, (listener, _)) = made.map_err(failed)?;
-        let receivers = local_members.iter().copied().filter(|member| *member != maker).collect();
-        self.send_to_all(group, &segment, &listener, receivers, deadline)?;
-        Ok(segment)
-    }
-
-    fn send_to_all(
-        &self,
-        group: GroupId,
-        segment: &Segment,
-        listener: &UnixListener,
-        mut awaited: BTreeSet<usize>,
-        deadline: Instant,
-    ) -> Result<(), ServiceError> {
-        let watch = Watch::new().map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        watch.add(listener, 0, false).map_err(failed)?;
-        while !awaited.is_empty() {
-            if let Some(failure) = self.shared.state().failure() {
-                return Err(failure);
+        let at = (0..local_members.len()).min_by_key(|at| local_members[*at]);
+        let at = at.expect("this rank is a member");
+        let maker = local_members[at];
+        let purpose = ExchangePurpose::SharedMemory;
+        let server = (maker == self.rank()).then(|| SegmentServer::new(bytes, local_members.len()));
+        let mine: Part<Vec<u8>> = match &server {
+            None => Ok(Vec::new()),
+            Some(Ok(server)) => Ok(server.name().to_vec()),
+            Some(Err(why)) => Err(why.to_string()),
+        };
+        let announced =
+            self.exchange_for(purpose, group, local_members, encode(&mine), deadline)?;
+        let name = part::<Vec<u8>>(maker, &announced[at])?;
+        let (segment, parts) = match server {
+            Some(server) => {
+                let mut server = server.map_err(failed)?;
+                // Complete once all receivers have given their parts.
+                let mine = encode(&Part::Ok(()));
+                let round = self.contribute(purpose, group, local_members, mine)?;
+                server.serve(self, group, local_members, &round, deadline)?;
+                (Ok(server.into_segment()), self.await_round(round, deadline)?)
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let missing = awaited.into_iter().collect();
-                return Err(ServiceError::TimedOut { what: "sharing memory", missing });
+            None => {
+                let segment = self.receive(group, maker, &name, bytes, deadline);
+                let segment = segment.map_err(|error| error.to_string());
+                let mine = encode(&segment.as_ref().map(drop));
+                (segment, self.exchange_for(purpose, group, local_members, mine, deadline)?)
             }
-            watch.wait(&mut Vec::new(), left.min(CHECK_INTERVAL)).map_err(failed)?;
-            let Ok((socket, _)) = listener.accept() else { continue };
-            match self.send_to_one(
-                group,
-                segment,
-                socket,
-                deadline.min(Instant::now() + TRANSFER_TIMEOUT),
-            ) {
-                Ok(receiver) => drop(awaited.remove(&receiver)),
-                Err(error) => {
-                    tracing::debug!(%error, "a connection to a segment's socket was refused")
-                }
-            }
+        };
+        for (member, told) in local_members.iter().zip(&parts) {
+            part::<()>(*member, told)?;
         }
-        Ok(())
-    }
-
-    fn send_to_one(
-        &self,
-        group: GroupId,
-        segment: &Segment,
-        mut socket: UnixStream,
-        deadline: Instant,
-    ) -> Result<usize, ServiceError> {
-        if !same_user(&socket).map_err(failed)? {
-            return Err(failed("the process belongs to another user"));
-        }
-        let mut timed = DeadlineSocket { socket: &mut socket, deadline };
-        let (proved, _) = respond(&mut timed, &self.shared.settings.secret).map_err(failed)?;
-        let receiver = proved.initiator as usize;
-        if proved != binding(Purpose::Segment, (group, 0), [receiver, self.rank()]) {
-            return Err(failed("the connection is for something else"));
-        }
-        send_segment(timed.socket, segment).map_err(failed)?;
-        let mut confirmation = [0];
-        timed.read_exact(&mut confirmation).map_err(failed)?;
-        if confirmation == [RECEIVED] {
-            Ok(receiver)
-        } else {
-            Err(failed("the receiver sent no confirmation"))
-        }
+        segment.map_err(failed)
     }
 
     fn receive(
@@ -140,25 +82,20 @@ impl Service {
         name: &[u8],
         bytes: usize,
         deadline: Instant,
-    ) -> Result<Segment, ServiceError> {
-        if name.is_empty() {
-            return Err(failed(format!(
-                "rank {maker} could not make {bytes} bytes of shared memory"
-            )));
+    ) -> io::Result<Segment> {
+        let mut socket = connect_abstract(name).map_err(with_limit)?;
+        if !same_user(&socket)? {
+            return Err(io::ErrorKind::PermissionDenied.into());
         }
-        let receive = || -> io::Result<Segment> {
-            let mut socket = connect_abstract(name)?;
-            if !same_user(&socket)? {
-                return Err(io::ErrorKind::PermissionDenied.into());
-            }
-            let mut timed = DeadlineSocket { socket: &mut socket, deadline };
-            let binding = binding(Purpose::Segment, (group, 0), [self.rank(), maker]);
-            initiate(&mut timed, &self.shared.settings.secret, &binding)
-                .map_err(io::Error::other)?;
-            let segment = receive_segment(timed.socket, bytes)?;
-            timed.write_all(&[RECEIVED])?;
-            Ok(segment)
-        };
-        receive().map_err(|error| self.blame(maker, failed(error)))
+        let mut timed = DeadlineSocket { socket: &mut socket, deadline };
+        let binding = binding(Purpose::Segment, (group, 0), [self.rank(), maker]);
+        initiate(&mut timed, &self.shared.settings.secret, &binding).map_err(io::Error::other)?;
+        receive_segment(timed.socket, bytes)
     }
+}
+
+/// Reads the part of `rank`.
+fn part<T: serde::de::DeserializeOwned>(rank: usize, told: &[u8]) -> Result<T, ServiceError> {
+    let read = decode::<Part<T>>(told).unwrap_or_else(|why| Err(why.to_string()));
+    read.map_err(|why| failed(format!("rank {rank}: {why}")))
 }

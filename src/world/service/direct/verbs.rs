@@ -19,6 +19,7 @@ use crate::world::service::{Authenticated, DialedLink, GroupId, Service, Service
 use crate::world::verbs::{PortChoice, VerbsAccess, VerbsPortOffer};
 use maypole_transports::Stream;
 use maypole_transports::ib::{ConnectedVerbs, UnconnectedVerbs, VerbsEndpoint};
+use maypole_transports::limits::{is_out_of_descriptors, with_limit};
 use maypole_transports::secure::{RecordKeys, SecureError};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
@@ -55,13 +56,21 @@ pub(super) enum AttemptError {
 
 impl From<SecureError> for AttemptError {
     fn from(error: SecureError) -> Self {
-        Self::Passing(error)
+        let lasting =
+            |why: String| Self::Lasting(ServiceError::Failed { what: "a data connection", why });
+        match error {
+            SecureError::Io(error) if is_out_of_descriptors(&error) => {
+                lasting(with_limit(error).to_string())
+            }
+            SecureError::NoDescriptor => lasting(error.to_string()),
+            error => Self::Passing(error),
+        }
     }
 }
 
 impl From<std::io::Error> for AttemptError {
     fn from(error: std::io::Error) -> Self {
-        Self::Passing(error.into())
+        SecureError::from(error).into()
     }
 }
 
