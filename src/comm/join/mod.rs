@@ -55,7 +55,7 @@ impl Communicator {
     /// ```
     pub fn from_env() -> Result<Self> {
         let launch = launch::from_env()?;
-        launch::warn_of_unknown_variables(launch.rank);
+        launch::warn(&launch);
         // Before this rank joins: a setting that cannot be read is an error of this rank alone, and
         // must not look like a death to the others.
         let environment = Environment::read()?;
