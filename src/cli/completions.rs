@@ -17,6 +17,6 @@ pub(crate) struct CompletionsArgs {
 pub(crate) fn main(args: CompletionsArgs) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::Cli::command(), "maypole", &mut script);
-    output::print(String::from_utf8_lossy(&script))?;
+    output::print_as_is(String::from_utf8_lossy(&script))?;
     Ok(ExitCode::SUCCESS)
 }

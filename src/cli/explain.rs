@@ -107,7 +107,7 @@ impl From<TransportArg> for Transport {
 }
 
 pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
-    let launched = launch::from_vars(&crate::variable)?.launch;
+    let launched = launch::describe_env()?.launch;
     let alone = launched.launcher == Launcher::Alone;
     let ranks = if alone { args.ranks } else { launched.world };
     ensure!(

@@ -10,6 +10,7 @@ mod explain;
 mod fit;
 #[cfg(feature = "cuda")]
 mod gpus;
+mod input;
 mod key;
 mod learn;
 mod names;
@@ -63,12 +64,6 @@ enum MaypoleCommand {
     Agent(run::hosts::agent::AgentArgs),
 }
 
-/// The value of an environment variable, read as ranks read it: bytes that are no UTF-8 are replaced,
-/// so that such a variable counts as set.
-fn variable(name: &str) -> Option<String> {
-    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
-}
-
 fn main() -> ExitCode {
     let read = examples::with_examples(Cli::command()).try_get_matches();
     let cli = match read.and_then(|read| Cli::from_arg_matches(&read)) {
@@ -114,7 +109,7 @@ fn show(message: &clap::Error) -> ExitCode {
     }
     let text = message.render();
     let shown = if std::io::stdout().is_terminal() {
-        output::print(text.ansi())
+        output::print_as_is(text.ansi())
     } else {
         output::print(text)
     };

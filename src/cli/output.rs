@@ -5,6 +5,7 @@
 //! error: the program then ends without a word, with the exit code [`CLOSED_PIPE`]. Every other
 //! failure, such as a full disk, is an [`OutputError`] that names the file.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -83,8 +84,44 @@ fn write_standard(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes `text` to standard output.
+/// `text` with escapes in the place of what a terminal obeys and does not show: control characters
+/// but line feeds and tabs, and marks that change the direction of text. Text of files and of other
+/// hosts cannot do anything to the terminal then. The escapes are those of JSON.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    escaped(text, |char| is_invisible(char) && !matches!(char, '\n' | '\t'))
+}
+
+/// As [`visible`], and in one line.
+pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
+    escaped(text, is_invisible)
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let escape = |char: char| match char {
+        char if !is_escaped(char) => char.to_string(),
+        '\n' => "\\n".to_owned(),
+        '\t' => "\\t".to_owned(),
+        char => format!("\\u{:04x}", u32::from(char)),
+    };
+    text.chars().map(escape).collect::<String>().into()
+}
+
+fn is_invisible(char: char) -> bool {
+    let is_direction = matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}')
+        || matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    char.is_control() || is_direction || matches!(char, '\u{2028}' | '\u{2029}')
+}
+
+/// Writes `text` to standard output, [visible](visible) to the last character.
 pub(crate) fn print(text: impl Display) -> Result<(), OutputError> {
+    print_as_is(visible(&text.to_string()))
+}
+
+/// Writes `text` of this program alone to standard output.
+pub(crate) fn print_as_is(text: impl Display) -> Result<(), OutputError> {
     let written = write_standard(&text.to_string());
     written.map_err(|source| OutputError::new(STANDARD_OUTPUT, source))
 }
@@ -99,9 +136,12 @@ pub(crate) fn save(option: &str, path: &Path, text: impl Display) -> Result<(), 
     Output::create(option, path)?.write(text)
 }
 
-/// Writes a line to standard error. A failure is ignored, because no place is left to report it.
+/// Writes a line to standard error, [visible] to the last character. A failure is ignored, because
+/// no place is left to report it.
 pub(crate) fn complain(text: impl Display) {
-    let _ = io::stderr().lock().write_all(format!("maypole: {text}\n").as_bytes());
+    let text = text.to_string();
+    let line = format!("maypole: {}\n", visible(&text));
+    let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
 /// True if `error` says that the reader of a pipe has closed its end.
@@ -136,6 +176,17 @@ mod tests {
         let error = Err::<(), _>(source()).context("cannot read x").unwrap_err();
         assert_eq!(sentence(&error), "cannot read x: entity not found");
         assert_eq!(sentence(&anyhow::anyhow!("alone")), "alone");
+    }
+
+    #[test]
+    fn what_a_terminal_obeys_is_shown_as_an_escape() {
+        let evil = "a\u{1b}[31m\u{202e}b\u{9b}c\r\u{7f}\u{2066}\td\ne";
+        let shown = "a\\u001b[31m\\u202eb\\u009bc\\u000d\\u007f\\u2066\td\ne";
+        assert_eq!(visible(evil), shown);
+        assert_eq!(one_line("a\tb\nc"), "a\\tb\\nc");
+        for kept in ["", "plain", "µs, ├─ 漢字 🎉 e\u{301}\n\t"] {
+            assert!(matches!(visible(kept), Cow::Borrowed(text) if text == kept));
+        }
     }
 
     #[test]

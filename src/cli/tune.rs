@@ -81,7 +81,7 @@ const TCP: [usize; 6] = [8, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 128 << 10];
 const COPY: [usize; 4] = [64 << 10, 128 << 10, 256 << 10, 512 << 10];
 
 pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
-    let launched = launch::from_vars(&crate::variable)?.launch;
+    let launched = launch::describe_env()?.launch;
     if launched.launcher == Launcher::Alone {
         ensure!(
             UsableCores::count([&UsableCores::of_this_thread()]) >= 2,

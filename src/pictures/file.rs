@@ -85,6 +85,9 @@ impl TryFrom<FileFields> for ScheduleFile {
                 "there is no rank or no chunk; a schedule has one of each or more".to_owned()
             );
         }
+        if chunks > MOST_CHUNKS {
+            return Err(format!("chunks: {chunks} are too many; there are at most {MOST_CHUNKS}"));
+        }
         let root = root.unwrap_or(0);
         if root >= world {
             return Err(format!("root: there is no rank {root} among {world}"));
@@ -98,10 +101,21 @@ impl TryFrom<FileFields> for ScheduleFile {
         let schedule = |lines: Vec<StepText>| {
             Schedule::new(chunks, lines.into_iter().map(|line| line.0).collect())
         };
-        let schedules = ranks.into_iter().map(schedule).collect();
+        let schedules: Vec<Schedule> = ranks.into_iter().map(schedule).collect();
+        let all: usize = schedules.iter().map(|it| it.chunks + it.scratch).sum();
+        if all > MOST_CHUNKS_OF_ALL {
+            return Err(format!(
+                "{world} ranks have {all} chunks with those of scratch; all together have at most \
+                 {MOST_CHUNKS_OF_ALL}"
+            ));
+        }
         Ok(Self { collective: collective.with_root(root), schedules })
     }
 }
+
+/// The most chunks of a buffer, and of all ranks with their scratch, to bound the memory of a proof.
+const MOST_CHUNKS: usize = 1 << 16;
+const MOST_CHUNKS_OF_ALL: usize = 1 << 22;
 
 /// Says what a step names that is not there.
 fn check(step: Step, world: usize, chunks: usize) -> Result<(), String> {
@@ -135,6 +149,8 @@ mod tests {
             ("all_reduce", "sum", "no collective is called"),
             ("in0", "in7", "rank 0, step 0: there is no in7"),
             ("\"chunks\":1", "\"chunks\":0", "no chunk"),
+            ("\"chunks\":1", "\"chunks\":65537", "at most 65536"),
+            ("\"chunks\":1", "\"chunks\":18446744073709551615", "at most 65536"),
             ("copy in0 to out0", "copy", "is no step"),
             ("\"chunks\"", "\"root\":4,\"chunks\"", "root: there is no rank 4"),
             ("\"chunks\"", "\"colour\":4,\"chunks\"", "unknown field"),
@@ -142,5 +158,10 @@ mod tests {
             let error = read(&right.replace(from, to)).unwrap_err();
             assert!(error.contains(said), "{to}: {error}");
         }
+        // Each rank is modest, and all together are not.
+        let rank = r#"["copy in0 to tmp1048575"]"#;
+        let many = right.replace(r#"["copy in0 to out0"]"#, &[rank; 5].join(","));
+        let error = read(&many).unwrap_err();
+        assert!(error.contains("5 ranks have 5242885 chunks"), "{error}");
     }
 }

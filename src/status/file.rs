@@ -18,7 +18,12 @@ pub(crate) fn report_failure(control: &dyn Control, error: &Error) {
         return;
     }
     let mut status = control.status();
-    status.failure.get_or_insert_with(|| error.to_string());
+    if status.failure.is_none() {
+        status.failure = Some(error.to_string());
+        let members = control.activity();
+        let in_world = |rank: usize| members.members().get(rank).copied();
+        status.culprit = error.culprit().and_then(in_world);
+    }
     let report = StatusMessage {
         error: Some(error.to_string()),
         culprit: error.culprit(),

@@ -105,7 +105,7 @@ impl Finding {
 }
 
 pub(crate) fn main(args: DoctorArgs) -> anyhow::Result<ExitCode> {
-    let described = maypole::world::launch::from_vars(&crate::variable);
+    let described = maypole::world::launch::describe_env();
     let local = described.as_ref().ok().and_then(|described| described.launch.local_world);
     let ranks = args.ranks.map_or_else(|| local.unwrap_or(1), std::num::NonZeroUsize::get);
     let mut findings = vec![Finding::ok("version", env!("CARGO_PKG_VERSION"))];

@@ -22,7 +22,7 @@ pub(super) fn check(described: &Result<LaunchDescription, LaunchError>) -> Vec<F
                 launch.address.as_deref().unwrap_or("an address from the process manager");
             let text = format!("rank {} of {}, rank 0 at {address}", launch.rank, launch.world);
             findings.push(Finding::ok("environment", text));
-            findings.extend(unresolved(launch));
+            findings.extend(named(launch, &described.key));
             findings.push(ports(&launch.ports, launch.rank, is_free));
             findings.push(key(&described.key, launch.local_world.unwrap_or(1) < launch.world));
         }
@@ -46,13 +46,30 @@ pub(super) fn unknown(names: impl Iterator<Item = String>) -> Vec<Finding> {
     unknown_variables(names).into_iter().map(told).collect()
 }
 
-/// A problem where the name of rank 0's host is unknown here. One rank joins nobody.
-fn unresolved(launch: &Launch) -> Option<Finding> {
+/// A problem where the name of rank 0's host is unknown here, and what is to be known of a name that
+/// stands for loopback here. One rank joins nobody.
+fn named(launch: &Launch, key: &KeySource) -> Option<Finding> {
     let name = launch.address.as_deref().filter(|_| launch.world > 1)?;
-    let error = (name, launch.ports[0]).to_socket_addrs().err()?;
-    let fix = "set MAYPOLE_ADDRESS (or the launcher's MASTER_ADDR) to a name or an address that \
-               this host can resolve, or add the name to /etc/hosts";
-    Some(Finding::problem("address", format!("of rank 0: {name}: {error}"), fix))
+    let found: Vec<SocketAddr> = match (name, launch.ports[0]).to_socket_addrs() {
+        Ok(found) => found.collect(),
+        Err(error) => {
+            let fix = "set MAYPOLE_ADDRESS (or the launcher's MASTER_ADDR) to a name or an address \
+                       that this host can resolve, or add the name to /etc/hosts";
+            return Some(Finding::problem("address", format!("of rank 0: {name}: {error}"), fix));
+        }
+    };
+    let is_plain = name.parse::<IpAddr>().is_ok() || name == "localhost";
+    let loopback = found.iter().find(|address| address.ip().is_loopback() && !is_plain)?;
+    let text = format!("{name} is {} on this host, where no other host reaches it", loopback.ip());
+    Some(match key {
+        KeySource::None => Finding::warning(
+            "address",
+            text,
+            "for a job on several hosts, set a job key ('maypole key new FILE'): then rank 0 listens \
+             at all addresses of its host",
+        ),
+        _ => Finding::ok("address", format!("{text}; rank 0 listens at all addresses of its host")),
+    })
 }
 
 /// The interface that a job would use and the others with the reasons, if it is known where rank 0

@@ -37,9 +37,8 @@ pub(super) fn files(folder: &Path, name: &str) -> Vec<PathBuf> {
 /// If a file cannot be read, or cargo cannot be started.
 pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Exercise>> {
     let text = |path: &PathBuf| {
-        std::fs::read_to_string(path).with_context(|| {
-            format!("cannot read {}; run this at the top of the repository", path.display())
-        })
+        let text = crate::input::text("", path, crate::input::TEXT);
+        text.context("run this at the top of the repository")
     };
     let texts = files.iter().map(text).collect::<Result<Vec<String>>>()?;
     let names = files.iter().map(|path| super::stem(path));

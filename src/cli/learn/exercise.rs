@@ -1,5 +1,6 @@
 //! An exercise: a file with a task, and a blank to fill.
 
+use crate::input;
 use crate::schedules::in_words;
 use anyhow::{Context, Result, ensure};
 use maypole::algorithms::Algorithm;
@@ -80,7 +81,7 @@ impl Exercise {
     /// If the file cannot be read, or has no task.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let name = path.display();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let text = input::text("", path, input::TEXT)?;
         let TaskOnly { task } = toml::from_str(&text).with_context(|| format!("{name}"))?;
         // The task may speak of blanks.
         let is_open = text.replacen(&task, "", 1).contains(BLANK);

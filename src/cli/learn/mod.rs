@@ -15,6 +15,9 @@ use std::time::{Duration, SystemTime};
 const NOT_YET: u8 = 1;
 /// How often a file is looked at that is watched.
 const LOOK: Duration = Duration::from_millis(300);
+/// The folder of the schedules in the repository.
+const SCHEDULES: &str = "examples/book/exercises";
+
 /// Do exercises that check themselves.
 ///
 /// Each is a file with a blank to fill or a mistake to find. The first ones are schedules: what is
@@ -28,7 +31,7 @@ pub(crate) struct LearnArgs {
     name: Option<String>,
 
     /// The folder of the schedules.
-    #[arg(long, value_name = "DIR", default_value = "examples/book/exercises")]
+    #[arg(long, value_name = "DIR", default_value = SCHEDULES)]
     dir: PathBuf,
 
     /// The folder of the functions in Rust, for tests of this command.
@@ -79,8 +82,10 @@ impl LearnArgs {
         self.name.as_deref().unwrap_or("")
     }
 
+    /// The functions that are asked for; none with schedules elsewhere, if there are none here.
     fn blanks(&self) -> Vec<PathBuf> {
-        blanks::files(&self.blanks, self.begins())
+        let is_elsewhere = self.dir != Path::new(SCHEDULES) && !self.blanks.is_dir();
+        if is_elsewhere { Vec::new() } else { blanks::files(&self.blanks, self.begins()) }
     }
 
     /// When the files were last changed.

@@ -56,7 +56,7 @@ pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
     if let (Some(first), Some(second)) = (&args.compare, &args.to) {
         return compare::files(first, second, args.fail_below);
     }
-    let launched = launch::from_vars(&crate::variable)?.launch;
+    let launched = launch::describe_env()?.launch;
     let alone = launched.launcher == Launcher::Alone;
     // Ranks on other hosts have the same options, and are there already.
     let on = if alone { args.on.clone().options(args.ranks)? } else { None };

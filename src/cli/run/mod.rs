@@ -13,6 +13,7 @@ mod again;
 mod capacity;
 mod ends;
 mod environment;
+mod first_failure;
 mod forward;
 mod hang;
 pub(crate) mod hosts;
@@ -23,11 +24,11 @@ mod ranks;
 mod replacements;
 mod signals;
 mod started;
+mod stopping;
 mod supervise;
 
 use std::ffi::OsString;
 use std::io;
-use std::num::NonZeroUsize;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -52,7 +53,8 @@ use supervise::Supervisor;
 /// MASTER_PORT. Rank 0 reads standard input unless that is a terminal; the others read nothing.
 ///
 /// When a rank fails, the others get SIGTERM and after a grace period SIGKILL. The exit code is
-/// that of the rank that failed first (128 + N for signal N).
+/// that of the rank that failed first (128 + N for signal N). If that rank is still running when
+/// another one ends because of it, it has two seconds to end by itself.
 ///
 /// SIGINT, SIGTERM, SIGQUIT and SIGHUP are passed on to the ranks and end the job in the same way,
 /// with exit code 128 + N; a second signal kills the ranks at once. SIGUSR1 and SIGUSR2 are passed
@@ -93,8 +95,8 @@ use supervise::Supervisor;
 pub(crate) struct RunArgs {
     /// How many ranks to start. With hosts: all that these have room for, if this is left out.
     #[arg(short = 'n', long = "ranks", value_name = "N")]
-    #[arg(required_unless_present_any = ["hosts", "hostfile"])]
-    ranks: Option<NonZeroUsize>,
+    #[arg(required_unless_present_any = ["hosts", "hostfile"], value_parser = ranks)]
+    ranks: Option<usize>,
 
     #[command(flatten)]
     on: HostArgs,
@@ -230,7 +232,7 @@ impl LaunchOptions {
 }
 
 pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
-    let ranks = args.ranks.map(NonZeroUsize::get);
+    let ranks = args.ranks;
     let hosts = args.on.options(ranks)?;
     let world = hosts.as_ref().map_or(ranks.unwrap_or(1), HostOptions::world);
     let output = match world {
@@ -344,7 +346,7 @@ impl Job<'_> {
             bind: options.bind,
             descriptors,
         };
-        let mut ranks = RankProcesses::new(self.sender.clone(), start)?;
+        let mut ranks = RankProcesses::new(self.sender.clone(), start, reports.inquiry())?;
         let patience = options.patience(environment::timeout());
         let places = Replacements::new(options.replace, reports.are_heard());
         let mut supervisor = Supervisor::new(world, &self.events, patience, places);
@@ -359,6 +361,14 @@ impl Job<'_> {
         let mut outcome = supervisor.until_all_ended(&mut ranks, start);
         outcome.end(ranks.stop_remaining(&self.events, options.grace));
         Ok(outcome)
+    }
+}
+
+fn ranks(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".to_owned()),
+        Ok(ranks) => Ok(ranks),
+        Err(_) => Err(format!("{text:?} is not a number of ranks; write for example 4")),
     }
 }
 

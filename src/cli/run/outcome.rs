@@ -13,8 +13,11 @@ use crate::output::{CLOSED_PIPE, OutputError};
 /// How a job ended.
 #[derive(Debug, Default)]
 pub(crate) struct JobOutcome {
-    /// The rank that failed before any other rank and before it was asked to end.
+    /// The rank that failed before any other rank and before it was asked to end. If that rank did
+    /// not fail by itself, the first one that ended because of it.
     pub(crate) failure: Option<RankFailure>,
+    /// The rank that failed first, as the ranks that ended because of it say.
+    pub(super) blamed: Option<usize>,
     /// The ranks that failed before they were asked to end, the first one first.
     pub(super) losses: Vec<RankFailure>,
     /// The signal to the launcher that ended the job, if no rank had failed before.
@@ -80,7 +83,14 @@ impl JobOutcome {
             self.output = Some(error);
         }
         if let Some(failure) = &self.failure {
-            say(&format!("rank {} failed first: it {}", failure.rank, failure.description()));
+            let (rank, how) = (failure.rank, failure.description());
+            say(&match self.blamed.filter(|blamed| *blamed != rank) {
+                None => format!("rank {rank} failed first: it {how}"),
+                Some(first) => format!(
+                    "rank {first} failed first: it did not do its part, and because of that rank \
+                     {rank} {how}"
+                ),
+            });
         } else if let Some(losses) = self.losses_in_words() {
             say(&format!("{losses}; the others went on without"));
         }

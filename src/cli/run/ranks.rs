@@ -17,6 +17,7 @@ use thiserror::Error;
 
 use super::Bind;
 use super::ends::EndWatch;
+use super::first_failure::FirstFailure;
 use super::forward::OutputForwarder;
 use super::lines::{self, OutputStream};
 use super::orphans::Orphans;
@@ -135,6 +136,9 @@ pub(super) trait StartedRanks {
 
     /// Collects the processes that ranks left behind and that have ended; does not wait.
     fn collect_orphans(&self);
+
+    /// The rank that failed first, as the ranks that have failed have told by now.
+    fn first_failure(&self) -> Option<FirstFailure>;
 }
 
 /// All ranks of this host that were started. Dropping it kills those that still run.
@@ -148,6 +152,7 @@ pub(super) struct RankProcesses {
     stopped: bool,
     ends: EndWatch,
     output: OutputForwarder,
+    inquiry: Box<dyn Fn() -> Option<FirstFailure>>,
 }
 
 /// What is equal for all ranks of this host.
@@ -172,7 +177,11 @@ pub(super) const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 const SILENT_PIPE: Duration = Duration::from_secs(1);
 
 impl RankProcesses {
-    pub(super) fn new(events: Sender<LaunchEvent>, options: StartOptions) -> Result<Self> {
+    pub(super) fn new(
+        events: Sender<LaunchEvent>,
+        options: StartOptions,
+        inquiry: Box<dyn Fn() -> Option<FirstFailure>>,
+    ) -> Result<Self> {
         Ok(Self {
             children: Vec::new(),
             numbers: BTreeSet::new(),
@@ -181,6 +190,7 @@ impl RankProcesses {
             stopped: false,
             ends: EndWatch::start(events.clone())?,
             output: OutputForwarder::start(events)?,
+            inquiry,
         })
     }
 
@@ -339,6 +349,10 @@ impl StartedRanks for RankProcesses {
 
     fn collect_orphans(&self) {
         self.living_orphans();
+    }
+
+    fn first_failure(&self) -> Option<FirstFailure> {
+        (self.inquiry)()
     }
 }
 

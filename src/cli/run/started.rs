@@ -28,7 +28,7 @@ impl StartedProcess {
 }
 
 /// Ascending numbers, with three or more in a row as a range: `0-2 5 7 8`; `none` without any.
-pub(super) fn names_of(ranks: &[usize]) -> String {
+fn names_of(ranks: &[usize]) -> String {
     let runs = ranks.chunk_by(|one, next| one + 1 == *next);
     let name = |run: &[usize]| match run {
         [first, _, .., last] => format!("{first}-{last}"),
@@ -36,6 +36,29 @@ pub(super) fn names_of(ranks: &[usize]) -> String {
     };
     let names: Vec<String> = runs.map(name).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(" ") }
+}
+
+/// The ranks of the processes that run: `rank 3`, `ranks 0 1 7`, `ranks 0-511`.
+pub(super) fn running_names(started: &[StartedProcess]) -> String {
+    let running = started.iter().filter(|process| process.is_running);
+    let mut ranks: Vec<usize> = running.map(|process| process.rank).collect();
+    ranks.sort_unstable();
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{noun} {}", names_of(&ranks))
+}
+
+/// The verb behind the names of ranks.
+pub(super) fn are(names: &str) -> &'static str {
+    if names.starts_with("ranks") { "are" } else { "is" }
+}
+
+/// `, 386 ranks were not started`, or nothing.
+pub(super) fn not_started(missing: usize) -> String {
+    match missing {
+        0 => String::new(),
+        1 => ", 1 rank was not started".to_owned(),
+        missing => format!(", {missing} ranks were not started"),
+    }
 }
 
 #[cfg(test)]

@@ -2,13 +2,14 @@
 //! and kills those that do not.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use maypole_transports::descriptor;
 use maypole_transports::process::ProcessEnd;
 use signal_hook::consts::{SIGKILL, SIGTERM};
 
+use super::first_failure::FirstFailure;
 use super::lines::say;
 use super::outcome::{JobOutcome, RankFailure};
 use super::ranks::{
@@ -16,26 +17,12 @@ use super::ranks::{
 };
 use super::replacements::Replacements;
 use super::signals::{self, ENDING};
-use super::started::{StartedProcess, names_of};
+use super::started::{StartedProcess, are, not_started, running_names};
+use super::stopping::Stopping;
 use crate::output::OutputError;
 
-/// How far a job has been stopped.
-#[derive(Debug, Clone, Copy)]
-enum Stopping {
-    No,
-    /// A rank has failed. The others are asked to end at `until`.
-    Failed {
-        until: Instant,
-    },
-    /// Ranks were asked to end, and are killed at `until`.
-    Asked {
-        until: Instant,
-    },
-    /// Ranks were killed, and are left behind at `until`.
-    Killed {
-        until: Instant,
-    },
-}
+/// How long the rank that failed first may take to end, once others have ended because of it.
+const BLAMED_TIME: Duration = Duration::from_secs(2);
 
 /// Supervises ranks from the start of the first to the end of the last.
 pub(super) struct Supervisor<'a> {
@@ -115,23 +102,30 @@ impl<'a> Supervisor<'a> {
                     self.handle_all(ranks, events.collect());
                 }
                 (None, Stopping::Killed { .. }) => {
-                    let names = self.running_names();
-                    say(&format!("{names} did not end after SIGKILL and is left behind"));
+                    let names = running_names(&self.started);
+                    say(&format!("{names} did not end after SIGKILL; {} left behind", are(&names)));
                     self.outcome.left_behind = true;
                     break;
                 }
                 (None, Stopping::No) if self.places.are_due() => {}
                 (None, Stopping::No) => self.stop_outsiders(ranks),
+                (None, Stopping::Blamed { .. }) => self.end_others(ranks),
                 (None, Stopping::Failed { .. }) => {
                     self.request_end(ranks, SIGTERM);
-                    let names = self.running_names();
+                    let names = running_names(&self.started);
                     let grace = self.patience.failure_grace;
-                    say(&format!("{names} did not end within {grace:?}, and is asked to"));
+                    say(&format!(
+                        "{names} did not end within {grace:?}, and {} asked to",
+                        are(&names)
+                    ));
                 }
                 (None, Stopping::Asked { .. }) => {
-                    let names = self.running_names();
+                    let names = running_names(&self.started);
                     let grace = self.patience.grace;
-                    say(&format!("{names} did not end within {grace:?} and is killed"));
+                    say(&format!(
+                        "{names} did not end within {grace:?} and {} killed",
+                        are(&names)
+                    ));
                     self.kill(ranks);
                 }
             }
@@ -167,7 +161,7 @@ impl<'a> Supervisor<'a> {
 
     /// When the last of the ranks has ended: ends processes that wait to be admitted by them.
     fn stop_outsiders(&mut self, ranks: &impl StartedRanks) {
-        let names = self.running_names();
+        let names = running_names(&self.started);
         self.request_end(ranks, SIGTERM);
         say(&format!("{names} came in the place of others, which have ended; stopping"));
     }
@@ -211,14 +205,9 @@ impl<'a> Supervisor<'a> {
                 None
             }
         };
-        match self.stopping {
-            Stopping::No => match until {
-                Some(until) => self.events.recv_deadline(until).ok(),
-                None => Some(self.events.recv().expect("the ranks hold a sender")),
-            },
-            Stopping::Failed { until } | Stopping::Asked { until } | Stopping::Killed { until } => {
-                self.events.recv_deadline(until).ok()
-            }
+        match self.stopping.until().or(until) {
+            Some(until) => self.events.recv_deadline(until).ok(),
+            None => Some(self.events.recv().expect("the ranks hold a sender")),
         }
     }
 
@@ -244,17 +233,15 @@ impl<'a> Supervisor<'a> {
         if end == Some(ProcessEnd::Exited(0)) {
             self.forget_replaced();
             self.succeeded = true;
+            if self.outcome.blamed == Some(rank) && matches!(self.stopping, Stopping::Blamed { .. })
+            {
+                self.end_others(ranks);
+            }
             return;
         }
         let failure = RankFailure { rank, end, host: ranks.host(place) };
-        if matches!(self.stopping, Stopping::Failed { .. })
-            && matches!(end, Some(ProcessEnd::Killed(_)))
-        {
-            // Nobody has asked it to end, and no failure of another rank does this.
-            say(&format!("rank {rank} {}, too", failure.description()));
-        }
         if !matches!(self.stopping, Stopping::No) {
-            return;
+            return self.failed_later(ranks, failure);
         }
         if failure.is_closed_pipe() && descriptor::reader_has_left(io::stdout()) {
             let closed = io::ErrorKind::BrokenPipe.into();
@@ -266,12 +253,47 @@ impl<'a> Supervisor<'a> {
             self.started[place].uncounted = Some(failure);
             return;
         }
-        match self.places.are_made() {
-            true => self.go_on_without(&failure, place),
-            false => self.end_others(ranks, &failure),
+        if self.places.are_made() {
+            self.go_on_without(&failure, place);
         }
         self.outcome.losses.push(failure.clone());
         self.outcome.failure.get_or_insert(failure);
+        match ranks.first_failure().filter(|first| first.rank != rank) {
+            _ if self.places.are_made() => {}
+            None => self.end_others(ranks),
+            Some(first) => self.blame(ranks, first),
+        }
+    }
+
+    /// A rank has failed because of `first`, which has time to end, unless it does nothing.
+    fn blame(&mut self, ranks: &impl StartedRanks, first: FirstFailure) {
+        let runs = self.running_places().any(|place| self.started[place].rank == first.rank);
+        self.outcome.blamed = Some(first.rank);
+        match runs && !first.was_late {
+            true => {
+                let until = deadline_after(BLAMED_TIME.max(self.patience.failure_grace));
+                self.stopping = Stopping::Blamed { until };
+            }
+            false => self.end_others(ranks),
+        }
+    }
+
+    /// A rank has failed after another one. It may be the one that failed first.
+    fn failed_later(&mut self, ranks: &impl StartedRanks, failure: RankFailure) {
+        let (rank, how) = (failure.rank, failure.description());
+        let is_killed = matches!(failure.end, Some(ProcessEnd::Killed(_)));
+        match self.stopping {
+            Stopping::Failed { .. } if self.outcome.blamed == Some(rank) => {
+                self.outcome.failure = Some(failure);
+            }
+            Stopping::Blamed { .. } if self.outcome.blamed == Some(rank) => {
+                self.outcome.failure = Some(failure);
+                self.end_others(ranks);
+            }
+            // Nobody has asked it to end, and no failure of another rank does this.
+            Stopping::Failed { .. } if is_killed => say(&format!("rank {rank} {how}, too")),
+            _ => {}
+        }
     }
 
     /// Forgets the failures before the job's end, if the others were to go on: they have done so. The
@@ -307,9 +329,9 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Asks the other ranks to end, or gives them time to end by themselves.
-    fn end_others(&mut self, ranks: &impl StartedRanks, failure: &RankFailure) {
-        let RankFailure { rank, .. } = failure;
-        let how = failure.description();
+    fn end_others(&mut self, ranks: &impl StartedRanks) {
+        let Some(failure) = &self.outcome.failure else { return };
+        let (rank, how) = (failure.rank, failure.description());
         let others = self.running_places().count();
         let patience = self.patience.failure_grace;
         if patience.is_zero() {
@@ -327,10 +349,10 @@ impl<'a> Supervisor<'a> {
     /// Ends a job whose output nobody can have. Where the reader of a pipe has closed its end, the
     /// launcher says nothing.
     fn output_failed(&mut self, ranks: &impl StartedRanks, error: OutputError) {
-        if matches!(self.stopping, Stopping::No | Stopping::Failed { .. }) {
+        if self.stopping.asks_nobody() {
             self.request_end(ranks, SIGTERM);
             if !error.is_closed_pipe() {
-                say(&format!("{error}; stopping {}", self.running_names()));
+                say(&format!("{error}; stopping {}", running_names(&self.started)));
             }
         }
         self.outcome.output.get_or_insert(error);
@@ -339,18 +361,18 @@ impl<'a> Supervisor<'a> {
     fn end_on_signal(&mut self, ranks: &impl StartedRanks, signal: i32) {
         let name = signals::name(signal);
         self.outcome.asked_to_end = true;
-        if matches!(self.stopping, Stopping::No | Stopping::Failed { .. }) {
+        if self.stopping.asks_nobody() {
             self.outcome.signal = Some(signal);
             self.forget_replaced();
             self.request_end(ranks, signal);
             say(&format!(
                 "{name} passed on to {}{}; send it again to kill at once",
-                self.running_names(),
-                self.not_started()
+                running_names(&self.started),
+                not_started(self.world.saturating_sub(self.started.len()))
             ));
         } else {
             self.kill(ranks);
-            say(&format!("second {name}: {} killed", self.running_names()));
+            say(&format!("second {name}: {} killed", running_names(&self.started)));
         }
     }
 
@@ -372,23 +394,5 @@ impl<'a> Supervisor<'a> {
     fn running_places(&self) -> impl Iterator<Item = usize> {
         let started = self.started.iter().enumerate();
         started.filter(|(_, process)| process.is_running).map(|(place, _)| place)
-    }
-
-    /// `rank 3`, `ranks 0 1 7`, `ranks 0-511`.
-    fn running_names(&self) -> String {
-        let running = self.running_places().map(|place| self.started[place].rank);
-        let mut ranks: Vec<usize> = running.collect();
-        ranks.sort_unstable();
-        let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
-        format!("{noun} {}", names_of(&ranks))
-    }
-
-    /// `, 386 ranks were not started`, or nothing.
-    fn not_started(&self) -> String {
-        match self.world.saturating_sub(self.started.len()) {
-            0 => String::new(),
-            1 => ", 1 rank was not started".to_owned(),
-            missing => format!(", {missing} ranks were not started"),
-        }
     }
 }

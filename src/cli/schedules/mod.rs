@@ -4,7 +4,7 @@ mod msccl;
 mod order;
 mod room;
 
-use crate::{names, output};
+use crate::{input, names, output};
 use anyhow::{Context, Result, bail};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Schedule;
@@ -55,10 +55,10 @@ impl NamedSchedules {
     /// Those of a file.
     pub(crate) fn of_file(path: &Path) -> Result<Self> {
         let name = path.display();
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read --schedule {name}"))?;
+        let text = input::text("--schedule", path, input::TEXT)?;
         let file = parsed(path, &text).with_context(|| format!("--schedule {name}"))?;
-        let by = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let by = path.file_name().unwrap_or_default().to_string_lossy();
+        let by = output::one_line(&by).into_owned();
         Ok(Self { collective: file.collective(), by, schedules: file.schedules().to_vec() })
     }
 

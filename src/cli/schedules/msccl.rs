@@ -14,6 +14,8 @@ use std::fmt;
 const MOST_CHUNKS: usize = 1 << 16;
 /// The most GPUs.
 const MOST_GPUS: usize = 1 << 10;
+/// The most chunks of all GPUs together.
+const MOST_OF_ALL: usize = 1 << 22;
 
 /// An algorithm as its file has it.
 pub(super) struct Algo {
@@ -143,6 +145,10 @@ pub(super) fn read(text: &str) -> Result<Algo> {
         (1..=MOST_GPUS).contains(&world) && (1..=MOST_CHUNKS).contains(&chunks),
         "<algo> has {world} GPUs and {chunks} chunks; it needs 1 to {MOST_GPUS} and 1 to \
          {MOST_CHUNKS}"
+    );
+    ensure!(
+        world * chunks <= MOST_OF_ALL,
+        "<algo> has {world} GPUs with {chunks} chunks each, which are more than {MOST_OF_ALL}"
     );
     let mut gpus: Vec<Option<AlgoGpu>> = (0..world).map(|_| None).collect();
     for node in children(algo, "gpu") {

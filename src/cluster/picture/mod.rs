@@ -55,6 +55,7 @@ const fn style(kind: LinkKind) -> (&'static str, &'static str) {
     match kind {
         LinkKind::NvLink(_) => ("#2a8f2a", ""),
         LinkKind::Xgmi(_) => ("#d1600a", ""),
+        LinkKind::C2c => ("#2a8f2a", "6,3"),
         LinkKind::Pci => ("#5f6b73", ""),
         LinkKind::Local => ("#8c564b", ""),
         LinkKind::Sockets => ("#c62828", "6,3"),

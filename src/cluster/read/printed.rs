@@ -29,6 +29,8 @@ pub enum PrintedClass {
     Sys,
     /// `SOC`: the word of drivers before 384 for `SYS`.
     Soc,
+    /// `NET`: on another host.
+    Net,
     /// `PCIE`: over PCIe; the tool does not say over which bridges.
     Pcie,
 }
@@ -67,6 +69,7 @@ impl PrintedClass {
             PrintedClass::Phb => PathClass::Phb,
             PrintedClass::Node => PathClass::Node,
             PrintedClass::Sys | PrintedClass::Soc | PrintedClass::Pcie => PathClass::Sys,
+            PrintedClass::Net => PathClass::Net,
         }
     }
 
@@ -88,6 +91,7 @@ impl fmt::Display for PrintedClass {
             PrintedClass::Xgmi(Some(links)) => out.pad(&format!("XGMI{links}")),
             PrintedClass::Xgmi(None) => out.pad("XGMI"),
             PrintedClass::Pcie => out.pad("PCIE"),
+            PrintedClass::Net => out.pad("NET"),
             plain => {
                 let known = Self::WORDS.iter().find(|(_, class)| class == plain);
                 out.pad(known.map_or("", |(word, _)| word))

@@ -5,8 +5,8 @@ use crate::control::transport::Transport;
 use crate::engine::Engine;
 use crate::engine::settings::CallSettings;
 use crate::error::{Error, Result};
-use crate::world::bootstrap::JoinConfig;
 use crate::world::bootstrap::interface::InterfaceSelector;
+use crate::world::bootstrap::{JoinConfig, published_address};
 use crate::world::launch::{Launch, LaunchError, VARIABLES};
 use maypole_transports::ib::VerbsSettings;
 use std::env::VarError;
@@ -70,8 +70,9 @@ impl Environment {
     /// [`Error::Join`] if the launcher was to tell where rank 0 is, and cannot.
     pub(super) fn configuration(&self, mut launch: Launch) -> Result<JoinConfig> {
         let mut address = launch.address.take();
+        let is_root = launch.rank == 0 && launch.pmi.is_some();
+        let mine = is_root.then(|| self.own_address(&launch)).transpose()?;
         if let Some(pmi) = &mut launch.pmi {
-            let mine = (launch.rank == 0).then(host_name);
             let found = pmi.exchange("maypole-address", mine.as_deref());
             address = Some(found.map_err(LaunchError::from)?);
         }
@@ -84,6 +85,14 @@ impl Environment {
             timeout: launch.timeout,
             ..JoinConfig::new(launch.rank, launch.world, "")
         }))
+    }
+
+    /// The address of rank 0, this process, that is told to the others.
+    fn own_address(&self, launch: &Launch) -> Result<String> {
+        if launch.local_world == Some(launch.world) {
+            return Ok("127.0.0.1".to_owned());
+        }
+        Ok(published_address(host_name(), self.interface.as_ref())?)
     }
 
     /// The configuration by which this process joins ranks that run, or lets processes join. `None` if

@@ -75,7 +75,7 @@ impl Communicator {
     }
 
     fn join_launched(launch: Launch, stop: &JoinStop) -> Result<Self> {
-        launch::warn_of_unknown_variables(launch.rank);
+        launch::warn(&launch);
         // Before this rank joins: a setting that cannot be read is an error of this rank alone, and
         // must not look like a death to the others.
         let environment = Environment::read()?;

@@ -46,6 +46,8 @@ pub enum LinkKind {
     NvLink(u32),
     /// This many XGMI links.
     Xgmi(u32),
+    /// A coherent link between a GPU and the memory of its NUMA node: NVLink-C2C.
+    C2c,
     /// PCI, up to and including the root port.
     Pci,
     /// Within a NUMA node: between host bridges, memory and cores.
@@ -62,7 +64,7 @@ impl LinkKind {
     const fn weight(self) -> u64 {
         match self {
             Self::NvLink(_) | Self::Xgmi(_) => 1,
-            Self::Pci => 100,
+            Self::Pci | Self::C2c => 100,
             Self::Local => 10_000,
             Self::Sockets => 1_000_000,
             Self::Network => 100_000_000,
@@ -74,6 +76,7 @@ impl LinkKind {
         match self {
             Self::NvLink(_) => "NVLink",
             Self::Xgmi(_) => "XGMI",
+            Self::C2c => "C2C",
             Self::Pci => "PCI",
             Self::Local => "memory",
             Self::Sockets => "sockets",

@@ -1,9 +1,12 @@
 //! The GPUs and network cards of a system, each with the bridges above it.
 
 use super::{DirectLink, Gpu, Net, NumaNode, PciDevice, System};
+use crate::labels;
+use std::collections::BTreeSet;
 
-/// A switch that joins all GPUs linked to it, by its PCI class.
+/// A switch that joins all GPUs linked to it, and a CPU, by the PCI class of the link's end.
 const NVSWITCH: u32 = 0x06_8000;
+const CPU: u32 = 0x06_8001;
 
 /// A device and the bridges above it.
 #[derive(Clone, Debug)]
@@ -51,19 +54,32 @@ pub struct PlacedDevices<'a> {
     pub gpus: Vec<PlacedDevice<'a, PciGpu<'a>>>,
     /// The network cards.
     pub cards: Vec<PlacedDevice<'a, PciNic<'a>>>,
+    /// By NUMA node: the number of its host.
+    pub(super) hosts: Vec<usize>,
     bare: Vec<PlacedDevice<'a, PciNic<'a>>>,
 }
 
 impl System {
-    /// The GPUs and network cards: in the order of their numbers if all have one, else in the
-    /// order of the file.
+    /// The GPUs and network cards, host by host: in the order of their numbers if all have one,
+    /// else in the order of the file. If there are several hosts and each GPU has a rank of its
+    /// own, GPUs are in the order of their ranks.
     pub fn devices(&self) -> PlacedDevices<'_> {
-        let mut found = PlacedDevices { gpus: Vec::new(), cards: Vec::new(), bare: Vec::new() };
+        let hosts = labels::numbers(self.cpus.iter().map(|cpu| &cpu.host));
+        let (gpus, cards, bare) = (Vec::new(), Vec::new(), Vec::new());
+        let mut found = PlacedDevices { gpus, cards, hosts, bare };
         for (number, cpu) in self.cpus.iter().enumerate() {
             found.visit_cpu(number, cpu);
         }
-        in_order(&mut found.gpus, |it| it.gpu?.device);
-        in_order(&mut found.cards, |it| it.net?.device);
+        let rank = |placed: &PlacedDevice<'_, PciGpu<'_>>| placed.device.gpu?.rank;
+        let ranks: Option<BTreeSet<i64>> = found.gpus.iter().map(rank).collect();
+        let PlacedDevices { gpus, cards, hosts, .. } = &mut found;
+        match ranks {
+            Some(ranks) if ranks.len() == gpus.len() && hosts.iter().any(|host| *host > 0) => {
+                gpus.sort_by_key(rank);
+            }
+            _ => in_order(gpus, hosts, |it| it.gpu?.device),
+        }
+        in_order(cards, hosts, |it| it.net?.device);
         // A file that was written by hand has no interfaces. Then the PCI devices are the cards.
         if found.cards.is_empty() {
             found.cards = std::mem::take(&mut found.bare);
@@ -115,10 +131,33 @@ impl<'a> PlacedDevices<'a> {
         }
     }
 
-    /// The number of links from `a` to `b` with no switch between.
+    /// The number of links from `a` to `b` with no switch between. PCI addresses are those of a
+    /// host, so there is none between hosts.
     pub fn straight(&self, a: usize, b: usize) -> u32 {
         let target = &self.gpus[b].device.pci.bus;
-        self.links(a).filter(|link| link.target == *target).map(|link| link.count).sum()
+        let is_to_b = |link: &&DirectLink| link.target == *target && self.share_host(a, b);
+        self.links(a).filter(is_to_b).map(|link| link.count).sum()
+    }
+
+    /// True if two GPUs are on one host.
+    pub fn share_host(&self, a: usize, b: usize) -> bool {
+        self.are_of_one_host(self.gpus[a].cpu, self.gpus[b].cpu)
+    }
+
+    /// True if the NUMA nodes `a` and `b` are of one host.
+    pub fn are_of_one_host(&self, a: usize, b: usize) -> bool {
+        self.hosts[a] == self.hosts[b]
+    }
+
+    /// The number of links of a GPU to its CPU.
+    pub fn to_cpu(&self, gpu: usize) -> u32 {
+        self.links(gpu).filter(|link| link.class == Some(CPU)).map(|link| link.count).sum()
+    }
+
+    /// The bandwidth of the coherent links of a GPU to its CPU, in GB/s.
+    pub fn c2c(&self, gpu: usize) -> Option<f64> {
+        let (megabytes, links) = self.gpus[gpu].device.gpu?.c2c?;
+        Some(megabytes as f64 * links as f64 / 1000.0).filter(|bandwidth| *bandwidth > 0.0)
     }
 
     /// The number of links of a GPU to switches.
@@ -135,8 +174,11 @@ impl<'a> PlacedDevices<'a> {
     }
 }
 
-fn in_order<T>(placed: &mut [PlacedDevice<'_, T>], number: impl Fn(&T) -> Option<i64>) {
-    if placed.iter().all(|it| number(&it.device).is_some()) {
-        placed.sort_by_key(|it| number(&it.device));
-    }
+fn in_order<T>(
+    placed: &mut [PlacedDevice<'_, T>],
+    hosts: &[usize],
+    number: impl Fn(&T) -> Option<i64>,
+) {
+    let all_have_one = placed.iter().all(|it| number(&it.device).is_some());
+    placed.sort_by_key(|it| (hosts[it.cpu], number(&it.device).filter(|_| all_have_one)));
 }

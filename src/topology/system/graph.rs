@@ -1,7 +1,6 @@
 //! The graph of a system.
 
 use super::{Gpu, NumaNode, PciDevice, PciGpu, PciNic, PlacedDevice, PlacedDevices, System};
-use crate::labels;
 use crate::topology::model::bandwidth::{GpuGeneration, Processor, pci};
 use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
 
@@ -17,7 +16,7 @@ impl System {
     pub fn topology_of(&self, generation: GpuGeneration, processor: Processor) -> Topology {
         let devices = self.devices();
         let mut host = Topology::new();
-        let hosts = labels::numbers(self.cpus.iter().map(|cpu| &cpu.host));
+        let hosts = devices.hosts.clone();
         let gpus: Vec<usize> = (0..devices.gpus.len())
             .map(|gpu| {
                 host.add(NodeKind::Gpu, Some(hosts[devices.gpus[gpu].cpu]), format!("GPU{gpu}"))
@@ -126,6 +125,14 @@ impl<'a> TopologyBuilder<'a> {
         let PlacedDevice { cpu, bridges, root, device: PciGpu { pci, .. } } =
             self.devices.gpus[at].clone();
         self.join_to_bridge(node, Some(pci), cpu, &bridges, root);
+        if let Some(bandwidth) = self.devices.c2c(at) {
+            self.host.join(node, self.numas[cpu], LinkKind::C2c, bandwidth);
+        }
+        let links = self.devices.to_cpu(at);
+        if links > 0 {
+            let bandwidth = f64::from(links) * self.generation.link();
+            self.host.join(node, self.numas[cpu], LinkKind::NvLink(links), bandwidth);
+        }
     }
 
     fn card(&mut self, at: usize, node: usize) {

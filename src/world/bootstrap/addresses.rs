@@ -1,18 +1,35 @@
 //! The addresses at which ranks listen and connect, and what their services are made of.
 
-use super::interface::InterfaceChoice;
+use super::interface::{InterfaceChoice, InterfaceSelector, is_link_local};
 use super::{JoinConfig, JoinError};
 use crate::world::VerbsAccess;
 use crate::world::service::ServiceSettings;
-use maypole_transports::interfaces::{self, with_scope};
+use maypole_transports::interfaces::{self, InterfaceAddress, with_scope};
 use maypole_transports::secure::JobSecret;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 
-/// The addresses of rank 0, with port 0. IPv4 comes before IPv6, because a host name usually stands
-/// for its IPv4 address.
+/// The addresses at which rank 0 may answer, with port 0, in the order in which they are tried.
+///
+/// On many hosts the host's own name stands for a loopback address. A process that reached rank 0
+/// there would tell other hosts a loopback address of its own, so addresses that these reach come
+/// first.
 pub(super) fn resolve(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
+    let found = look_up(config)?;
+    if !is_own_name(config, &found) {
+        return Ok(found);
+    }
+    let own = own_addresses(config.interface.as_ref());
+    let (loopback, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_loopback);
+    let own = own.iter().map(|own| own.with_port(0)).filter(|own| !others.contains(own));
+    let own: Vec<SocketAddr> = own.collect();
+    Ok([others, own, loopback].concat())
+}
+
+/// The addresses that rank 0's name stands for, with port 0. IPv4 comes before IPv6, because a host
+/// name usually stands for its IPv4 address.
+fn look_up(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
     let Some(address) = config.address.as_deref() else {
         return Ok(vec![(Ipv4Addr::LOCALHOST, 0).into()]);
     };
@@ -24,13 +41,85 @@ pub(super) fn resolve(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError>
     if found.is_empty() {
         return Err(unresolvable(io::ErrorKind::NotFound.into()));
     }
-    if config.key.is_none() && !config.insecure_without_key {
-        found.retain(|address| address.ip().is_loopback());
+    if !is_open(config) {
+        found.retain(is_loopback);
         if found.is_empty() {
             return Err(JoinError::KeyNeeded { address: address.to_owned() });
         }
     }
     found.into_iter().map(|address| scoped(config, address)).collect()
+}
+
+fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+/// True if other hosts may join.
+fn is_open(config: &JoinConfig) -> bool {
+    config.key.is_some() || config.insecure_without_key
+}
+
+/// True if rank 0 is at a name that other hosts may look up, and that is no name of loopback.
+fn is_host_name(config: &JoinConfig) -> bool {
+    config.address.as_deref().is_some_and(|name| {
+        let plain = name.trim_end_matches('.').to_ascii_lowercase();
+        let of_loopback = plain == "localhost"
+            || plain.ends_with(".localhost")
+            || plain.starts_with("localhost.")
+            || ["ip6-localhost", "ip6-loopback"].contains(&&*plain);
+        !of_loopback && !is_number(name)
+    })
+}
+
+/// True for an address in digits, also with an interface behind it.
+fn is_number(address: &str) -> bool {
+    let address = address.split_once('%').map_or(address, |(address, _)| address);
+    address.parse::<IpAddr>().is_ok()
+}
+
+/// True if rank 0's name is this host's own and stands for loopback here, and other hosts may join.
+fn is_own_name(config: &JoinConfig, found: &[SocketAddr]) -> bool {
+    is_open(config) && is_host_name(config) && found.iter().any(is_loopback)
+}
+
+/// Addresses that stand for no host, by which the route to other hosts is found (RFC 5737, 3849).
+const ELSEWHERE: [&str; 2] = ["192.0.2.1:9", "[2001:db8::1]:9"];
+
+/// The addresses of this host that other hosts may reach, the most likely one first: those that
+/// `selector` selects, on the default route, of IPv4, not link-local.
+fn own_addresses(selector: Option<&InterfaceSelector>) -> Vec<InterfaceAddress> {
+    let routes: Vec<IpAddr> =
+        ELSEWHERE.iter().filter_map(|to| interfaces::route_source(to.parse().ok()?).ok()).collect();
+    // In a sandbox that hides them, the name's addresses have to do.
+    let mut own = interfaces::addresses().unwrap_or_default();
+    own.retain(|it| !it.address.is_loopback());
+    own.sort_by_key(|it| {
+        let selected = selector.is_some_and(|selector| selector.selects(it));
+        let on_route = routes.contains(&it.address);
+        (!selected, is_link_local(it.address), !on_route, it.address.is_ipv6())
+    });
+    own
+}
+
+/// What rank 0 publishes as its address, where no variable names it: the address of the selected
+/// interface; the name of this host, if that stands for an address of an interface here; else the
+/// address that other hosts most likely reach.
+pub(crate) fn published_address(
+    host_name: String,
+    selector: Option<&InterfaceSelector>,
+) -> Result<String, JoinError> {
+    let own = own_addresses(selector);
+    let is_own = |address: SocketAddr| own.iter().any(|own| own.address == address.ip());
+    let mut of_name = (&*host_name, 0).to_socket_addrs().into_iter().flatten();
+    let first = own.first().map(|own| own.address.to_string());
+    match selector {
+        Some(selector) if !own.first().is_some_and(|own| selector.selects(own)) => {
+            let why = format!("rank 0 has no interface {selector}, which MAYPOLE_INTERFACE names");
+            Err(JoinError::Config(why))
+        }
+        None if of_name.any(is_own) => Ok(host_name),
+        _ => Ok(first.unwrap_or(host_name)),
+    }
 }
 
 /// `address` with the interface that it is reached through, if it is link-local.
@@ -72,37 +161,55 @@ pub(super) fn listen_as_root(
     let ports = config.ports.iter().copied();
     let of = |address: &SocketAddr| ports.clone().map(|port| at_port(*address, port)).collect();
     let candidates: Vec<Vec<SocketAddr>> = addresses.iter().map(of).collect();
-    TcpListener::bind(&candidates.concat()[..]).map_err(|source| JoinError::PortsTaken {
-        rank: 0,
-        address: config.address.clone().unwrap_or_else(|| addresses[0].ip().to_string()),
-        ports: config.ports.clone(),
-        source,
-        variable,
+    TcpListener::bind(&candidates.concat()[..]).map_err(|source| {
+        let address = config.address.clone().unwrap_or_else(|| addresses[0].ip().to_string());
+        match source.kind() {
+            io::ErrorKind::AddrNotAvailable => not_here(address, &addresses),
+            _ => {
+                let ports = config.ports.clone();
+                JoinError::PortsTaken { rank: 0, address, ports, source, variable }
+            }
+        }
     })
 }
 
+/// The error of a rank 0 that runs on another host than its address says.
+fn not_here(address: String, found: &[SocketAddr]) -> JoinError {
+    let found = found.iter().map(SocketAddr::ip).collect();
+    let here = interfaces::addresses().unwrap_or_default();
+    JoinError::NotThisHost { address, found, here: here.iter().map(|it| it.address).collect() }
+}
+
 /// The addresses where rank 0 may listen: those that its name stands for and, if an interface is
-/// selected, that interface's alone.
+/// selected, that interface's alone. Where other hosts may know this host by another address than
+/// this one does, it listens at all.
 fn root_addresses(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
-    let addresses = resolve(config)?;
+    let found = look_up(config)?;
+    let is_own_name = is_own_name(config, &found);
     if config.interface.is_none() {
-        return Ok(addresses);
+        if !is_open(config) || !is_host_name(config) || found.len() == 1 && !is_own_name {
+            return Ok(found);
+        }
+        let here = interfaces::addresses().unwrap_or_default();
+        let is_here = |it: &SocketAddr| here.iter().any(|own| own.address == it.ip());
+        return match is_own_name || here.is_empty() || found.iter().any(is_here) {
+            true => Ok(vec![(Ipv6Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::UNSPECIFIED, 0).into()]),
+            false => Err(not_here(config.address.clone().unwrap_or_default(), &found)),
+        };
     }
-    let choices = addresses.iter().map(|address| choose(config, address.ip()));
+    let choices = found.iter().map(|address| choose(config, address.ip()));
     let chosen: Vec<SocketAddr> = choices
         .map(|choice| choice.map(|choice| choice.chosen.with_port(0)))
         .collect::<Result<_, _>>()?;
     // Then all ranks are on this host. The interface must exist all the same.
-    if addresses.iter().any(|address| address.ip().is_loopback()) {
-        return Ok(addresses);
+    if !is_own_name && found.iter().any(is_loopback) {
+        return Ok(found);
     }
     let common: Vec<SocketAddr> =
-        chosen.iter().copied().filter(|address| addresses.contains(address)).collect();
-    let is_literal = config.address.as_deref().is_some_and(|address| {
-        let address = address.split_once('%').map_or(address, |(address, _)| address);
-        address.parse::<IpAddr>().is_ok()
-    });
-    match (common.is_empty(), is_literal) {
+        chosen.iter().copied().filter(|address| found.contains(address)).collect();
+    let is_fixed = config.address.as_deref().is_some_and(is_number)
+        && !found.iter().all(|address| address.ip().is_unspecified());
+    match (common.is_empty(), is_fixed) {
         (false, _) => Ok(common),
         // The other ranks look up the name, and may find the selected address.
         (true, false) => Ok(chosen),
@@ -110,9 +217,24 @@ fn root_addresses(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
             "MAYPOLE_INTERFACE selects {} on rank 0, but the others are told that rank 0 is at {}: \
              change one of the two",
             chosen[0].ip(),
-            addresses[0].ip()
+            found[0].ip()
         ))),
     }
+}
+
+/// Where other hosts reach `listener`, as far as this host can tell.
+pub(super) fn reached_at(
+    config: &JoinConfig,
+    listener: &TcpListener,
+) -> Result<SocketAddr, JoinError> {
+    let address = listener.local_addr()?;
+    if !address.ip().is_unspecified() {
+        return Ok(address);
+    }
+    let own = own_addresses(config.interface.as_ref());
+    let own = own.iter().find(|own| address.is_ipv6() || own.address.is_ipv4());
+    let loopback = (Ipv4Addr::LOCALHOST, address.port()).into();
+    Ok(own.map_or(loopback, |own| own.with_port(address.port())))
 }
 
 fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {

@@ -4,7 +4,7 @@ use super::SPARE;
 use super::protocol::{Differences, JoinRefusal};
 use crate::world::sentence::{list, list_ranks};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// Why the ranks could not join.
@@ -51,6 +51,22 @@ pub enum JoinError {
         /// The variable that names other ports.
         variable: &'static str,
     },
+    /// The address of rank 0 is none of the host where rank 0 runs. Correct it, or start rank 0 there.
+    #[error(
+        "rank 0 is to listen at {address}{}, which is no address of this host (it has {}): set \
+         MAYPOLE_ADDRESS (or the launcher's MASTER_ADDR) to this host, or start rank 0 on the host \
+         that it names",
+        resolved(address, found),
+        list(here)
+    )]
+    NotThisHost {
+        /// The host or address.
+        address: String,
+        /// The addresses that it stands for here.
+        found: Vec<IpAddr>,
+        /// The addresses of this host.
+        here: Vec<IpAddr>,
+    },
     /// The process may not open enough file descriptors. Raise its limit.
     #[error(
         "a world of {world} ranks needs up to {need} file descriptors in a process (two for each \
@@ -68,15 +84,17 @@ pub enum JoinError {
     /// No process answered where rank 0 should listen. Start rank 0, or check the address, the
     /// port and the firewall.
     #[error(
-        "rank {rank} found no rank 0 at {address}, port {}, within {} s: is rank 0 running, and \
+        "rank {rank} found no rank 0 at {address}{}, port {}, within {} s: is rank 0 running, and \
          its port open? ({last})",
-        list(ports), waited.as_secs_f32()
+        resolved(address, dialled), list(ports), waited.as_secs_f32()
     )]
     NobodyListening {
         /// The rank that wanted to join.
         rank: usize,
         /// The host or address of rank 0.
         address: String,
+        /// The addresses that were tried.
+        dialled: Vec<IpAddr>,
         /// The ports that were tried.
         ports: Vec<u16>,
         /// How long it tried.
@@ -183,6 +201,14 @@ pub enum JoinError {
 const OTHER_HOST: &str = "the ranks share memory alone, and this process is on another host: start it on theirs, or all \
      with MAYPOLE_TRANSPORT=auto";
 
+/// ` (10.0.0.7, fd00::7)`, the addresses of a name; nothing for an address in digits.
+fn resolved(name: &str, addresses: &[IpAddr]) -> String {
+    match addresses {
+        [only] if only.to_string() == name => String::new(),
+        _ => format!(" ({})", list(addresses)),
+    }
+}
+
 fn note_of(note: &str) -> String {
     if note.is_empty() { String::new() } else { format!(" ({note})") }
 }
@@ -194,6 +220,7 @@ impl JoinError {
         match self {
             Self::Config(_)
             | Self::KeyNeeded { .. }
+            | Self::NotThisHost { .. }
             | Self::Descriptors { .. }
             | Self::WrongKey { .. }
             | Self::OutOfRange { .. }

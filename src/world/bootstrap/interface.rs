@@ -62,7 +62,7 @@ impl fmt::Display for InterfaceSelector {
 }
 
 impl InterfaceSelector {
-    fn selects(&self, interface: &InterfaceAddress) -> bool {
+    pub(super) fn selects(&self, interface: &InterfaceAddress) -> bool {
         match self {
             Self::Name(name) => *name == interface.name,
             Self::Network(network) => network.contains(&interface.address),
@@ -161,7 +161,7 @@ fn listed(all: &[InterfaceAddress]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-fn is_link_local(address: IpAddr) -> bool {
+pub(super) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),

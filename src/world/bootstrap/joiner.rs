@@ -75,7 +75,9 @@ pub(super) fn find_root(
                 let until = deadline.min(Instant::now() + time_limit);
                 match DialedLink::dial(address, SILENCE_LIMIT, (secret, &binding), until) {
                     Ok(link) => return Ok((link, address)),
-                    Err(why) => keep_most_telling(&mut best, config, purpose, address, why),
+                    Err(why) => {
+                        keep_most_telling(&mut best, config, purpose, (address, &addresses), why);
+                    }
                 }
             }
         }
@@ -104,7 +106,7 @@ fn keep_most_telling(
     best: &mut Option<BestAttempt>,
     config: &JoinConfig,
     purpose: Purpose,
-    address: SocketAddr,
+    (address, dialled): (SocketAddr, &[SocketAddr]),
     why: SecureError,
 ) {
     let variable = if purpose == Purpose::Admit { ADMISSION_PORT } else { PORT };
@@ -126,6 +128,7 @@ fn keep_most_telling(
         _ => JoinError::NobodyListening {
             rank,
             address: config.address.clone().unwrap_or_else(|| address.ip().to_string()),
+            dialled: dialled.iter().map(SocketAddr::ip).collect(),
             ports: config.ports.clone(),
             waited: config.join_timeout,
             last: format!("{address}: {why}"),

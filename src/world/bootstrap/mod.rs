@@ -17,6 +17,7 @@ mod reception;
 mod root;
 mod stop;
 
+pub(crate) use addresses::published_address;
 pub use error::JoinError;
 pub use protocol::Differences;
 pub use stop::JoinStop;
@@ -39,12 +40,15 @@ pub struct JoinConfig {
     pub rank: usize,
     /// How many ranks there are.
     pub world: usize,
-    /// The host where rank 0 listens, a name or an address; `None` is loopback.
+    /// The host where rank 0 listens, a name or an address; `None` is loopback. With a key, rank 0
+    /// listens at all addresses of its host if its name stands for several there, or for loopback:
+    /// other hosts may look up another one.
     pub address: Option<String>,
     /// The ports that rank 0 tries in turn. The other ranks try all of them until rank 0 answers.
     pub ports: Vec<u16>,
     /// The network interface of this process; `None` is the one on the route to rank 0. Without
-    /// effect where rank 0 is at a loopback address.
+    /// effect where rank 0 is at a loopback address, unless that is what the name of its host stands
+    /// for there.
     pub interface: Option<InterfaceSelector>,
     /// The ports that the other ranks listen on; `None` lets the kernel choose.
     pub data_ports: Option<RangeInclusive<u16>>,

@@ -1,6 +1,6 @@
 //! Rank 0's side of joining: it takes every other rank once, and then tells all of them the world.
 
-use super::addresses::{PORT, listen_as_root, settings};
+use super::addresses::{PORT, listen_as_root, reached_at, settings};
 use super::protocol::{JoinRefusal, JoinReply, JoinRequest};
 use super::reception::{Reception, TurnedAway, Visitor};
 use super::{JoinConfig, JoinError, JoinStop};
@@ -11,6 +11,7 @@ use maypole_transports::random;
 use maypole_transports::secure::Purpose;
 use maypole_transports::watch::Watch;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// The most reasons of refused attempts that [`JoinError::Missing`] reports.
@@ -24,11 +25,13 @@ pub(super) fn accept_ranks(
     deadline: Instant,
 ) -> Result<(Service, GrownWorld), JoinError> {
     let listener = listen_as_root(config, PORT)?;
+    let listens_at = listener.local_addr()?;
     let settings = settings(config, random::bytes()?);
-    let own = JoinRequest::new(config, listener.local_addr()?, report)?;
+    let own = JoinRequest::new(config, reached_at(config, &listener)?, report)?;
     let (watch, kind) = (Watch::new()?, (Purpose::Join, usize::MAX));
     let reception = Reception::new(listener, settings.secret.clone(), kind, own, &watch)?;
-    let mut admission = RankAdmission { config, stop, watch, reception, notes: Vec::new() };
+    let mut admission =
+        RankAdmission { config, stop, listens_at, watch, reception, notes: Vec::new() };
     admission.run(deadline)?;
     admission.welcome(settings)
 }
@@ -36,6 +39,7 @@ pub(super) fn accept_ranks(
 struct RankAdmission<'a> {
     config: &'a JoinConfig,
     stop: &'a JoinStop,
+    listens_at: SocketAddr,
     watch: Watch,
     reception: Reception,
     /// Why connections were refused, one sentence each.
@@ -99,9 +103,18 @@ impl RankAdmission<'_> {
         let mut notes = std::mem::take(&mut self.notes);
         notes.drain(..notes.len().saturating_sub(MAX_NOTES));
         notes.extend(self.reception.acceptor.complaint());
+        notes.extend(self.listening());
         let refusal = JoinRefusal::Missing { ranks, note: notes.join("; ") };
         self.refuse_all(&refusal);
         JoinError::refused(refusal, self.config.join_timeout)
+    }
+
+    /// Where this rank waits for the others, in words; `None` where that is as it was told.
+    fn listening(&self) -> Option<String> {
+        let (at, name) = (self.listens_at, self.config.address.as_deref()?);
+        let beyond = if at.ip().is_loopback() { ", where no other host reaches it" } else { "" };
+        let is_name = name != at.ip().to_string();
+        is_name.then(|| format!("rank 0 listens at {}, port {}{beyond}", at.ip(), at.port()))
     }
 
     /// Tells all ranks the world, and starts the service of rank 0.

@@ -25,6 +25,11 @@ pub struct RankStatus {
     pub network: NetworkStatus,
     /// Why the rank's world has failed; `None` while it works.
     pub failure: Option<String>,
+    /// The rank of the world that failed first, as far as this rank can tell. All ranks agree on it
+    /// once they have settled the failure. `None` while the world works, and if no single rank is to
+    /// blame.
+    #[serde(default)]
+    pub culprit: Option<usize>,
 }
 
 /// What a rank is doing in one group.

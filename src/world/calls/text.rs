@@ -142,6 +142,7 @@ mod tests {
             groups: vec![world, pair],
             network,
             failure: Some("rank 1 died".to_owned()),
+            culprit: None,
         };
         let expected = "\
 rank 2 of 3 (process 77)

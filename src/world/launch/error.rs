@@ -45,6 +45,33 @@ pub enum LaunchError {
         /// What must hold between them.
         rule: &'static str,
     },
+    /// Two launchers name different ranks, and it is unknown which one started this process.
+    #[error(
+        "{first}, but {second}: unset the variables that do not belong to the launcher of this \
+         process, or set MAYPOLE_RANK and MAYPOLE_WORLD in the command that it starts, which \
+         overrule both"
+    )]
+    Contradiction {
+        /// The variables of one launcher, with their values.
+        first: String,
+        /// Those of the other one.
+        second: String,
+    },
+    /// A launcher started this process whose variables this library does not read.
+    #[error(
+        "{variable} is {value:?}, so {launcher} has started this process, and no variable that \
+         maypole reads says which rank of how many it is: set MAYPOLE_RANK and MAYPOLE_WORLD in \
+         the command that it starts (and MAYPOLE_ADDRESS, for several hosts), or unset {variable} \
+         for a world of one"
+    )]
+    UnknownLauncher {
+        /// The launcher.
+        launcher: &'static str,
+        /// The variable by which it was recognised.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+    },
     /// `MAYPOLE_WORLD` and the launcher name different world sizes.
     #[error(
         "MAYPOLE_WORLD is {ours}, but {variable} is {theirs}: unset MAYPOLE_WORLD, or set \

@@ -1,9 +1,10 @@
-//! Reads which rank this process is, from the variables of the first launcher that sets any.
+//! Reads which rank this process is, from the variables of each launcher.
 
 use super::variables::VariableReader;
-use super::{LaunchError, Launcher, hosts};
+use super::{LaunchError, Launcher, hints, hosts};
 
 /// A rank and its world, consistent in themselves.
+#[derive(Clone, Debug)]
 pub(super) struct Identity {
     pub(super) rank: usize,
     pub(super) world: usize,
@@ -13,10 +14,10 @@ pub(super) struct Identity {
 }
 
 /// The names of one launcher's variables.
-struct LauncherVariables {
-    launcher: Launcher,
-    rank: &'static str,
-    world: &'static str,
+pub(super) struct LauncherVariables {
+    pub(super) launcher: Launcher,
+    pub(super) rank: &'static str,
+    pub(super) world: &'static str,
     local_rank: &'static str,
     local_world: &'static str,
     /// What to do when only one of `rank` and `world` is set.
@@ -37,7 +38,7 @@ const TORCHRUN: LauncherVariables = LauncherVariables {
     world: "WORLD_SIZE",
     local_rank: "LOCAL_RANK",
     local_world: "LOCAL_WORLD_SIZE",
-    remedy: "set both, or neither",
+    remedy: "set both RANK and WORLD_SIZE, or none of torchrun's variables",
 };
 const OPEN_MPI: LauncherVariables = LauncherVariables {
     launcher: Launcher::OpenMpi,
@@ -45,7 +46,7 @@ const OPEN_MPI: LauncherVariables = LauncherVariables {
     world: "OMPI_COMM_WORLD_SIZE",
     local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
     local_world: "OMPI_COMM_WORLD_LOCAL_SIZE",
-    remedy: "mpirun sets both; unset the one that something else has set",
+    remedy: "mpirun sets both; unset the one that is left over",
 };
 const HYDRA: LauncherVariables = LauncherVariables {
     launcher: Launcher::Mpich,
@@ -53,7 +54,8 @@ const HYDRA: LauncherVariables = LauncherVariables {
     world: "PMI_SIZE",
     local_rank: "MPI_LOCALRANKID",
     local_world: "MPI_LOCALNRANKS",
-    remedy: "mpiexec sets both; unset the one that something else has set",
+    remedy: "mpiexec sets both; unset the one that is left over, or set MAYPOLE_RANK and \
+             MAYPOLE_WORLD",
 };
 const SLURM: LauncherVariables = LauncherVariables {
     launcher: Launcher::Slurm,
@@ -73,39 +75,56 @@ const KUBERNETES: LauncherVariables = LauncherVariables {
              job's `completions`",
 };
 
-impl Identity {
-    /// Asks every launcher's variables in order.
-    pub(super) fn read(vars: VariableReader) -> Result<Identity, LaunchError> {
-        if vars.text(OWN.rank).is_some() {
-            return OWN.require(vars);
-        }
-        for names in [&TORCHRUN, &OPEN_MPI, &HYDRA, &SLURM] {
-            if names.are_set(vars) {
-                let found = names.require(vars)?;
-                found.agrees_with_own_world(vars, names)?;
-                return Ok(found);
-            }
-        }
-        if vars.text(KUBERNETES.rank).is_some() {
-            return KUBERNETES.require(vars);
-        }
-        alone(vars)
+/// One launcher's variables, all that are needed, and what they say.
+pub(super) struct LauncherSet {
+    pub(super) names: &'static LauncherVariables,
+    pub(super) identity: Identity,
+    /// The variables belong to this process and not to a container around several processes.
+    pub(super) is_per_process: bool,
+}
+
+impl LauncherSet {
+    /// True if both name the same rank of a world of the same size.
+    pub(super) fn agrees_with(&self, other: &LauncherSet) -> bool {
+        (self.identity.rank, self.identity.world) == (other.identity.rank, other.identity.world)
     }
 
-    /// `MAYPOLE_WORLD` may be set without `MAYPOLE_RANK`, but it must not contradict the launcher.
-    fn agrees_with_own_world(
+    /// `RANK is 0 and WORLD_SIZE is 1`.
+    pub(super) fn words(&self) -> String {
+        let LauncherVariables { rank, world, .. } = self.names;
+        format!("{rank} is {} and {world} is {}", self.identity.rank, self.identity.world)
+    }
+
+    /// The variables of rank and world with their values.
+    pub(super) fn values(&self, vars: VariableReader) -> Vec<(&'static str, String)> {
+        let names = [self.names.rank, self.names.world];
+        names.into_iter().filter_map(|name| Some((name, vars.text(name)?))).collect()
+    }
+
+    /// `MAYPOLE_WORLD`, `RANK` and `WORLD_SIZE` may be set alone, but must not contradict the launcher.
+    pub(super) fn agrees_with_lone_variables(
         &self,
         vars: VariableReader,
-        names: &LauncherVariables,
     ) -> Result<(), LaunchError> {
-        match vars.number(OWN.world)? {
-            Some(ours) if ours != self.world => {
-                Err(LaunchError::WorldsDiffer { ours, variable: names.world, theirs: self.world })
-            }
-            _ => Ok(()),
+        let Identity { rank, world, .. } = self.identity;
+        if let Some(ours) = vars.number(OWN.world)?.filter(|ours| *ours != world) {
+            let variable = self.names.world;
+            return Err(LaunchError::WorldsDiffer { ours, variable, theirs: world });
         }
+        if TORCHRUN.is_complete(vars) {
+            return Ok(());
+        }
+        for (name, own) in [(TORCHRUN.rank, rank), (TORCHRUN.world, world)] {
+            if let Some(other) = vars.number(name)?.filter(|other| *other != own) {
+                let first = format!("{name} is {other}");
+                return Err(LaunchError::Contradiction { first, second: self.words() });
+            }
+        }
+        Ok(())
     }
+}
 
+impl Identity {
     fn check(self, names: &LauncherVariables) -> Result<Identity, LaunchError> {
         let too_large = |variable, value, bound_variable, bound, rule| {
             Err(LaunchError::TooLarge { variable, value, bound_variable, bound, rule })
@@ -135,14 +154,58 @@ impl Identity {
     }
 }
 
+/// Maypole's own set, if `MAYPOLE_RANK` is set.
+pub(super) fn own(vars: VariableReader) -> Result<Option<LauncherSet>, LaunchError> {
+    vars.text(OWN.rank).map(|_| OWN.set(vars)).transpose()
+}
+
+/// All complete sets but maypole's own, those first that usually start processes within the others.
+pub(super) fn sets(vars: VariableReader) -> Result<Vec<LauncherSet>, LaunchError> {
+    let all = [&TORCHRUN, &OPEN_MPI, &HYDRA, &SLURM, &KUBERNETES];
+    let complete = all.into_iter().filter(|names| names.is_complete(vars));
+    let mut sets = complete.map(|names| names.set(vars)).collect::<Result<Vec<_>, _>>()?;
+    sets.sort_by_key(|set| !set.is_per_process);
+    Ok(sets)
+}
+
 impl LauncherVariables {
-    fn are_set(&self, vars: VariableReader) -> bool {
+    fn is_complete(&self, vars: VariableReader) -> bool {
+        vars.text(self.rank).is_some() && vars.text(self.world).is_some()
+    }
+
+    /// The variable that shows that this launcher, or something in its place, has set some but not
+    /// all variables.
+    fn lone_variable(&self, vars: VariableReader) -> Option<&'static str> {
+        let is_set = |name: &&'static str| vars.text(name).is_some();
         match self.launcher {
-            // A batch script is one process, although it has SLURM_PROCID and the size of its
-            // allocation. Only a step that srun started has this variable, and all its tasks run.
-            Launcher::Slurm => vars.text(self.world).is_some(),
-            _ => vars.text(self.rank).is_some() || vars.text(self.world).is_some(),
+            // A batch script is one process, although it has SLURM_PROCID, which is 0, and the size
+            // of its allocation. Only a step that srun started has SLURM_STEP_NUM_TASKS.
+            Launcher::Slurm => {
+                let is_later = |name: &&str| vars.text(name).is_some_and(|value| value != "0");
+                let numbers = [self.rank, self.local_rank, "SLURM_NODEID"];
+                Some(self.world).filter(is_set).or_else(|| numbers.into_iter().find(is_later))
+            }
+            // MAYPOLE_WORLD is no variable of Kubernetes.
+            Launcher::Kubernetes => Some(self.rank).filter(is_set),
+            _ => {
+                [self.rank, self.world, self.local_rank, self.local_world].into_iter().find(is_set)
+            }
         }
+    }
+
+    fn set(&'static self, vars: VariableReader) -> Result<LauncherSet, LaunchError> {
+        let identity = self.require(vars)?;
+        let is_per_process = match self.launcher {
+            // A pod has RANK and WORLD_SIZE, too. Launchers of processes also set what follows.
+            Launcher::Torchrun => {
+                let of_process = [self.local_rank, self.local_world];
+                vars.text("TORCHELASTIC_RUN_ID").is_some()
+                    || of_process.iter().all(|name| vars.text(name).is_some())
+            }
+            Launcher::Kubernetes => false,
+            _ => true,
+        };
+        Ok(LauncherSet { names: self, identity, is_per_process })
     }
 
     fn require(&self, vars: VariableReader) -> Result<Identity, LaunchError> {
@@ -200,15 +263,24 @@ impl LauncherVariables {
     }
 }
 
-fn alone(vars: VariableReader) -> Result<Identity, LaunchError> {
-    match vars.number(OWN.world)? {
-        None | Some(1) => Ok(Identity {
-            rank: 0,
-            world: 1,
-            local_rank: Some(0),
-            local_world: Some(1),
-            launcher: Launcher::Alone,
-        }),
-        Some(_) => Err(OWN.incomplete(vars, OWN.world, OWN.rank)),
+/// Without a complete set: rank 0 of 1, unless a variable shows that there are other processes.
+pub(super) fn alone(vars: VariableReader) -> Result<Identity, LaunchError> {
+    for names in [&TORCHRUN, &OPEN_MPI, &HYDRA, &SLURM, &KUBERNETES] {
+        if let Some(present) = names.lone_variable(vars) {
+            let has_rank = vars.text(names.rank).is_some();
+            let missing = if has_rank { names.world } else { names.rank };
+            return Err(names.incomplete(vars, present, missing));
+        }
     }
+    if vars.number(OWN.world)?.is_some_and(|world| world != 1) {
+        return Err(OWN.incomplete(vars, OWN.world, OWN.rank));
+    }
+    hints::check(vars)?;
+    Ok(Identity {
+        rank: 0,
+        world: 1,
+        local_rank: Some(0),
+        local_world: Some(1),
+        launcher: Launcher::Alone,
+    })
 }

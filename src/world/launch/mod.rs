@@ -1,21 +1,40 @@
 //! Reads from the environment which rank this process is, and where rank 0 is. The variables of
 //! every launcher become one [`Launch`].
 //!
-//! Under these launchers nothing has to be configured. The first one whose variables are set wins.
-//! For each launcher: the variables of the rank, the world size, the rank on the host and the
-//! number of ranks there; then the address of rank 0.
+//! Under these launchers nothing has to be configured. The columns: the launcher; the variables of
+//! the rank and the number of ranks, which together are its complete set; those of the rank on the
+//! host and the number of ranks there; then the address of rank 0.
 //!
-//! 1. `maypole run`, or by hand: `MAYPOLE_RANK`, `MAYPOLE_WORLD`, `MAYPOLE_LOCAL_RANK`,
-//!    `MAYPOLE_LOCAL_WORLD`; `MAYPOLE_ADDRESS`.
-//! 2. torchrun and compatible launchers: `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`;
-//!    `MASTER_ADDR`.
-//! 3. Open MPI: `OMPI_COMM_WORLD_{RANK,SIZE,LOCAL_RANK,LOCAL_SIZE}`; `MAYPOLE_ADDRESS`, unless all
-//!    ranks share a host.
-//! 4. MPICH, Intel MPI (hydra): `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS`; the
-//!    address is exchanged over `PMI_FD`.
-//! 5. Slurm: `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS`, `SLURM_LOCALID`; the first host of the step.
-//! 6. Kubernetes indexed job: `JOB_COMPLETION_INDEX`, `MAYPOLE_WORLD`; `MAYPOLE_ADDRESS`.
-//! 7. No launcher: rank 0 of 1, which needs no address.
+//! | launcher | rank and world | on the host | address of rank 0 |
+//! |---|---|---|---|
+//! | `maypole run`, or by hand | `MAYPOLE_RANK`, `MAYPOLE_WORLD` | `MAYPOLE_LOCAL_RANK`, `MAYPOLE_LOCAL_WORLD` | `MAYPOLE_ADDRESS` |
+//! | torchrun and compatible | `RANK`, `WORLD_SIZE` | `LOCAL_RANK`, `LOCAL_WORLD_SIZE` | `MASTER_ADDR` |
+//! | Open MPI | `OMPI_COMM_WORLD_RANK`, `.._SIZE` | `OMPI_COMM_WORLD_LOCAL_RANK`, `.._LOCAL_SIZE` | `MAYPOLE_ADDRESS`, unless all ranks share a host |
+//! | MPICH, Intel MPI (hydra) | `PMI_RANK`, `PMI_SIZE` | `MPI_LOCALRANKID`, `MPI_LOCALNRANKS` | exchanged over `PMI_FD` |
+//! | Slurm's srun | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS` | `SLURM_LOCALID`, `SLURM_STEP_TASKS_PER_NODE` | the first host of the step |
+//! | Kubernetes indexed job | `JOB_COMPLETION_INDEX`, `MAYPOLE_WORLD` | `MAYPOLE_LOCAL_RANK`, `MAYPOLE_LOCAL_WORLD` | `MAYPOLE_ADDRESS` |
+//! | none | | | rank 0 of 1, which needs none |
+//!
+//! # Several launchers
+//!
+//! A process may have variables of several launchers: a pod has `RANK` and `WORLD_SIZE`, and mpirun
+//! starts ranks in it. The closest complete set counts, that of the launcher which started this very
+//! process. The first line that fits decides.
+//!
+//! | the variables | what counts |
+//! |---|---|
+//! | no complete set, and none but those of a batch script | a world of one |
+//! | a part of a set, such as `WORLD_SIZE` or `LOCAL_RANK` alone | an error that names what is missing |
+//! | a hint of another launcher (PMIx, PALS, Flux, jsrun, MVAPICH, blaunch, pbsdsh ..) without a complete set | an error that names the variables to set |
+//! | `MAYPOLE_RANK` and `MAYPOLE_WORLD` | these; an error if another launcher has started processes below the one that has set them |
+//! | sets that agree | any of them |
+//! | sets that differ, and the processes above this one show that one launcher is closer | that of the closer one |
+//! | a set of one process and one of several | the one of several |
+//! | torchrun's own variables and those of another launcher; those of Open MPI or hydra and of Slurm | torchrun's; not Slurm's, which are those of daemons |
+//! | other sets that differ | an error that names both |
+//!
+//! `RANK`, `WORLD_SIZE` or `MAYPOLE_WORLD` alone beside a complete set must agree with it. Rank 0 says
+//! on standard error which set it has left aside, unless the launchers are nested as usual.
 //!
 //! `MAYPOLE_ADDRESS`, `MAYPOLE_PORT` and `MAYPOLE_JOB` are obeyed under every launcher. An empty
 //! variable counts as not set. Variables that contradict one another are an error that names them:
@@ -25,7 +44,10 @@
 //! Reading has two halves: [`from_vars`] is pure, and [`LaunchDescription::open`] then opens what
 //! the variables name, the job key and the process manager's socket.
 
+mod ancestors;
+mod closest;
 mod error;
+mod hints;
 mod hosts;
 mod identity;
 mod key;
@@ -35,6 +57,7 @@ mod rendezvous;
 mod unknown;
 mod variables;
 
+use std::cell::LazyCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,9 +67,10 @@ pub use pmi::{Pmi, PmiError};
 pub use port::free_port;
 pub(crate) use rendezvous::{default_ports, split_port};
 pub use unknown::unknown_variables;
-pub(crate) use unknown::warn_of_unknown_variables;
+pub(crate) use unknown::warn;
 pub use variables::{VARIABLES, Variable, variables_as_markdown};
 
+use ancestors::Ancestors;
 use identity::Identity;
 use rendezvous::Rendezvous;
 use variables::VariableReader;
@@ -85,6 +109,8 @@ pub struct Launch {
     pub admission_port: Option<u16>,
     /// True of a process that was started to replace a rank, and joins ranks that run.
     pub is_newcomer: bool,
+    /// Which variables of another launcher contradict these, as a sentence; `None` if none do.
+    pub overruled: Option<String>,
 }
 
 /// The launcher whose variables a [`Launch`] was read from.
@@ -155,11 +181,33 @@ pub enum KeySource {
 /// # Ok::<(), maypole::world::launch::LaunchError>(())
 /// ```
 pub fn from_env() -> Result<Launch, LaunchError> {
-    from_vars(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))?
-        .open()
+    describe_env()?.open()
 }
 
-/// Reads what `vars` says and touches nothing else.
+/// The first half of [`from_env`]: reads this process's environment and opens nothing. Where the
+/// variables of several launchers differ, the environments of the processes above this one show
+/// which launcher is the closest.
+///
+/// # Errors
+///
+/// [`LaunchError`] names the variable that is wrong or missing, its value, and what to do.
+///
+/// # Examples
+///
+/// ```
+/// let launch = maypole::world::launch::describe_env()?.launch;
+/// assert!(launch.rank < launch.world);
+/// # Ok::<(), maypole::world::launch::LaunchError>(())
+/// ```
+pub fn describe_env() -> Result<LaunchDescription, LaunchError> {
+    let vars =
+        |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    let ancestors = LazyCell::new(Ancestors::read);
+    describe(&vars, &|values| ancestors.having(values))
+}
+
+/// Reads what `vars` says and touches nothing else. Where the variables of several launchers differ,
+/// the variables alone decide.
 ///
 /// # Errors
 ///
@@ -182,9 +230,16 @@ pub fn from_env() -> Result<Launch, LaunchError> {
 /// # Ok::<(), maypole::world::launch::LaunchError>(())
 /// ```
 pub fn from_vars(vars: &impl Fn(&str) -> Option<String>) -> Result<LaunchDescription, LaunchError> {
+    describe(vars, &|_| 0)
+}
+
+fn describe(
+    vars: &dyn Fn(&str) -> Option<String>,
+    distance: closest::Distance,
+) -> Result<LaunchDescription, LaunchError> {
     let vars = VariableReader(vars);
-    let identity = Identity::read(vars)?;
-    let rendezvous = Rendezvous::read(vars, &identity)?;
+    let (identity, overruled) = closest::identity(vars, distance)?;
+    let rendezvous = Rendezvous::read(vars, &identity, overruled.is_some())?;
     let Identity { rank, world, local_rank, local_world, launcher } = identity;
     Ok(LaunchDescription {
         key: key::source(vars)?,
@@ -205,6 +260,7 @@ pub fn from_vars(vars: &impl Fn(&str) -> Option<String>) -> Result<LaunchDescrip
             timeout: variables::timeout(vars)?,
             admission_port: vars.port("MAYPOLE_ADMISSION_PORT")?,
             is_newcomer: variables::newcomer(vars)?,
+            overruled,
         },
     })
 }

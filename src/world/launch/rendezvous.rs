@@ -20,11 +20,13 @@ pub(super) struct Rendezvous {
 }
 
 impl Rendezvous {
+    /// `is_overruled`: the variables of another launcher contradict `identity`.
     pub(super) fn read(
         vars: VariableReader,
         identity: &Identity,
+        is_overruled: bool,
     ) -> Result<Rendezvous, LaunchError> {
-        let (address, pmi) = address(vars, identity)?;
+        let (address, pmi) = address(vars, identity, is_overruled)?;
         let job = job(vars, identity.launcher);
         let named = named_ports(vars)?;
         Ok(Rendezvous {
@@ -42,8 +44,15 @@ impl Rendezvous {
 fn address(
     vars: VariableReader,
     identity: &Identity,
+    is_overruled: bool,
 ) -> Result<(Option<String>, Option<i32>), LaunchError> {
-    if let Some(address) = vars.first(&["MAYPOLE_ADDRESS", "MASTER_ADDR"]) {
+    let is_one_host = identity.local_world == Some(identity.world);
+    let names = match is_overruled && is_one_host {
+        // The address of another world, whose rank 0 may be elsewhere.
+        true => &["MAYPOLE_ADDRESS"][..],
+        false => &["MAYPOLE_ADDRESS", "MASTER_ADDR"],
+    };
+    if let Some(address) = vars.first(names) {
         return Ok((Some(split_port(&address).0.to_owned()), None));
     }
     if identity.launcher == Launcher::Mpich
@@ -52,15 +61,21 @@ fn address(
     {
         return Ok((None, Some(descriptor)));
     }
-    if identity.launcher == Launcher::Slurm
+    if is_of_slurm(vars, identity)
         && let Some(host) = first_slurm_host(vars)?
     {
         return Ok((Some(host), None));
     }
-    if identity.world == 1 || identity.local_world == Some(identity.world) {
+    if identity.world == 1 || is_one_host {
         return Ok((Some("127.0.0.1".to_owned()), None));
     }
     Err(LaunchError::NoAddress { rank: identity.rank, world: identity.world })
+}
+
+/// True if a step of Slurm has started the ranks, whichever launcher's variables name them as well.
+fn is_of_slurm(vars: VariableReader, identity: &Identity) -> bool {
+    let is = |name, number| vars.number(name).ok().flatten() == Some(number);
+    is("SLURM_PROCID", identity.rank) && is("SLURM_STEP_NUM_TASKS", identity.world)
 }
 
 /// The host of `host`, `host:port`, `address:port` or `[address]:port`, and the port if there is

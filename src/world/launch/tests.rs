@@ -57,14 +57,178 @@ fn every_launcher_is_understood() {
     check(pod, (Launcher::Kubernetes, 2, 4, None, None, Some("train-0.train")));
 }
 
+/// Of torchrun itself, rank 2 of 3 on a host of three.
+const ELASTIC: &str = "RANK=2 WORLD_SIZE=3 LOCAL_RANK=2 LOCAL_WORLD_SIZE=3 TORCHELASTIC_RUN_ID=a \
+                       MASTER_ADDR=head";
+/// Of a pod, which has several processes or one.
+const POD_OF_ONE: &str = "RANK=0 WORLD_SIZE=1 MASTER_ADDR=pod-0 MASTER_PORT=29500";
+const POD_OF_FOUR: &str = "RANK=3 WORLD_SIZE=4 MASTER_ADDR=pod-0";
+const MPIRUN: &str = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 \
+                      OMPI_COMM_WORLD_LOCAL_SIZE=2";
+const MPIRUN_OF_ONE: &str = "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1";
+const HYDRA: &str = "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2";
+const SRUN: &str = "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1 SLURM_NODEID=0 \
+                    SLURM_STEP_TASKS_PER_NODE=2 SLURM_STEP_NODELIST=n1";
+const SRUN_OF_ONE: &str = "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_NODELIST=n1";
+
+/// Asserts which launcher counts, with the rank and the world, whether another set is said to be left
+/// aside, and the address.
+#[track_caller]
+fn nested(sets: &[&str], expected: (Launcher, usize, usize), is_said: bool, address: Option<&str>) {
+    let launch = launch(&sets.join(" "));
+    assert_eq!((launch.launcher, launch.rank, launch.world), expected, "{sets:?}");
+    assert_eq!(launch.overruled.is_some(), is_said, "{sets:?}: {:?}", launch.overruled);
+    assert_eq!(launch.address.as_deref(), address, "{sets:?}");
+}
+
 #[test]
-fn earlier_launchers_overrule_later_ones() {
-    let nested = "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 OMPI_COMM_WORLD_RANK=1 \
-                  OMPI_COMM_WORLD_SIZE=2 \
-                  RANK=2 WORLD_SIZE=3 MASTER_ADDR=head";
-    check(nested, (Launcher::Torchrun, 2, 3, None, None, Some("head")));
-    let own = format!("{nested} MAYPOLE_RANK=3 MAYPOLE_WORLD=4 MAYPOLE_ADDRESS=other");
-    check(&own, (Launcher::Maypole, 3, 4, None, None, Some("other")));
+fn the_launcher_of_the_process_overrules_those_around_it() {
+    use Launcher::{Maypole, Mpich, OpenMpi, Slurm, Torchrun};
+    // A pod, and a launcher in it.
+    nested(&[POD_OF_ONE, MPIRUN], (OpenMpi, 1, 2), true, HERE);
+    nested(&[POD_OF_ONE, HYDRA], (Mpich, 1, 2), true, HERE);
+    nested(&[POD_OF_ONE, SRUN], (Slurm, 1, 2), true, Some("n1"));
+    let said = launch(&format!("{POD_OF_ONE} {MPIRUN}")).overruled.unwrap();
+    for part in ["RANK is 0 and WORLD_SIZE is 1", "OMPI_COMM_WORLD_RANK is 1", "counts instead"] {
+        assert!(said.contains(part), "{said}");
+    }
+    // Launchers that start others on each host.
+    for outer in [MPIRUN, HYDRA, SRUN, SRUN_OF_ONE] {
+        nested(&[ELASTIC, outer], (Torchrun, 2, 3), false, Some("head"));
+    }
+    nested(&[HYDRA, SRUN_OF_ONE], (Mpich, 1, 2), false, HERE);
+    let daemons = SRUN.replace("PROCID=1", "PROCID=0");
+    nested(&[MPIRUN, &daemons], (OpenMpi, 1, 2), false, HERE);
+    // One process of an outer launcher says nothing about the ranks that another one starts.
+    nested(&[SRUN_OF_ONE, POD_OF_FOUR], (Torchrun, 3, 4), true, Some("pod-0"));
+    nested(&[MPIRUN_OF_ONE, SRUN], (Slurm, 1, 2), true, Some("n1"));
+    // What is said by hand counts.
+    let own = "MAYPOLE_RANK=3 MAYPOLE_WORLD=4 MAYPOLE_ADDRESS=other";
+    for others in [POD_OF_ONE, ELASTIC, MPIRUN, SRUN, "WORLD_SIZE=9", "PMIX_RANK=1"] {
+        nested(&[own, others], (Maypole, 3, 4), false, Some("other"));
+    }
+}
+
+#[test]
+fn variables_that_agree_are_one_set() {
+    use Launcher::{OpenMpi, Slurm};
+    nested(&["RANK=1 WORLD_SIZE=2", MPIRUN], (OpenMpi, 1, 2), false, HERE);
+    // A batch script exports what a step has.
+    nested(&["WORLD_SIZE=2 MASTER_ADDR=head", SRUN], (Slurm, 1, 2), false, Some("head"));
+    nested(&["RANK=1", SRUN], (Slurm, 1, 2), false, Some("n1"));
+    nested(&["LOCAL_RANK=1", MPIRUN], (OpenMpi, 1, 2), false, HERE);
+    nested(&["JOB_COMPLETION_INDEX=7", MPIRUN], (OpenMpi, 1, 2), false, HERE);
+    nested(&["PMIX_RANK=1", MPIRUN], (OpenMpi, 1, 2), false, HERE);
+    // A step has an address for the other launcher's variables, too.
+    let across = "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST=n[1-2]";
+    nested(&["PMI_RANK=1 PMI_SIZE=2", across], (Launcher::Mpich, 1, 2), false, Some("n1"));
+    let torch = "RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1";
+    nested(&[torch, across], (Launcher::Torchrun, 1, 2), false, Some("n1"));
+    let pods = "JOB_COMPLETION_INDEX=1 MAYPOLE_WORLD=2";
+    nested(&[pods, MPIRUN], (OpenMpi, 1, 2), false, HERE);
+}
+
+#[test]
+fn sets_that_contradict_one_another_are_refused() {
+    let both = |one: &str, other: &str, parts: &[&str]| refused(&format!("{one} {other}"), parts);
+    let torch = "RANK is 3 and WORLD_SIZE is 4";
+    let remedy = "set MAYPOLE_RANK and MAYPOLE_WORLD";
+    both(POD_OF_FOUR, MPIRUN, &[torch, "OMPI_COMM_WORLD_RANK is 1", remedy]);
+    both(POD_OF_FOUR, HYDRA, &[torch, "PMI_SIZE is 2", remedy]);
+    both(POD_OF_FOUR, SRUN, &[torch, "SLURM_PROCID is 1", remedy]);
+    let other = "PMI_RANK=2 PMI_SIZE=3";
+    both(MPIRUN, other, &["OMPI_COMM_WORLD_SIZE is 2", "PMI_SIZE is 3"]);
+    // What is exported alone.
+    both("WORLD_SIZE=16", SRUN, &["WORLD_SIZE is 16", "SLURM_STEP_NUM_TASKS is 2"]);
+    both("RANK=0", SRUN, &["RANK is 0", "SLURM_PROCID is 1"]);
+    both("MAYPOLE_WORLD=3", SRUN, &["MAYPOLE_WORLD is 3", "SLURM_STEP_NUM_TASKS is 2"]);
+}
+
+/// Reads `words` below processes that were started with the variables `above`, the parent first.
+fn below(words: &str, above: &[&str]) -> Result<Launch, LaunchError> {
+    let pairs = |words: &str| -> Vec<(String, String)> {
+        let pair = |word: &str| word.split_once('=').map(|(a, b)| (a.to_owned(), b.to_owned()));
+        words.split_whitespace().filter_map(pair).collect()
+    };
+    let own = pairs(words);
+    let above: Vec<_> = above.iter().map(|words| pairs(words)).collect();
+    let distance = |values: &[(&str, String)]| {
+        let has = |environment: &Vec<(String, String)>| {
+            let is_there = |(name, value): &(&str, String)| {
+                environment.iter().any(|(known, found)| known == name && found == value)
+            };
+            values.iter().all(is_there)
+        };
+        above.iter().take_while(|environment| has(environment)).count()
+    };
+    let vars = |name: &str| own.iter().find(|(of, _)| of == name).map(|(_, value)| value.clone());
+    describe(&vars, &distance).map(|described| described.launch)
+}
+
+#[test]
+fn the_processes_above_show_which_launcher_is_the_closest() {
+    let check = |sets: [&str; 2], above: &[&str], launcher| {
+        let found = below(&sets.join(" "), above).unwrap();
+        assert_eq!(found.launcher, launcher, "{sets:?} below {above:?}");
+    };
+    // mpirun, started by a rank of torchrun or by a pod, has the variables of its own parent.
+    check([ELASTIC, MPIRUN], &[ELASTIC], Launcher::OpenMpi);
+    check([POD_OF_FOUR, MPIRUN], &[POD_OF_FOUR, POD_OF_FOUR], Launcher::OpenMpi);
+    check([POD_OF_FOUR, MPIRUN], &[MPIRUN, ""], Launcher::Torchrun);
+    let three = "SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NODELIST=n1";
+    check([MPIRUN, three], &[MPIRUN], Launcher::Slurm);
+    check([MPIRUN, three], &[three], Launcher::OpenMpi);
+    // A wrapper is another process with the same variables.
+    let both = format!("{POD_OF_FOUR} {MPIRUN}");
+    check([POD_OF_FOUR, MPIRUN], &[&both, POD_OF_FOUR], Launcher::OpenMpi);
+    // The closest one counts though it has started one process, and that is said.
+    let alone = below(&format!("{POD_OF_FOUR} {MPIRUN_OF_ONE}"), &[POD_OF_FOUR]).unwrap();
+    assert_eq!((alone.world, alone.overruled.is_some()), (1, true));
+    // `maypole run -n 1 mpirun -n 2 ...` would be two worlds of one.
+    let own = "MAYPOLE_RANK=0 MAYPOLE_WORLD=1";
+    let error = below(&format!("{own} {MPIRUN}"), &[own]).unwrap_err().to_string();
+    assert!(error.contains("MAYPOLE_RANK is 0") && error.contains("OMPI_COMM_WORLD"), "{error}");
+    check([own, MPIRUN], &[MPIRUN], Launcher::Maypole);
+    check([own, MPIRUN], &[""], Launcher::Maypole);
+}
+
+#[test]
+fn a_hint_of_another_launcher_is_no_world_of_one() {
+    for hint in [
+        "PMIX_RANK=0",
+        "PMI_ID=1",
+        "PALS_RANKID=0",
+        "ALPS_APP_PE=3",
+        "FLUX_TASK_RANK=0 FLUX_JOB_SIZE=2",
+        "JSM_NAMESPACE_RANK=1 JSM_NAMESPACE_SIZE=2",
+        "MV2_COMM_WORLD_RANK=0 MV2_COMM_WORLD_SIZE=2",
+        "MPI_RANKID=0",
+        "LSF_PM_TASKID=1",
+        "PBS_TASKNUM=2",
+        "PBS_NODENUM=1 PBS_TASKNUM=1",
+        "HOROVOD_RANK=0",
+        "PET_NODE_RANK=0 PET_NNODES=2",
+    ] {
+        let (name, _) = hint.split_once('=').unwrap();
+        refused(hint, &[name, "MAYPOLE_RANK", "MAYPOLE_WORLD", "world of one"]);
+    }
+    refused("LOCAL_RANK=0", &["LOCAL_RANK", "RANK is not set"]);
+    refused("OMPI_COMM_WORLD_LOCAL_RANK=0", &["OMPI_COMM_WORLD_RANK is not set"]);
+    refused("MPI_LOCALRANKID=1", &["MPI_LOCALRANKID", "PMI_RANK is not set"]);
+    refused("PMI_RANK=0", &["PMI_SIZE is not set"]);
+    for numbers in ["SLURM_PROCID=1", "SLURM_PROCID=0 SLURM_NODEID=2", "SLURM_LOCALID=3"] {
+        refused(numbers, &["SLURM_", "is not set", "srun"]);
+    }
+    // One process, and batch scripts, whose variables are no hints.
+    for alone in [
+        "FLUX_TASK_RANK=0 FLUX_JOB_SIZE=1",
+        "PET_NODE_RANK=0 PET_NNODES=1",
+        "PBS_TASKNUM=1 PBS_NODENUM=0 PBS_VNODENUM=0 PBS_NODEFILE=/x PBS_JOBID=1",
+        "LSB_JOBID=7 LSB_DJOB_NUMPROC=8",
+        "JOB_ID=7 NSLOTS=8 PE_HOSTFILE=/x",
+    ] {
+        check(alone, (Launcher::Alone, 0, 1, Some(0), Some(1), HERE));
+    }
 }
 
 #[test]

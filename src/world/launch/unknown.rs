@@ -1,21 +1,23 @@
 //! Variables that look like maypole's own but are not: most often a typing error.
 
-use super::VARIABLES;
+use super::{Launch, VARIABLES};
 use std::io::Write;
 use std::sync::Once;
 
 const PREFIX: &str = "MAYPOLE_";
 
-/// Warns on standard error, once in a process, of `MAYPOLE_...` variables that do not exist. They
-/// are ignored. Only rank 0 warns, because launchers give all ranks the same variables.
-pub(crate) fn warn_of_unknown_variables(rank: usize) {
+/// Warns on standard error, once in a process, of `MAYPOLE_...` variables that do not exist, which
+/// are ignored, and of variables of another launcher that contradict `launch`. Only rank 0 warns,
+/// because launchers give all ranks the same variables.
+pub(crate) fn warn(launch: &Launch) {
     static TOLD: Once = Once::new();
-    if rank != 0 {
+    if launch.rank != 0 {
         return;
     }
     TOLD.call_once(|| {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        for warning in warnings(names) {
+        let overruled = launch.overruled.iter().map(|text| format!("maypole: {text}"));
+        for warning in warnings(names).into_iter().chain(overruled) {
             // A program whose standard error is closed goes on all the same.
             let _ = writeln!(std::io::stderr(), "{warning}");
         }

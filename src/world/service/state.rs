@@ -131,7 +131,8 @@ impl ServiceContext {
         let status = RankStatus::of(this, &groups, waits, about);
         let state = self.state();
         let failure = state.cause.as_ref().map(|cause| cause.text.to_string());
-        RankStatus { network: state.network(), failure, ..status }
+        let culprit = state.cause.as_ref().and_then(|cause| cause.culprit);
+        RankStatus { network: state.network(), failure, culprit, ..status }
     }
 
     /// What the data connections of this world are for.

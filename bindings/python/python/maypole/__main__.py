@@ -1,9 +1,13 @@
 """``python -m maypole run -n 4 program.py ARGUMENTS``: starts ranks on this machine."""
 
 import argparse
+import collections
+import json
 import os
 import secrets
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -11,6 +15,8 @@ import time
 
 # How long the other ranks may go on after one has failed, so that they can say what they saw.
 GRACE = 5.0
+# The most bytes of what a rank tells about itself in one line.
+LONGEST = 64 << 20
 
 
 def parse(arguments):
@@ -30,6 +36,55 @@ def parse(arguments):
     if not parsed.program:
         parser.error("run: name the program that each rank runs")
     return parsed
+
+
+class Verdicts:
+    """Listens to what ranks tell when they have failed: which rank failed first."""
+
+    def __init__(self):
+        self._culprits, self._readers = {}, []
+        self.name = None
+        try:
+            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            # A name that the kernel chooses, which no file has.
+            self._listener.bind("")
+            self._listener.listen(64)
+        except OSError:
+            return  # Then the rank whose process ends first is named.
+        self.name = self._listener.getsockname()[1:].decode()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            size = struct.calcsize("3i")
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+            if struct.unpack("3i", credentials)[1] != os.getuid():
+                connection.close()
+                continue
+            reader = threading.Thread(target=self._read, args=(connection,), daemon=True)
+            reader.start()
+            self._readers.append(reader)
+
+    def _read(self, connection):
+        with connection, connection.makefile("rb") as lines:
+            try:
+                while line := lines.readline(LONGEST):
+                    status = json.loads(line)["status"]
+                    if status.get("failure") is not None and status.get("culprit") is not None:
+                        self._culprits[status["rank"]] = status["culprit"]
+            except (OSError, ValueError, KeyError, TypeError):
+                pass
+
+    def first(self):
+        """The rank that most name, once all ranks have ended; None if none is named."""
+        for reader in self._readers:
+            reader.join(GRACE)
+        counts = collections.Counter(self._culprits.values())
+        return min(counts, key=lambda rank: (-counts[rank], rank), default=None)
 
 
 def start(rank, ranks, program, shared):
@@ -57,9 +112,9 @@ def code_of(process):
 
 
 def wait(processes):
-    """Waits for all. After the first failure the others have ``GRACE`` seconds. Returns the exit code of
-    the rank that failed first, and that rank."""
-    failed = None
+    """Waits for all. After the first failure the others have ``GRACE`` seconds. Returns the exit codes of
+    the ranks that failed by themselves, by rank, in the order of their ends."""
+    failed = {}
     deadline = None
     running = dict(enumerate(processes))
     while running:
@@ -67,9 +122,9 @@ def wait(processes):
             if process.poll() is None:
                 continue
             del running[rank]
-            if process.returncode != 0 and failed is None:
-                failed = (rank, code_of(process))
-                deadline = time.monotonic() + GRACE
+            if process.returncode != 0 and deadline != float("inf"):
+                deadline = deadline or time.monotonic() + GRACE
+                failed[rank] = code_of(process)
         if deadline is not None and time.monotonic() > deadline:
             for process in running.values():
                 process.kill()
@@ -81,7 +136,9 @@ def wait(processes):
 def main(arguments=None):
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     shared = {"MAYPOLE_JOB": secrets.token_hex(8), "MAYPOLE_JOB_KEY": secrets.token_hex(32)}
-    processes = []
+    processes, verdicts = [], Verdicts()
+    if verdicts.name:
+        shared["MAYPOLE_STATUS_SOCKET"] = verdicts.name
 
     def forward(number, _frame):
         for process in processes:
@@ -104,11 +161,16 @@ def main(arguments=None):
     for reader in readers:
         # A process that a rank has left behind may hold its pipe open.
         reader.join(GRACE)
-    if failed is None:
+    if not failed:
         return 0
-    rank, code = failed
-    print(f"maypole: rank {rank} ended with code {code}", file=sys.stderr)
-    return code
+    rank, first = next(iter(failed)), verdicts.first()
+    because = ""
+    if first in failed:
+        rank = first
+    elif first is not None:
+        because = f", because rank {first} did not do its part"
+    print(f"maypole: rank {rank} ended with code {failed[rank]}{because}", file=sys.stderr)
+    return failed[rank]
 
 
 if __name__ == "__main__":

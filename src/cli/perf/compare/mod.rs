@@ -9,12 +9,11 @@ pub(crate) mod change;
 pub(crate) mod interval;
 pub(crate) mod rows;
 
-use crate::output;
+use crate::{input, output};
 use anyhow::{Context, Result, ensure};
 use change::Comparison;
 use rows::ResultRow;
 use serde_json::Value;
-use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -41,8 +40,7 @@ impl Baseline {
     pub(crate) fn read(option: &str, path: &Path) -> Result<Self> {
         let name = path.display();
         let file = if path.is_dir() { path.join(RESULTS) } else { path.to_owned() };
-        let text = read_to_string(&file)
-            .with_context(|| format!("cannot read {option} {}", file.display()))?;
+        let text = input::text(option, &file, input::RESULTS)?;
         let objects = rows::objects(&text).with_context(|| format!("{option} {name}"))?;
         let rows: Vec<_> = objects.iter().filter_map(ResultRow::of).collect();
         ensure!(!rows.is_empty(), "{option} {name}: it holds no result of `maypole perf --json`");

@@ -1,6 +1,7 @@
 //! What a reader has to know of a run to judge its figures: the machine, the ranks, and the command.
 //! Every output begins with it or holds it in every row.
 
+use crate::output::one_line;
 use crate::perf::check::values::hash;
 use crate::perf::mapping::RankMapping;
 use crate::perf::output::date;
@@ -57,7 +58,7 @@ impl RunHeader {
             commit: option_env!("MAYPOLE_COMMIT"),
             build: build(),
             date: date::now(),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            command: one_line(&std::env::args().collect::<Vec<_>>().join(" ")).into_owned(),
             variables: variables(|name| std::env::var(name).ok()),
             host: read("/proc/sys/kernel/hostname"),
             processor: processor(),

@@ -7,6 +7,7 @@
 
 mod page;
 mod reporter;
+mod signal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -19,15 +20,17 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use maypole::comm::status::{RankStatus, StatusMessage};
 use maypole_transports::process;
-use maypole_transports::signals::{self, SignalEvents};
+use maypole_transports::signals::SignalEvents;
 use maypole_transports::sockets::{listen_abstract, peer_process, same_user};
 use maypole_transports::watch::{Waker, Watch};
 use page::JobStatus;
 use reporter::Reporter;
+pub(super) use signal::status_signal;
 
+use super::first_failure::{FirstFailure, Verdicts};
 use super::lines;
 use super::ranks::LaunchEvent;
 
@@ -35,6 +38,8 @@ use super::ranks::LaunchEvent;
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// How long after a rank's failure the page is made, so that the others can report theirs.
 const FAILURE_TIME: Duration = Duration::from_millis(800);
+/// How long an inquiry may take. The thread may be printing a page to a slow reader.
+const INQUIRY_TIME: Duration = Duration::from_secs(1);
 /// How many operations of ranks are remembered as told.
 const MOST_TOLD: usize = 10_000;
 const LISTENER: u64 = 0;
@@ -42,9 +47,8 @@ const WAKER: u64 = 1;
 const SIGNAL: u64 = 2;
 /// Connections have numbers from here on.
 const FIRST_CONNECTION: u64 = 3;
-/// The variables by which ranks and launcher know the socket and the signal.
+/// The variable by which ranks find the socket.
 const SOCKET: &str = "MAYPOLE_STATUS_SOCKET";
-const SIGNAL_VARIABLE: &str = "MAYPOLE_STATUS_SIGNAL";
 
 /// Listens to ranks and makes pages, on a thread of its own, until it is dropped.
 pub(super) struct HangReports {
@@ -52,6 +56,7 @@ pub(super) struct HangReports {
     name: Option<String>,
     stop: Arc<StopRequest>,
     thread: Option<JoinHandle<()>>,
+    questions: Sender<Sender<Option<FirstFailure>>>,
 }
 
 #[derive(Debug)]
@@ -76,29 +81,30 @@ impl HangReports {
     ) -> anyhow::Result<Self> {
         let signal = status_signal()?;
         let stop = Arc::new(StopRequest { waker: Waker::new()?, is_made: AtomicBool::new(false) });
+        let (questions, asked) = unbounded();
         let (name, thread) =
-            match Self::listen((world, here, events), limit, signal, Arc::clone(&stop)) {
+            match Self::listen((world, here, events), limit, signal, (Arc::clone(&stop), asked)) {
                 Ok((name, thread)) => (Some(name), Some(thread)),
                 Err(error) => {
                     lines::say(&format!("there will be no hang reports: {error:#}"));
                     (None, None)
                 }
             };
-        Ok(Self { name, stop, thread })
+        Ok(Self { name, stop, thread, questions })
     }
 
     fn listen(
         (world, here, events): (usize, Range<usize>, Sender<LaunchEvent>),
         limit: Option<Duration>,
         signal: Option<i32>,
-        stop: Arc<StopRequest>,
+        asked: (Arc<StopRequest>, Receiver<Sender<Option<FirstFailure>>>),
     ) -> anyhow::Result<(String, JoinHandle<()>)> {
         let (listener, name) = listen_abstract(world.clamp(64, 4096))
             .context("cannot listen for the reports of ranks")?;
         let name = String::from_utf8(name).context("the kernel has named a socket oddly")?;
         listener.set_nonblocking(true)?;
         let signal = signal.map(SignalEvents::new).transpose()?;
-        let mut hub = ReportHub::new((world, here, events), limit, listener, signal, stop)?;
+        let mut hub = ReportHub::new((world, here, events), limit, listener, signal, asked)?;
         let serve = move || {
             if let Err(error) = hub.serve() {
                 lines::say(&format!("there will be no more hang reports: {error}"));
@@ -106,6 +112,18 @@ impl HangReports {
         };
         let thread = thread::Builder::new().name("hang-reports".to_owned()).spawn(serve)?;
         Ok((name, thread))
+    }
+
+    /// A function that returns the rank that failed first, as ranks have told by then; `None` if none
+    /// has told of a failure for which one rank is to blame.
+    pub(super) fn inquiry(&self) -> Box<dyn Fn() -> Option<FirstFailure>> {
+        let (stop, questions) = (Arc::clone(&self.stop), self.questions.clone());
+        Box::new(move || {
+            let (answer, answers) = bounded(1);
+            questions.send(answer).ok()?;
+            stop.waker.wake();
+            answers.recv_timeout(INQUIRY_TIME).ok().flatten()
+        })
     }
 
     /// True if ranks can tell that they have joined.
@@ -134,24 +152,6 @@ impl Drop for HangReports {
     }
 }
 
-/// The number of the signal that `MAYPOLE_STATUS_SIGNAL` names, at which a page is made. It is not
-/// passed on to ranks.
-///
-/// # Errors
-/// If the variable names no signal that a program can handle.
-pub(super) fn status_signal() -> anyhow::Result<Option<i32>> {
-    let name = std::env::var(SIGNAL_VARIABLE).ok().filter(|name| !name.is_empty());
-    let number = |name: String| {
-        signals::number(&name).with_context(|| {
-            format!(
-                "{SIGNAL_VARIABLE}: '{name}' is no signal that a program can handle; name for \
-                 example USR1"
-            )
-        })
-    };
-    name.map(number).transpose()
-}
-
 /// A page that is being made.
 struct PendingPage {
     reason: String,
@@ -170,6 +170,8 @@ struct ReportHub {
     listener: UnixListener,
     signal: Option<SignalEvents>,
     stop: Arc<StopRequest>,
+    questions: Receiver<Sender<Option<FirstFailure>>>,
+    verdicts: Verdicts,
     watch: Watch,
     reporters: BTreeMap<u64, Reporter>,
     next_number: u64,
@@ -188,7 +190,7 @@ impl ReportHub {
         limit: Option<Duration>,
         listener: UnixListener,
         signal: Option<SignalEvents>,
-        stop: Arc<StopRequest>,
+        (stop, questions): (Arc<StopRequest>, Receiver<Sender<Option<FirstFailure>>>),
     ) -> io::Result<Self> {
         let watch = Watch::new()?;
         watch.add(&listener, LISTENER, false)?;
@@ -204,6 +206,8 @@ impl ReportHub {
             listener,
             signal,
             stop,
+            questions,
+            verdicts: Verdicts::default(),
             watch,
             reporters: BTreeMap::new(),
             next_number: FIRST_CONNECTION,
@@ -222,7 +226,7 @@ impl ReportHub {
             for number in numbers.drain(..) {
                 match number {
                     LISTENER => self.accept(),
-                    WAKER => self.stop.waker.clear(),
+                    WAKER => self.answer(),
                     SIGNAL => self.take_signal(),
                     number => self.read(number),
                 }
@@ -232,16 +236,26 @@ impl ReportHub {
         }
         if self.page.is_some() {
             // All ranks have ended, so all that they told has arrived.
-            self.accept();
-            self.reporters
-                .keys()
-                .copied()
-                .collect::<Vec<_>>()
-                .into_iter()
-                .for_each(|it| self.read(it));
+            self.read_all();
             self.print();
         }
         Ok(())
+    }
+
+    /// Takes all that ranks have told, also on connections that were just made.
+    fn read_all(&mut self) {
+        self.accept();
+        let numbers: Vec<u64> = self.reporters.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.read(number));
+    }
+
+    /// Answers inquiries. What a process told before its end has arrived by now.
+    fn answer(&mut self) {
+        self.stop.waker.clear();
+        while let Ok(answer) = self.questions.try_recv() {
+            self.read_all();
+            let _ = answer.send(self.verdicts.agreed());
+        }
     }
 
     fn take_signal(&mut self) {
@@ -291,6 +305,7 @@ impl ReportHub {
             if status.world != self.world {
                 continue;
             }
+            self.verdicts.note(&status, timed_out);
             self.statuses.insert(rank, status);
             if timed_out && !std::mem::replace(&mut self.failure_told, true) {
                 let reason = format!("because rank {rank} reports that a deadline has passed");

@@ -76,7 +76,8 @@ impl JobStatus {
             for group in &status.groups {
                 let of_group = groups.entry(group.members.clone()).or_default();
                 let elsewhere = status.is_inside();
-                of_group.push(Position { rank, group, elsewhere });
+                let has_ended = self.gone.contains(&rank);
+                of_group.push(Position { rank, group, elsewhere, has_ended });
             }
         }
         // A group that no rank is in has nothing to do with a hang, unless it is the world.
@@ -90,7 +91,7 @@ impl JobStatus {
     fn group_lines(&self, members: &[usize], positions: &[Position<'_>]) -> Vec<String> {
         let mut by_text: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for position in positions {
-            by_text.entry(position.text()).or_default().push(position.rank);
+            by_text.entry(position.line()).or_default().push(position.rank);
         }
         let mut lines: Vec<(Vec<usize>, String)> =
             by_text.into_iter().map(|(text, ranks)| (ranks, text)).collect();
@@ -203,6 +204,8 @@ struct Position<'a> {
     group: &'a GroupStatus,
     /// The rank is in a call, in this group or in another one.
     elsewhere: bool,
+    /// The process has ended since, after a failure.
+    has_ended: bool,
 }
 
 impl Position<'_> {
@@ -237,6 +240,14 @@ impl Position<'_> {
                 text
             }
             None => self.group.absence(self.elsewhere),
+        }
+    }
+
+    /// What the rank does or, if its process has ended, did last.
+    fn line(&self) -> String {
+        match self.has_ended {
+            true => format!("has ended; it was {}", self.text()),
+            false => self.text(),
         }
     }
 }
@@ -459,6 +470,22 @@ hang report, on request:
         let one = receiving(status(1, 3, 4, None), &[0, 1], 0);
         let page = job(vec![zero, one, status(2, 3, 4, None)]).page();
         assert!(page.trim_end().ends_with("ranks 0 1 wait for one another"), "{page}");
+    }
+
+    #[test]
+    fn a_rank_that_failed_and_ended_is_told_of_once() {
+        let failed = |rank: usize| {
+            let mut status = status(rank, 3, 7, Some(("barrier()", 5, None)));
+            status.failure = Some("rank 2 died".to_owned());
+            status
+        };
+        let mut job = job(vec![failed(0), failed(1), status(2, 3, 7, None)]);
+        job.gone = vec![0, 1, 2];
+        let page = job.page();
+        let line = "ranks 0 1: has ended; it was in barrier() (operation 7) for 12 s\n";
+        assert!(page.contains(line), "{page}");
+        assert!(page.contains("  rank 2: the process has ended or left\n"), "{page}");
+        assert!(!page.contains("ranks 0-2: the process"), "{page}");
     }
 
     #[test]

@@ -13,8 +13,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use crossbeam_channel::{Receiver, Sender, select, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select, unbounded};
 use maypole::world::launch::JobKey;
+use maypole_transports::process::ProcessEnd;
 use maypole_transports::watch::Watch;
 
 use super::messages::{
@@ -149,7 +150,7 @@ impl Agent {
             bind: job.bind,
             descriptors,
         };
-        let ranks = RankProcesses::new(events, start)?;
+        let ranks = RankProcesses::new(events, start, reports.inquiry())?;
         let is_reached = held.is_some() || job.local_world == job.world;
         let route = match is_reached {
             true => Ok(()),
@@ -163,7 +164,6 @@ impl Agent {
 
     /// Does what the launcher says, until the job is over or the launcher is lost.
     fn serve(mut self, orders: &Receiver<Order>, events: &Receiver<LaunchEvent>) -> ExitCode {
-        let beats = crossbeam_channel::tick(BEAT);
         loop {
             select! {
                 recv(orders) -> order => match order {
@@ -183,7 +183,6 @@ impl Agent {
                     Ok(LaunchEvent::OutputFailed(_)) | Err(_) => return self.end(LAUNCHER_LOST),
                     Ok(event) => self.tell(event),
                 },
-                recv(beats) -> _ => drop(self.answers.send(Answer::Beat)),
             }
         }
     }
@@ -241,7 +240,14 @@ impl Agent {
 
     fn tell(&self, event: LaunchEvent) {
         let answer = match event {
-            LaunchEvent::Ended(nth, end) => Answer::Ended(self.places[nth].0, end.into()),
+            LaunchEvent::Ended(nth, end) => {
+                if end != ProcessEnd::Exited(0)
+                    && let Some(first) = self.ranks.first_failure()
+                {
+                    let _ = self.answers.send(Answer::FirstFailure(first));
+                }
+                Answer::Ended(self.places[nth].0, end.into())
+            }
             LaunchEvent::Joined(group) => {
                 let known = self.places.iter().find(|known| known.1 == Some(group));
                 let Some((place, _)) = known else { return };
@@ -259,7 +265,13 @@ impl Agent {
 fn write_answers(events: Sender<LaunchEvent>) -> Result<Sender<Answer>> {
     let (answers, to_write) = unbounded::<Answer>();
     let work = move || {
-        for answer in to_write {
+        loop {
+            // Whatever the agent does meanwhile, the launcher hears that it is there.
+            let answer = match to_write.recv_timeout(BEAT) {
+                Ok(answer) => answer,
+                Err(RecvTimeoutError::Timeout) => Answer::Beat,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
             let text = format!("{}{}", char::from(MESSAGE), line(&answer));
             if let Err(error) = OutputStream::Out.write(text.as_bytes()) {
                 let _ = events.send(LaunchEvent::OutputFailed(error));

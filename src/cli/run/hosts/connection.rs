@@ -1,30 +1,29 @@
 //! One ssh to an agent: what it says becomes events and answers, and what it is told goes through a
 //! queue, so that the launcher never waits for a host that has stopped to read.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender, select};
 use maypole_transports::process::{self, ProcessEnd};
-use maypole_transports::watch::{Watch, pidfd};
 use signal_hook::consts::SIGKILL;
 
 use super::messages::{Answer, BEAT, MESSAGE, OUTPUT, Order, clock, line};
+use super::shared::{LONGEST_WORDS, MOST_NOISE, SharedConnection, lock};
+use super::ssh;
+use crate::output::visible;
+use crate::run::first_failure::FirstFailure;
 use crate::run::lines::{self, OutputStream};
 use crate::run::ranks::LaunchEvent;
 
 /// The most bytes of a line that is kept whole; a rank's longer lines are cut before they are sent.
 const LONGEST_LINE: u64 = 32 << 20;
-/// How many lines of ssh and of the host's shell are kept, to say why the host cannot be used.
-const LAST_WORDS: usize = 6;
-/// How long ssh may go on after it has closed its output.
-const SSH_END: Duration = Duration::from_secs(5);
 /// How long the last words of an ssh that has ended may take.
 const LAST_WORDS_TIME: Duration = Duration::from_secs(1);
 /// Seconds by which clocks may differ. A message that was long on its way counts as a difference.
@@ -47,19 +46,6 @@ pub(super) struct Connection {
     /// Disconnected when the connection has ended.
     pub(super) answers: Receiver<Answer>,
     shared: Arc<SharedConnection>,
-}
-
-/// What the threads of a connection share.
-#[derive(Default)]
-struct SharedConnection {
-    /// Grows with every line of the agent and every piece of a program that is sent.
-    progress: AtomicU64,
-    words: Mutex<VecDeque<String>>,
-    /// How ssh has ended, and whether that was because the host was silent.
-    end: Mutex<Option<ProcessEnd>>,
-    silence: Mutex<Option<Duration>>,
-    /// The launcher has told the agent to end.
-    is_closed: AtomicBool,
 }
 
 impl Connection {
@@ -94,11 +80,11 @@ impl Connection {
         };
         let writer =
             AgentWriter { child: Arc::clone(&child), shared: Arc::clone(&shared), patience };
-        let (name, words) = (Arc::clone(&host), Arc::clone(&shared));
+        let (name, words, ssh) = (Arc::clone(&host), Arc::clone(&shared), Arc::clone(&child));
         let (told, all_told) = crossbeam_channel::bounded::<()>(0);
         spawn(move || {
             let _told = told;
-            words.read_errors(&name, error);
+            read_errors(&words, &name, error, &ssh);
         })?;
         spawn(move || reader.run(output, &all_told))?;
         spawn(move || writer.run(to_send, input))?;
@@ -127,6 +113,21 @@ impl Connection {
         self.shared.progress.load(Ordering::Relaxed)
     }
 
+    /// True once the agent has answered.
+    pub(super) fn is_greeted(&self) -> bool {
+        self.shared.is_greeted.load(Ordering::Relaxed)
+    }
+
+    /// The bytes that ssh and the shell have printed.
+    pub(super) fn noise(&self) -> u64 {
+        self.shared.noise.load(Ordering::Relaxed)
+    }
+
+    /// True if ssh was killed because it printed too much before the agent answered.
+    pub(super) fn is_noisy(&self) -> bool {
+        !self.is_greeted() && self.noise() > MOST_NOISE
+    }
+
     /// Kills ssh. The agent notices that its input has ended.
     pub(super) fn kill(&self) {
         let _ = process::signal_group(&self.child, SIGKILL);
@@ -135,6 +136,11 @@ impl Connection {
     /// How ssh has ended, if it has.
     pub(super) fn end(&self) -> Option<ProcessEnd> {
         *lock(&self.shared.end)
+    }
+
+    /// The rank that failed first, as ranks of this host say.
+    pub(super) fn first_failure(&self) -> Option<FirstFailure> {
+        *lock(&self.shared.first_failure)
     }
 
     /// The last lines of ssh and of the shell on the host.
@@ -157,45 +163,27 @@ impl Drop for Connection {
     }
 }
 
-impl SharedConnection {
-    fn last_words(&self) -> String {
-        lock(&self.words).iter().map(String::as_str).collect::<Vec<_>>().join(" / ")
-    }
-
-    fn reason(&self) -> String {
-        let silence = lock(&self.silence).map(|it| format!(" (nothing came for {it:?})"));
-        let words = self.last_words();
-        let words = if words.is_empty() { String::new() } else { format!(": {words}") };
-        silence.unwrap_or_default() + &words
-    }
-
-    fn keep(&self, line: &[u8]) {
-        let text = String::from_utf8_lossy(line);
-        let text = text.trim();
-        let mut words = lock(&self.words);
-        if !text.is_empty() {
-            words.push_back(text.chars().take(300).collect());
-        }
-        if words.len() > LAST_WORDS {
-            words.pop_front();
-        }
-    }
-
-    /// Forwards the lines of ranks, and keeps those of ssh and of the shell. The agent's own lines are
-    /// shown as well.
-    fn read_errors(&self, host: &str, error: impl Read) {
-        let mut can_write = true;
-        each_line(error, |line| {
-            let shown = match line.strip_prefix(&[OUTPUT]) {
-                Some(of_rank) => of_rank.to_vec(),
-                None if line.starts_with(b"maypole: ") => {
-                    [format!("[{host}] ").as_bytes(), line].concat()
+/// Forwards the lines of ranks, and keeps those of ssh and of the shell. The agent's own lines are
+/// shown as well.
+fn read_errors(shared: &SharedConnection, host: &str, error: impl Read, child: &Child) {
+    let mut can_write = true;
+    each_line(error, |line| {
+        let is_greeted = shared.is_greeted.load(Ordering::Relaxed);
+        let shown = match line.strip_prefix(&[OUTPUT]).filter(|_| is_greeted) {
+            Some(of_rank) => of_rank.to_vec(),
+            None if line.starts_with(b"maypole: ") && line.len() <= LONGEST_WORDS => {
+                let text = String::from_utf8_lossy(line);
+                format!("[{host}] {}\n", visible(text.trim_end())).into_bytes()
+            }
+            None => {
+                if !shared.keep(line) {
+                    let _ = process::signal_group(child, SIGKILL);
                 }
-                None => return self.keep(line),
-            };
-            can_write = can_write && OutputStream::Error.write(&shown).is_ok();
-        });
-    }
+                return;
+            }
+        };
+        can_write = can_write && OutputStream::Error.write(&shown).is_ok();
+    });
 }
 
 /// The thread that reads what an agent says.
@@ -215,17 +203,27 @@ impl AgentReader {
     /// `all_told` is disconnected when ssh has closed its standard error.
     fn run(mut self, output: impl Read, all_told: &Receiver<()>) {
         each_line(output, |line| {
-            self.shared.progress.fetch_add(1, Ordering::Relaxed);
-            match line.split_first() {
-                Some((&OUTPUT, of_rank)) => self.forward(of_rank),
-                Some((&MESSAGE, message)) => match serde_json::from_slice(message) {
-                    Ok(answer) => self.take(answer),
-                    Err(_) => self.shared.keep(line),
-                },
-                _ => self.shared.keep(line),
+            let is_greeted = self.shared.is_greeted.load(Ordering::Relaxed);
+            let answer = match line.split_first() {
+                Some((&OUTPUT, of_rank)) if is_greeted => {
+                    self.shared.progress.fetch_add(1, Ordering::Relaxed);
+                    return self.forward(of_rank);
+                }
+                Some((&MESSAGE, message)) => serde_json::from_slice(message).ok(),
+                _ => None,
+            };
+            match answer {
+                Some(answer) => {
+                    self.shared.progress.fetch_add(1, Ordering::Relaxed);
+                    self.take(answer);
+                }
+                None if !self.shared.keep(line) => {
+                    let _ = process::signal_group(&self.child, SIGKILL);
+                }
+                None => {}
             }
         });
-        let end = end_of(&self.child);
+        let end = ssh::end_of(&self.child);
         // ssh says why before it ends. A process that it has left behind may keep the pipe open.
         let _ = all_told.recv_timeout(LAST_WORDS_TIME);
         *lock(&self.shared.end) = end.or(Some(ProcessEnd::Killed(SIGKILL)));
@@ -245,6 +243,10 @@ impl AgentReader {
     fn take(&mut self, answer: Answer) {
         let event = match answer {
             Answer::Beat => return,
+            Answer::FirstFailure(first) => {
+                *lock(&self.shared.first_failure) = Some(first);
+                return;
+            }
             Answer::Ended(place, end) => {
                 self.running.remove(&place);
                 LaunchEvent::Ended(place, end.into())
@@ -254,7 +256,11 @@ impl AgentReader {
             answer => {
                 match &answer {
                     Answer::Started(place) => drop(self.running.insert(*place)),
-                    Answer::Hello(hello) => self.compare_clocks(hello.clock),
+                    Answer::Hello(hello) => {
+                        self.shared.is_greeted.store(true, Ordering::Relaxed);
+                        self.compare_clocks(hello.clock);
+                    }
+                    Answer::Unfit(_) => self.shared.is_greeted.store(true, Ordering::Relaxed),
                     _ => {}
                 }
                 if let Some(answers) = &self.answers {
@@ -324,8 +330,11 @@ impl AgentWriter {
                 },
                 recv(ticks) -> _ => match has_orders {
                     true if self.is_lost(&mut silence) => return,
-                    true => input.write_all(line(&Order::Beat).as_bytes()),
-                    false => Ok(()),
+                    // An agent that has answered waits for orders, and gives up without any word.
+                    _ if has_orders || self.shared.is_greeted.load(Ordering::Relaxed) => {
+                        input.write_all(line(&Order::Beat).as_bytes())
+                    }
+                    _ => Ok(()),
                 },
             };
             // The reader hears of the end of the connection.
@@ -373,26 +382,9 @@ fn each_line(stream: impl Read, mut take: impl FnMut(&[u8])) {
     }
 }
 
-/// How ssh ends, which has closed its output; `None` if it had to be killed.
-fn end_of(child: &Child) -> Option<ProcessEnd> {
-    let mut ended = Vec::new();
-    if let (Ok(watch), Ok(end)) = (Watch::new(), pidfd(child.id())) {
-        let _ = watch.add(&end, 0, false).and_then(|()| watch.wait(&mut ended, SSH_END));
-    }
-    if ended.is_empty() {
-        let _ = process::signal_group(child, SIGKILL);
-    }
-    let end = process::await_end(child.id()).ok();
-    end.filter(|_| !ended.is_empty())
-}
-
 fn spawn(work: impl FnOnce() + Send + 'static) -> Result<()> {
     let thread = thread::Builder::new().stack_size(256 << 10).spawn(work);
     thread
         .map(drop)
         .context("cannot start a thread for a host; raise `ulimit -u`, or name fewer hosts")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,11 @@
 //! The hosts of a job as users write them, and which ranks each of them gets.
 
-use std::fs;
+use std::net::Ipv6Addr;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+
+use crate::input;
 
 /// A host, and how many ranks may run on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,9 +45,10 @@ pub(super) fn parse(text: &str) -> Result<Vec<HostSlots>> {
 /// Reads a host file of Open MPI: a host a line, with `slots=N`, and comments behind `#`.
 pub(super) fn read(path: &Path) -> Result<Vec<HostSlots>> {
     let named = || format!("--hostfile {}", path.display());
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", named()))?;
+    let text = input::text("--hostfile", path, input::TEXT)?;
     let mut hosts = Vec::new();
-    for (number, line) in text.lines().enumerate() {
+    // Some editors put a mark of the byte order before the first line.
+    for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
         read_line(&mut hosts, line).with_context(|| format!("{}, line {}", named(), number + 1))?;
     }
     ensure!(!hosts.is_empty(), "{} names no host", named());
@@ -55,8 +58,10 @@ pub(super) fn read(path: &Path) -> Result<Vec<HostSlots>> {
 fn read_line(hosts: &mut Vec<HostSlots>, line: &str) -> Result<()> {
     let line = line.split_once('#').map_or(line, |(line, _)| line);
     let mut words = line.split_whitespace();
-    let Some(name) = words.next() else { return Ok(()) };
-    let mut slots = None;
+    let Some(word) = words.next() else { return Ok(()) };
+    // As hydra's host files have it.
+    let (name, slots) = split_slots(word);
+    let mut slots = slots.map(number).transpose()?;
     for word in words {
         match word.split_once('=') {
             Some(("slots", count)) => slots = Some(number(count)?),
@@ -85,7 +90,15 @@ fn number(text: &str) -> Result<usize> {
 fn add(hosts: &mut Vec<HostSlots>, name: &str, slots: Option<usize>) -> Result<()> {
     let name = name.replace(['[', ']'], "");
     // A name that begins with a hyphen would be an option of ssh.
-    ensure!(!name.is_empty() && !name.starts_with('-'), "{name:?} is no name of a host");
+    let is_plain = !name.is_empty()
+        && !name.starts_with('-')
+        && !name.contains(|char: char| char.is_whitespace() || char.is_control());
+    ensure!(is_plain, "{name:?} is no name of a host");
+    let address = name.rsplit_once('@').map_or(&*name, |(_, host)| host);
+    ensure!(
+        !address.contains(':') || is_ipv6(address),
+        "{name:?} is neither a host, as in a:8, nor an address of IPv6, as in [fd00::7]:8"
+    );
     match hosts.iter_mut().find(|host| host.name == name) {
         Some(host) => {
             host.slots = Some(host.slots.unwrap_or(1) + slots.unwrap_or(1));
@@ -93,6 +106,12 @@ fn add(hosts: &mut Vec<HostSlots>, name: &str, slots: Option<usize>) -> Result<(
         None => hosts.push(HostSlots { name, slots }),
     }
     Ok(())
+}
+
+/// True for `fd00::7` and `fe80::7%eth0`.
+fn is_ipv6(address: &str) -> bool {
+    let address = address.split_once('%').map_or(address, |(address, _)| address);
+    address.parse::<Ipv6Addr>().is_ok()
 }
 
 /// Gives each host the next ranks, as many as it has slots, until all of `ranks` have a host. Without
@@ -139,7 +158,8 @@ mod tests {
         let hosts = parse("a:8, me@b,[fd00::7]:2,fd00::8,a:1").unwrap();
         let expected = [("a", Some(9)), ("me@b", None), ("fd00::7", Some(2)), ("fd00::8", None)];
         assert_eq!(slots(&hosts), expected);
-        for wrong in ["", "a:0", "a:x", "a,,b", "-oProxyCommand=x", ":3"] {
+        for wrong in ["", "a:0", "a:x", "a,,b", "-oProxyCommand=x", ":3", "a:1:2", "a\0b", "a b:2"]
+        {
             parse(wrong).unwrap_err();
         }
     }
@@ -151,6 +171,15 @@ mod tests {
         let text = "# two racks\n\na slots=4 max_slots=8 # the first\n  b\na slots=2\n";
         std::fs::write(&path, text).unwrap();
         assert_eq!(slots(&read(&path).unwrap()), [("a", Some(6)), ("b", None)]);
+        std::fs::write(&path, "\u{feff}a:2\n[fd00::7]:3\nfe80::1%eth0\n").unwrap();
+        let expected = [("a", Some(2)), ("fd00::7", Some(3)), ("fe80::1%eth0", None)];
+        assert_eq!(slots(&read(&path).unwrap()), expected);
+        for wrong in ["a\0b\n", "a:1:2\n", "a:0\n", "\u{1b}[31m\n"] {
+            std::fs::write(&path, wrong).unwrap();
+            read(&path).unwrap_err();
+        }
+        let error = read(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(error.starts_with("--hostfile /dev/zero is longer than"), "{error}");
         std::fs::write(&path, "a\nb slots=many\n").unwrap();
         let error = format!("{:#}", read(&path).unwrap_err());
         assert!(error.contains("line 2") && error.contains("\"many\""), "{error}");

@@ -8,10 +8,11 @@ use maypole_transports::process::ProcessEnd;
 use serde::{Deserialize, Serialize};
 
 use crate::run::environment::JobPorts;
+use crate::run::first_failure::FirstFailure;
 use crate::run::{Bind, OutputMode};
 
 /// The number of this protocol. Agent and launcher also have to be of the same version.
-pub(super) const PROTOCOL: u32 = 2;
+pub(super) const PROTOCOL: u32 = 3;
 
 /// A line of an agent that begins so is a message.
 pub(super) const MESSAGE: u8 = b'@';
@@ -58,6 +59,8 @@ pub(super) enum Answer {
     /// The process could not be started: the program, and the number of the system's error.
     Refused(String, Option<i32>),
     Ended(usize, EndOfProcess),
+    /// The rank that failed first, as ranks of this host say. Comes before the end of the next one.
+    FirstFailure(FirstFailure),
     /// The process at this place has joined others.
     Joined(usize),
     Beat,

@@ -15,6 +15,7 @@ mod list;
 mod messages;
 mod ranks;
 mod route;
+mod shared;
 mod ssh;
 
 use std::ffi::OsString;
@@ -62,8 +63,10 @@ pub(crate) struct HostArgs {
     #[arg(short = 'x', long = "env", value_name = "NAME[=VALUE]")]
     variables: Vec<String>,
 
-    /// Seconds without a word from a host after which it is lost. The host stops its ranks after the same
-    /// time without a word from here.
+    /// Seconds without a word from a host after which it is lost, or given up if it has not answered
+    /// yet. Where --ssh names another program than ssh, which may ask for a password, and there is a
+    /// terminal, the first answer may take 120 s. The host stops its ranks after the same time without
+    /// a word from here.
     #[arg(
         long,
         value_name = "SECONDS",

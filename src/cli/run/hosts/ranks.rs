@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
@@ -16,14 +16,20 @@ use super::ssh::{self, CopiedPrograms};
 use super::{HostOptions, route};
 use crate::run::Job;
 use crate::run::environment::{self, JobPorts};
+use crate::run::first_failure::{FirstFailure, most_named};
 use crate::run::lines;
 use crate::run::ranks::{
     KILL_TIMEOUT, LaunchEvent, RestOfJob, StartError, StartedRanks, deadline_after,
 };
 use crate::run::signals::ENDING;
 
-/// How many beats a host may take to answer without doing anything.
-const ANSWER_BEATS: u32 = 30;
+/// How long a host may take to answer without doing anything, after it has answered for the first
+/// time or where it has to take a program first.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// How long ssh may take to answer where it may ask a person for a password.
+const PROMPT_TIME: Duration = Duration::from_secs(120);
+/// For how many times as long a host may print before its agent answers.
+const NOISE_TIMES: u32 = 4;
 /// How long an agent may take to start one process.
 const START_TIME: Duration = Duration::from_secs(60);
 
@@ -36,6 +42,8 @@ pub(super) struct RemoteRanks {
     events: Sender<LaunchEvent>,
     /// How long an agent may take to stop its ranks.
     end_time: Duration,
+    /// What happens meanwhile, such as signals.
+    received: Receiver<LaunchEvent>,
 }
 
 /// What has come instead of an answer.
@@ -60,13 +68,20 @@ impl RemoteRanks {
             places: Vec::new(),
             events: job.sender.clone(),
             end_time: job.options.grace.saturating_add(KILL_TIMEOUT),
+            received: job.events.clone(),
         };
         this.start_agents(job, options, Path::new(&program[0]))?;
-        let Some(answers) = this.await_all(job)? else { return Ok(this) };
+        let greeting = match (options.copy, ssh::may_prompt(options)) {
+            (_, true) => PROMPT_TIME.max(options.lost_after),
+            (true, false) => ANSWER_TIME.max(options.lost_after),
+            (false, false) => options.lost_after,
+        };
+        let Some(answers) = this.await_all(job, greeting)? else { return Ok(this) };
         let hellos = this.check_hellos(answers)?;
         let description = this.description(job, options, program, &hellos)?;
         this.describe(&description);
-        if let Some(answers) = this.await_all(job)? {
+        let patience = ANSWER_TIME.max(options.lost_after);
+        if let Some(answers) = this.await_all(job, patience)? {
             this.check_routes(answers, &description)?;
         }
         Ok(this)
@@ -123,15 +138,15 @@ impl RemoteRanks {
         Ok(())
     }
 
-    /// The next answer of each host; `None` if a signal came.
+    /// The next answer of each host, which may do nothing for `patience`; `None` if a signal came.
     ///
     /// # Errors
     /// A sentence for each host that does not answer.
-    fn await_all(&self, job: &Job<'_>) -> Result<Option<Vec<Answer>>> {
+    fn await_all(&self, job: &Job<'_>, patience: Duration) -> Result<Option<Vec<Answer>>> {
         let mut answers = Vec::new();
         let mut sentences = Vec::new();
         for connection in &self.connections {
-            match await_answer(connection, &job.events, &job.sender) {
+            match await_answer(connection, &job.events, &job.sender, patience) {
                 Ok(answer) => answers.push(answer),
                 Err(NoAnswer::Because(sentence)) => sentences.push(sentence),
                 Err(NoAnswer::Interrupted) => return Ok(None),
@@ -221,10 +236,22 @@ impl RemoteRanks {
         }
     }
 
+    /// Kills ssh of the hosts whose agents have not answered: nothing has started there.
+    fn kill_ungreeted(&self) {
+        let ungreeted = self.connections.iter().filter(|connection| !connection.is_greeted());
+        ungreeted.for_each(Connection::kill);
+    }
+
+    /// Kills ssh of all hosts. The agents notice that their input has ended, and end their ranks.
+    fn kill_all(&self) {
+        self.connections.iter().for_each(Connection::kill);
+    }
+
     /// Stops the processes that ended ranks left running, and waits for the rest of the output and the
     /// end of every agent. A signal ends the wait.
     pub(super) fn stop_remaining(self, events: &Receiver<LaunchEvent>) -> RestOfJob {
         let mut rest = RestOfJob::default();
+        self.kill_ungreeted();
         self.connections.iter().for_each(|connection| connection.order(&Order::Stop));
         'all: for connection in &self.connections {
             loop {
@@ -238,6 +265,7 @@ impl RemoteRanks {
                         );
                         rest.add(event);
                         if ends {
+                            self.kill_all();
                             break 'all;
                         }
                     }
@@ -265,30 +293,56 @@ impl StartedRanks for RemoteRanks {
 
     /// Agents do so by themselves.
     fn collect_orphans(&self) {}
+
+    fn first_failure(&self) -> Option<FirstFailure> {
+        most_named(self.connections.iter().filter_map(Connection::first_failure))
+    }
 }
 
 impl Drop for RemoteRanks {
     /// Lets every agent stop its ranks. An agent that takes too long is left to the end of its input.
     fn drop(&mut self) {
         self.connections.iter_mut().for_each(Connection::close);
-        let until: Instant = deadline_after(self.end_time);
+        self.kill_ungreeted();
+        let until = crossbeam_channel::at(deadline_after(self.end_time));
         for connection in &self.connections {
-            while connection.answers.recv_deadline(until).is_ok() {}
+            loop {
+                select! {
+                    recv(connection.answers) -> answer => if answer.is_err() { break },
+                    recv(self.received) -> event => {
+                        if matches!(event, Ok(LaunchEvent::Signal(it)) if ENDING.contains(&it)) {
+                            self.kill_all();
+                        }
+                    }
+                    recv(until) -> _ => return,
+                }
+            }
         }
     }
 }
 
-/// Waits for the next answer of a host, as long as it does something.
+/// Waits for the next answer of a host, as long as it does something: for `patience` without a sign
+/// of it, and for a few times as long while its shell prints.
 fn await_answer(
     connection: &Connection,
     events: &Receiver<LaunchEvent>,
     again: &Sender<LaunchEvent>,
+    patience: Duration,
 ) -> Result<Answer, NoAnswer> {
     let (mut progress, mut beats) = (connection.progress(), 0);
+    let (mut noise, mut silent) = (connection.noise(), 0);
     let host = &connection.host;
     loop {
         select! {
             recv(connection.answers) -> answer => return answer.map_err(|_| {
+                if connection.is_noisy() {
+                    let words = Some(connection.last_words()).filter(|words| !words.is_empty());
+                    let words = words.map(|words| format!(": {words}")).unwrap_or_default();
+                    return NoAnswer::Because(format!(
+                        "{host} prints without end, and does not answer{words}; see what its shell \
+                         prints, by `ssh {host} true`"
+                    ));
+                }
                 let sentence = ssh::explain(host, connection.end(), &connection.last_words());
                 NoAnswer::Because(sentence)
             }),
@@ -298,10 +352,13 @@ fn await_answer(
             },
             default(BEAT) => {
                 beats = if connection.progress() == progress { beats + 1 } else { 0 };
-                progress = connection.progress();
-                if beats >= ANSWER_BEATS {
+                silent = if connection.noise() == noise { silent + 1 } else { 0 };
+                (progress, noise) = (connection.progress(), connection.noise());
+                let is_over = |beats: u32, patience| BEAT * beats >= patience;
+                if is_over(beats.min(silent), patience) || is_over(beats, patience * NOISE_TIMES) {
                     return Err(NoAnswer::Because(format!(
-                        "{host} does not answer: try `ssh {host} maypole --version`"
+                        "{host} does not answer within {patience:?}: try `ssh {host} maypole \
+                         --version`"
                     )));
                 }
             }

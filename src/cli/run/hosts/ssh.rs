@@ -1,11 +1,14 @@
 //! How an agent is started on a host, and what it means if it does not answer.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use maypole_transports::process::ProcessEnd;
+use maypole_transports::process::{self, ProcessEnd};
+use maypole_transports::watch::{Watch, pidfd};
+use signal_hook::consts::SIGKILL;
 
 use super::HostOptions;
 
@@ -28,6 +31,9 @@ const FIND: &str = "for m in \"$0\" maypole \"$HOME/.cargo/bin/maypole\"; do \
 const COPY: &str = "d=$(mktemp -d) && s=$1 && shift && head -c \"$0\" >\"$d/maypole\" && \
                     head -c \"$s\" >\"$d/program\" && chmod 700 \"$d/maypole\" \"$d/program\" && \
                     \"$d/maypole\" agent --copied \"$@\"; s=$?; rm -rf \"$d\"; exit $s";
+
+/// How long ssh may go on after it has closed its output.
+const SSH_END: Duration = Duration::from_secs(5);
 
 /// The programs that are sent to every host.
 pub(super) struct CopiedPrograms {
@@ -92,12 +98,23 @@ fn ssh(given: Option<&str>) -> Command {
     };
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{given} \"$@\""), "ssh"]);
-    // Another program may not know these options.
-    let program = given.split_whitespace().next().unwrap_or_default();
-    if Path::new(program).file_name().is_some_and(|name| name == "ssh") {
+    if is_open_ssh(given) {
         command.args(OPTIONS);
     }
     command
+}
+
+/// True if the program that reaches hosts may ask a person something: it is not OpenSSH, which is
+/// told to ask nothing, and there is a terminal.
+pub(super) fn may_prompt(options: &HostOptions) -> bool {
+    let is_other = options.ssh.as_deref().is_some_and(|given| !is_open_ssh(given));
+    is_other && std::fs::File::open("/dev/tty").is_ok()
+}
+
+/// True if a command begins with OpenSSH's client. Another program may not know its options.
+fn is_open_ssh(command: &str) -> bool {
+    let program = command.split_whitespace().next().unwrap_or_default();
+    Path::new(program).file_name().is_some_and(|name| name == "ssh")
 }
 
 /// `word` for any shell.
@@ -115,6 +132,19 @@ pub(super) fn is_this_host(host: &str) -> bool {
 /// True for names that mean another host on every host.
 pub(super) fn is_loopback(host: &str) -> bool {
     ["localhost", "127.0.0.1", "::1"].contains(&host)
+}
+
+/// How ssh ends, which has closed its output; `None` if it had to be killed.
+pub(super) fn end_of(child: &Child) -> Option<ProcessEnd> {
+    let mut ended = Vec::new();
+    if let (Ok(watch), Ok(end)) = (Watch::new(), pidfd(child.id())) {
+        let _ = watch.add(&end, 0, false).and_then(|()| watch.wait(&mut ended, SSH_END));
+    }
+    if ended.is_empty() {
+        let _ = process::signal_group(child, SIGKILL);
+    }
+    let end = process::await_end(child.id()).ok();
+    end.filter(|_| !ended.is_empty())
 }
 
 /// Why a host cannot be used whose ssh has ended as `end` before the agent said anything, and what to

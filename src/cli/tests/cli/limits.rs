@@ -128,6 +128,9 @@ fn numbers_without_a_meaning_and_options_of_other_launchers_are_refused() {
         ("simulate all-reduce --cluster dgx-a100 --fastest 0", "--fastest"),
         ("simulate all-reduce -n 1024 -a ring --windows 65536", "ask for --windows 1 or fewer"),
         ("perf --threads -n 1000000", "at most 1024 ranks"),
+        ("run -n 0 true", "must be at least 1"),
+        ("run -n x true", "is not a number of ranks"),
+        ("run --hosts a:1:2 true", "neither a host"),
         ("run -n 3 --hosts a,b:1 true", "the hosts have 2"),
         ("run --hostfile /not/there true", "cannot read --hostfile /not/there"),
     ];

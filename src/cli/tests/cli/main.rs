@@ -31,6 +31,7 @@ mod simulate_cluster;
 mod skip;
 mod stepping;
 mod topo;
+mod untrusted;
 
 use serde_json::Value;
 use std::collections::BTreeSet;

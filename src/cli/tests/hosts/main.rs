@@ -4,6 +4,7 @@
 #[path = "../launcher/harness.rs"]
 mod harness;
 mod kubernetes;
+mod names;
 mod namespaces;
 #[path = "../../../../tests/common/network.rs"]
 mod network;

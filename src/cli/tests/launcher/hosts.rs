@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const TWO: &str = "127.0.0.2:2,127.0.0.3:2";
+pub(crate) const TWO: &str = "127.0.0.2:2,127.0.0.3:2";
 
 /// Like ssh: nothing of the caller's environment is there, and the command goes through a shell.
 const LOCALLY: &str =
@@ -18,13 +18,13 @@ const LOCALLY: &str =
 const BESIDE: &str = "cat | setsid sh -c \"$*\" | cat";
 
 /// A folder with a program that takes the place of ssh.
-struct FakeSsh {
+pub(crate) struct FakeSsh {
     folder: tempfile::TempDir,
 }
 
 impl FakeSsh {
     /// `script` finds the host in `host`, and the words of the command in `$*`.
-    fn new(script: &str) -> Self {
+    pub(crate) fn new(script: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let this = Self { folder };
         let text = format!("#!/bin/sh\nhost=$1; shift\n{script}\n");
@@ -37,19 +37,19 @@ impl FakeSsh {
         self.folder.path().join("reach")
     }
 
-    fn file(&self, name: &str) -> String {
+    pub(crate) fn file(&self, name: &str) -> String {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
     /// `maypole run` with `options`, and what follows them.
-    fn run(&self, options: &str, program: &[&str]) -> Command {
+    pub(crate) fn run(&self, options: &str, program: &[&str]) -> Command {
         let mut command = maypole(&["run", "--ssh", self.path().to_str().unwrap()]);
         command.args(options.split_whitespace()).arg("--").args(program);
         command.env("TMPDIR", self.folder.path());
         command
     }
 
-    fn shell(&self, options: &str, script: &str) -> Command {
+    pub(crate) fn shell(&self, options: &str, script: &str) -> Command {
         self.run(options, &["sh", "-c", script])
     }
 }

@@ -5,7 +5,7 @@ use crate::skip;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::TcpListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 #[test]
 fn the_environment_is_as_documented() {
@@ -148,6 +148,68 @@ fn ranks_of_open_mpi_meet_at_loopback_if_it_is_installed() {
     assert_eq!((code, said.len()), (0, 2), "{said:?}");
     for (rank, said) in said.iter().enumerate() {
         assert!(said.starts_with(&format!("OpenMpi {rank} of 2 at 127.0.0.1 ")), "{said}");
+    }
+}
+
+/// Two processes that a launcher started in a pod, whose variables they have, too.
+#[test]
+fn processes_of_a_launcher_in_a_pod_are_one_world() {
+    let pod = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1")];
+    let exported = [("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")];
+    let mpirun = ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"];
+    let srun = ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"];
+    let sets = [(&pod[..], mpirun), (&pod, srun), (&exported, srun)];
+    for (around, [rank, world, local]) in sets {
+        let start = |number: usize| {
+            let mut command = maypole(&["perf", "barrier", "--iters", "2", "--json", "-"]);
+            command.envs(around.iter().copied()).env(rank, number.to_string()).env(world, "2");
+            command.env(local, number.to_string()).env("OMPI_COMM_WORLD_LOCAL_SIZE", "2");
+            command.env("SLURM_NODEID", "0").env("SLURM_STEP_TASKS_PER_NODE", "2");
+            command.env("SLURM_STEP_NODELIST", "localhost").env("MAYPOLE_TIMEOUT", "60");
+            command.env("MAYPOLE_JOB", format!("pod-{rank}-{}", std::process::id()));
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let outputs = [start(0), start(1)].map(|rank| rank.wait_with_output().unwrap());
+        for output in &outputs {
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{rank}: {error}");
+        }
+        let rows = String::from_utf8_lossy(&outputs[0].stdout);
+        let row: serde_json::Value = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
+        assert_eq!((&row["ranks"], &row["wrong"]), (&2.into(), &0.into()), "{rank}: {row}");
+    }
+}
+
+/// Memory of a process in another user namespace is not to be read, and results are right.
+#[test]
+fn ranks_of_two_user_namespaces_join() {
+    if !Command::new("unshare").args(["-U", "true"]).status().is_ok_and(|status| status.success()) {
+        return skip::skipped("no user namespaces here");
+    }
+    let job = format!("namespaces-{}", std::process::id());
+    let start = |rank: usize| {
+        let own =
+            maypole(&["perf", "all-reduce", "--sizes", "8,64K", "--iters", "3", "--json", "-"]);
+        let mut command = match rank {
+            0 => own,
+            _ => {
+                let mut command = Command::new("unshare");
+                command.arg("-U").arg(own.get_program()).args(own.get_args());
+                command
+            }
+        };
+        command.env("MAYPOLE_RANK", rank.to_string()).env("MAYPOLE_WORLD", "2");
+        command.env("MAYPOLE_ADDRESS", "127.0.0.1").env("MAYPOLE_TIMEOUT", "60");
+        command.env("MAYPOLE_JOB", &job).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let outputs = [start(0), start(1)].map(|rank| rank.wait_with_output().unwrap());
+    for output in &outputs {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let rows = String::from_utf8_lossy(&outputs[0].stdout);
+    for row in rows.lines().map(|row| serde_json::from_str::<serde_json::Value>(row).unwrap()) {
+        assert_eq!(row["wrong"], 0, "{row}");
     }
 }
 

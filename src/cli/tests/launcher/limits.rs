@@ -126,3 +126,20 @@ fn ranks_divide_the_cores() {
     assert_eq!(seen(&format!("-n {crowded} --no-tag-output --bind none")), vec![all; crowded]);
     assert_eq!(seen("-n 1"), [all]);
 }
+
+/// More ranks than the cores that this process may use.
+#[test]
+fn ranks_outnumber_the_cores_of_a_set() {
+    for line in ["run -n 4 --bind core -- true", "perf barrier -n 4 --iters 2"] {
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0", env!("CARGO_BIN_EXE_maypole")]).args(line.split(' '));
+        command.stdin(Stdio::null());
+        match command.output() {
+            Err(_) => return skip::skipped("taskset is not installed"),
+            Ok(output) => {
+                let error = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{line}: {error}");
+            }
+        }
+    }
+}

@@ -5,6 +5,8 @@
 mod skip;
 
 mod ending;
+mod evil;
+mod first;
 mod harness;
 mod hosts;
 mod joining;

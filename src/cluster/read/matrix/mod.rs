@@ -30,6 +30,7 @@ mod affinity;
 mod cells;
 mod elision;
 mod header;
+mod others;
 mod report;
 mod rows;
 
@@ -45,8 +46,8 @@ impl Matrix {
     /// of the text if it has no report.
     pub fn read(text: &str) -> Result<Matrix, ReadError> {
         check_length(text)?;
-        let lines = lines(text);
-        let block = header::find(&lines)?;
+        let lines = others::without_peer_tables(lines(text));
+        let block = header::find(&lines).map_err(|error| others::explain(text, error))?;
         let mut matrix = rows::read(&block)?;
         matrix.nic_names = header::nic_names(&block.lines[block.first_row..], &matrix.nics);
         Ok(matrix)
@@ -54,6 +55,6 @@ impl Matrix {
 
     /// Whether the text has a row of such a matrix anywhere.
     pub(crate) fn is_in(text: &str) -> bool {
-        header::first_row(&lines(text)).is_some()
+        header::first_row(&others::without_peer_tables(lines(text))).is_some()
     }
 }

@@ -59,8 +59,13 @@ impl<'a> XmlElement<'a> {
 
     /// The note that this element was left out.
     pub(super) fn unknown(&self) -> String {
+        self.left_out("is unknown and left out")
+    }
+
+    /// The note that this element was left out, and why.
+    pub(super) fn left_out(&self, why: &str) -> String {
         let (line, _) = self.place(self.node.range().start);
-        format!("line {line}: <{}> is unknown and left out", self.name())
+        format!("line {line}: <{}> {why}", self.name())
     }
 
     fn attribute(&self, name: &str) -> Option<Attribute<'a, 'a>> {

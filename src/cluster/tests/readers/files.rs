@@ -40,8 +40,9 @@ fn errors_of_topology_files_name_the_line() {
     let system = xml::read(text).unwrap();
     assert_eq!(
         (xml::summary(&system).links[0][1], system.notes.len()),
-        (PrintedClass::NvLink(6), 1)
+        (PrintedClass::NvLink(6), 2)
     );
+    assert!(system.notes[1].contains("no NVLink or XGMI link at GPU1"), "{}", system.notes[1]);
     assert!(
         system.notes[0].contains("line 9") && system.notes[0].contains("<cxl>"),
         "{}",

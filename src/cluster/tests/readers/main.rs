@@ -6,6 +6,7 @@ mod arbitrary;
 mod damage;
 mod detect;
 mod files;
+mod foreign;
 #[path = "../../../../tests/common/fuzz.rs"]
 mod fuzz;
 mod hostile;

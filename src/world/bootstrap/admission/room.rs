@@ -1,7 +1,7 @@
 //! The waiting room: a thread of rank 0 that lets newcomers prove who they are, and keeps them until
 //! the ranks come to a point at which they admit.
 
-use super::super::addresses::{ADMISSION_PORT, listen_as_root, settings};
+use super::super::addresses::{ADMISSION_PORT, listen_as_root, reached_at, settings};
 use super::super::protocol::{JoinRefusal, JoinReply, JoinRequest};
 use super::super::reception::{Reception, Visitor};
 use super::super::{JoinConfig, JoinError};
@@ -50,7 +50,7 @@ impl WaitingRoom {
     /// Listens where `config` says that rank 0 is. `one_host`: only processes of this host may wait.
     pub(crate) fn open(config: &JoinConfig, one_host: bool) -> Result<Self, JoinError> {
         let listener = listen_as_root(config, ADMISSION_PORT)?;
-        let own = JoinRequest::new(config, listener.local_addr()?, &[])?;
+        let own = JoinRequest::new(config, reached_at(config, &listener)?, &[])?;
         let settings = settings(config, [0; 16]);
         let (watch, waker) = (Watch::new()?, Waker::new()?);
         watch.add(&waker, WAKER, false)?;

@@ -1,0 +1,73 @@
+//! What the threads of a connection to a host share: how far it is, and what ssh has said.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use maypole_transports::process::ProcessEnd;
+
+use crate::run::first_failure::FirstFailure;
+
+/// How many lines of ssh and of the host's shell are kept, to say why the host cannot be used.
+const LAST_WORDS: usize = 6;
+/// The bytes of such a line that are looked at.
+pub(super) const LONGEST_WORDS: usize = 4096;
+/// The most bytes that ssh and the shell of a host may print before the agent answers. A line counts
+/// as at least [`LEAST_OF_LINE`] bytes.
+pub(super) const MOST_NOISE: u64 = 16 << 20;
+
+const LEAST_OF_LINE: u64 = 64;
+
+/// What the threads of a connection share.
+#[derive(Default)]
+pub(super) struct SharedConnection {
+    /// Grows with every message of the agent and every piece of a program that is sent.
+    pub(super) progress: AtomicU64,
+    /// The bytes of all lines that are no messages.
+    pub(super) noise: AtomicU64,
+    /// The agent has answered. Lines that come before are those of ssh and of the shell.
+    pub(super) is_greeted: AtomicBool,
+    pub(super) words: Mutex<VecDeque<String>>,
+    /// How ssh has ended, and whether that was because the host was silent.
+    pub(super) end: Mutex<Option<ProcessEnd>>,
+    pub(super) silence: Mutex<Option<Duration>>,
+    /// The launcher has told the agent to end.
+    pub(super) is_closed: AtomicBool,
+    /// The rank that failed first, as ranks of this host say.
+    pub(super) first_failure: Mutex<Option<FirstFailure>>,
+}
+
+impl SharedConnection {
+    pub(super) fn last_words(&self) -> String {
+        lock(&self.words).iter().map(String::as_str).collect::<Vec<_>>().join(" / ")
+    }
+
+    pub(super) fn reason(&self) -> String {
+        let silence = lock(&self.silence).map(|it| format!(" (nothing came for {it:?})"));
+        let words = self.last_words();
+        let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+        silence.unwrap_or_default() + &words
+    }
+
+    /// Keeps a line that is neither of the agent nor of a rank. Returns false if there have been too
+    /// many before the agent has answered.
+    pub(super) fn keep(&self, line: &[u8]) -> bool {
+        let length = LEAST_OF_LINE.max(line.len() as u64);
+        let noise = self.noise.fetch_add(length, Ordering::Relaxed) + length;
+        let text = String::from_utf8_lossy(&line[..line.len().min(LONGEST_WORDS)]);
+        let text = text.trim_matches(|char: char| char.is_whitespace() || char == '\0');
+        let mut words = lock(&self.words);
+        if !text.is_empty() {
+            words.push_back(text.chars().take(300).collect());
+        }
+        if words.len() > LAST_WORDS {
+            words.pop_front();
+        }
+        noise <= MOST_NOISE || self.is_greeted.load(Ordering::Relaxed)
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

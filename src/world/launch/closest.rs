@@ -1,0 +1,96 @@
+//! Chooses among the sets of variables of several launchers: the set of the launcher that started
+//! this very process counts.
+
+use super::identity::{Identity, LauncherSet, alone, own, sets};
+use super::variables::VariableReader;
+use super::{LaunchError, Launcher};
+
+/// How many processes above this one have inherited variables with these values; equal numbers for
+/// all variables where that is unknown. The launcher of the least number is the closest one.
+pub(super) type Distance<'a> = &'a dyn Fn(&[(&str, String)]) -> usize;
+
+/// Reads every launcher's variables, and chooses among the complete sets. The text says which sets
+/// were left aside, if that is not how these launchers are usually nested.
+pub(super) fn identity(
+    vars: VariableReader,
+    distance: Distance,
+) -> Result<(Identity, Option<String>), LaunchError> {
+    if let Some(own) = own(vars)? {
+        let others = sets(vars).unwrap_or_default();
+        check_own(vars, &own, &others, distance)?;
+        return Ok((own.identity, None));
+    }
+    let sets = sets(vars)?;
+    let Some((chosen, note)) = choose(vars, &sets, distance)? else {
+        return Ok((alone(vars)?, None));
+    };
+    chosen.agrees_with_lone_variables(vars)?;
+    Ok((chosen.identity.clone(), note))
+}
+
+/// The set that counts, and a text about sets that it overrules. `None` without any set.
+///
+/// # Errors
+/// [`LaunchError::Contradiction`] if the sets differ and nothing tells which one counts.
+fn choose<'a>(
+    vars: VariableReader,
+    sets: &'a [LauncherSet],
+    distance: Distance,
+) -> Result<Option<(&'a LauncherSet, Option<String>)>, LaunchError> {
+    let Some(first) = sets.first() else { return Ok(None) };
+    if sets.iter().all(|set| set.agrees_with(first)) {
+        return Ok(Some((first, None)));
+    }
+    let distances: Vec<usize> = sets.iter().map(|set| distance(&set.values(vars))).collect();
+    let least = distances.iter().min().copied();
+    let near = sets.iter().zip(&distances).filter(|(_, it)| Some(**it) == least);
+    let chosen = among_near(&near.map(|(set, _)| set).collect::<Vec<_>>())?;
+    let overruled = sets.iter().filter(|set| !set.agrees_with(chosen) && !is_usual(chosen, set));
+    let words: Vec<String> = overruled.map(LauncherSet::words).collect();
+    let note = format!("{}; {} counts instead", words.join(", "), chosen.words());
+    Ok(Some((chosen, (!words.is_empty()).then_some(note))))
+}
+
+/// The set that counts of those that are equally close.
+fn among_near<'a>(near: &[&'a LauncherSet]) -> Result<&'a LauncherSet, LaunchError> {
+    // A set of one process says no more than that its launcher started one process.
+    let chosen = near.iter().find(|set| set.identity.world > 1).unwrap_or(&near[0]);
+    let differs = |set: &&&LauncherSet| set.identity.world > 1 && !set.agrees_with(chosen);
+    match near.iter().filter(differs).find(|set| !is_usual(chosen, set)) {
+        Some(other) => Err(contradiction(chosen, other)),
+        None => Ok(chosen),
+    }
+}
+
+/// True if a process of `outer` usually starts the launcher of `inner`, as srun starts torchrun or
+/// the daemons of mpirun on each host.
+fn is_usual(inner: &LauncherSet, outer: &LauncherSet) -> bool {
+    let hides_nothing = inner.identity.world > 1 || outer.identity.world == 1;
+    let is_nested = match inner.names.launcher {
+        Launcher::Torchrun => inner.is_per_process,
+        Launcher::OpenMpi | Launcher::Mpich => outer.names.launcher == Launcher::Slurm,
+        _ => false,
+    };
+    hides_nothing && is_nested
+}
+
+/// Refuses `MAYPOLE_RANK` and `MAYPOLE_WORLD` that were inherited from a process above another
+/// launcher, which has started several processes since.
+fn check_own(
+    vars: VariableReader,
+    own: &LauncherSet,
+    others: &[LauncherSet],
+    distance: Distance,
+) -> Result<(), LaunchError> {
+    let others: Vec<&LauncherSet> = others.iter().filter(|set| !set.agrees_with(own)).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let of_own = distance(&own.values(vars));
+    let closer = others.into_iter().find(|set| distance(&set.values(vars)) < of_own);
+    closer.map_or(Ok(()), |closer| Err(contradiction(own, closer)))
+}
+
+fn contradiction(one: &LauncherSet, other: &LauncherSet) -> LaunchError {
+    LaunchError::Contradiction { first: one.words(), second: other.words() }
+}
