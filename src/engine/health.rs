@@ -127,21 +127,6 @@ impl Health {
         }
     }
 
-    /// As [`begin_message`](Self::begin_message), while another thread may make calls.
-    #[cold]
-    pub(crate) fn begin_message_beside(&self, message: String, peer: Option<usize>) {
-        self.activity.begin_message_beside(message);
-        if let Some(peer) = peer {
-            self.activity.wait(WaitTarget::Rank(peer), 0, (0, 1), turns::now());
-        }
-    }
-
-    /// Withdraws the record of a message beside calls.
-    #[cold]
-    pub(crate) fn end_message_beside(&self) {
-        self.activity.end_message_beside();
-    }
-
     /// Withdraws the record of a message.
     #[cold]
     pub(crate) fn end_message(&self) {

@@ -71,9 +71,7 @@ impl Communicator {
         let join_timeout = join_timeout.map_or(Ok(timeout), seconds)?;
         let meeting = JoinConfig::new(rank, world, address).with_job(job);
         let config = JoinConfig { key, timeout, join_timeout, ..meeting };
-        let join = move |stop| {
-            maypole::Communicator::join_by_env_until(config, stop)
-        };
+        let join = move |stop| maypole::Communicator::join_by_env_until(config, stop);
         Ok(Self::of(py, interruptible_join(py, join)?))
     }
 

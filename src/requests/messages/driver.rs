@@ -300,7 +300,7 @@ impl NotedWait<'_> {
         drop(driven);
         let engine = self.messages.engine();
         if let Some((words, peer)) = described.filter(|_| !engine.health().is_inside()) {
-            engine.health().begin_message_beside(words, peer);
+            engine.health().activity().begin_message_beside(words, peer);
             self.noted = Some(Box::new(engine));
         }
     }
@@ -309,7 +309,7 @@ impl NotedWait<'_> {
 impl Drop for NotedWait<'_> {
     fn drop(&mut self) {
         if let Some(engine) = &mut self.noted {
-            engine.health().end_message_beside();
+            engine.health().activity().end_message_beside();
         }
     }
 }

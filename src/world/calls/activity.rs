@@ -172,11 +172,13 @@ impl GroupActivity {
         self.pulse.back(sequence);
     }
 
-    /// Notes that a thread of the rank waits for a message, while another thread may make calls.
-    pub fn begin_message_beside(&self, message: String) {
-        let mut state = self.state();
-        state.message = Some(message);
+    /// Notes that a thread of the rank waits for a message of `peer`, while another thread may make calls.
+    pub fn begin_message_beside(&self, message: String, peer: Option<usize>) {
+        self.state().message = Some(message);
         self.beside.store(true, Ordering::Relaxed);
+        if let Some(peer) = peer {
+            self.wait(WaitTarget::Rank(peer), 0, (0, 1), turns::now());
+        }
     }
 
     /// Notes that the thread beside that of the calls waits for no message any more.
@@ -383,10 +385,9 @@ mod tests {
     fn a_message_beside_the_calls_hides_no_call_and_takes_none_back() {
         let activity = GroupActivity::new(GroupId::WORLD, vec![0, 1], 0);
         let call = Arc::new(CallRecord::new(1, "barrier()"));
-        let recv = || activity.begin_message_beside("recv()".to_owned());
+        let recv = || activity.begin_message_beside("recv()".to_owned(), Some(1));
         let awaited = || activity.status(false, 9, 64).pending.and_then(|pending| pending.awaits);
         recv();
-        activity.wait(WaitTarget::Rank(1), 0, (0, 1), Instant::now());
         assert_eq!((activity.title().as_str(), activity.is_inside()), ("recv()", true));
         assert_eq!(awaited(), Some(1));
         // A call of another thread begins and ends meanwhile.
