@@ -13,7 +13,7 @@ fn is_peer_row(line: &[LocatedChar]) -> bool {
     let Some(label) = words.iter().position(|word| is_gpu(&word.text)) else { return false };
     let cells: Vec<&str> = words[label + 1..].iter().map(|word| word.text.as_str()).collect();
     let is_cell = |cell: &&str| CELLS.contains(cell);
-    cells.iter().any(is_cell) && cells.iter().all(|cell| *cell == "X" || is_cell(&cell))
+    cells.iter().any(is_cell) && cells.iter().all(|cell| *cell == "X" || is_cell(cell))
 }
 
 /// The lines, with the rows of `nvidia-smi topo -p2p` left blank.
