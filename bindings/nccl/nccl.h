@@ -324,6 +324,30 @@ NCCL_DECLARE(ncclResult_t, Signal,
 NCCL_DECLARE(ncclResult_t, WaitSignal,
              (int count, ncclWaitSignalDesc_t *signals, ncclComm_t comm, cudaStream_t stream));
 
+/* Which ranks are near, as NCCL's interface for kernels has it: all ranks of a communicator, for all are on one
+ * host. */
+typedef struct {
+    int nRanks, rank, stride;
+} ncclTeam_t;
+NCCL_DECLARE(ncclTeam_t, TeamWorld, (ncclComm_t comm));
+NCCL_DECLARE(ncclTeam_t, TeamLsa, (ncclComm_t comm));
+NCCL_DECLARE(ncclTeam_t, TeamRail, (ncclComm_t comm));
+NCCL_DECLARE(int, TeamRankToWorld, (ncclComm_t comm, ncclTeam_t team, int rank));
+NCCL_DECLARE(int, TeamRankToLsa, (ncclComm_t comm, ncclTeam_t team, int rank));
+
+/* What kernels need: each returns ncclInvalidUsage, and the number of slots is 0. */
+NCCL_DECLARE(ncclResult_t, LsaBarrierCreateRequirement,
+             (ncclTeam_t team, int barriers, void *handle, void *requirements));
+NCCL_DECLARE(ncclResult_t, GinBarrierCreateRequirement,
+             (ncclComm_t comm, ncclTeam_t team, int barriers, void *handle, void *requirements));
+NCCL_DECLARE(int, LLA2ACalcSlots, (int elements, int size));
+NCCL_DECLARE(ncclResult_t, LLA2ACreateRequirement,
+             (int blocks, int slots, void *handle, void *requirements));
+NCCL_DECLARE(ncclResult_t, GinOutboxCreateRequirement,
+             (int blocks, int size_log2, void *handle, void *requirements));
+NCCL_DECLARE(ncclResult_t, GinInboxA2ACreateRequirement,
+             (ncclTeam_t team, int blocks, int size_log2, void *handle, void *requirements));
+
 /* Parameters: none is published, so each look-up returns ncclInvalidArgument. */
 NCCL_DECLARE(ncclResult_t, ParamBind, (ncclParamHandle_t * handle, const char *key));
 NCCL_DECLARE(ncclResult_t, ParamGetI8, (ncclParamHandle_t handle, int8_t *value));

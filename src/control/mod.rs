@@ -26,8 +26,8 @@ use error::Result;
 use maypole_kernels::mix;
 use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// Why a wait for a peer does not end.
@@ -127,11 +127,10 @@ pub(crate) trait Control: Connector {
     /// streams.
     fn subgroup(&self, members: &[usize], number: u64, links: &StreamLinks) -> Arc<dyn Control>;
 
-    /// Tells the group that this rank no longer uses what the others have lent to it. The answer
-    /// becomes true once all ranks have told so; it may stay false. Does not wait. Called once.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "groups on GPUs alone lend"))]
-    fn release(&self) -> Arc<AtomicBool> {
-        Arc::default()
+    /// Returns where this rank listens for the others; `None` if all of them are in this process.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "groups on GPUs alone ask"))]
+    fn listening(&self) -> Option<SocketAddr> {
+        None
     }
 
     /// Returns the open communicators of this rank in this world.

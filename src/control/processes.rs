@@ -18,8 +18,8 @@ use maypole_transports::Stream;
 use maypole_transports::ib::{UnconnectedVerbs, has_device_files};
 use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// The numbers of the connections between two ranks: for collectives, for messages, and for trials
@@ -240,8 +240,8 @@ impl Control for ProcessControl {
         Arc::new(Self::new(service, group, members, departures).over(links.clone()))
     }
 
-    fn release(&self) -> Arc<AtomicBool> {
-        self.service.release(self.group, &self.members)
+    fn listening(&self) -> Option<SocketAddr> {
+        self.service.listening()
     }
 
     fn departures(&self) -> Arc<Departures> {

@@ -1,11 +1,11 @@
 //! How a rank gives up, from any thread.
 
-use super::comm::Comm;
+use super::rank::DeviceRank;
 use maypole_transports::cuda::ReportWords;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Gives up this rank's part in a group on GPUs: see [`Comm::abort_handle`].
+/// Gives up this rank's part in a group on GPUs: see [`Comm::abort_handle`](super::Comm::abort_handle).
 #[derive(Clone, Debug)]
 pub struct LocalAbortHandle {
     words: Option<Arc<ReportWords>>,
@@ -14,10 +14,14 @@ pub struct LocalAbortHandle {
 }
 
 impl LocalAbortHandle {
+    pub(super) fn of(rank: &DeviceRank, words: Option<Arc<ReportWords>>) -> Self {
+        Self { words, inner: rank.comm.abort_handle(), aborted: Arc::clone(&rank.aborted) }
+    }
+
     /// Ends this rank's kernels that wait, and those that it starts later, at once. Takes no lock, waits for
     /// nothing, and needs no other rank. What the calls have written so far stays.
     ///
-    /// The others learn of it when the [`Comm`] is dropped, which then takes at most 2 s: those that still
+    /// The others learn of it when the [`Comm`](super::Comm) is dropped, which then takes at most 2 s: those that still
     /// wait for this rank get an error, those that do not get none. If bytes go through the host, the group
     /// fails on all ranks, because a call of this rank may be in the middle.
     pub fn abort(&self) {
@@ -25,19 +29,6 @@ impl LocalAbortHandle {
         match &self.words {
             Some(words) => words.abort(),
             None => self.inner.abort("a rank gave up its group on GPUs"),
-        }
-    }
-}
-
-impl Comm {
-    /// Returns a handle by which any thread can give up this rank's calls, also while another thread is in
-    /// one.
-    pub fn abort_handle(&self) -> LocalAbortHandle {
-        let rank = self.lock();
-        LocalAbortHandle {
-            words: self.words().map(Arc::clone),
-            inner: rank.comm.abort_handle(),
-            aborted: Arc::clone(&rank.aborted),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One rank's membership in a group on GPUs, and how it is made.
 
+use super::abort::LocalAbortHandle;
 use super::options::CommOptions;
 use super::rank::{Connected, DeviceRank};
 use super::setup;
@@ -18,7 +19,7 @@ use cudarc::driver::{CudaContext, CudaStream};
 use maypole_transports::cuda::ReportWords;
 use maypole_transports::turns::{self, poll_until};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// The time between two looks whether a GPU is done.
@@ -31,9 +32,10 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// says what went wrong. After an error every later call fails.
 ///
 /// Ranks of one process may share a GPU, as for tests and lessons; they all have to fit on it,
-/// which the mailboxes see to. While some ranks have started a call there and others have not, nothing
-/// should be allocated, freed or loaded on the GPU, and no graph be made of a capture: the driver may
-/// wait for all kernels of the GPU first, also for those that wait for the rank that asks.
+/// which the mailboxes see to. While some ranks have started a call there and others have not, the program
+/// should allocate, free and load nothing on the GPU, and make no graph of a capture: the driver may
+/// wait for all kernels of the GPU first, also for those that wait for the rank that asks. Groups may be
+/// made and left meanwhile.
 ///
 /// The first call with new arguments makes a program and copies it to the GPU; the calls after it
 /// start a kernel and do nothing else. Every call can be captured in a graph. Whether a call is captured
@@ -66,6 +68,10 @@ pub struct Comm {
     /// These tell whether the group has failed without the lock of `inner`, which calls hold.
     witness: DeviceWitness,
     words: Option<Arc<ReportWords>>,
+    abort: LocalAbortHandle,
+    host_reason: Option<String>,
+    /// Set while a call was running: it counts from the next one on.
+    new_timeout: Mutex<Option<Duration>>,
     inner: Mutex<DeviceRank>,
     /// Ends after the kernels of `inner`.
     _watch: Option<FailureWatch>,
@@ -127,19 +133,38 @@ impl Comm {
         let witness = || comm.engine.get().device_witness();
         let (witness, watching) = (witness(), witness());
         let words = connected.as_ref().ok().map(|it| Arc::clone(it.board.words()));
+        let host_reason = connected.as_ref().err().cloned();
         let mut rank = DeviceRank::new(comm, connected, Arc::clone(&stream));
         let start = |words: &_| {
             FailureWatch::start(watching, Arc::clone(words), Arc::clone(&rank.patience))
         };
         let watch = words.as_ref().map(start).transpose();
         let _watch = watch.map_err(|error| rank.fail("cuda::Comm::new()", error.to_string()))?;
-        let inner = Mutex::new(rank);
-        Ok(Self { rank: number, world, stream, witness, words, inner, _watch })
+        let abort = LocalAbortHandle::of(&rank, words.clone());
+        let (new_timeout, inner) = (Mutex::default(), Mutex::new(rank));
+        Ok(Self {
+            rank: number,
+            world,
+            stream,
+            witness,
+            words,
+            abort,
+            host_reason,
+            new_timeout,
+            inner,
+            _watch,
+        })
     }
 
     /// Returns why bytes go [through the host](Self::through_host); `None` if they do not.
     pub fn host_reason(&self) -> Option<String> {
-        self.lock().connected.as_ref().err().cloned()
+        self.host_reason.clone()
+    }
+
+    /// Returns how many blocks of a kernel a call has at most; 0 if bytes go through the host. Equal on all
+    /// ranks.
+    pub fn lanes(&self) -> u32 {
+        self.lock().connected.as_ref().map_or(0, |connected| connected.lanes)
     }
 
     /// Makes the group of several GPUs, or several ranks of one, of this process: rank `r` is on
@@ -229,7 +254,9 @@ impl Comm {
     /// As [`finalize`](Self::finalize); none tells that the calls are not done.
     pub fn finalize_within(&self, limit: Duration) -> Result<()> {
         let until = turns::now() + limit.min(LONGEST);
-        poll_until(until, PAUSE, || self.lock().is_drained().then_some(()));
+        // Another thread may be in a call, which is not done then.
+        let is_drained = || self.try_lock().is_some_and(|rank| rank.is_drained()).then_some(());
+        let _ = poll_until(until, PAUSE, is_drained);
         self.check()
     }
 
@@ -244,6 +271,12 @@ impl Comm {
             true => self.lock().check(),
             false => Ok(()),
         }
+    }
+
+    /// Returns a handle by which any thread can give up this rank's calls, also while another thread is in
+    /// one. Waits for no call.
+    pub fn abort_handle(&self) -> LocalAbortHandle {
+        self.abort.clone()
     }
 
     /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All
@@ -287,9 +320,11 @@ impl Comm {
     }
 
     /// Sets how long a kernel may wait for another rank. The default is that of the communicator
-    /// that the group was made from.
+    /// that the group was made from. A call that another thread is in keeps what it has.
     pub fn set_timeout(&self, timeout: Duration) {
-        self.lock().comm.set_timeout(timeout);
+        *self.new_timeout.lock().unwrap_or_else(PoisonError::into_inner) = Some(timeout);
+        // If there is no such call, it counts now.
+        drop(self.try_lock());
     }
 
     /// Returns the algorithm of the collective that was started last; `None` before the first one.
@@ -315,12 +350,23 @@ impl Comm {
         rank.algorithm(call)
     }
 
-    pub(super) fn words(&self) -> Option<&Arc<ReportWords>> {
-        self.words.as_ref()
+    pub(super) fn lock(&self) -> MutexGuard<'_, DeviceRank> {
+        self.up_to_date(self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, DeviceRank> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// `None` while another thread is in a call.
+    fn try_lock(&self) -> Option<MutexGuard<'_, DeviceRank>> {
+        match self.inner.try_lock() {
+            Ok(rank) => Some(self.up_to_date(rank)),
+            Err(TryLockError::Poisoned(rank)) => Some(self.up_to_date(rank.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn up_to_date<'a>(&self, mut rank: MutexGuard<'a, DeviceRank>) -> MutexGuard<'a, DeviceRank> {
+        let new = self.new_timeout.lock().unwrap_or_else(PoisonError::into_inner).take();
+        new.into_iter().for_each(|timeout| rank.comm.set_timeout(timeout));
+        rank
     }
 
     pub(super) fn into_rank(self) -> DeviceRank {

@@ -13,6 +13,9 @@ use maypole_transports::cuda::{ForeignBuffer, Lent};
 /// collectives: see [`Comm::group`]. They start when this is [ended](Self::end) or dropped. If they
 /// cannot, a group that is dropped fails the communicator, because it returns no error.
 ///
+/// A group starts all of its calls or none: none if one of them was refused when it was added, and none if
+/// the thread panics before the end, which fails the communicator.
+///
 /// The collectives run one after the other, in the order in which they were added; then the messages
 /// run side by side. So a rank must not wait for a message of another rank's group before it makes a
 /// collective of that group.
@@ -22,6 +25,8 @@ pub struct Group<'g> {
     messages: Vec<DeviceMessage<'g>>,
     guards: Vec<SyncOnDrop<'g>>,
     has_ended: bool,
+    /// A call could not be added.
+    is_refused: bool,
 }
 
 impl std::fmt::Debug for Group<'_> {
@@ -51,7 +56,7 @@ impl Comm {
     /// ```
     pub fn group(&self) -> Group<'_> {
         let (calls, messages, guards) = (Vec::new(), Vec::new(), Vec::new());
-        Group { comm: self, calls, messages, guards, has_ended: false }
+        Group { comm: self, calls, messages, guards, has_ended: false, is_refused: false }
     }
 }
 
@@ -67,7 +72,7 @@ impl<'g> Group<'g> {
     /// [`Error::Invalid`](crate::Error::Invalid) if there is no such rank. A message to this rank itself
     /// needs its other end in the same group, which [`end`](Self::end) tells.
     pub fn send<'s: 'g, T: Element>(&mut self, data: CudaView<'s, T>, peer: i32) -> Result<()> {
-        let peer = self.comm.peer("send", peer)?;
+        let peer = self.peer("send", peer)?;
         let data = self.read("send", data)?;
         let kind = T::DATA_TYPE;
         self.messages.push(DeviceMessage { peer, sends: true, data, kind });
@@ -79,7 +84,7 @@ impl<'g> Group<'g> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn recv<'r: 'g, T: Element>(&mut self, data: CudaViewMut<'r, T>, peer: i32) -> Result<()> {
-        let peer = self.comm.peer("recv", peer)?;
+        let peer = self.peer("recv", peer)?;
         let data = self.written("recv", data)?;
         let kind = T::DATA_TYPE;
         self.messages.push(DeviceMessage { peer, sends: false, data, kind });
@@ -201,13 +206,21 @@ impl<'g> Group<'g> {
         if std::mem::replace(&mut self.has_ended, true) {
             return Ok(());
         }
-        for (nth, call) in self.calls.iter().enumerate() {
-            let started = self.comm.issue(&self.comm.stream(), call);
+        if self.is_refused {
+            let why = "one of its calls was refused, so none of them has started".to_owned();
+            return Err(self.comm.invalid("a group of calls", why));
+        }
+        let stream = self.comm.stream();
+        // Nothing has started if one of them cannot.
+        let ready = self.calls.iter().map(|call| self.comm.ready(&stream, *call));
+        let ready = ready.collect::<Result<Vec<_>>>()?;
+        for (nth, call) in ready.iter().enumerate() {
+            let started = self.comm.start(&stream, call);
             started.inspect_err(|error| self.fail_after(nth, error))?;
         }
         let exchanged = match self.messages[..] {
             [] => Ok(()),
-            _ => self.comm.exchange_on(&self.comm.stream(), &self.messages),
+            _ => self.comm.exchange_on(&stream, &self.messages),
         };
         exchanged.inspect_err(|error| self.fail_after(self.calls.len(), error))
     }
@@ -237,9 +250,21 @@ impl<'g> Group<'g> {
         operation: &'static str,
         lent: std::result::Result<(Lent<'g>, SyncOnDrop<'g>), ForeignBuffer>,
     ) -> Result<Lent<'g>> {
-        let (lent, guard) = lent.map_err(|why| self.comm.invalid(operation, why.to_string()))?;
+        let lent = lent.map_err(|why| self.comm.invalid(operation, why.to_string()));
+        let (lent, guard) = self.noted(lent)?;
         self.guards.push(guard);
         Ok(lent)
+    }
+
+    fn peer(&mut self, operation: &'static str, peer: i32) -> Result<usize> {
+        let peer = self.comm.peer(operation, peer);
+        self.noted(peer)
+    }
+
+    /// Notes that a call cannot be added.
+    fn noted<T>(&mut self, added: Result<T>) -> Result<T> {
+        self.is_refused |= added.is_err();
+        added
     }
 
     /// Adds a call whose buffers do not overlap.
@@ -255,12 +280,9 @@ impl<'g> Group<'g> {
         let input = send.filter(|_| reads).map(|send| self.read(name, send)).transpose()?;
         let output = receive.filter(|_| writes).map(|it| self.written(name, it)).transpose()?;
         let (input, output) = (input.unwrap_or(Lent::EMPTY), output.unwrap_or(Lent::EMPTY));
-        self.calls.push(self.comm.lent_call(
-            collective,
-            (T::DATA_TYPE, op),
-            Some(input),
-            output,
-        )?);
+        let call = self.comm.lent_call(collective, (T::DATA_TYPE, op), Some(input), output);
+        let call = self.noted(call)?;
+        self.calls.push(call);
         Ok(())
     }
 
@@ -272,19 +294,29 @@ impl<'g> Group<'g> {
         op: ReduceOp,
     ) -> Result<()> {
         let data = self.written(collective.name(), data)?;
-        self.calls.push(self.comm.lent_call(collective, (T::DATA_TYPE, op), None, data)?);
+        let call = self.comm.lent_call(collective, (T::DATA_TYPE, op), None, data);
+        let call = self.noted(call)?;
+        self.calls.push(call);
         Ok(())
     }
 }
 
 impl Drop for Group<'_> {
     /// Starts everything that was added. An error fails the communicator, because nothing else tells of
-    /// it: it comes up in [`Comm::check`] and in the next call.
+    /// it: it comes up in [`Comm::check`] and in the next call. A call that was refused has told its error.
     fn drop(&mut self) {
+        let fail = |why: String| drop(self.comm.lock().fail("a group of calls", why));
+        if self.has_ended || (self.is_refused && !std::thread::panicking()) {
+            return;
+        }
+        if std::thread::panicking() {
+            return fail("the thread panicked before the end of the group".to_owned());
+        }
+        let comm = self.comm;
         if let Err(error) = self.start()
             && error.is_harmless()
         {
-            let _ = self.comm.lock().fail("a group of calls", error.to_string());
+            let _ = comm.lock().fail("a group of calls", error.to_string());
         }
     }
 }

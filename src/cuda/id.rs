@@ -6,9 +6,10 @@ use crate::comm::Communicator;
 use crate::control::transport::Transport;
 use crate::error::{Error, Result};
 use crate::world::bootstrap::JoinConfig;
+use crate::world::bootstrap::interface::{InterfaceSelector, public_address};
 use crate::world::launch::split_port;
 use cudarc::driver::{CudaContext, CudaStream};
-use maypole_transports::random;
+use maypole_transports::{interfaces, random, turns};
 use std::ffi::c_char;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,10 @@ const KEY: usize = 32;
 const JOB: usize = 16;
 const ADDRESS: usize = 128 - KEY - JOB;
 
+/// How long groups at one address wait for one another, and the pause between two attempts.
+const LONGEST_TURN: Duration = Duration::from_secs(10);
+const TURN_PAUSE: Duration = Duration::from_millis(50);
+
 impl std::fmt::Debug for Id {
     // A key is never printed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -33,12 +38,21 @@ impl std::fmt::Debug for Id {
 }
 
 impl Id {
-    /// Makes a name for the ranks of this host.
+    /// Makes a name for ranks of this host and of others. Rank 0, which is on this host, listens at the
+    /// address of the interface that `MAYPOLE_INTERFACE` names, else at that of the default route, else at
+    /// the first one that is no loopback.
     ///
     /// # Errors
-    /// [`Error::Join`] if the system has no source of random numbers.
+    /// [`Error::Join`] if there is no such interface, or if the system has no source of random numbers.
     pub fn new() -> Result<Self> {
-        Self::at("127.0.0.1")
+        let all = interfaces::addresses().unwrap_or_default();
+        // Nothing is sent to this address, which stands for all that are far away.
+        let route = interfaces::route_source(([192, 0, 2, 1], 9).into()).ok();
+        let found = public_address(all, selected_interface()?.as_ref(), route);
+        let found = found.map_err(|why| {
+            Error::wrong_setting(format!("there is no address for the name of a group: {why}"))
+        })?;
+        Self::at(&found.to_string())
     }
 
     /// Makes a name for ranks that reach rank 0 at `address`: a host name or an address, of at most
@@ -59,8 +73,9 @@ impl Id {
     }
 
     /// Makes the name that every process makes of `address`, so that nothing has to be passed on: host
-    /// and port of rank 0, such as `node7:5000` or `[fe80::1]:5000`. Whoever knows the address may join:
-    /// the key follows from it. One group at a time can be made by such a name.
+    /// and port of rank 0, such as `node7:5000` or `[fe80::1]:5000`. Any process that has the address may join:
+    /// the key follows from it. Rank 0 listens there only while a group is made, so groups are made by it one
+    /// after the other, and any number of them may live.
     ///
     /// ```
     /// use maypole::cuda::Id;
@@ -128,9 +143,83 @@ impl Id {
     /// # Errors
     /// [`Error::Join`] if the ranks do not find one another within `timeout`.
     pub fn meet(&self, rank: usize, world: usize, timeout: Duration) -> Result<Communicator> {
+        let options = CommOptions { timeout: Some(timeout), ..CommOptions::default() };
+        self.join(rank, world, &options)
+    }
+
+    /// True if this is a [fixed](Self::fixed) name.
+    pub fn is_fixed(&self) -> bool {
+        self.fixed_host().is_some()
+    }
+
+    /// The host in a fixed name.
+    fn fixed_host(&self) -> Option<String> {
+        let bytes = self.to_bytes();
+        let address = &bytes[KEY + JOB..];
+        let len = address.iter().position(|byte| *byte == 0).unwrap_or(ADDRESS);
+        let (host, port) = split_port(str::from_utf8(&address[..len]).ok()?);
+        port.map(|_| host.to_owned())
+    }
+
+    /// A name of its own for one group that is made by a [fixed](Self::fixed) name: rank 0 makes it and
+    /// passes it on at the address of the fixed one. Any other name as it is. Collective if it is fixed.
+    ///
+    /// ```
+    /// use maypole::cuda::{CommOptions, Id};
+    /// let id = Id::fixed("127.0.0.1:5000").unwrap();
+    /// let [one, other] = [(); 2].map(|()| id.agreed(0, 1, &CommOptions::default()).unwrap());
+    /// assert_ne!(one.internal(), other.internal());
+    /// assert_eq!(one.agreed(0, 1, &CommOptions::default()).unwrap().internal(), one.internal());
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Join`] if the ranks do not find one another.
+    pub fn agreed(&self, rank: usize, world: usize, options: &CommOptions) -> Result<Self> {
+        let Some(host) = self.fixed_host() else { return Ok(*self) };
+        let mut own = Self::at(&host)?.to_bytes();
+        if world > 1 {
+            let mut ranks = self.join_in_turn(rank, world, options)?;
+            ranks.broadcast(&mut own, 0)?;
+            ranks.close()?;
+        }
+        Ok(Self::from_bytes(own))
+    }
+
+    /// As [`join`](Self::join), after ranks that make another group at the same address.
+    fn join_in_turn(
+        &self,
+        rank: usize,
+        world: usize,
+        options: &CommOptions,
+    ) -> Result<Communicator> {
+        let until = turns::now() + LONGEST_TURN;
+        loop {
+            match self.join(rank, world, options) {
+                Err(error) if error.is_retryable() && turns::now() < until => {
+                    std::thread::sleep(TURN_PAUSE);
+                }
+                joined => return joined,
+            }
+        }
+    }
+
+    /// Joins the ranks of this group.
+    fn join(&self, rank: usize, world: usize, options: &CommOptions) -> Result<Communicator> {
         let mut config = self.configuration(rank, world)?;
-        (config.join_timeout, config.timeout) = (timeout, timeout);
-        Communicator::join(config, Transport::Auto)
+        config.interface = selected_interface()?;
+        let host = || std::env::var("MAYPOLE_HOST").ok();
+        config.host = options.host.clone().or_else(host).filter(|host| !host.is_empty());
+        config.timeout = options.timeout.unwrap_or(config.timeout);
+        config.join_timeout = options.join_timeout.unwrap_or(config.timeout);
+        let address = config.address.clone().unwrap_or_default();
+        Communicator::join(config, Transport::Auto).map_err(|error| match error {
+            Error::Join { why, retryable } => {
+                // The ports follow from the name, and from no variable.
+                let why = why.replace("MAYPOLE_PORT", "NCCL_COMM_ID, or by Id::fixed");
+                Error::Join { why: why + &hint(rank, &address), retryable }
+            }
+            other => other,
+        })
     }
 
     /// The name that these bytes are, as another rank has passed them on.
@@ -168,6 +257,38 @@ impl Id {
     }
 }
 
+/// The interface of this host that `MAYPOLE_INTERFACE` names.
+fn selected_interface() -> Result<Option<InterfaceSelector>> {
+    let set = std::env::var("MAYPOLE_INTERFACE").ok();
+    let set = set.filter(|value| !value.is_empty() && value != "auto");
+    let parsed = set.map(|value| value.parse()).transpose();
+    parsed.map_err(|why| Error::wrong_setting(format!("MAYPOLE_INTERFACE: {why}")))
+}
+
+/// What an error of joining lacks: that ranks may be on several hosts, and what to do then.
+fn hint(rank: usize, address: &str) -> String {
+    let is_loopback = address == "localhost"
+        || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    let is_own = || {
+        let all = interfaces::addresses().unwrap_or_default();
+        all.iter().any(|interface| interface.address.to_string() == address)
+    };
+    match (rank, is_loopback) {
+        (_, true) => format!(
+            "; {address} is an address of each host alone: if the ranks are on several hosts, make the \
+             id on the host of rank 0 with MAYPOLE_INTERFACE (or NCCL_SOCKET_IFNAME) naming an \
+             interface that the other hosts reach"
+        ),
+        (0, false) if !is_own() && address.parse::<std::net::IpAddr>().is_ok() => format!(
+            "; {address} is an address of another host than this one: make the id on the host of rank 0"
+        ),
+        (_, false) => format!(
+            "; the id says that rank 0 is at {address}: ranks on another host must reach that address, \
+             and MAYPOLE_INTERFACE (or NCCL_SOCKET_IFNAME) on the host of rank 0 chooses another one"
+        ),
+    }
+}
+
 /// A hash of `bytes`, another one for each `seed`: equal in every build on every host, which `std`'s
 /// hashes do not promise.
 fn hash(bytes: &[u8], seed: u64) -> u64 {
@@ -187,8 +308,9 @@ impl Comm {
         world_size: usize,
         id: Id,
     ) -> Result<Self> {
-        let config = id.configuration(rank, world_size)?;
-        Self::of_world(Communicator::join(config, Transport::Auto)?, stream, &Default::default())
+        let options = CommOptions::default();
+        let id = id.agreed(rank, world_size, &options)?;
+        Self::of_world(id.join(rank, world_size, &options)?, stream, &options)
     }
 
     /// [`from_rank`](Self::from_rank) with a stream of the group's own, and with options.
@@ -213,15 +335,12 @@ impl Comm {
         id: Id,
         options: &CommOptions,
     ) -> Result<Self> {
-        let mut config = id.configuration(rank, world_size)?;
-        if let Some(timeout) = options.timeout {
-            (config.join_timeout, config.timeout) = (timeout, timeout);
-        }
         let stream = context.new_stream();
         let stream = stream.map_err(|error| {
             Error::wrong_setting(format!("GPU {} makes no stream: {error:?}", context.ordinal()))
         })?;
-        Self::of_world(Communicator::join(config, Transport::Auto)?, stream, options)
+        let id = id.agreed(rank, world_size, options)?;
+        Self::of_world(id.join(rank, world_size, options)?, stream, options)
     }
 }
 

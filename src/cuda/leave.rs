@@ -1,25 +1,26 @@
 //! How a rank leaves a group on GPUs.
 //!
 //! Other processes may have its memory open, and their kernels may read it, after its own kernels have
-//! ended. A rank that is dropped waits for its own kernels alone, and tells the others that it is done
-//! with their memory. Its own is freed when all have said so.
+//! ended. A rank that is dropped waits for its own kernels alone. A thread closes what it has opened of the
+//! others, and frees its own memory when no other rank uses it, at a moment when no kernel of any group
+//! runs on the GPU: the driver might wait for it.
 
 use super::comm::Comm;
 use super::rank::{Connected, DeviceRank};
 use crate::error::Result;
-use maypole_transports::cuda::{DeviceBoard, LentMemory, free_what_was_left};
+use maypole_transports::cuda::{BesideCapture, DeviceBoard, LeftMemory};
 use maypole_transports::turns::{self, poll_until};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl Comm {
-    /// Leaves the group in order, and frees its memory on all GPUs at once. Collective: waits until
-    /// everything that was started is done, here and on the other ranks, each of which closes its
-    /// `Comm`, too.
+    /// Leaves the group in order, and frees its memory on all GPUs. Collective: waits until everything that
+    /// was started is done, here and on the other ranks, each of which closes its `Comm`, too.
     ///
-    /// Dropping leaves, too, and waits for what this rank has started, but for no other rank. Memory
-    /// that other processes may still read is then freed when all of them have left, before memory for
-    /// another group is made. If some rank never leaves, it stays until the process ends.
+    /// Dropping leaves, too, and waits for what this rank has started in this group, but for no other rank
+    /// and no other group. Memory that other processes may still read is freed when all of them have left
+    /// or have ended. While calls of other groups run on the GPU it is kept, and used by groups that are made
+    /// meanwhile. If some rank never leaves, it stays until the process ends.
     ///
     /// A group of which calls were [captured](Self#graphs) keeps its memory until the process ends,
     /// however it is left.
@@ -43,8 +44,8 @@ impl Comm {
     }
 
     /// Leaves as dropping does, and then waits for at most `limit` until the other ranks have left,
-    /// too, so that memory they may have read is free. Without the wait, a rank other than 0 that
-    /// leaves first never hears that they have. For a thread that holds nobody up.
+    /// too: a process that ends takes the memory with it that they may read. For a thread that holds nobody
+    /// up.
     ///
     /// ```no_run
     /// # fn rank(comm: maypole::cuda::Comm) {
@@ -52,13 +53,10 @@ impl Comm {
     /// # }
     /// ```
     pub fn leave(self, limit: Duration) {
-        let mut rank = self.into_rank();
-        let Some(lent) = rank.stop() else { return };
-        let released = rank.comm.engine.get().health().control().release();
-        let is_released = || released.load(Ordering::Acquire).then_some(());
-        let _ = poll_until(turns::now() + limit, ABORT_PAUSE, is_released);
-        lent.free_after(released);
-        free_what_was_left();
+        let left = self.into_rank().stop();
+        let is_unused = || left.is_unused().then_some(());
+        let _ = poll_until(turns::now() + limit, ABORT_PAUSE, is_unused);
+        left.free();
     }
 }
 
@@ -66,6 +64,9 @@ impl Comm {
 /// hold up the streams on which they are.
 const ABORT_LIMIT: Duration = Duration::from_secs(2);
 const ABORT_PAUSE: Duration = Duration::from_millis(1);
+/// How long a rank that closes a group waits until its memory is free, once all ranks have left: calls of
+/// other groups may run on the GPU.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 fn ends_soon(board: &DeviceBoard) -> bool {
     let until = turns::now() + ABORT_LIMIT;
@@ -74,65 +75,54 @@ fn ends_soon(board: &DeviceBoard) -> bool {
 
 impl DeviceRank {
     fn close(mut self) -> Result<()> {
-        let lent = self.stop();
-        match self.comm.agree("close() of a cuda::Comm") {
-            Ok(()) => {
-                lent.into_iter().for_each(LentMemory::free);
-                Ok(())
-            }
-            Err(error) => {
-                self.let_go(lent);
-                Err(error)
-            }
-        }
+        let left = self.stop();
+        self.comm.agree("close() of a cuda::Comm")?;
+        let until = turns::now() + CLOSE_LIMIT;
+        let _ = poll_until(until, ABORT_PAUSE, || left.is_unused().then_some(()));
+        left.free();
+        Ok(())
     }
 
-    /// Ends what the rank does on its GPU. Returns its memory that others may have open, if they are
-    /// processes.
-    fn stop(&mut self) -> Option<LentMemory> {
+    /// Ends what the rank does on its GPU. Waits for its calls, unless it has given up.
+    fn stop(&mut self) -> LeftMemory {
         let connected = std::mem::replace(&mut self.connected, Err("it has left".to_owned()));
-        let mut connected = connected.ok()?;
+        let Ok(mut connected) = connected else { return LeftMemory::default() };
         if !self.comm.engine.get().health().is_in_own_process() {
             // A forked child has no GPU.
             std::mem::forget(connected);
-            return None;
+            return LeftMemory::default();
         }
-        let is_stuck = self.aborted.load(Ordering::Acquire) && !ends_soon(&connected.board);
-        if is_stuck || !self.captured.is_empty() {
-            if !is_stuck {
-                // Replays must not wait for ranks that are gone. If this fails, so does every kernel.
-                let _ = connected.board.refuse_walks();
+        let _beside = BesideCapture::begin();
+        let has_ended = match self.aborted.load(Ordering::Acquire) {
+            true => ends_soon(&connected.board),
+            false => {
+                connected.board.drain();
+                true
             }
-            let memory = (std::mem::take(&mut self.captured), std::mem::take(&mut self.programs));
-            let scratch =
-                (self.scratch.take(), self.staging.take(), std::mem::take(&mut self.maps));
-            let Connected { board, walks, messages, .. } = connected;
-            // Nobody knows when the last kernel or graph ends that has their addresses.
-            std::mem::forget((board, walks, messages, memory, scratch));
-            return None;
+        };
+        if has_ended && !self.captured.is_empty() {
+            // Replays must not wait for ranks that are gone. If this fails, so does every kernel.
+            let _ = connected.board.refuse_walks();
         }
-        let has_processes = connected.board.has_processes();
-        let lent = connected.board.stop();
-        if has_processes {
-            return Some(lent);
+        let Connected { board, walks, messages, _blocks: blocks, .. } = connected;
+        let programs = (std::mem::take(&mut self.captured), std::mem::take(&mut self.programs));
+        let has_graphs = !programs.0.is_empty();
+        let scratch = (self.scratch.take(), self.staging.take(), std::mem::take(&mut self.maps));
+        let kept = (walks, messages, programs, scratch);
+        // Other groups may have the blocks of kernels that have ended.
+        let blocks = (!has_ended).then_some(blocks);
+        if has_graphs {
+            // Nobody knows when the last graph ends that has their addresses.
+            std::mem::forget((board, kept));
+            return LeftMemory::default();
         }
-        lent.free();
-        None
-    }
-
-    /// Tells the others that this rank is done with their memory. Its own is freed when all have said
-    /// so.
-    fn let_go(&self, lent: Option<LentMemory>) {
-        if let Some(lent) = lent {
-            lent.free_after(self.comm.engine.get().health().control().release());
-        }
+        board.leave(Box::new((blocks, kept)))
     }
 }
 
 impl Drop for DeviceRank {
     /// Waits for what this rank has started, and for no other rank.
     fn drop(&mut self) {
-        let lent = self.stop();
-        self.let_go(lent);
+        self.stop();
     }
 }

@@ -1,6 +1,7 @@
 //! The one path from the buffers of a collective to its call.
 
 use super::comm::Comm;
+use super::programs::Prepared;
 use crate::comm::api::arguments::operation::OpKind;
 use crate::element::{DataType, Element, ReduceOp};
 use crate::engine::calls::call::{CollectiveCall, used_parts};
@@ -20,6 +21,19 @@ pub(super) struct LentCall<'a> {
     pub(super) factor: Option<Lent<'a>>,
     input: Lent<'a>,
     output: Lent<'a>,
+}
+
+/// A call that can be started without waiting for anything: see [`Comm::make_ready`].
+pub struct StartableCall<'a> {
+    lent: LentCall<'a>,
+    /// `None`: its bytes go through the host.
+    prepared: Option<Arc<Prepared>>,
+}
+
+impl std::fmt::Debug for StartableCall<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StartableCall({})", self.lent.call)
+    }
 }
 
 /// The number of a root that is passed as NCCL has it.
@@ -92,14 +106,31 @@ impl Comm {
         Ok(LentCall { call, op, factor: None, input, output })
     }
 
-    /// Starts `call` on the stream `on`.
-    pub(super) fn issue(&self, on: &Arc<CudaStream>, call: &LentCall<'_>) -> Result<()> {
-        let LentCall { call, op, factor, input, output } = *call;
+    /// Makes all that `call` needs on the stream `on`: see [`make_ready`](Self::make_ready).
+    pub(super) fn ready<'a>(
+        &self,
+        on: &Arc<CudaStream>,
+        lent: LentCall<'a>,
+    ) -> Result<StartableCall<'a>> {
+        let LentCall { call, op, factor, input, output } = lent;
         if !call.in_place && input.overlaps(&output) {
             let why = "input and output overlap: use the call in place".to_owned();
             return Err(self.invalid(call.collective.name(), why));
         }
-        self.lock().call(on, call, (op, factor), (input, output))
+        let prepared = self.lock().make_ready(on, call, (op, factor))?;
+        Ok(StartableCall { lent, prepared })
+    }
+
+    /// Starts a call on the stream that it was made ready on.
+    pub(super) fn start(&self, on: &Arc<CudaStream>, call: &StartableCall<'_>) -> Result<()> {
+        let StartableCall { lent: LentCall { call, op, factor, input, output }, prepared } = call;
+        let what = (*call, prepared.as_deref());
+        self.lock().start_ready(on, what, (*op, *factor), (*input, *output))
+    }
+
+    /// Starts `call` on the stream `on`.
+    pub(super) fn issue(&self, on: &Arc<CudaStream>, call: &LentCall<'_>) -> Result<()> {
+        self.start(on, &self.ready(on, *call)?)
     }
 
     /// Lends a buffer that `operation` reads.

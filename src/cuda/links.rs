@@ -3,15 +3,18 @@
 //! Rank 0 looks, and all ranks use what it found: the order of a ring follows from it, and must be
 //! equal on all ranks.
 
+use super::options::CommOptions;
 use super::plan::RankGpu;
 use crate::comm::Communicator;
 use crate::error::Result;
 use crate::labels;
-use crate::topology::{DeviceLinks, detect};
+use crate::topology::detect::DetectedMachine;
+use crate::topology::{DeviceLinks, PathClass, detect};
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaContext, DriverError};
-use maypole_transports::cuda::{ProcessName, ReservedBlocks};
+use maypole_transports::cuda::{ProcessName, ReservedBlocks, uuid_of};
+use std::sync::OnceLock;
 
 /// What a rank tells the others about itself, before mailboxes are made.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -24,6 +27,9 @@ pub(super) struct Introduction {
     pub(super) free: u32,
     /// Most lanes that it wants.
     pub(super) most: u32,
+    /// The [rank](PathClass::rank) of the farthest GPUs whose memory it wants to use.
+    farthest: u32,
+    unused: u32,
     /// Domain, bus and device of its PCI address.
     address: [u32; 3],
 }
@@ -31,18 +37,20 @@ pub(super) struct Introduction {
 impl Introduction {
     pub(super) fn of(
         context: &CudaContext,
-        most: Option<u32>,
+        options: &CommOptions,
     ) -> std::result::Result<Self, String> {
         let said = |error: DriverError| format!("the driver reports {error:?}");
         let number = |which| context.attribute(which).map(|it| it.max(0) as u32).map_err(said);
-        let uuid = context.uuid().map_err(said)?.bytes.map(|byte| byte as u8);
+        let uuid = uuid_of(context).map_err(|error| error.to_string())?;
         let processors =
             number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1);
         Ok(Self {
             uuid,
             processors,
             free: ReservedBlocks::left(uuid, processors),
-            most: most.unwrap_or(u32::MAX).max(1),
+            most: options.most_lanes.unwrap_or(u32::MAX).max(1),
+            farthest: options.farthest_peers.map_or(0, PathClass::rank),
+            unused: 0,
             process: ProcessName::current(),
             address: [
                 number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
@@ -63,12 +71,6 @@ impl Introduction {
         RankGpu { uuid: self.uuid, processors: self.processors, free }
     }
 
-    /// True if another rank is a thread of the same process, on the same GPU.
-    pub(super) fn shares_gpu(&self, all: &[Self]) -> bool {
-        let alike = |other: &&Self| (other.uuid, other.process) == (self.uuid, self.process);
-        all.iter().filter(alike).count() > 1
-    }
-
     /// Its PCI address, as in `/sys`.
     fn bus(&self) -> String {
         let [domain, bus, device] = self.address;
@@ -76,7 +78,8 @@ impl Introduction {
     }
 }
 
-/// The links between the GPUs of `all` ranks of `comm`, as rank 0 finds them. Collective.
+/// The links between the GPUs of `all` ranks of `comm`, as rank 0 finds them, and why some of these GPUs use
+/// no memory of one another, if that is known. Collective.
 ///
 /// # Errors
 /// As every call.
@@ -84,14 +87,47 @@ pub(super) fn find(
     comm: &mut Communicator,
     call: &str,
     all: &[Introduction],
-) -> Result<DeviceLinks> {
+) -> Result<(DeviceLinks, Option<String>)> {
     let gpus = numbers(all);
-    let is_first = comm.rank() == 0;
-    let found = if is_first { detected(all, &gpus).to_bytes() } else { Vec::new() };
-    let told = comm.agree_on(call, &found)?;
-    let links = DeviceLinks::from_bytes(&told[0], gpus.len());
+    let found = match comm.rank() {
+        0 => {
+            let (links, refused) = detected(all, &gpus);
+            let refused = too_far(all, &links).or(refused);
+            (links.to_bytes(), refused)
+        }
+        _ => (Vec::new(), None),
+    };
+    let mut told = comm.agree_on(call, &found)?;
+    let (bytes, refused) = told.swap_remove(0);
+    let links = DeviceLinks::from_bytes(&bytes, gpus.len());
     // All ranks have the same bytes, so all of them read them, or none.
-    Ok(links.unwrap_or_else(|| DeviceLinks::unknown(&gpus)))
+    Ok((links.unwrap_or_else(|| DeviceLinks::unknown(&gpus)), refused))
+}
+
+/// Why some ranks use no memory of one another: a rank wants none of GPUs that are so far away.
+fn too_far(all: &[Introduction], links: &DeviceLinks) -> Option<String> {
+    let farthest = all.iter().map(|one| one.farthest).max().filter(|farthest| *farthest > 0)?;
+    let pairs = (0..all.len()).flat_map(|a| (0..a).map(move |b| (b, a)));
+    let mut apart = pairs.filter(|(a, b)| all[*a].uuid != all[*b].uuid);
+    let wanted = match farthest {
+        of if of == PathClass::Same.rank() => "no GPU is to use the memory of another one",
+        of if of > PathClass::Pix.rank() => "GPUs are to use the memory of others by NVLink alone",
+        of if of == PathClass::Pix.rank() => "GPUs are to use memory across at most one PCI bridge",
+        of if of == PathClass::Pxb.rank() => "GPUs are to use no memory across a host bridge",
+        _ => "GPUs are to use no memory across NUMA nodes",
+    };
+    let is_far = |(a, b): &(usize, usize)| {
+        links.between(*a, *b).is_none_or(|path| path.class.rank() < farthest)
+    };
+    apart.find(is_far).map(|(a, b)| {
+        let joined = links.between(a, b);
+        let joined =
+            joined.map_or("in an unknown way".to_owned(), |path| format!("by {}", path.class));
+        format!(
+            "{wanted}, and those of ranks {a} and {b} are joined {joined} (NCCL_P2P_DISABLE, \
+             NCCL_P2P_LEVEL, or CommOptions::farthest_peers)"
+        )
+    })
 }
 
 /// Numbers the GPUs in the order of their first ranks.
@@ -99,14 +135,22 @@ fn numbers(all: &[Introduction]) -> Vec<usize> {
     labels::numbers(all.iter().map(|one| one.uuid))
 }
 
-/// What this machine tells about the links between `gpus`. One GPU has none.
-fn detected(all: &[Introduction], gpus: &[usize]) -> DeviceLinks {
-    let unknown = || DeviceLinks::unknown(gpus);
+/// What this machine tells about the links between `gpus`, and whether they use the memory of one another.
+/// One GPU has none.
+fn detected(all: &[Introduction], gpus: &[usize]) -> (DeviceLinks, Option<String>) {
+    // The driver is asked about each pair of GPUs, while all ranks wait.
+    static MACHINE: OnceLock<DetectedMachine> = OnceLock::new();
     if gpus.iter().all(|gpu| *gpu == 0) {
-        return unknown();
+        return (DeviceLinks::unknown(gpus), None);
     }
     let buses: Vec<String> = all.iter().map(Introduction::bus).collect();
-    detect::machine().links(&buses).unwrap_or_else(unknown)
+    let machine = MACHINE.get_or_init(detect::machine);
+    let refused = machine.refused_peers(&buses).map(|(a, b, why)| {
+        format!(
+            "NVIDIA's driver says that the GPU of rank {a} does not use the memory of that of rank {b}: {why}"
+        )
+    });
+    (machine.links(&buses).unwrap_or_else(|| DeviceLinks::unknown(gpus)), refused)
 }
 
 #[cfg(test)]
@@ -119,6 +163,8 @@ mod tests {
             processors: 132,
             free: 100,
             most: 66,
+            farthest: 0,
+            unused: 0,
             process: ProcessName::current(),
             address: [0, bus, 0],
         }
@@ -145,6 +191,21 @@ mod tests {
         let all = [one(9, 1), one(4, 2), one(9, 1), one(5, 3)];
         assert_eq!(numbers(&all), [0, 1, 0, 2]);
         let alone = detected(&[one(9, 1); 3], &[0; 3]);
-        assert_eq!(alone, DeviceLinks::unknown(&[0; 3]));
+        assert_eq!(alone, (DeviceLinks::unknown(&[0; 3]), None));
+    }
+
+    #[test]
+    fn gpus_that_are_too_far_away_are_not_used() {
+        let far = |class: Option<PathClass>, uuids: [u8; 2]| {
+            let of =
+                |uuid| Introduction { farthest: class.map_or(0, PathClass::rank), ..one(uuid, 1) };
+            let all = uuids.map(of);
+            too_far(&all, &DeviceLinks::unknown(&numbers(&all)))
+        };
+        assert_eq!(far(None, [1, 2]), None);
+        assert_eq!(far(Some(PathClass::Same), [1, 1]), None);
+        let why = far(Some(PathClass::Same), [1, 2]).unwrap();
+        assert!(why.contains("ranks 0 and 1") && why.contains("NCCL_P2P_DISABLE"), "{why}");
+        assert!(far(Some(PathClass::NvLink(1)), [1, 2]).unwrap().contains("NVLink"));
     }
 }

@@ -30,13 +30,13 @@
 //! | operations | `Sum`, `Prod`, `Max`, `Min`, `Avg` | the same, but `Prod` is called `Product`; bitwise ones, and sums with a factor |
 //! | results | `NcclStatus`, `NcclError` | `()`, [`Error`](crate::Error), which names the rank and the cause |
 //! | no driver, no NCCL | the first call panics | [`driver`] returns [`Unavailable`] with the reason |
-//! | `Id::new` | an address that NCCL finds | this host; for several hosts [`Id::at`] with the address of rank 0 |
+//! | `Id::new` | an address that NCCL finds | an address of this host, on which rank 0 is; [`Id::at`] names another one |
 //! | a dropped `Comm` | aborts what runs | waits for what runs on this rank; [`Comm::close`] waits for all |
 //! | a rank that dies, is late, or makes another call | the others wait for ever | an error on all ranks names it: [`Comm::synchronize`], [`Comm::check`] |
 //! | ranks that share a GPU | refused before NCCL 2.30 | allowed |
 //! | `group_start`, `group_end` | one thread calls for several GPUs | not there: one thread a rank; [`Comm::group`] is for the calls of one rank |
 //! | a group | all of its calls run as one | its collectives run one after the other, then its messages at once |
-//! | the first call with new arguments | as any other | the same; where threads of a process share a GPU, it waits for all ranks |
+//! | the first call with new arguments | as any other | the same; a type and operation that the process had in no call waits until kernels of the GPU have ended |
 //! | not there | gather, scatter, all-to-all, scans, barrier, all-gather in place | [`Comm::gather`], [`Comm::scatter`], [`Comm::all_to_all`], [`Comm::scan`], [`Comm::barrier`] ... |
 //!
 //! # Rooms
@@ -54,10 +54,11 @@
 //! | `exchange` | messages in launches that fit on all ranks |
 //! | `rank` | what one rank keeps: mailboxes, kernels, programs |
 //! | `prepare` | how a call gets its program on the GPU |
+//! | `load` | how kernels are loaded beside calls that run |
 //! | `programs` | the programs that are kept, and those that graphs keep |
 //! | `plan` | which mailboxes and windows a call uses, and what things cost |
 //! | `links` | which GPUs the ranks have, and what joins these |
-//! | `setup` | how mailboxes are made, and when there can be none |
+//! | `setup`, `probe` | how mailboxes are made, and when there can be none |
 //! | `leave` | how a rank leaves, and what becomes of its memory |
 //! | `host` | calls through the memory of the host |
 //! | `watch` | the thread that hears of failures while kernels wait, and tells of those that kernels report |
@@ -73,10 +74,12 @@ mod id;
 mod leave;
 mod lent_call;
 mod links;
+mod load;
 mod messages;
 mod options;
 mod plan;
 mod prepare;
+mod probe;
 mod programs;
 mod rank;
 mod raw;
@@ -90,6 +93,7 @@ pub use exchange::DeviceMessage as RawMessage;
 pub use explain::{explain, explain_on};
 pub use group::Group;
 pub use id::Id;
+pub use lent_call::StartableCall;
 pub use maypole_kernels::cuda::{Driver, Unavailable, driver};
 pub use maypole_transports::cuda::{KeptContext, Lent, untracked_context};
 pub use options::CommOptions;

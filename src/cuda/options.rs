@@ -1,5 +1,6 @@
 //! How a group on GPUs is made.
 
+use crate::topology::PathClass;
 use std::time::Duration;
 
 /// How a group is made. All ranks should say the same.
@@ -11,6 +12,14 @@ pub struct CommOptions {
     /// How long a wait for another rank may last, when the group is made and later. `None`: 300 s, whatever
     /// `MAYPOLE_TIMEOUT` says.
     pub timeout: Option<Duration>,
+    /// How long the ranks may take to find one another. `None`: as `timeout`.
+    pub join_timeout: Option<Duration>,
+    /// A name for this host: ranks with different names use no memory of one another. `None`: the value of
+    /// `MAYPOLE_HOST`.
+    pub host: Option<String>,
+    /// The farthest GPUs that read and write one another's memory; [`PathClass::Same`] are ranks of one GPU
+    /// alone. `None`: all that the driver joins. The nearest that a rank says counts.
+    pub farthest_peers: Option<PathClass>,
     /// Fails with the reason where bytes would go [through the host](super::Comm::through_host).
     pub needs_mailboxes: bool,
 }

@@ -99,6 +99,11 @@ pub(super) fn room(shapes: &Shapes, longest: usize) -> (Room, DeviceSlots) {
     (Room::Group(index), DeviceSlots { bytes: shape.bytes, count: shape.slots as usize })
 }
 
+/// The mailboxes whose publications are counted, and what they have room for.
+pub(super) fn counted_room(shapes: &Shapes) -> (Room, DeviceSlots) {
+    room(shapes, usize::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,10 +1,9 @@
 //! How a call gets its program on the GPU.
 
 use super::plan;
-use super::programs::{Prepared, ProgramRoom, Way, load_aside};
+use super::programs::{Prepared, Way, load_aside};
 use super::rank::{DeviceRank, IS_CONNECTED, Made};
 use crate::algorithms::Algorithm;
-use crate::engine::agree::named_call;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::device::DeviceLowered;
 use crate::error::Result;
@@ -12,15 +11,11 @@ use crate::schedule::collective::Collective;
 use crate::tuner::Plan;
 use cudarc::driver::CudaStream;
 use maypole_kernels::cuda::WalkKernels;
-use maypole_transports::cuda::{BesideCapture, DeviceCode, DeviceError, DirectKind};
+use maypole_transports::cuda::{BesideCapture, ContextWork, DeviceCode, DeviceError, DirectKind};
 use std::sync::Arc;
 
 impl DeviceRank {
-    /// The program of `call`, made if the call is new.
-    ///
-    /// Where threads of a process share a GPU, all ranks wait for one another then: loading a kernel,
-    /// allocating memory and freeing it may wait until no kernel runs on the GPU, so no rank starts one
-    /// that waits for a rank which is not ready. Else nothing waits for another rank.
+    /// The program of `call`, made if the call is new. Nothing of it is agreed on with other ranks.
     pub(super) fn prepared(
         &mut self,
         call: CollectiveCall,
@@ -37,32 +32,20 @@ impl DeviceRank {
             }
             return Ok(prepared);
         }
-        let _beside = is_captured.then(BesideCapture::begin);
+        // A stream may capture on this thread or, in global mode, on another one.
+        let _beside = BesideCapture::begin();
         if is_captured {
             let prepared = Arc::new(self.prepare(call, true)?);
             self.captured.keep_call(call, &prepared);
-            self.meet(call, 0)?;
             return Ok(prepared);
         }
         let apart = Arc::new(self.prepare(key, false)?);
         let in_place = Arc::new(self.prepare(CollectiveCall { in_place: true, ..key }, false)?);
         let prepared = Arc::clone(if call.in_place { &in_place } else { &apart });
-        let room = self.meet(call, apart.bytes() + in_place.bytes())?;
-        self.programs.add(key, [apart, in_place], room);
+        let bytes = apart.bytes() + in_place.bytes();
+        let budget = self.comm.engine.get().settings().program_memory();
+        self.programs.add(key, [apart, in_place], bytes, budget);
         Ok(prepared)
-    }
-
-    /// What the programs of a new call may take: what all ranks say that could hold one another up, else
-    /// what this one has. All that meet drop the same programs.
-    fn meet(&mut self, call: CollectiveCall, bytes: usize) -> Result<ProgramRoom> {
-        let meets = self.connected().meets;
-        let engine = self.comm.engine.get_mut();
-        let room = ProgramRoom { bytes, budget: engine.settings().program_memory() };
-        if !meets {
-            return Ok(room);
-        }
-        let ready = named_call(&format!("{call}, made ready"));
-        Ok(ProgramRoom::agreed(&engine.tell_all(ready, &room)?))
     }
 
     fn prepare(&mut self, call: CollectiveCall, is_captured: bool) -> Result<Prepared> {
@@ -153,10 +136,22 @@ impl DeviceRank {
         let stages = lowered.stages_input || call.stages_scaled(self.comm.world());
         let staged = if stages { lowered.input } else { 0 };
         let Self { connected, programs, scratch, staging, stream, .. } = self;
+        let context = stream.context();
+        let has_pools = context.has_async_alloc();
+        if !has_pools {
+            // The driver waits for all kernels of the GPU when it frees memory that is not of a pool.
+            ContextWork::of(context).while_idle(|| programs.free_dropped());
+        }
         connected.as_mut().expect(IS_CONNECTED).board.at_home(|| {
-            programs.free_dropped();
-            scratch.grow(lowered.scratch)?;
-            staging.grow(staged)?;
+            for (memory, bytes) in [(scratch, lowered.scratch), (staging, staged)] {
+                if !memory.has(bytes) {
+                    programs.drop_later(memory.take());
+                    memory.grow(bytes)?;
+                }
+            }
+            if has_pools {
+                programs.free_dropped();
+            }
             work(stream)
         })
     }

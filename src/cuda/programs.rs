@@ -8,7 +8,6 @@ use maypole_kernels::cuda::CudaError;
 use maypole_transports::cuda::{
     BesideCapture, CodeShelf, DeviceCode, DeviceError, DeviceScratch, DirectKind, Lent, Room,
 };
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -39,25 +38,8 @@ impl Prepared {
     }
 }
 
-/// The room that the programs of a new call take, and how much all programs may take.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(super) struct ProgramRoom {
-    pub(super) bytes: usize,
-    pub(super) budget: usize,
-}
-
-impl ProgramRoom {
-    /// What all ranks count with, after they have told one another: the most bytes, and the smallest
-    /// budget.
-    pub(super) fn agreed(told: &[Self]) -> Self {
-        let bytes = told.iter().map(|one| one.bytes).max().unwrap_or(0);
-        let budget = told.iter().map(|one| one.budget).min().unwrap_or(usize::MAX);
-        Self { bytes, budget }
-    }
-}
-
-/// The programs that are kept for calls to come, within a budget in bytes. Where a call without a program
-/// makes all ranks meet, all of them keep those of the same calls.
+/// The programs that are kept for calls to come, within a budget in bytes. Other ranks may keep those of other
+/// calls.
 #[derive(Default)]
 pub(super) struct KeptPrograms {
     /// By call apart from its placement, which other ranks do not know: the programs apart and in
@@ -65,6 +47,8 @@ pub(super) struct KeptPrograms {
     recent: RecentlyUsed<CollectiveCall, [Arc<Prepared>; 2]>,
     /// Those that were dropped. Their memory is freed behind the work that uses it.
     dropped: Vec<[Arc<Prepared>; 2]>,
+    /// Working memory that was too short, until it can be freed.
+    outgrown: Vec<DeviceScratch>,
 }
 
 impl KeptPrograms {
@@ -72,13 +56,14 @@ impl KeptPrograms {
         self.recent.get(call)
     }
 
-    /// Keeps the programs of a new call. First drops those that were not used for the longest time, until
+    /// Keeps the programs of a new call, which take `bytes` bytes of `budget`. First drops those that were not used for the longest time, until
     /// all fit.
     pub(super) fn add(
         &mut self,
         call: CollectiveCall,
         programs: [Arc<Prepared>; 2],
-        ProgramRoom { bytes, budget }: ProgramRoom,
+        bytes: usize,
+        budget: usize,
     ) {
         while let Some(oldest) = self.recent.evict(bytes, budget) {
             self.dropped.push(oldest);
@@ -92,9 +77,15 @@ impl KeptPrograms {
         }
     }
 
+    /// Frees working memory with the programs that are dropped.
+    pub(super) fn drop_later(&mut self, outgrown: DeviceScratch) {
+        self.outgrown.push(outgrown);
+    }
+
     /// Frees the memory of programs that were dropped, behind what the rank's own stream does.
     pub(super) fn free_dropped(&mut self) {
         self.dropped.clear();
+        self.outgrown.clear();
     }
 }
 
@@ -203,16 +194,4 @@ pub(super) fn load_aside(aside: &Arc<CudaStream>, bytes: &[u8]) -> Result<Device
     let code = DeviceCode::load(aside, bytes)?;
     aside.synchronize().map_err(CudaError::of("copying a program to a GPU"))?;
     Ok(code)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_agree_on_the_room_of_a_program() {
-        let told = |bytes, budget| ProgramRoom { bytes, budget };
-        let agreed = ProgramRoom::agreed(&[told(100, 9000), told(300, 8000), told(200, 10_000)]);
-        assert_eq!(agreed, told(300, 8000));
-    }
 }

@@ -1,5 +1,6 @@
 //! What one rank keeps for its calls on a GPU: mailboxes, kernels and programs.
 
+use super::load;
 use super::plan;
 use super::programs::{Captured, KeptPrograms, MessagePrograms, Prepared, Way};
 use crate::algorithms::Algorithm;
@@ -47,15 +48,14 @@ pub(super) struct Connected {
     pub(super) board: DeviceBoard,
     /// Room for the blocks of the kernels.
     pub(super) _blocks: ReservedBlocks,
+    /// Blocks of a kernel at most, equal on all ranks.
+    pub(super) lanes: u32,
     pub(super) links: DeviceLinks,
-    /// Kernels that are loaded already: that of messages, for which not all ranks meet, and, where ranks
-    /// never meet, those of the usual calls.
+    /// Kernels that are loaded already: that of messages, and those of the usual calls.
     pub(super) walks: HashMap<String, WalkKernels>,
     pub(super) messages: MessagePrograms,
     /// For what is allocated and copied while a graph is captured.
     pub(super) aside: Arc<CudaStream>,
-    /// All ranks meet for a new call, because threads of some process share a GPU.
-    pub(super) meets: bool,
 }
 
 /// One rank's side of the calls of a group on GPUs.
@@ -131,16 +131,13 @@ impl DeviceRank {
         self.comm.engine.get_mut().fail_on_device(operation.to_owned(), why)
     }
 
-    /// Kernels that are there before the first call: that of messages, and, unless all ranks meet for new
-    /// calls, those of the sums that trainers make. Loading one later may wait for kernels that run, and so
-    /// for other ranks.
+    /// Kernels that are there before the first call: that of messages, and those of the sums that trainers
+    /// make. Loading one later may have to wait for kernels that run.
     pub(super) fn load_ahead(
         context: &Arc<CudaContext>,
-        meets: bool,
     ) -> std::result::Result<HashMap<String, WalkKernels>, DeviceError> {
-        let sums = LOADED_AHEAD.iter().filter(|_| !meets);
-        let sums = sums.filter_map(|kind| walk_module(*kind, BinaryOp::Sum));
-        let load = |module: String| Ok((module.clone(), WalkKernels::load(context, &module)?));
+        let sums = LOADED_AHEAD.iter().filter_map(|kind| walk_module(*kind, BinaryOp::Sum));
+        let load = |module: String| Ok((module.clone(), load::walks(context, &module)?));
         sums.chain([Self::byte_module()]).map(load).collect()
     }
 
@@ -161,15 +158,14 @@ impl DeviceRank {
         patience
     }
 
-    /// Starts `call` on a stream. The elements are combined by `op`, or by a sum of products with the
-    /// element at `factor`.
-    pub(super) fn call(
+    /// Makes everything that `call` needs to start on a stream: its kernel, its program, and working memory.
+    /// May wait until kernels have ended, but starts none.
+    pub(super) fn make_ready(
         &mut self,
         on: &Arc<CudaStream>,
         call: CollectiveCall,
         (op, factor_at): (ReduceOp, Option<Lent<'_>>),
-        (input, output): (Lent<'_>, Lent<'_>),
-    ) -> Result<()> {
+    ) -> Result<Option<Arc<Prepared>>> {
         self.check_kernels()?;
         let name = call.collective.name();
         let on = self.entered(on, name)?;
@@ -177,28 +173,32 @@ impl DeviceRank {
             return match (on.is_captured(), factor_at) {
                 (true, _) => Err(self.uncapturable(name)),
                 (_, Some(_)) => Err(self.comm.invalid(name, NO_HOST_FACTOR.to_owned())),
-                _ => self.call_through_host(&on, call, op, input, output),
+                _ => Ok(None),
             };
         }
-        let scaling = match (op, factor_at, call.input_divisor(self.comm.world())) {
-            (_, Some(at), _) => Some(LentScaling::Times(LentFactor::At(at))),
-            (ReduceOp::PreMulSum(factor), None, _) => {
-                let scalar = scalar(factor, call.kind);
-                Some(LentScaling::Times(scalar.map_err(|why| self.comm.invalid(name, why))?))
-            }
-            (_, None, divisor) => divisor.map(LentScaling::Over),
+        let (call, _) = self.placed(call, op, factor_at)?;
+        self.prepared(call, on.is_captured()).map(Some)
+    }
+
+    /// Starts `call` on a stream, with what [`make_ready`](Self::make_ready) has made for it on the same
+    /// stream. The elements are combined by `op`, or by a sum of products with the element at `factor`.
+    pub(super) fn start_ready(
+        &mut self,
+        on: &Arc<CudaStream>,
+        (call, prepared): (CollectiveCall, Option<&Prepared>),
+        (op, factor_at): (ReduceOp, Option<Lent<'_>>),
+        (input, output): (Lent<'_>, Lent<'_>),
+    ) -> Result<()> {
+        self.check_kernels()?;
+        let name = call.collective.name();
+        let on = self.entered(on, name)?;
+        let Some(prepared) = prepared else {
+            return self.call_through_host(&on, call, op, input, output);
         };
-        // Products are in the staging buffer, quotients where the result will be if that is as long.
-        let in_place = match scaling {
-            None => call.in_place,
-            Some(LentScaling::Times(_)) => false,
-            Some(LentScaling::Over(_)) => call.keeps_whole(self.comm.rank()),
-        };
-        let call = CollectiveCall { in_place, ..call };
-        let prepared = self.prepared(call, on.is_captured())?;
+        let (call, scaling) = self.placed(call, op, factor_at)?;
         self.last = Some(prepared.lowered.algorithm);
         let number = self.comm.engine.get_mut().begin_on_device(&prepared.lowered.record)?;
-        let started = self.start(&on, &prepared, call, number, scaling, (input, output));
+        let started = self.start(&on, prepared, call, number, scaling, (input, output));
         let engine = self.comm.engine.get_mut();
         match started {
             Ok(()) => {
@@ -207,6 +207,31 @@ impl DeviceRank {
             }
             Err(why) => Err(engine.fail_on_device(call.to_string(), why)),
         }
+    }
+
+    /// `call` as it runs, and how its input is scaled. Products are in the staging buffer, so a call that makes
+    /// some is not in place. Quotients are where the result will be, if that is as long.
+    fn placed<'a>(
+        &self,
+        call: CollectiveCall,
+        op: ReduceOp,
+        factor_at: Option<Lent<'a>>,
+    ) -> Result<(CollectiveCall, Option<LentScaling<'a>>)> {
+        let scaling = match (op, factor_at, call.input_divisor(self.comm.world())) {
+            (_, Some(at), _) => Some(LentScaling::Times(LentFactor::At(at))),
+            (ReduceOp::PreMulSum(factor), None, _) => {
+                let scalar = scalar(factor, call.kind);
+                let refused = |why| self.comm.invalid(call.collective.name(), why);
+                Some(LentScaling::Times(scalar.map_err(refused)?))
+            }
+            (_, None, divisor) => divisor.map(LentScaling::Over),
+        };
+        let in_place = match scaling {
+            None => call.in_place,
+            Some(LentScaling::Times(_)) => false,
+            Some(LentScaling::Over(_)) => call.keeps_whole(self.comm.rank()),
+        };
+        Ok((CollectiveCall { in_place, ..call }, scaling))
     }
 
     /// The algorithm that `call` runs by.
@@ -288,14 +313,14 @@ impl DeviceRank {
         if let Some(kernels) = walks.get(&module) {
             return Ok(kernels.clone());
         }
-        let kernels = WalkKernels::load(self.stream.context(), &module)?;
+        let kernels = load::walks(self.stream.context(), &module)?;
         walks.insert(module, kernels.clone());
         Ok(kernels)
     }
 
     pub(super) fn map(&mut self, kind: DataType) -> std::result::Result<(), DeviceError> {
         if !self.maps.contains_key(&kind) {
-            self.maps.insert(kind, MapKernels::load(self.stream.context(), kind)?);
+            self.maps.insert(kind, load::maps(self.stream.context(), kind)?);
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::comm::Comm;
 use super::exchange::DeviceMessage;
+use super::lent_call::StartableCall;
 use crate::element::{DataType, Factor, ReduceOp};
 use crate::error::Result;
 use crate::schedule::collective::Collective;
@@ -37,9 +38,9 @@ pub enum RawOp<'a> {
 
 impl Comm {
     /// Starts a collective on `stream`, after the work that is there and after this rank's earlier calls,
-    /// on whichever stream they are. Waits for no other rank and not for the stream, unless threads of one
-    /// process share a GPU: then a call with new arguments waits for all ranks. A stream may capture the
-    /// call in a graph, also if it is the first one of its kind.
+    /// on whichever stream they are. Waits for no other rank and not for the stream; but a call whose type and
+    /// operation no call of the process had before waits until the kernels that run on the GPU have ended. A
+    /// stream may capture the call in a graph, also if it is the first one of its kind.
     ///
     /// Consecutive calls may be on different streams of the GPU's context, and graphs and calls may be
     /// mixed: they run in the order in which the host starts them.
@@ -62,6 +63,20 @@ impl Comm {
     /// buffers overlap in another way than in place, or if the capture of the stream has failed; else as
     /// every call.
     pub fn call_on(&self, stream: &Arc<CudaStream>, call: &RawCall<'_>) -> Result<()> {
+        self.start_on(stream, &self.make_ready(stream, call)?)
+    }
+
+    /// Makes all that a collective needs before it can start on `stream`, so that
+    /// [`start_on`](Self::start_on) waits for nothing. A thread that starts calls of several ranks makes all of
+    /// them ready first: otherwise it might wait for a kernel that waits for a call which it has not started.
+    ///
+    /// # Errors
+    /// As [`call_on`](Self::call_on). Nothing has started then.
+    pub fn make_ready<'a>(
+        &self,
+        stream: &Arc<CudaStream>,
+        call: &RawCall<'a>,
+    ) -> Result<StartableCall<'a>> {
         let RawCall { collective, kind, op, input, output } = *call;
         let (op, factor) = match op {
             RawOp::BuiltIn(op) => (op, None),
@@ -73,7 +88,15 @@ impl Comm {
         }
         let mut lent = self.lent_call(collective, (kind, op), input, output)?;
         lent.factor = factor;
-        self.issue(stream, &lent)
+        self.ready(stream, lent)
+    }
+
+    /// Starts a call that was made ready on the same stream.
+    ///
+    /// # Errors
+    /// As [`call_on`](Self::call_on).
+    pub fn start_on(&self, stream: &Arc<CudaStream>, call: &StartableCall<'_>) -> Result<()> {
+        self.start(stream, call)
     }
 
     /// Starts messages on `stream`, so that none of them waits for another one. Messages of this rank to

@@ -3,6 +3,7 @@
 use super::links::{self, Introduction};
 use super::options::CommOptions;
 use super::plan;
+use super::probe;
 use super::programs::MessagePrograms;
 use super::rank::{Connected, DeviceRank};
 use crate::comm::Communicator;
@@ -11,7 +12,7 @@ use bytemuck::Pod;
 use cudarc::driver::CudaStream;
 use maypole_kernels::packed::MOST_RANKS;
 use maypole_transports::cuda::{
-    DeviceBoard, Offer, PendingBoard, ProcessName, ReservedBlocks, stream_aside,
+    BesideCapture, Offer, PendingBoard, ProcessName, ReservedBlocks, UseTable, stream_aside,
 };
 use std::sync::Arc;
 
@@ -26,7 +27,8 @@ const LANES_ALONE: u32 = 16;
 /// Why there are no mailboxes if too many groups use the GPUs.
 const NO_ROOM: &str = "the groups that the processes have on some GPU have reserved all of its \
                        multiprocessors, because all blocks of all groups must run at the same time: \
-                       use fewer groups, or fewer ranks on a GPU";
+                       use fewer groups, fewer blocks for each (NCCL_MAX_CTAS, maxCTAs or \
+                       CommOptions::most_lanes), or fewer ranks on a GPU";
 
 /// Tells all ranks of `comm`, which make `call`, the bytes of `mine`. Returns what all tell, by rank.
 ///
@@ -56,7 +58,9 @@ pub(super) fn connect(
     stream: &Arc<CudaStream>,
     options: &CommOptions,
 ) -> Result<Found<Connected>> {
-    let mine = on_gpu(comm, Introduction::of(stream.context(), options.most_lanes))?;
+    // A capture of the program, in whichever thread, does not notice what is made here.
+    let _beside = BesideCapture::begin();
+    let mine = on_gpu(comm, Introduction::of(stream.context(), options))?;
     let all = agree_on(comm, CALL, mine)?;
     if !comm.hosts().is_one() {
         return Ok(Err("the ranks are on several hosts".to_owned()));
@@ -64,15 +68,16 @@ pub(super) fn connect(
     if comm.world() > MOST_RANKS as usize {
         return Ok(Err(format!("mailboxes serve at most {MOST_RANKS} ranks")));
     }
-    let links = links::find(comm, CALL, &all)?;
+    let (links, refused) = links::find(comm, CALL, &all)?;
     let gpus: Vec<_> = all.iter().map(|one| one.gpu(&all)).collect();
     let most = all.iter().map(|one| one.most).min().unwrap_or(u32::MAX);
     let lanes =
         if comm.world() > 1 { plan::lanes(&gpus, most) } else { Some(LANES_ALONE.min(most)) };
-    let Some(lanes) = lanes else {
-        tracing::warn!("collectives on GPUs go through the host: {NO_ROOM}");
-        return Ok(Err(NO_ROOM.to_owned()));
-    };
+    let refused = refused.or_else(|| lanes.is_none().then(|| NO_ROOM.to_owned()));
+    if let Some(reason) = refused {
+        return Ok(Err(through_host(reason)));
+    }
+    let lanes = lanes.unwrap_or(1);
     // Of ranks that make other groups at this moment, one may have been faster.
     let mine = all[comm.rank()];
     // The kernels of a rank alone wait for nobody.
@@ -80,35 +85,65 @@ pub(super) fn connect(
     let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.processors);
     let blocks = blocks.ok_or_else(|| NO_ROOM.to_owned());
     let shapes = plan::shapes(lanes, comm.world());
-    let meets = all.iter().any(|one| one.shares_gpu(&all));
-    let walks = on_gpu(comm, DeviceRank::load_ahead(stream.context(), meets))?;
+    let walks = on_gpu(comm, DeviceRank::load_ahead(stream.context()))?;
     let aside = on_gpu(comm, stream_aside(stream))?;
     let messages = on_gpu(comm, MessagePrograms::new(stream))?;
     let pending = PendingBoard::new(stream, &shapes, comm.world());
     let pending = on_gpu(comm, pending)?;
     let offers = agree_on(comm, CALL, pending.offer())?;
     warn_of_time_slices(comm, &offers);
-    let board = pending.connect(comm.rank(), &offers);
-    let unreached = board.as_ref().err().map(|(error, _)| error.to_string());
+    let table = use_table(comm, &offers)?;
+    let board = pending.connect(comm.rank(), &offers, table);
+    let unreached = board.as_ref().err().map(ToString::to_string);
     let reason = unreached.or(blocks.as_ref().err().cloned());
     // No rank starts a kernel before all ranks reach its mailbox.
     let told = comm.agree_on(CALL, &reason)?;
     // All ranks find the same one.
-    let first_reason = told.into_iter().flatten().next();
-    match (board, blocks, first_reason) {
-        (Ok(board), Ok(blocks), None) => {
-            Ok(Ok(Connected { board, _blocks: blocks, links, walks, messages, aside, meets }))
+    let mut reason = told.into_iter().flatten().next();
+    let mut board = board.ok();
+    if let (None, Some(board)) = (&reason, &mut board) {
+        let found =
+            probe::run(comm, board, &walks[&DeviceRank::byte_module()], stream.context(), &offers);
+        reason = comm.agree_on(CALL, &found.err())?.into_iter().flatten().next();
+    }
+    match (board, blocks, reason) {
+        (Some(board), Ok(blocks), None) => {
+            Ok(Ok(Connected { board, _blocks: blocks, lanes, links, walks, messages, aside }))
         }
-        (board, _, reason) => {
-            // No kernel has run on it. Others may still have it open.
-            let lent = board.map_or_else(|(_, lent)| lent, DeviceBoard::stop);
-            comm.agree(CALL)?;
-            lent.free();
-            let reason = reason.unwrap_or_default();
-            tracing::warn!("collectives on GPUs go through the host: {reason}");
-            Ok(Err(reason))
+        (board, blocks, reason) => {
+            if let Some(board) = board {
+                board.leave(Box::new((blocks, walks, messages)));
+            }
+            Ok(Err(through_host(reason.unwrap_or_default())))
         }
     }
+}
+
+fn through_host(reason: String) -> String {
+    tracing::warn!("collectives on GPUs go through the host: {reason}");
+    reason
+}
+
+/// The table of ranks that use the memory of others, if the ranks are in several processes. Without it, which
+/// all ranks agree on, memory of a group is kept until the process ends.
+fn use_table(comm: &mut Communicator, offers: &[Offer]) -> Result<Option<UseTable>> {
+    if offers.iter().all(|offer| offer.process == offers[0].process) {
+        return Ok(None);
+    }
+    let (me, ranks) = (comm.rank(), (0..comm.world()).collect::<Vec<_>>());
+    let engine = comm.engine.get();
+    let deadline = engine.limits().deadline();
+    let bytes = UseTable::bytes(ranks.len());
+    let made = engine.health().control().segment(&ranks, 0, bytes, deadline);
+    let told = comm.agree_on(CALL, &made.is_ok())?;
+    if told.iter().all(|made| *made) {
+        return Ok(made.ok().map(|segment| UseTable::new(segment, me, offers)));
+    }
+    tracing::warn!(
+        "the ranks share no memory of the host, so memory of this group stays allocated until its \
+         processes end"
+    );
+    Ok(None)
 }
 
 /// Processes that share a GPU take turns on it, so a kernel that waits for another process waits

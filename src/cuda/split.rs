@@ -6,6 +6,7 @@ use super::options::CommOptions;
 use super::setup::agree_on;
 use crate::error::{Error, Result};
 use bytemuck::{Pod, Zeroable};
+use std::net::IpAddr;
 
 /// What a rank tells the others about the group that it wants.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -45,7 +46,7 @@ impl Comm {
         let mine = SplitChoice {
             color: color.map_or(NO_COLOR, u64::from),
             key: i64::from(key),
-            id: Id::new()?.to_bytes(),
+            id: self.own_id()?.to_bytes(),
         };
         let told = agree_on(&mut self.lock().comm, "split() of a cuda::Comm", mine)?;
         if color.is_none() {
@@ -58,5 +59,16 @@ impl Comm {
         let me = me.ok_or_else(|| Error::wrong_setting("this rank told another group"))?;
         let id = Id::from_bytes(members[0].1.id);
         Self::from_rank_with(self.context(), me, members.len(), id, options).map(Some)
+    }
+
+    /// The name of a group whose rank 0 is this rank: all members have met it at this address before.
+    fn own_id(&self) -> Result<Id> {
+        let listening = self.lock().comm.engine.get().health().control().listening();
+        match listening.map(|address| address.ip()) {
+            // Each host would have to say through which interface it reaches a link-local address.
+            Some(IpAddr::V6(address)) if address.is_unicast_link_local() => Id::new(),
+            Some(address) => Id::at(&address.to_string()),
+            None => Id::at("127.0.0.1"),
+        }
     }
 }

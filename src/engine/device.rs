@@ -245,6 +245,28 @@ impl Engine {
             .expect("schedules that the checker accepts complete")
     }
 
+    /// Lowers an all-gather of `bytes` bytes a rank, in which each rank reads from all others, for rank `me`
+    /// of `world`.
+    pub(crate) fn lower_probe(
+        bytes: usize,
+        slots: DeviceSlots,
+        (me, world): (usize, usize),
+    ) -> Program {
+        let collective = Collective::AllGather;
+        let schedules = Algorithm::Direct.schedules(collective, world);
+        let request = LoweringInput {
+            collective,
+            schedules: &schedules.expect("it implements all-gather"),
+            layout: &Layout::even(bytes * world, world),
+            element: 1,
+            boards: &Boards::new(&vec![0; world]),
+            window: slots.bytes,
+            fingerprint: mix(bytes as u64) | 1,
+        };
+        lower_for_device(&request, slots, me, Placement::Apart)
+            .expect("schedules that the checker accepts complete")
+    }
+
     /// The error of the operation or message whose kernel gave up and reported this. The communicator has
     /// failed.
     pub(crate) fn explain_on_device(&mut self, Report { number, reason }: Report) -> Error {

@@ -6,17 +6,21 @@
 
 #[path = "../common/fake_gpu.rs"]
 mod fake_gpu;
+#[path = "../common/network.rs"]
+mod network;
 #[path = "../common/skip.rs"]
 mod skip;
 #[path = "../common/spawn.rs"]
 mod spawn;
 
 mod captures;
+mod company;
 mod copies;
 mod endings;
 mod failures;
 mod graphs;
 mod handles;
+mod hosts;
 mod kernel;
 mod maps;
 mod memory;
@@ -39,9 +43,11 @@ const ROLES: &[&[(&str, Role)]] = &[
     unavailable::ROLES,
     memory::ROLES,
     captures::ROLES,
+    company::ROLES,
     copies::ROLES,
     graphs::ROLES,
     handles::ROLES,
+    hosts::ROLES,
     maps::ROLES,
     modules::ROLES,
     order::ROLES,

@@ -77,7 +77,7 @@ fn exchange_first() {
 /// The first module is loaded when the group is made. Loading another one fails.
 #[test]
 fn the_first_message_loads_no_kernel_emulated() {
-    check("exchanges first messages", &[("FAKE_CUDA_FAIL", "cuModuleLoadData:2:2")]);
+    check("exchanges first messages", &[("FAKE_CUDA_FAIL", "cuModuleLoadData:9:2")]);
 }
 
 /// Rank 1 receives a long message of a new length while the kernel that sends it waits for that.

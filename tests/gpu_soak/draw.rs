@@ -32,6 +32,7 @@ pub(crate) fn draw(seed: u64, classes: &[Class]) -> Plan {
         class,
         world,
         layout: layout(class, world, &mut rng),
+        hosts: vec![0; world],
         driver: driver(class, world, &mut rng),
         quiet: needs_gpu(class) || rng.below(2) == 0,
         patience: patience(class, &mut rng),
@@ -42,6 +43,7 @@ pub(crate) fn draw(seed: u64, classes: &[Class]) -> Plan {
         steps: vec![Vec::new(); world],
     };
     let mut draw = Draw { rng, plan, palettes: Vec::new(), graphs: 0 };
+    draw.hosts();
     draw.groups();
     let sections = 2 + draw.rng.below(4);
     (0..sections).for_each(|_| draw.section());
@@ -57,12 +59,19 @@ fn needs_gpu(class: Class) -> bool {
     matches!(class, Crowded | Graphs | Overlap | Uncaptured)
 }
 
+/// True if the ranks are processes.
+fn needs_processes(class: Class) -> bool {
+    matches!(class, Class::Kill | Class::Hosts)
+}
+
 fn layout(class: Class, world: usize, rng: &mut SeededRng) -> Layout {
     let cut = 1 + rng.below(world - 1);
     let mixed = vec![(0..cut).collect(), (cut..world).collect()];
     match (class, rng.below(6)) {
-        (Class::Kill, 0) | (_, 0) => Layout::Processes(mixed),
-        (Class::Kill, _) | (_, 1 | 2) => Layout::Processes((0..world).map(|it| vec![it]).collect()),
+        (_, 0) => Layout::Processes(mixed),
+        (class, kind) if needs_processes(class) || kind <= 2 => {
+            Layout::Processes((0..world).map(|it| vec![it]).collect())
+        }
         _ => Layout::Threads,
     }
 }
@@ -85,13 +94,24 @@ fn driver(class: Class, world: usize, rng: &mut SeededRng) -> Driver {
 fn patience(class: Class, rng: &mut SeededRng) -> Duration {
     let short = Duration::from_millis(500 + 100 * rng.below(5) as u64);
     match class {
-        Class::Calm | Class::Crowded | Class::Drops | Class::Graphs => Duration::from_secs(30),
+        _ if !class.is_disturbed() => Duration::from_secs(30),
         Class::Kill | Class::Abort => Duration::from_secs(20),
         _ => short,
     }
 }
 
 impl Draw {
+    /// The processes of the class `Hosts` are on two hosts. Groups within a host reach their memory.
+    fn hosts(&mut self) {
+        if self.plan.class != Class::Hosts {
+            return;
+        }
+        for ranks in self.plan.processes() {
+            let host = self.rng.below(2);
+            ranks.into_iter().for_each(|rank| self.plan.hosts[rank] = host);
+        }
+    }
+
     fn groups(&mut self) {
         let world = self.plan.world;
         let class = self.plan.class;
@@ -206,6 +226,9 @@ impl Draw {
     fn section(&mut self) {
         let group = self.rng.below(self.plan.groups.len());
         let graphs = matches!(self.plan.class, Class::Graphs | Class::Overlap);
+        if self.plan.class == Class::Company {
+            self.company();
+        }
         match self.rng.below(10) {
             0..4 if graphs => return self.graph(group),
             0 => (0..self.plan.world).for_each(|rank| self.plan.steps[rank].push(Step::World)),
@@ -220,6 +243,24 @@ impl Draw {
         for group in 0..self.plan.groups.len() {
             if self.rng.below(3) > 0 || self.plan.class == Class::Crowded {
                 self.sync(group);
+            }
+        }
+    }
+
+    /// Calls whose ends nobody has waited for, and groups that come and go beside them.
+    fn company(&mut self) {
+        self.run();
+        for _ in 0..1 + self.rng.below(3) {
+            let captures = self.rng.below(2) == 0;
+            for rank in 0..self.plan.world {
+                if self.rng.below(3) == 0 {
+                    let ranks = 2 + self.rng.below(2);
+                    self.plan.steps[rank].push(Step::OneThread { ranks });
+                }
+                self.plan.steps[rank].push(Step::Visit { captures });
+            }
+            if self.rng.below(2) == 0 {
+                self.run();
             }
         }
     }

@@ -10,6 +10,7 @@
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 mod buffers;
+mod company;
 mod disturb;
 mod draw;
 #[path = "../common/fake_gpu.rs"]
@@ -100,6 +101,7 @@ fn play(plan: &Plan, driver: &FakeDriver) -> Result<Vec<Ended>, String> {
     let of = &plan.driver;
     let mut world = World::new(role, plan.world)
         .processes(&processes)
+        .hosts(&plan.hosts)
         .within(3 * plan.patience + Duration::from_secs(60))
         .set("LD_LIBRARY_PATH", driver.library_path())
         .set("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
@@ -151,6 +153,8 @@ fn plans_are_of_all_kinds() {
         "Hold",
         "Pause",
         "World",
+        "Visit",
+        "OneThread",
         "Drop",
         "Abort",
         "Kill",

@@ -5,7 +5,7 @@ use maypole::{DataType, ReduceOp};
 use std::fmt;
 use std::time::Duration;
 
-/// What a round disturbs. A round of the first four classes is right in all that its ranks do, so
+/// What a round disturbs. A round of the first classes is right in all that its ranks do, so
 /// nothing in it may fail.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Class {
@@ -15,6 +15,11 @@ pub(crate) enum Class {
     Crowded,
     /// Groups that each rank drops when it likes, while other groups go on.
     Drops,
+    /// Groups that come and go beside calls of others, also while the program captures; threads that have
+    /// several ranks.
+    Company,
+    /// Ranks that pretend to be on several hosts.
+    Hosts,
     /// Graphs that are replayed between calls, and after their group was dropped.
     Graphs,
     /// Graphs and calls of one group that may run at the same time.
@@ -36,10 +41,12 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Calm,
         Self::Crowded,
         Self::Drops,
+        Self::Company,
+        Self::Hosts,
         Self::Graphs,
         Self::Overlap,
         Self::Late,
@@ -58,7 +65,8 @@ impl Class {
 
     /// True if calls may fail.
     pub(crate) fn is_disturbed(self) -> bool {
-        !matches!(self, Self::Calm | Self::Crowded | Self::Drops | Self::Graphs)
+        use Class::{Calm, Company, Crowded, Drops, Graphs, Hosts};
+        !matches!(self, Calm | Crowded | Drops | Company | Hosts | Graphs)
     }
 }
 
@@ -197,6 +205,14 @@ pub(crate) enum Step {
     },
     /// An all-reduce of the world, on the host.
     World,
+    /// Makes a group of all ranks, calls it, and leaves it. Meanwhile the program may capture in global mode.
+    Visit {
+        captures: bool,
+    },
+    /// One thread has all ranks of a group of its own.
+    OneThread {
+        ranks: usize,
+    },
     Drop(usize),
     /// Gives up the communicator.
     Abort,
@@ -210,6 +226,8 @@ pub(crate) struct Plan {
     pub(crate) class: Class,
     pub(crate) world: usize,
     pub(crate) layout: Layout,
+    /// By rank: its host.
+    pub(crate) hosts: Vec<usize>,
     pub(crate) driver: Driver,
     /// True if cudarc records no events, which graphs need.
     pub(crate) quiet: bool,
@@ -242,9 +260,9 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, class, world, layout, driver, .. } = self;
+        let Self { seed, class, world, layout, hosts, driver, .. } = self;
         let Self { quiet, patience, goes_on, .. } = self;
-        writeln!(f, "plan of seed {seed}: {class:?}, {world} ranks, {layout:?}")?;
+        writeln!(f, "plan of seed {seed}: {class:?}, {world} ranks, {layout:?}, hosts {hosts:?}")?;
         writeln!(f, "  {driver:?}")?;
         writeln!(f, "  quiet {quiet}, patience {patience:?}, goes on {goes_on}")?;
         if let Some(mismatch) = &self.mismatch {

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How long a rank waits for another one while groups are made.
-const LONGEST_START: Duration = Duration::from_secs(20);
+pub(crate) const LONGEST_START: Duration = Duration::from_secs(20);
 
 /// How a step ended, if not well.
 pub(crate) enum Trouble {
@@ -176,6 +176,8 @@ impl Rank<'_> {
                 Ok(())
             }
             Step::World => self.all_reduce_on_host(),
+            Step::Visit { captures } => self.visit(*captures),
+            Step::OneThread { ranks } => self.have_ranks(*ranks),
             Step::Drop(group) => {
                 let member = self.members.get_mut(*group).and_then(Option::as_mut);
                 drop(member.and_then(|member| member.comm.take()));

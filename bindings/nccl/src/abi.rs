@@ -1,6 +1,7 @@
 //! The types, values and layouts of NCCL, from 2.14 to 2.32.
 
 use crate::error::Failure;
+use crate::variables::{self, DebugLevel};
 use maypole::DataType;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -130,7 +131,54 @@ const WITH_BLOCKING: c_uint = 21_400;
 const WITH_CTAS: c_uint = 21_700;
 const WITH_NAME: c_uint = 22_700;
 
+/// Settings that have no effect here: name, version in which each came, and place. All but `netName` are
+/// numbers.
+const IGNORED: [(&str, c_uint, usize); 20] = {
+    use std::mem::offset_of as at;
+    type C = ncclConfig_t;
+    [
+        ("cgaClusterSize", 21_700, at!(C, cga_cluster_size)),
+        ("minCTAs", 21_700, at!(C, min_ctas)),
+        ("splitShare", 21_800, at!(C, split_share)),
+        ("trafficClass", 22_600, at!(C, traffic_class)),
+        ("collnetEnable", 22_700, at!(C, collnet_enable)),
+        ("CTAPolicy", 22_700, at!(C, cta_policy)),
+        ("shrinkShare", 22_700, at!(C, shrink_share)),
+        ("nvlsCTAs", 22_700, at!(C, nvls_ctas)),
+        ("nChannelsPerNetPeer", 22_800, at!(C, channels_per_net_peer)),
+        ("nvlinkCentricSched", 22_800, at!(C, nvlink_centric_sched)),
+        ("graphUsageMode", 22_900, at!(C, graph_usage_mode)),
+        ("numRmaCtx", 22_900, at!(C, rma_contexts)),
+        ("maxP2pPeers", 23_000, at!(C, max_p2p_peers)),
+        ("graphStreamOrdering", 23_000, at!(C, graph_stream_ordering)),
+        ("launchOrderImplicit", 23_200, at!(C, launch_order_implicit)),
+        ("numRmaSignals", 23_200, at!(C, rma_signals)),
+        ("rmaEagerInit", 23_200, at!(C, rma_eager_init)),
+        ("hostCftMode", 23_200, at!(C, host_cft_mode)),
+        ("nvlsHostMode", 23_200, at!(C, nvls_host_mode)),
+        ("netName", 21_700, at!(C, net_name)),
+    ]
+};
+
 impl ncclConfig_t {
+    /// The names of the settings that are set, and have no effect. `size` bytes of `self` are the program's.
+    fn ignored(&self, size: usize) -> Vec<&'static str> {
+        let start = (&raw const *self).cast::<u8>();
+        let is_set = |&(name, since, place): &(&str, c_uint, usize)| {
+            let is_pointer = name == "netName";
+            let bytes = if is_pointer { size_of::<*const c_char>() } else { size_of::<c_int>() };
+            if self.version < since || place + bytes > size {
+                return false;
+            }
+            match is_pointer {
+                true => !self.net_name.is_null(),
+                // SAFETY: a number of `self` begins there.
+                false => unsafe { start.add(place).cast::<c_int>().read() != UNDEFINED },
+            }
+        };
+        IGNORED.iter().filter(|it| is_set(it)).map(|(name, ..)| *name).collect()
+    }
+
     /// No setting is set.
     const UNDEFINED: Self = Self {
         size: 0,
@@ -190,6 +238,11 @@ impl ncclConfig_t {
         // `bytes`. Every bit pattern is a value of each field.
         unsafe {
             std::ptr::copy_nonoverlapping(config.cast::<u8>(), (&raw mut all).cast(), bytes);
+        }
+        let ignored = all.ignored(size);
+        if !ignored.is_empty() {
+            let names = ignored.join(", ");
+            variables::say_once(DebugLevel::Info, &format!("settings without effect: {names}"));
         }
         let known = |since: c_uint, end: usize| all.version >= since && end <= size;
         let set = |value: c_int, since, offset: usize| {
@@ -357,6 +410,25 @@ mod tests {
         // SAFETY: NULL.
         let inherited = unsafe { ncclConfig_t::read(std::ptr::null(), &parent) };
         assert_eq!(inherited.unwrap(), parent);
+    }
+
+    #[test]
+    fn settings_without_effect_are_named_if_the_version_has_them() {
+        let set = |version, size| {
+            let mut config = ncclConfig_t { version, ..ncclConfig_t::UNDEFINED };
+            config.min_ctas = 4;
+            config.net_name = c"net".as_ptr();
+            config.nvls_ctas = 2;
+            config.nvls_host_mode = 1;
+            config.ignored(size)
+        };
+        assert_eq!(set(23_203, 120), ["minCTAs", "nvlsCTAs", "nvlsHostMode", "netName"]);
+        assert_eq!(set(22_700, 72), ["minCTAs", "nvlsCTAs", "netName"]);
+        assert_eq!(set(21_700, 40), ["minCTAs", "netName"]);
+        assert!(set(21_400, 24).is_empty());
+        let effective =
+            ncclConfig_t { version: 23_203, blocking: 1, max_ctas: 4, ..ncclConfig_t::UNDEFINED };
+        assert!(effective.ignored(120).is_empty());
     }
 
     #[test]

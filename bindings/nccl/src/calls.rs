@@ -4,7 +4,7 @@ use crate::abi::{
     ElementType, cudaStream_t, ncclCollConfig_t, ncclComm_t, ncclDataType_t, ncclRedOp_t,
 };
 use crate::communicator::{self, Communicator, Engine};
-use crate::core::{self, Comm, Lent, RawCall, RawMessage, RawOp};
+use crate::core::{self, Comm, Lent, RawCall, RawMessage, RawOp, StartableCall};
 use crate::error::Failure;
 use crate::group::{self, Queued, What};
 use crate::operations::{self, Operation};
@@ -268,11 +268,16 @@ fn alone(communicator: &Communicator, stream: usize, call: &Prepared) -> Result<
 }
 
 /// Starts a collective on a stream.
-pub(crate) fn start_collective(
+fn start_collective(comm: &Comm, stream: &Arc<CudaStream>, call: &Prepared) -> Result<(), Failure> {
+    Ok(comm.start_on(stream, &make_ready(comm, stream, call)?)?)
+}
+
+/// Makes all that a collective needs before it can start on a stream.
+pub(crate) fn make_ready<'a>(
     comm: &Comm,
     stream: &Arc<CudaStream>,
     call: &Prepared,
-) -> Result<(), Failure> {
+) -> Result<StartableCall<'a>, Failure> {
     let Prepared { collective, kind, operation, buffers } = *call;
     // SAFETY: the program passes buffers of the communicator's GPU, and keeps them, and writes
     // nothing to them, until the stream has done the call. The same for the factor.
@@ -287,7 +292,7 @@ pub(crate) fn start_collective(
         }
     };
     let (input, output) = (buffers.input.map(lent), lent(buffers.output));
-    Ok(comm.call_on(stream, &RawCall { collective, kind, op, input, output })?)
+    Ok(comm.make_ready(stream, &RawCall { collective, kind, op, input, output })?)
 }
 
 /// Starts messages on a stream, none of which waits for another.

@@ -22,6 +22,8 @@ pub(crate) struct Communicator {
     /// The number in the trace, and in the handle.
     pub(crate) number: u64,
     start: Start,
+    /// The name that the ranks agreed on, if they met by the one of `NCCL_COMM_ID`.
+    agreed: OnceLock<(Id, Spot)>,
     /// Groups that ranks have made of this one by a split, and by a shrink. Each gets a name of its
     /// own.
     pub(crate) splits: AtomicU32,
@@ -47,7 +49,7 @@ pub(crate) struct Start {
     pub(crate) world: usize,
     pub(crate) context: Arc<CudaContext>,
     pub(crate) settings: Settings,
-    /// The name of the group. Equal on all of its ranks, and another one for each group.
+    /// The name by which its ranks meet.
     pub(crate) id: Id,
     pub(crate) spot: Spot,
 }
@@ -209,6 +211,7 @@ impl Communicator {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let communicator = Arc::new(Self {
             number: NEXT.fetch_add(1, Relaxed),
+            agreed: OnceLock::new(),
             is_shared: OnceLock::new(),
             start,
             splits: AtomicU32::new(0),
@@ -230,12 +233,29 @@ impl Communicator {
         std::ptr::without_provenance_mut(value as usize)
     }
 
+    /// The name of the group: equal on all of its ranks, and another one for each group.
+    pub(crate) fn id(&self) -> &Id {
+        self.agreed.get().map_or(&self.start.id, |(id, _)| id)
+    }
+
+    /// Notes the name that the ranks have agreed on. They have not met under it yet.
+    pub(crate) fn agree(&self, id: Id) {
+        let _ = self.agreed.set((id, Spot::new(&id, self.context.ordinal())));
+    }
+
+    fn shares_spot(&self) -> bool {
+        self.agreed.get().map_or(&self.start.spot, |(_, spot)| spot).is_shared()
+    }
+
     /// What the library is told about the communicator.
     pub(crate) fn options(settings: &Settings) -> Result<CommOptions, Failure> {
         let mut options = CommOptions::default();
         // Its fields may become more, so it cannot be written as a whole.
         options.most_lanes = Some(variables::most_lanes(settings));
         options.timeout = Some(variables::timeout()?);
+        options.join_timeout = Some(variables::join_timeout()?);
+        options.host = variables::host_name();
+        options.farthest_peers = variables::farthest_peers();
         options.needs_mailboxes = true;
         Ok(options)
     }
@@ -367,8 +387,10 @@ impl Communicator {
         }
         let member = stage.into_member();
         self.cut(member.as_ref().map(|it| &it.abort), "the communicator was aborted");
-        if let Some(member) = member {
-            leave(member.comm, Manner::Aborted);
+        // What the handle for aborts has is given back with the rest.
+        if let Some(Member { comm, abort }) = member {
+            drop(abort);
+            leave(comm, Manner::Aborted);
         }
         Ok(())
     }
@@ -385,8 +407,9 @@ impl Communicator {
         }
         let manner =
             if matches!(stage, Stage::Revoked(_)) { Manner::Aborted } else { Manner::InOrder };
-        if let Some(member) = stage.into_member() {
-            leave(member.comm, manner);
+        if let Some(Member { comm, abort }) = stage.into_member() {
+            drop(abort);
+            leave(comm, manner);
             // After an abort nobody knows when the last kernel ends that reads a factor.
             if manner == Manner::InOrder {
                 for address in lock(&self.operations).take_from_gpu() {
@@ -464,7 +487,7 @@ impl Communicator {
     /// stream waits for the others.
     pub(crate) fn check_stream(&self, stream: usize) -> Result<(), Failure> {
         // All ranks have met, so the answer does not change.
-        if !self.is_shared.get_or_init(|| self.spot.is_shared()) {
+        if !self.is_shared.get_or_init(|| self.shares_spot()) {
             return Ok(());
         }
         let gpu = self.context.ordinal();
@@ -489,7 +512,7 @@ impl Communicator {
         let waits = |other: &Arc<Self>| {
             other.rank != self.rank
                 && other.latest_stream.load(Relaxed) == own
-                && other.id.internal() == self.id.internal()
+                && other.id().internal() == self.id().internal()
         };
         match live.values().any(waits) {
             false => Ok(()),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 pub(crate) use maypole::cuda::{
-    Comm, CommOptions, Id, Lent, LocalAbortHandle, RawCall, RawMessage, RawOp,
+    Comm, CommOptions, Id, Lent, LocalAbortHandle, RawCall, RawMessage, RawOp, StartableCall,
 };
 
 /// True once the driver has been found. Before that, no function of the driver may be called.

@@ -1,6 +1,7 @@
 //! Results: a number, and the sentence of the last failure of the process.
 
 use crate::abi::*;
+use crate::group;
 use crate::trace::Line;
 use crate::variables::{self, DebugLevel};
 use maypole::Error;
@@ -30,6 +31,11 @@ impl Failure {
     /// CUDA reports an error, or is not there.
     pub(crate) fn cuda(text: impl Into<String>) -> Self {
         Self { result: ncclUnhandledCudaError, text: text.into() }
+    }
+
+    /// The system lacks something, or is set up in another way than the program says.
+    pub(crate) fn system(text: impl Into<String>) -> Self {
+        Self { result: ncclSystemError, text: text.into() }
     }
 
     /// A rank is gone, or has ended the communicator.
@@ -86,7 +92,11 @@ pub(crate) fn guarded<P: Into<Progress>>(
         Ok(Ok(Progress::Done)) => ncclSuccess,
         Ok(Ok(Progress::Running)) => ncclInProgress,
         Ok(Err(failure)) => report(function, &failure),
-        Err(panic) => report(function, &panicked(panic.as_ref())),
+        Err(panic) => {
+            // What the call would have added to an open group is missing there.
+            let failure = group::noted(Err::<(), _>(panicked(panic.as_ref()))).unwrap_err();
+            report(function, &failure)
+        }
     };
     // A failure to write the trace is none of the call's.
     let _ = catch_unwind(AssertUnwindSafe(|| line.write(result)));

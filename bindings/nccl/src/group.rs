@@ -8,11 +8,12 @@
 //! threads.
 
 use crate::abi::{ncclInvalidUsage, ncclSystemError};
-use crate::calls::{Message, Prepared, start_collective, start_messages};
+use crate::calls::{self, Message, Prepared, start_messages};
 use crate::communicator::{Communicator, Task};
-use crate::core::{self, JoinedStreams};
+use crate::core::{self, Comm, JoinedStreams, StartableCall};
 use crate::error::{Failure, Progress, panicked};
 use crate::real::RealMember;
+use cudarc::driver::CudaStream;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -176,7 +177,10 @@ fn start(calls: &[Queued]) -> Result<(), Failure> {
     }
     parts.iter().try_for_each(|own: &Vec<&Queued>| check_messages_to_itself(own))?;
     core::preserving(|_| {
-        parts.iter().try_for_each(|own| start_own(own))?;
+        // Making a call ready may wait for kernels, which wait for calls that this thread starts next.
+        let ready = parts.iter().map(|own| OwnCalls::make_ready(own));
+        let ready = ready.collect::<Result<Vec<_>, _>>()?;
+        ready.iter().try_for_each(OwnCalls::start)?;
         match real[..] {
             [] => Ok(()),
             [(_, call)] => call(),
@@ -185,32 +189,55 @@ fn start(calls: &[Queued]) -> Result<(), Failure> {
     })
 }
 
-/// Starts the calls of one communicator, its collectives first.
-fn start_own(calls: &[&Queued]) -> Result<(), Failure> {
-    let communicator = &calls[0].communicator;
-    let comm = communicator.comm()?;
-    let mut streams: Vec<usize> = Vec::new();
-    for call in calls {
-        if !streams.contains(&call.stream) {
-            streams.push(call.stream);
+/// The calls of one communicator, which can all start.
+struct OwnCalls<'a> {
+    communicator: &'a Communicator,
+    comm: Arc<Comm>,
+    streams: Vec<usize>,
+    /// The first of the streams.
+    stream: Arc<CudaStream>,
+    collectives: Vec<StartableCall<'a>>,
+    messages: Vec<Message>,
+}
+
+impl<'a> OwnCalls<'a> {
+    /// Makes all that the calls need, and starts none of them.
+    fn make_ready(calls: &[&'a Queued]) -> Result<Self, Failure> {
+        let communicator = &calls[0].communicator;
+        let comm = communicator.comm()?;
+        let mut streams: Vec<usize> = Vec::new();
+        for call in calls {
+            if !streams.contains(&call.stream) {
+                streams.push(call.stream);
+            }
         }
-    }
-    // SAFETY: the program passes streams of the communicator's GPU.
-    let joined = unsafe { JoinedStreams::begin(&communicator.context, &streams) }?;
-    // SAFETY: as above; the program keeps its streams until their work is done.
-    let stream = unsafe { core::borrowed_stream(&communicator.context, streams[0]) };
-    let mut messages = Vec::new();
-    for call in calls {
-        match &call.what {
-            What::Collective(prepared) => start_collective(&comm, &stream, prepared)?,
-            What::Message(message) => messages.push(*message),
-            What::Real(..) => {}
+        // SAFETY: the program passes streams of the communicator's GPU, and keeps them until their work
+        // is done.
+        let stream = unsafe { core::borrowed_stream(&communicator.context, streams[0]) };
+        let (mut collectives, mut messages) = (Vec::new(), Vec::new());
+        for call in calls {
+            match &call.what {
+                What::Collective(prepared) => {
+                    collectives.push(calls::make_ready(&comm, &stream, prepared)?);
+                }
+                What::Message(message) => messages.push(*message),
+                What::Real(..) => {}
+            }
         }
+        Ok(Self { communicator, comm, streams, stream, collectives, messages })
     }
-    if !messages.is_empty() {
-        start_messages(&comm, &stream, &messages)?;
+
+    /// Starts the collectives, and then the messages.
+    fn start(&self) -> Result<(), Failure> {
+        let Self { communicator, comm, streams, stream, collectives, messages } = self;
+        // SAFETY: the program passes streams of the communicator's GPU.
+        let joined = unsafe { JoinedStreams::begin(&communicator.context, streams) }?;
+        collectives.iter().try_for_each(|call| comm.start_on(stream, call))?;
+        if !messages.is_empty() {
+            start_messages(comm, stream, messages)?;
+        }
+        joined.end()
     }
-    joined.end()
 }
 
 /// A rank's messages to itself match in their order, each with as many bytes.

@@ -4,6 +4,7 @@
 //! thread can abort it, and ranks of one thread can do it side by side in a group.
 
 use crate::abi::{NO_COLOR, Settings, ncclComm_t, ncclConfig_t, ncclUniqueId};
+use crate::address;
 use crate::communicator::{self, Communicator, Engine, Made, Spot, Start, Task};
 use crate::core::{self, Comm, Id};
 use crate::error::{Failure, Progress};
@@ -67,18 +68,27 @@ fn rank_of(rank: c_int, world: c_int) -> Result<(usize, usize), Failure> {
     }
 }
 
-/// Finds the other ranks of a group.
-fn meet(start: &Start) -> Result<Made, Failure> {
+/// Finds the other ranks of a group that has this name.
+fn meet(start: &Start, id: &Id) -> Result<Made, Failure> {
     let options = Communicator::options(&start.settings)?;
-    let Start { rank, world, context, id, .. } = start;
+    let Start { rank, world, context, .. } = start;
     match Comm::from_rank_with(context, *rank, *world, *id, &options) {
         Ok(comm) => Ok(Made::Maypole(Box::new(comm))),
         // All ranks agree on what their GPUs cannot do.
         Err(error @ Error::Device { .. }) if *world > 1 && real::is_named() => {
-            RealMember::instead(start, error.into()).map(Made::Real)
+            RealMember::instead(start, id, error.into()).map(Made::Real)
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Finds the other ranks of the group of `own`.
+fn meet_own(own: &Communicator) -> Result<Made, Failure> {
+    if own.id().is_fixed() {
+        let options = Communicator::options(&own.settings)?;
+        own.agree(own.id().agreed(own.rank, own.world, &options)?);
+    }
+    meet(own, own.id())
 }
 
 /// Makes a communicator whose ranks have to find one another, and what they do for it.
@@ -86,7 +96,7 @@ fn join(function: &'static str, start: Start) -> (Arc<Communicator>, Job) {
     let communicator = Communicator::joining(start);
     let own = communicator.clone();
     let work = move |task: &Task| {
-        let made = own.joined(meet(&own));
+        let made = own.joined(meet_own(&own));
         if made.is_ok() {
             log_made(&own);
         }
@@ -101,9 +111,12 @@ fn join(function: &'static str, start: Start) -> (Arc<Communicator>, Job) {
 /// Logs what a reader of the log wants to know of a communicator.
 fn log_made(communicator: &Communicator) {
     variables::log(DebugLevel::Info, || {
-        let lanes = variables::most_lanes(&communicator.settings);
+        let lanes = match communicator.comm() {
+            Ok(comm) => format!("at most {} lanes", comm.lanes()),
+            Err(_) => "by NVIDIA's library".to_owned(),
+        };
         format!(
-            "communicator {} ({}): rank {} of {} on GPU {}, at most {lanes} lanes",
+            "communicator {} ({}): rank {} of {} on GPU {}, {lanes}",
             communicator.number,
             communicator.name(),
             communicator.rank,
@@ -146,7 +159,8 @@ fn init_all(line: &mut Line, comms: *mut ncclComm_t, ordinals: &[usize]) -> Resu
     let function = "ncclCommInitAll";
     variables::log_start();
     core::preserving(|_| {
-        let id = Id::new()?;
+        // All ranks are in this process.
+        let id = Id::at("127.0.0.1")?;
         let contexts: Vec<Arc<CudaContext>> =
             ordinals.iter().map(|ordinal| core::context(*ordinal)).collect::<Result<_, _>>()?;
         let world = contexts.len();
@@ -194,7 +208,7 @@ fn split(
     // Programs wait until the handle is another one.
     place.put(std::ptr::null_mut());
     let number = u64::from(parent.splits.fetch_add(1, Relaxed));
-    let id = parent.id.derived(&[SPLIT, number, color.map_or(u64::MAX, u64::from)]);
+    let id = parent.id().derived(&[SPLIT, number, color.map_or(u64::MAX, u64::from)]);
     let is_blocking = variables::is_blocking(&settings);
     let spot = Spot::new(&id, parent.context.ordinal());
     let own = parent.clone();
@@ -270,7 +284,7 @@ fn shrink(
     // those that are excluded nor the old communicator.
     let number = u64::from(parent.shrinks.fetch_add(1, Relaxed));
     let words = [SHRINK, number].into_iter().chain(left.iter().map(|rank| *rank as u64));
-    let id = parent.id.derived(&words.collect::<Vec<_>>());
+    let id = parent.id().derived(&words.collect::<Vec<_>>());
     let (world, context) = (left.len(), parent.context.clone());
     let is_blocking = variables::is_blocking(&settings);
     let spot = Spot::new(&id, context.ordinal());
@@ -278,7 +292,7 @@ fn shrink(
     let excluded = excluded.to_vec();
     let work = move |task: &Task| {
         let joined = match real {
-            None => meet(&start),
+            None => meet(&start, &start.id),
             Some(real) => {
                 core::on_gpu_of(&start.context, || real.shrink(&excluded, flags).map(Made::Real))
             }
@@ -303,8 +317,7 @@ exported! {
     fn ncclGetUniqueId, pncclGetUniqueId(_line; id: *mut ncclUniqueId) {
         let made = match variables::comm_id() {
             Some(address) => Id::fixed(&address)?,
-            None if real::is_named() => real::id_for_hosts()?,
-            None => Id::new()?,
+            None => address::new_id()?,
         };
         let made = ncclUniqueId { internal: *made.internal() };
         // SAFETY: the caller passes a place for a name.

@@ -15,7 +15,8 @@
 //! | `abi` | the types, values and layouts of NCCL |
 //! | `error` | results, and the sentence of the last failure |
 //! | `trace` | a file with a line for each call |
-//! | `variables` | what the environment says |
+//! | `variables`, `conf` | what the environment says, and files that set variables |
+//! | `address` | where the ranks of a group meet |
 //! | `core` | what is used of CUDA and of the library |
 //! | `communicator` | communicators, and the table of their handles |
 //! | `init` | how communicators are made and ended |
@@ -25,6 +26,7 @@
 //! | `group` | calls that start together |
 //! | `memory` | memory, registration, and what is known about a communicator |
 //! | `real` | NVIDIA's library, for groups that Maypole cannot serve |
+//! | `teams` | which ranks are near, for programs with kernels of their own |
 //! | `absent` | functions that do nothing |
 #![allow(non_camel_case_types, reason = "the names are those of NCCL")]
 #![allow(non_upper_case_globals, reason = "the names are those of NCCL")]
@@ -36,8 +38,10 @@ mod border;
 
 mod abi;
 mod absent;
+mod address;
 mod calls;
 mod communicator;
+mod conf;
 mod core;
 mod error;
 mod group;
@@ -46,6 +50,7 @@ mod leaving;
 mod memory;
 mod operations;
 mod real;
+mod teams;
 mod trace;
 mod variables;
 
@@ -57,4 +62,5 @@ pub use group::*;
 pub use init::*;
 pub use memory::*;
 pub use operations::*;
+pub use teams::*;
 pub use variables::*;

@@ -158,7 +158,7 @@ pub(crate) struct RealMessage {
 impl RealMember {
     /// Makes this rank's part of a group for which Maypole has no mailboxes: `why` says what is
     /// missing. All ranks come here.
-    pub(crate) fn instead(start: &Start, why: Failure) -> Result<Self, Failure> {
+    pub(crate) fn instead(start: &Start, id: &Id, why: Failure) -> Result<Self, Failure> {
         let functions = match real() {
             Some(Ok(real)) => &real.functions,
             Some(Err(text)) => {
@@ -169,11 +169,11 @@ impl RealMember {
         variables::log(DebugLevel::Info, || format!("NVIDIA's library instead: {}", why.text));
         const MEET: u64 = 3;
         let Start { rank, world, context, .. } = start;
-        let mut ranks = start.id.derived(&[MEET]).meet(*rank, *world, MEETING)?;
-        let mut id = ncclUniqueId { internal: [0; 128] };
+        let mut ranks = id.derived(&[MEET]).meet(*rank, *world, MEETING)?;
+        let mut real_id = ncclUniqueId { internal: [0; 128] };
         // SAFETY: a place for a name.
-        let made = (*rank == 0).then(|| unsafe { (functions.GetUniqueId)(&raw mut id) });
-        let mut bytes = id.internal.map(|byte| byte as u8);
+        let made = (*rank == 0).then(|| unsafe { (functions.GetUniqueId)(&raw mut real_id) });
+        let mut bytes = real_id.internal.map(|byte| byte as u8);
         ranks.broadcast(&mut bytes, 0)?;
         drop(ranks);
         let mut member = Self { functions, handle: 0 };
@@ -406,25 +406,5 @@ impl RealMember {
     pub(crate) fn end_operation(&self, op: ncclRedOp_t) -> Result<(), Failure> {
         // SAFETY: the argument is the program's.
         self.check(unsafe { (self.functions.RedOpDestroy)(op, self.handle()) })
-    }
-}
-
-/// The address at which other hosts reach this one, for the names of groups that may be on several
-/// hosts: that of the interface of `NCCL_SOCKET_IFNAME`, else of the first one that is no loopback.
-pub(crate) fn id_for_hosts() -> Result<Id, Failure> {
-    let wanted = variables::interfaces();
-    let all = maypole_transports::interfaces::addresses().unwrap_or_default();
-    let is_wanted = |name: &str| match &wanted {
-        Some(list) => list.split(',').any(|part| match part.strip_prefix('=') {
-            Some(exact) => name == exact,
-            None => name.starts_with(part),
-        }),
-        None => !name.starts_with("lo") && !name.starts_with("docker"),
-    };
-    let found = all.iter().find(|it| is_wanted(&it.name) && it.address.is_ipv4());
-    let found = found.or_else(|| all.iter().find(|it| is_wanted(&it.name)));
-    match found {
-        Some(interface) => Ok(Id::at(&interface.address.to_string())?),
-        None => Ok(Id::new()?),
     }
 }

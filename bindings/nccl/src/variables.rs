@@ -1,10 +1,15 @@
 //! What the environment says: variables of NCCL that this library has, and its own.
 //!
 //! The table is in `README.md`. Variables are read when they are needed, and nothing is read when
-//! the library is loaded.
+//! the library is loaded. A value that a variable cannot have is a line of the log, and the variable then
+//! counts as not set.
 
 use crate::abi::Settings;
+use crate::address::Family;
+use crate::conf::conf;
 use crate::error::{Failure, guarded};
+use maypole::topology::PathClass;
+use std::collections::BTreeSet;
 use std::ffi::c_int;
 use std::fs::File;
 use std::io::Write;
@@ -19,19 +24,54 @@ const VERSION: c_int = 22_809;
 const MOST_LANES: u32 = 24;
 
 /// The variables of NCCL that have an effect here.
-const KNOWN: [&str; 7] = [
+const KNOWN: [&str; 12] = [
     "NCCL_COMM_BLOCKING",
     "NCCL_COMM_ID",
+    "NCCL_CONF_FILE",
     "NCCL_DEBUG",
     "NCCL_DEBUG_FILE",
+    "NCCL_HOSTID",
     "NCCL_MAX_CTAS",
     "NCCL_MAX_NCHANNELS",
+    "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL",
+    "NCCL_SOCKET_FAMILY",
     "NCCL_SOCKET_IFNAME",
 ];
 
+/// The value of a variable: of the environment, else of a file of settings.
 fn text(name: &str) -> Option<String> {
-    let value = std::env::var_os(name)?.into_string().ok()?;
+    let value = match std::env::var_os(name) {
+        Some(value) => value.into_string().ok()?,
+        None => conf().values.get(name)?.clone(),
+    };
     (!value.is_empty()).then_some(value)
+}
+
+/// The value of a variable as `read` reads it. One that is not `what` is said once, and has no effect.
+fn parsed<T>(name: &str, what: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+    let value = text(name)?;
+    let read = read(value.trim());
+    if read.is_none() {
+        warn_once(&format!("{name}={value} has no effect: it is not {what}"));
+    }
+    read
+}
+
+/// Logs a warning, once in a process.
+pub(crate) fn warn_once(sentence: &str) {
+    say_once(DebugLevel::Warn, sentence);
+}
+
+/// Logs a sentence, once in a process.
+pub(crate) fn say_once(level: DebugLevel, sentence: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let is_first = said.insert(sentence.to_owned());
+    drop(said);
+    if is_first {
+        log(level, || sentence.to_owned());
+    }
 }
 
 /// The version that `value` is, as a number or with dots: 22809 or 2.28.9.
@@ -48,39 +88,83 @@ fn version_of(value: &str) -> Option<c_int> {
 }
 
 pub(crate) fn version() -> c_int {
-    text("MAYPOLE_NCCL_VERSION").and_then(|value| version_of(&value)).unwrap_or(VERSION)
+    let what = "a version such as 2.30.7 or 23007";
+    parsed("MAYPOLE_NCCL_VERSION", what, version_of).unwrap_or(VERSION)
 }
 
 /// The most lanes of a call: what the environment says, else what the program says.
 pub(crate) fn most_lanes(settings: &Settings) -> u32 {
-    let set = ["NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"].into_iter().find_map(|name| {
-        text(name).and_then(|value| value.trim().parse().ok()).filter(|lanes| *lanes > 0)
-    });
+    let lanes = |value: &str| value.parse().ok().filter(|lanes| *lanes > 0);
+    let read = |name| parsed(name, "a number of blocks above 0", lanes);
+    let set = ["NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"].into_iter().find_map(read);
     set.or(settings.most_lanes).unwrap_or(MOST_LANES)
 }
 
 /// Whether calls that make or end a communicator wait: what the environment says, else what the
 /// program says.
 pub(crate) fn is_blocking(settings: &Settings) -> bool {
-    let set = match text("NCCL_COMM_BLOCKING").as_deref() {
-        Some("0") => Some(false),
-        Some("1") => Some(true),
+    let set = parsed("NCCL_COMM_BLOCKING", "0 or 1", |value| match value {
+        "0" => Some(false),
+        "1" => Some(true),
         _ => None,
-    };
+    });
     set.or(settings.blocking).unwrap_or(true)
+}
+
+/// The farthest GPUs that may read one another's memory. `None`: all that can.
+pub(crate) fn farthest_peers() -> Option<PathClass> {
+    let number = |value: &str| value.parse::<i64>().ok();
+    if parsed("NCCL_P2P_DISABLE", "0 or 1", number).is_some_and(|disabled| disabled != 0) {
+        return Some(PathClass::Same);
+    }
+    let what = "one of LOC, NVL, PIX, PXB, PHB, SYS, or a number from 0 on";
+    parsed("NCCL_P2P_LEVEL", what, level_of)?
+}
+
+/// The class that a level of NCCL is; the inner `None` allows all.
+fn level_of(value: &str) -> Option<Option<PathClass>> {
+    match value.to_ascii_uppercase().as_str() {
+        "LOC" | "0" => Some(Some(PathClass::Same)),
+        "NVL" | "NVB" | "C2C" => Some(Some(PathClass::NvLink(1))),
+        "PIX" | "1" => Some(Some(PathClass::Pix)),
+        "PXB" | "2" => Some(Some(PathClass::Pxb)),
+        "PHB" | "3" => Some(Some(PathClass::Phb)),
+        "SYS" => Some(None),
+        number => number.parse::<u32>().ok().map(|_| None),
+    }
+}
+
+/// A name for this host, which sets it apart from hosts with other names.
+pub(crate) fn host_name() -> Option<String> {
+    let own = std::env::var("MAYPOLE_HOST").ok().filter(|name| !name.is_empty());
+    own.or_else(|| text("NCCL_HOSTID"))
 }
 
 /// Ten years. A clock can be that far ahead, and not for ever.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
+/// How long ranks look for one another if nothing else is set: a rank that looks for one on another host,
+/// which it cannot reach, would wait for ever.
+const JOIN_LIMIT: Duration = Duration::from_secs(600);
+
 /// How long calls wait for other ranks. Without `MAYPOLE_TIMEOUT` they wait for ever, as NCCL's do,
 /// because programs for NCCL watch over time themselves.
 pub(crate) fn timeout() -> Result<Duration, Failure> {
-    let Some(value) = text("MAYPOLE_TIMEOUT") else { return Ok(FOREVER) };
+    Ok(set_timeout()?.unwrap_or(FOREVER))
+}
+
+/// How long the ranks of a new group may take to find one another.
+pub(crate) fn join_timeout() -> Result<Duration, Failure> {
+    Ok(set_timeout()?.unwrap_or(JOIN_LIMIT))
+}
+
+fn set_timeout() -> Result<Option<Duration>, Failure> {
+    let Some(value) = text("MAYPOLE_TIMEOUT") else { return Ok(None) };
     let seconds = value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.filter(|it| *it >= Duration::from_millis(1)).map(|it| it.min(FOREVER)).ok_or_else(
-        || Failure::argument(format!("MAYPOLE_TIMEOUT={value} is no number of seconds above 0")),
-    )
+    let seconds = seconds.filter(|it| *it >= Duration::from_millis(1)).map(|it| it.min(FOREVER));
+    seconds.map(Some).ok_or_else(|| {
+        Failure::argument(format!("MAYPOLE_TIMEOUT={value} is no number of seconds above 0"))
+    })
 }
 
 /// Where rank 0 listens, if the name of every group is to be that: host and port.
@@ -98,6 +182,15 @@ pub(crate) fn interfaces() -> Option<String> {
     text("NCCL_SOCKET_IFNAME")
 }
 
+/// The kind of addresses that ranks meet at.
+pub(crate) fn socket_family() -> Option<Family> {
+    parsed("NCCL_SOCKET_FAMILY", "AF_INET or AF_INET6", |value| match value {
+        "AF_INET" => Some(Family::V4),
+        "AF_INET6" => Some(Family::V6),
+        _ => None,
+    })
+}
+
 /// How much is logged.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum DebugLevel {
@@ -108,12 +201,14 @@ pub(crate) enum DebugLevel {
 }
 
 impl DebugLevel {
-    fn of(value: &str) -> Self {
+    /// `None` if there is no such level.
+    fn of(value: &str) -> Option<Self> {
         match value.trim().to_ascii_uppercase().as_str() {
-            "VERSION" => Self::Version,
-            "WARN" => Self::Warn,
-            "INFO" | "ABORT" | "TRACE" => Self::Info,
-            _ => Self::Nothing,
+            "NONE" => Some(Self::Nothing),
+            "VERSION" => Some(Self::Version),
+            "WARN" => Some(Self::Warn),
+            "INFO" | "ABORT" | "TRACE" => Some(Self::Info),
+            _ => None,
         }
     }
 }
@@ -123,6 +218,13 @@ struct Log {
     level: DebugLevel,
     /// Standard output if there is none.
     file: Option<File>,
+}
+
+impl Log {
+    /// True if lines would go to a file, and there is none.
+    fn lacks_file(&self) -> bool {
+        self.level > DebugLevel::Version && self.file.is_none()
+    }
 }
 
 /// `None` until something is logged.
@@ -137,7 +239,9 @@ fn log_state() -> MutexGuard<'static, Option<Log>> {
 pub(crate) fn log(level: DebugLevel, line: impl FnOnce() -> String) {
     let mut state = log_state();
     let log = state.get_or_insert_with(|| {
-        let level = text("NCCL_DEBUG").map_or(DebugLevel::Nothing, |value| DebugLevel::of(&value));
+        // A level that is not there was set by somebody who wants to read something.
+        let of = |value: String| DebugLevel::of(&value).unwrap_or(DebugLevel::Warn);
+        let level = text("NCCL_DEBUG").map_or(DebugLevel::Nothing, of);
         let name = text("NCCL_DEBUG_FILE").filter(|_| level > DebugLevel::Version);
         let file = name.and_then(|name| File::create(expanded(&name)).ok());
         Log { level, file }
@@ -165,9 +269,17 @@ pub(crate) fn log_start() {
     STARTED.get_or_init(|| {
         let version = env!("CARGO_PKG_VERSION");
         log(DebugLevel::Version, || format!("Maypole {version} as NCCL version {}", number()));
+        conf().complaints.iter().for_each(|sentence| warn_once(sentence));
+        let levels = "NONE, VERSION, WARN, INFO, ABORT or TRACE; it counts as WARN";
+        parsed("NCCL_DEBUG", levels, DebugLevel::of);
+        let file = text("NCCL_DEBUG_FILE");
+        if let Some(name) = file.filter(|_| log_state().as_ref().is_some_and(Log::lacks_file)) {
+            warn_once(&format!("NCCL_DEBUG_FILE={name} cannot be written: the log goes here"));
+        }
         log(DebugLevel::Info, || {
             let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-            let ignored: Vec<_> = names.filter(|name| is_ignored(name)).collect();
+            let names: BTreeSet<_> = names.chain(conf().values.keys().cloned()).collect();
+            let ignored: Vec<_> = names.into_iter().filter(|name| is_ignored(name)).collect();
             match ignored.is_empty() {
                 true => "every variable of NCCL that is set has an effect".to_owned(),
                 false => format!("variables without effect on Maypole: {}", ignored.join(", ")),
@@ -269,10 +381,19 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_ordered_and_unknown_names_log_nothing() {
-        assert_eq!(DebugLevel::of("warn"), DebugLevel::Warn);
-        assert_eq!(DebugLevel::of("TRACE"), DebugLevel::Info);
-        assert_eq!(DebugLevel::of("loud"), DebugLevel::Nothing);
+    fn levels_of_peers_are_those_of_nccl() {
+        assert_eq!(level_of("loc"), Some(Some(PathClass::Same)));
+        assert_eq!(level_of("NVL"), Some(Some(PathClass::NvLink(1))));
+        assert_eq!(level_of("2"), Some(Some(PathClass::Pxb)));
+        assert_eq!((level_of("SYS"), level_of("5")), (Some(None), Some(None)));
+        assert_eq!((level_of("fast"), level_of("-1")), (None, None));
+    }
+
+    #[test]
+    fn levels_are_ordered_and_unknown_names_are_none() {
+        assert_eq!(DebugLevel::of("warn"), Some(DebugLevel::Warn));
+        assert_eq!(DebugLevel::of("TRACE"), Some(DebugLevel::Info));
+        assert_eq!(DebugLevel::of("loud"), None);
         assert!(DebugLevel::Info > DebugLevel::Warn && DebugLevel::Warn > DebugLevel::Version);
     }
 

@@ -6,6 +6,8 @@
 
 #[path = "../../../tests/common/fake_gpu.rs"]
 mod fake_gpu;
+#[path = "../../../tests/common/network.rs"]
+mod network;
 #[path = "../../../tests/common/skip.rs"]
 mod skip;
 
@@ -62,8 +64,10 @@ fn library() -> PathBuf {
     library
 }
 
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 12] = [
     "collectives",
+    "company",
+    "hosts",
     "messages",
     "groups",
     "held",
@@ -120,7 +124,7 @@ static TURN: RwLock<()> = RwLock::new(());
 fn command(built: &Built, driver: &FakeDriver, program: &str, ranks: Ranks) -> Command {
     let mut command = Command::new(built.folder.path().join(program));
     for (name, _) in std::env::vars_os() {
-        let ours = ["MAYPOLE_", "NCCL_", "FAKE_CUDA_"];
+        let ours = ["MAYPOLE_", "NCCL_", "FAKE_CUDA_", "HOME"];
         if name.to_str().is_some_and(|name| ours.iter().any(|prefix| name.starts_with(prefix))) {
             command.env_remove(name);
         }
@@ -349,12 +353,112 @@ fn a_killed_rank_is_an_error_on_the_others() {
     run_and_leave("hard", "killed", &[Processes(2), Processes(3)]);
 }
 
-/// Runs a test of `failures.c` with variables that make something fail.
+/// Runs a test of `failures.c` with variables that make something fail. Returns what it prints.
 #[track_caller]
-fn fail(test: &str, variables: &[(&str, &str)]) {
+fn fail(test: &str, variables: &[(&str, &str)]) -> String {
     let _turn = TURN.read().unwrap();
-    for ranks in [Processes(2), Processes(3)] {
-        print!("{}", said("failures", &[test], ranks, variables));
+    let said = [2, 3].map(|ranks| said("failures", &[test], Processes(ranks), variables));
+    print!("{}", said.concat());
+    said.concat()
+}
+
+/// Runs a test of `company.c` with variables of the fake driver. Returns what it prints.
+#[track_caller]
+fn keep_company(test: &str, all: &[Ranks], variables: &[(&str, &str)]) -> String {
+    let _turn = TURN.read().unwrap();
+    let said: String = all.iter().map(|it| said("company", &[test], *it, variables)).collect();
+    print!("{said}");
+    said
+}
+
+/// A driver that waits, and holds up all launches, where CUDA's manual allows that.
+const WAITING: [(&str, &str); 2] = [("FAKE_CUDA_LOAD_WAITS", "1"), ("FAKE_CUDA_FREE_HOLDS", "1")];
+
+#[test]
+fn a_capture_of_the_program_goes_on_beside_communicators_that_come_and_go() {
+    let trace = [("FAKE_CUDA_CAPTURE_TRACE", "1")];
+    keep_company("captured", &[Processes(2), Threads(2)], &trace);
+}
+
+#[test]
+fn memory_is_free_however_far_apart_ranks_leave() {
+    keep_company("apart", &[Processes(2)], &WAITING);
+    keep_company("killed", &[Processes(3)], &WAITING);
+}
+
+#[test]
+fn one_thread_has_several_ranks_of_a_gpu() {
+    keep_company("one_thread", &[Processes(1)], &[]);
+    keep_company("one_thread", &[Processes(1)], &WAITING);
+}
+
+#[test]
+fn ranks_of_a_gpu_call_two_communicators_in_other_orders() {
+    let variables = [WAITING[0], WAITING[1], ("TEST_DEVICE", "0")];
+    keep_company("crossed", &[Threads(2)], &variables);
+    keep_company("crossed", &[Threads(2), Processes(2)], &WAITING);
+}
+
+#[test]
+fn a_group_starts_all_of_its_calls_or_none() {
+    keep_company("none_of_a_group", &[Processes(2), Threads(2)], &[]);
+}
+
+#[test]
+fn a_full_gpu_is_said_with_what_helps_and_the_log_has_the_lanes() {
+    let memory = ("FAKE_CUDA_MEMORY", "8589934592");
+    let log = ("NCCL_DEBUG", "INFO");
+    let text = keep_company("until_full", &[Processes(2)], &[memory, log]);
+    let lanes = |number: usize| format!("at most {number} lanes");
+    assert!(text.contains(&lanes(24)) && text.contains(&lanes(1)), "{text}");
+}
+
+#[test]
+fn an_error_is_there_when_the_stream_is_done() {
+    keep_company("error_at_end", &[Processes(2), Threads(2)], &[("MAYPOLE_TIMEOUT", "1")]);
+}
+
+#[test]
+fn teams_are_those_of_one_host() {
+    keep_company("teams", &[Processes(3), Threads(2)], &[]);
+}
+
+#[test]
+fn memory_of_other_processes_is_whole_blocks() {
+    let variables = [("FAKE_CUDA_WHOLE_BLOCKS", "1")];
+    keep_company("crossed", &[Processes(2)], &variables);
+}
+
+#[test]
+fn variables_are_read_from_files_and_wrong_values_are_said() {
+    let Some(_) = Built::get() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let set = "# lines of a file\nNCCL_DEBUG=INFO\nNCCL_MAX_CTAS=3\nnothing\nNCCL_ALGO=Ring\n";
+    std::fs::write(home.path().join(".nccl.conf"), set).unwrap();
+    let home = ("HOME", home.path().to_str().unwrap());
+    let text = keep_company("teams", &[Processes(1)], &[home, ("NCCL_COMM_BLOCKING", "yes")]);
+    for line in [
+        "at most 3 lanes",
+        "NCCL_COMM_BLOCKING=yes has no effect: it is not 0 or 1",
+        "line 4 of",
+        "variables without effect on Maypole: NCCL_ALGO",
+    ] {
+        assert!(text.contains(line), "{line}:\n{text}");
+    }
+    for (name, value) in [
+        ("NCCL_MAX_CTAS", "abc"),
+        ("NCCL_MAX_NCHANNELS", "-3"),
+        ("NCCL_P2P_DISABLE", "on"),
+        ("NCCL_P2P_LEVEL", "fast"),
+        ("NCCL_SOCKET_FAMILY", "inet"),
+        ("MAYPOLE_NCCL_VERSION", "new"),
+        ("NCCL_CONF_FILE", "/not/there.conf"),
+        ("NCCL_DEBUG", "loud"),
+    ] {
+        let debug = if name == "NCCL_DEBUG" { (name, value) } else { ("NCCL_DEBUG", "WARN") };
+        let text = keep_company("teams", &[Processes(1)], &[(name, value), debug]);
+        let said = text.lines().any(|line| line.contains("WARN") && line.contains(value));
+        assert!(said, "{name}={value}: {text}");
     }
 }
 
@@ -376,6 +480,14 @@ fn a_call_after_a_rank_has_left_is_an_error_long_before_the_timeout() {
 #[test]
 fn a_communicator_that_cannot_be_made_is_an_error_on_all_ranks() {
     fail("no_init", &[("FAKE_CUDA_NO_PEERS", "all")]);
+    for mirror in ["all", "0-1"] {
+        let text = fail("no_init", &[("FAKE_CUDA_MIRROR", mirror)]);
+        assert!(text.contains("(ACS)") && text.contains("ranks 0 and 1"), "{text}");
+    }
+    for level in [("NCCL_P2P_DISABLE", "1"), ("NCCL_P2P_LEVEL", "LOC"), ("NCCL_P2P_LEVEL", "NVL")] {
+        let text = fail("no_init", &[level]);
+        assert!(text.contains(level.0), "{text}");
+    }
     fail("no_init", &[("TEST_FAIL", "cuMemAlloc_v2:1")]);
     fail("no_init", &[("TEST_FAIL", "cuIpcOpenMemHandle_v2:1:205")]);
 }
@@ -505,6 +617,7 @@ fn every_process_makes_the_name_of_the_group() {
     for number in [2, 3] {
         let set = [("NCCL_COMM_ID", address.as_str())];
         print!("{}", said("states", &["same_name"], Processes(number), &set));
+        print!("{}", said("company", &["one_name"], Processes(number), &set));
     }
 }
 
@@ -541,4 +654,87 @@ fn another_library_serves_gpus_that_do_not_reach_each_other() {
     }
     // GPUs that reach each other need no other library.
     run("states", "handles", &[Processes(2)]);
+}
+
+/// Starts rank `r` on host `hosts[r]`, with variables of its own. Returns what each prints; `None` if there are
+/// no hosts.
+fn on_hosts(hosts: &[usize], variables: &[&[(&str, &str)]]) -> Option<Vec<String>> {
+    let (built, driver) = Built::get()?;
+    let network = match network::Network::new(2) {
+        Ok(network) => network,
+        Err(why) => {
+            skip::skipped(&why);
+            return None;
+        }
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("id");
+    let start = |(rank, host): (usize, &usize)| {
+        let program = built.folder.path().join("hosts");
+        let usual = command(built, driver, "hosts", Processes(1));
+        let mut command = network.command(*host, program.to_str().unwrap());
+        for (name, value) in usual.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.envs(variables.get(rank).copied().unwrap_or_default().iter().copied());
+        command.args([&rank.to_string(), &hosts.len().to_string()]).arg(&file);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Running(command.spawn().unwrap())
+    };
+    let mut started: Vec<_> = hosts.iter().enumerate().map(start).collect();
+    let said = started.iter_mut().map(|running| {
+        let mut text = String::new();
+        running.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        assert!(running.0.wait().unwrap().success(), "{text}");
+        text
+    });
+    Some(said.collect())
+}
+
+#[test]
+fn ranks_on_several_hosts_meet_and_are_refused_together() {
+    let _turn = TURN.read().unwrap();
+    let Some(said) = on_hosts(&[0, 1], &[]) else { return };
+    for text in &said {
+        assert!(text.contains(&network::address(0)) && text.contains("several hosts"), "{said:?}");
+    }
+    // The interface that a variable names, also where an address is of IPv6.
+    for (name, value, address) in [
+        ("NCCL_SOCKET_IFNAME", "v1", format!("{}.1", network::OTHER)),
+        ("NCCL_SOCKET_IFNAME", "=v1", format!("{}.1", network::OTHER)),
+        ("NCCL_SOCKET_IFNAME", "^v0,lo", format!("{}.1", network::OTHER)),
+        ("MAYPOLE_INTERFACE", "v1", format!("{}.1", network::OTHER)),
+        ("NCCL_SOCKET_FAMILY", "AF_INET6", network::address6(0)),
+    ] {
+        let set: &[(&str, &str)] = &[(name, value)];
+        let said = on_hosts(&[0, 1], &[set, set]).unwrap();
+        for text in &said {
+            let is_there = text.contains(&format!("address: {address}\n"));
+            assert!(is_there && text.contains("several hosts"), "{name}={value}: {said:?}");
+        }
+    }
+    // Ranks of one host meet at the same address, and a name sets hosts apart.
+    let said = on_hosts(&[0, 0], &[]).unwrap();
+    assert!(said.iter().all(|text| text.contains("init: 0 ")), "{said:?}");
+    let said = on_hosts(&[0, 0], &[&[("NCCL_HOSTID", "a")], &[("NCCL_HOSTID", "b")]]).unwrap();
+    assert!(said.iter().all(|text| text.contains("several hosts")), "{said:?}");
+}
+
+#[test]
+fn a_rank_that_reaches_no_rank_0_is_told_of_other_hosts_in_time() {
+    let _turn = TURN.read().unwrap();
+    let short = ("MAYPOLE_TIMEOUT", "2");
+    let loopback: &[_] = &[("NCCL_SOCKET_IFNAME", "lo"), short];
+    let Some(said) = on_hosts(&[0, 1], &[loopback, &[short]]) else { return };
+    for text in &said {
+        let is_told = text.contains("an address of each host alone") && text.contains("interface");
+        assert!(text.contains("init: 2 ") && is_told, "{said:?}");
+    }
+    let wrong: &[_] = &[("NCCL_SOCKET_IFNAME", "nosuch0")];
+    let said = on_hosts(&[0], &[wrong]).unwrap();
+    let lists = said[0].contains("NCCL_SOCKET_IFNAME=nosuch0") && said[0].contains("on v0");
+    assert!(said[0].starts_with("id: 2") && lists, "{said:?}");
 }

@@ -1,6 +1,6 @@
 //! The driver of NVIDIA's GPUs, looked for at run time.
 
-use cudarc::driver::sys::{CUresult, CUstream, CUstreamCaptureStatus};
+use cudarc::driver::sys::{CUdevice, CUresult, CUstream, CUstreamCaptureStatus};
 use cudarc::driver::{CudaContext, DriverError};
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -210,6 +210,31 @@ fn version(library: &Library) -> i32 {
         }
     }
     version
+}
+
+/// `cuDeviceGetUuid_v2`: where the 16 bytes go, and the device.
+type DeviceUuid = unsafe extern "C" fn(*mut u8, CUdevice) -> CUresult;
+
+/// The name that a GPU has in all processes. Of a part of a GPU (MIG) it is the name of the part.
+///
+/// cudarc calls the first version of this function if it was built against CUDA 12, and that one names
+/// whole GPUs alone.
+///
+/// # Errors
+/// The driver's error.
+pub fn uuid_of(device: CUdevice) -> Result<[u8; 16], DriverError> {
+    static FUNCTION: OnceLock<Option<DeviceUuid>> = OnceLock::new();
+    let function = FUNCTION.get_or_init(|| {
+        // The library stays open as long as the process.
+        let library = Box::leak(Box::new(open().ok()?));
+        // SAFETY: the type is the declaration of the driver's manual.
+        unsafe { library.get::<DeviceUuid>(b"cuDeviceGetUuid_v2") }.ok().map(|it| *it)
+    });
+    let function = function.ok_or(DriverError(CUresult::CUDA_ERROR_NOT_FOUND))?;
+    let mut uuid = [0; 16];
+    // SAFETY: the place has 16 bytes; a device that is not there is an error.
+    unsafe { function(uuid.as_mut_ptr(), device) }.result()?;
+    Ok(uuid)
 }
 
 /// `cuStreamGetCaptureInfo_v2`: of the stream, the status, the number of the capture; the graph, its

@@ -6,6 +6,6 @@ mod driver;
 mod map;
 mod modules;
 
-pub use driver::{CudaError, Driver, Unavailable, capture_of, driver};
+pub use driver::{CudaError, Driver, Unavailable, capture_of, driver, uuid_of};
 pub use map::{MapKernels, ScaleFactor};
 pub use modules::{MODULES, Modules, WALK_THREADS, WalkKernels, walk_module};

@@ -7,7 +7,7 @@ use cudarc::nvrtc::Ptx;
 use flate2::read::GzDecoder;
 use std::collections::HashMap;
 use std::io::Read;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 macro_rules! modules {
     ($($name:literal)*) => {
@@ -70,7 +70,8 @@ impl Modules {
 
     /// Returns the kernel `kernel` of `module` in a context. If the module is not loaded there, the
     /// driver compiles it for the GPU, which takes a fraction of a second, and keeps the result in a
-    /// cache of its own. While it loads, it may wait for all kernels of the GPU to end.
+    /// cache of its own. While it loads, it may wait for all kernels of the GPU to end. It stays loaded as
+    /// long as the process lives, because unloading it may wait, too.
     ///
     /// # Errors
     /// [`CudaError`] if the driver refuses the module.
@@ -100,16 +101,21 @@ impl Modules {
     ) -> Result<Arc<CudaModule>, CudaError> {
         let key = (context.cu_ctx() as usize, name.to_owned());
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(module) = loaded.get(&key).and_then(Weak::upgrade) {
-            return Ok(module);
+        if let Some(module) = loaded.get(&key) {
+            return Ok(Arc::clone(module));
         }
         let text = self.ptx(name).unwrap_or_else(|| panic!("there is no module '{name}'"));
         let module = context
             .load_module(Ptx::from_src(text))
             .map_err(|error| CudaError::new(format!("loading module '{name}'"), error))?;
-        loaded.retain(|_, module| module.strong_count() > 0);
-        loaded.insert(key, Arc::downgrade(&module));
+        loaded.insert(key, Arc::clone(&module));
         Ok(module)
+    }
+
+    /// True if [`load`](Self::load) has loaded `module` in this context: then it waits for nothing.
+    pub fn is_loaded(self, context: &CudaContext, module: &str) -> bool {
+        let loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.contains_key(&(context.cu_ctx() as usize, module.to_owned()))
     }
 }
 
@@ -148,7 +154,7 @@ fn name(op: BinaryOp) -> &'static str {
 }
 
 /// Modules by context and name.
-type Loaded = HashMap<(usize, String), Weak<CudaModule>>;
+type Loaded = HashMap<(usize, String), Arc<CudaModule>>;
 
 /// The modules of this process. Ranks that are threads share them.
 static LOADED: LazyLock<Mutex<Loaded>> = LazyLock::new(Mutex::default);

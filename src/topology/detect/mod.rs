@@ -32,7 +32,7 @@ pub struct DetectedMachine {
     pub cores: Vec<usize>,
     /// The driver's information on each GPU, by GPU number.
     pub gpus: Vec<GpuInfo>,
-    /// `peers[a][b]`: whether GPU `a` may read the memory of GPU `b`.
+    /// `peers[a][b]`: whether GPU `a` may read and write the memory of GPU `b`.
     pub peers: Vec<Vec<PeerAccess>>,
     /// What could not be detected, one sentence each.
     pub notes: Vec<String>,
@@ -53,7 +53,7 @@ pub struct GpuInfo {
     pub links: Vec<DirectLink>,
 }
 
-/// Whether one GPU can read another GPU's memory.
+/// Whether one GPU can read and write another GPU's memory.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PeerAccess {
     /// It can.
@@ -68,7 +68,7 @@ pub enum PeerAccess {
 pub trait GpuDriver {
     /// Returns its GPUs, by number.
     fn gpus(&self) -> Vec<GpuInfo>;
-    /// Returns whether GPU `a` can read the memory of GPU `b`.
+    /// Returns whether GPU `a` can read and write the memory of GPU `b`.
     fn peer(&self, a: usize, b: usize) -> PeerAccess;
 }
 
@@ -158,8 +158,26 @@ impl DetectedMachine {
     /// What joins the GPUs at these PCI addresses, one a rank, which are written as in `/sys`. `None` if
     /// the driver of one of them was not asked, or if no path joins them.
     pub fn links(&self, buses: &[String]) -> Option<DeviceLinks> {
-        let number = |bus: &String| self.gpus.iter().position(|gpu| gpu.bus == *bus);
-        let numbers: Vec<usize> = buses.iter().map(number).collect::<Option<_>>()?;
+        let numbers: Vec<usize> =
+            buses.iter().map(|bus| self.number(bus)).collect::<Option<_>>()?;
         DeviceLinks::new(&self.system.topology(), &numbers).ok()
+    }
+
+    /// The first pair of these GPUs, by their places in `buses`, of which the driver says that one cannot
+    /// use the memory of the other, and why.
+    pub fn refused_peers(&self, buses: &[String]) -> Option<(usize, usize, &str)> {
+        let refused = |(a, b): (usize, usize)| {
+            let (from, to) = (self.number(&buses[a])?, self.number(&buses[b])?);
+            match self.peers.get(from)?.get(to)? {
+                PeerAccess::No(why) => Some((a, b, why.as_str())),
+                PeerAccess::Yes | PeerAccess::Unknown => None,
+            }
+        };
+        let pairs = (0..buses.len()).flat_map(|a| (0..buses.len()).map(move |b| (a, b)));
+        pairs.into_iter().find_map(refused)
+    }
+
+    fn number(&self, bus: &str) -> Option<usize> {
+        self.gpus.iter().position(|gpu| gpu.bus == bus)
     }
 }

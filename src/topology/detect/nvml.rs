@@ -33,11 +33,17 @@ impl GpuDriver for Nvml {
     fn peer(&self, a: usize, b: usize) -> PeerAccess {
         let device =
             |number: usize| self.0.device_by_index(u32::try_from(number).unwrap_or(u32::MAX));
-        match device(a).and_then(|a| a.p2p_status(&device(b)?, P2pCapabilitiesIndex::Read)) {
+        let status = |which| match device(a).and_then(|a| a.p2p_status(&device(b)?, which)) {
             Ok(P2pStatus::Ok) => PeerAccess::Yes,
             Ok(P2pStatus::Unknown) => PeerAccess::Unknown,
             Ok(no) => PeerAccess::No(reason(no).to_owned()),
             Err(_) => PeerAccess::Unknown,
+        };
+        match (status(P2pCapabilitiesIndex::Read), status(P2pCapabilitiesIndex::Write)) {
+            (PeerAccess::Yes, write) => write,
+            (read, PeerAccess::Yes) => read,
+            (PeerAccess::Unknown, write) => write,
+            (read, _) => read,
         }
     }
 }

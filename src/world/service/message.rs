@@ -17,8 +17,6 @@ pub(crate) enum ExchangePurpose {
     Operation,
     /// Handing out shared memory.
     SharedMemory,
-    /// Saying that what others lent to the group is not used any more. Nobody waits for it.
-    Release,
 }
 
 /// One exchange, equal on all its members.

@@ -14,7 +14,6 @@ use maypole_transports::watch::Waker;
 use maypole_transports::{Alarm, OwnerProcess};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -60,8 +59,6 @@ pub(crate) struct ServiceState {
     pub(crate) arrived: HashMap<(GroupId, usize, u32), DataConnection>,
     /// Number of exchanges that were begun, by group, purpose and members.
     pub(crate) rounds: HashMap<(GroupId, ExchangePurpose, Vec<usize>), u64>,
-    /// What is told once all members of a group have let go of what they lent one another.
-    pub(crate) releases: HashMap<ExchangeRound, Arc<AtomicBool>>,
     /// Groups that this rank has left.
     pub(crate) left_groups: LeftGroups,
     pub(crate) next_question: u64,
@@ -267,11 +264,7 @@ impl ServiceContext {
 impl ServiceState {
     /// Takes the end of an exchange: all parts, or the rank that left before it gave its part.
     pub(crate) fn gather(&mut self, round: ExchangeRound, parts: Result<Vec<Vec<u8>>, usize>) {
-        if round.purpose != ExchangePurpose::Release {
-            self.gathered.insert(round, parts);
-        } else if let Some(release) = self.releases.remove(&round) {
-            release.store(parts.is_ok(), Ordering::Release);
-        }
+        self.gathered.insert(round, parts);
     }
 
     /// True if no failure that this rank has told is still on its way, as far as this rank can do

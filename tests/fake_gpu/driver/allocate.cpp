@@ -94,12 +94,12 @@ API cuMemFree_v2(uintptr_t address) {
     Allocation removed;
     bool is_known = memories().find(address, removed);
     if (is_known && removed.kind == Kind::Device
-        && count_openers(removed.file, removed.mapped, 0) > 0) {
+        && count_openers(removed.file, removed.mapped) > 0) {
         fprintf(stderr, "fake driver: memory is freed while another process has it open\n");
         return ILLEGAL_STATE;
     }
     if (!memories().remove(address, removed, is_device)) return INVALID_VALUE;
-    int result = synchronize(*device(removed.ordinal));
+    int result = synchronize_alone(*device(removed.ordinal));
     give_back(removed);
     return result;
 }
@@ -155,7 +155,7 @@ API cuMemFreeHost(void* address) {
     if (int failed = refuse_while_capturing()) return failed;
     Allocation removed;
     if (!memories().remove((uintptr_t)address, removed, is_host)) return INVALID_VALUE;
-    int result = synchronize(current_device());
+    int result = synchronize_alone(current_device());
     give_back(removed);
     return result;
 }

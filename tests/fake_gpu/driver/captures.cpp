@@ -1,6 +1,8 @@
 #include "captures.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <pthread.h>
 
 namespace fake {
 namespace {
@@ -120,6 +122,12 @@ int refuse_while_capturing() {
         bool mine = capture->thread == std::this_thread::get_id() && capture->mode != RELAXED;
         bool of_all = capture->mode == GLOBAL && mode_of_thread == GLOBAL;
         if (!mine && !of_all) continue;
+        if (settings().traces_captures) {
+            char name[32] = "";
+            pthread_getname_np(pthread_self(), name, sizeof name);
+            fprintf(stderr, "fake driver: %s on thread '%s' ends a capture\n", current_function(),
+                    name);
+        }
         capture->is_invalid = true;
         result = STREAM_CAPTURE_UNSUPPORTED;
     }

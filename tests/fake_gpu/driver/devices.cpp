@@ -105,15 +105,21 @@ Device* device_of_context(const void* context) {
     return nullptr;
 }
 
-bool is_reachable(int from, int to) {
-    const std::string& refused = settings().refused_peers;
-    std::string pairs = "," + refused + ",";
+// True if a list of pairs, "0-1,0-2", has these two in whichever order, or is "all".
+static bool has_pair(const std::string& list, int a, int b) {
+    std::string pairs = "," + list + ",";
     auto has = [&](int a, int b) {
         return pairs.find("," + std::to_string(a) + "-" + std::to_string(b) + ",")
             != std::string::npos;
     };
-    return from != to && refused != "all" && !has(from, to) && !has(to, from);
+    return list == "all" || has(a, b) || has(b, a);
 }
+
+bool is_reachable(int from, int to) {
+    return from != to && !has_pair(settings().refused_peers, from, to);
+}
+
+bool is_mirrored(int from, int to) { return has_pair(settings().mirrored_peers, from, to); }
 
 }
 
@@ -148,7 +154,12 @@ API cuDeviceGetUuid_v2(char* uuid, int ordinal) {
     return SUCCESS;
 }
 
-API cuDeviceGetUuid(char* uuid, int ordinal) { return cuDeviceGetUuid_v2(uuid, ordinal); }
+// All devices are parts of one GPU (MIG) here: the first version of the function names the whole.
+API cuDeviceGetUuid(char* uuid, int ordinal) {
+    if (int failed = cuDeviceGetUuid_v2(uuid, ordinal)) return failed;
+    uuid[15] = 0;
+    return SUCCESS;
+}
 
 API cuDeviceTotalMem_v2(size_t* bytes, int ordinal) {
     ENTER(Needs::Start);

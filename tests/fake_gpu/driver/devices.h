@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <set>
+#include <shared_mutex>
 #include <vector>
 
 namespace fake {
@@ -39,6 +40,8 @@ struct Device {
     size_t used = 0;
     std::vector<std::weak_ptr<Stream>> streams;
     std::shared_ptr<Stream> null_stream;
+    // Held in common while work is started, and alone while freeing or loading waits for the device.
+    std::shared_mutex starting;
     // The error of a kernel that failed. It ends the context: all later calls return it.
     std::atomic<int> error{SUCCESS};
 };
@@ -57,6 +60,8 @@ Device& current_device();
 
 // True if kernels of one device can reach the memory of another, by their numbers in the machine.
 bool is_reachable(int from, int to);
+// True if writes of one device to the other's memory do not arrive.
+bool is_mirrored(int from, int to);
 
 // SUCCESS if the driver has started in this process.
 int check_start();

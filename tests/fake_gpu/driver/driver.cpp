@@ -13,6 +13,9 @@
 //   time;
 // - whether a kernel may reach memory of another device: it reaches all memory of its process,
 //   also without peer access and in pools;
+// - how long a free, or the load of a module, really waits: here for all work of the device, as the
+//   manual allows, and with FAKE_CUDA_FREE_HOLDS no thread starts work meanwhile, as is known of real
+//   drivers;
 // - memory that is allocated and freed in a graph: the fake refuses to capture that;
 // - speed, and how long a real driver compiles PTX.
 
@@ -27,12 +30,16 @@ namespace {
 
 std::atomic<bool> started{false};
 std::atomic<bool> forked{false};
+thread_local const char* function_of_thread = "";
 
 }
+
+const char* current_function() { return function_of_thread; }
 
 int check_start() { return started && !forked ? SUCCESS : NOT_INITIALIZED; }
 
 int enter(const char* function, Needs needs) {
+    function_of_thread = function;
     if (int planned = planned_failure(function)) return planned;
     if (needs == Needs::Nothing) return SUCCESS;
     if (int failed = check_start()) return failed;

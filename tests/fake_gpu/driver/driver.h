@@ -69,6 +69,11 @@ struct Settings {
     uint64_t patience;
     uint64_t seed;
     std::string refused_peers;
+    std::string mirrored_peers;
+    bool load_waits;
+    bool free_holds;
+    bool whole_blocks;
+    bool traces_captures;
     // Numbers of the devices of the machine that this process sees.
     std::vector<int> visible;
     std::string failures;
@@ -85,6 +90,9 @@ int enter(const char* function, Needs needs);
 
 #define ENTER(needs)                                          \
     if (int failed = fake::enter(__func__, needs)) return failed
+
+// The function of the driver that the calling thread is in.
+const char* current_function();
 
 // The failure that the environment asks for in this call of `name`, or SUCCESS.
 int planned_failure(const char* name);

@@ -69,7 +69,8 @@ int open_first(const MemoryHandle& handle, uintptr_t* address) {
     int file = open_file(handle);
     if (file < 0) return INVALID_HANDLE;
     size_t mapped = (handle.bytes + 4095) / 4096 * 4096;
-    void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    int kind = is_mirrored(current_device().number, (int)handle.number) ? MAP_PRIVATE : MAP_SHARED;
+    void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, kind, file, 0);
     if (memory == MAP_FAILED) {
         close(file);
         return MAPPING_FAILED;
@@ -78,7 +79,7 @@ int open_first(const MemoryHandle& handle, uintptr_t* address) {
     int ordinal = ordinal_of(handle.number);
     Allocation opened{Kind::Opened, ordinal, *address, handle.bytes, mapped, file, 0, 0, 1};
     memories().add(opened);
-    count_openers(file, mapped, 1);
+    note_opener(file, mapped, true);
     return SUCCESS;
 }
 
@@ -93,6 +94,8 @@ API cuIpcGetMemHandle(MemoryHandle* handle, uintptr_t address) {
     Allocation found;
     bool known = memories().find(address, found);
     if (!known || found.kind != Kind::Device) return INVALID_VALUE;
+    // The manual asks for such lengths: the driver shares the whole block of memory.
+    if (settings().whole_blocks && found.bytes % (2 << 20) != 0) return INVALID_VALUE;
     struct stat status;
     if (fstat(found.file, &status) != 0) return OPERATING_SYSTEM;
     *handle = MemoryHandle{MAGIC, getpid(), found.file, status.st_dev, status.st_ino, found.bytes,
@@ -103,6 +106,7 @@ API cuIpcGetMemHandle(MemoryHandle* handle, uintptr_t address) {
 API cuIpcOpenMemHandle_v2(uintptr_t* address, MemoryHandle handle, unsigned flags) {
     ENTER(Needs::Context);
     if (flags != LAZY_ENABLE_PEER_ACCESS) return INVALID_VALUE;
+    if (int failed = refuse_while_capturing()) return failed;
     if (handle.magic != MAGIC) return INVALID_HANDLE;
     if (handle.process == getpid()) return INVALID_CONTEXT;
     int mine = current_device().number;
@@ -115,6 +119,7 @@ API cuIpcOpenMemHandle_v2(uintptr_t* address, MemoryHandle handle, unsigned flag
 // As on a GPU, this may wait for all work of the device.
 API cuIpcCloseMemHandle(uintptr_t address) {
     ENTER(Needs::Context);
+    if (int failed = refuse_while_capturing()) return failed;
     bool is_last = false;
     bool found = memories().any([&](Allocation& one) {
         if (one.kind != Kind::Opened || one.start != address) return false;
@@ -126,8 +131,8 @@ API cuIpcCloseMemHandle(uintptr_t address) {
     if (!is_last) return SUCCESS;
     Allocation removed;
     memories().remove(address, removed, [](const Allocation&) { return true; });
-    int result = synchronize(current_device());
-    count_openers(removed.file, removed.mapped, -1);
+    int result = synchronize_alone(current_device());
+    note_opener(removed.file, removed.mapped, false);
     give_back(removed);
     return result;
 }

@@ -97,6 +97,7 @@ int launch(const Request& request) {
     fibers::Grid grid{request.grid.x, threads, next_seed(), request.cooperative};
     auto arguments = std::make_shared<Arguments>(kernel, request.parameters);
     Device& device = stream->device;
+    std::shared_lock<std::shared_mutex> starts(device.starting);
     return enqueue(*stream, [=, &kernel, &device] {
         run(kernel, device, grid, registers, *arguments);
     });

@@ -1,6 +1,9 @@
 // The table of memory.
 #include "memory.h"
 
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -68,14 +71,48 @@ bool Memories::any(const std::function<bool(Allocation&)>& edit) {
     return false;
 }
 
-unsigned count_openers(int file, size_t mapped, int change) {
-    size_t page = sizeof(std::atomic<unsigned>);
-    void* behind = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)mapped);
-    if (behind == MAP_FAILED) return 0;
-    auto& count = *(std::atomic<unsigned>*)behind;
-    unsigned now = count.fetch_add((unsigned)change) + (unsigned)change;
-    munmap(behind, page);
-    return now;
+// True if the process has ended, and its parent has not noticed: it has nothing open any more.
+static bool is_zombie(int process) {
+    char name[64];
+    snprintf(name, sizeof name, "/proc/%d/stat", process);
+    FILE* file = fopen(name, "r");
+    if (!file) return true;
+    char state = '?';
+    bool read = fscanf(file, "%*d (%*[^)]) %c", &state) == 1;
+    fclose(file);
+    return read && (state == 'Z' || state == 'X');
+}
+
+// Calls `edit` with the places for the numbers of the processes that have memory open.
+static void with_openers(int file, size_t mapped,
+                         const std::function<void(std::atomic<int>*)>& edit) {
+    size_t bytes = MOST_OPENERS * sizeof(std::atomic<int>);
+    void* behind = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)mapped);
+    if (behind == MAP_FAILED) return;
+    edit((std::atomic<int>*)behind);
+    munmap(behind, bytes);
+}
+
+void note_opener(int file, size_t mapped, bool opens) {
+    int from = opens ? 0 : getpid();
+    int to = opens ? getpid() : 0;
+    with_openers(file, mapped, [&](std::atomic<int>* places) {
+        for (unsigned at = 0; at < MOST_OPENERS; at++) {
+            int expected = from;
+            if (places[at].compare_exchange_strong(expected, to)) return;
+        }
+    });
+}
+
+unsigned count_openers(int file, size_t mapped) {
+    unsigned count = 0;
+    with_openers(file, mapped, [&](std::atomic<int>* places) {
+        for (unsigned at = 0; at < MOST_OPENERS; at++) {
+            int process = places[at];
+            count += process != 0 && (kill(process, 0) == 0 || errno == EPERM) && !is_zombie(process);
+        }
+    });
+    return count;
 }
 
 void give_back(const Allocation& allocation) {

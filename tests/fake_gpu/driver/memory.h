@@ -64,9 +64,13 @@ class Memories {
 
 Memories& memories();
 
-// Adds `change` to the number of other processes that have the memory of `file` open, and returns it.
-// It lies in the file, behind the memory. A process that is killed stays counted.
-unsigned count_openers(int file, size_t mapped, int change);
+// The page behind memory that other processes can open has their numbers.
+constexpr unsigned MOST_OPENERS = 64;
+
+// Notes that this process has the memory of `file` open, or no longer.
+void note_opener(int file, size_t mapped, bool opens);
+// How many processes that have not ended have it open.
+unsigned count_openers(int file, size_t mapped);
 
 // Unmaps memory that is no longer in the table, and counts it as free.
 void give_back(const Allocation& allocation);

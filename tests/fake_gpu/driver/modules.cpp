@@ -50,6 +50,9 @@ int check_version(const std::string& text) {
 int load(void** made, const std::string& text) {
     if (int failed = refuse_while_capturing()) return failed;
     if (int failed = check_version(text)) return failed;
+    if (settings().load_waits) {
+        if (int failed = synchronize_alone(current_device())) return failed;
+    }
     auto module = std::make_shared<Module>();
     module->text = text;
     module->device = &current_device();

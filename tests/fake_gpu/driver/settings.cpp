@@ -7,6 +7,12 @@
 //   FAKE_CUDA_VERSION     the version of CUDA that the driver is for (12080)
 //   FAKE_CUDA_POOLS       0: devices have no memory pools
 //   FAKE_CUDA_NO_PEERS    "all", or pairs of devices, "0-1,0-2", that do not reach each other
+//   FAKE_CUDA_MIRROR      "all", or pairs of devices: what one writes to memory of the other that it has
+//                         opened does not arrive, and it does not see later writes of the other
+//   FAKE_CUDA_LOAD_WAITS  1: loading a module waits for all work of the device
+//   FAKE_CUDA_FREE_HOLDS  1: while freeing or loading waits for the device, no work is started on it
+//   FAKE_CUDA_WHOLE_BLOCKS 1: memory of other processes is a multiple of 2 MiB, or there is no handle
+//   FAKE_CUDA_CAPTURE_TRACE 1: prints which function, on which thread, ends a capture
 //   FAKE_CUDA_DELAY       microseconds that a stream waits before each piece of work (0)
 //   FAKE_CUDA_PATIENCE    seconds after which the host no longer waits for a device (300)
 //   FAKE_CUDA_SEED        draws the order of the threads of a block (1)
@@ -62,6 +68,11 @@ Settings read_settings() {
     settings.patience = number("FAKE_CUDA_PATIENCE", 300);
     settings.seed = number("FAKE_CUDA_SEED", 1);
     settings.refused_peers = text("FAKE_CUDA_NO_PEERS");
+    settings.mirrored_peers = text("FAKE_CUDA_MIRROR");
+    settings.load_waits = number("FAKE_CUDA_LOAD_WAITS", 0) != 0;
+    settings.free_holds = number("FAKE_CUDA_FREE_HOLDS", 0) != 0;
+    settings.whole_blocks = number("FAKE_CUDA_WHOLE_BLOCKS", 0) != 0;
+    settings.traces_captures = number("FAKE_CUDA_CAPTURE_TRACE", 0) != 0;
     settings.failures = text("FAKE_CUDA_FAIL");
     return settings;
 }

@@ -183,6 +183,12 @@ int synchronize(Stream& stream) {
     return stream.device.error;
 }
 
+int synchronize_alone(Device& device) {
+    if (!settings().free_holds) return synchronize(device);
+    std::unique_lock<std::shared_mutex> alone(device.starting);
+    return synchronize(device);
+}
+
 int synchronize(Device& device) {
     for (auto& stream : streams_of(device)) {
         if (!stream->wait(stream->pushed())) return LAUNCH_TIMEOUT;

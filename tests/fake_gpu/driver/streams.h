@@ -73,6 +73,8 @@ int enqueue(Stream& stream, Work work);
 // Wait until all work so far is done. Return the error of the device, if it has one.
 int synchronize(Stream& stream);
 int synchronize(Device& device);
+// As `synchronize`, for a function that frees or loads.
+int synchronize_alone(Device& device);
 
 bool is_capturing(Stream& stream);
 

@@ -2,6 +2,7 @@
 
 use super::error::{DeviceError, Result};
 use super::memory::DeviceMemory;
+use super::order::BesideCapture;
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::{
     CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUresult, cuCtxEnablePeerAccess,
@@ -10,6 +11,7 @@ use cudarc::driver::sys::{
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 use maypole_kernels::cuda::CudaError;
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 
 /// The name of a process: equal for two ranks exactly if they are threads of one process.
@@ -21,6 +23,11 @@ pub struct ProcessName {
 }
 
 impl ProcessName {
+    /// The number of the process in its namespace.
+    pub(super) fn number(self) -> u32 {
+        self.number as u32
+    }
+
     /// The bytes to be compared in some order.
     pub fn to_bytes(&self) -> [u8; 16] {
         bytemuck::cast(*self)
@@ -49,12 +56,31 @@ pub struct Offer {
     pub uuid: [u8; 16],
     /// The number of the GPU in its process.
     pub ordinal: u64,
+    /// The namespace in which the process has its number; 0 if that is not known.
+    pub(super) namespace: u64,
     address: u64,
     /// Bytes of the arena.
     pub bytes: u64,
     /// 1 if there is a handle.
     has_handle: u64,
     handle: [u8; 64],
+}
+
+/// Bytes of the blocks that the driver shares between processes.
+const SHARED_BLOCK: usize = 2 << 20;
+
+/// The name of a GPU, or of the part of one that a process has (MIG): equal in all processes.
+///
+/// # Errors
+/// [`DeviceError::Driver`] if the driver does not tell.
+pub fn uuid_of(context: &CudaContext) -> Result<[u8; 16]> {
+    let named = maypole_kernels::cuda::uuid_of(context.cu_device());
+    Ok(named.map_err(CudaError::of("naming a GPU"))?)
+}
+
+/// The namespace of this process's number.
+fn pid_namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
 /// Memory by GPU and address.
@@ -73,15 +99,18 @@ pub(super) struct MailboxMemory {
 impl MailboxMemory {
     pub(super) fn new(stream: &CudaStream, bytes: usize) -> Result<Self> {
         let context = stream.context();
-        let memory = Arc::new(DeviceMemory::new(stream, bytes)?);
-        let uuid = context.uuid().map_err(CudaError::of("naming a GPU"))?;
+        // The driver shares the whole block of memory in which an allocation lies.
+        let memory = DeviceMemory::new(stream, bytes.next_multiple_of(SHARED_BLOCK))?;
+        let memory = Arc::new(memory);
+        let uuid = uuid_of(context)?;
         let mut handle = CUipcMemHandle { reserved: [0; 64] };
         // SAFETY: the address is that of an allocation of ours, and the handle is a plain struct.
         let has_handle = unsafe { cuIpcGetMemHandle(&mut handle, memory.address()) };
         let offer = Offer {
             process: ProcessName::current(),
-            uuid: uuid.bytes.map(|byte| byte as u8),
+            uuid,
             ordinal: context.ordinal() as u64,
+            namespace: pid_namespace(),
             address: memory.address(),
             bytes: bytes as u64,
             has_handle: u64::from(has_handle == CUresult::CUDA_SUCCESS),
@@ -147,6 +176,7 @@ impl Reached {
 
 /// Lets the GPU of `context` read and write the memory of GPU `other`.
 fn allow_access(context: &Arc<CudaContext>, other: usize) -> Result<(), String> {
+    let _beside = BesideCapture::begin();
     let failed = |error: DriverError| CudaError::new("joining two GPUs", error).to_string();
     let peer = CudaContext::new(other).map_err(failed)?;
     let mut able = 0;
@@ -168,6 +198,7 @@ fn allow_access(context: &Arc<CudaContext>, other: usize) -> Result<(), String> 
 
 fn open(context: &Arc<CudaContext>, offer: &Offer) -> Result<OpenedHandle, String> {
     let failed = |error| CudaError::new("opening the memory of another process", error).to_string();
+    let _beside = BesideCapture::begin();
     context.bind_to_thread().map_err(failed)?;
     let handle = CUipcMemHandle { reserved: offer.handle.map(|byte| byte as _) };
     let flags = CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
@@ -179,6 +210,7 @@ fn open(context: &Arc<CudaContext>, offer: &Offer) -> Result<OpenedHandle, Strin
 
 impl Drop for OpenedHandle {
     fn drop(&mut self) {
+        let _beside = BesideCapture::begin();
         if self.context.bind_to_thread().is_ok() {
             // SAFETY: the address is that of a handle which `open` has opened; no kernel of this
             // rank runs any more.

@@ -8,9 +8,10 @@ use super::launch::{self, EACH, KernelLaunch, Launches, Lent, MOST_LAUNCHES, Pro
 use super::layout::Shapes;
 use super::lent_memory::LentMemory;
 use super::locals::Locals;
-use super::order::{CallStream, WorkOrder};
+use super::order::{BesideCapture, CallStream, WorkOrder};
+use super::use_table::UseTable;
 use super::words::{CLOSED, ReportWords};
-use cudarc::driver::CudaFunction;
+use cudarc::driver::{CudaFunction, CudaStream};
 use maypole_kernels::cuda::WALK_THREADS;
 use std::sync::Arc;
 
@@ -22,13 +23,15 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct DeviceBoard {
     pub(super) order: WorkOrder,
-    pub(super) lent: LentMemory,
+    pub(super) memory: LentMemory,
+    /// Which ranks still use it, if some are other processes.
+    pub(super) table: Option<Arc<UseTable>>,
+    /// A stream on which nothing waits for a kernel.
+    pub(super) aside: Arc<CudaStream>,
     pub(super) others: Vec<Reached>,
     pub(super) words: Arc<ReportWords>,
     pub(super) shapes: Shapes,
     pub(super) locals: Locals,
-    /// Some rank is another process, whose kernels may still read the arena when this rank is done.
-    pub(super) has_processes: bool,
 }
 
 impl DeviceBoard {
@@ -42,11 +45,6 @@ impl DeviceBoard {
         &self.shapes
     }
 
-    /// True if some rank is another process.
-    pub fn has_processes(&self) -> bool {
-        self.has_processes
-    }
-
     /// What `work` starts on the stream comes after everything that the rank has started, on whichever
     /// stream, and before everything that it starts later.
     ///
@@ -57,6 +55,8 @@ impl DeviceBoard {
         on: &CallStream<'_>,
         work: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<T> {
+        let context = self.order.work();
+        let _started = context.started();
         self.order.enter(on)?;
         let done = work(self);
         self.order.leave(on)?;
@@ -156,20 +156,18 @@ impl DeviceBoard {
     /// # Errors
     /// [`DeviceError::Driver`] if the driver refuses it.
     pub fn refuse_walks(&mut self) -> Result<()> {
-        let Self { order, locals, .. } = self;
+        self.drain();
         let word = CLOSED.to_ne_bytes();
-        let stream = Arc::clone(order.home().stream());
-        let place = Lent::of_owner(locals.failed, word.len() as u64);
-        order.at_home(|| copies::write(&stream, place, &word))
+        let place = Lent::of_owner(self.locals.failed, word.len() as u64);
+        let _beside = BesideCapture::begin();
+        copies::write(&self.aside, place, &word)?;
+        self.order.forget_graphs();
+        Ok(())
     }
 
-    /// Ends the board: waits for its kernels, and closes what it has opened of other processes.
-    /// Returns the memory that others may have open.
-    pub fn stop(self) -> LentMemory {
-        let Self { order, lent, others, locals, words, .. } = self;
+    /// Waits until everything that the rank has started is done, or has failed.
+    pub fn drain(&self) {
         // A kernel that failed leaves an error here, which its calls have reported.
-        let _ = order.drain();
-        drop((others, locals, words));
-        lent
+        let _ = self.order.drain();
     }
 }

@@ -5,6 +5,7 @@ use super::error::{DeviceError, Result};
 use super::launch::{DeviceCall, Lent};
 use super::layout::Room;
 use super::memory::DeviceMemory;
+use super::order::stream_aside;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use maypole_kernels::cuda::CudaError;
@@ -71,7 +72,8 @@ impl CodeShelf {
     /// # Errors
     /// [`DeviceError::Driver`] if there is no memory.
     pub fn new(stream: &Arc<CudaStream>, programs: usize) -> Result<Self> {
-        let memory = DeviceMemory::new(stream, programs * Self::LONGEST)?;
+        // The stream itself may wait for calls of other groups.
+        let memory = DeviceMemory::new(&*stream_aside(stream)?, programs * Self::LONGEST)?;
         let free = (0..programs).rev().map(|at| at * Self::LONGEST).collect();
         Ok(Self(Arc::new(Shelf { stream: Arc::clone(stream), memory, free: Mutex::new(free) })))
     }

@@ -14,6 +14,7 @@ pub mod copies;
 mod error;
 mod launch;
 mod layout;
+mod left_boards;
 mod lent_memory;
 mod locals;
 mod memory;
@@ -21,21 +22,26 @@ mod order;
 mod pending;
 mod reserved_blocks;
 mod short_and_direct;
+mod spares;
+mod use_table;
 mod without_program;
 mod words;
 mod workspace;
 
-pub use arena::{Offer, ProcessName};
+pub use arena::{Offer, ProcessName, uuid_of};
 pub use board::DeviceBoard;
 pub use code::{CodeShelf, DeviceCode, ProgramCall};
 pub use copies::LentFactor;
 pub use error::DeviceError;
 pub use launch::{DeviceCall, ForeignBuffer, Lent, MOST_LAUNCHES, Protocol, lend, lend_mut};
 pub use layout::{Room, Shape, Shapes};
-pub use lent_memory::{LentMemory, free_what_was_left};
-pub use order::{BesideCapture, CallStream, KeptContext, stream_aside, untracked_context};
+pub use left_boards::{Kept, LeftMemory, end_left_boards};
+pub use order::{
+    BesideCapture, CallStream, ContextWork, KeptContext, stream_aside, untracked_context,
+};
 pub use pending::PendingBoard;
 pub use reserved_blocks::ReservedBlocks;
 pub use short_and_direct::DirectKind;
+pub use use_table::UseTable;
 pub use words::{Reason, Report, ReportWords};
 pub use workspace::DeviceScratch;

@@ -12,7 +12,9 @@ use cudarc::driver::sys::{
 };
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
 use maypole_kernels::cuda::{CudaError, capture_of};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::time::{Duration, Instant};
 
 /// A stream that a call is made on, and the graph that it captures.
 #[derive(Clone, Copy, Debug)]
@@ -53,13 +55,104 @@ impl<'a> CallStream<'a> {
     }
 }
 
+/// The end of a rank's work.
+#[derive(Debug)]
+struct LastWork {
+    /// Behind the last work of the rank, also that of a graph that has run.
+    event: CudaEvent,
+    /// A graph has some of the work: it may be launched at any time.
+    is_in_graph: AtomicBool,
+}
+
+impl LastWork {
+    fn is_done(&self) -> bool {
+        let _beside = BesideCapture::begin();
+        // A thread that ends a communicator may have no context yet.
+        let context = self.event.context().bind_to_thread();
+        !matches!(context.and_then(|()| self.event.try_is_complete()), Ok(false))
+    }
+}
+
+/// What all groups of this process do on a GPU.
+#[derive(Debug)]
+pub struct ContextWork {
+    context: usize,
+    /// Read while work of a group is started. Nobody waits to write it, because that would hold up the
+    /// launches that others wait for.
+    starting: RwLock<()>,
+    orders: Mutex<Vec<Weak<LastWork>>>,
+}
+
+impl ContextWork {
+    /// That of a context.
+    pub fn of(context: &CudaContext) -> Arc<Self> {
+        static ALL: Mutex<Vec<Arc<ContextWork>>> = Mutex::new(Vec::new());
+        let context = context.cu_ctx() as usize;
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.iter().find(|work| work.context == context) {
+            return Arc::clone(known);
+        }
+        let (starting, orders) = (RwLock::default(), Mutex::default());
+        let made = Arc::new(Self { context, starting, orders });
+        all.push(Arc::clone(&made));
+        made
+    }
+
+    /// Does `work`, which may wait for the kernels of the GPU, if none of a group can be running. `None`
+    /// otherwise. No kernel of a group starts meanwhile. Waits for nothing else.
+    pub fn while_idle<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        self.while_done(|order| order.is_done() && !order.is_in_graph.load(Ordering::Relaxed), work)
+    }
+
+    fn while_done<T>(
+        &self,
+        is_done: impl Fn(&LastWork) -> bool,
+        work: impl FnOnce() -> T,
+    ) -> Option<T> {
+        let _starting = self.starting.try_write().ok()?;
+        let orders: Vec<_> = {
+            let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+            orders.retain(|order| order.strong_count() > 0);
+            orders.iter().filter_map(Weak::upgrade).collect()
+        };
+        orders.iter().all(|order| is_done(order)).then(work)
+    }
+
+    /// Does `work`, which may wait for the kernels of the GPU, when none of a group runs, but after
+    /// `limit` at the latest. A graph does not count: it may run at any time.
+    pub fn when_idle<T>(&self, limit: Duration, work: impl FnOnce() -> T) -> T {
+        let until = Instant::now() + limit;
+        let mut work = Some(work);
+        let mut attempt =
+            || self.while_done(LastWork::is_done, || work.take().expect("it is done once")());
+        loop {
+            if let Some(done) = attempt() {
+                return done;
+            }
+            if Instant::now() >= until {
+                break;
+            }
+            std::thread::sleep(IDLE_PAUSE);
+        }
+        work.take().expect("it was not done")()
+    }
+
+    /// While what is returned lives, work of groups may be started.
+    pub(super) fn started(&self) -> RwLockReadGuard<'_, ()> {
+        self.starting.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The pause between two looks whether a GPU is idle.
+const IDLE_PAUSE: Duration = Duration::from_micros(200);
+
 /// What orders the work of one rank.
 #[derive(Debug)]
 pub(super) struct WorkOrder {
     /// The rank's own stream, which lives as long as this.
     home: Arc<CudaStream>,
-    /// Behind the last work of the rank, also that of a graph that has run.
-    last: CudaEvent,
+    last: Arc<LastWork>,
+    context: Arc<ContextWork>,
     /// Behind the last work in the graph that is captured.
     in_graph: CudaEvent,
     /// The graph that was captured last.
@@ -70,16 +163,33 @@ pub(super) struct WorkOrder {
 
 impl WorkOrder {
     pub(super) fn new(home: &Arc<CudaStream>) -> Result<Self> {
+        let _beside = BesideCapture::begin();
         let event = || {
             let made = home.context().new_event(Some(CUevent_flags::CU_EVENT_DISABLE_TIMING));
             made.map_err(CudaError::of("making an event"))
         };
-        let (last, in_graph) = (event()?, event()?);
-        Ok(Self { home: Arc::clone(home), last, in_graph, graph: None, is_home: true })
+        let (event, in_graph) = (event()?, event()?);
+        let last = Arc::new(LastWork { event, is_in_graph: AtomicBool::new(false) });
+        let context = ContextWork::of(home.context());
+        let mut orders = context.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        orders.push(Arc::downgrade(&last));
+        drop(orders);
+        Ok(Self { home: Arc::clone(home), last, context, in_graph, graph: None, is_home: true })
     }
 
-    pub(super) fn home(&self) -> CallStream<'_> {
-        CallStream { stream: &self.home, graph: None }
+    /// The context of the rank's GPU.
+    pub(super) fn context(&self) -> &Arc<CudaContext> {
+        self.home.context()
+    }
+
+    /// What all groups do on the GPU.
+    pub(super) fn work(&self) -> Arc<ContextWork> {
+        Arc::clone(&self.context)
+    }
+
+    /// No graph with work of the rank does anything from now on.
+    pub(super) fn forget_graphs(&self) {
+        self.last.is_in_graph.store(false, Ordering::Relaxed);
     }
 
     fn is_on_home(&self, on: &CallStream<'_>) -> bool {
@@ -90,11 +200,15 @@ impl WorkOrder {
     pub(super) fn enter(&mut self, on: &CallStream<'_>) -> Result<()> {
         match on.graph {
             None if self.is_home && self.graph.is_none() && self.is_on_home(on) => Ok(()),
-            None => self.await_event(on, &self.last, CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT),
+            None => {
+                self.await_event(on, &self.last.event, CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
+            }
             Some(_) if on.graph == self.graph => {
                 self.await_event(on, &self.in_graph, CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
             }
-            Some(_) => self.await_event(on, &self.last, CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL),
+            Some(_) => {
+                self.await_event(on, &self.last.event, CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL)
+            }
         }
     }
 
@@ -103,13 +217,16 @@ impl WorkOrder {
         let failed = |error| CudaError::new("recording an event", error);
         if on.graph.is_none() {
             self.is_home = self.is_on_home(on);
-            return Ok(self.last.record(on.stream).map_err(failed)?);
+            return Ok(self.last.event.record(on.stream).map_err(failed)?);
         }
+        self.last.is_in_graph.store(true, Ordering::Relaxed);
         let external = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
         // SAFETY: both live, and belong to one context.
-        unsafe { cuEventRecordWithFlags(self.last.cu_event(), on.stream.cu_stream(), external) }
-            .result()
-            .map_err(failed)?;
+        unsafe {
+            cuEventRecordWithFlags(self.last.event.cu_event(), on.stream.cu_stream(), external)
+        }
+        .result()
+        .map_err(failed)?;
         self.graph = on.graph;
         Ok(self.in_graph.record(on.stream).map_err(failed)?)
     }
@@ -118,6 +235,8 @@ impl WorkOrder {
     pub(super) fn at_home<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let home = Arc::clone(&self.home);
         let on = CallStream { stream: &home, graph: None };
+        let context = self.work();
+        let _started = context.started();
         self.enter(&on)?;
         let done = work();
         self.leave(&on)?;
@@ -127,15 +246,12 @@ impl WorkOrder {
     /// Waits until all work of the rank is done.
     pub(super) fn drain(&self) -> Result<()> {
         let _beside = BesideCapture::begin();
-        Ok(self.last.synchronize().map_err(CudaError::of("waiting for the work of a GPU"))?)
+        Ok(self.last.event.synchronize().map_err(CudaError::of("waiting for the work of a GPU"))?)
     }
 
     /// True if all work of the rank is done, or has failed.
     pub(super) fn is_drained(&self) -> bool {
-        let _beside = BesideCapture::begin();
-        // A thread that ends a communicator may have no context yet.
-        let asked = self.home.context().bind_to_thread().and_then(|()| self.last.try_is_complete());
-        !matches!(asked, Ok(false))
+        self.last.is_done()
     }
 
     fn await_event(
@@ -218,6 +334,7 @@ pub fn untracked_context(
 /// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver makes no stream.
 pub fn stream_aside(stream: &Arc<CudaStream>) -> Result<Arc<CudaStream>> {
     static STREAMS: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
+    let _beside = BesideCapture::begin();
     let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
     let context = stream.context();
     let known = streams.iter().filter_map(Weak::upgrade);

@@ -2,11 +2,13 @@
 
 use super::arena::{MailboxMemory, Offer, ProcessName, Reached};
 use super::board::DeviceBoard;
-use super::error::{DeviceError, Result};
+use super::error::Result;
 use super::layout::{MailboxLayout, Shapes};
-use super::lent_memory::{LentMemory, free_what_was_left};
+use super::left_boards::{self, Kept, end_left_boards};
+use super::lent_memory::LentMemory;
 use super::locals::{Locals, Places};
-use super::order::WorkOrder;
+use super::order::{WorkOrder, stream_aside};
+use super::use_table::UseTable;
 use super::words::ReportWords;
 use cudarc::driver::CudaStream;
 use std::sync::Arc;
@@ -14,9 +16,10 @@ use std::sync::Arc;
 /// A board that the other ranks do not reach yet.
 #[derive(Debug)]
 pub struct PendingBoard {
-    stream: Arc<CudaStream>,
+    /// A stream on which nothing waits for a kernel.
+    aside: Arc<CudaStream>,
     order: WorkOrder,
-    lent: LentMemory,
+    memory: LentMemory,
     offer: Offer,
     words: Arc<ReportWords>,
     shapes: Shapes,
@@ -28,20 +31,22 @@ impl PendingBoard {
     /// Allocates the mailboxes of one of `ranks` ranks on the GPU of `stream`.
     ///
     /// # Errors
-    /// [`DeviceError::Driver`] if there is no memory for them.
+    /// [`DeviceError::Driver`](super::DeviceError::Driver) if there is no memory for them.
     ///
     /// # Panics
     /// If a shape has more than [`MOST_SLOTS`](maypole_kernels::packed::MOST_SLOTS) slots, or a number
     /// that is no power of two.
     pub fn new(stream: &Arc<CudaStream>, shapes: &Shapes, ranks: usize) -> Result<Self> {
         let layout = MailboxLayout::new(shapes, ranks);
-        free_what_was_left();
-        let MailboxMemory { memory, offer } = MailboxMemory::new(stream, layout.bytes)?;
-        let lent = LentMemory::new(memory);
+        end_left_boards();
+        // The rank's own stream may have calls of other groups, which wait for other ranks.
+        let aside = stream_aside(stream)?;
+        let MailboxMemory { memory, offer } = MailboxMemory::new(&aside, layout.bytes)?;
+        let memory = LentMemory::new(memory);
         let words = Arc::new(ReportWords::new(stream.context())?);
         let order = WorkOrder::new(stream)?;
-        let (stream, shapes) = (Arc::clone(stream), shapes.clone());
-        Ok(Self { stream, order, lent, offer, words, shapes, layout, ranks })
+        let shapes = shapes.clone();
+        Ok(Self { aside, order, memory, offer, words, shapes, layout, ranks })
     }
 
     /// How the other ranks reach it.
@@ -49,11 +54,12 @@ impl PendingBoard {
         self.offer
     }
 
-    /// Connects rank `me` with the ranks that made `offers`, by rank.
+    /// Connects rank `me` with the ranks that made `offers`, by rank. If some are other processes, `table`
+    /// tells which ranks use the memory of others; without it the memory is kept until the process ends.
     ///
     /// # Errors
-    /// [`DeviceError::Unreachable`] if this GPU does not reach the memory of some rank, and the memory
-    /// of this rank, which others may have opened.
+    /// [`DeviceError::Unreachable`](super::DeviceError::Unreachable) if this GPU does not reach the memory of some rank. Then this rank has left
+    /// the board.
     ///
     /// # Panics
     /// If there is not one offer a rank.
@@ -61,38 +67,40 @@ impl PendingBoard {
         self,
         me: usize,
         offers: &[Offer],
-    ) -> Result<DeviceBoard, (DeviceError, LentMemory)> {
-        match self.reach(me, offers) {
-            Err(error) => Err((error, self.lent)),
-            Ok((others, locals)) => {
-                let here = ProcessName::current();
-                Ok(DeviceBoard {
-                    order: self.order,
-                    lent: self.lent,
-                    words: self.words,
-                    shapes: self.shapes,
-                    locals,
-                    has_processes: offers.iter().any(|offer| offer.process != here),
-                    others,
-                })
+        table: Option<UseTable>,
+    ) -> Result<DeviceBoard> {
+        let mut others = Vec::with_capacity(offers.len());
+        let locals = self.reach(me, offers, &mut others);
+        let Self { aside, order, mut memory, words, shapes, .. } = self;
+        let is_alone = offers.iter().all(|offer| offer.process == ProcessName::current());
+        let table = table.map(Arc::new);
+        if table.is_none() && !is_alone {
+            // Nobody tells when the other processes have closed it.
+            std::mem::forget(memory.take());
+        }
+        match locals {
+            Ok(locals) => {
+                Ok(DeviceBoard { order, memory, table, aside, others, words, shapes, locals })
+            }
+            Err(error) => {
+                let used = (Box::new(words) as Kept, Box::new(()) as Kept);
+                left_boards::leave((order, others), used, memory, table);
+                Err(error)
             }
         }
     }
 
-    fn reach(&self, me: usize, offers: &[Offer]) -> Result<(Vec<Reached>, Locals)> {
+    fn reach(&self, me: usize, offers: &[Offer], others: &mut Vec<Reached>) -> Result<Locals> {
         assert_eq!(offers.len(), self.ranks, "one offer a rank");
-        let reach = |(rank, offer): (usize, &Offer)| {
+        for (rank, offer) in offers.iter().enumerate() {
             let enough = offer.bytes >= self.offer.bytes;
             assert!(enough, "all ranks have mailboxes of the same shapes");
-            Reached::new(self.stream.context(), rank, offer)
-        };
-        let others: Vec<Reached> =
-            offers.iter().enumerate().map(reach).collect::<Result<_, _>>()?;
+            others.push(Reached::new(self.aside.context(), rank, offer)?);
+        }
         let mine = &offers[me];
         let alike = |offer: &Offer| (offer.process, offer.uuid) == (mine.process, mine.uuid);
-        let (stream, shapes) = (&self.stream, &self.shapes);
+        let (stream, shapes) = (&self.aside, &self.shapes);
         let places = Places { stream, shapes, layout: &self.layout, words: &self.words };
-        let locals = Locals::new(&places, me, &others, offers.iter().all(alike))?;
-        Ok((others, locals))
+        Locals::new(&places, me, others, offers.iter().all(alike))
     }
 }

@@ -1,10 +1,10 @@
 //! Words of the host that a kernel reads and writes while it runs.
 
 use super::error::Result;
-use cudarc::driver::sys::{
-    CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, cuMemHostGetDevicePointer_v2,
-};
-use cudarc::driver::{CudaContext, result};
+use super::order::BesideCapture;
+use super::spares::{SpareKind, SpareMemory};
+use cudarc::driver::CudaContext;
+use cudarc::driver::sys::{CUdeviceptr, cuMemHostGetDevicePointer_v2};
 use maypole_kernels::cuda::CudaError;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -63,11 +63,12 @@ unsafe impl Sync for ReportWords {}
 impl ReportWords {
     pub(super) fn new(context: &Arc<CudaContext>) -> Result<Self> {
         let failed = |error| CudaError::new("allocating memory of the host for a GPU", error);
+        let _beside = BesideCapture::begin();
         context.bind_to_thread().map_err(failed)?;
-        let flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: the context is current; the memory is freed once, by `drop`.
-        let start = unsafe { result::malloc_host(size_of::<Words>(), flags) }.map_err(failed)?;
-        let start = NonNull::new(start.cast::<Words>()).expect("the driver returns an address");
+        let spare = SpareMemory::new(context, SpareKind::Host, size_of::<Words>());
+        let address = spare.map_err(failed)?.address as usize;
+        let start = std::ptr::with_exposed_provenance_mut::<Words>(address);
+        let start = NonNull::new(start).expect("the driver returns an address");
         // SAFETY: the memory is ours, aligned to a page, and long enough.
         unsafe { start.write(Words::default()) };
         let mut words = Self { context: Arc::clone(context), start, address: 0 };
@@ -125,10 +126,10 @@ impl ReportWords {
 
 impl Drop for ReportWords {
     fn drop(&mut self) {
-        if self.context.bind_to_thread().is_ok() {
-            // SAFETY: `new` allocated it, and no kernel runs any more that has its address: the
-            // board that owns it waits for its stream first.
-            let _ = unsafe { result::free_host(self.start.as_ptr().cast::<c_void>()) };
-        }
+        // No kernel runs any more that has its address: the board that owns it has waited.
+        let (context, kind) = (Arc::clone(&self.context), SpareKind::Host);
+        let address = self.start.as_ptr().expose_provenance() as u64;
+        let (bytes, openers) = (size_of::<Words>(), Vec::new());
+        SpareMemory { context, kind, address, bytes, openers }.give();
     }
 }

@@ -20,13 +20,17 @@ impl DeviceScratch {
         Self { stream: Arc::clone(stream), memory: None }
     }
 
+    /// True if there are `bytes` bytes.
+    pub fn has(&self, bytes: usize) -> bool {
+        self.memory.as_ref().map_or(0, |(memory, _)| memory.len()) >= bytes
+    }
+
     /// Makes sure that there are `bytes` bytes.
     ///
     /// # Errors
     /// [`DeviceError::Driver`](super::DeviceError::Driver) if there is no memory.
     pub fn grow(&mut self, bytes: usize) -> Result<()> {
-        let has = self.memory.as_ref().map_or(0, |(memory, _)| memory.len());
-        if has >= bytes {
+        if self.has(bytes) {
             return Ok(());
         }
         let grown = self.stream.alloc_zeros::<u8>(bytes.next_power_of_two());

@@ -3,11 +3,8 @@
 
 use super::ServiceState;
 use crate::world::keep_last;
-use crate::world::service::message::{ControlRequest, ExchangePurpose, ExchangeRound};
 use crate::world::service::{DataConnection, GroupId, Service};
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// The groups that are remembered. A peer that connects for a group after this rank has left it is
 /// at most some calls behind.
@@ -53,21 +50,6 @@ impl ServiceState {
 }
 
 impl Service {
-    /// Tells the `members` of `group`, world ranks, that this rank no longer uses what they have lent
-    /// to it. The answer becomes true once all of them have told so, and stays false if one of them
-    /// never does. Does not wait, and fails nothing. Called once a group.
-    pub(crate) fn release(&self, group: GroupId, members: &[usize]) -> Arc<AtomicBool> {
-        let released = Arc::new(AtomicBool::new(members.len() == 1));
-        if members.len() > 1 && !self.shared.is_forked() {
-            let purpose = ExchangePurpose::Release;
-            let round = ExchangeRound { group, purpose, members: members.to_vec(), number: 1 };
-            let (key, kept) = (round.clone(), Arc::clone(&released));
-            self.shared.update(|state| state.releases.insert(key, kept));
-            self.shared.request(ControlRequest::Contribute { round, payload: Vec::new() });
-        }
-        released
-    }
-
     /// This rank has left `group`: nothing of it is needed any more, except what this rank called
     /// there, for members that still wait for it.
     pub(crate) fn leave_group(&self, group: GroupId) {
@@ -89,9 +71,9 @@ impl Service {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::service::message::ExchangePurpose;
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
-    use std::sync::atomic::Ordering;
 
     #[test]
     fn connections_that_nobody_took_stay_open_for_a_while() {
@@ -112,25 +94,6 @@ mod tests {
             matches!(ends[at].read(&mut [0]), Ok(0))
         };
         assert!(!is_closed(2 * KEPT_OPEN - 1) && !is_closed(KEPT_OPEN));
-    }
-
-    #[test]
-    fn what_was_lent_is_released_if_all_have_let_go() {
-        let mut state = ServiceState::default();
-        let round = |counter| {
-            let group = GroupId { parent_epoch: 3, counter };
-            let purpose = ExchangePurpose::Release;
-            ExchangeRound { group, purpose, members: vec![0, 1], number: 1 }
-        };
-        let released = [0, 1].map(|counter| {
-            let released = Arc::new(AtomicBool::new(false));
-            state.releases.insert(round(counter), Arc::clone(&released));
-            released
-        });
-        state.gather(round(0), Ok(vec![Vec::new(); 2]));
-        state.gather(round(1), Err(1));
-        assert_eq!(released.map(|it| it.load(Ordering::Relaxed)), [true, false]);
-        assert!(state.releases.is_empty() && state.gathered.is_empty());
     }
 
     #[test]

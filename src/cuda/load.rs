@@ -1,0 +1,37 @@
+//! How kernels are loaded beside calls that run.
+//!
+//! The driver may wait for all kernels of the GPU then, and hold up the launches that these kernels wait for. So
+//! a module that is new to the process is loaded while no call of a group runs.
+
+use crate::element::DataType;
+use cudarc::driver::CudaContext;
+use maypole_kernels::cuda::{CudaError, MODULES, MapKernels, WalkKernels};
+use maypole_transports::cuda::{BesideCapture, ContextWork};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a module waits for the kernels of other groups to end. Then the driver decides.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// The kernels of calls in `module`.
+pub(super) fn walks(context: &Arc<CudaContext>, module: &str) -> Result<WalkKernels, CudaError> {
+    loaded(context, module, || WalkKernels::load(context, module))
+}
+
+/// The kernels of products and quotients of elements of `kind`.
+pub(super) fn maps(context: &Arc<CudaContext>, kind: DataType) -> Result<MapKernels, CudaError> {
+    let module = format!("map_{}", kind.name());
+    loaded(context, &module, || MapKernels::load(context, kind))
+}
+
+fn loaded<T>(
+    context: &Arc<CudaContext>,
+    module: &str,
+    load: impl FnOnce() -> Result<T, CudaError>,
+) -> Result<T, CudaError> {
+    let _beside = BesideCapture::begin();
+    match MODULES.is_loaded(context, module) {
+        true => load(),
+        false => ContextWork::of(context).when_idle(LONGEST, load),
+    }
+}

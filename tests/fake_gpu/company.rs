@@ -1,0 +1,292 @@
+//! Groups beside others: left while a call of another group waits, made and left beside a capture of the program,
+//! given up while a call goes through the host, and with calls that cannot start. The driver waits for all work
+//! of a device when memory is freed, and no launch begins meanwhile (`FAKE_CUDA_FREE_HOLDS`); with
+//! `FAKE_CUDA_LOAD_WAITS` so it does when a module is loaded.
+
+use crate::raw::context;
+use crate::spawn::{World, as_each_rank, say};
+use crate::walks::ready;
+use crate::{Role, check, world};
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use maypole::cuda::Comm;
+use maypole::{Communicator, Error, ReduceOp};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(crate) const ROLES: &[(&str, Role)] = &[
+    ("leaves beside a call", leave_beside),
+    ("makes and leaves beside a call", make_beside),
+    ("makes and leaves beside a capture", beside_capture),
+    ("gives up a call through the host", abort_through_host),
+    ("adds a call that is refused", refuse_in_group),
+    ("panics in a group", panic_in_group),
+    ("is told that writes are lost", lose_writes),
+];
+
+const WAITING: [(&str, &str); 3] =
+    [("FAKE_CUDA_FREE_HOLDS", "1"), ("FAKE_CUDA_LOAD_WAITS", "1"), ("FAKE_CUDA_DEVICES", "2")];
+
+fn set(world: World, variables: &[(&str, &str)]) -> World {
+    variables.iter().fold(world, |world, (name, value)| world.set(name, value))
+}
+
+/// Runs `role` as two processes with these variables.
+#[track_caller]
+fn succeed(role: &str, variables: &[(&str, &str)]) -> Option<Vec<crate::spawn::Ended>> {
+    let world = set(world(role, 2)?, variables);
+    let ended = world.within(Duration::from_secs(100)).start().succeed();
+    for one in &ended {
+        assert!(!one.lines.iter().any(|line| line.contains("freed while")), "{:?}", one.lines);
+    }
+    Some(ended)
+}
+
+/// Rank 0 leaves group B while its call of group A waits for rank 1, which waits for a message that rank 0
+/// sends afterwards.
+fn leave_beside() {
+    as_each_rank(|mut comm| {
+        let (stream, other) = (context(0).new_stream().unwrap(), context(0).new_stream().unwrap());
+        let (a, mut data) = ready(&mut comm, &stream);
+        let (b, kept) = ready(&mut comm, &other);
+        // On the stream of the other group.
+        let (c, _kept) = ready(&mut comm, &stream);
+        a.set_timeout(Duration::from_secs(20));
+        let start = Instant::now();
+        if comm.rank() == 0 {
+            a.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+            drop(b);
+            drop(c);
+            let took = start.elapsed();
+            assert!(took < Duration::from_secs(5), "leaving took {took:?}");
+            comm.send(&[1u8], 1, 0).unwrap();
+        } else {
+            comm.recv(&mut [0u8], 0, 0).unwrap();
+            a.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+        }
+        a.synchronize().unwrap();
+        drop(kept);
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_group_is_left_beside_a_call_that_waits_emulated() {
+    succeed("leaves beside a call", &WAITING);
+}
+
+/// Groups are made and left many times beside a call that waits. Their memory is used again, though nothing can
+/// be freed: the device has room for few of them.
+fn make_beside() {
+    as_each_rank(|mut comm| {
+        let (stream, other) = (context(0).new_stream().unwrap(), context(0).new_stream().unwrap());
+        let (a, mut data) = ready(&mut comm, &stream);
+        a.set_timeout(Duration::from_secs(60));
+        if comm.rank() == 0 {
+            a.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+        }
+        for _ in 0..8 {
+            drop(ready(&mut comm, &other));
+            comm.barrier().unwrap();
+        }
+        if comm.rank() == 1 {
+            a.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+        }
+        a.synchronize().unwrap();
+        comm.barrier().unwrap();
+        drop((a, data));
+        comm.barrier().unwrap();
+        // Now it is free, though nobody makes or leaves a group.
+        let free = || context(0).mem_get_info().unwrap().0;
+        let all = context(0).mem_get_info().unwrap().1;
+        let until = Instant::now() + Duration::from_secs(10);
+        while free() < all {
+            assert!(Instant::now() < until, "{} bytes are not free", all - free());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+}
+
+#[test]
+fn memory_of_groups_is_used_again_while_a_call_waits_emulated() {
+    let memory = ("FAKE_CUDA_MEMORY", "200000000");
+    succeed("makes and leaves beside a call", &[WAITING[0], WAITING[1], WAITING[2], memory]);
+}
+
+/// The program captures in global mode on one thread, while others make, use and leave groups.
+fn beside_capture() {
+    let work = |mut comm: Communicator| {
+        let stream = context(comm.rank()).new_stream().unwrap();
+        // SAFETY: each buffer is used on one stream.
+        unsafe { stream.context().disable_event_tracking() };
+        let other = context(comm.rank()).new_stream().unwrap();
+        let (old, kept) = ready(&mut comm, &other);
+        let buffer = stream.clone_htod(&[1u32; 100]).unwrap();
+        let mut target = stream.alloc_zeros::<u32>(100).unwrap();
+        stream.synchronize().unwrap();
+        comm.barrier().unwrap();
+        stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL).unwrap();
+        stream.memcpy_dtod(&buffer, &mut target).unwrap();
+        std::thread::scope(|threads| {
+            let work = || {
+                drop(old);
+                let gpu = Comm::new(&mut comm, Arc::clone(&other)).unwrap();
+                gpu.barrier().unwrap();
+                gpu.close().unwrap();
+                let through = Comm::new(&mut comm, Arc::clone(&other)).unwrap();
+                drop(through);
+                // What a thread of the library does comes a moment later.
+                std::thread::sleep(Duration::from_millis(300));
+            };
+            threads.spawn(work).join().unwrap();
+        });
+        let graph = stream.end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
+        graph.launch().unwrap();
+        stream.synchronize().unwrap();
+        drop(kept);
+        comm.barrier().unwrap();
+    };
+    match std::env::var("TEST_THREADS") {
+        Ok(_) => drop(Communicator::run_local(2, work)),
+        Err(_) => as_each_rank(work),
+    }
+}
+
+#[test]
+fn groups_come_and_go_beside_a_capture_emulated() {
+    let trace = ("FAKE_CUDA_CAPTURE_TRACE", "1");
+    let devices = ("FAKE_CUDA_DEVICES", "2");
+    if check("makes and leaves beside a capture", &[("TEST_THREADS", "1"), trace, devices])
+        .is_some()
+    {
+        succeed("makes and leaves beside a capture", &[trace, devices]);
+    }
+}
+
+/// A call goes through the host and waits for rank 1. Another thread gives it up by a handle that it makes then,
+/// sets a timeout, and waits for a moment.
+fn abort_through_host() {
+    as_each_rank(|mut comm| {
+        let stream = context(comm.rank()).new_stream().unwrap();
+        let gpu = Arc::new(Comm::new(&mut comm, Arc::clone(&stream)).unwrap());
+        assert!(gpu.host_reason().is_some());
+        let mut data = stream.clone_htod(&[1.0f32; 100]).unwrap();
+        gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+        comm.barrier().unwrap();
+        gpu.set_timeout(Duration::from_secs(20));
+        if comm.rank() == 1 {
+            // Its end comes when rank 0 has given up.
+            let failed = comm.barrier();
+            assert!(failed.is_err());
+            return;
+        }
+        let (other, start) = (Arc::clone(&gpu), Instant::now());
+        let aborter = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            other.set_timeout(Duration::from_secs(30));
+            other.finalize_within(Duration::from_millis(50)).unwrap();
+            assert!(other.host_reason().is_some());
+            other.abort_handle().abort();
+        });
+        let ended = gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum);
+        let took = start.elapsed();
+        aborter.join().unwrap();
+        assert!(ended.is_err() && took < Duration::from_secs(8), "{took:?}: {ended:?}");
+    });
+}
+
+#[test]
+fn a_call_through_the_host_is_given_up_by_a_handle_that_is_made_meanwhile_emulated() {
+    succeed("gives up a call through the host", &[("FAKE_CUDA_NO_PEERS", "all"), WAITING[2]]);
+}
+
+/// A group of calls to which one cannot be added starts none of them, dropped or ended.
+fn refuse_in_group() {
+    let sums = Communicator::run_local(2, |mut comm| {
+        let stream = context(comm.rank()).new_stream().unwrap();
+        let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
+        let one = stream.clone_htod(&[1.0f32; 64]).unwrap();
+        let mut sum = stream.clone_htod(&[7.0f32; 64]).unwrap();
+        for ends in [false, true] {
+            let mut group = gpu.group();
+            group.all_reduce(one.as_view(), sum.as_view_mut(), &ReduceOp::Sum).unwrap();
+            let refused = group.send(one.as_view(), 9).unwrap_err();
+            assert!(matches!(refused, Error::Invalid { .. }), "{refused}");
+            match ends {
+                true => assert!(group.end().is_err()),
+                false => drop(group),
+            }
+            gpu.synchronize().unwrap();
+            assert_eq!(stream.clone_dtoh(&sum).unwrap(), [7.0; 64]);
+        }
+        gpu.check().unwrap();
+        comm.barrier().unwrap();
+        0
+    });
+    assert_eq!(sums, [0, 0]);
+}
+
+#[test]
+fn a_group_with_a_refused_call_starts_nothing_emulated() {
+    check("adds a call that is refused", &[("FAKE_CUDA_DEVICES", "2")]);
+}
+
+/// A thread panics between calls of a group: none of them starts, and the communicator has failed on all ranks.
+fn panic_in_group() {
+    let failed = Communicator::run_local(2, |mut comm| {
+        let stream = context(comm.rank()).new_stream().unwrap();
+        let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
+        let one = stream.clone_htod(&[1.0f32; 64]).unwrap();
+        let mut sum = stream.clone_htod(&[7.0f32; 64]).unwrap();
+        stream.synchronize().unwrap();
+        if comm.rank() == 0 {
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                let mut group = gpu.group();
+                group.all_reduce(one.as_view(), sum.as_view_mut(), &ReduceOp::Sum).unwrap();
+                std::panic::resume_unwind(Box::new("between two calls"));
+            }));
+            assert!(panicked.is_err());
+            assert_eq!(stream.clone_dtoh(&sum).unwrap(), [7.0; 64]);
+        }
+        let until = Instant::now() + Duration::from_secs(10);
+        while gpu.check().is_ok() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let error = gpu.check().unwrap_err().to_string();
+        assert!(error.contains("panicked before the end of the group"), "{error}");
+        1
+    });
+    assert_eq!(failed, [1, 1]);
+}
+
+#[test]
+fn a_panic_in_a_group_starts_nothing_and_is_told_emulated() {
+    check("panics in a group", &[("FAKE_CUDA_DEVICES", "2")]);
+}
+
+/// What one GPU writes does not arrive at the other: bytes go through the host, and are right.
+fn lose_writes() {
+    as_each_rank(|mut comm| {
+        let stream = context(comm.rank()).new_stream().unwrap();
+        let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
+        say("reason", gpu.host_reason().unwrap_or_default());
+        let mut data = stream.clone_htod(&[1.0f32; 100]).unwrap();
+        gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+        assert_eq!(stream.clone_dtoh(&data).unwrap(), [2.0; 100]);
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn writes_that_do_not_arrive_are_found_before_the_first_call_emulated() {
+    for pairs in ["all", "1-0"] {
+        let variables = [("FAKE_CUDA_MIRROR", pairs), WAITING[2]];
+        let Some(ended) = succeed("is told that writes are lost", &variables) else { return };
+        let reasons: Vec<_> = ended.iter().flat_map(|one| one.said("reason")).collect();
+        assert!(reasons[0] == reasons[1] && reasons[0].contains("(ACS)"), "{reasons:?}");
+    }
+    // Other pairs do not matter.
+    let variables = [("FAKE_CUDA_MIRROR", "2-3"), ("FAKE_CUDA_DEVICES", "4")];
+    let Some(ended) = succeed("is told that writes are lost", &variables) else { return };
+    assert!(ended.iter().all(|one| one.said("reason") == [""]));
+}

@@ -1,0 +1,204 @@
+//! The end of boards: what a rank has opened of other processes is closed, and its own memory given back
+//! when no other process has it open.
+//!
+//! The driver's manual forbids to free memory that another process has open. A rank that leaves waits for
+//! no other rank, so its board goes to a list of the process. A thread looks at the list while something
+//! is in it, and does what can be done without a wait.
+
+use super::arena::Reached;
+use super::board::DeviceBoard;
+use super::lent_memory::LentMemory;
+use super::memory::DeviceMemory;
+use super::order::{BesideCapture, ContextWork, WorkOrder};
+use super::spares::{self, Openers};
+use super::use_table::UseTable;
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// A board that its rank has left.
+struct LeftBoard {
+    order: WorkOrder,
+    /// Used by the calls of the board. `None` once these have ended.
+    used: Option<[Kept; 2]>,
+    /// The memory of the other ranks, until it is closed.
+    others: Vec<Reached>,
+    is_closed: bool,
+    /// The memory of this rank, while other ranks may use it.
+    memory: Option<Arc<DeviceMemory>>,
+    table: Option<Arc<UseTable>>,
+}
+
+/// What the calls of a board use besides.
+pub type Kept = Box<dyn Any + Send>;
+
+struct LeftBoards {
+    boards: Vec<LeftBoard>,
+    /// A thread looks at them.
+    is_watched: bool,
+}
+
+static LEFT: Mutex<LeftBoards> = Mutex::new(LeftBoards { boards: Vec::new(), is_watched: false });
+/// Held by the thread that ends boards.
+static ENDING: Mutex<()> = Mutex::new(());
+
+/// The pause of the thread between two looks: the first one, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+fn left() -> MutexGuard<'static, LeftBoards> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LeftBoard {
+    /// Does what needs no wait. True at the end.
+    fn advance(&mut self) -> bool {
+        if self.used.is_some() && !self.end_calls() {
+            return false;
+        }
+        if self.memory.is_some() && self.table.as_ref().is_none_or(|table| table.have_ended()) {
+            self.give_memory();
+        }
+        if !self.is_closed && self.close_others() {
+            self.table.iter().for_each(|table| table.close());
+            self.is_closed = true;
+        }
+        self.memory.is_none() && self.is_closed
+    }
+
+    /// Gives back what only the calls have used, if they have ended.
+    fn end_calls(&mut self) -> bool {
+        if !self.order.is_drained() {
+            return false;
+        }
+        let work = ContextWork::of(self.order.context());
+        let _beside = BesideCapture::begin();
+        let _ = self.order.context().bind_to_thread();
+        // Memory of pools is freed behind the work that uses it. Other memory may have to wait.
+        let has_pools = self.order.context().has_async_alloc();
+        let used = &mut self.used;
+        let has_ended = match has_pools {
+            true => {
+                *used = None;
+                true
+            }
+            false => work.while_idle(|| *used = None).is_some(),
+        };
+        if !has_ended {
+            return false;
+        }
+        self.table.iter().for_each(|table| table.end_calls());
+        true
+    }
+
+    /// Keeps the memory for the next group. It is freed when others have closed it.
+    fn give_memory(&mut self) {
+        if let (Some(memory), Some(table)) = (&self.memory, &self.table) {
+            memory.add_openers(Arc::clone(table) as Arc<dyn Openers>);
+        }
+        self.memory = None;
+    }
+
+    /// Closes what was opened of other processes, if nothing waits on the GPU.
+    fn close_others(&mut self) -> bool {
+        let Self { others, order, .. } = self;
+        // That of this process needs no call of the driver.
+        others.retain(|reached| matches!(reached, Reached::Opened(_)));
+        let work = ContextWork::of(order.context());
+        others.is_empty() || work.while_idle(|| others.clear()).is_some()
+    }
+}
+
+impl DeviceBoard {
+    /// Leaves the group for good: the board's calls end by themselves. Then what it has opened is closed, and
+    /// its memory and `kept` are given back. Waits for nothing.
+    ///
+    /// What is returned tells when that has been done.
+    pub fn leave(self, kept: Kept) -> LeftMemory {
+        let Self { order, memory, table, others, words, locals, .. } = self;
+        leave((order, others), (Box::new((locals, words)), kept), memory, table)
+    }
+}
+
+/// Leaves what a rank has made of a board.
+pub(super) fn leave(
+    (order, others): (WorkOrder, Vec<Reached>),
+    (own, kept): (Kept, Kept),
+    mut memory: LentMemory,
+    table: Option<Arc<UseTable>>,
+) -> LeftMemory {
+    let memory = memory.take();
+    let watched = LeftMemory(memory.as_ref().map(Arc::downgrade));
+    let used = Some([own, kept]);
+    left().boards.push(LeftBoard { order, used, others, is_closed: false, memory, table });
+    end_left_boards();
+    watched
+}
+
+/// Memory of a rank that has left.
+#[derive(Debug, Default)]
+pub struct LeftMemory(Option<Weak<DeviceMemory>>);
+
+impl LeftMemory {
+    /// True once no rank uses the memory.
+    pub fn is_unused(&self) -> bool {
+        self.0.as_ref().is_none_or(|memory| memory.strong_count() == 0)
+    }
+
+    /// Frees it and all else that can be freed. May wait for another thread that does so.
+    pub fn free(self) {
+        let ending = ENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        if end_some(&ending) {
+            watch();
+        }
+    }
+}
+
+/// Gives back what ranks of this process that have left no longer need, as far as that needs no wait. A
+/// thread does the rest when its time comes.
+pub fn end_left_boards() {
+    if try_to_end() {
+        watch();
+    }
+}
+
+/// True if something is left to be done, or another thread does it.
+fn try_to_end() -> bool {
+    ENDING.try_lock().map_or(true, |ending| end_some(&ending))
+}
+
+/// True if something is left to be done.
+fn end_some(_ending: &MutexGuard<'_, ()>) -> bool {
+    let mut boards = std::mem::take(&mut left().boards);
+    // Without the lock: a rank may leave meanwhile.
+    boards.retain_mut(|board| !board.advance());
+    let mut left = left();
+    left.boards.append(&mut boards);
+    let has_boards = !left.boards.is_empty();
+    drop(left);
+    spares::free_on_idle_gpus() || has_boards
+}
+
+fn watch() {
+    if std::mem::replace(&mut left().is_watched, true) {
+        return;
+    }
+    let look = || {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(LONGEST_PAUSE);
+            let is_busy = try_to_end();
+            let mut left = left();
+            if !is_busy && left.boards.is_empty() {
+                left.is_watched = false;
+                return;
+            }
+        }
+    };
+    let started = std::thread::Builder::new().name("maypole-memory".to_owned()).spawn(look);
+    if started.is_err() {
+        // The next group that is made or left looks again.
+        left().is_watched = false;
+    }
+}
