@@ -135,6 +135,8 @@ class LlamaBlock(nn.Module):
 
     def turn(self, x):
         """Rotary positions: numbers i and i + size/2 of a head are a complex number, which is turned."""
+        narrow = x.dtype
+        x = x.to(torch.promote_types(narrow, torch.float32))
         left, right = x.chunk(2, dim=-1)
         planes = torch.arange(self.size // 2, dtype=torch.float64)
         positions = torch.arange(x.shape[-2], dtype=torch.float64)
@@ -142,7 +144,7 @@ class LlamaBlock(nn.Module):
         turned = torch.complex(left, right) * torch.polar(torch.ones_like(angles), angles).to(
             torch.complex128 if x.dtype == torch.float64 else torch.complex64
         )
-        return torch.cat((turned.real, turned.imag), dim=-1)
+        return torch.cat((turned.real, turned.imag), dim=-1).to(narrow)
 
 
 class Embed(nn.Module):
