@@ -4,12 +4,8 @@ use crate::DataError;
 use crate::index::TextIndex;
 use crate::sources::{SourceReader, Sources};
 use crate::token_files::{ShardComparison, ShardWriter, TokenFiles};
-use maypole_trainer::train::bpe::Bpe;
+use maypole_trainer::train::bpe::{Bpe, PIECE};
 use std::time::{Duration, Instant};
-
-/// Bytes that are encoded at a time. No token of a byte-pair encoding goes over the end of such a
-/// piece. So tokens depend on this number, and on nothing else of how the text is read.
-const PIECE: usize = 1 << 16;
 
 /// Text files that become shards.
 #[derive(Debug)]

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! What is sharded: nothing. Which collective runs where: over all ranks, after each step, a
-//! broadcast of all gradients, an all-reduce of a number a tensor, an all-gather of the hashes, and
+//! broadcast of all gradients, an all-reduce of a number a tensor and of two more, an all-gather of the hashes, and
 //! what the store needs to gather its weights.
 //!
 //! Cost: the training of one process on rank 0, for which the others wait.
@@ -102,9 +102,9 @@ fn relative(own: f64, expected: f64) -> f64 {
 /// How far a step is from one process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepComparison {
-    /// The relative difference of the loss.
+    /// The relative difference of the loss, on the rank where it is greatest.
     pub loss: f64,
-    /// The relative difference of the gradient's norm; 0 if it was not computed.
+    /// The relative difference of the gradient's norm, on the rank where it is greatest.
     pub norm: f64,
     /// The distance of each tensor's gradient, on the rank where it is greatest, in the order of
     /// the model.
@@ -115,8 +115,9 @@ pub struct StepComparison {
 }
 
 impl<T: Real> OneProcess<T> {
-    /// Begins a training in one process beside that of `trainer`, which has done no step. All ranks
-    /// call it, with the arguments that they made the trainer of.
+    /// Begins a training in one process beside that of `trainer`, which has done no step, with the
+    /// limit `clip` of the gradient's norm. All ranks call it, with the arguments that they made the
+    /// trainer of.
     ///
     /// # Errors
     /// As every collective.
@@ -128,6 +129,7 @@ impl<T: Real> OneProcess<T> {
         config: &Config,
         seed: u64,
         (rule, schedule): (Rule, RateSchedule),
+        clip: Option<f64>,
     ) -> Result<Self> {
         assert_eq!(trainer.step, 0, "one process begins at the first step");
         let own = GradientProbe::wrap(&mut trainer.parts.store);
@@ -136,7 +138,7 @@ impl<T: Real> OneProcess<T> {
             let setup = alone(&trainer.parallelism);
             let comm = Communicator::local(1).remove(0);
             let mut one = Trainer::new(comm, config, setup, seed, (rule, schedule))?;
-            one.parts.clip.limit = trainer.parts.clip.limit;
+            one.parts.clip.limit = clip;
             let seen = GradientProbe::wrap(&mut one.parts.store);
             Ok::<_, maypole::Error>((one, seen))
         });
@@ -161,16 +163,18 @@ impl<T: Real> OneProcess<T> {
             let expected = one.step(text, rows)?.report;
             let gradients = seen.borrow();
             let gradients = gradients.iter().flat_map(|(_, run)| run).map(|g| g.wide());
-            numbers = vec![expected.loss, expected.norm.unwrap_or(0.0)];
+            numbers = vec![expected.loss, expected.norm];
             numbers.extend(gradients);
         }
         let bytes = bytemuck::cast_slice(&numbers).to_vec();
         let bytes = self.world.broadcast_bytes(bytes, 0)?;
         let numbers: Vec<f64> = bytemuck::pod_collect_to_vec(&bytes);
         let (&[loss, norm], expected) = numbers.split_first_chunk().expect("two and gradients");
+        let mut far = [relative(report.loss, loss), relative(report.norm, norm)];
+        self.greatest(&mut far)?;
         Ok(StepComparison {
-            loss: relative(report.loss, loss),
-            norm: relative(report.norm.unwrap_or(0.0), norm),
+            loss: far[0],
+            norm: far[1],
             tensors: self.distances(trainer, expected)?,
             replicas: self.replicas(trainer)?,
         })
@@ -204,13 +208,19 @@ impl<T: Real> OneProcess<T> {
             if far == 0.0 { 0.0 } else { far / length }
         };
         let mut distances: Vec<f64> = self.whole.entries.iter().map(distance).collect();
-        // The greatest over all ranks. A distance that is not a number counts as infinite.
-        distances.iter_mut().filter(|it| it.is_nan()).for_each(|it| *it = f64::INFINITY);
-        if self.world.world() > 1 {
-            self.world.call(|comm| comm.all_reduce(&mut distances, ReduceOp::Max))?;
-        }
+        self.greatest(&mut distances)?;
         let names = self.whole.entries.iter().map(|entry| entry.name.clone());
         Ok(names.zip(distances).collect())
+    }
+
+    /// Replaces each distance by the greatest of all ranks. One that is not a number counts as
+    /// infinite.
+    fn greatest(&self, distances: &mut [f64]) -> Result<()> {
+        distances.iter_mut().filter(|it| it.is_nan()).for_each(|it| *it = f64::INFINITY);
+        if self.world.world() > 1 {
+            self.world.call(|comm| comm.all_reduce(distances, ReduceOp::Max))?;
+        }
+        Ok(())
     }
 
     /// Compares the hashes of the parts that several ranks have.

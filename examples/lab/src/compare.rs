@@ -6,7 +6,7 @@
 //! alone has.
 
 use crate::averaging::DataForm;
-use crate::mistakes::Mistake;
+use crate::mistakes::{Mistake, plant_overflow};
 use crate::rebalance::{ExpertMove, move_experts, rearrange, rebalance};
 use crate::unequal::rows::RowDivision;
 use maypole::{Communicator, Result};
@@ -16,7 +16,8 @@ use maypole_trainer::ranks::traffic::Traffic;
 use maypole_trainer::tensor::device_choice::RankDevices;
 use maypole_trainer::tensor::math::Real;
 use maypole_trainer::tensor::precision::LossScale;
-use maypole_trainer::train::optim::Rule;
+use maypole_trainer::train::checkpoint::load::Progress;
+use maypole_trainer::train::optim::{Optimizer, Rule};
 use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::text::Text;
@@ -54,6 +55,10 @@ pub struct Recipe {
     pub division: RowDivision,
     /// Steps between moves of experts, if they move.
     pub rebalance: Option<u64>,
+    /// The step, from 0, in which a gradient of the last rank overflows.
+    pub overflow: Option<u64>,
+    /// The step after which all ranks take their state out and go on from it, as a resumed run does.
+    pub resumed: Option<u64>,
     /// A deliberate mistake of the ranks.
     pub mistake: Option<Mistake>,
 }
@@ -76,6 +81,8 @@ impl Default for Recipe {
             averaging: None,
             division: RowDivision::Equal,
             rebalance: None,
+            overflow: None,
+            resumed: None,
             mistake: None,
         }
     }
@@ -86,7 +93,7 @@ impl Default for Recipe {
 pub struct TrainingOutcome<T = f32> {
     /// The loss of each step.
     pub losses: Vec<f64>,
-    /// The norm of each step's gradient; empty if the norms were not computed.
+    /// The norm of each step's gradient.
     pub norms: Vec<f64>,
     /// The part of the model that the weights are of.
     pub layout: ParameterLayout,
@@ -101,7 +108,7 @@ pub struct TrainingOutcome<T = f32> {
 pub struct OutcomeDifference {
     /// The greatest relative difference of losses.
     pub loss: f64,
-    /// The greatest relative difference of norms; infinite if only one outcome has norms.
+    /// The greatest relative difference of norms.
     pub norm: f64,
     /// The greatest difference of weights.
     pub weights: f64,
@@ -185,8 +192,31 @@ impl Recipe {
         trainer.parts.clip.scale = self.scale.then(LossScale::default);
         self.averaging.map_or(Ok(()), |form| form.plant(&mut trainer, self.seed))?;
         self.division.plant(&mut trainer);
+        if let Some(step) = self.overflow {
+            plant_overflow(&mut trainer, step);
+        }
         self.mistake.map_or(Ok(()), |mistake| mistake.plant(&mut trainer, self.seed))?;
         Ok(trainer)
+    }
+
+    /// Takes the state out of `trainer` and goes on from it, if that is due. All ranks call it.
+    ///
+    /// # Errors
+    /// As [`Trainer::go_on_from`].
+    pub fn resume<T: Real>(&self, trainer: &mut Trainer<T>) -> Result<()> {
+        if self.resumed != Some(trainer.step) {
+            return Ok(());
+        }
+        let owned = trainer.parts.store.owned();
+        let weights = owned.iter().flat_map(|run| run.weights.to_vec()).collect();
+        let Optimizer { steps, first, second, .. } = trainer.optimizer().clone();
+        let plateau = trainer.parts.rate.plateau;
+        let progress = Progress { step: trainer.step, updates: steps, plateau };
+        trainer.go_on_from(progress, [weights, first, second])?;
+        if let Some(mistake) = self.mistake {
+            mistake.plant_resumed(trainer);
+        }
+        Ok(())
     }
 
     /// Runs `rank` with the trainer of each rank of the mesh of `setup`, on threads of this process,
@@ -223,8 +253,9 @@ impl Recipe {
             let outcome = trainer.step(&text, self.rows)?;
             let sent = trainer.sent().since(before);
             seen.losses.push(outcome.report.loss);
-            seen.norms.extend(outcome.report.norm);
+            seen.norms.push(outcome.report.norm);
             each(trainer, outcome, sent)?;
+            self.resume(trainer)?;
             if self.rebalance.is_some_and(|every| trainer.step.is_multiple_of(every)) {
                 moves.push(rebalance(trainer, Mistake::moves(self.mistake))?);
             }

@@ -34,12 +34,11 @@
 //! unit, `p` a rank's part of them:
 //!
 //! ```text
-//! ZeRO-1   copies of all gradients that are under way, and the sums of them     sum of (u + p)
+//! ZeRO-1   a copy of the gradients of a unit that is under way, and their sums  u + p
 //! ZeRO-2   the gradients of a unit, and those of the one after it under way     u + u' + p'
 //! FSDP     a unit, the one before it under way, its gradients, and those of     u + (u'' + p'') + u + (u' + p')
 //!          the one after it under way
-//! 16 bits  in addition, in 32 bits: the largest unit, and the gradients of a unit;
-//!          during the update the gradients of all that the rank updates
+//! 16 bits  in addition, in 32 bits: the weights of the largest unit
 //! ```
 //!
 //! What is sharded, which collective runs where: nothing here.
@@ -205,8 +204,6 @@ pub struct UnitTheory {
     parts: Vec<usize>,
     /// The most elements of a unit that are copied to be summed over another axis first.
     together: Vec<usize>,
-    /// Elements that this rank updates.
-    owned: usize,
     form: DataForm,
     micros: usize,
 }
@@ -223,10 +220,8 @@ impl UnitTheory {
         let units: Vec<usize> = layout.units.iter().map(|unit| unit.range.len()).collect();
         let part = |unit: &usize| shard.range(*unit).len();
         let parts = units.iter().map(|unit| if shard.of > 1 { part(unit) } else { 0 }).collect();
-        let sharded = !matches!(form.sharding(), Sharding::Replicated { .. });
-        let owned = if sharded { units.iter().map(part).sum() } else { layout.len() };
         let together = vec![0; units.len()];
-        Self { units, parts, together, owned, form, micros }
+        Self { units, parts, together, form, micros }
     }
 
     /// The gradients that `terms` accepts are summed over another axis before the store gets them.
@@ -237,19 +232,18 @@ impl UnitTheory {
         }
     }
 
-    /// The most bytes that the store holds of units. A number takes `element` bytes; with `mixed`
-    /// layers compute on copies in 32 bits.
+    /// The most bytes that the store holds of units. A weight takes `element` bytes and a gradient 4, or
+    /// `element` if that is more; with `mixed` layers compute on copies of weights in 32 bits.
     pub fn bytes(&self, element: usize, mixed: bool) -> usize {
-        let wide = if mixed { size_of::<f32>() } else { 0 };
+        let full = element.max(size_of::<f32>());
+        let bytes = |[weights, gradients]: [usize; 2]| element * weights + full * gradients;
         let largest = self.units.iter().max().copied().unwrap_or(0);
         let moment = |unit: usize| {
-            let [making, sending] = self.backward(unit);
-            let making = element * making + wide * self.units[unit];
-            (making + element * self.together[unit]).max(element * sending)
+            let [making, sending] = self.backward(unit).map(bytes);
+            (making + full * self.together[unit]).max(sending)
         };
-        let backward = (0..self.units.len()).map(moment).max().unwrap_or(0);
-        let forward = (0..self.units.len()).map(|unit| self.forward(unit)).max().unwrap_or(0);
-        wide * largest + backward.max(element * forward).max(wide * self.owned)
+        let passes = (0..self.units.len()).map(|unit| moment(unit).max(bytes(self.forward(unit))));
+        passes.max().unwrap_or(0) + if mixed { full * largest } else { 0 }
     }
 
     /// A unit and what is under way for it; nothing before the first and after the last.
@@ -258,40 +252,36 @@ impl UnitTheory {
         unit.map_or(0, |unit| self.units[unit] + self.parts[unit])
     }
 
-    /// Numbers held during the forward pass of `unit`.
-    fn forward(&self, unit: usize) -> usize {
+    /// Weights and gradients held during the forward pass of `unit`.
+    fn forward(&self, unit: usize) -> [usize; 2] {
         let earlier = if self.micros > 1 { self.travelling(Some(0)) } else { 0 };
         match self.form.sharding() {
             Sharding::Fsdp { prefetch: true } => {
-                self.units[unit] + self.travelling(Some(unit + 1)) + earlier
+                [self.units[unit] + self.travelling(Some(unit + 1)), earlier]
             }
-            Sharding::Fsdp { prefetch: false } => self.travelling(Some(unit)) + earlier,
-            Sharding::Zero2 => earlier,
-            _ => 0,
+            Sharding::Fsdp { prefetch: false } => [self.travelling(Some(unit)), earlier],
+            Sharding::Zero2 => [0, earlier],
+            _ => [0, 0],
         }
     }
 
-    /// Numbers held when the backward pass of `unit` has its weights and its gradients, and when
-    /// its gradients are on their way.
-    fn backward(&self, unit: usize) -> [usize; 2] {
+    /// Weights and gradients held when the backward pass of `unit` has both, and when its gradients
+    /// are on their way.
+    fn backward(&self, unit: usize) -> [[usize; 2]; 2] {
         let own = self.units[unit];
         let later = self.travelling(Some(unit + 1));
+        let sent = self.travelling(Some(unit));
         if let DataForm::Stale { late } = self.form {
             // The gradients of earlier steps are on their way.
-            return [late as usize * self.units.iter().sum::<usize>(); 2];
+            return [[0, late as usize * self.units.iter().sum::<usize>()]; 2];
         }
         match self.form.sharding() {
-            Sharding::Replicated { .. } => [0, 0],
-            Sharding::Zero1 => {
-                let all = |from: usize| -> usize {
-                    (from..self.units.len()).map(|unit| self.travelling(Some(unit))).sum()
-                };
-                [all(unit + 1), all(unit)]
-            }
-            Sharding::Zero2 => [own + later, self.travelling(Some(unit))],
+            Sharding::Replicated { .. } => [[0, 0]; 2],
+            Sharding::Zero1 => [[0, later], [0, sent]],
+            Sharding::Zero2 => [[0, own + later], [0, sent]],
             Sharding::Fsdp { prefetch } => {
                 let next = if prefetch { self.travelling(unit.checked_sub(1)) } else { 0 };
-                [own + next + own + later, next + self.travelling(Some(unit))]
+                [[own + next, own + later], [next, sent]]
             }
         }
     }

@@ -3,19 +3,22 @@
 //! Bytes with P parameters, N ranks and AdamW in `f32` (4 bytes a number). "A unit" is the
 //! parameters of a block, of the embedding or of the head:
 //!
-//! | | weights | gradients | optimizer | in all |
-//! |---|---|---|---|---|
-//! | replicated, local SGD, gossip, stale sums | 4 P | 4 P | 8 P | 16 P |
-//! | DiLoCo | 4 P | 4 P | 16 P | 24 P |
-//! | ZeRO-1 | 4 P | 4 P | 8 P / N | 8 P + 8 P / N |
-//! | ZeRO-2 | 4 P | 4 P / N and a unit | 8 P / N | 4 P + 12 P / N |
-//! | ZeRO-3, FSDP | 4 P / N and two units | 4 P / N and a unit | 8 P / N | 16 P / N |
+//! | | weights | gradients | optimizer | in all | and at the peak of a step |
+//! |---|---|---|---|---|---|
+//! | replicated, local SGD, gossip | 4 P | 4 P | 8 P | 16 P | nothing |
+//! | stale sums, L steps late | 4 P | 4 P | 8 P | 16 P | 4 L P |
+//! | DiLoCo | 4 P | 4 P | 16 P | 24 P | nothing |
+//! | ZeRO-1 | 4 P | 4 P | 8 P / N | 8 P + 8 P / N | gradients of one unit |
+//! | ZeRO-2 | 4 P | 4 P / N | 8 P / N | 4 P + 12 P / N | gradients of two units |
+//! | ZeRO-3, FSDP | 4 P / N | 4 P / N | 8 P / N | 16 P / N | weights and gradients of two units |
 //!
-//! In 16 bits ([`mixed`](maypole_trainer::model::mixed)) weights and gradients take half of these bytes. The
-//! optimizer takes 4 P more for the `f32` masters: 2 P, 2 P and 12 P where nothing is sharded.
+//! In 16 bits ([`mixed`](maypole_trainer::model::mixed)) weights take half of these bytes, and gradients
+//! as many. The optimizer takes 4 P more for the `f32` masters: 2 P, 4 P and 12 P where nothing is
+//! sharded.
 //!
-//! The measured bytes are the lengths of the buffers after a step. They leave out the units, which
-//! a rank holds only during a step.
+//! The measured bytes are the lengths of the buffers after a step. They leave out the units of the
+//! last column, which a rank holds only during a step: [`UnitTheory`](crate::held::UnitTheory) counts
+//! them.
 
 use crate::averaging::DataForm;
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -47,7 +50,7 @@ impl RankMemory {
         }
     }
 
-    /// The bytes that a rank should hold: `parameters` parameters of `width` bytes each, over
+    /// The bytes that a rank should hold: `parameters` parameters with weights of `width` bytes, over
     /// `ranks` ranks, with `states` numbers of optimizer state for each parameter.
     pub fn theory(
         form: impl Into<DataForm>,
@@ -70,7 +73,7 @@ impl RankMemory {
         let masters = usize::from(width < FULL) + outer;
         Self {
             weights: width * weights,
-            gradients: width * gradients,
+            gradients: FULL * gradients,
             optimizer: FULL * (states + masters) * optimizer,
         }
     }
@@ -81,6 +84,22 @@ impl RankMemory {
     }
 }
 
+/// The numbers that a rank sends in one step, by kind: of 16 bits are only weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WireNumbers {
+    /// Weights.
+    pub weights: f64,
+    /// Gradients.
+    pub gradients: f64,
+}
+
+impl WireNumbers {
+    /// Both kinds.
+    pub fn all(self) -> f64 {
+        self.weights + self.gradients
+    }
+}
+
 /// The numbers that each rank of a ring sends in one step, for `parameters` parameters over `ranks`
 /// ranks.
 pub fn wire(
@@ -88,15 +107,17 @@ pub fn wire(
     parameters: usize,
     ranks: usize,
     micro_batches: usize,
-) -> f64 {
+) -> WireNumbers {
     let once = parameters as f64 * (ranks - 1) as f64 / ranks as f64;
-    match form.into() {
-        DataForm::Summed(Sharding::Replicated { .. } | Sharding::Zero1)
-        | DataForm::Stale { .. } => 2.0 * once,
-        DataForm::Summed(Sharding::Zero2) => (micro_batches + 1) as f64 * once,
-        DataForm::Summed(Sharding::Fsdp { .. }) => 3.0 * micro_batches as f64 * once,
-        DataForm::Local { every } | DataForm::Diloco { every } => 2.0 * once / every as f64,
-        DataForm::Gossip { .. } if ranks == 1 => 0.0,
-        DataForm::Gossip { every } => parameters as f64 / every as f64,
-    }
+    let micros = micro_batches as f64;
+    let [weights, gradients] = match form.into() {
+        DataForm::Summed(Sharding::Replicated { .. }) | DataForm::Stale { .. } => [0.0, 2.0 * once],
+        DataForm::Summed(Sharding::Zero1) => [once; 2],
+        DataForm::Summed(Sharding::Zero2) => [once, micros * once],
+        DataForm::Summed(Sharding::Fsdp { .. }) => [2.0 * micros * once, micros * once],
+        DataForm::Local { every } | DataForm::Diloco { every } => [2.0 * once / every as f64, 0.0],
+        DataForm::Gossip { .. } if ranks == 1 => [0.0; 2],
+        DataForm::Gossip { every } => [parameters as f64 / every as f64, 0.0],
+    };
+    WireNumbers { weights, gradients }
 }

@@ -14,7 +14,8 @@ use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::ranks::group::SumOrder;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::tensor::half_float::HalfFloat;
-use maypole_trainer::tensor::math::add;
+use maypole_trainer::tensor::math::{add, sum_of_squares};
+use maypole_trainer::train::clip::factor;
 use maypole_trainer::train::optim::Optimizer;
 use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::trainer::Trainer;
@@ -74,12 +75,9 @@ impl Recipe {
             let batches = text.step(step, self.rows, ranks * micro);
             let (loss, gradients) = add_up(&mut gpt, &mut store, &batches, (ranks, micro), first);
             store.gradients = gradients;
-            let norm = self
-                .clip
-                .map(|_| maypole_trainer::tensor::math::sum_of_squares(&store.gradients).sqrt());
-            outcome.norms.extend(norm);
-            let factor =
-                norm.map_or(1.0, |norm| maypole_trainer::train::clip::factor(norm, self.clip));
+            let norm = sum_of_squares(&store.gradients).sqrt();
+            outcome.norms.push(norm);
+            let factor = factor(norm, self.clip);
             optimizer.step(&mut store.owned(), self.schedule.rate(step), factor);
             store.gradients.fill(0.0);
             outcome.losses.push(loss);

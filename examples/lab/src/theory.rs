@@ -93,8 +93,9 @@ impl RankTheory<'_> {
             ep: self.bytes(self.ep(routing)) + self.counts(),
             cp: self.bytes(self.cp()),
             tp: self.bytes(self.tp(routing)),
-            copies: self.bytes(shared),
-            world: (world - 1) * size_of::<f64>() as u64,
+            copies: self.bytes(shared.all()),
+            // The norm of the gradient, and the loss.
+            world: 2 * (world - 1) * size_of::<f64>() as u64,
         }
     }
 

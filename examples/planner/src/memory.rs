@@ -20,8 +20,8 @@
 //! computed again  the block under way, where blocks are computed again
 //! logits          input and output of the last norm, logits, and their    2 d n / s + V n / t
 //!                 probabilities in f32
-//! units           ZeRO-2: gradients of two units; FSDP: weights of two
-//!                 units and gradients of one
+//! units           ZeRO-1: gradients of one unit; ZeRO-2: gradients of two;
+//!                 FSDP: weights and gradients of two units
 //! buffers         two buckets; what is sent to the next stage and received from the previous one;
 //!                 the gathered input and the sum of a region
 //! ```
@@ -33,7 +33,7 @@
 //! Which collective runs where: nothing here.
 //!
 //! Sources: Rajbhandari et al., "ZeRO" (2020), for the first four; Korthikanti et al., "Reducing
-//! Activation Recomputation in Large ModelSizes Models" (2022), for activations (theirs include
+//! Activation Recomputation in Large Transformer Models" (2022), for activations (theirs include
 //! masks of dropout, which these models do not use).
 
 use crate::sizes::ModelSizes;
@@ -319,9 +319,10 @@ fn units(strategy: &ParallelStrategy, unit: f64) -> f64 {
     let gradients = strategy.format.gradient() * unit;
     match strategy.stage {
         _ if strategy.dense_copies() == 1.0 => 0.0,
-        ZeroStage::Replicated | ZeroStage::One => 0.0,
+        ZeroStage::Replicated => 0.0,
+        ZeroStage::One => gradients,
         ZeroStage::Two => 2.0 * gradients,
-        ZeroStage::Three => 2.0 * weights + gradients,
+        ZeroStage::Three => 2.0 * (weights + gradients),
     }
 }
 

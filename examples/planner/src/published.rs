@@ -2,7 +2,7 @@
 //!
 //! | model | ranks | published | source |
 //! |---|---|---|---|
-//! | GPT 22B, 175B, 530B, 1T | 8 to 512 A100 | MFU 41.5, 51.4, 56.0, 56.3 % | Korthikanti et al., "Reducing Activation Recomputation in Large ModelSizes Models" (2022), tables 3 and 5; also in Bekman, "Machine Learning Engineering" |
+//! | GPT 22B, 175B, 530B, 1T | 8 to 512 A100 | MFU 41.5, 51.4, 56.0, 56.3 % | Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), tables 3 and 5; also in Bekman, "Machine Learning Engineering" |
 //! | Llama 3 405B | 8,192 and 16,384 H100 | MFU 43, 41, and 38 % with sequences of 131,072 | Grattafiori et al., "The Llama 3 Herd of Models" (2024), table 4 |
 //! | DeepSeek-V3 | 2,048 H800 | 180,000 GPU hours for 10^12 tokens | DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024), section 1; schedule and mesh: section 3 |
 //!

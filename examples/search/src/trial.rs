@@ -8,8 +8,7 @@ use maypole_trainer::train::checkpoint::load::Progress;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::text::Text;
-use maypole_trainer::train::trainer::{Parts, Trainer};
-use maypole_trainer::train::validation::validation_loss;
+use maypole_trainer::train::trainer::Trainer;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -193,15 +192,9 @@ impl TrialRun {
                 sum = (0.0, 0);
             }
         }
-        let loss = self.held_out_loss(texts.held_out).map_err(|error| error.to_string())?;
+        let loss = self.trainer.validate(texts.held_out, JUDGED);
+        let loss = loss.map_err(|error| error.to_string())?;
         Ok(Some(loss).filter(|loss| loss.is_finite()))
-    }
-
-    fn held_out_loss(&mut self, held_out: &Text) -> Result<f64> {
-        let Parts { model, store, .. } = &mut self.trainer.parts;
-        let rows = JUDGED.div_ceil(model.config.context);
-        let judged = held_out.spread(rows, 8).expect("the text of a search is in memory");
-        validation_loss(model, &mut **store, &judged)
     }
 
     /// What another group needs to continue the trial: the progress, the weights and both averages.

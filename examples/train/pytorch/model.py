@@ -4,7 +4,7 @@
     model, vocabulary = load("model.safetensors")
     logits = model(torch.tensor([vocabulary.encode(b"KING.")]))
 
-Needs PyTorch 2.5 or later, NumPy and the package safetensors. The sizes and the tokens of a model are in the metadata
+Needs PyTorch 2.5 or later, and to load a file NumPy and the package safetensors. The sizes and the tokens of a model are in the metadata
 of its file, as JSON under the key `config`: `ExportedConfig` in `examples/trainer/src/train/checkpoint/export.rs` says what each field
 means. Tensors have the names of their modules here, but for the matrix of the head.
 """
@@ -13,7 +13,6 @@ import json
 from dataclasses import dataclass
 
 import torch
-from safetensors import safe_open
 from torch import nn
 from torch.nn import functional as F
 
@@ -32,6 +31,7 @@ class Config:
     hidden: int
     eps: float = 1e-5
     rope_base: float | None = 10000.0
+    experts: int = 0
 
     @classmethod
     def told(cls, metadata):
@@ -44,6 +44,41 @@ class Config:
         return kind(self.width, eps=self.eps)
 
 
+class FeedForward(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.up = nn.Linear(config.width, config.hidden)
+        self.down = nn.Linear(config.hidden, config.width)
+
+    def forward(self, h):
+        return self.down(F.gelu(self.up(h), approximate="tanh"))
+
+
+class Experts(nn.Module):
+    """Each token goes to its two most probable experts, whose outputs count as much as their probabilities."""
+
+    GROUP, TOP, BALANCE = 8, 2, 0.01
+
+    def __init__(self, config):
+        super().__init__()
+        self.router = nn.Linear(config.width, config.experts, bias=False)
+        self.expert = nn.ModuleList(FeedForward(config) for _ in range(config.experts))
+
+    def forward(self, h):
+        probabilities = self.router(h).softmax(-1)
+        gates, chosen = probabilities.topk(self.TOP, -1)
+        weights = torch.zeros_like(probabilities).scatter(-1, chosen, gates)
+        self.auxiliary = self.balance(probabilities, chosen)
+        return sum(weights[..., i : i + 1] * expert(h) for i, expert in enumerate(self.expert))
+
+    def balance(self, probabilities, chosen):
+        """The mean over groups of consecutive tokens: experts * sum of (share of choices * mean probability)."""
+        experts = probabilities.shape[-1]
+        mean = probabilities.view(-1, self.GROUP, experts).mean(1)
+        share = F.one_hot(chosen, experts).view(-1, self.GROUP * self.TOP, experts).to(mean.dtype).mean(1)
+        return self.BALANCE * experts * (share * mean).sum(-1).mean()
+
+
 class GptBlock(nn.Module):
     def __init__(self, config):
         super().__init__()
@@ -53,8 +88,10 @@ class GptBlock(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.projection = nn.Linear(width, width)
         self.norm2 = config.norm()
-        self.up = nn.Linear(width, config.hidden)
-        self.down = nn.Linear(config.hidden, width)
+        # The modules of a feed-forward part, or those of a mixture, are the block's own: so their names say.
+        self.inner = [Experts(config) if config.experts else FeedForward(config)]
+        for name, module in self.inner[0].named_children():
+            self.add_module(name, module)
 
     def forward(self, x):
         rows, tokens, width = x.shape
@@ -62,7 +99,10 @@ class GptBlock(nn.Module):
         q, k, v = split.permute(2, 0, 3, 1, 4)
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.projection(attended.transpose(1, 2).reshape(rows, tokens, width))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+        return x + self.inner[0](self.norm2(x))
+
+    def auxiliary(self):
+        return getattr(self.inner[0], "auxiliary", 0.0)
 
 
 class LlamaBlock(nn.Module):
@@ -95,6 +135,8 @@ class LlamaBlock(nn.Module):
 
     def turn(self, x):
         """Rotary positions: numbers i and i + size/2 of a head are a complex number, which is turned."""
+        narrow = x.dtype
+        x = x.to(torch.promote_types(narrow, torch.float32))
         left, right = x.chunk(2, dim=-1)
         planes = torch.arange(self.size // 2, dtype=torch.float64)
         positions = torch.arange(x.shape[-2], dtype=torch.float64)
@@ -102,7 +144,7 @@ class LlamaBlock(nn.Module):
         turned = torch.complex(left, right) * torch.polar(torch.ones_like(angles), angles).to(
             torch.complex128 if x.dtype == torch.float64 else torch.complex64
         )
-        return torch.cat((turned.real, turned.imag), dim=-1)
+        return torch.cat((turned.real, turned.imag), dim=-1).to(narrow)
 
 
 class Embed(nn.Module):
@@ -185,12 +227,12 @@ def module_name(name):
 
 def load(path):
     """The model and the vocabulary of a file that `train export` wrote."""
+    from safetensors import safe_open
+
     with safe_open(path, framework="pt") as file:
         config = Config.told(file.metadata())
         told = json.loads(file.metadata()["config"])
         tensors = {module_name(name): file.get_tensor(name) for name in file.keys()}
-    if told["experts"] > 0:
-        raise ValueError(f"{path}: a model with experts, which has no module here")
     if "merges" not in told:
         raise ValueError(f"{path}: it does not say what its tokens stand for")
     model = Model(config)

@@ -59,6 +59,7 @@ fn byte_pairs_do_not_depend_on_the_files_and_are_found_again() {
     let mut all = Vec::new();
     cut.read(0..cut.tokens(), &mut all).unwrap();
     assert_eq!(bpe.decode(&all), text.as_bytes());
+    assert_eq!(all, bpe.encode(text.as_bytes()), "the tokens of a text in memory");
     // Another vocabulary has tokens of its own in the same folder.
     let bytes = tokens(&data, &one, &Bpe::default(), 5_000).unwrap();
     assert_ne!(bytes.fingerprint(), cut.fingerprint());

@@ -47,21 +47,21 @@ pub(crate) fn mean<T: FloatElement>(weights: &mut [T], group: &RankGroup) -> Res
 
 /// A store of weights that differ between ranks from one average to the next.
 #[derive(Debug)]
-pub struct AveragedStore<T, R> {
-    inner: FlatStore<T>,
+pub struct AveragedStore<T, R, G = T> {
+    inner: FlatStore<T, G>,
     group: RankGroup,
     rule: R,
     every: u64,
     steps: u64,
 }
 
-impl<T: FloatElement, R: AveragingRule<T>> AveragedStore<T, R> {
+impl<T: FloatElement, R: AveragingRule<T>, G: FloatElement> AveragedStore<T, R, G> {
     /// A store of the weights of `flat`, which are equal on all ranks of `group` at first. After
     /// every `every` steps `rule` averages them.
     ///
     /// # Panics
     /// If `every` is zero.
-    pub fn new(flat: FlatStore<T>, group: RankGroup, every: u64, rule: R) -> Self {
+    pub fn new(flat: FlatStore<T, G>, group: RankGroup, every: u64, rule: R) -> Self {
         assert!(every > 0, "weights are averaged every so many steps, at least one");
         Self { inner: flat, group, rule, every, steps: 0 }
     }
@@ -71,8 +71,13 @@ impl<T: FloatElement, R: AveragingRule<T>> AveragedStore<T, R> {
     }
 }
 
-impl<T: FloatElement, R: AveragingRule<T>> Store<T> for AveragedStore<T, R> {
-    forward_store!(T: layout, weights, weights_and_gradients, owned, share);
+impl<T, R, G> Store<T, G> for AveragedStore<T, R, G>
+where
+    T: FloatElement,
+    R: AveragingRule<T>,
+    G: FloatElement,
+{
+    forward_store!(T, G: layout, weights, weights_and_gradients, owned, share);
 
     fn diverges(&self) -> bool {
         true

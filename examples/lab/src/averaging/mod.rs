@@ -163,13 +163,13 @@ impl DataForm {
         trainer.draw(seed)
     }
 
-    fn store<T: FloatElement>(
+    fn store<T: FloatElement, G: FloatElement>(
         self,
         layout: ParameterLayout,
         weights: Vec<T>,
         group: RankGroup,
-    ) -> Box<dyn Store<T>> {
-        let flat = FlatStore::new(layout, weights);
+    ) -> Box<dyn Store<T, G>> {
+        let flat = FlatStore::mixed(layout, weights);
         match self {
             Self::Summed(_) => unreachable!("the trainer makes it"),
             Self::Local { every } => Box::new(AveragedStore::new(flat, group, every, LocalSgd)),

@@ -27,23 +27,23 @@ use std::collections::VecDeque;
 
 /// A store of weights that are updated by gradients of earlier steps.
 #[derive(Debug)]
-pub struct StaleSum<T> {
-    inner: FlatStore<T>,
+pub struct StaleSum<T, G = T> {
+    inner: FlatStore<T, G>,
     group: RankGroup,
     late: usize,
-    under_way: VecDeque<PendingCollective<T>>,
+    under_way: VecDeque<PendingCollective<G>>,
 }
 
-impl<T: FloatElement> StaleSum<T> {
+impl<T: FloatElement, G: FloatElement> StaleSum<T, G> {
     /// A store of the weights of `flat`, which are equal on all ranks of `group`. The sum of a
     /// step's gradients updates them `late` steps later.
-    pub fn new(flat: FlatStore<T>, group: RankGroup, late: usize) -> Self {
+    pub fn new(flat: FlatStore<T, G>, group: RankGroup, late: usize) -> Self {
         Self { inner: flat, group, late, under_way: VecDeque::with_capacity(late + 1) }
     }
 }
 
-impl<T: FloatElement> Store<T> for StaleSum<T> {
-    forward_store!(T: layout, weights, weights_and_gradients, owned, share, publish, bytes);
+impl<T: FloatElement, G: FloatElement> Store<T, G> for StaleSum<T, G> {
+    forward_store!(T, G: layout, weights, weights_and_gradients, owned, share, publish, bytes);
 
     fn copies(&self) -> usize {
         self.group.world()
@@ -56,7 +56,7 @@ impl<T: FloatElement> Store<T> for StaleSum<T> {
         let due = if self.under_way.len() > self.late { self.under_way.pop_front() } else { None };
         self.inner.gradients = match due {
             Some(sum) => sum.wait()?,
-            None => vec![T::zero(); length],
+            None => vec![G::zero(); length],
         };
         Ok(())
     }

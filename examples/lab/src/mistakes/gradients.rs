@@ -1,9 +1,10 @@
 //! Mistakes of data parallelism: gradients are averaged although the weights of tokens already
-//! divide by the whole batch, the router's are summed once too often, gathered units stay.
+//! divide by the whole batch, the router's are summed once too often, those of micro-batches are
+//! summed again or forgotten, gathered units stay.
 
 use maypole::Result;
 use maypole_trainer::model::layout::LayoutEntry;
-use maypole_trainer::model::store::{Store, forward_store};
+use maypole_trainer::model::store::{Store, StorePass, forward_store};
 use maypole_trainer::tensor::math::{FloatElement, number, scale};
 
 /// A store whose gradients are divided by the number of ranks that have the same parameters.
@@ -22,6 +23,42 @@ impl<T: FloatElement> Store<T> for Averaged<T> {
         self.inner.finish()?;
         let share = number(1.0 / self.ranks as f64);
         self.inner.owned().into_iter().for_each(|run| scale(run.gradients, share));
+        Ok(())
+    }
+}
+
+/// A store that does after every micro-batch what is due after the last one, or the reverse.
+pub(super) struct MicroSums<T> {
+    pub(super) inner: Box<dyn Store<T>>,
+    /// True if the sums of the last micro-batch replace those of earlier ones; false if gradients are
+    /// summed over ranks after every micro-batch, earlier ones again and again.
+    pub(super) replaced: bool,
+    /// The last unit of a backward pass that is not the last one of the step.
+    pub(super) ends: Option<usize>,
+}
+
+impl<T: FloatElement> Store<T> for MicroSums<T> {
+    forward_store!(T:
+        layout, copies, diverges, weights, forward_done, weights_and_gradients, gradients, finish,
+        owned, share, publish, bytes, all_weights,
+    );
+
+    fn pass_begins(&mut self, mut pass: StorePass) {
+        if let StorePass::Backward { units, last } = &mut pass {
+            self.ends = (!*last).then_some(units.start);
+            *last |= !self.replaced;
+        }
+        self.inner.pass_begins(pass);
+    }
+
+    fn backward_done(&mut self, unit: usize) -> Result<()> {
+        self.inner.backward_done(unit)?;
+        if self.ends == Some(unit) {
+            self.inner.finish()?;
+            let replaced = self.replaced;
+            let owned = self.inner.owned().into_iter().filter(|_| replaced);
+            owned.for_each(|run| run.gradients.fill(T::zero()));
+        }
         Ok(())
     }
 }

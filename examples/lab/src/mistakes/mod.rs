@@ -17,6 +17,9 @@ mod experts;
 mod gradients;
 mod plant;
 mod tensor;
+mod update;
+
+pub use update::plant_overflow;
 
 /// The mistakes, each with one sentence about the mistake and one about the right way.
 macro_rules! faults {
@@ -98,6 +101,20 @@ faults! {
         count equally. A replica with more rows counts more.",
     RowsCutAlone: "With --rows-by-speed, rank 0 alone divides rows anew. \
         All ranks need one division.",
+    NormOfPart: "Each rank clips by the norm of the part of the gradient that it has. \
+        The norm is that of the whole gradient.",
+    SkippedAlone: "After an overflow (--overflow) only the rank that has it skips the step. \
+        All ranks skip it.",
+    ClippedScaled: "With a scale of losses, gradients are clipped before they are divided by it. \
+        The limit is that of the gradients themselves.",
+    ShardReplaced: "With --sharding zero2, the sums of a micro-batch replace those of earlier ones. \
+        They are added.",
+    SummedEachMicro: "Replicated gradients are summed over ranks after every micro-batch, so that \
+        earlier ones count several times. One sum after the last micro-batch is due.",
+    UpdatesForgotten: "A resumed run counts its updates from 0, and corrects its averages as if they had \
+        just begun. The number of updates belongs to the averages.",
+    NoMasters: "With --precision bf16, the optimizer updates the rounded weights, and small steps are \
+        lost. It updates copies in 32 bits.",
     PlannedAsGpipe: "The passes of 1F1B run in the order of GPipe. \
         The loss is the same, but more activations wait.",
     ActivationsKept: "With --recompute, blocks keep all activations. \
@@ -158,7 +175,7 @@ mod tests {
         }
         assert_eq!(Mistake::NoSumAfterRow.name(), "no-sum-after-row");
         assert!(Mistake::parse("none").unwrap_err().contains("heads-swapped"));
-        assert_eq!(Mistake::ALL.len(), 31);
+        assert_eq!(Mistake::ALL.len(), 38);
     }
 
     #[test]

@@ -8,8 +8,9 @@ use crate::mistakes::Mistake;
 use crate::mistakes::batches::{Spoil, SpoiltRows};
 use crate::mistakes::context::KeysNotReturned;
 use crate::mistakes::experts::left_behind;
-use crate::mistakes::gradients::{Averaged, KeptUnits, whole_on_each_rank};
+use crate::mistakes::gradients::{Averaged, KeptUnits, MicroSums, whole_on_each_rank};
 use crate::mistakes::tensor::{FirstTokens, ForgottenSum, OwnMaximum, RegionSum, WithoutRemainder};
+use crate::mistakes::update::{no_masters, skip_alone};
 use crate::rebalance::{MoveExperts, move_experts};
 use maypole::Result;
 use maypole_trainer::context_parallel::ring::RingAttention;
@@ -45,6 +46,7 @@ impl Mistake {
             trainer.draw(seed)?;
         }
         self.wrap_store(&mut trainer.parts.store, trainer.groups.copies.world());
+        self.spoil_update(&mut trainer.parts);
         self.spoil_rows(trainer);
         self.spoil_pipeline(trainer);
         let Trainer { parallelism: setup, groups, parts, .. } = trainer;
@@ -96,11 +98,37 @@ impl Mistake {
                 let inner = std::mem::replace(store, nothing());
                 *store = Box::new(Averaged { inner, ranks });
             }
+            Self::ShardReplaced | Self::SummedEachMicro => {
+                let inner = std::mem::replace(store, nothing());
+                let replaced = self == Self::ShardReplaced;
+                *store = Box::new(MicroSums { inner, replaced, ends: None });
+            }
             Self::UnitsKept => {
                 let inner = std::mem::replace(store, nothing());
                 *store = Box::new(KeptUnits { inner, kept: Vec::new() });
             }
             _ => {}
+        }
+    }
+
+    fn spoil_update<T: Real>(self, parts: &mut Parts<T>) {
+        let Parts { clip, update, .. } = parts;
+        match self {
+            Self::NormOfPart => clip.norm.group = RankGroup::single(),
+            Self::ClippedScaled => {
+                let scale = clip.scale.map_or(1.0, |scale| scale.factor);
+                clip.limit = clip.limit.map(|limit| limit / scale);
+            }
+            Self::SkippedAlone => skip_alone(update),
+            Self::NoMasters => no_masters(update),
+            _ => {}
+        }
+    }
+
+    /// Makes the mistake of a run that has just resumed, if this is one.
+    pub fn plant_resumed<T: Real>(self, trainer: &mut Trainer<T>) {
+        if self == Self::UpdatesForgotten {
+            trainer.optimizer_mut().steps = 0;
         }
     }
 

@@ -135,7 +135,7 @@ impl<T: Real> Vocabulary<T> for OwnMaximum {
         weight: f64,
     ) -> Result<f64> {
         // Once each part is shifted by its own maximum, the maximum of all parts is zero.
-        let width = self.0.group.shard().range(self.0.vocabulary).len().max(1);
+        let width = self.0.group.shard().range(self.0.vocabulary).len();
         for row in logits.chunks_exact_mut(width) {
             let own = greatest(row);
             row.iter_mut().for_each(|logit| *logit -= own);

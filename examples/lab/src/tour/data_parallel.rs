@@ -234,12 +234,11 @@ impl DataParallelCheck {
         let seconds = start.elapsed().as_secs_f64();
         let (difference, equal) = criterion.compare_all(&outcomes, &self.reference(&recipe, first));
         let parameters = recipe.config.parameters();
-        let width = self.width();
-        // Besides the gradients each step sums the loss, and the norm if gradients are clipped or
-        // the loss is scaled.
-        let told = 1 + usize::from(self.clip || self.scaled());
+        // Besides the gradients each step sums the loss, and the norm if there is one of all ranks.
+        let told = 1 + usize::from(!self.form.diverges());
         let numbers = wire(self.form, parameters, self.ranks, self.micro);
-        let sent_a_step = width as f64 * numbers + (8 * told * (self.ranks - 1)) as f64;
+        let sent = self.width() as f64 * numbers.weights + FULL as f64 * numbers.gradients;
+        let sent_a_step = sent + (8 * told * (self.ranks - 1)) as f64;
         let wire_bytes_theory = sent_a_step.round() as u64;
         let theory = self.theory(&recipe);
         let (first, sent) = seen[0];
@@ -299,7 +298,7 @@ impl DataParallelCheck {
                 Some(_) => site.activations_in_16_bits(&RoutingRecord::default()),
             },
             units: units.bytes(width, self.narrow.is_some()) + averaged,
-            passes: OverlappedPasses::theory(&layout, (form, ranks), micro, width),
+            passes: OverlappedPasses::theory(&layout, (form, ranks), micro, FULL),
         }
     }
 }
@@ -376,7 +375,7 @@ fn resharded(axis: &'static str, settings: &TourSettings) -> TourRow {
     let parameters = whole.config.parameters();
     let theory = shown.theory(&whole);
     // A step sends gradients, weights, and the loss (8 bytes).
-    let wire_bytes_theory = FULL as u64 * wire(shown.form, parameters, 2, 1) as u64 + 8;
+    let wire_bytes_theory = FULL as u64 * wire(shown.form, parameters, 2, 1).all() as u64 + 16;
     let (step, sent) = seen[0];
     TourRow {
         criterion: Criterion::Bitwise.name(),

@@ -134,10 +134,6 @@ impl MeshCheck {
         let activations = site.activations(routing);
         let step = StepMeasure { memory, activations, units: site.units(sharding, false), passes };
         let mut sent = site.traffic(routing);
-        if self.recipe.clip.is_some() {
-            // The norm takes as many bytes as the loss.
-            sent.world *= 2;
-        }
         if self.recipe.division != RowDivision::Equal {
             // The time of a row takes as many again, after each step.
             sent.world += 8 * (mesh.world() as u64 - 1);

@@ -143,7 +143,7 @@ impl MortalRun {
             passes,
         };
         // Gradients of the own part go to the rank that has the copy, and losses to all.
-        let numbers = wire(FORM, layout.len(), LAST, 1) + (layout.len() / LAST) as f64;
+        let numbers = wire(FORM, layout.len(), LAST, 1).all() + (layout.len() / LAST) as f64;
         (step, (FULL as f64 * numbers) as u64 + 8 * (LAST as u64 - 1))
     }
 

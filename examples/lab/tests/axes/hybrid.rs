@@ -10,7 +10,8 @@ use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::train::optim::Optimizer;
 use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
-use maypole_trainer::train::sample::whole_weights;
+use maypole_trainer::train::sample::{Sampling, WholeModel, sample};
+use maypole_trainer::train::trainer::Trainer;
 
 /// A difference that rounding in `f64` does not reach, and a mistake exceeds.
 const NOISE: f64 = 1e-11;
@@ -173,7 +174,7 @@ fn the_mesh_of_one_rank_is_the_model_itself_bit_for_bit() {
     assert_eq!(store.weights, run.outcome.weights);
 }
 
-/// For the loss on text that was held out, and for a sample, every rank gets the whole model.
+/// For a sample, all ranks put the whole model together, unit by unit.
 #[test]
 fn the_whole_model_is_put_together_on_every_mesh() {
     let fsdp = Sharding::Fsdp { prefetch: true };
@@ -184,7 +185,55 @@ fn the_whole_model_is_put_together_on_every_mesh() {
         (with_experts(small(), 4), experts),
     ] {
         let whole = ParameterLayout::whole(&recipe.config).initial::<f32>(recipe.seed);
-        let ranks = recipe.on_ranks(&setup, |mut trainer| whole_weights(&mut trainer)).unwrap();
+        let ranks =
+            recipe.on_ranks(&setup, |mut trainer| WholeModel::of(&mut trainer).all_weights());
+        let ranks = ranks.unwrap();
         assert!(ranks.iter().all(|weights| *weights == whole), "{}", setup.mesh);
+    }
+}
+
+/// The loss on held-out text is that of one process, on every mesh, and so is a sample. Neither
+/// changes the training.
+#[test]
+fn every_mesh_validates_and_samples_as_one_process() {
+    let sparse = with_experts(small(), 4);
+    let experts = |text| Parallelism { router: Some(router(4)), ..mesh(text) };
+    let fsdp = Sharding::Fsdp { prefetch: true };
+    let interleaved = PipelineSchedule::Interleaved(2);
+    for (task, setup) in [
+        (small(), Parallelism { sharding: fsdp, ..mesh("dp=2,cp=2") }),
+        (small(), Parallelism { sharding: Sharding::Zero2, ..mesh("dp=3") }),
+        (small(), Parallelism { sequence: true, ..mesh("tp=2") }),
+        (small(), Parallelism { micros: 4, schedule: interleaved, ..mesh("pp=2,tp=2") }),
+        (small(), Parallelism { exchange: ContextExchange::Ulysses, ..mesh("cp=2,pp=2") }),
+        (sparse.clone(), experts("ep=2")),
+        (sparse, Parallelism { micros: 2, ..experts("dp=2,pp=2,ep=2") }),
+    ] {
+        let task = Recipe { rows: 12, ..task };
+        let text = task.text();
+        let judged = |setup: &Parallelism| {
+            let rank = |mut trainer: Trainer<f64>| {
+                let first = trainer.step(&text, task.rows)?.report.loss;
+                let held = trainer.validate(&text, 300)?;
+                let routed = trainer.parts.pipeline.load.clone();
+                assert_eq!(trainer.validate(&text, 300)?, held);
+                assert_eq!(trainer.parts.pipeline.load, routed, "no token of it is counted");
+                Ok([first, held, trainer.step(&text, task.rows)?.report.loss])
+            };
+            task.on_ranks(setup, rank).unwrap()
+        };
+        let expected = judged(&alone(&setup))[0];
+        for found in judged(&setup) {
+            let far = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
+            assert!(far.fold(0.0, f64::max) < 1e-11, "{}: {found:?}, {expected:?}", setup.mesh);
+        }
+        let likeliest = Sampling { temperature: 0.0, seed: 1 };
+        let sampled = |setup: &Parallelism| {
+            let rank = |mut trainer: Trainer<f32>| sample(&mut trainer, &[104, 101], 20, likeliest);
+            task.on_ranks(setup, rank).unwrap()
+        };
+        let written = sampled(&setup);
+        assert_eq!(written[0], sampled(&alone(&setup))[0], "{}", setup.mesh);
+        assert!(written[1..].iter().all(Vec::is_empty));
     }
 }

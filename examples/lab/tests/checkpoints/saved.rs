@@ -163,6 +163,59 @@ fn half_written_checkpoints_are_not_read() {
     assert_eq!(latest(folder.path()).unwrap(), folder.path().join("step-00000002"));
 }
 
+/// A run that was killed after its manifest was written, and before the folder got its name.
+#[test]
+fn a_whole_checkpoint_without_its_name_is_read_and_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = tempfile::tempdir().unwrap();
+    let uninterrupted = run(&recipe(4), 2, FSDP, whole.path());
+    run(&recipe(2), 2, FSDP, folder.path());
+    let [named, unnamed] =
+        ["step-00000002", "step-00000002.partial"].map(|name| folder.path().join(name));
+    fs::rename(&named, &unnamed).unwrap();
+    // What was left of an older one that it was to replace.
+    fs::create_dir(&named).unwrap();
+    fs::write(named.join("rank-000.safetensors"), "old").unwrap();
+    assert_eq!(latest(folder.path()).unwrap(), unnamed);
+    let resumed = run(&recipe(4), 2, FSDP, folder.path());
+    assert_eq!(resumed.losses, uninterrupted.losses[2..]);
+    assert_eq!(resumed.weights, uninterrupted.weights);
+    history::CheckpointHistory::read(folder.path()).unwrap().keep_last(1).unwrap();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "step 4 alone is kept");
+}
+
+/// A number of one rank that is not finite, in its weights or in the averages of its optimizer.
+#[test]
+fn numbers_that_are_not_finite_are_never_saved_and_the_last_good_checkpoint_stays() {
+    for (sharding, of_weights) in [(DATA, true), (Sharding::Zero1, false), (FSDP, true)] {
+        let folder = tempfile::tempdir().unwrap();
+        run(&recipe(1), 2, sharding, folder.path());
+        let errors = Communicator::run_local(2, |comm| {
+            let mut trainer = recipe(2).trainer(comm, 1, sharding).unwrap();
+            resume(&mut trainer, folder.path());
+            trainer.step(&recipe(2).text(), 8).unwrap();
+            if trainer.groups.world.rank() == 1 {
+                if of_weights {
+                    let mut owned = trainer.parts.store.owned();
+                    *owned.last_mut().unwrap().weights.last_mut().unwrap() = f32::INFINITY;
+                } else {
+                    *trainer.optimizer_mut().second.last_mut().unwrap() = f32::NAN;
+                }
+            }
+            save(&mut trainer, folder.path()).unwrap_err()
+        });
+        let what = if of_weights { "weights of head" } else { "averages of squares of head" };
+        for (rank, error) in errors.iter().enumerate() {
+            let own = matches!(error, CheckpointError::NotFinite { .. });
+            let told = matches!(error, CheckpointError::Rank { rank: 1, .. });
+            assert!(if rank == 1 { own } else { told }, "{error}");
+            assert!(error.to_string().contains(what), "{error}");
+        }
+        let left = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!((latest(folder.path()), left), (Some(folder.path().join("step-00000001")), 1));
+    }
+}
+
 #[test]
 fn damage_and_other_models_are_reported() {
     let folder = tempfile::tempdir().unwrap();

@@ -15,11 +15,13 @@ fn compared(task: &Recipe, setup: &Parallelism) -> Vec<StepComparison> {
     let optimizer = (task.rule, task.schedule);
     let rank = |comm| {
         let mut trainer = task.rank::<f32>(comm, setup).unwrap();
-        let mut one = OneProcess::beside(&mut trainer, &task.config, SEED, optimizer).unwrap();
+        let mut one =
+            OneProcess::beside(&mut trainer, &task.config, SEED, optimizer, task.clip).unwrap();
         let mut seen = Vec::new();
         for _ in 0..5 {
             let report = trainer.step(&text, task.rows).unwrap().report;
             seen.push(one.step(&mut trainer, report, &text, task.rows).unwrap());
+            task.resume(&mut trainer).unwrap();
             if task.rebalance.is_some_and(|every| trainer.step.is_multiple_of(every)) {
                 let by = Mistake::moves(task.mistake);
                 one.moved(&rebalance(&mut trainer, by).unwrap()).unwrap();
@@ -36,6 +38,9 @@ fn compared(task: &Recipe, setup: &Parallelism) -> Vec<StepComparison> {
 fn every_mistake_is_found_within_five_steps_and_nothing_without_one() {
     for fault in Mistake::ALL {
         let (task, setup) = setup_with_effect(fault);
+        if task.overflow.is_some() {
+            continue; // The one process would have to overflow, too: `--against` refuses it.
+        }
         let right = compared(&task, &setup);
         let alarm = right.iter().find(|step| !step.agrees());
         assert!(alarm.is_none(), "{} without {fault:?}: {}", setup.mesh, alarm.unwrap());
@@ -43,8 +48,9 @@ fn every_mistake_is_found_within_five_steps_and_nothing_without_one() {
         let named = wrong.iter().find(|step| !step.agrees());
         assert_eq!(named.is_some(), !fault.changes_no_number(), "{fault:?}");
         let Some(named) = named else { continue };
-        // This mistake makes the norm for clipping wrong, which belongs to no tensor.
-        let of_norm = fault == Mistake::DenseCountedOften && named.norm > 0.01;
+        // These mistakes make the norm for clipping wrong, which belongs to no tensor.
+        let of_norm = matches!(fault, Mistake::DenseCountedOften | Mistake::NormOfPart);
+        let of_norm = of_norm && named.norm > 0.01;
         assert!(named.wrong_tensor().is_some() || of_norm, "{fault:?}: {named}");
     }
 }

@@ -31,13 +31,9 @@ enum Mistake {
     AverageForSum,
     /// Gradients are not set to zero, so those of the step before are added.
     NeverZeroed,
-    /// Gradients are summed over ranks after every micro-batch, so earlier ones are summed again.
-    SummedWithEachMicroBatch,
     /// Gradients are summed over ranks before the last micro-batch, whose own gradients are not
     /// summed.
     SummedTooEarly,
-    /// With ZeRO-2: the sums of a micro-batch replace those of the shard instead of being added.
-    ShardReplaced,
 }
 
 /// A store around `inner` that makes a mistake.
@@ -73,15 +69,7 @@ impl Store<f32> for Mistaken {
     fn pass_begins(&mut self, pass: StorePass) {
         let StorePass::Backward { units, last } = pass else { return };
         self.last = last;
-        if self.mistake == Mistake::ShardReplaced {
-            self.inner.finish().unwrap();
-            self.change(|_, g| *g = 0.0);
-        }
-        let sums = match self.mistake {
-            Mistake::SummedWithEachMicroBatch => true,
-            Mistake::SummedTooEarly => !last,
-            _ => last,
-        };
+        let sums = if self.mistake == Mistake::SummedTooEarly { !last } else { last };
         self.inner.pass_begins(StorePass::Backward { units, last: sums });
     }
 
@@ -91,8 +79,7 @@ impl Store<f32> for Mistaken {
         let later = if ends { Vec::new() } else { std::mem::take(&mut self.own) };
         self.own = [mine, later].concat();
         self.inner.backward_done(unit)?;
-        let sums =
-            matches!(self.mistake, Mistake::SummedWithEachMicroBatch | Mistake::SummedTooEarly);
+        let sums = self.mistake == Mistake::SummedTooEarly;
         if unit == 0 && sums && !self.last { self.inner.finish() } else { Ok(()) }
     }
 
@@ -123,10 +110,9 @@ fn made(mistake: Mistake) -> OutcomeDifference {
     let recipe = Recipe { steps: 3, ..Recipe::default() };
     let prepare = |trainer: &mut Trainer<f32>| {
         let layout = trainer.parts.store.layout().clone();
-        let sharding = if mistake == Mistake::ShardReplaced { Sharding::Zero2 } else { DATA };
         let group = trainer.groups.copies.clone();
         let weights = layout.initial(recipe.seed);
-        let inner = sharding.store(layout, weights, group.clone()).unwrap();
+        let inner = DATA.store(layout, weights, group.clone()).unwrap();
         let own = Vec::new();
         let before = Vec::new();
         trainer.parts.store =
@@ -187,18 +173,8 @@ fn gradients_that_are_never_zeroed_are_caught() {
 }
 
 #[test]
-fn sums_with_each_micro_batch_are_caught() {
-    caught(Mistake::SummedWithEachMicroBatch);
-}
-
-#[test]
 fn sums_before_the_last_micro_batch_are_caught() {
     caught(Mistake::SummedTooEarly);
-}
-
-#[test]
-fn a_shard_that_is_replaced_instead_of_added_to_is_caught() {
-    caught(Mistake::ShardReplaced);
 }
 
 #[test]

@@ -77,6 +77,24 @@ pub(crate) fn setup_with_effect(fault: Mistake) -> (Recipe, Parallelism) {
             let clock = SpeedClock::Pretended(vec![1.0, 3.0]);
             (Recipe { division: RowDivision::BySpeed { every: 1, clock }, ..task }, mesh("dp=2"))
         }
+        Mistake::NormOfPart => {
+            let sharded = Parallelism { sharding: Sharding::Zero1, ..mesh("dp=2") };
+            (Recipe { clip: Some(0.1), ..task }, sharded)
+        }
+        Mistake::SkippedAlone => {
+            let sharded = Parallelism { sharding: Sharding::Zero1, ..mesh("dp=2") };
+            (Recipe { overflow: Some(1), ..task }, sharded)
+        }
+        Mistake::ClippedScaled => (Recipe { clip: Some(0.1), scale: true, ..task }, mesh("dp=2")),
+        Mistake::ShardReplaced => {
+            (task, Parallelism { sharding: Sharding::Zero2, micros: 2, ..mesh("dp=2") })
+        }
+        Mistake::SummedEachMicro => (task, Parallelism { micros: 2, ..mesh("dp=2") }),
+        Mistake::UpdatesForgotten => {
+            let schedule = RateSchedule::constant(0.01);
+            (Recipe { resumed: Some(2), rule: ADAMW, schedule, ..task }, mesh("dp=2"))
+        }
+        Mistake::NoMasters => (task, mesh("dp=2")),
         Mistake::PlannedAsGpipe => (task, pp),
         Mistake::ActivationsKept => (Recipe { recompute: true, ..task }, mesh("tp=2")),
         Mistake::UnitsKept | Mistake::SumsAfterwards => {
@@ -134,6 +152,13 @@ noticed! {
     tokens_in_contiguous_order_after_ulysses: HeadsSwapped,
     a_mean_of_replicas_with_unequal_rows: OwnRowsMean,
     rows_divided_anew_on_one_rank_only: RowsCutAlone,
+    clipping_by_the_norm_of_a_part: NormOfPart,
+    an_overflow_that_one_rank_alone_skips: SkippedAlone,
+    clipping_before_unscaling: ClippedScaled,
+    sums_of_the_last_micro_batch_alone: ShardReplaced,
+    sums_in_every_micro_batch: SummedEachMicro,
+    updates_counted_from_zero_after_a_resume: UpdatesForgotten,
+    weights_without_masters: NoMasters,
 }
 
 /// The tour finds these mistakes by the memory and by the order of passes.

@@ -1,9 +1,10 @@
 //! Bytes a rank, measured on its buffers, beside the formulas.
 
-use crate::support::{SEED, full, mesh, router, train, train_by};
+use crate::support::{SEED, Seen, full, mesh, router, train, train_by};
 use half::bf16;
 use maypole_lab::averaging::DataForm;
 use maypole_lab::compare::Recipe;
+use maypole_lab::held::UnitTheory;
 use maypole_lab::memory::{FULL, RankMemory};
 use maypole_lab::theory::RankTheory;
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -12,9 +13,12 @@ use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::config::{Architecture, Config};
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
+use maypole_trainer::ranks::memory::{MemoryKind, reset_peaks};
 use maypole_trainer::ranks::mesh::MeshAxis;
+use maypole_trainer::ranks::shard::Shard;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
+use maypole_trainer::train::sample::{Sampling, sample};
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::{trainer::Trainer, watch::StepPeaks};
 
@@ -48,7 +52,7 @@ fn every_sharding_holds_what_theory_says() {
 }
 
 #[test]
-fn sixteen_bits_take_half_of_weights_and_gradients_and_add_masters() {
+fn sixteen_bits_take_half_of_weights_and_add_masters() {
     let recipe = Recipe {
         rule: Rule::ADAMW,
         schedule: RateSchedule::constant(1e-3),
@@ -60,8 +64,8 @@ fn sixteen_bits_take_half_of_weights_and_gradients_and_add_masters() {
         |sharding| RankMemory::theory(sharding, 100, 2, 2, 2).total() as f64 / 100.0;
     let [all, zero1, zero2, fsdp] =
         [Sharding::default(), Sharding::Zero1, Sharding::Zero2, FSDP].map(per_parameter);
-    // 2 + 2 + 12, of which the 12, the 2 and the other 2 are sharded one after another.
-    assert_eq!([all, zero1, zero2, fsdp], [16.0, 10.0, 9.0, 8.0]);
+    // 2 + 4 + 12, of which the 12, the 4 and the 2 are sharded one after another.
+    assert_eq!([all, zero1, zero2, fsdp], [18.0, 12.0, 10.0, 9.0]);
     for sharding in [Sharding::default(), Sharding::Zero1, Sharding::Zero2, FSDP] {
         for ranks in [1, 2, 4] {
             let narrow = |trainer: &mut Trainer<f32>| recipe.narrow::<bf16>(trainer);
@@ -247,4 +251,66 @@ fn a_block_of_one_process_keeps_sixteen_widths_a_token() {
     assert_eq!(site.activations(&RoutingRecord::default()), block + head);
     let again = RankTheory { recompute: true, ..site };
     assert_eq!(again.activations(&RoutingRecord::default()), 4 * n * d + head);
+}
+
+/// In the middle of a step, too: ranks that shard the optimizer need no more than those that do not.
+#[test]
+fn a_form_that_shards_more_holds_less_at_its_peak() {
+    let recipe = Recipe {
+        config: Config { layers: 6, ..Config::default() },
+        rule: Rule::ADAMW,
+        schedule: RateSchedule::constant(1e-3),
+        steps: 2,
+        ..full()
+    };
+    let replicated = Sharding::default();
+    for ranks in ["dp=2", "dp=4"] {
+        let peak = |sharding| {
+            let setup = Parallelism { sharding, ..mesh(ranks) };
+            let seen = train::<f32>(&recipe, &setup).seen;
+            let of = |it: &Seen| it.bytes.weights + it.bytes.gradients + it.state;
+            seen.iter().map(|it| of(it) + it.outcome.peaks.units).max().unwrap()
+        };
+        let peaks = [replicated, Sharding::Zero1, Sharding::Zero2, FSDP].map(peak);
+        assert!(peaks.is_sorted_by(|more, less| more > less), "{ranks}: {peaks:?}");
+    }
+    let layout = ParameterLayout::whole(&recipe.config);
+    let units = UnitTheory::new(&layout, Sharding::Zero1, Shard { index: 0, of: 2 }, 1);
+    let largest = layout.units.iter().map(|unit| unit.range.len()).max().unwrap();
+    let most = FULL * largest * 3 / 2;
+    assert!(units.bytes(FULL, false) <= most, "a unit and half of it");
+}
+
+/// After the last step of a run nothing of the size of the whole model is made on any rank.
+#[test]
+fn validation_and_a_sample_need_no_more_than_two_units_of_a_sharded_model() {
+    let mut recipe = Recipe { steps: 1, recompute: true, ..full() };
+    recipe.config = Config { layers: 24, context: 8, ..recipe.config };
+    let whole = FULL * recipe.config.parameters();
+    let setups = [
+        Parallelism { sharding: FSDP, ..mesh("dp=4") },
+        Parallelism { sharding: FSDP, ..mesh("dp=2,tp=2") },
+        mesh("pp=4"),
+        mesh("tp=4"),
+    ];
+    for setup in setups {
+        let rank = |mut trainer: Trainer<f32>| {
+            let text = recipe.text();
+            trainer.step(&text, recipe.rows)?;
+            reset_peaks();
+            let kinds = [MemoryKind::Other, MemoryKind::Activations, MemoryKind::Units];
+            let before: i64 = kinds.map(MemoryKind::held).iter().sum();
+            let loss = trainer.validate(&text, 256)?;
+            let draw = Sampling { temperature: 0.8, seed: 1 };
+            let tokens = sample(&mut trainer, &[104], 3, draw)?;
+            let most = kinds.map(MemoryKind::most).iter().sum::<i64>() - before;
+            Ok((loss, tokens.len(), most))
+        };
+        for (nth, (loss, tokens, most)) in
+            recipe.on_ranks(&setup, rank).unwrap().into_iter().enumerate()
+        {
+            assert!(loss.is_finite() && tokens == if nth == 0 { 3 } else { 0 });
+            assert!(most < whole as i64 / 3, "{}: {most} of {whole} bytes", setup.mesh);
+        }
+    }
 }

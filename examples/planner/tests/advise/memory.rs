@@ -130,7 +130,7 @@ fn every_sharding_holds_what_the_trainers_table_says() {
         (ZeroStage::Three, Sharding::Fsdp { prefetch: true }),
     ];
     for (stage, sharding) in table {
-        for (format, width) in [(NumberFormat::F32, 4), (NumberFormat::Bf16, 2)] {
+        for (format, width) in [(NumberFormat::F32, 4), (NumberFormat::Bf16WideGradients, 2)] {
             let planned = StateBytes::of(4096.0, 4.0, stage, format);
             let trained = RankMemory::theory(sharding, 4096, 4, 2, width);
             assert_eq!(planned.weights, trained.weights as f64, "{stage:?}");

@@ -9,6 +9,7 @@ use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::config::{Architecture, Config};
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::MeshAxis;
+use maypole_trainer::tensor::precision::Precision;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 
@@ -42,6 +43,9 @@ impl TrainOptions {
         let cp = several(&[Cp]);
         let tp = several(&[Tp]);
         let summed = matches!(form, DataForm::Summed(_));
+        let sharded = !matches!(setup.sharding, Sharding::Replicated { .. });
+        let parts = several(&[Pp, Ep, Tp]) || sharded && several(&[Dp, Cp]);
+        let precision = self.optimizer.precision().unwrap_or(Precision::F32);
         let held = setup.schedule.held(setup.mesh.size(Pp), setup.micros);
         match fault {
             Mistake::LocalMean => {
@@ -81,6 +85,32 @@ impl TrainOptions {
                 self.lab.rows_by_speed.is_some(),
                 "--rows-by-speed, with a rank that is slower than others, as 5:1,2 pretends",
             ),
+            Mistake::NormOfPart => (
+                parts && self.optimizer.clip().is_some(),
+                "a --clip above 0, and ranks that have parts of the gradient: along pp, ep or tp, or \
+                 along dp with --sharding zero1, zero2 or fsdp",
+            ),
+            Mistake::SkippedAlone => (
+                parts && self.lab.overflow.is_some(),
+                "--overflow, and ranks that have parts of the gradient: along pp, ep or tp, or along \
+                 dp with --sharding zero1, zero2 or fsdp",
+            ),
+            Mistake::ClippedScaled => (
+                precision == Precision::F16 && self.optimizer.clip().is_some(),
+                "--precision f16 and a --clip above 0",
+            ),
+            Mistake::ShardReplaced => (
+                setup.sharding == Sharding::Zero2 && several(&[Dp, Cp]) && setup.micros > 1,
+                "--sharding zero2, several --micros, and ranks along dp or cp",
+            ),
+            Mistake::SummedEachMicro => (
+                !sharded && summed && several(&[Dp, Cp]) && setup.micros > 1,
+                "--sharding replicated, several --micros, and ranks along dp or cp",
+            ),
+            Mistake::UpdatesForgotten => {
+                (self.run.save.is_some() && rule.states() > 0, "--save and adamw")
+            }
+            Mistake::NoMasters => (precision != Precision::F32, "--precision bf16 or f16"),
             Mistake::PlannedAsGpipe => (
                 setup.schedule != PipelineSchedule::GPipe
                     && setup.schedule.chunks() == 1

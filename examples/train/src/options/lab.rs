@@ -42,6 +42,9 @@ section! {
         /// Steps after which rows are divided over dp anew, by the measured speed of ranks; 25:1,2
         /// takes these seconds of a row instead of measuring [default: never].
         rows_by_speed: String,
+        /// A step in which a gradient of the last rank is made infinite, as by an overflow: all ranks skip
+        /// it [default: none].
+        overflow: u64,
         /// Make a mistake, to see that the loss falls all the same: norms-not-summed, not-rescaled ...;
         /// list explains all of them.
         fault: String,
@@ -60,6 +63,7 @@ impl LabOptions {
     /// Refuses numbers that are impossible with any other options.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         ensure!(self.rebalance != Some(0), "--rebalance needs a positive number");
+        ensure!(self.overflow != Some(0), "--overflow needs a positive number: steps count from 1");
         Ok(())
     }
 
@@ -123,6 +127,10 @@ impl LabOptions {
         data: &DataOptions,
     ) -> anyhow::Result<()> {
         let Some(with) = self.against.as_deref() else { return Ok(()) };
+        ensure!(
+            self.overflow.is_none(),
+            "--against one: the gradients of one process do not overflow: leave out --overflow"
+        );
         ensure!(with == "one", "'{with}' is nothing to compare with: there is --against one");
         ensure!(
             !form.diverges() && !form.is_late(),

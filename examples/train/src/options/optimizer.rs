@@ -4,6 +4,7 @@ use super::{named, refuse_without_effect, section};
 use anyhow::ensure;
 use maypole_lab::averaging::DataForm;
 use maypole_trainer::tensor::precision::Precision;
+use maypole_trainer::train::clip::MOST_SKIPPED;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::schedule::{RateSchedule, RateShape};
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,9 @@ section! {
         warm_up: u64,
         /// The most that the gradient's norm may be; 0 for any [default: 1].
         clip: f64,
+        /// Steps in a row whose gradient is not finite, after which the run ends with an error. Each of
+        /// them updates no weight [default: 5].
+        max_skipped: u64,
         /// f32, bf16 or f16 [default: f32].
         precision: String,
         /// Keep only the input of each block, and compute the rest again in the backward pass.
@@ -40,6 +44,7 @@ impl OptimizerOptions {
     /// Refuses numbers that are impossible with any other options.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         ensure!(self.rows != Some(0), "--rows needs a positive number");
+        ensure!(self.max_skipped != Some(0), "--max-skipped needs a positive number");
         for (name, number) in [("rate", self.rate), ("clip", self.clip)] {
             super::check_number(name, number)?;
         }
@@ -64,6 +69,11 @@ impl OptimizerOptions {
     /// The most that the norm of the gradient may be.
     pub(crate) fn clip(&self) -> Option<f64> {
         Some(self.clip.unwrap_or(1.0)).filter(|clip| *clip > 0.0)
+    }
+
+    /// Skipped steps in a row that end the run.
+    pub(crate) fn max_skipped(&self) -> u64 {
+        self.max_skipped.unwrap_or(MOST_SKIPPED)
     }
 
     /// True if blocks keep only their input.

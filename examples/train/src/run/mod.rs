@@ -16,7 +16,7 @@ use half::{bf16, f16};
 use maypole::schedule::hosts::Hosts;
 use maypole::{Admissions, Communicator};
 use maypole_lab::against::OneProcess;
-use maypole_lab::mistakes::Mistake;
+use maypole_lab::mistakes::{Mistake, plant_overflow};
 use maypole_lab::rebalance::{ExpertMove, rebalance};
 use maypole_lab::replay::gather_trace;
 use maypole_lab::report::bubble::account;
@@ -24,19 +24,17 @@ use maypole_lab::report::chart::LossCurve;
 use maypole_lab::report::shares::RunClock;
 use maypole_lab::survivors::keeper::keep_states;
 use maypole_lab::survivors::recovery::Survivors;
-use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::pipeline_parallel::trace::PipelineTrace;
-use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::precision::{LossScale, Precision};
 use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::checkpoint::save::save;
-use maypole_trainer::train::parallelism::Parallelism;
-use maypole_trainer::train::sample::{Sampling, generate, whole_weights};
+use maypole_trainer::train::clip::Clip;
+use maypole_trainer::train::sample::{Sampling, sample};
 use maypole_trainer::train::text::Text;
-use maypole_trainer::train::trainer::{Parts, Trainer};
-use maypole_trainer::train::validation::{judged_rows, validation_loss};
+use maypole_trainer::train::trainer::Trainer;
+use maypole_trainer::train::validation::JUDGED;
 use maypole_trainer::train::watch::StepOutcome;
 use progress::StepProgress;
 use record::{LastReports, LossRecord};
@@ -50,7 +48,7 @@ const PROMPT_TOKENS: usize = 400;
 /// The most bytes of a prompt from a text without lines.
 const LONGEST_PROMPT: usize = 40;
 
-/// Runs the job on one rank: trains, saves, reports; rank 0 also validates and writes a sample.
+/// Runs the job on one rank: trains, saves, reports, validates; rank 0 also writes a sample.
 pub(crate) fn rank(comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> {
     memory::count(comm.rank());
     let shared = share_cores(comm.hosts());
@@ -65,20 +63,16 @@ pub(crate) fn rank(comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> 
     };
     let mut clock = RunClock::start(&trainer.watch.timeline);
     let mut reports = LastReports::default();
-    let whole = loop {
+    loop {
         let run = (&mut clock, &mut reports, &mut survivors);
-        let ended = to_the_end(&mut trainer, job, &device, shared, run);
+        let ended = to_the_end(&mut trainer, job, shared, run);
         match (ended, &mut survivors) {
             (Err(why), Some(survivors)) if survive::world_changes(&why) => {
                 trainer = survive::go_on(survivors, trainer, job, why)?;
                 clock = RunClock::start(&trainer.watch.timeline);
             }
-            (ended, _) => break ended?,
+            (ended, _) => return ended,
         }
-    };
-    match whole {
-        Some(whole) => finish(whole, job, &mut clock, shared),
-        None => Ok(()),
     }
 }
 
@@ -109,14 +103,13 @@ fn begin(
     Ok((survivors, trainer))
 }
 
-/// All steps that are left, and what is said of them. Returns the whole model on rank 0.
+/// All steps that are left, what is said of them, and what follows the last.
 fn to_the_end(
     trainer: &mut Trainer<f32>,
     job: &TrainingJob,
-    device: &Arc<dyn Device<f32>>,
     shared: bool,
     (clock, reports, survivors): (&mut RunClock, &mut LastReports, &mut Option<Survivors>),
-) -> anyhow::Result<Option<Trainer<f32>>> {
+) -> anyhow::Result<()> {
     let (losses, last) = train(trainer, job, shared, (clock, reports, survivors))?;
     report::report(trainer, job, &last, &losses, &clock.run())?;
     ensure!(
@@ -125,7 +118,7 @@ fn to_the_end(
         trainer.step,
         remedy(job)
     );
-    alone(trainer, job, device)
+    finish(trainer, job, clock, shared)
 }
 
 fn prepare(
@@ -148,8 +141,12 @@ fn prepare(
     job.row_division.plant(trainer);
     trainer.parts.model.recompute = job.options.optimizer.recompute();
     trainer.parts.clip.limit = job.options.optimizer.clip();
+    trainer.parts.clip.most_skipped = job.options.optimizer.max_skipped();
     trainer.parts.clip.scale = (job.precision == Precision::F16).then(LossScale::default);
     trainer.settings = Some(job.record());
+    if let Some(step) = job.options.lab.overflow {
+        plant_overflow(trainer, step - 1);
+    }
     job.fault.map_or(Ok(()), |mistake| mistake.plant(trainer, job.options.optimizer.seed()))
 }
 
@@ -205,6 +202,7 @@ fn train(
     let mut beside = against(trainer, job)?;
     while trainer.step < steps {
         let rows = trainer.parts.rows.each().unwrap_or_default().to_vec();
+        let skipped = trainer.parts.clip.skipped.all;
         let (outcome, step) = one_step(trainer, job, shared)?;
         last = LastStep { rows, ..step };
         clock.end_period(&last.spans);
@@ -212,6 +210,9 @@ fn train(
         reports.push(trainer.step, outcome.report);
         record.step(trainer.step, outcome.report)?;
         progress.step(trainer.step, last.loss, tokens, clock)?;
+        if trainer.parts.clip.skipped.all > skipped {
+            progress.say(trainer.step, "its gradient is not finite, and no weight was updated")?;
+        }
         if let Some(change) = unequal::change_of_rows(&last.rows, trainer.parts.rows.each()) {
             progress.say(trainer.step, &change)?;
         }
@@ -221,18 +222,15 @@ fn train(
             let seen = clock.record(RankActivity::Validation, compare)?;
             progress.say(trainer.step, &seen.to_string())?;
         }
-        // With a loss scale such a step is skipped. Without one it has spoilt the weights, and
-        // nothing is left to train or to save.
-        if !last.loss.is_finite() && trainer.parts.clip.scale.is_none() {
-            break;
-        }
         if job.options.lab.rebalance.is_some_and(|every| trainer.step.is_multiple_of(every)) {
             let moves = clock
                 .record(RankActivity::Moving, || rebalance(trainer, Mistake::moves(job.fault)))?;
             beside.as_mut().map_or(Ok(()), |one| one.moved(&moves))?;
             progress.say(trainer.step, &balance(&moves))?;
         }
-        if let Some(folder) = job.options.run.saves_after(trainer.step, steps) {
+        // Weights whose loss is no number may be spoilt, and must not replace a checkpoint.
+        let due = job.options.run.saves_after(trainer.step, steps);
+        if let Some(folder) = due.filter(|_| last.loss.is_finite()) {
             let removed =
                 clock.record(RankActivity::Saving, || save_and_remove(trainer, job, folder))?;
             removed.map_or(Ok(()), |why| progress.say(trainer.step, &why))?;
@@ -248,9 +246,9 @@ fn against(
     trainer: &mut Trainer<f32>,
     job: &TrainingJob,
 ) -> anyhow::Result<Option<OneProcess<f32>>> {
-    let optimizer = (job.rule, job.schedule);
+    let (optimizer, seed) = ((job.rule, job.schedule), job.options.optimizer.seed());
     let begin =
-        || OneProcess::beside(trainer, &job.config, job.options.optimizer.seed(), optimizer);
+        || OneProcess::beside(trainer, &job.config, seed, optimizer, job.options.optimizer.clip());
     Ok(job.options.lab.against.is_some().then(begin).transpose()?)
 }
 
@@ -264,6 +262,14 @@ fn one_step(
     let start = timeline.now();
     let outcome = trainer.step(&job.text, job.options.optimizer.rows());
     device::check(&*trainer.parts.model.device)?;
+    let Clip { skipped, most_skipped, .. } = &trainer.parts.clip;
+    ensure!(
+        outcome.is_ok() || skipped.in_a_row < *most_skipped,
+        "the gradient was not finite in {} steps in a row, up to step {}: {}",
+        skipped.in_a_row,
+        trainer.step + 1,
+        remedy(job)
+    );
     let outcome = outcome?;
     let noted = timeline.take();
     let pipeline = gather_trace(trainer, &outcome)?;
@@ -298,33 +304,14 @@ fn balance(moves: &[ExpertMove]) -> String {
     )
 }
 
-/// Returns the whole trained model on rank 0, `None` on other ranks. All ranks call it.
-fn alone(
-    trainer: &mut Trainer<f32>,
-    job: &TrainingJob,
-    device: &Arc<dyn Device<f32>>,
-) -> anyhow::Result<Option<Trainer<f32>>> {
-    let world = trainer.groups.world.clone();
-    let weights = whole_weights(trainer)?;
-    if world.rank() != 0 {
-        return Ok(None);
+/// Gives ranks that train apart the model that the run gives: the average of their models.
+fn average(trainer: &mut Trainer<f32>) -> maypole::Result<()> {
+    let store = &mut trainer.parts.store;
+    if store.diverges() {
+        let model = store.all_weights()?;
+        store.owned()[0].weights.copy_from_slice(&model);
     }
-    let setup = Parallelism {
-        router: job.setup.router,
-        sharding: Sharding::default(),
-        ..Parallelism::of(Mesh::ONE)
-    };
-    let comm = Communicator::local(1).remove(0);
-    let mut alone = Trainer::<f32>::new(
-        comm,
-        &job.config,
-        setup,
-        job.options.optimizer.seed(),
-        (job.rule, job.schedule),
-    )?;
-    alone.parts.store.owned()[0].weights.copy_from_slice(&weights);
-    alone.parts.model.device = Arc::clone(device);
-    Ok(Some(alone))
+    Ok(())
 }
 
 /// The first whole line of a text, or its first words if it has no lines.
@@ -336,23 +323,32 @@ fn a_line(text: &Text, bpe: &Bpe) -> anyhow::Result<Vec<u32>> {
     Ok(bpe.encode(words))
 }
 
-/// Prints the validation loss, the time of the whole run, and a sample of text.
+/// Validates on all ranks. Rank 0 prints the validation loss, the time of the whole run, and a sample
+/// of text.
 fn finish(
-    trainer: Trainer<f32>,
+    trainer: &mut Trainer<f32>,
     job: &TrainingJob,
     clock: &mut RunClock,
     shared: bool,
 ) -> anyhow::Result<()> {
-    let Parts { model: mut gpt, mut store, .. } = trainer.parts;
-    let judged = judged_rows(&job.held_out, job.config.context)?;
-    let judge = || validation_loss(&mut gpt, &mut *store, &judged);
+    average(trainer)?;
+    let judge = || trainer.validate(&job.held_out, JUDGED);
     let loss = clock.record(RankActivity::Validation, judge)?;
-    device::check(&*gpt.device)?;
+    device::check(&*trainer.parts.model.device)?;
     ensure!(loss.is_finite(), "the validation loss is not a number: {}", remedy(job));
-    output::line(format_args!(
-        "validation loss {loss:.4} nats a token, on the last tenth of the text, which was held out"
-    ))?;
-    output::line(format_args!("rank 0 in all, {}", report::time_line(&clock.run(), shared)))?;
+    let first = trainer.groups.world.rank() == 0;
+    if first {
+        let experts = if job.config.experts > 0 {
+            "; the losses of steps have the auxiliary loss of the experts, too"
+        } else {
+            ""
+        };
+        output::line(format_args!(
+            "validation loss {loss:.4} nats a token, on the last tenth of the text, which was held \
+             out{experts}"
+        ))?;
+        output::line(format_args!("rank 0 in all, {}", report::time_line(&clock.run(), shared)))?;
+    }
     if job.options.run.sample() == 0 {
         return Ok(());
     }
@@ -362,8 +358,11 @@ fn finish(
     };
     let draw =
         Sampling { temperature: job.options.run.temperature(), seed: job.options.optimizer.seed() };
-    let tokens = generate(&mut gpt, &mut *store, &prompt, job.options.run.sample(), draw)?;
-    device::check(&*gpt.device)?;
-    let text = job.bpe.decode(&[prompt, tokens].concat());
-    Ok(output::line(format_args!("\n{}", String::from_utf8_lossy(&text)))?)
+    let tokens = sample(trainer, &prompt, job.options.run.sample(), draw)?;
+    device::check(&*trainer.parts.model.device)?;
+    if first {
+        let text = job.bpe.decode(&[prompt, tokens].concat());
+        output::line(format_args!("\n{}", String::from_utf8_lossy(&text)))?;
+    }
+    Ok(())
 }

@@ -16,6 +16,7 @@ use maypole_trainer::pipeline_parallel::trace::PipelineTrace;
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
 use maypole_trainer::tensor::precision::LossScale;
+use maypole_trainer::train::clip::Clip;
 use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::trainer::Trainer;
 use std::path::Path;
@@ -62,11 +63,16 @@ pub(super) fn time_line(time: &TimeShares, shared: bool) -> String {
 }
 
 fn print_skipped(trainer: &Trainer<f32>) -> anyhow::Result<()> {
-    let Some(LossScale { factor, skipped, .. }) = trainer.parts.clip.scale else { return Ok(()) };
-    let steps = trainer.step;
+    let Clip { skipped, scale, .. } = &trainer.parts.clip;
+    if skipped.all == 0 && scale.is_none() {
+        return Ok(());
+    }
+    let factor = |scale: &LossScale| format!("; losses are now multiplied by {}", scale.factor);
     Ok(output::line(format_args!(
-        "{skipped} of {steps} steps overflowed and were skipped; \
-         losses are now multiplied by {factor}"
+        "{} of {} steps had a gradient that was not finite and were skipped{}",
+        skipped.all,
+        trainer.step,
+        scale.as_ref().map(factor).unwrap_or_default()
     ))?)
 }
 

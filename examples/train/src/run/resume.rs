@@ -21,6 +21,9 @@ pub(super) fn resume(trainer: &mut Trainer<f32>, job: &TrainingJob) -> anyhow::R
         return if world.rank() == 0 { say_interrupted(&history, start) } else { Ok(()) };
     };
     let changes = changes(&load(trainer, &place)?, job);
+    if let Some(fault) = job.fault {
+        fault.plant_resumed(trainer);
+    }
     let step = trainer.step;
     if let Some(why) = too_few(step, job.schedule.steps, &place) {
         // Every rank finds this error; rank 0 reports it.

@@ -54,6 +54,7 @@ fn an_incomplete_checkpoint_is_reported_and_passed_over() {
     // As if the run had been killed while it wrote step 4, or its manifest had been lost.
     fs::rename(folder.join("saved/step-00000004"), folder.join("saved/step-00000004.partial"))
         .unwrap();
+    fs::remove_file(folder.join("saved/step-00000004.partial/manifest.json")).unwrap();
     let text = trained(folder, "--steps 3 --shape constant");
     let line = "step 4 is incomplete (saved/step-00000004.partial was never finished), \
                 going on from step 2\n";

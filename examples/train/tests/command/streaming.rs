@@ -143,3 +143,15 @@ fn tokens_are_whole_or_absent_after_a_kill() {
     assert!(printed(folder, words).starts_with("tokenised 1 file, "));
     assert!(printed(folder, words).starts_with("found the tokens of 1 file, "));
 }
+
+#[test]
+fn learnt_tokens_are_the_same_in_memory_and_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("whole.txt"), play()).unwrap();
+    let words = "--steps 3 --bpe 300 --data whole.txt";
+    let memory = printed(folder, &format!("{words} --losses memory"));
+    let disk = printed(folder, &format!("{words} --data-cache cache --losses disk"));
+    assert_eq!(losses(folder, "memory"), losses(folder, "disk"));
+    assert_eq!(validation(&memory), validation(&disk));
+}

@@ -236,9 +236,9 @@ fn a_loss_that_is_no_number_fails_and_skipped_steps_are_counted() {
         (output.status.success(), said(&output))
     };
     let (good, text) = run(&["--precision", "f16"]);
-    assert!(good && text.contains("0 of 4 steps overflowed and were skipped"), "{text}");
+    assert!(good && text.contains("0 of 4 steps had a gradient that was not finite"), "{text}");
     let (good, text) = run(&["--precision", "f16", "--rate", "1000"]);
-    assert!(!good && text.contains("3 of 4 steps overflowed and were skipped"), "{text}");
+    assert!(!good && text.contains("3 of 4 steps had a gradient that was not finite"), "{text}");
     assert!(
         text.contains(
             "the loss of step 4 is not a number: try a --rate below 1000.0, --precision f32"
@@ -252,6 +252,36 @@ fn a_loss_that_is_no_number_fails_and_skipped_steps_are_counted() {
         fs::read_dir(folder.path().join("saved")).unwrap().next().is_none(),
         "weights that are no numbers are not saved"
     );
+}
+
+/// AdamW with an absurd rate makes weights that no gradient is finite with: all steps after that are
+/// skipped, and the run ends. The checkpoint that is kept has finite numbers.
+#[test]
+fn steps_that_are_skipped_in_a_row_end_a_run_and_replace_no_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("run.toml"), SETTINGS).unwrap();
+    let run = |more: &[&str]| {
+        let base =
+            ["run", "--config", "run.toml", "--sample", "0", "--steps", "9", "--save", "saved"];
+        let absurd = ["--rate", "1e18", "--shape", "constant", "--save-every", "1", "--keep", "1"];
+        let output = train(folder.path(), &[&base[..], &absurd, more].concat());
+        (output.status.success(), said(&output))
+    };
+    let (good, text) = run(&["--max-skipped", "3"]);
+    assert!(!good && text.contains("not finite in 3 steps in a row, up to step "), "{text}");
+    assert!(text.contains(": try a --rate below 1e18"), "{text}");
+    assert_eq!(text.matches("its gradient is not finite, and no weight was updated").count(), 2);
+    let places = fs::read_dir(folder.path().join("saved")).unwrap();
+    let places: Vec<_> = places.map(|place| place.unwrap().path()).collect();
+    assert_eq!(places.len(), 1, "{places:?}");
+    let bytes = fs::read(places[0].join("rank-000.safetensors")).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    for (name, tensor) in tensors.tensors() {
+        let numbers = tensor.data().as_chunks::<4>().0.iter();
+        assert!(numbers.map(|bytes| f32::from_le_bytes(*bytes)).all(f32::is_finite), "{name}");
+    }
+    let (good, text) = run(&["--max-skipped", "0"]);
+    assert!(!good && text.contains("--max-skipped needs a positive number"), "{text}");
 }
 
 #[test]

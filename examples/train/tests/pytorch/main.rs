@@ -1,5 +1,5 @@
-//! The models of one process against PyTorch: loss and gradients in `f64`, and the text of a model
-//! that was exported. Skipped where there is no PyTorch.
+//! The models of one process against PyTorch: loss and gradients in `f64`, the text of a model that was
+//! exported, and the losses of whole runs. Skipped where there is no PyTorch.
 
 #[path = "../../../../tests/common/skip.rs"]
 mod skip;
@@ -19,18 +19,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A Python that has what the scripts need: the one that `PYTHON` names, or `python3`. Without one
-/// the calling test is reported as skipped.
-fn python() -> Option<Command> {
+/// A Python that has these packages: the one that `PYTHON` names, or `python3`. Without one the
+/// calling test is reported as skipped.
+fn python(packages: &str) -> Option<Command> {
     let program = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
     let mut command = Command::new(&program);
     command.env("PYTHONDONTWRITEBYTECODE", "1");
-    let tried = Command::new(&program).args(["-c", "import torch, numpy, safetensors"]).output();
+    let tried = Command::new(&program).args(["-c", &format!("import {packages}")]).output();
     if tried.is_ok_and(|output| output.status.success()) {
         return Some(command);
     }
     skip::skipped(format_args!(
-        "{} has no torch, numpy and safetensors: PYTHON=... names a Python that has them",
+        "{} lacks one of {packages}: PYTHON=... names a Python that has them",
         program.display()
     ));
     None
@@ -43,6 +43,9 @@ fn script(name: &str) -> PathBuf {
 fn said(output: &Output) -> String {
     [&*output.stdout, &*output.stderr].concat().into_iter().map(char::from).collect()
 }
+
+/// What scripts need that read tensors from files.
+const OF_FILES: &str = "torch, numpy, safetensors";
 
 const ROWS: usize = 3;
 
@@ -87,7 +90,7 @@ fn write_gradients(config: &Config, file: &Path) {
 
 #[test]
 fn loss_and_gradients_are_those_of_pytorch() {
-    let Some(mut python) = python() else { return };
+    let Some(mut python) = python(OF_FILES) else { return };
     let folder = tempfile::tempdir().unwrap();
     let llama = [6, 3, 1].map(|kv_heads| Architecture::Llama { kv_heads });
     let models = [Architecture::Gpt].into_iter().chain(llama);
@@ -131,9 +134,28 @@ fn text_of_both(model: &[&str], mut python: Command) -> [String; 2] {
 #[test]
 fn an_exported_model_with_learnt_tokens_writes_the_same_text_in_pytorch() {
     for model in [&["--model", "gpt"][..], &["--model", "llama", "--kv-heads", "2"]] {
-        let Some(python) = python() else { return };
+        let Some(python) = python(OF_FILES) else { return };
         let [ours, theirs] = text_of_both(model, python);
         assert!(theirs.starts_with("KING.\n") && theirs.len() > 60, "{theirs}");
         assert!(ours.ends_with(&theirs), "{model:?}: the trainer wrote\n{ours}\nPyTorch\n{theirs}");
+    }
+}
+
+/// What "equal to one process" cannot see, because both sides share the code: the meaning of a
+/// micro-batch, of a mixture of experts, of 16 bits, and of a gradient that is not finite.
+#[test]
+fn the_losses_of_a_run_are_those_of_pytorch() {
+    for options in [
+        "--micros 4 --optimizer sgd --rate 0.1",
+        "--experts 4 --micros 2 --overflow 3",
+        "--experts 4 --mesh ep=2 --micros 4",
+        "--precision bf16 --micros 8 --mesh dp=2",
+        "--precision bf16 --overflow 2 --model llama",
+    ] {
+        let Some(mut python) = python("torch, numpy") else { return };
+        let run = ["--steps", "8", "--width", "32", "--train", env!("CARGO_BIN_EXE_train")];
+        let all = run.into_iter().chain(options.split_whitespace());
+        let output = python.arg(script("compare.py")).args(all).output().unwrap();
+        assert!(output.status.success(), "{options}: {}", said(&output));
     }
 }

@@ -21,20 +21,20 @@ use maypole::Result;
 
 /// A rank's part of the weights and of the gradients.
 #[derive(Debug)]
-pub struct Fsdp<T> {
+pub struct Fsdp<T, G = T> {
     layout: ParameterLayout,
     group: RankGroup,
     shards: Shards,
     weights: Vec<T>,
-    gradients: Vec<T>,
+    gradients: Vec<G>,
     /// All weights of the unit that runs.
     present: Option<(usize, Vec<T>)>,
     /// The all-gather of the next unit's weights.
     next: Option<(usize, PendingCollective<T>)>,
     /// The gradients of the unit that runs.
-    making: Vec<T>,
+    making: Vec<G>,
     /// The reduce-scatter of the last unit's gradients.
-    sending: Option<(usize, PendingCollective<T>)>,
+    sending: Option<(usize, PendingCollective<G>)>,
     /// The pass that runs; none between passes.
     pass: Option<StorePass>,
     prefetch: bool,
@@ -42,7 +42,7 @@ pub struct Fsdp<T> {
     gathered: usize,
 }
 
-impl<T: FloatElement> Fsdp<T> {
+impl<T: FloatElement, G: FloatElement> Fsdp<T, G> {
     /// A store of this rank's parts of `weights`, which are equal on all ranks of `group`. With
     /// `prefetch` the next unit is gathered while a unit runs.
     ///
@@ -52,7 +52,7 @@ impl<T: FloatElement> Fsdp<T> {
         assert_eq!(weights.len(), layout.len(), "the number of weights is that of the layout");
         let shards = Shards::new(&layout, group.shard());
         let weights = shards.pack(weights);
-        let gradients = vec![T::zero(); shards.len()];
+        let gradients = vec![G::zero(); shards.len()];
         Self {
             layout,
             group,
@@ -102,11 +102,9 @@ impl<T: FloatElement> Fsdp<T> {
         let present = self.present.as_ref().map(|it| it.0);
         let next = self.next.as_ref().map(|it| it.0);
         let sending = self.sending.as_ref().map(|it| it.0);
-        let bytes = |unit: Option<usize>| {
-            unit.map_or(0, |unit| self.shards.units[unit].len() * size_of::<T>())
-        };
-        let gathered = bytes(present) + bytes(next);
-        let gradients = bytes(sending) + size_of_val(&*self.making);
+        let length = |unit: Option<usize>| unit.map_or(0, |unit| self.shards.units[unit].len());
+        let gathered = (length(present) + length(next)) * size_of::<T>();
+        let gradients = length(sending) * size_of::<G>() + size_of_val(&*self.making);
         self.gathered = self.gathered.max(gathered);
         self.transient = self.transient.max(gathered + gradients);
     }
@@ -125,7 +123,7 @@ impl<T: FloatElement> Fsdp<T> {
     }
 }
 
-impl<T: FloatElement> Store<T> for Fsdp<T> {
+impl<T: FloatElement, G: FloatElement> Store<T, G> for Fsdp<T, G> {
     fn layout(&self) -> &ParameterLayout {
         &self.layout
     }
@@ -145,15 +143,15 @@ impl<T: FloatElement> Store<T> for Fsdp<T> {
         self.pass = Some(pass);
     }
 
-    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [G])> {
         self.gather(unit)?;
-        self.making = vec![T::zero(); self.shards.units[unit].len()];
+        self.making = vec![G::zero(); self.shards.units[unit].len()];
         self.note();
         let whole = &self.present.as_ref().expect("the unit was just gathered").1;
         Ok((whole, &mut self.making))
     }
 
-    fn gradients(&mut self, _unit: usize) -> Result<&mut [T]> {
+    fn gradients(&mut self, _unit: usize) -> Result<&mut [G]> {
         Ok(&mut self.making)
     }
 
@@ -170,7 +168,7 @@ impl<T: FloatElement> Store<T> for Fsdp<T> {
         self.receive()
     }
 
-    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T, G>> {
         self.shards.owned(&mut self.weights, &mut self.gradients)
     }
 
@@ -179,16 +177,14 @@ impl<T: FloatElement> Store<T> for Fsdp<T> {
     }
 
     fn publish(&mut self) -> Result<()> {
-        self.gradients.fill(T::zero());
+        self.gradients.fill(G::zero());
         Ok(())
     }
 
     fn bytes(&self) -> StoreBytes {
-        let [weights, gradients] =
-            [&self.weights, &self.gradients].map(|buffer| size_of_val(&**buffer));
         StoreBytes {
-            weights,
-            gradients,
+            weights: size_of_val(&*self.weights),
+            gradients: size_of_val(&*self.gradients),
             masters: 0,
             transient: self.transient,
             gathered: self.gathered,

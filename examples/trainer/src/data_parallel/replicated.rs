@@ -41,11 +41,11 @@ pub fn bucket(asked: Option<usize>, gradients: usize) -> usize {
 
 /// Weights and gradients of a data-parallel rank.
 #[derive(Debug)]
-pub struct Replicated<T> {
+pub struct Replicated<T, G = T> {
     layout: ParameterLayout,
     weights: Vec<T>,
     /// In the order of the layout.
-    buckets: Vec<Bucket<T>>,
+    buckets: Vec<Bucket<G>>,
     group: RankGroup,
     /// True if sums start while the backward pass runs.
     overlap: bool,
@@ -65,7 +65,7 @@ struct Bucket<T> {
     open: usize,
 }
 
-impl<T: FloatElement> Replicated<T> {
+impl<T: FloatElement, G: FloatElement> Replicated<T, G> {
     /// A store of `weights`, which are equal on all ranks of `group`. A bucket is a unit, or
     /// several units of at most [`bucket`] bytes together. With `overlap` its all-reduce runs during
     /// the backward pass, else after it. All ranks call it.
@@ -83,9 +83,9 @@ impl<T: FloatElement> Replicated<T> {
         overlap: bool,
     ) -> Result<Self> {
         assert_eq!(weights.len(), layout.len(), "the number of weights is that of the layout");
-        let most = bucket(asked, size_of_val(&*weights));
-        let units = buckets(&layout, most / size_of::<T>());
-        let arena = group.arena(arena_bytes::<T>(layout.len(), units.len()))?;
+        let most = bucket(asked, layout.len() * size_of::<G>());
+        let units = buckets(&layout, most / size_of::<G>());
+        let arena = group.arena(arena_bytes::<G>(layout.len(), units.len()))?;
         let buckets = units.into_iter().map(|units| Bucket::new(&layout, units, &arena)).collect();
         Ok(Self { buckets, layout, weights, group, overlap, last: false })
     }
@@ -127,7 +127,7 @@ pub fn buckets(layout: &ParameterLayout, most: usize) -> Vec<Range<usize>> {
     buckets
 }
 
-impl<T: FloatElement> Store<T> for Replicated<T> {
+impl<T: FloatElement, G: FloatElement> Store<T, G> for Replicated<T, G> {
     fn layout(&self) -> &ParameterLayout {
         &self.layout
     }
@@ -144,7 +144,7 @@ impl<T: FloatElement> Store<T> for Replicated<T> {
         self.last = pass.is_last();
     }
 
-    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [G])> {
         let range = self.layout.units[unit].range.clone();
         let at = self.bucket_of(unit);
         let Bucket { range: whole, gradients, under_way, .. } = &mut self.buckets[at];
@@ -182,7 +182,7 @@ impl<T: FloatElement> Store<T> for Replicated<T> {
         Ok(())
     }
 
-    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T, G>> {
         let mut rest = &mut *self.weights;
         let mut owned = Vec::new();
         for Bucket { range, gradients, .. } in &mut self.buckets {
@@ -198,7 +198,7 @@ impl<T: FloatElement> Store<T> for Replicated<T> {
 
     fn publish(&mut self) -> Result<()> {
         for bucket in &mut self.buckets {
-            bucket.gradients.fill(T::zero());
+            bucket.gradients.fill(G::zero());
         }
         Ok(())
     }

@@ -48,15 +48,15 @@ impl Sharding {
     ///
     /// # Panics
     /// If the number of weights is not that of the layout.
-    pub fn store<T: FloatElement>(
+    pub fn store<T: FloatElement, G: FloatElement>(
         self,
         layout: ParameterLayout,
         weights: Vec<T>,
         group: RankGroup,
-    ) -> Result<Box<dyn Store<T>>> {
+    ) -> Result<Box<dyn Store<T, G>>> {
         Ok(match self {
             Self::Replicated { .. } if group.world() == 1 => {
-                Box::new(FlatStore::new(layout, weights))
+                Box::new(FlatStore::mixed(layout, weights))
             }
             Self::Replicated { bucket, overlap } => {
                 Box::new(Replicated::new(layout, weights, group, bucket, overlap)?)

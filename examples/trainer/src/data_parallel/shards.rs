@@ -65,11 +65,11 @@ impl Shards {
 
     /// Returns the parameters that this rank updates. `weights` and `gradients` are each the whole
     /// flat buffer, or the concatenation of this rank's elements.
-    pub fn owned<'a, T>(
+    pub fn owned<'a, T, G>(
         &self,
         weights: &'a mut [T],
-        gradients: &'a mut [T],
-    ) -> Vec<OwnedRun<'a, T>> {
+        gradients: &'a mut [G],
+    ) -> Vec<OwnedRun<'a, T, G>> {
         let weights = self.parts(weights);
         let gradients = self.parts(gradients);
         let runs = weights.into_iter().zip(gradients).zip(&self.mine);

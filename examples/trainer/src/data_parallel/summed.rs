@@ -41,19 +41,19 @@ pub fn dense(entry: &LayoutEntry) -> bool {
 }
 
 /// A store that sums some gradients over other groups before the inner store sums them.
-pub struct SummedStore<T> {
-    inner: Box<dyn Store<T>>,
+pub struct SummedStore<T, G = T> {
+    inner: Box<dyn Store<T, G>>,
     sums: Vec<(RankGroup, SummedEntries)>,
     /// True if the inner store sends gradients in every backward pass, not only in the last one.
     each: bool,
     last: bool,
 }
 
-impl<T> SummedStore<T> {
+impl<T, G> SummedStore<T, G> {
     /// A store around `inner`, which is of the form `sharding`. For each of `sums`, gradients of
     /// its entries are summed over its group before `inner` gets them.
     pub fn new(
-        inner: Box<dyn Store<T>>,
+        inner: Box<dyn Store<T, G>>,
         sums: Vec<(RankGroup, SummedEntries)>,
         sharding: Sharding,
     ) -> Self {
@@ -62,8 +62,8 @@ impl<T> SummedStore<T> {
     }
 }
 
-impl<T: FloatElement> Store<T> for SummedStore<T> {
-    forward_store!(T:
+impl<T: FloatElement, G: FloatElement> Store<T, G> for SummedStore<T, G> {
+    forward_store!(T, G:
         layout, copies, diverges, weights, forward_done, weights_and_gradients, gradients,
         finish, owned, share, publish, bytes, all_weights,
     );
@@ -84,8 +84,8 @@ impl<T: FloatElement> Store<T> for SummedStore<T> {
 }
 
 /// Sums the gradients of all such entries of a unit over `group`, in one all-reduce.
-fn sum<T: FloatElement>(
-    store: &mut dyn Store<T>,
+fn sum<T: FloatElement, G: FloatElement>(
+    store: &mut dyn Store<T, G>,
     unit: usize,
     group: &RankGroup,
     terms: SummedEntries,

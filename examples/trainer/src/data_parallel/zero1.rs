@@ -1,12 +1,15 @@
 //! ZeRO stage 1: every rank has all weights and gradients, and its part of the optimizer's state.
 //!
-//! * **Sharded:** the optimizer: with AdamW in f32, 8 of 16 bytes a parameter become 8/n.
+//! * **Sharded:** the optimizer: with AdamW in f32, 8 of 16 bytes a parameter become 8/n. During the
+//!   last backward pass a rank also holds a copy of the gradients of one unit, which is being summed.
 //! * **Collectives:** reduce-scatter of each unit's gradients during the last backward pass, after
 //!   which each rank has the sums of its part and updates that part; then all-gather of the
 //!   weights.
 //! * **Cost:** an all-reduce *is* a reduce-scatter and an all-gather, so 2 (n-1)/n numbers a
 //!   parameter leave each rank, as in plain data parallelism. The memory is saved without
-//!   sending more (Rajbhandari et al. 2020).
+//!   sending more (Rajbhandari et al. 2020). A known mistake is to wait for all sums at the end of
+//!   the backward pass: then the copies of all units are held at once, 4 + 4/n bytes a parameter,
+//!   and two ranks need more memory than without ZeRO.
 
 use crate::data_parallel::gathered::GatheredWeights;
 use crate::data_parallel::shards::Shards;
@@ -18,18 +21,18 @@ use maypole::Result;
 
 /// Weights and gradients of a rank that updates a part of them.
 #[derive(Debug)]
-pub struct Zero1<T> {
+pub struct Zero1<T, G = T> {
     layout: ParameterLayout,
     weights: GatheredWeights<T>,
     /// In the order of the layout.
-    gradients: Vec<T>,
+    gradients: Vec<G>,
     group: RankGroup,
     shards: Shards,
-    under_way: Vec<(usize, PendingCollective<T>)>,
+    under_way: Option<(usize, PendingCollective<G>)>,
     last: bool,
 }
 
-impl<T: FloatElement> Zero1<T> {
+impl<T: FloatElement, G: FloatElement> Zero1<T, G> {
     /// A store of `weights`, which are equal on all ranks of `group`. All ranks call it.
     ///
     /// # Errors
@@ -40,14 +43,24 @@ impl<T: FloatElement> Zero1<T> {
     pub fn new(layout: ParameterLayout, weights: &[T], group: RankGroup) -> Result<Self> {
         assert_eq!(weights.len(), layout.len(), "the number of weights is that of the layout");
         let shards = Shards::new(&layout, group.shard());
-        let gradients = vec![T::zero(); weights.len()];
+        let gradients = vec![G::zero(); weights.len()];
         let weights = GatheredWeights::new(weights, &shards, &group)?;
-        let under_way = Vec::new();
+        let under_way = None;
         Ok(Self { layout, weights, gradients, group, shards, under_way, last: false })
+    }
+
+    /// Waits for the reduce-scatter that is under way, and takes the sums of this rank's part.
+    fn receive(&mut self) -> Result<()> {
+        if let Some((unit, sum)) = self.under_way.take() {
+            let sum = sum.wait()?;
+            let mine = self.shards.mine[unit].clone();
+            self.gradients[mine].copy_from_slice(&sum[self.shards.within(unit)]);
+        }
+        Ok(())
     }
 }
 
-impl<T: FloatElement> Store<T> for Zero1<T> {
+impl<T: FloatElement, G: FloatElement> Store<T, G> for Zero1<T, G> {
     fn layout(&self) -> &ParameterLayout {
         &self.layout
     }
@@ -60,29 +73,25 @@ impl<T: FloatElement> Store<T> for Zero1<T> {
         self.last = pass.is_last();
     }
 
-    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [G])> {
         let range = self.shards.units[unit].clone();
         Ok((&self.weights[range.clone()], &mut self.gradients[range]))
     }
 
     fn backward_done(&mut self, unit: usize) -> Result<()> {
         if self.last {
+            self.receive()?;
             let gradients = self.gradients[self.shards.units[unit].clone()].to_vec();
-            self.under_way.push((unit, self.group.start_reduce_scatter(gradients)?));
+            self.under_way = Some((unit, self.group.start_reduce_scatter(gradients)?));
         }
         Ok(())
     }
 
     fn finish(&mut self) -> Result<()> {
-        for (unit, sum) in std::mem::take(&mut self.under_way) {
-            let sum = sum.wait()?;
-            let mine = self.shards.mine[unit].clone();
-            self.gradients[mine].copy_from_slice(&sum[self.shards.within(unit)]);
-        }
-        Ok(())
+        self.receive()
     }
 
-    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T, G>> {
         self.shards.owned(&mut self.weights, &mut self.gradients)
     }
 
@@ -92,7 +101,7 @@ impl<T: FloatElement> Store<T> for Zero1<T> {
 
     fn publish(&mut self) -> Result<()> {
         self.share()?;
-        self.gradients.fill(T::zero());
+        self.gradients.fill(G::zero());
         Ok(())
     }
 

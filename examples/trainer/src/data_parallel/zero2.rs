@@ -20,20 +20,20 @@ use maypole::Result;
 
 /// All weights, and a rank's part of the gradients.
 #[derive(Debug)]
-pub struct Zero2<T> {
+pub struct Zero2<T, G = T> {
     layout: ParameterLayout,
     group: RankGroup,
     shards: Shards,
     weights: GatheredWeights<T>,
     /// The sums of this rank's parts, concatenated.
-    gradients: Vec<T>,
+    gradients: Vec<G>,
     /// The gradients of the unit that runs.
-    making: Vec<T>,
-    under_way: Option<(usize, PendingCollective<T>)>,
+    making: Vec<G>,
+    under_way: Option<(usize, PendingCollective<G>)>,
     transient: usize,
 }
 
-impl<T: FloatElement> Zero2<T> {
+impl<T: FloatElement, G: FloatElement> Zero2<T, G> {
     /// A store of `weights`, which are equal on all ranks of `group`. All ranks call it.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl<T: FloatElement> Zero2<T> {
     pub fn new(layout: ParameterLayout, weights: &[T], group: RankGroup) -> Result<Self> {
         assert_eq!(weights.len(), layout.len(), "the number of weights is that of the layout");
         let shards = Shards::new(&layout, group.shard());
-        let gradients = vec![T::zero(); shards.len()];
+        let gradients = vec![G::zero(); shards.len()];
         let weights = GatheredWeights::new(weights, &shards, &group)?;
         Ok(Self {
             layout,
@@ -68,7 +68,7 @@ impl<T: FloatElement> Zero2<T> {
     }
 }
 
-impl<T: FloatElement> Store<T> for Zero2<T> {
+impl<T: FloatElement, G: FloatElement> Store<T, G> for Zero2<T, G> {
     fn layout(&self) -> &ParameterLayout {
         &self.layout
     }
@@ -77,15 +77,15 @@ impl<T: FloatElement> Store<T> for Zero2<T> {
         Ok(&self.weights[self.shards.units[unit].clone()])
     }
 
-    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [G])> {
         let range = self.shards.units[unit].clone();
-        self.making = vec![T::zero(); range.len()];
+        self.making = vec![G::zero(); range.len()];
         let sending = self.under_way.as_ref().map_or(0, |(unit, _)| self.shards.units[*unit].len());
-        self.transient = self.transient.max((range.len() + sending) * size_of::<T>());
+        self.transient = self.transient.max((range.len() + sending) * size_of::<G>());
         Ok((&self.weights[range], &mut self.making))
     }
 
-    fn gradients(&mut self, _unit: usize) -> Result<&mut [T]> {
+    fn gradients(&mut self, _unit: usize) -> Result<&mut [G]> {
         Ok(&mut self.making)
     }
 
@@ -100,7 +100,7 @@ impl<T: FloatElement> Store<T> for Zero2<T> {
         self.receive()
     }
 
-    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T, G>> {
         self.shards.owned(&mut self.weights, &mut self.gradients)
     }
 
@@ -110,7 +110,7 @@ impl<T: FloatElement> Store<T> for Zero2<T> {
 
     fn publish(&mut self) -> Result<()> {
         self.share()?;
-        self.gradients.fill(T::zero());
+        self.gradients.fill(G::zero());
         Ok(())
     }
 

@@ -15,7 +15,7 @@
 use crate::model::config::Config;
 use crate::ranks::shard::Shard;
 use crate::tensor::math::{Real, take, take_mut};
-use crate::tensor::random::centred;
+use crate::tensor::random::{RandomUse, centred};
 use std::ops::Range;
 
 /// The part of the model that a rank has. Several ranks may have the same part.
@@ -313,6 +313,7 @@ impl ParameterLayout {
     /// The flat buffer before the first step: element `i` of the whole model is a function of
     /// `seed` and `i`.
     pub fn initial<T: Real>(&self, seed: u64) -> Vec<T> {
+        let stream = RandomUse::Weights.stream(seed);
         let mut weights = vec![T::zero(); self.len()];
         for entry in &self.entries {
             for LayoutPiece { local, global, len } in entry.pieces() {
@@ -320,7 +321,7 @@ impl ParameterLayout {
                     *weight = T::of(match entry.start {
                         Initialization::Constant(value) => value,
                         Initialization::Random(deviation) => {
-                            deviation * centred(seed, (global + nth) as u64)
+                            deviation * centred(stream, (global + nth) as u64)
                         }
                     });
                 }

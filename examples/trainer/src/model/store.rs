@@ -4,7 +4,8 @@
 //! A model of one process has all of them, in two flat buffers ([`FlatStore`]). Every form of data
 //! parallelism is another [`Store`]: it may gather a unit's weights when the model asks for them,
 //! drop them when the unit is done, and send a unit's gradients when they are final. The code of
-//! the model is the same for every store.
+//! the model is the same for every store. Weights and gradients may be numbers of two kinds: of 16 and
+//! of 32 bits, in [mixed precision](crate::model::mixed).
 
 use crate::model::layout::ParameterLayout;
 use crate::tensor::math::FloatElement;
@@ -13,13 +14,13 @@ use std::ops::Range;
 
 /// A run of consecutive parameters that this rank updates.
 #[derive(Debug)]
-pub struct OwnedRun<'a, T> {
+pub struct OwnedRun<'a, T, G = T> {
     /// Its first element in the flat buffer of the rank's [`ParameterLayout`].
     pub offset: usize,
     /// The weights to update.
     pub weights: &'a mut [T],
     /// The sum of the gradients of all ranks.
-    pub gradients: &'a mut [T],
+    pub gradients: &'a mut [G],
 }
 
 /// Bytes that a rank holds from step to step, and the most bytes that it held during a step.
@@ -76,7 +77,7 @@ impl StorePass {
 /// Weights and gradients of one rank. A step runs each micro-batch forward and backward, then calls
 /// [`finish`](Self::finish), updates the parameters that [`owned`](Self::owned) returns, and calls
 /// [`publish`](Self::publish).
-pub trait Store<T: FloatElement> {
+pub trait Store<T: FloatElement, G: FloatElement = T> {
     /// Returns the table of the parameters.
     fn layout(&self) -> &ParameterLayout;
 
@@ -117,14 +118,14 @@ pub trait Store<T: FloatElement> {
     ///
     /// # Errors
     /// As the collective that may gather the weights.
-    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])>;
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [G])>;
 
     /// Returns the gradients of `unit`. It is called after the unit's backward pass and before
     /// [`backward_done`](Self::backward_done).
     ///
     /// # Errors
     /// As the collectives in it.
-    fn gradients(&mut self, unit: usize) -> Result<&mut [T]> {
+    fn gradients(&mut self, unit: usize) -> Result<&mut [G]> {
         Ok(self.weights_and_gradients(unit)?.1)
     }
 
@@ -148,7 +149,7 @@ pub trait Store<T: FloatElement> {
 
     /// Returns the parameters that this rank updates. Either all ranks of a data-parallel group
     /// update the same parameters, or each rank updates its own part.
-    fn owned(&mut self) -> Vec<OwnedRun<'_, T>>;
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T, G>>;
 
     /// Sends the changed weights that this rank owns to the ranks that hold copies of them.
     ///
@@ -182,100 +183,103 @@ pub trait Store<T: FloatElement> {
 }
 
 /// Implements methods of [`Store`] by those of the field `inner`, for a store that wraps another
-/// store: `forward_store!(T: layout, copies);`. A wrapper names methods with a default too: a
+/// store: `forward_store!(T: layout, copies);`, or `forward_store!(T, G: layout);` with gradients of another kind. A wrapper names methods with a default too: a
 /// method that it leaves out would run the default, not the method of the inner store.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! forward_store {
-    (@ $T:ty, layout) => {
+    (@ $T:ty, $G:ty, layout) => {
         fn layout(&self) -> &$crate::model::layout::ParameterLayout {
             self.inner.layout()
         }
     };
-    (@ $T:ty, copies) => {
+    (@ $T:ty, $G:ty, copies) => {
         fn copies(&self) -> usize {
             self.inner.copies()
         }
     };
-    (@ $T:ty, diverges) => {
+    (@ $T:ty, $G:ty, diverges) => {
         fn diverges(&self) -> bool {
             self.inner.diverges()
         }
     };
-    (@ $T:ty, weights) => {
+    (@ $T:ty, $G:ty, weights) => {
         fn weights(&mut self, unit: usize) -> ::maypole::Result<&[$T]> {
             self.inner.weights(unit)
         }
     };
-    (@ $T:ty, forward_done) => {
+    (@ $T:ty, $G:ty, forward_done) => {
         fn forward_done(&mut self, unit: usize) -> ::maypole::Result<()> {
             self.inner.forward_done(unit)
         }
     };
-    (@ $T:ty, pass_begins) => {
+    (@ $T:ty, $G:ty, pass_begins) => {
         fn pass_begins(&mut self, pass: $crate::model::store::StorePass) {
             self.inner.pass_begins(pass)
         }
     };
-    (@ $T:ty, weights_and_gradients) => {
-        fn weights_and_gradients(&mut self, unit: usize) -> ::maypole::Result<(&[$T], &mut [$T])> {
+    (@ $T:ty, $G:ty, weights_and_gradients) => {
+        fn weights_and_gradients(&mut self, unit: usize) -> ::maypole::Result<(&[$T], &mut [$G])> {
             self.inner.weights_and_gradients(unit)
         }
     };
-    (@ $T:ty, gradients) => {
-        fn gradients(&mut self, unit: usize) -> ::maypole::Result<&mut [$T]> {
+    (@ $T:ty, $G:ty, gradients) => {
+        fn gradients(&mut self, unit: usize) -> ::maypole::Result<&mut [$G]> {
             self.inner.gradients(unit)
         }
     };
-    (@ $T:ty, backward_done) => {
+    (@ $T:ty, $G:ty, backward_done) => {
         fn backward_done(&mut self, unit: usize) -> ::maypole::Result<()> {
             self.inner.backward_done(unit)
         }
     };
-    (@ $T:ty, finish) => {
+    (@ $T:ty, $G:ty, finish) => {
         fn finish(&mut self) -> ::maypole::Result<()> {
             self.inner.finish()
         }
     };
-    (@ $T:ty, owned) => {
-        fn owned(&mut self) -> Vec<$crate::model::store::OwnedRun<'_, $T>> {
+    (@ $T:ty, $G:ty, owned) => {
+        fn owned(&mut self) -> Vec<$crate::model::store::OwnedRun<'_, $T, $G>> {
             self.inner.owned()
         }
     };
-    (@ $T:ty, share) => {
+    (@ $T:ty, $G:ty, share) => {
         fn share(&mut self) -> ::maypole::Result<()> {
             self.inner.share()
         }
     };
-    (@ $T:ty, publish) => {
+    (@ $T:ty, $G:ty, publish) => {
         fn publish(&mut self) -> ::maypole::Result<()> {
             self.inner.publish()
         }
     };
-    (@ $T:ty, bytes) => {
+    (@ $T:ty, $G:ty, bytes) => {
         fn bytes(&self) -> $crate::model::store::StoreBytes {
             self.inner.bytes()
         }
     };
-    (@ $T:ty, all_weights) => {
+    (@ $T:ty, $G:ty, all_weights) => {
         fn all_weights(&mut self) -> ::maypole::Result<Vec<$T>> {
             self.inner.all_weights()
         }
     };
     ($T:ty: $($method:ident),+ $(,)?) => {
-        $($crate::model::store::forward_store!(@ $T, $method);)+
+        $($crate::model::store::forward_store!(@ $T, $T, $method);)+
+    };
+    ($T:ty, $G:ty: $($method:ident),+ $(,)?) => {
+        $($crate::model::store::forward_store!(@ $T, $G, $method);)+
     };
 }
 pub use forward_store;
 
 /// All weights and gradients of this rank's layout in two flat buffers; nothing is sent.
 #[derive(Debug)]
-pub struct FlatStore<T> {
+pub struct FlatStore<T, G = T> {
     layout: ParameterLayout,
     /// The weights, in the order of the layout.
     pub weights: Vec<T>,
     /// The gradients, in the order of the layout.
-    pub gradients: Vec<T>,
+    pub gradients: Vec<G>,
 }
 
 impl<T: FloatElement> FlatStore<T> {
@@ -284,8 +288,18 @@ impl<T: FloatElement> FlatStore<T> {
     /// # Panics
     /// If the number of weights is not that of the layout.
     pub fn new(layout: ParameterLayout, weights: Vec<T>) -> Self {
+        Self::mixed(layout, weights)
+    }
+}
+
+impl<T: FloatElement, G: FloatElement> FlatStore<T, G> {
+    /// A store of `weights`, with gradients of zero that may be of another kind.
+    ///
+    /// # Panics
+    /// If the number of weights is not that of the layout.
+    pub fn mixed(layout: ParameterLayout, weights: Vec<T>) -> Self {
         assert_eq!(weights.len(), layout.len(), "the number of weights is that of the layout");
-        let gradients = vec![T::zero(); weights.len()];
+        let gradients = vec![G::zero(); weights.len()];
         Self { layout, weights, gradients }
     }
 
@@ -295,7 +309,7 @@ impl<T: FloatElement> FlatStore<T> {
     }
 }
 
-impl<T: FloatElement> Store<T> for FlatStore<T> {
+impl<T: FloatElement, G: FloatElement> Store<T, G> for FlatStore<T, G> {
     fn layout(&self) -> &ParameterLayout {
         &self.layout
     }
@@ -304,12 +318,12 @@ impl<T: FloatElement> Store<T> for FlatStore<T> {
         Ok(&self.weights[self.range(unit)])
     }
 
-    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [T])> {
+    fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [G])> {
         let range = self.range(unit);
         Ok((&self.weights[range.clone()], &mut self.gradients[range]))
     }
 
-    fn owned(&mut self) -> Vec<OwnedRun<'_, T>> {
+    fn owned(&mut self) -> Vec<OwnedRun<'_, T, G>> {
         vec![OwnedRun { offset: 0, weights: &mut self.weights, gradients: &mut self.gradients }]
     }
 
@@ -318,7 +332,7 @@ impl<T: FloatElement> Store<T> for FlatStore<T> {
     }
 
     fn publish(&mut self) -> Result<()> {
-        self.gradients.fill(T::zero());
+        self.gradients.fill(G::zero());
         Ok(())
     }
 

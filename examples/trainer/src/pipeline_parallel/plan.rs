@@ -209,6 +209,14 @@ pub struct PipelinePlan {
 }
 
 impl PipelinePlan {
+    /// The plan of forward passes alone: one micro-batch after another through all stages of a rank.
+    pub fn forward(ranks: usize, chunks: usize, micros: usize) -> Self {
+        let pass = PassKind::Forward;
+        let all = (0..micros).flat_map(|micro| (0..chunks).map(move |chunk| (micro, chunk)));
+        let ops: Vec<_> = all.map(|(micro, chunk)| StagePass { pass, micro, chunk }).collect();
+        Self { ranks, chunks, micros, ops: vec![ops; ranks] }
+    }
+
     /// Returns the number of stages of the whole pipeline.
     pub fn stages(&self) -> usize {
         self.ranks * self.chunks

@@ -5,8 +5,9 @@
 //! * **Collective:** none.
 //! * **Cost:** every call copies its operands to the GPU and its results back, weights and
 //!   activations alike. They cross PCIe on every layer. So this is a way to check kernels and axes
-//!   on a GPU, and not a fast trainer. Optimizers, routers, ring attention and collectives stay on
-//!   the processor.
+//!   on a GPU, and not a fast trainer. On the processor stay optimizers, routers, the gates of experts,
+//!   ring attention, the repetition of grouped keys for all heads of queries, the loss of a
+//!   vocabulary that is divided over ranks, and collectives.
 //!
 //! A GPU may fail in the middle of a call: another process may have taken its memory. The methods
 //! of a device return no error. So the first failure is kept, later calls do nothing, and

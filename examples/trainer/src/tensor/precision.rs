@@ -1,12 +1,12 @@
 //! Mixed precision: layers compute in 16 bits, weights are updated in 32.
 //!
-//! * **Sharded:** nothing more. It works with every sharding: weights and gradients then have 16
-//!   bits ([`Mixed`]).
-//! * **Collective:** those of the sharding and the messages of pipelines, with half the bytes. With
-//!   `f16` each rank sends one number more a step: whether a number overflowed.
+//! * **Sharded:** nothing more. It works with every sharding: weights then have 16 bits, and
+//!   gradients are added in 32 ([`Mixed`]).
+//! * **Collective:** those of the sharding, with half the bytes for weights, and the messages of
+//!   pipelines with half the bytes.
 //! * **Cost:** rounding. On a device with 16-bit arithmetic it halves the time and the activations;
 //!   this processor widens numbers to multiply them, and exchanges activations wide within layers,
-//!   so it shows what 16 bits do to the *training*, to the memory of weights, gradients and
+//!   so it shows what 16 bits do to the *training*, to the memory of weights and
 //!   [waiting activations](crate::tensor::packed), and to the bytes that data and pipeline
 //!   parallelism send.
 //!
@@ -14,7 +14,7 @@
 //! below 6e-8, and many gradients are smaller than that. So the loss is multiplied by a
 //! [`LossScale`] before the backward pass, and gradients are divided by it afterwards. The scale
 //! grows until a number overflows. That step is then skipped *on all ranks*, and the scale is
-//! halved (Micikevicius et al. 2018).
+//! halved, but not below 1 (Micikevicius et al. 2018).
 //!
 //! [`HalfPrecisionDevice`] rounds activations and their gradients, at the same places on every mesh
 //! but for one: of a sum over ranks ([`crate::tensor_parallel::region`]) each term is rounded before
@@ -226,33 +226,35 @@ pub struct LossScale {
     pub patience: u64,
     /// Steps without overflow since the factor last changed.
     pub good: u64,
-    /// Steps that were skipped so far.
-    pub skipped: u64,
 }
 
 impl Default for LossScale {
     fn default() -> Self {
         // With this factor gradients below 15.9 are within the range of `f16`, which ends at 65504.
         // Those of a mean loss are smaller from the first step on.
-        Self { factor: 4_096.0, patience: 2_000, good: 0, skipped: 0 }
+        Self { factor: 4_096.0, patience: 2_000, good: 0 }
     }
 }
 
 impl LossScale {
+    /// The lowest factor: one that is lower would not make gradients fit that overflow at it, and
+    /// would make all others vanish.
+    pub const LOWEST: f64 = 1.0;
+
     /// Adapts the factor to a step whose gradient had the norm `norm`, which must be equal on all
-    /// ranks. Returns false if the step has to be skipped, because a number overflowed.
+    /// ranks. Returns true if the factor was lowered, because a number overflowed.
     pub fn update(&mut self, norm: f64) -> bool {
         if !norm.is_finite() {
-            self.factor /= 2.0;
+            let lowered = self.factor > Self::LOWEST;
+            self.factor = (self.factor / 2.0).max(Self::LOWEST);
             self.good = 0;
-            self.skipped += 1;
-            return false;
+            return lowered;
         }
         self.good += 1;
         if self.good == self.patience {
             self.factor *= 2.0;
             self.good = 0;
         }
-        true
+        false
     }
 }

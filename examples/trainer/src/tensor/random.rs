@@ -14,6 +14,25 @@ pub fn random(seed: u64, index: u64) -> u64 {
     mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ index.wrapping_mul(0xd129_42f1_f293_e1d3))
 }
 
+/// A use of random numbers. Each use of a seed has a stream of its own: with one stream, row `i` of a
+/// batch would begin at a place that is a function of weight `i`.
+#[derive(Clone, Copy, Debug)]
+pub enum RandomUse {
+    /// The initial weights.
+    Weights = 1,
+    /// The places of rows in a text.
+    Rows = 2,
+    /// The tokens of a sample.
+    Sample = 3,
+}
+
+impl RandomUse {
+    /// The stream of this use.
+    pub fn stream(self, seed: u64) -> u64 {
+        random(seed, self as u64)
+    }
+}
+
 /// Returns a hash of `numbers` in their order. Two different sequences have the same hash with a
 /// probability of about 2^-64.
 pub fn fingerprint(numbers: impl IntoIterator<Item = u64>) -> u64 {
@@ -34,12 +53,23 @@ pub fn centred(seed: u64, index: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     /// Checkpoints, and the comparison with PyTorch, need these numbers unchanged.
     #[test]
     fn numbers_are_those_of_earlier_versions() {
         let first = [0, 1, 2].map(|index| random(1, index));
         assert_eq!(first, [0xdce4_23fc_82c0_d5b8, 0x9c85_709c_1b62_c390, 0x0584_da02_c705_5b4c]);
+    }
+
+    #[test]
+    fn no_two_uses_of_a_seed_have_a_number_in_common() {
+        for seed in [0, 1, 7, u64::MAX] {
+            let uses = [RandomUse::Weights, RandomUse::Rows, RandomUse::Sample];
+            let streams = uses.map(|it| it.stream(seed)).into_iter().chain([seed]);
+            let numbers = streams.flat_map(|stream| (0..5_000).map(move |at| random(stream, at)));
+            assert_eq!(numbers.collect::<HashSet<u64>>().len(), 20_000, "seed {seed}");
+        }
     }
 
     #[test]

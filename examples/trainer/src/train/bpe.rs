@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
+/// Bytes that are encoded at a time, from the beginning of a text on. No token goes over the end of
+/// such a piece, so a text that is read piece by piece has the same tokens as one in memory.
+pub const PIECE: usize = 1 << 16;
+
 /// How many bytes of a text a vocabulary is learnt from. More of them change it little.
 pub const LEARNT_FROM: usize = 512 << 10;
 
@@ -64,10 +68,14 @@ impl Bpe {
         )
     }
 
-    /// The text as tokens: merges in the order in which they were learnt.
+    /// The text as tokens, in pieces of [`PIECE`] bytes: merges in the order in which they were
+    /// learnt.
     pub fn encode(&self, text: &[u8]) -> Vec<u32> {
-        let merges = (256..).zip(&self.merges);
-        merges.fold(bytes(text), |tokens, (token, pair)| merge(&tokens, *pair, token))
+        let merges = || (256..).zip(&self.merges);
+        let tokens = |piece| {
+            merges().fold(bytes(piece), |tokens, (token, pair)| merge(&tokens, *pair, token))
+        };
+        text.chunks(PIECE).flat_map(tokens).collect()
     }
 
     /// The bytes of these tokens. Numbers outside of the vocabulary are left out.
@@ -227,6 +235,16 @@ mod tests {
         let tokens = bpe.encode(&play[20_000..40_000]);
         assert!(tokens.len() < 15_000, "{} tokens are hardly shorter", tokens.len());
         assert_eq!(bpe.decode(&tokens), &play[20_000..40_000]);
+    }
+
+    #[test]
+    fn a_text_has_the_same_tokens_whole_and_in_pieces() {
+        let text: Vec<u8> = HAMLET.iter().copied().cycle().take(3 * PIECE + 7).collect();
+        for bpe in [Bpe::default(), Bpe::learn(&text[..20_000], 400)] {
+            let pieces: Vec<u32> = text.chunks(PIECE).flat_map(|piece| bpe.encode(piece)).collect();
+            assert_eq!(bpe.encode(&text), pieces);
+            assert_eq!(bpe.decode(&pieces), text);
+        }
     }
 
     /// Counts all pairs anew for each merge.

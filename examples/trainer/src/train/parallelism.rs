@@ -115,14 +115,56 @@ impl Parallelism {
     /// # Errors
     /// A sentence that says what does not go with what, and what to give instead.
     pub fn check(&self, config: &Config, rows: usize) -> Result<(), String> {
-        self.check_heads(config)?;
+        self.check_model(config)?;
         self.check_rows(config, rows)?;
+        self.check_batch(config, rows)
+    }
+
+    /// The part of [`check`](Self::check) that does not depend on the rows of a batch.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_model(&self, config: &Config) -> Result<(), String> {
+        self.check_heads(config)?;
+        self.check_vocabulary(config)?;
         self.check_positions(config)?;
-        self.check_sequence(config, rows)?;
         self.check_experts(config)?;
         self.check_layers(config)?;
+        if self.micros == 0 {
+            return Err("--micros 0: a batch has at least one part".to_owned());
+        }
         let stages = self.mesh.size(MeshAxis::Pp);
         self.schedule.plan(stages, self.micros).map(drop)
+    }
+
+    /// Checks that all `rows` rows of a batch can be trained on, each once. Replicas need not have
+    /// equally many.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_batch(&self, config: &Config, rows: usize) -> Result<(), String> {
+        let (micros, replicas) = (self.micros, self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]));
+        let each = rows / micros;
+        if !rows.is_multiple_of(micros) || each < replicas {
+            let least = replicas.saturating_mul(micros);
+            return Err(format!(
+                "{rows} rows cannot be divided into {micros} micro-batches of {replicas} replicas: \
+                 give a multiple of {micros}, {least} or more, as --rows"
+            ));
+        }
+        self.check_sequence(config, each / replicas)?;
+        self.check_sequence(config, each.div_ceil(replicas))
+    }
+
+    fn check_vocabulary(&self, config: &Config) -> Result<(), String> {
+        let (tp, vocab) = (self.mesh.size(MeshAxis::Tp), config.vocab);
+        if vocab >= tp {
+            return Ok(());
+        }
+        Err(format!(
+            "each rank of tp has rows of the vocabulary, and a vocabulary of {vocab} has fewer than \
+             tp={tp}: give tp={vocab} or less in --mesh"
+        ))
     }
 
     fn check_layers(&self, config: &Config) -> Result<(), String> {
@@ -174,10 +216,8 @@ impl Parallelism {
     }
 
     fn check_rows(&self, config: &Config, rows: usize) -> Result<(), String> {
-        if rows == 0 || self.micros == 0 {
-            return Err(
-                "--rows 0 or --micros 0: a batch has at least one row and one part".to_owned()
-            );
+        if rows == 0 {
+            return Err("--rows 0: a batch has at least one row".to_owned());
         }
         if rows as f64 * config.context as f64 > MOST_TOKENS {
             return Err(format!(
@@ -238,11 +278,19 @@ impl Parallelism {
         Err(format!("{what}, and a context of {context} is no multiple of {pieces}: {give}"))
     }
 
+    /// The least multiple of `each` rows that a rank can run forward at once.
+    pub(super) fn rows_of_a_pass(&self, config: &Config, each: usize) -> usize {
+        let fits = |rows: &usize| self.check_sequence(config, *rows).is_ok();
+        let tp = self.mesh.size(MeshAxis::Tp);
+        (1..tp).map(|times| times * each).find(fits).unwrap_or(tp * each)
+    }
+
+    /// Checks micro-batches of `rows` rows on a rank.
     fn check_sequence(&self, config: &Config, rows: usize) -> Result<(), String> {
         let tp = self.mesh.size(MeshAxis::Tp);
         let cp = self.mesh.size(MeshAxis::Cp);
         let context = config.context;
-        let tokens = self.micro_rows(rows) * context / cp;
+        let tokens = rows * context / cp;
         if !self.sequence || tokens.is_multiple_of(tp) {
             return Ok(());
         }

@@ -40,7 +40,7 @@ impl<T: Real> Trainer<T> {
     /// As the library's `split`.
     ///
     /// # Panics
-    /// If [`Parallelism::check`] refuses the setup.
+    /// If [`Config::check`] refuses the model, or [`Parallelism::check_model`] the setup.
     pub fn new(
         comm: Communicator,
         config: &Config,
@@ -48,6 +48,8 @@ impl<T: Real> Trainer<T> {
         seed: u64,
         (rule, schedule): (Rule, RateSchedule),
     ) -> Result<Self> {
+        let checked = config.check().and_then(|()| setup.check_model(config));
+        checked.unwrap_or_else(|why| panic!("{why}"));
         let groups = MeshGroups::new(comm, setup.mesh, setup.order)?;
         let layout = ParameterLayout::new(config, setup.share(config, groups.place));
         let routing = Rc::default();

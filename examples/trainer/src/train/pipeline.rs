@@ -36,6 +36,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The stages of this rank and the plan by which it runs them.
 #[derive(Debug)]
@@ -92,8 +93,7 @@ impl<T: Real> Pipeline<T> {
         let share = batches[0].weight * self.group as f64;
         let load = vec![0; self.load.len()];
         self.routing.replace(RoutingRecord { share, load, ..RoutingRecord::default() });
-        let tokens = model.axes.region.tokens(batches[0].tokens.len()).len();
-        let length = tokens * model.config.width;
+        let length = message_length(model, batches);
         let device = Arc::clone(&model.device);
         let mut runner = StageRunner {
             gpt: model,
@@ -119,6 +119,58 @@ impl<T: Real> Pipeline<T> {
         let loss = if self.brings_loss { runner.loss + routing.loss } else { 0.0 };
         let work = watch.work(&trace);
         Ok(Passes { loss, trace, activations, work })
+    }
+
+    /// Runs `batches` forward, and keeps nothing for a backward pass. Returns the sum of their weighted
+    /// losses over all ranks, without auxiliary losses.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub(super) fn judge(
+        &mut self,
+        model: &mut Transformer<T>,
+        store: &mut dyn Store<T>,
+        batches: &[TokenBatch],
+    ) -> Result<f64> {
+        let PipelinePlan { ranks, chunks, .. } = self.plan;
+        let plan = PipelinePlan::forward(ranks, chunks, batches.len());
+        self.routing.borrow_mut().coming.clear();
+        let length = message_length(model, batches);
+        let device = Arc::clone(&model.device);
+        let mut runner =
+            ForwardRunner { gpt: model, store, units: &self.units, batches, loss: 0.0 };
+        let run = execute(&plan, self.rank, &mut self.links, &mut runner, length, Instant::now());
+        device.failure().map_or(Ok(()), |why| Err(self.losses.abort(&why)))?;
+        run?;
+        self.losses.sum(if self.brings_loss { runner.loss } else { 0.0 })
+    }
+}
+
+/// The numbers of a message between stages.
+fn message_length<T: Real>(model: &Transformer<T>, batches: &[TokenBatch]) -> usize {
+    let tokens = model.axes.region.tokens(batches[0].tokens.len()).len();
+    tokens * model.config.width
+}
+
+/// The stages of a rank that run forward alone.
+struct ForwardRunner<'a, T> {
+    gpt: &'a mut Transformer<T>,
+    store: &'a mut dyn Store<T>,
+    units: &'a [Range<usize>],
+    batches: &'a [TokenBatch],
+    loss: f64,
+}
+
+impl<T: Real> Stages<T> for ForwardRunner<'_, T> {
+    fn forward(&mut self, micro: usize, chunk: usize, input: Vec<T>) -> Result<Vec<T>> {
+        let units = self.units[chunk].clone();
+        let passed = self.gpt.forward(units, self.store, &self.batches[micro], input)?;
+        self.loss += passed.1.loss;
+        Ok(passed.0)
+    }
+
+    fn backward(&mut self, _: usize, _: usize, _: Vec<T>) -> Result<Vec<T>> {
+        unreachable!("the plan has forward passes alone")
     }
 }
 

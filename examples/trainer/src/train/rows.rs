@@ -6,7 +6,7 @@ use crate::ranks::group::RankGroup;
 use crate::ranks::mesh::MeshGroups;
 use crate::ranks::shard::Shard;
 use crate::train::parallelism::Parallelism;
-use crate::train::text::Text;
+use crate::train::text::{Text, TextError};
 use maypole::{Error, Result};
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub trait Rows {
     /// Their losses count `scale` times.
     ///
     /// # Errors
-    /// If the text cannot be read.
+    /// If the ranks cannot divide so many rows, or if the text cannot be read.
     fn of_step(&mut self, text: &Text, step: (u64, usize), scale: f64) -> Result<Vec<TokenBatch>>;
 
     /// Is told that `steps` steps are done, and that this rank worked for `work` seconds in the
@@ -45,6 +45,8 @@ pub struct RankRows {
     /// The positions of this rank.
     columns: Vec<usize>,
     world: RankGroup,
+    config: Config,
+    setup: Parallelism,
 }
 
 impl RankRows {
@@ -56,13 +58,21 @@ impl RankRows {
             micros: setup.micros,
             columns: setup.division.positions(cp.rank(), cp.world(), config.context),
             world: groups.world.clone(),
+            config: config.clone(),
+            setup: setup.clone(),
         }
+    }
+
+    /// The positions of this rank.
+    pub(super) fn columns(&self) -> &[usize] {
+        &self.columns
     }
 
     /// Reads the rows `mine` of the batch, by micro-batch, and of each row this rank's positions.
     ///
     /// # Errors
-    /// If the text cannot be read.
+    /// If the ranks cannot divide `count` rows ([`Parallelism::check_batch`]), on all of them alike, or
+    /// if the text cannot be read.
     pub fn read(
         &self,
         text: &Text,
@@ -70,16 +80,19 @@ impl RankRows {
         mine: Range<usize>,
         scale: f64,
     ) -> Result<Vec<TokenBatch>> {
-        let mine = text.part(step, count, mine, self.micros);
         let rank = self.world.rank();
-        let mine = mine.map_err(|why| Error::Invalid {
-            rank,
-            operation: "reading its rows",
-            why: why.to_string(),
-        })?;
+        let invalid = |why| Error::Invalid { rank, operation: "a training step", why };
+        self.setup.check_batch(&self.config, count).map_err(invalid)?;
+        let mine = text.part(step, count, mine, self.micros);
+        let mine = mine.map_err(|why| unreadable(&self.world, why))?;
         let scaled = |batch: TokenBatch| TokenBatch { weight: batch.weight * scale, ..batch };
         Ok(mine.iter().map(|batch| scaled(batch.cut(&self.columns))).collect())
     }
+}
+
+/// The error of a rank that cannot read its rows of a text.
+pub(super) fn unreadable(world: &RankGroup, why: TextError) -> Error {
+    Error::Invalid { rank: world.rank(), operation: "reading its rows", why: why.to_string() }
 }
 
 impl Rows for RankRows {

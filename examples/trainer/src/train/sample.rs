@@ -1,32 +1,126 @@
 //! Text from a trained model: the next token drawn by its probability, again and again.
 //!
-//! A rank may have any part of the model, so the whole is put together first. Each rank writes its
-//! weights where they belong in a buffer that is minus infinity elsewhere, and an all-reduce takes
-//! the greatest of each number over ranks. Copies are equal to the bit, so the greatest is the
+//! Rank 0 runs the whole model, and no rank holds it: before the forward pass of each unit all ranks
+//! put the weights of this unit together, and rank 0 drops them after the pass. Each rank writes its
+//! part of the unit where it belongs in a buffer that is minus infinity elsewhere, and an all-reduce
+//! takes the greatest of each number over ranks. Copies are equal to the bit, so the greatest is the
 //! weight itself; a sum would count copies.
 //!
-//! * **Collective:** one all-reduce (maximum) of all weights.
+//! * **Collective:** for each unit and token what the store needs to gather the unit and, where
+//!   `pp`, `ep` or `tp` divide the model, one all-reduce (maximum) of the unit.
+//! * **Cost:** the weights of the whole model cross the links for each token. Where every rank has
+//!   all of them nothing is sent.
 
+use crate::expert_parallel::layer::ExpertLayer;
+use crate::model::axes::Axes;
 use crate::model::batch::TokenBatch;
-use crate::model::store::Store;
+use crate::model::layout::{LayoutEntry, LayoutPiece, ParameterLayout};
+use crate::model::store::{Store, forward_store};
 use crate::model::transformer::Transformer;
-use crate::tensor::random::uniform;
+use crate::ranks::group::RankGroup;
+use crate::ranks::mesh::MeshAxis;
+use crate::tensor::random::{RandomUse, uniform};
 use crate::train::trainer::Trainer;
 use maypole::{ReduceOp, Result};
+use std::rc::Rc;
+use std::sync::Arc;
 
-/// The weights of the whole model, on every rank. All ranks call it.
+/// The whole model of a mesh, one unit at a time. All ranks ask it for the same units.
+pub struct WholeModel<'a> {
+    inner: &'a mut dyn Store<f32>,
+    whole: ParameterLayout,
+    /// For each unit of the whole model: the number of this rank's unit, if it has a part of it, and
+    /// the places of the part in both.
+    own: Vec<Option<(usize, Vec<LayoutPiece>)>>,
+    /// All ranks, if no rank has the whole model.
+    world: Option<RankGroup>,
+    unit: Vec<f32>,
+}
+
+impl<'a> WholeModel<'a> {
+    /// The model of which `trainer` has a part.
+    pub fn of(trainer: &'a mut Trainer<f32>) -> Self {
+        let divided = trainer.groups.mesh.sizes(&[MeshAxis::Pp, MeshAxis::Ep, MeshAxis::Tp]) > 1;
+        let world = divided.then(|| trainer.groups.world.clone());
+        let inner = &mut *trainer.parts.store;
+        let layout = inner.layout();
+        let whole = ParameterLayout::whole(&layout.config);
+        let part = |unit: &crate::model::layout::LayoutUnit| {
+            let nth = layout.units.iter().position(|own| own.part == unit.part)?;
+            let own = &layout.units[nth];
+            let pieces = layout.entries[own.entries.clone()].iter().flat_map(LayoutEntry::pieces);
+            let within = |piece: LayoutPiece| LayoutPiece {
+                local: piece.local - own.range.start,
+                global: piece.global - unit.range.start,
+                ..piece
+            };
+            Some((nth, pieces.map(within).collect()))
+        };
+        let own = whole.units.iter().map(part).collect();
+        Self { inner, whole, own, world, unit: Vec::new() }
+    }
+}
+
+impl Store<f32> for WholeModel<'_> {
+    forward_store!(f32: weights_and_gradients, owned, share, publish, bytes);
+
+    fn layout(&self) -> &ParameterLayout {
+        &self.whole
+    }
+
+    fn weights(&mut self, unit: usize) -> Result<&[f32]> {
+        self.unit = vec![f32::NEG_INFINITY; self.whole.units[unit].range.len()];
+        if let Some((own, pieces)) = &self.own[unit] {
+            let weights = self.inner.weights(*own)?;
+            for LayoutPiece { local, global, len } in pieces {
+                let place = *global..*global + *len;
+                self.unit[place].copy_from_slice(&weights[*local..*local + *len]);
+            }
+            self.inner.forward_done(*own)?;
+        }
+        if let Some(world) = &self.world {
+            world.call(|comm| comm.all_reduce(&mut self.unit, ReduceOp::Max))?;
+        }
+        Ok(&self.unit)
+    }
+
+    fn forward_done(&mut self, _: usize) -> Result<()> {
+        self.unit = Vec::new();
+        Ok(())
+    }
+}
+
+/// `count` tokens that follow `prompt`, on rank 0; none on other ranks. All ranks call it.
 ///
 /// # Errors
 /// As the collectives in it.
-pub fn whole_weights(trainer: &mut Trainer<f32>) -> Result<Vec<f32>> {
-    let world = trainer.groups.world.clone();
-    let layout = trainer.parts.store.layout().clone();
-    let mut whole = vec![f32::NEG_INFINITY; layout.config.parameters()];
-    layout.scatter_into(&trainer.parts.store.all_weights()?, &mut whole);
-    if world.world() > 1 {
-        world.call(|comm| comm.all_reduce(&mut whole, ReduceOp::Max))?;
+///
+/// # Panics
+/// If the prompt is empty.
+pub fn sample(
+    trainer: &mut Trainer<f32>,
+    prompt: &[u32],
+    count: usize,
+    draw: Sampling,
+) -> Result<Vec<u32>> {
+    let rank = trainer.groups.world.rank();
+    let (router, device) = (trainer.parallelism.router, Arc::clone(&trainer.parts.model.device));
+    let mut store = WholeModel::of(trainer);
+    let units = store.whole.units.len();
+    if rank > 0 {
+        for unit in (0..count).flat_map(|_| 0..units) {
+            store.weights(unit)?;
+        }
+        return Ok(Vec::new());
     }
-    Ok(whole)
+    let mut axes = Axes::single_rank(&store.whole.config);
+    if let Some(router) = router {
+        let alone = (RankGroup::single(), RankGroup::single());
+        axes.feed_forward = Box::new(ExpertLayer::new(router, alone, Rc::default()));
+    }
+    let mut gpt = Transformer::new(&store.whole, axes);
+    gpt.device = device;
+    generate(&mut gpt, &mut store, prompt, count, draw)
 }
 
 /// The rule by which tokens are drawn.
@@ -81,7 +175,8 @@ fn pick(logits: &[f32], draw: Sampling, nth: u64) -> u32 {
     let most = f64::from(logits[likeliest]);
     let shares: Vec<f64> =
         logits.iter().map(|z| ((f64::from(*z) - most) / draw.temperature).exp()).collect();
-    let mut left = uniform(draw.seed, nth) * shares.iter().sum::<f64>();
+    let chance = uniform(RandomUse::Sample.stream(draw.seed), nth);
+    let mut left = chance * shares.iter().sum::<f64>();
     let drawn = shares.iter().position(|share| {
         left -= share;
         left < 0.0

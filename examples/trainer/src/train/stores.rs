@@ -32,13 +32,14 @@ pub struct StorePlan<T> {
     pub make: MakeStore<T>,
 }
 
-/// Rounds `weights` to 16 bits and makes a store of them by `inner`; masters stay in 32 bits.
+/// Rounds `weights` to 16 bits and makes a store of them by `inner`; masters and gradients stay in 32
+/// bits.
 ///
 /// # Errors
 /// As `inner`.
 pub fn mixed<H: HalfFloat>(
     weights: &[f32],
-    inner: impl FnOnce(Vec<H>) -> Result<Box<dyn Store<H>>>,
+    inner: impl FnOnce(Vec<H>) -> Result<Box<dyn Store<H, f32>>>,
 ) -> Result<Box<dyn Store<f32>>> {
     let mut rounded = vec![H::zero(); weights.len()];
     H::narrow(&mut rounded, weights);
@@ -58,20 +59,23 @@ impl<T: FloatElement> StorePlan<T> {
         Self { sharding, copies, sums, bring_dense: groups.ep.world(), make }
     }
 
-    /// The store of these fields, with numbers of any kind.
+    /// The store of these fields, with weights and gradients of any kind.
     ///
     /// # Errors
     /// If the ranks cannot make memory that they share.
-    pub fn store<N: FloatElement>(
+    pub fn store<N: FloatElement, G: FloatElement>(
         &self,
         layout: ParameterLayout,
         weights: Vec<N>,
-    ) -> Result<Box<dyn Store<N>>> {
+    ) -> Result<Box<dyn Store<N, G>>> {
         Ok(self.with_sums(self.sharding.store(layout, weights, self.copies.clone())?))
     }
 
     /// Puts before `inner` the sums of gradients over other groups.
-    pub fn with_sums<N: FloatElement>(&self, inner: Box<dyn Store<N>>) -> Box<dyn Store<N>> {
+    pub fn with_sums<N: FloatElement, G: FloatElement>(
+        &self,
+        inner: Box<dyn Store<N, G>>,
+    ) -> Box<dyn Store<N, G>> {
         Box::new(SummedStore::new(inner, self.sums.clone(), self.sharding))
     }
 }

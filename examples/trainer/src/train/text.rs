@@ -11,7 +11,7 @@
 //! rows that it returns. Equal tokens give equal rows from either.
 
 use crate::model::batch::TokenBatch;
-use crate::tensor::random::{fingerprint, random};
+use crate::tensor::random::{RandomUse, fingerprint, random};
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::fmt::Debug;
@@ -171,8 +171,9 @@ impl Text {
     }
 
     fn read_batch(&self, rows: Range<u64>, weight: f64) -> Result<TokenBatch, TextError> {
+        let stream = RandomUse::Rows.stream(self.seed);
         let starts: Vec<usize> =
-            rows.map(|row| (random(self.seed, row) % self.places()) as usize).collect();
+            rows.map(|row| (random(stream, row) % self.places()) as usize).collect();
         self.rows_from(&starts, weight)
     }
 

@@ -76,8 +76,9 @@ impl<T: Real> Trainer<T> {
     ///
     /// # Errors
     /// As every collective. If the device fails, this rank updates no weight, and all ranks get
-    /// [`maypole::Error::Aborted`] with the reason. If the text cannot be read,
-    /// [`maypole::Error::Invalid`] says why.
+    /// [`maypole::Error::Aborted`] with the reason. [`maypole::Error::Invalid`] says why, if the
+    /// text cannot be read, if the ranks cannot divide `count` rows, or if the gradients of several
+    /// steps in a row were not finite ([`Clip`]).
     pub fn step(&mut self, text: &Text, count: usize) -> Result<StepOutcome> {
         let Parts { rows, model, pipeline, store, clip, update, rate } = &mut self.parts;
         self.watch.begin();
@@ -86,7 +87,7 @@ impl<T: Real> Trainer<T> {
         Units.hold(|| store.finish())?; // The gradients that this rank owns are sums over ranks.
         update.before((self.step, rate), &mut **store)?;
         let mut owned = Units.hold(|| store.owned()); // All of them, or a part (ZeRO, FSDP).
-        let factor = clip.factor(&owned)?; // One norm over all ranks; none after an overflow.
+        let factor = clip.factor(&owned)?; // One norm over all ranks; none if it is not finite.
         self.watch.update(|| update.step(&mut owned, rate.at(self.step), factor))?;
         Units.hold(|| store.publish())?; // The others get this rank's part; gradients are zero.
         let loss = pipeline.losses.sum(clip.unscaled(passes.loss))?;

@@ -27,8 +27,8 @@ pub struct Passes {
 pub struct StepReport {
     /// The mean loss over the global batch, before the step.
     pub loss: f64,
-    /// The norm of the gradient before clipping; `None` unless clipping or a loss scale needs it.
-    pub norm: Option<f64>,
+    /// The norm of the gradient before clipping. If it is not finite, no weight was updated.
+    pub norm: f64,
     /// The rate of the step.
     pub rate: f64,
 }

@@ -1,9 +1,9 @@
 //! Files that are whole or not there: written under another name, flushed, and then renamed.
 
+use crate::train::checkpoint::manifest::MANIFEST;
 use crate::train::checkpoint::{CheckpointError, failed};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 /// Writes a new file and flushes it to the disk. Removes the file if this fails.
@@ -38,30 +38,38 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     sync_folder(target.parent().unwrap_or(Path::new("")))
 }
 
-/// Renames folder `from` to `to` atomically. If there is a folder `to`, the two exchange names.
-pub(super) fn rename_folder(from: &Path, to: &Path) -> Result<(), CheckpointError> {
-    if !to.exists() {
-        return fs::rename(from, to).map_err(failed(to));
-    }
-    if renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE).is_ok() {
-        return Ok(());
-    }
-    // Some file systems cannot exchange two names.
-    let aside = to.with_extension("replaced");
-    remove_folder(&aside)?;
-    fs::rename(to, &aside)
-        .and_then(|()| fs::rename(from, to))
-        .and_then(|()| fs::rename(&aside, from))
-        .map_err(failed(to))
+/// An operation on files.
+type FileOperation<'a> = Box<dyn FnOnce() -> Result<(), CheckpointError> + 'a>;
+
+/// The operations that give `from`, the folder of a whole checkpoint, the name `to`, in the place of
+/// an older one. After each of them one of the two folders has its manifest and all of its files, so
+/// a run that is killed in between loses no checkpoint.
+pub(super) fn replacing<'a>(from: &'a Path, to: &'a Path) -> [FileOperation<'a>; 3] {
+    [
+        Box::new(move || remove_manifest(to)),
+        Box::new(move || remove_folder(to)),
+        Box::new(move || fs::rename(from, to).map_err(failed(to))),
+    ]
 }
 
-/// Removes a folder and all that is in it, if it is there.
+/// Removes the manifest in `folder`, which is then the folder of no checkpoint.
+fn remove_manifest(folder: &Path) -> Result<(), CheckpointError> {
+    match fs::remove_file(folder.join(MANIFEST)) {
+        Ok(()) => sync_folder(folder),
+        Err(why) if why.kind() == ErrorKind::NotFound => Ok(()),
+        Err(why) => Err(failed(folder)(why)),
+    }
+}
+
+/// Removes a folder and all that is in it, if it is there; first the manifest, so that what is left
+/// of a checkpoint that is half removed is none.
 ///
 /// # Errors
 /// [`CheckpointError::File`].
 pub fn remove_folder(path: &Path) -> Result<(), CheckpointError> {
+    remove_manifest(path)?;
     match fs::remove_dir_all(path) {
-        Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(failed(path)(why)),
+        Err(why) if why.kind() != ErrorKind::NotFound => Err(failed(path)(why)),
         _ => Ok(()),
     }
 }
@@ -70,4 +78,33 @@ pub fn remove_folder(path: &Path) -> Result<(), CheckpointError> {
 pub(super) fn sync_folder(path: &Path) -> Result<(), CheckpointError> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     File::open(path).and_then(|folder| folder.sync_all()).map_err(failed(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::checkpoint::history::{CheckpointHistory, folder_name, partial_name};
+
+    #[test]
+    fn a_run_that_stops_while_it_replaces_a_checkpoint_leaves_a_whole_one() {
+        for stop in 0..=3 {
+            let folder = tempfile::tempdir().unwrap();
+            let [to, from] = [folder_name(7), partial_name(7)].map(|name| folder.path().join(name));
+            for (place, text) in [(&to, "old"), (&from, "new")] {
+                fs::create_dir(place).unwrap();
+                for name in [MANIFEST, "rank-000"] {
+                    fs::write(place.join(name), text).unwrap();
+                }
+            }
+            replacing(&from, &to).into_iter().take(stop).for_each(|done| done().unwrap());
+            let history = CheckpointHistory::read(folder.path()).unwrap();
+            let newest = history.newest().expect("a checkpoint is left");
+            let read = |name| fs::read_to_string(newest.join(name)).unwrap();
+            let whole = if stop == 0 { "old" } else { "new" };
+            assert_eq!([read(MANIFEST), read("rank-000")], [whole; 2], "stopped after {stop}");
+            // What is left of the other one goes away with the next that are not kept.
+            history.keep_last(1).unwrap();
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "stopped after {stop}");
+        }
+    }
 }

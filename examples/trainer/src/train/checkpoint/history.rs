@@ -1,7 +1,8 @@
 //! The checkpoints in a folder: the last that is complete, those that are not, and how many are
 //! kept.
 //!
-//! A checkpoint is complete if its manifest is there, which is written last. Its files
+//! A checkpoint is complete if its manifest is there, which is written last and removed first, whether
+//! its folder has its last name or still that of the time when it was written. Its files
 //! are checked when they are read: a damaged checkpoint is an error and is not passed over, so that
 //! no run resumes from an older step without notice.
 
@@ -9,9 +10,12 @@ use crate::ranks::group::RankGroup;
 use crate::train::checkpoint::files::remove_folder;
 use crate::train::checkpoint::manifest::MANIFEST;
 use crate::train::checkpoint::{CheckpointError, agree, failed};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The name of the folder of a checkpoint of step `step`.
@@ -19,7 +23,7 @@ pub fn folder_name(step: u64) -> String {
     format!("step-{step:08}")
 }
 
-/// The name of the folder while it is written, and while it is removed.
+/// The name of the folder while it is written.
 pub(super) fn partial_name(step: u64) -> String {
     format!("step-{step:08}.partial")
 }
@@ -50,9 +54,8 @@ impl fmt::Display for IncompleteCheckpoint {
 /// The checkpoints in a folder.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CheckpointHistory {
-    folder: PathBuf,
-    /// The steps of the complete ones, ascending.
-    complete: Vec<u64>,
+    /// The folders of the complete ones, by step.
+    complete: BTreeMap<u64, PathBuf>,
     /// The incomplete ones, by step.
     incomplete: Vec<IncompleteCheckpoint>,
 }
@@ -63,43 +66,46 @@ impl CheckpointHistory {
     /// # Errors
     /// [`CheckpointError::File`], if the folder cannot be read.
     pub fn read(folder: &Path) -> Result<Self, CheckpointError> {
-        let mut history = Self { folder: folder.to_owned(), ..Self::default() };
+        let mut history = Self::default();
         let entries = match fs::read_dir(folder) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(history),
             entries => entries.map_err(failed(folder))?,
         };
+        let mut unnamed = Vec::new();
         for entry in entries {
             let path = entry.map_err(failed(folder))?.path();
-            if path.is_dir() {
-                history.note(path);
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let Some(step) = step_of(name).filter(|_| path.is_dir()) else { continue };
+            let named = name == folder_name(step);
+            match (named, path.join(MANIFEST).exists()) {
+                (true, true) => drop(history.complete.insert(step, path)),
+                (false, true) => unnamed.push((step, path)),
+                _ => history.incomplete.push(IncompleteCheckpoint { step, path, named }),
             }
         }
-        history.complete.sort_unstable();
+        for (step, path) in unnamed {
+            if history.complete.contains_key(&step) {
+                history.incomplete.push(IncompleteCheckpoint { step, path, named: false });
+            } else {
+                history.complete.insert(step, path);
+            }
+        }
         history.incomplete.sort_by_key(|it| it.step);
         Ok(history)
     }
 
-    fn note(&mut self, path: PathBuf) {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let Some(digits) = name.strip_prefix("step-") else { return };
-        let Ok(step) = digits.strip_suffix(".partial").unwrap_or(digits).parse() else { return };
-        if name == folder_name(step) && path.join(MANIFEST).exists() {
-            self.complete.push(step);
-        } else if name == folder_name(step) || name == partial_name(step) {
-            let named = name == folder_name(step);
-            self.incomplete.push(IncompleteCheckpoint { step, path, named });
-        }
-    }
-
     /// Returns the folder of the last complete checkpoint.
-    pub fn newest(&self) -> Option<PathBuf> {
-        self.complete.last().map(|step| self.folder.join(folder_name(*step)))
+    pub fn newest(&self) -> Option<&Path> {
+        self.complete.last_key_value().map(|(_, path)| &**path)
     }
 
     /// Returns the incomplete checkpoints of later steps than the last complete one.
     pub fn interrupted(&self) -> impl Iterator<Item = &IncompleteCheckpoint> {
-        let newest = self.complete.last();
-        self.incomplete.iter().filter(move |it| newest.is_none_or(|newest| it.step > *newest))
+        self.incomplete.iter().filter(|it| self.last_step().is_none_or(|last| it.step > last))
+    }
+
+    fn last_step(&self) -> Option<u64> {
+        self.complete.last_key_value().map(|(step, _)| *step)
     }
 
     /// Removes all but the last `count` complete checkpoints, and what interrupted runs left before
@@ -113,19 +119,17 @@ impl CheckpointHistory {
     pub fn keep_last(&self, count: usize) -> Result<(), CheckpointError> {
         assert!(count > 0, "the last checkpoint is kept");
         let excess = self.complete.len().saturating_sub(count);
-        for step in &self.complete[..excess] {
-            let place = self.folder.join(folder_name(*step));
-            let partial = self.folder.join(partial_name(*step));
-            remove_folder(&partial)?;
-            fs::rename(&place, &partial).map_err(failed(&place))?;
-            remove_folder(&partial)?;
-        }
-        let newest = self.complete.last();
-        let left = self.incomplete.iter().filter(|it| newest.is_some_and(|last| it.step <= *last));
-        left.map(|it| &it.path)
-            .filter(|path| path.exists())
-            .try_for_each(|path| remove_folder(path))
+        self.complete.values().take(excess).try_for_each(|path| remove_folder(path))?;
+        let left = self.incomplete.iter().filter(|it| Some(it.step) <= self.last_step());
+        left.filter(|it| it.path.exists()).try_for_each(|it| remove_folder(&it.path))
     }
+}
+
+/// The step of a folder with the name of a checkpoint, whole or not.
+fn step_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("step-")?;
+    let step = digits.strip_suffix(".partial").unwrap_or(digits).parse().ok()?;
+    [folder_name(step), partial_name(step)].contains(&name.to_owned()).then_some(step)
 }
 
 /// Returns the last complete checkpoint in `folder`.
@@ -133,7 +137,7 @@ impl CheckpointHistory {
 /// # Errors
 /// As [`CheckpointHistory::read`].
 pub fn latest(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
-    Ok(CheckpointHistory::read(folder)?.newest())
+    Ok(CheckpointHistory::read(folder)?.newest().map(Path::to_owned))
 }
 
 /// Returns the history of `folder` as rank 0 sees it, and the checkpoint from which all ranks of
@@ -149,8 +153,8 @@ pub fn agreed(
     let empty = CheckpointHistory::default();
     let own = if world.rank() == 0 { CheckpointHistory::read(folder) } else { Ok(empty) };
     let history = agree(world, own)?;
-    // 2^64 - 1 stands for no checkpoint: no run has so many steps.
-    let step = world.gather(&[history.complete.last().copied().unwrap_or(u64::MAX)])?[0];
-    let place = (step != u64::MAX).then(|| folder.join(folder_name(step)));
+    let name = history.newest().and_then(Path::file_name).unwrap_or_default().as_bytes().to_vec();
+    let name = world.broadcast_bytes(name, 0)?;
+    let place = (!name.is_empty()).then(|| folder.join(OsStr::from_bytes(&name)));
     Ok((history, place))
 }

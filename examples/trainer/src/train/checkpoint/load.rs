@@ -28,8 +28,9 @@ pub fn load(
     let (manifest, digest) = agree(world, Manifest::read_with_digest(place))?;
     same_everywhere(world, &digest, &place.join(MANIFEST))?;
     let buffers = agree(world, read(trainer, &manifest, place))?;
-    let Manifest { step, updates, plateau, scale, .. } = manifest;
+    let Manifest { step, updates, plateau, scale, skipped, .. } = manifest;
     let clip = &mut trainer.parts.clip;
+    clip.skipped = skipped;
     clip.scale = clip.scale.map(|own| scale.unwrap_or(own));
     trainer.go_on_from(Progress { step, updates, plateau }, buffers)?;
     Ok(manifest)
@@ -87,7 +88,7 @@ fn read(
 pub struct Progress {
     /// Steps done.
     pub step: u64,
-    /// Updates done: steps without those that overflowed.
+    /// Updates done: steps without those that were skipped.
     pub updates: u64,
     /// The rate that adapts to losses, if the schedule has one.
     pub plateau: Option<PlateauRate>,

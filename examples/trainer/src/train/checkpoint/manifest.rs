@@ -16,6 +16,7 @@
 use crate::model::config::Config;
 use crate::tensor::precision::LossScale;
 use crate::train::checkpoint::{CheckpointError, damaged, unreadable};
+use crate::train::clip::SkippedSteps;
 use crate::train::optim::Rule;
 use crate::train::plateau::PlateauRate;
 use crate::train::schedule::RateSchedule;
@@ -51,6 +52,9 @@ pub struct Manifest {
     pub updates: u64,
     /// The optimizer.
     pub rule: Rule,
+    /// Steps that were skipped, because a gradient was not finite.
+    #[serde(default)]
+    pub skipped: SkippedSteps,
     /// The scale of losses, if gradients are 16-bit numbers.
     pub scale: Option<LossScale>,
     /// What lowered the rate so far, if the schedule adapts.
@@ -110,6 +114,7 @@ pub(super) struct RunState {
     pub(super) step: u64,
     pub(super) updates: u64,
     pub(super) rule: Rule,
+    pub(super) skipped: SkippedSteps,
     pub(super) scale: Option<LossScale>,
     pub(super) plateau: Option<PlateauRate>,
     pub(super) schedule: RateSchedule,
@@ -119,8 +124,18 @@ pub(super) struct RunState {
 
 impl Manifest {
     pub(super) fn new(state: RunState, parts: Vec<PartDigest>) -> Self {
-        let RunState { config, step, updates, rule, scale, plateau, schedule, clip, settings } =
-            state;
+        let RunState {
+            config,
+            step,
+            updates,
+            rule,
+            skipped,
+            scale,
+            plateau,
+            schedule,
+            clip,
+            settings,
+        } = state;
         let format = FORMAT;
         Self {
             format,
@@ -128,6 +143,7 @@ impl Manifest {
             step,
             updates,
             rule,
+            skipped,
             scale,
             plateau,
             schedule,

@@ -11,9 +11,10 @@
 //!
 //! A checkpoint is a folder `step-00000100` with `manifest.json` and one `rank-000.safetensors` a
 //! rank, which says in its header which runs of the whole model its numbers are (see [`reshard`]).
-//! It appears atomically: files are written and flushed in `step-00000100.partial`, and the
-//! folder gets its name when all ranks are done. A run that is killed while it writes leaves a
-//! folder that is never read. A run that cannot write removes what it has written.
+//! It appears atomically: files are written and flushed in `step-00000100.partial`, the manifest
+//! last, and the folder gets its name when all ranks are done. A run that is killed while it writes
+//! leaves a folder without a manifest, which is never read. A run that cannot write removes what it
+//! has written.
 //!
 //! # What is checked
 //!
@@ -110,6 +111,17 @@ pub enum CheckpointError {
         "ranks that train apart have an optimizer each, and a checkpoint has one: save with another sharding"
     )]
     Apart,
+    /// A number that was to be saved is infinite or NaN. Earlier checkpoints stay.
+    #[error(
+        "{what} of {tensor} are not finite, and no run could go on from them: no checkpoint is \
+         written, and earlier ones stay; go on from an earlier one with a lower --rate"
+    )]
+    NotFinite {
+        /// Weights, or averages of gradients.
+        what: &'static str,
+        /// The tensor.
+        tensor: String,
+    },
     /// Another rank failed, for the reason that it gives.
     #[error("rank {rank} failed: {why}")]
     Rank {

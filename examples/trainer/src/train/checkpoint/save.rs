@@ -1,8 +1,10 @@
 //! Writing: all ranks write at once, and the checkpoint appears atomically.
 
+use crate::model::config::Config;
+use crate::model::layout::ParameterLayout;
 use crate::ranks::group::RankGroup;
 use crate::ranks::shard::Shard;
-use crate::train::checkpoint::files::{remove_folder, rename_folder, sync_folder, write};
+use crate::train::checkpoint::files::{remove_folder, replace, replacing, sync_folder, write};
 use crate::train::checkpoint::history::{folder_name, partial_name};
 use crate::train::checkpoint::manifest::{MANIFEST, Manifest, PartDigest, RunState, part_name};
 use crate::train::checkpoint::part::RankPart;
@@ -20,7 +22,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// [`CheckpointError`]: the cause on a rank that has one, and the first cause on every other rank.
-/// No checkpoint appears then, and what was written of it is removed.
+/// No checkpoint appears then, and what was written of it is removed, unless it is whole.
 pub fn save(trainer: &mut Trainer<f32>, folder: &Path) -> Result<PathBuf, CheckpointError> {
     if trainer.parts.store.diverges() {
         return Err(CheckpointError::Apart);
@@ -29,7 +31,7 @@ pub fn save(trainer: &mut Trainer<f32>, folder: &Path) -> Result<PathBuf, Checkp
     let partial = folder.join(partial_name(trainer.step));
     let world = trainer.groups.world.clone();
     let saved = write_all(trainer, &world, &partial, &place);
-    if world.rank() == 0 && saved.is_err() {
+    if world.rank() == 0 && saved.is_err() && !partial.join(MANIFEST).exists() {
         // No rank writes there any more. A failure to remove it is ignored: `saved` has the cause.
         let _ = remove_folder(&partial);
     }
@@ -49,7 +51,8 @@ fn write_all(
     let digests = gather_digests(world, &part)?;
     let end = || {
         let manifest = Manifest::new(state(trainer), digests);
-        write(&partial.join(MANIFEST), &manifest.to_bytes())?;
+        sync_folder(partial)?;
+        replace(&partial.join(MANIFEST), &manifest.to_bytes())?;
         appear(partial, place)
     };
     agree(world, if first { end() } else { Ok(()) })
@@ -69,6 +72,7 @@ fn state(trainer: &Trainer<f32>) -> RunState {
         step: trainer.step,
         updates: trainer.optimizer().steps,
         rule: trainer.optimizer().rule,
+        skipped: clip.skipped,
         scale: clip.scale,
         plateau: rate.plateau,
         schedule: rate.schedule,
@@ -82,7 +86,9 @@ fn write_part(
     rank: usize,
     path: &Path,
 ) -> Result<PartDigest, CheckpointError> {
-    let bytes = own_part(trainer).to_bytes();
+    let part = own_part(trainer);
+    finite(&part, &trainer.parts.model.config)?;
+    let bytes = part.to_bytes();
     let bytes = bytes.map_err(|why| failed(path)(io::Error::other(why)))?;
     write(path, &bytes)?;
     Ok(PartDigest::new(rank, &bytes))
@@ -112,6 +118,22 @@ fn own_part(trainer: &mut Trainer<f32>) -> RankPart<'static> {
     RankPart { runs: list, buffers: buffers.map(Cow::Owned) }
 }
 
+/// Refuses numbers from which no run could go on. A checkpoint of them must not take the place of one
+/// that is good.
+fn finite(part: &RankPart<'_>, config: &Config) -> Result<(), CheckpointError> {
+    for (buffer, what) in part.buffers.iter().zip(["weights", "averages", "averages of squares"]) {
+        let Some(at) = buffer.iter().position(|number| !number.is_finite()) else { continue };
+        let mut numbers = part.runs.iter().flat_map(|run| run.start..run.start + run.len);
+        let place = numbers.nth(at);
+        let whole = ParameterLayout::whole(config);
+        let entry =
+            whole.entries.iter().find(|it| place.is_some_and(|at| it.range().contains(&at)));
+        let tensor = entry.map_or_else(String::new, |entry| entry.name.clone());
+        return Err(CheckpointError::NotFinite { what, tensor });
+    }
+    Ok(())
+}
+
 /// Returns the part of each owned run that this rank writes, as a range of the flat buffer and the
 /// place where its optimizer state begins.
 fn divide(owned: &[Range<usize>], copies: usize, copy: Shard) -> Vec<(Range<usize>, usize)> {
@@ -139,9 +161,6 @@ fn gather_digests(world: &RankGroup, own: &PartDigest) -> Result<Vec<PartDigest>
 
 /// Gives the folder its name, so that the checkpoint survives a loss of power.
 fn appear(partial: &Path, place: &Path) -> Result<(), CheckpointError> {
-    sync_folder(partial)?;
-    rename_folder(partial, place)?;
-    sync_folder(place.parent().unwrap_or(Path::new("")))?;
-    // The checkpoint that this one has replaced, if there was one.
-    remove_folder(partial)
+    replacing(partial, place).into_iter().try_for_each(|operation| operation())?;
+    sync_folder(place.parent().unwrap_or(Path::new("")))
 }
