@@ -18,7 +18,7 @@ pub(super) enum Spoil {
     /// Each micro-batch takes the targets of the next one.
     NextTargets,
     /// Rows are these: they are not divided anew when other ranks do so.
-    Equal(RankRows),
+    Equal(Box<RankRows>),
 }
 
 /// Rows with a mistake.

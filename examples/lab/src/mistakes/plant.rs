@@ -142,7 +142,7 @@ impl Mistake {
             Self::PlainPositions => Spoil::PlainNumbers { place: groups.cp.rank() },
             Self::MicrosSwapped if ends => Spoil::NextTargets,
             Self::OwnRowsMean => Spoil::OwnRows { replicas },
-            Self::RowsCutAlone if groups.world.rank() > 0 => Spoil::Equal(equal.clone()),
+            Self::RowsCutAlone if groups.world.rank() > 0 => Spoil::Equal(Box::new(equal.clone())),
             _ => return,
         };
         let inner = std::mem::replace(&mut parts.rows, Box::new(equal));

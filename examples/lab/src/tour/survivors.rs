@@ -142,9 +142,9 @@ impl MortalRun {
             units: units.bytes(FULL, false),
             passes,
         };
-        // Gradients of the own part go to the rank that has the copy, and losses to all.
+        // Gradients of the own part go to the rank that has the copy, norms and losses to all.
         let numbers = wire(FORM, layout.len(), LAST, 1).all() + (layout.len() / LAST) as f64;
-        (step, (FULL as f64 * numbers) as u64 + 8 * (LAST as u64 - 1))
+        (step, (FULL as f64 * numbers) as u64 + 16 * (LAST as u64 - 1))
     }
 
     /// The row of what ranks `seen` have seen, where there were `worlds` ranks until these steps.

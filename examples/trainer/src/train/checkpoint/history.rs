@@ -11,6 +11,7 @@ use crate::train::checkpoint::files::remove_folder;
 use crate::train::checkpoint::manifest::MANIFEST;
 use crate::train::checkpoint::{CheckpointError, agree, failed};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
@@ -84,10 +85,11 @@ impl CheckpointHistory {
             }
         }
         for (step, path) in unnamed {
-            if history.complete.contains_key(&step) {
-                history.incomplete.push(IncompleteCheckpoint { step, path, named: false });
-            } else {
-                history.complete.insert(step, path);
+            match history.complete.entry(step) {
+                Entry::Vacant(place) => drop(place.insert(path)),
+                Entry::Occupied(_) => {
+                    history.incomplete.push(IncompleteCheckpoint { step, path, named: false });
+                }
             }
         }
         history.incomplete.sort_by_key(|it| it.step);
