@@ -83,6 +83,7 @@ mod probe;
 mod programs;
 mod rank;
 mod raw;
+mod scaling;
 mod setup;
 mod split;
 mod watch;

@@ -3,9 +3,10 @@
 use super::load;
 use super::plan;
 use super::programs::{Captured, KeptPrograms, MessagePrograms, Prepared, Way};
+use super::scaling::{LentScaling, placed};
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
-use crate::element::{DataType, Factor, ReduceOp};
+use crate::element::{DataType, ReduceOp};
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::device::DeviceMachine;
 use crate::error::{Error, Result};
@@ -14,7 +15,7 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError};
 use maypole_kernels::BinaryOp;
 use maypole_kernels::cuda::{MapKernels, WalkKernels, walk_module};
 use maypole_transports::cuda::{
-    CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, Lent, LentFactor, ProgramCall,
+    CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, Lent, ProgramCall,
     ReservedBlocks, copies,
 };
 use std::collections::HashMap;
@@ -209,29 +210,15 @@ impl DeviceRank {
         }
     }
 
-    /// `call` as it runs, and how its input is scaled. Products are in the staging buffer, so a call that makes
-    /// some is not in place. Quotients are where the result will be, if that is as long.
+    /// As [`scaling::placed`](placed).
     fn placed<'a>(
         &self,
         call: CollectiveCall,
         op: ReduceOp,
         factor_at: Option<Lent<'a>>,
     ) -> Result<(CollectiveCall, Option<LentScaling<'a>>)> {
-        let scaling = match (op, factor_at, call.input_divisor(self.comm.world())) {
-            (_, Some(at), _) => Some(LentScaling::Times(LentFactor::At(at))),
-            (ReduceOp::PreMulSum(factor), None, _) => {
-                let scalar = scalar(factor, call.kind);
-                let refused = |why| self.comm.invalid(call.collective.name(), why);
-                Some(LentScaling::Times(scalar.map_err(refused)?))
-            }
-            (_, None, divisor) => divisor.map(LentScaling::Over),
-        };
-        let in_place = match scaling {
-            None => call.in_place,
-            Some(LentScaling::Times(_)) => false,
-            Some(LentScaling::Over(_)) => call.keeps_whole(self.comm.rank()),
-        };
-        Ok((CollectiveCall { in_place, ..call }, scaling))
+        placed(call, (self.comm.rank(), self.comm.world()), op, factor_at)
+            .map_err(|why| self.comm.invalid(call.collective.name(), why))
     }
 
     /// The algorithm that `call` runs by.
@@ -388,23 +375,6 @@ impl DeviceRank {
         });
         started.map_err(|error| error.to_string())
     }
-}
-
-/// What each element of an input becomes before it is combined.
-#[derive(Clone, Copy)]
-enum LentScaling<'a> {
-    /// Its product with this factor.
-    Times(LentFactor<'a>),
-    /// Its quotient by this number.
-    Over(u64),
-}
-
-/// A factor of a sum of products, as an element of `kind`.
-fn scalar(factor: Factor, kind: DataType) -> Made<LentFactor<'static>> {
-    let scalar = factor.scalar(kind);
-    let scalar = scalar
-        .ok_or_else(|| format!("{} cannot hold the factor {}", kind.name(), factor.value()))?;
-    Ok(LentFactor::Value(scalar))
 }
 
 /// Nanoseconds of a wait.

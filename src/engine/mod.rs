@@ -33,7 +33,7 @@ use crate::engine::calls::call::{CollectiveCall, ReadyCall, Scaling};
 use crate::engine::calls::choice::PlanChooser;
 use crate::engine::calls::counts::{CallCount, RankCounts};
 use crate::engine::calls::kept::PreparedCalls;
-use crate::engine::calls::prepared::{CallTimes, PreparedCall, ProgramKey, ProgramSource};
+use crate::engine::calls::prepared::{CallTimes, PreparedCall, ProgramKey, ProgramSource, WayKind};
 use crate::engine::calls::report::{CallPath, Counters, LastCall, ProgramCache};
 use crate::engine::calls::user_schedules::UserSchedules;
 use crate::engine::conditions::RunConditions;
@@ -64,7 +64,7 @@ pub(crate) struct Engine {
     health: Health,
     calls: PreparedCalls,
     registrations: Registrations,
-    ways: WayChoices,
+    ways: WayChoices<WayKind>,
     user_schedules: UserSchedules,
     pub(crate) observers: Option<Box<Observers>>,
     executor: Executor,

@@ -1,7 +1,7 @@
 //! What the user has asked for, as far as it decides how calls run.
 
 use crate::algorithms::Algorithm;
-use crate::engine::ways::Way;
+use crate::engine::ways::Datapath;
 use crate::schedule::collective::Collective;
 use crate::tuner::PlanOverride;
 
@@ -21,7 +21,7 @@ pub(crate) struct CallSettings {
     /// All ranks compare their calls before each one.
     pub(crate) checked: bool,
     /// The way in which calls move their bytes, where it is possible; `None` leaves the choice to measurements.
-    pub(crate) way: Option<Way>,
+    pub(crate) way: Option<Datapath>,
     /// The most bytes of shared memory that this rank may use, if there is a limit.
     pub(crate) memory_limit: Option<usize>,
     /// The most bytes of the programs that are kept, if the user has said so.

@@ -6,7 +6,7 @@ use crate::control::links::{MemoryLinks, ThreadLinks, between_threads};
 use crate::control::threads::SharedWorld;
 use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
-use crate::engine::ways::Way;
+use crate::engine::ways::Datapath;
 use crate::requests::progress::lock;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::tuner::CostTable;
@@ -34,7 +34,7 @@ pub struct Local {
     capacity: usize,
     timeout: Duration,
     costs: CostTable,
-    way: Option<Way>,
+    way: Option<Datapath>,
 }
 
 impl Local {

@@ -9,7 +9,7 @@ use crate::engine::calls::prepared::{
 };
 use crate::engine::calls::report::CallPath;
 use crate::engine::calls::workspace::WorkspaceNeed;
-use crate::engine::ways::{CallWays, first_store, possible_ways};
+use crate::engine::ways::{CallWays, Datapath, first_store, possible_ways};
 use crate::error::Result;
 use crate::execute::{StoreWay, large_publications};
 use crate::lower::{LoweringInput, Program, lower, lower_symmetric};
@@ -191,12 +191,12 @@ impl Engine {
         let has_deep_ring = self.executor.has_deep_ring(staged);
         let forced = self.settings.way;
         let by_memory = [false, true].map(|is_registered| {
-            let has_path = |path| match path {
-                CallPath::Registered => is_registered && reaching.registered.is_some(),
-                CallPath::Copied => reaching.copied.is_some(),
-                CallPath::Staged => true,
+            let has_program = |way| match way {
+                Datapath::Registered => is_registered && reaching.registered.is_some(),
+                Datapath::Copied => reaching.copied.is_some(),
+                Datapath::Slots(_) => true,
             };
-            possible_ways((publications > 0, has_deep_ring), has_path, forced)
+            possible_ways((publications > 0, has_deep_ring), has_program, forced)
         });
         let store = (publications > 0).then(|| first_store(&by_memory[0]));
         // Threads that take turns have no time of their own.

@@ -1,10 +1,11 @@
 //! A call that has programs: one for each path that it may take.
 
 use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::choice::CallKind;
 use crate::engine::calls::counts::InternedCounts;
 use crate::engine::calls::report::{CallPath, Counters, LastCall};
 use crate::engine::calls::workspace::WorkspaceNeed;
-use crate::engine::ways::{CallWays, WayKind};
+use crate::engine::ways::CallWays;
 use crate::execute::record::ProgramNotes;
 use crate::execute::{Moved, StoreWay};
 use crate::lower::Program;
@@ -88,6 +89,10 @@ impl CallTimes {
         Some(MeasuredTime { runs: self.runs, median_ns })
     }
 }
+
+/// The kind of calls for which a way is chosen: that of the table, and the hash of the user's own schedules.
+/// Equal on all ranks.
+pub(in crate::engine) type WayKind = (CallKind, Option<u64>);
 
 /// The programs of a call that reach other ranks' buffers.
 #[derive(Debug, Default)]

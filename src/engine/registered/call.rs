@@ -6,10 +6,10 @@ use crate::element::DataType;
 use crate::engine::Engine;
 use crate::engine::calls::call::ReadyCall;
 use crate::engine::calls::kept::PreparedCalls;
-use crate::engine::calls::prepared::{CallProgram, PreparedCall};
+use crate::engine::calls::prepared::{CallProgram, PreparedCall, WayKind};
 use crate::engine::calls::report::CallPath;
 use crate::engine::observers::Observers;
-use crate::engine::ways::{CallTurn, StretchReport, Way, WayKind};
+use crate::engine::ways::{CallTurn, Datapath, StretchReport};
 use crate::error::Result;
 use crate::execute::{
     Buffers, ExecuteError, Executor, NoObserver, PeerBuffers, PeerMemory, ProcessBuffers,
@@ -56,8 +56,8 @@ impl Engine {
     ) -> Result<()> {
         let first = self.calls.at(at).store;
         let store = match turn.way {
-            Way::Slots(store) => first.map(|_| store),
-            Way::Copied | Way::Registered => first,
+            Datapath::Slots(store) => first.map(|_| store),
+            Datapath::Copied | Datapath::Registered => first,
         };
         self.perform_staged(at, ready, store)
     }
@@ -206,13 +206,12 @@ fn place_of(view: View<'_>) -> (u64, u64) {
 }
 
 /// The path of a call in this `way`: through slots where not all ranks can go another.
-fn path_of(all: &Announcements, way: Way) -> CallPath {
-    let is_possible = match way {
-        Way::Slots(_) => false,
-        Way::Registered => all.iter().all(|announcement| announcement.is_registered),
-        Way::Copied => all.iter().all(|announcement| announcement.is_readable),
-    };
-    if is_possible { way.path() } else { CallPath::Staged }
+fn path_of(all: &Announcements, way: Datapath) -> CallPath {
+    match way {
+        Datapath::Registered if all.iter().all(|it| it.is_registered) => CallPath::Registered,
+        Datapath::Copied if all.iter().all(|it| it.is_readable) => CallPath::Copied,
+        _ => CallPath::Staged,
+    }
 }
 
 /// The buffers of all ranks.

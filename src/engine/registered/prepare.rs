@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::order::schedules_of;
 use crate::engine::calls::prepared::{CallProgram, ReachingPrograms};
-use crate::engine::ways::Way;
+use crate::engine::ways::Datapath;
 use crate::error::Result;
 use crate::lower::{LoweringInput, RegisteredProgram, lower, lower_registered};
 use crate::schedule::collective::Collective;
@@ -33,7 +33,7 @@ impl Engine {
             let choice = self.chooser().reaching(call, ReachedMemory::Registered);
             registered = self.best_reaching(call, &choice.candidates, ReachedMemory::Registered);
         }
-        let is_copied = is_long || self.settings.way == Some(Way::Copied);
+        let is_copied = is_long || self.settings.way == Some(Datapath::Copied);
         if is_copied && self.registrations.copies.objection().is_none() {
             copied = self.prepare_copying(call, record)?;
         }

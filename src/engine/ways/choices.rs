@@ -2,17 +2,14 @@
 
 use super::clock::StretchClock;
 use super::explorer::{Account, Explorer, StretchTime};
-use super::{Way, Ways};
-use crate::engine::calls::choice::CallKind;
+use super::{Datapath, Ways};
 use lru::LruCache;
+use std::hash::Hash;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 /// Kinds that are kept. Those that were forgotten begin anew, on all ranks.
 const MOST: NonZeroUsize = NonZeroUsize::new(256).unwrap();
-
-/// What calls are of one kind: that of the table, and the hash of the user's own schedules. Equal on all ranks.
-pub(in crate::engine) type WayKind = (CallKind, Option<u64>);
 
 /// The ways of the calls of a kind.
 #[derive(Clone, Debug)]
@@ -26,13 +23,13 @@ pub(in crate::engine) struct CallWays {
 impl CallWays {
     /// True if calls may run on registered memory.
     fn may_register(&self) -> bool {
-        self.by_memory[1].contains(&Way::Registered)
+        self.by_memory[1].contains(&Datapath::Registered)
     }
 
     /// True if there is something to choose, or to exchange.
     pub(in crate::engine) fn needs_exchanges(&self) -> bool {
         let [private, _] = &self.by_memory;
-        private.len() > 1 || private.contains(&Way::Copied) || self.may_register()
+        private.len() > 1 || private.contains(&Datapath::Copied) || self.may_register()
     }
 }
 
@@ -58,15 +55,15 @@ impl StretchReport {
 /// How one call moves its bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::engine) struct CallTurn {
-    pub(in crate::engine) way: Way,
+    pub(in crate::engine) way: Datapath,
     /// This rank times the call.
     pub(in crate::engine) is_timed: bool,
 }
 
-/// The choices of a group, by kind.
+/// The choices of a group, by the kind `K` of calls, which is equal on all ranks.
 #[derive(Debug)]
-pub(in crate::engine) struct WayChoices {
-    kinds: LruCache<WayKind, KindState>,
+pub(in crate::engine) struct WayChoices<K: Hash + Eq> {
+    kinds: LruCache<K, KindState>,
     account: Account,
 }
 
@@ -85,27 +82,27 @@ struct Exploring {
     clock: StretchClock,
 }
 
-impl Default for WayChoices {
+impl<K: Hash + Eq> Default for WayChoices<K> {
     fn default() -> Self {
         Self { kinds: LruCache::new(MOST), account: Account::default() }
     }
 }
 
-impl WayChoices {
+impl<K: Hash + Eq + Copy> WayChoices<K> {
     /// A call of this `kind` begins. Returns true if the ranks exchange before it: always if it may run on
     /// registered memory.
-    pub(in crate::engine) fn exchanges(&mut self, kind: WayKind, ways: &CallWays) -> bool {
+    pub(in crate::engine) fn exchanges(&mut self, kind: K, ways: &CallWays) -> bool {
         let state = self.kinds.get_or_insert_mut(kind, KindState::default);
         let may_register = ways.may_register();
         if !may_register {
             state.last = 0;
         }
         let choice = state.choice(ways, &self.account);
-        choice.clock.is_over() || may_register || choice.clock.stretch().way == Way::Copied
+        choice.clock.is_over() || may_register || choice.clock.stretch().way == Datapath::Copied
     }
 
     /// What this rank reports in the exchange before a call of `kind`.
-    pub(in crate::engine) fn report(&mut self, kind: WayKind) -> StretchReport {
+    pub(in crate::engine) fn report(&mut self, kind: K) -> StretchReport {
         let state = self.state(kind);
         let exchange_ns = state.exchange_ns;
         let clock = state.last_choice().map(|choice| &choice.clock);
@@ -120,7 +117,7 @@ impl WayChoices {
     /// reports. All ranks have passed registered memory if `is_registered`.
     pub(in crate::engine) fn exchanged(
         &mut self,
-        (kind, ways): (WayKind, &CallWays),
+        (kind, ways): (K, &CallWays),
         slowest: StretchReport,
         took: Duration,
         is_registered: bool,
@@ -136,19 +133,19 @@ impl WayChoices {
     }
 
     /// How this rank makes the call of `kind` that begins now.
-    pub(in crate::engine) fn begin(&mut self, kind: WayKind) -> CallTurn {
+    pub(in crate::engine) fn begin(&mut self, kind: K) -> CallTurn {
         let choice = self.state(kind).last_choice_mut().expect("made before the call");
         CallTurn { way: choice.clock.stretch().way, is_timed: choice.clock.begin() }
     }
 
     /// The call of `kind` that was timed has ended.
-    pub(in crate::engine) fn end(&mut self, kind: WayKind, took: Duration) {
+    pub(in crate::engine) fn end(&mut self, kind: K, took: Duration) {
         if let Some(choice) = self.state(kind).last_choice_mut() {
             choice.clock.note(took);
         }
     }
 
-    fn state(&mut self, kind: WayKind) -> &mut KindState {
+    fn state(&mut self, kind: K) -> &mut KindState {
         self.kinds.get_mut(&kind).expect("a call begins first")
     }
 }

@@ -1,36 +1,36 @@
 use super::*;
 use crate::execute::StoreWay;
-use crate::schedule::collective::Collective;
 
-const DEEP: Way = Way::Slots(StoreWay::DeepRing);
-const PAST: Way = Way::Slots(StoreWay::PastCaches);
+const DEEP: Datapath = Datapath::Slots(StoreWay::DeepRing);
+const PAST: Datapath = Datapath::Slots(StoreWay::PastCaches);
 
-fn kind(bytes: usize) -> WayKind {
-    ((Collective::Scatter { root: 0 }, bytes, false, None), None)
-}
-
-fn ways(others: &[Way]) -> CallWays {
+fn ways(others: &[Datapath]) -> CallWays {
     let private: Ways = [DEEP, PAST].into_iter().chain(others.iter().copied()).collect();
     CallWays { by_memory: [private.clone(), private], publications: 32 }
 }
 
 /// The choices of two ranks.
 #[derive(Default)]
-struct Group([WayChoices; 2]);
+struct Group([WayChoices<usize>; 2]);
 
 impl Group {
     /// One call, which takes each rank so many microseconds in a way. Returns the way. Panics if the ranks
     /// differ.
-    fn call(&mut self, kind: WayKind, ways: &CallWays, costs: impl Fn(usize, Way) -> u64) -> Way {
+    fn call(
+        &mut self,
+        kind: usize,
+        ways: &CallWays,
+        costs: impl Fn(usize, Datapath) -> u64,
+    ) -> Datapath {
         self.call_in(kind, (ways, false), costs)
     }
 
     fn call_in(
         &mut self,
-        kind: WayKind,
+        kind: usize,
         (ways, is_registered): (&CallWays, bool),
-        costs: impl Fn(usize, Way) -> u64,
-    ) -> Way {
+        costs: impl Fn(usize, Datapath) -> u64,
+    ) -> Datapath {
         let [first, second] = &mut self.0;
         let exchange = [&mut *first, &mut *second].map(|rank| rank.exchanges(kind, ways));
         assert_eq!(exchange[0], exchange[1], "all ranks exchange in the same calls");
@@ -54,10 +54,10 @@ impl Group {
     /// How many of the last thousand of these calls go by `way`.
     fn last(
         &mut self,
-        kind: WayKind,
+        kind: usize,
         ways: &CallWays,
-        way: Way,
-        costs: impl Fn(usize, Way) -> u64 + Copy,
+        way: Datapath,
+        costs: impl Fn(usize, Datapath) -> u64 + Copy,
     ) -> usize {
         for _ in 0..2000 {
             self.call(kind, ways, costs);
@@ -73,7 +73,7 @@ fn the_slowest_rank_counts() {
     let of_reader = |way| if way == DEEP { 220 } else { 70 };
     for root in [0, 1] {
         let costs = |rank, way| if rank == root { of_root(way) } else { of_reader(way) };
-        let past = Group::default().last(kind(1 << 20), &ways(&[]), PAST, costs);
+        let past = Group::default().last(1 << 20, &ways(&[]), PAST, costs);
         assert!(past > 900, "{past} of 1000 calls");
     }
 }
@@ -85,17 +85,17 @@ fn ranks_that_measure_other_times_go_the_same_way() {
     for nth in 0..6000 {
         random = maypole_kernels::mix(random);
         let times = [random % 500, random >> 32 & 1023];
-        group.call(kind(nth % 700), &ways(&[Way::Copied]), |rank, _| times[rank]);
+        group.call(nth % 700, &ways(&[Datapath::Copied]), |rank, _| times[rank]);
     }
 }
 
 #[test]
 fn calls_that_copy_exchange_each_time_and_are_left_if_they_are_slow() {
-    let costs = |_, way| if way == Way::Copied { 30 } else { 90 };
-    let copies = Group::default().last(kind(1), &ways(&[Way::Copied]), Way::Copied, costs);
+    let costs = |_, way| if way == Datapath::Copied { 30 } else { 90 };
+    let copies = Group::default().last(1, &ways(&[Datapath::Copied]), Datapath::Copied, costs);
     assert!(copies > 900, "{copies} of 1000 calls");
-    let costs = |_, way| if way == Way::Copied { 900 } else { 90 };
-    let copies = Group::default().last(kind(1), &ways(&[Way::Copied]), Way::Copied, costs);
+    let costs = |_, way| if way == Datapath::Copied { 900 } else { 90 };
+    let copies = Group::default().last(1, &ways(&[Datapath::Copied]), Datapath::Copied, costs);
     assert!(copies < 10, "{copies} of 1000 calls");
 }
 
@@ -103,15 +103,15 @@ fn calls_that_copy_exchange_each_time_and_are_left_if_they_are_slow() {
 #[test]
 fn registered_memory_is_weighed_apart() {
     let mut ways = ways(&[]);
-    ways.by_memory[1].insert(0, Way::Registered);
+    ways.by_memory[1].insert(0, Datapath::Registered);
     let mut group = Group::default();
-    let costs = |_, way| if way == Way::Registered { 20 } else { 90 };
+    let costs = |_, way| if way == Datapath::Registered { 20 } else { 90 };
     let mut found = [0, 0];
     for nth in 0..3000 {
         let is_registered = nth % 3 == 0;
-        let way = group.call_in(kind(5), (&ways, is_registered), costs);
-        assert!(is_registered || way != Way::Registered, "call {nth}");
-        found[usize::from(is_registered)] += usize::from(way == Way::Registered);
+        let way = group.call_in(5, (&ways, is_registered), costs);
+        assert!(is_registered || way != Datapath::Registered, "call {nth}");
+        found[usize::from(is_registered)] += usize::from(way == Datapath::Registered);
     }
     assert!(found[0] == 0 && found[1] > 900, "{found:?}");
 }
@@ -121,7 +121,7 @@ fn registered_memory_is_weighed_apart() {
 fn ever_new_kinds_are_forgotten_alike() {
     let mut group = Group::default();
     for nth in 0..20_000_usize {
-        group.call(kind(nth * nth % 701), &ways(&[Way::Copied]), |_, _| 90);
+        group.call(nth * nth % 701, &ways(&[Datapath::Copied]), |_, _| 90);
         assert!(group.0[0].kinds.len() <= MOST.get());
     }
 }

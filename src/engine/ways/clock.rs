@@ -1,6 +1,6 @@
 //! How long the calls of a stretch took on one rank.
 
-use super::explorer::Stretch;
+use super::Datapath;
 use arrayvec::ArrayVec;
 use std::time::Duration;
 
@@ -8,6 +8,17 @@ use std::time::Duration;
 pub(super) const MOST_TIMED: usize = 64;
 /// A call that takes so many times the median counts as that: it was interrupted.
 const MOST_TIMES_MEDIAN: u64 = 4;
+
+/// Calls of one kind that are made in one way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Stretch {
+    pub(super) way: Datapath,
+    pub(super) calls: u32,
+    /// Those among them that come before the first that is timed.
+    pub(super) untimed: u32,
+    /// From then on, one call in so many is timed.
+    pub(super) every: u32,
+}
 
 /// The calls of one stretch on this rank.
 #[derive(Debug)]
@@ -63,12 +74,11 @@ impl StretchClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::ways::Way;
     use crate::execute::StoreWay;
 
     fn clock(times: &[u64]) -> StretchClock {
         let calls = times.len() as u32;
-        let way = Way::Slots(StoreWay::Ordinary);
+        let way = Datapath::Slots(StoreWay::Ordinary);
         let mut clock = StretchClock::new(Stretch { way, calls, untimed: 0, every: 1 });
         for time in times {
             assert!(clock.begin());
@@ -91,7 +101,7 @@ mod tests {
 
     #[test]
     fn calls_are_timed_behind_the_first_ones_and_then_now_and_then() {
-        let way = Way::Copied;
+        let way = Datapath::Copied;
         let mut clock = StretchClock::new(Stretch { way, calls: 10, untimed: 2, every: 3 });
         let timed: Vec<u32> = (0..10).filter(|_| clock.begin()).collect();
         assert_eq!(timed, [2, 5, 8]);

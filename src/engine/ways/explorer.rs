@@ -5,7 +5,8 @@
 //! A round begins when the calls since the last one have paid for it, or as soon as calls take another time
 //! than they took, which is how a change of the machine shows.
 
-use super::{Way, Ways};
+use super::clock::{MOST_TIMED, Stretch};
+use super::{Datapath, Ways};
 use arrayvec::ArrayVec;
 
 /// Stretches of each way in a round, at most.
@@ -33,17 +34,6 @@ const STRETCH_NS: [u64; 2] = [1_000_000, 20_000_000];
 /// Calls of such a stretch.
 const STRETCH_CALLS: [u64; 2] = [4, 4096];
 
-/// Calls of one kind that are made in one way.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Stretch {
-    pub(super) way: Way,
-    pub(super) calls: u32,
-    /// Those among them that come before the first that is timed.
-    pub(super) untimed: u32,
-    /// From then on, one call in so many is timed.
-    pub(super) every: u32,
-}
-
 /// How long the calls of a stretch took on the rank that found them slowest. Equal on all ranks.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct StretchTime {
@@ -59,7 +49,7 @@ pub(super) struct Account {
     /// Nanoseconds that rounds may waste; negative after a round that was not paid for.
     credit: i64,
     /// The way that the last round chose, in which other kinds begin.
-    preferred: Option<Way>,
+    preferred: Option<Datapath>,
 }
 
 impl Account {
@@ -79,7 +69,7 @@ pub(super) struct Explorer {
     ways: Ways,
     /// Large publications of a call.
     publications: u64,
-    present: Way,
+    present: Datapath,
     round: Option<Round>,
     /// Nanoseconds of a call in the present way in the last round, and what that cost. `None` before the first.
     known: Option<Known>,
@@ -105,9 +95,9 @@ struct Round {
     at: usize,
     lap: usize,
     /// By way, nanoseconds of a call in each lap.
-    times: [ArrayVec<u64, LAPS>; Way::NAMES.len()],
+    times: [ArrayVec<u64, LAPS>; Datapath::NAMES.len()],
     /// Calls of a stretch, by way.
-    calls: [u32; Way::NAMES.len()],
+    calls: [u32; Datapath::NAMES.len()],
 }
 
 impl Explorer {
@@ -116,8 +106,9 @@ impl Explorer {
     /// with copies only if there is no other way.
     pub(super) fn new(ways: Ways, publications: u64, account: &Account) -> Self {
         let preferred = account.preferred.filter(|way| ways.contains(way));
-        let first = ways.iter().copied().find(|way| *way != Way::Copied).unwrap_or(ways[0]);
-        let present = if first == Way::Registered { first } else { preferred.unwrap_or(first) };
+        let first = ways.iter().copied().find(|way| *way != Datapath::Copied).unwrap_or(ways[0]);
+        let present =
+            if first == Datapath::Registered { first } else { preferred.unwrap_or(first) };
         Self { ways, publications, present, round: None, known: None, changed: 0, since: 0 }
     }
 
@@ -166,7 +157,7 @@ impl Explorer {
         }
         let length = EXCHANGES.saturating_mul(time.exchange_ns).clamp(STRETCH_NS[0], STRETCH_NS[1]);
         let calls = (length / time.call_ns.max(1)).clamp(STRETCH_CALLS[0], STRETCH_CALLS[1]) as u32;
-        let every = calls.div_ceil(super::clock::MOST_TIMED as u32 / 4);
+        let every = calls.div_ceil(MOST_TIMED as u32 / 4);
         Stretch { way: self.present, calls, untimed: 0, every }
     }
 
@@ -183,7 +174,7 @@ impl Explorer {
     /// Ends a round.
     fn conclude(&mut self, account: &mut Account) {
         let Some(round) = self.round.take() else { return };
-        let of = |way: Way| least(&round.times[way.index()]);
+        let of = |way: Datapath| least(&round.times[way.index()]);
         let best = self.ways.iter().copied().min_by_key(|way| of(*way)).unwrap_or(self.present);
         let is_better =
             u128::from(of(best)) * 100 < u128::from(of(self.present)) * u128::from(BETTER);
@@ -192,7 +183,7 @@ impl Explorer {
         }
         let (round_ns, wasted_ns) = round.cost(of(best));
         account.spend(wasted_ns);
-        if matches!(self.present, Way::Slots(_)) {
+        if matches!(self.present, Datapath::Slots(_)) {
             account.preferred = Some(self.present);
         }
         let times = &round.times[self.present.index()];
@@ -204,13 +195,13 @@ impl Explorer {
 }
 
 impl Round {
-    fn new(ways: &Ways, present: Way, publications: u64) -> Self {
+    fn new(ways: &Ways, present: Datapath, publications: u64) -> Self {
         let mut left = ways.clone();
         // The present way is compared first, so that calls that end early stay in it.
         if let Some(at) = left.iter().position(|way| *way == present) {
             left[..=at].rotate_right(1);
         }
-        let mut calls = [0; Way::NAMES.len()];
+        let mut calls = [0; Datapath::NAMES.len()];
         for way in ways {
             let (untimed, timed) = lengths(*way, publications);
             calls[way.index()] = untimed + timed;
@@ -233,7 +224,7 @@ impl Round {
         }
         (self.at, self.lap) = (0, self.lap + 1);
         let times = &self.times;
-        let of = |way: &Way| least(&times[way.index()]);
+        let of = |way: &Datapath| least(&times[way.index()]);
         let best = self.left.iter().map(of).min().unwrap_or(0);
         if let Some((_, most)) = TOO_SLOW.iter().find(|(lap, _)| *lap == self.lap) {
             self.left
@@ -262,12 +253,12 @@ fn least(times: &[u64]) -> u64 {
 }
 
 /// Calls of a stretch of a round that are not timed, and those that are.
-fn lengths(way: Way, publications: u64) -> (u32, u32) {
+fn lengths(way: Datapath, publications: u64) -> (u32, u32) {
     let calls = SETTLING.div_ceil(publications.max(1)).max(1) as u32;
     match way {
-        Way::Slots(_) => (calls, calls.max(2)),
+        Datapath::Slots(_) => (calls, calls.max(2)),
         // No slots have to be filled, and each call takes an exchange.
-        Way::Copied | Way::Registered => (1, calls.div_ceil(4).max(2)),
+        Datapath::Copied | Datapath::Registered => (1, calls.div_ceil(4).max(2)),
     }
 }
 

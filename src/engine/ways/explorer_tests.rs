@@ -1,9 +1,9 @@
 use super::*;
 use crate::execute::StoreWay;
 
-const DEEP: Way = Way::Slots(StoreWay::DeepRing);
-const PAST: Way = Way::Slots(StoreWay::PastCaches);
-const ORDINARY: Way = Way::Slots(StoreWay::Ordinary);
+const DEEP: Datapath = Datapath::Slots(StoreWay::DeepRing);
+const PAST: Datapath = Datapath::Slots(StoreWay::PastCaches);
+const ORDINARY: Datapath = Datapath::Slots(StoreWay::Ordinary);
 
 /// Nanoseconds of a call in a deep ring, past the caches, by ordinary stores, and by copies.
 type Costs = [u64; 4];
@@ -21,20 +21,20 @@ struct Ranks {
 }
 
 impl Ranks {
-    fn new(ways: &[Way], account: Account) -> Self {
+    fn new(ways: &[Datapath], account: Account) -> Self {
         let mut explorer = Explorer::new(ways.iter().copied().collect(), 32, &account);
         let stretch = explorer.first(&account);
         Self { explorer, account, stretch, time: (0, 0) }
     }
 
     fn four() -> Self {
-        Self::new(&[DEEP, PAST, ORDINARY, Way::Copied], Account::default())
+        Self::new(&[DEEP, PAST, ORDINARY, Datapath::Copied], Account::default())
     }
 
     /// Makes the calls of a stretch, each of which takes `noise` times its costs. Returns their way.
-    fn stretch(&mut self, costs: Costs, noise: f64) -> Way {
+    fn stretch(&mut self, costs: Costs, noise: f64) -> Datapath {
         let way = self.stretch.way;
-        let at = [DEEP, PAST, ORDINARY, Way::Copied].iter().position(|it| *it == way).unwrap();
+        let at = [DEEP, PAST, ORDINARY, Datapath::Copied].iter().position(|it| *it == way).unwrap();
         let call_ns = (costs[at] as f64 * noise) as u64;
         let calls = u64::from(self.stretch.calls);
         let best = (*costs.iter().min().unwrap() as f64 * noise) as u64;
@@ -45,7 +45,7 @@ impl Ranks {
     }
 
     /// Milliseconds of calls until all stretches of ten milliseconds were made in `way`.
-    fn until(&mut self, way: Way, costs: Costs) -> u64 {
+    fn until(&mut self, way: Datapath, costs: Costs) -> u64 {
         let start = self.time.0;
         let mut since = start;
         while self.time.0 < since + 10_000_000 {
@@ -62,19 +62,19 @@ impl Ranks {
 fn the_fastest_way_is_found_within_a_round() {
     assert!(Ranks::four().until(DEEP, NEAR) < 10);
     assert!(Ranks::four().until(PAST, FAR) < 10);
-    assert!(Ranks::four().until(Way::Copied, [90, 90, 90, 60].map(|us| us * 1000)) < 10);
+    assert!(Ranks::four().until(Datapath::Copied, [90, 90, 90, 60].map(|us| us * 1000)) < 10);
     assert!(Ranks::four().until(ORDINARY, [90, 90, 60, 80].map(|us| us * 1000)) < 10);
 }
 
 #[test]
 fn calls_begin_in_a_deep_ring_and_never_by_copies() {
     assert_eq!(Ranks::four().stretch.way, DEEP);
-    let copies = Ranks::new(&[Way::Copied, ORDINARY], Account::default());
+    let copies = Ranks::new(&[Datapath::Copied, ORDINARY], Account::default());
     assert_eq!(copies.stretch.way, ORDINARY);
-    let registered = Ranks::new(&[Way::Registered, DEEP], Account::default());
-    assert_eq!(registered.stretch.way, Way::Registered);
-    let only = Ranks::new(&[Way::Copied], Account::default());
-    assert_eq!(only.stretch.way, Way::Copied);
+    let registered = Ranks::new(&[Datapath::Registered, DEEP], Account::default());
+    assert_eq!(registered.stretch.way, Datapath::Registered);
+    let only = Ranks::new(&[Datapath::Copied], Account::default());
+    assert_eq!(only.stretch.way, Datapath::Copied);
 }
 
 #[test]
@@ -135,9 +135,9 @@ fn noise_costs_little() {
 #[test]
 fn a_way_that_is_far_slower_is_tried_once_a_round() {
     let mut ranks = Ranks::four();
-    let ways: Vec<Way> = (0..12).map(|_| ranks.stretch(NEAR, 1.0)).collect();
+    let ways: Vec<Datapath> = (0..12).map(|_| ranks.stretch(NEAR, 1.0)).collect();
     let count = |way| ways.iter().filter(|it| **it == way).count();
-    assert_eq!((count(Way::Copied), count(PAST), count(ORDINARY)), (1, 2, 2), "{ways:?}");
+    assert_eq!((count(Datapath::Copied), count(PAST), count(ORDINARY)), (1, 2, 2), "{ways:?}");
 }
 
 #[test]

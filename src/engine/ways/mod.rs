@@ -1,6 +1,6 @@
 //! How the bytes of a call move: which of several ways takes the least time here and now.
 //!
-//! Plan, steps and result are the same in every [`Way`], but not the time: it depends on the caches, on how far
+//! Plan, steps and result are the same in every [`Datapath`], but not the time: it depends on the caches, on how far
 //! apart the cores are, and on the state of a virtual machine, which changes while it runs. No table of
 //! costs says that, so calls themselves are measured.
 //!
@@ -19,16 +19,15 @@ mod choices;
 mod clock;
 mod explorer;
 
-use crate::engine::calls::report::CallPath;
 use crate::execute::StoreWay;
 use arrayvec::ArrayVec;
-pub(in crate::engine) use choices::{CallTurn, CallWays, StretchReport, WayChoices, WayKind};
+pub(in crate::engine) use choices::{CallTurn, CallWays, StretchReport, WayChoices};
 use std::str::FromStr;
 
 /// A way to move the bytes of a call between ranks that share a board.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
-pub(crate) enum Way {
+pub(crate) enum Datapath {
     /// Through slots, which are stored in one of these ways.
     Slots(StoreWay),
     /// By copies from the private memory of other processes.
@@ -37,7 +36,7 @@ pub(crate) enum Way {
     Registered,
 }
 
-impl Way {
+impl Datapath {
     /// All of them, with the names by which `MAYPOLE_WAY` forces one. The first that is possible is where an
     /// explorer begins.
     const NAMES: [(Self, &'static str); 5] = [
@@ -48,15 +47,6 @@ impl Way {
         (Self::Copied, "copied"),
     ];
 
-    /// How ranks get at each other's bytes.
-    pub(super) fn path(self) -> CallPath {
-        match self {
-            Self::Slots(_) => CallPath::Staged,
-            Self::Copied => CallPath::Copied,
-            Self::Registered => CallPath::Registered,
-        }
-    }
-
     /// Its place among all of them.
     fn index(self) -> usize {
         let place = Self::NAMES.iter().position(|(way, _)| *way == self);
@@ -64,7 +54,7 @@ impl Way {
     }
 }
 
-impl FromStr for Way {
+impl FromStr for Datapath {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
@@ -76,23 +66,23 @@ impl FromStr for Way {
     }
 }
 
-/// Ways that are possible, in the order of [`Way::NAMES`].
-pub(in crate::engine) type Ways = ArrayVec<Way, { Way::NAMES.len() }>;
+/// Ways that are possible, in the order of [`Datapath::NAMES`].
+pub(in crate::engine) type Ways = ArrayVec<Datapath, { Datapath::NAMES.len() }>;
 
 /// The ways in which calls move their bytes: through slots, where there are large ones, and by the other
-/// paths for which `has_path` is true. If one of them is `forced`, that one alone.
+/// ways for which `has_program` is true. If one of them is `forced`, that one alone.
 pub(in crate::engine) fn possible_ways(
     (has_large, has_deep_ring): (bool, bool),
-    has_path: impl Fn(CallPath) -> bool,
-    forced: Option<Way>,
+    has_program: impl Fn(Datapath) -> bool,
+    forced: Option<Datapath>,
 ) -> Ways {
-    let is_possible = |way: &Way| match way {
-        Way::Slots(StoreWay::Ordinary) => true,
-        Way::Slots(StoreWay::PastCaches) => has_large,
-        Way::Slots(StoreWay::DeepRing) => has_large && has_deep_ring,
-        Way::Copied | Way::Registered => has_path(way.path()),
+    let is_possible = |way: &Datapath| match way {
+        Datapath::Slots(StoreWay::Ordinary) => true,
+        Datapath::Slots(StoreWay::PastCaches) => has_large,
+        Datapath::Slots(StoreWay::DeepRing) => has_large && has_deep_ring,
+        Datapath::Copied | Datapath::Registered => has_program(*way),
     };
-    let ways: Ways = Way::NAMES.iter().map(|(way, _)| *way).filter(is_possible).collect();
+    let ways: Ways = Datapath::NAMES.iter().map(|(way, _)| *way).filter(is_possible).collect();
     match forced.filter(|forced| ways.contains(forced)) {
         Some(forced) => [forced].into_iter().collect(),
         None => ways,
@@ -101,8 +91,8 @@ pub(in crate::engine) fn possible_ways(
 
 /// How slots are stored in calls that no explorer serves: in the first of `ways` that uses them.
 pub(in crate::engine) fn first_store(ways: &Ways) -> StoreWay {
-    let store = |way: &Way| match way {
-        Way::Slots(store) => Some(*store),
+    let store = |way: &Datapath| match way {
+        Datapath::Slots(store) => Some(*store),
         _ => None,
     };
     ways.iter().find_map(store).unwrap_or_default()
@@ -115,21 +105,21 @@ mod tests {
     #[test]
     fn a_forced_way_is_the_only_one_where_it_is_possible() {
         let of = |forced: &str| {
-            possible_ways((true, true), |path| path == CallPath::Copied, forced.parse().ok())
+            possible_ways((true, true), |way| way == Datapath::Copied, forced.parse().ok())
         };
-        assert_eq!(of("copied").as_slice(), [Way::Copied]);
-        assert_eq!(of("ordinary").as_slice(), [Way::Slots(StoreWay::Ordinary)]);
+        assert_eq!(of("copied").as_slice(), [Datapath::Copied]);
+        assert_eq!(of("ordinary").as_slice(), [Datapath::Slots(StoreWay::Ordinary)]);
         assert_eq!(of("registered").len(), 4, "no call has registered its memory");
-        let why = "fast".parse::<Way>().unwrap_err();
+        let why = "fast".parse::<Datapath>().unwrap_err();
         assert!(why.contains("'fast'") && why.contains("deep-ring, past-caches"), "{why}");
     }
 
     #[test]
     fn calls_without_large_slots_have_one_way_to_store() {
         let ways = possible_ways((false, true), |_| false, None);
-        assert_eq!(ways.as_slice(), [Way::Slots(StoreWay::Ordinary)]);
+        assert_eq!(ways.as_slice(), [Datapath::Slots(StoreWay::Ordinary)]);
         assert_eq!(first_store(&ways), StoreWay::Ordinary);
         let deep = possible_ways((true, true), |_| true, None);
-        assert_eq!((deep[0], first_store(&deep)), (Way::Registered, StoreWay::DeepRing));
+        assert_eq!((deep[0], first_store(&deep)), (Datapath::Registered, StoreWay::DeepRing));
     }
 }
