@@ -68,7 +68,7 @@ pub(in crate::engine) struct WayChoices<K: Hash + Eq> {
 }
 
 /// The choices for one kind: with private memory, and with registered memory of all ranks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct KindState {
     choices: [Option<Box<Exploring>>; 2],
     /// The choice of the last call.
@@ -147,12 +147,6 @@ impl<K: Hash + Eq + Copy> WayChoices<K> {
 
     fn state(&mut self, kind: K) -> &mut KindState {
         self.kinds.get_mut(&kind).expect("a call begins first")
-    }
-}
-
-impl Default for KindState {
-    fn default() -> Self {
-        Self { choices: [None, None], last: 0, exchange_ns: 0 }
     }
 }
 
