@@ -58,7 +58,8 @@ fn new_calls_that_do_not_match_are_an_error_on_both_ranks() {
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
         let count = [1000, 2000][comm.rank()];
         let mut data = stream.clone_htod(&vec![1.0f32; count]).unwrap();
-        let error = gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap_err();
+        gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+        let error = gpu.synchronize().unwrap_err();
         assert!(matches!(error, Error::Mismatch { .. }), "{error}");
         assert!(error.to_string().contains("2000"), "{error}");
     });
