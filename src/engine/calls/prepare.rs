@@ -4,9 +4,7 @@ use crate::algorithms::Algorithm;
 use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::order::schedules_of;
-use crate::engine::calls::prepared::{
-    CallProgram, CallTimes, PreparedCall, ProgramSource, ReachingPrograms,
-};
+use crate::engine::calls::prepared::{CallProgram, PreparedCall, ProgramSource, ReachingPrograms};
 use crate::engine::calls::report::CallPath;
 use crate::engine::calls::workspace::WorkspaceNeed;
 use crate::engine::ways::{CallWays, Datapath, first_store, possible_ways};
@@ -176,8 +174,7 @@ impl Engine {
         allows_in_place: bool,
     ) -> CallProgram {
         let notes = self.notes(call, algorithm, bytes, &program);
-        let times = CallTimes::default();
-        CallProgram { algorithm, program, allows_in_place, runs: 0, times, notes }
+        CallProgram { algorithm, program, allows_in_place, runs: 0, times: None, notes }
     }
 
     /// The ways in which the bytes of a call with these programs may move, if there are several, and how large

@@ -42,7 +42,7 @@ pub(crate) struct CallProgram {
     /// How often the call ran so to its end.
     pub(in crate::engine) runs: u64,
     /// How long such runs took while calls were timed.
-    pub(in crate::engine) times: CallTimes,
+    pub(in crate::engine) times: Option<Box<CallTimes>>,
     /// The description of the program for a recorder, with a program of its own.
     pub(in crate::engine) notes: Option<Arc<ProgramNotes>>,
 }
@@ -177,13 +177,13 @@ impl PreparedCall {
     /// Notes how long the last run took.
     pub(in crate::engine) fn note_time(&mut self, nanoseconds: u64) {
         if let Some(ran) = self.program_mut(self.path) {
-            ran.times.note(nanoseconds);
+            ran.times.get_or_insert_default().note(nanoseconds);
         }
     }
 
     /// How long the call took on `path` while calls were timed.
     pub(in crate::engine) fn times(&self, path: CallPath) -> Option<&CallTimes> {
-        self.program(path).map(|it| &it.times)
+        self.program(path).and_then(|it| it.times.as_deref())
     }
 
     /// How the last run went.
