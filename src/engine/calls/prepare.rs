@@ -187,18 +187,14 @@ impl Engine {
         let publications = large_publications(staged);
         let has_deep_ring = self.executor.has_deep_ring(staged);
         let forced = self.settings.way;
-        let by_memory = [false, true].map(|is_registered| {
-            let has_program = |way| match way {
-                Datapath::Registered => is_registered && reaching.registered.is_some(),
-                Datapath::Copied => reaching.copied.is_some(),
-                Datapath::Slots(_) => true,
-            };
-            possible_ways((publications > 0, has_deep_ring), has_program, forced)
-        });
-        let store = (publications > 0).then(|| first_store(&by_memory[0]));
+        let copies = reaching.copied.is_some();
+        let private = possible_ways((publications > 0, has_deep_ring), copies, forced);
+        let store = (publications > 0).then(|| first_store(&private));
+        let may_register = reaching.registered.is_some()
+            && forced.is_none_or(|forced| forced == Datapath::Registered);
         // Threads that take turns have no time of their own.
         let is_timed = turns::current().is_none();
-        let ways = CallWays { by_memory, publications };
+        let ways = CallWays { private, publications, may_register };
         (Some(ways).filter(|ways| is_timed && ways.needs_exchanges()), store)
     }
 

@@ -40,7 +40,7 @@ impl Engine {
         if self.ways.exchanges(kind, ways) {
             return self.perform_asking(at, ready, kind);
         }
-        let turn = self.ways.begin(kind);
+        let turn = self.ways.begin(&kind);
         let start = turn.is_timed.then(Instant::now);
         self.perform_through_slots(at, ready, turn)?;
         self.note_end(kind, start);
@@ -65,7 +65,7 @@ impl Engine {
     /// A call of `kind` has ended that began at `start`, if it is timed.
     fn note_end(&mut self, kind: WayKind, start: Option<Instant>) {
         if let Some(start) = start {
-            self.ways.end(kind, start.elapsed());
+            self.ways.end(&kind, start.elapsed());
         }
     }
 
@@ -78,7 +78,7 @@ impl Engine {
         let asking = self.registrations.asking.take();
         let mut asking = asking.expect("made with the first call that asks");
         let mine = announcement(&self.registrations, self.calls.at(at), ready);
-        let mine = Announcement { report: self.ways.report(kind), ..mine };
+        let mine = Announcement { report: self.ways.report(&kind), ..mine };
         let guard = SeverOnFailure::of(&self.registrations, mine, ready);
         let mut run = AskingRun {
             executor: &mut self.executor,
@@ -91,14 +91,14 @@ impl Engine {
         let all = run.ask(&mut asking, mine);
         let began = Instant::now();
         let ways = &mut self.ways;
+        let may_register = self.calls.at(at).ways.as_ref().is_some_and(|ways| ways.1.may_register);
         let done = all.and_then(|all| {
-            let turn = {
-                let (kind, of) = self.calls.at(at).ways.as_deref().expect("several ways");
-                let slowest = all.iter().map(|it| it.report);
-                let slowest = slowest.fold(StretchReport::default(), StretchReport::slower);
-                let is_registered = all.iter().all(|it| it.is_registered);
-                ways.exchanged((*kind, of), slowest, began - asked, is_registered);
-                ways.begin(*kind)
+            let reports = all.iter().map(|it| it.report);
+            let slowest = reports.fold(StretchReport::default(), StretchReport::slower);
+            ways.exchanged(&kind, slowest, began - asked);
+            let turn = match may_register && all.iter().all(|it| it.is_registered) {
+                true => CallTurn { way: Datapath::Registered, is_timed: false },
+                false => ways.begin(&kind),
             };
             let path = path_of(&all, turn.way);
             let program = self.calls.at(at).program(path).filter(|_| path != CallPath::Staged);
@@ -208,7 +208,7 @@ fn place_of(view: View<'_>) -> (u64, u64) {
 /// The path of a call in this `way`: through slots where not all ranks can go another.
 fn path_of(all: &Announcements, way: Datapath) -> CallPath {
     match way {
-        Datapath::Registered if all.iter().all(|it| it.is_registered) => CallPath::Registered,
+        Datapath::Registered => CallPath::Registered,
         Datapath::Copied if all.iter().all(|it| it.is_readable) => CallPath::Copied,
         _ => CallPath::Staged,
     }

@@ -14,22 +14,18 @@ const MOST: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 /// The ways of the calls of a kind.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct CallWays {
-    /// With private memory, and with registered memory of all ranks.
-    pub(in crate::engine) by_memory: [Ways; 2],
+    /// With private memory.
+    pub(in crate::engine) private: Ways,
     /// Large publications of a call.
     pub(in crate::engine) publications: u64,
+    /// Calls run in registered memory if all ranks have passed it.
+    pub(in crate::engine) may_register: bool,
 }
 
 impl CallWays {
-    /// True if calls may run on registered memory.
-    fn may_register(&self) -> bool {
-        self.by_memory[1].contains(&Datapath::Registered)
-    }
-
     /// True if there is something to choose, or to exchange.
     pub(in crate::engine) fn needs_exchanges(&self) -> bool {
-        let [private, _] = &self.by_memory;
-        private.len() > 1 || private.contains(&Datapath::Copied) || self.may_register()
+        self.private.len() > 1 || self.private.contains(&Datapath::Copied) || self.may_register
     }
 }
 
@@ -67,19 +63,13 @@ pub(in crate::engine) struct WayChoices<K: Hash + Eq> {
     account: Account,
 }
 
-/// The choices for one kind: with private memory, and with registered memory of all ranks.
-#[derive(Debug, Default)]
-struct KindState {
-    choices: [Option<Box<Exploring>>; 2],
-    /// The choice of the last call.
-    last: usize,
-    exchange_ns: u64,
-}
-
+/// The choice for one kind.
 #[derive(Debug)]
-struct Exploring {
+struct KindState {
     explorer: Explorer,
     clock: StretchClock,
+    /// Nanoseconds of the last exchange.
+    exchange_ns: u64,
 }
 
 impl<K: Hash + Eq> Default for WayChoices<K> {
@@ -88,95 +78,63 @@ impl<K: Hash + Eq> Default for WayChoices<K> {
     }
 }
 
-impl<K: Hash + Eq + Copy> WayChoices<K> {
-    /// A call of this `kind` begins. Returns true if the ranks exchange before it: always if it may run on
-    /// registered memory.
+impl<K: Hash + Eq> WayChoices<K> {
+    /// A call of this `kind` begins. Returns true if the ranks exchange before it.
     pub(in crate::engine) fn exchanges(&mut self, kind: K, ways: &CallWays) -> bool {
-        let state = self.kinds.get_or_insert_mut(kind, KindState::default);
-        let may_register = ways.may_register();
-        if !may_register {
-            state.last = 0;
-        }
-        let choice = state.choice(ways, &self.account);
-        choice.clock.is_over() || may_register || choice.clock.stretch().way == Datapath::Copied
+        let account = &self.account;
+        let state = self.kinds.get_or_insert_mut(kind, || KindState::new(ways, account));
+        let copies = state.clock.stretch().way == Datapath::Copied;
+        state.clock.is_over() || ways.may_register || copies
     }
 
     /// What this rank reports in the exchange before a call of `kind`.
-    pub(in crate::engine) fn report(&mut self, kind: K) -> StretchReport {
-        let state = self.state(kind);
-        let exchange_ns = state.exchange_ns;
-        let clock = state.last_choice().map(|choice| &choice.clock);
-        let ended = clock.filter(|clock| clock.is_over());
-        ended.map_or_else(StretchReport::default, |clock| StretchReport {
-            call_ns: clock.call_ns(),
-            exchange_ns,
-        })
+    pub(in crate::engine) fn report(&mut self, kind: &K) -> StretchReport {
+        let KindState { clock, exchange_ns, .. } = self.state(kind);
+        match clock.is_over() {
+            true => StretchReport { call_ns: clock.call_ns(), exchange_ns: *exchange_ns },
+            false => StretchReport::default(),
+        }
     }
 
     /// All ranks have exchanged before a call of `kind`, which took this one so long. `slowest` has the greatest
-    /// reports. All ranks have passed registered memory if `is_registered`.
+    /// reports.
     pub(in crate::engine) fn exchanged(
         &mut self,
-        (kind, ways): (K, &CallWays),
+        kind: &K,
         slowest: StretchReport,
         took: Duration,
-        is_registered: bool,
     ) {
-        let state = self.kinds.get_mut(&kind).expect("a call begins first");
+        let state = self.kinds.get_mut(kind).expect("a call begins first");
         state.exchange_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let StretchReport { call_ns, exchange_ns } = slowest;
-        if let Some(ended) = state.last_choice_mut().filter(|choice| choice.clock.is_over()) {
-            ended.end_stretch(StretchTime { call_ns, exchange_ns }, &mut self.account);
+        if state.clock.is_over() {
+            let StretchReport { call_ns, exchange_ns } = slowest;
+            let time = StretchTime { call_ns, exchange_ns };
+            let next = state.explorer.after(state.clock.stretch(), time, &mut self.account);
+            state.clock = StretchClock::new(next);
         }
-        state.last = usize::from(is_registered);
-        state.choice(ways, &self.account);
     }
 
-    /// How this rank makes the call of `kind` that begins now.
-    pub(in crate::engine) fn begin(&mut self, kind: K) -> CallTurn {
-        let choice = self.state(kind).last_choice_mut().expect("made before the call");
-        CallTurn { way: choice.clock.stretch().way, is_timed: choice.clock.begin() }
+    /// How this rank makes the call of `kind` that begins now, with private memory.
+    pub(in crate::engine) fn begin(&mut self, kind: &K) -> CallTurn {
+        let clock = &mut self.state(kind).clock;
+        CallTurn { way: clock.stretch().way, is_timed: clock.begin() }
     }
 
     /// The call of `kind` that was timed has ended.
-    pub(in crate::engine) fn end(&mut self, kind: K, took: Duration) {
-        if let Some(choice) = self.state(kind).last_choice_mut() {
-            choice.clock.note(took);
-        }
+    pub(in crate::engine) fn end(&mut self, kind: &K, took: Duration) {
+        self.state(kind).clock.note(took);
     }
 
-    fn state(&mut self, kind: K) -> &mut KindState {
-        self.kinds.get_mut(&kind).expect("a call begins first")
+    fn state(&mut self, kind: &K) -> &mut KindState {
+        self.kinds.get_mut(kind).expect("a call begins first")
     }
 }
 
 impl KindState {
-    /// The choice of the last call, made anew if there is none.
-    fn choice(&mut self, ways: &CallWays, account: &Account) -> &mut Exploring {
-        self.choices[self.last].get_or_insert_with(|| {
-            Exploring::new(ways.by_memory[self.last].clone(), ways.publications, account)
-        })
-    }
-
-    fn last_choice(&self) -> Option<&Exploring> {
-        self.choices[self.last].as_deref()
-    }
-
-    fn last_choice_mut(&mut self) -> Option<&mut Exploring> {
-        self.choices[self.last].as_deref_mut()
-    }
-}
-
-impl Exploring {
-    fn new(ways: Ways, publications: u64, account: &Account) -> Box<Self> {
-        let mut explorer = Explorer::new(ways, publications, account);
+    fn new(ways: &CallWays, account: &Account) -> Self {
+        let mut explorer = Explorer::new(ways.private.clone(), ways.publications, account);
         let clock = StretchClock::new(explorer.first(account));
-        Box::new(Self { explorer, clock })
-    }
-
-    fn end_stretch(&mut self, time: StretchTime, account: &mut Account) {
-        let next = self.explorer.after(self.clock.stretch(), time, account);
-        self.clock = StretchClock::new(next);
+        Self { explorer, clock, exchange_ns: 0 }
     }
 }
 

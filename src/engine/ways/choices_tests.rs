@@ -6,7 +6,7 @@ const PAST: Datapath = Datapath::Slots(StoreWay::PastCaches);
 
 fn ways(others: &[Datapath]) -> CallWays {
     let private: Ways = [DEEP, PAST].into_iter().chain(others.iter().copied()).collect();
-    CallWays { by_memory: [private.clone(), private], publications: 32 }
+    CallWays { private, publications: 32, may_register: false }
 }
 
 /// The choices of two ranks.
@@ -22,30 +22,20 @@ impl Group {
         ways: &CallWays,
         costs: impl Fn(usize, Datapath) -> u64,
     ) -> Datapath {
-        self.call_in(kind, (ways, false), costs)
-    }
-
-    fn call_in(
-        &mut self,
-        kind: usize,
-        (ways, is_registered): (&CallWays, bool),
-        costs: impl Fn(usize, Datapath) -> u64,
-    ) -> Datapath {
         let [first, second] = &mut self.0;
         let exchange = [&mut *first, &mut *second].map(|rank| rank.exchanges(kind, ways));
         assert_eq!(exchange[0], exchange[1], "all ranks exchange in the same calls");
         if exchange[0] {
-            let slowest = first.report(kind).slower(second.report(kind));
+            let slowest = first.report(&kind).slower(second.report(&kind));
             for (rank, took) in [&mut *first, &mut *second].into_iter().zip([300, 700]) {
-                let took = Duration::from_nanos(took);
-                rank.exchanged((kind, ways), slowest, took, is_registered);
+                rank.exchanged(&kind, slowest, Duration::from_nanos(took));
             }
         }
-        let turns = [&mut *first, &mut *second].map(|rank| rank.begin(kind));
+        let turns = [&mut *first, &mut *second].map(|rank| rank.begin(&kind));
         assert_eq!(turns[0], turns[1], "all ranks go the same way");
         for (number, rank) in [first, second].into_iter().enumerate() {
             if turns[number].is_timed {
-                rank.end(kind, Duration::from_micros(costs(number, turns[number].way)));
+                rank.end(&kind, Duration::from_micros(costs(number, turns[number].way)));
             }
         }
         turns[0].way
@@ -99,21 +89,13 @@ fn calls_that_copy_exchange_each_time_and_are_left_if_they_are_slow() {
     assert!(copies < 10, "{copies} of 1000 calls");
 }
 
-/// Some calls of a kind have registered memory, and some have not.
+/// Calls that run in registered memory are no part of a stretch.
 #[test]
-fn registered_memory_is_weighed_apart() {
-    let mut ways = ways(&[]);
-    ways.by_memory[1].insert(0, Datapath::Registered);
-    let mut group = Group::default();
-    let costs = |_, way| if way == Datapath::Registered { 20 } else { 90 };
-    let mut found = [0, 0];
-    for nth in 0..3000 {
-        let is_registered = nth % 3 == 0;
-        let way = group.call_in(5, (&ways, is_registered), costs);
-        assert!(is_registered || way != Datapath::Registered, "call {nth}");
-        found[usize::from(is_registered)] += usize::from(way == Datapath::Registered);
-    }
-    assert!(found[0] == 0 && found[1] > 900, "{found:?}");
+fn calls_that_may_be_registered_exchange_each_time() {
+    let mut choices = WayChoices::<usize>::default();
+    let ways = CallWays { may_register: true, ..ways(&[]) };
+    assert!((0..100).all(|_| choices.exchanges(1, &ways)));
+    assert_eq!(choices.report(&1), StretchReport::default(), "no stretch has ended");
 }
 
 /// Kinds are forgotten on all ranks at once.

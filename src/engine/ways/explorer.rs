@@ -102,13 +102,11 @@ struct Round {
 
 impl Explorer {
     /// The choice among `ways`, of which there is one at least, for calls with so many large publications.
-    /// It begins with registered memory if that is possible, else with the way that the last round chose, and
-    /// with copies only if there is no other way.
+    /// It begins with the way that the last round chose, and with copies only if there is no other way.
     pub(super) fn new(ways: Ways, publications: u64, account: &Account) -> Self {
         let preferred = account.preferred.filter(|way| ways.contains(way));
         let first = ways.iter().copied().find(|way| *way != Datapath::Copied).unwrap_or(ways[0]);
-        let present =
-            if first == Datapath::Registered { first } else { preferred.unwrap_or(first) };
+        let present = preferred.unwrap_or(first);
         Self { ways, publications, present, round: None, known: None, changed: 0, since: 0 }
     }
 

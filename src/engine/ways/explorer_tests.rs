@@ -71,8 +71,6 @@ fn calls_begin_in_a_deep_ring_and_never_by_copies() {
     assert_eq!(Ranks::four().stretch.way, DEEP);
     let copies = Ranks::new(&[Datapath::Copied, ORDINARY], Account::default());
     assert_eq!(copies.stretch.way, ORDINARY);
-    let registered = Ranks::new(&[Datapath::Registered, DEEP], Account::default());
-    assert_eq!(registered.stretch.way, Datapath::Registered);
     let only = Ranks::new(&[Datapath::Copied], Account::default());
     assert_eq!(only.stretch.way, Datapath::Copied);
 }

@@ -32,7 +32,7 @@ pub(crate) enum Datapath {
     Slots(StoreWay),
     /// By copies from the private memory of other processes.
     Copied,
-    /// In memory that all ranks have registered.
+    /// In memory that all ranks have registered. It is what the user has asked for, so no explorer leaves it.
     Registered,
 }
 
@@ -69,18 +69,19 @@ impl FromStr for Datapath {
 /// Ways that are possible, in the order of [`Datapath::NAMES`].
 pub(in crate::engine) type Ways = ArrayVec<Datapath, { Datapath::NAMES.len() }>;
 
-/// The ways in which calls move their bytes: through slots, where there are large ones, and by the other
-/// ways for which `has_program` is true. If one of them is `forced`, that one alone.
+/// The ways in which calls move bytes of private memory: through slots, of which some ways need large ones or a
+/// deep ring, and by copies. If one of them is `forced`, that one alone.
 pub(in crate::engine) fn possible_ways(
     (has_large, has_deep_ring): (bool, bool),
-    has_program: impl Fn(Datapath) -> bool,
+    has_copies: bool,
     forced: Option<Datapath>,
 ) -> Ways {
     let is_possible = |way: &Datapath| match way {
         Datapath::Slots(StoreWay::Ordinary) => true,
         Datapath::Slots(StoreWay::PastCaches) => has_large,
         Datapath::Slots(StoreWay::DeepRing) => has_large && has_deep_ring,
-        Datapath::Copied | Datapath::Registered => has_program(*way),
+        Datapath::Copied => has_copies,
+        Datapath::Registered => false,
     };
     let ways: Ways = Datapath::NAMES.iter().map(|(way, _)| *way).filter(is_possible).collect();
     match forced.filter(|forced| ways.contains(forced)) {
@@ -104,22 +105,20 @@ mod tests {
 
     #[test]
     fn a_forced_way_is_the_only_one_where_it_is_possible() {
-        let of = |forced: &str| {
-            possible_ways((true, true), |way| way == Datapath::Copied, forced.parse().ok())
-        };
+        let of = |forced: &str| possible_ways((true, true), true, forced.parse().ok());
         assert_eq!(of("copied").as_slice(), [Datapath::Copied]);
         assert_eq!(of("ordinary").as_slice(), [Datapath::Slots(StoreWay::Ordinary)]);
-        assert_eq!(of("registered").len(), 4, "no call has registered its memory");
+        assert_eq!(of("registered").len(), 4, "private memory is not registered");
         let why = "fast".parse::<Datapath>().unwrap_err();
         assert!(why.contains("'fast'") && why.contains("deep-ring, past-caches"), "{why}");
     }
 
     #[test]
     fn calls_without_large_slots_have_one_way_to_store() {
-        let ways = possible_ways((false, true), |_| false, None);
+        let ways = possible_ways((false, true), false, None);
         assert_eq!(ways.as_slice(), [Datapath::Slots(StoreWay::Ordinary)]);
         assert_eq!(first_store(&ways), StoreWay::Ordinary);
-        let deep = possible_ways((true, true), |_| true, None);
-        assert_eq!((deep[0], first_store(&deep)), (Datapath::Registered, StoreWay::DeepRing));
+        let deep = possible_ways((true, true), true, None);
+        assert_eq!(first_store(&deep), StoreWay::DeepRing);
     }
 }
