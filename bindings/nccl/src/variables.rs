@@ -222,6 +222,15 @@ struct Log {
 
 impl Log {
     /// True if lines would go to a file, and there is none.
+    fn open() -> Self {
+        // A level that is not there was set by somebody who wants to read something.
+        let of = |value: String| DebugLevel::of(&value).unwrap_or(DebugLevel::Warn);
+        let level = text("NCCL_DEBUG").map_or(DebugLevel::Nothing, of);
+        let name = text("NCCL_DEBUG_FILE").filter(|_| level > DebugLevel::Version);
+        let file = name.and_then(|name| File::create(expanded(&name)).ok());
+        Self { level, file }
+    }
+
     fn lacks_file(&self) -> bool {
         self.level > DebugLevel::Version && self.file.is_none()
     }
@@ -237,16 +246,8 @@ fn log_state() -> MutexGuard<'static, Option<Log>> {
 /// Logs the line that `line` makes, if the level is high enough. A line that cannot be written is
 /// dropped.
 pub(crate) fn log(level: DebugLevel, line: impl FnOnce() -> String) {
-    let mut state = log_state();
-    let log = state.get_or_insert_with(|| {
-        // A level that is not there was set by somebody who wants to read something.
-        let of = |value: String| DebugLevel::of(&value).unwrap_or(DebugLevel::Warn);
-        let level = text("NCCL_DEBUG").map_or(DebugLevel::Nothing, of);
-        let name = text("NCCL_DEBUG_FILE").filter(|_| level > DebugLevel::Version);
-        let file = name.and_then(|name| File::create(expanded(&name)).ok());
-        Log { level, file }
-    });
-    if log.level < level {
+    let is_wanted = log_state().get_or_insert_with(Log::open).level >= level;
+    if !is_wanted {
         return;
     }
     let word = match level {
@@ -256,8 +257,10 @@ pub(crate) fn log(level: DebugLevel, line: impl FnOnce() -> String) {
     };
     let thread = rustix::thread::gettid().as_raw_nonzero();
     let process = std::process::id();
+    // Whatever makes the line may log, so the log is not locked meanwhile.
     let line = format!("{}:{process}:{thread} {word}{}\n", host(), line());
-    let _ = match &mut log.file {
+    let mut state = log_state();
+    let _ = match &mut state.get_or_insert_with(Log::open).file {
         Some(file) => file.write_all(line.as_bytes()),
         None => std::io::stdout().lock().write_all(line.as_bytes()),
     };
