@@ -96,7 +96,7 @@ fn limited(limit: &str) -> [String; 3] {
     ["bash".to_owned(), "-c".to_owned(), format!("ulimit {limit}; exec \"$0\" \"$@\"")]
 }
 
-fn by<'a>(command: &'a [String; 3]) -> [&'a str; 3] {
+fn by(command: &[String; 3]) -> [&str; 3] {
     command.each_ref().map(String::as_str)
 }
 

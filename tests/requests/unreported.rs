@@ -32,8 +32,10 @@ fn other_counts(comm: &mut Communicator) -> Request<Vec<u8>> {
     comm.start_all_reduce(vec![0; count], ReduceOp::Max)
 }
 
-/// Ways to lose a request; true if no caller has received its outcome.
-const LOSE: [(&str, fn(Request<Vec<u8>>) -> bool); 4] = [
+/// A way to lose a request, with its name; true if no caller has received its outcome.
+type Loss = (&'static str, fn(Request<Vec<u8>>) -> bool);
+
+const LOSE: [Loss; 4] = [
     ("at once", |request| {
         drop(request);
         true
@@ -133,12 +135,12 @@ fn other_requests_get_their_own_outcome() {
 fn a_call_after_a_scope_returns_the_error_of_its_requests() {
     for local in worlds() {
         local.run(|mut comm| {
-            let mut data = vec![1u8; 4];
+            let mut data = [1u8; 4];
             comm.scope(|scope| drop(scope.start_all_reduce((&data[..], [0u8; 5]), ReduceOp::Sum)));
             names(comm.barrier(), "needs 4");
             let (one, others) = data.split_at_mut(1);
             comm.scope(|scope| {
-                let _ = scope.start_broadcast(one, 9);
+                drop(scope.start_broadcast(one, 9));
                 drop(scope.start_broadcast(others, 0));
             });
             names(comm.close(), "root 9");
