@@ -1,4 +1,4 @@
-//! What the choice of a way to move bytes costs: the time of calls that choose, beside each way that is forced.
+//! The cost of choosing a way to move bytes: times of calls that choose, compared with each forced way.
 //!
 //! ```text
 //! cargo bench --bench regret                          # 40 points, five rounds: ten minutes
