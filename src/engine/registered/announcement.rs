@@ -1,7 +1,7 @@
 //! The announcement: what each rank of a board sends all others between two stretches of calls, and before a
 //! call that may reach their memory. It has the time of the last stretch, and the places of the rank's buffers.
 
-use crate::engine::ways::StretchReport;
+use crate::engine::ways::StretchTime;
 use maypole_transports::registered::Ticket;
 
 /// The time of a rank's last stretch, where its buffers of one call lie, and by which programs the rank can run
@@ -12,7 +12,7 @@ pub(super) struct Announcement {
     pub(super) is_registered: bool,
     /// Others may copy from the rank's buffers.
     pub(super) is_readable: bool,
-    pub(super) report: StretchReport,
+    pub(super) report: StretchTime,
     pub(super) place: AnnouncedPlace,
 }
 
@@ -47,7 +47,7 @@ const MOST_UNITS: u64 = (1 << (CALL - EXCHANGE)) - 1;
 impl Announcement {
     pub(super) fn to_bytes(self) -> [u8; ANNOUNCEMENT] {
         let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
-        let StretchReport { call_ns, exchange_ns } = self.report;
+        let StretchTime { call_ns, exchange_ns } = self.report;
         let call = call_ns.min(u64::from(u32::MAX)) << CALL;
         let report = call | (exchange_ns / UNIT).min(MOST_UNITS) << EXCHANGE;
         let flags =
@@ -84,7 +84,7 @@ impl Announcement {
             false => AnnouncedPlace::Process([(word(2), word(3)), (word(4), word(5))]),
         };
         let exchange_ns = (word(0) >> EXCHANGE & MOST_UNITS) * UNIT;
-        let report = StretchReport { call_ns: word(0) >> CALL, exchange_ns };
+        let report = StretchTime { call_ns: word(0) >> CALL, exchange_ns };
         Self { is_registered: is_set(REGISTERED), is_readable: is_set(READABLE), report, place }
     }
 }
@@ -114,7 +114,7 @@ mod tests {
             let tickets = AnnouncedPlace::Registered(tickets.into());
             let place = places.map_or(tickets, AnnouncedPlace::Process);
             let exchange_ns = u64::from(report.1) / UNIT * UNIT;
-            let report = StretchReport { call_ns: report.0.into(), exchange_ns };
+            let report = StretchTime { call_ns: report.0.into(), exchange_ns };
             let announcement = Announcement { is_registered, is_readable, report, place };
             prop_assert_eq!(Announcement::from_bytes(&announcement.to_bytes()), announcement);
         }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn times_that_have_no_room_are_the_longest_that_have() {
-        let report = StretchReport { call_ns: u64::MAX, exchange_ns: u64::MAX };
+        let report = StretchTime { call_ns: u64::MAX, exchange_ns: u64::MAX };
         let longest = Announcement { report, is_readable: true, ..Announcement::default() };
         let read = Announcement::from_bytes(&longest.to_bytes());
         assert_eq!(read.report.call_ns, u64::from(u32::MAX));

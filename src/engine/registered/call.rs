@@ -9,7 +9,7 @@ use crate::engine::calls::kept::PreparedCalls;
 use crate::engine::calls::prepared::{CallProgram, PreparedCall, WayKind};
 use crate::engine::calls::report::CallPath;
 use crate::engine::observers::Observers;
-use crate::engine::ways::{CallTurn, Datapath, StretchReport};
+use crate::engine::ways::{CallTurn, Datapath, StretchTime};
 use crate::error::Result;
 use crate::execute::{
     Buffers, ExecuteError, Executor, NoObserver, PeerBuffers, PeerMemory, ProcessBuffers,
@@ -94,7 +94,7 @@ impl Engine {
         let may_register = self.calls.at(at).ways.as_ref().is_some_and(|ways| ways.1.may_register);
         let done = all.and_then(|all| {
             let reports = all.iter().map(|it| it.report);
-            let slowest = reports.fold(StretchReport::default(), StretchReport::slower);
+            let slowest = reports.fold(StretchTime::default(), StretchTime::slower);
             ways.exchanged(&kind, slowest, began - asked);
             let turn = match may_register && all.iter().all(|it| it.is_registered) {
                 true => CallTurn { way: Datapath::Registered, is_timed: false },
@@ -187,13 +187,13 @@ fn announcement(
         [Some(input), Some(output)] => Announcement {
             is_registered: serves(CallPath::Registered),
             is_readable,
-            report: StretchReport::default(),
+            report: StretchTime::default(),
             place: AnnouncedPlace::Registered([input, output]),
         },
         _ if is_readable => Announcement {
             is_registered: false,
             is_readable,
-            report: StretchReport::default(),
+            report: StretchTime::default(),
             place: AnnouncedPlace::Process(buffers.map(|(view, _)| place_of(view))),
         },
         _ => Announcement::default(),

@@ -29,25 +29,6 @@ impl CallWays {
     }
 }
 
-/// A rank's report on the stretch that has ended.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(in crate::engine) struct StretchReport {
-    /// Nanoseconds of a call on this rank; zero if no stretch has ended.
-    pub(in crate::engine) call_ns: u64,
-    /// Nanoseconds of the last exchange.
-    pub(in crate::engine) exchange_ns: u64,
-}
-
-impl StretchReport {
-    /// The greater of each.
-    pub(in crate::engine) fn slower(self, other: Self) -> Self {
-        Self {
-            call_ns: self.call_ns.max(other.call_ns),
-            exchange_ns: self.exchange_ns.max(other.exchange_ns),
-        }
-    }
-}
-
 /// How one call moves its bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::engine) struct CallTurn {
@@ -88,28 +69,21 @@ impl<K: Hash + Eq> WayChoices<K> {
     }
 
     /// What this rank reports in the exchange before a call of `kind`.
-    pub(in crate::engine) fn report(&mut self, kind: &K) -> StretchReport {
+    pub(in crate::engine) fn report(&mut self, kind: &K) -> StretchTime {
         let KindState { clock, exchange_ns, .. } = self.state(kind);
         match clock.is_over() {
-            true => StretchReport { call_ns: clock.call_ns(), exchange_ns: *exchange_ns },
-            false => StretchReport::default(),
+            true => StretchTime { call_ns: clock.call_ns(), exchange_ns: *exchange_ns },
+            false => StretchTime::default(),
         }
     }
 
     /// All ranks have exchanged before a call of `kind`, which took this one so long. `slowest` has the greatest
     /// reports.
-    pub(in crate::engine) fn exchanged(
-        &mut self,
-        kind: &K,
-        slowest: StretchReport,
-        took: Duration,
-    ) {
+    pub(in crate::engine) fn exchanged(&mut self, kind: &K, slowest: StretchTime, took: Duration) {
         let state = self.kinds.get_mut(kind).expect("a call begins first");
         state.exchange_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         if state.clock.is_over() {
-            let StretchReport { call_ns, exchange_ns } = slowest;
-            let time = StretchTime { call_ns, exchange_ns };
-            let next = state.explorer.after(state.clock.stretch(), time, &mut self.account);
+            let next = state.explorer.after(state.clock.stretch(), slowest, &mut self.account);
             state.clock = StretchClock::new(next);
         }
     }

@@ -95,7 +95,7 @@ fn calls_that_may_be_registered_exchange_each_time() {
     let mut choices = WayChoices::<usize>::default();
     let ways = CallWays { may_register: true, ..ways(&[]) };
     assert!((0..100).all(|_| choices.exchanges(1, &ways)));
-    assert_eq!(choices.report(&1), StretchReport::default(), "no stretch has ended");
+    assert_eq!(choices.report(&1), StretchTime::default(), "no stretch has ended");
 }
 
 /// Kinds are forgotten on all ranks at once.

@@ -34,13 +34,23 @@ const STRETCH_NS: [u64; 2] = [1_000_000, 20_000_000];
 /// Calls of such a stretch.
 const STRETCH_CALLS: [u64; 2] = [4, 4096];
 
-/// How long the calls of a stretch took on the rank that found them slowest. Equal on all ranks.
+/// How long the calls of a stretch took: on one rank, or on the slowest. Zero if no stretch has ended.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct StretchTime {
+pub(in crate::engine) struct StretchTime {
     /// Nanoseconds of a call.
-    pub(super) call_ns: u64,
+    pub(in crate::engine) call_ns: u64,
     /// Nanoseconds of the exchange before the stretch.
-    pub(super) exchange_ns: u64,
+    pub(in crate::engine) exchange_ns: u64,
+}
+
+impl StretchTime {
+    /// The greater of each.
+    pub(in crate::engine) fn slower(self, other: Self) -> Self {
+        Self {
+            call_ns: self.call_ns.max(other.call_ns),
+            exchange_ns: self.exchange_ns.max(other.exchange_ns),
+        }
+    }
 }
 
 /// What the rounds of all kinds of a group may cost. Equal on all ranks.

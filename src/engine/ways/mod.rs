@@ -21,7 +21,8 @@ mod explorer;
 
 use crate::execute::StoreWay;
 use arrayvec::ArrayVec;
-pub(in crate::engine) use choices::{CallTurn, CallWays, StretchReport, WayChoices};
+pub(in crate::engine) use choices::{CallTurn, CallWays, WayChoices};
+pub(in crate::engine) use explorer::StretchTime;
 use std::str::FromStr;
 
 /// A way to move the bytes of a call between ranks that share a board.
