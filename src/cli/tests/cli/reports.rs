@@ -227,7 +227,12 @@ fn compare_fits(browser: &mut Browser, results: &[Value]) {
     assert_eq!(lines.len(), 2, "auto and ring: {lines:?}");
     for line in lines {
         let cell = |nth: usize| line[nth].clone().unwrap();
-        let [alpha, rate] = [2, 3].map(|nth| cell(nth).parse::<f64>().unwrap());
+        let alpha = cell(2).parse::<f64>().unwrap();
+        // On a loaded machine the larger sizes may have taken no longer.
+        let rate = match cell(3).as_str() {
+            "not to be seen" => f64::INFINITY,
+            rate => rate.parse().unwrap(),
+        };
         let off = cell(4).trim_end_matches(" %").parse::<f64>().unwrap();
         let is_of = |it: &&Value| {
             it["requested"] == cell(1)
@@ -243,7 +248,7 @@ fn compare_fits(browser: &mut Browser, results: &[Value]) {
         let worst = errors.iter().copied().fold(0.0, f64::max);
         assert_eq!(errors.len(), 3);
         // The page shows three digits of each figure.
-        assert!((worst - off).abs() < 3.0, "{line:?}: {errors:?}");
+        assert!((worst - off).abs() < 3.0 + worst / 100.0, "{line:?}: {errors:?}");
     }
 }
 
