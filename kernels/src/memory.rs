@@ -17,6 +17,7 @@ mod shared;
 
 use bytemuck::{NoUninit, Pod};
 use copy::copy;
+pub use copy::string_copies_crawl;
 pub use shared::SharedRegion;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::Cell;

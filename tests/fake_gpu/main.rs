@@ -25,6 +25,7 @@ mod kernel;
 mod maps;
 mod memory;
 mod modules;
+mod nvml;
 mod order;
 mod raw;
 mod room;
@@ -50,6 +51,7 @@ const ROLES: &[&[(&str, Role)]] = &[
     hosts::ROLES,
     maps::ROLES,
     modules::ROLES,
+    nvml::ROLES,
     order::ROLES,
     walks::ROLES,
     endings::ROLES,

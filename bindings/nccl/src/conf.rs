@@ -15,22 +15,23 @@ pub(crate) struct Conf {
 /// The files of this process, read once.
 pub(crate) fn conf() -> &'static Conf {
     static CONF: OnceLock<Conf> = OnceLock::new();
-    CONF.get_or_init(|| {
-        let mut conf = Conf::default();
-        let named = std::env::var_os("NCCL_CONF_FILE").filter(|name| !name.is_empty());
-        match &named {
-            Some(name) => conf.read(Path::new(name), true),
-            None => {
-                let home = std::env::var_os("HOME").map(PathBuf::from);
-                home.into_iter().for_each(|home| conf.read(&home.join(".nccl.conf"), false));
-            }
-        }
-        conf.read(Path::new("/etc/nccl.conf"), false);
-        conf
-    })
+    let path = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
+    CONF.get_or_init(|| Conf::of(path("NCCL_CONF_FILE"), path("HOME"), Path::new("/etc/nccl.conf")))
 }
 
 impl Conf {
+    /// What the file `named`, or that of the user whose folder is `home`, and then that of the system set.
+    fn of(named: Option<PathBuf>, home: Option<PathBuf>, system: &Path) -> Self {
+        let mut conf = Self::default();
+        match (named, home) {
+            (Some(name), _) => conf.read(&name, true),
+            (None, Some(home)) => conf.read(&home.join(".nccl.conf"), false),
+            (None, None) => {}
+        }
+        conf.read(system, false);
+        conf
+    }
+
     /// Adds what a file sets that no file before it did.
     fn read(&mut self, file: &Path, must_exist: bool) {
         match std::fs::read(file) {
@@ -74,6 +75,31 @@ mod tests {
         assert_eq!(conf.values["NCCL_MAX_CTAS"], "4");
         assert_eq!(conf.complaints.len(), 1);
         assert!(conf.complaints[0].contains("line 5 of one"), "{:?}", conf.complaints);
+    }
+
+    #[test]
+    fn the_system_s_file_counts_after_the_user_s_or_the_named_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, text).unwrap();
+            file
+        };
+        let system = write("system", "NCCL_DEBUG=WARN\nNCCL_HOSTID=here\n");
+        let named = write("named", "NCCL_DEBUG=TRACE\n");
+        write(".nccl.conf", "NCCL_DEBUG=INFO\n");
+        let home = || Some(folder.path().to_owned());
+        for (named, home, debug) in [
+            (None, home(), "INFO"),
+            (Some(named), home(), "TRACE"),
+            (None, None, "WARN"),
+            (None, Some("/not/there".into()), "WARN"),
+        ] {
+            let conf = Conf::of(named, home, &system);
+            assert_eq!(conf.values["NCCL_DEBUG"], debug);
+            assert_eq!(conf.values["NCCL_HOSTID"], "here");
+            assert!(conf.complaints.is_empty());
+        }
     }
 
     #[test]

@@ -1,0 +1,64 @@
+//! What NVIDIA's management library says about the GPUs of a group: the fake library of `nvml.c`.
+
+use crate::fake_gpu::{FakeDriver, repository};
+use crate::raw::context;
+use crate::spawn::{as_each_rank, say};
+use crate::walks::ready;
+use crate::{REAL_DRIVER, Role, world};
+use std::process::Command;
+
+pub(crate) const ROLES: &[(&str, Role)] = &[("makes three groups", make_groups)];
+
+/// Groups of two GPUs, one after another, all of which sum.
+fn make_groups() {
+    as_each_rank(|mut comm| {
+        let stream = context(comm.rank()).new_stream().unwrap();
+        let groups = [0; 3].map(|_| ready(&mut comm, &stream));
+        for (group, _) in &groups {
+            say("reason", group.host_reason().unwrap_or_default());
+        }
+        comm.barrier().unwrap();
+    });
+}
+
+/// The reasons of the groups on rank 0, with this answer for each pair, and how often the library was started.
+fn reasons(answer: &str) -> Option<(Vec<String>, usize)> {
+    if std::env::var_os(REAL_DRIVER).is_some() {
+        return None;
+    }
+    let (driver, world) = (FakeDriver::get()?, world("makes three groups", 2)?);
+    let folder = tempfile::tempdir().unwrap();
+    let compiled = Command::new("c++")
+        .args(["-x", "c", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o"])
+        .arg(folder.path().join("libnvidia-ml.so.1"))
+        .arg(repository().join("tests/fake_gpu/nvml.c"))
+        .output()
+        .unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let starts = folder.path().join("starts");
+    let paths = format!("{}:{}", folder.path().display(), driver.library_path());
+    let world = world.set("LD_LIBRARY_PATH", paths).set("FAKE_CUDA_DEVICES", "2");
+    let world = world.set("FAKE_NVML_STARTS", starts.display()).set("FAKE_NVML_PEERS", answer);
+    let ended = world.start().succeed();
+    let said = ended[0].said("reason").into_iter().map(str::to_owned).collect();
+    Some((said, std::fs::read_to_string(starts).unwrap().lines().count()))
+}
+
+#[test]
+fn the_management_library_is_asked_once_for_all_groups_emulated() {
+    let Some((said, starts)) = reasons("0") else { return };
+    assert_eq!(said, [""; 3], "the GPUs use one another's memory");
+    assert_eq!(starts, 1, "rank 0 asks it, for its first group");
+}
+
+#[test]
+fn gpus_that_the_management_library_keeps_apart_go_through_the_host_emulated() {
+    for (answer, why) in [("1", "the chipset"), ("2", "the GPU does not"), ("4", "settings forbid")]
+    {
+        let Some((said, _)) = reasons(answer) else { return };
+        for reason in said {
+            assert!(reason.contains("NVIDIA's driver says that the GPU of rank 0"), "{reason}");
+            assert!(reason.contains("rank 1") && reason.contains(why), "{reason}");
+        }
+    }
+}
