@@ -76,8 +76,8 @@ pub(crate) trait Control: Connector {
         deadline: Instant,
     ) -> Result<Segment>;
 
-    /// Returns a stream to `peer`. Both ends call this.
-    fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream>;
+    /// Returns streams to `peers`, in their order. Both ends of each ask for it.
+    fn streams(&self, peers: &[usize], deadline: Instant) -> Result<Vec<AnyStream>>;
 
     /// Returns the place in which this rank's calls record what they do.
     fn activity(&self) -> Arc<GroupActivity>;

@@ -163,11 +163,12 @@ impl Control for ProcessControl {
         segment.map_err(|error| self.error(error))
     }
 
-    fn stream(&self, peer: usize, deadline: Instant) -> Result<AnyStream> {
-        self.await_next(WaitTarget::Rank(peer));
-        let key = (self.group, self.members[peer], COLLECTIVES);
-        let connected = self.service.connect(self.path_to(peer), key, deadline);
-        connected.map_err(|error| self.error(error))
+    fn streams(&self, peers: &[usize], deadline: Instant) -> Result<Vec<AnyStream>> {
+        let Some(first) = peers.first() else { return Ok(Vec::new()) };
+        self.await_next(WaitTarget::Rank(*first));
+        let key = |peer: usize| (self.group, self.members[peer], COLLECTIVES);
+        let wanted: Vec<_> = peers.iter().map(|it| (self.path_to(*it), key(*it))).collect();
+        self.service.connect_all(&wanted, deadline).map_err(|error| self.error(error))
     }
 
     fn activity(&self) -> Arc<GroupActivity> {

@@ -275,15 +275,17 @@ impl Control for ThreadControl {
         of(segment).map_err(|error| ControlError::Other(with_limit(error).to_string()))
     }
 
-    fn stream(&self, peer: usize, _: Instant) -> Result<AnyStream> {
-        let key = (self.path.clone(), self.me.min(peer), self.me.max(peer));
+    fn streams(&self, peers: &[usize], _: Instant) -> Result<Vec<AnyStream>> {
         let mut state = self.shared.state();
-        let stream = state.streams.remove(&key).unwrap_or_else(|| {
-            let (mine, theirs) = self.pair(peer);
-            state.streams.insert(key, theirs);
-            mine
-        });
-        Ok(stream)
+        let stream = |peer: &usize| {
+            let key = (self.path.clone(), self.me.min(*peer), self.me.max(*peer));
+            state.streams.remove(&key).unwrap_or_else(|| {
+                let (mine, theirs) = self.pair(*peer);
+                state.streams.insert(key, theirs);
+                mine
+            })
+        };
+        Ok(peers.iter().map(stream).collect())
     }
 
     fn activity(&self) -> Arc<GroupActivity> {

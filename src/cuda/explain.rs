@@ -74,7 +74,9 @@ pub fn explain_on(
         choice.plan.window = choice.plan.window.saturating_mul(UNIT);
         for candidate in &mut choice.candidates {
             candidate.plan.window = candidate.plan.window.saturating_mul(UNIT);
-            candidate.predicted_ns = candidate.predicted_ns.saturating_add(LAUNCH_NS);
+            for price in [&mut candidate.predicted_ns, &mut candidate.alone_ns] {
+                *price = price.saturating_add(LAUNCH_NS);
+            }
         }
     }
     explanation

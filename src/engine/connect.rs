@@ -37,8 +37,8 @@ impl Engine {
         let peers = program.streams.iter().map(|link| link.peer as usize);
         let absent = peers.filter(|peer| !self.executor.has_stream(*peer)).collect::<Vec<_>>();
         self.check_registered(&absent).map_err(ControlError::Other)?;
-        for peer in absent {
-            let stream = self.health.control().stream(peer, deadline)?;
+        let streams = self.health.control().streams(&absent, deadline)?;
+        for (peer, stream) in absent.into_iter().zip(streams) {
             self.executor.streams().insert(peer, stream);
         }
         Ok(())

@@ -247,7 +247,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             }
         };
         let sleep = |sleep: Sleep<'_>| streams.borrow_mut().sleep(sleep);
-        match executor.waiting.until(&executor.alarm, sleep, ready) {
+        match executor.waiting.on_streams().until(&executor.alarm, sleep, ready) {
             Ok(done) => done.map_err(|(peer, error)| failed(at, peer, error)),
             Err(interrupted) => Err(failed(at, awaited, interrupted)),
         }

@@ -20,8 +20,10 @@ pub struct Candidate {
     pub plan: Plan,
     /// Into how many windows the plan cuts the longest chunk.
     pub windows: usize,
-    /// Its predicted time, in nanoseconds.
+    /// What one more call of a row is predicted to take, in nanoseconds.
     pub predicted_ns: u64,
+    /// What a call alone is predicted to take, in nanoseconds: from when all ranks begin until the last one ends.
+    pub alone_ns: u64,
     /// Whether it was chosen, and if not, why.
     pub verdict: CandidateVerdict,
 }
@@ -30,9 +32,9 @@ pub struct Candidate {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum CandidateVerdict {
-    /// It is the cheapest, or its algorithm was asked for by name.
+    /// It serves a call alone and a row of calls best, or its algorithm was asked for by name.
     Chosen,
-    /// Another candidate is cheaper, or about as cheap and earlier in the table.
+    /// Another candidate serves them better, or about as well and is earlier in the table.
     Slower,
     /// Another algorithm was asked for by name.
     NotAsked,

@@ -2,9 +2,9 @@
 //!
 //! A [`Question`] holds facts that are equal on all ranks. A [`Candidate`] is an algorithm with a
 //! length of windows. The tuner prices each candidate: it runs the schedules on simulated clocks
-//! ([`simulate`](crate::schedule::simulate)) of the machine that a [`CostTable`] describes. The
-//! cheapest wins; of those that cost nearly the same, the earlier row of the table. Costs are
-//! integers, and all ranks use rank 0's table, so all ranks choose alike on any hardware.
+//! ([`simulate`](crate::schedule::simulate)) of the machine that a [`CostTable`] describes, for a call alone
+//! and for one more call of a row. The one that is good at both wins: whose worse regret is least; of those
+//! that are nearly equal, the earlier row of the table. Costs are integers, and all ranks use rank 0's table, so all ranks choose alike on any hardware.
 //!
 //! As a rule of thumb, small vectors go by the algorithm with the fewest hops, because every hop is
 //! a wait (and a context switch where ranks outnumber cores). Large vectors go by the one that
@@ -194,7 +194,7 @@ pub fn plan(
     }
 }
 
-/// The cheapest plan whose algorithm is `able`; `None` if none is.
+/// The best plan whose algorithm is `able`; `None` if none is.
 pub fn plan_of(
     question: &Question<'_>,
     table: &CostTable,
@@ -206,14 +206,30 @@ pub fn plan_of(
     best(&rows).map(|one| one.plan)
 }
 
-/// The cheapest candidate, or the first that costs at most a sixth ([`CLOSE`]) more: prices are not
-/// more exact than that, and the algorithms with the fewest steps come first.
+/// The candidate whose worse [regret](regrets) is least, or the first whose is at most a sixth ([`CLOSE`]) more:
+/// prices are not more exact than that, and the algorithms with the fewest steps come first.
 fn best(candidates: &[Candidate]) -> Option<&Candidate> {
-    let least = candidates.iter().map(|one| one.predicted_ns).min()?;
-    candidates.iter().find(|one| one.predicted_ns <= least.saturating_add(least / CLOSE))
+    let regrets = regrets(candidates);
+    let least = regrets.iter().min()?;
+    let at = regrets.iter().position(|one| *one <= least.saturating_add(least / CLOSE))?;
+    Some(&candidates[at])
 }
 
-/// Prices that differ by at most a fraction 1 / `CLOSE` count as equal.
+/// The worse of each candidate's two regrets, in 1024ths: its price in a row over the least price in a row, and
+/// its price alone over the least price alone. Who chose by one of the two prices would find, say, a ring for a
+/// broadcast of a few bytes among many hosts: in a row its ranks run ahead, and alone it takes a hop a rank.
+fn regrets(candidates: &[Candidate]) -> Vec<u64> {
+    let over = |price: u64, least: Option<u64>| {
+        let ratio = u128::from(price) * 1024 / u128::from(least.unwrap_or(1).max(1));
+        u64::try_from(ratio).unwrap_or(u64::MAX)
+    };
+    let row = candidates.iter().map(|one| one.predicted_ns).min();
+    let alone = candidates.iter().map(|one| one.alone_ns).min();
+    let worse = |one: &Candidate| over(one.predicted_ns, row).max(over(one.alone_ns, alone));
+    candidates.iter().map(worse).collect()
+}
+
+/// Regrets that differ by at most a fraction 1 / `CLOSE` count as equal.
 const CLOSE: u64 = 6;
 
 fn answerable(
@@ -226,7 +242,7 @@ fn answerable(
     }
 }
 
-/// The cheapest candidate of the algorithm that was asked for, or of all.
+/// The best candidate of the algorithm that was asked for, or of all.
 fn settle(candidates: &[Candidate], wanted: Option<PlanOverride>) -> Plan {
     if let Some(PlanOverride { algorithm, window: Some(window) }) = wanted {
         return Plan { algorithm, window };

@@ -8,11 +8,12 @@
 //! most 4 ms among 16 ranks, and at most 11 ms among 1,024. Of 1,224 calls of 12 to 64 ranks, 29 are
 //! given a plan that costs more than 1.3 times the best one in a full simulation of rows of calls.
 //!
-//! The price is the time that one more call adds to a row of calls. A program that reduces layer
-//! after layer spends this time, and benchmarks measure it. In a row of calls, ranks that only send
-//! run ahead of the others, so chains and trees cost less than a call alone. Where a row would take
-//! too long to simulate, one call alone is simulated. So are calls that copy other ranks' private
-//! memory, because its owners wait until they are done.
+//! There are two prices. One is the time that one more call adds to a row of calls: a program that reduces
+//! layer after layer spends it. In a row, ranks that only send run ahead of the others, so chains and trees
+//! cost less than a call alone. The other is the time of a call alone, from when all ranks begin until the last
+//! one ends: a program that broadcasts its parameters once, and waits, spends that. Where a row would take too
+//! long to simulate, both are of one call alone. So are those of calls that copy other ranks' private memory,
+//! because its owners wait until they are done. Calls of GPUs stand in the rows of a stream, so both are of a row.
 
 use super::candidates::{longest_chunk, rows};
 use super::gpus::schedules;
@@ -81,7 +82,22 @@ pub fn price_of_schedules(
         halvings: 0,
         worlds: vec![PricedWorld { shape, simulation, busiest_kib }],
     };
-    Ok(pricer.nanoseconds(OWN_WINDOW).1)
+    Ok(pricer.nanoseconds(OWN_WINDOW).1.row)
+}
+
+/// What a call takes, in one unit of time.
+#[derive(Clone, Copy)]
+struct Prices {
+    /// One more call of a row.
+    row: u64,
+    /// One call, from when all ranks begin until the last one ends.
+    alone: u64,
+}
+
+impl Prices {
+    fn map(self, price: impl Fn(u64) -> u64) -> Self {
+        Self { row: price(self.row), alone: price(self.alone) }
+    }
 }
 
 /// Prices the rows of one algorithm.
@@ -139,35 +155,40 @@ impl<'a> Pricer<'a> {
     }
 
     pub(super) fn candidate(&self, plan: Plan) -> Candidate {
-        let (windows, predicted_ns) = self.nanoseconds(plan.window);
-        Candidate { plan, windows, predicted_ns, verdict: CandidateVerdict::Slower }
+        let (windows, Prices { row, alone }) = self.nanoseconds(plan.window);
+        let verdict = CandidateVerdict::Slower;
+        Candidate { plan, windows, predicted_ns: row, alone_ns: alone, verdict }
     }
 
-    /// How many windows of at most `window` bytes there are, and the price.
-    fn nanoseconds(&self, window: usize) -> (usize, u64) {
+    /// How many windows of at most `window` bytes there are, and the prices.
+    fn nanoseconds(&self, window: usize) -> (usize, Prices) {
         let in_slots = self.question.boards.is_shared() && self.access.is_none();
         let limit = if in_slots { window.min(CHUNK) } else { window };
         let windows = self.longest.div_ceil(limit.max(1)).max(1);
         let bytes = self.longest.div_ceil(windows);
-        let prices: Vec<u64> =
+        let prices: Vec<Prices> =
             self.worlds.iter().map(|world| self.bounded(world, windows, bytes)).collect();
-        let picoseconds = match prices[..] {
-            [small, middle, large] => grown(small, middle, large, self.halvings),
-            _ => prices[0],
+        let of = |price: fn(&Prices) -> u64| match &prices[..] {
+            [small, middle, large] => {
+                grown(price(small), price(middle), price(large), self.halvings)
+            }
+            _ => price(&prices[0]),
         };
-        (windows, picoseconds.div_ceil(1000))
+        let picoseconds = Prices { row: of(|it| it.row), alone: of(|it| it.alone) };
+        (windows, picoseconds.map(|price| price.div_ceil(1000)))
     }
 
     /// Picoseconds of `windows` windows of `bytes` bytes a chunk, at least those of the busiest link.
-    fn bounded(&self, world: &PricedWorld, windows: usize, bytes: usize) -> u64 {
+    fn bounded(&self, world: &PricedWorld, windows: usize, bytes: usize) -> Prices {
         let bytes_of_chunk = windows as u128 * bytes as u128;
         let link = bytes_of_chunk * u128::from(world.busiest_kib) / 1024;
         let link = u64::try_from(link).unwrap_or(u64::MAX);
-        self.long(world, windows, bytes).max(link)
+        let Prices { row, alone } = self.long(world, windows, bytes).map(|price| price.max(link));
+        Prices { row, alone: if self.question.gpus.is_some() { row } else { alone } }
     }
 
     /// Picoseconds of `windows` windows of `bytes` bytes a chunk.
-    fn long(&self, world: &PricedWorld, windows: usize, bytes: usize) -> u64 {
+    fn long(&self, world: &PricedWorld, windows: usize, bytes: usize) -> Prices {
         let PricedWorld { shape, simulation, .. } = world;
         let crowding = shape.crowding;
         let (class, board) = match self.access {
@@ -192,20 +213,24 @@ impl<'a> Pricer<'a> {
         };
         let most = (EVENTS / simulation.events().max(1)).clamp(2, WINDOWS);
         let run = |windows| simulation.run(&machine, 1, windows, bytes);
-        let one_more = |windows, alone: RunTime| match self.access {
-            // Nobody runs ahead while its private memory is copied.
-            Some(ReachedMemory::Copied) => alone.end,
-            _ => one_more(simulation, &machine, windows, bytes, alone),
+        let prices = |windows, once: RunTime| {
+            let row = match self.access {
+                // Nobody runs ahead while its private memory is copied.
+                Some(ReachedMemory::Copied) => once.end,
+                _ => one_more(simulation, &machine, windows, bytes, once),
+            };
+            Prices { row, alone: once.end }
         };
         if windows <= most {
-            return one_more(windows, run(windows));
+            return prices(windows, run(windows));
         }
         let half = run(most / 2);
         let full = run(most);
         // While a pipeline fills, a window adds less time than its work takes.
         let work = full.busiest.saturating_sub(half.busiest);
         let each = work.max(full.end.saturating_sub(half.end)) / (most - most / 2) as u64;
-        one_more(most, full).saturating_add(each.saturating_mul((windows - most) as u64))
+        let more = each.saturating_mul((windows - most) as u64);
+        prices(most, full).map(|price| price.saturating_add(more))
     }
 }
 

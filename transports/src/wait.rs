@@ -1,8 +1,9 @@
 //! One policy for every wait: spin, then yield, then sleep a little.
 //!
 //! The first polls are bare, because one `pause` can cost as much as a flag takes to reach another
-//! core. Then come polls with `pause`, then yields. Ranks that outnumber the cores yield at once,
-//! because the rank that they wait for may need this core. After a few milliseconds the wait sleeps
+//! core. Then come polls with `pause` for some microseconds, then yields. A poll of streams is a system call
+//! for each of them, so a wait for streams reads the clock after each. Ranks that outnumber the cores yield at
+//! once, because the rank that they wait for may need this core. After a few milliseconds the wait sleeps
 //! for short, bounded times. Who publishes wakes it if it sees that it sleeps, without a fence: a
 //! sleeper that is missed sleeps out its time. The alarm and the clock are read only once a wait is slow.
 //!
@@ -27,7 +28,11 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 const BARE_POLLS: u32 = 100;
-const PAUSED_POLLS: u32 = 2000;
+/// Polls with `pause` between two reads of the clock: about a microsecond.
+const PAUSED_POLLS: u32 = 32;
+/// How long a wait spins. "Hosts" that are containers or virtual machines may share a core without knowing it,
+/// and the rank that is awaited may need this one.
+const SPINNING: Duration = Duration::from_micros(30);
 /// Yields between two reads of the alarm, and polls between two sleeps in a crowd.
 const YIELDS: u32 = 64;
 /// How long a wait yields before it sleeps.
@@ -121,6 +126,8 @@ pub struct Waiting {
     two_cores_a_rank: bool,
     /// The waiting thread shares its core with the thread that computes.
     background: bool,
+    /// A poll takes as long as several reads of the clock.
+    polls_streams: bool,
     timeout: Duration,
     deadline: Option<Instant>,
 }
@@ -133,9 +140,15 @@ impl Waiting {
             spins: ranks <= cores,
             two_cores_a_rank: ranks <= cores / 2,
             background: false,
+            polls_streams: false,
             timeout,
             deadline: None,
         }
+    }
+
+    /// Returns the same policy for waits whose polls ask the kernel about streams.
+    pub fn on_streams(self) -> Self {
+        Self { polls_streams: true, ..self }
     }
 
     /// Returns the same policy for a background thread, which waits while another thread of its
@@ -199,20 +212,33 @@ impl Waiting {
         sleep: &mut impl FnMut(Sleep<'_>),
         ready: &mut impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {
-        if self.spins && !self.yields_core(alarm) {
-            for _ in 0..BARE_POLLS {
-                if let Some(value) = ready() {
-                    return Ok(value);
-                }
+        if self.spins
+            && !self.yields_core(alarm)
+            && let Some(value) = self.spin(ready)
+        {
+            return Ok(value);
+        }
+        self.very_slowly(alarm, sleep, ready)
+    }
+
+    /// Polls for [`SPINNING`].
+    fn spin<T>(&self, ready: &mut impl FnMut() -> Option<T>) -> Option<T> {
+        let (bare, paused) = if self.polls_streams { (0, 1) } else { (BARE_POLLS, PAUSED_POLLS) };
+        for _ in 0..bare {
+            if let Some(value) = ready() {
+                return Some(value);
             }
-            for _ in 0..PAUSED_POLLS {
+        }
+        let begin = Instant::now();
+        while begin.elapsed() < SPINNING {
+            for _ in 0..paused {
                 if let Some(value) = ready() {
-                    return Ok(value);
+                    return Some(value);
                 }
                 std::hint::spin_loop();
             }
         }
-        self.very_slowly(alarm, sleep, ready)
+        None
     }
 
     #[cold]
@@ -390,6 +416,24 @@ mod tests {
         assert_eq!(polls_before_first_sleep(2, 3), Some(1));
         let with_cores = polls_before_first_sleep(2, 4);
         assert!(with_cores.is_none_or(|polls| polls > BARE_POLLS + PAUSED_POLLS));
+    }
+
+    /// However many peers are asked by a poll, and so however long it takes.
+    #[test]
+    fn a_wait_for_streams_spins_by_the_clock_and_not_by_polls() {
+        for each in [1, 10, 100].map(Duration::from_micros) {
+            let (begin, mut polls) = (Instant::now(), 0);
+            let mut slow = || {
+                polls += 1;
+                let end = Instant::now() + each;
+                while Instant::now() < end {}
+                (begin.elapsed() > Duration::from_secs(1)).then_some(())
+            };
+            let waiting = Waiting::new(1, 1, Duration::from_secs(60)).on_streams();
+            assert_eq!(waiting.spin(&mut slow), None);
+            let most = SPINNING.as_micros() / each.as_micros() + 1;
+            assert!(polls <= most, "{polls} polls of {each:?}");
+        }
     }
 
     #[test]

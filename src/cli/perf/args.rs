@@ -281,6 +281,11 @@ pub(crate) struct PerfArgs {
     #[arg(long)]
     pub(crate) reuse_buffers: bool,
 
+    /// Time each call by itself: all ranks begin it together, after a barrier, and it ends when the last one
+    /// has its result. Without this a sample is a row of calls, in which some ranks run ahead of others.
+    #[arg(long, conflicts_with_all = ["overlap", "streams", "aggregate"])]
+    pub(crate) together: bool,
+
     /// Write one JSON object a line to FILE, for each point out of place and in place. `-` writes
     /// to standard output, instead of the table.
     #[arg(long, value_name = "FILE")]

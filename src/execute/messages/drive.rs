@@ -69,7 +69,7 @@ impl MessageLinks {
             let MessageRun { links, targets, sources, posted, .. } = &mut *run.borrow_mut();
             links.sleep_on(targets, sources, posted.requests, sleep);
         };
-        let ended = match context.waiting.until(context.alarm, sleep, ready) {
+        let ended = match context.waiting.on_streams().until(context.alarm, sleep, ready) {
             Ok(ended) => ended,
             Err(interrupted) => {
                 let run = run.borrow();

@@ -227,7 +227,7 @@ impl Messages {
         mut ready: impl FnMut() -> Option<T>,
     ) -> T {
         loop {
-            let waiting = waiting.with_deadline(self.first_deadline());
+            let waiting = waiting.on_streams().with_deadline(self.first_deadline());
             if let Ok(value) = waiting.until(&self.alarm, &mut sleep, &mut ready) {
                 return value;
             }

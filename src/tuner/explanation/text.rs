@@ -3,7 +3,7 @@
 use super::{DevicePrices, Explanation, MeasuredTime};
 use crate::schedule::collective::Collective;
 use crate::topology::transport::TransportKind;
-use crate::tuner::{Candidate, CandidateVerdict, Choice, ReachingChoice};
+use crate::tuner::{Candidate, CandidateVerdict, Choice, ReachingChoice, regrets};
 use std::fmt;
 
 impl fmt::Display for Explanation {
@@ -62,31 +62,38 @@ impl Explanation {
     fn table(&self, f: &mut fmt::Formatter<'_>, choice: &Choice) -> fmt::Result {
         writeln!(
             f,
-            "  {:<21} {:>8} {:>8} {:>14}",
-            "algorithm", "window", "windows", "predicted (us)"
+            "  {:<21} {:>8} {:>8} {:>14} {:>14}",
+            "algorithm", "window", "windows", "in a row (us)", "alone (us)"
         )?;
+        let able: Vec<Candidate> = choice
+            .candidates
+            .iter()
+            .filter(|one| one.verdict != CandidateVerdict::OtherOrder)
+            .copied()
+            .collect();
+        let regrets = regrets(&able);
+        let least =
+            able.iter().zip(&regrets).min_by_key(|(_, regret)| **regret).map(|it| it.0.plan);
         for candidate in &choice.candidates {
-            let Candidate { plan, windows, predicted_ns, verdict } = candidate;
+            let Candidate { plan, windows, predicted_ns, alone_ns, verdict } = candidate;
             let mark = if *verdict == CandidateVerdict::Chosen { '*' } else { ' ' };
             write!(
                 f,
-                "{mark} {:<21} {:>8} {windows:>8} {:>14}",
+                "{mark} {:<21} {:>8} {windows:>8} {:>14} {:>14}",
                 plan.algorithm,
                 plan.window,
-                Microseconds(*predicted_ns)
+                Microseconds(*predicted_ns),
+                Microseconds(*alone_ns)
             )?;
-            let is_cheapest = choice.candidates.iter().all(|other| {
-                other.verdict == CandidateVerdict::OtherOrder || other.predicted_ns >= *predicted_ns
-            });
-            writeln!(f, "{}", self.remark(*verdict, is_cheapest))?;
+            writeln!(f, "{}", self.remark(*verdict, least == Some(*plan)))?;
         }
         Ok(())
     }
 
-    fn remark(&self, verdict: CandidateVerdict, is_cheapest: bool) -> &'static str {
+    fn remark(&self, verdict: CandidateVerdict, is_best: bool) -> &'static str {
         match (verdict, self.wanted) {
-            (CandidateVerdict::Chosen, None) if !is_cheapest => {
-                "  chosen: within a sixth of the least, which counts as equal, and first in this \
+            (CandidateVerdict::Chosen, None) if !is_best => {
+                "  chosen: within a sixth of the best, which counts as equal, and first in this \
                  table"
             }
             (CandidateVerdict::Chosen, None) => "  chosen",

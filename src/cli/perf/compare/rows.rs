@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 /// What tells the rows of a run apart. Rows of two runs are compared if all of these agree. Settings
 /// such as encryption are no part of them, because two settings can be compared.
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 23] = [
     "collective",
     "test",
     "transport",
@@ -21,6 +21,7 @@ const KEYS: [&str; 22] = [
     "in_place",
     "offset",
     "reuses_buffers",
+    "together",
     "registered",
     "overlapped",
     "counts",

@@ -1,6 +1,6 @@
 //! Takes the samples.
 //!
-//! A sample is one batch of back-to-back calls. Its time runs from the earliest start to the latest
+//! A sample is one batch of back-to-back calls, or one call ([`SamplingOptions::together`]). Its time runs from the earliest start to the latest
 //! end of all ranks, and is divided by the number of calls. A batch has so many calls that it lasts
 //! about 400 us. Before a batch the ranks meet at a barrier, and after it they exchange their
 //! times; neither is timed. Between the two they meet at another barrier: where ranks share a core,
@@ -89,6 +89,8 @@ pub(crate) struct SamplingOptions {
     /// Only the first sample of a point has new inputs and is checked. The untimed calls before it
     /// have new inputs and are checked in any case.
     pub(crate) reuse: bool,
+    /// A batch is one call.
+    pub(crate) together: bool,
     /// Leave out every call with a number divisible by this, to test the check.
     pub(crate) leave_out: Option<usize>,
     /// This rank computes for [`SLOW_NS`](batch::SLOW_NS) before each call.
@@ -256,6 +258,9 @@ impl<'a> Sampler<'a> {
     /// way. The fastest of several trials counts, because a trial may be preempted.
     fn plan(&mut self, work: &mut dyn SampledWork) -> Result<(u64, u64)> {
         let first = self.batch(work, 1, true)?;
+        if self.options.together {
+            return Ok((1, first.wrong));
+        }
         let mut us = first.us;
         let mut wrong = first.wrong;
         let mut tries = |sampler: &mut Self, times, calls| {

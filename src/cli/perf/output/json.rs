@@ -72,6 +72,9 @@ fn object(
         "predicted_us": row.prediction.map(|prediction| prediction.us),
         "limit_us": row.limit_us(options.limits),
     });
+    if row.together {
+        add(&mut object, json!({ "together": true }));
+    }
     add_measurement(&mut object, measured, options);
     object
 }

@@ -22,6 +22,8 @@ pub(crate) struct PerfRow {
     pub(crate) deterministic: bool,
     /// Inputs were written once, and not before each sample.
     pub(crate) reuses_buffers: bool,
+    /// Each sample was one call.
+    pub(crate) together: bool,
     /// The measured point. Its algorithm is that of the command line; `None` is `auto`.
     pub(crate) point: BenchmarkPoint,
     /// The algorithm that runs on private memory.
@@ -151,6 +153,7 @@ pub(crate) mod tests {
             encryption: None,
             deterministic: false,
             reuses_buffers: false,
+            together: false,
             point: point(Collective::AllReduce, 1 << 18),
             algorithm: Algorithm::TwoShot,
             is_own: false,

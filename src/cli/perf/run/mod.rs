@@ -97,6 +97,9 @@ impl PerfRun<'_> {
         let header = RunHeader::read(mapping);
         let parameters = &settings.benchmark.parameters;
         let mut buffers = buffer::describe(settings.registered, settings.reuse_buffers, parameters);
+        if settings.together {
+            buffers += "\n# each call is timed by itself: all ranks begin it together (--together)";
+        }
         let shares = settings.benchmark.shares.as_deref();
         if let Some((rule, shares)) = settings.counts.as_ref().zip(shares) {
             buffers += &format!("\n{}", counts::describe(rule, shares));
@@ -128,6 +131,7 @@ impl PerfRun<'_> {
             check: self.settings.check,
             in_a_row: CHECKED_IN_A_ROW.div_ceil(self.sweeps() as usize),
             reuse: self.settings.reuse_buffers,
+            together: self.settings.together,
             leave_out: self.settings.sabotage,
             slow: self.settings.slow_rank,
             off_cache: self.settings.benchmark.parameters.off_cache,

@@ -117,6 +117,7 @@ impl PerfRun<'_> {
             encryption: self.encryption.filter(|_| encryption::applies(transport)),
             deterministic: sampler.comm.is_deterministic(),
             reuses_buffers: self.settings.reuse_buffers,
+            together: self.settings.together,
             point: point.clone(),
             algorithm: algorithm(sampler, point, parameters)?,
             is_own: false,

@@ -49,6 +49,8 @@ pub(crate) struct PerfSettings {
     pub(crate) budget: Duration,
     pub(crate) check: bool,
     pub(crate) reuse_buffers: bool,
+    /// A sample is one call.
+    pub(crate) together: bool,
     pub(crate) json: Option<PathBuf>,
     pub(crate) samples: bool,
     pub(crate) csv: Option<PathBuf>,
@@ -156,6 +158,7 @@ impl PerfArgs {
             budget: Duration::from_millis(self.budget),
             check: self.check,
             reuse_buffers: self.reuse_buffers,
+            together: self.together,
             json: self.json.clone(),
             samples: self.samples,
             csv: self.csv.clone(),

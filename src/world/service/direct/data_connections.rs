@@ -6,14 +6,58 @@ use super::verbs::{AttemptError, ConnectionKey, VERBS_LANE, meet};
 use crate::world::service::{DialedLink, GroupId, Service, ServiceError, binding};
 use maypole_transports::AnyStream;
 use maypole_transports::secure::Binding;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time limit of one attempt. A peer's service thread answers at once unless its machine is very
 /// busy.
 const ATTEMPT: Duration = Duration::from_secs(5);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
+/// The most connections that one call asks for at the same time.
+const MOST_DIALS: usize = 32;
 
 impl Service {
+    /// Data connections as of [`connect`](Self::connect), in the order of `wanted`. Those that this rank asks
+    /// for are made at the same time, and while it waits for those that peers ask for, so that a network's
+    /// delay counts once and not once a peer.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_all(
+        &self,
+        wanted: &[(DataPath, ConnectionKey)],
+        deadline: Instant,
+    ) -> Result<Vec<AnyStream>, ServiceError> {
+        let dials = wanted.iter().filter(|(_, key)| self.rank() < key.1).count();
+        let next = AtomicUsize::new(0);
+        let made: Mutex<Vec<_>> = Mutex::new(Vec::new());
+        let dial = || {
+            let of = |at: usize| wanted.get(at).map(|it| (at, it));
+            while let Some((at, (path, key))) = of(next.fetch_add(1, Ordering::Relaxed)) {
+                if self.rank() < key.1 {
+                    let stream = self.connect(*path, *key, deadline);
+                    made.lock().unwrap_or_else(PoisonError::into_inner).push((at, stream));
+                }
+            }
+        };
+        let accept = |(at, (path, key)): (usize, &(DataPath, ConnectionKey))| {
+            (self.rank() >= key.1).then(|| (at, self.connect(*path, *key, deadline)))
+        };
+        let mut accepted: Vec<_> = thread::scope(|threads| {
+            for _ in 1..dials.min(MOST_DIALS) {
+                // Without a thread, the dials follow one another.
+                let _ = thread::Builder::new().spawn_scoped(threads, dial);
+            }
+            dial();
+            wanted.iter().enumerate().filter_map(accept).collect()
+        });
+        accepted.append(&mut made.into_inner().unwrap_or_else(PoisonError::into_inner));
+        accepted.sort_unstable_by_key(|(at, _)| *at);
+        accepted.into_iter().map(|(_, stream)| stream).collect()
+    }
+
     /// A data connection: `key` is its group, the other rank (of the world), and its number in that group.
     /// Both ends call it, with equal group and number, once.
     ///
