@@ -1,5 +1,6 @@
 //! The costs of messages and bytes on a machine, in integers, and the text form of the table.
 
+use super::Network;
 use crate::schedule::simulate::LinkCost;
 use maypole_transports::board::SlotClass;
 use std::fmt::{self, Write};
@@ -36,6 +37,8 @@ pub struct CostTable {
     pub switch: u64,
     /// Picoseconds by which a message over TCP is noticed later where ranks outnumber cores.
     pub wake: u64,
+    /// What joins the hosts of the ranks.
+    pub network: Network,
 }
 
 /// The parts of `alpha` and `beta`, in hundredths, that occupy the sender's core and the
@@ -69,6 +72,7 @@ impl CostTable {
         verbs: Costs { alpha: 2_000_000, beta: 140_000, gamma: 30_000 },
         switch: 1_200_000,
         wake: 5_000_000,
+        network: Network { hop: 0, wire: 0 },
     };
 
     /// The names that a table may lack, because tables of earlier versions do.
@@ -138,6 +142,7 @@ impl CostTable {
     /// system call finds its caches cold, and waiting ranks keep calling.
     pub fn stream(&self, crowding: usize) -> LinkCost {
         let mut link = self.tcp.shared(&TCP);
+        link.latency += self.network.hop;
         if crowding > 1 {
             link.latency += self.wake;
             for cost in [&mut link.post, &mut link.take, &mut link.look] {
@@ -151,7 +156,7 @@ impl CostTable {
     /// those of TCP, and no message is noticed later for want of a wake-up.
     #[must_use]
     pub fn with_streams_by_verbs(self) -> Self {
-        Self { tcp: self.verbs, wake: 0, ..self }
+        Self { tcp: self.verbs, wake: 0, network: Network::default(), ..self }
     }
 
     /// The costs by name, in the order of the file.
@@ -201,6 +206,13 @@ impl fmt::Display for CostTable {
             writeln!(text, "{name} {alpha} {beta} {gamma}")?;
         }
         writeln!(text, "switch {}\nwake {}", self.switch, self.wake)?;
+        let Network { hop, wire } = self.network;
+        if !self.network.is_near() {
+            writeln!(
+                text,
+                "# a message between hosts, and a KiB of a host's interface\nnetwork {hop} {wire}"
+            )?;
+        }
         f.write_str(&text)
     }
 }
@@ -272,6 +284,7 @@ impl CostTable {
         match (name, &numbers[..]) {
             ("switch", &[switch]) => self.switch = switch,
             ("wake", &[wake]) => self.wake = wake,
+            ("network", &[hop, wire]) => self.network = Network { hop, wire },
             (name, &[alpha, beta, gamma]) => {
                 let row = self.rows_mut().into_iter().find(|row| row.0 == name)?;
                 *row.1 = Costs { alpha, beta, gamma };
@@ -296,11 +309,12 @@ mod tests {
         #[test]
         fn tables_are_read_back(
             rows in proptest::array::uniform6(costs()),
-            switch in 0..=MOST,
-            wake in 0..=MOST,
+            others in proptest::array::uniform4(0..=MOST),
         ) {
             let [tiny, small, chunk, tcp, copy, verbs] = rows;
-            let table = CostTable { tiny, small, chunk, tcp, copy, verbs, switch, wake };
+            let [switch, wake, hop, wire] = others;
+            let network = Network { hop, wire };
+            let table = CostTable { tiny, small, chunk, tcp, copy, verbs, switch, wake, network };
             prop_assert_eq!(table.to_string().parse(), Ok(table));
         }
 

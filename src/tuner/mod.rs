@@ -15,6 +15,7 @@ mod candidates;
 mod costs;
 mod explanation;
 mod gpus;
+mod network;
 mod pairs;
 mod price;
 mod registered;
@@ -30,6 +31,7 @@ pub use candidates::{Candidate, CandidateVerdict, rows};
 pub use costs::{CostTable, Costs, TableError};
 pub use explanation::{DevicePrices, Explanation, MeasuredTime};
 pub use gpus::{DeviceQuestion, schedules};
+pub use network::{Network, NoNetwork};
 pub use pairs::{PairGroup, pair_groups};
 pub use price::price_of_schedules;
 pub(crate) use registered::copying_plans;
@@ -215,19 +217,22 @@ fn best(candidates: &[Candidate]) -> Option<&Candidate> {
     Some(&candidates[at])
 }
 
-/// The worse of each candidate's two regrets, in 1024ths: its price in a row over the least price in a row, and
-/// its price alone over the least price alone. Who chose by one of the two prices would find, say, a ring for a
-/// broadcast of a few bytes among many hosts: in a row its ranks run ahead, and alone it takes a hop a rank.
+/// The worse of each candidate's two regrets, in 1024ths: the time of one call over the least such time, and that
+/// of a row of [`ROW`] calls over the least. Who chose by the price of one more call would find, say, a ring for
+/// a broadcast of a few bytes among many hosts: in a row its ranks run ahead, and alone it takes a hop a rank.
 fn regrets(candidates: &[Candidate]) -> Vec<u64> {
-    let over = |price: u64, least: Option<u64>| {
-        let ratio = u128::from(price) * 1024 / u128::from(least.unwrap_or(1).max(1));
-        u64::try_from(ratio).unwrap_or(u64::MAX)
-    };
-    let row = candidates.iter().map(|one| one.predicted_ns).min();
-    let alone = candidates.iter().map(|one| one.alone_ns).min();
-    let worse = |one: &Candidate| over(one.predicted_ns, row).max(over(one.alone_ns, alone));
-    candidates.iter().map(worse).collect()
+    let one = candidates.iter().map(|it| u128::from(it.alone_ns));
+    let row = candidates
+        .iter()
+        .map(|it| u128::from(it.alone_ns) + (ROW - 1) * u128::from(it.predicted_ns));
+    let over = |price: u128, least: Option<u128>| price * 1024 / least.unwrap_or(1).max(1);
+    let least = [one.clone().min(), row.clone().min()];
+    let worse = one.zip(row).map(|(one, row)| over(one, least[0]).max(over(row, least[1])));
+    worse.map(|it| u64::try_from(it).unwrap_or(u64::MAX)).collect()
 }
+
+/// Calls of a row between two points at which a program waits for all ranks.
+const ROW: u128 = 16;
 
 /// Regrets that differ by at most a fraction 1 / `CLOSE` count as equal.
 const CLOSE: u64 = 6;

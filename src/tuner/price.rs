@@ -72,7 +72,7 @@ pub fn price_of_schedules(
     assert_eq!(schedules.len(), question.world(), "one schedule for each rank");
     let shape = WorldShape::new(question);
     let simulation = Simulation::new(schedules)?;
-    let busiest_kib = shape.busiest_link(schedules);
+    let busiest_kib = shape.busiest_link(schedules, table.network.wire);
     let pricer = Pricer {
         question,
         algorithm: None,
@@ -119,7 +119,7 @@ pub(super) struct Pricer<'a> {
 struct PricedWorld {
     shape: WorldShape,
     simulation: Simulation,
-    /// Picoseconds that the busiest link between GPUs takes for a KiB of every chunk.
+    /// Picoseconds that the busiest link between GPUs, or the busiest host, takes for a KiB of every chunk.
     busiest_kib: u64,
 }
 
@@ -136,7 +136,8 @@ impl<'a> Pricer<'a> {
             let schedules = schedules.expect("only algorithms that have an answer are candidates");
             let simulation = Simulation::new(&schedules)
                 .expect("the algorithms of the table are proved to complete");
-            PricedWorld { busiest_kib: shape.busiest_link(&schedules), shape, simulation }
+            let busiest_kib = shape.busiest_link(&schedules, table.network.wire);
+            PricedWorld { busiest_kib, shape, simulation }
         });
         Self {
             question,

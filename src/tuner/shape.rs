@@ -2,9 +2,9 @@
 
 use super::Question;
 use super::gpus::{busiest, memories};
-use crate::schedule::Schedule;
 use crate::schedule::hosts::Boards;
 use crate::schedule::simulate::MemoryRates;
+use crate::schedule::{Schedule, Step};
 use crate::topology::DeviceLinks;
 
 /// The ranks of a world, as far as prices depend on them.
@@ -38,9 +38,30 @@ impl WorldShape {
         self.boards.world()
     }
 
-    /// Picoseconds that the busiest link between GPUs takes for a KiB of every chunk of `schedules`.
-    pub(super) fn busiest_link(&self, schedules: &[Schedule]) -> u64 {
-        self.links.as_ref().map_or(0, |links| busiest(schedules, links, self.unit))
+    /// Picoseconds that the busiest link between GPUs takes for a KiB of every chunk of `schedules`, or the
+    /// busiest host, whose interface takes `wire` for a KiB in each direction.
+    pub(super) fn busiest_link(&self, schedules: &[Schedule], wire: u64) -> u64 {
+        match &self.links {
+            Some(links) => busiest(schedules, links, self.unit),
+            None if wire == 0 => 0,
+            None => self.busiest_host(schedules).saturating_mul(wire),
+        }
+    }
+
+    /// The most chunks that leave a board, or that come to one.
+    fn busiest_host(&self, schedules: &[Schedule]) -> u64 {
+        let mut moved = vec![[0_u64; 2]; self.boards.count()];
+        for (from, schedule) in schedules.iter().enumerate() {
+            for step in &schedule.steps {
+                if let Step::Send { to, .. } = step
+                    && self.boards.of(from) != self.boards.of(*to)
+                {
+                    moved[self.boards.of(from)][0] += 1;
+                    moved[self.boards.of(*to)][1] += 1;
+                }
+            }
+        }
+        moved.into_iter().flatten().max().unwrap_or(0)
     }
 
     /// A world half as large: with every second rank of each board, or, if no board has more than

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// How to reach one rank, and which machine and process it is.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -14,4 +15,6 @@ pub(crate) struct Peer {
     pub(crate) pid: u32,
     /// The namespace of process numbers that `pid` belongs to.
     pub(crate) pid_namespace: String,
+    /// How long a message takes to the process that it joined by, and back; `None` if nobody knows.
+    pub(crate) round_trip: Option<Duration>,
 }

@@ -32,6 +32,28 @@ pub fn set_tcp_options(socket: &TcpStream, silence: Duration) -> io::Result<()> 
     socket.set_tcp_user_timeout(Some(silence.min(Duration::from_secs(1_000_000))))
 }
 
+/// Returns the shortest round trip that the kernel has seen on a connection in the last minutes; `None` if it
+/// has seen none.
+pub fn round_trip(socket: &TcpStream) -> Option<Duration> {
+    /// Where the kernel's `struct tcp_info` has `tcpi_min_rtt`, in microseconds.
+    const AT: usize = 148;
+    let mut info = [0u8; AT + size_of::<u32>()];
+    let mut len = info.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `info`, and both live until it returns.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    let us = u32::from_ne_bytes(*info.last_chunk()?);
+    let is_known = done == 0 && len as usize == info.len() && (1..u32::MAX).contains(&us);
+    is_known.then(|| Duration::from_micros(us.into()))
+}
+
 /// Listens on an abstract Unix name that the kernel chooses. Returns the listener and that name.
 ///
 /// # Errors

@@ -5,6 +5,7 @@ use crate::control::transport::Transport;
 use crate::engine::Engine;
 use crate::engine::settings::CallSettings;
 use crate::error::{Error, Result};
+use crate::tuner::Network;
 use crate::world::bootstrap::interface::InterfaceSelector;
 use crate::world::bootstrap::{JoinConfig, published_address};
 use crate::world::launch::{Launch, LaunchError, VARIABLES};
@@ -29,6 +30,7 @@ pub(super) struct Environment {
     encrypts: bool,
     data_ports: Option<RangeInclusive<u16>>,
     verbs: VerbsSettings,
+    pub(super) network: Option<Network>,
 }
 
 /// What is wrong with a text that is no number of bytes.
@@ -60,6 +62,7 @@ impl Environment {
             encrypts: is_on("MAYPOLE_ENCRYPT")?,
             data_ports: ports("MAYPOLE_DATA_PORTS")?,
             verbs: verbs()?,
+            network: named("MAYPOLE_NETWORK")?,
         })
     }
 

@@ -15,7 +15,7 @@ use crate::control::processes::ProcessControl;
 use crate::control::transport::Transport;
 use crate::error::{Error, Result};
 use crate::status::server;
-use crate::tuner::CostTable;
+use crate::tuner::{CostTable, Network};
 use crate::world::PortChoice;
 use crate::world::bootstrap::interface::{InterfaceChoice, InterfaceSelector};
 use crate::world::bootstrap::{JoinConfig, JoinStop, join_with};
@@ -110,7 +110,8 @@ impl Communicator {
 
     fn join_in(environment: &Environment, config: JoinConfig, stop: &JoinStop) -> Result<Self> {
         let timeout = config.timeout;
-        let (service, world) = Self::meet(&config, environment.transport, stop)?;
+        let (service, world) =
+            Self::meet(&config, (environment.transport, environment.network), stop)?;
         let interface = interface_report(&service, environment.interface.as_ref());
         let mut comm = Self::of_service(service, &world, timeout)?;
         environment.apply(comm.engine.get_mut());
@@ -155,19 +156,23 @@ impl Communicator {
     /// them.
     pub fn join(config: JoinConfig, transport: Transport) -> Result<Self> {
         let timeout = config.timeout;
-        let (service, world) = Self::meet(&config, transport, &JoinStop::default())?;
+        let (service, world) = Self::meet(&config, (transport, None), &JoinStop::default())?;
         Self::of_service(service, &world, timeout)
     }
 
     /// Joins the ranks, and learns from their reports what world they make.
     fn meet(
         config: &JoinConfig,
-        transport: Transport,
+        (transport, network): (Transport, Option<Network>),
         stop: &JoinStop,
     ) -> Result<(Service, JoinedWorld)> {
+        let costs = || {
+            let tuned = CostTable::tuned();
+            CostTable { network: network.unwrap_or(tuned.network), ..tuned }
+        };
         let mine = JoinReport {
             cores: UsableCores::of_this_thread(),
-            costs: (config.rank == 0).then(CostTable::tuned),
+            costs: (config.rank == 0).then(costs),
             transport: Some(transport),
             trace: None,
             unshared: unshared(),

@@ -10,7 +10,7 @@ use crate::engine::conditions::RunConditions;
 use crate::engine::observers::TraceName;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
-use crate::tuner::CostTable;
+use crate::tuner::{CostTable, Network};
 use crate::wire;
 use crate::world::service::GrownWorld;
 use maypole_transports::Waiting;
@@ -83,12 +83,16 @@ impl JoinedWorld {
     /// # Errors
     /// What is wrong with a report, or why the transport cannot serve the ranks, in words.
     pub(crate) fn of(agreed: GrownWorld) -> Result<Self, String> {
-        let GrownWorld { hosts, reports, kept } = agreed;
+        let GrownWorld { hosts, reports, round_trips, kept } = agreed;
         let read = |(rank, bytes): (usize, &Vec<u8>)| JoinReport::from_bytes(rank, bytes);
         let reports = reports.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
         let transport = reports.iter().find_map(|report| report.transport);
         let transport = transport.ok_or("no rank tells the transport")?;
-        let costs = reports.iter().find_map(|report| report.costs).ok_or("no rank tells costs")?;
+        let costs = reports.iter().find_map(|report| report.costs);
+        let mut costs = costs.ok_or("no rank tells costs")?;
+        if costs.network.is_near() {
+            costs.network = Network::measured(&round_trips);
+        }
         let trace = reports.iter().find_map(|report| report.trace.clone());
         let hosts = Hosts::new(&hosts);
         let unshared: Vec<_> = reports.iter().map(|report| report.unshared.as_deref()).collect();
@@ -199,6 +203,7 @@ mod tests {
         let grown = |reports: &[&Vec<u8>]| GrownWorld {
             hosts: vec![0; reports.len()],
             reports: reports.iter().map(|report| (*report).clone()).collect(),
+            round_trips: Vec::new(),
             kept: (0..reports.len()).collect(),
         };
         let world = JoinedWorld::of(grown(&[&newcomer, &old])).unwrap();
@@ -218,7 +223,9 @@ mod tests {
     #[test]
     fn a_rank_waits_by_the_load_of_its_own_host() {
         let reports = vec![report_of_two_cores().to_bytes(); 3];
-        let world = JoinedWorld::of(GrownWorld { hosts: vec![0, 1, 1], reports, kept: vec![1] });
+        let round_trips = vec![Duration::from_micros(300); 2];
+        let hosts = vec![0, 1, 1];
+        let world = JoinedWorld::of(GrownWorld { hosts, reports, round_trips, kept: vec![1] });
         let limit = Duration::from_secs(1);
         let links = StreamLinks::Tcp(RefusalReason::Forbidden);
         let waiting = world.unwrap().conditions(0, (limit, false), links).waiting;

@@ -25,6 +25,11 @@ impl Communicator {
         for group in pair_groups(self.boards(), &self.hosts, &self.conditions.links) {
             write!(text, "\nmaypole: {group}").expect("a string takes all");
         }
+        let network = self.conditions.prices().network;
+        if hosts > 1 && !network.is_near() {
+            write!(text, "\nmaypole: between hosts {network} is counted on (MAYPOLE_NETWORK)")
+                .expect("a string takes all");
+        }
         text
     }
 }

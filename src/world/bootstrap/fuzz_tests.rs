@@ -12,6 +12,7 @@ fn peer() -> Peer {
         host: "a host".to_owned(),
         pid: 77,
         pid_namespace: "pid:[1]".to_owned(),
+        round_trip: None,
     }
 }
 

@@ -6,8 +6,8 @@ use crate::wire::decode;
 use crate::world::peer::Peer;
 use crate::world::service::message::MAX_MESSAGE;
 use crate::world::service::{AgreedWorld, Attendee, DialedLink, is_timeout};
-use maypole_transports::random;
 use maypole_transports::secure::SecureError;
+use maypole_transports::{random, sockets};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -138,6 +138,7 @@ impl JoinRequest {
             host: host(config.host.as_deref())?,
             pid: std::process::id(),
             pid_namespace: namespace("pid"),
+            round_trip: None,
         };
         let (world, equal, nonce) = (config.world, equal(config), random::bytes()?);
         Ok(Self { world, equal, peer, nonce, wish: None, report: report.to_vec() })
@@ -156,7 +157,9 @@ impl JoinRequest {
         stop: &JoinStop,
         deadline: Instant,
     ) -> Result<JoinReply, SecureError> {
-        link.send(&(VERSION, self), deadline)?;
+        // The handshake went to and fro several times.
+        let peer = Peer { round_trip: sockets::round_trip(&link.stream), ..self.peer.clone() };
+        link.send(&(VERSION, Self { peer, ..self.clone() }), deadline)?;
         loop {
             let until = stop.pause(deadline);
             match link.receive(MAX_MESSAGE, until) {
@@ -233,6 +236,7 @@ mod tests {
             host: "h".to_owned(),
             pid: 1,
             pid_namespace: "p".to_owned(),
+            round_trip: None,
         };
         let equal =
             equal.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();

@@ -160,6 +160,12 @@ pub const VARIABLES: &[Variable] = &[
         "Name of this host; only processes of equal names try shared memory. Default: the boot id.",
     ),
     each(
+        "MAYPOLE_NETWORK",
+        "The network between hosts, by which all ranks choose: the round trip, and the bandwidth of a host where \
+         it is the limit, like `0.2ms` or `1ms,10Gbit`. That of rank 0 counts. Default: the round trips that the \
+         ranks of other hosts find when they join, in classes a factor of 4 apart.",
+    ),
+    each(
         "MAYPOLE_MEMORY",
         "Most bytes of shared memory for boards and messages, and of memory registered for verbs, \
          that each communicator of this process may hold. Default: no limit. The board of a host's \

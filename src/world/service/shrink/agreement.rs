@@ -276,6 +276,7 @@ mod tests {
             host: "h".to_owned(),
             pid: 1,
             pid_namespace: "p".to_owned(),
+            round_trip: None,
         };
         Attendee { peer, report: vec![rank as u8], wish: None }
     }

@@ -20,6 +20,8 @@ pub struct GrownWorld {
     pub hosts: Vec<usize>,
     /// By rank: what it told all others.
     pub reports: Vec<Vec<u8>>,
+    /// Round trips between hosts, as processes found them when they joined.
+    pub round_trips: Vec<Duration>,
     /// The ranks of this world that still existed when it was tried, in order.
     pub kept: Vec<usize>,
 }
@@ -64,14 +66,22 @@ pub(crate) struct ServiceSettings {
 impl GrownWorld {
     pub(crate) fn of(world: &AgreedWorld) -> Self {
         let reports = world.attendees.iter().map(|it| it.report.clone()).collect();
-        let hosts = number_hosts(&world.peers());
+        let peers = world.peers();
+        let hosts = number_hosts(&peers);
         let kept = (0..hosts.len()).collect();
-        Self { hosts, reports, kept }
+        let elsewhere = peers.iter().filter(|peer| peer.host != peers[0].host);
+        let round_trips = elsewhere.filter_map(|peer| peer.round_trip).collect();
+        Self { hosts, reports, round_trips, kept }
     }
 
     /// A world of one rank, which has told this.
     pub(crate) fn alone(report: &[u8]) -> Self {
-        Self { hosts: vec![0], reports: vec![report.to_vec()], kept: vec![0] }
+        Self {
+            hosts: vec![0],
+            reports: vec![report.to_vec()],
+            round_trips: Vec::new(),
+            kept: vec![0],
+        }
     }
 
     /// The same world, of which these ranks of those that were kept are left.
