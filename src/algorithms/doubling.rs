@@ -27,9 +27,9 @@
 //! recursive-doubling all_gather, n = 4
 //!      rank 0         rank 1         rank 2         rank 3
 //! 0    out0 =in0 ->1  out1 =in1 ->0  out2 =in2 ->3  out3 =in3 ->2
-//! 1    out1 <-1       out0 <-0 ->3   out3 <-3       out2 <-2 ->1
-//!      out0,1 ->2     out1 ->3       out2,3 ->0     out3 ->1
-//! 2    out2,3 <-2     out2,3 <-3     out0,1 <-0     out0,1 <-1
+//! 1    out1 <-1       out0 <-0       out3 <-3       out2 <-2
+//!      out0,1 ->2     out1,0 ->3     out2,3 ->0     out3,2 ->1
+//! 2    out2,3 <-2     out3,2 <-3     out0,1 <-0     out1,0 <-1
 //! ```
 //!
 //! **Cost**: lg n a + (n-1)/n S b; two steps more if n is no power of two, and S b more for an
@@ -46,7 +46,6 @@ use super::scan;
 use super::steps::{combine, other_scratch, receive, send};
 use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Step, input, output, scratch};
-use std::ops::Range;
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
     match collective {
@@ -102,9 +101,10 @@ fn all_gather(world: usize, rank: usize) -> Vec<Step> {
     };
     steps.extend(core.extra.into_iter().flat_map(|extra| receive(extra, [extra])));
     for level in 0..core_ranks.levels() {
-        let group = |index: usize| -> Range<usize> {
-            let first = index >> level << level;
-            core_ranks.ranks(first..first + (1 << level))
+        // By the distance from `index`, so that ranks are symmetric.
+        let group = |index: usize| {
+            let of = move |other: usize| core_ranks.ranks(index ^ other..(index ^ other) + 1);
+            (0..1 << level).flat_map(of)
         };
         let partner = core.index ^ 1 << level;
         steps.extend(send(core_ranks.rank(partner), group(core.index).map(output)));

@@ -4,14 +4,13 @@
 //! ```text
 //! halving-doubling all_reduce, n = 4
 //!      rank 0              rank 1              rank 2               rank 3
-//! 0    in2,3 ->1           in0,1 ->0           in2,3 ->3            in0,1 ->2
-//! 1    tmp0 =in0 +=1       tmp2 <-0 +=in2      tmp0 =in0 +=3        tmp2 <-2 +=in2
-//!      tmp1 =in1 +=1 ->2   tmp3 <-0 +=in3 ->3  tmp1 =in1 +=3        tmp3 <-2 +=in3
-//!                                              tmp0 ->0             tmp2 ->1
+//! 0    in2,3 ->1           in0,1 ->0           in3,2 ->3            in1,0 ->2
+//! 1    tmp0 =in0 +=1       tmp2 <-0 +=in2      tmp1 =in1 +=3        tmp3 <-2 +=in3
+//!      tmp1 =in1 +=1 ->2   tmp3 <-0 +=in3 ->3  tmp0 =in0 +=3 ->0    tmp2 <-2 +=in2 ->1
 //! 2    out0 =tmp0 +=2 ->2  out2 =tmp2 +=3 ->3  out1 <-0 +=tmp1 ->0  out3 <-1 +=tmp3 ->1
-//! 3    out1 <-2            out3 <-3            out0 <-0 ->3         out2 <-1 ->2
-//!      out0,1 ->1          out2,3 ->0          out1 ->3             out3 ->2
-//! 4    out2,3 <-1          out0,1 <-0          out2,3 <-3           out0,1 <-2
+//! 3    out1 <-2            out3 <-3            out0 <-0             out2 <-1
+//!      out0,1 ->1          out2,3 ->0          out1,0 ->3           out3,2 ->2
+//! 4    out2,3 <-1          out0,1 <-0          out3,2 <-3           out1,0 <-2
 //! ```
 //!
 //! Each exchange halves what a rank is responsible for: it sends the half that its partner keeps,
@@ -66,7 +65,7 @@ fn all_reduce(core_ranks: CoreRanks, core: CoreRank, rank: usize) -> Schedule {
     let levels = core_ranks.levels();
     let owner = |chunk: usize| (0..levels).fold(0, |read, level| read << 1 | (chunk >> level & 1));
     let owners = Vec::from_iter(all.clone().map(owner));
-    let halves = Halves { core_ranks, rank, core, own: owners[core.index], owners, alike: false };
+    let halves = Halves { core_ranks, rank, core, own: owners[core.index], owners };
     let mut steps = halves.reduce();
     steps.extend((0..levels).rev().flat_map(|level| halves.gather(level)));
     steps.extend(core.extra.into_iter().flat_map(|to| send(to, all.clone().map(output))));
@@ -76,7 +75,7 @@ fn all_reduce(core_ranks: CoreRanks, core: CoreRank, rank: usize) -> Schedule {
 fn reduce_scatter(core_ranks: CoreRanks, core: CoreRank, rank: usize, world: usize) -> Schedule {
     let owner = |chunk| core_ranks.find(chunk).map_or_else(|it| it / 2, |core| core.index);
     let owners = (0..world).map(owner).collect();
-    let halves = Halves { core_ranks, rank, core, own: rank, owners, alike: true };
+    let halves = Halves { core_ranks, rank, core, own: rank, owners };
     let mut steps = halves.reduce();
     let last = core_ranks.levels() + 1;
     steps.extend(core.extra.map(|to| Step::Send { from: halves.room(to, last), to }));
@@ -91,16 +90,15 @@ struct Halves {
     own: usize,
     /// By chunk: the core rank that ends with the complete chunk.
     owners: Vec<usize>,
-    /// Chunks go by their owner's distance from the receiver, so that ranks are symmetric.
-    alike: bool,
 }
 
 impl Halves {
-    /// The chunks that core ranks with the low `level` bits of `index` share before round `level`.
+    /// The chunks that core ranks with the low `level` bits of `index` share before round `level`, by their
+    /// owner's distance from `index`, so that ranks are symmetric.
     fn shared(&self, index: usize, level: usize) -> impl Iterator<Item = usize> {
         let agrees = |chunk: &usize| (self.owners[*chunk] ^ index) & ((1 << level) - 1) == 0;
         let mut chunks = Vec::from_iter((0..self.owners.len()).filter(agrees));
-        chunks.sort_by_key(|&chunk| if self.alike { self.owners[chunk] ^ index } else { chunk });
+        chunks.sort_by_key(|&chunk| self.owners[chunk] ^ index);
         chunks.into_iter()
     }
 

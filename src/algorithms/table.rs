@@ -162,7 +162,11 @@ impl Algorithm {
             Self::Pairwise | Self::Bruck | Self::Dissemination => self.supports(collective),
             _ => false,
         };
-        let halves = self == Self::HalvingDoubling && collective == ReduceScatter;
+        let halves = match self {
+            Self::HalvingDoubling => matches!(collective, AllReduce | ReduceScatter),
+            Self::RecursiveDoubling => matches!(collective, AllReduce | AllGather),
+            _ => false,
+        };
         match rotates {
             true => Some(Symmetry::Rotation),
             false => (halves && world.is_power_of_two()).then_some(Symmetry::ExclusiveOr),

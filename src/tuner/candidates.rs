@@ -12,6 +12,12 @@ const STREAM_WINDOWS: [usize; 3] = [128 << 10, 512 << 10, 32 << 10];
 /// Worlds up to this have a choice of windows: pricing them all takes too long in larger ones.
 const CHOICE_OF_WINDOWS: usize = 16;
 
+/// Worlds up to this lower any schedule in some milliseconds.
+const SMALL_WORLD: usize = 64;
+/// The most steps of all ranks that are lowered where an algorithm with fewer will do: about 40 ms, and 32 MiB
+/// meanwhile.
+const STEPS: usize = 1 << 16;
+
 /// A row of the table with its price.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
@@ -66,11 +72,32 @@ pub fn rows(question: &Question<'_>, only: Option<Algorithm>) -> Vec<Plan> {
     }
 }
 
-/// The algorithms that implement the collective, in the order in which ties are decided.
+/// The algorithms that implement the collective, in the order in which ties are decided. In a large world those
+/// whose schedules are too long to be lowered are left out, if others are short.
 pub(super) fn answers(question: &Question<'_>) -> impl Iterator<Item = Algorithm> {
     let levels = question.has_levels().then_some(Algorithm::Hierarchical);
     let all = Algorithm::ALL.into_iter().rev().chain(levels);
-    all.filter(|algorithm| algorithm.supports(question.collective))
+    let mut able: Vec<_> = all.filter(|it| it.supports(question.collective)).collect();
+    if question.world() > SMALL_WORLD {
+        let (short, long): (Vec<_>, Vec<_>) =
+            able.into_iter().partition(|it| is_short(question, *it));
+        able = if short.is_empty() { long } else { short };
+    }
+    able.into_iter()
+}
+
+/// True if what a rank computes before its first call by `algorithm` is little: its own schedule alone, or few
+/// steps of all ranks.
+fn is_short(question: &Question<'_>, algorithm: Algorithm) -> bool {
+    let (boards, world) = (question.boards, question.world());
+    if !boards.is_shared() && algorithm.symmetry(question.collective, world).is_some() {
+        return true;
+    }
+    // The rank before the root is a leaf of a tree, and does what most ranks do.
+    let root = question.collective.root().unwrap_or(0);
+    let schedule =
+        algorithm.schedule_on(question.collective, boards.numbers(), (root + world - 1) % world);
+    schedule.is_some_and(|schedule| schedule.steps.len() * world <= STEPS)
 }
 
 fn rows_of(question: &Question<'_>, algorithm: Algorithm) -> Vec<Plan> {

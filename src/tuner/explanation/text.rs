@@ -85,16 +85,25 @@ impl Explanation {
                 Microseconds(*predicted_ns),
                 Microseconds(*alone_ns)
             )?;
-            writeln!(f, "{}", self.remark(*verdict, least == Some(*plan)))?;
+            let is_cheapest = able.iter().all(|other| other.predicted_ns >= *predicted_ns);
+            writeln!(f, "{}", self.remark(*verdict, (least == Some(*plan), is_cheapest)))?;
         }
         Ok(())
     }
 
-    fn remark(&self, verdict: CandidateVerdict, is_best: bool) -> &'static str {
+    /// `is_best`: its worse regret is least. `is_cheapest`: so is its price in a row.
+    fn remark(
+        &self,
+        verdict: CandidateVerdict,
+        (is_best, is_cheapest): (bool, bool),
+    ) -> &'static str {
         match (verdict, self.wanted) {
             (CandidateVerdict::Chosen, None) if !is_best => {
                 "  chosen: within a sixth of the best, which counts as equal, and first in this \
                  table"
+            }
+            (CandidateVerdict::Chosen, None) if !is_cheapest => {
+                "  chosen: best where one call and a row of 16 both count"
             }
             (CandidateVerdict::Chosen, None) => "  chosen",
             (CandidateVerdict::Chosen, Some(_)) => "  asked for",

@@ -1,0 +1,147 @@
+//! The network between hosts, as far as prices depend on it: in coarse classes, so that the same network gives
+//! the same plans from run to run.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What joins hosts.
+///
+/// ```
+/// use maypole::tuner::Network;
+/// use std::time::Duration;
+///
+/// let measured = Network::measured(&[Duration::from_micros(1900), Duration::from_micros(2300)]);
+/// assert_eq!(measured.to_string(), "a round trip of 2.048 ms and 10 Gbit/s");
+/// assert_eq!("200us,10Gbit".parse::<Network>()?.to_string(), "a round trip of 0.2 ms and 10 Gbit/s");
+/// assert_eq!(Network::measured(&[Duration::from_micros(40)]), Network::default());
+/// # Ok::<(), maypole::tuner::NoNetwork>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Network {
+    /// Picoseconds that a message between two hosts is on its way, besides what it costs over loopback.
+    pub hop: u64,
+    /// Picoseconds that the interface of a host takes for a KiB; 0 if it takes no longer than a copy.
+    pub wire: u64,
+}
+
+/// A text that describes no network.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "a network is a round trip, and the bandwidth of a host if it counts, like 0.2ms or 1ms,10Gbit"
+)]
+pub struct NoNetwork;
+
+/// Round trips in a class are up to so many times as long as the shortest.
+const WIDTH: u64 = 4;
+/// Microseconds of the shortest round trip of the first class. Below it a hop costs what one over loopback does.
+const NEAR: u64 = 64;
+/// The greatest round trip and the greatest time of a KiB that count, in picoseconds.
+const MOST: u64 = 10_000_000_000_000;
+const PICOSECONDS_OF_US: u64 = 1_000_000;
+/// What the interface of a host is taken for where nobody says it: 10 Gbit/s.
+const WIRE: u64 = 819_200;
+/// Of a KiB at one bit a second.
+const PICOSECONDS_OF_KIB: f64 = 8.0 * 1024.0 * 1e12;
+
+impl Network {
+    /// The class of a network with these round trips between hosts: of the middle one. Each class holds round
+    /// trips from its shortest one up to four times as long, and stands for twice the shortest.
+    pub fn measured(round_trips: &[Duration]) -> Self {
+        let mut sorted = round_trips.to_vec();
+        sorted.sort_unstable();
+        let Some(middle) = sorted.get(sorted.len() / 2) else { return Self::default() };
+        let us = u64::try_from(middle.as_micros()).unwrap_or(u64::MAX);
+        let Some(times) = us.checked_div(NEAR).filter(|times| *times > 0) else {
+            return Self::default();
+        };
+        let shortest = NEAR.saturating_mul(WIDTH.pow(times.ilog(WIDTH)));
+        let round_trip = shortest.saturating_mul(2 * PICOSECONDS_OF_US).min(MOST);
+        Self { hop: round_trip / 2, wire: WIRE }
+    }
+
+    /// True if nothing is known of it: its hosts are priced as ranks that loopback joins.
+    pub fn is_near(self) -> bool {
+        self == Self::default()
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a round trip of {} ms", self.hop as f64 * 2.0 / 1e9)?;
+        match self.wire {
+            0 => Ok(()),
+            wire => {
+                let gbit = PICOSECONDS_OF_KIB / wire as f64 / 1e9;
+                write!(f, " and {} Gbit/s", (gbit * 1e3).round() / 1e3)
+            }
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = NoNetwork;
+
+    fn from_str(text: &str) -> Result<Self, NoNetwork> {
+        let mut parts = text.split(',').map(str::trim);
+        let units = [("us", 1e6), ("ms", 1e9), ("s", 1e12)];
+        let round_trip = quantity(parts.next().unwrap_or_default(), &units)?;
+        let bits = parts.next().map(|it| {
+            let rates = [("Mbit", 1e6), ("Mbit/s", 1e6), ("Gbit", 1e9), ("Gbit/s", 1e9)];
+            quantity(it, &rates).and_then(|rate| if rate > 0.0 { Ok(rate) } else { Err(NoNetwork) })
+        });
+        let wire = bits.transpose()?.map_or(0.0, |bits| PICOSECONDS_OF_KIB / bits);
+        let [hop, wire] = [round_trip / 2.0, wire];
+        let fits = [hop, wire].iter().all(|it| *it <= MOST as f64) && parts.next().is_none();
+        // A hop of no time is one that was given, too, and nothing is measured.
+        if fits { Ok(Self { hop: (hop as u64).max(1), wire: wire as u64 }) } else { Err(NoNetwork) }
+    }
+}
+
+/// A number that is not negative, with one of these units.
+fn quantity(text: &str, units: &[(&str, f64)]) -> Result<f64, NoNetwork> {
+    let end = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let (_, factor) = units.iter().find(|it| it.0 == unit.trim()).ok_or(NoNetwork)?;
+    Ok(number.parse::<f64>().map_err(|_| NoNetwork)? * factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(us: &[u64]) -> u64 {
+        let trips: Vec<_> = us.iter().copied().map(Duration::from_micros).collect();
+        Network::measured(&trips).hop / PICOSECONDS_OF_US
+    }
+
+    #[test]
+    fn round_trips_that_are_alike_are_one_class() {
+        assert_eq!([of(&[]), of(&[0]), of(&[63])], [0; 3]);
+        assert_eq!([of(&[64]), of(&[200]), of(&[255])], [64; 3]);
+        assert_eq!([of(&[1024]), of(&[2100]), of(&[4095])], [1024; 3]);
+        assert_eq!(of(&[10_000]), 4096);
+        // One slow link or one slow rank is not the network.
+        assert_eq!(of(&[200, 210, 90_000]), 64);
+    }
+
+    #[test]
+    fn texts_that_are_no_network_are_refused() {
+        for text in ["", "1", "ms", "-1ms", "1ms,", "1ms,0Gbit", "1ms,1Gbit,2", "1e3ms", "99999s"] {
+            assert_eq!(text.parse::<Network>(), Err(NoNetwork), "{text}");
+        }
+        let network = "1 ms, 1 Gbit/s".parse::<Network>().unwrap();
+        assert_eq!(network.hop, 500_000_000);
+        assert_eq!(network.wire, 8_192_000);
+        assert!(!"0us".parse::<Network>().unwrap().is_near());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_and_no_time_makes_it_panic(text in ".*", us in any::<u64>()) {
+            let _ = text.parse::<Network>();
+            prop_assert!(of(&[us]) <= MOST / PICOSECONDS_OF_US);
+        }
+    }
+}
