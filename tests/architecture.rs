@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "architecture/budget.rs"]
+mod budget;
 #[path = "architecture/rooms.rs"]
 mod rooms;
 #[path = "architecture/table.rs"]

@@ -12,6 +12,6 @@ mod types;
 
 pub use cpu::{BuiltInReducer, CustomReducer, Reducer, divide, scale};
 pub use half::{bf16, f16};
-pub use memory::{Region, SharedRegion, View, ViewMut};
+pub use memory::{Region, SharedRegion, View, ViewMut, string_copies_crawl};
 pub use mix::mix;
 pub use types::{BinaryOp, DataType, Scalar};

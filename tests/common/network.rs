@@ -7,8 +7,10 @@
 //! nothing is left behind.
 #![allow(dead_code, reason = "not every user of a network uses all of it")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// The network that every host is on: `10.231.7.1` is host 0. The interface is `v0`.
 pub(crate) const MAIN: &str = "10.231.7";
@@ -29,6 +31,8 @@ pub(crate) fn address6(host: usize) -> String {
 pub(crate) struct Network {
     switch: Child,
     hosts: Vec<Child>,
+    /// What carries the packets, if hosts are apart.
+    carrier: Option<Child>,
     /// True if the namespaces belong to a user namespace that the switch has made.
     rootless: bool,
 }
@@ -37,14 +41,7 @@ impl Network {
     /// Makes the hosts, each with an interface on both networks, and with IPv4 and IPv6 addresses.
     /// The error is a sentence that says what is missing.
     pub(crate) fn new(hosts: usize) -> Result<Self, String> {
-        let (switch, rootless) = match namespace(Command::new("unshare").arg("--net")) {
-            Ok(switch) => (switch, false),
-            Err(_) => {
-                let mut command = Command::new("unshare");
-                (namespace(command.args(["--user", "--map-root-user", "--net"]))?, true)
-            }
-        };
-        let mut network = Self { switch, hosts: Vec::new(), rootless };
+        let mut network = Self::of_switch()?;
         for bridge in ["b0", "b1"] {
             network.in_switch(&["ip", "link", "add", bridge, "type", "bridge"])?;
             network.in_switch(&["ip", "link", "set", bridge, "up"])?;
@@ -53,6 +50,48 @@ impl Network {
             network.add(host)?;
         }
         Ok(network)
+    }
+
+    /// Makes hosts that are apart: each packet takes `delay` from one to another. They have the main network alone,
+    /// without IPv6. `program` is `delay.c`, [compiled](compile_carrier).
+    pub(crate) fn apart(hosts: usize, delay: Duration, program: &Path) -> Result<Self, String> {
+        let mut network = Self::of_switch()?;
+        let (program, count) = (program.to_str().unwrap_or_default(), hosts.to_string());
+        let mut command = network.enter(&network.switch, &[program, &count]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let carrier = started(&mut command, "ready")?;
+        network.carrier = Some(carrier);
+        for host in 0..hosts {
+            let mut command = network.enter(&network.switch, &["unshare"]);
+            let inside = namespace(command.arg("--net"))?;
+            let (id, device) = (inside.id().to_string(), format!("t{host}"));
+            network.hosts.push(inside);
+            network.in_switch(&["ip", "link", "set", &device, "netns", &id])?;
+            network.run(host, &["ip", "link", "set", &device, "name", "v0"])?;
+            let v4 = format!("{}/24", address(host));
+            network.run(host, &["ip", "addr", "add", &v4, "dev", "v0"])?;
+            network.run(host, &["ip", "link", "set", "v0", "up"])?;
+            network.run(host, &["ip", "link", "set", "lo", "up"])?;
+            network.tell(&format!("delay {host} {}", delay.as_micros() / 2));
+        }
+        Ok(network)
+    }
+
+    /// Says a line to what carries the packets: see `delay.c`.
+    pub(crate) fn tell(&mut self, line: &str) {
+        let carrier = self.carrier.as_mut().expect("hosts are apart");
+        writeln!(carrier.stdin.as_mut().expect("it is piped"), "{line}").unwrap();
+    }
+
+    fn of_switch() -> Result<Self, String> {
+        let (switch, rootless) = match namespace(Command::new("unshare").arg("--net")) {
+            Ok(switch) => (switch, false),
+            Err(_) => {
+                let mut command = Command::new("unshare");
+                (namespace(command.args(["--user", "--map-root-user", "--net"]))?, true)
+            }
+        };
+        Ok(Self { switch, hosts: Vec::new(), carrier: None, rootless })
     }
 
     fn add(&mut self, host: usize) -> Result<(), String> {
@@ -160,7 +199,7 @@ fn complete(
 
 impl Drop for Network {
     fn drop(&mut self) {
-        for process in self.hosts.iter_mut().chain([&mut self.switch]) {
+        for process in self.carrier.iter_mut().chain(&mut self.hosts).chain([&mut self.switch]) {
             // A process that has ended cannot be killed.
             let _ = process.kill();
             let _ = process.wait();
@@ -173,12 +212,26 @@ fn namespace(unshare: &mut Command) -> Result<Child, String> {
     // Until it has printed a line, the process may still be in the namespace of this process.
     unshare.args(["sh", "-c", "echo there; exec cat"]);
     unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut process = unshare.spawn().map_err(|error| format!("unshare: {error}"))?;
+    started(unshare, "there")
+}
+
+/// Starts a process, and returns it once it has printed this line.
+fn started(command: &mut Command, line: &str) -> Result<Child, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let mut process = command.spawn().map_err(|error| format!("{name}: {error}"))?;
     let mut said = String::new();
     let read = BufReader::new(process.stdout.take().expect("it is piped")).read_line(&mut said);
-    if read.is_ok() && said.trim() == "there" {
+    if read.is_ok() && said.trim() == line {
         return Ok(process);
     }
-    let output = process.wait_with_output().map_err(|error| format!("unshare: {error}"))?;
+    let output = process.wait_with_output().map_err(|error| format!("{name}: {error}"))?;
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+/// Compiles `delay.c` to a program in `folder`. The error says what is missing.
+pub(crate) fn compile_carrier(source: &Path, folder: &Path) -> Result<std::path::PathBuf, String> {
+    let program = folder.join("delay");
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source);
+    complete(command, &["cc", "delay.c"]).map(|()| program)
 }

@@ -20,8 +20,7 @@
 //! reads the parts of a request in their order.
 
 use crate::random;
-use maypole_kernels::memory::string_copies_crawl;
-use maypole_kernels::{View, ViewMut};
+use maypole_kernels::{View, ViewMut, string_copies_crawl};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;

@@ -179,6 +179,40 @@ mod tests {
         }
     }
 
+    /// The bytes end where a page begins that nobody may touch: to read or write one byte too many ends the process.
+    #[cfg(not(miri))]
+    #[test]
+    fn no_copy_touches_a_byte_behind_the_last() {
+        const ROOM: usize = 4 * 4096;
+        let map = |len, protection| {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            // SAFETY: a new mapping, at an address that the kernel chooses.
+            let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+            assert_ne!(start, libc::MAP_FAILED);
+            start.cast::<u8>()
+        };
+        let [from, to] = [(); 2].map(|()| {
+            let start = map(ROOM + 4096, libc::PROT_NONE);
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: the pages are ours alone, and have just been mapped.
+            assert_eq!(unsafe { libc::mprotect(start.cast(), ROOM, protection) }, 0);
+            start
+        });
+        for len in (0..300).chain(LONG - 2..LONG + 2 * STRIDE).chain([8191, 8192, ROOM]) {
+            // SAFETY: so many bytes lie before the guarded pages, of two mappings; `by_lines` has a stride of them.
+            unsafe {
+                any(from.add(ROOM - len), to.add(ROOM - len), len);
+                if len >= STRIDE {
+                    by_lines(from.add(ROOM - len), to.add(ROOM - len), len);
+                }
+            }
+        }
+        for start in [from, to] {
+            // SAFETY: both were mapped above, and nothing refers to them any more.
+            unsafe { libc::munmap(start.cast(), ROOM + 4096) };
+        }
+    }
+
     #[test]
     fn lines_cover_all_lengths_and_offsets() {
         let lengths = some(STRIDE..4 * STRIDE + 2, &[STRIDE, STRIDE + 1, 2 * STRIDE, 383]);

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// A yield is long if another program may have computed meanwhile. The kernel's own threads take less.
 const LONG_YIELD: Duration = Duration::from_micros(200);
+/// The same where ranks share cores: a rank yields as soon as it waits, after it has moved some windows.
+const LONG_YIELD_TO_RANKS: Duration = Duration::from_millis(1);
 /// For how long a thread sleeps early: at first, and at most.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
@@ -65,14 +67,19 @@ pub(super) fn is_here() -> bool {
 
 /// The yields of one wait.
 pub(super) struct Yields {
-    /// How often the kernel had taken the core from this thread before them.
-    switches: i64,
+    /// A longer yield was to another program.
+    long: Duration,
+    /// How often the kernel had taken the core from this thread before them; `None` where ranks share cores:
+    /// every yield to a rank counts, too.
+    switches: Option<i64>,
     last: Instant,
 }
 
 impl Yields {
-    pub(super) fn begin() -> Self {
-        Self { switches: switches(), last: Instant::now() }
+    /// `is_alone`: each rank of the host has a core, as far as is known.
+    pub(super) fn begin(is_alone: bool) -> Self {
+        let long = if is_alone { LONG_YIELD } else { LONG_YIELD_TO_RANKS };
+        Self { long, switches: is_alone.then(switches), last: Instant::now() }
     }
 
     /// Yields. Returns true if another program computed meanwhile.
@@ -80,12 +87,12 @@ impl Yields {
         std::thread::yield_now();
         let now = Instant::now();
         let took = now - std::mem::replace(&mut self.last, now);
-        if took < LONG_YIELD {
+        if took < self.long {
             return false;
         }
         // A virtual machine may have stood still meanwhile, in which nobody else ran.
-        let before = std::mem::replace(&mut self.switches, switches());
-        let shared = self.switches > before;
+        let shared = self.switches.is_none_or(|before| switches() > before);
+        self.switches = self.switches.map(|_| switches());
         if shared {
             CROWD.set(CROWD.get().shared(now));
         }
@@ -141,7 +148,7 @@ mod tests {
                 });
             }
             let start = Instant::now();
-            let mut yields = Yields::begin();
+            let mut yields = Yields::begin(true);
             while !yields.take() {
                 assert!(start.elapsed() < Duration::from_secs(120), "nobody takes the core");
             }

@@ -1,6 +1,7 @@
 //! Ranks on two and three hosts. The hosts are network namespaces that the test makes; where it may
 //! not, each test is skipped with the reason.
 
+mod far;
 #[path = "../launcher/harness.rs"]
 mod harness;
 mod kubernetes;
@@ -52,7 +53,10 @@ impl Cluster {
                 return None;
             }
         };
-        let folder = tempfile::tempdir().unwrap();
+        Some(Self::of(network, tempfile::tempdir().unwrap()))
+    }
+
+    fn of(network: Network, folder: tempfile::TempDir) -> Self {
         let cluster = Self { network, folder };
         let made = Command::new(env!("CARGO_BIN_EXE_maypole"))
             .args(["key", "new"])
@@ -60,7 +64,7 @@ impl Cluster {
             .status()
             .unwrap();
         assert!(made.success());
-        Some(cluster)
+        cluster
     }
 
     fn key(&self) -> PathBuf {

@@ -1,0 +1,128 @@
+//! Hosts that are apart: every packet takes a time. The network is `tests/common/delay.c`.
+
+use super::{Cluster, MEASURING, ended, printed, said, wait_for};
+use crate::network::{Network, compile_carrier};
+use crate::skip;
+use maypole::{Communicator, ReduceOp};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Child;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+impl Cluster {
+    /// Hosts between which a packet takes `delay`. `None`, and a line that says why, where no such network
+    /// can be made.
+    fn apart(hosts: usize, delay: Duration) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/common/delay.c");
+        let network = compile_carrier(&source, folder.path())
+            .and_then(|program| Network::apart(hosts, delay, &program));
+        match network {
+            Ok(network) => Some(Self::of(network, folder)),
+            Err(why) => {
+                skip::skipped(format!("no hosts that are apart here: {why}"));
+                None
+            }
+        }
+    }
+}
+
+/// The lines of the table that `maypole explain` prints, and what rank 0 counts on.
+fn explained(cluster: &Cluster, line: &str, network: Option<&str>) -> (String, String) {
+    let job = cluster.job(&[0, 1, 2, 3, 4]);
+    let job = match network {
+        Some(network) => job.with(0, "MAYPOLE_NETWORK", network),
+        None => job,
+    };
+    let outputs = job.maypole(line);
+    let table = printed(&outputs[0]);
+    let chosen = table.lines().find(|line| line.starts_with('*')).unwrap();
+    let chosen = chosen.split_whitespace().nth(1).unwrap().to_owned();
+    let counted =
+        said(&outputs[0]).lines().find(|it| it.contains("between hosts")).map(str::to_owned);
+    (chosen, counted.unwrap_or_default())
+}
+
+/// By every run in the same way: the classes are coarse.
+#[test]
+fn the_round_trip_is_measured_and_few_hops_are_chosen() {
+    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(cluster) = Cluster::apart(5, Duration::from_micros(1000)) else { return };
+    let line = "explain broadcast --bytes 64 --transport tcp";
+    let counted = "maypole: between hosts a round trip of 2.048 ms and 10 Gbit/s is counted on \
+                   (MAYPOLE_NETWORK)";
+    for _ in 0..3 {
+        let measured = explained(&cluster, line, None);
+        assert_eq!(measured, ("linear".to_owned(), counted.to_owned()), "one hop");
+    }
+    let (_, given) = explained(&cluster, line, Some("10us,1Gbit"));
+    assert!(given.contains("a round trip of 0.01 ms and 1 Gbit/s"), "{given}");
+    // Where a host's interface is the limit, each byte leaves it once.
+    let long = "explain broadcast --bytes 16M --transport tcp";
+    let (slow, _) = explained(&cluster, long, Some("2ms,1Gbit"));
+    assert!(["ring", "scatter-all-gather", "double-tree"].contains(&&*slow), "{slow}");
+}
+
+/// Runs as a rank, when a test below starts this file's program again.
+#[test]
+fn as_a_far_rank() {
+    let Ok(calls) = std::env::var("TEST_CALLS") else { return };
+    let mut comm = Communicator::from_env().unwrap();
+    // All ranks have joined.
+    let start = Instant::now();
+    comm.barrier().unwrap();
+    println!("@first {}", start.elapsed().as_micros());
+    for call in 0..calls.parse().unwrap() {
+        let mut sum = vec![call; 5000];
+        comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+        assert!(sum.iter().all(|it| *it == call * comm.world() as u64));
+        if call == 20 {
+            println!("@running");
+        }
+    }
+    comm.close().unwrap();
+}
+
+fn start(cluster: &Cluster, hosts: &[usize], calls: &str) -> Vec<Child> {
+    let job = cluster.job(hosts);
+    let job = (0..hosts.len()).fold(job, |job, rank| job.with(rank, "TEST_CALLS", calls));
+    let arguments = ["--exact", "far::as_a_far_rank", "--nocapture", "--test-threads=1"];
+    job.start(&std::env::current_exe().unwrap(), &arguments)
+}
+
+/// Connections that wait for one another in a chain would take three round trips a host: 420 ms.
+#[test]
+fn the_first_call_dials_all_its_peers_at_once() {
+    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
+    let (delay, hosts) = (Duration::from_millis(10), [0, 1, 2, 3, 4, 5, 6, 7]);
+    let Some(cluster) = Cluster::apart(hosts.len(), delay) else { return };
+    let first = |output: &std::process::Output| {
+        let text = printed(output);
+        let line = text.lines().find_map(|line| line.split_once("@first ")).unwrap().1.to_owned();
+        Duration::from_micros(line.trim().parse().unwrap())
+    };
+    let outputs = ended(start(&cluster, &hosts, "0"));
+    assert!(outputs.iter().all(|output| output.status.success()), "{}", said(&outputs[0]));
+    let longest = outputs.iter().map(first).max().unwrap();
+    assert!(longest < delay * 25, "the first barrier took {longest:?}");
+    assert!(longest > delay * 2, "no network has a delay of {delay:?}: {longest:?}");
+}
+
+/// A cable is pulled and put back, packets are lost, and one host is farther away.
+#[test]
+fn a_bad_network_delays_calls_and_changes_no_result() {
+    let Some(mut cluster) = Cluster::apart(4, Duration::from_millis(1)) else { return };
+    cluster.network.tell("delay 3 4000");
+    cluster.network.tell("loss 10");
+    let mut ranks = start(&cluster, &[0, 1, 1, 2, 3], "60");
+    let stdout = ranks[0].stdout.take().unwrap();
+    wait_for(&mut BufReader::new(stdout).lines().map_while(Result::ok), "running");
+    cluster.network.tell("cable 1 0");
+    // Not to be correct: for so long nothing arrives.
+    std::thread::sleep(Duration::from_millis(300));
+    cluster.network.tell("cable 1 1");
+    for (rank, output) in ended(ranks).iter().enumerate() {
+        assert!(output.status.success(), "rank {rank}: {}", said(output));
+    }
+}

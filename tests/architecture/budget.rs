@@ -1,0 +1,86 @@
+//! The budget of the house: code lines, without blanks, comments and unit tests. A feature pays with a deletion:
+//! who needs more lines than are left takes them elsewhere in the same part, and who has fewer lowers the number.
+
+use super::{whole_files, without_tests};
+
+/// A part of the house, the most lines that it has today, and how many it is to have.
+struct Part {
+    name: &'static str,
+    most: usize,
+    goal: usize,
+}
+
+const PARTS: [Part; 6] = [
+    Part { name: "core", most: 45_700, goal: 38_000 },
+    Part { name: "command line", most: 16_400, goal: 10_500 },
+    Part { name: "tests of the library", most: 36_400, goal: 29_000 },
+    Part { name: "trainer", most: 9_800, goal: 7_500 },
+    Part { name: "crates beside the trainer", most: 13_100, goal: 10_500 },
+    Part { name: "bindings", most: 6_200, goal: 5_500 },
+];
+
+/// How far below its number a part may be: then the number is lowered, so that nothing takes the room back.
+const SLACK: usize = 400;
+
+/// The part that a file counts in; `None` for the book, lessons, benches and tests of examples and bindings.
+fn part(path: &str) -> Option<&'static str> {
+    let folders: Vec<&str> = path.split('/').collect();
+    let is_test = folders[0] == "tests" || folders[1..folders.len() - 1].contains(&"tests");
+    match (folders[0], folders.get(1).copied().unwrap_or_default(), is_test) {
+        _ if folders.contains(&"target") => None,
+        ("examples" | "bindings" | "benches", _, true) => None,
+        (_, _, true) => Some("tests of the library"),
+        ("src", "cli", _) => Some("command line"),
+        ("src", "cluster" | "pictures" | "testing", _) => None,
+        ("src" | "transports" | "kernels", ..) => Some("core"),
+        ("bindings", ..) => Some("bindings"),
+        ("examples", "trainer", _) => Some("trainer"),
+        ("examples", "book", _) => None,
+        ("examples", _, _) if folders.len() > 2 => Some("crates beside the trainer"),
+        _ => None,
+    }
+}
+
+/// Code lines of a file: its unit tests count only where the file is one of tests.
+fn code_lines(path: &str, text: &str) -> usize {
+    let kept = match part(path) {
+        Some("tests of the library") => text.to_owned(),
+        _ if path.ends_with("tests.rs") => String::new(),
+        _ => without_tests(text),
+    };
+    kept.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count()
+}
+
+#[test]
+fn each_part_keeps_to_its_budget() {
+    let mut lines = [0; PARTS.len()];
+    for folder in ["src", "transports", "kernels", "bindings", "examples", "tests"] {
+        for (path, text) in whole_files(folder) {
+            if let Some(at) = PARTS.iter().position(|it| Some(it.name) == part(&path)) {
+                lines[at] += code_lines(&path, &text);
+            }
+        }
+    }
+    for (Part { name, most, goal }, lines) in PARTS.iter().zip(lines) {
+        println!("{name}: {lines} of {most} code lines; the goal is {goal}");
+        assert!(
+            lines <= *most,
+            "{name} has {lines} code lines, and {most} are allowed: delete some"
+        );
+        let least = most.saturating_sub(SLACK).max(*goal);
+        assert!(lines >= least, "{name} has {lines} code lines: lower its number in this file");
+    }
+}
+
+#[test]
+fn unit_tests_comments_and_blanks_are_no_code() {
+    let text = "use a;\n\n// no\nfn f() {\n    g();\n}\n#[cfg(test)]\nmod x;\n#[cfg(test)]\nmod tests {\n    \
+                fn t() {\n    }\n}\nconst A: u8 = 1;\n";
+    assert_eq!(code_lines("src/a.rs", text), 5);
+    assert_eq!(code_lines("tests/a.rs", text), 11);
+    assert_eq!(code_lines("src/a_tests.rs", text), 0);
+    assert_eq!(part("src/cli/tests/cli/a.rs"), Some("tests of the library"));
+    assert_eq!(part("examples/lab/tests/a.rs"), None);
+    assert_eq!(part("examples/01_hello.rs"), None);
+    assert_eq!(part("transports/src/a.rs"), Some("core"));
+}
