@@ -77,7 +77,7 @@ fn unit_tests_comments_and_blanks_are_no_code() {
     let text = "use a;\n\n// no\nfn f() {\n    g();\n}\n#[cfg(test)]\nmod x;\n#[cfg(test)]\nmod tests {\n    \
                 fn t() {\n    }\n}\nconst A: u8 = 1;\n";
     assert_eq!(code_lines("src/a.rs", text), 5);
-    assert_eq!(code_lines("tests/a.rs", text), 11);
+    assert_eq!(code_lines("tests/a.rs", text), 12);
     assert_eq!(code_lines("src/a_tests.rs", text), 0);
     assert_eq!(part("src/cli/tests/cli/a.rs"), Some("tests of the library"));
     assert_eq!(part("examples/lab/tests/a.rs"), None);

@@ -255,16 +255,19 @@ impl Waiting {
         let mut since: Option<Instant> = None;
         let mut yielding_since: Option<Instant> = None;
         let mut length = SHORTEST_SLEEP;
-        let mut yields = Yields::begin(self.spins);
+        let mut yields = self.spins.then(Yields::begin);
         loop {
             let background = self.yields_core(alarm);
-            let mut crowded = crowd::is_here();
+            let mut crowded = self.spins && crowd::is_here();
             for _ in 0..if background { 0 } else { YIELDS } {
                 if let Some(value) = ready() {
                     return Ok(value);
                 }
-                if !crowded {
-                    crowded = yields.take();
+                match &mut yields {
+                    _ if crowded => {}
+                    // Threads that outnumber the cores always share them.
+                    None => std::thread::yield_now(),
+                    Some(yields) => crowded = yields.take(),
                 }
             }
             let now = Instant::now();

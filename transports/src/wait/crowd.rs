@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 
 /// A yield is long if another program may have computed meanwhile. The kernel's own threads take less.
 const LONG_YIELD: Duration = Duration::from_micros(200);
-/// The same where ranks share cores: a rank yields as soon as it waits, after it has moved some windows.
-const LONG_YIELD_TO_RANKS: Duration = Duration::from_millis(1);
 /// For how long a thread sleeps early: at first, and at most.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
@@ -67,19 +65,14 @@ pub(super) fn is_here() -> bool {
 
 /// The yields of one wait.
 pub(super) struct Yields {
-    /// A longer yield was to another program.
-    long: Duration,
-    /// How often the kernel had taken the core from this thread before them; `None` where ranks share cores:
-    /// every yield to a rank counts, too.
-    switches: Option<i64>,
+    /// How often the kernel had taken the core from this thread before them.
+    switches: i64,
     last: Instant,
 }
 
 impl Yields {
-    /// `is_alone`: each rank of the host has a core, as far as is known.
-    pub(super) fn begin(is_alone: bool) -> Self {
-        let long = if is_alone { LONG_YIELD } else { LONG_YIELD_TO_RANKS };
-        Self { long, switches: is_alone.then(switches), last: Instant::now() }
+    pub(super) fn begin() -> Self {
+        Self { switches: switches(), last: Instant::now() }
     }
 
     /// Yields. Returns true if another program computed meanwhile.
@@ -87,12 +80,12 @@ impl Yields {
         std::thread::yield_now();
         let now = Instant::now();
         let took = now - std::mem::replace(&mut self.last, now);
-        if took < self.long {
+        if took < LONG_YIELD {
             return false;
         }
         // A virtual machine may have stood still meanwhile, in which nobody else ran.
-        let shared = self.switches.is_none_or(|before| switches() > before);
-        self.switches = self.switches.map(|_| switches());
+        let before = std::mem::replace(&mut self.switches, switches());
+        let shared = self.switches > before;
         if shared {
             CROWD.set(CROWD.get().shared(now));
         }
@@ -148,7 +141,7 @@ mod tests {
                 });
             }
             let start = Instant::now();
-            let mut yields = Yields::begin(true);
+            let mut yields = Yields::begin();
             while !yields.take() {
                 assert!(start.elapsed() < Duration::from_secs(120), "nobody takes the core");
             }

@@ -117,11 +117,13 @@ fn a_bad_network_delays_calls_and_changes_no_result() {
     cluster.network.tell("loss 10");
     let mut ranks = start(&cluster, &[0, 1, 1, 2, 3], "60");
     let stdout = ranks[0].stdout.take().unwrap();
-    wait_for(&mut BufReader::new(stdout).lines().map_while(Result::ok), "running");
+    let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
+    wait_for(&mut lines, "running");
     cluster.network.tell("cable 1 0");
     // Not to be correct: for so long nothing arrives.
     std::thread::sleep(Duration::from_millis(300));
     cluster.network.tell("cable 1 1");
+    assert!(lines.any(|line| line.contains("test result: ok")), "rank 0 failed");
     for (rank, output) in ended(ranks).iter().enumerate() {
         assert!(output.status.success(), "rank {rank}: {}", said(output));
     }
