@@ -1,4 +1,28 @@
-//! Collective communication from first principles.
+//! Collective communication (all-reduce, all-gather and the like) between threads, processes and hosts, by algorithms
+//! that are data: each is proved, drawn, timed by a simulator and executed from one list of steps.
+//!
+//! ```
+//! use maypole::{Communicator, ReduceOp};
+//!
+//! // Reads rank and world from whichever launcher has started the process; without one it is alone.
+//! let mut comm = Communicator::from_env()?;
+//! let mut gradients = vec![comm.rank() as f32; 1024];
+//! comm.all_reduce(&mut gradients, ReduceOp::Avg)?;
+//! assert_eq!(gradients[0], (comm.world() - 1) as f32 / 2.0);
+//! comm.close()?;
+//! # Ok::<(), maypole::Error>(())
+//! ```
+//!
+//! | for | see |
+//! |---|---|
+//! | calls, messages, requests, groups | [`Communicator`] |
+//! | threads of one process as ranks | [`Communicator::run_local`] |
+//! | launchers and their variables | [`world::launch`] |
+//! | types and operations | [`element`], [`ReduceOp`] |
+//! | errors, and going on after one | [`Error`], [`Communicator::shrink`] |
+//! | an algorithm of your own | [`schedule`], [`Communicator::run`] |
+//! | which algorithm a call takes, and why | [`tuner`], [`Communicator::explain`] |
+//! | the memory of GPUs | `cuda` (with the feature of that name) |
 //!
 //! # The problem
 //!

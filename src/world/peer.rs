@@ -18,3 +18,10 @@ pub(crate) struct Peer {
     /// How long a message takes to the process that it joined by, and back; `None` if nobody knows.
     pub(crate) round_trip: Option<Duration>,
 }
+
+impl Peer {
+    /// The boot of the machine, with which the identity of a host begins.
+    pub(crate) fn machine(&self) -> &str {
+        self.host.split(' ').next().unwrap_or_default()
+    }
+}

@@ -2,7 +2,8 @@
 //!
 //! The first polls are bare, because one `pause` can cost as much as a flag takes to reach another
 //! core. Then come polls with `pause` for some microseconds, then yields. A poll of streams is a system call
-//! for each of them, so a wait for streams reads the clock after each. Ranks that outnumber the cores yield at
+//! for each of them, so a wait for streams reads the clock after each, and spins more rarely where spins are in
+//! vain (`wait/vain.rs`). Ranks that outnumber the cores yield at
 //! once, because the rank that they wait for may need this core. After a few milliseconds the wait sleeps
 //! for short, bounded times. Who publishes wakes it if it sees that it sleeps, without a fence: a
 //! sleeper that is missed sleeps out its time. The alarm and the clock are read only once a wait is slow.
@@ -17,6 +18,7 @@
 //! waits as any other thread does.
 
 mod crowd;
+mod vain;
 
 use crate::alarm::Alarm;
 use crate::bell::Bell;
@@ -212,11 +214,14 @@ impl Waiting {
         sleep: &mut impl FnMut(Sleep<'_>),
         ready: &mut impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {
-        if self.spins
-            && !self.yields_core(alarm)
-            && let Some(value) = self.spin(ready)
-        {
-            return Ok(value);
+        if self.spins && !self.yields_core(alarm) {
+            let spun = match self.polls_streams {
+                true => vain::unless_in_vain(|| self.spin(ready)),
+                false => self.spin(ready),
+            };
+            if let Some(value) = spun {
+                return Ok(value);
+            }
         }
         self.very_slowly(alarm, sleep, ready)
     }

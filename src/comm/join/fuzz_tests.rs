@@ -1,6 +1,6 @@
 //! Arbitrary reports of ranks that have just joined.
 
-use super::report::{HostLoad, JoinReport};
+use super::report::{JoinReport, MachineLoad};
 use crate::control::transport::Transport;
 use crate::fuzz::Fuzz;
 use crate::schedule::hosts::Hosts;
@@ -22,7 +22,7 @@ fn reports_of_joining() {
     fuzz.run(|bytes| match JoinReport::from_bytes(1, bytes) {
         Err(why) => why,
         Ok(report) => {
-            let loads = HostLoad::of_hosts(&Hosts::new(&[0, 0]), &[report.clone(), report]);
+            let loads = MachineLoad::of_all(&Hosts::new(&[0, 0]), &[report.clone(), report]);
             assert!(loads[0].cores > 0, "a host has a core");
             "a report".to_owned()
         }

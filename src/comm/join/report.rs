@@ -69,6 +69,8 @@ impl JoinReport {
 /// A world, as all of its ranks know it from their reports.
 pub(crate) struct JoinedWorld {
     pub(super) hosts: Hosts,
+    /// Which ranks share cores. Containers of one machine are several hosts.
+    machines: Hosts,
     pub(super) transport: Transport,
     boards: Boards,
     reports: Vec<JoinReport>,
@@ -83,7 +85,7 @@ impl JoinedWorld {
     /// # Errors
     /// What is wrong with a report, or why the transport cannot serve the ranks, in words.
     pub(crate) fn of(agreed: GrownWorld) -> Result<Self, String> {
-        let GrownWorld { hosts, reports, round_trips, kept } = agreed;
+        let GrownWorld { hosts, machines, reports, round_trips, kept } = agreed;
         let read = |(rank, bytes): (usize, &Vec<u8>)| JoinReport::from_bytes(rank, bytes);
         let reports = reports.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
         let transport = reports.iter().find_map(|report| report.transport);
@@ -97,7 +99,8 @@ impl JoinedWorld {
         let hosts = Hosts::new(&hosts);
         let unshared: Vec<_> = reports.iter().map(|report| report.unshared.as_deref()).collect();
         let boards = transport.boards(&hosts, &unshared)?;
-        Ok(Self { hosts, transport, boards, reports, costs, trace, kept })
+        let machines = Hosts::new(&machines);
+        Ok(Self { hosts, machines, transport, boards, reports, costs, trace, kept })
     }
 
     /// In words, that ranks of a host use TCP because one of them cannot share memory; `None` if no rank
@@ -118,8 +121,8 @@ impl JoinedWorld {
         (timeout, encrypts): (Duration, bool),
         links: StreamLinks,
     ) -> RunConditions {
-        let loads = HostLoad::of_hosts(&self.hosts, &self.reports);
-        let HostLoad { ranks, cores } = loads[self.hosts.of(self.kept[rank])];
+        let loads = MachineLoad::of_all(&self.machines, &self.reports);
+        let MachineLoad { ranks, cores } = loads[self.machines.of(self.kept[rank])];
         RunConditions {
             waiting: Waiting::new(ranks, cores, timeout),
             crowding: loads.iter().map(|load| load.crowding()).max().unwrap_or(1),
@@ -152,22 +155,22 @@ impl JoinedWorld {
     }
 }
 
-/// How many ranks share how many cores of a host.
+/// How many ranks share how many cores of a machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct HostLoad {
+pub(crate) struct MachineLoad {
     pub(crate) ranks: usize,
     pub(crate) cores: usize,
 }
 
-impl HostLoad {
-    /// The load of each host.
-    pub(crate) fn of_hosts(hosts: &Hosts, reports: &[JoinReport]) -> Vec<Self> {
-        let load = |host| {
-            let ranks = (0..hosts.world()).filter(|rank| hosts.of(*rank) == host);
+impl MachineLoad {
+    /// The load of each machine.
+    pub(crate) fn of_all(machines: &Hosts, reports: &[JoinReport]) -> Vec<Self> {
+        let load = |machine| {
+            let ranks = (0..machines.world()).filter(|rank| machines.of(*rank) == machine);
             let cores: Vec<_> = ranks.map(|rank| &reports[rank].cores).collect();
             Self { ranks: cores.len(), cores: UsableCores::count(cores) }
         };
-        (0..hosts.count()).map(load).collect()
+        (0..machines.count()).map(load).collect()
     }
 
     /// Ranks to a core, rounded up.
@@ -203,6 +206,7 @@ mod tests {
         let grown = |reports: &[&Vec<u8>]| GrownWorld {
             hosts: vec![0; reports.len()],
             reports: reports.iter().map(|report| (*report).clone()).collect(),
+            machines: vec![0; reports.len()],
             round_trips: Vec::new(),
             kept: (0..reports.len()).collect(),
         };
@@ -221,11 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_waits_by_the_load_of_its_own_host() {
+    fn a_rank_waits_by_the_load_of_its_own_machine() {
         let reports = vec![report_of_two_cores().to_bytes(); 3];
         let round_trips = vec![Duration::from_micros(300); 2];
-        let hosts = vec![0, 1, 1];
-        let world = JoinedWorld::of(GrownWorld { hosts, reports, round_trips, kept: vec![1] });
+        // The first two are containers of one machine.
+        let (hosts, machines) = (vec![0, 1, 2], vec![0, 0, 1]);
+        let world = GrownWorld { hosts, machines, reports, round_trips, kept: vec![1] };
+        let world = JoinedWorld::of(world);
         let limit = Duration::from_secs(1);
         let links = StreamLinks::Tcp(RefusalReason::Forbidden);
         let waiting = world.unwrap().conditions(0, (limit, false), links).waiting;
@@ -250,8 +256,8 @@ mod tests {
     #[test]
     fn ranks_and_cores_are_counted_by_host() {
         let report = JoinReport::default();
-        let loads = HostLoad::of_hosts(&Hosts::new(&[0, 0, 0, 1]), &vec![report; 4]);
-        assert_eq!(loads, [HostLoad { ranks: 3, cores: 1 }, HostLoad { ranks: 1, cores: 1 }]);
+        let loads = MachineLoad::of_all(&Hosts::new(&[0, 0, 0, 1]), &vec![report; 4]);
+        assert_eq!(loads, [MachineLoad { ranks: 3, cores: 1 }, MachineLoad { ranks: 1, cores: 1 }]);
         assert_eq!(loads[0].crowding(), 3);
     }
 }

@@ -1,6 +1,7 @@
 //! What a rank brings to an agreement, and what its service in the new world is made of.
 
 use super::agreement::{AgreedWorld, Attendee};
+use crate::labels;
 use crate::world::VerbsAccess;
 use crate::world::peer::Peer;
 use crate::world::service::{Acceptor, ControlConnection, Service, number_hosts};
@@ -18,6 +19,8 @@ use std::time::Duration;
 pub struct GrownWorld {
     /// By rank: the number of its host.
     pub hosts: Vec<usize>,
+    /// By rank: the number of the machine, whose cores ranks in unlike containers share.
+    pub machines: Vec<usize>,
     /// By rank: what it told all others.
     pub reports: Vec<Vec<u8>>,
     /// Round trips between hosts, as processes found them when they joined.
@@ -68,16 +71,18 @@ impl GrownWorld {
         let reports = world.attendees.iter().map(|it| it.report.clone()).collect();
         let peers = world.peers();
         let hosts = number_hosts(&peers);
+        let machines = labels::numbers(peers.iter().map(Peer::machine));
         let kept = (0..hosts.len()).collect();
         let elsewhere = peers.iter().filter(|peer| peer.host != peers[0].host);
         let round_trips = elsewhere.filter_map(|peer| peer.round_trip).collect();
-        Self { hosts, reports, round_trips, kept }
+        Self { hosts, machines, reports, round_trips, kept }
     }
 
     /// A world of one rank, which has told this.
     pub(crate) fn alone(report: &[u8]) -> Self {
         Self {
             hosts: vec![0],
+            machines: vec![0],
             reports: vec![report.to_vec()],
             round_trips: Vec::new(),
             kept: vec![0],

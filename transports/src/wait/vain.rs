@@ -1,0 +1,61 @@
+//! Spins that found nothing are tried more rarely.
+//!
+//! Where what is awaited comes from another host, or from a rank that needs this core, spinning ends in vain, and
+//! takes the core from others meanwhile: seven awaited messages, of four ranks that share a core, take a
+//! millisecond so. Each thread learns that by itself.
+
+use std::cell::Cell;
+
+/// The most waits that go without a spin after one in vain.
+const MOST: u32 = 64;
+
+/// What a thread has learnt.
+#[derive(Clone, Copy, Default)]
+struct Vain {
+    /// Waits that go without a spin, from now on.
+    left: u32,
+    /// How many there were after the last spin in vain.
+    length: u32,
+}
+
+impl Vain {
+    fn after(self, found: bool) -> Self {
+        let length = if found { 0 } else { (2 * self.length).clamp(1, MOST) };
+        Self { left: length, length }
+    }
+}
+
+thread_local! {
+    static VAIN: Cell<Vain> = const { Cell::new(Vain { left: 0, length: 0 }) };
+}
+
+/// What `spin` finds; `None`, too, where it is left out.
+pub(super) fn unless_in_vain<T>(spin: impl FnOnce() -> Option<T>) -> Option<T> {
+    let vain = VAIN.get();
+    if let Some(left) = vain.left.checked_sub(1) {
+        VAIN.set(Vain { left, ..vain });
+        return None;
+    }
+    let found = spin();
+    VAIN.set(vain.after(found.is_some()));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spins_in_vain_become_rare_and_one_that_finds_brings_them_back() {
+        let mut spins = 0;
+        for _ in 0..1000 {
+            unless_in_vain(|| {
+                spins += 1;
+                None::<()>
+            });
+        }
+        assert!((10..30).contains(&spins), "{spins} of 1000 waits spun");
+        while unless_in_vain(|| Some(())).is_none() {}
+        assert!((0..100).all(|_| unless_in_vain(|| Some(())).is_some()));
+    }
+}
