@@ -19,6 +19,7 @@ use crate::schedule::collective::{Collective, Symbol};
 use crate::schedule::walk::{Meaning, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step, input, output};
 use contributions::Contributions;
+use std::rc::Rc;
 
 /// Properties of schedules that the checker has proved to be correct.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -154,8 +155,7 @@ fn equally_long(collective: Collective, chunks: usize, a: Span, b: Span) -> bool
     collective.transposes() || a.chunk % chunks == b.chunk % chunks
 }
 
-/// The content of a span.
-#[derive(Clone)]
+/// The content of a span, and of all spans that it was copied to.
 struct Value {
     symbols: Contributions,
     /// In the order of combination.
@@ -168,21 +168,22 @@ struct Value {
 }
 
 impl Value {
-    fn of(symbol: Symbol) -> Self {
+    fn of(symbol: Symbol) -> Rc<Self> {
         let symbols = Contributions::One(symbol);
-        Self { symbols, first: symbol, last: symbol, is_sorted: true, left_to_right: true }
+        let (first, last) = (symbol, symbol);
+        Rc::new(Self { symbols, first, last, is_sorted: true, left_to_right: true })
     }
 
     /// `self` op `right`.
-    fn then(&self, right: &Self) -> Self {
+    fn then(&self, right: &Self) -> Rc<Self> {
         let is_one = matches!(right.symbols, Contributions::One(_));
-        Self {
+        Rc::new(Self {
             symbols: self.symbols.joined(&right.symbols),
             first: self.first,
             last: right.last,
             is_sorted: self.is_sorted && right.is_sorted && self.last <= right.first,
             left_to_right: self.left_to_right && is_one,
-        }
+        })
     }
 }
 
@@ -191,7 +192,7 @@ struct Symbols<'a> {
     schedules: &'a [Schedule],
     placement: Placement,
     /// By rank; input, then output, then scratch.
-    held: Vec<Vec<Option<Value>>>,
+    held: Vec<Vec<Option<Rc<Value>>>>,
     flaw: Option<Flaw>,
 }
 
@@ -210,7 +211,7 @@ impl<'a> Symbols<'a> {
         symbols
     }
 
-    fn at(&mut self, rank: usize, span: Span) -> &mut Option<Value> {
+    fn at(&mut self, rank: usize, span: Span) -> &mut Option<Rc<Value>> {
         let span = span.in_place(self.placement);
         let row = span.buffer as usize * self.schedules[rank].chunks;
         &mut self.held[rank][row + span.chunk]
@@ -220,7 +221,7 @@ impl<'a> Symbols<'a> {
         self.flaw.get_or_insert(flaw);
     }
 
-    fn read(&mut self, rank: usize, step: usize, span: Span) -> Option<Value> {
+    fn read(&mut self, rank: usize, step: usize, span: Span) -> Option<Rc<Value>> {
         let value = self.at(rank, span).clone();
         if value.is_none() {
             self.object(Flaw::Empty { rank, step, span });
@@ -229,7 +230,14 @@ impl<'a> Symbols<'a> {
     }
 
     /// `into` becomes `value`, or `into` op `value`.
-    fn write(&mut self, rank: usize, step: usize, into: Span, value: Option<Value>, reduce: bool) {
+    fn write(
+        &mut self,
+        rank: usize,
+        step: usize,
+        into: Span,
+        value: Option<Rc<Value>>,
+        reduce: bool,
+    ) {
         let written = if reduce {
             let before = self.read(rank, step, into);
             before
@@ -248,7 +256,7 @@ impl<'a> Symbols<'a> {
         into: Span,
         left: &Value,
         right: &Value,
-    ) -> Option<Value> {
+    ) -> Option<Rc<Value>> {
         // A barrier's token may hold a rank twice.
         let repeatable = matches!(self.collective, Collective::Barrier);
         if !repeatable && let Some(symbol) = right.symbols.shared(&left.symbols) {
@@ -304,7 +312,7 @@ fn compare(holds: &[Symbol], expected: &[Symbol], rank: usize, chunk: usize) -> 
 /// A message: the span that was sent, for its length, and its content.
 struct SentSpan {
     span: Span,
-    value: Option<Value>,
+    value: Option<Rc<Value>>,
 }
 
 impl Meaning for Symbols<'_> {

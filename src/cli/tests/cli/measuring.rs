@@ -111,6 +111,22 @@ fn reused_buffers_are_checked_before_the_samples() {
     }
 }
 
+/// A sample is one call. A broadcast by a ring passes all ranks then, and in a row its root runs ahead.
+#[test]
+fn calls_that_begin_together_are_timed_one_by_one() {
+    let line = "perf broadcast -n 3 -a ring --threads --transport tcp --sizes 8 --budget 20";
+    let row = |option: &str| {
+        let objects = objects(&printed(&format!("{line}{option} --json -")));
+        objects.into_iter().find(|it| it["in_place"] == true).expect("a broadcast is in place")
+    };
+    let (together, in_a_row) = (row(" --together"), row(""));
+    assert_eq!(together["together"], true, "{together}");
+    assert_eq!(together["iterations"], together["batches"], "{together}");
+    assert!(in_a_row.get("together").is_none() && in_a_row["iterations"] != in_a_row["batches"]);
+    let table = printed(&format!("{line} --together"));
+    assert!(table.contains("all ranks begin it together (--together)"), "{table}");
+}
+
 #[test]
 fn the_table_explains_its_columns() {
     let table = printed("perf reduce --threads -n 2 --budget 2 --sizes 8");
