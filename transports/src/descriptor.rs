@@ -170,7 +170,7 @@ fn wait_readable(file: &File) -> io::Result<()> {
 /// ```
 pub fn inheritable_segment(name: &str, contents: &[u8]) -> io::Result<OwnedFd> {
     // Without CLOEXEC, because a child must inherit it.
-    let mut file = File::from(rustix::fs::memfd_create(name, MemfdFlags::ALLOW_SEALING)?);
+    let mut file = File::from(create_memfd(name, MemfdFlags::ALLOW_SEALING)?);
     CLAIMED.lock().unwrap_or_else(PoisonError::into_inner).insert(file.as_raw_fd());
     file.write_all(contents)?;
     rustix::fs::fcntl_add_seals(
@@ -178,6 +178,15 @@ pub fn inheritable_segment(name: &str, contents: &[u8]) -> io::Result<OwnedFd> {
         SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL,
     )?;
     Ok(file.into())
+}
+
+/// Makes memory that is never executed. Kernels before 6.3 do not know the flag that says so, and some
+/// sandboxes allow no memory without it.
+pub(crate) fn create_memfd(name: &str, flags: MemfdFlags) -> Result<OwnedFd, Errno> {
+    match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
+        made => made,
+    }
 }
 
 /// Why a file is not fit to hold a secret.
@@ -274,6 +283,18 @@ mod tests {
         let number = inherited(b"secret");
         assert_eq!(read_inherited(number, 64).unwrap(), b"secret");
         assert_eq!(take_inherited(number).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn an_inheritable_segment_is_not_executable_where_the_kernel_can_say_so() {
+        let segment = inheritable_segment("test", b"key").unwrap();
+        let known = rustix::fs::memfd_create("test", MemfdFlags::NOEXEC_SEAL);
+        let seals = rustix::fs::fcntl_get_seals(&segment).unwrap();
+        assert_eq!(seals.contains(SealFlags::from_bits_retain(0x20)), known.is_ok());
+        assert_eq!(
+            std::fs::read(format!("/proc/self/fd/{}", segment.as_raw_fd())).unwrap(),
+            b"key"
+        );
     }
 
     #[test]

@@ -7,14 +7,13 @@
 
 mod buffer;
 
+use crate::descriptor;
 use crate::fork::OwnerProcess;
 use crate::limits::{no_descriptor, with_limit};
 pub use buffer::SharedBuffer;
 use maypole_kernels::ViewMut;
-use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
-};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
+use rustix::io::retry_on_intr;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -194,16 +193,9 @@ pub(crate) unsafe fn map_part(
     Ok(NonNull::new(start.cast()).expect("mmap does not map page zero"))
 }
 
-/// Makes memory that is never executed. Kernels before 6.3 do not know the flag that says so, and some
-/// sandboxes allow no memory without it.
 fn create_memfd(name: &str) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let made = memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL);
-    let made = match made {
-        Err(Errno::INVAL) => memfd_create(name, flags),
-        made => made,
-    };
-    made.map_err(|error| {
+    descriptor::create_memfd(name, flags).map_err(|error| {
         let error = io::Error::from(error);
         match error.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported => {
@@ -283,6 +275,7 @@ pub fn receive_segment(socket: &UnixStream, len: usize) -> io::Result<Segment> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::memfd_create;
 
     #[test]
     fn a_segment_crosses_a_socket() {

@@ -32,5 +32,6 @@ fn _maypole(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(addresses::_start, module)?)?;
     module.add_function(wrap_pyfunction!(messages::_start_message, module)?)?;
     module.add_function(wrap_pyfunction!(network::_network_addresses, module)?)?;
+    module.add_function(wrap_pyfunction!(network::_check_join, module)?)?;
     Ok(())
 }

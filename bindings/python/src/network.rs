@@ -1,6 +1,7 @@
 //! This host's addresses, for ranks that meet through a store of PyTorch.
 
-use crate::error::invalid;
+use crate::error::{invalid, raise};
+use maypole::world::bootstrap::check_descriptors;
 use maypole::world::bootstrap::interface::{InterfaceChoice, InterfaceSelector};
 use maypole_transports::interfaces::{InterfaceAddress, addresses};
 use pyo3::prelude::*;
@@ -23,6 +24,12 @@ pub(crate) fn _network_addresses() -> PyResult<Vec<String>> {
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let choice = InterfaceChoice::new(all, Some(&selector), any).map_err(wrong)?;
     Ok(vec![choice.chosen.address.to_string()])
+}
+
+/// Raises the error with which this process would fail to join a world of `world` ranks, whatever the others do.
+#[pyfunction]
+pub(crate) fn _check_join(world: usize) -> PyResult<()> {
+    check_descriptors(world).map_err(|error| raise(&error.into()))
 }
 
 fn is_of_network(interface: &InterfaceAddress) -> bool {

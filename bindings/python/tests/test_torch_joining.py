@@ -62,6 +62,25 @@ def test_after_a_failed_join_the_ranks_meet_again():
     """)
 
 
+def test_a_rank_that_lacks_descriptors_fails_the_group_at_once_on_all():
+    run(3, """
+        import resource
+        if rank == 1:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+        since = time.monotonic()
+        try:
+            dist.new_group([0, 1, 2])
+            raise SystemExit("nothing was said")
+        except RuntimeError as error:
+            assert "file descriptors" in str(error) and "hard limit is 100" in str(error), error
+            assert rank == 1 or "rank 1 of 3 cannot join" in str(error), error
+            assert time.monotonic() - since < 20, "the group has a timeout of half an hour"
+        x = torch.ones(4)
+        dist.all_reduce(x)
+        assert (x == 3).all(), "the world goes on"
+    """)
+
+
 def test_a_rank_that_waits_for_rank_0_says_where():
     run(2, """
         if rank == 1:

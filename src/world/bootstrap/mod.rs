@@ -178,8 +178,13 @@ impl JoinConfig {
 const SPARE: u64 = 128;
 
 /// Raises the soft limit of descriptors to the hard limit. Every rank may need two: a connection,
-/// and one that tells when its process ends.
-fn check_descriptors(world: usize) -> Result<(), JoinError> {
+/// and one that tells when its process ends. For programs whose ranks meet in a way of their own: one that would
+/// fail to join can say so before others wait for it.
+///
+/// # Errors
+/// [`JoinError::Descriptors`] if the hard limit is too low for `world` ranks.
+#[doc(hidden)]
+pub fn check_descriptors(world: usize) -> Result<(), JoinError> {
     let need = 2 * world as u64 + SPARE;
     match maypole_transports::sockets::raise_descriptor_limit() {
         Some(limit) if limit < need => Err(JoinError::Descriptors { world, need, limit }),

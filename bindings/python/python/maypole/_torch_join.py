@@ -10,7 +10,7 @@ import json
 import secrets
 import time
 
-from . import Communicator, MaypoleError
+from . import Communicator, MaypoleError, _maypole
 from ._torch_address import address_for, describe_rank, location_of
 
 ANSWER = "maypole/answer"
@@ -29,6 +29,12 @@ def join(store, rank, world, timeout):
     if rank == 0:
         return _lead(store, world, seconds, deadline)
     mine = describe_rank(store)
+    try:
+        _maypole._check_join(world)
+    except MaypoleError as error:
+        # Before rank 0 listens for this one.
+        store.set(_place(rank), json.dumps({**mine, "failure": str(error)}))
+        raise
     store.set(_place(rank), json.dumps(mine))
     try:
         meeting = _answer(store, rank, mine["number"], seconds, deadline)
@@ -98,6 +104,9 @@ def _lead(store, world, seconds, deadline):
     answer = {"failure": "rank 0 could not join"}
     try:
         _gather(store, world, set(answered), ranks, deadline)
+        for rank, said in ranks.items():
+            if "failure" in said:
+                raise _join_error(f"rank {rank} of {world} cannot join: {said['failure']}")
         missing = [str(rank) for rank in range(1, world) if rank not in ranks]
         if missing:
             plural = "s" if len(missing) > 1 else ""
@@ -129,7 +138,7 @@ def _gather(store, world, answered, ranks, deadline):
             said = _read(store, _place(rank)) if rank not in ranks else None
             if said is not None and said["number"] not in answered:
                 ranks[rank] = said
-        return len(ranks) == world - 1
+        return len(ranks) == world - 1 or any("failure" in said for said in ranks.values())
 
     poll(all_are_here, deadline)
 

@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 from torch.autograd import _profiler_enabled
 from torch.autograd.profiler import record_function
+from torch.futures import Future
 
 _NOTHING = nullcontext()
 
@@ -16,4 +17,6 @@ def span(name):
 def end_with(recorded, work):
     """Lets what `span` has given end with `work`."""
     if recorded is not None:
-        recorded._call_end_callbacks_on_future(work.get_future())
+        ended = Future()
+        recorded._call_end_callbacks_on_future(ended)
+        work._end_first(ended)

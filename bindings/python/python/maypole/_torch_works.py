@@ -23,13 +23,26 @@ class _EndingWork(dist.Work):
         self._outcome = None
         self._depth = 0
         self._listeners = ()
+        self._recording = None
         self._error = None
         self._over = False
+
+    def _end_first(self, recording):
+        """Completes the future `recording` before anyone learns that the work is over: who has waited may end the
+        profiler, whose memory the future's callbacks use."""
+        with _completing:
+            if not self._over:
+                self._recording = recording
+        if self._recording is None:
+            recording.set_result([])
+        self._listen(lambda: None)
 
     def _end(self, failure):
         with _completing:
             if self._over:
                 return
+            if self._recording is not None:
+                self._recording.set_result([])
             self._error = failure
             self._over = True
             outcome, listeners = self._outcome, self._listeners
