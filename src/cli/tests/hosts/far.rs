@@ -102,9 +102,13 @@ fn the_first_call_dials_all_its_peers_at_once() {
         let line = text.lines().find_map(|line| line.split_once("@first ")).unwrap().1.to_owned();
         Duration::from_micros(line.trim().parse().unwrap())
     };
-    let outputs = ended(start(&cluster, &hosts, "0"));
-    assert!(outputs.iter().all(|output| output.status.success()), "{}", said(&outputs[0]));
-    let longest = outputs.iter().map(first).max().unwrap();
+    let longest = |_| {
+        let outputs = ended(start(&cluster, &hosts, "0"));
+        assert!(outputs.iter().all(|output| output.status.success()), "{}", said(&outputs[0]));
+        outputs.iter().map(first).max().unwrap()
+    };
+    // Other tests may take the cores for a while.
+    let longest = (0..3).map(longest).min().unwrap();
     assert!(longest < delay * 25, "the first barrier took {longest:?}");
     assert!(longest > delay * 2, "no network has a delay of {delay:?}: {longest:?}");
 }
