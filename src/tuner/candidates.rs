@@ -26,9 +26,9 @@ pub struct Candidate {
     pub plan: Plan,
     /// Into how many windows the plan cuts the longest chunk.
     pub windows: usize,
-    /// What one more call of a row is predicted to take, in nanoseconds.
+    /// The predicted time of one more call of a row, in nanoseconds.
     pub predicted_ns: u64,
-    /// What a call alone is predicted to take, in nanoseconds: from when all ranks begin until the last one ends.
+    /// The predicted time of a call alone, in nanoseconds: from the common start to the end of the last rank.
     pub alone_ns: u64,
     /// Whether it was chosen, and if not, why.
     pub verdict: CandidateVerdict,

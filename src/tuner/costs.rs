@@ -37,7 +37,7 @@ pub struct CostTable {
     pub switch: u64,
     /// Picoseconds by which a message over TCP is noticed later where ranks outnumber cores.
     pub wake: u64,
-    /// What joins the hosts of the ranks.
+    /// The network between the hosts of the ranks.
     pub network: Network,
 }
 

@@ -4,7 +4,8 @@
 //! length of windows. The tuner prices each candidate: it runs the schedules on simulated clocks
 //! ([`simulate`](crate::schedule::simulate)) of the machine that a [`CostTable`] describes, for a call alone
 //! and for one more call of a row. The one that is good at both wins: whose worse regret is least; of those
-//! that are nearly equal, the earlier row of the table. Costs are integers, and all ranks use rank 0's table, so all ranks choose alike on any hardware.
+//! that are nearly equal, the earlier row of the table. Costs are integers, and all ranks use rank 0's
+//! table, so all ranks choose alike on any hardware.
 //!
 //! As a rule of thumb, small vectors go by the algorithm with the fewest hops, because every hop is
 //! a wait (and a context switch where ranks outnumber cores). Large vectors go by the one that

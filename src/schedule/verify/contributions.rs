@@ -44,7 +44,7 @@ impl Contributions {
         }
     }
 
-    /// What either has.
+    /// The union of the two.
     pub(super) fn joined(&self, other: &Self) -> Self {
         match (self.chunk(), other.chunk()) {
             (Some(chunk), Some(theirs)) if chunk == theirs => {

@@ -230,6 +230,16 @@ mod tests {
     use crate::wire::encode;
     use proptest::prelude::*;
 
+    #[test]
+    fn hosts_of_one_boot_are_one_machine() {
+        let boot = std::fs::read_to_string(BOOT).unwrap();
+        for name in [None, Some("a"), Some("b")] {
+            let peer = request(1, &[]).peer;
+            let peer = Peer { host: host(name).unwrap(), ..peer };
+            assert_eq!(peer.machine(), boot.trim());
+        }
+    }
+
     fn request(world: usize, equal: &[(&str, &str)]) -> JoinRequest {
         let peer = Peer {
             listen: ([127, 0, 0, 1], 1).into(),

@@ -138,7 +138,7 @@ def _gather(store, world, answered, ranks, deadline):
             said = _read(store, _place(rank)) if rank not in ranks else None
             if said is not None and said["number"] not in answered:
                 ranks[rank] = said
-        return len(ranks) == world - 1 or any("failure" in said for said in ranks.values())
+        return len(ranks) == world - 1
 
     poll(all_are_here, deadline)
 
