@@ -38,12 +38,13 @@ fn choose(collective: Collective, boards: &Boards) -> Plan {
 
 fn lower_by(chosen: Plan, collective: Collective, boards: &Boards) -> Program {
     let algorithm = chosen.algorithm;
-    let symmetry = algorithm.symmetry(collective, boards.world()).filter(|_| !boards.is_shared());
-    let schedules = if symmetry.is_some() {
-        algorithm.schedule_on(black_box(collective), boards.numbers(), 0).map(|mine| vec![mine])
-    } else {
-        algorithm.schedules_on(black_box(collective), boards.numbers())
+    let symmetry = algorithm.symmetry(collective, boards);
+    let ranks = match symmetry {
+        Some(_) => boards.width().expect("symmetric boards are regular"),
+        None => boards.world(),
     };
+    let schedule = |rank| algorithm.schedule_on(black_box(collective), boards.numbers(), rank);
+    let schedules: Option<Vec<_>> = (0..ranks).map(schedule).collect();
     let schedules = schedules.expect("the tuner chose it");
     let layout = Layout::even(BYTES / ELEMENT, schedules[0].chunks);
     let input = LoweringInput {

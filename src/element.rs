@@ -14,7 +14,9 @@
 //!   are summed. So the average of finite numbers is finite, where their sum may be infinite (but for
 //!   numbers that differ from the greatest one by no more than the roundings of the quotients). A
 //!   quotient rounds once for `f32` and `f64`. For `f16` and `bf16` it is computed in `f32`, then
-//!   rounded. Of integers: the wrapped sum is divided once, at the end, towards zero.
+//!   rounded. Of integers: the whole sum, which may be longer than the type, is divided once, at the
+//!   end, towards zero; ranks exchange 64 bits a number, and twice that for `i64` and `u64`. On GPUs
+//!   the sum wraps before it is divided, as NCCL's does.
 //! * **Pre-multiplied sum.** Each product of an input and its factor wraps for integers and rounds
 //!   once for `f32` and `f64`. For `f16` and `bf16` it is computed in `f32`, then rounded.
 //! * **And, or, xor.** Bitwise on integers; refused on floats.

@@ -10,7 +10,7 @@ mod mix;
 pub mod packed;
 mod types;
 
-pub use cpu::{BuiltInReducer, CustomReducer, Reducer, divide, scale};
+pub use cpu::{AverageParts, BuiltInReducer, CustomReducer, Reducer, divide, scale};
 pub use half::{bf16, f16};
 pub use memory::{Region, SharedRegion, View, ViewMut, string_copies_crawl};
 pub use mix::mix;

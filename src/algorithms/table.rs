@@ -1,8 +1,10 @@
 //! The table: which algorithms there are, what they are called and which collectives they
 //! implement.
 
+use super::hierarchical::Levels;
 use crate::schedule::Symmetry;
 use crate::schedule::collective::Collective;
+use crate::schedule::hosts::Boards;
 use std::fmt;
 use std::str::FromStr;
 
@@ -141,20 +143,40 @@ impl Algorithm {
 }
 
 impl Algorithm {
-    /// How the schedules of all ranks among `world` follow from that of one rank, if they do: at
-    /// the same place of its list, each rank does the same with spans that correspond. (Only the
-    /// order of the two sides of a combination may differ, because it follows the ranks.) Then one
-    /// schedule is lowered instead of all.
+    /// How the schedules of all ranks on `boards` follow from those of one board, if they do: at the same
+    /// place of its list, the rank at the same place of each board does the same with spans that
+    /// correspond. (Only the order of the two sides of a combination may differ, because it follows the
+    /// ranks.) Then the schedules of one board are lowered instead of all.
     ///
     /// ```
-    /// use maypole::{algorithms::Algorithm, schedule::Symmetry, schedule::collective::Collective};
-    /// let of = |algorithm: Algorithm, world| algorithm.symmetry(Collective::ReduceScatter, world);
-    /// assert_eq!(of(Algorithm::Ring, 12), Some(Symmetry::Rotation));
-    /// assert_eq!(of(Algorithm::HalvingDoubling, 16), Some(Symmetry::ExclusiveOr));
-    /// assert_eq!(of(Algorithm::HalvingDoubling, 12), None);
-    /// assert_eq!(Algorithm::Tree.symmetry(Collective::AllReduce, 16), None);
+    /// use maypole::schedule::{Symmetry, collective::Collective, hosts::Boards};
+    /// use maypole::algorithms::Algorithm;
+    /// let of = |algorithm: Algorithm, boards: &[usize]| {
+    ///     algorithm.symmetry(Collective::ReduceScatter, &Boards::new(boards))
+    /// };
+    /// assert_eq!(of(Algorithm::Ring, &[0, 0, 1, 1, 2, 2]), Some(Symmetry::Rotation));
+    /// assert_eq!(of(Algorithm::Ring, &[0, 0, 1, 2, 2]), None);
+    /// assert_eq!(of(Algorithm::HalvingDoubling, &[0, 1, 2, 3]), Some(Symmetry::ExclusiveOr));
+    /// assert_eq!(of(Algorithm::HalvingDoubling, &[0, 1, 2]), None);
+    /// assert_eq!(of(Algorithm::Direct, &[0, 1, 2, 3]), None);
     /// ```
-    pub fn symmetry(self, collective: Collective, world: usize) -> Option<Symmetry> {
+    pub fn symmetry(self, collective: Collective, boards: &Boards) -> Option<Symmetry> {
+        boards.width()?;
+        match self {
+            Self::Hierarchical if boards.world() > 1 && self.supports(collective) => {
+                let across = Levels::usual(collective, boards.count()).across;
+                across.symmetry_of_ranks(collective, boards.count())
+            }
+            _ => self.symmetry_of_ranks(collective, boards.world()),
+        }
+    }
+
+    /// The symmetry where each of `world` ranks has a board of its own.
+    pub(super) fn symmetry_of_ranks(
+        self,
+        collective: Collective,
+        world: usize,
+    ) -> Option<Symmetry> {
         use Collective::*;
         let rotates = match self {
             Self::Ring => matches!(collective, AllReduce | AllGather | ReduceScatter),

@@ -6,6 +6,7 @@ use crate::comm::api::arguments::slices::{AnySlice, AnySliceMut};
 use crate::element::ReduceOp;
 use crate::engine::calls::call::CollectiveCall;
 use crate::error::Result;
+use maypole_kernels::{ViewMut, divide};
 use maypole_transports::cuda::{CallStream, DeviceError, Lent, copies};
 
 /// The tag of messages between GPUs.
@@ -29,7 +30,14 @@ impl DeviceRank {
         let mut written = self.read(on, output, &name)?;
         let input = AnySlice::new(call.kind, &read);
         let buffers = (input, AnySliceMut::new(call.kind, &mut written));
+        // As the kernels do: the sum of integers wraps, and is divided once.
+        let divisor = call.output_divisor(self.comm.rank(), self.comm.world());
+        let op = if call.averages_integers() { ReduceOp::Sum } else { op };
         self.comm.call(call.collective, buffers, op)?;
+        if let Some(divisor) = divisor {
+            let written = ViewMut::of(&mut written);
+            divide(written, written.as_view(), call.kind, divisor);
+        }
         let done = copies::write(on.stream(), output, &written);
         done.map_err(|error| self.fail(&name, error.to_string()))
     }

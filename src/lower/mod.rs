@@ -52,7 +52,7 @@ pub use traffic::ProgramTraffic;
 pub struct LoweringInput<'a> {
     /// The collective that the schedules do.
     pub collective: Collective,
-    /// One schedule a rank; for [`lower_symmetric`], that of the lowered rank alone.
+    /// One schedule a rank; for [`lower_symmetric`], those of the lowered rank's board alone.
     pub schedules: &'a [Schedule],
     /// How the whole is cut into chunks.
     pub layout: &'a Layout,
@@ -117,21 +117,22 @@ fn lower_with(
     Ok(emit(request, &strategy, me, windows, placement))
 }
 
-/// Lowers the schedule of rank `me`, the only one in `request`, where no ranks share a board and
-/// the schedules of all ranks follow from it by `symmetry`. The program is that of [`lower`], made
-/// in a time that grows with the steps of one rank, not with those of all ranks. `None` if fused
-/// folds do not provably complete; [`lower`] finds another way then.
+/// Lowers the schedule of rank `me`. `request` has those of its board alone, and the schedules of all ranks
+/// follow from them by `symmetry`. The program is that of [`lower`], made in a time that grows with the steps of
+/// one board, not with those of all ranks. `None` if fused folds do not provably complete; [`lower`] finds
+/// another way then.
 ///
 /// # Panics
-/// If there is not one schedule, if ranks share a board, or if the element size is zero.
+/// If boards have unequal numbers of ranks, if there is not one schedule for each rank of one, or if the
+/// element size is zero.
 pub fn lower_symmetric(
     request: &LoweringInput<'_>,
     symmetry: Symmetry,
     me: usize,
     placement: Placement,
 ) -> Option<Program> {
-    assert_eq!(request.schedules.len(), 1, "the schedule of this rank alone");
-    assert_eq!(request.boards.count(), request.boards.world(), "boards differ, so ranks do");
+    let schedules = Some(request.schedules.len());
+    assert_eq!(request.boards.width(), schedules, "one schedule for each rank of a board");
     assert!(request.element > 0, "elements have bytes");
     let windows = windows(request, SlotRule::Board);
     let strategy = choose_symmetric(request, symmetry, me, windows)?;

@@ -4,6 +4,7 @@
 use super::folds::{FusedFolds, SpanIndex};
 use crate::labels;
 use crate::schedule::Symmetry;
+use crate::schedule::hosts::Boards;
 
 /// Which send each receive takes.
 pub(super) struct Matching {
@@ -40,38 +41,38 @@ impl Matching {
     /// Counts along the links: the n-th receive from a peer is the n-th send of that peer to us.
     /// `None` if a receive has no send or a send no receive.
     pub(super) fn new(folds: &FusedFolds) -> Option<Self> {
-        let (starts, sends) = sends_by_receiver(folds);
-        let mut matching = Self::with_room_for(folds);
-        let mut receives = Vec::new();
-        for rank in folds.ranks() {
-            receives.clear();
-            receives.extend(receives_of(folds, rank));
-            // By sender, and those of a sender in their order, as the sends are.
-            receives.sort_by_key(|receive: &MessagePlace| receive.peer);
-            matching.pair(
-                rank,
-                &sends[starts[rank] as usize..starts[rank + 1] as usize],
-                &receives,
-            )?;
-        }
-        Some(matching)
+        Self::of_sends(folds, sends(folds, |ends| ends))
     }
 
-    /// The same, where `folds` are those of one rank of `world`, and those of the others follow by
-    /// `symmetry`. Some rank sends to this one what this one sends to a peer, at the same place of
-    /// its list, so both ends of a message are folds of this rank.
-    pub(super) fn of_one(folds: &FusedFolds, world: usize, symmetry: Symmetry) -> Option<Self> {
-        let rank = folds.ranks().start;
-        let mut sends: Vec<MessagePlace> = sends_of(folds, rank).map(|(_, send)| send).collect();
-        for send in &mut sends {
-            let to = folds.all_to()[send.place as usize] as usize;
-            send.peer = symmetry.mirrored(rank, to, world) as u32;
-        }
-        sends.sort_by_key(|send| send.peer);
-        let mut receives: Vec<MessagePlace> = receives_of(folds, rank).collect();
-        receives.sort_by_key(|receive| receive.peer);
+    /// The same, where `folds` are those of one board, and those of the others follow by `symmetry`. Some
+    /// rank sends to this board what a rank of this one sends to another, at the same place of its list, so
+    /// both ends of a message are folds of this board.
+    pub(super) fn of_board(
+        folds: &FusedFolds,
+        boards: &Boards,
+        symmetry: Symmetry,
+    ) -> Option<Self> {
+        let width = folds.ranks().len();
+        let home = folds.ranks().start / width;
+        let moved = |ends| symmetry.moved(ends, home, (boards.count(), width));
+        Self::of_sends(folds, sends(folds, moved))
+    }
+
+    fn of_sends(
+        folds: &FusedFolds,
+        (starts, mut sends): (Vec<u32>, Vec<MessagePlace>),
+    ) -> Option<Self> {
         let mut matching = Self::with_room_for(folds);
-        matching.pair(rank, &sends, &receives)?;
+        let mut receives = Vec::new();
+        for (nth, rank) in folds.ranks().enumerate() {
+            receives.clear();
+            receives.extend(receives_of(folds, rank));
+            let sends = &mut sends[starts[nth] as usize..starts[nth + 1] as usize];
+            // By sender, and those of a sender in their order.
+            receives.sort_by_key(|receive: &MessagePlace| receive.peer);
+            sends.sort_by_key(|send| send.peer);
+            matching.pair(rank, sends, &receives)?;
+        }
         Some(matching)
     }
 
@@ -144,24 +145,26 @@ impl Matching {
     }
 }
 
-/// The sends of all ranks by receiver, then by sender, then in their order; and where those to each
-/// receiver start.
-fn sends_by_receiver(folds: &FusedFolds) -> (Vec<u32>, Vec<MessagePlace>) {
-    let sends = folds.ranks().flat_map(|rank| sends_of(folds, rank));
-    labels::sorted(folds.ranks().len(), sends)
-}
-
-/// What `rank` sends, each with its receiver.
-fn sends_of(
+/// The sends of all `folds` by receiver, in their order; and where those to each receiver start. The sender and
+/// the receiver are where `moved` says.
+fn sends(
     folds: &FusedFolds,
-    rank: usize,
-) -> impl Iterator<Item = (usize, MessagePlace)> + Clone {
-    folds.of(rank).flat_map(move |fold| {
-        folds.to_places(fold).map(move |place| {
-            let send = MessagePlace { peer: rank as u32, fold: fold as u32, place: place as u32 };
-            (folds.all_to()[place] as usize, send)
+    moved: impl Fn([usize; 2]) -> [usize; 2],
+) -> (Vec<u32>, Vec<MessagePlace>) {
+    let first = folds.ranks().start;
+    let moved = &moved;
+    let of_rank = |rank: usize| {
+        folds.of(rank).flat_map(move |fold| {
+            folds.to_places(fold).map(move |place| {
+                let [from, to] = moved([rank, folds.all_to()[place] as usize]);
+                (
+                    to - first,
+                    MessagePlace { peer: from as u32, fold: fold as u32, place: place as u32 },
+                )
+            })
         })
-    })
+    };
+    labels::sorted(folds.ranks().len(), folds.ranks().flat_map(of_rank))
 }
 
 fn receives_of(folds: &FusedFolds, rank: usize) -> impl Iterator<Item = MessagePlace> {

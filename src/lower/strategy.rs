@@ -91,12 +91,12 @@ pub(super) fn choose(
     strategy.map_or_else(|| in_proof_order(request, windows, rule), Ok)
 }
 
-/// The first strategy with fused folds that completes, where `request` has the schedule of rank
-/// `me` alone and those of the others follow by `symmetry`.
+/// The first strategy with fused folds that completes, where `request` has the schedules of the board of
+/// rank `me` and those of the others follow by `symmetry`.
 ///
-/// In a run in which all ranks take their steps at the same time, each rank is always where the
-/// others are. So the folds of one rank, whose messages it exchanges with itself, have the stages
-/// that the folds of all ranks have; and if these programs could wait for one another, this rank
+/// In a run in which all boards take their steps at the same time, each board is always where the
+/// others are. So the folds of one board, whose messages it exchanges with itself, have the stages
+/// that the folds of all ranks have; and if these programs could wait for one another, this board
 /// would wait for itself.
 pub(super) fn choose_symmetric(
     request: &LoweringInput<'_>,
@@ -104,8 +104,10 @@ pub(super) fn choose_symmetric(
     me: usize,
     windows: u32,
 ) -> Option<Strategy> {
-    let folds = fuse(request.schedules, me..me + 1, request.boards);
-    let matching = Matching::of_one(&folds, request.boards.world(), symmetry)?;
+    let width = request.schedules.len();
+    let first = me / width * width;
+    let folds = fuse(request.schedules, first..first + width, request.boards);
+    let matching = Matching::of_board(&folds, request.boards, symmetry)?;
     fused(request, windows, SlotRule::Board, folds, matching)
 }
 

@@ -169,6 +169,13 @@ impl RankGroups {
         sizes
     }
 
+    /// The ranks of each group, if all have equally many, and those of each group follow one another.
+    pub fn width(&self) -> Option<usize> {
+        let width = self.world().checked_div(self.count)?;
+        let is_regular = |(rank, group): (usize, &usize)| rank / width == *group;
+        self.numbers.iter().enumerate().all(is_regular).then_some(width)
+    }
+
     /// True if some group has several ranks.
     pub fn is_shared(&self) -> bool {
         self.count < self.world()

@@ -180,37 +180,46 @@ impl fmt::Display for Span {
     }
 }
 
-/// How the schedules of all ranks follow from that of one rank.
+/// How the schedules of all ranks follow from those of one board's ranks. Boards have equally many ranks, those
+/// of each one after the other.
 ///
-/// At the same place of its list, every rank takes the same step with another peer and with other
-/// chunks. So a message that a rank receives is one that it sends itself, to another peer.
+/// At the same place of its list, the rank at the same place of another board takes the same step with another
+/// peer and with other chunks. So a message that a board receives is one that it sends itself, to another board.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Symmetry {
-    /// What rank `r` does with rank `p`, rank `r + k` does with rank `p + k`, modulo the number of
-    /// ranks.
+    /// What board `b` does with board `p`, board `b + k` does with board `p + k`, modulo the number of
+    /// boards.
     Rotation,
-    /// What rank `r` does with rank `p`, rank `r xor k` does with rank `p xor k`. There are a power
-    /// of two of ranks.
+    /// What board `b` does with board `p`, board `b xor k` does with board `p xor k`. There are a power
+    /// of two of boards.
     ExclusiveOr,
 }
 
 impl Symmetry {
-    /// The rank that does with `rank` what `rank` does with `peer`.
+    /// The ranks that do what `ranks` do, moved so that the second of them is on board `home`. Each of the
+    /// `boards` has `width` ranks.
     ///
     /// ```
     /// use maypole::schedule::Symmetry;
-    /// assert_eq!(Symmetry::Rotation.mirrored(0, 3, 8), 5);
-    /// assert_eq!(Symmetry::ExclusiveOr.mirrored(0, 3, 8), 3);
+    /// assert_eq!(Symmetry::Rotation.moved([0, 3], 0, (8, 1)), [5, 0]);
+    /// assert_eq!(Symmetry::ExclusiveOr.moved([0, 3], 0, (8, 1)), [3, 0]);
+    /// // Four boards of two ranks: rank 7 is the second one of its board, as rank 3 is.
+    /// assert_eq!(Symmetry::Rotation.moved([0, 7], 1, (4, 2)), [4, 3]);
     /// ```
-    ///
-    /// # Panics
-    /// If there are no such ranks among `world`.
-    pub fn mirrored(self, rank: usize, peer: usize, world: usize) -> usize {
-        assert!(rank < world && peer < world, "ranks {rank} and {peer} of {world}");
-        match self {
-            Self::Rotation => (2 * rank + world - peer) % world,
-            Self::ExclusiveOr => peer,
-        }
+    pub fn moved(
+        self,
+        ranks: [usize; 2],
+        home: usize,
+        (boards, width): (usize, usize),
+    ) -> [usize; 2] {
+        let from = ranks[1] / width;
+        ranks.map(|rank| {
+            let board = match self {
+                Self::Rotation => (rank / width + home + boards - from) % boards,
+                Self::ExclusiveOr => (rank / width) ^ from ^ home,
+            };
+            board * width + rank % width
+        })
     }
 }
 

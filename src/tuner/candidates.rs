@@ -86,18 +86,19 @@ pub(super) fn answers(question: &Question<'_>) -> impl Iterator<Item = Algorithm
     able.into_iter()
 }
 
-/// True if what a rank computes before its first call by `algorithm` is little: its own schedule alone, or few
-/// steps of all ranks.
+/// True if what a rank computes before its first call by `algorithm` is little: few steps of the ranks of its
+/// board where the others follow from them, else of all ranks.
 fn is_short(question: &Question<'_>, algorithm: Algorithm) -> bool {
     let (boards, world) = (question.boards, question.world());
-    if !boards.is_shared() && algorithm.symmetry(question.collective, world).is_some() {
-        return true;
-    }
+    let ranks = match algorithm.symmetry(question.collective, boards) {
+        Some(_) => boards.width().unwrap_or(world),
+        None => world,
+    };
     // The rank before the root is a leaf of a tree, and does what most ranks do.
     let root = question.collective.root().unwrap_or(0);
     let schedule =
         algorithm.schedule_on(question.collective, boards.numbers(), (root + world - 1) % world);
-    schedule.is_some_and(|schedule| schedule.steps.len() * world <= STEPS)
+    schedule.is_some_and(|schedule| schedule.steps.len() * ranks <= STEPS)
 }
 
 fn rows_of(question: &Question<'_>, algorithm: Algorithm) -> Vec<Plan> {

@@ -1,5 +1,6 @@
-//! Averages of numbers whose sum no element type can hold. The witness is a plain loop in `f64`; the bits
-//! are those of the loop over the ranks that divides each contribution before it is added.
+//! Averages of numbers whose sum no element type can hold. The witness is a plain loop in `f64`, of integers
+//! one in `i128`; the bits of floats are those of the loop over the ranks that divides each contribution
+//! before it is added.
 
 use crate::common::world::TIMEOUT;
 use crate::own_schedules::star;
@@ -7,21 +8,22 @@ use maypole::schedule::collective::Collective;
 use maypole::{Communicator, Element, Local, ReduceOp, Transport, bf16, f16};
 use std::fmt::Debug;
 
-/// A float type, of which a test needs the values as `f64`.
-trait Float: Element + bytemuck::Pod + Debug + PartialEq {
+/// A type whose average a test needs.
+trait Averaged: Element + bytemuck::Pod + Debug + PartialEq {
     /// Rounded to nearest.
     fn of(value: f64) -> Self;
     fn value(self) -> f64;
     fn most() -> f64;
     /// The distance from 1 to the next value above.
     fn epsilon() -> f64;
-    /// The stated rule: each contribution divided, then summed from left to right.
+    /// The stated rule: of floats, each contribution divided, then summed from left to right; of integers, the
+    /// whole sum divided.
     fn by_rule(contributions: &[Self]) -> Self;
 }
 
 macro_rules! floats {
     ($($float:ty, $wide:ty, $of:expr, $widen:expr, $narrow:expr);+ $(;)?) => {$(
-        impl Float for $float {
+        impl Averaged for $float {
             fn of(value: f64) -> Self {
                 $of(value)
             }
@@ -55,12 +57,42 @@ floats! {
     f64, f64, |value| value, |it| it, |it| it;
 }
 
+macro_rules! integers {
+    ($($integer:ty),+) => {$(
+        impl Averaged for $integer {
+            fn of(value: f64) -> Self {
+                value as Self
+            }
+
+            fn value(self) -> f64 {
+                self as f64
+            }
+
+            fn most() -> f64 {
+                Self::MAX as f64
+            }
+
+            /// The rule alone counts.
+            fn epsilon() -> f64 {
+                f64::MAX.sqrt()
+            }
+
+            fn by_rule(contributions: &[Self]) -> Self {
+                let sum: i128 = contributions.iter().map(|it| i128::from(*it)).sum();
+                Self::try_from(sum / contributions.len() as i128).unwrap()
+            }
+        }
+    )+};
+}
+
+integers!(i8, i16, i32, i64, u8, u16, u32, u64);
+
 /// Elements of one rank's block.
 const COUNT: usize = 37;
 
 /// Element `at` of the contribution of `rank`: near the greatest number of the type, of either sign;
 /// ordinary numbers; zeros and the least numbers.
-fn contribution<T: Float>(rank: usize, at: usize) -> T {
+fn contribution<T: Averaged>(rank: usize, at: usize) -> T {
     let share = (0.5 + (rank * 7 + at) as f64 % 5.0 / 11.0) * T::most();
     T::of(match at % 4 {
         0 => share,
@@ -76,14 +108,14 @@ fn contribution<T: Float>(rank: usize, at: usize) -> T {
     })
 }
 
-fn contributions<T: Float>(rank: usize, count: usize) -> Vec<T> {
+fn contributions<T: Averaged>(rank: usize, count: usize) -> Vec<T> {
     (0..count).map(|at| contribution(rank, at)).collect()
 }
 
 /// Compares `got`, the elements from `start` on of an average of all ranks, with the witness and, where
 /// the order of the ranks is kept, with the rule.
 #[track_caller]
-fn check<T: Float>(got: &[T], start: usize, world: usize, in_order: bool, what: &str) {
+fn check<T: Averaged>(got: &[T], start: usize, world: usize, in_order: bool, what: &str) {
     for (at, got) in got.iter().enumerate().map(|(at, got)| (start + at, *got)) {
         let all: Vec<T> = (0..world).map(|rank| contribution(rank, at)).collect();
         let mean = all.iter().map(|it| it.value() / world as f64).sum::<f64>();
@@ -97,7 +129,7 @@ fn check<T: Float>(got: &[T], start: usize, world: usize, in_order: bool, what: 
 }
 
 /// Every call that averages.
-fn every_call<T: Float>(comm: &mut Communicator, in_order: bool) {
+fn every_call<T: Averaged>(comm: &mut Communicator, in_order: bool) {
     let (rank, world) = (comm.rank(), comm.world());
     let whole = COUNT * world;
     let mine = || contributions::<T>(rank, whole);
@@ -163,6 +195,14 @@ fn every_type(mut comm: Communicator) {
         every_call::<f32>(&mut comm, deterministic);
         every_call::<f64>(&mut comm, deterministic);
     }
+    every_call::<i8>(&mut comm, true);
+    every_call::<i16>(&mut comm, true);
+    every_call::<i32>(&mut comm, true);
+    every_call::<i64>(&mut comm, true);
+    every_call::<u8>(&mut comm, true);
+    every_call::<u16>(&mut comm, true);
+    every_call::<u32>(&mut comm, true);
+    every_call::<u64>(&mut comm, true);
 }
 
 #[test]

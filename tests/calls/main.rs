@@ -7,6 +7,7 @@ mod spawn;
 
 mod arithmetic;
 mod averages;
+mod beyond;
 mod bools;
 mod collectives;
 mod counters;

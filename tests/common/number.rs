@@ -38,9 +38,11 @@ macro_rules! integers {
                 }
             }
 
-            /// Integers wrap, so every order gives the same bits.
-            fn gentle(word: u64, _: ReduceOp, _: usize) -> Self {
-                Self::any(word)
+            /// Integers wrap, so every order gives the same bits. Sums for averages do not: those of GPUs wrap,
+            /// and others do not.
+            fn gentle(word: u64, op: ReduceOp, world: usize) -> Self {
+                let any = Self::any(word);
+                if op == ReduceOp::Avg { (any as i128 / world as i128) as Self } else { any }
             }
 
             fn combine(self, other: Self, op: ReduceOp) -> Self {

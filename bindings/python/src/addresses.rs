@@ -3,7 +3,7 @@
 
 use crate::communicator::Communicator;
 use crate::error::raise;
-use crate::names::{collective, data_type, operation};
+use crate::names::{collective, element, operation};
 use crate::raw::{RawBytes, RawCall};
 use crate::request::{Request, RequestBuffers};
 use crate::shared::InFlight;
@@ -75,9 +75,11 @@ fn raw_call(
     counts: (Option<Vec<usize>>, Option<Vec<usize>>),
 ) -> PyResult<RawCall> {
     let (name, root, type_name, op, factor) = call;
+    let (data_type, stands_for) = element(type_name)?;
     Ok(RawCall {
         collective: collective(name, root)?,
-        data_type: data_type(type_name)?,
+        data_type,
+        stands_for,
         op: operation(op, factor)?,
         input: Some(RawBytes::new(buffers.0)),
         output: RawBytes::new(buffers.1),

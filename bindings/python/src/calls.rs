@@ -84,7 +84,17 @@ impl ArrayCall {
             refusal = Some((invalid(why), scratch));
         }
         let op = operation(op, None)?;
-        let call = RawCall { collective, data_type, op, input, output, counts, receive_counts };
+        let stands_for = None;
+        let call = RawCall {
+            collective,
+            data_type,
+            stands_for,
+            op,
+            input,
+            output,
+            counts,
+            receive_counts,
+        };
         Ok(Self { call, arrays: data.into_iter().chain(out).collect(), refusal })
     }
 }

@@ -5,6 +5,7 @@ use maypole::schedule::collective::Collective;
 use maypole::{DataType, Factor, ReduceOp};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use std::sync::{Mutex, PoisonError};
 
 /// The collective of this name.
 pub(crate) fn collective(name: &str, root: usize) -> PyResult<Collective> {
@@ -35,6 +36,21 @@ const TYPES: [&str; 13] = [
 pub(crate) fn data_type(name: &str) -> PyResult<DataType> {
     let place = TYPES.iter().position(|known| *known == name);
     place.map(|at| DataType::ALL[at]).ok_or_else(|| unknown("type", name, &TYPES))
+}
+
+/// The type that moves elements of this name, and the name itself if it is that of another type, such as
+/// "float32 of complex64".
+pub(crate) fn element(name: &str) -> PyResult<(DataType, Option<&'static str>)> {
+    static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    let Some((moved, _)) = name.split_once(" of ") else { return Ok((data_type(name)?, None)) };
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = names.iter().find(|known| **known == name).copied();
+    let kept = known.unwrap_or_else(|| {
+        // A program has few types.
+        names.push(Box::leak(name.into()));
+        names[names.len() - 1]
+    });
+    Ok((data_type(moved)?, Some(kept)))
 }
 
 /// The names of all types that arrays may have.

@@ -55,6 +55,8 @@ impl RawBytes {
 pub(crate) struct RawCall {
     pub(crate) collective: Collective,
     pub(crate) data_type: DataType,
+    /// The type of the program, where it moves these elements for others.
+    pub(crate) stands_for: Option<&'static str>,
     pub(crate) op: ReduceOp,
     /// `None`: the output is the input, too.
     pub(crate) input: Option<RawBytes>,
@@ -93,7 +95,12 @@ impl RawCall {
             Some(input) => (AnySlice::new(self.data_type, input), output).into_buffers(),
             None => output.into_buffers(),
         };
-        let done = comm.call(self.collective, buffers.with_counts(counts[0], counts[1]), self.op);
+        let buffers = buffers.with_counts(counts[0], counts[1]);
+        let buffers = match self.stands_for {
+            Some(name) => buffers.standing_for(name),
+            None => buffers,
+        };
+        let done = comm.call(self.collective, buffers, self.op);
         done.map_err(|error| match (placement, error) {
             (BufferPlacement::Overlapping, Error::Invalid { rank, operation, why }) => {
                 let why = format!("{why}; the two overlap, and not as in a call in place");

@@ -98,3 +98,19 @@ def test_a_late_rank_is_named_by_the_others(name):
     program = SHORTER + dedent(STEPS[name]) + SURVIVE.format(fault="time.sleep(3)")
     said = run(2, program)
     assert "told:" in said[0] and "rank 1" in said[0], said
+
+
+def test_ranks_with_other_types_of_one_size_are_told():
+    for first, second in (("complex64", "float32"), ("float8_e4m3fn", "float8_e5m2"), ("float8_e5m2", "uint8")):
+        run(2, f"""
+            dtype = (torch.{first}, torch.{second})[rank]
+            mine = torch.ones(8 if dtype.is_complex else 16).to(dtype)
+            try:
+                dist.broadcast(mine, 0)
+            except RuntimeError as error:
+                names = str(error)
+                assert "{first}" in names and "{second}" in names, names
+            else:
+                raise AssertionError("the ranks agree")
+            os._exit(0)
+        """)

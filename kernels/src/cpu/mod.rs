@@ -22,8 +22,10 @@
 //! | `custom` | reductions by a function of the user |
 //! | `reducer` | reductions by either |
 //! | `scaling` | multiplication and division of all elements by one number |
+//! | `average` | exact averages of integers |
 
 mod alignment;
+mod average;
 mod built_in;
 mod custom;
 mod instruction_set;
@@ -45,6 +47,7 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub use average::AverageParts;
 pub use built_in::BuiltInReducer;
 pub use custom::CustomReducer;
 pub use reducer::Reducer;

@@ -21,7 +21,7 @@ impl HostGroup {
     pub(super) fn all_gather(&self) -> Option<Schedule> {
         let mut whole = Composer::new(self.world());
         let leaders = self.leaders(0);
-        let all = ChunkMap::Vector((0..self.world()).collect());
+        let all = self.all_blocks(Collective::AllGather);
         self.within(
             &mut whole,
             Collective::Gather { root: 0 },
@@ -49,7 +49,7 @@ impl HostGroup {
     pub(super) fn reduce_scatter(&self) -> Option<Schedule> {
         let mut whole = Composer::new(self.world());
         let leaders = self.leaders(0);
-        let all = ChunkMap::Vector((0..self.world()).collect());
+        let all = self.all_blocks(Collective::ReduceScatter);
         let sums = whole.row();
         let results = whole.row();
         self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (Input, sums))?;
@@ -71,6 +71,12 @@ impl HostGroup {
 
     fn world(&self) -> usize {
         self.nodes.iter().map(Vec::len).sum()
+    }
+
+    /// The blocks of all ranks, host by host.
+    fn all_blocks(&self, across: Collective) -> ChunkMap {
+        let nodes = self.from_here(across, self.nodes.len());
+        ChunkMap::Vector(nodes.flat_map(|node| self.nodes[node].iter().copied()).collect())
     }
 
     /// The chunks of a part among the ranks of this host: one block for each rank.

@@ -4,7 +4,7 @@ use super::Levels;
 use crate::algorithms::Algorithm;
 use crate::algorithms::compose::{Composer, SubSchedule, WholeBuffer};
 use crate::schedule::collective::Collective;
-use crate::schedule::part;
+use crate::schedule::{Symmetry, part};
 
 /// The ranks by host, from the point of view of one rank.
 pub(super) struct HostGroup {
@@ -47,6 +47,23 @@ impl HostGroup {
     /// One leader a host: `root` on its own host, the lowest rank on the others.
     pub(super) fn leaders(&self, root: usize) -> Vec<usize> {
         self.nodes.iter().map(|node| if node.contains(&root) { root } else { node[0] }).collect()
+    }
+
+    /// All hosts, or chunks that correspond to them, beginning here. So what a rank does with them, the rank at
+    /// its place of another host does at the same place of its schedule, if the algorithm across hosts is
+    /// [symmetric](Algorithm::symmetry).
+    pub(super) fn from_here(
+        &self,
+        across: Collective,
+        count: usize,
+    ) -> impl Iterator<Item = usize> {
+        let hosts = self.nodes.len();
+        let symmetry = self.levels.across.symmetry_of_ranks(across, hosts);
+        let halves = symmetry == Some(Symmetry::ExclusiveOr) && count == hosts;
+        // Halving leaves a chunk to the rank whose number has the bits of the chunk's, reversed.
+        let reversed = self.node.reverse_bits().checked_shr(hosts.leading_zeros() + 1).unwrap_or(0);
+        let node = self.node;
+        (0..count).map(move |at| if halves { at ^ reversed } else { (at + node) % count })
     }
 
     /// Into how many chunks a vector is cut: as many as the algorithm across hosts needs.

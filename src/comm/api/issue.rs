@@ -9,6 +9,7 @@ use crate::element::{DataType, ReduceOp};
 use crate::engine::calls::call::{CollectiveCall, ReadyCall, used_parts};
 use crate::engine::calls::counts::{BufferLengths, CallCount};
 use crate::error::{Error, Result};
+use crate::schedule::Schedule;
 use crate::schedule::collective::Collective;
 use maypole_kernels::{View, ViewMut};
 
@@ -32,8 +33,9 @@ impl Communicator {
         };
         match buffers.plain() {
             Some((input, output)) => {
-                let ready = self.ready(collective, (kind, count), op, input, output)?;
-                self.run_ready(ready, op)
+                let mut ready = self.ready(collective, (kind, count), op, input, output)?;
+                ready.call.stands_for = buffers.stands_for;
+                self.run_ready(ready, op, None)
             }
             None => self.issue_counted(collective, count, buffers, op),
         }
@@ -51,7 +53,7 @@ impl Communicator {
         let kind = buffers.output.kind;
         buffers.lend(|input, output| {
             let ready = self.ready(collective, (kind, count), op, input, output)?;
-            self.run_ready(ready, op)
+            self.run_ready(ready, op, None)
         })
     }
 
@@ -134,9 +136,22 @@ impl Communicator {
         }
     }
 
+    /// Runs a call, by the user's `schedules` if there are some.
     #[inline(always)]
-    pub(super) fn run_ready(&mut self, ready: ReadyCall<'_>, op: OpKind<'_>) -> Result<()> {
+    pub(super) fn run_ready(
+        &mut self,
+        ready: ReadyCall<'_>,
+        op: OpKind<'_>,
+        schedules: Option<Vec<Schedule>>,
+    ) -> Result<()> {
+        let averages_integers = ready.call.averages_integers() && self.world() > 1;
         let engine = self.engine.get_mut();
+        if averages_integers {
+            return engine.average_integers(ready, schedules);
+        }
+        if let Some(schedules) = schedules {
+            engine.make_current_by(ready.call, schedules)?;
+        }
         match op {
             OpKind::BuiltIn(_) => engine.perform(ready),
             OpKind::User(function) => engine.call_custom(ready, &function.reducer),

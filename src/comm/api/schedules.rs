@@ -67,8 +67,7 @@ impl Communicator {
         let schedules: Vec<_> = (0..self.world()).map(schedule).collect();
         buffers.lend(|input, output| {
             let ready = self.ready(collective, (kind, count), op, input, output)?;
-            self.engine.get_mut().make_current_by(ready.call, schedules)?;
-            let done = self.run_ready(ready, op);
+            let done = self.run_ready(ready, op, Some(schedules));
             // The next equal call runs by an algorithm of the table again.
             self.engine.get_mut().forget_current();
             done

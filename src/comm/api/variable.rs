@@ -71,7 +71,7 @@ impl Communicator {
         let op = OpKind::NONE;
         let (input, output) = (View::of(mine), ViewMut::of(all));
         let ready = self.ready(collective, (DataType::U8, count), op, Some(input), output)?;
-        self.run_ready(ready, op)
+        self.run_ready(ready, op, None)
     }
 
     /// What every rank sends to every rank: one row a sender.

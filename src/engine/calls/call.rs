@@ -16,6 +16,8 @@ use std::fmt;
 pub(crate) struct CollectiveCall {
     pub(crate) collective: Collective,
     pub(crate) kind: DataType,
+    /// The name of the caller's elements, where the call moves others of type `kind` for them.
+    pub(crate) stands_for: Option<&'static str>,
     pub(crate) op: Reduction,
     pub(crate) count: CallCount,
     /// Whether the result must be that of the plain loop over the ranks.
@@ -177,7 +179,18 @@ impl CollectiveCall {
         in_place: bool,
     ) -> Self {
         let deterministic = settings.is_deterministic_for(collective);
-        Self { collective, kind, op, count, deterministic, in_place }
+        Self { collective, kind, stands_for: None, op, count, deterministic, in_place }
+    }
+
+    /// The name of the caller's elements.
+    fn element(&self) -> &'static str {
+        self.stands_for.unwrap_or(self.kind.name())
+    }
+
+    /// True if the call averages integers, whose sum their type may not hold.
+    pub(crate) fn averages_integers(&self) -> bool {
+        let is_integer = !self.kind.is_float() && self.kind != DataType::Bool;
+        self.op.averages() && is_integer && self.collective.reduces()
     }
 
     /// What each of `world` ranks divides its input by: the contributions to an average of floats
@@ -187,11 +200,11 @@ impl CollectiveCall {
         (divides && world > 1).then_some(world as u64)
     }
 
-    /// What `rank` of `world` divides its result by: an average of integers is divided once.
-    pub(in crate::engine) fn output_divisor(&self, rank: usize, world: usize) -> Option<u64> {
-        let divides = self.op.averages() && !self.kind.is_float() && self.collective.reduces();
+    /// What `rank` of `world` divides its result by, on a GPU.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn output_divisor(&self, rank: usize, world: usize) -> Option<u64> {
         let has_result = self.collective.output(rank) != HeldChunks::Nothing;
-        (divides && has_result && world > 1).then_some(world as u64)
+        (self.averages_integers() && has_result && world > 1).then_some(world as u64)
     }
 
     /// True if the result of `rank` is as long as its input.
@@ -262,7 +275,7 @@ impl CollectiveCall {
                 record.with("count", count).with("lengths of the buffers", given.get(lengths))
             }
         };
-        record = record.with("type", self.kind.name());
+        record = record.with("type", self.element());
         if self.collective.reduces() {
             record = record.with("operation", self.op);
         }
@@ -297,12 +310,13 @@ impl CollectiveCall {
             CallCount::Given(number) => (1, given.hash(number)),
             CallCount::Joined(_, lengths) => (2, given.hash(lengths)),
         };
-        let name = self.collective.name().bytes().map(u64::from);
+        let names = [self.collective.name(), self.stands_for.unwrap_or_default()];
+        let names = names.into_iter().flat_map(|name| name.bytes().map(u64::from));
         let mode = u64::from(self.deterministic);
         let kind = self.kind as u64;
         let window = window as u64;
         let numbers = [algorithm, root, reduction, mode, kind, form, count, window, world as u64];
-        name.chain(numbers).fold(START, |hash, word| mix(hash ^ word)) | 1
+        names.chain(numbers).fold(START, |hash, word| mix(hash ^ word)) | 1
     }
 }
 
@@ -316,10 +330,10 @@ impl fmt::Display for CollectiveCall {
             return write!(f, ")");
         }
         match self.count {
-            CallCount::Even(count) => write!(f, "{count} x {}", self.kind.name())?,
-            CallCount::Given(_) => write!(f, "given counts of {}", self.kind.name())?,
+            CallCount::Even(count) => write!(f, "{count} x {}", self.element())?,
+            CallCount::Given(_) => write!(f, "given counts of {}", self.element())?,
             CallCount::Joined(count, _) => {
-                write!(f, "{count} x {} of several buffers", self.kind.name())?;
+                write!(f, "{count} x {} of several buffers", self.element())?;
             }
         }
         if self.collective.reduces() {

@@ -72,20 +72,18 @@ impl Engine {
         self.connect_lowered(call, lowered, label)
     }
 
-    /// Lowers `call` by this rank's schedule alone, if those of all ranks follow from it and boards
-    /// do not make ranks differ.
+    /// Lowers `call` by the schedules of this rank's board alone, if those of all ranks follow from them.
     fn lower_alone(
         &self,
         call: CollectiveCall,
         algorithm: Algorithm,
         label: LoweringLabel,
     ) -> Option<(Layout, Program)> {
-        let symmetry = algorithm.symmetry(call.collective, self.boards.world())?;
-        if self.boards.is_shared() {
-            return None;
-        }
-        let schedule = algorithm.schedule_on(call.collective, self.boards.numbers(), self.rank);
-        let schedules = [schedule?];
+        let symmetry = algorithm.symmetry(call.collective, &self.boards)?;
+        let schedule = |rank| algorithm.schedule_on(call.collective, self.boards.numbers(), rank);
+        let schedules: Option<Vec<_>> =
+            self.boards.locals(self.rank).into_iter().map(schedule).collect();
+        let schedules = schedules?;
         self.lower_by(call, (&schedules, &self.boards), label, |input, rank, placement| {
             lower_symmetric(input, symmetry, rank, placement)
         })
@@ -159,7 +157,6 @@ impl Engine {
             path: CallPath::Staged,
             reducer: reducer(call).into(),
             need,
-            divisor: call.output_divisor(self.rank, self.boards.world()),
         };
         Ok(self.calls.add(prepared, self.settings.program_memory(), self.executor.locals()))
     }

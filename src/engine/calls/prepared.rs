@@ -131,8 +131,6 @@ pub(crate) struct PreparedCall {
     /// The working memory of the program. It holds a copy of the input where the program overwrites
     /// the caller's input before it is read, or where the input is multiplied first.
     pub(in crate::engine) need: WorkspaceNeed,
-    /// The number that the result is divided by.
-    pub(in crate::engine) divisor: Option<u64>,
 }
 
 impl PreparedCall {

@@ -151,6 +151,8 @@ class Call:
             if op not in _OF_BOOL:
                 raise RuntimeError(f"maypole has no {op} of bool")
             op = _OF_BOOL[op]
+        if tensor.dtype not in _TYPES:
+            type_name += f" of {str(tensor.dtype).removeprefix('torch.')}"
         counts = tuple(of and [count * scale for count in of] for of in counts)
         places = (EMPTY if source is None else place_of(source), EMPTY if target is None else place_of(target))
         self.name = name

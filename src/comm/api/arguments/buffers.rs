@@ -51,13 +51,14 @@ pub struct CallBuffers<'a, T> {
     pub(crate) output: AnySliceMut<'a>,
     /// The lengths of the blocks that the input is cut into, and the output.
     pub(crate) counts: [Option<&'a [usize]>; 2],
+    pub(crate) stands_for: Option<&'static str>,
     elements: PhantomData<fn(T)>,
 }
 
 impl<'a, T> CallBuffers<'a, T> {
     #[inline]
     fn new(input: Option<AnySlice<'a>>, output: AnySliceMut<'a>) -> Self {
-        Self { input, output, counts: [None; 2], elements: PhantomData }
+        Self { input, output, counts: [None; 2], stands_for: None, elements: PhantomData }
     }
 
     /// The same buffers, cut into blocks of these lengths: the input, and the output. A collective
@@ -65,6 +66,13 @@ impl<'a, T> CallBuffers<'a, T> {
     #[must_use]
     pub fn with_counts(self, input: Option<&'a [usize]>, output: Option<&'a [usize]>) -> Self {
         Self { counts: [input, output], ..self }
+    }
+
+    /// The same buffers, whose elements stand for those of a type that the library lacks, such as `"f32 of
+    /// complex64"`. A call whose ranks pass other names is an [`Error::Mismatch`](crate::Error::Mismatch).
+    #[must_use]
+    pub fn standing_for(self, name: &'static str) -> Self {
+        Self { stands_for: Some(name), ..self }
     }
 
     #[inline(always)]
