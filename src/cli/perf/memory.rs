@@ -103,7 +103,7 @@ fn largest(benchmark: &Benchmark, point: &BenchmarkPoint) -> RankBuffers {
 }
 
 /// Bytes that programs can get without swapping: of the machine, and of the control group if it has
-/// a limit. `None` where the kernel does not say.
+/// a limit. `None` without a figure of the kernel.
 fn available(read: impl Fn(&str) -> Option<String>) -> Option<u64> {
     let info = read("/proc/meminfo")?;
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

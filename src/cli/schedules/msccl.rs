@@ -61,7 +61,7 @@ pub(super) struct AlgoPlace {
 }
 
 impl AlgoPlace {
-    /// The chunk that lies `by` chunks behind.
+    /// The chunk that lies `by` chunks later.
     pub(super) fn shifted(self, by: usize) -> Self {
         Self { offset: self.offset + by, ..self }
     }
@@ -133,8 +133,8 @@ impl fmt::Display for At {
 /// Reads the text of a file.
 ///
 /// # Errors
-/// If it is no XML, no algorithm, or one that the library cannot say; the message names GPU, thread
-/// block and step.
+/// If it is no XML, no algorithm, or one that the library cannot express; the message names GPU,
+/// thread block and step.
 pub(super) fn read(text: &str) -> Result<Algo> {
     let document = Document::parse(text)?;
     let algo = document.root_element();

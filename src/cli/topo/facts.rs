@@ -36,7 +36,7 @@ pub(super) struct MachineFacts {
     pub(super) offers: Vec<TransportOffer>,
 }
 
-/// GPUs, network cards and the links between them. `None` where the source does not say.
+/// GPUs, network cards and the links between them. `None` without a figure of the source.
 pub(super) struct ReportedLinks {
     pub(super) gpus: usize,
     pub(super) nics: Option<usize>,

@@ -1,4 +1,4 @@
-//! What is measured, as the options say: types, operations, roots, algorithms and sizes.
+//! The points of the options: types, operations, roots, algorithms and sizes.
 
 use crate::perf::args::PerfArgs;
 use crate::perf::benchmark::{Benchmark, CallParameters};

@@ -66,7 +66,7 @@ fn a_run_is_compared_with_an_earlier_one_while_it_is_measured() {
     ));
     let (said, error) = (text(&output.stdout), text(&output.stderr));
     assert!(said.contains("all-reduce of 8 bytes"), "{said}{error}");
-    // Rows that other programs disturbed, as other tests may, are told and not counted.
+    // Rows that other programs disturbed, as other tests may, are reported and not counted.
     let counted =
         said.lines().filter(|it| it.contains("of 8 bytes") && !it.ends_with("(disturbed)"));
     let failed = counted.count() > 0;
