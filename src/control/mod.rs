@@ -1,8 +1,8 @@
 //! The control plane as a communicator sees it: how its ranks agree, get connected and fail
 //! together.
 //!
-//! Ranks that are threads of one process share a table behind a lock ([`threads`]). Ranks that are
-//! processes ask the service of their process ([`processes`]). Neither is on the data path, so a
+//! Ranks that are threads of one process share a table under a lock ([`threads`]). Ranks that are
+//! processes use the service of their process ([`processes`]). Neither is on the data path, so a
 //! trait object serves both.
 
 pub(crate) mod departures;

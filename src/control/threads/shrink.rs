@@ -1,4 +1,4 @@
-//! Threads that go on without those that have left.
+//! Threads that continue without those that have left.
 
 use super::{GroupPath, SharedWorld, WorldState};
 use crate::control::error::{ControlError, Result};
