@@ -1,5 +1,5 @@
-//! The join listener of rank 0: authenticated connections, until they have sent their requests and
-//! the ranks take them.
+//! The door at which rank 0 takes those that want to join: connections that have proved the job's key,
+//! until they have said what they ask for and the ranks take them.
 
 use super::JoinError;
 use super::protocol::{Differences, JoinRefusal, JoinReply, JoinRequest, VERSION};
