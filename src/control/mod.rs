@@ -104,7 +104,7 @@ pub(crate) trait Control: Connector {
     /// All ranks that exist call this.
     fn shrink(&self, contribution: Contribution, deadline: Instant) -> Result<SurvivingGroup>;
 
-    /// Returns the first cause that is known, with the group's numbers, if the group has failed.
+    /// Returns the first cause so far, with the group's numbers, if the group has failed.
     fn cause(&self) -> Option<Cause>;
 
     /// Looks whether this process can use verbs with the ranks that `transport` joins it to by them.

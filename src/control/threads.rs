@@ -54,9 +54,9 @@ struct WorldState {
     left: HashSet<(GroupPath, usize)>,
     /// Ranks of the world that have died.
     dead: HashSet<usize>,
-    /// Worlds in which ranks continue, and the ranks here of their ranks.
+    /// Worlds in which ranks go on, and the ranks here of their ranks.
     successors: Vec<(Weak<SharedWorld>, Vec<usize>)>,
-    /// Groups whose members continue without those that have left.
+    /// Groups whose members go on without those that have left.
     shrinks: HashMap<GroupPath, PendingShrink>,
     cause: Option<Cause>,
 }
@@ -338,7 +338,7 @@ impl Control for ThreadControl {
     fn subgroup(&self, members: &[usize], number: u64, _: &StreamLinks) -> Arc<dyn Control> {
         let world = members.iter().map(|rank| self.members[*rank]).collect::<Vec<_>>();
         let mut path = self.path.clone();
-        // Groups of one split have disjoint members, so the first one identifies the group.
+        // Groups of one split have disjoint members, so the first one tells them apart.
         path.extend([number, world[0] as u64]);
         let me = members.iter().position(|rank| *rank == self.me).expect("this rank is a member");
         let group = GroupId { parent_epoch: epoch(self.group), counter: number };
