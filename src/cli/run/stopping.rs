@@ -6,7 +6,7 @@ use std::time::Instant;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stopping {
     No,
-    /// A rank has failed. The others get SIGTERM at `until`.
+    /// A rank has failed. The others get a signal to end at `until`.
     Failed {
         until: Instant,
     },
@@ -15,7 +15,7 @@ pub(super) enum Stopping {
     Blamed {
         until: Instant,
     },
-    /// Ranks got SIGTERM, and are killed at `until`.
+    /// Ranks got a signal to end, and are killed at `until`.
     Asked {
         until: Instant,
     },

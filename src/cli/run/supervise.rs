@@ -1,4 +1,4 @@
-//! Waits for ranks to end, and ends them: finds the first failure, sends the other ranks SIGTERM,
+//! Waits for ranks to end, and ends them: finds the first failure, signals the other ranks to end,
 //! and kills those that remain.
 
 use std::io;

@@ -60,7 +60,8 @@ impl DeviceWindow {
 
 impl DeviceMessages {
     /// Makes the buffers on the GPU of `comm`, for messages of `bytes` bytes, as many as there are
-    /// in `buffers`: the sent one, the received one of the checked call, and that of all others.
+    /// in `buffers`: the sent one, the received one of all calls but the checked one, and that of
+    /// the checked call.
     ///
     /// # Errors
     ///

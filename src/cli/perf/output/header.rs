@@ -81,7 +81,7 @@ impl RunHeader {
         format!("{}{commit}, {}", self.version, self.build)
     }
 
-    /// The governor, or `unknown`.
+    /// The governor, or a remark that it is missing.
     pub(crate) fn governor(&self) -> &str {
         self.governor.as_deref().unwrap_or("not told by the kernel")
     }

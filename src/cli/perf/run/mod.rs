@@ -90,7 +90,7 @@ struct PerfRun<'a> {
 }
 
 impl PerfRun<'_> {
-    /// Prints the subject, the place and the method of the measurement.
+    /// Prints the call, the ranks and the method of the measurement.
     fn describe(&mut self, costs: &CostTable) {
         let Some(report) = &mut self.report else { return };
         let (settings, mapping, encryption) = (self.settings, &self.mapping, self.encryption);

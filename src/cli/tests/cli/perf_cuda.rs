@@ -63,7 +63,7 @@ fn a_message_between_gpus_that_is_left_out_is_noticed_emulated() {
     }
 }
 
-/// Without a driver, the error names the missing file.
+/// Without a driver, the error is `CUDA unavailable: no driver`.
 #[test]
 fn perf_without_a_driver_says_why() {
     if maypole::cuda::driver().is_ok() {
