@@ -41,7 +41,6 @@ pub(crate) struct SlotsMut<'a, T> {
     stride: usize,
 }
 
-/// Memory that begins on a page.
 enum PageMemory {
     Private(Vec<AlignedPage>),
     Registered(RegisteredBuffer<u8>),

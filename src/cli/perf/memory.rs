@@ -9,7 +9,6 @@ use crate::{names, sizes};
 use anyhow::{Result, ensure};
 use std::fs;
 
-/// The buffers of one rank at one point.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 struct RankBuffers {
     total: u128,

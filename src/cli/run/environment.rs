@@ -105,7 +105,6 @@ impl JobEnvironment {
         Ok(JobEnvironment { world, first, local_world, address, ports, name, key })
     }
 
-    /// Sets the variables of one rank.
     pub(super) fn set_variables(&self, command: &mut Command, rank: usize, is_newcomer: bool) {
         command
             // A key that this process inherited would contradict the key of the descriptor.

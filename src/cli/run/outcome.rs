@@ -40,7 +40,6 @@ pub(crate) struct RankFailure {
     pub(super) host: Option<Arc<str>>,
 }
 
-/// The most losses in one line.
 const MOST_LOSSES: usize = 16;
 
 /// The exit code where a host was lost, as that of ssh.

@@ -12,7 +12,6 @@ use std::fmt;
 
 /// The most chunks of a buffer: more is a slip of the pen.
 const MOST_CHUNKS: usize = 1 << 16;
-/// The most GPUs.
 const MOST_GPUS: usize = 1 << 10;
 /// The most chunks of all GPUs together.
 const MOST_OF_ALL: usize = 1 << 22;

@@ -105,7 +105,6 @@ impl<'a> Run<'a> {
         block.steps.get(step).map(|one| (block, *one, at))
     }
 
-    /// What a step waits for.
     fn wait(&self, block: &Block, step: BlockStep, at: At) -> Result<Option<Wait>> {
         let state = &self.ranks[at.gpu];
         if let Some((nth, needed)) = step.after

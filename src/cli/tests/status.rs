@@ -153,7 +153,6 @@ trait CloneWithTime {
 }
 
 impl CloneWithTime for RankStatus {
-    /// This status with the times of `other`.
     fn clone_with_time_of(&self, other: &RankStatus) -> RankStatus {
         let mut status = self.clone();
         status.unix_seconds = other.unix_seconds;

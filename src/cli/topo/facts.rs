@@ -73,7 +73,6 @@ impl MachineFacts {
         facts
     }
 
-    /// This machine.
     pub(super) fn detected(machine: &DetectedMachine) -> Self {
         let processor = machine.processor.as_deref().unwrap_or("unknown CPUs");
         let names: Vec<&str> = machine.gpus.iter().map(|gpu| gpu.name.as_str()).collect();

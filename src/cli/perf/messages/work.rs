@@ -42,7 +42,6 @@ impl MessageRole {
         pairs.iter().find_map(role).unwrap_or(Self::Idle)
     }
 
-    /// The role of `rank` in the ring of `world` ranks.
     pub(crate) fn in_ring(rank: usize, world: usize) -> Self {
         Self::Ring { before: (rank + world - 1) % world, next: (rank + 1) % world }
     }

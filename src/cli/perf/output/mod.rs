@@ -218,7 +218,6 @@ impl<'a> PerfOutput<'a> {
         }
     }
 
-    /// Adds a row of messages to every output.
     pub(crate) fn add_message(&mut self, row: &MessageRow) {
         self.bar.inc(1);
         let section = row.section();

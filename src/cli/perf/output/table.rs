@@ -82,7 +82,6 @@ pub(crate) fn form(form: CallForm) -> Option<String> {
     }
 }
 
-/// One row.
 pub(crate) fn line(row: &PerfRow) -> String {
     let collective = row.point.collective;
     let op = if collective.reduces() { row.parameters.op.name() } else { "-" };

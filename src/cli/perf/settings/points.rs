@@ -15,7 +15,6 @@ pub(super) const DEFAULT_SIZES: [usize; 4] = [8, 4 << 10, 256 << 10, 4 << 20];
 const DEFAULT_MIN: usize = 8;
 const DEFAULT_MAX: usize = 64 << 20;
 const DEFAULT_FACTOR: usize = 4;
-/// The most sizes of a range.
 const MOST_SIZES: usize = 1 << 14;
 
 impl PerfArgs {

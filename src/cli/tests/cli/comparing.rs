@@ -4,7 +4,6 @@ use super::{maypole, objects, printed, run, text};
 use serde_json::Value;
 use std::path::Path;
 
-/// Measures to `path`, with samples.
 fn measure(path: &Path) -> Vec<Value> {
     let line = "perf all-reduce --threads -n 2 --transport shm --sizes 8,64K --budget 5";
     printed(&format!("{line} --samples --json {}", path.display()));

@@ -41,7 +41,6 @@ impl FakeSsh {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// `maypole run` with `options` and `program`.
     pub(crate) fn run(&self, options: &str, program: &[&str]) -> Command {
         let mut command = maypole(&["run", "--ssh", self.path().to_str().unwrap()]);
         command.args(options.split_whitespace()).arg("--").args(program);

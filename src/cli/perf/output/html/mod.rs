@@ -200,7 +200,6 @@ fn three_digits(us: f64) -> String {
     format!("{us:.digits$}")
 }
 
-/// Makes the folder of a report.
 pub(crate) fn make_folder(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot make the folder of --report {}", folder.display()))
