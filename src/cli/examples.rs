@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-/// A subcommand, and example lines: what to type, and what it does.
+/// A subcommand, and example lines: a command, and its effect.
 type Examples = (&'static str, &'static [(&'static str, &'static str)]);
 
 const EXAMPLES: &[Examples] = &[

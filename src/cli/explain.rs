@@ -172,7 +172,7 @@ impl ExplainArgs {
         }
     }
 
-    /// Explains a call on GPUs, of which each of `ranks` ranks has one unless the options say more.
+    /// Explains a call on GPUs, of which each of `ranks` ranks has one unless the options set more.
     #[cfg(feature = "cuda")]
     fn explain_on_gpus(&self, ranks: usize, is_first: bool) -> Result<ExitCode> {
         let links = self.gpus.links(self.cluster.as_deref(), ranks)?;
@@ -240,7 +240,7 @@ const ROWS: usize = 20;
 const ROW: usize = 100;
 /// No row begins later.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Bytes behind a page at which buffers begin, as a large `Vec` does.
+/// Bytes past a page boundary at which buffers begin, as a large `Vec` does.
 const OFFSET: usize = 16;
 
 /// The buffers that a collective is called with: the output alone where one buffer is both.

@@ -1,4 +1,4 @@
-//! The options that say which GPUs ranks are on, and what joins these GPUs.
+//! The options for the GPUs of ranks and for the links between these GPUs.
 
 use crate::simulate::cluster;
 use anyhow::{Result, bail, ensure};
@@ -23,8 +23,8 @@ impl GpuArgs {
         !self.gpus.is_empty()
     }
 
-    /// What joins the GPUs: those of `cluster`, of which every rank has one; or those of `ranks` ranks,
-    /// where nobody knows.
+    /// The links between GPUs: of `cluster`, where every rank has one GPU; or of `ranks` ranks,
+    /// unknown.
     pub(crate) fn links(&self, cluster: Option<&str>, ranks: usize) -> Result<DeviceLinks> {
         let topology = cluster.map(of_gpus).transpose()?;
         let all = topology.as_ref().map_or(ranks, |topology| topology.devices().len());

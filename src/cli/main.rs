@@ -34,7 +34,7 @@ use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use signal_hook::consts::SIGXFSZ;
 
-/// The exit code after wrong arguments, and where the program cannot do what they ask for.
+/// The exit code after wrong arguments, and if the program cannot serve them.
 const USAGE: u8 = 2;
 
 /// Collective communication from first principles: run, measure, draw, predict and explain
@@ -100,7 +100,7 @@ fn survive_file_limits() -> anyhow::Result<()> {
         .context("cannot install a signal handler")
 }
 
-/// Prints the help, the version, or what is wrong with the arguments.
+/// Prints the help, the version, or the error in the arguments.
 fn show(message: &clap::Error) -> ExitCode {
     if message.use_stderr() {
         // A failure is ignored, because no place is left to report it.

@@ -20,7 +20,6 @@ pub(crate) fn dashed(collective: Collective) -> String {
     collective.option_name()
 }
 
-/// The algorithms that implement `collective`.
 pub(crate) fn algorithms_for(collective: Collective) -> Vec<Algorithm> {
     Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(collective)).collect()
 }

@@ -1,4 +1,4 @@
-//! Writes what the program prints and saves. No other page writes to standard output or to a file
+//! Writes standard output and saved files. No other page writes to standard output or to a file
 //! that the user has named.
 //!
 //! A reader may close its end of a pipe early, as in `maypole draw broadcast | head -1`. That is no
@@ -27,7 +27,7 @@ pub(crate) struct OutputError {
     source: io::Error,
 }
 
-/// What to do about an error of writing; nothing where that is not known.
+/// What to do about an error of writing; empty if there is no remedy.
 pub(crate) fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         ErrorKind::FileTooLarge => "; raise the limit of file sizes with `ulimit -f`",
@@ -49,7 +49,7 @@ impl OutputError {
 
 /// A file that is written piece by piece, or standard output.
 pub(crate) struct Output {
-    /// As the user knows it: `standard output`, or an option with its path.
+    /// As the user typed it: `standard output`, or an option with its path.
     name: String,
     /// `None` is standard output.
     file: Option<File>,
@@ -84,9 +84,9 @@ fn write_standard(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// `text` with escapes in the place of what a terminal obeys and does not show: control characters
-/// but line feeds and tabs, and marks that change the direction of text. Text of files and of other
-/// hosts cannot do anything to the terminal then. The escapes are those of JSON.
+/// `text` with escapes for invisible characters that a terminal obeys: control characters but line
+/// feeds and tabs, and marks that change the direction of text. Text of files and of other hosts
+/// cannot do anything to the terminal then. The escapes are those of JSON.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     escaped(text, |char| is_invisible(char) && !matches!(char, '\n' | '\t'))
 }
@@ -144,7 +144,7 @@ pub(crate) fn complain(text: impl Display) {
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// True if `error` says that the reader of a pipe has closed its end.
+/// True if `error` means that the reader of a pipe has closed its end.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<OutputError>().is_some_and(OutputError::is_closed_pipe)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// When the first line is printed. Each later one comes after three times as long.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// Until this goes, lines on standard error say what the command does.
+/// Until this is dropped, lines on standard error show the command's progress.
 pub(crate) struct Progress {
     parts: Sender<String>,
 }
@@ -24,7 +24,7 @@ impl Progress {
 
     /// Notes that the command now does `part`.
     pub(crate) fn at(&self, part: impl Display) {
-        // If the other thread is gone, nobody is told.
+        // If the other thread is gone, the line is lost.
         let _ = self.parts.send(part.to_string());
     }
 }

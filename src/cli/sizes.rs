@@ -1,7 +1,7 @@
 //! Sizes on the command line: `8`, `4K`, `64MiB`, `1G`.
 
-/// Reads a size in bytes. `K`, `M`, `G` and `T` are powers of 1024, with or without `B` or `iB`
-/// behind them.
+/// Reads a size in bytes. `K`, `M`, `G` and `T` are powers of 1024, with or without a following `B`
+/// or `iB`.
 pub(crate) fn parse(text: &str) -> Result<usize, String> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

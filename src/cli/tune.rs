@@ -139,8 +139,8 @@ impl TuneArgs {
     }
 }
 
-/// Returns whether both ranks go on. Rank 0 goes on if `mine` is no error, and rank 1 as rank 0
-/// does, so that neither waits for the other.
+/// Returns whether both ranks continue. Rank 0 continues if `mine` is no error, and rank 1 if rank
+/// 0 does, so that neither waits for the other.
 ///
 /// # Errors
 ///
@@ -236,8 +236,8 @@ impl RankPair {
         Ok(TunePoint { bytes, ping: ping / 2.0, fold })
     }
 
-    /// The times of copies by the kernel: bytes, and picoseconds with the message that says that the
-    /// bytes are there. If a rank cannot read the other one's memory, the reason.
+    /// The times of copies by the kernel: bytes, and picoseconds with the message that announces
+    /// the bytes. If a rank cannot read the other one's memory, the reason.
     fn copies(&mut self) -> Result<std::result::Result<Vec<(usize, f64)>, String>> {
         self.comm.set_plan(None);
         let mut own = vec![1u8; COPY[COPY.len() - 1]];

@@ -1,4 +1,4 @@
-//! `maypole verify`: proves that schedules do what their collective promises.
+//! `maypole verify`: proves that schedules implement their collective.
 
 use crate::schedules::{NamedSchedules, ScheduleArgs, in_words};
 use crate::{names, output};

@@ -32,7 +32,7 @@ use std::time::Duration;
 #[doc(hidden)]
 pub use {crate::control::links::ThreadLinks, join::local::Deaths};
 
-/// How long a wait for a peer lasts unless `MAYPOLE_TIMEOUT` says otherwise.
+/// The longest wait for a peer without `MAYPOLE_TIMEOUT`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// One rank's membership in a group of ranks that call collectives together.
@@ -44,8 +44,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// that still exist after a failure [go on](Self::shrink) with a new communicator, and processes may
 /// [join them](Self::admit).
 ///
-/// A rank whose last call only sends may return before it is known that the call did not match. Then
-/// [`close`](Self::close) says so, and so it does of a request that was dropped: call it at the end.
+/// A rank whose last call only sends may return before a mismatch of the call is detected. Then
+/// [`close`](Self::close) returns that error, or that of a dropped request: call it at the end.
 ///
 /// A communicator may be sent to other threads (`Send`), but only one thread may use it at a time
 /// (not `Sync`), because the ranks' calls are matched by their order. Threads that call collectives
@@ -132,7 +132,7 @@ impl Communicator {
     }
 
     /// True if the bytes between ranks that share no board are encrypted and authenticated, as
-    /// `MAYPOLE_ENCRYPT=1` or [`JoinConfig::encrypt`](crate::world::bootstrap::JoinConfig) asks for.
+    /// `MAYPOLE_ENCRYPT=1` or [`JoinConfig::encrypt`](crate::world::bootstrap::JoinConfig) sets.
     /// The control plane always is.
     pub fn is_encrypted(&self) -> bool {
         self.conditions.encrypts

@@ -27,7 +27,7 @@ pub(crate) struct LeavingThread {
     thread: JoinHandle<()>,
     /// The end of the thread, if it takes turns.
     end: Option<Box<dyn ThreadEnd>>,
-    /// The thread that runs a request now, behind which this one leaves.
+    /// The thread that runs a request now, after which this one leaves.
     behind: Option<Arc<Mutex<Option<ThreadId>>>>,
 }
 
@@ -67,8 +67,8 @@ impl Departures {
 }
 
 impl LeavingThread {
-    /// Starts a thread that runs `body`. It takes turns if the calling thread does; `body` owns what it
-    /// uses, so that all is dropped within them.
+    /// Starts a thread that runs `body`. It takes turns if the calling thread does; `body` owns its
+    /// data, so that all is dropped within them.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -82,7 +82,7 @@ impl LeavingThread {
         Ok(Self { thread, end, behind: None })
     }
 
-    /// This thread, which leaves behind the requests that `runner` runs.
+    /// This thread, which leaves after the requests that `runner` runs.
     pub(crate) fn behind(self, runner: Arc<Mutex<Option<ThreadId>>>) -> Self {
         Self { behind: Some(runner), ..self }
     }

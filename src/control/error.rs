@@ -13,7 +13,7 @@ pub(crate) enum ControlError {
     Failed(String),
     /// This rank, which the request needs, has left.
     Left(usize),
-    /// The deadline passed. These ranks have not taken part, as far as is known.
+    /// The deadline passed. These ranks are missing, as far as the control plane has seen.
     TimedOut {
         /// What was waited for.
         what: &'static str,

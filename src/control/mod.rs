@@ -1,8 +1,8 @@
 //! The control plane as a communicator sees it: how its ranks agree, get connected and fail
 //! together.
 //!
-//! Ranks that are threads of one process share a table behind a lock ([`threads`]). Ranks that are
-//! processes ask the service of their process ([`processes`]). Neither is on the data path, so a
+//! Ranks that are threads of one process share a table under a lock ([`threads`]). Ranks that are
+//! processes use the service of their process ([`processes`]). Neither is on the data path, so a
 //! trait object serves both.
 
 pub(crate) mod departures;
@@ -39,7 +39,7 @@ pub(crate) struct Straggler {
     pub(crate) culprit: Option<usize>,
 }
 
-/// The ranks that go on after others have died or left.
+/// The ranks that continue after others have died or left.
 #[derive(Debug)]
 pub(crate) struct SurvivingGroup {
     pub(crate) control: Arc<dyn Control>,
@@ -51,7 +51,7 @@ pub(crate) struct SurvivingGroup {
 
 /// One rank's handle on its group. Ranks are those of the group.
 pub(crate) trait Control: Connector {
-    /// Raised when the group cannot go on.
+    /// Raised when the group fails.
     fn alarm(&self) -> Arc<Alarm>;
 
     /// Returns the number of the group, and the world rank of its rank 0. Together they are equal on
@@ -76,35 +76,35 @@ pub(crate) trait Control: Connector {
         deadline: Instant,
     ) -> Result<Segment>;
 
-    /// Returns streams to `peers`, in their order. Both ends of each ask for it.
+    /// Returns streams to `peers`, in their order. Both ends of each request it.
     fn streams(&self, peers: &[usize], deadline: Instant) -> Result<Vec<AnyStream>>;
 
-    /// Returns the place in which this rank's calls record what they do.
+    /// Returns the record of this rank's calls.
     fn activity(&self) -> Arc<GroupActivity>;
 
     /// Compares the calls of `peer` with those of this rank. Returns the first two that do not
-    /// match, as far as they are known within a second.
+    /// match, as far as they arrive within a second.
     fn compare(&self, peer: usize) -> Option<CallMismatch>;
 
     /// Finds what holds `peer` up, as far as that is possible within a second.
     fn locate(&self, peer: usize) -> Option<Straggler>;
 
-    /// Tells all ranks that the group has failed, and why: `cause` has the world's numbers. Returns
-    /// the first cause that is known, with the group's numbers.
+    /// Notifies all ranks of a failure of the group: `cause` has the world's numbers. Returns the
+    /// first cause so far, with the group's numbers.
     fn fail(&self, cause: Cause) -> Cause;
 
-    /// Returns what this rank does in all of its groups.
+    /// Returns the status of this rank in all of its groups.
     fn status(&self) -> RankStatus;
 
-    /// Tells all ranks that this one gives up the group, for the reason `why`. Returns once the
-    /// others were told, within 1.5 s.
+    /// Aborts the group for the reason `why`. Returns after the notification of the others, within
+    /// 1.5 s.
     fn abort(&self, why: &str);
 
     /// Returns the group of those ranks that still exist, and of the newcomers that a rank brings.
     /// All ranks that exist call this.
     fn shrink(&self, contribution: Contribution, deadline: Instant) -> Result<SurvivingGroup>;
 
-    /// Returns the first cause that is known, with the group's numbers, if the group has failed.
+    /// Returns the first cause so far, with the group's numbers, if the group has failed.
     fn cause(&self) -> Option<Cause>;
 
     /// Looks whether this process can use verbs with the ranks that `transport` joins it to by them.
@@ -136,9 +136,9 @@ pub(crate) trait Control: Connector {
     /// Returns the open communicators of this rank in this world.
     fn departures(&self) -> Arc<Departures>;
 
-    /// Tells all ranks that this rank takes part in no operation from `sequence` on. If `patient`,
-    /// waits for up to 5 s until all others have done as many operations, so that
-    /// [`cause`](Self::cause) tells whether the calls of all ranks matched.
+    /// Notifies all ranks that this rank makes no operation from `sequence` on. If `patient`, waits
+    /// for up to 5 s until all others have done as many operations, so that [`cause`](Self::cause)
+    /// includes mismatches of any call.
     fn leave(&self, sequence: u64, patient: bool);
 }
 
@@ -148,7 +148,7 @@ fn epoch(group: GroupId) -> u64 {
     mix(mix(group.parent_epoch ^ 1) ^ group.counter)
 }
 
-/// The cause that rank `rank` of the world gives up. It precedes all causes but a death.
+/// The cause that rank `rank` of the world aborts. It precedes all causes but a death.
 fn aborted(rank: usize, why: &str) -> Cause {
     let text = RankSentence::default().rank(rank).words(format!(" aborted: {why}"));
     let kind = CauseKind::UserAbort;

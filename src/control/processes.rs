@@ -76,12 +76,12 @@ impl ProcessControl {
         if self.links.uses_verbs(one_host) { DataPath::Verbs } else { DataPath::Tcp }
     }
 
-    /// Notes, before a wait of the control plane, what this rank will wait for.
+    /// Notes, before a wait of the control plane, the awaited rank.
     fn await_next(&self, awaited: WaitTarget) {
         self.activity.wait(awaited, 0, (0, 1), Instant::now());
     }
 
-    /// Notes what this rank waits for. Now and then, asks the awaited rank what it has called.
+    /// Notes the awaited rank. Now and then, requests its calls.
     fn ask_calls_if_due(&self, awaited: WaitTarget, step: usize, windows: (u32, u32)) {
         if self.activity.wait(awaited, step, windows, Instant::now()) {
             self.service.ask_calls(self.group, &self.activity, awaited);
@@ -250,7 +250,8 @@ impl Control for ProcessControl {
     }
 
     /// Only the last handle leaves the world, because groups may outlive the world that they were
-    /// split from. Ranks that wait for this rank in the group ask, and are told that it has left.
+    /// split from. Ranks that wait for this rank in the group request its status, which contains
+    /// that it has left.
     fn leave(&self, sequence: u64, patient: bool) {
         self.activity.leave();
         if Arc::strong_count(&self.service) == 1

@@ -1,4 +1,4 @@
-//! The control plane of ranks that are threads of one process: a table behind a lock.
+//! The control plane of ranks that are threads of one process: a table under a lock.
 
 mod leaving;
 mod shrink;

@@ -1,15 +1,15 @@
-//! What may carry bytes between ranks, and what a rank has for it.
+//! The transports between ranks, and the offers of a rank.
 
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::world::VerbsPortOffer;
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a rank that was not asked for verbs by name does not look for a port.
+/// Why a rank does not look for a port unless verbs are set by name.
 pub(crate) const NO_DEVICES: &str =
     "the kernel offers programs no RDMA devices (there is no /dev/infiniband)";
 
-/// What one rank has: the port that it has opened, or what it lacks.
+/// The offer of one rank: the port that it has opened, or the reason against.
 pub(crate) type VerbsOffer = Result<VerbsPortOffer, String>;
 
 /// What may carry bytes between ranks.

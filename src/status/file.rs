@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 /// The variable that names the directory for reports.
 const REPORT: &str = "MAYPOLE_REPORT";
 
-/// Tells the launcher, and writes to the directory that `MAYPOLE_REPORT` names, what the rank of
-/// `control` did when its first failure, `error`, came. Does nothing if neither is there.
+/// Sends the launcher, and writes to the directory of `MAYPOLE_REPORT`, the status of the rank of
+/// `control` at its first failure, `error`. Does nothing without both.
 pub(crate) fn report_failure(control: &dyn Control, error: &Error) {
     let directory = std::env::var_os(REPORT).filter(|directory| !directory.is_empty());
     if directory.is_none() && !server::has_launcher() {
@@ -35,7 +35,7 @@ pub(crate) fn report_failure(control: &dyn Control, error: &Error) {
     let path = directory.join(format!("rank-{}.json", report.status.rank));
     if let Err(problem) = write(&directory, &path, &report) {
         let path = path.display();
-        // Nobody can be told if standard error is closed, too.
+        // Nothing can be reported if standard error is closed, too.
         let _ = writeln!(io::stderr(), "maypole: {REPORT}: cannot write {path}: {problem}");
     }
 }

@@ -1,6 +1,6 @@
 //! What a rank is doing, for people and tools that look for the reason of a hang.
 //!
-//! | question | answer |
+//! | question | source |
 //! |---|---|
 //! | what does this rank do now? | [`Communicator::status`](crate::Communicator::status), from another thread [`StatusHandle`] |
 //! | the same, of a program that hangs | the signal that `MAYPOLE_STATUS_SIGNAL` names prints it |
@@ -36,7 +36,7 @@ impl StatusHandle {
         Self { control: Arc::downgrade(control), owner }
     }
 
-    /// Returns what the rank is doing; `None` once its communicator is gone, and in a forked child.
+    /// Returns the status of the rank; `None` once its communicator is gone, and in a forked child.
     pub fn status(&self) -> Option<RankStatus> {
         // A lock that another thread held during the fork stays locked in the child.
         let control = self.control.upgrade().filter(|_| self.owner.is_current())?;

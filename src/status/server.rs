@@ -1,5 +1,5 @@
-//! The thread that tells the status of this process's ranks: on standard error when a signal comes,
-//! and to the launcher when it asks. It is started only if a variable asks for it.
+//! The thread that reports the status of this process's ranks: on standard error at a signal, and
+//! to the launcher on request. It is started only if a variable is set.
 
 use crate::control::Control;
 use crate::world::calls::RankStatus;
@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 
 /// How long the thread sleeps if nothing happens.
 const SLEEP: Duration = Duration::from_secs(3600);
-/// How long a launcher may take to read what it is told.
+/// The longest time that a launcher may take to read a report.
 const TELLING: Duration = Duration::from_secs(1);
 const SIGNAL: u64 = 0;
 const LAUNCHER: u64 = 1;
 
-/// What a rank tells its launcher, as one line of JSON, and writes to a file when it has failed.
+/// The report of a rank to its launcher, one line of JSON, also written to a file after a failure.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct StatusMessage {
-    /// The sentence of the error if the rank has just failed; `None` if this answers a question.
+    /// The sentence of the error if the rank has just failed; `None` in a reply to a request.
     pub error: Option<String>,
     /// The rank to look at first, as numbered in the group of the failed call.
     pub culprit: Option<usize>,
@@ -101,7 +101,7 @@ pub(crate) fn serve(
     let connection = new_launcher.and_then(connect);
     let copy = connection.as_ref().and_then(|connection| connection.try_clone().ok());
     if events.is_some() || connection.is_some() {
-        // It waits for the lock before it tells anything.
+        // It waits for the lock before its first report.
         let work = move || {
             if let Err(error) = tell(events.as_ref(), connection) {
                 tracing::warn!(%error, "the status of this process is not told any more");
@@ -133,7 +133,7 @@ fn connect(name: &str) -> Option<UnixStream> {
     (trusted && bounded).then_some(connection)
 }
 
-/// Answers until there is nobody left to answer.
+/// Replies until no reader is left.
 fn tell(events: Option<&SignalEvents>, mut launcher: Option<UnixStream>) -> io::Result<()> {
     let watch = Watch::new()?;
     if let Some(events) = events {
@@ -141,7 +141,7 @@ fn tell(events: Option<&SignalEvents>, mut launcher: Option<UnixStream>) -> io::
     }
     if let Some(launcher) = &launcher {
         watch.add(launcher, LAUNCHER, false)?;
-        // The first message tells the launcher which ranks this process has.
+        // The first message has the ranks of this process.
         answer();
     }
     let mut numbers = Vec::new();
@@ -180,7 +180,7 @@ fn statuses() -> Vec<RankStatus> {
 /// Prints all statuses to standard error, in one write.
 fn print() {
     let text: String = statuses().iter().map(|status| format!("maypole: {status}\n")).collect();
-    // Nobody can be told if standard error is closed.
+    // Nothing can be reported if standard error is closed.
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
@@ -190,7 +190,7 @@ fn answer() {
     }
 }
 
-/// True if there is a launcher to tell of a failure.
+/// True if a launcher receives failures.
 pub(super) fn has_launcher() -> bool {
     local_ranks().is_some_and(|local| local.launcher.is_some())
 }

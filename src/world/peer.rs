@@ -1,4 +1,4 @@
-//! What every rank knows about every other one once all have joined.
+//! The facts about every rank that all ranks have after joining.
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;

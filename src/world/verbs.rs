@@ -1,4 +1,4 @@
-//! The RDMA port of this process, opened when the ranks first ask whether all of them have one.
+//! The RDMA port of this process, opened when the ranks first compare their ports.
 
 use maypole_transports::ib::{UnconnectedVerbs, VerbsAdapter, VerbsCandidate, VerbsSettings};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Checks whether Python, PyTorch and C find Maypole. None of them is needed, so what is missing is no
+//! Checks whether Python, PyTorch and C find Maypole. All are optional, so a missing one is no
 //! problem.
 
 use std::io::Read;

@@ -28,7 +28,7 @@ pub(super) fn check(ranks: usize) -> Vec<Finding> {
     ]
 }
 
-/// Ranks find out by a file there which of them share a host, so none joins without it.
+/// Ranks identify their host by a file there, so none joins without it.
 fn proc(missing: Option<std::io::Error>) -> Finding {
     match missing {
         None => Finding::ok("/proc", "mounted"),

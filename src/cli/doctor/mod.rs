@@ -1,5 +1,4 @@
-//! `maypole doctor`: checks everything that a job needs from this machine, and says how to mend
-//! what is missing.
+//! `maypole doctor`: checks everything that a job needs from this machine, and prints remedies.
 //!
 //! Each check makes [`Finding`]s. Pure functions parse and judge the kernel's texts; only the
 //! functions called `check` read the machine.

@@ -46,8 +46,8 @@ pub(super) fn unknown(names: impl Iterator<Item = String>) -> Vec<Finding> {
     unknown_variables(names).into_iter().map(told).collect()
 }
 
-/// A problem where the name of rank 0's host is unknown here, and what is to be known of a name that
-/// stands for loopback here. One rank joins nobody.
+/// A problem if the name of rank 0's host is unknown here, and a note if it resolves to loopback.
+/// Not for one rank alone.
 fn named(launch: &Launch, key: &KeySource) -> Option<Finding> {
     let name = launch.address.as_deref().filter(|_| launch.world > 1)?;
     let found: Vec<SocketAddr> = match (name, launch.ports[0]).to_socket_addrs() {
@@ -72,8 +72,8 @@ fn named(launch: &Launch, key: &KeySource) -> Option<Finding> {
     })
 }
 
-/// The interface that a job would use and the others with the reasons, if it is known where rank 0
-/// is; else all interfaces.
+/// The interface that a job would use and the others with the reasons, if rank 0's address is set;
+/// else all interfaces.
 fn interfaces(launch: Option<&Launch>) -> Finding {
     let all = interfaces::addresses().unwrap_or_default();
     let selector = std::env::var("MAYPOLE_INTERFACE").ok().filter(|text| !text.is_empty());

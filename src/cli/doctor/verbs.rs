@@ -11,7 +11,7 @@ pub(super) fn check() -> Vec<Finding> {
     }
     match ib::devices() {
         Ok(devices) => devices.iter().flat_map(ports).collect(),
-        // The check of the library has said so.
+        // The check of the library reports this.
         Err(VerbsError::NoLibrary(_)) => Vec::new(),
         Err(error) => {
             vec![Finding::warning("RDMA", error.to_string(), "ranks of several hosts use TCP")]

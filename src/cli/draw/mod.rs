@@ -199,7 +199,7 @@ impl ClockArgs {
     }
 }
 
-/// Prints what each rank holds before and after.
+/// Prints the values of each rank before and after.
 fn draw_values(collective: Collective, ranks: usize) -> Result<ExitCode> {
     let most = values::MOST_RANKS;
     ensure!(ranks <= most, "-n {ranks}: --values shows at most {most} ranks");

@@ -1,8 +1,8 @@
 //! The page to step through: a schedule as one HTML file that loads nothing.
 //!
-//! The file has the steps of all ranks as data, and a script that runs them as the law says: round by
-//! round, or by the simulator's clocks. A test opens pages in a browser and compares what each chunk
-//! holds with a walk of the same schedules.
+//! The file has the steps of all ranks as data, and a script that runs them by the law: round by
+//! round, or by the simulator's clocks. A test opens pages in a browser and compares the contents
+//! of each chunk with a walk of the same schedules.
 
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::schedule::trace::{Fact, Slice, SliceKind, Trace};
@@ -113,7 +113,7 @@ fn steps(schedules: &[Schedule], clock: Option<&Clock>) -> Vec<Vec<Value>> {
     schedules.iter().enumerate().map(of).collect()
 }
 
-/// A step; `sent` is the step of the peer's that sends what a receive takes.
+/// A step; `sent` is the peer's step that sends the message of a receive.
 fn step_data(step: Step, round: usize, sent: Option<usize>) -> Value {
     let name = |span: Span| span.to_string();
     match step {

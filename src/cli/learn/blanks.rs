@@ -73,7 +73,7 @@ fn task(text: &str) -> String {
     [comments("//!"), comments("///"), head.join("\n")].join("\n\n")
 }
 
-/// What the tests have said.
+/// The output of the tests.
 struct Tested {
     printed: String,
     complaints: String,
@@ -100,7 +100,7 @@ impl Tested {
         Ok(Self { printed, complaints })
     }
 
-    /// What was said of the test `name`.
+    /// The result of the test `name`.
     fn progress(&self, name: &str) -> ExerciseProgress {
         if !self.printed.contains("test result: ") {
             let why = format!("it does not compile.\n\n{}", self.complaints.trim());

@@ -19,7 +19,7 @@ const BLANK: &str = "\"???\"";
 /// A prediction is right if it is as near as this part of the true value.
 const NEAR: f64 = 0.01;
 
-/// What an exercise asks, beside its task.
+/// The conditions of an exercise, apart from its task.
 #[derive(Deserialize)]
 struct ExerciseFile {
     #[serde(default)]
@@ -60,7 +60,7 @@ struct TaskOnly {
 /// How far an exercise is.
 #[derive(Debug)]
 pub(super) enum ExerciseProgress {
-    /// It is right; what is to be said of it.
+    /// It is correct, with a remark.
     Done(String),
     /// Its blanks are open.
     Open,
@@ -75,7 +75,7 @@ pub(super) struct Exercise {
 }
 
 impl Exercise {
-    /// Reads the file and checks what it says.
+    /// Reads and checks the file.
     ///
     /// # Errors
     /// If the file cannot be read, or has no task.

@@ -60,7 +60,7 @@ pub(crate) fn main(args: LearnArgs) -> Result<ExitCode> {
 }
 
 impl LearnArgs {
-    /// The files of schedules that are asked for, in the order of their names.
+    /// The requested files of schedules, in the order of their names.
     fn schedules(&self) -> Result<Vec<PathBuf>> {
         let dir = self.dir.display();
         let listed = std::fs::read_dir(&self.dir).with_context(|| {
@@ -82,7 +82,7 @@ impl LearnArgs {
         self.name.as_deref().unwrap_or("")
     }
 
-    /// The functions that are asked for; none with schedules elsewhere, if there are none here.
+    /// The requested functions; none with schedules elsewhere, if there are none here.
     fn blanks(&self) -> Vec<PathBuf> {
         let is_elsewhere = self.dir != Path::new(SCHEDULES) && !self.blanks.is_dir();
         if is_elsewhere { Vec::new() } else { blanks::files(&self.blanks, self.begins()) }
@@ -99,7 +99,7 @@ impl LearnArgs {
         self.schedules()?.iter().chain(&self.blanks()).map(time).collect()
     }
 
-    /// Shows what is done, and the first exercise that is not. True if all are done.
+    /// Shows the solved exercises, and the first unsolved one. True if all are done.
     fn show(&self) -> Result<bool> {
         let (schedules, blanks) = (self.schedules()?, self.blanks());
         let name = self.begins();

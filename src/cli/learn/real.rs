@@ -5,7 +5,7 @@ use maypole::{Communicator, ReduceOp, Result};
 use maypole_pictures::draw::values;
 use maypole_pictures::file::ScheduleFile;
 
-/// Runs the schedules on the numbers of [`values`], one to a chunk. Returns what is to be said of it.
+/// Runs the schedules on the numbers of [`values`], one to a chunk. Returns a remark.
 ///
 /// # Errors
 /// If a call fails, or its result is another than that of the collective.

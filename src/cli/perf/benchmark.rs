@@ -38,7 +38,7 @@ pub(crate) struct Benchmark {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct BenchmarkPoint {
     pub(crate) collective: Collective,
-    /// The algorithm that was asked for; `None` is the tuner's choice.
+    /// The requested algorithm; `None` is the tuner's choice.
     pub(crate) algorithm: Option<Algorithm>,
     /// Elements of the vector, or of one rank's block, or of a share.
     pub(crate) count: usize,
@@ -133,7 +133,7 @@ impl BenchmarkPoint {
         }
     }
 
-    /// The part of the whole that `held` says, in elements.
+    /// The part `held` of the whole, in elements.
     fn part(&self, held: HeldChunks, world: usize) -> Range<usize> {
         match held {
             HeldChunks::All => 0..self.whole(world),

@@ -1,5 +1,5 @@
-//! Buffers that begin on a page of memory, or a few bytes behind one, as those of users do: private
-//! or registered.
+//! Buffers that begin on a page of memory, or a few bytes past its start, as those of users do:
+//! private or registered.
 
 use crate::perf::benchmark::CallParameters;
 use crate::perf::off_cache::LINE;
@@ -15,9 +15,9 @@ const PAGE: usize = size_of::<AlignedPage>();
 #[repr(C, align(4096))]
 struct AlignedPage([u8; 4096]);
 
-/// Bytes that begin `offset` bytes behind a page. They are aligned for elements of every type whose
-/// size divides the offset. A buffer may have several slots of the same length; most functions are
-/// about the first one.
+/// Bytes that begin `offset` bytes past a page boundary. They are aligned for elements of every
+/// type whose size divides the offset. A buffer may have several slots of the same length; most
+/// functions are about the first one.
 pub(crate) struct AlignedBuffer {
     memory: PageMemory,
     offset: usize,
@@ -41,21 +41,21 @@ pub(crate) struct SlotsMut<'a, T> {
     stride: usize,
 }
 
-/// Memory that begins on a page.
 enum PageMemory {
     Private(Vec<AlignedPage>),
     Registered(RegisteredBuffer<u8>),
 }
 
 impl AlignedBuffer {
-    /// A small buffer of `len` zero bytes on a page, for the checks. Buffers whose length the user
-    /// chooses come from [`try_new`](Self::try_new).
+    /// A small buffer of `len` zero bytes on a page, for the checks. For buffers of a length that
+    /// the user chooses: [`try_new`](Self::try_new).
     pub(crate) fn new(len: usize) -> Self {
         let pages = vec![AlignedPage::zeroed(); len.div_ceil(PAGE)];
         Self { memory: PageMemory::Private(pages), offset: 0, len, stride: 0 }
     }
 
-    /// A buffer of `len` zero bytes, `offset` bytes behind a page: of `arena`, if there is one.
+    /// A buffer of `len` zero bytes, `offset` bytes past a page boundary: of `arena`, if there is
+    /// one.
     ///
     /// # Errors
     ///
@@ -107,7 +107,8 @@ impl AlignedBuffer {
         std::mem::replace(self, Self::new(0))
     }
 
-    /// The bytes of an arena that a buffer of `len` bytes takes, `offset` bytes behind a page.
+    /// The bytes of an arena that a buffer of `len` bytes takes, `offset` bytes past a page
+    /// boundary.
     pub(crate) fn arena_bytes(len: usize, offset: usize) -> usize {
         if len == 0 { 0 } else { (offset + len).next_multiple_of(PAGE) }
     }
@@ -144,7 +145,7 @@ impl AlignedBuffer {
         SlotsMut { all: bytemuck::cast_slice_mut(&mut all[..whole]), len, stride }
     }
 
-    /// All bytes behind the offset.
+    /// All bytes after the offset.
     fn all(&self) -> &[u8] {
         let pages = match &self.memory {
             PageMemory::Private(pages) => bytemuck::cast_slice(pages),

@@ -58,8 +58,8 @@ impl fmt::Display for PerfTransport {
 pub(crate) struct RankCommunicators {
     /// A communicator of all ranks for each transport.
     pub(crate) comms: Vec<(PerfTransport, Communicator)>,
-    /// The communicator that the others were made from. Dropping it would tell the other ranks
-    /// that this rank leaves.
+    /// The communicator that the others were made from. Dropping it would make this rank leave the
+    /// world.
     pub(crate) _world: Option<Communicator>,
 }
 

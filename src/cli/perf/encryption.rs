@@ -1,4 +1,4 @@
-//! Whether links are encrypted, and what that costs.
+//! Whether links are encrypted, and the cost.
 
 use crate::perf::communicators::PerfTransport;
 use maypole::Communicator;

@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 pub(crate) struct RankMapping {
     /// The host of each rank, as the communicator numbers them.
     pub(crate) hosts: Hosts,
-    /// The machine of each rank: the ranks of a machine read one clock. Where MAYPOLE_HOST tells
-    /// ranks of one machine apart, a machine has several hosts.
+    /// The machine of each rank: the ranks of a machine read one clock. Where MAYPOLE_HOST
+    /// separates ranks of one machine, a machine has several hosts.
     pub(crate) machines: Vec<usize>,
     /// For each machine, the number of cores that its ranks may use together.
     pub(crate) cores: Vec<usize>,

@@ -9,7 +9,6 @@ use crate::{names, sizes};
 use anyhow::{Result, ensure};
 use std::fs;
 
-/// The buffers of one rank at one point.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 struct RankBuffers {
     total: u128,
@@ -103,7 +102,7 @@ fn largest(benchmark: &Benchmark, point: &BenchmarkPoint) -> RankBuffers {
 }
 
 /// Bytes that programs can get without swapping: of the machine, and of the control group if it has
-/// a limit. `None` where the kernel does not say.
+/// a limit. `None` without a figure of the kernel.
 fn available(read: impl Fn(&str) -> Option<String>) -> Option<u64> {
     let info = read("/proc/meminfo")?;
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

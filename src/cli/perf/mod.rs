@@ -1,12 +1,12 @@
 //! `maypole perf`: measures collectives, and messages between ranks, and checks their results.
 //!
-//! In reading order: [`args`] holds the options and [`choices`] their values,
-//! [`benchmark`] lists the points to measure,
-//! [`counts`] cuts blocks of unequal lengths and [`off_cache`] keeps buffers out of caches,
-//! [`communicators`] joins the ranks and [`mapping`] finds their hosts and cores, [`encryption`]
-//! says whether links are encrypted, [`run`] leads one rank through all points, [`measure`] takes
-//! the samples, [`messages`] has the tests between two ranks, [`compare`] compares runs, [`check`]
-//! computes the expected results, and [`output`] writes the table, JSON, CSV and the HTML report.
+//! In reading order: [`args`] holds the options and [`choices`] their values, [`benchmark`] lists
+//! the points to measure, [`counts`] cuts blocks of unequal lengths and [`off_cache`] keeps buffers
+//! out of caches, [`communicators`] joins the ranks and [`mapping`] finds their hosts and cores,
+//! [`encryption`] checks whether links are encrypted, [`run`] leads one rank through all points,
+//! [`measure`] takes the samples, [`messages`] has the tests between two ranks, [`compare`]
+//! compares runs, [`check`] computes the expected results, and [`output`] writes the table, JSON,
+//! CSV and the HTML report.
 
 mod args;
 mod benchmark;
@@ -58,7 +58,7 @@ pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
     }
     let launched = launch::describe_env()?.launch;
     let alone = launched.launcher == Launcher::Alone;
-    // Ranks on other hosts have the same options, and are there already.
+    // Ranks on other hosts have the same options, and run already.
     let on = if alone { args.on.clone().options(args.ranks)? } else { None };
     let asked = match &on {
         Some(hosts) => hosts.world(),

@@ -9,11 +9,11 @@ use anyhow::{Result, anyhow};
 use std::fs;
 use std::path::Path;
 
-/// Bytes of a line of the caches, or of two where lines come in pairs.
+/// Bytes of a line of the caches, or of two where lines form pairs.
 pub(crate) const LINE: usize = 128;
 /// The region is so many times as large as the last cache: a cache may keep some lines longer.
 const TIMES: usize = 2;
-/// The cache of a machine that does not say what it has.
+/// The assumed cache of a machine without a figure.
 const USUAL_CACHE: usize = 64 << 20;
 /// The region is at most as large as this.
 const MOST: usize = 2 << 30;

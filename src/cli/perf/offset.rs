@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// Bytes of a page.
 pub(crate) const PAGE: usize = 4096;
 
-/// Bytes behind a page at which buffers begin.
+/// Bytes past a page boundary at which buffers begin.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum BufferOffset {
     /// As many for each buffer, on all ranks.

@@ -1,4 +1,5 @@
-//! Reads the values of the options of `maypole perf`. Each error says what was read, and what can be.
+//! Reads the values of the options of `maypole perf`. Each error has the given value and the valid
+//! ones.
 
 use super::choices::{Selected, Subject};
 use super::messages::MessageTest;
@@ -65,7 +66,7 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A number of things beside one another: two or more.
+/// A number of parallel things: two or more.
 pub(super) fn several(text: &str) -> Result<usize, String> {
     const MOST: usize = 1024;
     match positive(text)? {

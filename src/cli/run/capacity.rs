@@ -11,15 +11,15 @@ use maypole_transports::sockets;
 const LAUNCHER_THREADS: u64 = 4;
 /// Descriptors of the launcher for everything but ranks.
 const LAUNCHER_DESCRIPTORS: u64 = 64;
-/// Descriptors of the launcher for a rank: one tells when the rank ends, and two are the pipes of
-/// its output.
+/// Descriptors of the launcher for a rank: one signals the rank's end, and two are the pipes of its
+/// output.
 const DESCRIPTORS: u64 = 1;
 const PIPES: u64 = 2;
 
 /// A limit on how many processes and threads there may be.
 #[derive(Debug, PartialEq)]
 struct ProcessLimit {
-    /// As the user knows it.
+    /// As the user typed it.
     name: String,
     limit: u64,
     in_use: u64,
@@ -103,7 +103,7 @@ fn user_limit(limits: &str) -> Option<u64> {
 }
 
 /// True for a process that the limit of its user does not bind: root, outside of any user
-/// namespace, and whoever may exceed limits.
+/// namespace, and processes that may exceed limits.
 fn is_exempt(status: &str, uid_map: &str) -> bool {
     let is_initial = uid_map.split_whitespace().eq(["0", "0", "4294967295"]);
     let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

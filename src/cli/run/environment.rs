@@ -15,7 +15,7 @@ use crate::output;
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
-/// How long ranks wait for one another, as `MAYPOLE_TIMEOUT` says.
+/// The time for which ranks wait for one another: `MAYPOLE_TIMEOUT`.
 pub(super) fn timeout() -> Duration {
     const USUAL: Duration = Duration::from_secs(300);
     let alone = |name: &str| match name {
@@ -24,7 +24,7 @@ pub(super) fn timeout() -> Duration {
         "MAYPOLE_TIMEOUT" => std::env::var(name).ok(),
         _ => None,
     };
-    // The ranks say what is wrong with the value.
+    // The ranks report errors in the value.
     from_vars(&alone).map_or(USUAL, |description| description.launch.timeout)
 }
 
@@ -33,7 +33,7 @@ pub(super) fn timeout() -> Duration {
 pub(super) struct JobPorts {
     /// Where rank 0 listens for the other ranks.
     pub(super) join: u16,
-    /// For the store of a program that uses torch beside maypole.
+    /// For the store of a program that uses torch and maypole.
     pub(super) store: u16,
     /// Where processes wait that replace ranks, if there are to be any.
     pub(super) admission: Option<u16>,
@@ -105,10 +105,9 @@ impl JobEnvironment {
         Ok(JobEnvironment { world, first, local_world, address, ports, name, key })
     }
 
-    /// Sets the variables of one rank.
     pub(super) fn set_variables(&self, command: &mut Command, rank: usize, is_newcomer: bool) {
         command
-            // A key that this process inherited would contradict the key behind the descriptor.
+            // A key that this process inherited would contradict the key of the descriptor.
             .env_remove("MAYPOLE_JOB_KEY")
             .env_remove("MAYPOLE_JOB_KEY_FILE")
             // A launcher may be started by a process that came in the place of a rank.

@@ -1,4 +1,4 @@
-//! Which rank failed first, by what the ranks that have failed say.
+//! Which rank failed first, by the reports of failed ranks.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) struct FirstFailure {
 pub(super) struct Verdicts(BTreeMap<usize, FirstFailure>);
 
 impl Verdicts {
-    /// Takes what a rank says. `timed_out`: it reports that a deadline has passed.
+    /// Takes the report of a rank. `timed_out`: it reports that a deadline has passed.
     pub(super) fn note(&mut self, status: &RankStatus, timed_out: bool) {
         match (&status.failure, status.culprit) {
             (Some(_), Some(rank)) => {
@@ -71,7 +71,7 @@ mod tests {
         }
         verdicts.note(&status(2, Some("so"), None), false);
         assert_eq!(verdicts.agreed(), Some(FirstFailure { rank: 2, was_late: true }));
-        // A later answer to a question says no more of the deadline.
+        // A later report no longer mentions the deadline.
         verdicts.note(&status(1, Some("so"), Some(2)), false);
         assert_eq!(verdicts.agreed(), Some(FirstFailure { rank: 2, was_late: true }));
         for rank in [0, 1] {

@@ -131,7 +131,7 @@ impl ForwardingThread {
         }
     }
 
-    /// Forwards what a pipe holds now, or its end.
+    /// Forwards the contents of a pipe, or its end.
     fn read(&mut self, number: u64, bytes: &mut [u8]) {
         // A pipe whose stream has failed may still be among the ready ones.
         let Some(from) = self.pipes.get_mut(&number) else { return };
@@ -145,7 +145,7 @@ impl ForwardingThread {
             self.close(number);
         }
         if let Err(error) = written {
-            // The launcher hears of it before a rank can fail because of it.
+            // The launcher receives this before a rank can fail because of it.
             let _ = self.events.send(LaunchEvent::OutputFailed(error));
             self.give_up(to);
         }

@@ -21,7 +21,6 @@ pub(super) enum OutputStream {
 }
 
 impl OutputStream {
-    /// Writes whole lines.
     pub(super) fn write(self, lines: &[u8]) -> Result<(), OutputError> {
         let _whole = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
         match self {

@@ -190,8 +190,8 @@ pub(crate) enum Bind {
 }
 
 impl Bind {
-    /// The cores of `rank` of `world`; `None` for those of this process, which are also meant where the
-    /// kernel does not say which these are.
+    /// The cores of `rank` of `world`; `None` for those of this process, also where the kernel does
+    /// not list them.
     fn cores(self, rank: usize, world: usize) -> Option<Vec<usize>> {
         match self {
             Self::Auto => affinity::share(rank, world).ok(),
@@ -215,8 +215,8 @@ struct LaunchOptions {
     bind: Bind,
     /// Time from the failure of a rank to SIGTERM for the others.
     failure_grace: Duration,
-    /// How many processes are started in the place of failed ranks, while the others go on; `None` if
-    /// the others end.
+    /// How many processes replace failed ranks, while the others continue; `None` if the others
+    /// end.
     replace: Option<u32>,
     /// How often all ranks are started again after one has failed.
     restarts: u32,

@@ -1,4 +1,4 @@
-//! Finds the processes that ranks have left behind outside their process groups, for example with
+//! Finds the processes that ranks have left outside their process groups, for example with
 //! `setsid`. The kernel makes them children of the launcher when their parents end.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ impl Orphans {
     }
 
     /// Collects the orphans that have ended, so that no table of the kernel fills with them, and
-    /// returns those that live. `is_rank` tells the ranks, which are collected elsewhere.
+    /// returns those that live. `is_rank` is true for ranks, which are collected elsewhere.
     pub(super) fn living(&self, is_rank: impl Fn(u32) -> bool) -> Vec<u32> {
         let orphans = children().into_iter();
         let orphans = orphans.filter(|child| !self.spared.contains(child) && !is_rank(*child));

@@ -13,18 +13,18 @@ use crate::output::{CLOSED_PIPE, OutputError};
 /// How a job ended.
 #[derive(Debug, Default)]
 pub(crate) struct JobOutcome {
-    /// The rank that failed before any other rank and before it was asked to end. If that rank did
+    /// The rank that failed before any other rank and before the request to end. If that rank did
     /// not fail by itself, the first one that ended because of it.
     pub(crate) failure: Option<RankFailure>,
-    /// The rank that failed first, as the ranks that ended because of it say.
+    /// The rank that failed first, by the reports of the ranks that ended because of it.
     pub(super) blamed: Option<usize>,
-    /// The ranks that failed before they were asked to end, the first one first.
+    /// The ranks that failed before the request to end, the first one first.
     pub(super) losses: Vec<RankFailure>,
     /// The signal to the launcher that ended the job, if no rank had failed before.
     pub(crate) signal: Option<i32>,
     /// Why the launcher's output could not be written.
     pub(crate) output: Option<OutputError>,
-    /// Whether a signal has asked the launcher to end, at any time.
+    /// Whether the launcher received a signal to end, at any time.
     pub(super) asked_to_end: bool,
     /// Whether a rank did not end even when it was killed.
     pub(super) left_behind: bool,
@@ -40,7 +40,6 @@ pub(crate) struct RankFailure {
     pub(super) host: Option<Arc<str>>,
 }
 
-/// The most losses that one line tells of.
 const MOST_LOSSES: usize = 16;
 
 /// The exit code where a host was lost, as that of ssh.
@@ -73,7 +72,7 @@ impl JobOutcome {
         self.failure.is_some() && !stopped
     }
 
-    /// Adds what happened after the last rank had ended, and says what ended the job.
+    /// Adds what happened after the last rank had ended, and prints the cause of the job's end.
     pub(super) fn end(&mut self, rest: RestOfJob) {
         self.asked_to_end |= rest.asked_to_end;
         if let (None, Some(error)) = (&self.output, rest.output) {

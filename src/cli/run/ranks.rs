@@ -34,7 +34,7 @@ pub(super) enum LaunchEvent {
     Joined(u32),
     /// The launcher received this signal.
     Signal(i32),
-    /// A child of the launcher ended: a rank, or a process that a rank had left behind.
+    /// A child of the launcher ended: a rank, or a process that a rank had started.
     ChildEnded,
     /// The launcher's own output cannot be written.
     OutputFailed(OutputError),
@@ -105,7 +105,7 @@ fn remedy(host: &Option<Arc<str>>, source: &io::Error) -> &'static str {
 pub(super) struct RestOfJob {
     /// Why the rest of the output could not be written.
     pub(super) output: Option<OutputError>,
-    /// Whether a signal has asked the launcher to end.
+    /// Whether the launcher received a signal to end.
     pub(super) asked_to_end: bool,
 }
 
@@ -134,10 +134,10 @@ pub(super) trait StartedRanks {
     /// Sends a signal to the process group of the process at `place`.
     fn signal(&self, place: usize, signal: i32);
 
-    /// Collects the processes that ranks left behind and that have ended; does not wait.
+    /// Collects the ended orphans of ranks; does not wait.
     fn collect_orphans(&self);
 
-    /// The rank that failed first, as the ranks that have failed have told by now.
+    /// The rank that failed first, by the reports until now.
     fn first_failure(&self) -> Option<FirstFailure>;
 }
 
@@ -198,8 +198,8 @@ impl RankProcesses {
         self.children.len()
     }
 
-    /// Starts the next process, which is `rank`. Processes are counted from 0. Its lines are forwarded
-    /// behind `tag`; without one it writes to the launcher's own output.
+    /// Starts the next process, which is `rank`. Processes are counted from 0. Its lines are
+    /// forwarded with `tag` in front; without one it writes to the launcher's own output.
     pub(super) fn start(
         &mut self,
         mut command: Command,
@@ -269,7 +269,7 @@ impl RankProcesses {
     }
 
     /// Forwards output until all pipes are closed. Gives up on a signal, and where a pipe stays
-    /// open and silent. A slow reader of the launcher's output is no reason to give up.
+    /// open and silent. A slow reader of the launcher's output is no reason to stop.
     fn forward_rest(&mut self, events: &Receiver<LaunchEvent>) -> RestOfJob {
         let all_read = self.output.close();
         let mut rest = RestOfJob::default();
@@ -293,7 +293,7 @@ impl RankProcesses {
                 },
             }
         }
-        // The last failure may have been told at the same time as the end.
+        // The last failure may arrive at the same time as the end.
         events.try_iter().for_each(|event| rest.add(event));
         rest
     }

@@ -1,9 +1,9 @@
-//! Processes that are started in the place of ranks that have failed, while the other ranks go on.
+//! Processes that are started for failed ranks, while the other ranks continue.
 
 use std::time::{Duration, Instant};
 
-/// How long a failure waits, while no rank has joined, for news that one has. A rank that fails right
-/// after it has joined may be heard of before that.
+/// How long a failure waits, while no rank has joined, for a report that one has. The failure of a
+/// rank right after joining may arrive before that report.
 const JOINING_NEWS: Duration = Duration::from_secs(1);
 
 /// A rank in whose place a process is to be started.
@@ -17,7 +17,7 @@ pub(super) struct LostRank {
     is_free: bool,
 }
 
-/// What is known of the places of ranks that have failed.
+/// The places of failed ranks.
 #[derive(Debug)]
 pub(super) struct Replacements {
     /// How many processes may be started; `None` if the others end with a rank that fails.
@@ -30,12 +30,12 @@ pub(super) struct Replacements {
 }
 
 impl Replacements {
-    /// `hears`: the launcher is told which ranks have joined.
+    /// `hears`: the launcher receives reports of joined ranks.
     pub(super) fn new(most: Option<u32>, hears: bool) -> Self {
         Self { most, count: 0, waiting: Vec::new(), has_joined: !hears }
     }
 
-    /// True if the other ranks go on after a failure.
+    /// True if the other ranks continue after a failure.
     pub(super) fn are_made(&self) -> bool {
         self.most.is_some()
     }
@@ -50,8 +50,8 @@ impl Replacements {
         self.has_joined
     }
 
-    /// Remembers that a process is to be started in the place of `rank`, which was lost as `how` says.
-    /// Returns false if there were as many as may be. One that `is_free` does not count.
+    /// Notes that a process will replace `rank`, lost for the reason `how`. Returns false at the
+    /// limit, to which `is_free` ones do not count.
     pub(super) fn ask(&mut self, rank: usize, how: String, is_free: bool) -> bool {
         let counting = self.waiting.iter().filter(|lost| !lost.is_free).count();
         let used = self.count as usize + counting;

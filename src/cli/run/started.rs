@@ -14,7 +14,7 @@ pub(super) struct StartedProcess {
     pub(super) since: Instant,
     /// It came in the place of another one, and has not joined the others.
     pub(super) is_outside: bool,
-    /// How it failed while it was outside, and nobody needed it any more.
+    /// How it failed while it was outside, and no longer needed.
     pub(super) uncounted: Option<RankFailure>,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn running_names(started: &[StartedProcess]) -> String {
     format!("{noun} {}", names_of(&ranks))
 }
 
-/// The verb behind the names of ranks.
+/// The verb after the names of ranks.
 pub(super) fn are(names: &str) -> &'static str {
     if names.starts_with("ranks") { "are" } else { "is" }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stopping {
     No,
-    /// A rank has failed. The others are asked to end at `until`.
+    /// A rank has failed. The others get a signal to end at `until`.
     Failed {
         until: Instant,
     },
@@ -15,18 +15,18 @@ pub(super) enum Stopping {
     Blamed {
         until: Instant,
     },
-    /// Ranks were asked to end, and are killed at `until`.
+    /// Ranks got a signal to end, and are killed at `until`.
     Asked {
         until: Instant,
     },
-    /// Ranks were killed, and are left behind at `until`.
+    /// Ranks were killed, and are abandoned at `until`.
     Killed {
         until: Instant,
     },
 }
 
 impl Stopping {
-    /// True until ranks were asked to end.
+    /// True before the request to end.
     pub(super) fn asks_nobody(self) -> bool {
         matches!(self, Self::No | Self::Failed { .. } | Self::Blamed { .. })
     }

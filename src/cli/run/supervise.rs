@@ -1,5 +1,5 @@
-//! Waits for ranks to end, and ends them: finds the first failure, asks the other ranks to end,
-//! and kills those that do not.
+//! Waits for ranks to end, and ends them: finds the first failure, signals the other ranks to end,
+//! and kills those that remain.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ pub(super) struct Supervisor<'a> {
     started: Vec<StartedProcess>,
     /// The places of ranks that have failed.
     places: Replacements,
-    /// When processes that nobody can admit any more are stopped.
+    /// When processes that no rank can admit any more are stopped.
     alone_until: Option<Instant>,
     /// Whether a rank has ended with code 0.
     succeeded: bool,
@@ -83,8 +83,8 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// Waits until all ranks have ended, and starts others in their place by `start`, if that is asked
-    /// for: as newcomers, or as the ranks that they replace. Gives up on ranks that do not end after
+    /// Waits until all ranks have ended, and starts replacements by `start`, if requested: as
+    /// newcomers, or as the ranks that they replace. Gives up on ranks that do not end after
     /// SIGKILL.
     pub(super) fn until_all_ended<R: StartedRanks>(
         mut self,
@@ -166,7 +166,7 @@ impl<'a> Supervisor<'a> {
         say(&format!("{names} came in the place of others, which have ended; stopping"));
     }
 
-    /// Only processes run that no rank has admitted: nobody can admit them.
+    /// Only processes run that no rank has admitted: no rank can admit them.
     fn waits_for_outsiders(&self) -> bool {
         !self.has_insider() && !self.places.are_due()
     }
@@ -182,7 +182,7 @@ impl<'a> Supervisor<'a> {
         let process = self.started.iter_mut().find(|process| process.group == Some(group));
         let Some(process) = process else { return };
         process.is_outside = false;
-        // Its end may have been told before.
+        // Its end may have been reported before.
         if let Some(failure) = process.uncounted.take() {
             self.outcome.failure.get_or_insert(failure);
         }
@@ -290,15 +290,15 @@ impl<'a> Supervisor<'a> {
                 self.outcome.failure = Some(failure);
                 self.end_others(ranks);
             }
-            // Nobody has asked it to end, and no failure of another rank does this.
+            // It was not requested to end, and no failure of another rank does this.
             Stopping::Failed { .. } if is_killed => say(&format!("rank {rank} {how}, too")),
             _ => {}
         }
     }
 
-    /// Forgets the failures before the job's end, if the others were to go on: they have done so. The
-    /// end begins when the first rank ends with code 0, or by a signal. Failures after that count,
-    /// because nobody goes on without those ranks.
+    /// Drops the failures before the job's end, if the others were to continue: they have done so.
+    /// The end begins when the first rank ends with code 0, or by a signal. Failures after that
+    /// count, because no rank continues without those ranks.
     fn forget_replaced(&mut self) {
         if self.places.are_made() && !self.succeeded {
             self.outcome.failure = None;
@@ -346,8 +346,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Ends a job whose output nobody can have. Where the reader of a pipe has closed its end, the
-    /// launcher says nothing.
+    /// Ends a job whose output cannot be written. If the reader of a pipe has closed its end, the
+    /// launcher prints nothing.
     fn output_failed(&mut self, ranks: &impl StartedRanks, error: OutputError) {
         if self.stopping.asks_nobody() {
             self.request_end(ranks, SIGTERM);

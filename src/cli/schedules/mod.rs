@@ -14,7 +14,7 @@ use maypole_pictures::file::ScheduleFile;
 use maypole_pictures::text::StepText;
 use std::path::{Path, PathBuf};
 
-/// The schedules of a command, and what they are.
+/// The schedules of a command, and their origin.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedSchedules {
     pub(crate) collective: Collective,

@@ -12,7 +12,6 @@ use std::fmt;
 
 /// The most chunks of a buffer: more is a slip of the pen.
 const MOST_CHUNKS: usize = 1 << 16;
-/// The most GPUs.
 const MOST_GPUS: usize = 1 << 10;
 /// The most chunks of all GPUs together.
 const MOST_OF_ALL: usize = 1 << 22;
@@ -61,7 +60,7 @@ pub(super) struct AlgoPlace {
 }
 
 impl AlgoPlace {
-    /// The chunk that lies `by` chunks behind.
+    /// The chunk that lies `by` chunks later.
     pub(super) fn shifted(self, by: usize) -> Self {
         Self { offset: self.offset + by, ..self }
     }
@@ -133,8 +132,8 @@ impl fmt::Display for At {
 /// Reads the text of a file.
 ///
 /// # Errors
-/// If it is no XML, no algorithm, or one that the library cannot say; the message names GPU, thread
-/// block and step.
+/// If it is no XML, no algorithm, or one that the library cannot express; the message names GPU,
+/// thread block and step.
 pub(super) fn read(text: &str) -> Result<Algo> {
     let document = Document::parse(text)?;
     let algo = document.root_element();

@@ -1,7 +1,7 @@
 //! Makes one list of steps for each rank of the thread blocks of an algorithm of MSCCL.
 //!
-//! All thread blocks are run, a step at a time, under the law of schedules, and what they do is written
-//! down. Three differences are bridged:
+//! All thread blocks are run, a step at a time, under the law of schedules, and recorded. Three
+//! differences are bridged:
 //!
 //! - Thread blocks have links of their own, one a channel; two ranks have one link. So messages of all
 //!   channels leave in the order in which they are taken.
@@ -105,7 +105,6 @@ impl<'a> Run<'a> {
         block.steps.get(step).map(|one| (block, *one, at))
     }
 
-    /// What a step waits for.
     fn wait(&self, block: &Block, step: BlockStep, at: At) -> Result<Option<Wait>> {
         let state = &self.ranks[at.gpu];
         if let Some((nth, needed)) = step.after
@@ -195,7 +194,7 @@ impl<'a> Run<'a> {
                 stuck.extend(self.wait(block, step, at)?.map(|wait| (at, wait)));
             }
         }
-        // What a thread block waits for says more than that others wait for the thread block.
+        // The wait of a thread block is more informative than the waits of others for it.
         let telling = stuck.iter().find(|(_, wait)| !matches!(wait, Wait::Step(_)));
         if let Some((at, wait)) = telling.or(stuck.first()) {
             bail!("{at} waits for ever: {wait}");
@@ -206,7 +205,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The lists. A send stands where it was made, or behind sends that are taken before it.
+    /// The lists. A send stands at its own place, or after sends that are taken before it.
     fn finish(self) -> Vec<Schedule> {
         let Self { algo, ranks, order, .. } = self;
         let schedule = |(rank, state): (usize, OrderedRank<'_>)| {

@@ -64,7 +64,7 @@ enum FabricArg {
     IsolatedRails,
 }
 
-/// The bandwidth in Gbit/s of a network card, where nothing else is said.
+/// The bandwidth in Gbit/s of a network card, by default.
 pub(crate) const GIGABITS: u32 = 100;
 
 /// The most ranks: flat algorithms send up to the square of this number in messages.

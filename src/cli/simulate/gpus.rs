@@ -36,7 +36,7 @@ pub(super) fn main(args: &SimulateArgs, wanted: Collective) -> Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// The candidates that were asked for, the fastest first.
+/// The requested candidates, the fastest first.
 fn candidates(args: &SimulateArgs, explanation: &Explanation) -> Vec<Candidate> {
     let all = explanation.choice.as_ref().map_or(&[][..], |choice| &choice.candidates[..]);
     let asked = |one: &&Candidate| args.algorithm.is_none_or(|it| it == one.plan.algorithm);

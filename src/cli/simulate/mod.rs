@@ -146,7 +146,6 @@ enum PortsArg {
 /// Why simulating an algorithm of the table cannot fail.
 const PROVED: &str = "the checker has proved that these schedules complete";
 
-/// The simulated cost of one algorithm.
 struct SimulatedCost {
     of: NamedSchedules,
     windows: usize,

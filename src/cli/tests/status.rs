@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// The variable that names a file. Rank 1 goes on once the file exists.
+/// The variable that names a file. Rank 1 continues once the file exists.
 const GO: &str = "TEST_GO";
 
 #[test]
@@ -55,7 +55,7 @@ fn fail(comm: &mut Communicator) {
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
 }
 
-/// Rank 1 calls once it is told to.
+/// Rank 1 calls on request.
 fn await_rank_1(mut comm: Communicator) {
     comm.barrier().unwrap();
     say("ready", comm.rank());
@@ -153,7 +153,6 @@ trait CloneWithTime {
 }
 
 impl CloneWithTime for RankStatus {
-    /// This status with the times of `other`.
     fn clone_with_time_of(&self, other: &RankStatus) -> RankStatus {
         let mut status = self.clone();
         status.unix_seconds = other.unix_seconds;

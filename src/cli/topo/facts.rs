@@ -36,7 +36,7 @@ pub(super) struct MachineFacts {
     pub(super) offers: Vec<TransportOffer>,
 }
 
-/// GPUs, network cards and the links between them. `None` where the source does not say.
+/// GPUs, network cards and the links between them. `None` without a figure of the source.
 pub(super) struct ReportedLinks {
     pub(super) gpus: usize,
     pub(super) nics: Option<usize>,
@@ -73,7 +73,6 @@ impl MachineFacts {
         facts
     }
 
-    /// This machine.
     pub(super) fn detected(machine: &DetectedMachine) -> Self {
         let processor = machine.processor.as_deref().unwrap_or("unknown CPUs");
         let names: Vec<&str> = machine.gpus.iter().map(|gpu| gpu.name.as_str()).collect();

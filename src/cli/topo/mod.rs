@@ -88,7 +88,7 @@ impl TopoArgs {
 }
 
 /// Reads the description of a machine from the file `path`; `-` is standard input. Reads no more
-/// than a description has, whatever the file is.
+/// than a description has, from any file.
 pub(crate) fn describe(path: &Path) -> Result<Description> {
     let source: Box<dyn Read> = if path.as_os_str() == "-" {
         Box::new(stdin())

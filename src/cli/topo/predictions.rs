@@ -1,4 +1,4 @@
-//! Predicted bandwidths of collectives on a machine, beside published measurements of such
+//! Predicted bandwidths of collectives on a machine, next to published measurements of such
 //! machines.
 
 use super::facts::MachineFacts;

@@ -36,7 +36,7 @@ pub(super) fn refuse_gpus(offers: &mut [TransportOffer], why: &str) {
     }
 }
 
-/// Adds the driver's answers about peer access between GPUs.
+/// Adds the driver's report on peer access between GPUs.
 pub(super) fn refuse_peers(offers: &mut [TransportOffer], machine: &DetectedMachine) {
     let names: Vec<Option<String>> = offers.iter().map(|offer| offer.gpu.clone()).collect();
     for (offer, row) in offers.iter_mut().zip(&machine.peers) {

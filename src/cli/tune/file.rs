@@ -16,8 +16,8 @@ pub(super) fn probe(location: &TableLocation) -> Result<()> {
     beside(location, &CostTable::BUILT_IN).map(drop)
 }
 
-/// Writes the table as a whole or not at all, and returns the path of the file. Of a link, the file is
-/// written that it leads to. What is there and is no regular file is refused.
+/// Writes the table as a whole or not at all, and returns the path of the file. Of a link, the file
+/// is written that it leads to. An existing file that is not regular is refused.
 pub(super) fn store<'a>(location: &'a TableLocation, table: &CostTable) -> Result<&'a Path> {
     let (file, path) = beside(location, table)?;
     file.persist(&path).with_context(|| path.display().to_string())?;
@@ -33,7 +33,7 @@ fn beside(location: &TableLocation, table: &CostTable) -> Result<(NamedTempFile,
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        // As other files are made: less what the user's mask takes away.
+        // The usual mode, less the bits of the user's mask.
         let mode = Permissions::from_mode(0o666);
         let mut file = tempfile::Builder::new().permissions(mode).tempfile_in(folder)?;
         file.write_all(table.file_text().as_bytes())?;

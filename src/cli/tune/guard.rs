@@ -1,6 +1,6 @@
-//! Whether a measurement can be trusted: `perf`'s notice of other load, and how well lines fit.
+//! Whether a measurement can be trusted: other load as detected by `perf`, and the fit of lines.
 //!
-//! A table that was measured beside other programs would make every later job choose badly. So a
+//! A table that was measured under other load would make every later job choose badly. So a
 //! disturbed measurement is repeated, and if all are disturbed, nothing is saved.
 
 use super::{FitReport, measure};
@@ -38,7 +38,7 @@ impl Attempt {
         self.disturbance.is_some() || self.error > TOLERANCE || self.table.check().is_err()
     }
 
-    /// Refuses a table that was measured beside other programs, and one that fits badly.
+    /// Refuses a table that was measured under other load, and one that fits badly.
     ///
     /// # Errors
     ///

@@ -48,8 +48,8 @@ struct Ratios<'a> {
     slower: Vec<String>,
 }
 
-/// The table to save, and lines that say why. `measured` has rows for TCP and for boards, and for verbs
-/// where the ranks have them. Collective: rank 0 decides.
+/// The table to save, and lines with the reasons. `measured` has rows for TCP and for boards, and
+/// for verbs where the ranks have them. Collective: rank 0 decides.
 pub(super) fn better_rows(
     world: &mut Communicator,
     measured: &CostTable,
@@ -93,7 +93,7 @@ fn decided(
     let ratios = compared(&mut groups, all)?;
     let best = best_of(&ratios);
     let chosen = best.and_then(|best| all.iter().position(|rows| std::ptr::eq(rows, best.rows)));
-    // Ranks differ in what they have measured. The place of a table, from one; zero is the built-in one.
+    // Ranks differ in their measurements. The place of a table, from one; zero is the built-in one.
     let mut place = [chosen.map_or(0, |at| at as u64 + 1)];
     world.broadcast(&mut place, 0)?;
     tell(transport, &ratios, best, text);

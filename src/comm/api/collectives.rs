@@ -10,8 +10,8 @@ use crate::schedule::collective::Collective;
 ///
 /// `count` is the length of a vector (broadcast, reduce, all-reduce, scans) or of one rank's block
 /// (all other collectives), in elements. `world` is the number of ranks. Buffers are given
-/// [in place or apart](crate::CallBuffers). Where blocks may be [of unequal
-/// lengths](#unequal-blocks), a number for each rank stands behind the buffer that is cut.
+/// [in place or apart](crate::CallBuffers). Where blocks may be
+/// [of unequal lengths](#unequal-blocks), a number for each rank follows the buffer that is cut.
 ///
 /// # Errors
 /// Each of these returns [`Error::Invalid`](crate::Error::Invalid), on this rank alone and before anything is sent, if

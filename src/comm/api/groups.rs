@@ -59,13 +59,12 @@ impl Communicator {
         Self::new(engine, self.hosts.subset(members))
     }
 
-    /// Makes sure that all ranks ask for the same new group by `call`.
+    /// Checks that all ranks make the same new group by `call`.
     pub(crate) fn agree(&mut self, call: &str) -> Result<()> {
         self.agree_on(call, &()).map(drop)
     }
 
-    /// Makes sure that all ranks ask for the same new group by `call`. Returns what they tell about
-    /// it, by rank.
+    /// Checks that all ranks make the same new group by `call`. Returns their values, by rank.
     pub(crate) fn agree_on<T>(&mut self, call: &str, mine: &T) -> Result<Vec<T>>
     where
         T: Serialize + DeserializeOwned,

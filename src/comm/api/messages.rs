@@ -1,4 +1,4 @@
-//! Sending and receiving: messages between two ranks, and several of them at once.
+//! Sending and receiving: messages between two ranks, and groups of them.
 
 use crate::comm::Communicator;
 use crate::comm::api::arguments::slices::{AnySliceMut, IntoInput, IntoOutput};
@@ -16,10 +16,10 @@ use maypole_transports::Alarm;
 impl Communicator {
     /// Sends `data` to rank `to`, which [receives](Self::recv) it by the same `tag`.
     ///
-    /// Only these two ranks know of the message. **Messages are matched by their tags**: a receive
-    /// takes the first message from its rank that has its tag and that no earlier receive took. So
-    /// messages with one tag are received in the order in which they were sent, and messages with
-    /// other tags may be received earlier or later.
+    /// No other rank is involved. **Messages are matched by their tags**: a receive takes the first
+    /// message from its rank that has its tag and that no earlier receive took. So messages with
+    /// one tag are received in the order in which they were sent, and messages with other tags may
+    /// be received earlier or later.
     ///
     /// A message of at most 16 KiB is *eager*: it does not wait for its receiver. Its receiver may
     /// hold 64 KiB of eager messages that no receive has taken, each counted with 64 bytes more.
@@ -69,7 +69,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Invalid`] if there is no such rank; [`Error::Value`] if the message is of another
     /// type or length, after which the communicator works as before; else as every call. The sender
-    /// is not told: it has sent its message.
+    /// gets no error: it has sent its message.
     pub fn recv<'a, T>(
         &mut self,
         data: impl IntoOutput<'a, T>,
@@ -99,7 +99,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Value`] if the message is of another type or too long, and is dropped;
-    /// [`Error::TimedOut`] without a peer if none comes in time; else as every call.
+    /// [`Error::TimedOut`] without a peer if none arrives in time; else as every call.
     pub fn recv_any<'a, T>(
         &mut self,
         data: impl IntoOutput<'a, T>,
@@ -139,8 +139,8 @@ impl Communicator {
         Ok(links.first_arrived(tag, requests, &batch_context(engine, &alarm)))
     }
 
-    /// Sends `data` to rank `to` and receives `into` from rank `from`, both at once. A ring of
-    /// ranks that all do this never deadlocks, whatever the length of the messages.
+    /// Sends `data` to rank `to` and receives `into` from rank `from`, concurrently. A ring of
+    /// ranks that all do this never deadlocks, at any length.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -305,14 +305,14 @@ pub struct Group<'a> {
 impl<'a> Group<'a> {
     /// Returns this rank's schedule: first all sends, then all receives. Chunk `c` of the input is
     /// the data of the `c`-th send. Chunk `c` of the output is the data of the `c`-th receive. No
-    /// two steps use the same chunk, so an executor in conflict order may begin all of them at
-    /// once, as a group does. The number of chunks is that of sends or of receives, whichever is
-    /// larger.
+    /// two steps use the same chunk, so an executor in conflict order may begin all of them
+    /// together, as a group does. The number of chunks is that of sends or of receives, whichever
+    /// is larger.
     ///
     /// The schedules of all ranks can be drawn, by the crate `maypole-pictures`, and
-    /// [walked](crate::schedule::walk) together. Schedules know no tags, so they are right only if
-    /// each rank receives the messages of a peer in the order in which they are sent. `None` if the
-    /// group receives from any rank.
+    /// [walked](crate::schedule::walk) together. Schedules have no tags, so they are correct only
+    /// if each rank receives the messages of a peer in the order in which they are sent. `None` if
+    /// the group receives from any rank.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -340,8 +340,8 @@ impl<'a> Group<'a> {
         self.batch.schedule()
     }
 
-    /// As [`Communicator::send`], but returns at once, whatever the length of the message. A rank
-    /// may also send to itself.
+    /// As [`Communicator::send`], but returns immediately at any length of the message. A rank may
+    /// also send to itself.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such rank.
@@ -351,7 +351,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// As [`Communicator::recv`]; the data is there once the group has run. `bool` cannot be
+    /// As [`Communicator::recv`]; the data is valid once the group has run. `bool` cannot be
     /// received in a group, because not every byte is a `bool`: receive `u8`.
     ///
     /// # Errors
@@ -367,7 +367,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// As [`Communicator::recv_any`]; the data is there once the group has run. `bool` cannot be
+    /// As [`Communicator::recv_any`]; the data is valid once the group has run. `bool` cannot be
     /// received in a group: receive `u8`.
     ///
     /// # Errors

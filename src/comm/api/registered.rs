@@ -33,9 +33,9 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) if a rank makes another call instead; else as
-    /// every call. If the system has no shared memory left, or a rank no addresses or file descriptor
-    /// for it, the buffer is [private](RegisteredBuffer::is_registered) on all ranks, at once, and that
-    /// is no error; a warning of `tracing` names the limit.
+    /// every call. If the system has no shared memory left, or a rank no addresses or file
+    /// descriptor for it, the buffer is [private](RegisteredBuffer::is_registered) on all ranks,
+    /// immediately, and that is no error; a warning of `tracing` names the limit.
     ///
     /// # Panics
     /// If `count` elements are more than an allocation can have.
@@ -45,7 +45,7 @@ impl Communicator {
     }
 
     /// Makes an arena of `bytes` bytes, rounded up to pages, from which this rank makes buffers
-    /// without asking any other rank. Collective: all ranks call it, each with its own length.
+    /// without any other rank. Collective: all ranks call it, each with its own length.
     ///
     /// A buffer for which the arena has no room is [private](RegisteredBuffer::is_registered). Calls
     /// take it nevertheless: if one rank passes private memory, that call runs on all ranks as with

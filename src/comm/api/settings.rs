@@ -46,15 +46,15 @@ impl Communicator {
         self.engine.change(move |engine| engine.set_costs(costs));
     }
 
-    /// Says whether the calls that follow are *deterministic*: each element of a reduction is `((x0
-    /// op x1) op x2) op ... x(n-1)`, the plain loop over the ranks, whatever the number of
-    /// elements, the transport, the hosts and the version. All ranks must set the same, or their
-    /// calls do not match. The default is that of `MAYPOLE_DETERMINISTIC`, or false. Groups that
-    /// are split off later inherit the setting.
+    /// Sets whether the calls that follow are *deterministic*: each element of a reduction is
+    /// `((x0 op x1) op x2) op ... x(n-1)`, the plain loop over the ranks, for every number of
+    /// elements, transport, set of hosts and version. All ranks must set the same, or their calls
+    /// do not match. The default is that of `MAYPOLE_DETERMINISTIC`, or false. Groups that are
+    /// split off later inherit the setting.
     ///
     /// Without it, results are the same on every run and on all ranks too, but depend on which
-    /// algorithm the tuner chooses: see [the contract](crate::element#determinism), which
-    /// also says what this costs.
+    /// algorithm the tuner chooses: see [the contract](crate::element#determinism), which also has
+    /// the cost.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
@@ -111,8 +111,8 @@ impl Communicator {
     }
 
     /// Returns a guard. All calls through the guard share one deadline: they must be done
-    /// `duration` from now, however many waits that takes, and whatever [`timeout`](Self::timeout)
-    /// says. The time of a request begins when its turn comes.
+    /// `duration` from now, with any number of waits, and for any [`timeout`](Self::timeout). The
+    /// time of a request begins when its turn comes.
     ///
     /// A call that misses the deadline fails the communicator on all ranks, as every call does that
     /// does not end in time.

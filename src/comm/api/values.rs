@@ -1,4 +1,4 @@
-//! Bytes and values of a length that not all ranks know beforehand.
+//! Bytes and values of a length that some ranks lack beforehand.
 //!
 //! Values are serialized by [postcard](https://docs.rs/postcard): compact, little-endian, without
 //! names of types or fields. So all ranks must use the same type.
@@ -17,8 +17,8 @@ const LENGTH: usize = 8;
 const NONE: u64 = u64::MAX;
 
 impl Communicator {
-    /// Copies the root's `bytes` to all ranks. Other ranks need not know how many there are, and
-    /// their `bytes` are not used.
+    /// Copies the root's `bytes` to all ranks. Other ranks need no length, and their `bytes` are
+    /// not used.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -126,7 +126,7 @@ impl Communicator {
         self.read_values(operation, &lengths, &all)
     }
 
-    /// Copies the root's bytes to all ranks, or tells them that the root has none.
+    /// Copies the root's bytes to all ranks, or that the root has none.
     fn broadcast_some(&mut self, bytes: Option<Vec<u8>>, root: usize) -> Result<Option<Vec<u8>>> {
         let mut header = [0; HEADER];
         if self.rank() == root {
@@ -144,8 +144,8 @@ impl Communicator {
         if length <= HEADER - LENGTH {
             return Ok(Some(header[LENGTH..LENGTH + length].to_vec()));
         }
-        // The length is what the root has sent. If the root has called something else, any number
-        // may stand there.
+        // The length is that of the root's message. If the root has called something else, any
+        // number may stand there.
         let mut bytes = bytes.unwrap_or_default();
         self.grow("broadcast_bytes", &mut bytes, padded(length))?;
         self.broadcast(&mut bytes, root)?;
@@ -153,7 +153,7 @@ impl Communicator {
         Ok(Some(bytes))
     }
 
-    /// Zeroed memory for what other ranks bring.
+    /// Zeroed memory for the bytes of other ranks.
     ///
     /// # Errors
     /// [`Error::Aborted`] on every rank if this rank has not so much.

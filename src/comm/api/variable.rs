@@ -2,8 +2,8 @@
 //!
 //! They run the same schedules as the collectives of equal counts, over another layout. All ranks
 //! of an all-gather or a reduce-scatter pass the same counts, which are part of the call's
-//! fingerprint. The counts of a gather, a scatter or an all-to-all are known to some ranks only, so
-//! a small all-gather sends them to all ranks first. Then every algorithm can run, and lengths that
+//! fingerprint. The counts of a gather, a scatter or an all-to-all exist on some ranks only, so a
+//! small all-gather sends them to all ranks first. Then every algorithm can run, and lengths that
 //! contradict one another are an error on every rank.
 
 use crate::comm::Communicator;
@@ -16,7 +16,7 @@ use maypole_kernels::{View, ViewMut};
 
 impl Communicator {
     /// The counts of all ranks, given those that this rank passes: of its input's blocks, and of
-    /// its output's. Collective if one rank does not know all of them.
+    /// its output's. Collective if one rank lacks some of them.
     pub(super) fn given_count(
         &mut self,
         collective: Collective,

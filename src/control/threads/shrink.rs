@@ -1,4 +1,4 @@
-//! Threads that go on without those that have left.
+//! Threads that continue without those that have left.
 
 use super::{GroupPath, SharedWorld, WorldState};
 use crate::control::error::{ControlError, Result};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The members of a group that want to go on, until all of them have their new world.
+/// The members of a group that shrinks, until all of them have their new world.
 #[derive(Debug, Default)]
 pub(super) struct PendingShrink {
     came: BTreeSet<usize>,
@@ -27,7 +27,7 @@ impl SharedWorld {
         group: &[usize],
         deadline: Instant,
     ) -> Result<(Arc<Self>, Vec<usize>)> {
-        // Other threads see what this one has done.
+        // Other threads see the effects of this one.
         turns::begin_wait();
         let mut state = self.state();
         state.shrinks.entry(path.clone()).or_default().came.insert(me);
@@ -66,8 +66,8 @@ impl SharedWorld {
         }
     }
 
-    /// Records that `rank` of the world has died, and why this is known; also in the worlds that
-    /// its ranks have gone on to.
+    /// Records that `rank` of the world has died, and the evidence; also in the worlds that its
+    /// ranks have gone on to.
     pub(crate) fn died(&self, rank: usize, how: &str) {
         let successors = {
             let mut state = self.state();

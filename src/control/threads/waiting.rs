@@ -39,7 +39,7 @@ impl SharedWorld {
         mut ready: impl FnMut(&mut WorldState) -> Option<Result<T>>,
         mut slow: impl FnMut(),
     ) -> Result<Option<T>> {
-        // Other threads see what this one has done.
+        // Other threads see the effects of this one.
         turns::begin_wait();
         let mut state = self.state();
         loop {

@@ -1,7 +1,7 @@
 //! How ranks join one world: rank 0 listens on one port, every other rank connects to it, and all
-//! ranks are told the world. It has the form in which survivors and newcomers agree on theirs
-//! (`AgreedWorld` in `world::service`): how each rank is reached, and what it tells all others.
-//! There is no older world that ranks could fall back to, so nobody has to be ready first.
+//! ranks receive the world. It has the form in which survivors and newcomers agree on theirs
+//! (`AgreedWorld` in `world::service`): the addresses of each rank, and its report. There is no
+//! older world as a fallback, so no rank has to be ready first.
 //!
 //! A process that holds the job's key may join once, as the rank that it names, if it agrees with
 //! rank 0 on everything that must be equal. Any other connection takes one place in a short queue

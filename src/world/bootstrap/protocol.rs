@@ -1,5 +1,5 @@
-//! The messages of joining: what a rank tells rank 0 about itself, what must be equal on all
-//! ranks, and what rank 0 answers.
+//! The messages of joining: the request of a rank, the settings that must be equal on all ranks,
+//! and rank 0's reply.
 
 use super::{JoinConfig, JoinError, JoinStop};
 use crate::wire::decode;

@@ -1,4 +1,4 @@
-//! Rank 0's side of joining: it takes every other rank once, and then tells all of them the world.
+//! Rank 0's side of joining: it takes every other rank once, and then sends all of them the world.
 
 use super::addresses::{PORT, listen_as_root, reached_at, settings};
 use super::protocol::{JoinRefusal, JoinReply, JoinRequest};

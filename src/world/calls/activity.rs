@@ -1,4 +1,4 @@
-//! What one rank does in one group: what it has called, and what it waits for.
+//! The activity of one rank in one group: its calls and its waits.
 
 use super::numbered::{IS_MESSAGE, NumberedMessages};
 use super::{CallHistory, CallRecord, GroupId, GroupStatus, PendingOperation, Pulse};

@@ -1,5 +1,5 @@
-//! The two first causes that ranks find out by comparing what they do. All ranks of the group are
-//! told the same cause, field by field.
+//! The two kinds of first cause that a comparison of activities yields. All ranks of the group
+//! receive the same cause, field by field.
 
 use super::RecentCalls;
 use crate::world::{RankSentence, group_name, rank_name};

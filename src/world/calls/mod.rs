@@ -1,17 +1,16 @@
-//! What the ranks of a group have called: how a rank remembers its own calls, how two ranks compare
-//! theirs, and what all ranks are told when the calls do not match. [`RankStatus`] is the one record
-//! of what a rank does, whoever asks for it.
+//! The calls of the ranks of a group: the record of a rank's own calls, the comparison of two
+//! ranks' records, and the error on all ranks when calls do not match. [`RankStatus`] is the one
+//! record of a rank's activity, for every reader.
 //!
 //! A call appears here as data ([`CallRecord`]): a fingerprint of everything that the ranks must
 //! agree on, and the same in words. Equal calls in a row are one entry, so a program that repeats a
 //! call writes nothing here: see [`GroupActivity`].
 //!
-//! A rank that waits for long asks the rank that it awaits what that rank has called under the same
-//! number, and compares fingerprints. This finds mismatches that no message shows: two ranks that
-//! wait for one another, an exchange against a collective, a broadcast whose root is another rank.
-//! The answer also says whether that rank has left the group.
-//! A goodbye carries the last calls, and a rank that closes waits until the others have made as
-//! many.
+//! After a long wait, a rank requests the awaited rank's call of the same number, and compares
+//! fingerprints. This finds mismatches that no message shows: two ranks that wait for one another,
+//! an exchange against a collective, a broadcast whose root is another rank. The reply also
+//! contains whether that rank has left the group. A goodbye carries the last calls, and a rank that
+//! closes waits until the others have made as many.
 
 mod activity;
 mod difference;

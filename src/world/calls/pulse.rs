@@ -1,4 +1,4 @@
-//! The word by which a rank says in which operation it is.
+//! The word in which a rank publishes the number of its operation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
-//! What a rank is doing, as one record. Peers ask for it, the launcher does, a signal prints it, and
-//! a rank that fails writes it to a file.
+//! The status of a rank, as one record. Peers and the launcher request it, a signal prints it, and
+//! a failed rank writes it to a file.
 
 use super::record::difference;
 use super::{CallMismatch, CallRecord, CallRun, GroupActivity, GroupId};

@@ -1,4 +1,4 @@
-//! Why the environment does not say which rank this process is.
+//! Why the environment does not determine the rank of this process.
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! Arbitrary environments, keys, and answers of a process manager.
+//! Arbitrary environments, keys, and replies of a process manager.
 
 use super::pmi::Pmi;
 use super::{JobKey, VARIABLES, from_vars};

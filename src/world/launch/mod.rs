@@ -24,7 +24,7 @@
 //! | the variables | what counts |
 //! |---|---|
 //! | no complete set, and none but those of a batch script | a world of one |
-//! | a part of a set, such as `WORLD_SIZE` or `LOCAL_RANK` alone | an error that names what is missing |
+//! | a part of a set, such as `WORLD_SIZE` or `LOCAL_RANK` alone | an error that names the missing variables |
 //! | a hint of another launcher (PMIx, PALS, Flux, jsrun, MVAPICH, blaunch, pbsdsh ..) without a complete set | an error that names the variables to set |
 //! | `MAYPOLE_RANK` and `MAYPOLE_WORLD` | these; an error if another launcher has started processes below the one that has set them |
 //! | sets that agree | any of them |
@@ -33,16 +33,17 @@
 //! | torchrun's own variables and those of another launcher; those of Open MPI or hydra and of Slurm | torchrun's; not Slurm's, which are those of daemons |
 //! | other sets that differ | an error that names both |
 //!
-//! `RANK`, `WORLD_SIZE` or `MAYPOLE_WORLD` alone beside a complete set must agree with it. Rank 0 says
-//! on standard error which set it has left aside, unless the launchers are nested as usual.
+//! `RANK`, `WORLD_SIZE` or `MAYPOLE_WORLD` alone, together with a complete set, must agree with it.
+//! Rank 0 prints on standard error which set it has ignored, unless the launchers are nested as
+//! usual.
 //!
 //! `MAYPOLE_ADDRESS`, `MAYPOLE_PORT` and `MAYPOLE_JOB` are obeyed under every launcher. An empty
 //! variable counts as not set. Variables that contradict one another are an error that names them:
 //! after a wrong guess the job would hang at its first operation. [`VARIABLES`] lists
 //! every variable of maypole's own.
 //!
-//! Reading has two halves: [`from_vars`] is pure, and [`LaunchDescription::open`] then opens what
-//! the variables name, the job key and the process manager's socket.
+//! Reading has two halves: [`from_vars`] is pure, and [`LaunchDescription::open`] then opens the
+//! job key and the process manager's socket.
 
 mod ancestors;
 mod closest;

@@ -18,7 +18,7 @@
 //! < cmd=finalize_ack
 //! ```
 //!
-//! The process sends the lines after `>`, and the process manager answers with the lines after `<`.
+//! The process sends the lines after `>`, and the process manager replies with the lines after `<`.
 //! Our values have no white space, because some servers cut a value there.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};

@@ -1,5 +1,4 @@
-//! Where the ranks join: the address of rank 0, its ports, and the name that tells one job from
-//! another.
+//! Where the ranks join: the address of rank 0, its ports, and the name that distinguishes jobs.
 
 use super::identity::Identity;
 use super::variables::VariableReader;

@@ -1,5 +1,5 @@
-//! Connections by which processes tell each other messages, encrypted: those that a thread waits for,
-//! and control connections, which never block.
+//! Encrypted connections for messages between processes: blocking ones, and control connections,
+//! which never block.
 
 use crate::wire::{decode, encode};
 use crate::world::calls::GroupId;

@@ -1,5 +1,5 @@
-//! The state that only rank 0 keeps: open exchanges, and which ranks have left or
-//! died. Pure: requests go in, notices come out, and time is an argument.
+//! The state that only rank 0 keeps: open exchanges, and which ranks have left or died. Pure:
+//! requests are its inputs, messages its outputs, and time is an argument.
 
 mod farewells;
 

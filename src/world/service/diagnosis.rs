@@ -1,4 +1,4 @@
-//! Which rank holds the others up, according to what all ranks say about themselves.
+//! Which rank is the straggler, by the reports of all ranks.
 
 use crate::world::calls::{GroupId, RankStatus};
 use crate::world::{RankSentence, group_name};

@@ -1,8 +1,8 @@
-//! How a world fails: one rank tells all others, and all of them name the same first cause.
+//! How a world fails: one rank notifies all others, and all of them name the same first cause.
 //!
-//! Rank 0 passes causes on. It tells all others before its own program learns of a failure, because
-//! a program may end at once, and its end must not look like the first failure. A rank whose
-//! message rank 0 does not confirm tells its neighbours directly (the relay in `direct`).
+//! Rank 0 passes causes on. It notifies all others before its own program gets the error, because a
+//! program may end immediately, and its end must not look like the first failure. A rank whose
+//! message rank 0 does not confirm notifies its neighbours directly (the relay in `direct`).
 
 use super::{Cause, Service, ServiceError, state::ServiceState};
 use crate::world::service::message::ControlRequest;

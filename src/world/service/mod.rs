@@ -1,18 +1,18 @@
 //! The control plane: how ranks agree, get connected, and fail together.
 //!
 //! Every rank has one service thread, which sleeps in epoll and never touches data. All control
-//! connections end at rank 0, so that rank 0 sends its notices to all ranks in the same order. A
+//! connections end at rank 0, so that rank 0 sends its messages to all ranks in the same order. A
 //! failure anywhere raises the [`Alarm`] of every rank, and all ranks name the same first
 //! [`Cause`].
 //!
 //! Causes are ordered by sequence number, then by kind (death before abort before mismatch before
-//! timeout). Of two failures of one kind in one operation the one that rank 0 hears of first
-//! counts, so no rank changes its mind. Rank 0 passes a cause on to all others before its own
-//! program learns of it. If it is silent, ranks tell their neighbours in a binomial graph.
+//! timeout). Of two failures of one kind in one operation the one that reaches rank 0 first counts,
+//! so no rank changes its cause. Rank 0 passes a cause on to all others before its own program gets
+//! the error. If it is silent, ranks notify their neighbours in a binomial graph.
 //!
-//! A mismatch and a missed deadline are told as data, so every rank reports equal fields, and adds
-//! what it gave up itself. A rank that waits for long asks the awaited rank itself, along the chain
-//! of waits, over connections of its own: rank 0 may be the one that is stopped.
+//! A mismatch and a missed deadline are sent as data, so every rank reports equal fields, and adds
+//! the call that it aborted. After a long wait, a rank sends status requests along the chain of
+//! waits, over connections of its own: rank 0 may be the one that is stopped.
 
 mod acceptor;
 mod cause;

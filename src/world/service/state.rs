@@ -1,5 +1,5 @@
-//! What a rank's calling threads and its service thread share: a state behind a lock. A waker
-//! tells the service thread of new requests, and a condition variable tells callers of changes.
+//! The state that a rank's calling threads and its service thread share, under a lock. A waker
+//! wakes the service thread for new requests, and a condition variable wakes callers on changes.
 
 mod left_groups;
 

@@ -1,7 +1,7 @@
 //! Whether results are right, to the bit.
 //!
-//! [`values`] draws inputs whose reductions are exact in every order; [`oracle`] computes what
-//! each rank must hold after a call, and counts the elements that differ.
+//! [`values`] draws inputs whose reductions are exact in every order; [`oracle`] computes the
+//! result of each rank, and counts the elements that differ.
 
 pub(crate) mod oracle;
 pub(crate) mod values;

@@ -88,8 +88,8 @@ impl Oracle {
         )
     }
 
-    /// Wrong elements of `output`, whose blocks come from all ranks in their order: `block` gives the
-    /// elements of a rank's input. A rank without an output has no wrong element.
+    /// Wrong elements of `output`, whose blocks are those of all ranks in their order: `block`
+    /// gives the elements of a rank's input. A rank without an output has no wrong element.
     fn blocks(&self, output: &[u8], block: impl Fn(usize) -> Range<usize>, batch: u64) -> u64 {
         let mut rest = output;
         let mut wrong = 0;

@@ -47,7 +47,7 @@ pub(crate) fn draw<T: TestElement>(op: Option<ReduceOp>, world: usize) -> ValueR
         (Some(ReduceOp::Avg), None) => ValueRange::Within(among(T::LARGEST).min(1000)),
         (Some(_), None) => ValueRange::Any,
         (Some(ReduceOp::Sum), Some(exact)) => ValueRange::Within(among(exact).min(8)),
-        // One of floats is the sum of what each contribution is when it is divided.
+        // An average of floats is the sum of the divided contributions.
         (Some(ReduceOp::Avg), Some(exact)) => {
             ValueRange::Multiples { of: world as i64, most: among(exact).min(8) }
         }

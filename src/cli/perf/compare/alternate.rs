@@ -1,5 +1,5 @@
-//! Two programs or two settings in turn: on a machine whose speed changes from minute to minute, only
-//! what is measured side by side can be compared.
+//! Two programs or two settings in turn: on a machine whose speed changes from minute to minute,
+//! only measurements side by side are comparable.
 //!
 //! In each round both are started once. The first one begins every other round, so that neither always
 //! has the warmer machine.
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, Stdio};
 
-/// The options that are about the rounds and not about what is measured in each of them.
+/// The options for the rounds, not for the measurement in each of them.
 const OWN: [&str; 4] = ["--alternate", "--alternate-env", "--rounds", "--fail-below"];
 
 /// Starts both programs in turn, and prints the rows in which they differ.

@@ -3,7 +3,7 @@
 use super::interval::{RatioInterval, lower_quartile};
 use super::rows::ResultRow;
 
-/// A row that changed by less is not told: two starts of the same program differ by as much.
+/// A row that changed by less is not reported: two starts of the same program differ by as much.
 pub(crate) const LEAST: f64 = 0.05;
 /// The probability that a comparison of equal programs names any row.
 const ERROR: f64 = 0.05;
@@ -125,7 +125,7 @@ impl Comparison {
         self.changes.iter().filter(|change| change.is_disturbed).count()
     }
 
-    /// The lines that say what changed.
+    /// The lines about the changed rows.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("# {}", self.head().join("\n# "));
         if self.changes.is_empty() {

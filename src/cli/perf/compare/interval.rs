@@ -71,7 +71,7 @@ fn resampled(samples: &[f64], draw: u64) -> Vec<f64> {
     let mut drawn = Vec::with_capacity(samples.len() + block);
     while drawn.len() < samples.len() {
         let start = index(draw, drawn.len(), samples.len());
-        // A block that reaches the end goes on at the beginning.
+        // A block that reaches the end continues at the beginning.
         drawn.extend((start..start + block).map(|nth| samples[nth % samples.len()]));
     }
     drawn.truncate(samples.len());

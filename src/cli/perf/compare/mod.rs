@@ -1,8 +1,8 @@
 //! Comparisons: of a run with an earlier one (`--compare`), and of two programs or settings in turn
 //! (`--alternate`).
 //!
-//! [`rows`] reads results, [`interval`] says how far a ratio can be trusted, [`change`] finds the rows
-//! that changed beyond noise, and [`alternate`] starts two programs in turn.
+//! [`rows`] reads results, [`interval`] computes confidence intervals of ratios, [`change`] finds
+//! the rows that changed beyond noise, and [`alternate`] starts two programs in turn.
 
 pub(crate) mod alternate;
 pub(crate) mod change;

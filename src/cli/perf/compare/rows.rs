@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 
-/// What tells the rows of a run apart. Rows of two runs are compared if all of these agree. Settings
-/// such as encryption are no part of them, because two settings can be compared.
+/// The keys that distinguish rows of a run. Rows of two runs are compared if all of these agree.
+/// Settings such as encryption are no part of them, because two settings can be compared.
 const KEYS: [&str; 23] = [
     "collective",
     "test",

@@ -77,7 +77,7 @@ pub(crate) trait SampledWork {
         None
     }
 
-    /// By what the time of a call is divided, for calls of several messages.
+    /// The divisor of the time of a call, for calls of several messages.
     fn parts(&self) -> f64 {
         1.0
     }

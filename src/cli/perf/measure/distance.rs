@@ -2,14 +2,14 @@
 //!
 //! A virtual machine's cores may move between the caches of the real one at any moment. A message
 //! takes several times as long between cores that share no cache, and then every figure of a run is
-//! another one. So a run says how long a barrier took at its two ends.
+//! another one. So a run reports the time of a barrier at its two ends.
 
 use maypole::{Communicator, Result};
 use std::fmt;
 use std::time::Instant;
 
 /// Rows of barriers of which the fastest counts, and the barriers of a row. They are few, because
-/// beside other programs each may take a slice of the scheduler.
+/// among other programs each may take a slice of the scheduler.
 const ROWS: usize = 8;
 const BARRIERS: u32 = 50;
 

@@ -2,7 +2,7 @@
 
 use crate::statistics::median;
 
-/// The fewest samples that tell.
+/// The fewest samples for a decision.
 const FEWEST: usize = 12;
 /// By which part of the median the first samples have to differ.
 const LEAST: f64 = 0.1;

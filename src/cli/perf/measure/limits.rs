@@ -1,10 +1,10 @@
 //! Measures the machine's limit: the least time to move bytes between all ranks, in the same run
 //! and by the same ranks. A report compares results with it.
 //!
-//! All ranks move bytes at once, as in a collective, but nothing is combined. Over shared memory
-//! each rank copies memory that its neighbour has just written. Over TCP each rank sends to the
-//! next rank and receives from the one before, through plain sockets. The best of several trials
-//! counts.
+//! All ranks move bytes concurrently, as in a collective, but nothing is combined. Over shared
+//! memory each rank copies memory that its neighbour has just written. Over TCP each rank sends to
+//! the next rank and receives from the one before, through plain sockets. The best of several
+//! trials counts.
 
 use crate::perf::benchmark::{Benchmark, bus_factor};
 use crate::perf::communicators::PerfTransport;
@@ -152,7 +152,7 @@ fn best(
     };
     let mut calls = 1;
     let mut least = attempt(mover, 1)?.min(attempt(mover, 1)?);
-    // All ranks know the same times, so they make the same decisions.
+    // All ranks have the same times, so they make the same decisions.
     while mover.repeats() && least * (calls as f64) < LONG_US && (calls as f64) < MOST_CALLS {
         calls = (LONG_US / least).max(2.0 * calls as f64).min(MOST_CALLS) as u64;
         least = attempt(mover, calls)?;

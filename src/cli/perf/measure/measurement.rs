@@ -1,4 +1,4 @@
-//! What the samples of a point say.
+//! The statistics of a point's samples.
 
 use super::noise::Noise;
 use super::rank_times::RankTimes;

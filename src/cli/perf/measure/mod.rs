@@ -8,7 +8,7 @@
 //!
 //! Each batch finds its inputs as their rank has just written them. Most other benchmarks write
 //! them once, so that the caches of the ranks that read them hold them in every later call. A
-//! comparison with those asks for the same ([`SamplingOptions::reuse`]).
+//! comparison with those sets the same ([`SamplingOptions::reuse`]).
 //!
 //! # What the check notices
 //!
@@ -25,8 +25,8 @@
 //!
 //! Caches, connections and the clock of a core may still change while the first samples are taken.
 //! If they differ from the later ones ([`drift`]), all samples are taken again, at most
-//! [`MOST_RESTARTS`] times. While samples are taken, each rank counts what other programs took from
-//! it ([`noise`]).
+//! [`MOST_RESTARTS`] times. While samples are taken, each rank counts the time that other programs
+//! took from it ([`noise`]).
 
 pub(crate) mod aggregate;
 pub(crate) mod batch;
@@ -105,7 +105,7 @@ pub(crate) struct Sampler<'a> {
     /// The same ranks on GPUs, if the calls are made there.
     #[cfg(feature = "cuda")]
     pub(crate) gpu: Option<std::sync::Arc<maypole::cuda::Comm>>,
-    /// Groups of the same ranks whose calls go on at the same time.
+    /// Groups of the same ranks with concurrent calls.
     pub(crate) streams: Vec<Communicator>,
     options: SamplingOptions,
     /// Set when this process gets Ctrl-C.
@@ -118,7 +118,7 @@ pub(crate) struct Sampler<'a> {
     sweep: Option<CacheSweep>,
     calls: u64,
     batches: u64,
-    /// The user of some rank wants to stop. Equal on all ranks.
+    /// The user of some rank has interrupted it. Equal on all ranks.
     pub(crate) stopped: bool,
 }
 

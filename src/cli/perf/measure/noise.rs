@@ -4,8 +4,8 @@
 //! left when the ranks' time is subtracted from that of their cores went to other programs. On a
 //! virtual machine a core may also be taken away as a whole, which the kernel counts as stolen time.
 //!
-//! The kernel counts the time of cores in ticks of 10 ms, so a short series says little: less than
-//! [`LEAST_TICKS`] are not told.
+//! The kernel counts the time of cores in ticks of 10 ms, so a short series is imprecise: less than
+//! [`LEAST_TICKS`] are not reported.
 //!
 //! Source: `proc(5)` and `Documentation/scheduler/sched-stats.rst` of Linux.
 
@@ -29,13 +29,13 @@ const MUCH_SPREAD: f64 = 0.5;
 /// What was taken during a series, over all machines. Equal on all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Noise {
-    /// Cores that other programs took, on average; `None` where the kernel does not say.
+    /// Cores that other programs took, on average; `None` without a figure of the kernel.
     pub(crate) others: Option<f64>,
     /// Cores that a hypervisor took, on average.
     pub(crate) stolen: Option<f64>,
     /// Cores that the ranks had.
     pub(crate) cores: f64,
-    /// How often a rank lost its core although it wanted to go on, over all ranks.
+    /// Involuntary context switches of all ranks.
     pub(crate) involuntary: u64,
     /// How long the series lasted, in seconds.
     pub(crate) seconds: f64,
@@ -112,7 +112,7 @@ impl NoiseWatch {
 }
 
 impl Noise {
-    /// Adds up what all ranks have counted.
+    /// Adds up the counts of all ranks.
     fn of(ranks: &[[u64; 7]]) -> Self {
         let sum = |nth: usize| ranks.iter().map(|rank| rank[nth]).sum::<u64>() as f64;
         let ns = ranks.iter().map(|rank| rank[0]).max().unwrap_or(0).max(1) as f64;

@@ -1,9 +1,8 @@
-//! How much of a request is hidden behind computing.
+//! The part of a request that computing hides.
 //!
-//! Three things are timed: a request that is started and waited for at once (`call`), computing that
-//! takes as long as that (`compute`), and a request with computing between its start and the wait
-//! (`both`). What the two of them would take one after the other, less what both take together, was
-//! hidden:
+//! Three things are timed: a request with an immediate wait (`call`), computing that takes as long
+//! as that (`compute`), and a request with computing between its start and the wait (`both`). What
+//! the two of them would take one after the other, less what both take together, was hidden:
 //!
 //! ```text
 //! overlap = (call + compute - both) / min(call, compute), from 0 to 100 %

@@ -42,7 +42,7 @@ pub(crate) struct Workload<'a> {
     output_range: Range<usize>,
     buffer_range: Range<usize>,
     buffers: WorkloadBuffers,
-    /// What is timed of a request and of computing beside it, instead of a call that blocks.
+    /// The timed part of a request with concurrent computing, instead of a call that blocks.
     beside: Option<Beside>,
     /// The same buffers on a GPU, if the calls are made there.
     #[cfg(feature = "cuda")]

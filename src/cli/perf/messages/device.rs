@@ -59,8 +59,9 @@ impl DeviceWindow {
 }
 
 impl DeviceMessages {
-    /// Makes the buffers on the GPU of `comm`, for messages of `bytes` bytes, as many as there are in
-    /// `buffers`: what is sent, what all calls receive but the checked one, and what that one receives.
+    /// Makes the buffers on the GPU of `comm`, for messages of `bytes` bytes, as many as there are
+    /// in `buffers`: the sent one, the received one of all calls but the checked one, and that of
+    /// the checked call.
     ///
     /// # Errors
     ///
@@ -86,7 +87,7 @@ impl DeviceMessages {
         copied.map_err(|error| failed(&self.comm, error))
     }
 
-    /// Copies what was received back.
+    /// Copies the received bytes back.
     pub(crate) fn download(
         &self,
         often: &mut AlignedBuffer,

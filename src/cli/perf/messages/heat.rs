@@ -17,8 +17,7 @@ const NUMBERS: f64 = 22.0;
 /// Up to this place between the least and the greatest time, black figures are read best on a cell.
 const BLACK_ON: f64 = 0.62;
 
-/// A picture of the matrices, one below the other. Each has a title, and lines that say what
-/// stands out.
+/// A picture of the matrices, one below the other. Each has a title, and lines about the outliers.
 pub(crate) fn svg(matrices: &[MatrixRow]) -> String {
     let height = |row: &MatrixRow| {
         let lines = row.verdict.text().lines().count() + 1;
@@ -44,7 +43,7 @@ pub(crate) fn svg(matrices: &[MatrixRow]) -> String {
 /// What rows and columns are.
 pub(crate) const AXES: &str = "row: the rank that sends; column: the receiver";
 
-/// A picture of one matrix within a page of HTML, which has the title and what stands out.
+/// A picture of one matrix within a page of HTML, which has the title and the outliers.
 pub(crate) fn inline(row: &MatrixRow) -> String {
     let cells_wide = CELL * row.matrix.world() as f64;
     let (width, height) = (LEFT + cells_wide + 4.0, NUMBERS + cells_wide);
@@ -54,7 +53,7 @@ pub(crate) fn inline(row: &MatrixRow) -> String {
     svg.finish()
 }
 
-/// Draws the cells from the height `top` on, with the numbers of the ranks beside them.
+/// Draws the cells from the height `top` on, with the numbers of the ranks at their sides.
 fn cells(svg: &mut SvgWriter, top: f64, matrix: &PairMatrix) {
     let all: Vec<f64> = matrix.links().iter().map(|(_, _, us)| *us).collect();
     let low = all.iter().copied().fold(f64::INFINITY, f64::min);
@@ -133,7 +132,7 @@ mod tests {
         assert!(!picture.contains("NaN") && !picture.contains("inf"), "{picture}");
     }
 
-    /// The ratio of luminances that pages for readers of weak sight ask for is 4.5 (WCAG 2.1).
+    /// WCAG 2.1 requires a ratio of luminances of 4.5 for readers of weak sight.
     #[test]
     fn figures_are_read_on_every_cell() {
         let luminance = |colour: &str| {

@@ -1,10 +1,10 @@
 //! Messages between two ranks: latency, bandwidth, and the matrix of all pairs.
 //!
 //! In reading order: this page lists the tests, [`settings`] reads the options, [`work`] makes the
-//! messages (those between GPUs are in `device`), [`rounds`] says which pairs are measured after
-//! which, [`measure`] leads one rank through all of them, [`matrix`] holds the figures of all pairs,
-//! [`verdict`] names the slow links and the odd ranks, [`heat`] draws the matrix, and [`row`] writes a
-//! result.
+//! messages (those between GPUs are in `device`), [`rounds`] has the order of the pairs,
+//! [`measure`] leads one rank through all of them, [`matrix`] holds the figures of all pairs,
+//! [`verdict`] names the slow links and the odd ranks, [`heat`] draws the matrix, and [`row`]
+//! writes a result.
 
 #[cfg(feature = "cuda")]
 mod device;
@@ -19,7 +19,7 @@ pub(crate) mod work;
 
 use crate::perf::offset::BufferOffset;
 
-/// Messages that are in flight at once.
+/// Messages in flight.
 const WINDOW: usize = 64;
 /// The most bytes of a window: it has fewer messages where they are long, but at least one.
 const WINDOW_BYTES: usize = 64 << 20;
@@ -47,7 +47,7 @@ pub(crate) struct MessageBenchmark {
     pub(crate) sizes: Vec<usize>,
     /// Each pair alone, instead of pairs that send at the same time.
     pub(crate) all_pairs: bool,
-    /// Bytes behind a page at which every buffer begins.
+    /// Bytes past a page boundary at which every buffer begins.
     pub(crate) offset: BufferOffset,
     /// The bytes of the region in which messages have other buffers each, larger than the caches.
     pub(crate) off_cache: Option<usize>,
@@ -88,7 +88,7 @@ impl MessageTest {
         }
     }
 
-    /// By what the time of a call is divided: half a round trip, or one message of a window.
+    /// The divisor of the time of a call: half a round trip, or one message of a window.
     pub(crate) fn parts(self, bytes: usize) -> f64 {
         match self {
             Self::Latency => 2.0,

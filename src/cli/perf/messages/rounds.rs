@@ -1,8 +1,9 @@
 //! The order in which all pairs are measured.
 //!
 //! Pairs are measured one after the other. In the order of their numbers, all pairs of rank 0 would
-//! come first, and a disturbance at that time would look like a slow rank. So they come in the rounds
-//! of a tournament: no rank is in two pairs of a round, and every rank is spread evenly over time.
+//! come first, and a disturbance at that time would look like a slow rank. So they take turns as in
+//! the rounds of a tournament: no rank is in two pairs of a round, and every rank is spread evenly
+//! over time.
 //!
 //! Source: the circle method for round-robin tournaments (Kirkman 1847).
 

@@ -1,4 +1,4 @@
-//! The messages that the options ask for, checked together.
+//! The messages of the options, checked together.
 
 use super::{MessageBenchmark, MessageTest};
 use crate::perf::args::PerfArgs;

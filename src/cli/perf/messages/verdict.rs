@@ -26,7 +26,7 @@ pub(crate) struct LinkVerdict {
     /// Other slow links: sender, receiver, and how many times as long their messages take.
     pub(crate) slow_links: Vec<(usize, usize, f64)>,
     is_symmetric: bool,
-    /// The median of each kind without what stands out, in microseconds.
+    /// The median of each kind without outliers, in microseconds.
     usual: BTreeMap<LinkKind, f64>,
 }
 
@@ -108,7 +108,7 @@ fn oddest(matrix: &PairMatrix, links: &[Link]) -> Option<(usize, f64)> {
             .filter_map(|link| Some(link.2 / usual.get(&kind_of(matrix, link))?))
             .collect();
         times.sort_by(f64::total_cmp);
-        // One link says nothing of a rank; of many, a few may be as fast as usual.
+        // One link is no evidence about a rank; of many, a few may be as fast as usual.
         let low = *times.get(times.len() / 4).filter(|_| times.len() > 1)?;
         let middle = median(times)?;
         (low >= SLOW).then_some((rank, middle))

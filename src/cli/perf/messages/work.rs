@@ -25,7 +25,7 @@ const CONFIRM: u32 = 3;
 pub(crate) enum MessageRole {
     /// It waits until the others are done.
     Idle,
-    /// It begins, or answers. `leads` is true for the rank that begins.
+    /// It begins, or replies. `leads` is true for the rank that begins.
     Pair { peer: usize, leads: bool },
     /// It has two neighbours.
     Ring { before: usize, next: usize },
@@ -42,14 +42,12 @@ impl MessageRole {
         pairs.iter().find_map(role).unwrap_or(Self::Idle)
     }
 
-    /// The role of `rank` in the ring of `world` ranks.
     pub(crate) fn in_ring(rank: usize, world: usize) -> Self {
         Self::Ring { before: (rank + world - 1) % world, next: (rank + 1) % world }
     }
 }
 
-/// What the messages carry, and what they must have brought: the same numbers as a broadcast from
-/// their sender.
+/// The contents of messages, sent and expected: the same numbers as a broadcast from their sender.
 pub(crate) fn oracle(world: usize, offset: BufferOffset) -> Oracle {
     let (kind, op, off_cache) = (DataType::U8, ReduceOp::Sum, None);
     let parameters = CallParameters { kind, op, world, offset, off_cache };
@@ -287,7 +285,7 @@ fn receive_window(
     comm.send(&[1u8], peer, CONFIRM)
 }
 
-/// Sends and receives a window of messages at once.
+/// Sends and receives a window of messages concurrently.
 fn exchange_windows(
     comm: &mut Communicator,
     from: &[u8],

@@ -18,7 +18,7 @@ struct CsvRecord {
     transport: String,
     encrypted: bool,
     ranks: usize,
-    /// The algorithm that was asked for: a name, or `auto`.
+    /// The requested algorithm: a name, or `auto`.
     requested: &'static str,
     algorithm: &'static str,
     path: &'static str,
@@ -42,7 +42,7 @@ struct CsvRecord {
     wrong: Option<u64>,
     calls: u64,
     batches: usize,
-    /// The part of a request that was hidden behind computing.
+    /// The part of a request that computing hid.
     overlap: Option<f64>,
     /// Elements of each rank's block, if they differ.
     counts: Option<String>,

@@ -1,5 +1,5 @@
-//! What a reader has to know of a run to judge its figures: the machine, the ranks, and the command.
-//! Every output begins with it or holds it in every row.
+//! The conditions of a run's figures: the machine, the ranks, and the command. Every output begins
+//! with it or holds it in every row.
 
 use crate::output::one_line;
 use crate::perf::check::values::hash;
@@ -20,7 +20,7 @@ pub(crate) struct RunHeader {
     /// When the run began, in UTC.
     pub(crate) date: String,
     pub(crate) command: String,
-    /// The variables of maypole that are set and change what is measured.
+    /// The set variables of maypole that influence the measurement.
     pub(crate) variables: String,
     pub(crate) host: String,
     pub(crate) processor: String,
@@ -28,10 +28,10 @@ pub(crate) struct RunHeader {
     pub(crate) cores: usize,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) kernel: String,
-    /// What decides the clock of the cores; `None` where the kernel does not say, as in most
+    /// What decides the clock of the cores; `None` without a figure of the kernel, as in most
     /// virtual machines.
     pub(crate) governor: Option<String>,
-    /// The mean number of processes that wanted to run, in the minute before the run.
+    /// The mean number of runnable processes in the minute before the run.
     pub(crate) load: Option<f64>,
     /// A number that differs between machines whose cores, caches or memory nodes lie otherwise.
     pub(crate) topology: String,
@@ -75,22 +75,22 @@ impl RunHeader {
         }
     }
 
-    /// The version, and the commit if it is known.
+    /// The version, and the commit if the build has it.
     pub(crate) fn program(&self) -> String {
         let commit = self.commit.map_or_else(String::new, |commit| format!(" ({commit})"));
         format!("{}{commit}, {}", self.version, self.build)
     }
 
-    /// The governor, or that it is not known.
+    /// The governor, or a remark that it is missing.
     pub(crate) fn governor(&self) -> &str {
         self.governor.as_deref().unwrap_or("not told by the kernel")
     }
 }
 
-/// The variables of maypole that are set and change what is measured.
+/// The set variables of maypole that influence the measurement.
 fn variables(value: impl Fn(&str) -> Option<String>) -> String {
-    // Left out: the rank's identity, which differs between ranks, secrets, and what a launcher sets
-    // for itself.
+    // Left out: the rank's identity, which differs between ranks, secrets, and a launcher's own
+    // variables.
     let identity = ["_RANK", "_WORLD", "_ADDRESS", "_PORT", "_PORTS", "_SOCKET", "_NEWCOMER"];
     let matters =
         |name: &str| !name.contains("_JOB") && !identity.iter().any(|end| name.ends_with(end));

@@ -124,7 +124,7 @@ pub(crate) fn add_measurement(
     add_run(object, options);
 }
 
-/// Adds what all objects of a run have.
+/// Adds the common keys of all objects of a run.
 pub(crate) fn add_run(object: &mut Value, options: &JsonOptions<'_>) {
     add(object, json!({ "schema": SCHEMA, "header": options.header }));
 }

@@ -194,7 +194,8 @@ impl<'a> PerfOutput<'a> {
         self.rows.push(row.clone());
     }
 
-    /// Says below a row what each rank took, if asked, what made it noisy, and whether its samples were taken again.
+    /// Prints below a row the times of all ranks, if requested, the causes of noise, and whether
+    /// its samples were taken again.
     fn say_circumstances(&mut self, measured: &[&Measurement]) {
         let ranks = measured.first().filter(|_| self.per_rank).and_then(|it| table::ranks(it));
         if let Some(ranks) = ranks {
@@ -217,7 +218,6 @@ impl<'a> PerfOutput<'a> {
         }
     }
 
-    /// Adds a row of messages to every output.
     pub(crate) fn add_message(&mut self, row: &MessageRow) {
         self.bar.inc(1);
         let section = row.section();
@@ -248,7 +248,7 @@ impl<'a> PerfOutput<'a> {
     }
 
     /// Prints the lines below the table and writes the files. `legend` explains the columns;
-    /// `interrupted` says that points are missing. Returns the number of rows that are slower than
+    /// `interrupted` means that points are missing. Returns the number of rows that are slower than
     /// the settings allow.
     ///
     /// # Errors
@@ -278,7 +278,7 @@ impl<'a> PerfOutput<'a> {
         JsonOptions { header: &self.header, limits: &self.limits, samples }
     }
 
-    /// All results with their samples, as `--json` writes them; none if nobody is to read them.
+    /// All results with their samples, as `--json` writes them; none without a reader.
     fn objects(&self) -> Vec<Value> {
         if self.baseline.is_none() && self.report.is_none() {
             return Vec::new();
@@ -289,7 +289,7 @@ impl<'a> PerfOutput<'a> {
         rows.chain(messages).chain(self.matrices.iter().map(|row| row.json(&options))).collect()
     }
 
-    /// Writes the report, if there is one; returns the line that says where.
+    /// Writes the report, if there is one; returns the line with its place.
     fn write_report(
         &self,
         objects: &[Value],

@@ -36,7 +36,7 @@ pub(crate) struct PerfRow {
     pub(crate) in_place: Option<Measurement>,
     /// The buffers were registered memory.
     pub(crate) is_registered: bool,
-    /// Of requests: what was hidden behind computing. The measurement is that of both together.
+    /// Of requests: the part that computing hid. The measurement is that of both together.
     pub(crate) overlap: Option<Overlap>,
     /// Groups that have a call under way at the same time. The time is that of a round of calls.
     pub(crate) streams: usize,
@@ -109,7 +109,7 @@ impl PerfRow {
             && self.point.count == other.point.count
     }
 
-    /// The machine's limit in microseconds for what this row measures, if it is known.
+    /// The machine's limit in microseconds for this row, if there is one.
     pub(crate) fn limit_us(&self, limits: &[MachineLimit]) -> Option<f64> {
         let limit = limits.iter().find(|limit| limit.transport == self.transport)?;
         limit.us(self.bytes(), bus_factor(self.point.collective, self.parameters.world))

@@ -66,7 +66,7 @@ pub(crate) fn section(row: &PerfRow) -> String {
     format!("# {collective} over {}{encrypted}{mode}{requests}{form}", row.transport)
 }
 
-/// The lines below the rows about what was timed, if that is no call alone.
+/// The lines below the rows about the timed form, if that is no call alone.
 pub(crate) fn form(form: CallForm) -> Option<String> {
     match form {
         CallForm::Alone => None,
@@ -82,7 +82,6 @@ pub(crate) fn form(form: CallForm) -> Option<String> {
     }
 }
 
-/// One row.
 pub(crate) fn line(row: &PerfRow) -> String {
     let collective = row.point.collective;
     let op = if collective.reduces() { row.parameters.op.name() } else { "-" };
@@ -105,7 +104,7 @@ pub(crate) fn line(row: &PerfRow) -> String {
     )
 }
 
-/// The line below a row of schedules of a file: what the tuner says of them.
+/// The line below a row of schedules of a file: the tuner's prediction.
 pub(crate) fn prediction(row: &PerfRow) -> Option<String> {
     let predicted = row.prediction.filter(|_| row.is_own)?;
     let us = time(Some(predicted.us));
@@ -136,7 +135,7 @@ pub(crate) fn speedup(row: &PerfRow) -> Option<String> {
     Some(format!("#  {speedup:.2} times as fast as a call each"))
 }
 
-/// The line below a row that says what each rank took.
+/// The line below a row with the time of each rank.
 pub(crate) fn ranks(measured: &Measurement) -> Option<String> {
     let RankSpread { min, mean, max, slowest } = measured.ranks.spread()?;
     let [min, mean, max] = [min, mean, max].map(|us| time(Some(us)).trim_start().to_owned());
@@ -189,7 +188,7 @@ fn bandwidth(row: &PerfRow, bandwidth: f64) -> String {
     format!("{bandwidth:>8.digits$}")
 }
 
-/// The lines below the rows: what the columns mean, averages, and the count of wrong elements.
+/// The lines below the rows: a legend of the columns, averages, and the count of wrong elements.
 #[derive(Default)]
 pub(crate) struct Totals {
     /// Bus bandwidths in GB/s, by transport.

@@ -26,7 +26,7 @@ use maypole::tuner::CostTable;
 use maypole_transports::secure::EncryptionRate;
 use std::sync::atomic::AtomicBool;
 
-/// How the measurement ended, as rank 0 knows it; the default on all other ranks.
+/// How the measurement ended, on rank 0; the default on all other ranks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PerfOutcome {
     pub(crate) wrong: u64,
@@ -90,7 +90,7 @@ struct PerfRun<'a> {
 }
 
 impl PerfRun<'_> {
-    /// Says what is measured, where, and how.
+    /// Prints the call, the ranks and the method of the measurement.
     fn describe(&mut self, costs: &CostTable) {
         let Some(report) = &mut self.report else { return };
         let (settings, mapping, encryption) = (self.settings, &self.mapping, self.encryption);

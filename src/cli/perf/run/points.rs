@@ -146,7 +146,7 @@ impl PerfRun<'_> {
         report.begin(format!("{name} {size} over {}", row.transport));
     }
 
-    /// Measures a call that nothing else goes on beside.
+    /// Measures a call without concurrent ones.
     fn alone(
         &self,
         sampler: &mut Sampler<'_>,
@@ -164,7 +164,7 @@ impl PerfRun<'_> {
     }
 }
 
-/// Where the calls of a point are made, and what they are checked against.
+/// The place of a point's calls, and their expected results.
 #[derive(Clone, Copy)]
 struct PointPlace<'a> {
     transport: PerfTransport,
@@ -205,7 +205,7 @@ fn algorithm(
     Ok(algorithm?)
 }
 
-/// Measures a call in each of several groups at once.
+/// Measures concurrent calls in several groups.
 fn streaming(
     sampler: &mut Sampler<'_>,
     place: PointPlace<'_>,
@@ -249,7 +249,7 @@ fn measure(sampler: &mut Sampler<'_>, work: &mut dyn SampledWork) -> Result<Opti
     Ok(if sampler.stopped { None } else { sampler.measure(work)? })
 }
 
-/// Measures requests, computing that takes as long, and both at once.
+/// Measures requests, computing that takes as long, and both together.
 fn overlap(sampler: &mut Sampler<'_>, work: &mut Workload<'_>) -> Result<Option<Overlap>> {
     work.set_beside(Beside { calls: true, turns: 0 });
     let Some(call) = measure(sampler, work)? else { return Ok(None) };

@@ -1,5 +1,5 @@
 //! The settings of a measurement: the options of the command line, completed and checked together.
-//! [`points`] has those that say what is measured.
+//! [`points`] has those of the points.
 
 mod points;
 
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The settings for a world of known size. No two of them contradict each other.
+/// The settings for a world of given size. No two of them contradict each other.
 #[derive(Clone, Debug)]
 pub(crate) struct PerfSettings {
     pub(crate) world: usize,
@@ -30,7 +30,7 @@ pub(crate) struct PerfSettings {
     pub(crate) form: CallForm,
     /// How blocks of unequal lengths are cut.
     pub(crate) counts: Option<CountRule>,
-    /// Rows say what each rank took.
+    /// Rows have the time of each rank.
     pub(crate) per_rank: bool,
     /// Messages between ranks, which are measured instead of collectives.
     pub(crate) messages: Option<MessageBenchmark>,
@@ -71,7 +71,7 @@ pub(crate) struct PerfSettings {
 pub(crate) enum CallForm {
     /// A call.
     Alone,
-    /// A request, and computing beside it.
+    /// A request with concurrent computing.
     BesideComputing,
     /// A call in each of several groups.
     Streams(usize),

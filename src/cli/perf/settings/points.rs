@@ -1,4 +1,4 @@
-//! What is measured, as the options say: types, operations, roots, algorithms and sizes.
+//! The points of the options: types, operations, roots, algorithms and sizes.
 
 use crate::perf::args::PerfArgs;
 use crate::perf::benchmark::{Benchmark, CallParameters};
@@ -15,7 +15,6 @@ pub(super) const DEFAULT_SIZES: [usize; 4] = [8, 4 << 10, 256 << 10, 4 << 20];
 const DEFAULT_MIN: usize = 8;
 const DEFAULT_MAX: usize = 64 << 20;
 const DEFAULT_FACTOR: usize = 4;
-/// The most sizes of a range.
 const MOST_SIZES: usize = 1 << 14;
 
 impl PerfArgs {

@@ -2,8 +2,8 @@
 //! wait has lasted for too long, or on request.
 //!
 //! Each rank that uses maypole connects to an abstract socket of the launcher, whose name is in its
-//! environment. The launcher asks by one byte; the rank answers by one line of JSON for each rank of
-//! its process. A thread of its own answers, so a rank that waits or computes answers, too.
+//! environment. The launcher's request is one byte; the reply is one line of JSON for each rank of
+//! the process. It is sent by a thread of its own, so also while a rank waits or computes.
 
 mod page;
 mod reporter;
@@ -34,13 +34,13 @@ use super::first_failure::{FirstFailure, Verdicts};
 use super::lines;
 use super::ranks::LaunchEvent;
 
-/// How long ranks may take to answer.
+/// The longest time until a reply.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// How long after a rank's failure the page is made, so that the others can report theirs.
 const FAILURE_TIME: Duration = Duration::from_millis(800);
 /// How long an inquiry may take. The thread may be printing a page to a slow reader.
 const INQUIRY_TIME: Duration = Duration::from_secs(1);
-/// How many operations of ranks are remembered as told.
+/// The most reported operations that are kept.
 const MOST_TOLD: usize = 10_000;
 const LISTENER: u64 = 0;
 const WAKER: u64 = 1;
@@ -114,8 +114,8 @@ impl HangReports {
         Ok((name, thread))
     }
 
-    /// A function that returns the rank that failed first, as ranks have told by then; `None` if none
-    /// has told of a failure for which one rank is to blame.
+    /// A function that returns the rank that failed first by the reports until then; `None` without
+    /// a report of a failure with a culprit.
     pub(super) fn inquiry(&self) -> Box<dyn Fn() -> Option<FirstFailure>> {
         let (stop, questions) = (Arc::clone(&self.stop), self.questions.clone());
         Box::new(move || {
@@ -126,7 +126,7 @@ impl HangReports {
         })
     }
 
-    /// True if ranks can tell that they have joined.
+    /// True if ranks can report that they have joined.
     pub(super) fn are_heard(&self) -> bool {
         self.name.is_some()
     }
@@ -155,9 +155,9 @@ impl Drop for HangReports {
 /// A page that is being made.
 struct PendingPage {
     reason: String,
-    /// When it is printed, whoever has answered by then.
+    /// When it is printed, with the replies until then.
     until: Instant,
-    /// True if it is printed as soon as all have answered.
+    /// True if it is printed after the last reply.
     ends_early: bool,
 }
 
@@ -177,9 +177,9 @@ struct ReportHub {
     next_number: u64,
     statuses: BTreeMap<usize, RankStatus>,
     page: Option<PendingPage>,
-    /// The operations of ranks that a page has told of, so that a hang is told once.
+    /// The operations of ranks on an earlier page, so that a hang is reported once.
     told: BTreeSet<(usize, Vec<usize>, u64)>,
-    /// True once a page has told of a failure.
+    /// True once a page has reported a failure.
     failure_told: bool,
     next_look: Instant,
 }
@@ -235,21 +235,21 @@ impl ReportHub {
             self.print_if_due();
         }
         if self.page.is_some() {
-            // All ranks have ended, so all that they told has arrived.
+            // All ranks have ended, so all of their reports have arrived.
             self.read_all();
             self.print();
         }
         Ok(())
     }
 
-    /// Takes all that ranks have told, also on connections that were just made.
+    /// Reads all reports, also from new connections.
     fn read_all(&mut self) {
         self.accept();
         let numbers: Vec<u64> = self.reporters.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.read(number));
     }
 
-    /// Answers inquiries. What a process told before its end has arrived by now.
+    /// Answers inquiries. The last report of an ended process has arrived by now.
     fn answer(&mut self) {
         self.stop.waker.clear();
         while let Ok(answer) = self.questions.try_recv() {
@@ -328,8 +328,8 @@ impl ReportHub {
         }
     }
 
-    /// With a limit: asks all ranks now and then, and begins a page if an operation has been waiting
-    /// for too long.
+    /// With a limit: polls all ranks now and then, and begins a page if an operation has been
+    /// waiting for too long.
     fn look(&mut self) {
         let Some(limit) = self.limit else { return };
         let waits_too_long = |status: &RankStatus| {
@@ -346,7 +346,7 @@ impl ReportHub {
         if let Some((rank, ..)) = fresh.first().filter(|_| self.page.is_none()) {
             let seconds = limit.as_secs_f64();
             let reason = format!("because rank {rank} has been waiting for {seconds} s or more");
-            // One page tells of the whole hang: all ranks that wait now belong to it.
+            // One page covers the whole hang: all ranks that wait now belong to it.
             if self.told.len() > MOST_TOLD {
                 self.told.clear();
             }

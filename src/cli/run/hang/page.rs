@@ -1,4 +1,4 @@
-//! One page about all ranks of a job: what each does, and which ranks to look at first. Pure: the
+//! One page about all ranks of a job: their states, and the ranks to look at first. Pure: the
 //! statuses go in, and text comes out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,17 +8,17 @@ use std::ops::Range;
 use maypole::comm::status::{GroupStatus, PendingOperation, RankStatus};
 use maypole::world::service::{AskError, ChainLink, Diagnosis};
 
-/// What the launcher knows of the ranks.
+/// The reports of all ranks.
 #[derive(Debug, Default)]
 pub(super) struct JobStatus {
     pub(super) world: usize,
-    /// The ranks that the launcher knows.
+    /// The ranks of this launcher.
     pub(super) here: Range<usize>,
     /// Why the page is made, as the end of a sentence.
     pub(super) reason: String,
     /// The last status of each rank that has ever sent one.
     pub(super) statuses: BTreeMap<usize, RankStatus>,
-    /// Ranks that did not answer when they were asked now.
+    /// Ranks without a reply to the last request.
     pub(super) silent: Vec<usize>,
     /// Ranks whose connection to the launcher has ended.
     pub(super) gone: Vec<usize>,
@@ -68,7 +68,7 @@ impl JobStatus {
         lines
     }
 
-    /// What is known of the ranks, by the members of their groups.
+    /// The positions of the ranks, by the members of their groups.
     fn groups(&self) -> BTreeMap<Vec<usize>, Vec<Position<'_>>> {
         let mut groups: BTreeMap<Vec<usize>, Vec<Position<'_>>> = BTreeMap::new();
         let tells = |rank: &usize| Some((*rank, self.told(*rank)?));
@@ -114,8 +114,8 @@ impl JobStatus {
         by_text.into_iter().map(line).collect()
     }
 
-    /// Which ranks to look at first: those that do not answer, those that call something else, those
-    /// that are behind.
+    /// Which ranks to look at first: those without a reply, those that call something else, those
+    /// with fewer operations.
     fn verdict(
         &self,
         unknown: &[usize],
@@ -140,7 +140,7 @@ impl JobStatus {
         }
     }
 
-    /// A rank for whose message another one waits in the group, and that waits for nobody.
+    /// A rank for whose message another one waits in the group, and that waits for no other.
     fn awaited(&self, positions: &[Position<'_>]) -> Option<String> {
         let in_message = |it: &&Position<'_>| it.pending().is_some_and(is_message);
         positions.iter().filter(in_message).find_map(|waiter| {
@@ -213,7 +213,7 @@ impl Position<'_> {
         self.group.pending.is_some()
     }
 
-    /// What the rank is in, unless that is a request beside which it computes.
+    /// The pending operation, unless it is a request during which the rank computes.
     fn pending(&self) -> Option<&PendingOperation> {
         self.group.pending.as_ref().filter(|pending| !pending.in_background)
     }
@@ -273,8 +273,8 @@ fn different(positions: &[Position<'_>]) -> Option<String> {
     ))
 }
 
-/// The ranks that have done the fewest operations and hold up ranks that wait in a call of the group.
-/// A rank that waits in another group holds nobody up by itself.
+/// The ranks with the fewest operations, for which ranks in a call of the group wait. A rank that
+/// waits in another group is not the cause.
 fn late(positions: &[Position<'_>], gone: &[usize]) -> Option<String> {
     let waiting = positions.iter().filter(|position| position.waits_in_call());
     let furthest = waiting.map(|position| position.group.completed).max()?;
@@ -423,7 +423,7 @@ hang report, on request:
         assert!(page.contains("ranks 0-2 failed: rank 0 waited 2 s for rank 1"), "{page}");
         let verdict = "look first at rank 1: operation 4 is not called there yet";
         assert!(page.trim_end().ends_with(verdict), "{page}");
-        // The page does not say of one rank that it has ended and that it is in a call.
+        // The page never shows an ended rank in a call.
         let then = "ranks 0-2: the process has ended since it failed; what it was in then:";
         assert!(page.contains(then) && !page.contains("ended or left"), "{page}");
     }

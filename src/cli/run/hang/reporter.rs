@@ -1,4 +1,4 @@
-//! A process that tells the launcher what its ranks do.
+//! A process that reports the status of its ranks to the launcher.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -16,7 +16,7 @@ pub(super) struct Reporter {
     partial: Vec<u8>,
     /// The ranks of the process.
     pub(super) ranks: BTreeSet<usize>,
-    /// True until the process has answered the last question.
+    /// True until the reply to the last request.
     pub(super) asked: bool,
 }
 
@@ -25,8 +25,8 @@ impl Reporter {
         Self { stream, partial: Vec::new(), ranks: BTreeSet::new(), asked: false }
     }
 
-    /// Reads what has come. Returns the messages, and false if the process is gone or breaks the
-    /// protocol.
+    /// Reads the available bytes. Returns the messages, and false if the process is gone or breaks
+    /// the protocol.
     pub(super) fn read(&mut self) -> (Vec<StatusMessage>, bool) {
         let mut bytes = vec![0; 64 << 10];
         let mut messages = Vec::new();

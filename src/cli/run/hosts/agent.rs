@@ -1,8 +1,9 @@
-//! `maypole agent`: starts the ranks of one host for a launcher on another one, and tells how they end.
+//! `maypole agent`: starts the ranks of one host for a launcher on another one, and reports their
+//! ends.
 //!
-//! The launcher decides everything else. The agent stops all ranks, with SIGTERM and after the grace
-//! period with SIGKILL, when its input ends, when nothing has come for a time, when its output cannot be
-//! written, and when a signal asks it to end.
+//! The launcher decides everything else. The agent stops all ranks, with SIGTERM and after the
+//! grace period with SIGKILL, when its input ends, when its input is silent for a time, when its
+//! output cannot be written, and on a signal.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
@@ -86,7 +87,7 @@ fn choose_ports(args: &AgentArgs) -> Result<(JobPorts, Vec<TcpListener>)> {
     at(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| at(Ipv4Addr::UNSPECIFIED.into()))
 }
 
-/// Tells the launcher why this host cannot run the job, and waits until it has heard it.
+/// Sends the launcher the reason why this host cannot run the job, and waits for its receipt.
 fn unfit(
     answers: &Sender<Answer>,
     orders: &Receiver<Order>,
@@ -126,7 +127,8 @@ struct Agent {
 }
 
 impl Agent {
-    /// Gets ready to start ranks, and tells the launcher so, or that it cannot reach rank 0's host.
+    /// Gets ready to start ranks, and reports to the launcher that it is, or that rank 0's host is
+    /// unreachable.
     fn prepare(
         job: JobDescription,
         copied: bool,
@@ -162,7 +164,7 @@ impl Agent {
         Ok(Self { job, environment, ranks, reports, answers, held, copied, places: Vec::new() })
     }
 
-    /// Does what the launcher says, until the job is over or the launcher is lost.
+    /// Executes orders until the job ends or the launcher is lost.
     fn serve(mut self, orders: &Receiver<Order>, events: &Receiver<LaunchEvent>) -> ExitCode {
         loop {
             select! {
@@ -187,7 +189,7 @@ impl Agent {
         }
     }
 
-    /// Stops all ranks. What they still print is lost: nobody may be there to read it.
+    /// Stops all ranks. Their remaining output is lost: it may have no reader.
     fn end(mut self, code: u8) -> ExitCode {
         self.ranks.end(self.job.grace);
         code.into()
@@ -260,13 +262,13 @@ impl Agent {
     }
 }
 
-/// Starts the thread that writes answers, so that the agent never waits for a launcher that reads
-/// nothing.
+/// Starts the thread that writes to the launcher, so that the agent never waits for a launcher that
+/// reads nothing.
 fn write_answers(events: Sender<LaunchEvent>) -> Result<Sender<Answer>> {
     let (answers, to_write) = unbounded::<Answer>();
     let work = move || {
         loop {
-            // Whatever the agent does meanwhile, the launcher hears that it is there.
+            // A heartbeat, also while the agent is busy.
             let answer = match to_write.recv_timeout(BEAT) {
                 Ok(answer) => answer,
                 Err(RecvTimeoutError::Timeout) => Answer::Beat,

@@ -1,5 +1,5 @@
-//! One ssh to an agent: what it says becomes events and answers, and what it is told goes through a
-//! queue, so that the launcher never waits for a host that has stopped to read.
+//! One ssh to an agent: its messages become events, and orders go through a queue, so that the
+//! launcher never waits for a host that has stopped to read.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -28,7 +28,7 @@ const LONGEST_LINE: u64 = 32 << 20;
 const LAST_WORDS_TIME: Duration = Duration::from_secs(1);
 /// Seconds by which clocks may differ. A message that was long on its way counts as a difference.
 const CLOCK_DIFFERENCE: f64 = 5.0;
-/// The bytes of a program that are written at once.
+/// The bytes of a program per write.
 const PIECE: usize = 256 << 10;
 
 /// What an agent is sent.
@@ -41,7 +41,7 @@ pub(super) enum Outgoing {
 pub(super) struct Connection {
     pub(super) host: Arc<str>,
     child: Arc<Child>,
-    /// `None` once the agent has been told to end.
+    /// `None` after the order to end.
     orders: Option<Sender<Outgoing>>,
     /// Disconnected when the connection has ended.
     pub(super) answers: Receiver<Answer>,
@@ -49,8 +49,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Starts `ssh`, and the threads that read and write. Sends `events` what happens to the processes
-    /// of this host. A host that says nothing for `patience` is given up.
+    /// Starts `ssh`, and the threads that read and write. Sends the events of this host's processes
+    /// to `events`. A host that is silent for `patience` is lost.
     pub(super) fn start(
         host: &str,
         mut ssh: Command,
@@ -113,7 +113,7 @@ impl Connection {
         self.shared.progress.load(Ordering::Relaxed)
     }
 
-    /// True once the agent has answered.
+    /// True after the agent's first message.
     pub(super) fn is_greeted(&self) -> bool {
         self.shared.is_greeted.load(Ordering::Relaxed)
     }
@@ -123,12 +123,12 @@ impl Connection {
         self.shared.noise.load(Ordering::Relaxed)
     }
 
-    /// True if ssh was killed because it printed too much before the agent answered.
+    /// True if ssh was killed because it printed too much before the agent's first message.
     pub(super) fn is_noisy(&self) -> bool {
         !self.is_greeted() && self.noise() > MOST_NOISE
     }
 
-    /// Kills ssh. The agent notices that its input has ended.
+    /// Kills ssh. The agent then reads the end of its input.
     pub(super) fn kill(&self) {
         let _ = process::signal_group(&self.child, SIGKILL);
     }
@@ -138,7 +138,7 @@ impl Connection {
         *lock(&self.shared.end)
     }
 
-    /// The rank that failed first, as ranks of this host say.
+    /// The rank that failed first, by the reports of this host's ranks.
     pub(super) fn first_failure(&self) -> Option<FirstFailure> {
         *lock(&self.shared.first_failure)
     }
@@ -186,7 +186,7 @@ fn read_errors(shared: &SharedConnection, host: &str, error: impl Read, child: &
     });
 }
 
-/// The thread that reads what an agent says.
+/// The thread that reads an agent's output.
 struct AgentReader {
     host: Arc<str>,
     child: Arc<Child>,
@@ -224,7 +224,8 @@ impl AgentReader {
             }
         });
         let end = ssh::end_of(&self.child);
-        // ssh says why before it ends. A process that it has left behind may keep the pipe open.
+        // ssh prints the reason before it ends. A process that it has left running may keep the
+        // pipe open.
         let _ = all_told.recv_timeout(LAST_WORDS_TIME);
         *lock(&self.shared.end) = end.or(Some(ProcessEnd::Killed(SIGKILL)));
         self.lose_all();
@@ -305,7 +306,7 @@ struct SilenceCount {
     beats: u32,
 }
 
-/// The thread that writes to an agent, and notices that it is silent.
+/// The thread that writes to an agent, and detects its silence.
 struct AgentWriter {
     child: Arc<Child>,
     shared: Arc<SharedConnection>,
@@ -314,7 +315,7 @@ struct AgentWriter {
 
 impl AgentWriter {
     fn run(self, to_send: Receiver<Outgoing>, mut input: ChildStdin) {
-        // An agent that has been told nothing may be a shell that waits for a program.
+        // An agent without orders may be a shell that waits for a program.
         let mut has_orders = false;
         let ticks = crossbeam_channel::tick(BEAT);
         let mut silence = SilenceCount { seen: 0, beats: 0 };
@@ -330,25 +331,25 @@ impl AgentWriter {
                 },
                 recv(ticks) -> _ => match has_orders {
                     true if self.is_lost(&mut silence) => return,
-                    // An agent that has answered waits for orders, and gives up without any word.
+                    // An agent that has greeted waits for orders, and ends without a heartbeat.
                     _ if has_orders || self.shared.is_greeted.load(Ordering::Relaxed) => {
                         input.write_all(line(&Order::Beat).as_bytes())
                     }
                     _ => Ok(()),
                 },
             };
-            // The reader hears of the end of the connection.
+            // The reader detects the end of the connection.
             if written.is_err() {
                 return;
             }
         }
     }
 
-    /// Gives the host up if it has said nothing for too long. Counts beats of this thread, so that a
+    /// Drops the host if it has been silent for too long. Counts beats of this thread, so that a
     /// stop of the whole launcher is no silence of the host.
     fn is_lost(&self, silence: &mut SilenceCount) -> bool {
         let heard = self.shared.progress.load(Ordering::Relaxed);
-        // A slow reader of the launcher's output holds up what the host says.
+        // A slow reader of the launcher's output delays the host's messages.
         let is_silent = heard == silence.seen && !lines::are_being_written();
         *silence = SilenceCount { seen: heard, beats: u32::from(is_silent) * (silence.beats + 1) };
         let is_lost = BEAT * silence.beats >= self.patience;

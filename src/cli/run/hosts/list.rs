@@ -10,7 +10,7 @@ use crate::input;
 /// A host, and how many ranks may run on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HostSlots {
-    /// As the user names it and as ssh is told: `node7`, `user@node7`, `fd00::7`.
+    /// As the user typed it, and the argument of ssh: `node7`, `user@node7`, `fd00::7`.
     pub(super) name: String,
     /// `None` where the user gives no number.
     pub(super) slots: Option<usize>,
@@ -25,7 +25,7 @@ pub(super) struct HostRanks {
 }
 
 impl HostRanks {
-    /// The name without the user: what other hosts know it by.
+    /// The name without the user, for other hosts.
     pub(super) fn address(&self) -> &str {
         self.name.rsplit_once('@').map_or(&self.name, |(_, host)| host)
     }
@@ -42,7 +42,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<HostSlots>> {
     Ok(hosts)
 }
 
-/// Reads a host file of Open MPI: a host a line, with `slots=N`, and comments behind `#`.
+/// Reads a host file of Open MPI: a host a line, with `slots=N`, and comments after `#`.
 pub(super) fn read(path: &Path) -> Result<Vec<HostSlots>> {
     let named = || format!("--hostfile {}", path.display());
     let text = input::text("--hostfile", path, input::TEXT)?;

@@ -1,4 +1,4 @@
-//! What the launcher and its agents on other hosts say to one another: a line of JSON a message, over
+//! The messages between the launcher and its agents on other hosts: a line of JSON a message, over
 //! the standard input and output of ssh.
 
 use std::ffi::OsString;
@@ -16,22 +16,22 @@ pub(super) const PROTOCOL: u32 = 3;
 
 /// A line of an agent that begins so is a message.
 pub(super) const MESSAGE: u8 = b'@';
-/// A line of an agent that begins so is a line of a rank. All other lines come from programs between
+/// A line of an agent that begins so is a line of a rank. All other lines are of programs between
 /// the launcher and the agent, such as the shell's start-up files.
 pub(super) const OUTPUT: u8 = b'|';
 
-/// How often each side says that it is there.
+/// The interval of heartbeats of each side.
 pub(super) const BEAT: Duration = Duration::from_secs(1);
 
-/// What the launcher tells an agent.
+/// A message of the launcher to an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// The first message: what to start.
+    /// The first message: the program and its environment.
     Job(Box<JobDescription>),
     Start(StartOrder),
     /// Pass this signal on to the process at this place.
     Signal(usize, i32),
-    /// All ranks have ended: end what they have left running, then yourself.
+    /// All ranks have ended: end their remaining processes, then yourself.
     Stop,
     Beat,
 }
@@ -44,7 +44,7 @@ pub(super) struct StartOrder {
     pub(super) is_newcomer: bool,
 }
 
-/// What an agent tells the launcher.
+/// A message of an agent to the launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// The first message.
@@ -59,14 +59,15 @@ pub(super) enum Answer {
     /// The process could not be started: the program, and the number of the system's error.
     Refused(String, Option<i32>),
     Ended(usize, EndOfProcess),
-    /// The rank that failed first, as ranks of this host say. Comes before the end of the next one.
+    /// The rank that failed first, by the reports of this host's ranks. Precedes the end of the
+    /// next one.
     FirstFailure(FirstFailure),
     /// The process at this place has joined others.
     Joined(usize),
     Beat,
 }
 
-/// What an agent knows before it is told anything.
+/// The agent's facts before any order.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) protocol: u32,
@@ -101,7 +102,7 @@ pub(super) struct JobDescription {
     pub(super) variables: Vec<(String, OsString)>,
     pub(super) program: OsString,
     pub(super) arguments: Vec<OsString>,
-    /// The folder in which ranks start, if it is there.
+    /// The folder in which ranks start, if it exists.
     pub(super) folder: OsString,
     pub(super) output: OutputMode,
     pub(super) bind: Bind,

@@ -1,7 +1,7 @@
 //! `maypole run --hosts`: ranks on several hosts, over ssh.
 //!
-//! One ssh a host starts an [`agent`], which is this program again. The agent starts ranks when it is
-//! told to, passes signals on, and tells how each rank has ended; the launcher decides, with the
+//! One ssh a host starts an [`agent`], which is this program again. The agent starts ranks on
+//! request, passes signals on, and reports the end of each rank; the launcher decides, with the
 //! supervisor that serves the ranks of one host, too. The job's key goes over the standard input of
 //! ssh, where no list of processes shows it.
 //!
@@ -87,7 +87,7 @@ pub(crate) struct HostOptions {
 }
 
 impl HostArgs {
-    /// The hosts, for `ranks` ranks if the user says how many; `None` for ranks on this host.
+    /// The hosts, for `ranks` ranks if the user sets the number; `None` for ranks on this host.
     pub(crate) fn options(self, ranks: Option<usize>) -> Result<Option<HostOptions>> {
         let hosts = match (&self.hosts, &self.hostfile) {
             (Some(hosts), _) => list::parse(hosts)?,

@@ -23,12 +23,11 @@ use crate::run::ranks::{
 };
 use crate::run::signals::ENDING;
 
-/// How long a host may take to answer without doing anything, after it has answered for the first
-/// time or where it has to take a program first.
+/// The longest silence of a host after its first message, or while it takes a program first.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
-/// How long ssh may take to answer where it may ask a person for a password.
+/// The longest silence of ssh where it may prompt for a password.
 const PROMPT_TIME: Duration = Duration::from_secs(120);
-/// For how many times as long a host may print before its agent answers.
+/// A host may print for so many times as long before its agent's first message.
 const NOISE_TIMES: u32 = 4;
 /// How long an agent may take to start one process.
 const START_TIME: Duration = Duration::from_secs(60);
@@ -46,16 +45,16 @@ pub(super) struct RemoteRanks {
     received: Receiver<LaunchEvent>,
 }
 
-/// What has come instead of an answer.
+/// The reason for a missing message.
 enum NoAnswer {
     /// Why the host cannot be used, as a sentence.
     Because(String),
-    /// A signal has asked the launcher to end.
+    /// A signal ends the launcher.
     Interrupted,
 }
 
 impl RemoteRanks {
-    /// Reaches all hosts, and tells each what to start: `program` with its arguments. A signal ends this
+    /// Reaches all hosts, and sends each its job: `program` with its arguments. A signal ends this
     /// early; it is sent to `job` again, whose supervisor then starts nothing.
     pub(super) fn connect(
         job: &Job<'_>,
@@ -138,10 +137,10 @@ impl RemoteRanks {
         Ok(())
     }
 
-    /// The next answer of each host, which may do nothing for `patience`; `None` if a signal came.
+    /// The next message of each host, which may be silent for `patience`; `None` on a signal.
     ///
     /// # Errors
-    /// A sentence for each host that does not answer.
+    /// A sentence for each silent host.
     fn await_all(&self, job: &Job<'_>, patience: Duration) -> Result<Option<Vec<Answer>>> {
         let mut answers = Vec::new();
         let mut sentences = Vec::new();
@@ -236,13 +235,13 @@ impl RemoteRanks {
         }
     }
 
-    /// Kills ssh of the hosts whose agents have not answered: nothing has started there.
+    /// Kills ssh of the hosts whose agents have sent no message: nothing has started there.
     fn kill_ungreeted(&self) {
         let ungreeted = self.connections.iter().filter(|connection| !connection.is_greeted());
         ungreeted.for_each(Connection::kill);
     }
 
-    /// Kills ssh of all hosts. The agents notice that their input has ended, and end their ranks.
+    /// Kills ssh of all hosts. The agents then read the end of their input, and end their ranks.
     fn kill_all(&self) {
         self.connections.iter().for_each(Connection::kill);
     }
@@ -321,8 +320,8 @@ impl Drop for RemoteRanks {
     }
 }
 
-/// Waits for the next answer of a host, as long as it does something: for `patience` without a sign
-/// of it, and for a few times as long while its shell prints.
+/// Waits for the next message of a host, as long as it shows activity: for `patience` without a
+/// sign of it, and for a few times as long while its shell prints.
 fn await_answer(
     connection: &Connection,
     events: &Receiver<LaunchEvent>,

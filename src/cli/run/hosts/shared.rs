@@ -1,4 +1,4 @@
-//! What the threads of a connection to a host share: how far it is, and what ssh has said.
+//! What the threads of a connection to a host share: its state, and the output of ssh.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,12 +9,13 @@ use maypole_transports::process::ProcessEnd;
 
 use crate::run::first_failure::FirstFailure;
 
-/// How many lines of ssh and of the host's shell are kept, to say why the host cannot be used.
+/// How many lines of ssh and of the host's shell are kept, as the reason why the host cannot be
+/// used.
 const LAST_WORDS: usize = 6;
 /// The bytes of such a line that are looked at.
 pub(super) const LONGEST_WORDS: usize = 4096;
-/// The most bytes that ssh and the shell of a host may print before the agent answers. A line counts
-/// as at least [`LEAST_OF_LINE`] bytes.
+/// The most bytes that ssh and the shell of a host may print before the agent's first message. A
+/// line counts as at least [`LEAST_OF_LINE`] bytes.
 pub(super) const MOST_NOISE: u64 = 16 << 20;
 
 const LEAST_OF_LINE: u64 = 64;
@@ -26,15 +27,15 @@ pub(super) struct SharedConnection {
     pub(super) progress: AtomicU64,
     /// The bytes of all lines that are no messages.
     pub(super) noise: AtomicU64,
-    /// The agent has answered. Lines that come before are those of ssh and of the shell.
+    /// The agent has sent a message. Earlier lines are those of ssh and of the shell.
     pub(super) is_greeted: AtomicBool,
     pub(super) words: Mutex<VecDeque<String>>,
     /// How ssh has ended, and whether that was because the host was silent.
     pub(super) end: Mutex<Option<ProcessEnd>>,
     pub(super) silence: Mutex<Option<Duration>>,
-    /// The launcher has told the agent to end.
+    /// The launcher has ordered the agent to end.
     pub(super) is_closed: AtomicBool,
-    /// The rank that failed first, as ranks of this host say.
+    /// The rank that failed first, by the reports of this host's ranks.
     pub(super) first_failure: Mutex<Option<FirstFailure>>,
 }
 
@@ -50,8 +51,8 @@ impl SharedConnection {
         silence.unwrap_or_default() + &words
     }
 
-    /// Keeps a line that is neither of the agent nor of a rank. Returns false if there have been too
-    /// many before the agent has answered.
+    /// Keeps a line that is neither of the agent nor of a rank. Returns false if there have been
+    /// too many before the agent's first message.
     pub(super) fn keep(&self, line: &[u8]) -> bool {
         let length = LEAST_OF_LINE.max(line.len() as u64);
         let noise = self.noise.fetch_add(length, Ordering::Relaxed) + length;

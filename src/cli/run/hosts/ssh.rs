@@ -1,4 +1,4 @@
-//! How an agent is started on a host, and what it means if it does not answer.
+//! Starts an agent on a host, and explains its silence.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -12,7 +12,7 @@ use signal_hook::consts::SIGKILL;
 
 use super::HostOptions;
 
-/// Options for OpenSSH: no questions, which nobody could answer; an end if the host is not there.
+/// Options for OpenSSH: no prompts; an end if the host is not there.
 const OPTIONS: &[&str] = &[
     "-T",
     "-oBatchMode=yes",
@@ -32,7 +32,7 @@ const COPY: &str = "d=$(mktemp -d) && s=$1 && shift && head -c \"$0\" >\"$d/mayp
                     head -c \"$s\" >\"$d/program\" && chmod 700 \"$d/maypole\" \"$d/program\" && \
                     \"$d/maypole\" agent --copied \"$@\"; s=$?; rm -rf \"$d\"; exit $s";
 
-/// How long ssh may go on after it has closed its output.
+/// The longest time between the end of ssh's output and its exit.
 const SSH_END: Duration = Duration::from_secs(5);
 
 /// The programs that are sent to every host.
@@ -104,14 +104,14 @@ fn ssh(given: Option<&str>) -> Command {
     command
 }
 
-/// True if the program that reaches hosts may ask a person something: it is not OpenSSH, which is
-/// told to ask nothing, and there is a terminal.
+/// True if the program that reaches hosts may prompt: it is not OpenSSH, whose prompts are off, and
+/// there is a terminal.
 pub(super) fn may_prompt(options: &HostOptions) -> bool {
     let is_other = options.ssh.as_deref().is_some_and(|given| !is_open_ssh(given));
     is_other && std::fs::File::open("/dev/tty").is_ok()
 }
 
-/// True if a command begins with OpenSSH's client. Another program may not know its options.
+/// True if a command begins with OpenSSH's client. Another program may lack its options.
 fn is_open_ssh(command: &str) -> bool {
     let program = command.split_whitespace().next().unwrap_or_default();
     Path::new(program).file_name().is_some_and(|name| name == "ssh")
@@ -147,8 +147,8 @@ pub(super) fn end_of(child: &Child) -> Option<ProcessEnd> {
     end.filter(|_| !ended.is_empty())
 }
 
-/// Why a host cannot be used whose ssh has ended as `end` before the agent said anything, and what to
-/// do. `words` are the last lines of ssh and of the shell.
+/// Why a host cannot be used whose ssh has ended as `end` before the agent's first message, and the
+/// remedy. `words` are the last lines of ssh and of the shell.
 pub(super) fn explain(host: &str, end: Option<ProcessEnd>, words: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let has = |text: &str| words.contains(text);

@@ -1,6 +1,6 @@
-//! The README and the book show what this command prints and draws, and name options that it has.
+//! The README and the book show the output of this command, and name options that it has.
 //!
-//! `UPDATE=1 cargo test --workspace --test cli book` writes what it prints and draws.
+//! `UPDATE=1 cargo test --workspace --test cli book` writes that output.
 
 use super::blocks::{comment, compare_consoles, pages, repository, wrong_options};
 use super::{maypole, printed, text};

@@ -4,7 +4,6 @@ use super::{maypole, objects, printed, run, text};
 use serde_json::Value;
 use std::path::Path;
 
-/// Measures to `path`, with samples.
 fn measure(path: &Path) -> Vec<Value> {
     let line = "perf all-reduce --threads -n 2 --transport shm --sizes 8,64K --budget 5";
     printed(&format!("{line} --samples --json {}", path.display()));
@@ -66,7 +65,7 @@ fn a_run_is_compared_with_an_earlier_one_while_it_is_measured() {
     ));
     let (said, error) = (text(&output.stdout), text(&output.stderr));
     assert!(said.contains("all-reduce of 8 bytes"), "{said}{error}");
-    // Rows that other programs disturbed, as other tests may, are told and not counted.
+    // Rows that other programs disturbed, as other tests may, are reported and not counted.
     let counted =
         said.lines().filter(|it| it.contains("of 8 bytes") && !it.ends_with("(disturbed)"));
     let failed = counted.count() > 0;

@@ -1,4 +1,4 @@
-//! Buffers outside caches, blocks of unequal lengths, several groups at once, and many buffers.
+//! Buffers outside caches, blocks of unequal lengths, several concurrent groups, and many buffers.
 
 use super::{objects, printed, run, text};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Prices of calls on GPUs: `maypole simulate` and `maypole explain` say the same, and choices follow
-//! the links of recorded machines. No GPU is needed.
+//! Prices of calls on GPUs: `maypole simulate` and `maypole explain` agree, and choices follow the
+//! links of recorded machines. No GPU is needed.
 
 use maypole::algorithms::Algorithm;
 use maypole::cuda::explain_on;
@@ -55,7 +55,7 @@ fn a_ring_goes_over_the_links_with_the_highest_bandwidth() {
     let links = links(&crossed_squares(), &ALL);
     assert_eq!(links.slowest_hop(), Some(PathClass::NvLink(2)), "a ring of double links exists");
     assert_ne!(links.order(), ALL, "and it is not in the order of the ranks");
-    // What the order says, the schedules do: every message goes over a double link.
+    // The schedules follow the order: every message goes over a double link.
     let boards = Boards::new(&[0; 8]);
     for collective in Algorithm::Ring.collectives() {
         let of = |links| schedules(Algorithm::Ring, *collective, &boards, links).unwrap();

@@ -16,7 +16,7 @@ fn names() -> Vec<String> {
     names
 }
 
-/// What `learn` says of the files of a folder, and its code.
+/// The output of `learn` about the files of a folder, and its exit code.
 fn learn(dir: &std::path::Path, name: &str) -> (String, Option<i32>) {
     let line = format!("learn {name} --dir {}", dir.display());
     let output = super::maypole(&line).current_dir(repository()).output().unwrap();
@@ -47,7 +47,7 @@ fn each_blank_fails_itself_and_each_solution_passes() {
     assert!(code == Some(1) && said.contains("data_parallel: not done yet"), "{said}");
 }
 
-/// Runs `learn` on functions in Rust. `cargo` is a script that says what the tests have said.
+/// Runs `learn` on functions in Rust. `cargo` is a script that prints the output of the tests.
 fn learn_rust(name: &str, blanks: &std::path::Path, cargo: &str) -> (String, Option<i32>) {
     let script = blanks.join("cargo");
     fs::write(&script, format!("#!/bin/sh\necho \"$@\" >> {}/calls\n{cargo}\n", blanks.display()))
@@ -156,7 +156,7 @@ fn a_watched_exercise_is_checked_again_when_it_changes() {
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     let first = lines.next().unwrap().unwrap();
     assert!(first.contains("not done yet"), "{first}");
-    // The new file has another time, whatever the resolution of the clock.
+    // The new file has another time at any resolution of the clock.
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
     let solved = fs::read(folder("solutions").join("03_swap.toml")).unwrap();
     let new = watched.path().join("new");

@@ -1,4 +1,4 @@
-//! What the commands refuse, and what they accept as users write it.
+//! The arguments that commands refuse, and spellings that they accept.
 
 use super::{maypole, objects, printed, run, text};
 use std::process::{Command, Stdio};
@@ -49,7 +49,7 @@ fn contradictions_exit_with_2_and_a_reason() {
     }
 }
 
-/// Under every limit of the address space the measurement works or says that memory is missing. Low
+/// Under every limit of the address space the measurement works or reports missing memory. Low
 /// limits hit the buffers of the command, higher ones the staging buffers of the library.
 #[test]
 fn missing_memory_is_an_error_and_kills_nothing() {
@@ -119,7 +119,7 @@ fn options_of_nccl_tests_are_understood() {
     }
 }
 
-/// Options that mean nothing, or ask for more than there is, are refused in a sentence.
+/// Options without a meaning, or beyond the machine's limits, are refused in a sentence.
 #[test]
 fn numbers_without_a_meaning_and_options_of_other_launchers_are_refused() {
     let refusals = [

@@ -1,4 +1,4 @@
-//! `perf`: what is measured, by threads and by processes.
+//! `perf`: measurements by threads and by processes.
 
 use super::{KEYS, keys, maypole, objects, printed, run, skip, text};
 use serde_json::Value;
@@ -28,7 +28,7 @@ fn every_collective_is_measured_and_right() {
     assert_eq!(all.len(), 2 * (9 * 2 * 2 + 2 + 1));
 }
 
-/// Two ranks of a machine with a core for each say how far apart their cores were.
+/// Two ranks of a machine with a core for each report the distance of their cores.
 #[test]
 fn barriers_at_both_ends_of_a_run_are_timed() {
     let line = "perf barrier -n 2 --transport shm --budget 2";
@@ -215,7 +215,7 @@ fn under_a_launcher_perf_joins_the_job() {
     );
 }
 
-/// Large calls on registered memory run on it, small ones do not ask, and the output tells which.
+/// Large calls on registered memory run on it, small ones do not try, and the output marks them.
 #[test]
 fn registered_memory_is_measured_and_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -280,7 +280,7 @@ fn processes_notice_a_call_left_out_in_a_hundred() {
     }
 }
 
-/// Programs that compute beside the ranks are noticed while samples are taken, and said.
+/// Programs that compute at the same time are detected while samples are taken, and reported.
 #[test]
 fn a_noisy_run_is_said() {
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -302,7 +302,7 @@ fn a_noisy_run_is_said() {
     assert!(table.contains("#  noisy: other programs took "), "{table}");
 }
 
-/// What a reader has to know of a run stands in each of its outputs.
+/// The conditions of a run stand in each of its outputs.
 #[test]
 fn every_output_says_where_and_when_it_was_measured() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Algorithms of MSCCL are read, proved and run as schedules; what a schedule cannot say is refused by
-//! GPU, thread block and step.
+//! Algorithms of MSCCL are read, proved and run as schedules; algorithms that no schedule can
+//! express are refused by GPU, thread block and step.
 
 use super::{objects, printed, run, text};
 use std::fmt::Write;
@@ -64,7 +64,7 @@ fn proved(head: Head<'_>, gpus: &[&[Block<'_>]]) -> String {
     printed(&format!("draw --schedule {}", file.display()))
 }
 
-/// What is said of an algorithm that cannot be read.
+/// The error of an algorithm that cannot be read.
 #[track_caller]
 fn refused(xml: &str, why: &str) {
     let folder = tempfile::tempdir().unwrap();
@@ -161,10 +161,10 @@ fn every_collective_has_its_chunks() {
     proved(("reduce", 2, false), &[&sum, &first, &last]);
 }
 
-/// Where MSCCL's law is another, the error says so and where.
+/// Where MSCCL's law is another, the error has the difference and the place.
 #[test]
 fn a_link_that_would_have_to_hold_a_message_is_refused() {
-    // Both overwrite what they have sent before either has taken it.
+    // Both overwrite a sent chunk before either has taken it.
     let of = |other: i64| -> [Block<'static>; 1] {
         [(other, other, 0, &["cpy i0 o0", "s o0 o0", "r o0 o0"])]
     };

@@ -4,7 +4,7 @@ use super::text;
 use crate::fake_gpu::FakeDriver;
 use std::process::{Command, Output};
 
-/// Runs `command` over the fake driver and returns what it says. `None` if there is no compiler.
+/// Runs `command` over the fake driver and returns its output. `None` if there is no compiler.
 fn over_fake_driver(command: &mut Command) -> Option<Output> {
     let driver = FakeDriver::get()?;
     // Whatever the machine's own GPUs are used for.
@@ -37,7 +37,7 @@ fn perf_measures_ranks_that_are_threads_emulated() {
     perf(&["-n", "3", "--threads", "--sizes", "1M", "--type", "bf16", "all-reduce"]);
 }
 
-/// Messages go from GPU to GPU: of two ranks, of several pairs at once, and in rings.
+/// Messages go from GPU to GPU: of two ranks, of several concurrent pairs, and in rings.
 #[test]
 fn perf_measures_messages_between_gpus_emulated() {
     let said = perf(&["-n", "2", "--sizes", "8,300K", "p2p", "sendrecv", "exchange"]);
@@ -63,7 +63,7 @@ fn a_message_between_gpus_that_is_left_out_is_noticed_emulated() {
     }
 }
 
-/// A machine without a driver says so, and what it wanted.
+/// Without a driver, the error is `CUDA unavailable: no driver`.
 #[test]
 fn perf_without_a_driver_says_why() {
     if maypole::cuda::driver().is_ok() {

@@ -1,4 +1,4 @@
-//! `draw`, `simulate`, `explain` and `tune`: what is drawn and predicted.
+//! `draw`, `simulate`, `explain` and `tune`: drawings and predictions.
 
 use super::{maypole, objects, printed, run, skip, text};
 use serde_json::Value;
@@ -195,7 +195,7 @@ fn tune_saves_nothing_that_other_programs_have_disturbed() {
         skip::skipped("it needs two cores");
         return;
     }
-    // Other tests may disturb it, and then it says so, too.
+    // Other tests may disturb it, and then the output has that reason.
     let is_refused = said.contains("so nothing is saved");
     assert_eq!((code, file.exists()), if is_refused { (Some(2), false) } else { (Some(0), true) });
     let again = said.matches("measuring again, because").count();

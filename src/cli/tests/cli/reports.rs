@@ -140,8 +140,8 @@ fn percentiles(object: &Value) -> Vec<String> {
     row
 }
 
-/// The page shows what the files of JSON say, and fits windows of telephones and of desks in light and dark
-/// colours.
+/// The page shows the figures of the JSON files, and fits windows of telephones and of desks in
+/// light and dark colours.
 #[test]
 fn a_browser_shows_the_figures_of_the_json_at_two_widths_in_light_and_dark() {
     let folder = tempfile::tempdir().unwrap();
@@ -220,7 +220,7 @@ fn compare_pairs(browser: &mut Browser, results: &[Value]) {
     assert_eq!(browser.value(titles), json!(expected));
 }
 
-/// Each line through the times of an algorithm is as far from them as the page says.
+/// Each line through the times of an algorithm is as far from them as the page shows.
 fn compare_fits(browser: &mut Browser, results: &[Value]) {
     let lines: Vec<Vec<Option<String>>> =
         serde_json::from_value(browser.value("cells('#all-reduce .fits')")).unwrap();
@@ -256,8 +256,8 @@ fn compare_fits(browser: &mut Browser, results: &[Value]) {
 const WIDTHS: &str = "(({scrollWidth, clientWidth}) => [scrollWidth, clientWidth, innerWidth])\
                       (document.documentElement)";
 
-/// JavaScript: the texts whose contrast with what is behind them is less than 4.5, which the WCAG asks for. The
-/// ground of a figure in a heat map is the cell beside it.
+/// JavaScript: the texts whose contrast with their background is less than 4.5, the limit of the
+/// WCAG. The background of a figure in a heat map is its cell.
 const PALE: &str = "(() => {
     const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
     const luminance = colour => numbers(colour).slice(0, 3).map(part => part / 255)

@@ -1,5 +1,5 @@
-//! Pages to step through show what a walk of the same schedules says, as a browser runs them, and obey
-//! keys.
+//! Pages to step through show the same as a walk of the same schedules when a browser runs them,
+//! and obey keys.
 
 use super::browser::{self, Browser, compare_keys};
 use super::{printed, run, skip::skipped, text};
@@ -12,7 +12,7 @@ use maypole_pictures::rounds::StepRounds;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The step that wrote a span, and what the span holds from then on.
+/// The step that wrote a span, and its contents from then on.
 type Write = (usize, Vec<Symbol>);
 
 /// What each span of each rank holds after each step that writes it.
@@ -76,7 +76,7 @@ fn written(collective: Collective, schedules: &[Schedule]) -> Written {
 }
 
 impl Written {
-    /// What all ranks hold when the steps are over that `is_over` says, by rank and step.
+    /// The contents of all ranks after the steps for which `is_over` is true, by rank and step.
     fn state(&self, ranks: usize, is_over: impl Fn(usize, usize) -> bool) -> Value {
         let mut state = vec![serde_json::Map::new(); ranks];
         for ((rank, span), writes) in &self.spans {
@@ -126,7 +126,7 @@ fn a_browser_shows_what_a_walk_of_the_schedules_says() {
     }
 }
 
-/// At every moment of the clocks, each window of each chunk holds what the steps have written that
+/// At every moment of the clocks, each window of each chunk holds the results of the steps that
 /// have ended until then.
 #[test]
 fn the_clocks_show_what_each_window_of_a_chunk_holds() {

@@ -186,7 +186,6 @@ fn a_picture_shows_every_device_and_ring() {
     assert!(escaped.contains(">mlx4_0<") && !escaped.contains("NaN"));
 }
 
-/// Every sample is answered as expected, or refused with the expected line.
 #[test]
 fn every_sample_has_the_expected_answers() {
     let mut checked = 0;

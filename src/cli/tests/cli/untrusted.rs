@@ -1,4 +1,4 @@
-//! Files that do not end, ask for more memory than there is, or hold what a terminal obeys.
+//! Files that do not end, need more memory than the machine has, or hold escapes of terminals.
 
 use super::{maypole, text};
 use std::fs;

@@ -11,8 +11,8 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 impl Cluster {
-    /// Hosts between which a packet takes `delay`. `None`, and a line that says why, where no such network
-    /// can be made.
+    /// Hosts between which a packet takes `delay`. `None`, and a line with the reason, where no
+    /// such network can be made.
     fn apart(hosts: usize, delay: Duration) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/common/delay.c");
@@ -28,7 +28,7 @@ impl Cluster {
     }
 }
 
-/// The lines of the table that `maypole explain` prints, and what rank 0 counts on.
+/// The lines of the table that `maypole explain` prints, and the network class of rank 0.
 fn explained(cluster: &Cluster, line: &str, network: Option<&str>) -> (String, String) {
     let job = cluster.job(&[0, 1, 2, 3, 4]);
     let job = match network {

@@ -21,8 +21,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most time for an error after a host has vanished: 10 s of silence, one heartbeat, and what a
-/// loaded machine adds.
+/// The most time for an error after a host has vanished: 10 s of silence, one heartbeat, and the
+/// delays of a loaded machine.
 const BOUND: Duration = Duration::from_secs(30);
 
 /// Held by tests that measure: ranks of one would disturb those of another.
@@ -44,7 +44,7 @@ struct Job<'a> {
 }
 
 impl Cluster {
-    /// `None`, and a line that says why, where no network can be made.
+    /// `None`, and a line with the reason, where no network can be made.
     fn new(hosts: usize) -> Option<Self> {
         let network = match Network::new(hosts) {
             Ok(network) => network,

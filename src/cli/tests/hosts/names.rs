@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 const NAME: &str = "node";
 
 impl Cluster {
-    /// Writes the names that a host knows: `node` at each of `addresses`.
+    /// Writes the names that a host resolves: `node` at each of `addresses`.
     fn names(&self, host: usize, addresses: &[&str]) -> PathBuf {
         let path = self.folder.path().join(format!("names-{host}"));
         let lines = addresses.iter().map(|address| format!("{address} {NAME}\n"));
@@ -19,7 +19,7 @@ impl Cluster {
     }
 }
 
-/// Ranks 0 and 1 on host 0, rank 2 on host 1, which look `node` up as the lists say.
+/// Ranks 0 and 1 on host 0, rank 2 on host 1, which resolve `node` by the lists.
 struct Named<'a> {
     cluster: &'a Cluster,
     lists: [&'a [&'a str]; 2],
@@ -69,7 +69,7 @@ fn named<'a>(
     Named { cluster, lists, variables, has_key: true }
 }
 
-/// Two hosts; `None`, and a line that says why, where this process may not give them names.
+/// Two hosts; `None`, and a line with the reason, where this process may not give them names.
 fn cluster() -> Option<Cluster> {
     let script = "mount --bind /etc/hosts /etc/hosts";
     let tried = Command::new("unshare").args(["--mount", "sh", "-c", script]).output();
@@ -128,7 +128,7 @@ fn a_rank_0_that_others_cannot_reach_says_where_it_listens() {
     let part = "rank 0 listens at 127.0.1.1, port 24000, where no other host reaches it";
     assert!(said(&outputs[0]).contains(part), "{}", said(&outputs[0]));
     assert!(said(&outputs[2]).contains("has no key"), "{}", said(&outputs[2]));
-    // On another host than its name says.
+    // On another host than that of its name.
     let variables = [("MAYPOLE_TIMEOUT", "2")];
     let elsewhere = named(&cluster, [&second, &first], &variables);
     let outputs = elsewhere.run();

@@ -19,7 +19,7 @@ struct SshCluster {
 }
 
 impl SshCluster {
-    /// `None`, and a line that says why, where there can be none.
+    /// `None`, and a line with the reason, where there can be none.
     fn new(hosts: usize) -> Option<Self> {
         if !Path::new(SERVER).exists() {
             skip::skipped("no sshd here: install openssh-server");
@@ -40,7 +40,7 @@ impl SshCluster {
     }
 
     fn start_servers(&mut self, hosts: usize) -> Result<(), String> {
-        // The servers give up rights in this folder.
+        // The servers drop privileges in this folder.
         fs::create_dir_all("/run/sshd").map_err(|error| format!("/run/sshd: {error}"))?;
         for key in ["host", "user"] {
             let mut keygen = Command::new("ssh-keygen");
@@ -151,7 +151,7 @@ fn hosts(slots: &[usize]) -> String {
 #[test]
 fn ranks_of_three_hosts_measure_over_real_ssh_with_a_slow_link_among_them() {
     let Some(hosts_of) = SshCluster::new(3) else { return };
-    // What the third host sends is slow, what it receives is not.
+    // The third host sends slowly and receives at full speed.
     let mut slow = hosts_of.cluster.network.command(2, "tc");
     slow.args("qdisc replace dev v0 root tbf rate 80mbit burst 128kb latency 100ms".split(' '));
     if !slow.status().unwrap().success() {
@@ -230,7 +230,7 @@ fn a_host_that_ssh_cannot_reach_is_said_with_what_ssh_says() {
     assert_eq!(code, 2, "{lines:#?}");
     let said = lines.iter().find(|line| line.contains("10.231.7.77 cannot be reached: ssh: "));
     assert!(said.is_some_and(|said| said.contains("try `ssh 10.231.7.77`")), "{lines:#?}");
-    // Rank 0 is told to be at an address that the other host does not have a way to.
+    // Rank 0 gets an address that the other host cannot reach.
     let options = format!("{} --address 10.231.99.1", hosts(&[1, 1]));
     let (code, lines) = hosts_of.run(&options, &["true"]).end();
     assert_eq!(code, 2, "{lines:#?}");

@@ -32,7 +32,7 @@ fn a_rank_that_a_signal_killed_is_named_with_it() {
 }
 
 /// A script in which rank 0 ignores SIGTERM and SIGINT. The other ranks wait until it does, then
-/// run `then`. It says so when it writes to no pipe any more, whose reader a signal may end.
+/// run `then`. It prints a line once it writes to no pipe any more, whose reader a signal may end.
 fn ignores_signals(folder: &Path, then: &str) -> String {
     let fifo = fifo(folder);
     format!(
@@ -138,7 +138,7 @@ fn ignores_signals_alone(folder: &Path) -> String {
     format!("cat {} > /dev/null & {script}", folder.join("fifo").display())
 }
 
-/// More ranks than start within the time that a test takes to answer a line.
+/// More ranks than start within the time that a test takes to reply to a line.
 const MANY: usize = 1000;
 
 #[test]

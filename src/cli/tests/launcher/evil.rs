@@ -1,4 +1,4 @@
-//! Hosts whose shell or ssh prints without end, prints nothing, or prints what a terminal obeys.
+//! Hosts whose shell or ssh prints without end, prints nothing, or prints escapes of terminals.
 
 use crate::harness::{Running, complete, eventually};
 use crate::hosts::FakeSsh;

@@ -1,4 +1,4 @@
-//! A launcher that runs beside a test, and waits that are bounded.
+//! A launcher that runs during a test, and bounded waits.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
 use std::io::{BufRead, BufReader};
@@ -84,7 +84,7 @@ pub(crate) fn kill(signal: &str, pid: &str) {
     assert!(Command::new("kill").args(["-s", signal, pid]).status().unwrap().success());
 }
 
-/// Polls until `holds` is true; `what` says what is waited for.
+/// Polls until `holds` is true; `what` names the condition.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();

@@ -10,7 +10,7 @@ use std::process::Command;
 
 pub(crate) const TWO: &str = "127.0.0.2:2,127.0.0.3:2";
 
-/// Like ssh: nothing of the caller's environment is there, and the command goes through a shell.
+/// Like ssh: the caller's environment is dropped, and the command goes through a shell.
 const LOCALLY: &str =
     "exec env -i PATH=\"$PATH\" HOME=/nonexistent TMPDIR=\"$TMPDIR\" sh -c \"$*\"";
 
@@ -41,7 +41,6 @@ impl FakeSsh {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// `maypole run` with `options`, and what follows them.
     pub(crate) fn run(&self, options: &str, program: &[&str]) -> Command {
         let mut command = maypole(&["run", "--ssh", self.path().to_str().unwrap()]);
         command.args(options.split_whitespace()).arg("--").args(program);
@@ -148,7 +147,7 @@ fn a_signal_reaches_the_ranks_of_all_hosts() {
     }
 }
 
-/// Starts ranks that tell the number of their process and of its parent, and returns these.
+/// Starts ranks that print the numbers of their process and of its parent, and returns these.
 fn tell_processes(ssh: &FakeSsh, options: &str) -> (Running, Vec<[String; 2]>) {
     let script = format!("echo @ $$ $PPID @; exec sleep {FOREVER}");
     let job = Running::start(ssh.shell(options, &script));
@@ -215,7 +214,7 @@ fn kill_group(signal: &str, pid: &str) {
     assert!(Command::new("kill").args(["-s", signal, "--", pid]).status().unwrap().success());
 }
 
-/// A cut network: both sides are there, and nothing comes.
+/// A cut network: both sides live, and nothing arrives.
 #[test]
 fn a_silent_host_is_lost_and_a_silent_launcher_too() {
     let ssh = FakeSsh::new(BESIDE);
@@ -280,7 +279,7 @@ fn perf_measures_on_several_hosts() {
     assert_eq!(code, 0, "{lines:#?}");
     has(&lines, "\"test\":\"latency\"");
     assert!(lines.iter().all(|line| line.starts_with('{')), "{lines:#?}");
-    // What is wrong is said here, before anything is started there.
+    // Errors are reported here, before anything is started there.
     for (options, says) in [
         ("--hosts 127.0.0.2:2 -n 3", "-n 3"),
         ("--hosts 127.0.0.2:2 --root 2", "no rank 2"),
@@ -340,7 +339,7 @@ fn what_is_wrong_with_a_host_is_said_with_a_remedy() {
     let old = r#"echo '@{"Hello":{"protocol":1,"version":"0.0.7","file":"/m","ports":null,"clock":9e9,"connection":null}}'; sleep 1"#;
     let version = "127.0.0.3 has maypole 0.0.7 at /m, and this is 0.1.0";
     refuse(old, &[version, "--copy", "the clock of 127.0.0.3 is", "s ahead of", "timedatectl"]);
-    // A shell that talks, and an answer that is none.
+    // A shell that prints, and an invalid message.
     refuse("echo welcome; echo @nonsense; exit 1", &["gave up before it answered", "nonsense"]);
 }
 

@@ -1,4 +1,4 @@
-//! Processes that ranks leave behind, and ranks whose launcher was killed.
+//! Processes that ranks leave running, and ranks whose launcher was killed.
 
 use crate::harness::{FOREVER, Running, complete, eventually, fifo, is_gone, kill, run, wait};
 use std::io::{BufRead, BufReader};

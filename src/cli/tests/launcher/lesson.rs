@@ -1,4 +1,4 @@
-//! The lesson on two processes, started as its text says.
+//! The lesson on two processes, started as in its text.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Jobs whose other ranks go on after a failure, or have time to save.
+//! Jobs whose other ranks continue after a failure, or have time to save.
 
 use crate::harness::{LIMIT, Running, complete, run};
 use std::io::Read;
@@ -24,7 +24,7 @@ pub(crate) fn failing(folder: &Path, then: &str) -> String {
     )
 }
 
-/// Commands of a script that do what a rank does that joins, and wait for the file `joined`.
+/// Commands of a script that act as a joining rank, and wait for the file `joined`.
 fn joins() -> String {
     let exe = std::env::current_exe().unwrap();
     let this = "replacing::a_process_that_joins";
@@ -34,7 +34,7 @@ fn joins() -> String {
 /// Waits until [`joins`] has been done.
 const AFTER_JOINING: &str = "while [ ! -e joined ]; do sleep 0.01; done;";
 
-/// Set where a process of a script tells the launcher that its rank has joined.
+/// Set where a process of a script reports to the launcher that its rank has joined.
 const TELLS: &str = "TEST_TELLS";
 
 /// No test, but a process that a script starts. The launcher stops it in the end.
@@ -48,7 +48,7 @@ fn a_process_that_joins() {
     }
 }
 
-/// The connection by which a rank that has joined tells its launcher what it does.
+/// The connection by which a joined rank sends its status to the launcher.
 fn connect() -> UnixStream {
     let name = std::env::var("MAYPOLE_STATUS_SOCKET").unwrap();
     let address = SocketAddr::from_abstract_name(name).unwrap();
@@ -82,8 +82,8 @@ fn processes_that_take_places_come_to_an_end_and_the_others_go_on_alone() {
     assert_eq!(said(&lines, "starting a process in its place"), 2, "{lines:?}");
 }
 
-/// The line about a loss is the last one, whatever the order of ends. Both newcomers run before one of
-/// them is lost, so none comes in its place, and rank 0 ends after that.
+/// The line about a loss is the last one, in any order of ends. Both newcomers run before one of
+/// them is lost, so it is not replaced, and rank 0 ends after that.
 #[test]
 fn the_end_of_a_job_that_went_on_without_ranks_tells_of_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ fn the_end_of_a_job_that_went_on_without_ranks_tells_of_them() {
     }
 }
 
-/// Nobody runs yet that could admit a newcomer, and the others wait for this rank.
+/// No rank runs yet that could admit a newcomer, and the others wait for this rank.
 #[test]
 fn a_rank_that_fails_before_the_ranks_have_joined_is_started_as_itself() {
     let folder = tempfile::tempdir().unwrap();
@@ -120,7 +120,7 @@ fn a_rank_that_fails_before_the_ranks_have_joined_is_started_as_itself() {
     assert_eq!(said(&lines, "[rank 1] again as itself"), 1, "{lines:?}");
 }
 
-/// Nobody is left that could admit the processes that came in their place.
+/// No rank is left that could admit the replacements.
 #[test]
 fn processes_whose_ranks_have_all_failed_are_stopped() {
     let folder = tempfile::tempdir().unwrap();
@@ -155,15 +155,15 @@ fn a_job_of_which_no_rank_succeeds_has_failed() {
     assert_eq!(said(&lines, "failed first"), 1, "{lines:?}");
 }
 
-/// Waits until the process has ended whose number is in the file `zero`. The launcher is told of ends in
-/// their order.
+/// Waits until the process has ended whose number is in the file `zero`. The launcher receives ends
+/// in their order.
 const AFTER_RANK_0: &str = "while [ ! -e zero ]; do sleep 0.01; done
      while ! grep -qs ') Z' /proc/$(cat zero)/stat; do
         [ -e /proc/$(cat zero) ] || break
         sleep 0.01
      done";
 
-/// Nobody goes on without a rank that fails when others have ended: exit code 0 would hide it.
+/// No rank continues without a rank that fails when others have ended: exit code 0 would hide it.
 #[test]
 fn a_rank_that_fails_after_another_has_ended_fails_the_job() {
     let folder = tempfile::tempdir().unwrap();
@@ -182,7 +182,7 @@ fn a_rank_that_fails_after_another_has_ended_fails_the_job() {
     assert_eq!(said(&lines, "starting a process in its place"), 0, "{lines:?}");
 }
 
-/// Set where a process of a script is to do what a rank does that has joined: it connects to its launcher.
+/// Set where a process of a script is to act as a joined rank: it connects to its launcher.
 const JOINS: &str = "TEST_JOINS";
 
 /// No test, but a process that a script starts. It makes the file `done`, and ends long after rank 0.
@@ -191,7 +191,7 @@ fn a_process_that_has_joined() {
     let Ok(code) = std::env::var(JOINS) else { return };
     let mut launcher = connect();
     std::fs::write("done", "").unwrap();
-    // The launcher stops what it takes for a process that nobody admits after its grace period.
+    // After its grace period the launcher stops a process that seems not to be admitted.
     launcher.set_read_timeout(Some(LIMIT)).unwrap();
     let begun = Instant::now();
     let zero = || std::fs::read_to_string("zero").ok();
@@ -212,7 +212,7 @@ fn a_process_that_has_joined() {
 /// The grace period of the launcher in the tests with such a process.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// A script in which rank 1 fails and the process in its place does `then`, and rank 0 ends after that.
+/// A script in which rank 1 fails and its replacement does `then`, and rank 0 ends after that.
 fn outlived(folder: &Path, then: &str) -> String {
     let joins = joins();
     let folder = folder.display();
@@ -255,7 +255,7 @@ fn a_process_that_nobody_admitted_does_not_count_at_the_end() {
     assert_eq!(said(&lines, how), 1, "{lines:?}");
 }
 
-/// Nobody can admit it any more.
+/// No rank can admit it any more.
 #[test]
 fn a_newcomer_that_is_left_alone_is_stopped() {
     let folder = tempfile::tempdir().unwrap();

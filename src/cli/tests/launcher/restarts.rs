@@ -4,7 +4,7 @@ use crate::harness::{Running, complete, run};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What the launcher said when it started all ranks again.
+/// The lines of the launcher about restarts of all ranks.
 fn again(lines: &[String]) -> Vec<&str> {
     let said = lines.iter().filter_map(|line| line.strip_prefix("maypole: starting all ranks "));
     said.collect()
@@ -52,7 +52,7 @@ fn without_the_option_nothing_is_started_again() {
 fn each_start_has_a_name_of_its_own() {
     let (code, lines) = complete(run("-n 2 --restarts 1", "echo $MAYPOLE_JOB; exit 1"));
     assert_eq!(code, 1);
-    // A rank may be stopped before it says its name, but not the one that fails first.
+    // A rank may be stopped before it prints its name, but not the one that fails first.
     let names: BTreeSet<&str> = lines.iter().filter_map(|line| line.split("run-").nth(1)).collect();
     assert_eq!(names.len(), 2, "{lines:?}");
 }

@@ -21,10 +21,10 @@ use std::marker::PhantomData;
 /// | `(&input, &sent, &mut output, &received)` | apart; both are cut, as an all-to-all needs it |
 ///
 /// `data` and `output` are slices, arrays, `Vec`s, [`RegisteredBuffer`](crate::RegisteredBuffer)s
-/// and all else that lends its elements by [`AsMut`]; `input` lends them by [`AsRef`]. Of elements
-/// whose type is known at run time, an [`AnySliceMut`] takes the place of `&mut data`, and an
-/// [`AnySlice`] that of `&input`. Each method says how long its buffers are. One that a rank does not
-/// need may be empty: `&[]`, `&mut []`.
+/// and all else that lends its elements by [`AsMut`]; `input` lends them by [`AsRef`]. For elements
+/// of a dynamic type, an [`AnySliceMut`] takes the place of `&mut data`, and an [`AnySlice`] that
+/// of `&input`. Each method states the lengths of its buffers. One that a rank does not need may be
+/// empty: `&[]`, `&mut []`.
 ///
 /// ```
 /// use maypole::{Communicator, ReduceOp};
@@ -126,7 +126,7 @@ impl<'a, T> CallBuffers<'a, T> {
 /// comm.all_reduce(&x, maypole::ReduceOp::Sum).unwrap();
 /// ```
 ///
-/// A `Vec` instead of what it lends:
+/// A `Vec` instead of its slice:
 ///
 /// ```compile_fail,E0277
 /// # let mut comm = maypole::Communicator::local(1).remove(0);
@@ -187,8 +187,8 @@ impl<'a, T> CallBuffers<'a, T> {
 /// comm.all_reduce(slice, maypole::ReduceOp::Sum).unwrap();
 /// ```
 ///
-/// An operation that the type does not have, counts that are missing, and blocks of a wrong length are
-/// known at run time alone, and are [`Error::Invalid`](crate::Error::Invalid):
+/// An operation that the type does not have, counts that are missing, and blocks of a wrong length
+/// are detected only at run time, and are [`Error::Invalid`](crate::Error::Invalid):
 ///
 /// ```
 /// # let mut comm = maypole::Communicator::local(1).remove(0);
@@ -291,8 +291,8 @@ impl<'a> IntoBuffers<'a, AnyElement> for (AnySlice<'a>, AnySliceMut<'a>) {
 
 /// The owner of the elements of a request's buffers: `data` in place, or `(input, output)`.
 ///
-/// `data` and `output` are arrays, `Vec`s and all else that lends elements of type `T` by [`AsMut`];
-/// `input` lends them by [`AsRef`]. `Form` tells the two apart, and follows from them.
+/// `data` and `output` are arrays, `Vec`s and all else that lends elements of type `T` by
+/// [`AsMut`]; `input` lends them by [`AsRef`]. `Form` distinguishes the two, and follows from them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the buffers of a request",
     label = "these are not the buffers of a request",

@@ -1,4 +1,4 @@
-//! The memory that a call or a message reads, and what it writes, of any type of elements.
+//! The memory that a call or a message reads or writes, of any type of elements.
 
 use crate::element::{DataType, Element, Written};
 use maypole_kernels::{View, ViewMut};
@@ -70,11 +70,11 @@ impl<'a> IntoOutput<'a, AnyElement> for AnySliceMut<'a> {
     }
 }
 
-/// Stands for a type of elements that is known at run time: see [`AnySlice`].
+/// Stands for a dynamic type of elements: see [`AnySlice`].
 #[derive(Clone, Copy, Debug)]
 pub enum AnyElement {}
 
-/// Elements that a call reads, whose type is known at run time: those of another language.
+/// Elements of a dynamic type that a call reads: those of another language.
 ///
 /// ```
 /// use maypole::{AnySlice, AnySliceMut, Communicator, DataType, ReduceOp};
@@ -126,7 +126,7 @@ impl<'a> AnySlice<'a> {
     }
 }
 
-/// Elements that a call writes, whose type is known at run time: see [`AnySlice`].
+/// Elements of a dynamic type that a call writes: see [`AnySlice`].
 #[derive(Debug)]
 pub struct AnySliceMut<'a> {
     pub(crate) kind: DataType,
@@ -177,7 +177,7 @@ impl SliceFlaw {
         if !bytes.len().is_multiple_of(size) {
             return Some(Self::Length { bytes: bytes.len(), size });
         }
-        // No bytes are no elements, wherever they are said to begin.
+        // No bytes are no elements, at any address.
         let is_aligned = bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(size);
         (!is_aligned).then_some(Self::Start(size))
     }

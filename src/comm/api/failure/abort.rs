@@ -16,9 +16,9 @@ impl AbortHandle {
     /// wait, on every rank, return [`Error::Aborted`](crate::Error::Aborted), which names this rank
     /// and the reason; later calls fail. Groups that were split from the same world fail with it.
     ///
-    /// Returns within 2 s, whatever the other ranks do, and whether or not this communicator is in
-    /// a call. After that this process may end: the other ranks were told, as far as they can be
-    /// reached. If the communicator has failed already, the first cause stays.
+    /// Returns within 2 s in any state of the other ranks, and whether or not this communicator is
+    /// in a call. After that this process may end: all reachable ranks have been notified. If the
+    /// communicator has failed already, the first cause stays.
     pub fn abort(&self, why: &str) {
         if let Some(control) = self.0.upgrade() {
             control.abort(why);
@@ -27,8 +27,8 @@ impl AbortHandle {
 }
 
 impl Communicator {
-    /// Returns a handle by which any thread can give up this communicator, also while a call of
-    /// this rank waits.
+    /// Returns a handle by which any thread can abort this communicator, also while a call of this
+    /// rank waits.
     ///
     /// ```
     /// use maypole::{Communicator, Error};

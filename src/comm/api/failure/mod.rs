@@ -1,4 +1,4 @@
-//! Ending a group on purpose, and going on after a failure.
+//! Ending a group on purpose, and continuing after a failure.
 
 pub(crate) mod abort;
 mod shrink;

@@ -15,10 +15,10 @@ impl Communicator {
     /// communicator. A rank that dies while the others agree is left out, too. When the call
     /// returns, the new communicator has worked once; a rank that dies after that fails the new
     /// one, which can be shrunk in turn. This communicator stays failed, and is dropped as usual.
-    /// Without any failure, all ranks go on.
+    /// Without any failure, all ranks continue.
     ///
-    /// The survivors do not know in which call the others have failed: a call may have completed on
-    /// some ranks and not on others. So go on from data that all of them have, such as the last
+    /// The call in which the others have failed is not determined: a call may have completed on
+    /// some ranks and not on others. So continue from data that all of them have, such as the last
     /// checkpoint or step that all of them completed.
     ///
     /// ```
@@ -47,7 +47,7 @@ impl Communicator {
     }
 
     /// Makes a communicator of those ranks that still exist and of the newcomers that this rank
-    /// brings. `operation`: what the user has called.
+    /// brings. `operation`: the user's call.
     pub(crate) fn successor(
         &mut self,
         operation: &str,

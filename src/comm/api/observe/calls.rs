@@ -1,5 +1,4 @@
-//! What calls have done: what they moved, how the last one ran, and the programs that are kept for
-//! them.
+//! Observations of calls: bytes moved, the run of the last one, and the cached programs.
 //!
 //! A call only counts the runs of its program. The bytes of one run follow from the program, so
 //! [`Communicator::counters`] computes the bytes when it is called.
@@ -36,8 +35,8 @@ impl Communicator {
     /// How the last collective of this rank ran. `None` if there was none, or if something else
     /// than a collective came after it, such as a split. Waits for requests in flight.
     ///
-    /// For measurements: the algorithm on registered memory may be another one than that which
-    /// [`algorithm`](Self::algorithm) tells.
+    /// For measurements: the algorithm on registered memory may differ from
+    /// [`algorithm`](Self::algorithm).
     ///
     /// ```
     /// use maypole::{CallPath, Communicator, ReduceOp};

@@ -1,4 +1,4 @@
-//! Why calls run as they do: the tuner's choice, its costs, and what the ranks agreed on.
+//! Why calls run as they do: the tuner's choice, its costs, and the settings that ranks share.
 
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
@@ -24,11 +24,12 @@ impl Communicator {
     }
 
     /// Why `collective` of `bytes` bytes in all (of the vector, or of all blocks together) runs as
-    /// it does: every candidate with its predicted time, what was refused and why, and the winner.
+    /// it does: every candidate with its predicted time, the refused ones with the reason, and the
+    /// winner.
     ///
     /// From the first time on, this rank's calls are timed (`MAYPOLE_EXPLAIN=1` does so from the
-    /// start), so that a later explanation can say how good the prediction was. Not
-    /// collective: any rank may ask alone.
+    /// start), so that a later explanation can compare the prediction. Not collective: any rank may
+    /// call this alone.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp, schedule::collective::Collective};

@@ -1,4 +1,4 @@
-//! What a user can learn about calls: why they run as they do, what they moved, and when.
+//! Observations of calls: reasons, traffic and times.
 
 mod calls;
 mod explain;

@@ -4,10 +4,10 @@ use crate::comm::Communicator;
 use crate::status::{RankStatus, StatusHandle};
 
 impl Communicator {
-    /// Returns what this rank is doing in all of its groups: the operation that it is in and which
-    /// rank that waits for, the last 1000 calls, and what the control plane has seen. Does not wait
-    /// for requests in flight, and tells no other rank anything. In a forked child the status only
-    /// says that the communicator was created before the fork.
+    /// Returns the status of this rank in all of its groups: its operation and the rank that it
+    /// waits for, the last 1000 calls, and the observations of the control plane. Does not wait for
+    /// requests in flight, and sends nothing to other ranks. In a forked child the status only
+    /// contains that the communicator was created before the fork.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
@@ -35,8 +35,8 @@ impl Communicator {
         }
     }
 
-    /// Returns a handle that tells the [status](Self::status) of this rank from other threads, also
-    /// while a call blocks.
+    /// Returns a handle to the [status](Self::status) of this rank for other threads, also while a
+    /// call blocks.
     ///
     /// ```
     /// use maypole::Communicator;

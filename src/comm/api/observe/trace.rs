@@ -24,12 +24,12 @@ impl Communicator {
     /// All ranks of a host write into one file, which is made anew. With `{rank}` in its name, each
     /// rank writes a file of its own. Ranks write now and then between calls, and when they are
     /// dropped. The file is a whole trace whenever no rank is writing. See
-    /// [`record`](crate::execute::record) for what is recorded, what that costs and when it ends.
-    /// Each host counts time from this call, so times of two hosts differ by as much as the hosts
-    /// were apart in making this call.
+    /// [`record`](crate::execute::record) for the recorded events, their cost and the end of the
+    /// recording. Each host counts time from this call, so times of two hosts differ by as much as
+    /// the hosts were apart in making this call.
     ///
-    /// When processes are [admitted](Self::admit), the trace goes on in a file of its own, of the old
-    /// and the new ranks: `trace.1.json` after `trace.json`.
+    /// When processes are [admitted](Self::admit), the trace continues in a file of its own, of the
+    /// old and the new ranks: `trace.1.json` after `trace.json`.
     ///
     /// A file that cannot be written is no error: a warning goes to standard error, and nothing is
     /// recorded.
@@ -53,8 +53,8 @@ impl Communicator {
         self.trace_in(TraceName::new(file))
     }
 
-    /// Records the calls that follow, after processes were admitted, if the ranks that ran did so:
-    /// `before` says where. Collective. A failure is that of the next call.
+    /// Records the calls that follow, after processes were admitted, if the old ranks did so, into
+    /// the file of `before`. Collective. A failure is that of the next call.
     pub(crate) fn go_on_tracing(&mut self, before: Option<&TraceName>) {
         if let Some(before) = before {
             let _ = self.trace_in(before.next_part());
@@ -70,7 +70,7 @@ impl Communicator {
         let creates_file = has_own_file || self.hosts.index(rank) == 0;
         let created = if creates_file { TraceFile::create(&path) } else { Ok(()) };
         if let Err(error) = &created {
-            // A program whose standard error is closed goes on all the same.
+            // A closed standard error does not stop the program.
             let path = path.display();
             let _ = writeln!(std::io::stderr(), "maypole: {path}: nothing is traced: {error}");
         }

@@ -1,12 +1,12 @@
-//! Starting messages while a call of the communicator runs on another thread, and messages whose end
-//! is told.
+//! Starting messages while a call of the communicator runs on another thread, and messages with a
+//! function for their end.
 
 use crate::comm::{Communicator, Request};
 use crate::element::DataType;
 use crate::error::Error;
 use crate::requests::messages::memory::{Arrival, EndHook};
 
-/// Starts messages of a communicator from another thread, and tells of their end: see
+/// Starts messages of a communicator from another thread, and reports their end: see
 /// [`Communicator::message_handle`].
 ///
 /// Messages have the timeout that the communicator had when the handle was made. After the
@@ -33,8 +33,8 @@ impl MessageHandle {
         self.comm.post_send::<u8, B>(data_type, data, to, tag, Some(Box::new(ended)))
     }
 
-    /// Moves what the messages under way can move now, unless another thread does, so that those whose
-    /// other end is done are told of their end.
+    /// Makes progress on the messages in flight, unless another thread does, so that messages whose
+    /// other end is done complete.
     pub fn poll(&mut self) {
         self.comm.engine.messages.poll();
     }
@@ -58,8 +58,8 @@ impl MessageHandle {
 
 impl Communicator {
     /// Returns a handle by which another thread starts messages of this communicator, also while a
-    /// call of this rank waits. The elements of these messages have a type that is known at run time,
-    /// and a function is called at their end.
+    /// call of this rank waits. The elements of these messages have a dynamic type, and a function
+    /// is called at their end.
     ///
     /// ```
     /// use maypole::{Communicator, DataType};

@@ -1,4 +1,5 @@
-//! Messages that do not block: they are posted at once and go on beside all other calls.
+//! Messages that do not block: they are posted immediately and run concurrently with all other
+//! calls.
 
 use crate::comm::{Communicator, Request};
 use crate::element::{DataType, Element};
@@ -13,17 +14,17 @@ use std::marker::PhantomData;
 
 /// # Messages that do not block
 ///
-/// Each of these posts a message at once and returns. Unlike the requests of
+/// Each of these posts a message and returns immediately. Unlike the requests of
 /// [`start`](Communicator::start), they wait neither for one another nor for any other request or
-/// call, and no call waits for them: those of one communicator go on together, each to its own end,
-/// while a thread of the rank waits for one of them, within its blocking
-/// sends and receives, and on a thread of the communicator's own.
+/// call, and no call waits for them: those of one communicator progress together, each to its own
+/// end, while a thread of the rank waits for one of them, within its blocking sends and receives,
+/// and on a thread of the communicator's own.
 ///
 /// A receive takes the first message of its pair that has its tag and that no earlier receive took,
 /// whether it blocks or not; another tag never holds it up. A request has the
 /// [`timeout`](Communicator::timeout) of the communicator from its start on. If it cannot be
-/// completed, because of that or because a rank has failed, the communicator fails on all ranks.
-/// A request that is dropped goes on, and a communicator that is closed waits for it first.
+/// completed, because of that or because a rank has failed, the communicator fails on all ranks. A
+/// dropped request continues, and a communicator that is closed waits for it first.
 ///
 /// ```
 /// use maypole::Communicator;
@@ -40,8 +41,8 @@ use std::marker::PhantomData;
 /// assert_eq!(came, [(b"end".to_vec(), 7), (b"end".to_vec(), 7)]);
 /// ```
 impl Communicator {
-    /// [`send`](Self::send) without waiting, whatever the length of the message. A rank may also
-    /// send to itself. The request gives the buffer back once all of its bytes have left.
+    /// [`send`](Self::send) without waiting, at any length of the message. A rank may also send to
+    /// itself. The request gives the buffer back once all of its bytes have left.
     pub fn start_send<T: Element, B: AsRef<[T]> + Send + 'static>(
         &mut self,
         data: B,
@@ -164,7 +165,7 @@ impl Communicator {
         }
         match self.engine.is_here() {
             true => self.engine.get_mut().check_usable(|| format!("{operation}()")),
-            // Requests that are under way say so if the communicator has failed.
+            // Requests in flight report a failure of the communicator themselves.
             false => Ok(()),
         }
     }

@@ -34,19 +34,19 @@ impl EngineBorrower for Communicator {
 }
 
 impl Communicator {
-    /// Queues `call`, to be run with `buffers` once the requests before it are done, and returns at
-    /// once. `call` makes one call or several. Five collectives have a shorter form, such as
+    /// Queues `call`, to be run with `buffers` once the requests before it are done, and returns
+    /// immediately. `call` makes one call or several. Five collectives have a shorter form, such as
     /// [`start_all_reduce`](Self::start_all_reduce).
     ///
     /// Requests run one after the other, in the order in which they were started: on a thread that
-    /// the communicator starts at the first one, which begins a tenth of a millisecond after a start (one or
-    /// two milliseconds, where earlier ones were waited for at once), or on that of a caller of
-    /// [`Request::wait`] that comes sooner. All ranks start them in the same order.
-    /// A blocking call first waits until the queue is empty, then runs on its caller's thread. If a request
-    /// fails, the communicator has failed, so all later requests fail, too. In a world of one
-    /// rank, `call` runs at once.
+    /// the communicator starts at the first one, which begins a tenth of a millisecond after a
+    /// start (one or two milliseconds, after earlier ones with an immediate wait), or on that of an
+    /// earlier caller of [`Request::wait`]. All ranks start them in the same order. A blocking call
+    /// first waits until the queue is empty, then runs on its caller's thread. If a request fails,
+    /// the communicator has failed, so all later requests fail, too. In a world of one rank, `call`
+    /// runs immediately.
     ///
-    /// A message that waits here holds up the requests behind it. So messages are started by
+    /// A message that waits here delays all later requests. So messages are started by
     /// [`start_send`](Self::start_send) and [`start_recv`](Self::start_recv), which wait for no
     /// other request.
     ///

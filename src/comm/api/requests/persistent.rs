@@ -6,7 +6,7 @@ use std::fmt;
 
 /// A call with its buffers, which is started as often as one likes: see [`Communicator::prepare`].
 pub struct PersistentCall<B> {
-    /// The buffers of the call: what goes in is written here before a start, what came out is read here
+    /// The buffers of the call: inputs are written here before a start, results are read here
     /// afterwards.
     pub buffers: B,
     call: CallOnBuffers<B>,
@@ -16,7 +16,7 @@ type CallOnBuffers<B> = Box<dyn FnMut(&mut Communicator, &mut B) -> Result<()> +
 
 impl<B: Send + 'static> PersistentCall<B> {
     /// Starts the call as a request, which gives this back: see [`Communicator::start`]. Until then
-    /// nobody else has the buffers.
+    /// the buffers are inaccessible.
     pub fn start(self, comm: &mut Communicator) -> Request<Self> {
         comm.start(self, |comm, prepared| prepared.run(comm))
     }

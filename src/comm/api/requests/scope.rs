@@ -30,7 +30,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 /// Where requests run.
 #[derive(Debug)]
 enum RequestRunner<'scope> {
-    /// In the caller's thread, at once: the world has one rank, or there is no thread.
+    /// In the caller's thread, immediately: the world has one rank, or there is no thread.
     Inline(Box<Communicator>),
     /// On the scope's thread.
     Thread(Sender<RequestJob<'scope, Communicator>>),
@@ -96,7 +96,7 @@ impl Communicator {
     }
 }
 
-/// Runs `body`. Its requests run at once, in this thread.
+/// Runs `body`. Its requests run immediately, in this thread.
 fn run_inline<'scope, 'env: 'scope, R>(
     comm: Box<Communicator>,
     body: impl FnOnce(&mut Scope<'scope, 'env>) -> R,
@@ -159,8 +159,8 @@ fn run_beside<'env, R>(
     })
 }
 
-/// Waits for the end of a thread that takes turns when it is dropped, whatever happens: without that, the
-/// end of the scope would wait for the thread without giving it turns.
+/// Waits for the end of a thread that takes turns when it is dropped, also on a panic: without
+/// that, the end of the scope would wait for the thread without giving it turns.
 struct AwaitEnd(Box<dyn ThreadEnd>);
 
 impl Drop for AwaitEnd {

@@ -1,11 +1,10 @@
-//! How a process joins ranks that have joined already: a rank that was lost comes back, or a world
-//! grows.
+//! How a process joins a running world: as the replacement of a lost rank, or as an additional one.
 //!
 //! # The problem
 //!
-//! Ranks that train cannot wait for a process that may come, and may not notice it in the middle of
-//! a step. A newcomer needs an address that outlives the ranks. It may die while it is let in, and so
-//! may a rank. All ranks have to end in one world: the old one, or the same new one.
+//! Ranks that train cannot wait for a process that may never arrive, and cannot admit it in the
+//! middle of a step. A newcomer needs an address that outlives the ranks. It may die while it is
+//! let in, and so may a rank. All ranks have to end in one world: the old one, or the same new one.
 //!
 //! # The plan
 //!
@@ -18,23 +17,23 @@
 //!    | <== Prepare, Ready, Commit, a trial: as survivors of a death agree ==> |
 //! ```
 //!
-//! * **A waiting room** ([`room`]) is a thread of the rank that is rank 0 when the ranks first ask. It
-//!   listens at a port that all know from the start, and lets nobody in: a process proves the job's
-//!   key and name, agrees on everything that must be equal, and then waits. A stranger, a process
-//!   of another job or with another key fails the handshake. One that dies leaves the room.
+//! * **A waiting room** ([`room`]) is a thread of the rank that is rank 0 at the first `admit`. It
+//!   listens at a port that is fixed from the start. A process proves the job's key and name,
+//!   agrees on everything that must be equal, and then waits. A stranger, a process of another job
+//!   or with another key fails the handshake. One that dies leaves the room.
 //! * **The point** is an operation that all ranks call
 //!   ([`admit`](crate::Communicator::admit)). So no rank is in another call, and a rank that is makes
 //!   it an error. If the room is empty, nothing happens to the communicator.
-//! * **The agreement** is that of survivors of a death (`service::shrink`), to which rank 0 brings the
-//!   newcomers as followers. It already decides what happens if anyone dies at any moment, so there
-//!   is no second protocol: all ranks get a new communicator, of everybody that was there to the end.
-//! * **Several newcomers** at once enter together. Those that the world has no room for, and those
-//!   whose rank 0 has died, wait or knock again until their own deadline.
+//! * **The agreement** is that of survivors of a death (`service::shrink`), to which rank 0 brings
+//!   the newcomers as followers. It already handles a death at any moment, so there is no second
+//!   protocol: all ranks get a new communicator of the ranks that were alive to the end.
+//! * **Several newcomers** enter together. Those that the world has no room for, and those whose
+//!   rank 0 has died, wait or knock again until their own deadline.
 //!
 //! # Cost
 //!
-//! An exchange over the control plane while nobody comes. With a newcomer: what `shrink` costs, and
-//! all programs and links are made anew.
+//! Without newcomers, an exchange over the control plane. With them, the cost of `shrink`, and of
+//! new programs and links.
 
 mod knock;
 mod room;

@@ -1,6 +1,6 @@
 //! Goodbyes that rank 0 has not confirmed yet. A patient rank that leaves waits until its calls are
-//! known to be those of the others: a rank whose part in a call was only to send has done it before
-//! the others have looked at it. Pure: time is an argument.
+//! compared with those of the others: a rank whose part in a call was only to send has done it
+//! before the others have looked at it. Pure: time is an argument.
 
 use crate::world::calls::{CallMismatch, GroupId, GroupStatus};
 use std::collections::BTreeMap;

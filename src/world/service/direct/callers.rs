@@ -1,4 +1,4 @@
-//! The answering end of questions: connections by which peers ask this rank.
+//! The replying end of status requests: connections that peers have made to this rank.
 
 use super::{ConnectionKey, DataConnection, PeerAnswer, PeerQuestion, VerbsMeeting};
 use crate::wire::decode;

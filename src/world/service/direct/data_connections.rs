@@ -1,4 +1,4 @@
-//! Data connections between two ranks. Either both ranks ask for one (the lower rank connects, the
+//! Data connections between two ranks. Either both ranks request one (the lower rank connects, the
 //! higher one accepts), or one rank dials and the other finds it among its callers.
 
 use super::data_link::{DataConnection, DataPath};

@@ -1,5 +1,5 @@
-//! What two ranks do without the help of rank 0: connections for data, shared memory, questions
-//! what a rank does, and the relay of a failure that rank 0 does not pass on.
+//! Exchanges between two ranks without rank 0: connections for data, shared memory, status
+//! requests, and the relay of a failure that rank 0 does not pass on.
 
 mod callers;
 mod data_connections;

@@ -1,6 +1,6 @@
-//! Questions from one rank to another, on a connection of their own. The service thread of the
-//! asked rank answers, even if its calling threads are busy. So a rank learns who holds the others
-//! up also if rank 0 is stopped, and no rank that could have answered is accused.
+//! Status requests from one rank to another, on a connection of their own. The service thread of
+//! the other rank replies, even if its calling threads are busy. So a rank identifies the straggler
+//! also if rank 0 is stopped, and no responsive rank is accused.
 
 use crate::world::calls::RankStatus;
 use crate::world::service::connection::{DialedLink, is_timeout};

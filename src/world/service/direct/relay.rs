@@ -1,11 +1,11 @@
 //! The relay of a failure from rank to rank, for failures that rank 0 does not pass on because it
 //! is stopped or unreachable.
 //!
-//! Each rank tells its neighbours in the *binomial graph*: the ranks at the distances 1, 2, 4 and
-//! so on, in both directions. A rank that hears of a lesser cause than it knew tells its own
-//! neighbours. So all ranks hear of the cause in about log2(n) rounds, no rank makes more than
-//! 2 log2(n) connections, and the graph of the others stays connected while fewer than 2 log2(n) -
-//! 1 ranks are silent.
+//! Each rank sends the cause to its neighbours in the *binomial graph*: the ranks at the distances
+//! 1, 2, 4 and so on, in both directions. A rank that receives a lesser cause than its own forwards
+//! it to its neighbours. So all ranks receive the cause in about log2(n) rounds, no rank makes more
+//! than 2 log2(n) connections, and the graph of the others stays connected while fewer than 2
+//! log2(n) - 1 ranks are silent.
 //!
 //! Source: T. Angskun, G. Bosilca and J. Dongarra, "Binomial graph: a scalable and fault-tolerant
 //! logical network topology" (2007), which ULFM uses for its reliable broadcast.

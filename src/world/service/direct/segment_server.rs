@@ -1,5 +1,5 @@
-//! The socket by which the maker of a segment hands it out. Connections are served side by side, so one
-//! that says nothing holds no other one up.
+//! The socket by which the maker of a segment hands it out. Connections are served side by side, so
+//! a silent one delays no other.
 
 use crate::world::service::acceptor::advance;
 use crate::world::service::message::ExchangeRound;

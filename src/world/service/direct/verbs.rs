@@ -1,5 +1,5 @@
-//! Data connections by verbs. The two ends tell each other where their queue pairs and rings are
-//! over the encrypted channel of a handshake, and nowhere else.
+//! Data connections by verbs. The two ends exchange the places of their queue pairs and rings over
+//! the encrypted channel of a handshake, and nowhere else.
 //!
 //! ```text
 //! connecting rank              the other rank's service thread
@@ -10,8 +10,8 @@
 //!               <------------------- ready
 //! ```
 //!
-//! The accepting end connects before it answers, so it can receive whatever comes after `ready`. It
-//! sends nothing before it has read `ready`, because the connecting end could not take it yet.
+//! The accepting end connects before it replies, so it can receive all data after `ready`. It sends
+//! nothing before it has read `ready`, because the connecting end could not take it yet.
 
 use super::data_link::{DataConnection, DataPath};
 use crate::world::service::message::MAX_JOIN_MESSAGE;

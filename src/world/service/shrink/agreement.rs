@@ -1,5 +1,5 @@
-//! The decisions of a leader, and the messages. Pure: what has happened goes in, and the next thing
-//! to do comes out.
+//! The decisions of a leader, and the messages. Pure: events are its inputs, the next action its
+//! output.
 
 use crate::world::peer::Peer;
 use maypole_transports::interfaces::with_scope;

@@ -1,5 +1,5 @@
 //! Calls of members that agree: connections that arrive at this rank's service thread, which keeps
-//! them for its calling thread, or answers them if this rank has decided or left already.
+//! them for its calling thread, or replies if this rank has decided or left already.
 
 use super::agreement::{LeaderMessage, Proposal};
 use crate::wire::encode;

@@ -1,16 +1,16 @@
-//! Going on without the dead: the survivors of a group agree on who they are, and become a world of
+//! Continuing without the dead: the survivors of a group agree on their set, and become a world of
 //! their own, with a service, a session and numbers of ranks of its own.
 //!
 //! # The problem
 //!
-//! Ranks notice a death at different moments, rank 0 may be the one that died, and more ranks may
-//! die while the others agree. All survivors must end in the same new world, or each must be told
-//! why not.
+//! Ranks detect a death at different moments, rank 0 may be the one that died, and more ranks may
+//! die while the others agree. All survivors must end in the same new world, or each must get the
+//! reason.
 //!
 //! # The protocol
 //!
-//! The *leader* is the first member that still exists, in the order of the group. Every other member, a
-//! *follower*, connects to the leader's listening port, whose address every rank knows.
+//! The *leader* is the first member that still exists, in the order of the group. Every other
+//! member, a *follower*, connects to the leader's listening port, whose address every rank has.
 //!
 //! ```text
 //! follower                         leader
@@ -22,27 +22,27 @@
 //!
 //! * **Gone** is never guessed from silence alone. A member is gone if its kernel refuses
 //!   connections to its port, if its host cannot be reached for 10 s, if the kernel reports the end
-//!   of its process, or if it has said that it has left. An ended connection is only a reason to
+//!   of its process, or if it has announced its departure. An ended connection is only a reason to
 //!   connect again. The leader connects to members that have not come, to learn whether they are
 //!   gone.
-//! * **A leader that dies** is followed by the next member, with whom all others begin anew. In
-//!   its Hello each tells the last proposal that it was ready for. If there is any, the new leader
+//! * **A leader that dies** is followed by the next member, with whom all others begin anew. The
+//!   Hello of each has the last proposal that it was ready for. If there is any, the new leader
 //!   decides the latest of them. So a proposal that one member may have committed is decided by
 //!   all: it was committed only if all its members were ready for it, the new leader among them,
 //!   and no later proposal was made.
-//! * **A member that has decided** answers so to all who ask, as long as it keeps the group.
+//! * **A member that has decided** replies with its decision, as long as it keeps the group.
 //! * **The new world is tried** by an exchange among its members before a call returns. If a member
 //!   has died meanwhile (the leader, in the case above), the same protocol runs again in the new
 //!   world, until it works or the deadline has passed.
 //! * **A member that is alive but does not come** is not left out: the call fails on all ranks that
-//!   came, and names the member. Ranks have deadlines of their own; the leader gives up shortly
-//!   before the first of them, so that nobody takes the leader for the missing one. It can be
+//!   came, and names the member. Ranks have deadlines of their own; the leader aborts shortly
+//!   before the first of them, so that no rank takes the leader for the missing one. It can be
 //!   called again. A rank that the others left out, which can only happen if the network was cut,
-//!   gets an error when it asks.
+//!   gets an error from its next request.
 //!
 //! # Newcomers
 //!
-//! Processes that want to join take part as followers that the leader brings along: the waiting room
+//! Processes that join are followers that the leader brings along: the waiting room
 //! (`bootstrap::admission`) has authenticated them, so they are connected already and only have to
 //! be ready. They have the numbers above the old world. Nothing else differs: a newcomer that dies
 //! before it is ready is left out, a leader that dies takes its newcomers with it unless a member
@@ -56,11 +56,11 @@
 //!
 //! # Source
 //!
-//! What is promised is that of `MPI_Comm_shrink` of ULFM (W. Bland et al., "Post-failure recovery of
-//! MPI communication capability", 2013). The protocol is that of D. Buntinas, "Scalable distributed
-//! consensus to support MPI fault tolerance" (2012), with a star instead of a tree and with
-//! Ready and Commit as its AGREE and COMMIT phases: the next rank in order leads after a death, and
-//! a proposal that somebody may have committed is taken over.
+//! The guarantees are those of `MPI_Comm_shrink` of ULFM (W. Bland et al., "Post-failure recovery
+//! of MPI communication capability", 2013). The protocol is that of D. Buntinas, "Scalable
+//! distributed consensus to support MPI fault tolerance" (2012), with a star instead of a tree and
+//! with Ready and Commit as its AGREE and COMMIT phases: the next rank in order leads after a
+//! death, and a proposal that some member may have committed is taken over.
 
 mod agreement;
 mod calls;

@@ -1,5 +1,5 @@
-//! A leader's connection to a member that has not come: it shows whether the member still exists,
-//! and brings the member's answer if it has decided or left. Nothing here blocks for long.
+//! A leader's connection to a missing member: it shows whether the member still exists, and carries
+//! the member's reply if it has decided or left. Nothing here blocks for long.
 
 use super::agreement::LeaderMessage;
 use super::calls::PROBE;

@@ -1,5 +1,5 @@
-//! What arrives at a service thread besides control messages: new connections, and questions on
-//! connections that peers have made.
+//! Arrivals at a service thread other than control messages: new connections, and status requests
+//! on connections that peers have made.
 
 use super::ServiceThread;
 use crate::world::service::direct::{CallerEvent, ConnectionKey, VERBS_LANE, relay};

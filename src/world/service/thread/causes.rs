@@ -1,4 +1,5 @@
-//! When a service thread's own program learns of a failure: after the other ranks were told.
+//! The time at which a service thread's own program gets a failure: after the notification of the
+//! other ranks.
 
 use super::{RELAY_TIME, ServiceThread};
 use crate::world::service::ControlConnection;

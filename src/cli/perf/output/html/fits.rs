@@ -1,4 +1,4 @@
-//! Times as lines: what a call of no bytes takes, what each byte adds, and how far times are off.
+//! Times as lines: the time of a call of no bytes, the time of a byte, and the errors of the fit.
 
 use super::{median_us, percent_of_limit, three_digits};
 use crate::fit::fit_line;
@@ -73,8 +73,8 @@ pub(super) fn of_series(rows: &[&PerfRow]) -> String {
     )
 }
 
-/// The line of each collective and each test of messages over each transport, and how near its largest size comes to
-/// the machine's limit.
+/// The line of each collective and each test of messages over each transport, and the ratio of its
+/// largest size to the machine's limit.
 pub(super) fn overview(
     rows: &[PerfRow],
     messages: &[MessageRow],

@@ -11,7 +11,7 @@ use crate::sizes;
 use maypole_pictures::writer::escaped;
 use std::fmt::Write;
 
-/// The heat maps of all pairs, each with what stands out. Empty if no pairs were measured.
+/// The heat maps of all pairs, each with its outliers. Empty if no pairs were measured.
 pub(super) fn pairs(matrices: &[MatrixRow]) -> String {
     if matrices.is_empty() {
         return String::new();

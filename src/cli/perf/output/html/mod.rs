@@ -1,8 +1,8 @@
-//! The report: one HTML page with plots and tables that loads nothing, and its figures beside it as CSV
-//! and as JSON, which a later report is compared with.
+//! The report: one HTML page with plots and tables that loads nothing, and its figures in the same
+//! folder as CSV and as JSON, for comparison with a later report.
 //!
 //! The plots are drawn by [`plot`] and not by a plotting library, because the page's style sheet
-//! gives them what a picture alone lacks: classes that follow the reader's dark mode, boxes that
+//! gives them more than a picture alone: classes that follow the reader's dark mode, boxes that
 //! hide a series, and a tooltip on each mark, all without a script.
 
 mod changes;
@@ -69,8 +69,9 @@ impl HtmlReport {
         self.facts = facts;
     }
 
-    /// Writes `index.html`, the figures of collectives (`results.csv`) and of messages (`messages.csv`), and
-    /// both with their samples (`results.json`). Returns the line that tells the user where.
+    /// Writes `index.html`, the figures of collectives (`results.csv`) and of messages
+    /// (`messages.csv`), and both with their samples (`results.json`). Returns the line with their
+    /// place.
     pub(crate) fn write(&self, contents: &ReportContents<'_>) -> Result<String> {
         let ReportContents { rows, messages, limits, header, objects, .. } = *contents;
         let page = self.folder.join("index.html");
@@ -182,7 +183,7 @@ fn ceiling_us(row: &PerfRow, limit: &MachineLimit) -> Option<f64> {
     row.limit_us(std::slice::from_ref(limit))
 }
 
-/// The machine's limit as a part of `us`, in percent; `None` where no limit is known.
+/// The machine's limit as a part of `us`, in percent; `None` without a limit.
 fn percent_of_limit(row: &PerfRow, us: f64, limits: &[MachineLimit]) -> Option<String> {
     Some(format!("{:.0}", row.limit_us(limits)? / us * 100.0))
 }
@@ -199,7 +200,6 @@ fn three_digits(us: f64) -> String {
     format!("{us:.digits$}")
 }
 
-/// Makes the folder of a report.
 pub(crate) fn make_folder(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot make the folder of --report {}", folder.display()))

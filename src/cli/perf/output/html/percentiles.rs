@@ -1,4 +1,4 @@
-//! Tables of percentiles: what most batches took, and what the slowest of them took.
+//! Tables of percentiles: times of most batches and of the slowest.
 
 use super::{percent_of_limit, three_digits};
 use crate::perf::benchmark::BufferPlacement;

@@ -265,7 +265,7 @@ mod tests {
         row
     }
 
-    /// The tuner chooses one-shot for the small size and the ring for the large one, as asked for
+    /// The tuner chooses one-shot for the small size and the ring for the large one, as requested
     /// by `-a auto,ring,one-shot`.
     #[test]
     fn auto_is_a_series_of_its_own_with_one_point_a_size() {

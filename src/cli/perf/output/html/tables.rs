@@ -78,7 +78,7 @@ fn cell(row: Option<&PerfRow>, best: f64, limit: Option<&MachineLimit>) -> Strin
 
 /// How good the tuner's choices and predictions were, in two sentences.
 ///
-/// Each point counts once, whether its algorithm was asked for by name, by `auto` or by both.
+/// Each point counts once, whether its algorithm was requested by name, by `auto` or by both.
 pub(super) fn summary(rows: &[PerfRow]) -> String {
     let mut points = 0;
     let mut good = 0;
@@ -169,7 +169,7 @@ mod tests {
         let text = summary(&[auto.clone(), ring, named.clone()]);
         assert!(text.contains("<b>1 of 1</b>"), "{text}");
         assert!(text.contains("<b>3.00</b>"), "the median of 2 and 4, not of 2, 4 and 2: {text}");
-        // Alone beside itself there is nothing to compare the choice with.
+        // A row alone offers no comparison with the choice.
         assert!(!summary(&[auto, named]).contains("points"));
     }
 
