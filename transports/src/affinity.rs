@@ -24,7 +24,7 @@ pub fn bind(nth: usize) -> io::Result<usize> {
     Ok(core)
 }
 
-/// Returns the cores of process `nth` of `processes` that divide what the calling thread may use: equal
+/// Returns the cores of process `nth` of `processes` that divide the calling thread's cores: equal
 /// parts of neighbouring cores, or one core each in turn if there are fewer cores than processes.
 ///
 /// ```

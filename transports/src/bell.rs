@@ -1,9 +1,8 @@
 //! A word by which a thread that sleeps is woken, in memory that processes may share.
 //!
-//! A thread that is about to sleep says so, looks once more, and sleeps. Who has something for it looks
-//! whether it sleeps, and wakes it. It looks without a fence, so it may miss a thread that has just said
-//! so; that one sleeps out its time, which is bounded. The word seldom changes, so looking costs a read
-//! from the first cache.
+//! A thread sets its sleep flag, polls once more, and sleeps. The publisher wakes a waiter whose
+//! sleep flag it observes. The check has no fence, so a wake-up can be missed; sleeps are bounded.
+//! The word seldom changes, so a check costs a read from the L1 cache.
 
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
@@ -29,7 +28,7 @@ type BellWord<'a> = (&'a AtomicU32, u32);
 
 impl Bell {
     /// Sleeps until one of `bells` [rings](Self::ring) or `other` changes, but no longer than `length`,
-    /// unless what they ring for `is_over`.
+    /// unless `is_over` already.
     ///
     /// # Panics
     /// If there are more than [`MOST`].

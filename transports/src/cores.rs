@@ -29,7 +29,7 @@ pub struct UsableCores {
 }
 
 impl UsableCores {
-    /// Reads what the calling thread may use: its affinity mask, and the quotas of its control
+    /// Reads the limits of the calling thread: its affinity mask, and the quotas of its control
     /// group and of all enclosing groups (version 2 or 1). Reads a few files under `/proc` and
     /// `/sys`, so call it once. A file that cannot be read sets no limit.
     pub fn of_this_thread() -> Self {

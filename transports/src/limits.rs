@@ -38,7 +38,7 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(code, Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// What a process says that has no descriptor for what it is sent.
+/// The error of a process that has no free descriptor for a received one.
 pub(crate) fn no_descriptor() -> String {
     let most = match getrlimit(Resource::Nofile).current {
         Some(limit) => format!(" of {limit}"),

@@ -175,7 +175,8 @@ impl PipeWait<'_> {
     /// The most waits of a [sleep](Self::sleep).
     pub const MOST: usize = bell::MOST - 1;
 
-    /// Takes the `sleep`, unless `is_over`. It ends early once one of `waits` is over or `bell` rings.
+    /// Takes the `sleep`, unless `is_over`. It ends early once one of `waits` has ended or `bell`
+    /// rings.
     ///
     /// # Panics
     /// If there are more than [`PipeWait::MOST`].

@@ -52,8 +52,7 @@ impl Interest {
 ///
 /// The result does not say which interest was met, because the caller tries every stream again in
 /// any case. A signal may end the sleep early. A stream that the peer has closed is always
-/// readable, so leave out streams that are known to be closed. Up to 64 descriptors are watched
-/// without allocating.
+/// readable, so leave out closed streams. Up to 64 descriptors are watched without allocating.
 ///
 /// # Errors
 /// What poll(2) reports: out of memory, or more descriptors than the process may open.

@@ -57,7 +57,7 @@ impl<'a> ByteRing<'a> {
         ended || written.0.load(Ordering::Acquire) != taken.0.load(Ordering::Relaxed)
     }
 
-    /// True if there is room for bytes, or nobody takes them any more.
+    /// True if there is room for bytes, or the reader is gone.
     pub(crate) fn has_room(self) -> bool {
         let RingCounters { written, taken, abandoned, .. } = self.counters;
         let full = taken.0.load(Ordering::Acquire).wrapping_add(self.bytes.len() as u64);

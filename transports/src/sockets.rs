@@ -15,10 +15,10 @@ const IDLE: Duration = Duration::from_secs(5);
 /// Time between two probes.
 const BETWEEN_PROBES: Duration = Duration::from_secs(1);
 
-/// Makes the kernel send small writes at once, and give up a connection whose other host has not
-/// answered for `silence`.
+/// Makes the kernel send small writes at once, and abort a connection whose other host has been
+/// silent for `silence`.
 ///
-/// A stopped process keeps its connection, because the kernel of its host still answers.
+/// A stopped process keeps its connection, because the kernel of its host still acknowledges.
 ///
 /// # Errors
 /// What the kernel reports.

@@ -14,7 +14,7 @@ const AT_ONCE: usize = 64;
 /// A set of descriptors to wait for, each with a number that the caller chooses.
 ///
 /// [Remove](Self::remove) a descriptor before it is closed: while a forked child keeps the file
-/// open, the set would go on to report it.
+/// open, the set would still report it.
 #[derive(Debug)]
 pub struct Watch {
     epoll: OwnedFd,

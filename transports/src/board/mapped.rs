@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Bytes from one line to the next: two cache lines, because CPUs prefetch the adjacent cache line.
 pub(super) const LINE_STRIDE: usize = 128;
-/// Offset of the payload in a line, behind sequence and fingerprint.
+/// Offset of the payload in a line, after sequence and fingerprint.
 pub(super) const PAYLOAD: usize = 16;
 pub(super) const PAGE: usize = 4096;
 /// Bytes of the short slots of one rank, and of its small slots.
@@ -18,7 +18,7 @@ pub(super) const SMALL_BYTES: usize = SMALL_SLOTS * SMALL;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Geometry {
     pub(super) ranks: usize,
-    /// Offset of the words that say which ranks there are.
+    /// Offset of the words with the bits of the present ranks.
     pub(super) occupied: usize,
     /// Offset of the set of ranks that sleep.
     pub(super) sleepers: usize,

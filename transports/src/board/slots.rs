@@ -7,7 +7,7 @@ pub const TINY: usize = 48;
 /// Bytes of a short slot.
 pub const SHORT: usize = 1 << 10;
 /// Short slots of each rank. There are many, because where ranks outnumber cores, a rank that sends
-/// to many others goes on for several calls before they run.
+/// to many others runs several calls ahead of them.
 pub const SHORT_SLOTS: usize = 64;
 /// Bytes of a small slot.
 pub const SMALL: usize = 16 << 10;

@@ -56,7 +56,7 @@ pub struct Offer {
     pub uuid: [u8; 16],
     /// The number of the GPU in its process.
     pub ordinal: u64,
-    /// The namespace in which the process has its number; 0 if that is not known.
+    /// The PID namespace of the process; 0 if unknown.
     pub(super) namespace: u64,
     address: u64,
     /// Bytes of the arena.
@@ -72,7 +72,7 @@ const SHARED_BLOCK: usize = 2 << 20;
 /// The name of a GPU, or of the part of one that a process has (MIG): equal in all processes.
 ///
 /// # Errors
-/// [`DeviceError::Driver`] if the driver does not tell.
+/// [`DeviceError::Driver`] if the driver's query fails.
 pub fn uuid_of(context: &CudaContext) -> Result<[u8; 16]> {
     let named = maypole_kernels::cuda::uuid_of(context.cu_device());
     Ok(named.map_err(CudaError::of("naming a GPU"))?)

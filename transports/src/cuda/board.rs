@@ -17,9 +17,10 @@ use std::sync::Arc;
 
 /// One rank's view of the mailboxes of a group on GPUs.
 ///
-/// # What the ranks of a board owe each other
+/// # Obligations of the ranks of a board
 /// As on a [`Board`](crate::Board): all ranks launch programs that were lowered from one call, in
-/// the same order. A kernel that waits in vain gives up, and [`words`](Self::words) say why.
+/// the same order. A kernel whose wait times out aborts, and [`words`](Self::words) hold the
+/// reason.
 #[derive(Debug)]
 pub struct DeviceBoard {
     pub(super) order: WorkOrder,
@@ -35,7 +36,7 @@ pub struct DeviceBoard {
 }
 
 impl DeviceBoard {
-    /// The words by which kernels say that they gave up, and by which the host asks for it.
+    /// The words by which kernels report an abort, and by which the host requests one.
     pub fn words(&self) -> &Arc<ReportWords> {
         &self.words
     }
@@ -76,8 +77,9 @@ impl DeviceBoard {
         self.order.is_drained()
     }
 
-    /// Starts `kernel` on `calls` at once, when all earlier work of the stream is done: within
-    /// [`in_order`](Self::in_order). Calls of one launch use different rooms with equally many lanes.
+    /// Starts `kernel` on `calls` concurrently, when all earlier work of the stream is done: within
+    /// [`in_order`](Self::in_order). Calls of one launch use different rooms with equally many
+    /// lanes.
     ///
     /// # Errors
     /// [`DeviceError::Program`] if a buffer is too short for its program; [`DeviceError::Driver`]
@@ -150,8 +152,8 @@ impl DeviceBoard {
         })
     }
 
-    /// Makes all kernels of the rank end at once that begin after this, also those of graphs. Waits
-    /// until all earlier work of the rank is done.
+    /// Makes all kernels of the rank that begin after this end immediately, also those of graphs.
+    /// Waits until all earlier work of the rank is done.
     ///
     /// # Errors
     /// [`DeviceError::Driver`] if the driver refuses it.

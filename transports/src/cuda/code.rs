@@ -50,8 +50,8 @@ impl Drop for CodePlace {
 }
 
 /// Memory of a GPU for short programs, allocated once. Allocating and freeing may wait until no kernel
-/// runs on the GPU, also for kernels that wait for the rank that asks. Copying a program to the shelf waits
-/// for nothing. The launches of its programs and the copies to it are in one order.
+/// runs on the GPU, also for kernels that wait for the calling rank. Copying a program to the shelf
+/// waits for nothing. The launches of its programs and the copies to it are in one order.
 #[derive(Clone, Debug)]
 pub struct CodeShelf(Arc<Shelf>);
 
@@ -111,7 +111,7 @@ impl DeviceCode {
         Self::placed(bytes, || {
             let copied = stream.clone_htod(bytes);
             let copied = copied.map_err(CudaError::of("copying a program to a GPU"))?;
-            // Every launch is on the same stream, behind the copy, so there is no event to wait for.
+            // Every launch follows the copy on the same stream, so no event is needed.
             let address = copied.device_ptr(stream).0;
             Ok((CodePlace::Own { _bytes: copied }, address))
         })

@@ -1,4 +1,4 @@
-//! What a rank does with its buffers besides calls: copies, quotients and products.
+//! Operations on a rank's buffers outside calls: copies, quotients and products.
 
 use super::error::Result;
 use super::launch::Lent;
@@ -12,7 +12,7 @@ use maypole_kernels::cuda::{CudaError, MapKernels, ScaleFactor};
 pub enum LentFactor<'a> {
     /// This number.
     Value(Scalar),
-    /// The element that is there when the kernel runs.
+    /// The element in memory when the kernel runs.
     At(Lent<'a>),
 }
 

@@ -27,7 +27,8 @@ impl<'a> CallStream<'a> {
     /// Asks the driver whether `stream` captures a graph.
     ///
     /// # Errors
-    /// [`DeviceError::Driver`](super::DeviceError::Driver) if the capture has failed already, or if the driver refuses to answer.
+    /// [`DeviceError::Driver`](super::DeviceError::Driver) if the capture has failed already, or if
+    /// the driver's query fails.
     pub fn new(stream: &'a Arc<CudaStream>) -> Result<Self> {
         let failed = |error| CudaError::new("asking whether a stream captures a graph", error);
         stream.context().bind_to_thread().map_err(failed)?;
@@ -49,7 +50,7 @@ impl<'a> CallStream<'a> {
         self.stream
     }
 
-    /// True if the stream captures what is started on it.
+    /// True if the stream is being captured.
     pub fn is_captured(&self) -> bool {
         self.graph.is_some()
     }
@@ -77,8 +78,8 @@ impl LastWork {
 #[derive(Debug)]
 pub struct ContextWork {
     context: usize,
-    /// Read while work of a group is started. Nobody waits to write it, because that would hold up the
-    /// launches that others wait for.
+    /// Read while work of a group is started. No thread blocks to write it: that would delay
+    /// launches that other ranks wait for.
     starting: RwLock<()>,
     orders: Mutex<Vec<Weak<LastWork>>>,
 }
@@ -137,7 +138,7 @@ impl ContextWork {
         work.take().expect("it was not done")()
     }
 
-    /// While what is returned lives, work of groups may be started.
+    /// While the guard lives, work of groups may be started.
     pub(super) fn started(&self) -> RwLockReadGuard<'_, ()> {
         self.starting.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -196,7 +197,7 @@ impl WorkOrder {
         on.stream.cu_stream() == self.home.cu_stream()
     }
 
-    /// The work that comes on this stream is behind all earlier work of the rank.
+    /// Later work on this stream waits for all earlier work of the rank.
     pub(super) fn enter(&mut self, on: &CallStream<'_>) -> Result<()> {
         match on.graph {
             None if self.is_home && self.graph.is_none() && self.is_on_home(on) => Ok(()),
@@ -212,7 +213,7 @@ impl WorkOrder {
         }
     }
 
-    /// The work of the rank that comes is behind what is on this stream.
+    /// Later work of the rank waits for the work on this stream.
     pub(super) fn leave(&mut self, on: &CallStream<'_>) -> Result<()> {
         let failed = |error| CudaError::new("recording an event", error);
         if on.graph.is_none() {
@@ -326,9 +327,9 @@ pub fn untracked_context(
     Ok(context)
 }
 
-/// A stream of this process beside all others on the GPU of `stream`, for what is allocated and copied while
-/// a graph is captured: nothing on it ever waits for a kernel. There is one for each context, because
-/// streams share few queues of the GPU, and what waits in a queue holds up what is behind it.
+/// A stream of this process on the GPU of `stream`, for allocations and copies while a graph is
+/// captured: nothing on it ever waits for a kernel. There is one for each context, because streams
+/// share few hardware queues of the GPU, and waiting work blocks later work of its queue.
 ///
 /// # Errors
 /// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver makes no stream.

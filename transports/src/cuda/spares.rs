@@ -1,9 +1,9 @@
 //! Memory that groups no longer use: kept for the next group, and freed when nothing waits on the GPU.
 //!
 //! Freeing memory, closing that of another process and loading a module may wait until no kernel runs on
-//! the GPU, and hold up the launches of other threads meanwhile. A kernel of a group waits for other ranks,
-//! which may wait for this rank. So none of that is done while a call of any group of this process may
-//! run on the GPU ([`ContextWork`]).
+//! the GPU, and delay the launches of other threads meanwhile. A kernel of a group waits for other
+//! ranks, which may wait for this rank. So none of that is done while a call of any group of this
+//! process may run on the GPU ([`ContextWork`]).
 
 use super::order::{BesideCapture, ContextWork};
 use cudarc::driver::{CudaContext, DriverError, result, sys};
@@ -126,8 +126,8 @@ impl SpareMemory {
     }
 }
 
-/// Frees what is kept on GPUs on which no call of a group may run. Waits for nothing. True if something
-/// is still kept.
+/// Frees deferred resources of GPUs on which no call of a group may run. Does not block. True if
+/// something is still kept.
 pub(super) fn free_on_idle_gpus() -> bool {
     let mut contexts: Vec<_> = spares().iter().map(|spare| Arc::clone(&spare.context)).collect();
     contexts.dedup_by_key(|context| context.cu_ctx());

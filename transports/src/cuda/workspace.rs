@@ -35,7 +35,7 @@ impl DeviceScratch {
         }
         let grown = self.stream.alloc_zeros::<u8>(bytes.next_power_of_two());
         let grown = grown.map_err(CudaError::of(format!("allocating {bytes} bytes")))?;
-        // All users are ordered behind the allocation, so there is no event of its own to wait for.
+        // All users are ordered after the allocation, so it needs no event.
         let address = grown.device_ptr(&self.stream).0;
         self.memory = Some((grown, address));
         Ok(())

@@ -81,7 +81,7 @@ impl VerbsAdapter {
     /// Opens the best port that `settings` allow.
     ///
     /// # Errors
-    /// [`VerbsError`] says what this machine lacks.
+    /// [`VerbsError`] if no port can be used.
     pub fn open(settings: VerbsSettings) -> Result<Arc<Self>, VerbsError> {
         let best = VerbsCandidate::all(&settings)?.swap_remove(0);
         Self::open_port(best, settings)
@@ -130,8 +130,7 @@ impl VerbsAdapter {
         }
     }
 
-    /// True if the port still has the addresses that connections use. Of a device that does not
-    /// answer, nothing is known.
+    /// True if the port still has the addresses that connections use. Also true if the query fails.
     pub(super) fn has_address(&self) -> bool {
         let Ok(gids) = self.device.gids() else { return true };
         let Ok(port) = self.device.port(self.port.number, &gids) else { return true };
@@ -144,7 +143,7 @@ impl Drop for VerbsAdapter {
         if !self.device.owner.is_current() {
             return;
         }
-        // SAFETY: whatever was made in this domain keeps the adapter alive, so it is gone.
+        // SAFETY: every object of this domain keeps the adapter alive, so all have been dropped.
         unsafe { (self.device.library.dealloc_pd)(self.domain.as_ptr()) };
     }
 }

@@ -1,9 +1,9 @@
 //! Which ports connections may use, and which of them first.
 //!
-//! A host may have a port for its storage besides those that reach other hosts, adapters of different
-//! rates, and adapters of protocols that connections do not use. Ports are ordered by what can be seen
-//! from here: how fast they are, and whether they are attached to the cores that this thread may use.
-//! Whether a port reaches the other hosts only a trial can tell.
+//! A host may have a port for its storage in addition to those that reach other hosts, adapters of
+//! different rates, and adapters of protocols that connections do not use. Ports are ordered by
+//! local properties: their rate, and whether they are attached to the cores that this thread may
+//! use. Only a trial shows whether a port reaches the other hosts.
 
 use super::adapter::VerbsSettings;
 use super::device::{OpenDevice, VerbsDevice, VerbsPort, devices};
@@ -36,8 +36,8 @@ impl VerbsCandidate {
     /// order.
     ///
     /// # Errors
-    /// [`VerbsError`] says what this machine lacks. If there are devices, it is about the first port
-    /// that is allowed and cannot be used.
+    /// [`VerbsError`] names the missing part. If the machine has devices, it describes the first
+    /// allowed port that cannot be used.
     pub fn all(settings: &VerbsSettings) -> Result<Vec<Self>, VerbsError> {
         let devices = match &settings.device {
             Some(name) => vec![OpenDevice::named(name)?.describe()?],
@@ -74,7 +74,7 @@ impl VerbsCandidate {
         }
     }
 
-    /// True if only the name tells the two apart, so that each may serve some ranks.
+    /// True if the two differ only by name, so that each may serve some ranks.
     pub fn is_as_good_as(&self, other: &Self) -> bool {
         let kind = |of: &Self| (of.order(), of.gid.network());
         kind(self) == kind(other)
@@ -131,7 +131,7 @@ fn gid(device: &str, port: &VerbsPort, settings: &VerbsSettings) -> Result<Gid, 
 }
 
 /// True if the device with this folder in sysfs is attached to one of `cores`, or if the kernel does
-/// not tell.
+/// not report it.
 fn is_near(folder: &str, cores: &UsableCores) -> bool {
     let list = std::fs::read_to_string(Path::new(folder).join("device/local_cpulist"));
     let attached = list.map(|list| core_numbers(&list)).unwrap_or_default();

@@ -30,9 +30,9 @@ pub enum VerbsError {
     /// No device has this name.
     #[error("there is no RDMA device called {name}; there are {found}")]
     UnknownDevice {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names of the devices that are there.
+        /// The names of the devices of this machine.
         found: String,
     },
     /// The device speaks another protocol.
@@ -51,7 +51,7 @@ pub enum VerbsError {
     UnknownPort {
         /// The device's name.
         device: String,
-        /// The number that was asked for.
+        /// The requested number.
         port: u8,
         /// The number of its ports.
         ports: usize,
@@ -83,9 +83,9 @@ pub enum VerbsError {
         device: String,
         /// The port's number, from 1 on.
         port: u8,
-        /// The index that was asked for.
+        /// The requested index.
         index: u32,
-        /// The indices that are there.
+        /// The indices of the port.
         found: String,
     },
     /// The device does not register memory.
@@ -122,7 +122,7 @@ pub enum VerbsError {
 /// Why the connection is lost.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum VerbsFault {
-    /// The peer's queue pair is gone: it does not answer.
+    /// The peer's queue pair is gone or does not respond.
     Unanswered,
     /// A request failed with this status.
     Status(u32),

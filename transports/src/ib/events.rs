@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// restarts a port, may take.
 const PORT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the events have told of a port and of all queues on it. All connections of the port share it.
+/// The reported state of a port and of all queues on it. All connections of the port share it.
 #[derive(Debug, Default)]
 pub(super) struct PortWatch(Mutex<HeardEvents>);
 
@@ -118,8 +118,8 @@ impl HeardEvents {
         trouble.map(VerbsFault::Port)
     }
 
-    /// Reads the events that have come, in one system call if there are none. Returns what is wrong
-    /// with a connection that has these queues.
+    /// Reads pending events, in one system call if there are none. Returns the fault of a
+    /// connection that has these queues.
     fn look(&mut self, adapter: &VerbsAdapter, queues: [u64; 2]) -> Option<VerbsFault> {
         let now = Instant::now();
         let mut event = IbvAsyncEvent::default();
@@ -158,7 +158,7 @@ impl PortWatch {
         self.0.try_lock().ok()?.look(adapter, queues)
     }
 
-    /// The same, for a connection that is lost and has to say why.
+    /// The same, for the error of a lost connection.
     pub(super) fn look_at_once(
         &self,
         adapter: &VerbsAdapter,

@@ -1,8 +1,8 @@
-//! The 32-bit numbers that come with writes: what a write means to its receiver.
+//! The 32-bit immediate data of writes: the kind of a write, for its receiver.
 //!
-//! The two highest bits are the kind. A write of data has its length in the others. A credit says
-//! how many bytes of the ring the receiver has taken, and how many of the requests that took its
-//! peer's numbers it has posted again.
+//! The two highest bits are the kind. A write of data has its length in the others. A credit has
+//! the number of bytes that the receiver has taken from the ring, and how many of the requests that
+//! took its peer's numbers it has posted again.
 
 /// What a write means.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -8,11 +8,11 @@
 //! # What ranks owe each other
 //!
 //! A peer touches a rank's registered bytes only between that rank's announcement of the call and
-//! the completion that both see. Callers prove by a trial run that no byte is written while
-//! another rank may read it. No check at run time could take the place of that proof: as with a
-//! [board](crate::board), views of peers' bytes are given by safe methods, and who takes them keeps
-//! this protocol. After a call that failed, the owner [severs](Registration::sever) the bytes before
-//! it uses them again, so a late peer reaches memory that nobody else uses any more.
+//! the completion that both see. Callers prove by a trial run that no byte is written while another
+//! rank may read it. No check at run time could replace that proof: as with a
+//! [board](crate::board), safe methods return views of peers' bytes, and the caller keeps this
+//! protocol. After a call that failed, the owner [severs](Registration::sever) the bytes before it
+//! uses them again, so a late peer reaches memory that is otherwise unused.
 
 mod arena;
 mod buffer;
@@ -65,7 +65,7 @@ impl Registration {
     }
 
     /// Returns rank `me`'s part of the segment `whole`, which all ranks make this registration of,
-    /// with the same `lengths`, and what the rank reaches the others by.
+    /// with the same `lengths`, and the rank's access to the others' parts.
     ///
     /// # Errors
     /// If the part cannot be mapped.
@@ -114,8 +114,8 @@ impl Registration {
     /// goes elsewhere. Does nothing if the bytes are no part of the registration. Afterwards the
     /// registration has no place of this rank's any more.
     ///
-    /// Ends the process if the system cannot do it, because the caller's memory would otherwise
-    /// change behind its back.
+    /// Ends the process if the system cannot do it, because late peers could otherwise change the
+    /// caller's memory.
     pub fn sever(&self, own: View<'_>) {
         let severed = self.own.upgrade().map_or(Ok(()), |memory| memory.sever(own));
         if let Err(error) = severed {

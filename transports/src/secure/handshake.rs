@@ -102,7 +102,7 @@ fn refusal(code: u8) -> SecureError {
 #[derive(Debug)]
 pub struct Responder {
     secret: JobSecret,
-    /// The rank that accepts, if it answers for one rank only.
+    /// The accepting rank, if the responder represents one rank only.
     rank: Option<u32>,
     buffer: Vec<u8>,
     stage: HandshakeStage,
@@ -152,7 +152,7 @@ impl Responder {
     ///
     /// Without this an attacker on the way could lead a connection to another rank of the job, or
     /// back to the rank that made it. Both hold the key, so the handshake would succeed, and the
-    /// initiator would take the other end for the rank that it asked for.
+    /// initiator would take the other end for the requested rank.
     #[must_use]
     pub fn of_rank(self, rank: u32) -> Self {
         Self { rank: Some(rank), ..self }
@@ -172,7 +172,7 @@ impl Responder {
         usize::from(u16::from_le_bytes([self.buffer[0], self.buffer[1]]))
     }
 
-    /// Takes bytes, at most as many as [`wants`](Self::wants) says.
+    /// Takes bytes, at most [`wants`](Self::wants).
     ///
     /// # Errors
     /// If the bytes are not of a handshake of this job. The connection must then be dropped.
@@ -303,8 +303,8 @@ fn prologue(preamble: &[u8; PREAMBLE], secret: &JobSecret, session: [u8; 16]) ->
     [&preamble[..], &session, secret.job.as_bytes()].concat()
 }
 
-/// Returns the session that the handshake is bound to: zero for a joining rank, which does not know
-/// the session yet.
+/// Returns the session that the handshake is bound to: zero for a joining rank, which has no
+/// session yet.
 fn session(secret: &JobSecret, binding: &Binding) -> [u8; 16] {
     if binding.purpose == Purpose::Join { [0; 16] } else { secret.session }
 }

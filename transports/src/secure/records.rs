@@ -5,14 +5,13 @@
 //! goodbye:  length 0 (encrypted)          tag (16)
 //! ```
 //!
-//! A length has a tag of its own, so that no receiver waits for bytes that only an altered length
-//! promises: an altered byte anywhere is noticed as soon as it is part of a whole tag. The parts of
-//! all records of a direction are numbered, and the number is the nonce. So a part that is
-//! repeated, dropped or moved does not open. The last record is a goodbye; an end without one was
-//! not made by the peer.
+//! A length has a tag of its own, so that no receiver waits for the bytes of an altered length: an
+//! altered byte anywhere is detected as soon as its tag is complete. The parts of all records of a
+//! direction are numbered, and the number is the nonce. So a part that is repeated, dropped or
+//! moved does not open. The last record is a goodbye; an end without one was not made by the peer.
 //!
 //! A writer and a reader each hold one record. After 2^20 records, which hold about 32 GiB at most,
-//! both go on with the next key. AES-GCM is safe far beyond that, and no nonce is ever used twice.
+//! both switch to the next key. AES-GCM is safe far beyond that, and no nonce is ever used twice.
 
 use super::TAG;
 use super::cipher::{CipherSuite, KEY, NotAuthentic, RecordCipher};
@@ -70,7 +69,7 @@ impl CipherChain {
     }
 }
 
-/// Makes the records of one direction. Holds one record, and a goodbye behind it.
+/// Makes the records of one direction. Holds one record, and a goodbye after it.
 #[derive(Debug)]
 pub(super) struct RecordWriter {
     chain: CipherChain,
@@ -339,8 +338,8 @@ mod tests {
         read(&mut reader, &wire, 1000).unwrap_err();
     }
 
-    /// Nonces begin anew with each key. A key that stayed would use them twice, which gives away what
-    /// it has sealed.
+    /// Nonces begin anew with each key. A key that stayed would reuse nonces, which can reveal
+    /// plain text.
     #[test]
     fn equal_records_under_successive_keys_look_different() {
         for suite in [SUITE, CipherSuite::of_this_processor()] {

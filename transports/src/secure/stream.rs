@@ -16,8 +16,8 @@ use std::os::fd::BorrowedFd;
 ///
 /// It holds one record of each direction, about 64 KiB in all, and copies every byte twice more
 /// than the stream below. [`send`](Stream::send) returns the bytes of a record only once the stream
-/// below has taken all of it. So a caller that was told 0 must offer the same bytes again, as
-/// executors do.
+/// below has taken all of it. So after 0 the caller must offer the same bytes again, as executors
+/// do.
 ///
 /// ```
 /// use maypole_kernels::{View, ViewMut};
@@ -65,7 +65,7 @@ pub struct EncryptedStream<S: Stream> {
 }
 
 impl<S: Stream> EncryptedStream<S> {
-    /// Encrypts what goes over `below`, with the keys that the handshake of this connection gave.
+    /// Encrypts the bytes over `below`, with the keys that the handshake of this connection gave.
     /// Use keys for one stream only.
     pub fn new(below: S, keys: &RecordKeys) -> Self {
         Self::with_records_per_key(below, keys, RECORDS_PER_KEY)
@@ -95,7 +95,7 @@ impl<S: Stream> EncryptedStream<S> {
         self.writer.unsent().len()
     }
 
-    /// Sends what is sealed. Returns true once the stream below has taken all of it.
+    /// Sends sealed bytes. Returns true once the stream below has taken all of it.
     fn flush(&mut self) -> Result<bool> {
         while !self.writer.unsent().is_empty() {
             match below_send(&mut self.below, self.writer.unsent())? {

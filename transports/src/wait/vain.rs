@@ -1,8 +1,8 @@
 //! Spins that found nothing are tried more rarely.
 //!
-//! Where what is awaited comes from another host, or from a rank that needs this core, spinning ends in vain, and
-//! takes the core from others meanwhile: seven awaited messages, of four ranks that share a core, take a
-//! millisecond so. Each thread learns that by itself.
+//! A spin for a message of another host, or of a rank that needs this core, times out, and takes
+//! the core from other ranks: with four ranks on a core, seven awaited messages take a millisecond.
+//! Each thread measures that itself.
 
 use std::cell::Cell;
 
