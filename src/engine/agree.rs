@@ -1,5 +1,5 @@
-//! Exchanges over the control plane: operations of the group, as collectives are, by which all ranks
-//! are told small things of all ranks.
+//! Exchanges over the control plane: operations of the group, as collectives are, that gather a few
+//! bytes of each rank on all ranks.
 
 use crate::control::error::ControlError;
 use crate::engine::Engine;
@@ -34,8 +34,8 @@ impl Engine {
         blobs.map_err(|error| self.fail(error))
     }
 
-    /// Tells all ranks `mine` within `call`, as [`exchange`](Self::exchange) does, and returns what all
-    /// tell, by rank.
+    /// Exchanges `mine` within `call`, as [`exchange`](Self::exchange) does, and returns the values
+    /// of all ranks, by rank.
     pub(crate) fn tell_all<T>(&mut self, call: CallRecord, mine: &T) -> Result<Vec<T>>
     where
         T: Serialize + DeserializeOwned,

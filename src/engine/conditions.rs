@@ -5,7 +5,7 @@ use crate::topology::StreamLinks;
 use crate::tuner::CostTable;
 use maypole_transports::Waiting;
 
-/// What choices and waits depend on besides the call. Equal on all ranks but for `waiting`.
+/// Inputs of choices and waits other than the call. Equal on all ranks except `waiting`.
 #[derive(Clone, Debug)]
 pub(crate) struct RunConditions {
     /// How this rank waits. Depends on the cores of its host and on all ranks there, also on those
@@ -19,7 +19,7 @@ pub(crate) struct RunConditions {
     pub(crate) encrypts: bool,
     /// What carries streams.
     pub(crate) links: StreamLinks,
-    /// What was asked for to carry bytes; `None` for ranks that are threads of one process.
+    /// The requested transport; `None` for ranks that are threads of one process.
     pub(crate) transport: Option<Transport>,
 }
 

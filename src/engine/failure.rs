@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-/// How long a rank waits for the control plane to say why a connection has ended: because its peer
-/// left, or because it died.
+/// How long a rank waits for the control plane's reason of an ended connection: its peer left, or
+/// died.
 const FATE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time between two looks.
 const FATE_PAUSE: Duration = Duration::from_millis(1);
@@ -157,7 +157,7 @@ impl Health {
             LinkError::Lost(_) => self.await_fate(whom, error),
             error => error,
         };
-        // A rank that has failed also leaves, and a wait may notice the leaving first.
+        // A rank that has failed also leaves, and a wait may observe that first.
         let left_after_failure = matches!(error, LinkError::PeerLeft) && self.is_alarmed();
         if left_after_failure || matches!(error, LinkError::Aborted) {
             return self.aborted(operation);
@@ -178,12 +178,12 @@ impl Health {
         }
     }
 
-    /// Waits, for a bounded time, until the control plane knows why the connection to `peer` has
-    /// ended. A rank that fails, leaves or dies closes its connections in each case.
+    /// Waits, for a bounded time, until the control plane has the reason why the connection to
+    /// `peer` has ended. A rank that fails, leaves or dies closes its connections in each case.
     fn await_fate(&self, peer: usize, error: LinkError) -> LinkError {
         let control = self.control();
         let alarm = control.alarm();
-        // A peer that has left this group and no other is known to have left once it was asked.
+        // A query shows whether a peer has left this group alone.
         control.note_wait(SlowWait { peer, step: 0, windows: (0, 1) });
         let fate = || match alarm.raised() {
             true => Some(LinkError::Aborted),

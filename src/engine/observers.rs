@@ -75,7 +75,7 @@ impl Observers {
                 "" => format!("group {number}"),
                 outer => format!("{outer}.{number}"),
             };
-            // Groups of one split have disjoint members, so the first one tells them apart.
+            // Groups of one split have disjoint members, so the first member identifies the group.
             recorder.of_group((number << 32) ^ members[0] as u64, &name)
         };
         let recorder = self.recorder.as_ref().map(of_group);
@@ -151,7 +151,7 @@ impl Engine {
         }
     }
 
-    /// What a recorder needs to know of a call; `None` if there is no recorder.
+    /// A recorder's entry of a call; `None` without a recorder.
     pub(super) fn notes(
         &self,
         call: CollectiveCall,

@@ -1,4 +1,4 @@
-//! The plan of a call: the tuner's choice among the algorithms that can do what the call needs.
+//! The plan of a call: the tuner's choice among the algorithms that can run the call.
 
 mod plans;
 
@@ -18,7 +18,7 @@ use crate::tuner::{
 };
 pub(in crate::engine) use plans::{CallKind, ChosenPlans};
 
-/// Everything that the choice of a plan depends on besides the call.
+/// Everything that the choice of a plan depends on, except the call.
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct PlanChooser<'a> {
     pub(in crate::engine) rank: usize,
@@ -110,8 +110,8 @@ impl<'a> PlanChooser<'a> {
         })
     }
 
-    /// Why a call of `bytes` bytes in all runs as it does. `measured` is how long such calls took.
-    /// `copies` is why ranks cannot copy from one another, if that is known.
+    /// Explains the plan of a call of `bytes` bytes in all. `measured` is the duration of such
+    /// calls. `copies` is the reason why ranks cannot copy from one another, if known.
     pub(in crate::engine) fn explain(
         &self,
         collective: Collective,

@@ -1,9 +1,9 @@
 //! How many elements each rank has: one number for all ranks, or a number for each; and how long its
 //! buffers must be for them.
 //!
-//! A gather, a scatter and an all-to-all know unequal counts only at the root or pairwise. A
-//! small all-gather tells them to all ranks before the schedule runs. So every algorithm serves,
-//! and counts that contradict one another are the same harmless error on every rank.
+//! A gather, a scatter and an all-to-all have unequal counts only at the root or pairwise. A small
+//! all-gather distributes them before the schedule runs. So every algorithm can run, and counts
+//! that contradict one another are the same harmless error on every rank.
 
 use crate::schedule::Layout;
 use crate::schedule::collective::{Collective, HeldChunks};
@@ -27,7 +27,7 @@ pub(crate) enum CallCount {
 }
 
 impl CallCount {
-    /// The number of what is kept in [`InternedCounts`].
+    /// The index of an entry of [`InternedCounts`].
     fn number(self) -> Option<u64> {
         match self {
             Self::Even(_) => None,
@@ -73,8 +73,8 @@ impl RankCounts {
     }
 }
 
-/// Prints the first counts, and says how many more there are. Counts that print alike and differ
-/// further on are told apart by their hash.
+/// Prints the first counts. If there are more, adds their number and a hash, which distinguishes
+/// counts with equal beginnings.
 impl fmt::Display for RankCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = match self {

@@ -3,8 +3,8 @@
 //! Calls keep their programs, so that a call that is repeated only runs. A program that calls with
 //! ever new lengths would keep ever more of them, so programs have a budget in bytes: before one is
 //! added, those that were not used for the longest time are dropped until it fits. Each rank does
-//! this by itself. Dropping a program is a local fact like placement: no other rank notices, because
-//! a program that is made again is the same.
+//! this by itself. Dropping a program is local, like placement: a program that is made again is the
+//! same.
 
 use crate::engine::calls::call::{CollectiveCall, ReadyCall};
 use crate::engine::calls::choice::ChosenPlans;
@@ -172,8 +172,8 @@ impl PreparedCalls {
         self.is_at(self.current, call, plan)
     }
 
-    /// True if `call` under `plan` was made last and calls are not observed. Then it may run at
-    /// once.
+    /// True if `call` under `plan` was made last and calls are not observed. Then it may run
+    /// immediately.
     #[inline(always)]
     pub(in crate::engine) fn is_fast(
         &self,
@@ -205,7 +205,7 @@ impl PreparedCalls {
         self.fast = if observed { NONE } else { at };
     }
 
-    /// Makes sure that the next call is looked up, and recorded for peers that ask.
+    /// Makes the next call take the slow path: looked up, and recorded for peers.
     pub(in crate::engine) fn forget_current(&mut self) {
         self.current = NONE;
         self.fast = NONE;

@@ -19,7 +19,7 @@ use maypole_kernels::{BinaryOp, BuiltInReducer};
 use maypole_transports::turns;
 use std::sync::Arc;
 
-/// What a program is made for, besides its call and schedules.
+/// Parameters of a program, in addition to its call and schedules.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct LoweringLabel {
     /// The algorithm's name in traces.
@@ -28,7 +28,7 @@ pub(in crate::engine) struct LoweringLabel {
     pub(in crate::engine) window: usize,
     /// What all ranks' calls are compared by.
     pub(in crate::engine) fingerprint: u64,
-    /// What the program is found by, besides its call.
+    /// The key of the program, in addition to its call.
     pub(in crate::engine) source: ProgramSource,
 }
 
@@ -216,7 +216,7 @@ impl Engine {
         WorkspaceNeed { scratch, staging, stages_input: program.stages_input }
     }
 
-    /// What all ranks are told of `call`, whose vector or blocks have `bytes` bytes.
+    /// The description of `call` for other ranks, whose vector or blocks have `bytes` bytes.
     pub(in crate::engine) fn record_of(
         &self,
         call: CollectiveCall,
@@ -236,7 +236,7 @@ impl Engine {
     }
 }
 
-/// The reducer of `call`. An operation of the user's comes with each call, and a call that only
+/// The reducer of `call`. A user's operation is an argument of each call, and a call that only
 /// moves data needs none; both get an operation that every type has.
 fn reducer(call: CollectiveCall) -> BuiltInReducer {
     let op = if call.collective.reduces() { call.op.binary() } else { None };

@@ -15,7 +15,7 @@ use maypole_kernels::Reducer;
 use maypole_transports::HEAD;
 use std::sync::Arc;
 
-/// Where the schedules of a program come from.
+/// The source of a program's schedules.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(in crate::engine) enum ProgramSource {
     /// The table of algorithms, for calls under this plan.
@@ -97,8 +97,8 @@ pub(in crate::engine) type WayKind = (CallKind, Option<u64>);
 /// The programs of a call that reach other ranks' buffers.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ReachingPrograms {
-    /// For buffers that all ranks have registered. A call with this program asks all ranks where their
-    /// buffers lie.
+    /// For buffers that all ranks have registered. A call with this program exchanges the places of
+    /// all buffers.
     pub(in crate::engine) registered: Option<Box<CallProgram>>,
     /// For buffers that all ranks can at least read.
     pub(in crate::engine) copied: Option<Box<CallProgram>>,
@@ -116,7 +116,7 @@ pub(crate) struct PreparedCall {
     pub(in crate::engine) call: CollectiveCall,
     pub(in crate::engine) plan: Option<PlanOverride>,
     pub(in crate::engine) source: ProgramSource,
-    /// What other ranks are told of the call.
+    /// The description of the call for other ranks.
     pub(in crate::engine) record: Arc<CallRecord>,
     /// For slots and streams.
     pub(in crate::engine) staged: CallProgram,

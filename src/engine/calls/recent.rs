@@ -1,5 +1,5 @@
-//! A map whose entries have a size. It gives up the entry that was not used for the longest time,
-//! so that all entries together keep to a budget.
+//! A map whose entries have a size. It evicts the least recently used entries, to keep the sum of
+//! the sizes within a budget.
 
 use lru::LruCache;
 use std::hash::Hash;
@@ -45,8 +45,8 @@ impl<K: Eq + Hash, V> RecentlyUsed<K, V> {
         self.bytes -= before.map_or(0, |before| before.bytes);
     }
 
-    /// Takes out the least recently used value, if there is one and `more` bytes would not fit
-    /// into `budget` beside all values.
+    /// Takes out the least recently used value, if there is one and `more` bytes do not fit into
+    /// `budget` together with all values.
     pub(crate) fn evict(&mut self, more: usize, budget: usize) -> Option<V> {
         if self.bytes.saturating_add(more) <= budget {
             return None;

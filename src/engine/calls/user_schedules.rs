@@ -14,7 +14,7 @@ use crate::tuner::OWN_WINDOW;
 use maypole_kernels::mix;
 use std::sync::Arc;
 
-/// What is known of the schedules of all ranks that were proved.
+/// The schedules of all ranks, proved.
 #[derive(Clone, Copy, Debug)]
 struct ProvedSchedules {
     /// A hash of all steps.

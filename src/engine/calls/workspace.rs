@@ -15,7 +15,7 @@ pub(in crate::engine) struct WorkspaceNeed {
     pub(in crate::engine) scratch: usize,
     /// Bytes for a copy of the input. Zero if the program reads the caller's.
     pub(in crate::engine) staging: usize,
-    /// The program itself, and not the scaling of a call, asks for the copy.
+    /// The program itself, and not the scaling of a call, needs the copy.
     pub(in crate::engine) stages_input: bool,
 }
 

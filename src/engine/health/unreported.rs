@@ -101,8 +101,8 @@ impl Health {
         }
     }
 
-    /// Refuses to go on after a failure, after an error of a request that no caller has received, and
-    /// in a forked child.
+    /// Fails after a failure of the group, after an error of a request that no caller has received,
+    /// and in a forked child.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_process()?;
         let Some(first) = &self.first_failure else {

@@ -123,7 +123,7 @@ impl Engine {
     }
 }
 
-/// One call that asks.
+/// One call that exchanges the places of buffers.
 struct AskingRun<'a> {
     executor: &'a mut Executor,
     calls: &'a PreparedCalls,
@@ -134,7 +134,7 @@ struct AskingRun<'a> {
 }
 
 impl AskingRun<'_> {
-    /// Tells all ranks about this rank's buffers, and returns what they tell.
+    /// Exchanges announcements of buffers with all ranks, and returns theirs.
     fn ask(
         &mut self,
         program: &mut Program,

@@ -2,8 +2,8 @@
 //!
 //! Most stretches run in the *present* way. A *round* compares all ways: each gets a short stretch in turn,
 //! up to three times, and its best stretch counts, because other work only adds time. Ways that are far behind leave the round after the first lap.
-//! A round begins when the calls since the last one have paid for it, or as soon as calls take another time
-//! than they took, which is how a change of the machine shows.
+//! A round begins when the calls since the last one have paid for it, or as soon as the duration of
+//! calls changes, which shows a change of the machine.
 
 use super::clock::{MOST_TIMED, Stretch};
 use super::{Datapath, Ways};
@@ -18,8 +18,8 @@ const SETTLING: u64 = maypole_transports::board::MOST_CHUNK_SLOTS as u64;
 const TOO_SLOW: [(usize, u64); 2] = [(1, 200), (2, 120)];
 /// Another way becomes the present one if it takes fewer hundredths of its time.
 const BETTER: u64 = 97;
-/// The machine has changed if two stretches in a row take so many hundredths of the most time that is known,
-/// or of the least.
+/// The machine has changed if two stretches in a row take so many hundredths of the longest
+/// measured time, or of the shortest.
 const CHANGED: u64 = 130;
 /// What rounds waste may be one part in so many of the time of all calls.
 const BUDGET: u64 = 40;
@@ -81,9 +81,10 @@ pub(super) struct Explorer {
     publications: u64,
     present: Datapath,
     round: Option<Round>,
-    /// Nanoseconds of a call in the present way in the last round, and what that cost. `None` before the first.
+    /// Nanoseconds of a call in the present way in the last round, and the round's cost. `None`
+    /// before the first.
     known: Option<Known>,
-    /// Stretches in a row that took another time than is known.
+    /// Stretches in a row that took another time than measured before.
     changed: u32,
     /// Nanoseconds of calls since the last round.
     since: u64,
@@ -145,7 +146,7 @@ impl Explorer {
         self.next_stretch(time, account)
     }
 
-    /// Compares a stretch in the present way with what is known of it.
+    /// Compares a stretch in the present way with its measured time.
     fn watch(&mut self, call_ns: u64, took: u64) {
         self.since = self.since.saturating_add(took);
         let Some(known) = self.known else { return };
@@ -241,7 +242,7 @@ impl Round {
         self.lap == LAPS || self.left.len() == 1
     }
 
-    /// Nanoseconds of all calls of the round, and what they would have saved if each had taken `best`.
+    /// Nanoseconds of all calls of the round, and the saving if each had taken `best`.
     fn cost(&self, best: u64) -> (u64, u64) {
         let mut cost = (0u64, 0u64);
         for (times, calls) in self.times.iter().zip(self.calls) {
