@@ -29,13 +29,13 @@ const PAUSE: Duration = Duration::from_micros(200);
 ///
 /// All ranks call the same collectives in the same order, each on its own stream. A call returns
 /// when its work is on the stream; [`synchronize`](Self::synchronize) waits until it is done, and
-/// says what went wrong. After an error every later call fails.
+/// returns its error. After an error every later call fails.
 ///
 /// Ranks of one process may share a GPU, as for tests and lessons; they all have to fit on it,
 /// which the mailboxes see to. While some ranks have started a call there and others have not, the program
 /// should allocate, free and load nothing on the GPU, and make no graph of a capture: the driver may
-/// wait for all kernels of the GPU first, also for those that wait for the rank that asks. Groups may be
-/// made and left meanwhile.
+/// wait for all kernels of the GPU first, also for those that wait for the calling rank. Groups may
+/// be made and left meanwhile.
 ///
 /// The first call with new arguments makes a program and copies it to the GPU; the calls after it
 /// start a kernel and do nothing else. Every call can be captured in a graph. Whether a call is captured
@@ -65,7 +65,7 @@ pub struct Comm {
     rank: usize,
     world: usize,
     stream: Arc<CudaStream>,
-    /// These tell whether the group has failed without the lock of `inner`, which calls hold.
+    /// Report whether the group has failed, without the lock of `inner`, which calls hold.
     witness: DeviceWitness,
     words: Option<Arc<ReportWords>>,
     abort: LocalAbortHandle,
@@ -187,7 +187,7 @@ impl Comm {
         made.into_iter().collect()
     }
 
-    /// The group of all ranks of a world that nobody else uses.
+    /// The group of all ranks of a world that has no other user.
     pub(super) fn of_world(
         mut world: Communicator,
         stream: Arc<CudaStream>,
@@ -251,7 +251,7 @@ impl Comm {
     /// [`finalize`](Self::finalize) that waits for at most `limit`.
     ///
     /// # Errors
-    /// As [`finalize`](Self::finalize); none tells that the calls are not done.
+    /// As [`finalize`](Self::finalize); `None` if the calls are not done.
     pub fn finalize_within(&self, limit: Duration) -> Result<()> {
         let until = turns::now() + limit.min(LONGEST);
         // Another thread may be in a call, which is not done then.
@@ -273,8 +273,8 @@ impl Comm {
         }
     }
 
-    /// Returns a handle by which any thread can give up this rank's calls, also while another thread is in
-    /// one. Waits for no call.
+    /// Returns a handle by which any thread can abort this rank's calls, also while another thread
+    /// is in one. Waits for no call.
     pub fn abort_handle(&self) -> LocalAbortHandle {
         self.abort.clone()
     }
@@ -287,9 +287,9 @@ impl Comm {
         rank.forget_programs();
     }
 
-    /// Returns the GPUs of the ranks and what joins them, as [`new`](Self::new) found it, equal on all
-    /// ranks. Rings follow [its order](DeviceLinks::order), and prices its bandwidths. Where nobody knows
-    /// what joins the GPUs, they count as equally near: NVIDIA's management library tells, if the
+    /// Returns the GPUs of the ranks and their links, as [`new`](Self::new) found them, equal on
+    /// all ranks. Rings follow [their order](DeviceLinks::order), and costs their bandwidths.
+    /// Unknown links count as equally near: NVIDIA's management library reports them, if the
     /// crate's feature `cli` is on.
     pub fn links(&self) -> DeviceLinks {
         self.lock().machine.links.clone()
@@ -320,7 +320,7 @@ impl Comm {
     }
 
     /// Sets how long a kernel may wait for another rank. The default is that of the communicator
-    /// that the group was made from. A call that another thread is in keeps what it has.
+    /// that the group was made from. A call in progress on another thread keeps its timeout.
     pub fn set_timeout(&self, timeout: Duration) {
         *self.new_timeout.lock().unwrap_or_else(PoisonError::into_inner) = Some(timeout);
         // If there is no such call, it counts now.

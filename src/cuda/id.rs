@@ -129,8 +129,8 @@ impl Id {
         Self::from_bytes(bytes)
     }
 
-    /// Meets the other ranks without their GPUs, for what they have to tell each other when those
-    /// cannot be used together. Collective.
+    /// Connects to the other ranks without GPUs, for exchanges if the GPUs cannot be used together.
+    /// Collective.
     ///
     /// ```no_run
     /// let id = maypole::cuda::Id::new()?;
@@ -290,7 +290,7 @@ fn hint(rank: usize, address: &str) -> String {
 }
 
 /// A hash of `bytes`, another one for each `seed`: equal in every build on every host, which `std`'s
-/// hashes do not promise.
+/// hashes do not guarantee.
 fn hash(bytes: &[u8], seed: u64) -> u64 {
     let start = maypole_kernels::mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15));
     bytes.iter().fold(start, |hash, byte| maypole_kernels::mix(hash ^ u64::from(*byte)))

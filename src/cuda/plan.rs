@@ -5,7 +5,7 @@ use crate::tuner::{CostTable, Costs};
 use maypole_transports::board::CHUNK;
 use maypole_transports::cuda::{MOST_LAUNCHES, Protocol, Room, Shape, Shapes};
 
-/// Publications up to this go in lines: twice the bytes, but nobody waits for a counter.
+/// Publications up to this go in lines: twice the bytes, but no wait for a counter.
 pub(super) const LONGEST_LINES: usize = 64 << 10;
 /// Lanes of short publications.
 const LANES_OF_LINES: u32 = 8;
@@ -34,7 +34,7 @@ pub(super) const UNIT: usize = LONGEST / CHUNK;
 /// that they are used for.
 const MESSAGE: Costs = Costs { alpha: 3_000_000, beta: 1_000 * UNIT as u64, gamma: 0 };
 
-/// Nanoseconds that a call takes besides its messages: 8 bytes between two ranks take 9.3 us on that
+/// Fixed nanoseconds of a call, without its messages: 8 bytes between two ranks take 9.3 us on that
 /// GPU, of which a message takes 3. All candidates take them, so they do not choose.
 pub(super) const LAUNCH_NS: u64 = 6_300;
 
@@ -49,10 +49,10 @@ pub(super) const COSTS: CostTable =
 /// The lanes of each rank of a group whose ranks have these GPUs; at most as many as are `wanted`. `None` if
 /// some rank gets none.
 ///
-/// Every block of every rank must run at the same time, also beside those of other groups. A
-/// multiprocessor has room for one block of each kernel (`KERNEL` in `machine.h`). The first group of a
-/// GPU leaves a quarter to those to come, and each of these takes a quarter of what is left: programs have
-/// one large group and many small ones.
+/// Every block of every rank must run at the same time, also together with those of other groups. A
+/// multiprocessor has room for one block of each kernel (`KERNEL` in `machine.h`). The first group
+/// of a GPU leaves a quarter to later groups, and each of these takes a quarter of the rest:
+/// programs have one large group and many small ones.
 pub(super) fn lanes(gpus: &[RankGpu], wanted: u32) -> Option<u32> {
     let crowd = |uuid| gpus.iter().filter(|other| other.uuid == uuid).count() as u32;
     let share = gpus.iter().map(|gpu| gpu.free / crowd(gpu.uuid)).min().filter(|it| *it > 0)?;
@@ -99,7 +99,7 @@ pub(super) fn room(shapes: &Shapes, longest: usize) -> (Room, DeviceSlots) {
     (Room::Group(index), DeviceSlots { bytes: shape.bytes, count: shape.slots as usize })
 }
 
-/// The mailboxes whose publications are counted, and what they have room for.
+/// The mailboxes whose publications are counted, and their capacity.
 pub(super) fn counted_room(shapes: &Shapes) -> (Room, DeviceSlots) {
     room(shapes, usize::MAX)
 }

@@ -87,9 +87,9 @@ impl DeviceRank {
         Ok(Prepared { lowered, way })
     }
 
-    /// The way of a call that needs no program, because the ranks read what others have in one hop or two:
-    /// from lines if there are few bytes, else from one another's buffers, where that can be. All ranks
-    /// find the same way, whatever their buffers are.
+    /// The way of a call that needs no program, because the ranks read the others' data in one hop
+    /// or two: from lines if there are few bytes, else from one another's buffers, where that can
+    /// be. All ranks compute the same way, independent of their buffers.
     fn way_without_program(
         &self,
         call: CollectiveCall,
@@ -112,7 +112,7 @@ impl DeviceRank {
             let kernel = kernels.short.clone();
             return Some(Way::Short { kernel, gathers: kind == DirectKind::AllGather });
         }
-        // The root of a short broadcast waits for nobody, and here it would.
+        // The root of a short broadcast waits for no rank, and here it would.
         let is_long = !matches!(kind, DirectKind::Broadcast(_))
             || lowered.record.bytes as usize > plan::LONGEST_LINES;
         let is_barrier = call.collective == Collective::Barrier;

@@ -1,8 +1,9 @@
-//! Whether what one GPU writes arrives at another one.
+//! Whether writes of one GPU arrive at another one.
 //!
-//! A driver may say that GPUs reach one another's memory where writes are lost: PCI's access control (ACS)
-//! or an IOMMU redirects them. Kernels of a call would wait for ever, and the rank at the other end would be
-//! blamed. So before the first call each pair of ranks moves a few bytes in both ways in which calls do.
+//! A driver may report that GPUs reach one another's memory where writes are lost: PCI's access
+//! control (ACS) or an IOMMU redirects them. Kernels of a call would time out, and the rank at the
+//! other end would be blamed. So before the first call each pair of ranks moves a few bytes in both
+//! ways in which calls do.
 
 use super::plan;
 use crate::comm::Communicator;
@@ -23,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes that each rank publishes for others to read, and bytes that it writes to each other rank.
 const PULLED: usize = 4096;
 const PUSHED: usize = 256;
-/// What a call of the probe is known by: no other call has it.
+/// The identifier of a call of the probe: no other call has it.
 const FINGERPRINT: u32 = 0x7072_6f62;
 
 /// Moves bytes between all ranks over `board` by the kernels of bytes, on a stream of its own. All ranks of `comm` call it.
@@ -62,7 +63,7 @@ pub(super) fn run(
     }
 }
 
-/// Byte `at` of what rank `rank` sends.
+/// Byte `at` of the message of rank `rank`.
 fn byte(rank: usize, at: usize) -> u8 {
     mix((rank * PULLED + at) as u64 + 1) as u8
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a GPU was asked for, or why it did not do that.
+/// The result of a GPU's operation, or its error.
 pub(super) type Made<T> = std::result::Result<T, String>;
 
 /// Calls that use mailboxes are made where there are some, and no call is made while a rank leaves.
@@ -55,7 +55,7 @@ pub(super) struct Connected {
     /// Kernels that are loaded already: that of messages, and those of the usual calls.
     pub(super) walks: HashMap<String, WalkKernels>,
     pub(super) messages: MessagePrograms,
-    /// For what is allocated and copied while a graph is captured.
+    /// For allocations and copies while a graph is captured.
     pub(super) aside: Arc<CudaStream>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct DeviceRank {
     pub(super) comm: Communicator,
     /// `Err`: why bytes go through the host, or that the rank has left.
     pub(super) connected: Made<Connected>,
-    /// The rank's own stream: what is allocated is allocated there.
+    /// The rank's own stream, for allocations.
     pub(super) stream: Arc<CudaStream>,
     pub(super) machine: DeviceMachine,
     pub(super) maps: HashMap<DataType, MapKernels>,
@@ -76,10 +76,10 @@ pub(super) struct DeviceRank {
     pub(super) staging: DeviceScratch,
     /// How long the last call may wait, in nanoseconds: for the thread that watches.
     pub(super) patience: Arc<AtomicU64>,
-    /// The rank has given up: it need not come to an end in order.
+    /// The rank has aborted: it need not shut down in order.
     pub(super) aborted: Arc<AtomicBool>,
-    /// The communicator that the group was made from, if nobody else has it: dropping it tells the
-    /// other ranks that this one leaves.
+    /// The communicator that the group was made from, if it is the only handle: dropping it makes
+    /// this rank leave.
     pub(super) world: Option<Communicator>,
 }
 
@@ -89,7 +89,7 @@ impl DeviceRank {
         connected: Made<Connected>,
         stream: Arc<CudaStream>,
     ) -> Self {
-        // The calls that go through the host do not ask for the links.
+        // Calls that go through the host do not read the links.
         let apart = |_: &String| DeviceLinks::apart(comm.world());
         let links = connected.as_ref().map_or_else(apart, |connected| connected.links.clone());
         let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS, plan::UNIT, links);
@@ -132,8 +132,8 @@ impl DeviceRank {
         self.comm.engine.get_mut().fail_on_device(operation.to_owned(), why)
     }
 
-    /// Kernels that are there before the first call: that of messages, and those of the sums that trainers
-    /// make. Loading one later may have to wait for kernels that run.
+    /// Kernels that are loaded before the first call: that of messages, and those of the sums that
+    /// trainers make. Loading one later may have to wait for kernels that run.
     pub(super) fn load_ahead(
         context: &Arc<CudaContext>,
     ) -> std::result::Result<HashMap<String, WalkKernels>, DeviceError> {
@@ -181,8 +181,9 @@ impl DeviceRank {
         self.prepared(call, on.is_captured()).map(Some)
     }
 
-    /// Starts `call` on a stream, with what [`make_ready`](Self::make_ready) has made for it on the same
-    /// stream. The elements are combined by `op`, or by a sum of products with the element at `factor`.
+    /// Starts `call` on a stream, with the resources that [`make_ready`](Self::make_ready) has made
+    /// for it on the same stream. The elements are combined by `op`, or by a sum of products with
+    /// the element at `factor`.
     pub(super) fn start_ready(
         &mut self,
         on: &Arc<CudaStream>,
@@ -233,7 +234,7 @@ impl DeviceRank {
         self.programs.drop_all();
     }
 
-    /// Refuses to go on if a kernel of an earlier call gave up.
+    /// Fails if a kernel of an earlier call aborted.
     pub(super) fn check_kernels(&mut self) -> Result<()> {
         let connected = self.connected.as_ref().ok();
         let report = connected.and_then(|connected| connected.board.words().report());
@@ -243,7 +244,7 @@ impl DeviceRank {
         Err(engine.explain_on_device(report))
     }
 
-    /// Refuses to go on if the group has failed, on whichever rank.
+    /// Fails if the group has failed, on any rank.
     pub(super) fn check(&mut self) -> Result<()> {
         self.check_kernels()?;
         let engine = self.comm.engine.get_mut();
@@ -251,7 +252,7 @@ impl DeviceRank {
         engine.check_usable(|| operation)
     }
 
-    /// The error of work on the stream that is over, if it has one.
+    /// The error of completed work on the stream, if any.
     pub(super) fn settle(&mut self, done: std::result::Result<(), DriverError>) -> Result<()> {
         self.check()?;
         done.map_err(|error| {
@@ -274,8 +275,8 @@ impl DeviceRank {
         self.comm.invalid(operation, why)
     }
 
-    /// The stream of a call, and whether it captures a graph. An error is that of the caller's stream, so it
-    /// fails nobody.
+    /// The stream of a call, and whether it captures a graph. An error is that of the caller's
+    /// stream, so the group does not fail.
     pub(super) fn entered<'s>(
         &self,
         on: &'s Arc<CudaStream>,

@@ -1,4 +1,4 @@
-//! How ranks find out whether their GPUs reach one another's memory, and make mailboxes there.
+//! Ranks test whether their GPUs reach one another's memory, and make mailboxes there.
 
 use super::links::{self, Introduction};
 use super::options::CommOptions;
@@ -30,7 +30,8 @@ const NO_ROOM: &str = "the groups that the processes have on some GPU have reser
                        use fewer groups, fewer blocks for each (NCCL_MAX_CTAS, maxCTAs or \
                        CommOptions::most_lanes), or fewer ranks on a GPU";
 
-/// Tells all ranks of `comm`, which make `call`, the bytes of `mine`. Returns what all tell, by rank.
+/// Exchanges the bytes of `mine` among all ranks of `comm`, which make `call`. Returns those of
+/// all, by rank.
 ///
 /// # Errors
 /// As every call.
@@ -58,7 +59,7 @@ pub(super) fn connect(
     stream: &Arc<CudaStream>,
     options: &CommOptions,
 ) -> Result<Found<Connected>> {
-    // A capture of the program, in whichever thread, does not notice what is made here.
+    // No capture of the program, in any thread, includes this work.
     let _beside = BesideCapture::begin();
     let mine = on_gpu(comm, Introduction::of(stream.context(), options))?;
     let all = agree_on(comm, CALL, mine)?;
@@ -80,7 +81,7 @@ pub(super) fn connect(
     let lanes = lanes.unwrap_or(1);
     // Of ranks that make other groups at this moment, one may have been faster.
     let mine = all[comm.rank()];
-    // The kernels of a rank alone wait for nobody.
+    // The kernels of a rank alone wait for no rank.
     let reserved = if comm.world() > 1 { lanes } else { 0 };
     let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.processors);
     let blocks = blocks.ok_or_else(|| NO_ROOM.to_owned());

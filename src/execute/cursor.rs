@@ -89,7 +89,7 @@ impl ReceiveCursor {
         (self.received >= HEAD).then_some(self.head)
     }
 
-    /// True once the head and `body` bytes behind it have arrived.
+    /// True once the head and its `body` bytes have arrived.
     #[inline(always)]
     pub(super) fn is_complete(&self, body: usize) -> bool {
         self.received == HEAD + body

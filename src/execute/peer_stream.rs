@@ -45,7 +45,7 @@ pub(super) const TOGETHER: usize = SHORT_MESSAGES_TOGETHER as usize * (LONGEST_A
 /// Where messages that leave together are gathered.
 pub(super) type GatheredMessages = [u8; TOGETHER];
 
-/// The stream to one peer, with what it has still to send and to receive.
+/// The stream to one peer, with its pending sends and receives.
 #[derive(Debug)]
 pub(super) struct PeerStream {
     pub(super) stream: AnyStream,
@@ -169,7 +169,7 @@ impl PeerStream {
         moved
     }
 
-    /// Offers the first posted message to the stream, and as many behind it as fit in `gathered`.
+    /// Offers the first posted message to the stream, and as many later ones as fit in `gathered`.
     /// Returns how many bytes the stream has taken.
     fn offer(
         &mut self,
@@ -184,7 +184,7 @@ impl PeerStream {
         }
     }
 
-    /// Counts bytes that have left, and forgets the messages that they complete.
+    /// Counts bytes that have left, and removes the messages that they complete.
     fn count_sent(&mut self, bytes: usize) {
         self.sent += bytes;
         while let Some(first) = self.posted.front()

@@ -4,10 +4,10 @@
 const POLLS_PER_DRIVE: u32 = 64;
 /// Polls between two readings of the clock for deadlines of single messages.
 const POLLS_PER_CLOCK: u32 = 16;
-/// Polls between two checks whether the awaited peer can still answer.
+/// Polls between two checks whether the awaited peer has failed.
 const POLLS_PER_PEER_CHECK: u32 = 1024;
 
-/// Counts the polls of one wait and says when work besides polling is due, so that the common poll
+/// Counts the polls of one wait and schedules work other than polling, so that the common poll
 /// stays cheap.
 #[derive(Debug, Default)]
 pub(super) struct PollCounter(u32);
@@ -32,7 +32,7 @@ impl PollCounter {
         self.0.is_multiple_of(POLLS_PER_CLOCK)
     }
 
-    /// True if it should be checked after this poll whether the awaited peer can still answer.
+    /// True if the awaited peer should be checked for failure after this poll.
     #[inline(always)]
     pub(super) fn is_peer_check_due(&self) -> bool {
         self.0.is_multiple_of(POLLS_PER_PEER_CHECK)

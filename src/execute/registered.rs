@@ -1,7 +1,7 @@
 //! Runs a program on registered memory: folds read other ranks' buffers in place, and write to them.
 //!
-//! Publications have no payload. They say that bytes are ready, or that they have been written; what
-//! a rank has consumed says that it has read them.
+//! Publications have no payload. They signal that bytes are ready, or that they have been written;
+//! a rank's consumption counter signals that it has read them.
 
 use super::run::{ProgramRun, failed};
 use super::{Buffers, ExecuteError, Executor, LinkError, RunObserver, in_clock_order};
@@ -62,7 +62,7 @@ impl Executor {
     /// Executes `program`, which was [lowered for registered
     /// memory](crate::lower::lower_registered). `peers` are the buffers of the local ranks, which
     /// all ranks have announced for this call. Returns once no rank touches this rank's buffers any
-    /// more, and what was copied from other processes is certainly what they have announced.
+    /// more, and bytes that were copied from other processes are certainly the announced ones.
     ///
     /// # Errors
     /// As [`run`](Self::run). Other ranks may then still touch this rank's buffers.
@@ -156,7 +156,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         read.map_err(|error| failed(at, self.executor.locals[peer], not_read(error)))
     }
 
-    /// Stores the combination of the sources wherever the fold says.
+    /// Stores the combination of the sources in all targets of the fold.
     fn combine_registered(
         &self,
         fold: &Fold,
@@ -198,7 +198,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         }
     }
 
-    /// Waits until a peer has read what this rank is about to overwrite.
+    /// Waits until a peer has read the bytes that this rank is about to overwrite.
     fn await_reader(&mut self, at: usize, k: u32, flush: Flush) -> Result<(), Box<ExecuteError>> {
         let me = self.executor.me;
         let nth = self.program.numberings[me].position(flush.nth, flush.stage, k);
@@ -294,7 +294,7 @@ fn copied_from<'a, 'b>(
     }
 }
 
-/// The fault of a peer whose memory cannot be read, or is not what it was.
+/// The fault of a peer whose memory cannot be read, or has changed.
 fn not_read(error: io::Error) -> LinkError {
     LinkError::Lost(Fault::Io(error))
 }
@@ -309,7 +309,7 @@ impl<'a> PeerBuffers<'a> {
     }
 }
 
-/// True if a publication says that the source is ready.
+/// True if a publication signals that the source is ready.
 fn is_announced(source: &FoldSource) -> bool {
     matches!(source.from, SourceLocation::Peer(_) | SourceLocation::Pushed)
 }

@@ -72,7 +72,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         }
     }
 
-    /// Awaits the sources and stores and publishes their combination as the fold says.
+    /// Awaits the sources, and stores and publishes their combination.
     #[inline(always)]
     fn combine<const SIMPLE: bool>(
         &mut self,
@@ -152,7 +152,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         }
     }
 
-    /// True if the fold copies so much to the output that nobody will find it in a cache.
+    /// True if the fold copies so much to the output that it leaves the caches.
     #[inline(always)]
     pub(super) fn stores_past_caches(&self, fold: &Fold, views: &[View<'_>]) -> bool {
         self.program.past_caches && views.len() == 1 && fold.into == Some(Buffer::Output)

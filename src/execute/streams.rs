@@ -121,7 +121,7 @@ impl PeerStreams {
         active.find_map(|rank| Some((rank, self.streams[rank].as_mut()?.fault.take()?)))
     }
 
-    /// Takes the `sleep`, which ends early if a stream can go on, unless bytes are on the move.
+    /// Takes the `sleep`, which ends early if a stream can progress, unless bytes are on the move.
     pub(super) fn sleep(&mut self, sleep: Sleep<'_>) {
         if !self.activity.is_idle() {
             return;
@@ -136,7 +136,7 @@ impl PeerStreams {
         sleep.take(active.filter_map(PeerStream::interest));
     }
 
-    /// Makes closing the streams not wait for what was sent.
+    /// Makes closing the streams not flush.
     pub fn abandon(&mut self) {
         self.streams.iter_mut().flatten().for_each(|peer| peer.stream.abandon());
     }
@@ -159,7 +159,7 @@ mod tests {
 
     const FINGERPRINT: u64 = 7;
     const CALLS: u64 = 50;
-    /// Far above what a lost link takes to be noticed.
+    /// Far above the detection time of a lost link.
     const TIMEOUT: Duration = Duration::from_secs(30);
 
     /// The program of the root that gathers one byte of each of three ranks.
@@ -205,7 +205,7 @@ mod tests {
     }
 
     /// Runs the collective of eight bytes `CALLS` times on rank `rank`, over `streams`, which lead to
-    /// all other ranks. Returns what the last call leaves, and the system calls of each stream.
+    /// all other ranks. Returns the result of the last call, and the system calls of each stream.
     fn run_rank(
         rank: usize,
         (algorithm, collective): (Algorithm, Collective),

@@ -1,4 +1,4 @@
-//! What waits tell the control plane, and what they learn from it.
+//! The interface between waits and the control plane.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! A program as bytes, for the kernel that walks it on a GPU (`kernels/cuda/walk.cu`).
 //!
-//! The bytes are the structs of [`packed`](maypole_kernels::packed): a header, and lists that begin
-//! so many bytes behind it. There is no pointer in them, so a copy in device memory works wherever
+//! The bytes are the structs of [`packed`](maypole_kernels::packed): a header, and lists at byte
+//! offsets from its start. There is no pointer in them, so a copy in device memory works wherever
 //! it lies.
 //!
 //! # Lanes
@@ -122,7 +122,7 @@ fn packed_fold(fold: &Fold) -> PackedFold {
     }
 }
 
-/// The bytes of an element, which all extents tell. A program without folds has none.
+/// The bytes of an element, by any extent. A program without folds has none.
 fn element(program: &Program) -> u32 {
     program.folds.first().map_or(1, |fold| fold.extent.element)
 }

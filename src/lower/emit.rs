@@ -201,7 +201,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The source at `place`, of which a publication of `peer` says that it is ready.
+    /// The source at `place`, which is ready once `peer` publishes.
     fn announced(
         &self,
         place: usize,
@@ -214,7 +214,7 @@ impl<'a> Emitter<'a> {
         FoldSource {
             publication: self.publications.nth(local, sent),
             stage: self.stage(sent),
-            // With several windows, counters tell what was consumed.
+            // With several windows, counters track consumption.
             implied: if self.windows > 1 { 0 } else { self.publications.implied(local, sent) },
             ..FoldSource::at(from, local, extent)
         }
@@ -268,7 +268,7 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// What the programs of folds that reach other ranks' memory have besides.
+/// Additional parts of programs whose folds reach other ranks' memory.
 impl Emitter<'_> {
     fn registered_access(&self) -> Option<Box<RegisteredAccess>> {
         let folds = &self.strategy.folds;

@@ -6,14 +6,14 @@ use crate::schedule::hosts::Boards;
 use crate::schedule::{Placement, Schedule, Span};
 use std::ops::Range;
 
-/// Where a source of a fold comes from, before there are windows.
+/// A source of a fold, before windows exist.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Origin {
     /// In a buffer of the rank.
     Local(Span),
     /// This rank sends it, through a slot or a stream.
     Remote(u32),
-    /// In this span of a rank, whose message says that it is ready.
+    /// In this span of a rank, ready once its message arrives.
     Pulled(u32, Span),
     /// Where the fold stores: this rank has written it there before its message.
     Pushed(u32),
@@ -94,7 +94,7 @@ impl FusedFolds {
         self.pushed.is_some()
     }
 
-    /// Adds a fold that stores what it combines of `sources`.
+    /// Adds a fold that stores the combination of `sources`.
     pub(super) fn store(&mut self, into: Span, sources: &[Origin]) {
         self.add(Some(into), into, sources.iter().copied());
     }
@@ -166,8 +166,8 @@ impl FusedFolds {
         self.folds[fold].into
     }
 
-    /// The span whose bytes the fold changes, if it stores its result itself and does not store
-    /// what is there already.
+    /// The span that the fold overwrites. `None` if it stores nothing itself or the bytes are in
+    /// place already.
     pub(super) fn changed(&self, fold: usize, placement: Placement) -> Option<Span> {
         let into = self.stored(fold)?;
         match self.sources(fold) {
@@ -237,8 +237,7 @@ impl FusedFolds {
         }
     }
 
-    /// The span that holds what the fold sends: its result, or the one local source that it passes
-    /// on.
+    /// The span that the fold sends: its result, or the one local source that it passes on.
     pub(super) fn sent(&self, fold: usize) -> Option<Span> {
         match (self.stored(fold), self.sources(fold)) {
             (Some(into), _) => Some(into),

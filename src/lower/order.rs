@@ -58,8 +58,8 @@ impl Matching {
     }
 
     /// The same, where `folds` are those of one rank of `world`, and those of the others follow by
-    /// `symmetry`. Some rank sends to this one what this one sends to a peer, at the same place of
-    /// its list, so both ends of a message are folds of this rank.
+    /// `symmetry`. Each send of this rank to a peer corresponds to a send of some rank to this one,
+    /// at the same place of its list, so both ends of a message are folds of this rank.
     pub(super) fn of_one(folds: &FusedFolds, world: usize, symmetry: Symmetry) -> Option<Self> {
         let rank = folds.ranks().start;
         let mut sends: Vec<MessagePlace> = sends_of(folds, rank).map(|(_, send)| send).collect();

@@ -49,7 +49,7 @@ impl Peers {
         self.reached[rank].expect("a peer is local or remote")
     }
 
-    /// The place of `rank` on the board, if it is there.
+    /// The place of `rank` on the board, if it has one.
     pub(super) fn local(&self, rank: usize) -> Option<usize> {
         match self.reached[rank] {
             Some(PeerLink::Local(local)) => Some(local),

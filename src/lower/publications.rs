@@ -1,4 +1,5 @@
-//! What ranks publish on a board and post to streams, numbered; and what a publication proves.
+//! Publications on a board and messages on streams, numbered; and the consequences that a
+//! publication proves.
 
 use super::folds::FusedFolds;
 use super::peers::{PeerLink, Peers};

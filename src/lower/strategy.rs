@@ -3,7 +3,7 @@
 //! Three are tried. (1) Fused folds with windows overlapped: each fold has a stage that counts the
 //! hops before it. (2) Fused folds, one window after another. (3) The proof order: nothing fused,
 //! every send where its receiver takes it. This completes with one slot and links that hold
-//! nothing, whatever the schedule.
+//! nothing, for every schedule.
 //!
 //! The proofs of the first two are in [`proof`](super::proof). A deadlock is found when the program
 //! is made, never while it runs.

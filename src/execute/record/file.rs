@@ -26,7 +26,7 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// Makes an empty trace of the file at `path`, and drops what the file held.
+    /// Makes an empty trace of the file at `path`, and drops the file's old contents.
     ///
     /// # Errors
     /// What the system reports.
@@ -60,10 +60,10 @@ impl TraceFile {
         written
     }
 
-    /// Prints on standard error what is wrong with the file. Only the first call prints.
+    /// Prints the file's error on standard error. Only the first call prints.
     pub fn complain(&self, what: &str) {
         if !self.complained.swap(true, Ordering::Relaxed) {
-            // A program whose standard error is closed goes on all the same.
+            // A program whose standard error is closed continues.
             let _ = writeln!(io::stderr(), "maypole: {}: {what}", self.path.display());
         }
     }
