@@ -1,9 +1,9 @@
 //! Where a loop over a buffer begins, so that the address of a buffer does not decide its speed.
 //!
-//! Buffers of users begin anywhere: a large `Vec` begins 16 bytes behind a page. A store of a whole
-//! register that crosses into the next cache line takes two accesses, and a loop of such stores
-//! runs at half the speed or less. So loops write one register at the start of the destination,
-//! and then go on at the first multiple of the register ([`head_len`]).
+//! Buffers of users begin anywhere: a large `Vec` begins 16 bytes after the start of a page. A
+//! store of a whole register that crosses into the next cache line takes two accesses, and a loop
+//! of such stores runs at half the speed or less. So loops write one register at the start of the
+//! destination, and then continue at the first multiple of the register ([`head_len`]).
 //!
 //! Sources are read where they lie. A load that crosses a line takes two accesses, too. So a
 //! reduction whose sources are not aligned with its destination is still slower than one on pages:

@@ -9,7 +9,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `operations` | what an instruction set provides (`Register`, `Combine`); types of functions |
+//! | `operations` | the interface of an instruction set (`Register`, `Combine`); types of functions |
 //! | `alignment` | where a loop begins, so that the address of a buffer does not decide its speed |
 //! | `loops` | loops over whole buffers, written once for every register |
 //! | `portable` | the arithmetic in plain Rust: the reference for all instruction sets |

@@ -1,5 +1,5 @@
 //! The arithmetic in plain Rust. Every instruction set gives the same results as this code, and
-//! machines without a known instruction set run it.
+//! machines without a supported instruction set run it.
 
 use super::loops;
 use super::operations::{
@@ -164,7 +164,7 @@ impl<T: PortableElement, const N: usize> Register for PortableRegister<T, N> {
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: the caller answers for the bytes; any bits are a `PortableElement`.
+        // SAFETY: the caller is responsible for the bytes; any bits are a `PortableElement`.
         unsafe { Self(from.cast::<[T; N]>().read_unaligned()) }
     }
 

@@ -29,7 +29,7 @@ impl ViewMut<'_> {
     /// If the lengths differ.
     pub fn copy_past_caches(self, from: View<'_>) {
         assert_eq!(self.len(), from.len(), "copying between views needs equal lengths");
-        // Miri knows no such stores.
+        // Miri does not support such stores.
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if self.as_mut_ptr().cast_const() != from.as_ptr() {
             // SAFETY: both have `len` bytes that live now; every such machine has SSE2.

@@ -79,9 +79,9 @@ fn stores_cross_no_line_whatever_the_offsets() {
     }
 }
 
-/// Reduces `contents`, each in memory that begins `offsets[index]` bytes behind a page. The last
-/// two offsets are those of the destinations. Returns both, and the second one again after it was
-/// published alone.
+/// Reduces `contents`, each in memory that begins `offsets[index]` bytes after the start of a page.
+/// The last two offsets are those of the destinations. Returns both, and the second one again after
+/// it was published alone.
 fn reduce_at(reducer: BuiltInReducer, contents: &[Vec<u8>], offsets: &[usize]) -> [Vec<u8>; 3] {
     let len = contents[0].len();
     let regions: Vec<Region> = offsets.iter().map(|_| Region::new(len + LINE)).collect();
