@@ -26,7 +26,7 @@ use std::fmt;
 pub struct DeviceLinks {
     /// By rank: the number of its GPU.
     gpus: Vec<usize>,
-    /// `None`: nobody knows.
+    /// `None`: unknown.
     paths: Option<DevicePaths>,
     order: Vec<usize>,
 }
@@ -81,7 +81,7 @@ pub enum DeviceLinksError {
 }
 
 impl DeviceLinks {
-    /// Ranks that have a GPU each, of which nobody knows how they are joined.
+    /// Ranks that have a GPU each, with unknown links.
     ///
     /// # Panics
     /// If there are no ranks.
@@ -89,8 +89,8 @@ impl DeviceLinks {
         Self::unknown(&(0..world).collect::<Vec<_>>())
     }
 
-    /// Rank `r` is on GPU `gpus[r]`, and nobody knows how GPUs are joined. Ranks of one GPU follow one
-    /// another in a ring.
+    /// Rank `r` is on GPU `gpus[r]`, and the links of the GPUs are unknown. Ranks of one GPU follow
+    /// one another in a ring.
     ///
     /// # Panics
     /// If there are no ranks.
@@ -159,7 +159,7 @@ impl DeviceLinks {
         self.gpus.iter().filter(|gpu| **gpu == self.gpus[rank]).count()
     }
 
-    /// The path by which rank `to` reads the memory of rank `from`; `None` if nobody knows it.
+    /// The path by which rank `to` reads the memory of rank `from`; `None` if unknown.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -168,8 +168,8 @@ impl DeviceLinks {
     }
 
     /// The time of the busiest link, where rank `to` reads once from rank `from` for each of `reads`: each
-    /// read takes each link of its path for `scale` divided by the link's MB/s. Zero if nobody knows the
-    /// paths.
+    /// read takes each link of its path for `scale` divided by the link's MB/s. Zero if the paths
+    /// are unknown.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -188,7 +188,7 @@ impl DeviceLinks {
         &self.order
     }
 
-    /// The worst hop of the ring; `None` if nobody knows the paths, or in a world of one.
+    /// The worst hop of the ring; `None` if the paths are unknown, or in a world of one.
     pub fn slowest_hop(&self) -> Option<PathClass> {
         self.paths.as_ref().and_then(|_| self.ring().bottleneck)
     }
@@ -208,7 +208,7 @@ impl DeviceLinks {
     }
 
     fn ring(&self) -> Ring<PathClass> {
-        // Paths that nobody knows count as equally bad.
+        // Unknown paths count as equally bad.
         let class = |from: usize, to: usize| match self.between(from, to) {
             _ if self.gpus[from] == self.gpus[to] => PathClass::Same,
             Some(path) => path.class,

@@ -269,7 +269,7 @@ impl<'a> RingHops<'a> {
         self.weights.0[from][to]
     }
 
-    /// The devices before and behind the part `from..to`, and those at its ends.
+    /// The devices before and after the part `from..to`, and those at its ends.
     fn ends(&self, from: usize, to: usize) -> [usize; 4] {
         let count = self.order.len();
         let at = |place: usize| self.order[place % count];
@@ -416,8 +416,8 @@ mod tests {
 
     #[test]
     fn the_heuristic_finds_known_best_rings() {
-        // Hosts of eight devices with two sockets of four, numbered at random: the best ring is
-        // known.
+        // Hosts of eight devices with two sockets of four, numbered at random: with a unique best
+        // ring.
         let mut random = RandomNumbers(5);
         for count in [17, 24, 48] {
             let mut place: Vec<usize> = (0..count).collect();

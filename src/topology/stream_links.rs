@@ -15,7 +15,7 @@ pub enum StreamLinks {
 }
 
 impl StreamLinks {
-    /// The links of ranks that have not joined, so that nobody knows what their machines have.
+    /// The links of ranks that have not joined, whose machines are unknown.
     pub fn undecided() -> Self {
         Self::Tcp(RefusalReason::Undecided)
     }
