@@ -38,11 +38,11 @@ pub struct Candidate {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum CandidateVerdict {
-    /// It serves a call alone and a row of calls best, or its algorithm was asked for by name.
+    /// It serves a call alone and a row of calls best, or its algorithm was requested by name.
     Chosen,
     /// Another candidate serves them better, or about as well and is earlier in the table.
     Slower,
-    /// Another algorithm was asked for by name.
+    /// Another algorithm was requested by name.
     NotAsked,
     /// It combines the ranks in another order than the call needs.
     OtherOrder,
@@ -86,8 +86,8 @@ pub(super) fn answers(question: &Question<'_>) -> impl Iterator<Item = Algorithm
     able.into_iter()
 }
 
-/// True if what a rank computes before its first call by `algorithm` is little: its own schedule alone, or few
-/// steps of all ranks.
+/// True if a rank computes little before its first call by `algorithm`: its own schedule alone, or
+/// few steps of all ranks.
 fn is_short(question: &Question<'_>, algorithm: Algorithm) -> bool {
     let (boards, world) = (question.boards, question.world());
     if !boards.is_shared() && algorithm.symmetry(question.collective, world).is_some() {

@@ -61,8 +61,8 @@ const COLD: (u64, u64) = (5, 2);
 
 impl CostTable {
     /// The costs of a small virtual machine: two cores of a server of 2024 (AMD EPYC, Zen 5), and
-    /// TCP over loopback. Those of verbs were not measured: 2 us and 12.5 GB/s are what makers state
-    /// of adapters of 100 Gbit/s, and each end copies a byte once besides.
+    /// TCP over loopback. Those of verbs were not measured: 2 us and 12.5 GB/s are makers' figures
+    /// for adapters of 100 Gbit/s, and each end also copies a byte once.
     pub const BUILT_IN: Self = Self {
         tiny: Costs { alpha: 100_000, beta: 90_000, gamma: 3_000 },
         small: Costs { alpha: 250_000, beta: 33_000, gamma: 6_000 },
@@ -122,8 +122,8 @@ impl CostTable {
         Ok(())
     }
 
-    /// The costs of a link by registered memory: a line says that bytes are ready, and they are read
-    /// where they lie. So a byte is moved once, and its owner does nothing.
+    /// The costs of a link by registered memory: a line signals that bytes are ready, and they are
+    /// read directly. So a byte is moved once, and its owner does nothing.
     pub fn registered(&self, crowding: usize) -> LinkCost {
         let bytes = self.board(usize::MAX, crowding);
         let line = self.board(0, crowding);
@@ -152,8 +152,8 @@ impl CostTable {
         link
     }
 
-    /// The costs of ranks whose streams go over InfiniBand or RoCE: those of verbs take the place of
-    /// those of TCP, and no message is noticed later for want of a wake-up.
+    /// The costs of ranks whose streams go over InfiniBand or RoCE: those of verbs replace those of
+    /// TCP, and no message is delayed by a missed wake-up.
     #[must_use]
     pub fn with_streams_by_verbs(self) -> Self {
         Self { tcp: self.verbs, wake: 0, network: Network::default(), ..self }

@@ -35,7 +35,7 @@ pub struct Explanation {
     pub levels: bool,
     /// The transports between ranks, the number of pairs each joins, and why no better one is used.
     pub pair_groups: Vec<PairGroup>,
-    /// The algorithm that was asked for instead of the tuner's choice.
+    /// The requested algorithm, instead of the tuner's choice.
     pub wanted: Option<PlanOverride>,
     /// The choice, or why there is none.
     pub choice: Result<Choice, UnsupportedAlgorithm>,
@@ -49,7 +49,7 @@ pub struct Explanation {
     pub copied: Option<ReachingChoice>,
     /// The measured time of the calls that ran so.
     pub measured_copied: Option<MeasuredTime>,
-    /// Why ranks cannot copy from one another, if that is known.
+    /// Why ranks cannot copy from one another, if known.
     pub copies_refused: Option<String>,
     /// The links between the ranks' GPUs, if the buffers are in their memory.
     pub gpus: Option<DevicePrices>,
@@ -61,7 +61,7 @@ pub struct Explanation {
 pub struct DevicePrices {
     /// The links between the GPUs.
     pub links: DeviceLinks,
-    /// Where the prices come from, as a sentence.
+    /// The source of the costs, as a sentence.
     pub source: String,
     /// True if every price was measured.
     pub are_measured: bool,
@@ -78,7 +78,7 @@ pub struct MeasuredTime {
 }
 
 impl Explanation {
-    /// Explains the answer to `question`, for ranks on `hosts` that are joined by `links`.
+    /// Explains the choice for `question`, for ranks on `hosts` that are joined by `links`.
     pub fn new(
         question: &Question<'_>,
         hosts: &Hosts,
@@ -113,14 +113,14 @@ impl Explanation {
         Self { bytes, ..self }
     }
 
-    /// Adds what the call costs on registered memory, and how long such calls took.
+    /// Adds the call's cost on registered memory, and the duration of such calls.
     #[must_use]
     pub fn with_registered(self, choice: ReachingChoice, measured: Option<MeasuredTime>) -> Self {
         Self { registered: Some(choice), measured_registered: measured, ..self }
     }
 
-    /// Adds what the call costs by copies, how long such calls took, and why ranks cannot copy, if
-    /// they have found out that they cannot.
+    /// Adds the call's cost by copies, the duration of such calls, and why ranks cannot copy, if
+    /// known.
     #[must_use]
     pub fn with_copied(
         self,

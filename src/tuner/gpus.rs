@@ -1,4 +1,4 @@
-//! What a choice on GPUs depends on besides: the links between them, and who shares one.
+//! Inputs of a choice on GPUs: the links between them, and which ranks share one.
 
 use crate::algorithms::{Algorithm, reordered};
 use crate::schedule::collective::Collective;
@@ -56,7 +56,7 @@ pub(super) fn memories(links: &DeviceLinks, unit: usize) -> MemoryRates {
         Some(path) if path.megabytes > 0 => {
             OF_MEGABYTE.saturating_mul(unit as u64) / path.megabytes
         }
-        // Their own memory is the limit, or nobody knows a narrower one.
+        // Their own memory is the limit, or no narrower one is known.
         _ => 0,
     };
     let row = |from: usize| ranks.clone().map(|to| least(from, to)).collect();

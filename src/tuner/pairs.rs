@@ -19,7 +19,7 @@ pub struct PairGroup {
     pub refused: Vec<(TransportKind, RefusalReason)>,
 }
 
-/// Counts pairs of ranks by the transport that joins them. Equal arguments give equal answers on
+/// Counts pairs of ranks by the transport that joins them. Equal arguments give equal results on
 /// all ranks.
 ///
 /// ```

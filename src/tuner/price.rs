@@ -1,12 +1,13 @@
 //! The price of a candidate: the time of its schedules on simulated clocks.
 //!
 //! Long calls and large worlds are not simulated in full. Windows soon settle into a steady state,
-//! so a few windows show what one more costs. Of a large world, a [scaled](super::shape) world, its
-//! half and its quarter are simulated, and the growth of the price from one to the next shows how it
-//! continues. So pricing takes 3 ms for the seven all-reduce algorithms among 64 ranks, where
-//! simulating all of them took 55 ms. Over TCP, all algorithms of a collective together take at
-//! most 4 ms among 16 ranks, and at most 11 ms among 1,024. Of 1,224 calls of 12 to 64 ranks, 29 are
-//! given a plan that costs more than 1.3 times the best one in a full simulation of rows of calls.
+//! so a few windows show the cost of one more. Of a large world, a [scaled](super::shape) world,
+//! its half and its quarter are simulated, and the growth of the price from one to the next shows
+//! how it continues. So pricing takes 3 ms for the seven all-reduce algorithms among 64 ranks,
+//! where simulating all of them took 55 ms. Over TCP, all algorithms of a collective together take
+//! at most 4 ms among 16 ranks, and at most 11 ms among 1,024. Of 1,224 calls of 12 to 64 ranks, 29
+//! are given a plan that costs more than 1.3 times the best one in a full simulation of rows of
+//! calls.
 //!
 //! There are two prices. One is the time that one more call adds to a row of calls: a program that reduces
 //! layer after layer spends it. In a row, ranks that only send run ahead of the others, so chains and trees
@@ -216,7 +217,7 @@ impl<'a> Pricer<'a> {
         let run = |windows| simulation.run(&machine, 1, windows, bytes);
         let prices = |windows, once: RunTime| {
             let row = match self.access {
-                // Nobody runs ahead while its private memory is copied.
+                // No rank runs ahead while its private memory is copied.
                 Some(ReachedMemory::Copied) => once.end,
                 _ => one_more(simulation, &machine, windows, bytes, once),
             };
