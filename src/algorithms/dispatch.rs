@@ -98,7 +98,7 @@ impl Algorithm {
         }
     }
 
-    /// What each rank does, as [`schedule_on`](Self::schedule_on) says.
+    /// The schedules of all ranks, as of [`schedule_on`](Self::schedule_on).
     ///
     /// # Panics
     /// If the collective's root is not below the number of ranks.

@@ -32,7 +32,7 @@ pub(super) struct CoreRanks {
     extra: usize,
 }
 
-/// A rank that takes part in the algorithm itself.
+/// A rank of the algorithm itself.
 #[derive(Clone, Copy)]
 pub(super) struct CoreRank {
     /// Its number among the core ranks.
