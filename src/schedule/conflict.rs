@@ -60,12 +60,12 @@ pub enum StepKind {
     },
     /// A rank takes a message.
     Receive {
-        /// The rank that it comes from.
+        /// The sending rank.
         from: usize,
-        /// True if the message is combined with what is there.
+        /// True if the message is combined with the contents of its span.
         reduces: bool,
     },
-    /// A rank copies, or combines what it has.
+    /// A rank copies, or combines its own spans.
     Local {
         /// True if it combines.
         reduces: bool,

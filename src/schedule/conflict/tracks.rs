@@ -45,7 +45,7 @@ impl Tracks {
         self.readers.push((node, self.read[span].replace(entry)));
     }
 
-    /// The nodes that must end before `span` is overwritten, which forgets them.
+    /// The nodes that must end before `span` is overwritten, which removes them.
     pub(super) fn take_readers(&mut self, span: usize) -> impl Iterator<Item = u32> + '_ {
         let mut next = self.read[span].take();
         std::iter::from_fn(move || {

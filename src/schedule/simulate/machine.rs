@@ -4,7 +4,7 @@
 //!   In between, the message is in flight for [`LinkCost::latency`], which occupies no core.
 //! * A span that goes to several ranks of one board is published once.
 //! * If a core has read a publication for one of its ranks, it reads it for its other ranks from
-//!   its own cache, unless [`MachineModel::reads_again`] says that it does not.
+//!   its own cache, unless [`MachineModel::reads_again`].
 //! * A core runs one rank until that rank has to wait, then the next of its ranks. Each change of
 //!   ranks costs a [`MachineModel::switch`], even if the next rank can do nothing.
 //! * A board holds a limited number of messages of a rank. The next one waits until all readers
@@ -13,8 +13,8 @@
 //!   ahead of the others.
 //! * A message of several chunks is published chunk by chunk.
 //! * A rank with more than three streams polls all of them while it waits for one.
-//! * A read of a stream takes all short messages that have arrived, so a rank that is behind those
-//!   that send to it reads seldom.
+//! * A read of a stream takes all short messages that have arrived, so a rank that lags behind its
+//!   senders reads seldom.
 //!
 //! Everything is counted in whole picoseconds, and ties go to the lower rank, then to the earlier
 //! window, then to the earlier step. So equal arguments give equal numbers on every host.

@@ -43,7 +43,7 @@ pub(super) struct Turns<'a> {
     /// By node: the first message with the same content.
     original: Vec<u32>,
     waits: Vec<u32>,
-    /// By node: the earliest time at which it can run, as far as it is known.
+    /// By node: the earliest time at which it can run, as far as known.
     available: Vec<u64>,
     /// By publication: whether it is on the board.
     published: Vec<bool>,
@@ -60,7 +60,7 @@ pub(super) struct Turns<'a> {
     /// call that wait for them.
     unfinished: Vec<u32>,
     blocked: Vec<Vec<u32>>,
-    /// By window and rank: receives that have not yet read what the rank published, and messages
+    /// By window and rank: receives that have not yet read the rank's publication, and messages
     /// that wait for a slot.
     unread: Vec<u32>,
     full: Vec<Vec<u32>>,
@@ -147,7 +147,7 @@ impl<'a> Turns<'a> {
         matches!(self.node(id).kind, StepKind::Local { scratch: false, .. })
     }
 
-    /// Lets the core go on with its rank, or with its next rank that has a node to run.
+    /// Lets the core continue with its rank, or with its next rank that has a node to run.
     fn turn(&mut self, at: usize, now: u64) {
         let core = &mut self.cores[at];
         let turns = core.ranks.len();
