@@ -1,9 +1,9 @@
-//! What a simulated network is told, and what it tells.
+//! The conditions of a simulated network, and its report.
 
 use super::fault::{CorruptedByte, SimulatedFault};
 use std::time::Duration;
 
-/// How a simulated network behaves. Everything that is not said here follows from the seed.
+/// How a simulated network behaves. Everything else follows from the seed.
 #[derive(Clone, Debug)]
 pub struct NetworkConditions {
     /// The number from which all decisions follow.
@@ -39,6 +39,6 @@ pub struct NetworkReport {
     pub dropped: Vec<usize>,
     /// The bytes that were corrupted, in this order.
     pub corrupted: Vec<CorruptedByte>,
-    /// What the threads waited for, if the run was ended because none could go on.
+    /// What the threads waited for, if the run was ended because all were blocked.
     pub hang: Option<String>,
 }

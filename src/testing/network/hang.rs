@@ -1,4 +1,4 @@
-//! The picture of a network in which no thread can go on.
+//! The picture of a network in which all threads are blocked.
 
 use super::link::LinkDirection;
 use super::turns::{ThreadCondition, ThreadState, TurnTable};
@@ -13,7 +13,7 @@ pub(super) enum HangReason {
     TooManyTurns,
 }
 
-/// Says what each thread waits for and what lies on the links.
+/// Describes each thread's wait and the bytes on the links.
 pub(super) fn picture(
     reason: HangReason,
     seed: u64,

@@ -71,7 +71,7 @@ impl SimulatedNetwork {
         let _ = self.observer.set(Box::new(observer));
     }
 
-    /// Adds a thread of `rank`. It takes part from now on, so it must soon
+    /// Adds a thread of `rank`. It counts from now on, so it must soon
     /// [enter](maypole_transports::turns::AddedThread::enter).
     pub fn add_thread(self: &Arc<Self>, rank: usize) -> SimulatedThread {
         let id = self.state().table.add(rank);
@@ -164,7 +164,7 @@ impl SimulatedNetwork {
         }
     }
 
-    /// Ends the run, because no thread can go on.
+    /// Ends the run, because all threads are blocked.
     fn end_hang(&self, state: &mut NetworkState, reason: HangReason) {
         if state.hang.is_none() {
             let seed = self.conditions.seed;

@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use std::sync::{Arc, Condvar};
 
 /// Polls of a wait when nothing else can happen any more. More than the library makes before it
-/// looks whether the awaited peer can still answer.
+/// checks whether the awaited peer has failed.
 const QUIET_POLLS: u32 = 2048;
 /// Microseconds in which nothing happens before threads poll many times for the second time. Each
 /// further time takes twice as long.
@@ -33,11 +33,11 @@ pub(super) struct ThreadState {
 /// What a thread does between its turns.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ThreadCondition {
-    /// It can go on.
+    /// It can run.
     Ready,
     /// It waits.
     Waiting {
-        /// When it gives up.
+        /// Its deadline.
         deadline: Option<u64>,
         /// The count of changes for its rank that its last poll has seen.
         seen: u64,
@@ -122,7 +122,7 @@ impl TurnTable {
         self.changes.iter_mut().for_each(|count| *count += 1);
     }
 
-    /// Notes that a rank may have written what the ranks of its host can read.
+    /// Notes that a rank may have written memory that the ranks of its host can read.
     pub(super) fn change_host_of(&mut self, rank: usize) {
         for (other, count) in self.changes.iter_mut().enumerate() {
             *count += u64::from(self.hosts[other] == self.hosts[rank]);
@@ -179,14 +179,14 @@ impl TurnTable {
         self.threads[id].quiet
     }
 
-    /// A wait of thread `id` begins. Other threads see what it has done before.
+    /// A wait of thread `id` begins. Other threads see its earlier writes.
     pub(super) fn begin_wait(&mut self, id: usize) {
         self.threads[id].quiet = false;
         self.threads[id].since = self.clock;
         self.change_host_of(self.threads[id].rank);
     }
 
-    /// All threads go on, whatever they wait for.
+    /// All threads become runnable, regardless of their waits.
     pub(super) fn release_all(&mut self) {
         let alive = |thread: &&mut ThreadState| thread.condition != ThreadCondition::Ended;
         self.threads.iter_mut().filter(alive).for_each(|thread| {
@@ -194,7 +194,7 @@ impl TurnTable {
         });
     }
 
-    /// All threads of `rank` go on, whatever they wait for.
+    /// All threads of `rank` become runnable, regardless of their waits.
     pub(super) fn release(&mut self, rank: usize) {
         let of_rank = |thread: &&mut ThreadState| {
             thread.rank == rank && thread.condition != ThreadCondition::Ended
@@ -204,7 +204,7 @@ impl TurnTable {
         });
     }
 
-    /// Chooses one of the threads that can go on.
+    /// Chooses one of the runnable threads.
     pub(super) fn draw(&mut self, random: &mut SplitMix64) -> Option<usize> {
         self.make_due_changes();
         let eligible = || {
