@@ -189,7 +189,7 @@ struct Clocks<'a> {
     /// By window and node: when it has ended.
     ended: Vec<f64>,
     events: BinaryHeap<QueuedEvent>,
-    /// Nodes that have ended and whose successors do not know it yet, each with its end.
+    /// Nodes that have ended and whose successors are not updated yet, each with its end.
     news: Vec<(usize, f64)>,
     /// By rank: until when its port out is busy.
     out: Vec<f64>,
@@ -198,7 +198,7 @@ struct Clocks<'a> {
     arriving: Vec<f64>,
     reducing: Vec<f64>,
     estimate: Estimate,
-    /// The activities so far, if they are asked for.
+    /// The activities so far, if requested.
     moments: Option<Vec<TimedActivity>>,
 }
 
@@ -255,7 +255,8 @@ impl<'a> Clocks<'a> {
         self
     }
 
-    /// All nodes that `id` waited for have ended. A node without port and arithmetic ends at once.
+    /// All nodes that `id` waited for have ended. A node without port and arithmetic ends
+    /// immediately.
     fn start(&mut self, id: usize) {
         let time = self.ready[id];
         match self.node(id).kind {

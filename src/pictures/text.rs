@@ -1,6 +1,6 @@
 //! Steps as text, so that a file, homework or another program can name them.
 //!
-//! A step is a line that one can say aloud:
+//! A step is a line of text:
 //!
 //! | text | step |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | `copy in0 to out0` | [`Step::Copy`] |
 //! | `reduce in0 to out0` | [`Step::Reduce`] |
 //!
-//! `in`, `out` and `tmp` are the three buffers, and the number behind them is a chunk. [`StepText`]
+//! `in`, `out` and `tmp` are the three buffers, and the number after them is a chunk. [`StepText`]
 //! has the traits of serde, for TOML, JSON or another form.
 
 use maypole::schedule::{Buffer, Span, Step};

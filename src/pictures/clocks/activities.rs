@@ -44,7 +44,7 @@ pub enum PortActivity {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SimulationRecord {
-    /// What [`simulate`](super::simulate) says.
+    /// The result of [`simulate`](super::simulate).
     pub estimate: Estimate,
     /// What ranks do, in any order. A message is two activities: one while it occupies its sender's port,
     /// and one while it arrives.
@@ -95,7 +95,7 @@ pub fn activities(
 }
 
 impl Clocks<'_> {
-    /// Records an activity of node `id`, if a trace is asked for.
+    /// Records an activity of node `id`, if a trace is requested.
     pub(super) fn note(&mut self, part: PortActivity, id: usize, (start, end): (f64, f64)) {
         let Some(moments) = &mut self.moments else { return };
         let node = &self.graph.nodes[id % self.graph.nodes.len()];
