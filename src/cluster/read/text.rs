@@ -140,7 +140,7 @@ pub(crate) fn word_at(glyphs: &[LocatedChar], at: usize) -> String {
     rest.iter().take_while(|glyph| !glyph.is_blank()).map(|glyph| glyph.char).take(40).collect()
 }
 
-/// An error at character `at`, or behind the last one.
+/// An error at character `at`, or after the last one.
 pub(crate) fn error_at(
     glyphs: &[LocatedChar],
     at: usize,

@@ -113,7 +113,7 @@ fn server() -> Files {
     files
 }
 
-/// A driver that knows the three GPUs, in an order of its own, and a pair of links between two of
+/// A driver that lists the three GPUs, in an order of its own, and a pair of links between two of
 /// them.
 struct Driver;
 
