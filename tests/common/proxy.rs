@@ -1,5 +1,4 @@
-//! A proxy between two ranks: it forwards every connection, remembers what went over it, and may
-//! change bytes on the way.
+//! A proxy between two ranks: it forwards every connection, records its bytes, and may change them.
 #![allow(dead_code, reason = "not every user of a proxy uses all of it")]
 
 use std::io::{Read, Write};

@@ -3,7 +3,7 @@
 use crate::fake_gpu::FakeDriver;
 use std::process::{Command, Output};
 
-/// Runs `command` over the fake driver and returns what it says. `None` if there is no compiler.
+/// Runs `command` over the fake driver and returns its output. `None` if there is no compiler.
 fn over_fake_driver(command: &mut Command) -> Option<Output> {
     let driver = FakeDriver::get()?;
     // Whatever the machine's own GPUs are used for.

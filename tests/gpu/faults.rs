@@ -30,7 +30,7 @@ fn a_rank_that_never_calls_is_named() {
     assert!(start.elapsed() < Duration::from_secs(60));
 }
 
-/// Both calls have programs, so nothing but the kernels themselves can notice.
+/// Both calls have programs, so only the kernels themselves can detect it.
 #[test]
 fn known_calls_that_do_not_match_are_an_error_on_both_ranks() {
     let Some(_alone) = alone() else { return };

@@ -15,7 +15,7 @@ const FAILURES: [(&str, i32); 6] = [
     ("cuModuleLoadData", 218),
 ];
 
-/// Adds the calls that a class has besides the usual ones.
+/// Adds the additional calls of a class.
 pub(crate) fn add_calls(draw: &mut Draw) {
     match draw.plan.class {
         Class::Mismatch => mismatch(draw),
@@ -24,7 +24,7 @@ pub(crate) fn add_calls(draw: &mut Draw) {
     }
 }
 
-/// Changes the steps of a rank, or its driver, as the class says.
+/// Changes the steps of a rank, or its driver, by the class.
 pub(crate) fn disturb(draw: &mut Draw) {
     match draw.plan.class {
         Class::Late => come_late(draw),

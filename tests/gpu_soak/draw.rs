@@ -247,7 +247,7 @@ impl Draw {
         }
     }
 
-    /// Calls whose ends nobody has waited for, and groups that come and go beside them.
+    /// Calls whose ends have not been awaited, and concurrent short-lived groups.
     fn company(&mut self) {
         self.run();
         for _ in 0..1 + self.rng.below(3) {

@@ -1,4 +1,4 @@
-//! What a round may end with, as its plan says.
+//! The results of a round that its plan allows.
 
 use crate::plan::{Class, Plan};
 use crate::spawn::Ended;

@@ -9,14 +9,14 @@ use std::time::Duration;
 /// nothing in it may fail.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Class {
-    /// Calls, messages, groups, late streams that come in time.
+    /// Calls, messages, groups, late streams that are still in time.
     Calm,
     /// Two groups on a GPU with few multiprocessors.
     Crowded,
-    /// Groups that each rank drops when it likes, while other groups go on.
+    /// Groups that each rank drops at its own time, while other groups continue.
     Drops,
-    /// Groups that come and go beside calls of others, also while the program captures; threads that have
-    /// several ranks.
+    /// Short-lived groups concurrent with calls of others, also while the program captures; threads
+    /// that have several ranks.
     Company,
     /// Ranks that pretend to be on several hosts.
     Hosts,
@@ -28,7 +28,7 @@ pub(crate) enum Class {
     Late,
     /// A rank that leaves in the middle.
     Leave,
-    /// A rank that gives up the communicator.
+    /// A rank that aborts the communicator.
     Abort,
     /// A rank that makes another call than the others.
     Mismatch,
@@ -233,7 +233,7 @@ pub(crate) struct Plan {
     pub(crate) quiet: bool,
     /// How long a call waits for another rank.
     pub(crate) patience: Duration,
-    /// True if a rank goes on after an error.
+    /// True if a rank continues after an error.
     pub(crate) goes_on: bool,
     /// A call that a rank does not make as the others do, as a sentence.
     pub(crate) mismatch: Option<String>,

@@ -1,5 +1,5 @@
 //! The book and the README: code is that of the repository, links lead somewhere, commands name
-//! targets that are there, and figures name the commit that was measured.
+//! existing targets, and figures name the commit that was measured.
 //!
 //! What commands print is compared where the commands are: in `src/cli/tests/cli/book.rs`,
 //! `examples/tests/lessons.rs` and `examples/train/tests/command/book.rs`.
@@ -90,7 +90,7 @@ fn code_is_that_of_the_repository() {
     assert!(compared >= 5, "{compared} blocks show code of the repository");
 }
 
-/// Says why no test would notice that a block is untrue.
+/// Describes why no test would detect that a block is untrue.
 fn unchecked(block: &Block<'_>) -> Option<&'static str> {
     let is_code = block.mark.is_some_and(|mark| mark.starts_with("code: "));
     let is_marked = block.mark.is_some();
@@ -267,7 +267,7 @@ fn commits(page: &str) -> Vec<&str> {
     page.split("commit `").skip(1).filter_map(|rest| rest.split('`').next()).collect()
 }
 
-/// Figures say which commit was measured, and it is one of this history.
+/// Figures name the measured commit, and it is one of this history.
 #[test]
 fn figures_name_a_commit_of_this_history() {
     let page = read(&book().join("measured.md"));

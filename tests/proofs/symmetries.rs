@@ -1,5 +1,5 @@
-//! Some algorithms say that the schedules of all ranks follow from the schedule of one rank. They
-//! do, and lowering this one schedule gives the same program as lowering all schedules.
+//! Some algorithms declare that the schedules of all ranks follow from the schedule of one rank.
+//! This is true, and lowering this one schedule gives the same program as lowering all schedules.
 
 use maypole::algorithms::Algorithm;
 use maypole::lower::{LoweringInput, lower, lower_symmetric};
@@ -33,7 +33,7 @@ fn without_order_of_ranks(schedule: &Schedule) -> Vec<Step> {
     steps
 }
 
-/// A step without its spans: what it does, and where its peer is, seen from `rank`.
+/// A step without its spans: its kind, and its peer's place relative to `rank`.
 fn kind(step: Step, world: usize, rank: usize, symmetry: Symmetry) -> (u8, usize) {
     let seen = |peer: usize| match symmetry {
         Symmetry::Rotation => (peer + world - rank) % world,

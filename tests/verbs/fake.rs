@@ -92,7 +92,7 @@ fn ports_that_reach_nobody_are_given_up_for_the_next() {
     assert_eq!(used(&world.start().succeed()), ["mlx5_0"; 3]);
 }
 
-/// Ports of equal rate whose networks are apart: what ranks would take in turn serves nobody.
+/// Ports of equal rate whose networks are apart: a choice in turn by ranks would connect no pair.
 #[test]
 fn ranks_whose_ports_are_on_different_networks_share_one() {
     let Some(world) = ib("chosen", 2, "rail0 net=0; rail1 net=1") else { return };

@@ -85,7 +85,7 @@ fn pattern(rank: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 251 + rank * 101) as u8).collect()
 }
 
-/// Runs `collective` on about `bytes` bytes of this rank's pattern; returns what it gives.
+/// Runs `collective` on about `bytes` bytes of this rank's pattern; returns its result.
 fn call(comm: &mut Communicator, collective: Collective, bytes: usize) -> Vec<u8> {
     let (rank, world) = (comm.rank(), comm.world());
     let share = bytes.div_ceil(world);
@@ -213,8 +213,8 @@ fn shown(kind: &str) -> String {
     String::from_utf8(shown.stdout).unwrap()
 }
 
-/// Makes 1,000 operations on groups that come and go, and counts what the kernel has of this
-/// process after each group.
+/// Makes 1,000 operations on short-lived groups, and counts the kernel's objects of this process
+/// after each group.
 fn count(mut comm: Communicator) {
     // Connects the world itself. Its stream stays.
     comm.barrier().unwrap();
