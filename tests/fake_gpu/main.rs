@@ -1,7 +1,7 @@
-//! The code for GPUs over the fake driver of `tests/fake_gpu/driver/`, through unmodified
-//! cudarc. Each test starts processes of its own, because a process looks for the driver once.
-//! `kernel` runs the kernel that walks programs alone. Nothing here says anything about a real
-//! GPU's memory, scheduling or speed.
+//! The code for GPUs over the fake driver of `tests/fake_gpu/driver/`, through unmodified cudarc.
+//! Each test starts processes of its own, because a process loads the driver once. `kernel` runs
+//! the kernel that walks programs alone. These tests show nothing of a real GPU's memory,
+//! scheduling or speed.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 #[path = "../common/fake_gpu.rs"]

@@ -40,7 +40,7 @@ struct Capture {
     std::vector<std::shared_ptr<Stream>> joined;
 };
 
-// Guards all captures, and what streams and events know of them.
+// Guards all captures, and their state in streams and events.
 std::mutex& capture_lock();
 
 // The result of an attempt to capture. `is_captured` is false if the stream does not capture.

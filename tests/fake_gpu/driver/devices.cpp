@@ -1,4 +1,4 @@
-// Devices and what a program asks about them.
+// Devices and their attributes.
 #include "devices.h"
 
 #include <cstdio>
@@ -7,7 +7,7 @@
 namespace fake {
 namespace {
 
-// The numbers of `CUdevice_attribute`, and what an H100 says, made smaller.
+// The numbers of `CUdevice_attribute`, and the values of an H100, made smaller.
 struct Attribute {
     int number;
     int value;

@@ -41,7 +41,7 @@ void pause();
 // Another fiber may run, but nothing is awaited.
 void give_way();
 
-// As `give_way`, between two reads: if the fiber repeats them, it may wait for what it reads.
+// As `give_way`, between two reads: if the fiber repeats them, it may wait for a change.
 void give_way_reading();
 
 // The clock of the machine: turns of all fibers so far in `run`, nanoseconds among threads.
@@ -72,8 +72,8 @@ struct Grid {
     bool together;
 };
 
-// Runs `kernel` on the calling OS thread. A block begins when there is a seat for it. Nothing ends
-// a wait but what the kernel itself does: fibers may wait for other OS threads and processes.
+// Runs `kernel` on the calling OS thread. A block begins when a seat is free. Only the kernel
+// itself ends a wait: fibers may wait for other OS threads and processes.
 void run_among_threads(const Grid& grid, Seats& seats, const std::function<void()>& kernel);
 
 // The same for a kernel whose threads never wait: each runs to its end, one after the other.

@@ -1,5 +1,5 @@
-// Fibers among other OS threads and processes, which they may wait for. Nobody sees all waits, so
-// a deadlock is not found here: the kernel's own patience ends every wait.
+// Fibers among other OS threads and processes, which they may wait for. Not all waits are visible
+// here, so deadlocks are not detected: the kernel's own timeout ends every wait.
 #include "fiber.h"
 
 #include <ctime>

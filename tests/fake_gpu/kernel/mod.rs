@@ -1,6 +1,6 @@
 //! The kernel that walks programs on a GPU, emulated: the same source, compiled by a C++ compiler,
-//! gives the bits of the executor. Threads of the GPU are fibers whose order a seed draws. Nothing
-//! here says anything about a real GPU's memory or speed.
+//! gives the bits of the executor. Threads of the GPU are fibers whose order a seed draws. These
+//! tests show nothing of a real GPU's memory or speed.
 
 mod case;
 mod disturbed;
