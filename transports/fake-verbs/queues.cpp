@@ -108,7 +108,7 @@ int post_recv(void* qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
     return post(qp, first, bad);
 }
 
-// Makes `errno` say that a call fails, if it is to fail.
+// Sets `errno` if the call is planned to fail.
 bool fails(const char* call) {
     errno = planned_failure(call);
     return errno != 0;
