@@ -266,7 +266,7 @@ fn folders_of_the_upper_rooms_have_at_most_12_files() {
     }
 }
 
-/// Cargo packs no crate with a dependency that has a path alone, and what is installed has no
+/// Cargo packs no crate with a dependency that has a path alone, and installed programs have no
 /// debug information. A dependency of tests with a path alone is left out of the package.
 #[test]
 fn crates_can_be_packed_and_releases_are_stripped() {

@@ -2,7 +2,7 @@
 //! same fields in the same order.
 //!
 //! A program is a [header](PackedProgram) and lists at byte offsets from its start. A kernel cannot
-//! check what it walks, so [`check`] does, before the bytes are given to one.
+//! check its program, so [`check`] does, before a launch.
 
 use bytemuck::{Pod, Zeroable};
 use std::ops::Range;
@@ -143,7 +143,7 @@ pub const MOST_SLOTS: u32 = 64;
 /// result.
 ///
 /// # Errors
-/// What is wrong with the program, in words.
+/// The fault of the program, in words.
 pub fn check(bytes: &[u8]) -> Result<BufferNeeds, String> {
     Checker::new(bytes)?.needs()
 }

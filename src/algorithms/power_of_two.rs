@@ -73,8 +73,8 @@ impl CoreRanks {
     }
 }
 
-/// What an extra rank does: its whole input of `chunks` chunks goes to its partner, which sends the
-/// chunks `results` back.
+/// The steps of an extra rank: it sends its whole input of `chunks` chunks to its partner, which
+/// sends the chunks `results` back.
 pub(super) fn folded(
     partner: usize,
     chunks: usize,

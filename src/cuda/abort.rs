@@ -5,7 +5,8 @@ use maypole_transports::cuda::ReportWords;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Gives up this rank's part in a group on GPUs: see [`Comm::abort_handle`](super::Comm::abort_handle).
+/// Aborts this rank's part in a group on GPUs: see
+/// [`Comm::abort_handle`](super::Comm::abort_handle).
 #[derive(Clone, Debug)]
 pub struct LocalAbortHandle {
     words: Option<Arc<ReportWords>>,

@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 ///
 /// # Graphs
 /// A graph may be replayed as long as its buffers live. After the `Comm` was dropped or closed, the
-/// calls in it do nothing: they neither wait nor write. What they would use stays allocated until the
+/// calls in it do nothing: they neither wait nor write. Their memory stays allocated until the
 /// process ends.
 ///
 /// ```no_run
@@ -312,7 +312,7 @@ impl Comm {
         Ok(())
     }
 
-    /// Says whether the calls that follow are deterministic: see
+    /// Sets whether later calls are deterministic: see
     /// [`Communicator::set_deterministic`](crate::Communicator::set_deterministic). All ranks must
     /// set the same.
     pub fn set_deterministic(&self, deterministic: bool) {

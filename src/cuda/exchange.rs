@@ -21,7 +21,7 @@ pub struct DeviceMessage<'a> {
     pub peer: usize,
     /// True if this rank sends it.
     pub sends: bool,
-    /// What is sent, or where it is received.
+    /// The sent bytes, or the place of the received ones.
     pub data: Lent<'a>,
     /// The type of its elements, which both ends agree on.
     pub kind: DataType,
@@ -33,7 +33,7 @@ impl DeviceMessage<'_> {
         mix(self.data.bytes() ^ (self.kind as u64) << 56) as u32
     }
 
-    /// What its program is found by.
+    /// The key of its program.
     pub(super) fn key(&self) -> (u64, bool) {
         (self.data.bytes(), self.sends)
     }

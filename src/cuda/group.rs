@@ -94,7 +94,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::broadcast`].
     ///
     /// # Errors
-    /// As there, for what is wrong with the arguments.
+    /// As there, for wrong arguments.
     pub fn broadcast<'s: 'g, 'r: 'g, T: Element>(
         &mut self,
         send: Option<CudaView<'s, T>>,
@@ -107,7 +107,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::broadcast_in_place`].
     ///
     /// # Errors
-    /// As there, for what is wrong with the arguments.
+    /// As there, for wrong arguments.
     pub fn broadcast_in_place<'r: 'g, T: Element>(
         &mut self,
         data: CudaViewMut<'r, T>,
@@ -119,7 +119,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::all_gather`].
     ///
     /// # Errors
-    /// As there, for what is wrong with the arguments.
+    /// As there, for wrong arguments.
     pub fn all_gather<'s: 'g, 'r: 'g, T: Element>(
         &mut self,
         send: CudaView<'s, T>,
@@ -131,7 +131,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::all_reduce`].
     ///
     /// # Errors
-    /// As there, for what is wrong with the arguments.
+    /// As there, for wrong arguments.
     pub fn all_reduce<'s: 'g, 'r: 'g, T: Element>(
         &mut self,
         send: CudaView<'s, T>,
@@ -156,7 +156,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::reduce`].
     ///
     /// # Errors
-    /// As there, for what is wrong with the arguments.
+    /// As there, for wrong arguments.
     pub fn reduce<'s: 'g, 'r: 'g, T: Element>(
         &mut self,
         send: CudaView<'s, T>,
@@ -170,7 +170,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::reduce_in_place`].
     ///
     /// # Errors
-    /// As there, for what is wrong with the arguments.
+    /// As there, for wrong arguments.
     pub fn reduce_in_place<'r: 'g, T: Element>(
         &mut self,
         data: CudaViewMut<'r, T>,
@@ -183,7 +183,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::reduce_scatter`].
     ///
     /// # Errors
-    /// As there, for what is wrong with the arguments.
+    /// As there, for wrong arguments.
     pub fn reduce_scatter<'s: 'g, 'r: 'g, T: Element>(
         &mut self,
         send: CudaView<'s, T>,
@@ -261,7 +261,7 @@ impl<'g> Group<'g> {
         self.noted(peer)
     }
 
-    /// Notes that a call cannot be added.
+    /// Records that a call cannot be added.
     fn noted<T>(&mut self, added: Result<T>) -> Result<T> {
         self.is_refused |= added.is_err();
         added

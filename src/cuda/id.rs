@@ -265,7 +265,7 @@ fn selected_interface() -> Result<Option<InterfaceSelector>> {
     parsed.map_err(|why| Error::wrong_setting(format!("MAYPOLE_INTERFACE: {why}")))
 }
 
-/// What an error of joining lacks: that ranks may be on several hosts, and what to do then.
+/// A supplement for errors of joining: ranks may be on several hosts, and the remedy.
 fn hint(rank: usize, address: &str) -> String {
     let is_loopback = address == "localhost"
         || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());

@@ -21,7 +21,7 @@
 //! ```
 //!
 //! A test (`tests/gpu/from_nccl`) compiles every call of cudarc's `Comm`, `Group` and `Id` against both.
-//! What differs:
+//! Differences:
 //!
 //! | | `cudarc::nccl::safe` | `maypole::cuda` |
 //! |---|---|---|
@@ -32,7 +32,7 @@
 //! | no driver, no NCCL | the first call panics | [`driver`] returns [`Unavailable`] with the reason |
 //! | `Id::new` | an address that NCCL finds | an address of this host, on which rank 0 is; [`Id::at`] names another one |
 //! | a dropped `Comm` | aborts what runs | waits for what runs on this rank; [`Comm::close`] waits for all |
-//! | a rank that dies, is late, or makes another call | the others wait for ever | an error on all ranks names it: [`Comm::synchronize`], [`Comm::check`] |
+//! | a rank that dies, is late, or makes another call | the others wait indefinitely | an error on all ranks names it: [`Comm::synchronize`], [`Comm::check`] |
 //! | ranks that share a GPU | refused before NCCL 2.30 | allowed |
 //! | `group_start`, `group_end` | one thread calls for several GPUs | not there: one thread a rank; [`Comm::group`] is for the calls of one rank |
 //! | a group | all of its calls run as one | its collectives run one after the other, then its messages concurrently |

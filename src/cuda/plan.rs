@@ -42,7 +42,7 @@ pub(super) const LAUNCH_NS: u64 = 6_300;
 pub(super) const MEASURED: &str =
     "calls, messages and memory as measured on one H100 that ranks shared (23 November 2026)";
 
-/// What the calls of GPUs cost.
+/// The costs of calls on GPUs.
 pub(super) const COSTS: CostTable =
     CostTable { tiny: MESSAGE, small: MESSAGE, chunk: MESSAGE, ..CostTable::BUILT_IN };
 

@@ -1,4 +1,4 @@
-//! What one rank keeps for its calls on a GPU: mailboxes, kernels and programs.
+//! One rank's state for calls on a GPU: mailboxes, kernels and programs.
 
 use super::load;
 use super::plan;
@@ -228,7 +228,7 @@ impl DeviceRank {
         Ok(plan.algorithm)
     }
 
-    /// Forgets which plans calls had, because they may have others now.
+    /// Drops the plans of calls, because they may have others now.
     pub(super) fn forget_programs(&mut self) {
         self.captured.forget();
         self.programs.drop_all();

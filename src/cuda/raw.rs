@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// A collective on memory of a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct RawCall<'a> {
-    /// What the ranks do.
+    /// The operation of the ranks.
     pub collective: Collective,
     /// The type of the elements.
     pub kind: DataType,
@@ -22,7 +22,7 @@ pub struct RawCall<'a> {
     /// This rank's input. `None`: the call is in place, as the methods of [`Comm`] named so, and
     /// `output` is the whole buffer.
     pub input: Option<Lent<'a>>,
-    /// What this rank writes.
+    /// This rank's output.
     pub output: Lent<'a>,
 }
 

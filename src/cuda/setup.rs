@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 type Found<T> = std::result::Result<T, String>;
 
-/// What ranks do that connect.
+/// The operation of ranks that connect.
 const CALL: &str = "cuda::Comm::new()";
 
 /// Lanes of a rank alone.
@@ -44,7 +44,7 @@ pub(super) fn agree_on<T: Pod>(comm: &mut Communicator, call: &str, mine: T) -> 
     })
 }
 
-/// What a GPU has done, or the error of this rank and all others.
+/// The result of a GPU, or the error of this rank and all others.
 fn on_gpu<T>(comm: &mut Communicator, done: std::result::Result<T, impl ToString>) -> Result<T> {
     done.map_err(|why| comm.engine.get_mut().fail_on_device(CALL.to_owned(), why.to_string()))
 }

@@ -76,7 +76,7 @@ impl Engine {
         }
     }
 
-    /// Says whether all ranks compare their calls before each one.
+    /// Sets whether all ranks compare their calls before each one.
     pub(crate) fn set_checked(&mut self, checked: bool) {
         self.settings.checked = checked;
         // The fast path compares nothing.
@@ -88,7 +88,7 @@ impl Engine {
         self.health.owner()
     }
 
-    /// Makes sure, before `call` begins, that all ranks make it.
+    /// Checks, before `call` begins, that all ranks make it.
     ///
     /// # Errors
     /// [`Error::Mismatch`] on every rank if they do not; else as every call.
@@ -112,7 +112,7 @@ fn encode(sequence: u64, call: &CallRecord, blob: &[u8]) -> Vec<u8> {
 }
 
 /// # Errors
-/// What is wrong with the part of rank `rank`, in words.
+/// The fault of the part of rank `rank`, in words.
 fn decode(rank: usize, bytes: &[u8]) -> std::result::Result<ExchangePart, String> {
     wire::decode(bytes).map_err(|why| format!("rank {rank} sent no call and its data: {why}"))
 }

@@ -13,11 +13,11 @@ pub(crate) struct RunConditions {
     pub(crate) waiting: Waiting,
     /// How many ranks share a core where they are most crowded, rounded up.
     pub(crate) crowding: usize,
-    /// What messages and bytes cost: rank 0's table, on every rank.
+    /// The costs of messages and bytes: rank 0's table, on every rank.
     pub(crate) costs: CostTable,
     /// Streams are encrypted.
     pub(crate) encrypts: bool,
-    /// What carries streams.
+    /// The transport of streams.
     pub(crate) links: StreamLinks,
     /// The requested transport; `None` for ranks that are threads of one process.
     pub(crate) transport: Option<Transport>,

@@ -33,7 +33,7 @@ pub(crate) struct DeviceMachine {
     conditions: RunConditions,
     /// The bytes that the costs count as one.
     unit: usize,
-    /// What joins the GPUs, equal on all ranks.
+    /// The links of the GPUs, equal on all ranks.
     pub(crate) links: DeviceLinks,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct DeviceLowered {
     pub(crate) input: usize,
     /// Bytes of working memory.
     pub(crate) scratch: usize,
-    /// What this rank divides its result by.
+    /// The divisor of this rank's result.
     pub(crate) divisor: Option<u64>,
 }
 

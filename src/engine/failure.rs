@@ -147,7 +147,7 @@ pub(super) struct FailedWait {
 }
 
 impl Health {
-    /// Tells all ranks why `wait` has failed. Returns the error of this rank.
+    /// Reports to all ranks why `wait` has failed. Returns the error of this rank.
     pub(super) fn explain_wait(&self, wait: FailedWait, error: LinkError) -> Error {
         let FailedWait { operation, step, peer, allowed } = wait;
         let whom = peer.unwrap_or(self.rank());

@@ -139,20 +139,20 @@ impl Health {
         self.alarm.raised()
     }
 
-    /// What this rank does now, or did last, in words.
+    /// This rank's current or last operation, in words.
     #[cfg(feature = "cuda")]
     pub(crate) fn title(&self) -> String {
         self.activity.title()
     }
 
-    /// What this rank does in its group.
+    /// This rank's activity in its group.
     #[inline(always)]
     pub(crate) fn activity(&self) -> &Arc<GroupActivity> {
         &self.activity
     }
 
-    /// What the operation or message with this number is, in words. It has failed, and so the rank goes
-    /// back to it: it begins no other one.
+    /// The operation or message with this number, in words. It has failed, so it becomes the
+    /// current one: the rank begins no other one.
     #[cfg(feature = "cuda")]
     pub(super) fn go_back_to(&mut self, number: u32) -> String {
         let (title, sequence) = self.activity.find(number);
@@ -295,7 +295,7 @@ impl Health {
         Error::Connect { rank: self.rank, operation, why }
     }
 
-    /// Tells all ranks of a failure that only a sentence describes. Returns the first failure.
+    /// Reports a failure that only a sentence describes to all ranks. Returns the first failure.
     fn tell(
         &self,
         kind: CauseKind,

@@ -143,7 +143,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Notes how long the call at `at` took, if calls are timed.
+    /// Records the duration of the call at `at`, if calls are timed.
     pub(super) fn note_time(&mut self, at: usize, start: Instant) {
         if self.observers.as_ref().is_some_and(|observers| observers.timed) {
             let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);

@@ -46,7 +46,7 @@ impl SendCursor {
         Ok(Advance::Complete)
     }
 
-    /// Gives up the message: the next attempt begins another message.
+    /// Abandons the message: the next attempt begins another message.
     pub(super) fn restart(&mut self) {
         self.sent = 0;
     }
@@ -100,7 +100,7 @@ impl ReceiveCursor {
         self.received == 0
     }
 
-    /// Goes on to the next message.
+    /// Advances to the next message.
     #[inline(always)]
     pub(super) fn restart(&mut self) {
         self.received = 0;

@@ -39,7 +39,7 @@ struct PostedMessage {
 }
 
 /// The most bytes of messages that leave together. A copy of so few costs less than a system call, and
-/// a receiver takes as many at once.
+/// a receiver takes as many in one call.
 pub(super) const TOGETHER: usize = SHORT_MESSAGES_TOGETHER as usize * (LONGEST_AHEAD - HEAD);
 
 /// Where messages that leave together are gathered.
@@ -254,8 +254,8 @@ mod tests {
     use maypole_transports::mem;
     use proptest::prelude::*;
 
-    /// What the peer receives of messages with these bodies, which are posted in groups and pushed
-    /// whenever a group is posted, while the peer reads `room` bytes at a time.
+    /// The bytes that the peer receives of messages with these bodies, which are posted in groups
+    /// and pushed after each group, while the peer reads `room` bytes at a time.
     fn received(groups: &[Vec<usize>], room: usize) -> Vec<Vec<u8>> {
         let (here, mut there) = mem::pair(room);
         let mut sender = PeerStream::new(AnyStream::Mem(here));

@@ -54,7 +54,7 @@ pub(super) struct StreamActivity {
 }
 
 impl StreamActivity {
-    /// Notes that bytes have moved, if they have.
+    /// Records whether bytes have moved.
     #[inline(always)]
     pub(super) fn note(&mut self, moved: bool) {
         self.moved |= moved;

@@ -212,7 +212,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         )
     }
 
-    /// Tells the writers of the sources that this rank has read them.
+    /// Signals to the writers of the sources that this rank has read them.
     fn consumed_registered(&self, sources: &[FoldSource], k: u32) {
         let executor = &*self.executor;
         for source in sources.iter().filter(|source| is_announced(source)) {
@@ -222,8 +222,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         }
     }
 
-    /// Tells all ranks that this one is done with their memory, and waits until they are done with
-    /// this rank's.
+    /// Signals to all ranks that this one is done with their memory, and waits until they are done
+    /// with this rank's.
     fn end_registered(&mut self, access: &RegisteredAccess) -> Result<(), Box<ExecuteError>> {
         let executor = &*self.executor;
         let ends = executor.positions.iter().zip(&self.program.totals).map(|(p, t)| p + t + END);

@@ -158,7 +158,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         self.program.past_caches && views.len() == 1 && fold.into == Some(Buffer::Output)
     }
 
-    /// Tells the streams where to put the messages that this fold takes.
+    /// Sets the destinations of the messages that this fold takes from streams.
     fn expect(&mut self, fold: &Fold, sources: &[FoldSource], range: (usize, usize)) {
         let direct = fold.into.filter(|_| sources.len() == 1);
         for source in sources.iter().filter(|source| source.from == SourceLocation::Stream) {
@@ -253,7 +253,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         }
     }
 
-    /// Tells the writers of board sources that this rank has read them.
+    /// Signals to the writers of board sources that this rank has read them.
     #[inline(always)]
     fn consumed<const SIMPLE: bool>(&mut self, sources: &[FoldSource], k: u32) {
         let executor = &*self.executor;

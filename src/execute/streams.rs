@@ -49,7 +49,7 @@ impl PeerStreams {
         self.streams.get(rank).is_some_and(Option::is_some)
     }
 
-    /// Says on all streams that nothing more will be sent.
+    /// Finishes sending on all streams.
     pub fn finish(&mut self) {
         self.streams.iter_mut().flatten().for_each(|peer| peer.stream.finish());
     }
@@ -253,7 +253,7 @@ mod tests {
         (output, calls.collect())
     }
 
-    /// What each of `world` ranks, as threads over TCP, returns.
+    /// The results of `world` ranks, as threads over TCP.
     fn run_ranks(world: usize, call: (Algorithm, Collective)) -> Vec<([u8; 8], Vec<SystemCalls>)> {
         let mut streams: Vec<Vec<(usize, Tcp)>> = (0..world).map(|_| Vec::new()).collect();
         for second in 0..world {

@@ -18,8 +18,8 @@ pub trait WaitWatcher: fmt::Debug + Send + Sync {
     /// Returns true if `rank` has left in order.
     fn has_left(&self, rank: usize) -> bool;
 
-    /// Notes a slow wait. Called again while the wait lasts. Now and then the calls of the awaited rank
-    /// are compared with those of this rank; if they do not match, the group fails.
+    /// Records a slow wait. Called again while the wait lasts. Now and then the calls of the
+    /// awaited rank are compared with those of this rank; if they do not match, the group fails.
     fn note_wait(&self, wait: SlowWait);
 }
 

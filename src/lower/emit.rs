@@ -225,8 +225,7 @@ impl<'a> Emitter<'a> {
         self.peers.local(peer as usize).expect("the board has the ranks that publish on it")
     }
 
-    /// What the folds of this rank wait for before they write; and where that of each fold lies in
-    /// the list.
+    /// The waits of this rank's folds before they write; and each fold's range in the list.
     fn flushes(&self) -> (Vec<Flush>, Vec<(usize, usize)>) {
         let folds = &self.strategy.folds;
         let own = folds.of(self.me);

@@ -134,7 +134,7 @@ impl FusedFolds {
         self.pushed.as_mut().expect("folds that reach registered memory").push(pushed);
     }
 
-    /// Says that the next fold is one of the next rank.
+    /// Ends the folds of this rank: the next fold is one of the next rank.
     pub(super) fn end_rank(&mut self) {
         self.starts.push(self.folds.len());
     }

@@ -151,7 +151,7 @@ fn sends_by_receiver(folds: &FusedFolds) -> (Vec<u32>, Vec<MessagePlace>) {
     labels::sorted(folds.ranks().len(), sends)
 }
 
-/// What `rank` sends, each with its receiver.
+/// The sends of `rank`, each with its receiver.
 fn sends_of(
     folds: &FusedFolds,
     rank: usize,

@@ -202,7 +202,7 @@ fn most_unread(publications: &[(u32, u32)], windows: u32) -> u64 {
     most.min((folds * u64::from(windows)).saturating_sub(1))
 }
 
-/// What has happened in a trial.
+/// The events of a trial.
 struct TrialState<'a> {
     order: &'a OrderedFolds<'a>,
     depth: u64,

@@ -81,7 +81,7 @@ impl RaceDetector {
         folds.sources(fold).iter().all(|source| {
             let read = match source {
                 Origin::Local(span) => Some((rank, *span)),
-                // What was pushed here is read only to be pushed on.
+                // Pushed data is read only to be pushed on.
                 Origin::Pushed(_) => Some((rank, folds.shape(fold))).filter(|_| passes_on),
                 _ => source.of_peer(),
             };

@@ -339,7 +339,7 @@ impl<'a> Clocks<'a> {
         self.estimate.finish[rank] = self.estimate.finish[rank].max(time);
     }
 
-    /// Tells the successors of all nodes that have ended.
+    /// Updates the successors of all nodes that have ended.
     fn spread(&mut self) {
         let nodes = self.graph.nodes.len();
         while let Some((id, time)) = self.news.pop() {

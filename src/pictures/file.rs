@@ -33,7 +33,7 @@ pub struct ScheduleFile {
     schedules: Vec<Schedule>,
 }
 
-/// What is written.
+/// The contents of the file.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileFields {
@@ -50,7 +50,7 @@ impl ScheduleFile {
         Self { collective, schedules }
     }
 
-    /// What the schedules claim to do.
+    /// The claimed collective of the schedules.
     pub fn collective(&self) -> Collective {
         self.collective
     }

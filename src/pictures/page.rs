@@ -27,7 +27,7 @@ pub const MOST_BYTES: usize = 200_000;
 /// The most ranks that stand side by side on a page.
 pub const MOST_RANKS: usize = 16;
 
-/// What is a page's own. Its text is the file.
+/// A page's own parts. Its text is the file.
 #[derive(Clone, Copy, Debug)]
 pub struct SteppedPage<'a> {
     /// The title and the heading, as plain text.
@@ -38,7 +38,7 @@ pub struct SteppedPage<'a> {
     pub body: &'a str,
     /// JavaScript that defines `view`.
     pub script: &'a str,
-    /// What the script finds as `data`.
+    /// The value of `data` in the script.
     pub data: &'a Value,
 }
 

@@ -94,7 +94,7 @@ impl std::error::Error for Stuck {}
 /// ```
 ///
 /// # Errors
-/// [`Stuck`] if ranks wait for one another for ever, or if a message is never taken.
+/// [`Stuck`] if ranks deadlock, or if a message is never taken.
 ///
 /// # Panics
 /// If a step names a rank outside the world.

@@ -15,8 +15,8 @@
 //! too: a timeout of five minutes passes in no time. If all ranks are blocked, the run ends with a
 //! picture of the waits.
 //!
-//! Here a step of a trainer is tested against a peer that is dropped at some moment. Whatever the
-//! moment, each other rank has the right sum, or an error that names the rank that died:
+//! Here a step of a trainer is tested against a peer that is dropped at some moment. At any moment,
+//! each other rank has the right sum, or an error that names the rank that died:
 //!
 //! ```
 //! use maypole_testing::SimulatedWorld;
@@ -44,7 +44,7 @@
 //! }
 //! ```
 //!
-//! # What is promised of faults
+//! # Guarantees under faults
 //!
 //! * **A dropped peer.** Every call on another rank returns, with the right result or an error.
 //! * **A corrupted head.** At least one rank reports an error, which fails the communicator on all
@@ -59,8 +59,8 @@
 //! * Ranks may share atomics and locks, but a rank must not *wait* for another one except by calls
 //!   of its communicator: a rank keeps its turn while it waits elsewhere, and the other never gets
 //!   one. A run in which a turn lasts 30 s prints a sentence that names the rank.
-//! * What a rank does must follow from its arguments. A rank that looks at the time, or at random
-//!   numbers of the system, does not replay.
+//! * The actions of a rank must follow from its arguments. A rank that reads the time, or random
+//!   numbers of the system, is not reproducible.
 //! * A dropped rank unwinds from within a call, without a message and without the panic hook: its
 //!   values are dropped, and others see nothing of it. Tests that are compiled with
 //!   `panic = "abort"` cannot drop ranks.

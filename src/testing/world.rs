@@ -225,7 +225,7 @@ impl SimulatedWorld {
     }
 }
 
-/// What a rank returned, or its panic.
+/// A rank's result, or its panic.
 type RankEnd<T> = Result<T, Box<dyn Any + Send>>;
 
 /// Runs one rank, and drops all that it has within its turns.
@@ -240,7 +240,7 @@ fn run_rank<T>(
     }))
 }
 
-/// Tells the control plane of a death.
+/// Reports a death to the control plane.
 struct DeathNotice {
     seed: u64,
     deaths: Deaths,

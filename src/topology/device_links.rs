@@ -1,4 +1,5 @@
-//! What joins the GPUs of ranks, as far as the order of a ring and the price of a call follow from it.
+//! The links of the ranks' GPUs, as far as the order of a ring and the cost of a call depend on
+//! them.
 
 use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::{LinkKind, Path, Topology};

@@ -241,7 +241,7 @@ pub enum TableError {
     Falls {
         /// Of the two messages.
         bytes: [usize; 2],
-        /// What each costs.
+        /// The cost of each.
         picoseconds: [u64; 2],
     },
 }

@@ -41,11 +41,11 @@ pub struct Explanation {
     pub choice: Result<Choice, UnsupportedAlgorithm>,
     /// The measured time, once the call has run with timing on.
     pub measured: Option<MeasuredTime>,
-    /// What the call would cost if all ranks had registered its buffers, if that was priced.
+    /// The cost of the call if all ranks had registered its buffers, if priced.
     pub registered: Option<ReachingChoice>,
     /// The measured time of the calls that ran on registered memory.
     pub measured_registered: Option<MeasuredTime>,
-    /// What the call would cost by copies from private memory to private memory, if that was priced.
+    /// The cost of the call by copies from private memory to private memory, if priced.
     pub copied: Option<ReachingChoice>,
     /// The measured time of the calls that ran so.
     pub measured_copied: Option<MeasuredTime>,
@@ -55,7 +55,7 @@ pub struct Explanation {
     pub gpus: Option<DevicePrices>,
 }
 
-/// What prices on GPUs depend on, and how far they were measured.
+/// The inputs of costs on GPUs, and how far they were measured.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct DevicePrices {
@@ -190,7 +190,7 @@ impl Explanation {
         explanation
     }
 
-    /// Says why bytes of GPUs go by the transports between hosts and processes.
+    /// Adds why bytes of GPUs go by the transports between hosts and processes.
     pub(crate) fn refuse_gpus(&mut self, why: &str) {
         for group in &mut self.pair_groups {
             group.refused.retain(|(better, _)| *better != TransportKind::CudaPeer);

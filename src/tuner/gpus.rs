@@ -10,7 +10,7 @@ use crate::topology::DeviceLinks;
 /// The GPUs of the ranks of a question.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceQuestion<'a> {
-    /// What joins the GPUs. Their ranks are of one board.
+    /// The links of the GPUs. Their ranks are of one board.
     pub links: &'a DeviceLinks,
     /// The bytes that the question and the table count as one.
     pub unit: usize,

@@ -86,7 +86,7 @@ pub fn price_of_schedules(
     Ok(pricer.nanoseconds(OWN_WINDOW).1.row)
 }
 
-/// What a call takes, in one unit of time.
+/// The time of a call, in one unit of time.
 #[derive(Clone, Copy)]
 struct Prices {
     /// One more call of a row.

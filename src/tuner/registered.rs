@@ -14,7 +14,7 @@ pub(crate) const ANNOUNCEMENT: usize = 48;
 /// Lengths of windows. There are no slots to fit into: a whole chunk needs the fewest messages, and
 /// windows let ranks that relay overlap.
 const WINDOWS: [usize; 2] = [usize::MAX, 128 << 10];
-/// What a call would cost if ranks reached one another's buffers.
+/// The cost of a call if ranks reached one another's buffers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ReachingChoice {

@@ -26,7 +26,7 @@ pub enum TableFileError {
     /// A pipe, a device or a folder is where the file should be.
     #[error("{} is no regular file, and only such a file holds a table; name another", path.display())]
     NoFile {
-        /// What is no file.
+        /// A path that is no file.
         path: PathBuf,
     },
     /// The file is no table.

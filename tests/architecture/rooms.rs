@@ -107,7 +107,7 @@ fn written_as_one(path: &str) -> Vec<Vec<String>> {
     names.map(|name| module(&format!("{folder}{name}"))).collect()
 }
 
-/// What is wrong with `files` by the tables, and with the tables themselves, in sentences.
+/// Violations of the tables by `files`, and faults of the tables themselves, in sentences.
 fn objections(
     table: &[(&str, &str, &str)],
     known: &[(&str, &str)],
@@ -239,7 +239,7 @@ fn rooms_of(crate_folder: &str) -> Vec<String> {
         .collect()
 }
 
-/// Pages list the rooms, and say that each names only rooms above it.
+/// Pages list the rooms in the order of the table.
 #[test]
 fn pages_list_the_rooms_in_the_order_of_the_table() {
     let read = |page: &str| std::fs::read_to_string(crate::root().join(page)).unwrap();

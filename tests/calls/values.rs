@@ -47,7 +47,7 @@ fn bytes(comm: &mut Communicator) {
     {
         let root = nth % comm.world();
         let all: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
-        // What others have does not matter.
+        // The values of others are ignored.
         let mine = if comm.rank() == root { all.clone() } else { vec![1; nth * comm.rank()] };
         assert!(comm.broadcast_bytes(mine, root).unwrap() == all, "{len} bytes");
     }

@@ -211,7 +211,7 @@ impl Place<'_> {
         if self.case.any { T::any(word) } else { T::gentle(word, self.case.op, self.world) }
     }
 
-    /// What `wanted` of the whole must become at this rank.
+    /// The expected value of `wanted` of the whole at this rank.
     fn result<T: Number>(&self, order: &Order, nth: usize, wanted: Range<usize>) -> Vec<T> {
         let of = |rank, index| self.contribution::<T>(nth, rank, index);
         let starts = self.starts(self.rank, Side::Output);

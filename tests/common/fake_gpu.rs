@@ -98,7 +98,7 @@ impl FakeDriver {
     }
 }
 
-/// Tells that the calling test is skipped if there is no driver.
+/// Prints that the calling test is skipped if there is no driver.
 fn or_skipped<T>(driver: Option<T>) -> Option<T> {
     if driver.is_none() {
         skip::skipped("there is no C++ compiler: 'c++' cannot be started");
@@ -128,7 +128,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What a driver is made of.
+/// The sources of a driver.
 struct Parts {
     /// The files that are compiled.
     sources: Vec<PathBuf>,

@@ -31,7 +31,7 @@ pub(crate) fn address6(host: usize) -> String {
 pub(crate) struct Network {
     switch: Child,
     hosts: Vec<Child>,
-    /// What carries the packets, if hosts are apart.
+    /// The carrier of the packets, if hosts are apart.
     carrier: Option<Child>,
     /// True if the namespaces belong to a user namespace that the switch has made.
     rootless: bool,
@@ -77,7 +77,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Says a line to what carries the packets: see `delay.c`.
+    /// Sends a line to the carrier of the packets: see `delay.c`.
     pub(crate) fn tell(&mut self, line: &str) {
         let carrier = self.carrier.as_mut().expect("hosts are apart");
         writeln!(carrier.stdin.as_mut().expect("it is piped"), "{line}").unwrap();

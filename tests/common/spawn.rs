@@ -1,6 +1,6 @@
 //! Ranks that are processes: a test binary executes itself once for each process, and reads the
-//! output of each. What the processes do are roles. The file that starts a world has its roles in a
-//! function `rank_process`, and `rank_processes!` in `main.rs` lists these files.
+//! output of each. The functions of the processes are roles. The file that starts a world has its
+//! roles in a function `rank_process`, and `rank_processes!` in `main.rs` lists these files.
 #![allow(dead_code, unused_imports, unused_macros, reason = "not every test uses all of it")]
 
 use maypole::world::bootstrap::JoinConfig;

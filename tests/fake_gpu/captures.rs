@@ -99,7 +99,7 @@ fn destroy(graph: CUgraph) {
     result(unsafe { sys::cuGraphDestroy(graph) }).unwrap();
 }
 
-/// What `work` adds to the stream, as a graph.
+/// The work of `work` on the stream, as a graph.
 fn capture(stream: &CudaStream, work: impl FnOnce()) -> Ready {
     begin(stream, THREAD_LOCAL);
     work();
@@ -177,7 +177,7 @@ type Second = unsafe extern "C" fn(
     *mut usize,
 ) -> CUresult;
 
-/// What a stream captures: its status, and for an active capture the id, the graph, and the nodes
+/// The capture of a stream: its status, and for an active capture the id, the graph, and the nodes
 /// that the next one comes after.
 fn info(stream: CUstream) -> (CUstreamCaptureStatus, u64, CUgraph, Vec<CUgraphNode>) {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;

@@ -136,7 +136,7 @@ fn beside_capture() {
                 gpu.close().unwrap();
                 let through = Comm::new(&mut comm, Arc::clone(&other)).unwrap();
                 drop(through);
-                // What a thread of the library does comes a moment later.
+                // The work of a thread of the library follows a moment later.
                 std::thread::sleep(Duration::from_millis(300));
             };
             threads.spawn(work).join().unwrap();
@@ -164,8 +164,8 @@ fn groups_come_and_go_beside_a_capture_emulated() {
     }
 }
 
-/// A call goes through the host and waits for rank 1. Another thread gives it up by a handle that it makes then,
-/// sets a timeout, and waits for a moment.
+/// A call goes through the host and waits for rank 1. Another thread aborts it by a handle that it
+/// makes then, sets a timeout, and waits for a moment.
 fn abort_through_host() {
     as_each_rank(|mut comm| {
         let stream = context(comm.rank()).new_stream().unwrap();
@@ -176,7 +176,7 @@ fn abort_through_host() {
         comm.barrier().unwrap();
         gpu.set_timeout(Duration::from_secs(20));
         if comm.rank() == 1 {
-            // Its end comes when rank 0 has given up.
+            // It ends when rank 0 has aborted.
             let failed = comm.barrier();
             assert!(failed.is_err());
             return;
@@ -265,7 +265,7 @@ fn a_panic_in_a_group_starts_nothing_and_is_told_emulated() {
     check("panics in a group", &[("FAKE_CUDA_DEVICES", "2")]);
 }
 
-/// What one GPU writes does not arrive at the other: bytes go through the host, and are right.
+/// Writes of one GPU do not arrive at the other: bytes go through the host, and are correct.
 fn lose_writes() {
     as_each_rank(|mut comm| {
         let stream = context(comm.rank()).new_stream().unwrap();

@@ -36,7 +36,7 @@ use fake_gpu::FakeDriver;
 use maypole_tests::common;
 use spawn::{Ended, World};
 
-/// What a process of a test does. `expect` and `unwrap` in it fail the test.
+/// The role of a process of a test. `expect` and `unwrap` in it fail the test.
 type Role = fn();
 
 /// The roles of all tests, by name.
@@ -77,7 +77,7 @@ fn world(role: &str, processes: usize) -> Option<World> {
     }
     let driver = FakeDriver::get()?;
     let world = World::new(role, processes).set("LD_LIBRARY_PATH", driver.library_path());
-    // Whatever the machine's own GPUs are used for.
+    // Independent of the machine's own GPUs.
     Some(world.set("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7"))
 }
 

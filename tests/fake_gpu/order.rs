@@ -174,7 +174,7 @@ fn a_message_of_another_length_is_not_received_emulated() {
     check("sends less than is received", &[]);
 }
 
-/// What `work` adds to `stream`, as work of `other` in a graph.
+/// The work of `work` on `stream`, as work of `other` in a graph.
 fn capture_beside(
     stream: &Arc<CudaStream>,
     other: &Arc<CudaStream>,

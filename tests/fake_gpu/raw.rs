@@ -25,7 +25,7 @@ pub(crate) fn free(address: CUdeviceptr) -> Result<(), CUresult> {
     result(unsafe { sys::cuMemFree_v2(address) })
 }
 
-/// What another process needs to open this memory.
+/// The handle by which another process opens this memory.
 pub(crate) fn export(address: CUdeviceptr) -> Result<CUipcMemHandle, CUresult> {
     let mut handle = CUipcMemHandle { reserved: [0; 64] };
     // SAFETY: the pointer is valid, and the driver checks the address.

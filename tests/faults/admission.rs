@@ -403,7 +403,7 @@ fn a_process_for_which_there_is_no_room_waits_until_its_deadline() {
             Ok(comm) => comm,
             Err(error) => return Some(error.to_string()),
         };
-        // Rank 0 stays and keeps its room until the other process has given up.
+        // Rank 0 stays and keeps its room until the other process has timed out.
         comm.barrier().unwrap();
         None
     };

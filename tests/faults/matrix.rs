@@ -6,7 +6,7 @@ use crate::spawn::{Ended, Running, World, say};
 use maypole::{Communicator, Error, ReduceOp, Result};
 use std::time::{Duration, Instant};
 
-/// What ranks do until it fails. Says `ready` once it works, and returns all errors that it gets.
+/// The operation of ranks until it fails. Prints `ready` once it works, and returns all errors.
 type Endless = fn(&mut Communicator) -> Vec<Error>;
 
 const OPERATIONS: [(&str, Endless); 8] = [

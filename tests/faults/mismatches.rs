@@ -12,7 +12,7 @@ const SOON: Duration = Duration::from_secs(15);
 /// How long ranks would wait for one another if nothing was found out.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What one rank does.
+/// One rank's part.
 type Scenario = fn(Communicator) -> Result<()>;
 
 /// The scenarios of rank processes, by name.
@@ -108,7 +108,7 @@ fn await_failure(comm: &Communicator) {
     }
 }
 
-/// Rank 1 makes the call after the others have given up. What they had sent by then is still there.
+/// Rank 1 makes the call after the others have aborted. Their earlier messages are still there.
 fn late(mut comm: Communicator) -> Result<()> {
     comm.barrier()?;
     match comm.rank() {

@@ -1,4 +1,4 @@
-//! What happens when ranks do not do their part.
+//! Errors when ranks do not do their part.
 
 use crate::{alone, stream};
 use maypole::cuda::Comm;
@@ -17,7 +17,7 @@ fn a_rank_that_never_calls_is_named() {
         gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
         gpu.synchronize().unwrap();
         if comm.rank() == 1 {
-            // It stays, and does something else, until the others have given up.
+            // It stays, and does something else, until the others have aborted.
             return drop(comm.barrier());
         }
         gpu.set_timeout(Duration::from_secs(2));

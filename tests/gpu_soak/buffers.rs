@@ -56,7 +56,7 @@ pub(crate) fn buffers(
 struct Guarded<T> {
     cells: CudaSlice<T>,
     inner: Range<usize>,
-    /// What the cells held before the call.
+    /// The contents of the cells before the call.
     before: Vec<T>,
 }
 

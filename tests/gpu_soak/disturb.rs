@@ -1,4 +1,4 @@
-//! What each class of rounds does to the steps of its ranks.
+//! The effect of each class of rounds on the steps of its ranks.
 
 use crate::draw::Draw;
 use crate::plan::{Call, Class, Step, What};
@@ -48,7 +48,7 @@ fn insert(draw: &mut Draw, step: Step) {
     draw.plan.steps[rank].insert(at, step);
 }
 
-/// One rank's stream is held up for longer than the others wait.
+/// One rank's stream is delayed for longer than the others' timeout.
 fn come_late(draw: &mut Draw) {
     let (rank, at) = place(draw);
     let of = |group: &usize| draw.plan.groups[*group].ranks.contains(&rank);

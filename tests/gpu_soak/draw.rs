@@ -251,7 +251,8 @@ impl Draw {
     fn company(&mut self) {
         self.run();
         for _ in 0..1 + self.rng.below(3) {
-            // What the program's other threads allocate or wait for would end a capture in global mode.
+            // Allocations and waits of the program's other threads would end a capture in global
+            // mode.
             let alone = self.plan.processes().iter().all(|ranks| ranks.len() == 1);
             let captures = alone && self.rng.below(2) == 0;
             for rank in 0..self.plan.world {

@@ -19,7 +19,7 @@ struct Trouble<'a> {
 }
 
 /// # Errors
-/// What must not be, as a sentence.
+/// The violation, as a sentence.
 pub(crate) fn judge(plan: &Plan, ended: &[Ended]) -> Result<Verdict, String> {
     let troubles = ended.iter().flat_map(|process| process.said("trouble"));
     let troubles: Vec<Trouble<'_>> = troubles.map(trouble).collect();

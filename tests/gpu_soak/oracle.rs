@@ -1,4 +1,4 @@
-//! What the buffers of a call hold before it and after it, by a plain loop over the ranks.
+//! The contents of a call's buffers before and after it, by a plain loop over the ranks.
 
 use crate::common::SeededRng;
 use crate::number::Number;

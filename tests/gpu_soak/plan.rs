@@ -5,8 +5,8 @@ use maypole::{DataType, ReduceOp};
 use std::fmt;
 use std::time::Duration;
 
-/// What a round disturbs. A round of the first classes is right in all that its ranks do, so
-/// nothing in it may fail.
+/// The disturbance of a round. Rounds of the first classes have no error in their ranks' steps, so
+/// nothing in them may fail.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Class {
     /// Calls, messages, groups, late streams that are still in time.
@@ -99,7 +99,7 @@ pub(crate) struct Members {
     pub(crate) through_host: bool,
 }
 
-/// What the members of a group do together. Ranks are those of the group.
+/// The operation of the members of a group. Ranks are those of the group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum What {
     Collective {
@@ -159,7 +159,7 @@ pub(crate) struct Call {
     pub(crate) replays: usize,
 }
 
-/// What one rank does next. Numbers are those of groups, calls and graphs.
+/// The next step of one rank. Numbers are those of groups, calls and graphs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     /// Starts a call.
@@ -194,7 +194,7 @@ pub(crate) enum Step {
         group: usize,
         checks: bool,
     },
-    /// Holds up the stream of a group.
+    /// Delays the stream of a group.
     Hold {
         group: usize,
         millis: u64,
@@ -214,7 +214,7 @@ pub(crate) enum Step {
         ranks: usize,
     },
     Drop(usize),
-    /// Gives up the communicator.
+    /// Aborts the communicator.
     Abort,
     /// Kills this rank's process.
     Kill,

@@ -92,7 +92,7 @@ pub(crate) fn carry_out(plan: &Plan, mut world: Communicator) {
 }
 
 impl Rank<'_> {
-    /// Says how `work` ended. True if it ended well.
+    /// Reports how `work` ended. True after success.
     fn told(&mut self, step: &str, work: impl FnOnce(&mut Self) -> Done) -> bool {
         let rank = self.rank;
         let trouble = match work(self) {

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(crate) const MARKS: &str = "SOAK_MARKS";
 
 impl Member {
-    /// Notes how a call ended: after an error none may succeed.
+    /// Records how a call ended: after an error none may succeed.
     fn noted(&mut self, done: Result<(), Error>) -> Done {
         match done {
             Ok(()) if self.has_failed => {

@@ -168,7 +168,7 @@ fn sandbox(flags: u32) -> Option<Vec<String>> {
     works.then_some(command)
 }
 
-/// What a kernel since 6.3 takes for memory that is never executed.
+/// The flag of kernels since 6.3 for memory that is never executed.
 const NOEXEC_SEAL: u32 = 8;
 
 #[test]

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Holds up all other tests of this program, because tests count the bytes of the whole process. A
+/// Blocks all other tests of this program, because tests count the bytes of the whole process. A
 /// test that measures nothing takes it, too: its buffers would be counted by another one.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());

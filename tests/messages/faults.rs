@@ -76,7 +76,7 @@ fn a_message_that_is_never_sent() {
         Local::new(2).timeout(Duration::from_millis(300)).run(|mut comm| match comm.rank() {
             0 => comm.recv(&mut [0u8], 1, 3).unwrap_err(),
             _ => {
-                // This rank is in no call until the other one has given up.
+                // This rank is in no call until the other one has timed out.
                 std::thread::park_timeout(Duration::from_secs(2));
                 comm.barrier().unwrap_err()
             }

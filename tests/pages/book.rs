@@ -1,7 +1,7 @@
 //! The book and the README: code is that of the repository, links lead somewhere, commands name
 //! existing targets, and figures name the commit that was measured.
 //!
-//! What commands print is compared where the commands are: in `src/cli/tests/cli/book.rs`,
+//! The output of commands is compared next to the commands: in `src/cli/tests/cli/book.rs`,
 //! `examples/tests/lessons.rs` and `examples/train/tests/command/book.rs`.
 
 use crate::blocks::{
@@ -150,7 +150,7 @@ fn anchor(heading: &str) -> String {
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
-/// Says why a link of a page leads nowhere.
+/// Describes why a link of a page leads nowhere.
 fn dead(path: &Path, page: &str, link: &str) -> Option<String> {
     let (file, place) = link.split_once('#').unwrap_or((link, ""));
     let target = path.parent().expect("a page lies in a folder").join(file);
@@ -209,7 +209,7 @@ fn chapters_ask_a_question_first_and_end_with_exercises() {
     }
 }
 
-/// What a command of cargo names that is no target of the workspace.
+/// The name in a command of cargo that is no target of the workspace.
 fn missing_target(command: &str, targets: &BTreeSet<(String, String)>) -> Option<String> {
     let words: Vec<&str> = command.split_whitespace().take_while(|word| *word != "--").collect();
     if words.first() != Some(&"cargo") {

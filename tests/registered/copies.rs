@@ -116,7 +116,7 @@ fn short_calls_and_reductions_do_not_ask() {
     });
 }
 
-/// What a rank process of these tests does.
+/// The role of a rank process of these tests.
 pub(crate) fn rank_process(role: &str) {
     match role {
         "one dies while others copy" => copy_until_one_dies(),

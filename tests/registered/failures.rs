@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 const COUNT: usize = 50_000;
-/// How long rank 0 waits for rank 1 before it gives the call up.
+/// How long rank 0 waits for rank 1 before it aborts the call.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// A limit for events that take milliseconds.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ impl LatePeer {
         let (go, gate) = channel();
         let (done, is_done) = channel();
         let stopped = AtomicBool::new(false);
-        // `Operation::new` needs a function that may live for ever.
+        // `Operation::new` needs a function of the lifetime `'static`.
         Box::leak(Box::new(Self { go, gate: gate.into(), done, is_done: is_done.into(), stopped }))
     }
 

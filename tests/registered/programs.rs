@@ -240,7 +240,7 @@ fn copies_have_the_bits_of_programs_through_slots() {
     assert_eq!(able.iter().find(combines), None, "what is copied cannot be combined");
 }
 
-/// Copying from a peer that has given up is an error, and the call succeeds on no rank.
+/// Copying from a peer that has aborted is an error, and the call succeeds on no rank.
 #[test]
 fn what_a_peer_no_longer_holds_is_not_taken() {
     let mut rng = SeededRng::new(2);

@@ -58,7 +58,7 @@ fn the_fastest_port_is_used_and_equally_fast_ones_in_turn() {
     let Some(world) = ib("chosen", 3, devices) else { return };
     let ended = world.hosts(&[0, 1, 1]).start().succeed();
     assert_eq!(used(&ended), ["fast0", "fast0", "fast1"]);
-    // What the user names is used.
+    // The port that the user names is used.
     let Some(world) = ib("chosen", 2, devices) else { return };
     let ended = world.set_of(1, "MAYPOLE_IB_DEVICE", "slow0").start().succeed();
     assert_eq!(used(&ended), ["fast0", "slow0"]);

@@ -1,4 +1,4 @@
-//! What the rank processes of these tests do.
+//! The roles of the rank processes of these tests.
 
 use crate::case::cases;
 use crate::common::SeededRng;
@@ -175,7 +175,7 @@ fn limited(mut comm: Communicator) {
     }
 }
 
-/// Goes on without a rank that has died.
+/// Continues without a rank that has died.
 fn shrink(mut comm: Communicator) {
     let mut ones = [1u32];
     say("ready", "now");
@@ -190,7 +190,7 @@ fn shrink(mut comm: Communicator) {
     comm.close().unwrap();
 }
 
-/// What the kernel counts of this process: queue pairs, completion queues, registrations.
+/// The kernel's objects of this process: queue pairs, completion queues, registrations.
 fn resources() -> [usize; 3] {
     ["qp", "cq", "mr"].map(|kind| {
         // The kernel shows the id of the thread that made a resource.
@@ -247,7 +247,7 @@ fn fake_devices() -> Vec<String> {
         .collect()
 }
 
-/// Tells by which devices a call goes.
+/// Prints the devices of a call.
 fn chosen(mut comm: Communicator) {
     let controls = Controls::here();
     let sent = || -> Vec<_> {

@@ -6,7 +6,7 @@
 // nor soft-RoCE has on demand: limits, kinds of devices and networks, ports that go down, events of
 // queues, calls that fail, late completions. The library counts requests.
 //
-// What the fake does not show:
+// The fake does not show:
 // - speed, and how an adapter's caches, queues and interrupts behave;
 // - the order in which an adapter writes memory: a write is whole before its completion, as is
 //   promised, and no reader sees half of it;

@@ -161,7 +161,7 @@ private:
     std::vector<char> in_;
 };
 
-// Tells the process of an asynchronous event.
+// Reports an asynchronous event to the process.
 void raise(Context* context, int type, uint64_t element);
 // All that is open in this process.
 void add(Context* context);

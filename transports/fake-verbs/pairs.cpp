@@ -185,7 +185,7 @@ void Pair::run() {
     }
 }
 
-// How long the thread may wait for something else than time; -1 if for ever.
+// Timeout of the thread's poll; -1 for none.
 int Pair::sleep_for() {
     auto now = Clock::now();
     auto until = now + std::chrono::hours(1);

@@ -1,5 +1,5 @@
-// What a program makes on a device before it connects: contexts, domains, registered memory,
-// completion queues and their channels.
+// Objects of a device before connections: contexts, domains, registered memory, completion queues
+// and their channels.
 #include "fake.h"
 
 #include <cerrno>
@@ -211,7 +211,7 @@ API void* ibv_create_cq(ibv_context* context, int entries, void* own, ibv_comp_c
     return queue;
 }
 
-// libibverbs would wait for ever for events that were taken and not acknowledged.
+// libibverbs would wait indefinitely for events that were taken and not acknowledged.
 API int ibv_destroy_cq(void* cq) {
     auto* queue = (Queue*)cq;
     if (queue->events != 0) return EBUSY;

@@ -17,7 +17,7 @@ use std::io;
 /// ```
 ///
 /// # Errors
-/// What the kernel reports, for instance if a sandbox forbids the call.
+/// Errors of the kernel, for instance if a sandbox forbids the call.
 pub fn bind(nth: usize) -> io::Result<usize> {
     let core = in_turn(&allowed()?, nth)?;
     sched_setaffinity(None, &mask(&[core]))?;
@@ -36,7 +36,7 @@ pub fn bind(nth: usize) -> io::Result<usize> {
 /// ```
 ///
 /// # Errors
-/// What the kernel reports, for instance if a sandbox forbids the call.
+/// Errors of the kernel, for instance if a sandbox forbids the call.
 pub fn share(nth: usize, processes: usize) -> io::Result<Vec<usize>> {
     let cores = allowed()?;
     if processes > cores.len() {
@@ -83,7 +83,7 @@ fn mask(cores: &[usize]) -> CpuSet {
 /// Returns the cores that the calling thread may run on, ascending.
 ///
 /// # Errors
-/// What the kernel reports, for instance if a sandbox forbids the call.
+/// Errors of the kernel, for instance if a sandbox forbids the call.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let allowed = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect())

@@ -39,7 +39,7 @@ impl Bell {
         is_over: impl FnOnce() -> bool,
     ) {
         bells.iter().for_each(|bell| bell.0.store(ASLEEP, Ordering::SeqCst));
-        // What others stored before they looked is seen by `is_over`, or they see that this thread sleeps.
+        // Either `is_over` sees a publisher's store, or the publisher sees the sleep flag.
         fence(Ordering::SeqCst);
         if !is_over() {
             let words = bells.iter().map(|bell| (&bell.0, ASLEEP));

@@ -4,8 +4,8 @@
 //! share. To publish, a rank writes a payload and then its line: position, fingerprint of the call
 //! and, if it is at most 48 bytes, the payload itself. A publication to one rank and a publication
 //! to all ranks are the same write; the *audience* names the readers. A slot is used again once
-//! every reader in its audience has consumed what the slot held. The writer reads a counter in
-//! shared memory, or a later publication of the reader that proves it ([`BoardProtocol::credit`]).
+//! every reader in its audience has consumed its contents. The writer reads a counter in shared
+//! memory, or a later publication of the reader that proves it ([`BoardProtocol::credit`]).
 //!
 //! ```text
 //! consumed[reader][writer]   position up to which `reader` has consumed what `writer` published
@@ -126,14 +126,14 @@ unsafe impl BoardMemory for crate::shm::Segment {
 /// [`new`](Self::new), no method waits, allocates, locks or enters the kernel, except to
 /// [sleep](Self::sleep) and to wake a rank that sleeps.
 ///
-/// # What the ranks of a board owe each other
+/// # Obligations of the ranks of a board
 ///
-/// A board holds no more than its protocol, and the protocol is kept by all ranks together: each
-/// passes the positions, audiences and [credits](BoardProtocol::credit) of *one* program that was lowered
-/// from the schedules of all ranks. Lowering proves by a trial run that no slot of such a program is
-/// written while a reader in its audience may read it, and the fingerprint of each publication shows
-/// that its writer runs the same program. No check at run time could replace that proof: a credit
-/// stands for a counter that is never written.
+/// A board is safe only by its protocol, which all ranks keep together: each passes the positions,
+/// audiences and [credits](BoardProtocol::credit) of *one* program that was lowered from the
+/// schedules of all ranks. Lowering proves by a trial run that no slot of such a program is written
+/// while a reader in its audience may read it, and the fingerprint of each publication shows that
+/// its writer runs the same program. No check at run time could replace that proof: a credit stands
+/// for a counter that is never written.
 pub struct Board {
     protocol: BoardProtocol<MappedWords>,
     _memory: Box<dyn BoardMemory>,

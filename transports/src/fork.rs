@@ -1,9 +1,9 @@
 //! Which process made a value. A forked child has a copy of its parent's memory, but neither its
-//! threads nor the memory that it shares with others, and it must not speak on its sockets.
+//! threads nor the memory that it shares with others, and it must not use its sockets.
 //!
-//! A child must not look like its parent, so each value that stands for one process keeps its
-//! [`OwnerProcess`]. Asking whether that is still this process is one load and one comparison: the
-//! kernel wipes the word in the child (`MADV_WIPEONFORK`), however the child was made.
+//! A child must not act as its parent, so each value of one process keeps its [`OwnerProcess`]. The
+//! check whether that is still this process is one load and one comparison: the kernel wipes the
+//! word in the child (`MADV_WIPEONFORK`), however the child was made.
 
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

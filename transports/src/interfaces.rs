@@ -37,7 +37,7 @@ pub fn with_scope(address: SocketAddr, index: u32) -> SocketAddr {
 /// of the kernel.
 ///
 /// # Errors
-/// What the kernel reports.
+/// Errors of the kernel.
 ///
 /// # Examples
 ///

@@ -4,8 +4,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::io;
 
-/// Names the limit that `error` comes from, and the command that raises it; returns any other error as
-/// it is.
+/// Names the limit that caused `error`, and the command that raises it; returns any other error
+/// unchanged.
 ///
 /// ```
 /// use maypole_transports::limits::with_limit;

@@ -23,8 +23,8 @@ const FORWARD_BYTES: usize = 128 << 10;
 /// The most bytes in flight in the other direction.
 const BACKWARD_BYTES: usize = 4 << 10;
 
-/// Says of each end whether it exists, and whether it sleeps. It is the start of the segment, so that no
-/// segment ever has two ends of a kind, which would write to the same bytes.
+/// The state of each end: whether it exists, and whether it sleeps. It is the start of the segment,
+/// so that no segment ever has two ends of a kind, which would write to the same bytes.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct PipeEnds {
@@ -160,7 +160,7 @@ impl Pipe {
     }
 }
 
-/// What an end of a pipe waits for.
+/// The wait of an end of a pipe.
 #[derive(Clone, Copy, Debug)]
 pub struct PipeWait<'a> {
     /// The end.

@@ -73,7 +73,7 @@ pub fn with_descriptor_limit(command: &mut Command, soft: u64) -> &mut Command {
 ///
 /// # Errors
 ///
-/// What the kernel reports, for instance in a sandbox that forbids the call.
+/// Errors of the kernel, for instance in a sandbox that forbids the call.
 pub fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }

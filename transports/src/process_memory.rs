@@ -38,7 +38,7 @@ const WORD: usize = size_of::<u64>();
 pub struct MemoryBeacon {
     /// Zero once closed.
     word: Box<AtomicU64>,
-    /// What the word was at first. Not zero.
+    /// The initial value of the word. Not zero.
     mark: u64,
 }
 

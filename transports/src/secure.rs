@@ -83,7 +83,7 @@ const REFUSAL: usize = 1;
 /// The longest frame of a handshake.
 const HANDSHAKE_FRAME: usize = 96;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(CheckedBitPattern, Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Purpose {
@@ -99,7 +99,7 @@ pub enum Purpose {
     Question = 5,
     /// The agreement on the surviving ranks after a failure.
     Shrink = 6,
-    /// A process wants to join ranks that have joined already.
+    /// A process joins ranks that have joined already.
     Admit = 7,
 }
 
@@ -107,7 +107,7 @@ pub enum Purpose {
 /// it was altered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Binding {
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub purpose: Purpose,
     /// The group that the connection belongs to.
     pub group: [u64; 2],
@@ -205,8 +205,9 @@ impl Binding {
     }
 }
 
-/// Hashes the name of a job (FNV-1a), to tell jobs apart without sending their names: equal in every build
-/// on every host, which `std`'s hashes do not guarantee. The hash is no secret, and proves nothing.
+/// Hashes the name of a job (FNV-1a), to distinguish jobs without sending their names: equal in
+/// every build on every host, which `std`'s hashes do not guarantee. The hash is no secret, and
+/// proves nothing.
 pub fn job_hash(job: &str) -> u64 {
     let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     job.bytes().fold(0xcbf2_9ce4_8422_2325, mix)

@@ -171,10 +171,10 @@ impl Drop for Segment {
     }
 }
 
-/// Maps a part of a segment's memory, at `at` if the flags say so.
+/// Maps a part of a segment's memory, at `at` with `MAP_FIXED`.
 ///
 /// # Safety
-/// What is at `at` then is a mapping of the caller's, which may be replaced.
+/// With `MAP_FIXED`, `at` is in a mapping of the caller's, which may be replaced.
 pub(crate) unsafe fn map_part(
     file: &OwnedFd,
     at: *mut c_void,
@@ -229,7 +229,7 @@ fn invalid(why: &str) -> io::Error {
 /// that the process may have it.
 ///
 /// # Errors
-/// What the socket reports.
+/// Errors of the socket.
 pub fn send_segment(socket: &UnixStream, segment: &Segment) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -245,7 +245,7 @@ pub fn send_segment(socket: &UnixStream, segment: &Segment) -> io::Result<()> {
 /// Receives a segment of `len` bytes; waits as long as the socket's read timeout.
 ///
 /// # Errors
-/// What the socket reports, and [`Segment::from_fd`].
+/// Errors of the socket, and of [`Segment::from_fd`].
 pub fn receive_segment(socket: &UnixStream, len: usize) -> io::Result<Segment> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -2,12 +2,12 @@
 //!
 //! The first polls are bare, because one `pause` can cost as much as a flag takes to reach another
 //! core. Then come polls with `pause` for some microseconds, then yields. A poll of streams is a system call
-//! for each of them, so a wait for streams reads the clock after each, and spins more rarely where spins are in
-//! vain (`wait/vain.rs`). Ranks that outnumber the cores yield at
-//! once, because the rank that they wait for may need this core. After a few milliseconds the wait sleeps
-//! for short, bounded times. The publisher wakes a waiter whose sleep flag it observes. The check
-//! has no fence, so a wake-up can be missed until the bounded sleep ends. The alarm and the clock
-//! are read only once a wait is slow.
+//! for each of them, so a wait for streams reads the clock after each, and spins more rarely where
+//! spins time out (`wait/vain.rs`). Ranks that outnumber the cores yield immediately, because the
+//! rank that they wait for may need this core. After a few milliseconds the wait sleeps for short,
+//! bounded times. The publisher wakes a waiter whose sleep flag it observes. The check has no
+//! fence, so a wake-up can be missed until the bounded sleep ends. The alarm and the clock are read
+//! only once a wait is slow.
 //!
 //! A thread that shares its core with another program (`wait/crowd.rs`) sleeps where others yield.
 //!
@@ -425,7 +425,7 @@ mod tests {
         assert!(with_cores.is_none_or(|polls| polls > BARE_POLLS + PAUSED_POLLS));
     }
 
-    /// However many peers are asked by a poll, and so however long it takes.
+    /// For any number of peers in a poll, and so any duration of a poll.
     #[test]
     fn a_wait_for_streams_spins_by_the_clock_and_not_by_polls() {
         for each in [1, 10, 100].map(Duration::from_micros) {

@@ -16,7 +16,7 @@ use maypole_transports::board::{
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a mutant breaks.
+/// The broken rule of a mutant.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Mutant {
     Nothing,

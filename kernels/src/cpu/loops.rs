@@ -137,7 +137,7 @@ unsafe fn combine_at<R: Register, T, O: Combine<R, T>, S: SourcePointers, const 
 /// `from` has `N` registers of bytes.
 #[inline(always)]
 unsafe fn load_all<R: Register, const N: usize>(from: *const u8) -> [R; N] {
-    // SAFETY: the caller answers for the bytes.
+    // SAFETY: the caller is responsible for the bytes.
     unsafe {
         let mut all = [R::load(from); N];
         let mut lane = 1;
@@ -158,7 +158,7 @@ unsafe fn store_at<R: Register, const N: usize>(
     at: usize,
     result: [R; N],
 ) {
-    // SAFETY: the caller answers for the bytes.
+    // SAFETY: the caller is responsible for the bytes.
     unsafe {
         store_all(into.add(at), result);
         if !also.is_null() {
@@ -171,7 +171,7 @@ unsafe fn store_at<R: Register, const N: usize>(
 /// `to` has `N` registers of bytes.
 #[inline(always)]
 unsafe fn store_all<R: Register, const N: usize>(to: *mut u8, all: [R; N]) {
-    // SAFETY: the caller answers for the bytes.
+    // SAFETY: the caller is responsible for the bytes.
     unsafe {
         let mut lane = 0;
         while lane < N {

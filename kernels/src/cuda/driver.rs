@@ -51,7 +51,7 @@ impl CudaError {
         Self { what: what.into(), why: describe(error.0) }
     }
 
-    /// What makes the error of `what` of an error of the driver.
+    /// Maps an error of the driver to the error of `what`.
     pub fn of(what: impl Into<String>) -> impl FnOnce(DriverError) -> Self {
         |error| Self::new(what, error)
     }

@@ -74,7 +74,7 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
             return unsafe { copy_by_avx(from, to, len) };
         }
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: our caller guarantees it.
     unsafe { std::ptr::copy(from, to, len) }
 }
 
@@ -123,7 +123,7 @@ unsafe fn copy_lines(mut from: *const u8, mut to: *mut u8, len: usize) {
 #[cfg(any(target_arch = "x86_64", test))]
 #[inline(always)]
 unsafe fn load(from: *const u8) -> [Wide; 4] {
-    // SAFETY: our caller's promise.
+    // SAFETY: our caller guarantees it.
     unsafe { from.cast::<[Wide; 4]>().read_unaligned() }
 }
 
@@ -132,7 +132,7 @@ unsafe fn load(from: *const u8) -> [Wide; 4] {
 #[cfg(any(target_arch = "x86_64", test))]
 #[inline(always)]
 unsafe fn store_unaligned(to: *mut u8, parts: [Wide; 4]) {
-    // SAFETY: our caller's promise.
+    // SAFETY: our caller guarantees it.
     unsafe { to.cast::<[Wide; 4]>().write_unaligned(parts) }
 }
 

@@ -31,9 +31,9 @@ impl Description {
     /// Reads `text`. The content determines the format.
     ///
     /// # Errors
-    /// [`ReadError`] with the line and column that the parser does not understand, with the end of
-    /// the text if it has none of the formats, and for a text of more than
-    /// [`LONGEST`](Self::LONGEST) bytes, without a GPU, or with too many devices.
+    /// [`ReadError`] with the line and column of the unparsed text, with the end of the text if it
+    /// has none of the formats, and for a text of more than [`LONGEST`](Self::LONGEST) bytes,
+    /// without a GPU, or with too many devices.
     pub fn read(text: &str) -> Result<Description, ReadError> {
         let description = Self::of_any_size(text)?;
         let devices = description.devices();

@@ -104,7 +104,7 @@ impl fmt::Display for PrintedClass {
 mod tests {
     use super::*;
 
-    /// Every word of every tool, with what it means. This table was made independently of the
+    /// Every word of every tool, with its meaning. This table was made independently of the
     /// library's readers.
     #[test]
     fn every_word_means_the_class_of_its_name() {

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// The place of a text that a parser does not understand, the text found there, and what the parser
-/// expects.
+/// The place of unparsed text, the text found there, and the expected text.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ReadError {
     /// The line, counted from 1.
@@ -12,7 +11,7 @@ pub struct ReadError {
     pub column: usize,
     /// The text found there; empty at an end.
     pub found: String,
-    /// What the parser expects there.
+    /// The expected text.
     pub expected: String,
 }
 

@@ -85,7 +85,7 @@ impl<'a> PlanChooser<'a> {
         }
     }
 
-    /// What calls are as `call` is where ranks may copy.
+    /// The kind of `call` where ranks may copy.
     pub(in crate::engine) fn kind(&self, call: CollectiveCall) -> CallKind {
         let wanted = self.settings.plan_for(call.collective).map(|plan| plan.algorithm);
         let has_counts = matches!(call.count, CallCount::Given(_));

@@ -142,7 +142,7 @@ impl InternedCounts {
     }
 
     /// # Panics
-    /// If no such counts are known.
+    /// If `id` has no counts.
     pub(crate) fn get(&self, number: u64) -> &RankCounts {
         &self.known[&number].counts
     }
@@ -165,7 +165,7 @@ impl InternedCounts {
         }
     }
 
-    /// Forgets the counts of a call whose program was dropped, unless another program has them or
+    /// Drops the counts of a call whose program was dropped, unless another program has them or
     /// they were named last.
     pub(super) fn release(&mut self, count: CallCount) {
         if let Some(number) = count.number()

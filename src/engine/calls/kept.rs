@@ -61,7 +61,7 @@ impl PreparedCalls {
         self.places.get(&key).copied()
     }
 
-    /// Makes sure that a call with this `need` can run. Returns false if there is no memory for it.
+    /// Grows the workspace for a call with this `need`. Returns false if there is no memory for it.
     pub(in crate::engine) fn reserve(&mut self, need: WorkspaceNeed) -> bool {
         self.workspace.grow(need)
     }
@@ -227,7 +227,7 @@ impl PreparedCalls {
         &self.chosen
     }
 
-    /// What collectives have moved. `locals` are the ranks of this rank's board.
+    /// The traffic of collectives. `locals` are the ranks of this rank's board.
     pub(in crate::engine) fn counters(&self, locals: &[usize]) -> Counters {
         let mut counters = self.past.clone();
         self.calls.iter().for_each(|prepared| prepared.count(locals, &mut counters));

@@ -26,7 +26,7 @@ pub(in crate::engine) struct LoweringLabel {
     pub(in crate::engine) algorithm: &'static str,
     /// Most bytes of a window of the longest chunk.
     pub(in crate::engine) window: usize,
-    /// What all ranks' calls are compared by.
+    /// The fingerprint that all ranks' calls are compared by.
     pub(in crate::engine) fingerprint: u64,
     /// The key of the program, in addition to its call.
     pub(in crate::engine) source: ProgramSource,
@@ -47,7 +47,7 @@ impl Engine {
         }
     }
 
-    /// What a program of `call` by `plan` is made for.
+    /// The parameters of a program of `call` by `plan`.
     pub(in crate::engine) fn label(&self, call: CollectiveCall, plan: Plan) -> LoweringLabel {
         LoweringLabel {
             algorithm: plan.algorithm.name(),

@@ -24,7 +24,7 @@ pub(in crate::engine) enum ProgramSource {
     User(u64),
 }
 
-/// What a program is found by.
+/// The key of a program.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(in crate::engine) struct ProgramKey {
     pub(in crate::engine) call: CollectiveCall,
@@ -174,7 +174,7 @@ impl PreparedCall {
         self.reaching.iter().map(of).fold((false, false), |a, b| (a.0 | b.0, a.1 | b.1))
     }
 
-    /// Notes how long the last run took.
+    /// Records the duration of the last run.
     pub(in crate::engine) fn note_time(&mut self, nanoseconds: u64) {
         if let Some(ran) = self.program_mut(self.path) {
             ran.times.get_or_insert_default().note(nanoseconds);
@@ -192,7 +192,7 @@ impl PreparedCall {
         LastCall { algorithm, path: self.path }
     }
 
-    /// Notes how the last run went, which was counted as staged.
+    /// Records the way of the last run, which was counted as staged.
     pub(in crate::engine) fn note_path(&mut self, path: CallPath) {
         self.path = path;
         self.staged.runs -= 1;

@@ -44,7 +44,7 @@ impl Default for Workspace {
 }
 
 impl Workspace {
-    /// Makes sure that a call with this `need` can run. Returns false if there is no memory for it.
+    /// Grows the workspace for a call with this `need`. Returns false if there is no memory for it.
     #[must_use]
     pub(super) fn grow(&mut self, need: WorkspaceNeed) -> bool {
         grow(&mut self.scratch, need.scratch) && grow(&mut self.staging, need.staging)

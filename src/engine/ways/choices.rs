@@ -68,7 +68,7 @@ impl<K: Hash + Eq> WayChoices<K> {
         state.clock.is_over() || ways.may_register || copies
     }
 
-    /// What this rank reports in the exchange before a call of `kind`.
+    /// This rank's report in the exchange before a call of `kind`.
     pub(in crate::engine) fn report(&mut self, kind: &K) -> StretchTime {
         let KindState { clock, exchange_ns, .. } = self.state(kind);
         match clock.is_over() {

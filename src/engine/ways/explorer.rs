@@ -21,7 +21,7 @@ const BETTER: u64 = 97;
 /// The machine has changed if two stretches in a row take so many hundredths of the longest
 /// measured time, or of the shortest.
 const CHANGED: u64 = 130;
-/// What rounds waste may be one part in so many of the time of all calls.
+/// The budget of rounds: one part in so many of the time of all calls.
 const BUDGET: u64 = 40;
 /// The most nanoseconds that calls save up for rounds.
 const MOST_CREDIT: i64 = 50_000_000;
@@ -53,7 +53,7 @@ impl StretchTime {
     }
 }
 
-/// What the rounds of all kinds of a group may cost. Equal on all ranks.
+/// The budget of the rounds of all kinds of a group. Equal on all ranks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
     /// Nanoseconds that rounds may waste; negative after a round that was not paid for.

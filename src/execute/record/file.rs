@@ -29,7 +29,7 @@ impl TraceFile {
     /// Makes an empty trace of the file at `path`, and drops the file's old contents.
     ///
     /// # Errors
-    /// What the system reports.
+    /// Errors of the system.
     pub fn create(path: &Path) -> io::Result<()> {
         File::create(path)?.write_all(format!("{HEAD}{TAIL}").as_bytes())
     }
@@ -44,7 +44,7 @@ impl TraceFile {
     /// Adds events. If that fails, the file stays as it was.
     ///
     /// # Errors
-    /// What the system reports; or that the file is not a trace.
+    /// Errors of the system; or that the file is not a trace.
     pub fn append(&self, events: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().read(true).write(true).open(&self.path)?;
         lock(&file)?;

@@ -1,14 +1,14 @@
 //! The recorder: writes the events of one rank's executor to a file, as a
 //! [trace](crate::schedule::trace).
 //!
-//! # What is recorded
+//! # Events
 //!
 //! Each call is a slice. It contains a slice for each window of each fold, or for each message
 //! between two ranks, and a slice for each wait before them. Waits of less than [`SHORTEST_WAIT`]
 //! are part of the fold that follows. Arrows lead from the fold that publishes or posts a result to
 //! every fold that reads it.
 //!
-//! # What it costs
+//! # Cost
 //!
 //! A fold costs two readings of the clock, about 50 ns, and 48 bytes. Once there are [`BATCH`]
 //! events, they are written between two calls; that takes milliseconds and is recorded, too. After
@@ -20,7 +20,7 @@
 //! repetition. With a check in every call, an all-reduce of 8 bytes between two ranks took 0.086 us
 //! at best; it takes 0.078 us.
 //!
-//! # What can go wrong
+//! # Failures
 //!
 //! If the file cannot be written, the recorder reports it once, on standard error, and stops. The
 //! calls continue.

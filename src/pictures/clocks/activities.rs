@@ -1,4 +1,4 @@
-//! What each rank does when in a simulation.
+//! The activities of each rank in a simulation, with their times.
 
 use super::{Clocks, Cost, Estimate, Sizes};
 use maypole::schedule::conflict::{ConflictGraph, StepKind, StepOrder};
@@ -46,8 +46,8 @@ pub enum PortActivity {
 pub struct SimulationRecord {
     /// The result of [`simulate`](super::simulate).
     pub estimate: Estimate,
-    /// What ranks do, in any order. A message is two activities: one while it occupies its sender's port,
-    /// and one while it arrives.
+    /// The activities of ranks, in any order. A message is two activities: one while it occupies
+    /// its sender's port, and one while it arrives.
     pub activities: Vec<TimedActivity>,
     /// By rank, step and window: the second at which the step has ended. A send ends when its receiver has
     /// all bytes.

@@ -131,12 +131,12 @@ pub struct DrawnMessage {
 }
 
 impl Picture {
-    /// What there is to draw of the schedules of all ranks.
+    /// The cells and rounds of the schedules of all ranks.
     ///
     /// # Panics
     /// If a step names a rank outside the world.
     pub fn new(schedules: &[Schedule]) -> Self {
-        // Schedules that get stuck are drawn too: the steps that can never be taken have no round.
+        // Schedules that deadlock are drawn too: the steps that can never be taken have no round.
         let rounds = StepRounds::new(schedules);
         let chunks = schedules.first().map_or(1, |schedule| schedule.chunks.max(1));
         let mut picture = Self { cells: Vec::new(), messages: Vec::new(), rounds: 0, chunks };

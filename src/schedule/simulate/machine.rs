@@ -72,8 +72,8 @@ pub struct MemoryRates {
 }
 
 impl MemoryRates {
-    /// What a link of a board costs from rank `from` to rank `to`. A publication is written to the
-    /// memory of its writer, and fetched from there by its readers.
+    /// The costs of a link of a board from rank `from` to rank `to`. A publication is written to
+    /// the memory of its writer, and fetched from there by its readers.
     fn link(&self, board: LinkCost, from: usize, to: usize) -> LinkCost {
         let read = |kib: u64| (kib * self.sharing[to]).max(self.least[from][to]);
         LinkCost {

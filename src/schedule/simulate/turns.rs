@@ -225,7 +225,7 @@ impl<'a> Turns<'a> {
         let message = id - id % self.graph.nodes.len() + node.takes;
         let read = &mut self.reads[from * self.length.world + node.rank];
         let ahead = alone * AHEAD.0 / AHEAD.1;
-        // What has come after the last read is read now.
+        // Messages that arrived after the last read are read now.
         match self.available[message] > *read {
             true => {
                 *read = start;
@@ -235,8 +235,8 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// The rate at which `core` reads the message that `id` takes. Notes that the message is in the
-    /// core's cache afterwards.
+    /// The rate at which `core` reads the message that `id` takes. Records that the message is in
+    /// the core's cache afterwards.
     fn rate(&mut self, id: usize, core: usize, cold: u64) -> u64 {
         let nodes = self.graph.nodes.len();
         let publication = self.publication(id - id % nodes + self.node(id).takes);

@@ -14,13 +14,13 @@ pub struct NetworkConditions {
     pub capacity: usize,
     /// The longest time that bytes travel.
     pub longest_delay: Duration,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Vec<SimulatedFault>,
     /// Turns after which a run counts as a hang.
     pub most_turns: u64,
 }
 
-/// What the control plane learns of its world.
+/// The events for the control plane.
 pub trait WorldObserver: Send + Sync {
     /// It is noticed that `rank` has died. Called once, in the turn of any thread.
     fn died(&self, rank: usize);
@@ -39,6 +39,6 @@ pub struct NetworkReport {
     pub dropped: Vec<usize>,
     /// The bytes that were corrupted, in this order.
     pub corrupted: Vec<CorruptedByte>,
-    /// What the threads waited for, if the run was ended because all were blocked.
+    /// The waits of the threads, if the run was ended because all were blocked.
     pub hang: Option<String>,
 }

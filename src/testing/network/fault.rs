@@ -1,4 +1,4 @@
-//! What goes wrong in a simulated network, and when.
+//! The faults of a simulated network, and their moments.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::Rng;

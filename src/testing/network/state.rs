@@ -89,7 +89,7 @@ impl SimulatedNetwork {
         (stream(forward, backward), stream(backward, forward))
     }
 
-    /// Notes that something happened which any thread may wait for.
+    /// Records an event that any thread may wait for.
     pub(super) fn note_change(&self) {
         self.state().table.change_all();
     }
@@ -108,7 +108,7 @@ impl SimulatedNetwork {
         state.table.running.map(|id| state.table.threads[id].rank)
     }
 
-    /// Says how the run went so far.
+    /// The report of the run so far.
     pub fn report(&self) -> NetworkReport {
         let state = self.state();
         NetworkReport {
@@ -200,7 +200,7 @@ impl SimulatedNetwork {
         self.tell_deaths(state)
     }
 
-    /// Tells the observer of deaths that are noticed by now.
+    /// Reports deaths that are detected by now to the observer.
     fn tell_deaths<'a>(
         &'a self,
         mut state: MutexGuard<'a, NetworkState>,

@@ -30,7 +30,7 @@ pub(super) struct ThreadState {
     pub(super) wake: Arc<Condvar>,
 }
 
-/// What a thread does between its turns.
+/// The state of a thread between its turns.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ThreadCondition {
     /// It can run.
@@ -112,17 +112,17 @@ impl TurnTable {
         self.threads.len() - 1
     }
 
-    /// Notes that something happened which a wait of `rank` may wait for.
+    /// Records an event that a wait of `rank` may wait for.
     pub(super) fn change(&mut self, rank: usize) {
         self.changes[rank] += 1;
     }
 
-    /// Notes that something happened which any wait may wait for.
+    /// Records an event that any wait may wait for.
     pub(super) fn change_all(&mut self) {
         self.changes.iter_mut().for_each(|count| *count += 1);
     }
 
-    /// Notes that a rank may have written memory that the ranks of its host can read.
+    /// Records that a rank may have written memory that the ranks of its host can read.
     pub(super) fn change_host_of(&mut self, rank: usize) {
         for (other, count) in self.changes.iter_mut().enumerate() {
             *count += u64::from(self.hosts[other] == self.hosts[rank]);
@@ -149,7 +149,7 @@ impl TurnTable {
         }
     }
 
-    /// Thread `id` has polled in vain, and waits.
+    /// Thread `id` has polled without success, and waits.
     pub(super) fn idle(&mut self, id: usize, deadline: Option<u64>) {
         let thread = &mut self.threads[id];
         let seen = thread.resumed;

@@ -34,7 +34,7 @@ pub struct DetectedMachine {
     pub gpus: Vec<GpuInfo>,
     /// `peers[a][b]`: whether GPU `a` may read and write the memory of GPU `b`.
     pub peers: Vec<Vec<PeerAccess>>,
-    /// What could not be detected, one sentence each.
+    /// The parts that could not be detected, one sentence each.
     pub notes: Vec<String>,
 }
 

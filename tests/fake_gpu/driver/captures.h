@@ -1,4 +1,4 @@
-// What streams capture instead of doing it, and the graphs that come out of it.
+// Captured work of streams, and the resulting graphs.
 #pragma once
 #include "streams.h"
 

@@ -81,7 +81,7 @@ struct Settings {
 
 const Settings& settings();
 
-// What must be true before a function does anything.
+// The precondition of a function.
 enum class Needs { Nothing, Start, Context };
 
 // Counts the call of a function of the driver. Returns the error that the call must return

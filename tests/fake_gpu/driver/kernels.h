@@ -15,7 +15,7 @@ struct Kernel {
     void (*run)(void** parameters);
     // True if threads wait for other blocks, other kernels or the host.
     bool waits;
-    // What the compiler of a GPU would report.
+    // The report of a GPU's compiler.
     int registers;
     int shared_bytes;
     // True if all threads of a block run, in spite of FAKE_CUDA_THREADS: the kernel is made for one

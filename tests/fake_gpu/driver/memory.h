@@ -67,7 +67,7 @@ Memories& memories();
 // The page after memory that other processes can open has their numbers.
 constexpr unsigned MOST_OPENERS = 64;
 
-// Notes that this process has the memory of `file` open, or no longer.
+// Records that this process has the memory of `file` open, or no longer.
 void note_opener(int file, size_t mapped, bool opens);
 // How many processes that have not ended have it open.
 unsigned count_openers(int file, size_t mapped);

@@ -19,8 +19,8 @@ struct Stream : std::enable_shared_from_this<Stream> {
     const unsigned flags;
     const int priority;
 
-    // What the stream captures now, or null; which branch of the graph it is; and the nodes that
-    // its next work comes after. `capture_lock` guards these and the two below.
+    // The current capture of the stream, or null; which branch of the graph it is; and the nodes
+    // that its next work comes after. `capture_lock` guards these and the two below.
     std::shared_ptr<Capture> capture;
     size_t branch = 0;
     std::vector<size_t> tail;

@@ -60,7 +60,7 @@ struct Fiber {
     Stack stack;
 };
 
-// What happened while a fiber ran.
+// The kind of a fiber's turn: progress, or only polls.
 enum class Event { Progress, Looked };
 
 // Runs the fibers of the OS thread that made it.

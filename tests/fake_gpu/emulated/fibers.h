@@ -32,7 +32,7 @@ constexpr unsigned BARRIERS = 16;
 void await_some(unsigned barrier, unsigned fibers);
 void arrive(unsigned barrier, unsigned fibers);
 
-// What all fibers of the block share, zeroed at first.
+// Shared memory of all fibers of the block, zeroed at first.
 void* shared_memory(size_t bytes);
 
 // The fiber has looked for something that is not there yet: any other fiber may run.
@@ -52,7 +52,7 @@ uint64_t now();
 bool run(unsigned blocks, unsigned threads, uint64_t seed, uint64_t patience,
          const std::function<void()>& kernel);
 
-// What the blocks of all running grids of a device occupy together.
+// Seats that the blocks of all running grids of a device occupy together.
 class Seats {
   public:
     virtual ~Seats() = default;

@@ -40,7 +40,7 @@ struct Thread {
 
 thread_local Thread* active = nullptr;
 
-// Ends the program if the threads do not end. Nothing can end a thread that waits for ever.
+// Ends the program if the threads do not end. Nothing can end a thread that waits indefinitely.
 class Watch {
   public:
     Watch() : thread([this] { watch(); }) {}

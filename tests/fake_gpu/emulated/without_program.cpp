@@ -93,7 +93,7 @@ Call make_call(Random& random, bool is_short, u32 ranks) {
     return call;
 }
 
-// What element `i` of the result of `rank` should be.
+// The expected element `i` of the result of `rank`.
 float expected(const Call& call, u32 rank, u32 i) {
     if (call.kind == ALL_GATHER) return call.before[i / call.count][i % call.count];
     if (call.kind == BROADCAST) return call.before[call.root][i];
@@ -111,7 +111,7 @@ bool is_right(Call& call, u32 rank) {
     return true;
 }
 
-// What launches of both kinds have in common.
+// Common fields of launches of both kinds.
 template <class L> L launch_of(std::vector<Rank>& state, Call& call, u32 me, u32 nth, bool is_other) {
     Rank& rank = state[me];
     L launch = {};

@@ -71,7 +71,7 @@ fn slots_for(bytes: usize) -> DeviceSlots {
     }
 }
 
-/// What outputs hold before the call.
+/// The contents of outputs before the call.
 const POISON: u8 = 0xa5;
 
 impl Case {

@@ -34,8 +34,7 @@ pub(crate) struct Machine {
     pub(crate) before: u64,
 }
 
-/// What is out of the ordinary in a run. By default nothing: all ranks make all calls, one after the
-/// other.
+/// The disturbances of a run. By default none: all ranks make all calls, one after the other.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disturbance {
     /// By rank: the calls that it makes, as many as every rank. All of them if there are no ranks.
@@ -86,7 +85,7 @@ const WATCHED: [&str; 4] = ["-DONE_KERNEL", "-fsanitize=thread", "-g", "emulated
 /// The exit code of a program in which ThreadSanitizer has seen a race.
 const RACE: i32 = 66;
 
-/// What chooses the thread that is next, as an object: no edit of the kernel changes it, so it is compiled
+/// The scheduler of threads, as an object file: no edit of the kernel changes it, so it is compiled
 /// once. `None` if there is no compiler.
 pub(crate) fn fibers() -> Option<&'static str> {
     static OBJECT: OnceLock<Option<(TempDir, String)>> = OnceLock::new();

@@ -85,7 +85,7 @@ fn every_type_and_operation_has_the_bits_of_the_executor_emulated() {
     }
 }
 
-/// What is checked before a kernel runs is what its arrays have room for.
+/// The checked limits of a program are the capacities of the kernel's arrays.
 #[test]
 fn the_arrays_of_the_kernel_are_as_long_as_the_checks_say_emulated() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/cuda/lane.h");
@@ -136,7 +136,7 @@ fn ring_of_three() -> Case {
     Case::new(Collective::AllReduce, schedules, 30, 64, 1)
 }
 
-/// If a rank never publishes, the emulator reports a deadlock and does not run for ever.
+/// If a rank never publishes, the emulator reports a deadlock and ends.
 #[test]
 fn a_missing_rank_is_a_deadlock_emulated() {
     let Some(emulator) = emulator() else { return };

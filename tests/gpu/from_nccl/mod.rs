@@ -1,5 +1,6 @@
-//! A program for `cudarc::nccl` compiles against `maypole::cuda` by other imports, and runs. What is
-//! included twice here has one text: rustc compares the names and the arguments of both libraries.
+//! A program for `cudarc::nccl` compiles against `maypole::cuda` by other imports, and runs. The
+//! text that is included twice is one file: rustc compares the names and the arguments of both
+//! libraries.
 
 use crate::fake_gpu::FakeDriver;
 use std::path::PathBuf;

@@ -106,7 +106,7 @@ fn all_reduce(encrypted: bool, tamper: impl Fn(Passing<'_>) + Send + Sync + 'sta
         let reducer = BuiltInReducer::new(maypole::DataType::U32, BinaryOp::Sum).into();
         let ended = executor.run(&program, &reducer, &buffers);
         if ended.is_err() {
-            // What the control plane does in a real world.
+            // The part of the control plane in a real world.
             alarm.raise();
         }
         ended.map(|()| output)
@@ -176,7 +176,7 @@ fn a_flipped_byte_anywhere_is_an_error_and_never_a_wrong_sum() {
     }
 }
 
-/// What the attacker does to a whole record.
+/// The attack on a whole record.
 #[derive(Clone, Copy, Debug)]
 enum RecordAttack {
     Drop,

@@ -5,7 +5,7 @@ use crate::proxy::{Passing, Proxy, Way};
 use maypole::{Communicator, Error, Result, Transport};
 use std::time::{Duration, Instant};
 
-/// What a listener looks for.
+/// The text that a listener searches for.
 const PATTERN: &[u8] = b"maypole dancers hold ribbons ";
 /// A message that is sent by rendezvous, longer than several records.
 const LONG_MESSAGE: usize = 100_000;
@@ -102,7 +102,7 @@ fn flip(purpose: u8, way: Way, at: usize, bits: u8) -> impl Fn(Passing<'_>) + Se
 
 #[test]
 fn an_altered_plain_message_is_a_wrong_number() {
-    // Behind the handshake, the first frame's head and much of the message.
+    // After the handshake, the first frame's head and much of the message.
     let ([mine, _], _) = converse(false, flip(DATA, Way::There, 50_000, 1));
     let got = mine.unwrap();
     assert_ne!(got, expected(), "the attack works, so the test below means something");

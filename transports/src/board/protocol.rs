@@ -188,7 +188,7 @@ impl<W: BoardWords> BoardProtocol<W> {
         (sequence > position).then(|| self.words.fingerprint(peer, self.line(position)).relaxed())
     }
 
-    /// Tells `peer` that this rank has consumed all of its publications below `position`.
+    /// Acknowledges to `peer` that this rank has consumed all of its publications below `position`.
     ///
     /// # Panics
     /// If `peer` is not on the board.

@@ -46,8 +46,8 @@ impl DeviceBoard {
         &self.shapes
     }
 
-    /// What `work` starts on the stream comes after everything that the rank has started, on whichever
-    /// stream, and before everything that it starts later.
+    /// Orders the work that `work` starts on the stream after all earlier work of the rank on any
+    /// stream, and before all later work.
     ///
     /// # Errors
     /// [`DeviceError::Driver`] if the driver refuses it; else as `work`.

@@ -7,7 +7,7 @@ use cudarc::driver::{CudaStream, result};
 use maypole_kernels::Scalar;
 use maypole_kernels::cuda::{CudaError, MapKernels, ScaleFactor};
 
-/// What the elements of an input are multiplied by.
+/// The factor of the elements of an input.
 #[derive(Clone, Copy, Debug)]
 pub enum LentFactor<'a> {
     /// This number.

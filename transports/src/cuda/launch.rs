@@ -154,9 +154,9 @@ pub fn lend_mut<'a, T, R: DevicePtrMut<T>>(
 /// One call of one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceCall<'a> {
-    /// What it reads.
+    /// The input.
     pub input: Lent<'a>,
-    /// What it writes.
+    /// The output.
     pub output: Lent<'a>,
     /// A hash of all that the ranks must agree on.
     pub fingerprint: u32,

@@ -3,7 +3,7 @@
 use super::launch::Protocol;
 use maypole_kernels::packed::MOST_SLOTS;
 
-/// What begins in an arena begins at a multiple of this.
+/// The alignment of all parts of an arena.
 pub(super) const ALIGNMENT: usize = 256;
 
 /// The mailboxes of one kind, equal on all ranks.

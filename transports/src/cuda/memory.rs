@@ -41,7 +41,7 @@ impl DeviceMemory {
         Ok(memory)
     }
 
-    /// Notes that other processes may have the memory open when this is dropped.
+    /// Records that other processes may have the memory open when this is dropped.
     pub(super) fn add_openers(&self, openers: Arc<dyn Openers>) {
         self.openers.lock().unwrap_or_else(PoisonError::into_inner).push(openers);
     }

@@ -24,7 +24,7 @@ pub struct CallStream<'a> {
 }
 
 impl<'a> CallStream<'a> {
-    /// Asks the driver whether `stream` captures a graph.
+    /// Queries whether `stream` captures a graph.
     ///
     /// # Errors
     /// [`DeviceError::Driver`](super::DeviceError::Driver) if the capture has failed already, or if
@@ -59,7 +59,7 @@ impl<'a> CallStream<'a> {
 /// The end of a rank's work.
 #[derive(Debug)]
 struct LastWork {
-    /// Behind the last work of the rank, also that of a graph that has run.
+    /// After the last work of the rank, also that of a graph that has run.
     event: CudaEvent,
     /// A graph has some of the work: it may be launched at any time.
     is_in_graph: AtomicBool,
@@ -74,7 +74,7 @@ impl LastWork {
     }
 }
 
-/// What all groups of this process do on a GPU.
+/// The work of all groups of this process on a GPU.
 #[derive(Debug)]
 pub struct ContextWork {
     context: usize,
@@ -147,14 +147,14 @@ impl ContextWork {
 /// The pause between two looks whether a GPU is idle.
 const IDLE_PAUSE: Duration = Duration::from_micros(200);
 
-/// What orders the work of one rank.
+/// The order of the work of one rank.
 #[derive(Debug)]
 pub(super) struct WorkOrder {
     /// The rank's own stream, which lives as long as this.
     home: Arc<CudaStream>,
     last: Arc<LastWork>,
     context: Arc<ContextWork>,
-    /// Behind the last work in the graph that is captured.
+    /// After the last work in the graph that is captured.
     in_graph: CudaEvent,
     /// The graph that was captured last.
     graph: Option<u64>,
@@ -183,12 +183,12 @@ impl WorkOrder {
         self.home.context()
     }
 
-    /// What all groups do on the GPU.
+    /// The work of all groups on the GPU.
     pub(super) fn work(&self) -> Arc<ContextWork> {
         Arc::clone(&self.context)
     }
 
-    /// No graph with work of the rank does anything from now on.
+    /// From now on, graphs with work of the rank do nothing.
     pub(super) fn forget_graphs(&self) {
         self.last.is_in_graph.store(false, Ordering::Relaxed);
     }
@@ -299,7 +299,7 @@ impl Drop for BesideCapture {
 pub struct KeptContext(cudarc::driver::sys::CUcontext);
 
 impl KeptContext {
-    /// Notes the current context of this thread. `None` if there is no driver that works.
+    /// Records the current context of this thread. `None` without a working driver.
     pub fn note() -> Option<Self> {
         maypole_kernels::cuda::driver().ok()?;
         let current = result::ctx::get_current().ok()?;

@@ -36,7 +36,7 @@ pub(super) struct SpareMemory {
     pub(super) openers: Vec<Arc<dyn Openers>>,
 }
 
-/// What groups of this process no longer use.
+/// Memory that groups of this process no longer use.
 static SPARES: Mutex<Vec<SpareMemory>> = Mutex::new(Vec::new());
 
 fn spares() -> MutexGuard<'static, Vec<SpareMemory>> {
@@ -59,7 +59,7 @@ impl SpareMemory {
         let made = Self::allocate(context, kind, bytes);
         match &made {
             Err(error) if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                // What is spare may be too short for this.
+                // Spare memory may be too short for this.
                 let before = spares().len();
                 free_on_idle_gpus();
                 match spares().len() < before {

@@ -20,7 +20,7 @@ pub(super) const CLOSED: u64 = 6;
 pub struct Report {
     /// The [number](super::DeviceCall::number) of its call.
     pub number: u32,
-    /// What it found.
+    /// The reason.
     pub reason: Reason,
 }
 

@@ -25,7 +25,7 @@ impl DeviceScratch {
         self.memory.as_ref().map_or(0, |(memory, _)| memory.len()) >= bytes
     }
 
-    /// Makes sure that there are `bytes` bytes.
+    /// Grows the memory to at least `bytes` bytes.
     ///
     /// # Errors
     /// [`DeviceError::Driver`](super::DeviceError::Driver) if there is no memory.

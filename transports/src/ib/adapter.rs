@@ -13,7 +13,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What connections use, and how they treat packets that are lost.
+/// The port of connections, and their treatment of lost packets.
 #[derive(Clone, Debug)]
 pub struct VerbsSettings {
     /// The device's name; any one if `None`. Of the active ports that are left, the fastest is used.
@@ -61,8 +61,8 @@ pub struct VerbsAdapter {
     pub(super) watch: PortWatch,
 }
 
-// SAFETY: calls of the library on one protection domain may come from any thread, and at the same
-// time.
+// SAFETY: calls of the library on one protection domain may be made from any thread, and
+// concurrently.
 unsafe impl Send for VerbsAdapter {}
 // SAFETY: as above.
 unsafe impl Sync for VerbsAdapter {}
@@ -110,8 +110,8 @@ impl VerbsAdapter {
         self.gid.network()
     }
 
-    /// Makes sure that so many bytes can be registered at the same time. Where the limit of locked
-    /// memory is lower, tries whether this process is held to it: the superuser is not.
+    /// Checks that so many bytes can be registered at the same time. If the limit of locked memory
+    /// is lower, tries whether it applies to this process: the superuser has none.
     ///
     /// # Errors
     /// [`VerbsError::Memory`] names the limit.

@@ -48,7 +48,7 @@ impl UnconnectedVerbs {
         Ok(Self { pair, rings, adapter: Arc::clone(adapter) })
     }
 
-    /// What the peer needs to connect to this end.
+    /// The address of this end, for the peer.
     pub fn endpoint(&self) -> VerbsEndpoint {
         let ring = self.rings.address();
         VerbsEndpoint::new(self.pair.address(), ring, self.rings.remote_key())

@@ -81,8 +81,8 @@ pub struct VerbsDevice {
     pub firmware: String,
     /// Its ports, by number.
     pub ports: Vec<VerbsPort>,
-    /// What the device is, if neither InfiniBand nor RoCE, with an article: `an iWARP device`. Verbs
-    /// are not used on it.
+    /// The kind of the device, if neither InfiniBand nor RoCE, with an article: `an iWARP device`.
+    /// Verbs are not used on it.
     pub other_protocol: Option<&'static str>,
     /// Its folder in sysfs.
     pub(super) folder: String,
@@ -158,7 +158,7 @@ pub(super) struct OpenDevice {
     pub(super) owner: OwnerProcess,
 }
 
-// SAFETY: calls of the library on one context may come from any thread, and at the same time.
+// SAFETY: calls of the library on one context may be made from any thread, and concurrently.
 unsafe impl Send for OpenDevice {}
 // SAFETY: as above.
 unsafe impl Sync for OpenDevice {}
@@ -296,7 +296,7 @@ fn name_of(library: &VerbsLibrary, device: *mut IbvDevice) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// What a device with this `enum ibv_transport_type` is, if verbs are not used on it.
+/// The kind of a device with this `enum ibv_transport_type`, if verbs are not used on it.
 fn other_protocol(transport: c_int) -> Option<&'static str> {
     match transport {
         TRANSPORT_IB => None,

@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 /// The version of the form of an endpoint.
 const VERSION: u64 = 2;
 
-/// What a peer needs to connect to an end: where its queue pair and its ring are.
+/// The address of an end: its queue pair and its ring.
 ///
 /// Its holder can write into the ring, so it travels over authenticated connections only.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Pod, Zeroable)]

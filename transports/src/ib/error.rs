@@ -35,7 +35,7 @@ pub enum VerbsError {
         /// The names of the devices of this machine.
         found: String,
     },
-    /// The device speaks another protocol.
+    /// The device has another protocol.
     #[error(
         "{device} is {protocol}, and verbs are used over InfiniBand and RoCE alone; \
          MAYPOLE_IB_DEVICE chooses another device"
@@ -43,7 +43,7 @@ pub enum VerbsError {
     OtherProtocol {
         /// The device's name.
         device: String,
-        /// What it is, with an article.
+        /// Its kind, with an article.
         protocol: &'static str,
     },
     /// The device has no such port.
@@ -98,7 +98,7 @@ pub enum VerbsError {
         bytes: usize,
         /// The limit of locked memory in words.
         limit: String,
-        /// What the library reported.
+        /// The error of the library.
         source: io::Error,
     },
     /// A call of the library failed.
@@ -108,10 +108,10 @@ pub enum VerbsError {
         call: &'static str,
         /// The device's name.
         device: String,
-        /// What the library reported.
+        /// The error of the library.
         source: io::Error,
     },
-    /// What a peer sent is no endpoint of this version.
+    /// A peer's bytes are no endpoint of this version.
     #[error("the peer's {bytes} bytes are no verbs endpoint of this version")]
     Endpoint {
         /// The number of bytes.
@@ -130,7 +130,7 @@ pub(super) enum VerbsFault {
     Call(i32),
     /// The port or its device does not work any more.
     Port(PortTrouble),
-    /// The adapter has given up the queue pair or its completion queue.
+    /// The adapter has aborted the queue pair or its completion queue.
     Queue(QueueTrouble),
     /// The peer wrote what no peer of this version writes.
     Protocol,

@@ -1,5 +1,4 @@
-//! What happens to a port and its queues while connections use them: asynchronous events of the
-//! device.
+//! Failures of a port and its queues while connections use them: asynchronous events of the device.
 
 use super::abi::{
     EVENT_CQ_ERR, EVENT_DEVICE_FATAL, EVENT_GID_CHANGE, EVENT_LID_CHANGE, EVENT_PORT_ACTIVE,
@@ -28,7 +27,7 @@ struct HeardEvents {
     /// An address of the port has changed, perhaps the one that is used.
     address_in_doubt: bool,
     address_lost: bool,
-    /// Queue pairs and completion queues that the adapter has given up, by their addresses.
+    /// Queue pairs and completion queues that the adapter has aborted, by their addresses.
     queues: Vec<(u64, QueueTrouble)>,
 }
 
@@ -41,7 +40,7 @@ enum PortHealth {
     DeviceGone,
 }
 
-/// What is wrong with a port.
+/// The fault of a port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PortTrouble {
     Down,
@@ -50,7 +49,7 @@ pub(super) enum PortTrouble {
     AddressLost,
 }
 
-/// The event by which an adapter has given up a queue.
+/// The event by which an adapter has aborted a queue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum QueueTrouble {
     CompletionQueue,
@@ -103,7 +102,7 @@ impl HeardEvents {
         }
     }
 
-    /// What is wrong with a connection that has these queues.
+    /// The fault of a connection that has these queues.
     fn fault(&self, queues: [u64; 2], now: Instant) -> Option<VerbsFault> {
         let is_one = |(queue, _): &&(u64, QueueTrouble)| queues.contains(queue);
         if let Some((_, trouble)) = self.queues.iter().find(is_one) {
@@ -152,8 +151,8 @@ impl PortWatch {
         }
     }
 
-    /// What is wrong with a connection on `adapter` that has these queues. Unknown while another
-    /// connection is looking.
+    /// The fault of a connection on `adapter` that has these queues. `None` while another
+    /// connection reads the events.
     pub(super) fn look(&self, adapter: &VerbsAdapter, queues: [u64; 2]) -> Option<VerbsFault> {
         self.0.try_lock().ok()?.look(adapter, queues)
     }
@@ -167,7 +166,7 @@ impl PortWatch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).look(adapter, queues)
     }
 
-    /// Forgets a queue that was destroyed. Another one may get its address.
+    /// Removes a queue that was destroyed. Another one may get its address.
     pub(super) fn forget(&self, queue: u64) {
         let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         heard.queues.retain(|(other, _)| *other != queue);

@@ -1,4 +1,4 @@
-//! What is under way between the two ends of a connection, and what may follow it.
+//! Bytes and writes in flight between the two ends of a connection, and the credits for more.
 //!
 //! A place of the sender's ring is free again once two things have happened. Its write is complete, so
 //! the adapter does not read it any more; and the peer has taken its bytes, so the same place of the
@@ -10,7 +10,7 @@ use super::immediate::Immediate;
 pub(super) const RING: usize = 512 << 10;
 /// Most bytes of one write.
 const PIECE: usize = 64 << 10;
-/// Writes of data that may be under way and not credited.
+/// Writes of data that may be in flight and not credited.
 pub(super) const WRITES: usize = 128;
 /// Credits and goodbyes that may also be in flight: a credit is sent once a quarter of the ring or
 /// of the writes was taken.

@@ -14,7 +14,7 @@
 //! | `candidates` | the ports that connections may use, the best one first |
 //! | `adapter` | a port that was opened, and registered memory |
 //! | `queue_pair` | a reliable connection and its completions |
-//! | `events` | ports that go down, queues that are given up, and devices that are removed |
+//! | `events` | ports that go down, queues that the adapter aborts, and devices that are removed |
 //! | `endpoint` | addresses that two ends exchange before they connect |
 //! | `connecting` | the two ends before both are connected |
 //! | `immediate` | the immediate data of writes |

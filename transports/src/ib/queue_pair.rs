@@ -33,7 +33,7 @@ pub(super) struct QueuePairAddress {
 
 /// A write to the peer's memory, with immediate data.
 pub(super) struct RemoteWrite {
-    /// What its completion is called.
+    /// The identifier of its completion.
     pub(super) id: u64,
     /// This process's bytes.
     pub(super) from: u64,
@@ -271,7 +271,7 @@ impl QueuePair {
             sq_psn: self.first_packet,
             timeout: settings.timeout,
             retry_cnt: settings.retries,
-            // For ever: a peer that has not posted a receive is late, but not dead.
+            // Unlimited: a peer that has not posted a receive is late, but not dead.
             rnr_retry: 7,
             max_rd_atomic: 1,
             ..IbvQpAttr::default()

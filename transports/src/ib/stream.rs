@@ -29,8 +29,8 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// Looks in a row at an empty completion queue between two looks at the state of the port, which take
-/// a system call.
+/// Polls in a row of an empty completion queue between two checks of the port, which take a system
+/// call.
 const LOOKS: u32 = 256;
 /// How long an end that is dropped waits until its peer's adapter has received all sent bytes.
 const LINGER: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ pub struct VerbsStream {
     out: Outbound,
     into: Inbound,
     fault: Option<VerbsFault>,
-    /// Looks at an empty completion queue since the last completion or look at the port.
+    /// Polls of an empty completion queue since the last completion or check of the port.
     looks: u32,
     linger: Duration,
     adapter: Arc<VerbsAdapter>,
@@ -115,7 +115,7 @@ impl VerbsStream {
                 Ok(count) => {
                     found = true;
                     self.looks = 0;
-                    // What the adapter wrote before a completion is seen after it.
+                    // Writes of the adapter before a completion are visible after it.
                     fence(Ordering::Acquire);
                     completions[..count].iter().for_each(|completion| self.complete(completion));
                 }
@@ -125,8 +125,8 @@ impl VerbsStream {
         found
     }
 
-    /// Notices, now and then, that the port has gone down, or that the adapter has given up a queue.
-    /// Soft-RoCE repeats packets for ever then.
+    /// Checks, now and then, whether the port has gone down or the adapter has aborted a queue.
+    /// Soft-RoCE repeats packets indefinitely then.
     fn look_at_port(&mut self) {
         self.looks += 1;
         if self.looks < LOOKS {
@@ -309,7 +309,7 @@ impl Stream for VerbsStream {
     }
 
     fn prepare_to_sleep(&mut self) -> bool {
-        // The caller learns of a fault when it sends or receives. Until then nothing comes.
+        // The caller gets the fault when it sends or receives. Until then nothing arrives.
         if self.fault.is_some() {
             return true;
         }

@@ -5,7 +5,7 @@
 //! ranks have mapped. After a failed call, the owner maps private copies of the pages
 //! ([`sever`](Registration::sever)).
 //!
-//! # What ranks owe each other
+//! # Obligations of the ranks
 //!
 //! A peer touches a rank's registered bytes only between that rank's announcement of the call and
 //! the completion that both see. Callers prove by a trial run that no byte is written while another

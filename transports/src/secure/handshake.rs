@@ -118,7 +118,7 @@ enum HandshakeStage {
     Over,
 }
 
-/// What the responder needs next.
+/// The next step of the responder.
 #[derive(Debug)]
 pub enum HandshakeProgress {
     /// More bytes.
@@ -127,7 +127,7 @@ pub enum HandshakeProgress {
     Send(Vec<u8>),
     /// The initiator has proved that it holds the key. Send `accepted` to complete the connection.
     Done {
-        /// What the connection is for, authenticated.
+        /// The purpose of the connection, authenticated.
         binding: Binding,
         /// The channel.
         channel: Box<Channel>,
@@ -249,7 +249,7 @@ fn third(
 /// Reads no byte after the handshake.
 ///
 /// # Errors
-/// As [`Initiator::finish`], and what the socket reports.
+/// As [`Initiator::finish`], and errors of the socket.
 pub fn initiate(
     socket: &mut (impl Read + Write),
     secret: &JobSecret,
@@ -266,7 +266,7 @@ pub fn initiate(
 /// Reads no byte after the handshake.
 ///
 /// # Errors
-/// As [`Responder::feed`], and what the socket reports.
+/// As [`Responder::feed`], and errors of the socket.
 pub fn respond(
     socket: &mut (impl Read + Write),
     secret: &JobSecret,

@@ -3,7 +3,7 @@
 //! Each end draws a random key for its own records, and sends it to the other end within the
 //! handshake's encrypted channel. So every connection has keys of its own, and so has each of its
 //! directions. A recorded connection cannot be read by a later owner of the job's key, because the
-//! channel's key comes from the private keys of this one handshake.
+//! channel's key is derived from the private keys of this one handshake.
 
 use super::cipher::{CipherSuite, KEY};
 use super::{Purpose, SecureError};

@@ -58,7 +58,7 @@ impl CipherChain {
         Ok(bytes)
     }
 
-    /// Counts a record. Goes on with the next key once this one has sealed enough.
+    /// Counts a record. Switches to the next key once this one has sealed enough.
     fn end_record(&mut self) {
         self.records += 1;
         if self.records == self.records_per_key {
@@ -121,7 +121,7 @@ impl RecordWriter {
         &self.wire[self.unsent.clone()]
     }
 
-    /// Notes that the first `bytes` bytes of [`unsent`](Self::unsent) were sent.
+    /// Removes the first `bytes` bytes of [`unsent`](Self::unsent), which were sent.
     pub(super) fn sent(&mut self, bytes: usize) {
         self.unsent.start += bytes;
         if self.unsent.is_empty() {
@@ -136,7 +136,7 @@ fn seal_length(chain: &mut CipherChain, len: usize, into: &mut [u8]) {
     tag.copy_from_slice(&chain.seal(length));
 }
 
-/// What a reader has found in the bytes that it received.
+/// The result of reading received bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum RecordFound {
     /// Bytes that were not taken yet.
@@ -242,7 +242,7 @@ impl RecordReader {
         &mut self.wire[self.sealed.end..]
     }
 
-    /// Notes that the first `bytes` bytes of [`room`](Self::room) were received.
+    /// Accepts the first `bytes` bytes of [`room`](Self::room), which were received.
     pub(super) fn received(&mut self, bytes: usize) {
         self.sealed.end += bytes;
     }
@@ -331,7 +331,7 @@ mod tests {
             let wire = seal(&mut writer, &numbers(50));
             assert_eq!(read(&mut reader, &wire, 1000).unwrap(), (numbers(50), false));
         }
-        // An end that keeps its key longer does not understand the other one any more.
+        // An end that keeps its key longer cannot decrypt the other end's records any more.
         let (mut writer, _) = both(3);
         let (_, mut reader) = both(4);
         let wire: Vec<_> = (0..4).flat_map(|_| seal(&mut writer, &numbers(50))).collect();

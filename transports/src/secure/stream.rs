@@ -10,9 +10,9 @@ use std::os::fd::BorrowedFd;
 
 /// A [`Stream`] that carries encrypted, authenticated records over another stream.
 ///
-/// Bytes that differ from what the peer sent are never delivered: [`Fault::Altered`] comes instead.
-/// The peer's end is [`Fault::Closed`] only if the peer itself has ended the stream, and
-/// [`Fault::Cut`] otherwise. Dropping it ends the stream.
+/// Bytes that differ from the sent ones are never delivered: the result is [`Fault::Altered`]. The
+/// peer's end is [`Fault::Closed`] only if the peer itself has ended the stream, and [`Fault::Cut`]
+/// otherwise. Dropping it ends the stream.
 ///
 /// It holds one record of each direction, about 64 KiB in all, and copies every byte twice more
 /// than the stream below. [`send`](Stream::send) returns the bytes of a record only once the stream

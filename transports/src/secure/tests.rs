@@ -120,7 +120,7 @@ fn another_key_job_or_session_is_refused() {
     handshake(&secret(1, "j"), &other_session, Purpose::Join).unwrap();
 }
 
-/// What goes over the wire first, byte by byte: processes of other builds must agree on it.
+/// The first bytes on the wire: processes of other builds must agree on them.
 #[test]
 fn a_preamble_has_its_fields_and_nothing_else() {
     let binding = Binding {

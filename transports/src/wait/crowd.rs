@@ -20,7 +20,7 @@ const LONG_YIELD: Duration = Duration::from_micros(200);
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What a thread has learnt.
+/// The measurements of a thread.
 #[derive(Clone, Copy)]
 struct Crowd {
     /// The core is taken for shared until then.

@@ -6,15 +6,15 @@
 
 use std::cell::Cell;
 
-/// The most waits that go without a spin after one in vain.
+/// The most waits without a spin after a failed spin.
 const MOST: u32 = 64;
 
-/// What a thread has learnt.
+/// The measurements of a thread.
 #[derive(Clone, Copy, Default)]
 struct Vain {
     /// Waits that go without a spin, from now on.
     left: u32,
-    /// How many there were after the last spin in vain.
+    /// The number of such waits after the last failed spin.
     length: u32,
 }
 
@@ -29,7 +29,7 @@ thread_local! {
     static VAIN: Cell<Vain> = const { Cell::new(Vain { left: 0, length: 0 }) };
 }
 
-/// What `spin` finds; `None`, too, where it is left out.
+/// The result of `spin`; `None`, too, where it is left out.
 pub(super) fn unless_in_vain<T>(spin: impl FnOnce() -> Option<T>) -> Option<T> {
     let vain = VAIN.get();
     if let Some(left) = vain.left.checked_sub(1) {

@@ -15,7 +15,7 @@ struct Tampered<S> {
     change: Change,
 }
 
-/// What happens to the bytes below.
+/// Changes of the bytes below.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Nothing,

@@ -66,7 +66,7 @@ fn a_queue_that_an_adapter_gives_up_is_a_loss_at_once() {
             assert!(why.contains(&format!("{device} has given up")), "{why}");
             assert!(why.contains(name), "{why}");
         }
-        // What is made afterwards has nothing to do with it.
+        // Later objects are not affected.
         drop((here, there));
         let (mut here, mut there) = pair_on(device);
         let message = [Message::new(6, 0, 50)];

@@ -23,13 +23,13 @@ impl<const N: usize> Register for Recording<N> {
     const BYTES: usize = N;
 
     unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: the caller answers for the bytes.
+        // SAFETY: the caller is responsible for the bytes.
         Self(unsafe { from.cast::<[u8; N]>().read_unaligned() })
     }
 
     unsafe fn store(self, to: *mut u8) {
         STORES.with_borrow_mut(|stores| stores.push(to.addr()));
-        // SAFETY: the caller answers for the bytes.
+        // SAFETY: the caller is responsible for the bytes.
         unsafe { to.cast::<[u8; N]>().write_unaligned(self.0) }
     }
 }

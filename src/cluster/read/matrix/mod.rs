@@ -42,8 +42,8 @@ impl Matrix {
     /// Reads a report, with any text before and after it.
     ///
     /// # Errors
-    /// [`ReadError`] with the line and column that the reader does not understand, or with the end
-    /// of the text if it has no report.
+    /// [`ReadError`] with the line and column of the unparsed text, or with the end of the text if
+    /// it has no report.
     pub fn read(text: &str) -> Result<Matrix, ReadError> {
         check_length(text)?;
         let lines = others::without_peer_tables(lines(text));

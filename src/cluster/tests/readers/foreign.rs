@@ -195,7 +195,7 @@ fn links_to_the_cpu_carry_what_its_gpu_sends() {
     let graph = nvlink.topology();
     let numa = graph.nodes_of(NodeKind::Numa)[0];
     assert_eq!(graph.path(0, numa).unwrap().bandwidth, 3.0 * 20.6);
-    // What has no bandwidth is no link.
+    // A pair without bandwidth is no link.
     for lacking in
         ["<c2c count=\"10\"/>", "<c2c bw=\"0\" count=\"10\"/>", "<c2c bw=\"-5\" count=\"2\"/>"]
     {

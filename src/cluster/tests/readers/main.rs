@@ -1,4 +1,4 @@
-//! What reads descriptions of machines, and machines: samples, each kind of damage that pasting does,
+//! Readers of descriptions of machines, and of machines: samples, each kind of damage by pasting,
 //! and arbitrary bytes.
 
 mod answers;

@@ -16,7 +16,7 @@ use std::num::NonZeroUsize;
 /// Plans that are kept at most.
 const MOST: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
-/// What was chosen for calls of a group. Forgotten when the costs change.
+/// The choices for calls of a group. Cleared when the costs change.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ChosenPlans {
     /// By collective, bytes and requested algorithm.

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Most bytes of the longest buffer of a collective.
 const LONGEST_CASE: usize = 12_000;
 
-/// What all ranks do, one action after the other.
+/// The actions of all ranks, one after the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) world: usize,
