@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// The time between two looks whether a GPU is done.
+/// The time between two checks whether a GPU is done.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// One rank's membership in a group of ranks whose buffers are in the memory of GPUs.
@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// The first call with new arguments makes a program and copies it to the GPU; the calls after it
 /// start a kernel and do nothing else. Every call can be captured in a graph. Whether a call is captured
 /// is part of the call: all ranks capture it, or none does. Calls and graphs of one `Comm` run one after
-/// the other, in the order in which the host starts them, on whichever streams.
+/// the other, in the order in which the host starts them, on any streams.
 ///
 /// # Graphs
 /// A graph may be replayed as long as its buffers live. After the `Comm` was dropped or closed, the
@@ -114,7 +114,7 @@ impl Comm {
 
     /// Makes a group of the ranks of `comm` whose bytes go through the memory of the host: each
     /// call waits for the stream, copies its input to the host, makes the call of the communicator,
-    /// over whichever transport joins the ranks, and copies the result to the GPU. Collective. Such
+    /// over the transport that joins the ranks, and copies the result to the GPU. Collective. Such
     /// calls cannot be captured in a graph.
     ///
     /// # Errors
@@ -239,7 +239,7 @@ impl Comm {
         }
     }
 
-    /// Waits until all calls of this rank are done, on whichever streams they are. Other threads may
+    /// Waits until all calls of this rank are done, on all streams. Other threads may
     /// [check](Self::check) and [abort](Self::abort_handle) meanwhile.
     ///
     /// # Errors
@@ -260,8 +260,8 @@ impl Comm {
         self.check()
     }
 
-    /// Looks whether a collective that was started has failed, here or on another rank, and does not
-    /// wait: neither for the stream, nor for another thread that does.
+    /// Checks whether a collective that was started has failed, here or on another rank. Does not
+    /// block: neither on the stream, nor on another thread that waits for it.
     ///
     /// # Errors
     /// As [`synchronize`](Self::synchronize).
@@ -279,8 +279,8 @@ impl Comm {
         self.abort.clone()
     }
 
-    /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All
-    /// ranks must name the same one.
+    /// Sets the algorithm of later calls; `None` leaves the choice to the tuner. All ranks must
+    /// name the same one.
     pub fn set_algorithm(&self, algorithm: Option<Algorithm>) {
         let mut rank = self.lock();
         rank.comm.set_algorithm(algorithm);
@@ -288,15 +288,15 @@ impl Comm {
     }
 
     /// Returns the GPUs of the ranks and their links, as [`new`](Self::new) found them, equal on
-    /// all ranks. Rings follow [their order](DeviceLinks::order), and costs their bandwidths.
-    /// Unknown links count as equally near: NVIDIA's management library reports them, if the
-    /// crate's feature `cli` is on.
+    /// all ranks. Rings follow [their order](DeviceLinks::order); predicted costs follow their
+    /// bandwidths. Unknown links count as equally near: NVIDIA's management library reports them,
+    /// if the crate's feature `cli` is on.
     pub fn links(&self) -> DeviceLinks {
         self.lock().machine.links.clone()
     }
 
-    /// Replaces what [`new`](Self::new) found out about the links, for the calls that follow. All ranks
-    /// must set the same.
+    /// Replaces the links that [`new`](Self::new) found, for later calls. All ranks must set the
+    /// same.
     ///
     /// # Errors
     /// [`Error::Invalid`] if they are not the links of as many ranks.

@@ -38,7 +38,6 @@ impl DeviceMessage<'_> {
         (self.data.bytes(), self.sends)
     }
 
-    /// The message in words.
     pub(super) fn describe(&self) -> String {
         let Self { peer, data, kind, .. } = self;
         let (bytes, kind) = (data.bytes(), kind.name());
@@ -150,7 +149,7 @@ impl DeviceRank {
         started.map_err(|error| error.to_string())
     }
 
-    /// The program of a message, made if there was none of this length.
+    /// The program of a message, from the cache or made now.
     fn message_code(
         &mut self,
         message: &DeviceMessage<'_>,

@@ -1,4 +1,4 @@
-//! Why calls on GPUs run as they do: the candidates with their prices.
+//! Explanations of calls on GPUs: the candidates with their predicted costs.
 
 use super::comm::Comm;
 use super::plan::{COSTS, LAUNCH_NS, MEASURED, UNIT};
@@ -29,9 +29,9 @@ pub fn explain(
     explain_on(&DeviceLinks::apart(world), collective, bytes, wanted)
 }
 
-/// Why `collective` of `bytes` bytes in all runs as it does on GPUs that `links` join: every candidate
-/// with its predicted time. `wanted` is the algorithm that is used instead of the tuner's choice. Needs
-/// no GPU. `maypole simulate --transport cuda` prints these prices.
+/// Explains the plan of `collective` of `bytes` bytes in all on GPUs that `links` join: every
+/// candidate with its predicted time. `wanted` is the algorithm that is used instead of the tuner's
+/// choice. Needs no GPU. `maypole simulate --transport cuda` prints these prices.
 ///
 /// The predicted costs order the candidates. The costs of the start of a call, of a message, and of
 /// a byte in a GPU's memory are those between ranks that share one H100. Ranks that share a GPU

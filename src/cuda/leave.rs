@@ -44,7 +44,7 @@ impl Comm {
     }
 
     /// Leaves as dropping does, and then waits for at most `limit` until the other ranks have left,
-    /// too: a process that ends takes the memory with it that they may read. For a thread that may
+    /// too: the end of the process would free memory that they may read. For a thread that may
     /// block.
     ///
     /// ```no_run
@@ -121,7 +121,6 @@ impl DeviceRank {
 }
 
 impl Drop for DeviceRank {
-    /// Waits for this rank's work, and for no other rank.
     fn drop(&mut self) {
         self.stop();
     }

@@ -1,4 +1,4 @@
-//! Which GPUs the ranks of a group have, and what joins these GPUs.
+//! The GPUs of a group's ranks, and their links.
 //!
 //! Rank 0 queries the links, and all ranks use its result: the order of a ring follows from it, and
 //! must be equal on all ranks.

@@ -31,7 +31,7 @@
 //! | results | `NcclStatus`, `NcclError` | `()`, [`Error`](crate::Error), which names the rank and the cause |
 //! | no driver, no NCCL | the first call panics | [`driver`] returns [`Unavailable`] with the reason |
 //! | `Id::new` | an address that NCCL finds | an address of this host, on which rank 0 is; [`Id::at`] names another one |
-//! | a dropped `Comm` | aborts what runs | waits for what runs on this rank; [`Comm::close`] waits for all |
+//! | a dropped `Comm` | aborts its calls | waits for this rank's calls; [`Comm::close`] waits for all |
 //! | a rank that dies, is late, or makes another call | the others wait indefinitely | an error on all ranks names it: [`Comm::synchronize`], [`Comm::check`] |
 //! | ranks that share a GPU | refused before NCCL 2.30 | allowed |
 //! | `group_start`, `group_end` | one thread calls for several GPUs | not there: one thread a rank; [`Comm::group`] is for the calls of one rank |
@@ -56,10 +56,10 @@
 //! | `prepare` | how a call gets its program on the GPU |
 //! | `load` | loading kernels while calls run |
 //! | `programs` | the programs that are kept, and those that graphs keep |
-//! | `plan` | which mailboxes and windows a call uses, and what things cost |
-//! | `links` | which GPUs the ranks have, and what joins these |
-//! | `setup`, `probe` | how mailboxes are made, and when there can be none |
-//! | `leave` | how a rank leaves, and what becomes of its memory |
+//! | `plan` | the mailboxes and windows of a call, and costs |
+//! | `links` | the GPUs of the ranks, and their links |
+//! | `setup`, `probe` | how mailboxes are made, and why not |
+//! | `leave` | how a rank leaves, and the end of its memory |
 //! | `host` | calls through the memory of the host |
 //! | `watch` | the thread that aborts waiting kernels after a failure, and reports aborted kernels |
 

@@ -1,4 +1,4 @@
-//! Which mailboxes and windows a call on GPUs uses, and what its messages and bytes cost.
+//! The mailboxes and windows of a call on GPUs, and the costs of its messages and bytes.
 
 use crate::lower::DeviceSlots;
 use crate::tuner::{CostTable, Costs};
@@ -30,8 +30,8 @@ const SLOTS_OF_LINES: u32 = 16;
 pub(super) const UNIT: usize = LONGEST / CHUNK;
 
 /// A message between two kernels, and a KiB of [units](UNIT) that one of them moves, on an H100
-/// that ranks share: measured by `tests/gpu/speed.rs`. Lines and slots cost alike at the lengths
-/// that they are used for.
+/// that ranks share: measured by `tests/gpu/speed.rs`. Lines and slots have equal costs at the
+/// lengths that they are used for.
 const MESSAGE: Costs = Costs { alpha: 3_000_000, beta: 1_000 * UNIT as u64, gamma: 0 };
 
 /// Fixed nanoseconds of a call, without its messages: 8 bytes between two ranks take 9.3 us on that

@@ -19,7 +19,6 @@ use maypole_transports::cuda::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a rank waits for the bytes of another one.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes that each rank publishes for others to read, and bytes that it writes to each other rank.
 const PULLED: usize = 4096;
@@ -30,7 +29,7 @@ const FINGERPRINT: u32 = 0x7072_6f62;
 /// Moves bytes between all ranks over `board` by the kernels of bytes, on a stream of its own. All ranks of `comm` call it.
 ///
 /// # Errors
-/// Whose bytes do not arrive, in words.
+/// Names the rank whose bytes do not arrive.
 pub(super) fn run(
     comm: &Communicator,
     board: &mut DeviceBoard,
@@ -119,7 +118,7 @@ fn move_bytes(
     Ok((0..world).map(check).collect())
 }
 
-/// The program by which each rank publishes its bytes, and reads those of all others where they lie.
+/// The program by which each rank publishes its bytes, and reads those of all others directly.
 fn pull(slots: DeviceSlots, me: usize, world: usize) -> DeviceProgram {
     let program = Engine::lower_probe(PULLED, slots, (me, world));
     // Far enough from each other, wherever the output begins.

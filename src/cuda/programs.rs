@@ -11,7 +11,6 @@ use maypole_transports::cuda::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A call that is ready to be started.
 pub(super) struct Prepared {
     pub(super) lowered: DeviceLowered,
     pub(super) way: Way,
@@ -89,7 +88,7 @@ impl KeptPrograms {
 }
 
 /// Programs that a graph may run again: they are kept as long as the rank, and so is the memory of their
-/// calls. Each program is kept once, however often it is captured.
+/// calls. A program that is captured several times is kept once.
 #[derive(Default)]
 pub(super) struct Captured {
     calls: HashMap<CollectiveCall, Arc<Prepared>>,
@@ -103,7 +102,6 @@ pub(super) struct Captured {
 }
 
 impl Captured {
-    /// True if nothing was captured.
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.messages.is_empty() && self.old.is_empty()
     }

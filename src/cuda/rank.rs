@@ -44,7 +44,7 @@ const LOADED_AHEAD: [DataType; 7] = [
 const NO_HOST_FACTOR: &str = "bytes go through the host, which does not read a factor of a GPU's \
                               memory: pass a number";
 
-/// The mailboxes of a rank, and what joins the GPUs of all.
+/// The mailboxes of a rank, and the links of all GPUs.
 pub(super) struct Connected {
     pub(super) board: DeviceBoard,
     /// Room for the blocks of the kernels.
@@ -142,12 +142,10 @@ impl DeviceRank {
         sums.chain([Self::byte_module()]).map(load).collect()
     }
 
-    /// The kernel that moves bytes.
     pub(super) fn byte_kernel(&mut self) -> std::result::Result<CudaFunction, DeviceError> {
         Ok(self.kernels(Self::byte_module())?.walk)
     }
 
-    /// The module whose kernel moves bytes.
     pub(super) fn byte_module() -> String {
         walk_module(Self::BYTES, BinaryOp::Max).expect("bytes have an order")
     }
@@ -262,7 +260,7 @@ impl DeviceRank {
         })
     }
 
-    /// True if everything that the rank has started is done.
+    /// True if all work of the rank is done.
     pub(super) fn is_drained(&self) -> bool {
         self.connected.as_ref().map_or(true, |connected| connected.board.is_drained())
     }

@@ -1,4 +1,4 @@
-//! Calls on memory and streams that a foreign program names, as a C library is given them.
+//! Calls on memory and streams of a foreign program, for a C library.
 
 use super::comm::Comm;
 use super::exchange::DeviceMessage;

@@ -99,7 +99,7 @@ pub(super) fn connect(
     let reason = unreached.or(blocks.as_ref().err().cloned());
     // No rank starts a kernel before all ranks reach its mailbox.
     let told = comm.agree_on(CALL, &reason)?;
-    // All ranks find the same one.
+    // Equal on all ranks.
     let mut reason = told.into_iter().flatten().next();
     let mut board = board.ok();
     if let (None, Some(board)) = (&reason, &mut board) {
@@ -148,7 +148,7 @@ fn use_table(comm: &mut Communicator, offers: &[Offer]) -> Result<Option<UseTabl
 }
 
 /// Processes that share a GPU take turns on it, so a kernel that waits for another process waits
-/// for its turn.
+/// for that process's time slice.
 fn warn_of_time_slices(comm: &Communicator, offers: &[Offer]) {
     let here = offers[comm.rank()];
     let shares = |other: &&Offer| other.uuid == here.uuid && other.process != here.process;

@@ -18,7 +18,6 @@ struct SplitChoice {
     id: [u8; 128],
 }
 
-/// No group.
 const NO_COLOR: u64 = u64::MAX;
 
 impl Comm {

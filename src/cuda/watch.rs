@@ -64,7 +64,6 @@ impl Drop for FailureWatch {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // The thread does not panic.
             let _ = thread.join();
         }
     }

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The record of a call that `name` describes in full, such as `split`.
+/// The record of a call without arguments, such as `split`.
 pub(crate) fn named_call(name: &str) -> CallRecord {
     let start = name.len() as u64;
     let fingerprint = name.bytes().fold(start, |hash, byte| mix(hash ^ u64::from(byte))) | 1;
@@ -117,7 +117,7 @@ fn decode(rank: usize, bytes: &[u8]) -> std::result::Result<ExchangePart, String
     wire::decode(bytes).map_err(|why| format!("rank {rank} sent no call and its data: {why}"))
 }
 
-/// The first call that differs from that of rank 0. All ranks find the same.
+/// The first call that differs from that of rank 0. Equal on all ranks.
 fn first_mismatch(parts: &[ExchangePart]) -> Option<CallMismatch> {
     let first = parts.first()?;
     let differs = |part: &&ExchangePart| part.call.fingerprint != first.call.fingerprint;

@@ -11,7 +11,7 @@ pub(crate) struct RunConditions {
     /// How this rank waits. Depends on the cores of its host and on all ranks there, also on those
     /// that are not in this group.
     pub(crate) waiting: Waiting,
-    /// How many ranks share a core where they are most crowded, rounded up.
+    /// The most ranks that share a core, rounded up.
     pub(crate) crowding: usize,
     /// The costs of messages and bytes: rank 0's table, on every rank.
     pub(crate) costs: CostTable,
@@ -24,7 +24,7 @@ pub(crate) struct RunConditions {
 }
 
 impl RunConditions {
-    /// The costs by which calls of this group are priced: streams cost what their carrier does.
+    /// The costs by which calls of this group are priced: those of streams are their transport's.
     pub(crate) fn prices(&self) -> CostTable {
         match self.links {
             StreamLinks::Tcp(_) => self.costs,

@@ -55,7 +55,7 @@ impl Engine {
         self.registered((0..world).filter(|peer| self.executor.has_stream(*peer)))
     }
 
-    /// Refuses streams to `peers` that register more memory than the user allows.
+    /// Refuses streams to `peers` that exceed the user's limit of registered memory.
     fn check_registered(&self, peers: &[usize]) -> std::result::Result<(), String> {
         let Some(limit) = self.settings.memory_limit else { return Ok(()) };
         let more = self.registered(peers.iter().copied());
@@ -70,7 +70,7 @@ impl Engine {
         ))
     }
 
-    /// Refuses a board that takes more memory than the user allows.
+    /// Refuses a board that exceeds the user's limit of memory.
     fn check_memory(&self) -> std::result::Result<(), String> {
         let Some(limit) = self.settings.memory_limit else { return Ok(()) };
         let ranks = self.boards.locals(self.rank).len();

@@ -26,7 +26,7 @@ use maypole_transports::cuda::{Reason, Report};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The machine as the calls on GPUs see it: all ranks reach one another's memory.
+/// The machine model of calls on GPUs: all ranks reach one another's memory.
 #[derive(Debug)]
 pub(crate) struct DeviceMachine {
     boards: Boards,
@@ -74,7 +74,7 @@ fn wait(reason: Reason) -> Option<(Option<usize>, LinkError)> {
 pub(crate) struct DeviceWitness(Health, usize);
 
 impl DeviceWitness {
-    /// True in a forked child, and once the group has failed, on whichever rank.
+    /// True in a forked child, and once the group has failed, on any rank.
     pub(crate) fn has_failed(&self) -> bool {
         !self.0.is_in_own_process() || self.0.is_alarmed()
     }
@@ -156,8 +156,8 @@ impl Engine {
         }
     }
 
-    /// Lowers `call` by `plan` for mailboxes with these `slots`. There is no program if its folds cut the
-    /// same bytes into different parts.
+    /// Lowers `call` by `plan` for mailboxes with these `slots`. `None` if its folds split the same
+    /// bytes into different parts.
     pub(crate) fn lower_on_device(
         &self,
         call: CollectiveCall,
@@ -209,7 +209,7 @@ impl Engine {
         Ok(GroupActivity::number_of(self.health.sequence()))
     }
 
-    /// Ends the operation: its kernel is started.
+    /// Ends the operation, whose kernel is started.
     pub(crate) fn end_on_device(&mut self) {
         self.health.exit();
     }

@@ -17,7 +17,6 @@ use std::time::Duration;
 /// How long a rank waits for the control plane's reason of an ended connection: its peer left, or
 /// died.
 const FATE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The time between two looks.
 const FATE_PAUSE: Duration = Duration::from_millis(1);
 
 impl Engine {
@@ -27,7 +26,7 @@ impl Engine {
         self.health.fail(error)
     }
 
-    /// True if the group has failed, on whichever rank.
+    /// True if the group has failed, on any rank.
     #[cfg(feature = "cuda")]
     pub(crate) fn is_alarmed(&self) -> bool {
         self.health.is_alarmed()
@@ -124,7 +123,7 @@ impl Engine {
         self.health.panicked(operation, panic);
     }
 
-    /// This rank's thread panics and gives its communicator up. The communicator may have failed
+    /// This rank's thread panics and drops its communicator. The communicator may have failed
     /// before, and the thread may have panicked because of that.
     #[cold]
     pub(crate) fn gave_up_in_panic(&mut self) {
@@ -135,14 +134,12 @@ impl Engine {
     }
 }
 
-/// A wait that did not end as it should.
 #[derive(Debug)]
 pub(super) struct FailedWait {
     pub(super) operation: String,
     pub(super) step: usize,
     /// The rank that was awaited; `None` if any rank was.
     pub(super) peer: Option<usize>,
-    /// How long waits may take.
     pub(super) allowed: Duration,
 }
 

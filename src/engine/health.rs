@@ -17,7 +17,7 @@ pub(crate) use unreported::UnreportedError;
 #[derive(Debug)]
 pub(crate) struct Health {
     rank: usize,
-    /// The process that is the rank. A forked child is not.
+    /// The process of the rank. A forked child is another one.
     owner: OwnerProcess,
     control: Arc<dyn Control>,
     activity: Arc<GroupActivity>,
@@ -70,7 +70,6 @@ impl Health {
         self.owner.is_current()
     }
 
-    /// The process that is the rank.
     pub(super) fn owner(&self) -> OwnerProcess {
         self.owner
     }
@@ -88,7 +87,6 @@ impl Health {
         Arc::clone(&self.control)
     }
 
-    /// How many operations have ended on this communicator.
     pub(crate) fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -106,7 +104,7 @@ impl Health {
         self.sequence += 1;
     }
 
-    /// Records that the operation has ended, and does not count it.
+    /// Records the end of the operation without counting it.
     pub(super) fn exit_uncounted(&self) {
         self.activity.pulse().back(self.sequence);
     }
@@ -126,14 +124,13 @@ impl Health {
         }
     }
 
-    /// Withdraws the record of a message.
     #[cold]
     pub(crate) fn end_message(&self) {
         self.activity.end_message(self.sequence);
     }
 
-    /// True once the group has failed, on whichever rank. The next call must not run: its peers may
-    /// have published their parts before they failed.
+    /// True once the group has failed, on any rank. The next call must not run: its peers may have
+    /// published their parts before they failed.
     #[inline(always)]
     pub(super) fn is_alarmed(&self) -> bool {
         self.alarm.raised()
@@ -371,7 +368,7 @@ impl Health {
     }
 }
 
-/// The words of a panic.
+/// The message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let words = panic.downcast_ref::<&str>().copied();
     words.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

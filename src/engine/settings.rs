@@ -9,7 +9,7 @@ use crate::tuner::PlanOverride;
 /// calls among a few ranks.
 const PROGRAM_MEMORY: usize = 8 << 20;
 
-/// The user's settings for the calls that follow.
+/// The user's settings for later calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallSettings {
     /// The plan of all calls; `None` leaves the choice to the tuner.

@@ -1,4 +1,4 @@
-//! A world for tests of programs that use `maypole`, in which everything that may go wrong follows from a seed.
+//! A world for tests of programs that use `maypole`, in which all faults follow from a seed.
 //!
 //! # The problem
 //!

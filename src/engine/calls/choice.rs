@@ -33,7 +33,6 @@ pub(in crate::engine) struct PlanChooser<'a> {
 }
 
 impl<'a> PlanChooser<'a> {
-    /// The plan that `call` runs by.
     pub(in crate::engine) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
         let costs = &self.conditions.prices();
         let wanted = self.settings.plan_for(call.collective);
@@ -75,7 +74,7 @@ impl<'a> PlanChooser<'a> {
         let costs = &self.conditions.prices();
         match access {
             ReachedMemory::Registered => tuner::registered_choice(&question, costs, able),
-            // Nothing is combined, so its order is no objection.
+            // Nothing is combined, so any order is allowed.
             ReachedMemory::Copied => {
                 let choose = || Ok(tuner::copying_plans(&question, costs, able));
                 let chosen: std::result::Result<_, std::convert::Infallible> =
@@ -92,7 +91,7 @@ impl<'a> PlanChooser<'a> {
         (call.collective, priced_bytes(self.bytes(call)), has_counts, wanted)
     }
 
-    /// Why `algorithm`, which implements the collective, cannot do `call`; `None` if it can.
+    /// Why `algorithm`, which implements the collective, cannot run `call`; `None` if it can.
     fn objection(&self, call: CollectiveCall, algorithm: Algorithm) -> Option<String> {
         let objection = objection_to_algorithm(call, algorithm, self.boards, self.links());
         if objection.is_some() {

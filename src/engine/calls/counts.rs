@@ -12,7 +12,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// How many counts are printed.
 const COUNTS_SHOWN: usize = 32;
 
 /// The counts of a call, in a form that is quick to compare.
@@ -53,7 +52,6 @@ impl RankCounts {
         }
     }
 
-    /// Bytes of all counts.
     fn bytes(&self) -> usize {
         let counts = match self {
             Self::Blocks(counts) => counts.len(),
@@ -91,7 +89,7 @@ impl fmt::Display for RankCounts {
     }
 }
 
-/// Counts with the number of programs that were made for them.
+/// Counts, and the number of programs that use them.
 #[derive(Debug)]
 struct Interned {
     counts: Arc<RankCounts>,
@@ -151,7 +149,6 @@ impl InternedCounts {
         self.get(number).hash()
     }
 
-    /// Bytes that the counts of a call take.
     pub(super) fn bytes(&self, count: CallCount) -> usize {
         count.number().map_or(0, |number| self.get(number).bytes())
     }
@@ -250,7 +247,7 @@ fn no_multiple(len: usize, ranks: usize) -> String {
     format!("{len} elements are not a multiple of the {ranks} ranks")
 }
 
-/// Refuses a buffer that has not as many elements as it needs.
+/// Refuses a buffer of the wrong length.
 #[inline(always)]
 pub(crate) fn check_len(which: &str, len: usize, needed: usize) -> Result<(), String> {
     match len == needed {

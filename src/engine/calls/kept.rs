@@ -2,9 +2,8 @@
 //!
 //! Calls keep their programs, so that a call that is repeated only runs. A program that calls with
 //! ever new lengths would keep ever more of them, so programs have a budget in bytes: before one is
-//! added, those that were not used for the longest time are dropped until it fits. Each rank does
-//! this by itself. Dropping a program is local, like placement: a program that is made again is the
-//! same.
+//! added, the least recently used ones are dropped until it fits. Each rank does this by itself.
+//! Dropping a program is local, like placement: a program that is made again is the same.
 
 use crate::engine::calls::call::{CollectiveCall, ReadyCall};
 use crate::engine::calls::choice::ChosenPlans;
@@ -19,7 +18,7 @@ use crate::tuner::PlanOverride;
 /// Stands for no call.
 const NONE: usize = usize::MAX;
 
-/// All prepared calls of a communicator, and which of them was made last.
+/// All prepared calls of a communicator, and the last one.
 #[derive(Debug)]
 pub(crate) struct PreparedCalls {
     calls: Vec<PreparedCall>,
@@ -28,7 +27,7 @@ pub(crate) struct PreparedCalls {
     counts: InternedCounts,
     chosen: ChosenPlans,
     workspace: Workspace,
-    /// The call made last, or [`NONE`] if the next one must be looked up.
+    /// The last call, or [`NONE`] if the next one must be looked up.
     current: usize,
     /// Equal to `current`, or [`NONE`] while calls are traced or timed. Gates the fast path.
     fast: usize,
@@ -40,7 +39,6 @@ pub(crate) struct PreparedCalls {
 }
 
 impl PreparedCalls {
-    /// No calls yet, of a group of `world` ranks.
     pub(in crate::engine) fn new(world: usize) -> Self {
         Self {
             calls: Vec::new(),
@@ -67,8 +65,8 @@ impl PreparedCalls {
     }
 
     /// Adds a call, for which [`reserve`](Self::reserve) has made room, and returns its place. First
-    /// drops those that were not used for the longest time, until all take at most `budget` bytes.
-    /// `locals` are the ranks of this rank's board.
+    /// drops the least recently used ones, until all take at most `budget` bytes. `locals` are the
+    /// ranks of this rank's board.
     pub(in crate::engine) fn add(
         &mut self,
         call: PreparedCall,
@@ -128,7 +126,7 @@ impl PreparedCalls {
         }
     }
 
-    /// The memory that the call at `at` works on, from `input` to `output`.
+    /// The memory of the call at `at`.
     ///
     /// # Panics
     /// If there is no such call.
@@ -189,7 +187,6 @@ impl PreparedCalls {
         self.fast
     }
 
-    /// The place of the call made last.
     pub(in crate::engine) fn current(&self) -> usize {
         self.current
     }
@@ -199,7 +196,6 @@ impl PreparedCalls {
         self.calls.get(self.current)
     }
 
-    /// Makes the call at `at` the current one.
     pub(in crate::engine) fn set_current(&mut self, at: usize, observed: bool) {
         self.current = at;
         self.fast = if observed { NONE } else { at };
@@ -222,7 +218,6 @@ impl PreparedCalls {
         self.chosen.clear();
     }
 
-    /// The plans that were chosen.
     pub(in crate::engine) fn chosen(&self) -> &ChosenPlans {
         &self.chosen
     }
@@ -234,7 +229,6 @@ impl PreparedCalls {
         counters
     }
 
-    /// The counts that calls have named.
     pub(in crate::engine) fn counts(&self) -> &InternedCounts {
         &self.counts
     }

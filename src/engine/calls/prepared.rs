@@ -31,24 +31,21 @@ pub(in crate::engine) struct ProgramKey {
     pub(in crate::engine) source: ProgramSource,
 }
 
-/// A program of a call, for one path.
 #[derive(Debug)]
 pub(crate) struct CallProgram {
-    /// The name of the algorithm.
     pub(in crate::engine) algorithm: &'static str,
     pub(in crate::engine) program: Program,
     /// True if ranks may call with one buffer as input and output. Equal on all ranks.
     pub(in crate::engine) allows_in_place: bool,
-    /// How often the call ran so to its end.
+    /// Completed runs.
     pub(in crate::engine) runs: u64,
-    /// How long such runs took while calls were timed.
+    /// The durations of these runs, while calls are timed.
     pub(in crate::engine) times: Option<Box<CallTimes>>,
     /// The description of the program for a recorder, with a program of its own.
     pub(in crate::engine) notes: Option<Arc<ProgramNotes>>,
 }
 
 impl CallProgram {
-    /// Bytes that it takes while it is kept.
     fn bytes(&self) -> usize {
         let notes = self.notes.as_ref().map_or(0, |notes| notes.program.bytes());
         size_of::<Self>() + self.program.bytes() + notes
@@ -59,11 +56,10 @@ impl CallProgram {
 #[derive(Clone, Debug, Default)]
 pub(in crate::engine) struct CallTimes {
     runs: u64,
-    /// Nanoseconds of the last ones, in no order.
+    /// Nanoseconds of the last runs, unordered.
     recent: Vec<u64>,
 }
 
-/// Times that are kept of a call.
 const RECENT: usize = 63;
 
 impl CallTimes {
@@ -128,8 +124,8 @@ pub(crate) struct PreparedCall {
     /// How the last run went.
     pub(in crate::engine) path: CallPath,
     pub(in crate::engine) reducer: Reducer,
-    /// The working memory of the program. It holds a copy of the input where the program overwrites
-    /// the caller's input before it is read, or where the input is multiplied first.
+    /// The working memory of the program. It holds a copy of an input that is overwritten before it
+    /// is read, or that is scaled first.
     pub(in crate::engine) need: WorkspaceNeed,
     /// The number that the result is divided by.
     pub(in crate::engine) divisor: Option<u64>,
@@ -174,7 +170,6 @@ impl PreparedCall {
         self.reaching.iter().map(of).fold((false, false), |a, b| (a.0 | b.0, a.1 | b.1))
     }
 
-    /// Records the duration of the last run.
     pub(in crate::engine) fn note_time(&mut self, nanoseconds: u64) {
         if let Some(ran) = self.program_mut(self.path) {
             ran.times.get_or_insert_default().note(nanoseconds);

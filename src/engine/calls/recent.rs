@@ -4,7 +4,6 @@
 use lru::LruCache;
 use std::hash::Hash;
 
-/// A value with the bytes that it stands for.
 #[derive(Debug)]
 struct Weighted<V> {
     value: V,
@@ -38,7 +37,7 @@ impl<K: Eq + Hash, V> RecentlyUsed<K, V> {
         }
     }
 
-    /// Adds a value that stands for `bytes` bytes and counts as used now.
+    /// Adds a value of `bytes` bytes, which counts as used now.
     pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
         self.bytes += bytes;
         let before = self.entries.put(key, Weighted { value, bytes });
@@ -56,12 +55,10 @@ impl<K: Eq + Hash, V> RecentlyUsed<K, V> {
         Some(value)
     }
 
-    /// How many values there are.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The bytes that all values stand for.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

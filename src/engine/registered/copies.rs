@@ -1,8 +1,8 @@
 //! Copies from the private memory of one rank to another: whether the ranks of a group can make
 //! them.
 //!
-//! Ranks find that out together, at the first long call that moves bytes and combines none. Each one makes
-//! a beacon, and tries to read those of all others.
+//! Ranks test that together, at the first long call that moves bytes and combines none. Each one
+//! makes a beacon, and tries to read those of all others.
 
 use crate::engine::Engine;
 use crate::error::Result;
@@ -106,7 +106,7 @@ impl Engine {
     /// Reads the beacons of all ranks.
     ///
     /// # Errors
-    /// Which one cannot be read, and why.
+    /// Names the unreadable rank, and the reason.
     fn try_to_read(&self, notices: &[MemoryNotice]) -> std::result::Result<(), String> {
         let me = self.rank;
         let unreadable = |rank: usize, error: io::Error| {

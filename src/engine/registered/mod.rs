@@ -23,7 +23,6 @@ use maypole_transports::registered::{Registration, Ticket};
 pub(super) struct Registrations {
     /// By number, ascending. All ranks have the same numbers.
     list: Vec<(u32, Registration)>,
-    /// The number of the next one.
     next: u32,
     /// The program that exchanges the places of buffers.
     asking: Option<Box<Program>>,

@@ -73,11 +73,9 @@ impl Account {
     }
 }
 
-/// The choice for one kind of calls.
 #[derive(Debug)]
 pub(super) struct Explorer {
     ways: Ways,
-    /// Large publications of a call.
     publications: u64,
     present: Datapath,
     round: Option<Round>,
@@ -98,7 +96,6 @@ struct Known {
     wasted_ns: u64,
 }
 
-/// A comparison of all ways.
 #[derive(Debug)]
 struct Round {
     /// Ways that are still compared, and which one runs now.
@@ -121,7 +118,6 @@ impl Explorer {
         Self { ways, publications, present, round: None, known: None, changed: 0, since: 0 }
     }
 
-    /// The first stretch.
     pub(super) fn first(&mut self, account: &Account) -> Stretch {
         self.next_stretch(StretchTime::default(), account)
     }
@@ -180,7 +176,6 @@ impl Explorer {
         self.changed >= 2 && self.since >= round_ns || is_paid && has_paused
     }
 
-    /// Ends a round.
     fn conclude(&mut self, account: &mut Account) {
         let Some(round) = self.round.take() else { return };
         let of = |way: Datapath| least(&round.times[way.index()]);
@@ -256,7 +251,6 @@ impl Round {
     }
 }
 
-/// The time of the best stretch.
 fn least(times: &[u64]) -> u64 {
     times.iter().copied().min().unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! How the bytes of a call move: which of several ways takes the least time here and now.
+//! The fastest of several ways to move the bytes of a call, by measurement.
 //!
 //! Plan, steps and result are the same in every [`Datapath`], but not the time: it depends on the caches, on how far
 //! apart the cores are, and on the state of a virtual machine, which changes while it runs. No table of
@@ -39,8 +39,8 @@ pub(crate) enum Datapath {
 }
 
 impl Datapath {
-    /// All of them, with the names by which `MAYPOLE_WAY` forces one. The first that is possible is where an
-    /// explorer begins.
+    /// All of them, with the names for `MAYPOLE_WAY`. An explorer begins with the first possible
+    /// one.
     const NAMES: [(Self, &'static str); 5] = [
         (Self::Registered, "registered"),
         (Self::Slots(StoreWay::DeepRing), "deep-ring"),
@@ -49,7 +49,6 @@ impl Datapath {
         (Self::Copied, "copied"),
     ];
 
-    /// Its place among all of them.
     fn index(self) -> usize {
         let place = Self::NAMES.iter().position(|(way, _)| *way == self);
         place.expect("all ways have a name")

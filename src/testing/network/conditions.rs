@@ -22,7 +22,7 @@ pub struct NetworkConditions {
 
 /// The events for the control plane.
 pub trait WorldObserver: Send + Sync {
-    /// It is noticed that `rank` has died. Called once, in the turn of any thread.
+    /// The death of `rank` is detected. Called once, in the turn of any thread.
     fn died(&self, rank: usize);
 }
 

@@ -4,7 +4,6 @@ use super::link::LinkDirection;
 use super::turns::{ThreadCondition, ThreadState, TurnTable};
 use std::fmt::Write;
 
-/// Why a run was ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum HangReason {
     /// All threads wait without a deadline.
@@ -28,7 +27,6 @@ pub(super) fn picture(
         format!("the simulated world of seed {seed} hangs at turn {}: {why}\n", table.turns);
     for (id, thread) in table.threads.iter().enumerate() {
         let rank = thread.rank;
-        // Writing to a string cannot fail.
         let _ = writeln!(text, "  thread {id}, of rank {rank}, {}", describe(thread, table.clock));
     }
     for LinkDirection { from, to, held, .. } in directions.iter().filter(|it| it.held > 0) {

@@ -1,4 +1,4 @@
-//! Threads that take turns, on a clock of their own, joined by links that a seed rules.
+//! Threads that take turns, on a clock of their own, joined by links that a seed controls.
 //!
 //! # The problem
 //!
@@ -30,9 +30,9 @@
 //! # The limits
 //!
 //! Threads see each other only where they pass the turn on, so this finds wrong orders, lost
-//! messages and forgotten waits, and not missing memory barriers. A thread that waits for another
-//! one by a means of its own (a lock, a barrier of the standard library) keeps its turn, and the
-//! other never gets one.
+//! messages and missing waits, but not missing memory barriers. A thread that waits for another one
+//! by a means of its own (a lock, a barrier of the standard library) keeps its turn, and the other
+//! never gets one.
 
 mod conditions;
 mod fault;

@@ -1,4 +1,4 @@
-//! Whose turn it is, and what time it is.
+//! Turns, and the simulated clock.
 
 use super::fault::{below, once_in};
 use rand_xoshiro::SplitMix64;
@@ -15,7 +15,7 @@ const QUIET_PAUSE: u64 = 50_000;
 /// Polls of a wait that begins to move bytes on links that it does not wait for.
 const MANY_POLLS: u32 = 65;
 
-/// A thread, as far as turns are concerned.
+/// The turns of a thread.
 #[derive(Debug)]
 pub(super) struct ThreadState {
     pub(super) rank: usize,
@@ -74,7 +74,7 @@ pub(super) struct TurnTable {
     pub(super) turns: u64,
     /// By rank: the host, whose ranks see each other's memory.
     hosts: Vec<usize>,
-    /// By rank: things that happened which a wait of the rank may wait for.
+    /// By rank: events that a wait of the rank may wait for.
     changes: Vec<u64>,
     /// Changes to come: when, and for which rank.
     events: BinaryHeap<Reverse<(u64, usize)>>,

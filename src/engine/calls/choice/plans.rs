@@ -13,7 +13,6 @@ use std::cell::RefCell;
 use std::hash::Hash;
 use std::num::NonZeroUsize;
 
-/// Plans that are kept at most.
 const MOST: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 /// The choices for calls of a group. Cleared when the costs change.
