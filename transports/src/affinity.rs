@@ -1,4 +1,4 @@
-//! Which cores the calling thread may run on.
+//! The affinity of the calling thread to cores.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
@@ -68,7 +68,6 @@ pub fn run_bound<R>(cores: &[usize], work: impl FnOnce() -> R) -> io::Result<R> 
     Ok(done)
 }
 
-/// The `nth` of `cores`, modulo their number.
 fn in_turn(cores: &[usize], nth: usize) -> io::Result<usize> {
     let core = cores.get(nth % cores.len().max(1));
     core.copied().ok_or_else(|| io::Error::other("no core is allowed"))

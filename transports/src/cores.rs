@@ -22,7 +22,7 @@ use std::thread::available_parallelism;
 /// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct UsableCores {
-    /// Cores that the quota of the control groups allows, rounded up.
+    /// The quota of the control groups in cores, rounded up.
     quota: Option<u32>,
     /// Numbers of the cores in the affinity mask.
     allowed: BTreeSet<u32>,

@@ -28,8 +28,8 @@ const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// Takes ownership of a descriptor that this process inherited. Children of this process do not
 /// inherit the descriptor.
 ///
-/// Each number can be taken once. A descriptor that closes on `exec` cannot have been inherited,
-/// so it belongs to something in this process and is refused; so are the three standard streams.
+/// Each number can be taken once. A descriptor that closes on `exec` cannot have been inherited, so
+/// it belongs to this process's own code and is refused; so are the three standard streams.
 ///
 /// # Errors
 ///
@@ -77,8 +77,8 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
 
 /// Takes an inherited descriptor, reads its whole contents and closes it.
 ///
-/// A file or memory segment is read from its beginning, wherever earlier readers left its offset;
-/// a pipe is read to its end.
+/// A file or memory segment is read from its beginning, independent of its offset; a pipe is read
+/// to its end.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Which process made a value. A forked child has a copy of its parent's memory, but neither its
+//! The process that made a value. A forked child has a copy of its parent's memory, but neither its
 //! threads nor the memory that it shares with others, and it must not use its sockets.
 //!
 //! A child must not act as its parent, so each value of one process keeps its [`OwnerProcess`]. The

@@ -1,4 +1,4 @@
-//! Errors of a process that has used up what its limits allow.
+//! Errors of a process that has reached its limits.
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};

@@ -1,8 +1,8 @@
 //! A stream between processes of one host: two rings of bytes in a segment that both have mapped.
 //!
 //! One end mostly writes and the other mostly reads, so the ring of the other direction is small.
-//! The kernel takes no part in a transfer. Each end wakes the other one if that sleeps. The death
-//! of a process does not end its streams: its peers learn of the death from the control plane.
+//! Transfers make no system calls. Each end wakes the other one if that sleeps. The death of a
+//! process does not end its streams: its peers get it from the control plane.
 
 use crate::bell::{self, Bell};
 use crate::parts::{unfilled, unsent};
@@ -130,7 +130,7 @@ impl Pipe {
         (self.ends)(unsafe { self.segment.start().cast::<PipeEnds>().as_ref() })
     }
 
-    /// Wakes the other end, if it sleeps and something has `moved`.
+    /// Wakes the other end, if it sleeps and bytes have `moved`.
     #[inline]
     fn wake_if(&self, moved: Result<usize>) -> Result<usize> {
         if matches!(moved, Ok(1..)) {
@@ -308,7 +308,7 @@ mod tests {
         }
     }
 
-    /// How long the reader sleeps, whose writer does `wakes` once it does.
+    /// The duration of the reader's sleep, while its writer runs `wakes`.
     fn slept(wakes: impl FnOnce(Pipe) + Send) -> Duration {
         const LONG: Duration = Duration::from_secs(120);
         let segment = Segment::create(Pipe::BYTES).unwrap();

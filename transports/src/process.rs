@@ -13,8 +13,8 @@ use rustix::process::{
 };
 
 /// Makes `command` start its process as the leader of its own group. The kernel kills the process
-/// when the *thread* that spawned it ends, for whatever reason. So spawn from a thread that lives
-/// as long as the launcher.
+/// when the *thread* that spawned it ends, for any reason. So spawn from a thread that lives as
+/// long as the launcher.
 ///
 /// The kernel kills that process alone. [`signal_group`] reaches the processes that it has
 /// started.

@@ -50,7 +50,7 @@ impl<'a> ByteRing<'a> {
         self.counters.abandoned.0.store(1, Ordering::Release);
     }
 
-    /// True if there are bytes to take, or there will be none.
+    /// True if there are bytes to take, or the stream has ended.
     pub(crate) fn has_bytes(self) -> bool {
         let RingCounters { written, taken, ended, .. } = self.counters;
         let ended = ended.0.load(Ordering::Acquire) != 0;

@@ -10,7 +10,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
-/// Silence after which the kernel begins to probe whether the other host is still there.
+/// Silence after which the kernel begins to probe the other host.
 const IDLE: Duration = Duration::from_secs(5);
 /// Time between two probes.
 const BETWEEN_PROBES: Duration = Duration::from_secs(1);

@@ -108,14 +108,15 @@ pub trait Stream {
         true
     }
 
-    /// Returns the descriptor to poll while waiting for this stream, or `None` if the kernel takes
-    /// no part in the transfer.
+    /// Returns the descriptor to poll while waiting for this stream, or `None` if transfers do not
+    /// go through the kernel.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Returns what to [poll](crate::poll::poll) for, so that a sleep ends once this stream can
-    /// receive (if `reads`) or send (if `writes`). `None` if nothing in the kernel can end it.
+    /// Returns the descriptor and the events to [poll](crate::poll::poll) for, so that a sleep ends
+    /// once this stream can receive (if `reads`) or send (if `writes`). `None` if nothing in the
+    /// kernel can end it.
     ///
     /// Most descriptors become writable when there is room. An adapter for RDMA has one event for
     /// bytes and for room, so its streams override this.

@@ -23,7 +23,7 @@ use std::time::Duration;
 const MOST_PER_CALL: usize = 256 << 10;
 
 /// Most bytes of a message, or of the rest of one, that is received into the buffer of short
-/// messages. To copy more costs as much as the system calls that the buffer saves.
+/// messages. Copying more costs as much as the saved system calls.
 pub const LONGEST_AHEAD: usize = HEAD + (2 << 10);
 
 /// Calls never wait, and never raise SIGPIPE.

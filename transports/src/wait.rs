@@ -33,8 +33,8 @@ use std::time::{Duration, Instant};
 const BARE_POLLS: u32 = 100;
 /// Polls with `pause` between two reads of the clock: about a microsecond.
 const PAUSED_POLLS: u32 = 32;
-/// How long a wait spins. "Hosts" that are containers or virtual machines may share a core without knowing it,
-/// and the rank that is awaited may need this one.
+/// How long a wait spins. "Hosts" that are containers or virtual machines may share a core
+/// undetected, and the awaited rank may need this one.
 const SPINNING: Duration = Duration::from_micros(30);
 /// Yields between two reads of the alarm, and polls between two sleeps in a crowd.
 const YIELDS: u32 = 64;

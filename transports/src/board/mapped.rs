@@ -1,4 +1,4 @@
-//! Where the parts of a board lie in shared memory, and its words there.
+//! The layout of a board in shared memory, and its words.
 
 use super::{BoardWords, CHUNK, SHORT, SHORT_SLOTS, SMALL, SMALL_SLOTS, lines as lines_of};
 use crate::bell::Bell;
@@ -22,7 +22,7 @@ pub(super) struct Geometry {
     pub(super) occupied: usize,
     /// Offset of the set of ranks that sleep.
     pub(super) sleepers: usize,
-    /// Offset of the words by which ranks are woken, one a rank.
+    /// Offset of the bells, one a rank.
     pub(super) bells: usize,
     /// Bytes of one row of the table of consumed positions, which lies at offset 0.
     pub(super) row: usize,

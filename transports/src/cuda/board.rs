@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub struct DeviceBoard {
     pub(super) order: WorkOrder,
     pub(super) memory: LentMemory,
-    /// Which ranks still use it, if some are other processes.
+    /// The ranks that still use it, if some are other processes.
     pub(super) table: Option<Arc<UseTable>>,
     /// A stream on which nothing waits for a kernel.
     pub(super) aside: Arc<CudaStream>,
@@ -72,7 +72,7 @@ impl DeviceBoard {
         self.order.at_home(work)
     }
 
-    /// True if everything that the rank has started is done, or has failed.
+    /// True if all work of the rank is done, or has failed.
     pub fn is_drained(&self) -> bool {
         self.order.is_drained()
     }
@@ -167,7 +167,7 @@ impl DeviceBoard {
         Ok(())
     }
 
-    /// Waits until everything that the rank has started is done, or has failed.
+    /// Waits until all work of the rank is done, or has failed.
     pub fn drain(&self) {
         // A kernel that failed leaves an error here, which its calls have reported.
         let _ = self.order.drain();

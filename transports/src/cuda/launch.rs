@@ -67,8 +67,8 @@ pub struct ForeignBuffer {
     group: usize,
 }
 
-/// The bytes of a buffer that work on `stream` uses. Kernels would fault on that of another context,
-/// which ends the context for the whole process.
+/// The bytes of a buffer that work on `stream` uses. Kernels would fault on memory of another
+/// context, which ends the context for the whole process.
 fn bytes_at<T>(buffer: &impl DeviceSlice<T>, stream: &CudaStream) -> Result<u64, ForeignBuffer> {
     let (there, here) = (buffer.stream().context(), stream.context());
     match there.cu_ctx() == here.cu_ctx() {
@@ -91,7 +91,7 @@ impl Lent<'_> {
         Lent::of_owner(address, bytes)
     }
 
-    /// The same bytes, for as long as their owner vouches for them.
+    /// The same bytes, whose lifetime the owner guarantees.
     pub(super) fn of_owner<'b>(address: CUdeviceptr, bytes: u64) -> Lent<'b> {
         Lent { address, bytes, buffer: PhantomData }
     }
@@ -158,7 +158,7 @@ pub struct DeviceCall<'a> {
     pub input: Lent<'a>,
     /// The output.
     pub output: Lent<'a>,
-    /// A hash of all that the ranks must agree on.
+    /// A hash of all values that the ranks must agree on.
     pub fingerprint: u32,
     /// Timeout of a wait, in nanoseconds.
     pub patience: u64,

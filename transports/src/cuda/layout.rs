@@ -1,4 +1,4 @@
-//! Where mailboxes lie in the memory that a rank lends to the others, equal on all ranks.
+//! The layout of mailboxes in a rank's arena, equal on all ranks.
 
 use super::launch::Protocol;
 use maypole_kernels::packed::MOST_SLOTS;
@@ -52,7 +52,7 @@ impl Room {
     }
 }
 
-/// Where the parts of one mailbox lie in an arena.
+/// The layout of one mailbox in an arena.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     pub(super) slots: usize,
@@ -97,7 +97,7 @@ pub(super) struct MailboxLayout {
     from: Vec<Parts>,
     /// Whether the rank has failed: not zero then.
     pub(super) failed: usize,
-    /// Where the lines of short calls begin, if there are so few ranks.
+    /// The start of the lines of short calls, if the group is small enough.
     pub(super) short: Option<usize>,
     /// Written by other ranks for direct calls.
     pub(super) direct: usize,
@@ -115,8 +115,7 @@ pub(super) const SHORT_THREADS: usize = 512;
 
 impl MailboxLayout {
     /// # Panics
-    /// If a shape has a number of slots that kernels have no room for, or that is no power of two, or
-    /// one.
+    /// If a shape has more slots than kernels support, or a number that is no power of two, or one.
     pub(super) fn new(shapes: &Shapes, ranks: usize) -> Self {
         for Shape { slots, .. } in shapes.groups.iter().chain([&shapes.messages]) {
             // A kernel records the readers of a slot while it already prepares the next

@@ -2,8 +2,8 @@
 //! other process has it open.
 //!
 //! The driver's manual forbids to free memory that another process has open. A rank that leaves waits for
-//! no other rank, so its board goes to a list of the process. A thread looks at the list while something
-//! is in it, and does what can be done without a wait.
+//! no other rank, so its board goes to a list of the process. A thread polls the list while it is
+//! not empty, and does the steps that need no wait.
 
 use super::arena::Reached;
 use super::board::DeviceBoard;
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// A board that its rank has left.
 struct LeftBoard {
     order: WorkOrder,
-    /// Used by the calls of the board. `None` once these have ended.
+    /// Resources of the board's calls. `None` once these have ended.
     used: Option<[Kept; 2]>,
     /// The memory of the other ranks, until it is closed.
     others: Vec<Reached>,
@@ -34,7 +34,7 @@ pub type Kept = Box<dyn Any + Send>;
 
 struct LeftBoards {
     boards: Vec<LeftBoard>,
-    /// A thread looks at them.
+    /// A thread polls them.
     is_watched: bool,
 }
 
@@ -42,7 +42,7 @@ static LEFT: Mutex<LeftBoards> = Mutex::new(LeftBoards { boards: Vec::new(), is_
 /// Held by the thread that ends boards.
 static ENDING: Mutex<()> = Mutex::new(());
 
-/// The pause of the thread between two looks: the first one, and the longest.
+/// The pause of the thread between two polls: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -66,7 +66,7 @@ impl LeftBoard {
         self.memory.is_none() && self.is_closed
     }
 
-    /// Gives back what only the calls have used, if they have ended.
+    /// Frees the resources of the calls, if they have ended.
     fn end_calls(&mut self) -> bool {
         if !self.order.is_drained() {
             return false;
@@ -145,7 +145,7 @@ impl LeftMemory {
         self.0.as_ref().is_none_or(|memory| memory.strong_count() == 0)
     }
 
-    /// Frees it and all else that can be freed. May wait for another thread that does so.
+    /// Frees it and everything else that can be freed. May wait for another thread that does so.
     pub fn free(self) {
         let ending = ENDING.lock().unwrap_or_else(PoisonError::into_inner);
         if end_some(&ending) {
@@ -154,8 +154,8 @@ impl LeftMemory {
     }
 }
 
-/// Frees resources of departed ranks of this process, as far as that needs no wait. A thread does
-/// the rest when its time comes.
+/// Frees resources of departed ranks of this process, as far as that needs no wait. A thread frees
+/// the rest later.
 pub fn end_left_boards() {
     if try_to_end() {
         watch();
@@ -198,7 +198,7 @@ fn watch() {
     };
     let started = std::thread::Builder::new().name("maypole-memory".to_owned()).spawn(look);
     if started.is_err() {
-        // The next group that is made or left looks again.
+        // The next group that is made or left polls again.
         left().is_watched = false;
     }
 }

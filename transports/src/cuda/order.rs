@@ -1,8 +1,8 @@
-//! One order for the work of a rank, on whichever streams it is, and in graphs.
+//! One order for the work of a rank, on all streams and in graphs.
 //!
 //! Calls of one rank use the same mailboxes, so they run one after the other, in the order in which the
 //! host makes them. On one stream they do so by themselves. Between streams an event carries the order:
-//! the work that comes waits for it, and records it anew. A graph waits for it when it runs and records it
+//! later work waits for it, and records it anew. A graph waits for it when it runs and records it
 //! at its end, so graphs and calls run in the order in which the host starts them, too.
 
 use super::error::Result;
@@ -99,8 +99,9 @@ impl ContextWork {
         made
     }
 
-    /// Does `work`, which may wait for the kernels of the GPU, if none of a group can be running. `None`
-    /// otherwise. No kernel of a group starts meanwhile. Waits for nothing else.
+    /// Does `work`, which may wait for the kernels of the GPU, if no kernel of a group can be
+    /// running; returns `None` otherwise. No kernel of a group starts meanwhile. Does not block
+    /// otherwise.
     pub fn while_idle<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         self.while_done(|order| order.is_done() && !order.is_in_graph.load(Ordering::Relaxed), work)
     }
@@ -144,7 +145,7 @@ impl ContextWork {
     }
 }
 
-/// The pause between two looks whether a GPU is idle.
+/// The pause between two checks whether a GPU is idle.
 const IDLE_PAUSE: Duration = Duration::from_micros(200);
 
 /// The order of the work of one rank.
@@ -268,8 +269,8 @@ impl WorkOrder {
     }
 }
 
-/// While this lives, the thread may allocate and copy although a stream captures a graph: none of that
-/// is on the stream. Without it the driver would end the capture.
+/// A guard that lets the thread allocate and copy outside the stream while a stream captures a
+/// graph. Without it the driver would end the capture.
 #[derive(Debug)]
 pub struct BesideCapture {
     before: Option<CUstreamCaptureMode>,

@@ -1,4 +1,4 @@
-//! Which ranks of a group still use the memory that the others lend them.
+//! The ranks of a group that still use the memory of others.
 //!
 //! A word for each rank is in memory of the host that all ranks share, so a rank can read it also
 //! after the control plane of the group has ended. The memory of a process that has ended is open
@@ -27,7 +27,7 @@ const CLOSED: u32 = 2;
 pub struct UseTable {
     segment: Segment,
     me: usize,
-    /// By rank: its process, if that can be watched.
+    /// By rank: a pidfd of its process, if available.
     processes: Vec<Option<Arc<OwnedFd>>>,
 }
 

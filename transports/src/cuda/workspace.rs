@@ -41,7 +41,7 @@ impl DeviceScratch {
         Ok(())
     }
 
-    /// The memory, which is none of this any more.
+    /// Takes the memory out.
     pub fn take(&mut self) -> Self {
         Self { stream: Arc::clone(&self.stream), memory: self.memory.take() }
     }

@@ -35,8 +35,9 @@ pub struct VerbsSettings {
 }
 
 impl Default for VerbsSettings {
-    /// A packet is repeated 7 times, after 1.07 s each. A switch that fails over, or a subnet manager
-    /// that looks at all ports, is silent for seconds. The service learns of processes that die.
+    /// A packet is repeated 7 times, after 1.07 s each: a switch that fails over, or a subnet
+    /// manager that sweeps all ports, is silent for seconds. The service detects processes that
+    /// die.
     fn default() -> Self {
         Self {
             device: None,

@@ -1,4 +1,4 @@
-//! Which ports connections may use, and which of them first.
+//! The ports that connections may use, in order of preference.
 //!
 //! A host may have a port for its storage in addition to those that reach other hosts, adapters of
 //! different rates, and adapters of protocols that connections do not use. Ports are ordered by
@@ -31,9 +31,8 @@ impl fmt::Display for VerbsCandidate {
 }
 
 impl VerbsCandidate {
-    /// The ports that `settings` allow, at least one. The fastest come first; of equally fast ones,
-    /// those that are attached to cores which the calling thread may use; of these, in the kernel's
-    /// order.
+    /// The ports that `settings` allow, at least one. Ordered by rate; then those that are attached
+    /// to cores which the calling thread may use; then in the kernel's order.
     ///
     /// # Errors
     /// [`VerbsError`] names the missing part. If the machine has devices, it describes the first
@@ -58,14 +57,14 @@ impl VerbsCandidate {
                         is_far,
                     }));
                 }
-                // A device that could be used if its port were up is worth more words.
+                // The first error counts, but any other one replaces `OtherProtocol`.
                 Err(error) => match first_error {
                     None | Some(VerbsError::OtherProtocol { .. }) => first_error = Some(error),
                     Some(_) => {}
                 },
             }
         }
-        // Stable: the kernel's order stays where nothing else decides.
+        // Stable: ties keep the kernel's order.
         found.sort_by_key(Self::order);
         match first_error {
             Some(error) if found.is_empty() => Err(error),

@@ -32,7 +32,7 @@ impl UnconnectedVerbs {
     /// # Errors
     /// [`VerbsError::Memory`] and [`VerbsError::Call`].
     pub fn new(adapter: &Arc<VerbsAdapter>) -> Result<Self, VerbsError> {
-        // Packets of an earlier connection with the same numbers would be taken for this one's.
+        // Random, so that packets of an earlier connection with the same numbers are not accepted.
         let first_packet = random::bytes().map(u32::from_le_bytes).unwrap_or(0);
         let receives = WRITES + OTHERS;
         // First, because its error names the limit of locked memory.

@@ -1,8 +1,8 @@
 //! Bytes and writes in flight between the two ends of a connection, and the credits for more.
 //!
-//! A place of the sender's ring is free again once two things have happened. Its write is complete, so
-//! the adapter does not read it any more; and the peer has taken its bytes, so the same place of the
-//! peer's ring may be written to. Either may come first.
+//! A place of the sender's ring is free again after two events, in any order: its write is
+//! complete, so the adapter does not read it any more; and the peer has taken its bytes, so the
+//! same place of the peer's ring may be written to.
 
 use super::immediate::Immediate;
 

@@ -1,4 +1,4 @@
-//! One rank's part of a shared segment, cut into buffers.
+//! One rank's part of a shared segment, divided into buffers.
 
 use super::buffer::RegisteredBuffer;
 use super::ranges::{FreeRanges, TakenRange};
@@ -156,8 +156,8 @@ impl ArenaMemory {
     /// Replaces the pages of `view` by private copies, at the same address.
     ///
     /// The copies are made by the kernel, page by page, when a page is first written. So no write of
-    /// another thread to the same page is lost, whichever moment it falls into. One byte of each
-    /// page is written here, and it belongs to `view`.
+    /// another thread to the same page is lost, at any moment. One byte of each page is written
+    /// here, and it belongs to `view`.
     pub(super) fn sever(&self, view: View<'_>) -> io::Result<()> {
         let (Some(file), Some(offset), true) =
             (&self.file, self.range_of(view), self.owner.is_current())

@@ -1,9 +1,8 @@
 //! Registered memory: bytes of one rank that other ranks read and write in place during a call.
 //!
-//! A [`Registration`] is a range of the owner's memory with what peers need to reach it. A call names
-//! a place in it by a [`Ticket`]: which registration, and where in it. It is a shared segment, which all
-//! ranks have mapped. After a failed call, the owner maps private copies of the pages
-//! ([`sever`](Registration::sever)).
+//! A [`Registration`] is a shared segment, which all ranks have mapped, with a part of each rank. A
+//! call names a place by a [`Ticket`]: registration and offset. After a failed call, the owner maps
+//! private copies of the pages ([`sever`](Registration::sever)).
 //!
 //! # Obligations of the ranks
 //!
@@ -110,8 +109,8 @@ impl Registration {
         fits.then(|| unsafe { self.whole.view() }.slice(start + offset, len))
     }
 
-    /// Cuts peers off from `own` bytes: they keep their content, and what peers write from now on
-    /// goes elsewhere. Does nothing if the bytes are no part of the registration. Afterwards the
+    /// Cuts peers off from `own` bytes: they keep their content, and later writes of peers go
+    /// elsewhere. Does nothing if the bytes are no part of the registration. Afterwards the
     /// registration has no place of this rank's any more.
     ///
     /// Ends the process if the system cannot do it, because late peers could otherwise change the

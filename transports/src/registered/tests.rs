@@ -91,7 +91,7 @@ fn memory_is_given_back_when_the_last_buffer_is_dropped() {
     assert!(mine.is_used() && buffer.arena().is_some());
     drop(buffer);
     assert!(!mine.is_used());
-    // A peer may still look, and finds that the pages are gone.
+    // A peer may still read, and finds zeroed pages.
     assert_eq!(theirs.reach(0, place).unwrap().as_view().to_vec(), [0; 8192]);
 }
 

@@ -58,9 +58,9 @@ pub struct EncryptedStream<S: Stream> {
     reader: RecordReader,
     /// This end has ended its direction.
     finished: bool,
-    /// Bytes came that the peer has not sent.
+    /// Bytes arrived that the peer has not sent.
     altered: bool,
-    /// The process that made the stream. A forked child has no part in it.
+    /// The process that made the stream. A forked child must not use it.
     process: u32,
 }
 
@@ -132,7 +132,7 @@ impl<S: Stream> EncryptedStream<S> {
             match below_receive(&mut self.below, self.reader.room()) {
                 Ok(0) => return Ok(false),
                 Ok(received) => self.reader.received(received),
-                // The goodbye would have come before this end.
+                // A goodbye would have arrived before this end.
                 Err(Fault::Closed) => return Err(Fault::Cut),
                 Err(fault) => return Err(fault),
             }

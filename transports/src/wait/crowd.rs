@@ -6,9 +6,8 @@
 //! when it is woken.
 //!
 //! Each thread detects contention by a long yield in which the kernel switched to another thread.
-//! The detection expires after a while, and the thread tries again. The while grows from 10 ms to a
-//! second as long as it finds its core shared each time, so trying takes less than a hundredth of
-//! the time.
+//! The detection expires after a while, and the thread tries again. This period grows from 10 ms to
+//! a second while the core stays shared, so trying takes less than a hundredth of the time.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -23,11 +22,11 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// The measurements of a thread.
 #[derive(Clone, Copy)]
 struct Crowd {
-    /// The core is taken for shared until then.
+    /// The core counts as shared until then.
     until: Option<Instant>,
-    /// When that was over last.
+    /// When the last such period ended.
     ended: Option<Instant>,
-    /// For how long it was taken for shared last.
+    /// The length of the last such period.
     length: Duration,
 }
 

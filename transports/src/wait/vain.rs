@@ -1,4 +1,4 @@
-//! Spins that found nothing are tried more rarely.
+//! Fewer spins after failed ones.
 //!
 //! A spin for a message of another host, or of a rank that needs this core, times out, and takes
 //! the core from other ranks: with four ranks on a core, seven awaited messages take a millisecond.
@@ -12,7 +12,7 @@ const MOST: u32 = 64;
 /// The measurements of a thread.
 #[derive(Clone, Copy, Default)]
 struct Vain {
-    /// Waits that go without a spin, from now on.
+    /// Remaining waits without a spin.
     left: u32,
     /// The number of such waits after the last failed spin.
     length: u32,
