@@ -83,8 +83,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                 let next = readers().cycle().nth(checks).expect("an audience has a member");
                 checks = (checks + 1) % MAX_RANKS;
                 let gone = readers().find(|rank| watcher.has_left(*rank));
-                // All that a reader consumed before it left is visible by now, and another reader may
-                // be the one that is late.
+                // All consumption of a reader before it left is visible by now, and another reader
+                // may be late.
                 let is_late = |rank: &usize| readers().any(|late| late == *rank) && !is_done(board);
                 // A reader that has left consumes nothing more.
                 (next, gone.filter(is_late).map(|rank| (rank, LinkError::PeerLeft)))
@@ -161,6 +161,6 @@ fn never_published(
         None if has_left() => LinkError::PeerLeft,
         None => return None,
     };
-    // All publications that the writer made before it went on or left are visible by now.
+    // All publications of the writer before it continued or left are visible by now.
     (board.readable(expected) == Ok(false)).then_some(why)
 }

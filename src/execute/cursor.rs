@@ -25,8 +25,8 @@ pub(super) struct SendCursor {
 }
 
 impl SendCursor {
-    /// Offers the rest of the message to `stream`. After [`Advance::Complete`] the cursor stands at
-    /// the start of the next message.
+    /// Offers the rest of the message to `stream`. After [`Advance::Complete`] the cursor is at the
+    /// start of the next message.
     #[inline(always)]
     pub(super) fn advance(
         &mut self,

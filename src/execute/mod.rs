@@ -95,7 +95,7 @@ pub struct Executor {
     more_slots: u64,
     /// All slots of a deep board may be used.
     allows_deep_ring: bool,
-    /// Where a combination lies that is only published past the caches.
+    /// Holds a combination that is only published past the caches.
     scratch: Region,
     store_counts: StoreCounts,
 }
@@ -126,7 +126,7 @@ impl Executor {
         }
     }
 
-    /// Gives the rank, which is `locals[me]`, the board that these ranks share. If it `allows_deep_ring`,
+    /// Sets the board that `locals` share; this rank is `locals[me]`. If it `allows_deep_ring`,
     /// large publications may use all slots of a deep board.
     pub fn share(&mut self, board: Board, locals: Vec<usize>, me: usize, allows_deep_ring: bool) {
         self.allows_deep_ring = allows_deep_ring;
@@ -252,7 +252,7 @@ impl Executor {
     }
 }
 
-/// Takes all windows of all folds in the order of their clocks: window `k` at clock `k + stage`.
+/// Runs all windows of all folds in the order of their clocks: window `k` at clock `k + stage`.
 #[inline(always)]
 fn in_clock_order<E>(
     program: &Program,

@@ -19,8 +19,8 @@ impl PollCounter {
         self.0 = self.0.wrapping_add(1);
     }
 
-    /// True if bytes should be moved on the other streams after this poll, so that a peer which
-    /// sends to this rank does not have to wait because a stream is full.
+    /// True if bytes should be moved on the other streams after this poll, so that no peer that
+    /// sends to this rank waits on a full stream.
     #[inline(always)]
     pub(super) fn is_drive_due(&self) -> bool {
         self.0.is_multiple_of(POLLS_PER_DRIVE)
@@ -46,8 +46,8 @@ impl PollCounter {
 
 /// Whether bytes have moved since the last sleep.
 ///
-/// A rank sleeps only if none have. If the two ends of a stream slept in turn, no more than the
-/// capacity of the stream would move in each sleep.
+/// A rank sleeps only if none have: if the two ends of a stream slept in turn, each sleep would
+/// move at most the capacity of the stream.
 #[derive(Debug, Default)]
 pub(super) struct StreamActivity {
     moved: bool,

@@ -16,17 +16,17 @@ use std::io;
 
 /// Positions that the end of a call takes.
 const END: u64 = 1;
-/// Bytes that are combined at a time where a result goes to more than two places: they stay in the
-/// first-level cache between the fold and the copies.
+/// Bytes of a block if a result has more than two destinations: they stay in the first-level cache
+/// between the fold and the copies.
 const BLOCK: usize = 8 << 10;
-/// The same where the copies leave the caches alone: they wait for memory at the end of each block,
-/// so blocks are longer. They stay in the second-level cache.
+/// The same for copies that bypass the caches: they wait for memory at the end of each block, so
+/// blocks are longer. They stay in the second-level cache.
 const LONG_BLOCK: usize = 64 << 10;
 
-/// The buffers of another rank, as this rank reaches them.
+/// The buffers of another rank, and this rank's access to them.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerMemory<'a> {
-    /// Mapped, so that bytes are read and written where they lie.
+    /// Mapped, so that bytes are read and written directly.
     Mapped(PeerBuffers<'a>),
     /// In the memory of its process, which is only copied from.
     Process(ProcessBuffers),
@@ -43,7 +43,7 @@ pub struct ProcessBuffers {
     pub output: (u64, u64),
 }
 
-/// The registered buffers of one rank, as this rank reaches them.
+/// The registered buffers of one rank, mapped by this rank.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerBuffers<'a> {
     /// The rank's contribution.
@@ -96,7 +96,6 @@ impl Executor {
 }
 
 impl<O: RunObserver> ProgramRun<'_, '_, O> {
-    /// Executes window `k` of fold `at`.
     fn step_registered(
         &mut self,
         access: &RegisteredAccess,
@@ -332,8 +331,8 @@ fn combine_to_all(reducer: &Reducer, places: &[ViewMut<'_>], sources: &[View<'_>
     }
 }
 
-/// As [`combine_to_all`], for outputs of which the caches hold little: the result is computed in one
-/// place, and copied from there past the caches. A single source is copied to all.
+/// As [`combine_to_all`], for outputs larger than the caches: the result is computed in one place,
+/// and copied from there past the caches. A single source is copied to all.
 fn combine_past_caches(reducer: &Reducer, places: &[ViewMut<'_>], sources: &[View<'_>]) {
     let [first, others @ ..] = places else { unreachable!("a result goes somewhere") };
     if let [source] = sources {

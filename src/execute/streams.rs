@@ -1,10 +1,9 @@
 //! The streams of one rank: the messages that are posted and not yet sent, and the message of each
 //! peer that is expected.
 //!
-//! A stream keeps no pointers, so a posted message is remembered here as a range of one of the
-//! call's buffers and offered again until it has left. A rank that waits for any peer moves bytes
-//! in both directions on all streams of the program, so the progress of a rank does not depend on
-//! which peer it waits for.
+//! A stream keeps no pointers, so a posted message is recorded here as a range of one of the call's
+//! buffers and offered again until it has left. A rank that waits for any peer moves bytes in both
+//! directions on all streams of the program, so its progress does not depend on the awaited peer.
 
 use super::peer_stream::{GatheredMessages, PeerStream, TOGETHER};
 use super::polling::StreamActivity;
@@ -54,8 +53,8 @@ impl PeerStreams {
         self.streams.iter_mut().flatten().for_each(|peer| peer.stream.finish());
     }
 
-    /// Makes room for the messages of `program` that do not go straight to their places. Returns
-    /// false if there is no memory for them.
+    /// Makes room for the staged messages of `program`. Returns false if there is no memory for
+    /// them.
     pub fn reserve(&mut self, program: &Program) -> bool {
         program.streams.iter().all(|stream| {
             let peer = self.streams.get_mut(stream.peer as usize).and_then(Option::as_mut);
@@ -96,7 +95,7 @@ impl PeerStreams {
         self.streams[self.active[index]].as_ref().expect("checked by `begin`").staged(len)
     }
 
-    /// Sends what can be sent now, on all streams of the program.
+    /// Sends without waiting, on all streams of the program.
     pub(super) fn push(&mut self, buffers: &Buffers<'_>) {
         for index in 0..self.active.len() {
             let (stream, gathered) = self.stream_and_room(index);
@@ -105,7 +104,7 @@ impl PeerStreams {
         }
     }
 
-    /// Sends and receives what can be moved now, on all streams of the program.
+    /// Sends and receives without waiting, on all streams of the program.
     pub(super) fn drive(&mut self, buffers: &Buffers<'_>) {
         for index in 0..self.active.len() {
             let (stream, gathered) = self.stream_and_room(index);

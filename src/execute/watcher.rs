@@ -13,7 +13,7 @@ pub struct SlowWait {
     pub windows: (u32, u32),
 }
 
-/// The control plane, as far as waits need it. Called only once a wait has become slow.
+/// The control plane, for slow waits.
 pub trait WaitWatcher: fmt::Debug + Send + Sync {
     /// Returns true if `rank` has left in order.
     fn has_left(&self, rank: usize) -> bool;
@@ -23,7 +23,7 @@ pub trait WaitWatcher: fmt::Debug + Send + Sync {
     fn note_wait(&self, wait: SlowWait);
 }
 
-/// Ranks that have no control plane: no rank leaves, and nothing is noted.
+/// Without a control plane: no rank leaves, and nothing is recorded.
 impl WaitWatcher for () {
     fn has_left(&self, _: usize) -> bool {
         false

@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long another process may hold the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time between two attempts to take the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(1);
 
 /// A file that is a whole trace whenever no rank is writing to it. A rank adds its events before
@@ -52,7 +50,6 @@ impl TraceFile {
         let comma = if end == HEAD.len() as u64 { "" } else { ",\n" };
         let written = file.write_all(format!("{comma}{events}{TAIL}").as_bytes());
         if written.is_err() {
-            // The old end of the file fits, because it was there before.
             file.set_len(end)?;
             file.seek(SeekFrom::Start(end))?;
             file.write_all(TAIL.as_bytes())?;
