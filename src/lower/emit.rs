@@ -94,7 +94,7 @@ impl<'a> Emitter<'a> {
             && self.publications.all_readers_answer()
     }
 
-    /// The folds of this rank as its executor takes them.
+    /// The folds of this rank in the executor's order.
     fn own(&self) -> &[u32] {
         &self.strategy.order[self.strategy.folds.of(self.me)]
     }
@@ -244,7 +244,7 @@ impl<'a> Emitter<'a> {
         (flushes, ranges)
     }
 
-    /// Bytes of scratch that storing `span` needs.
+    /// Bytes of scratch up to the end of `span`.
     fn scratch_up_to(&self, span: Span) -> usize {
         if span.buffer == Buffer::Scratch {
             self.request.layout.of(self.me, span).end * self.request.element
@@ -321,8 +321,8 @@ impl Emitter<'_> {
         folds.of(peer).flat_map(|fold| folds.sources(fold)).map(lent).sum()
     }
 
-    /// True if `peer` touches this rank's memory, and no publication of `peer` proves that it has
-    /// done so for the last time.
+    /// True if `peer` touches this rank's memory, and no publication of `peer` proves its last
+    /// access.
     fn is_awaited_at_end(&self, peer: usize) -> bool {
         let folds = &self.strategy.folds;
         let mine = |fold: usize| {

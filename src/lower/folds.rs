@@ -39,7 +39,7 @@ impl Origin {
     }
 }
 
-/// A fold, before there are windows.
+/// A fold, before windows exist.
 #[derive(Clone, Copy, Debug)]
 struct FusedFold {
     /// The span that stores the result, if it is stored.
@@ -51,8 +51,8 @@ struct FusedFold {
     to: u32,
 }
 
-/// The folds of all ranks, or of one rank that stands for all. A fold is named by its number: those
-/// of a rank follow one another in the order of its schedule, and ranks follow one another.
+/// The folds of all ranks, or of one rank that represents all. A fold is named by its number: by
+/// rank, then in the order of the rank's schedule.
 #[derive(Debug)]
 pub(super) struct FusedFolds {
     folds: Vec<FusedFold>,
@@ -117,12 +117,10 @@ impl FusedFolds {
         self.sources.extend(sources);
     }
 
-    /// Adds a source to the last fold.
     pub(super) fn join_last(&mut self, source: Origin) {
         self.sources.push(source);
     }
 
-    /// Adds a receiver to the last fold.
     pub(super) fn send_last_to(&mut self, to: usize) {
         self.to.push(to as u32);
     }
@@ -143,7 +141,6 @@ impl FusedFolds {
         self.folds[fold].into = None;
     }
 
-    /// How many folds there are.
     pub(super) fn len(&self) -> usize {
         self.folds.len()
     }
@@ -202,7 +199,6 @@ impl FusedFolds {
         &self.sources[self.source_places(fold)]
     }
 
-    /// The ranks that get the result.
     pub(super) fn to(&self, fold: usize) -> &[u32] {
         &self.to[self.to_places(fold)]
     }
@@ -285,7 +281,7 @@ impl SpanIndex {
         Self { stride: chunks.max().unwrap_or(0), placement, is_mixed: false }
     }
 
-    /// For calls that any ranks make in place, and any do not. Folds wait for no less than in any of them.
+    /// For calls with any mix of placements: folds have the waits of all of them.
     pub(super) fn mixed(schedules: &[Schedule]) -> Self {
         Self { is_mixed: true, ..Self::new(schedules, Placement::InPlace) }
     }
@@ -296,7 +292,6 @@ impl SpanIndex {
         if self.is_mixed { Placement::Apart } else { self.placement }
     }
 
-    /// How many numbers there are.
     pub(super) fn len(self) -> usize {
         3 * self.stride
     }

@@ -4,10 +4,9 @@
 use super::folds::FusedFolds;
 use crate::schedule::hosts::Boards;
 
-/// How a rank reaches another one.
 #[derive(Clone, Copy)]
 pub(super) enum PeerLink {
-    /// By the board, on which it has this place.
+    /// By the board, at this place.
     Local(usize),
     /// By this stream of the program.
     Stream(usize),

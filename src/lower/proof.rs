@@ -19,7 +19,7 @@
 //!   have a higher stage. It may have the same one: a cycle of waits then lies within one stage of
 //!   one window, and a trial of one window finds it.
 //!
-//! None of this depends on the number of windows, and it takes a few steps a fold.
+//! None of this depends on the number of windows, and the proof takes a few steps a fold.
 //!
 //! # By trial
 //!
@@ -132,7 +132,7 @@ impl<'a> OrderedFolds<'a> {
         }
     }
 
-    /// How many steps a trial of `windows` windows takes.
+    /// The steps of a trial of `windows` windows.
     pub(super) fn steps_of_trial(&self, windows: u32) -> u64 {
         (u64::from(windows) + u64::from(self.deepest)) * self.folds.len() as u64
     }
@@ -167,7 +167,7 @@ impl<'a> OrderedFolds<'a> {
         left == 0 && !run.raced
     }
 
-    /// Folds and windows of one rank as its executor takes them.
+    /// Folds and windows of one rank in the executor's order.
     fn clock_order(&self, rank: usize, windows: u32) -> Vec<FoldRun> {
         let order = &self.order[self.folds.of(rank)];
         if windows == 1 {

@@ -1,4 +1,4 @@
-//! How the schedules of all ranks are run: the first strategy that provably completes.
+//! The choice of a strategy for the schedules of all ranks: the first that provably completes.
 //!
 //! Three are tried. (1) Fused folds with windows overlapped: each fold has a stage that counts the
 //! hops before it. (2) Fused folds, one window after another. (3) The proof order: nothing fused,
@@ -37,11 +37,11 @@ pub(super) fn windows(request: &LoweringInput<'_>, slots: SlotRule) -> u32 {
 pub struct DeviceSlots {
     /// Bytes of the longest publication.
     pub bytes: usize,
-    /// How many slots each rank has.
+    /// Slots of each rank.
     pub count: usize,
 }
 
-/// Which slots a program may use.
+/// The slots that a program may use.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SlotRule {
     /// Those of the smallest class of a board that suffices.
@@ -53,13 +53,13 @@ pub(super) enum SlotRule {
     Lines(Placement),
 }
 
-/// A way of running the schedules that completes.
+/// A strategy that completes.
 pub(super) struct Strategy {
     pub(super) folds: FusedFolds,
     pub(super) matching: Matching,
     /// By fold.
     pub(super) stages: Vec<u32>,
-    /// The folds of each rank as its executor takes them.
+    /// The folds of each rank in the executor's order.
     pub(super) order: Vec<u32>,
     pub(super) slots: Slots,
 }
@@ -94,10 +94,10 @@ pub(super) fn choose(
 /// The first strategy with fused folds that completes, where `request` has the schedule of rank
 /// `me` alone and those of the others follow by `symmetry`.
 ///
-/// In a run in which all ranks take their steps at the same time, each rank is always where the
-/// others are. So the folds of one rank, whose messages it exchanges with itself, have the stages
-/// that the folds of all ranks have; and if these programs could wait for one another, this rank
-/// would wait for itself.
+/// In a run in which all ranks take their steps at the same time, all ranks are always at the same
+/// step. So the folds of one rank, whose messages it exchanges with itself, have the stages that
+/// the folds of all ranks have; and if these programs could wait for one another, this rank would
+/// wait for itself.
 pub(super) fn choose_symmetric(
     request: &LoweringInput<'_>,
     symmetry: Symmetry,
