@@ -55,7 +55,7 @@ pub struct DevicePath {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceLinksError {
-    /// A rank is on a GPU that is not there.
+    /// A rank is on a GPU that does not exist.
     #[error("rank {rank} is on GPU {gpu}, and the topology has {gpus} GPUs")]
     NoGpu {
         /// The rank.
@@ -238,12 +238,12 @@ impl DeviceLinks {
 
 #[cfg(feature = "cuda")]
 impl DeviceLinks {
-    /// As bytes, for the other ranks.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         crate::wire::encode(&(&self.gpus, &self.paths))
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote; `None` if it does not describe `world` ranks.
+    /// Reads the bytes of [`to_bytes`](Self::to_bytes); `None` if it does not describe `world`
+    /// ranks.
     pub(crate) fn from_bytes(bytes: &[u8], world: usize) -> Option<Self> {
         let (gpus, paths): (Vec<usize>, Option<DevicePaths>) = crate::wire::decode(bytes).ok()?;
         let fits = world > 0 && gpus.len() == world;

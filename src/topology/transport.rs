@@ -1,4 +1,4 @@
-//! Which transport two ranks use, and why no better one.
+//! The transport between two ranks, and why no better one.
 //!
 //! From best to worst: CUDA peer access, shared memory, InfiniBand, TCP. Each rank offers what it
 //! can use. Every transport that is better than the chosen one is listed with the reason why it is

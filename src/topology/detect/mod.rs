@@ -72,7 +72,7 @@ pub trait GpuDriver {
     fn peer(&self, a: usize, b: usize) -> PeerAccess;
 }
 
-/// Stands for a machine without a driver.
+/// The driver of a machine without one.
 #[derive(Clone, Copy, Debug)]
 pub struct NoGpuDriver;
 
