@@ -14,8 +14,8 @@ const CHOICE_OF_WINDOWS: usize = 16;
 
 /// Worlds up to this lower any schedule in some milliseconds.
 const SMALL_WORLD: usize = 64;
-/// The most steps of all ranks that are lowered where an algorithm with fewer will do: about 40 ms, and 32 MiB
-/// meanwhile.
+/// The most steps of all ranks that are lowered if an algorithm with fewer exists: about 40 ms, and
+/// 32 MiB meanwhile.
 const STEPS: usize = 1 << 16;
 
 /// A row of the table with its price.
@@ -24,7 +24,7 @@ const STEPS: usize = 1 << 16;
 pub struct Candidate {
     /// The plan.
     pub plan: Plan,
-    /// Into how many windows the plan cuts the longest chunk.
+    /// Windows of the longest chunk.
     pub windows: usize,
     /// The predicted time of one more call of a row, in nanoseconds.
     pub predicted_ns: u64,
@@ -63,7 +63,7 @@ impl CandidateVerdict {
 /// The order decides ties: an earlier row wins. The rows are in the reverse order of
 /// [`Algorithm::ALL`], so direct algorithms come before those that relay. The hierarchical
 /// algorithm comes at the end, and only where there are several hosts and one of them has several
-/// ranks. Two lengths that cut the longest chunk into equally many windows are one row.
+/// ranks. Two lengths with equally many windows of the longest chunk are one row.
 pub fn rows(question: &Question<'_>, only: Option<Algorithm>) -> Vec<Plan> {
     match only {
         Some(only) if !only.supports(question.collective) => Vec::new(),
@@ -93,7 +93,7 @@ fn is_short(question: &Question<'_>, algorithm: Algorithm) -> bool {
     if !boards.is_shared() && algorithm.symmetry(question.collective, world).is_some() {
         return true;
     }
-    // The rank before the root is a leaf of a tree, and does what most ranks do.
+    // The rank before the root is a leaf of a tree, as most ranks are.
     let root = question.collective.root().unwrap_or(0);
     let schedule =
         algorithm.schedule_on(question.collective, boards.numbers(), (root + world - 1) % world);

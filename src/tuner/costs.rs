@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// The costs of one kind of link, as the literature counts them.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Costs {
-    /// Picoseconds from the start of a send to the end of its receive, however short it is.
+    /// Picoseconds from the start of a send to the end of its receive, for the shortest message.
     pub alpha: u64,
     /// Picoseconds a KiB, to send and to receive it.
     pub beta: u64,
@@ -75,7 +75,7 @@ impl CostTable {
         network: Network { hop: 0, wire: 0 },
     };
 
-    /// The names that a table may lack, because tables of earlier versions do.
+    /// The names that tables of earlier versions lack.
     const OPTIONAL: [&'static str; 1] = ["verbs"];
 
     /// The costs of a link by shared memory, for messages of `bytes` bytes, where `crowding` ranks
@@ -95,7 +95,7 @@ impl CostTable {
     }
 
     /// Checks that a message over a board does not cost much less than a shorter one does. No machine
-    /// has such costs; ranks that wait for a core while they are measured find them.
+    /// has such costs; they are measured if ranks wait for a core meanwhile.
     ///
     /// ```
     /// use maypole::tuner::{CostTable, Costs};
@@ -139,7 +139,7 @@ impl CostTable {
     }
 
     /// The costs of a link by TCP, where `crowding` ranks share a core: with several ranks, every
-    /// system call finds its caches cold, and waiting ranks keep calling.
+    /// system call has cold caches, and waiting ranks keep calling.
     pub fn stream(&self, crowding: usize) -> LinkCost {
         let mut link = self.tcp.shared(&TCP);
         link.latency += self.network.hop;

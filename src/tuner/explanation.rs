@@ -71,7 +71,7 @@ pub struct DevicePrices {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct MeasuredTime {
-    /// How often it ran with timing on.
+    /// Runs with timing on.
     pub runs: u64,
     /// The median of its last times on this rank, in nanoseconds.
     pub median_ns: u64,

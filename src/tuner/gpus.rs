@@ -49,7 +49,7 @@ pub fn schedules(
 /// Picoseconds a KiB of a link that moves a MB a second.
 const OF_MEGABYTE: u64 = 1_024_000_000;
 
-/// How fast ranks reach the memories of GPUs, where `unit` bytes count as one.
+/// The rates at which ranks access the memories of GPUs, where `unit` bytes count as one.
 pub(super) fn memories(links: &DeviceLinks, unit: usize) -> MemoryRates {
     let ranks = 0..links.world();
     let least = |from: usize, to: usize| match links.between(from, to) {

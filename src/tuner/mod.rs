@@ -3,9 +3,9 @@
 //! A [`Question`] holds facts that are equal on all ranks. A [`Candidate`] is an algorithm with a
 //! length of windows. The tuner prices each candidate: it runs the schedules on simulated clocks
 //! ([`simulate`](crate::schedule::simulate)) of the machine that a [`CostTable`] describes, for a call alone
-//! and for one more call of a row. The one that is good at both wins: whose worse regret is least; of those
-//! that are nearly equal, the earlier row of the table. Costs are integers, and all ranks use rank 0's
-//! table, so all ranks choose alike on any hardware.
+//! and for one more call of a row. The candidate whose worse regret is least wins; of nearly equal
+//! ones, the earlier row of the table. Costs are integers, and all ranks use rank 0's table, so all
+//! ranks choose alike on any hardware.
 //!
 //! As a rule of thumb, small vectors go by the algorithm with the fewest hops, because every hop is
 //! a wait (and a context switch where ranks outnumber cores). Large vectors go by the one that
@@ -77,11 +77,11 @@ impl From<Plan> for PlanOverride {
 pub struct Question<'a> {
     /// The collective of the call.
     pub collective: Collective,
-    /// Which ranks share a board; streams join the others.
+    /// The boards of the ranks; streams join ranks of different boards.
     pub boards: &'a Boards,
     /// Bytes of the whole: of the vector, or of all blocks together.
     pub bytes: usize,
-    /// How many ranks share a core where they are most crowded, rounded up; at least 1.
+    /// The most ranks that share a core, rounded up; at least 1.
     pub crowding: usize,
     /// The GPUs of the ranks, if the buffers are in their memory.
     pub gpus: Option<DeviceQuestion<'a>>,

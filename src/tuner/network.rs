@@ -95,7 +95,7 @@ impl FromStr for Network {
         let wire = bits.transpose()?.map_or(0.0, |bits| PICOSECONDS_OF_KIB / bits);
         let [hop, wire] = [round_trip / 2.0, wire];
         let fits = [hop, wire].iter().all(|it| *it <= MOST as f64) && parts.next().is_none();
-        // A hop of no time is one that was given, too, and nothing is measured.
+        // A given hop of no time differs from an unmeasured one.
         if fits { Ok(Self { hop: (hop as u64).max(1), wire: wire as u64 }) } else { Err(NoNetwork) }
     }
 }
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!([of(&[64]), of(&[200]), of(&[255])], [64; 3]);
         assert_eq!([of(&[1024]), of(&[2100]), of(&[4095])], [1024; 3]);
         assert_eq!(of(&[10_000]), 4096);
-        // One slow link or one slow rank is not the network.
+        // One slow link or one slow rank does not change the class.
         assert_eq!(of(&[200, 210, 90_000]), 64);
     }
 

@@ -165,7 +165,7 @@ fn only_a_file(path: &Path) -> Result<(), TableFileError> {
     }
 }
 
-/// This machine, in a few words: its processor and how many there are.
+/// This machine, in a few words: its processor and their number.
 fn machine() -> String {
     let info = CpuInfo::read(Path::new("/"));
     let name = info.name().unwrap_or_else(|| "a processor without a name".to_owned());

@@ -1,4 +1,4 @@
-//! Smaller worlds that stand for a large one.
+//! Smaller worlds that represent a large one.
 
 use super::Question;
 use super::gpus::{busiest, memories};
