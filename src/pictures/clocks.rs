@@ -10,7 +10,7 @@
 //!   arrives as a whole.
 //! * A message of `m` bytes arrives `alpha + m beta` after it left. A link carries one message at a
 //!   time.
-//! * [`Ports::Single`]: a rank's messages leave one after another through one port, whatever their
+//! * [`Ports::Single`]: a rank's messages leave one after another through one port, for all
 //!   receivers, and arrive one after another through another port. [`Ports::PerLink`]: each link
 //!   has ports of its own.
 //! * A rank reduces one thing at a time. Copies are free: executors fuse them away.
@@ -38,7 +38,7 @@ use std::collections::BinaryHeap;
 /// The costs of links and of arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Latency of a message in seconds, whatever its length.
+    /// Latency of a message in seconds, at any length.
     pub alpha: f64,
     /// Seconds per byte.
     pub beta: f64,

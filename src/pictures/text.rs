@@ -80,7 +80,7 @@ fn parsed(text: &str) -> Option<Step> {
 fn span(text: &str) -> Option<Span> {
     let buffers = [("in", Buffer::Input), ("out", Buffer::Output), ("tmp", Buffer::Scratch)];
     let of = |(name, buffer): (&str, Buffer)| {
-        // More scratch than this is a slip of the pen.
+        // More scratch than this is a typing error.
         let chunk = text.strip_prefix(name)?.parse().ok().filter(|chunk| *chunk < 1 << 20)?;
         Some(Span { buffer, chunk })
     };

@@ -30,7 +30,7 @@ use crate::schedule::walk::Stuck;
 use maypole_transports::board::{CHUNK, SlotClass};
 use maypole_transports::{HEAD, LONGEST_AHEAD};
 
-/// Worlds with more steps than this are scaled down, unless they are [`EXACT`].
+/// Worlds with more steps than this are scaled down, unless they are `EXACT`.
 const STEPS: usize = 1024;
 /// Limits of a simulation: about this many events, and this many windows.
 const EVENTS: usize = 512;

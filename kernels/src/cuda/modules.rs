@@ -112,7 +112,7 @@ impl Modules {
         Ok(module)
     }
 
-    /// True if [`load`](Self::load) has loaded `module` in this context: then it waits for nothing.
+    /// True if [`load`](Self::load) has loaded `module` in this context: then it does not wait.
     pub fn is_loaded(self, context: &CudaContext, module: &str) -> bool {
         let loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         loaded.contains_key(&(context.cu_ctx() as usize, module.to_owned()))

@@ -48,8 +48,8 @@ impl PrintedClass {
         ("SOC", PrintedClass::Soc),
     ];
 
-    /// Returns the class that the word means. Where the word leaves several possible, it is the
-    /// worst of them, so that no prediction is too good.
+    /// Returns the class that the word means. Of several possible classes, it is the worst, so that
+    /// no prediction is too good.
     ///
     /// ```
     /// use maypole_cluster::read::printed::PrintedClass;

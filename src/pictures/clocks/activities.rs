@@ -40,7 +40,7 @@ pub enum PortActivity {
     Combines,
 }
 
-/// A simulation with all that happens in it.
+/// A simulation and all of its activities.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SimulationRecord {
@@ -54,7 +54,7 @@ pub struct SimulationRecord {
     pub ends: Vec<Vec<Vec<f64>>>,
 }
 
-/// [`simulate`](super::simulate) with all that happens.
+/// [`simulate`](super::simulate), with all activities.
 ///
 /// ```
 /// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Layout};

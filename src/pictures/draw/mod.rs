@@ -1,9 +1,10 @@
 //! Pictures of schedules, made from the steps themselves.
 //!
-//! A [`Picture`] is what there is to draw. [`text`] draws it as text, and [`svg`](crate::svg) as a figure.
-//! Both show one column a rank and one row a [*round*](StepRounds), which is one message
+//! A [`Picture`] has the cells and messages. [`text`] draws it as text, and [`svg`](crate::svg) as
+//! a figure. Both show one column a rank and one row a [*round*](StepRounds), which is one message
 //! latency. So the number of the last row is the number of message latencies that
-//! [`simulate`](crate::clocks::simulate) counts where bytes cost nothing, the *alphas* of the literature.
+//! [`simulate`](crate::clocks::simulate) counts where bytes cost nothing, the *alphas* of the
+//! literature.
 //!
 //! Consecutive steps about one chunk are drawn as one cell, which reads from left to right. A cell
 //! stands in the round of its last step.

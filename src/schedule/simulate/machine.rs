@@ -22,11 +22,11 @@
 /// The costs of a message in picoseconds, and of its bytes in picoseconds per KiB.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct LinkCost {
-    /// To publish a chunk of a message, whatever its length.
+    /// To publish a chunk of a message, at any length.
     pub post: u64,
     /// From its publication until it can be seen.
     pub latency: u64,
-    /// To take a chunk of a message, whatever its length.
+    /// To take a chunk of a message, at any length.
     pub take: u64,
     /// To poll one more peer's link while waiting.
     pub look: u64,

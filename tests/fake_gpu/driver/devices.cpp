@@ -105,7 +105,7 @@ Device* device_of_context(const void* context) {
     return nullptr;
 }
 
-// True if a list of pairs, "0-1,0-2", has these two in whichever order, or is "all".
+// True if a list of pairs, "0-1,0-2", has these two in any order, or is "all".
 static bool has_pair(const std::string& list, int a, int b) {
     std::string pairs = "," + list + ",";
     auto has = [&](int a, int b) {

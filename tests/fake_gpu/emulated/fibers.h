@@ -1,6 +1,6 @@
-// Fibers that stand for the threads of a GPU. Those of one OS thread run one at a time. Two ways
-// to choose which is next: `run` draws it from a seed, so a run can be repeated, and finds
-// deadlocks exactly; `run_among_threads` shares a machine with other OS threads and processes.
+// Fibers that represent the threads of a GPU. Those of one OS thread run one at a time. Two ways to
+// choose which is next: `run` draws it from a seed, so a run can be repeated, and finds deadlocks
+// exactly; `run_among_threads` shares a machine with other OS threads and processes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +35,7 @@ void arrive(unsigned barrier, unsigned fibers);
 // Shared memory of all fibers of the block, zeroed at first.
 void* shared_memory(size_t bytes);
 
-// The fiber has looked for something that is not there yet: any other fiber may run.
+// The fiber has polled without success: any other fiber may run.
 void pause();
 
 // Another fiber may run, but nothing is awaited.

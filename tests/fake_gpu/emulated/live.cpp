@@ -27,7 +27,7 @@ class Residents {
         return begun == grid.blocks && residents.empty();
     }
 
-    // Gives every fiber that can run a turn. True if one of them did more than look.
+    // Gives every fiber that can run a turn. True if one of them did more than poll.
     bool pass() {
         bool progress = false;
         for (size_t at = 0; at < residents.size();) {

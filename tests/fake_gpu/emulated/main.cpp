@@ -28,7 +28,7 @@
 
 namespace {
 
-// Looks in a row, by all fibers together, after which nothing can come any more.
+// Polls in a row, by all fibers together, after which no event can follow.
 constexpr uint64_t PATIENCE = 2000000;
 
 typedef void (*Walk)(const Launches&);

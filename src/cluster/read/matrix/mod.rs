@@ -22,9 +22,9 @@
 //!
 //! Terminals, editors and issue trackers damage such a report. The reader undoes the damage: codes
 //! for underlining, tabs that became blanks, labels and cells that ran together, lines wrapped at
-//! the window's edge, a prefix before every line. Columns and rows that were left out as `...`
-//! stay out of the result. [`notes`](Matrix::notes) lists them, and every cell that was taken from
-//! across the diagonal. Any other damage is an error with its line and column.
+//! the window's edge, a prefix before every line. The result leaves out columns and rows that were
+//! elided as `...`. [`notes`](Matrix::notes) lists them, and every cell that was taken from across
+//! the diagonal. Any other damage is an error with its line and column.
 
 mod affinity;
 mod cells;
