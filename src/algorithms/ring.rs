@@ -99,8 +99,7 @@ impl RingPosition {
         Schedule::new(self.world, steps)
     }
 
-    /// Each chunk ends, complete, at the rank of its number. `room` is the place where a chunk is
-    /// combined.
+    /// Each chunk ends, complete, at the rank of its number. `room` is where a chunk is combined.
     fn reduce_around(&self, room: impl Fn(usize) -> Span) -> Vec<Step> {
         let mut steps = vec![Step::Send { from: input(self.behind(1)), to: self.right() }];
         for chunk in (2..=self.world).map(|distance| self.behind(distance)) {
