@@ -148,7 +148,7 @@ fn unsafe_code_system_calls_and_crates_stay_in_their_places() {
     assert!(!manifest("transports").contains("\nmaypole."), "transports do not depend on maypole");
 }
 
-/// The pages of the command line that write: the one writer, and the forwarding of what ranks write.
+/// The pages of the command line that write: the one writer, and the forwarding of ranks' output.
 const WRITERS: &[&str] = &["src/cli/output.rs", "src/cli/run/lines.rs"];
 /// Calls that write to a standard stream or a file, and that panic, or lose the error, if they
 /// cannot write.
@@ -266,7 +266,7 @@ fn folders_of_the_upper_rooms_have_at_most_12_files() {
     }
 }
 
-/// Cargo packs no crate with a dependency that has a path alone, and what is installed has no
+/// Cargo packs no crate with a dependency that has a path alone, and installed programs have no
 /// debug information. A dependency of tests with a path alone is left out of the package.
 #[test]
 fn crates_can_be_packed_and_releases_are_stripped() {

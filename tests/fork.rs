@@ -14,10 +14,10 @@ use spawn::World;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Runs `work` in a forked child and returns what it says.
+/// Runs `work` in a forked child and returns its output.
 fn in_child(work: impl FnOnce() -> String) -> String {
-    // SAFETY: `work` makes calls of communicators, which must bear a fork: that is what is tested.
-    // A lock that is held for ever makes the test fail after a minute.
+    // SAFETY: `work` makes calls of communicators, which must survive a fork: this is the property
+    // under test. A lock that is never released makes the test fail after a minute.
     unsafe { in_forked_child(work) }.unwrap()
 }
 
@@ -102,7 +102,7 @@ fn work(comm: &mut Communicator) {
     assert_eq!(came, vec![other; 30_000]);
 }
 
-/// Forks in several states of two communicators, and goes on working.
+/// Forks in several states of two communicators, and continues.
 fn forks(mut comm: Communicator) {
     work(&mut comm);
     let mut twin = comm.duplicate().unwrap();
@@ -121,7 +121,7 @@ fn forks(mut comm: Communicator) {
     comm.close().unwrap();
 }
 
-/// A child that closes its copy gets the error for a fork, and the parent does not notice. Returns
+/// A child that closes its copy gets the error for a fork, and the parent is not affected. Returns
 /// `comm`.
 fn drops_in_child(comm: Communicator) -> Communicator {
     let mut slot = Some(comm);

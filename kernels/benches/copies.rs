@@ -1,4 +1,4 @@
-//! GB/s of copies by offset and length, beside those of the C library.
+//! GB/s of copies by offset and length, compared with those of the C library.
 //!
 //! ```text
 //! cargo bench -p maypole-kernels --bench copies
@@ -16,7 +16,7 @@ use std::time::Instant;
 const LENGTHS: [usize; 6] = [2 << 10, 4 << 10, 16 << 10, 32 << 10, 256 << 10, 16 << 20];
 /// Lengths that are measured cold: the others take less time than the clock's calls.
 const COLD: [usize; 3] = [16 << 10, 32 << 10, 256 << 10];
-/// Offsets besides those from -64 to 64.
+/// Offsets outside of -64 to 64.
 const FAR: [usize; 4] = [128, 512, 2048, 4096 - 512];
 /// More than any cache holds.
 const COLD_BYTES: usize = 256 << 20;

@@ -1,4 +1,4 @@
-//! Memory, and arithmetic on it. This crate knows no collective and no rank.
+//! Memory, and arithmetic on it. This crate contains no collective and no rank.
 
 #![warn(missing_docs)]
 

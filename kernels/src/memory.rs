@@ -5,11 +5,11 @@
 //! Both may be copied freely and may overlap one another, like cells, and no Rust reference to their
 //! bytes is ever made.
 //!
-//! Views stay in their thread, and so does whatever lends them in safe code: a [`Region`] may be
-//! sent to another thread, but not shared. So safe code cannot race on bytes. Memory that threads or
+//! Views stay in their thread, and so does their lender in safe code: a [`Region`] may be sent to
+//! another thread, but not shared. So safe code cannot race on bytes. Memory that threads or
 //! processes do share, a [`SharedRegion`] or a segment of the transports, lends no view in safe
-//! code: the board and the streams, whose protocols say who may touch which bytes when, take theirs
-//! in unsafe code.
+//! code: the board and the streams, whose protocols determine which thread may touch which bytes
+//! when, take theirs in unsafe code.
 
 mod copy;
 mod past_caches;
@@ -242,7 +242,7 @@ pub struct Region {
 }
 
 // SAFETY: a `Region` owns its bytes and makes no reference to them; views are bounded by a borrow
-// of it, so none is left in the thread that it comes from.
+// of it, so none remains in its former thread.
 unsafe impl Send for Region {}
 
 impl Region {

@@ -1,8 +1,8 @@
 //! The bytes of a program that a kernel walks: the structs of `kernels/cuda/program.h`, with the
 //! same fields in the same order.
 //!
-//! A program is a [header](PackedProgram) and lists that begin so many bytes behind its start. A
-//! kernel cannot check what it walks, so [`check`] does, before the bytes are given to one.
+//! A program is a [header](PackedProgram) and lists at byte offsets from its start. A kernel cannot
+//! check its program, so [`check`] does, before a launch.
 
 use bytemuck::{Pod, Zeroable};
 use std::ops::Range;
@@ -87,7 +87,7 @@ pub struct PackedNumbering {
     pub unused: u32,
 }
 
-/// The header. Lists begin so many bytes behind it.
+/// The header. Lists have byte offsets from its start.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 #[allow(missing_docs, reason = "the names are the meaning")]
@@ -139,11 +139,11 @@ pub const MOST_SOURCES: u32 = 16;
 /// Most slots of a rank: a kernel notes the readers of each.
 pub const MOST_SLOTS: u32 = 64;
 
-/// Makes sure that a kernel that walks `bytes` touches nothing but the buffers and slots that are
-/// as long as the result says.
+/// Checks that a kernel that walks `bytes` stays within buffers and slots of the lengths in the
+/// result.
 ///
 /// # Errors
-/// What is wrong with the program, in words.
+/// The fault of the program, in words.
 pub fn check(bytes: &[u8]) -> Result<BufferNeeds, String> {
     Checker::new(bytes)?.needs()
 }

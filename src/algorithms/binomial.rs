@@ -18,7 +18,7 @@
 //! **Why**: no algorithm needs fewer steps if a rank sends one message at a time. For small
 //! vectors; for large vectors a chain ([`ring`](super::ring)) is better.
 //!
-//! Reduce is broadcast backwards. A rank adds its children's parts behind its own part, the nearest
+//! Reduce is broadcast backwards. A rank adds its children's parts after its own part, the nearest
 //! child first, so with root 0 the ranks are combined in their order.
 //!
 //! # Gather and scatter

@@ -65,9 +65,9 @@
 //! **Cost**: n-1 messages and (n-1)/n S bytes a rank. No message waits for another: a + (n-1)/n S
 //! b.
 //!
-//! **Why**: the fewest steps and the fewest bytes at once, if links can be fed all at the same
-//! time. The result of the reduce-scatter is the plain loop over the ranks, bit by bit, and blocks
-//! may have any lengths.
+//! **Why**: the fewest steps and the fewest bytes, if all links can be fed concurrently. The result
+//! of the reduce-scatter is the plain loop over the ranks, bit by bit, and blocks may have any
+//! lengths.
 //!
 //! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
 //! operations in MPICH", IJHPCA 2005 (the direct forms as the baseline of each section); libraries

@@ -10,7 +10,8 @@ use crate::schedule::collective::{Collective, HeldChunks};
 use crate::schedule::{Schedule, Step, input, output};
 
 impl Algorithm {
-    /// What `rank` of `world` does, or `None` if this algorithm does not implement `collective`.
+    /// The schedule of `rank` of `world`, or `None` if this algorithm does not implement
+    /// `collective`.
     ///
     /// A pure function, so every rank can compute its own schedule and that of any other rank. In a
     /// world of one the schedule is a copy from input to output, or nothing where there is no
@@ -98,7 +99,7 @@ impl Algorithm {
         }
     }
 
-    /// What each rank does, as [`schedule_on`](Self::schedule_on) says.
+    /// The schedules of all ranks, as of [`schedule_on`](Self::schedule_on).
     ///
     /// # Panics
     /// If the collective's root is not below the number of ranks.
@@ -106,7 +107,8 @@ impl Algorithm {
         (0..hosts.len()).map(|rank| self.schedule_on(collective, hosts, rank)).collect()
     }
 
-    /// What each rank of `world` does, or `None` if this algorithm does not implement `collective`.
+    /// The schedule of each rank of `world`, or `None` if this algorithm does not implement
+    /// `collective`.
     ///
     /// # Panics
     /// If the collective's root is not below `world`.

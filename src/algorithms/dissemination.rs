@@ -1,5 +1,5 @@
-//! Dissemination: in round `i`, each rank tells the rank 2^i after it of all ranks that it has
-//! heard of, and hears the same from the rank 2^i before it.
+//! Dissemination: in round `i`, each rank sends a token to the rank 2^i after it, and receives one
+//! from the rank 2^i before it. A token stands for all ranks whose tokens its sender has received.
 //!
 //! ```text
 //! dissemination barrier, n = 4
@@ -11,12 +11,12 @@
 //!
 //! **Cost**: ceil(lg n) steps for every n, no bytes: ceil(lg n) a.
 //!
-//! **Why**: the fewest rounds after which every rank can have heard of every other, without a root.
+//! **Why**: the fewest rounds after which every rank depends on every other, without a root.
 //!
-//! The tokens are empty, but they are *data*: what round `i` sends is what round `i - 1` received.
-//! Without this dependence, an executor could send all tokens at once, because steps that do not
-//! conflict may run in any order. (When n is no power of two, a token may
-//! count a rank twice; a barrier allows that.)
+//! The tokens are empty, but they are *data*: round `i` sends the token that round `i - 1`
+//! received. Without this dependence, an executor could send all tokens immediately, because steps
+//! that do not conflict may run in any order. (When n is no power of two, a token may count a rank
+//! twice; a barrier allows that.)
 //!
 //! **Source**: D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization",
 //! International Journal of Parallel Programming 1988.

@@ -120,8 +120,8 @@ impl DoubleTreeNode {
         steps
     }
 
-    /// The steps of the way down: the output comes from the parent, or from the input at the root,
-    /// and goes to the children.
+    /// The steps of the way down: the output is received from the parent, or copied from the input
+    /// at the root, and sent to the children.
     fn down(&self) -> Vec<Step> {
         let all: Span = output(self.chunk);
         let own = Step::Copy { from: input(self.chunk), into: all };

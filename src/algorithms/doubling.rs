@@ -9,8 +9,8 @@
 //! 2    out0 =tmp0 +=2     out0 =tmp0 +=3      out0 <-0 +=tmp0    out0 <-1 +=tmp0
 //! ```
 //!
-//! After round `i`, 2^(i+1) neighbours hold the same. The two partners of an exchange send what
-//! they hold and combine it, in the order of the ranks, in *another* place: a schedule's links hold
+//! After round `i`, 2^(i+1) neighbours hold the same. The two partners of an exchange send their
+//! values and combine them, in the order of the ranks, in *another* place: a schedule's links hold
 //! nothing, so a span that is being sent must not be overwritten before the partner has taken it,
 //! and the partner waits in the same way.
 //!

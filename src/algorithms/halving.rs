@@ -13,10 +13,10 @@
 //! 4    out2,3 <-1          out0,1 <-0          out3,2 <-3           out1,0 <-2
 //! ```
 //!
-//! Each exchange halves what a rank is responsible for: it sends the half that its partner keeps,
-//! and combines the other half with what the partner sends, in the order of the ranks. After lg n
-//! rounds every rank has one chunk complete. The way back is recursive doubling, the last partner
-//! first. Nearest ranks are partners in the rounds with most bytes, and they usually share a host.
+//! Each exchange halves a rank's part: it sends the half that its partner keeps, and combines the
+//! other half with the partner's message, in the order of the ranks. After lg n rounds every rank
+//! has one chunk complete. The way back is recursive doubling, the last partner first. Nearest
+//! ranks are partners in the rounds with most bytes, and they usually share a host.
 //!
 //! **Cost**: all-reduce 2 lg n a + 2 (n-1)/n S b + (n-1)/n S g, reduce-scatter half of the first
 //! two and all of the last. If n is no power of two, [extra ranks](super::power_of_two) take a step

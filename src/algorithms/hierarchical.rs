@@ -65,8 +65,8 @@ impl Levels {
     const FEW: usize = 8;
 
     /// The usual levels for `collective` across `hosts` hosts. Within a host one step is enough,
-    /// because a publication reaches all ranks at once. Across few hosts there are few messages, so
-    /// bytes decide.
+    /// because one publication reaches all ranks. Across few hosts there are few messages, so bytes
+    /// decide.
     ///
     /// ```
     /// use maypole::algorithms::{Algorithm, hierarchical::Levels};

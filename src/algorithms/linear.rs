@@ -13,8 +13,8 @@
 //! because no message waits for another; broadcast a + (n-1) S b.
 //!
 //! **Why**: no rank carries the bytes of others. For large blocks, and for blocks of any length,
-//! because only sender and receiver need to know the length. Where ranks share memory, a broadcast
-//! is written once.
+//! because only sender and receiver need the length. Where ranks share memory, a broadcast is
+//! written once.
 //!
 //! # Reduce
 //!

@@ -1,10 +1,10 @@
 //! The algorithms: pure functions from (collective, world, rank) to a [`Schedule`].
 //!
-//! One file an idea. Each opens with its picture for four ranks, printed by
-//! `maypole draw`, then what it costs, when to choose it, and where it comes from.
-//! Costs are in seconds: `a` (alpha) is the latency of a message, `b` (beta) the time of a byte and
-//! `g` (gamma) the time to reduce a byte. `S` is the number of bytes of the whole, `n` the number
-//! of ranks, `k` the number of windows, and `lg` the logarithm to base two.
+//! One file an idea. Each opens with its picture for four ranks, printed by `maypole draw`, then
+//! its cost, when to choose it, and its source. Costs are in seconds: `a` (alpha) is the latency of
+//! a message, `b` (beta) the time of a byte and `g` (gamma) the time to reduce a byte. `S` is the
+//! number of bytes of the whole, `n` the number of ranks, `k` the number of windows, and `lg` the
+//! logarithm to base two.
 //!
 //! | algorithm | collectives |
 //! |---|---|
@@ -21,7 +21,7 @@
 //! | [`linear`] | broadcast, reduce, gather, scatter by the root itself |
 //! | [`dissemination`] | barrier |
 //! | [`hierarchical`] | one algorithm within hosts, one across: all but all-to-all and scans |
-//! | [`reordered`] | any algorithm with the ranks in another order, or in several at once |
+//! | [`reordered`] | any algorithm with the ranks in another order, or in several orders concurrently |
 //!
 //! Where results are combined, the order is part of the algorithm: the contributions of the ranks
 //! are combined in the order of the steps, and [`verify`](crate::schedule::verify) derives whether

@@ -32,7 +32,7 @@ pub(super) struct CoreRanks {
     extra: usize,
 }
 
-/// A rank that takes part in the algorithm itself.
+/// A rank of the algorithm itself.
 #[derive(Clone, Copy)]
 pub(super) struct CoreRank {
     /// Its number among the core ranks.
@@ -73,8 +73,8 @@ impl CoreRanks {
     }
 }
 
-/// What an extra rank does: its whole input of `chunks` chunks goes to its partner, which sends the
-/// chunks `results` back.
+/// The steps of an extra rank: it sends its whole input of `chunks` chunks to its partner, which
+/// sends the chunks `results` back.
 pub(super) fn folded(
     partner: usize,
     chunks: usize,

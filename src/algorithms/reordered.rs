@@ -1,12 +1,12 @@
 //! The same algorithm among ranks in another order, and several of them side by side.
 //!
 //! Algorithms put ranks in a row: a ring goes from each to the next number. The best order depends
-//! on the links between the ranks, which the algorithm does not know. An *order* assigns a rank to
-//! each place: rank `order[p]` stands at place `p`. This rank runs the schedule of place `p`, with
+//! on the links between the ranks, which no algorithm depends on. An *order* assigns a rank to each
+//! place: rank `order[p]` stands at place `p`. This rank runs the schedule of place `p`, with
 //! places replaced by their ranks. Where a block belongs to a rank, blocks are renamed likewise.
 //!
-//! *Lanes* are orders used at once, each for an equal slice of the vector, so that several rings
-//! over different links share the work.
+//! *Lanes* are concurrent orders, each for an equal slice of the vector, so that several rings over
+//! different links share the work.
 //!
 //! **Cost**: that of the algorithm; with lanes, that of the slowest lane with its slice.
 //!

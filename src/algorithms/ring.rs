@@ -1,6 +1,6 @@
 //! Ring: every rank sends to its right and receives from its left, and nothing else.
 //!
-//! Chunk `c` starts behind its owner, rank `c`, and goes once around; each rank adds its own part
+//! Chunk `c` starts after its owner, rank `c`, and goes once around; each rank adds its own part
 //! and passes it on. When it arrives at rank `c` it is complete (reduce-scatter); once more around,
 //! and all ranks have it (all-gather).
 //!
@@ -41,8 +41,8 @@
 //! ```
 //!
 //! **Cost**: n-1 steps, S bytes a rank; in k windows (n - 2 + k) (a + S/k b). Reduce is broadcast
-//! backwards: each rank adds what comes from its right behind its own, so at root 0 the ranks meet
-//! in their order.
+//! backwards: each rank adds the message of its right neighbour after its own part, so at root 0
+//! the ranks meet in their order.
 //!
 //! **Why**: the fewest bytes a rank, for large vectors; a tree needs fewer steps for small ones.
 
@@ -99,7 +99,7 @@ impl RingPosition {
         Schedule::new(self.world, steps)
     }
 
-    /// Each chunk ends, complete, at the rank of its number. `room` says where a chunk is combined.
+    /// Each chunk ends, complete, at the rank of its number. `room` is where a chunk is combined.
     fn reduce_around(&self, room: impl Fn(usize) -> Span) -> Vec<Step> {
         let mut steps = vec![Step::Send { from: input(self.behind(1)), to: self.right() }];
         for chunk in (2..=self.world).map(|distance| self.behind(distance)) {

@@ -30,8 +30,8 @@
 //!
 //! # Recursive doubling
 //!
-//! In round `i`, each rank sends what it holds to the rank 2^i after it. After the round it holds
-//! the sum of twice as many ranks, itself the last of them, until rank 0 is among them.
+//! In round `i`, each rank sends its value to the rank 2^i after it. After the round it holds the
+//! sum of twice as many ranks, itself the last of them, until rank 0 is among them.
 //!
 //! ```text
 //! recursive-doubling scan, n = 4

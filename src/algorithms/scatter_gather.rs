@@ -20,7 +20,7 @@
 //! The root scatters its vector ([`binomial`]), and an all-gather of the parts
 //! follows ([`bruck`]).
 //!
-//! **Cost**: 2 ceil(lg n) a + 2 (n-1)/n S b, or less, because the root's own part is there at once.
+//! **Cost**: 2 ceil(lg n) a + 2 (n-1)/n S b, or less, because the root's own part needs no message.
 //!
 //! **Why**: lg n steps, in which no rank sends more than twice the vector. For large vectors
 //! without windows, or where many windows cost too much. With windows, the chain and the double

@@ -2,8 +2,8 @@
 
 use crate::schedule::{Span, Step, output, scratch};
 
-/// All other ranks, beginning after `rank`, so that the ranks do not all send to the same one at
-/// once.
+/// All other ranks, beginning after `rank`, so that the ranks do not all send to the same rank
+/// first.
 pub(super) fn others(world: usize, rank: usize) -> impl Iterator<Item = usize> + Clone {
     (1..world).map(move |distance| (rank + distance) % world)
 }
@@ -13,7 +13,7 @@ pub(super) fn send(to: usize, spans: impl IntoIterator<Item = Span>) -> impl Ite
     spans.into_iter().map(move |from| Step::Send { from, to })
 }
 
-/// `chunks` of the output come from rank `from`.
+/// `chunks` of the output are received from rank `from`.
 pub(super) fn receive(
     from: usize,
     chunks: impl IntoIterator<Item = usize>,

@@ -1,5 +1,4 @@
-//! The table: which algorithms there are, what they are called and which collectives they
-//! implement.
+//! The table: the algorithms, their names and the collectives that they implement.
 
 use super::hierarchical::Levels;
 use crate::schedule::Symmetry;
@@ -9,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Declares the algorithms, each with its name, in the order of the table. Those before the semicolon do
-/// not depend on hosts. One list makes all three, so that none of them forgets an algorithm.
+/// not depend on hosts. One list makes all three, so that none of them lacks an algorithm.
 macro_rules! algorithms {
     (
         $($(#[$about:meta])* $flat:ident = $flat_name:literal,)*;
@@ -37,7 +36,7 @@ macro_rules! algorithms {
                 }
             }
 
-            /// All algorithms that can be asked for by name: [`ALL`](Self::ALL), and
+            /// All algorithms that can be chosen by name: [`ALL`](Self::ALL), and
             /// [`Hierarchical`](Self::Hierarchical).
             pub fn named() -> impl Iterator<Item = Self> {
                 Self::ALL.into_iter().chain([$(Self::$by_host),*])

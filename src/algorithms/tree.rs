@@ -21,7 +21,7 @@
 //!     2   3 5   6
 //! ```
 //!
-//! A parent adds its left child's sum behind its own part, and then its right child's sum. So with
+//! A parent adds its left child's sum after its own part, and then its right child's sum. So with
 //! root 0 the ranks are combined in their order. A subtree is a range of ranks, which usually share
 //! a host.
 //!
@@ -35,7 +35,7 @@
 //!
 //! **Source**: P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth
 //! broadcast, reduction and scan", Parallel Computing 2009, section 2 (one pipelined binary tree;
-//! two of them come from the same paper).
+//! two of them are in the same paper).
 
 use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
@@ -93,8 +93,8 @@ impl TreeNode {
         steps
     }
 
-    /// The steps of the way down: the output comes from the parent, except at the root, and goes to
-    /// the children.
+    /// The steps of the way down: the output is received from the parent, except at the root, and
+    /// sent to the children.
     fn down(&self) -> impl Iterator<Item = Step> {
         let receive = self.parent.map(|from| Step::Recv { into: output(0), from });
         receive

@@ -1,15 +1,14 @@
 //! Machines and clusters as graphs: the rings and trees on them, and how long collectives take there.
 //!
-//! The library chooses by what it measures and by the links of the GPUs of one host. This crate answers
-//! questions about machines that are not here: a machine whose description somebody pasted, or a cluster
-//! that has yet to be bought. The graph itself, [`Topology`](maypole::topology::Topology), is the
-//! library's.
+//! The library chooses by its own measurements and by the links of the GPUs of one host. This crate
+//! is about absent machines: a machine whose description was pasted, or a cluster that has yet to
+//! be bought. The graph itself, [`Topology`](maypole::topology::Topology), is the library's.
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
 //! | [`rates`] | the bandwidths of the parts of a host, and of networks |
 //! | [`read`] | parsers: `nvidia-smi topo -m`, NCCL's XML, `rocm-smi`, `amd-smi` |
-//! | [`build`] | graphs from such descriptions, from classes of pairs, and of well-known clusters |
+//! | [`build`] | graphs from such descriptions, from classes of pairs, and of common clusters |
 //! | [`search`] | edge-disjoint rings, rails, lanes and trees on a graph |
 //! | [`predict`] | how long a collective takes on a graph, and which link limits it |
 //! | [`picture`] | a graph and its rings as SVG |

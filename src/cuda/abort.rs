@@ -1,11 +1,12 @@
-//! How a rank gives up, from any thread.
+//! Aborting a rank's calls, from any thread.
 
 use super::rank::DeviceRank;
 use maypole_transports::cuda::ReportWords;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Gives up this rank's part in a group on GPUs: see [`Comm::abort_handle`](super::Comm::abort_handle).
+/// Aborts this rank's part in a group on GPUs: see
+/// [`Comm::abort_handle`](super::Comm::abort_handle).
 #[derive(Clone, Debug)]
 pub struct LocalAbortHandle {
     words: Option<Arc<ReportWords>>,
@@ -18,8 +19,8 @@ impl LocalAbortHandle {
         Self { words, inner: rank.comm.abort_handle(), aborted: Arc::clone(&rank.aborted) }
     }
 
-    /// Ends this rank's kernels that wait, and those that it starts later, at once. Takes no lock, waits for
-    /// nothing, and needs no other rank. What the calls have written so far stays.
+    /// Ends this rank's waiting kernels and those that it starts later. Takes no lock, does not
+    /// block, and needs no other rank. Data that the calls have already written stays.
     ///
     /// The others learn of it when the [`Comm`](super::Comm) is dropped, which then takes at most 2 s: those that still
     /// wait for this rank get an error, those that do not get none. If bytes go through the host, the group

@@ -280,8 +280,8 @@ impl Comm {
         self.in_place(Collective::ExclusiveScan, data, *op)
     }
 
-    /// The work that comes on this rank's stream begins after that of all other ranks that was
-    /// there when they called this.
+    /// Later work on this rank's stream begins after the work of all other ranks that precedes
+    /// their call of this.
     ///
     /// # Errors
     /// As every call.

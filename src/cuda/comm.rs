@@ -22,29 +22,29 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// The time between two looks whether a GPU is done.
+/// The time between two checks whether a GPU is done.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// One rank's membership in a group of ranks whose buffers are in the memory of GPUs.
 ///
 /// All ranks call the same collectives in the same order, each on its own stream. A call returns
 /// when its work is on the stream; [`synchronize`](Self::synchronize) waits until it is done, and
-/// says what went wrong. After an error every later call fails.
+/// returns its error. After an error every later call fails.
 ///
 /// Ranks of one process may share a GPU, as for tests and lessons; they all have to fit on it,
 /// which the mailboxes see to. While some ranks have started a call there and others have not, the program
 /// should allocate, free and load nothing on the GPU, and make no graph of a capture: the driver may
-/// wait for all kernels of the GPU first, also for those that wait for the rank that asks. Groups may be
-/// made and left meanwhile.
+/// wait for all kernels of the GPU first, also for those that wait for the calling rank. Groups may
+/// be made and left meanwhile.
 ///
 /// The first call with new arguments makes a program and copies it to the GPU; the calls after it
 /// start a kernel and do nothing else. Every call can be captured in a graph. Whether a call is captured
 /// is part of the call: all ranks capture it, or none does. Calls and graphs of one `Comm` run one after
-/// the other, in the order in which the host starts them, on whichever streams.
+/// the other, in the order in which the host starts them, on any streams.
 ///
 /// # Graphs
 /// A graph may be replayed as long as its buffers live. After the `Comm` was dropped or closed, the
-/// calls in it do nothing: they neither wait nor write. What they would use stays allocated until the
+/// calls in it do nothing: they neither wait nor write. Their memory stays allocated until the
 /// process ends.
 ///
 /// ```no_run
@@ -65,7 +65,7 @@ pub struct Comm {
     rank: usize,
     world: usize,
     stream: Arc<CudaStream>,
-    /// These tell whether the group has failed without the lock of `inner`, which calls hold.
+    /// Report whether the group has failed, without the lock of `inner`, which calls hold.
     witness: DeviceWitness,
     words: Option<Arc<ReportWords>>,
     abort: LocalAbortHandle,
@@ -114,7 +114,7 @@ impl Comm {
 
     /// Makes a group of the ranks of `comm` whose bytes go through the memory of the host: each
     /// call waits for the stream, copies its input to the host, makes the call of the communicator,
-    /// over whichever transport joins the ranks, and copies the result to the GPU. Collective. Such
+    /// over the transport that joins the ranks, and copies the result to the GPU. Collective. Such
     /// calls cannot be captured in a graph.
     ///
     /// # Errors
@@ -187,7 +187,7 @@ impl Comm {
         made.into_iter().collect()
     }
 
-    /// The group of all ranks of a world that nobody else uses.
+    /// The group of all ranks of a world that has no other user.
     pub(super) fn of_world(
         mut world: Communicator,
         stream: Arc<CudaStream>,
@@ -239,7 +239,7 @@ impl Comm {
         }
     }
 
-    /// Waits until all calls of this rank are done, on whichever streams they are. Other threads may
+    /// Waits until all calls of this rank are done, on all streams. Other threads may
     /// [check](Self::check) and [abort](Self::abort_handle) meanwhile.
     ///
     /// # Errors
@@ -251,7 +251,7 @@ impl Comm {
     /// [`finalize`](Self::finalize) that waits for at most `limit`.
     ///
     /// # Errors
-    /// As [`finalize`](Self::finalize); none tells that the calls are not done.
+    /// As [`finalize`](Self::finalize); `None` if the calls are not done.
     pub fn finalize_within(&self, limit: Duration) -> Result<()> {
         let until = turns::now() + limit.min(LONGEST);
         // Another thread may be in a call, which is not done then.
@@ -260,8 +260,8 @@ impl Comm {
         self.check()
     }
 
-    /// Looks whether a collective that was started has failed, here or on another rank, and does not
-    /// wait: neither for the stream, nor for another thread that does.
+    /// Checks whether a collective that was started has failed, here or on another rank. Does not
+    /// block: neither on the stream, nor on another thread that waits for it.
     ///
     /// # Errors
     /// As [`synchronize`](Self::synchronize).
@@ -273,30 +273,30 @@ impl Comm {
         }
     }
 
-    /// Returns a handle by which any thread can give up this rank's calls, also while another thread is in
-    /// one. Waits for no call.
+    /// Returns a handle by which any thread can abort this rank's calls, also while another thread
+    /// is in one. Waits for no call.
     pub fn abort_handle(&self) -> LocalAbortHandle {
         self.abort.clone()
     }
 
-    /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All
-    /// ranks must name the same one.
+    /// Sets the algorithm of later calls; `None` leaves the choice to the tuner. All ranks must
+    /// name the same one.
     pub fn set_algorithm(&self, algorithm: Option<Algorithm>) {
         let mut rank = self.lock();
         rank.comm.set_algorithm(algorithm);
         rank.forget_programs();
     }
 
-    /// Returns the GPUs of the ranks and what joins them, as [`new`](Self::new) found it, equal on all
-    /// ranks. Rings follow [its order](DeviceLinks::order), and prices its bandwidths. Where nobody knows
-    /// what joins the GPUs, they count as equally near: NVIDIA's management library tells, if the
-    /// crate's feature `cli` is on.
+    /// Returns the GPUs of the ranks and their links, as [`new`](Self::new) found them, equal on
+    /// all ranks. Rings follow [their order](DeviceLinks::order); predicted costs follow their
+    /// bandwidths. Unknown links count as equally near: NVIDIA's management library reports them,
+    /// if the crate's feature `cli` is on.
     pub fn links(&self) -> DeviceLinks {
         self.lock().machine.links.clone()
     }
 
-    /// Replaces what [`new`](Self::new) found out about the links, for the calls that follow. All ranks
-    /// must set the same.
+    /// Replaces the links that [`new`](Self::new) found, for later calls. All ranks must set the
+    /// same.
     ///
     /// # Errors
     /// [`Error::Invalid`] if they are not the links of as many ranks.
@@ -312,7 +312,7 @@ impl Comm {
         Ok(())
     }
 
-    /// Says whether the calls that follow are deterministic: see
+    /// Sets whether later calls are deterministic: see
     /// [`Communicator::set_deterministic`](crate::Communicator::set_deterministic). All ranks must
     /// set the same.
     pub fn set_deterministic(&self, deterministic: bool) {
@@ -320,7 +320,7 @@ impl Comm {
     }
 
     /// Sets how long a kernel may wait for another rank. The default is that of the communicator
-    /// that the group was made from. A call that another thread is in keeps what it has.
+    /// that the group was made from. A call in progress on another thread keeps its timeout.
     pub fn set_timeout(&self, timeout: Duration) {
         *self.new_timeout.lock().unwrap_or_else(PoisonError::into_inner) = Some(timeout);
         // If there is no such call, it counts now.

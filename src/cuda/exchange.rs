@@ -21,7 +21,7 @@ pub struct DeviceMessage<'a> {
     pub peer: usize,
     /// True if this rank sends it.
     pub sends: bool,
-    /// What is sent, or where it is received.
+    /// The sent bytes, or the place of the received ones.
     pub data: Lent<'a>,
     /// The type of its elements, which both ends agree on.
     pub kind: DataType,
@@ -33,12 +33,11 @@ impl DeviceMessage<'_> {
         mix(self.data.bytes() ^ (self.kind as u64) << 56) as u32
     }
 
-    /// What its program is found by.
+    /// The key of its program.
     pub(super) fn key(&self) -> (u64, bool) {
         (self.data.bytes(), self.sends)
     }
 
-    /// The message in words.
     pub(super) fn describe(&self) -> String {
         let Self { peer, data, kind, .. } = self;
         let (bytes, kind) = (data.bytes(), kind.name());
@@ -150,7 +149,7 @@ impl DeviceRank {
         started.map_err(|error| error.to_string())
     }
 
-    /// The program of a message, made if there was none of this length.
+    /// The program of a message, from the cache or made now.
     fn message_code(
         &mut self,
         message: &DeviceMessage<'_>,

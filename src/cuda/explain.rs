@@ -1,4 +1,4 @@
-//! Why calls on GPUs run as they do: the candidates with their prices.
+//! Explanations of calls on GPUs: the candidates with their predicted costs.
 
 use super::comm::Comm;
 use super::plan::{COSTS, LAUNCH_NS, MEASURED, UNIT};
@@ -7,9 +7,9 @@ use crate::schedule::hosts::Boards;
 use crate::topology::DeviceLinks;
 use crate::tuner::{DevicePrices, DeviceQuestion, Explanation, PlanOverride, Question, choose};
 
-/// Why `collective` of `bytes` bytes in all (of the vector, or of all blocks together) among `world`
-/// ranks runs as it does, if each rank has a GPU of its own and they reach one another's memory: as
-/// [`explain_on`] with links that nobody knows. Needs no GPU.
+/// Explains the plan of `collective` of `bytes` bytes in all (of the vector, or of all blocks
+/// together) among `world` ranks, if each rank has a GPU of its own and they reach one another's
+/// memory: as [`explain_on`] with unknown links. Needs no GPU.
 ///
 /// ```
 /// use maypole::schedule::collective::Collective;
@@ -29,15 +29,15 @@ pub fn explain(
     explain_on(&DeviceLinks::apart(world), collective, bytes, wanted)
 }
 
-/// Why `collective` of `bytes` bytes in all runs as it does on GPUs that `links` join: every candidate
-/// with its predicted time. `wanted` is the algorithm that is used instead of the tuner's choice. Needs
-/// no GPU. `maypole simulate --transport cuda` prints these prices.
+/// Explains the plan of `collective` of `bytes` bytes in all on GPUs that `links` join: every
+/// candidate with its predicted time. `wanted` is the algorithm that is used instead of the tuner's
+/// choice. Needs no GPU. `maypole simulate --transport cuda` prints these prices.
 ///
-/// The prices order the candidates. The start of a call, a message, and a byte in a GPU's memory cost
-/// what they cost between ranks that share one H100. Ranks that share a GPU share the bandwidth of its memory. A byte that
-/// another GPU reads takes at least as long as the narrowest link of the path takes, and no call takes
-/// less than its busiest link takes for all that crosses it, by the links' typical bandwidths: nothing
-/// between two GPUs has been measured.
+/// The predicted costs order the candidates. The costs of the start of a call, of a message, and of
+/// a byte in a GPU's memory are those between ranks that share one H100. Ranks that share a GPU
+/// share the bandwidth of its memory. A byte that another GPU reads takes at least as long as the
+/// narrowest link of the path takes, and no call takes less than its busiest link needs for its
+/// traffic, by the links' typical bandwidths: nothing between two GPUs has been measured.
 ///
 /// ```
 /// use maypole::schedule::collective::Collective;
@@ -82,7 +82,7 @@ pub fn explain_on(
     explanation
 }
 
-/// Where the prices come from.
+/// The source of the costs.
 fn prices(links: &DeviceLinks) -> DevicePrices {
     let one_gpu = links.gpus().iter().all(|gpu| *gpu == links.gpus()[0]);
     let between = match links.between(0, 0) {
@@ -95,8 +95,8 @@ fn prices(links: &DeviceLinks) -> DevicePrices {
 }
 
 impl Comm {
-    /// Why a call runs as it does: as [`explain`], with this group's choices, or why calls go
-    /// [through the host](Self::through_host) and what is chosen there. Not collective.
+    /// Explains the plan of a call: as [`explain`], with this group's choices, or why calls go
+    /// [through the host](Self::through_host) and the choice there. Not collective.
     pub fn explain(&self, collective: Collective, bytes: usize) -> Explanation {
         let mut rank = self.lock();
         let Some(why) = rank.connected.as_ref().err().cloned() else {
@@ -128,9 +128,9 @@ mod tests {
         (128 << 20, [431.0, 908.0, 3203.0]),
     ];
 
-    /// Prices are lower than what is measured, because the memory is busy with the bytes of all ranks
-    /// at once, but they grow as the measured times do. Of 128 MiB on 8 ranks, the two-shot plan was
-    /// measured; the cheapest by price has not been.
+    /// Predicted costs are lower than measured times, because all ranks use the memory
+    /// concurrently, but they grow as the measured times do. Of 128 MiB on 8 ranks, the two-shot
+    /// plan was measured; the cheapest by price has not been.
     #[test]
     fn prices_of_ranks_that_share_a_gpu_are_near_what_was_measured() {
         for (bytes, measured) in MEASURED_US {

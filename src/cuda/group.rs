@@ -70,7 +70,7 @@ impl<'g> Group<'g> {
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if there is no such rank. A message to this rank itself
-    /// needs its other end in the same group, which [`end`](Self::end) tells.
+    /// needs its other end in the same group, which [`end`](Self::end) checks.
     pub fn send<'s: 'g, T: Element>(&mut self, data: CudaView<'s, T>, peer: i32) -> Result<()> {
         let peer = self.peer("send", peer)?;
         let data = self.read("send", data)?;
@@ -94,7 +94,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::broadcast`].
     ///
     /// # Errors
-    /// As there, for what is wrong with the arguments.
+    /// As there, for wrong arguments.
     pub fn broadcast<'s: 'g, 'r: 'g, T: Element>(
         &mut self,
         send: Option<CudaView<'s, T>>,
@@ -107,7 +107,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::broadcast_in_place`].
     ///
     /// # Errors
-    /// As there, for what is wrong with the arguments.
+    /// As there, for wrong arguments.
     pub fn broadcast_in_place<'r: 'g, T: Element>(
         &mut self,
         data: CudaViewMut<'r, T>,
@@ -119,7 +119,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::all_gather`].
     ///
     /// # Errors
-    /// As there, for what is wrong with the arguments.
+    /// As there, for wrong arguments.
     pub fn all_gather<'s: 'g, 'r: 'g, T: Element>(
         &mut self,
         send: CudaView<'s, T>,
@@ -131,7 +131,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::all_reduce`].
     ///
     /// # Errors
-    /// As there, for what is wrong with the arguments.
+    /// As there, for wrong arguments.
     pub fn all_reduce<'s: 'g, 'r: 'g, T: Element>(
         &mut self,
         send: CudaView<'s, T>,
@@ -144,7 +144,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::all_reduce_in_place`].
     ///
     /// # Errors
-    /// None now; [`end`](Self::end) tells what goes wrong.
+    /// None now; [`end`](Self::end) returns errors.
     pub fn all_reduce_in_place<'r: 'g, T: Element>(
         &mut self,
         data: CudaViewMut<'r, T>,
@@ -156,7 +156,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::reduce`].
     ///
     /// # Errors
-    /// As there, for what is wrong with the arguments.
+    /// As there, for wrong arguments.
     pub fn reduce<'s: 'g, 'r: 'g, T: Element>(
         &mut self,
         send: CudaView<'s, T>,
@@ -170,7 +170,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::reduce_in_place`].
     ///
     /// # Errors
-    /// As there, for what is wrong with the arguments.
+    /// As there, for wrong arguments.
     pub fn reduce_in_place<'r: 'g, T: Element>(
         &mut self,
         data: CudaViewMut<'r, T>,
@@ -183,7 +183,7 @@ impl<'g> Group<'g> {
     /// Adds [`Comm::reduce_scatter`].
     ///
     /// # Errors
-    /// As there, for what is wrong with the arguments.
+    /// As there, for wrong arguments.
     pub fn reduce_scatter<'s: 'g, 'r: 'g, T: Element>(
         &mut self,
         send: CudaView<'s, T>,
@@ -225,8 +225,8 @@ impl<'g> Group<'g> {
         exchanged.inspect_err(|error| self.fail_after(self.calls.len(), error))
     }
 
-    /// The group stops after `started` calls. If there are some, this rank has done a part of what the
-    /// other ranks do, so it cannot go on, even if the call was only refused.
+    /// The group stops after `started` calls. If `started` is not zero, this rank has done a part
+    /// of the group, so it cannot continue, even if the call was only refused.
     fn fail_after(&self, started: usize, error: &Error) {
         if started > 0 && error.is_harmless() {
             let _ = self.comm.lock().fail("a group of calls", error.to_string());
@@ -261,7 +261,7 @@ impl<'g> Group<'g> {
         self.noted(peer)
     }
 
-    /// Notes that a call cannot be added.
+    /// Records that a call cannot be added.
     fn noted<T>(&mut self, added: Result<T>) -> Result<T> {
         self.is_refused |= added.is_err();
         added
@@ -302,8 +302,9 @@ impl<'g> Group<'g> {
 }
 
 impl Drop for Group<'_> {
-    /// Starts everything that was added. An error fails the communicator, because nothing else tells of
-    /// it: it comes up in [`Comm::check`] and in the next call. A call that was refused has told its error.
+    /// Starts everything that was added. An error fails the communicator, because no other report
+    /// of it exists: [`Comm::check`] and the next call return it. A call that was refused has
+    /// returned its error.
     fn drop(&mut self) {
         let fail = |why: String| drop(self.comm.lock().fail("a group of calls", why));
         if self.has_ended || (self.is_refused && !std::thread::panicking()) {

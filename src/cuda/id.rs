@@ -14,8 +14,8 @@ use std::ffi::c_char;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The name of a group: 128 bytes that one rank makes, and that the program passes to the others as
-/// it likes. It contains where rank 0 listens, and a key, so it is passed on like a password.
+/// The name of a group: 128 bytes that one rank makes, and that the program passes to the others.
+/// It contains the address of rank 0 and a key, so it is as secret as a password.
 #[derive(Clone, Copy)]
 pub struct Id {
     internal: [c_char; 128],
@@ -46,7 +46,7 @@ impl Id {
     /// [`Error::Join`] if there is no such interface, or if the system has no source of random numbers.
     pub fn new() -> Result<Self> {
         let all = interfaces::addresses().unwrap_or_default();
-        // Nothing is sent to this address, which stands for all that are far away.
+        // Nothing is sent to this address, which represents all remote ones.
         let route = interfaces::route_source(([192, 0, 2, 1], 9).into()).ok();
         let found = public_address(all, selected_interface()?.as_ref(), route);
         let found = found.map_err(|why| {
@@ -129,8 +129,8 @@ impl Id {
         Self::from_bytes(bytes)
     }
 
-    /// Meets the other ranks without their GPUs, for what they have to tell each other when those
-    /// cannot be used together. Collective.
+    /// Connects to the other ranks without GPUs, for exchanges if the GPUs cannot be used together.
+    /// Collective.
     ///
     /// ```no_run
     /// let id = maypole::cuda::Id::new()?;
@@ -161,8 +161,9 @@ impl Id {
         port.map(|_| host.to_owned())
     }
 
-    /// A name of its own for one group that is made by a [fixed](Self::fixed) name: rank 0 makes it and
-    /// passes it on at the address of the fixed one. Any other name as it is. Collective if it is fixed.
+    /// A fresh name for one group of a [fixed](Self::fixed) name: rank 0 makes it and passes it on
+    /// at the address of the fixed one. Any other name is returned unchanged. Collective if it is
+    /// fixed.
     ///
     /// ```
     /// use maypole::cuda::{CommOptions, Id};
@@ -222,7 +223,7 @@ impl Id {
         })
     }
 
-    /// The name that these bytes are, as another rank has passed them on.
+    /// The name in these bytes, which another rank has passed on.
     pub fn uninit(internal: [c_char; 128]) -> Self {
         Self { internal }
     }
@@ -265,7 +266,7 @@ fn selected_interface() -> Result<Option<InterfaceSelector>> {
     parsed.map_err(|why| Error::wrong_setting(format!("MAYPOLE_INTERFACE: {why}")))
 }
 
-/// What an error of joining lacks: that ranks may be on several hosts, and what to do then.
+/// A supplement for errors of joining: ranks may be on several hosts, and the remedy.
 fn hint(rank: usize, address: &str) -> String {
     let is_loopback = address == "localhost"
         || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -290,7 +291,7 @@ fn hint(rank: usize, address: &str) -> String {
 }
 
 /// A hash of `bytes`, another one for each `seed`: equal in every build on every host, which `std`'s
-/// hashes do not promise.
+/// hashes do not guarantee.
 fn hash(bytes: &[u8], seed: u64) -> u64 {
     let start = maypole_kernels::mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15));
     bytes.iter().fold(start, |hash, byte| maypole_kernels::mix(hash ^ u64::from(*byte)))

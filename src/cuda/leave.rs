@@ -1,9 +1,9 @@
 //! How a rank leaves a group on GPUs.
 //!
 //! Other processes may have its memory open, and their kernels may read it, after its own kernels have
-//! ended. A rank that is dropped waits for its own kernels alone. A thread closes what it has opened of the
-//! others, and frees its own memory when no other rank uses it, at a moment when no kernel of any group
-//! runs on the GPU: the driver might wait for it.
+//! ended. A rank that is dropped waits for its own kernels alone. A thread closes the opened memory
+//! of the others, and frees its own memory when no other rank uses it, at a moment when no kernel
+//! of any group runs on the GPU: the driver might wait for it.
 
 use super::comm::Comm;
 use super::rank::{Connected, DeviceRank};
@@ -17,10 +17,10 @@ impl Comm {
     /// Leaves the group in order, and frees its memory on all GPUs. Collective: waits until everything that
     /// was started is done, here and on the other ranks, each of which closes its `Comm`, too.
     ///
-    /// Dropping leaves, too, and waits for what this rank has started in this group, but for no other rank
-    /// and no other group. Memory that other processes may still read is freed when all of them have left
-    /// or have ended. While calls of other groups run on the GPU it is kept, and used by groups that are made
-    /// meanwhile. If some rank never leaves, it stays until the process ends.
+    /// Dropping leaves, too, and waits for this rank's work in this group, but for no other rank
+    /// and no other group. Memory that other processes may still read is freed when all of them
+    /// have left or have ended. While calls of other groups run on the GPU it is kept, and used by
+    /// groups that are made meanwhile. If some rank never leaves, it stays until the process ends.
     ///
     /// A group of which calls were [captured](Self#graphs) keeps its memory until the process ends,
     /// however it is left.
@@ -44,8 +44,8 @@ impl Comm {
     }
 
     /// Leaves as dropping does, and then waits for at most `limit` until the other ranks have left,
-    /// too: a process that ends takes the memory with it that they may read. For a thread that holds nobody
-    /// up.
+    /// too: the end of the process would free memory that they may read. For a thread that may
+    /// block.
     ///
     /// ```no_run
     /// # fn rank(comm: maypole::cuda::Comm) {
@@ -60,8 +60,8 @@ impl Comm {
     }
 }
 
-/// How long a rank that has given up waits for its kernels, which give up, too. Work of the program may
-/// hold up the streams on which they are.
+/// How long a rank that has aborted waits for its kernels, which abort, too. Work of the program
+/// may delay their streams.
 const ABORT_LIMIT: Duration = Duration::from_secs(2);
 const ABORT_PAUSE: Duration = Duration::from_millis(1);
 /// How long a rank that closes a group waits until its memory is free, once all ranks have left: calls of
@@ -83,7 +83,7 @@ impl DeviceRank {
         Ok(())
     }
 
-    /// Ends what the rank does on its GPU. Waits for its calls, unless it has given up.
+    /// Ends the rank's work on its GPU. Waits for its calls, unless it has aborted.
     fn stop(&mut self) -> LeftMemory {
         let connected = std::mem::replace(&mut self.connected, Err("it has left".to_owned()));
         let Ok(mut connected) = connected else { return LeftMemory::default() };
@@ -112,7 +112,7 @@ impl DeviceRank {
         // Other groups may have the blocks of kernels that have ended.
         let blocks = (!has_ended).then_some(blocks);
         if has_graphs {
-            // Nobody knows when the last graph ends that has their addresses.
+            // The end of the last graph that has their addresses is unknown.
             std::mem::forget((board, kept));
             return LeftMemory::default();
         }
@@ -121,7 +121,6 @@ impl DeviceRank {
 }
 
 impl Drop for DeviceRank {
-    /// Waits for what this rank has started, and for no other rank.
     fn drop(&mut self) {
         self.stop();
     }

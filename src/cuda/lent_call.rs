@@ -12,18 +12,18 @@ use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 use maypole_transports::cuda::{Lent, lend, lend_mut};
 use std::sync::Arc;
 
-/// A call with the buffers that it is lent.
+/// A call and its buffers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LentCall<'a> {
     call: CollectiveCall,
     op: ReduceOp,
-    /// Of a sum of products: where its factor is, if it is not in `op`.
+    /// The factor of a sum of products, if it is not in `op`.
     pub(super) factor: Option<Lent<'a>>,
     input: Lent<'a>,
     output: Lent<'a>,
 }
 
-/// A call that can be started without waiting for anything: see [`Comm::make_ready`].
+/// A call that can be started without a wait: see [`Comm::make_ready`].
 pub struct StartableCall<'a> {
     lent: LentCall<'a>,
     /// `None`: its bytes go through the host.

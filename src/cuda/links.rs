@@ -1,7 +1,7 @@
-//! Which GPUs the ranks of a group have, and what joins these GPUs.
+//! The GPUs of a group's ranks, and their links.
 //!
-//! Rank 0 looks, and all ranks use what it found: the order of a ring follows from it, and must be
-//! equal on all ranks.
+//! Rank 0 queries the links, and all ranks use its result: the order of a ring follows from it, and
+//! must be equal on all ranks.
 
 use super::options::CommOptions;
 use super::plan::RankGpu;
@@ -16,7 +16,7 @@ use cudarc::driver::{CudaContext, DriverError};
 use maypole_transports::cuda::{ProcessName, ReservedBlocks, uuid_of};
 use std::sync::OnceLock;
 
-/// What a rank tells the others about itself, before mailboxes are made.
+/// A rank's announcement of its GPU, before mailboxes are made.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Introduction {
@@ -25,9 +25,9 @@ pub(super) struct Introduction {
     pub(super) processors: u32,
     /// Multiprocessors that no group of its process has reserved.
     pub(super) free: u32,
-    /// Most lanes that it wants.
+    /// The most lanes that it allows.
     pub(super) most: u32,
-    /// The [rank](PathClass::rank) of the farthest GPUs whose memory it wants to use.
+    /// The [rank](PathClass::rank) of the farthest GPUs whose memory it may use.
     farthest: u32,
     unused: u32,
     /// Domain, bus and device of its PCI address.
@@ -60,7 +60,7 @@ impl Introduction {
         })
     }
 
-    /// Its GPU, with what all groups have reserved, of whichever process of these ranks.
+    /// Its GPU, with the reservations of all groups, in all processes of these ranks.
     pub(super) fn gpu(&self, all: &[Self]) -> RankGpu {
         let here = all.iter().filter(|other| other.uuid == self.uuid);
         let mut processes: Vec<_> = here.map(|other| (other.process, other.free)).collect();
@@ -79,7 +79,7 @@ impl Introduction {
 }
 
 /// The links between the GPUs of `all` ranks of `comm`, as rank 0 finds them, and why some of these GPUs use
-/// no memory of one another, if that is known. Collective.
+/// no memory of one another, if known. Collective.
 ///
 /// # Errors
 /// As every call.
@@ -104,7 +104,8 @@ pub(super) fn find(
     Ok((links.unwrap_or_else(|| DeviceLinks::unknown(&gpus)), refused))
 }
 
-/// Why some ranks use no memory of one another: a rank wants none of GPUs that are so far away.
+/// Why some ranks use no memory of one another: a rank's setting excludes GPUs that are so far
+/// away.
 fn too_far(all: &[Introduction], links: &DeviceLinks) -> Option<String> {
     let farthest = all.iter().map(|one| one.farthest).max().filter(|farthest| *farthest > 0)?;
     let pairs = (0..all.len()).flat_map(|a| (0..a).map(move |b| (b, a)));
@@ -135,10 +136,10 @@ fn numbers(all: &[Introduction]) -> Vec<usize> {
     labels::numbers(all.iter().map(|one| one.uuid))
 }
 
-/// What this machine tells about the links between `gpus`, and whether they use the memory of one another.
-/// One GPU has none.
+/// The links between `gpus` that this machine reports, and whether the GPUs use the memory of one
+/// another. One GPU has none.
 fn detected(all: &[Introduction], gpus: &[usize]) -> (DeviceLinks, Option<String>) {
-    // The driver is asked about each pair of GPUs, while all ranks wait.
+    // One driver query for each pair of GPUs, while all ranks wait.
     static MACHINE: OnceLock<DetectedMachine> = OnceLock::new();
     if gpus.iter().all(|gpu| *gpu == 0) {
         return (DeviceLinks::unknown(gpus), None);

@@ -1,7 +1,7 @@
-//! How kernels are loaded beside calls that run.
+//! Loading kernels while calls run.
 //!
-//! The driver may wait for all kernels of the GPU then, and hold up the launches that these kernels wait for. So
-//! a module that is new to the process is loaded while no call of a group runs.
+//! The driver may wait for all kernels of the GPU then, and delay the launches that these kernels
+//! wait for. So a module that is new to the process is loaded while no call of a group runs.
 
 use crate::element::DataType;
 use cudarc::driver::CudaContext;

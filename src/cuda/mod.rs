@@ -2,8 +2,8 @@
 //!
 //! A [`Comm`] is one rank's membership in a group whose buffers are in the memory of GPUs. Its
 //! methods have the names, the arguments and the meaning of `cudarc::nccl::safe::Comm`, so a
-//! program that uses that one changes its imports. What is started runs on the stream of the
-//! `Comm`, after the work that is there already, and before the work that comes.
+//! program that uses that one changes its imports. Calls run on the stream of the `Comm`, after its
+//! earlier work and before its later work.
 //!
 //! Underneath, the calls are those of a [`Communicator`](crate::Communicator): the same schedules,
 //! chosen by the same tuner with the costs of GPUs, lowered to the same folds, and walked by one
@@ -21,7 +21,7 @@
 //! ```
 //!
 //! A test (`tests/gpu/from_nccl`) compiles every call of cudarc's `Comm`, `Group` and `Id` against both.
-//! What differs:
+//! Differences:
 //!
 //! | | `cudarc::nccl::safe` | `maypole::cuda` |
 //! |---|---|---|
@@ -31,11 +31,11 @@
 //! | results | `NcclStatus`, `NcclError` | `()`, [`Error`](crate::Error), which names the rank and the cause |
 //! | no driver, no NCCL | the first call panics | [`driver`] returns [`Unavailable`] with the reason |
 //! | `Id::new` | an address that NCCL finds | an address of this host, on which rank 0 is; [`Id::at`] names another one |
-//! | a dropped `Comm` | aborts what runs | waits for what runs on this rank; [`Comm::close`] waits for all |
-//! | a rank that dies, is late, or makes another call | the others wait for ever | an error on all ranks names it: [`Comm::synchronize`], [`Comm::check`] |
+//! | a dropped `Comm` | aborts its calls | waits for this rank's calls; [`Comm::close`] waits for all |
+//! | a rank that dies, is late, or makes another call | the others wait indefinitely | an error on all ranks names it: [`Comm::synchronize`], [`Comm::check`] |
 //! | ranks that share a GPU | refused before NCCL 2.30 | allowed |
 //! | `group_start`, `group_end` | one thread calls for several GPUs | not there: one thread a rank; [`Comm::group`] is for the calls of one rank |
-//! | a group | all of its calls run as one | its collectives run one after the other, then its messages at once |
+//! | a group | all of its calls run as one | its collectives run one after the other, then its messages concurrently |
 //! | the first call with new arguments | as any other | the same; a type and operation that the process had in no call waits until kernels of the GPU have ended |
 //! | not there | gather, scatter, all-to-all, scans, barrier, all-gather in place | [`Comm::gather`], [`Comm::scatter`], [`Comm::all_to_all`], [`Comm::scan`], [`Comm::barrier`] ... |
 //!
@@ -47,21 +47,21 @@
 //! | `collectives`, `messages` | its calls |
 //! | `raw` | calls on memory and streams that a foreign program names |
 //! | `split` | groups of some of the ranks |
-//! | `abort` | how a rank gives up, from any thread |
+//! | `abort` | aborting a rank's calls, from any thread |
 //! | `lent_call` | the one path from buffers to a call |
 //! | `group` | calls and messages that start together |
 //! | `explain` | why calls run as they do |
 //! | `exchange` | messages in launches that fit on all ranks |
-//! | `rank` | what one rank keeps: mailboxes, kernels, programs |
+//! | `rank` | one rank's state: mailboxes, kernels, programs |
 //! | `prepare` | how a call gets its program on the GPU |
-//! | `load` | how kernels are loaded beside calls that run |
+//! | `load` | loading kernels while calls run |
 //! | `programs` | the programs that are kept, and those that graphs keep |
-//! | `plan` | which mailboxes and windows a call uses, and what things cost |
-//! | `links` | which GPUs the ranks have, and what joins these |
-//! | `setup`, `probe` | how mailboxes are made, and when there can be none |
-//! | `leave` | how a rank leaves, and what becomes of its memory |
+//! | `plan` | the mailboxes and windows of a call, and costs |
+//! | `links` | the GPUs of the ranks, and their links |
+//! | `setup`, `probe` | how mailboxes are made, and why not |
+//! | `leave` | how a rank leaves, and the end of its memory |
 //! | `host` | calls through the memory of the host |
-//! | `watch` | the thread that hears of failures while kernels wait, and tells of those that kernels report |
+//! | `watch` | the thread that aborts waiting kernels after a failure, and reports aborted kernels |
 
 mod abort;
 mod collectives;

@@ -3,14 +3,14 @@
 use crate::topology::PathClass;
 use std::time::Duration;
 
-/// How a group is made. All ranks should say the same.
+/// Options of a group. All ranks should use the same.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CommOptions {
-    /// Most blocks of threads of a kernel; `None` is what suits the GPU. The least that a rank says counts.
+    /// Most blocks of threads of a kernel; `None` fits the GPU. The least of all ranks counts.
     pub most_lanes: Option<u32>,
-    /// How long a wait for another rank may last, when the group is made and later. `None`: 300 s, whatever
-    /// `MAYPOLE_TIMEOUT` says.
+    /// How long a wait for another rank may last, when the group is made and later. `None`: 300 s,
+    /// independent of `MAYPOLE_TIMEOUT`.
     pub timeout: Option<Duration>,
     /// How long the ranks may take to find one another. `None`: as `timeout`.
     pub join_timeout: Option<Duration>,
@@ -18,7 +18,7 @@ pub struct CommOptions {
     /// `MAYPOLE_HOST`.
     pub host: Option<String>,
     /// The farthest GPUs that read and write one another's memory; [`PathClass::Same`] are ranks of one GPU
-    /// alone. `None`: all that the driver joins. The nearest that a rank says counts.
+    /// alone. `None`: all that the driver joins. The nearest of all ranks counts.
     pub farthest_peers: Option<PathClass>,
     /// Fails with the reason where bytes would go [through the host](super::Comm::through_host).
     pub needs_mailboxes: bool,

@@ -1,11 +1,11 @@
-//! Which mailboxes and windows a call on GPUs uses, and what its messages and bytes cost.
+//! The mailboxes and windows of a call on GPUs, and the costs of its messages and bytes.
 
 use crate::lower::DeviceSlots;
 use crate::tuner::{CostTable, Costs};
 use maypole_transports::board::CHUNK;
 use maypole_transports::cuda::{MOST_LAUNCHES, Protocol, Room, Shape, Shapes};
 
-/// Publications up to this go in lines: twice the bytes, but nobody waits for a counter.
+/// Publications up to this go in lines: twice the bytes, but no wait for a counter.
 pub(super) const LONGEST_LINES: usize = 64 << 10;
 /// Lanes of short publications.
 const LANES_OF_LINES: u32 = 8;
@@ -30,11 +30,11 @@ const SLOTS_OF_LINES: u32 = 16;
 pub(super) const UNIT: usize = LONGEST / CHUNK;
 
 /// A message between two kernels, and a KiB of [units](UNIT) that one of them moves, on an H100
-/// that ranks share: measured by `tests/gpu/speed.rs`. Lines and slots cost alike at the lengths
-/// that they are used for.
+/// that ranks share: measured by `tests/gpu/speed.rs`. Lines and slots have equal costs at the
+/// lengths that they are used for.
 const MESSAGE: Costs = Costs { alpha: 3_000_000, beta: 1_000 * UNIT as u64, gamma: 0 };
 
-/// Nanoseconds that a call takes besides its messages: 8 bytes between two ranks take 9.3 us on that
+/// Fixed nanoseconds of a call, without its messages: 8 bytes between two ranks take 9.3 us on that
 /// GPU, of which a message takes 3. All candidates take them, so they do not choose.
 pub(super) const LAUNCH_NS: u64 = 6_300;
 
@@ -42,17 +42,17 @@ pub(super) const LAUNCH_NS: u64 = 6_300;
 pub(super) const MEASURED: &str =
     "calls, messages and memory as measured on one H100 that ranks shared (23 November 2026)";
 
-/// What the calls of GPUs cost.
+/// The costs of calls on GPUs.
 pub(super) const COSTS: CostTable =
     CostTable { tiny: MESSAGE, small: MESSAGE, chunk: MESSAGE, ..CostTable::BUILT_IN };
 
 /// The lanes of each rank of a group whose ranks have these GPUs; at most as many as are `wanted`. `None` if
 /// some rank gets none.
 ///
-/// Every block of every rank must run at the same time, also beside those of other groups. A
-/// multiprocessor has room for one block of each kernel (`KERNEL` in `machine.h`). The first group of a
-/// GPU leaves a quarter to those to come, and each of these takes a quarter of what is left: programs have
-/// one large group and many small ones.
+/// Every block of every rank must run at the same time, also together with those of other groups. A
+/// multiprocessor has room for one block of each kernel (`KERNEL` in `machine.h`). The first group
+/// of a GPU leaves a quarter to later groups, and each of these takes a quarter of the rest:
+/// programs have one large group and many small ones.
 pub(super) fn lanes(gpus: &[RankGpu], wanted: u32) -> Option<u32> {
     let crowd = |uuid| gpus.iter().filter(|other| other.uuid == uuid).count() as u32;
     let share = gpus.iter().map(|gpu| gpu.free / crowd(gpu.uuid)).min().filter(|it| *it > 0)?;
@@ -99,7 +99,7 @@ pub(super) fn room(shapes: &Shapes, longest: usize) -> (Room, DeviceSlots) {
     (Room::Group(index), DeviceSlots { bytes: shape.bytes, count: shape.slots as usize })
 }
 
-/// The mailboxes whose publications are counted, and what they have room for.
+/// The mailboxes whose publications are counted, and their capacity.
 pub(super) fn counted_room(shapes: &Shapes) -> (Room, DeviceSlots) {
     room(shapes, usize::MAX)
 }

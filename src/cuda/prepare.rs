@@ -87,9 +87,9 @@ impl DeviceRank {
         Ok(Prepared { lowered, way })
     }
 
-    /// The way of a call that needs no program, because the ranks read what others have in one hop or two:
-    /// from lines if there are few bytes, else from one another's buffers, where that can be. All ranks
-    /// find the same way, whatever their buffers are.
+    /// The way of a call that needs no program, because the ranks read the others' data in one hop
+    /// or two: from lines if there are few bytes, else from one another's buffers, where that can
+    /// be. All ranks compute the same way, independent of their buffers.
     fn way_without_program(
         &self,
         call: CollectiveCall,
@@ -98,7 +98,8 @@ impl DeviceRank {
     ) -> Option<Way> {
         let kind = direct_kind(call.collective)?;
         let is_alone = self.comm.world() == 1;
-        // These combine the ranks in their order, as the kernels do. What is only moved has no order.
+        // These combine the ranks in their order, as the kernels do. Data that is only moved has no
+        // order.
         let keeps_bits = match lowered.algorithm {
             Algorithm::OneShot | Algorithm::TwoShot => true,
             Algorithm::Direct => true,
@@ -112,7 +113,7 @@ impl DeviceRank {
             let kernel = kernels.short.clone();
             return Some(Way::Short { kernel, gathers: kind == DirectKind::AllGather });
         }
-        // The root of a short broadcast waits for nobody, and here it would.
+        // The root of a short broadcast waits for no rank, and here it would.
         let is_long = !matches!(kind, DirectKind::Broadcast(_))
             || lowered.record.bytes as usize > plan::LONGEST_LINES;
         let is_barrier = call.collective == Collective::Barrier;
@@ -125,8 +126,8 @@ impl DeviceRank {
         self.comm.engine.get().wanted_on_device(collective).is_some()
     }
 
-    /// Makes sure that there is working memory for the call, unless a graph has its own, and does `work` on
-    /// the rank's own stream.
+    /// Grows the working memory for the call, unless a graph has its own, and does `work` on the
+    /// rank's own stream.
     fn make_room<T>(
         &mut self,
         lowered: &DeviceLowered,
@@ -157,7 +158,7 @@ impl DeviceRank {
     }
 }
 
-/// What a call does that needs no program. A barrier is an all-reduce of nothing.
+/// The operation of a call without a program. A barrier is an all-reduce of nothing.
 fn direct_kind(collective: Collective) -> Option<DirectKind> {
     match collective {
         Collective::AllReduce | Collective::Barrier => Some(DirectKind::AllReduce),

@@ -1,8 +1,9 @@
-//! Whether what one GPU writes arrives at another one.
+//! Whether writes of one GPU arrive at another one.
 //!
-//! A driver may say that GPUs reach one another's memory where writes are lost: PCI's access control (ACS)
-//! or an IOMMU redirects them. Kernels of a call would wait for ever, and the rank at the other end would be
-//! blamed. So before the first call each pair of ranks moves a few bytes in both ways in which calls do.
+//! A driver may report that GPUs reach one another's memory where writes are lost: PCI's access
+//! control (ACS) or an IOMMU redirects them. Kernels of a call would time out, and the rank at the
+//! other end would be blamed. So before the first call each pair of ranks moves a few bytes in both
+//! ways in which calls do.
 
 use super::plan;
 use crate::comm::Communicator;
@@ -18,18 +19,17 @@ use maypole_transports::cuda::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a rank waits for the bytes of another one.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes that each rank publishes for others to read, and bytes that it writes to each other rank.
 const PULLED: usize = 4096;
 const PUSHED: usize = 256;
-/// What a call of the probe is known by: no other call has it.
+/// The identifier of a call of the probe: no other call has it.
 const FINGERPRINT: u32 = 0x7072_6f62;
 
 /// Moves bytes between all ranks over `board` by the kernels of bytes, on a stream of its own. All ranks of `comm` call it.
 ///
 /// # Errors
-/// Whose bytes do not arrive, in words.
+/// Names the rank whose bytes do not arrive.
 pub(super) fn run(
     comm: &Communicator,
     board: &mut DeviceBoard,
@@ -62,7 +62,7 @@ pub(super) fn run(
     }
 }
 
-/// Byte `at` of what rank `rank` sends.
+/// Byte `at` of the message of rank `rank`.
 fn byte(rank: usize, at: usize) -> u8 {
     mix((rank * PULLED + at) as u64 + 1) as u8
 }
@@ -118,7 +118,7 @@ fn move_bytes(
     Ok((0..world).map(check).collect())
 }
 
-/// The program by which each rank publishes its bytes, and reads those of all others where they lie.
+/// The program by which each rank publishes its bytes, and reads those of all others directly.
 fn pull(slots: DeviceSlots, me: usize, world: usize) -> DeviceProgram {
     let program = Engine::lower_probe(PULLED, slots, (me, world));
     // Far enough from each other, wherever the output begins.

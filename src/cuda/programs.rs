@@ -11,7 +11,6 @@ use maypole_transports::cuda::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A call that is ready to be started.
 pub(super) struct Prepared {
     pub(super) lowered: DeviceLowered,
     pub(super) way: Way,
@@ -42,10 +41,9 @@ impl Prepared {
 /// calls.
 #[derive(Default)]
 pub(super) struct KeptPrograms {
-    /// By call apart from its placement, which other ranks do not know: the programs apart and in
-    /// place.
+    /// By call without its placement, which is local to a rank: the programs apart and in place.
     recent: RecentlyUsed<CollectiveCall, [Arc<Prepared>; 2]>,
-    /// Those that were dropped. Their memory is freed behind the work that uses it.
+    /// Dropped programs. Their memory is freed after the work that uses it.
     dropped: Vec<[Arc<Prepared>; 2]>,
     /// Working memory that was too short, until it can be freed.
     outgrown: Vec<DeviceScratch>,
@@ -82,7 +80,7 @@ impl KeptPrograms {
         self.outgrown.push(outgrown);
     }
 
-    /// Frees the memory of programs that were dropped, behind what the rank's own stream does.
+    /// Frees the memory of programs that were dropped, in the order of the rank's own stream.
     pub(super) fn free_dropped(&mut self) {
         self.dropped.clear();
         self.outgrown.clear();
@@ -90,21 +88,20 @@ impl KeptPrograms {
 }
 
 /// Programs that a graph may run again: they are kept as long as the rank, and so is the memory of their
-/// calls. Each program is kept once, however often it is captured.
+/// calls. A program that is captured several times is kept once.
 #[derive(Default)]
 pub(super) struct Captured {
     calls: HashMap<CollectiveCall, Arc<Prepared>>,
     /// Those that new graphs do not use.
     old: Vec<Arc<Prepared>>,
     messages: HashMap<(u64, bool), Arc<DeviceCode>>,
-    /// One for each captured call: where it stages its input, and its working memory. A replay beside
-    /// another call must not share them: only walks over the same mailboxes notice that they overlap, and
-    /// each of their lanes for itself.
+    /// One for each captured call: its staging buffer and its working memory. A replay concurrent
+    /// with another call must not share them: only walks over the same mailboxes detect an overlap,
+    /// and each of their lanes for itself.
     memories: Vec<DeviceScratch>,
 }
 
 impl Captured {
-    /// True if nothing was captured.
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.messages.is_empty() && self.old.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What one rank keeps for its calls on a GPU: mailboxes, kernels and programs.
+//! One rank's state for calls on a GPU: mailboxes, kernels and programs.
 
 use super::load;
 use super::plan;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a GPU was asked for, or why it did not do that.
+/// The result of a GPU's operation, or its error.
 pub(super) type Made<T> = std::result::Result<T, String>;
 
 /// Calls that use mailboxes are made where there are some, and no call is made while a rank leaves.
@@ -44,7 +44,7 @@ const LOADED_AHEAD: [DataType; 7] = [
 const NO_HOST_FACTOR: &str = "bytes go through the host, which does not read a factor of a GPU's \
                               memory: pass a number";
 
-/// The mailboxes of a rank, and what joins the GPUs of all.
+/// The mailboxes of a rank, and the links of all GPUs.
 pub(super) struct Connected {
     pub(super) board: DeviceBoard,
     /// Room for the blocks of the kernels.
@@ -55,7 +55,7 @@ pub(super) struct Connected {
     /// Kernels that are loaded already: that of messages, and those of the usual calls.
     pub(super) walks: HashMap<String, WalkKernels>,
     pub(super) messages: MessagePrograms,
-    /// For what is allocated and copied while a graph is captured.
+    /// For allocations and copies while a graph is captured.
     pub(super) aside: Arc<CudaStream>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct DeviceRank {
     pub(super) comm: Communicator,
     /// `Err`: why bytes go through the host, or that the rank has left.
     pub(super) connected: Made<Connected>,
-    /// The rank's own stream: what is allocated is allocated there.
+    /// The rank's own stream, for allocations.
     pub(super) stream: Arc<CudaStream>,
     pub(super) machine: DeviceMachine,
     pub(super) maps: HashMap<DataType, MapKernels>,
@@ -76,10 +76,10 @@ pub(super) struct DeviceRank {
     pub(super) staging: DeviceScratch,
     /// How long the last call may wait, in nanoseconds: for the thread that watches.
     pub(super) patience: Arc<AtomicU64>,
-    /// The rank has given up: it need not come to an end in order.
+    /// The rank has aborted: it need not shut down in order.
     pub(super) aborted: Arc<AtomicBool>,
-    /// The communicator that the group was made from, if nobody else has it: dropping it tells the
-    /// other ranks that this one leaves.
+    /// The communicator that the group was made from, if it is the only handle: dropping it makes
+    /// this rank leave.
     pub(super) world: Option<Communicator>,
 }
 
@@ -89,7 +89,7 @@ impl DeviceRank {
         connected: Made<Connected>,
         stream: Arc<CudaStream>,
     ) -> Self {
-        // The calls that go through the host do not ask for the links.
+        // Calls that go through the host do not read the links.
         let apart = |_: &String| DeviceLinks::apart(comm.world());
         let links = connected.as_ref().map_or_else(apart, |connected| connected.links.clone());
         let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS, plan::UNIT, links);
@@ -132,8 +132,8 @@ impl DeviceRank {
         self.comm.engine.get_mut().fail_on_device(operation.to_owned(), why)
     }
 
-    /// Kernels that are there before the first call: that of messages, and those of the sums that trainers
-    /// make. Loading one later may have to wait for kernels that run.
+    /// Kernels that are loaded before the first call: that of messages, and those of the sums that
+    /// trainers make. Loading one later may have to wait for kernels that run.
     pub(super) fn load_ahead(
         context: &Arc<CudaContext>,
     ) -> std::result::Result<HashMap<String, WalkKernels>, DeviceError> {
@@ -142,12 +142,10 @@ impl DeviceRank {
         sums.chain([Self::byte_module()]).map(load).collect()
     }
 
-    /// The kernel that moves bytes.
     pub(super) fn byte_kernel(&mut self) -> std::result::Result<CudaFunction, DeviceError> {
         Ok(self.kernels(Self::byte_module())?.walk)
     }
 
-    /// The module whose kernel moves bytes.
     pub(super) fn byte_module() -> String {
         walk_module(Self::BYTES, BinaryOp::Max).expect("bytes have an order")
     }
@@ -181,8 +179,9 @@ impl DeviceRank {
         self.prepared(call, on.is_captured()).map(Some)
     }
 
-    /// Starts `call` on a stream, with what [`make_ready`](Self::make_ready) has made for it on the same
-    /// stream. The elements are combined by `op`, or by a sum of products with the element at `factor`.
+    /// Starts `call` on a stream, with the resources that [`make_ready`](Self::make_ready) has made
+    /// for it on the same stream. The elements are combined by `op`, or by a sum of products with
+    /// the element at `factor`.
     pub(super) fn start_ready(
         &mut self,
         on: &Arc<CudaStream>,
@@ -227,13 +226,13 @@ impl DeviceRank {
         Ok(plan.algorithm)
     }
 
-    /// Forgets which plans calls had, because they may have others now.
+    /// Drops the plans of calls, because they may have others now.
     pub(super) fn forget_programs(&mut self) {
         self.captured.forget();
         self.programs.drop_all();
     }
 
-    /// Refuses to go on if a kernel of an earlier call gave up.
+    /// Fails if a kernel of an earlier call aborted.
     pub(super) fn check_kernels(&mut self) -> Result<()> {
         let connected = self.connected.as_ref().ok();
         let report = connected.and_then(|connected| connected.board.words().report());
@@ -243,7 +242,7 @@ impl DeviceRank {
         Err(engine.explain_on_device(report))
     }
 
-    /// Refuses to go on if the group has failed, on whichever rank.
+    /// Fails if the group has failed, on any rank.
     pub(super) fn check(&mut self) -> Result<()> {
         self.check_kernels()?;
         let engine = self.comm.engine.get_mut();
@@ -251,7 +250,7 @@ impl DeviceRank {
         engine.check_usable(|| operation)
     }
 
-    /// The error of work on the stream that is over, if it has one.
+    /// The error of completed work on the stream, if any.
     pub(super) fn settle(&mut self, done: std::result::Result<(), DriverError>) -> Result<()> {
         self.check()?;
         done.map_err(|error| {
@@ -261,7 +260,7 @@ impl DeviceRank {
         })
     }
 
-    /// True if everything that the rank has started is done.
+    /// True if all work of the rank is done.
     pub(super) fn is_drained(&self) -> bool {
         self.connected.as_ref().map_or(true, |connected| connected.board.is_drained())
     }
@@ -274,8 +273,8 @@ impl DeviceRank {
         self.comm.invalid(operation, why)
     }
 
-    /// The stream of a call, and whether it captures a graph. An error is that of the caller's stream, so it
-    /// fails nobody.
+    /// The stream of a call, and whether it captures a graph. An error is that of the caller's
+    /// stream, so the group does not fail.
     pub(super) fn entered<'s>(
         &self,
         on: &'s Arc<CudaStream>,

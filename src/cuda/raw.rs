@@ -1,4 +1,4 @@
-//! Calls on memory and streams that a foreign program names, as a C library is given them.
+//! Calls on memory and streams of a foreign program, for a C library.
 
 use super::comm::Comm;
 use super::exchange::DeviceMessage;
@@ -13,16 +13,16 @@ use std::sync::Arc;
 /// A collective on memory of a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct RawCall<'a> {
-    /// What the ranks do.
+    /// The operation of the ranks.
     pub collective: Collective,
     /// The type of the elements.
     pub kind: DataType,
     /// How elements are combined; not used by calls that combine none.
     pub op: RawOp<'a>,
-    /// What this rank reads. `None`: the call is in place, as the methods of [`Comm`] whose names say so,
-    /// and `output` is the whole buffer.
+    /// This rank's input. `None`: the call is in place, as the methods of [`Comm`] named so, and
+    /// `output` is the whole buffer.
     pub input: Option<Lent<'a>>,
-    /// What this rank writes.
+    /// This rank's output.
     pub output: Lent<'a>,
 }
 
@@ -31,16 +31,17 @@ pub struct RawCall<'a> {
 pub enum RawOp<'a> {
     /// By an operation of the library.
     BuiltIn(ReduceOp),
-    /// By the sum of what each rank's elements are times the element that is here when the call runs on the
-    /// GPU. It has the type of the elements.
+    /// By the sum of each rank's elements times the element at this address when the call runs on
+    /// the GPU. It has the type of the elements.
     PreMulSumAt(Lent<'a>),
 }
 
 impl Comm {
-    /// Starts a collective on `stream`, after the work that is there and after this rank's earlier calls,
-    /// on whichever stream they are. Waits for no other rank and not for the stream; but a call whose type and
-    /// operation no call of the process had before waits until the kernels that run on the GPU have ended. A
-    /// stream may capture the call in a graph, also if it is the first one of its kind.
+    /// Starts a collective on `stream`, after the work of that stream and after this rank's earlier
+    /// calls on any stream. Waits for no other rank and not for the stream; but a call whose type
+    /// and operation no call of the process had before waits until the kernels that run on the GPU
+    /// have ended. A stream may capture the call in a graph, also if it is the first one of its
+    /// kind.
     ///
     /// Consecutive calls may be on different streams of the GPU's context, and graphs and calls may be
     /// mixed: they run in the order in which the host starts them.

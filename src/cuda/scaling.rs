@@ -1,4 +1,4 @@
-//! What becomes of the elements of an input before they are combined: products for a pre-multiplied sum,
+//! The scaling of input elements before they are combined: products for a pre-multiplied sum,
 //! quotients for an average.
 
 use crate::element::{Factor, ReduceOp};
@@ -6,7 +6,7 @@ use crate::engine::calls::call::CollectiveCall;
 use maypole_kernels::DataType;
 use maypole_transports::cuda::{Lent, LentFactor};
 
-/// What each element of an input becomes before it is combined.
+/// The scaling of each element of an input before it is combined.
 #[derive(Clone, Copy)]
 pub(super) enum LentScaling<'a> {
     /// Its product with this factor.

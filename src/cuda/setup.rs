@@ -1,4 +1,4 @@
-//! How ranks find out whether their GPUs reach one another's memory, and make mailboxes there.
+//! Ranks test whether their GPUs reach one another's memory, and make mailboxes there.
 
 use super::links::{self, Introduction};
 use super::options::CommOptions;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 type Found<T> = std::result::Result<T, String>;
 
-/// What ranks do that connect.
+/// The operation of ranks that connect.
 const CALL: &str = "cuda::Comm::new()";
 
 /// Lanes of a rank alone.
@@ -30,7 +30,8 @@ const NO_ROOM: &str = "the groups that the processes have on some GPU have reser
                        use fewer groups, fewer blocks for each (NCCL_MAX_CTAS, maxCTAs or \
                        CommOptions::most_lanes), or fewer ranks on a GPU";
 
-/// Tells all ranks of `comm`, which make `call`, the bytes of `mine`. Returns what all tell, by rank.
+/// Exchanges the bytes of `mine` among all ranks of `comm`, which make `call`. Returns those of
+/// all, by rank.
 ///
 /// # Errors
 /// As every call.
@@ -43,7 +44,7 @@ pub(super) fn agree_on<T: Pod>(comm: &mut Communicator, call: &str, mine: T) -> 
     })
 }
 
-/// What a GPU has done, or the error of this rank and all others.
+/// The result of a GPU, or the error of this rank and all others.
 fn on_gpu<T>(comm: &mut Communicator, done: std::result::Result<T, impl ToString>) -> Result<T> {
     done.map_err(|why| comm.engine.get_mut().fail_on_device(CALL.to_owned(), why.to_string()))
 }
@@ -58,7 +59,7 @@ pub(super) fn connect(
     stream: &Arc<CudaStream>,
     options: &CommOptions,
 ) -> Result<Found<Connected>> {
-    // A capture of the program, in whichever thread, does not notice what is made here.
+    // No capture of the program, in any thread, includes this work.
     let _beside = BesideCapture::begin();
     let mine = on_gpu(comm, Introduction::of(stream.context(), options))?;
     let all = agree_on(comm, CALL, mine)?;
@@ -80,7 +81,7 @@ pub(super) fn connect(
     let lanes = lanes.unwrap_or(1);
     // Of ranks that make other groups at this moment, one may have been faster.
     let mine = all[comm.rank()];
-    // The kernels of a rank alone wait for nobody.
+    // The kernels of a rank alone wait for no rank.
     let reserved = if comm.world() > 1 { lanes } else { 0 };
     let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.processors);
     let blocks = blocks.ok_or_else(|| NO_ROOM.to_owned());
@@ -98,7 +99,7 @@ pub(super) fn connect(
     let reason = unreached.or(blocks.as_ref().err().cloned());
     // No rank starts a kernel before all ranks reach its mailbox.
     let told = comm.agree_on(CALL, &reason)?;
-    // All ranks find the same one.
+    // Equal on all ranks.
     let mut reason = told.into_iter().flatten().next();
     let mut board = board.ok();
     if let (None, Some(board)) = (&reason, &mut board) {
@@ -147,7 +148,7 @@ fn use_table(comm: &mut Communicator, offers: &[Offer]) -> Result<Option<UseTabl
 }
 
 /// Processes that share a GPU take turns on it, so a kernel that waits for another process waits
-/// for its turn.
+/// for that process's time slice.
 fn warn_of_time_slices(comm: &Communicator, offers: &[Offer]) {
     let here = offers[comm.rank()];
     let shares = |other: &&Offer| other.uuid == here.uuid && other.process != here.process;

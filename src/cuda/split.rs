@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use bytemuck::{Pod, Zeroable};
 use std::net::IpAddr;
 
-/// What a rank tells the others about the group that it wants.
+/// A rank's request for a group.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct SplitChoice {
@@ -18,7 +18,6 @@ struct SplitChoice {
     id: [u8; 128],
 }
 
-/// No group.
 const NO_COLOR: u64 = u64::MAX;
 
 impl Comm {
@@ -65,7 +64,7 @@ impl Comm {
     fn own_id(&self) -> Result<Id> {
         let listening = self.lock().comm.engine.get().health().control().listening();
         match listening.map(|address| address.ip()) {
-            // Each host would have to say through which interface it reaches a link-local address.
+            // A link-local address needs an interface, which differs by host.
             Some(IpAddr::V6(address)) if address.is_unicast_link_local() => Id::new(),
             Some(address) => Id::at(&address.to_string()),
             None => Id::at("127.0.0.1"),

@@ -1,9 +1,9 @@
-//! The thread that hears of failures while kernels wait.
+//! The thread that aborts waiting kernels after a failure.
 //!
-//! A kernel cannot ask the control plane, and the host may make no call for as long as it likes: it
-//! replays graphs, or waits for its stream. The thread asks every few milliseconds whether the group has
-//! failed, and then tells the kernels to give up; it tells them which ranks have left, too. If a kernel of this rank gave up by itself, the thread
-//! tells the other ranks.
+//! A kernel cannot reach the control plane, and the host may make no call for a long time: it
+//! replays graphs, or waits for its stream. The thread checks every few milliseconds whether the
+//! group has failed, and then aborts the kernels; it also publishes to them the ranks that have
+//! left. If a kernel of this rank aborted by itself, the thread reports that to the other ranks.
 
 use crate::engine::device::DeviceWitness;
 use maypole_transports::cuda::{Reason, ReportWords};
@@ -14,7 +14,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The time between two looks. A failure is rare, and nobody waits for a look else.
+/// The time between two checks. A failure is rare, and nothing else waits for a check.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The thread, which ends when this is dropped.
@@ -43,7 +43,7 @@ impl FailureWatch {
                     gone = left;
                     words.set_gone(gone);
                 }
-                // A kernel that was told to give up knows no reason.
+                // A kernel that was aborted from outside has no reason.
                 let report = words.report().filter(|it| it.reason != Reason::Aborted);
                 if let Some(report) = report.filter(|_| !witness.has_failed()) {
                     let allowed = Duration::from_nanos(patience.load(Ordering::Relaxed));
@@ -64,7 +64,6 @@ impl Drop for FailureWatch {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // The thread does not panic.
             let _ = thread.join();
         }
     }

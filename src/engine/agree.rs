@@ -1,5 +1,5 @@
-//! Exchanges over the control plane: operations of the group, as collectives are, by which all ranks
-//! are told small things of all ranks.
+//! Exchanges over the control plane: operations of the group, as collectives are, that gather a few
+//! bytes of each rank on all ranks.
 
 use crate::control::error::ControlError;
 use crate::engine::Engine;
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The record of a call that `name` describes in full, such as `split`.
+/// The record of a call without arguments, such as `split`.
 pub(crate) fn named_call(name: &str) -> CallRecord {
     let start = name.len() as u64;
     let fingerprint = name.bytes().fold(start, |hash, byte| mix(hash ^ u64::from(byte))) | 1;
@@ -34,8 +34,8 @@ impl Engine {
         blobs.map_err(|error| self.fail(error))
     }
 
-    /// Tells all ranks `mine` within `call`, as [`exchange`](Self::exchange) does, and returns what all
-    /// tell, by rank.
+    /// Exchanges `mine` within `call`, as [`exchange`](Self::exchange) does, and returns the values
+    /// of all ranks, by rank.
     pub(crate) fn tell_all<T>(&mut self, call: CallRecord, mine: &T) -> Result<Vec<T>>
     where
         T: Serialize + DeserializeOwned,
@@ -76,7 +76,7 @@ impl Engine {
         }
     }
 
-    /// Says whether all ranks compare their calls before each one.
+    /// Sets whether all ranks compare their calls before each one.
     pub(crate) fn set_checked(&mut self, checked: bool) {
         self.settings.checked = checked;
         // The fast path compares nothing.
@@ -88,7 +88,7 @@ impl Engine {
         self.health.owner()
     }
 
-    /// Makes sure, before `call` begins, that all ranks make it.
+    /// Checks, before `call` begins, that all ranks make it.
     ///
     /// # Errors
     /// [`Error::Mismatch`] on every rank if they do not; else as every call.
@@ -112,12 +112,12 @@ fn encode(sequence: u64, call: &CallRecord, blob: &[u8]) -> Vec<u8> {
 }
 
 /// # Errors
-/// What is wrong with the part of rank `rank`, in words.
+/// The fault of the part of rank `rank`, in words.
 fn decode(rank: usize, bytes: &[u8]) -> std::result::Result<ExchangePart, String> {
     wire::decode(bytes).map_err(|why| format!("rank {rank} sent no call and its data: {why}"))
 }
 
-/// The first call that differs from that of rank 0. All ranks find the same.
+/// The first call that differs from that of rank 0. Equal on all ranks.
 fn first_mismatch(parts: &[ExchangePart]) -> Option<CallMismatch> {
     let first = parts.first()?;
     let differs = |part: &&ExchangePart| part.call.fingerprint != first.call.fingerprint;

@@ -5,26 +5,26 @@ use crate::topology::StreamLinks;
 use crate::tuner::CostTable;
 use maypole_transports::Waiting;
 
-/// What choices and waits depend on besides the call. Equal on all ranks but for `waiting`.
+/// Inputs of choices and waits other than the call. Equal on all ranks except `waiting`.
 #[derive(Clone, Debug)]
 pub(crate) struct RunConditions {
     /// How this rank waits. Depends on the cores of its host and on all ranks there, also on those
     /// that are not in this group.
     pub(crate) waiting: Waiting,
-    /// How many ranks share a core where they are most crowded, rounded up.
+    /// The most ranks that share a core, rounded up.
     pub(crate) crowding: usize,
-    /// What messages and bytes cost: rank 0's table, on every rank.
+    /// The costs of messages and bytes: rank 0's table, on every rank.
     pub(crate) costs: CostTable,
     /// Streams are encrypted.
     pub(crate) encrypts: bool,
-    /// What carries streams.
+    /// The transport of streams.
     pub(crate) links: StreamLinks,
-    /// What was asked for to carry bytes; `None` for ranks that are threads of one process.
+    /// The requested transport; `None` for ranks that are threads of one process.
     pub(crate) transport: Option<Transport>,
 }
 
 impl RunConditions {
-    /// The costs by which calls of this group are priced: streams cost what their carrier does.
+    /// The costs by which calls of this group are priced: those of streams are their transport's.
     pub(crate) fn prices(&self) -> CostTable {
         match self.links {
             StreamLinks::Tcp(_) => self.costs,

@@ -9,8 +9,8 @@ use maypole_transports::board::Board;
 use std::sync::Arc;
 
 impl Engine {
-    /// Connects the ranks for `program`, which runs `call`. Peers that ask meanwhile learn that this
-    /// rank is in `call`.
+    /// Connects the ranks for `program`, which runs `call`. Meanwhile this rank's state for peers
+    /// is `call`.
     pub(super) fn connect_for(&mut self, call: &Arc<CallRecord>, program: &Program) -> Result<()> {
         self.health.record(call);
         self.health.enter();
@@ -55,7 +55,7 @@ impl Engine {
         self.registered((0..world).filter(|peer| self.executor.has_stream(*peer)))
     }
 
-    /// Refuses streams to `peers` that register more memory than the user allows.
+    /// Refuses streams to `peers` that exceed the user's limit of registered memory.
     fn check_registered(&self, peers: &[usize]) -> std::result::Result<(), String> {
         let Some(limit) = self.settings.memory_limit else { return Ok(()) };
         let more = self.registered(peers.iter().copied());
@@ -70,7 +70,7 @@ impl Engine {
         ))
     }
 
-    /// Refuses a board that takes more memory than the user allows.
+    /// Refuses a board that exceeds the user's limit of memory.
     fn check_memory(&self) -> std::result::Result<(), String> {
         let Some(limit) = self.settings.memory_limit else { return Ok(()) };
         let ranks = self.boards.locals(self.rank).len();
@@ -91,8 +91,8 @@ impl Engine {
         limit.saturating_sub(self.board_share() + self.held())
     }
 
-    /// True if this rank's publications may fill a deep ring: that must leave half of what the user
-    /// allows.
+    /// True if this rank's publications may fill a deep ring: that must leave half of the user's
+    /// limit.
     fn allows_deep_ring(&self) -> bool {
         let ranks = self.boards.locals(self.rank).len();
         let deep = Board::deep_bytes(ranks).div_ceil(ranks);
@@ -120,7 +120,7 @@ mod tests {
     use crate::comm::join::local::Local;
     use crate::world::launch::VARIABLES;
 
-    /// The description of the variable tells what a rank takes, and that nothing limits it.
+    /// The description of the variable states a rank's need, and that nothing limits it.
     #[test]
     fn memory_is_what_its_variable_says() {
         let variable = VARIABLES.iter().find(|it| it.name == "MAYPOLE_MEMORY").unwrap();

@@ -26,14 +26,14 @@ use maypole_transports::cuda::{Reason, Report};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The machine as the calls on GPUs see it: all ranks reach one another's memory.
+/// The machine model of calls on GPUs: all ranks reach one another's memory.
 #[derive(Debug)]
 pub(crate) struct DeviceMachine {
     boards: Boards,
     conditions: RunConditions,
     /// The bytes that the costs count as one.
     unit: usize,
-    /// What joins the GPUs, equal on all ranks.
+    /// The links of the GPUs, equal on all ranks.
     pub(crate) links: DeviceLinks,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct DeviceLowered {
     pub(crate) input: usize,
     /// Bytes of working memory.
     pub(crate) scratch: usize,
-    /// What this rank divides its result by.
+    /// The divisor of this rank's result.
     pub(crate) divisor: Option<u64>,
 }
 
@@ -57,8 +57,7 @@ const OVERLAP: &str = "it ran on the GPU while another call of the communicator 
                        was launched beside a call or another graph; let the stream of one wait for the \
                        other, by an event";
 
-/// The rank that a kernel waited for which gave up for this reason, and how the wait failed. `None` if it
-/// did not wait.
+/// The rank that the aborted kernel waited for, and how the wait failed. `None` if it did not wait.
 fn wait(reason: Reason) -> Option<(Option<usize>, LinkError)> {
     match reason {
         Reason::TimedOut(peer) => Some((Some(peer), LinkError::TimedOut)),
@@ -69,13 +68,13 @@ fn wait(reason: Reason) -> Option<(Option<usize>, LinkError)> {
     }
 }
 
-/// What knows of a group whether it has failed, and tells it that a kernel gave up. It needs no lock
-/// that calls hold.
+/// Reads whether a group has failed, and reports an aborted kernel to it. It needs no lock that
+/// calls hold.
 #[derive(Debug)]
 pub(crate) struct DeviceWitness(Health, usize);
 
 impl DeviceWitness {
-    /// True in a forked child, and once the group has failed, on whichever rank.
+    /// True in a forked child, and once the group has failed, on any rank.
     pub(crate) fn has_failed(&self) -> bool {
         !self.0.is_in_own_process() || self.0.is_alarmed()
     }
@@ -86,8 +85,8 @@ impl DeviceWitness {
         (0..self.1).filter(|rank| control.has_left(*rank)).fold(0, |bits, rank| bits | 1 << rank)
     }
 
-    /// Tells all ranks why the kernel gave up that reported this, in which waits may take `allowed`. The
-    /// rank itself finds the same when it looks.
+    /// Reports to all ranks why a kernel aborted whose waits may take `allowed`. The rank itself
+    /// later reads the same failure.
     pub(crate) fn tell(&mut self, Report { number, reason }: Report, allowed: Duration) {
         self.0.catch_up();
         let operation = self.0.go_back_to(number);
@@ -102,8 +101,8 @@ impl DeviceWitness {
 }
 
 impl DeviceMachine {
-    /// The ranks of `engine` on GPUs that `links` join, where messages, and units of `unit` bytes, cost
-    /// what `costs` says.
+    /// The ranks of `engine` on GPUs that `links` join, where messages, and units of `unit` bytes,
+    /// have the costs `costs`.
     pub(crate) fn new(engine: &Engine, costs: CostTable, unit: usize, links: DeviceLinks) -> Self {
         let boards = Boards::new(&vec![0; engine.boards.world()]);
         let conditions = RunConditions { costs, crowding: 1, ..engine.conditions.clone() };
@@ -139,7 +138,7 @@ impl Engine {
         Ok((plan, layout.longest() * call.kind.size()))
     }
 
-    /// What is asked for instead of the tuner's choice.
+    /// The requested algorithm, instead of the tuner's choice.
     pub(crate) fn wanted_on_device(&self, collective: Collective) -> Option<PlanOverride> {
         self.settings.plan_for(collective)
     }
@@ -157,8 +156,8 @@ impl Engine {
         }
     }
 
-    /// Lowers `call` by `plan` for mailboxes with these `slots`. There is no program if its folds cut the
-    /// same bytes into different parts.
+    /// Lowers `call` by `plan` for mailboxes with these `slots`. `None` if its folds split the same
+    /// bytes into different parts.
     pub(crate) fn lower_on_device(
         &self,
         call: CollectiveCall,
@@ -168,7 +167,7 @@ impl Engine {
     ) -> (DeviceLowered, Option<DeviceProgram>) {
         let schedules = machine.schedules(plan.algorithm, call.collective);
         let label = self.label(call, plan);
-        // Ranks that were told of other links would run other rings.
+        // Ranks with different links would run different rings.
         let order = machine.links.order().iter();
         let fingerprint = order.fold(label.fingerprint, |hash, rank| mix(hash ^ *rank as u64)) | 1;
         let label = LoweringLabel { fingerprint, ..label };
@@ -210,7 +209,7 @@ impl Engine {
         Ok(GroupActivity::number_of(self.health.sequence()))
     }
 
-    /// Ends the operation: its kernel is started.
+    /// Ends the operation, whose kernel is started.
     pub(crate) fn end_on_device(&mut self) {
         self.health.exit();
     }
@@ -267,8 +266,8 @@ impl Engine {
             .expect("schedules that the checker accepts complete")
     }
 
-    /// The error of the operation or message whose kernel gave up and reported this. The communicator has
-    /// failed.
+    /// The error of the operation or message whose kernel aborted with this report. The
+    /// communicator has failed.
     pub(crate) fn explain_on_device(&mut self, Report { number, reason }: Report) -> Error {
         let operation = self.health.go_back_to(number);
         match wait(reason) {
@@ -277,13 +276,13 @@ impl Engine {
         }
     }
 
-    /// What tells the other ranks of a kernel that gave up, on a thread of its own.
+    /// Reports aborted kernels to the other ranks, from a thread of its own.
     pub(crate) fn device_witness(&self) -> DeviceWitness {
         DeviceWitness(self.health.beside(), self.boards.world())
     }
 
     /// A GPU cannot do this rank's part in `operation`. The communicator has failed, and all ranks
-    /// are told.
+    /// receive the cause.
     pub(crate) fn fail_on_device(&mut self, operation: String, why: String) -> Error {
         self.calls.forget_current();
         self.health.device_failed(operation, why)

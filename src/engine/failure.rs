@@ -14,10 +14,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-/// How long a rank waits for the control plane to say why a connection has ended: because its peer
-/// left, or because it died.
+/// How long a rank waits for the control plane's reason of an ended connection: its peer left, or
+/// died.
 const FATE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The time between two looks.
 const FATE_PAUSE: Duration = Duration::from_millis(1);
 
 impl Engine {
@@ -27,7 +26,7 @@ impl Engine {
         self.health.fail(error)
     }
 
-    /// True if the group has failed, on whichever rank.
+    /// True if the group has failed, on any rank.
     #[cfg(feature = "cuda")]
     pub(crate) fn is_alarmed(&self) -> bool {
         self.health.is_alarmed()
@@ -124,7 +123,7 @@ impl Engine {
         self.health.panicked(operation, panic);
     }
 
-    /// This rank's thread panics and gives its communicator up. The communicator may have failed
+    /// This rank's thread panics and drops its communicator. The communicator may have failed
     /// before, and the thread may have panicked because of that.
     #[cold]
     pub(crate) fn gave_up_in_panic(&mut self) {
@@ -135,19 +134,17 @@ impl Engine {
     }
 }
 
-/// A wait that did not end as it should.
 #[derive(Debug)]
 pub(super) struct FailedWait {
     pub(super) operation: String,
     pub(super) step: usize,
     /// The rank that was awaited; `None` if any rank was.
     pub(super) peer: Option<usize>,
-    /// How long waits may take.
     pub(super) allowed: Duration,
 }
 
 impl Health {
-    /// Tells all ranks why `wait` has failed. Returns the error of this rank.
+    /// Reports to all ranks why `wait` has failed. Returns the error of this rank.
     pub(super) fn explain_wait(&self, wait: FailedWait, error: LinkError) -> Error {
         let FailedWait { operation, step, peer, allowed } = wait;
         let whom = peer.unwrap_or(self.rank());
@@ -157,7 +154,7 @@ impl Health {
             LinkError::Lost(_) => self.await_fate(whom, error),
             error => error,
         };
-        // A rank that has failed also leaves, and a wait may notice the leaving first.
+        // A rank that has failed also leaves, and a wait may observe that first.
         let left_after_failure = matches!(error, LinkError::PeerLeft) && self.is_alarmed();
         if left_after_failure || matches!(error, LinkError::Aborted) {
             return self.aborted(operation);
@@ -178,12 +175,12 @@ impl Health {
         }
     }
 
-    /// Waits, for a bounded time, until the control plane knows why the connection to `peer` has
-    /// ended. A rank that fails, leaves or dies closes its connections in each case.
+    /// Waits, for a bounded time, until the control plane has the reason why the connection to
+    /// `peer` has ended. A rank that fails, leaves or dies closes its connections in each case.
     fn await_fate(&self, peer: usize, error: LinkError) -> LinkError {
         let control = self.control();
         let alarm = control.alarm();
-        // A peer that has left this group and no other is known to have left once it was asked.
+        // A query shows whether a peer has left this group alone.
         control.note_wait(SlowWait { peer, step: 0, windows: (0, 1) });
         let fate = || match alarm.raised() {
             true => Some(LinkError::Aborted),

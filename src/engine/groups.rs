@@ -16,13 +16,13 @@ impl Engine {
     }
 
     /// Prices calls by the costs that all ranks had when they joined. After a failure, only some of
-    /// the survivors may have learnt what copies cost.
+    /// the survivors may have the measured costs of copies.
     pub(crate) fn priced_by(mut self, costs: CostTable) -> Self {
         self.conditions.costs = costs;
         self
     }
 
-    /// Prices the calls that follow by `costs`. All calls are prepared anew.
+    /// Prices later calls by `costs`. All calls are prepared anew.
     pub(crate) fn set_costs(&mut self, costs: CostTable) {
         self.conditions.costs = costs;
         self.calls.clear(self.executor.locals());

@@ -1,5 +1,4 @@
-//! How a group fails: every rank is told, every rank names the same first cause, and no later call
-//! runs.
+//! How a group fails: every rank reports the same first cause, and no later call runs.
 
 mod unreported;
 
@@ -14,11 +13,11 @@ use std::any::Any;
 use std::sync::Arc;
 pub(crate) use unreported::UnreportedError;
 
-/// Whether a rank's communicator still works, and what this rank is doing.
+/// Whether a rank's communicator still works, and the rank's current operation.
 #[derive(Debug)]
 pub(crate) struct Health {
     rank: usize,
-    /// The process that is the rank. A forked child is not.
+    /// The process of the rank. A forked child is another one.
     owner: OwnerProcess,
     control: Arc<dyn Control>,
     activity: Arc<GroupActivity>,
@@ -49,7 +48,7 @@ impl Health {
         }
     }
 
-    /// The same rank for another thread, which tells what that thread sees.
+    /// The same rank for another thread, which reports failures that it detects.
     #[cfg(feature = "cuda")]
     pub(super) fn beside(&self) -> Self {
         Self::new(self.rank, self.owner, Arc::clone(&self.control))
@@ -71,12 +70,11 @@ impl Health {
         self.owner.is_current()
     }
 
-    /// The process that is the rank.
     pub(super) fn owner(&self) -> OwnerProcess {
         self.owner
     }
 
-    /// Refuses to go on in a forked child.
+    /// Fails in a forked child.
     pub(crate) fn check_process(&self) -> Result<()> {
         check_process(self.owner, self.rank)
     }
@@ -89,12 +87,11 @@ impl Health {
         Arc::clone(&self.control)
     }
 
-    /// How many operations have ended on this communicator.
     pub(crate) fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Records, for peers that ask, that this rank is in its next operation.
+    /// Records, for queries of peers, that this rank is in its next operation.
     #[inline(always)]
     pub(super) fn enter(&self) {
         self.activity.pulse().enter(self.sequence);
@@ -107,18 +104,18 @@ impl Health {
         self.sequence += 1;
     }
 
-    /// Records that the operation has ended, and does not count it.
+    /// Records the end of the operation without counting it.
     pub(super) fn exit_uncounted(&self) {
         self.activity.pulse().back(self.sequence);
     }
 
-    /// Records what this rank's operations are from now on, for peers that ask.
+    /// Records the kind of this rank's operations from now on, for queries of peers.
     pub(super) fn record(&self, call: &Arc<CallRecord>) {
         self.activity.begin(self.sequence, call);
     }
 
-    /// Records which message or what else this rank waits for, and which rank in which step of its group,
-    /// for peers that ask.
+    /// Records the message or other event that this rank waits for, and which rank in which step of
+    /// its group, for queries of peers.
     #[cold]
     pub(crate) fn begin_message(&self, message: String, peer: Option<usize>, step: usize) {
         self.activity.begin_message(self.sequence, message);
@@ -127,33 +124,32 @@ impl Health {
         }
     }
 
-    /// Withdraws the record of a message.
     #[cold]
     pub(crate) fn end_message(&self) {
         self.activity.end_message(self.sequence);
     }
 
-    /// True once the group has failed, on whichever rank. The next call must not run: its peers may
-    /// have published their parts before they failed.
+    /// True once the group has failed, on any rank. The next call must not run: its peers may have
+    /// published their parts before they failed.
     #[inline(always)]
     pub(super) fn is_alarmed(&self) -> bool {
         self.alarm.raised()
     }
 
-    /// What this rank does now, or did last, in words.
+    /// This rank's current or last operation, in words.
     #[cfg(feature = "cuda")]
     pub(crate) fn title(&self) -> String {
         self.activity.title()
     }
 
-    /// What this rank does in its group.
+    /// This rank's activity in its group.
     #[inline(always)]
     pub(crate) fn activity(&self) -> &Arc<GroupActivity> {
         &self.activity
     }
 
-    /// What the operation or message with this number is, in words. It has failed, and so the rank goes
-    /// back to it: it begins no other one.
+    /// The operation or message with this number, in words. It has failed, so it becomes the
+    /// current one: the rank begins no other one.
     #[cfg(feature = "cuda")]
     pub(super) fn go_back_to(&mut self, number: u32) -> String {
         let (title, sequence) = self.activity.find(number);
@@ -195,7 +191,7 @@ impl Health {
         }
     }
 
-    /// The error of this rank, which gives up `operation`, if `first` is the first failure.
+    /// The error of this rank, which aborts `operation`, if `first` is the first failure.
     fn error_of(&self, operation: String, first: Cause) -> Error {
         let rank = self.rank;
         let sequence = self.sequence;
@@ -221,8 +217,8 @@ impl Health {
         }
     }
 
-    /// Tells all ranks that the calls of two ranks do not match. Returns the error of this rank,
-    /// which gives up `operation`.
+    /// Reports to all ranks that the calls of two ranks do not match. Returns the error of this
+    /// rank, which aborts `operation`.
     pub(super) fn report_mismatch(&self, operation: String, found: CallMismatch) -> Error {
         let (group, _) = self.control.identity();
         let members = self.activity.members();
@@ -230,8 +226,8 @@ impl Health {
         self.error_of(operation, self.control.fail(first))
     }
 
-    /// Tells all ranks that a deadline has passed, and what was found about the `straggler`. Returns
-    /// the error of this rank, which gives up `operation`.
+    /// Reports to all ranks that a deadline has passed, and the state of the `straggler`. Returns
+    /// the error of this rank, which aborts `operation`.
     pub(super) fn report_deadline(
         &self,
         operation: String,
@@ -265,7 +261,7 @@ impl Health {
         self.error_of(operation, first)
     }
 
-    /// Tells all ranks that rank `peer` is lost, and why that is known. Returns the error of this
+    /// Reports to all ranks that rank `peer` is lost, with the evidence. Returns the error of this
     /// rank, or that of another failure that came first.
     pub(super) fn report_loss(&self, operation: String, peer: usize, why: String) -> Error {
         let (rank, sequence) = (self.rank, self.sequence);
@@ -285,7 +281,7 @@ impl Health {
     }
 
     /// The error if the ranks cannot be connected for `operation`. If another failure came first,
-    /// the error names that failure. Otherwise all ranks are told of this one.
+    /// the error names that failure. Otherwise this one is reported to all ranks.
     pub(super) fn unconnected(&self, operation: String, why: String) -> Error {
         if let Some(cause) = self.control.cause() {
             return self.error_of(operation, cause);
@@ -296,7 +292,7 @@ impl Health {
         Error::Connect { rank: self.rank, operation, why }
     }
 
-    /// Tells all ranks of a failure that only a sentence describes. Returns the first failure.
+    /// Reports a failure that only a sentence describes to all ranks. Returns the first failure.
     fn tell(
         &self,
         kind: CauseKind,
@@ -313,12 +309,12 @@ impl Health {
         self.activity.members()[rank]
     }
 
-    /// A sentence that begins with this rank and goes on with `words`.
+    /// A sentence of this rank's name and `words`.
     fn named(&self, words: &str) -> RankSentence {
         RankSentence::default().rank(self.world_rank(self.rank)).words(words)
     }
 
-    /// Records that a function of the user's panicked in `operation`, and tells all ranks.
+    /// Records that a function of the user's panicked in `operation`, and reports it to all ranks.
     pub(super) fn panicked(&mut self, operation: &str, panic: &(dyn Any + Send)) {
         let sequence = self.sequence;
         let message = panic_message(panic);
@@ -326,7 +322,8 @@ impl Health {
         self.abort(operation.to_owned(), self.named(&text));
     }
 
-    /// Records that this rank's thread panics and gives its communicator up, and tells all ranks.
+    /// Records that this rank's thread panics and drops its communicator, and reports it to all
+    /// ranks.
     pub(super) fn gave_up_in_panic(&mut self) {
         let sequence = self.sequence;
         let operation = self.activity.title();
@@ -337,7 +334,8 @@ impl Health {
         self.abort(operation, self.named(&text));
     }
 
-    /// Records that this rank has no memory for its part in `operation`, and tells all ranks.
+    /// Records that this rank has no memory for its part in `operation`, and reports it to all
+    /// ranks.
     pub(super) fn no_memory(&mut self, operation: &str, bytes: usize) -> Error {
         let text = format!(
             " has no memory for the {bytes} bytes that its part in {operation} (operation {}) \
@@ -347,7 +345,7 @@ impl Health {
         self.abort(operation.to_owned(), self.named(&text))
     }
 
-    /// Records that this rank's GPU cannot do its part in `operation`, and tells all ranks.
+    /// Records that this rank's GPU cannot do its part in `operation`, and reports it to all ranks.
     #[cfg(feature = "cuda")]
     pub(super) fn device_failed(&mut self, operation: String, why: String) -> Error {
         let rank = self.rank;
@@ -356,7 +354,7 @@ impl Health {
         Error::Device { rank, operation, why }
     }
 
-    /// Ends the group on all ranks by what happened on this rank, as `text` says.
+    /// Ends the group on all ranks for a failure of this rank, described by `text`.
     fn abort(&mut self, operation: String, text: RankSentence) -> Error {
         let rank = self.rank;
         let sequence = self.sequence;
@@ -370,13 +368,13 @@ impl Health {
     }
 }
 
-/// The words of a panic.
+/// The message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let words = panic.downcast_ref::<&str>().copied();
     words.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// Refuses to go on in a child that was forked from `owner`, the process that is rank `rank`.
+/// Fails in a child that was forked from `owner`, the process that is rank `rank`.
 pub(crate) fn check_process(owner: OwnerProcess, rank: usize) -> Result<()> {
     if owner.is_current() { Ok(()) } else { Err(Error::Forked { rank }) }
 }

@@ -1,4 +1,4 @@
-//! How long calls may take.
+//! Time limits of calls.
 
 use maypole_transports::{Waiting, turns};
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ pub(crate) use maypole_transports::turns::LONGEST;
 /// The timeout of single waits, and the deadlines of whole sections of code.
 #[derive(Debug)]
 pub(crate) struct TimeLimits {
-    /// How long one wait for a peer may last.
+    /// The timeout of one wait for a peer.
     pub(crate) timeout: Duration,
-    /// When each open section must end, and how long it was given. The innermost section is last,
-    /// and only its deadline counts.
+    /// The deadline and the duration of each open section. The innermost section is last, and only
+    /// its deadline counts.
     deadlines: Vec<(Instant, Duration)>,
     /// True while a background thread uses the engine and the rank computes in another thread.
     pub(crate) background: bool,
@@ -22,7 +22,7 @@ impl TimeLimits {
         Self { timeout, deadlines: Vec::new(), background: false }
     }
 
-    /// Opens a section that must end within `duration` from now.
+    /// Opens a section with a deadline `duration` from now.
     pub(crate) fn open(&mut self, duration: Duration) {
         let deadline = turns::now() + duration.min(LONGEST);
         self.deadlines.push((deadline, duration));
@@ -33,7 +33,7 @@ impl TimeLimits {
         self.deadlines.pop();
     }
 
-    /// When an operation that begins now must end.
+    /// The deadline of an operation that begins now.
     pub(crate) fn deadline(&self) -> Instant {
         match self.deadlines.last() {
             Some((deadline, _)) => *deadline,
@@ -41,12 +41,12 @@ impl TimeLimits {
         }
     }
 
-    /// How long an operation that has timed out was given.
+    /// The time limit of an operation that has timed out.
     pub(crate) fn allowed(&self) -> Duration {
         self.deadlines.last().map_or(self.timeout, |(_, allowed)| *allowed)
     }
 
-    /// How this rank waits under these limits, if it waits as `usual` without them.
+    /// The policy of waits under these limits, if it is `usual` without them.
     pub(crate) fn waiting(&self, usual: Waiting) -> Waiting {
         let waiting = if self.background { usual.in_background() } else { usual };
         let deadline = self.deadlines.last().map(|(deadline, _)| *deadline);

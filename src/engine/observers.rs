@@ -1,7 +1,7 @@
 //! Calls that are observed: timed for explanations, or recorded for traces.
 //!
-//! Other calls pay nothing for this. Their fast path makes one comparison in any case, and while
-//! calls are observed its result is false.
+//! Unobserved calls have no extra cost: their fast path makes one comparison in any case, whose
+//! result is false while calls are observed.
 
 use crate::engine::Engine;
 use crate::engine::calls::call::{CollectiveCall, ReadyCall};
@@ -15,13 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The observers of a communicator's calls.
 #[derive(Debug, Default)]
 pub(crate) struct Observers {
-    /// Whether calls are timed.
     timed: bool,
     recorder: Option<Recorder>,
-    /// Where calls are recorded.
     trace: Option<TraceName>,
 }
 
@@ -29,7 +26,6 @@ pub(crate) struct Observers {
 /// processes were admitted.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct TraceName {
-    /// As the user has given it.
     pub(crate) file: String,
     part: u32,
 }
@@ -75,7 +71,7 @@ impl Observers {
                 "" => format!("group {number}"),
                 outer => format!("{outer}.{number}"),
             };
-            // Groups of one split have disjoint members, so the first one tells them apart.
+            // Groups of one split have disjoint members, so the first member identifies the group.
             recorder.of_group((number << 32) ^ members[0] as u64, &name)
         };
         let recorder = self.recorder.as_ref().map(of_group);
@@ -84,13 +80,11 @@ impl Observers {
 }
 
 impl Engine {
-    /// Times calls from now on.
     pub(crate) fn time(&mut self) {
         self.observers.get_or_insert_default().timed = true;
         self.calls.forget_current();
     }
 
-    /// True if calls are timed.
     pub(crate) fn is_timed(&self) -> bool {
         self.observers.as_ref().is_some_and(|observers| observers.timed)
     }
@@ -143,7 +137,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Notes how long the call at `at` took, if calls are timed.
+    /// Records the duration of the call at `at`, if calls are timed.
     pub(super) fn note_time(&mut self, at: usize, start: Instant) {
         if self.observers.as_ref().is_some_and(|observers| observers.timed) {
             let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
@@ -151,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// What a recorder needs to know of a call; `None` if there is no recorder.
+    /// A recorder's entry of a call; `None` without a recorder.
     pub(super) fn notes(
         &self,
         call: CollectiveCall,

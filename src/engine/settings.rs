@@ -1,15 +1,15 @@
-//! What the user has asked for, as far as it decides how calls run.
+//! The user's settings that decide how calls run.
 
 use crate::algorithms::Algorithm;
 use crate::engine::ways::Datapath;
 use crate::schedule::collective::Collective;
 use crate::tuner::PlanOverride;
 
-/// Most bytes of the programs that a communicator keeps, unless the user says otherwise: those of
-/// about a thousand calls among a few ranks.
+/// Most bytes of the programs that a communicator keeps, by default: those of about a thousand
+/// calls among a few ranks.
 const PROGRAM_MEMORY: usize = 8 << 20;
 
-/// The user's settings for the calls that follow.
+/// The user's settings for later calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallSettings {
     /// The plan of all calls; `None` leaves the choice to the tuner.
@@ -24,7 +24,7 @@ pub(crate) struct CallSettings {
     pub(crate) way: Option<Datapath>,
     /// The most bytes of shared memory that this rank may use, if there is a limit.
     pub(crate) memory_limit: Option<usize>,
-    /// The most bytes of the programs that are kept, if the user has said so.
+    /// The most bytes of the programs that are kept, if the user has set a limit.
     pub(crate) program_limit: Option<usize>,
 }
 

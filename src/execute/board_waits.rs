@@ -1,4 +1,5 @@
-//! Waits on the board: for what other ranks publish, and for the readers of what this rank has published.
+//! Waits on the board: for publications of other ranks, and for the readers of this rank's
+//! publications.
 
 use super::polling::PollCounter;
 use super::run::{ProgramRun, expected, failed, other_call};
@@ -8,7 +9,7 @@ use maypole_transports::Sleep;
 use maypole_transports::board::{Board, ExpectedPublication, MAX_RANKS, Publication};
 use std::cell::RefCell;
 
-/// How a wait has ended. If it has failed, the rank that it was for comes with the reason.
+/// How a wait has ended. A failure has the awaited rank and the reason.
 type Ended = Result<(), (usize, LinkError)>;
 
 impl<O: RunObserver> ProgramRun<'_, '_, O> {
@@ -42,7 +43,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         Ok(())
     }
 
-    /// Waits until the readers of the slot that `publication` goes to have consumed what it holds.
+    /// Waits until the readers of the slot that `publication` goes to have consumed its contents.
     #[inline(always)]
     pub(super) fn await_room(
         &mut self,
@@ -59,7 +60,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     }
 
     /// Waits until `is_done`. `audience` returns the local ranks whose reading is waited for; once all
-    /// have read, what it returns does not matter.
+    /// have read, its value is ignored.
     #[inline(always)]
     pub(super) fn await_readers(
         &mut self,
@@ -78,12 +79,12 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
                     let read = locals.filter(move |(local, _)| audience >> local & 1 == 1);
                     read.map(|(_, rank)| *rank)
                 };
-                // The slot does not tell which reader is late, so they are noted in turn.
+                // The slot does not identify the late reader, so they are noted in turn.
                 let next = readers().cycle().nth(checks).expect("an audience has a member");
                 checks = (checks + 1) % MAX_RANKS;
                 let gone = readers().find(|rank| watcher.has_left(*rank));
-                // All that a reader consumed before it left is visible by now, and another reader may
-                // be the one that is late.
+                // All consumption of a reader before it left is visible by now, and another reader
+                // may be late.
                 let is_late = |rank: &usize| readers().any(|late| late == *rank) && !is_done(board);
                 // A reader that has left consumes nothing more.
                 (next, gone.filter(is_late).map(|rank| (rank, LinkError::PeerLeft)))
@@ -93,9 +94,9 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         Ok(())
     }
 
-    /// Waits until `ended` returns a value. Now and then `suspect` names a rank that is waited for, and one
-    /// that will never come, if there is one, with the reason. Apart from short calls: what a wait needs would
-    /// slow down those that need not wait.
+    /// Waits until `ended` returns a value. Now and then `suspect` names an awaited rank, and one
+    /// that will never arrive, if any, with the reason. A function of its own: the code of a wait
+    /// would slow down short calls that need not wait.
     #[inline(never)]
     fn await_slowly(
         &mut self,
@@ -132,7 +133,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         };
         let has_streams = !self.program.streams.is_empty();
         let sleep = |sleep: Sleep<'_>| match has_streams {
-            // Nobody who publishes wakes a rank that sleeps on its streams.
+            // No publisher wakes a rank that sleeps on its streams.
             true => streams.borrow_mut().sleep(sleep),
             false => board.sleep(sleep, || ended(board).is_some()),
         };
@@ -160,6 +161,6 @@ fn never_published(
         None if has_left() => LinkError::PeerLeft,
         None => return None,
     };
-    // All publications that the writer made before it went on or left are visible by now.
+    // All publications of the writer before it continued or left are visible by now.
     (board.readable(expected) == Ok(false)).then_some(why)
 }

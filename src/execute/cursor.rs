@@ -25,8 +25,8 @@ pub(super) struct SendCursor {
 }
 
 impl SendCursor {
-    /// Offers the rest of the message to `stream`. After [`Advance::Complete`] the cursor stands at
-    /// the start of the next message.
+    /// Offers the rest of the message to `stream`. After [`Advance::Complete`] the cursor is at the
+    /// start of the next message.
     #[inline(always)]
     pub(super) fn advance(
         &mut self,
@@ -46,7 +46,7 @@ impl SendCursor {
         Ok(Advance::Complete)
     }
 
-    /// Gives up the message: the next attempt begins another message.
+    /// Abandons the message: the next attempt begins another message.
     pub(super) fn restart(&mut self) {
         self.sent = 0;
     }
@@ -89,7 +89,7 @@ impl ReceiveCursor {
         (self.received >= HEAD).then_some(self.head)
     }
 
-    /// True once the head and `body` bytes behind it have arrived.
+    /// True once the head and its `body` bytes have arrived.
     #[inline(always)]
     pub(super) fn is_complete(&self, body: usize) -> bool {
         self.received == HEAD + body
@@ -100,7 +100,7 @@ impl ReceiveCursor {
         self.received == 0
     }
 
-    /// Goes on to the next message.
+    /// Advances to the next message.
     #[inline(always)]
     pub(super) fn restart(&mut self) {
         self.received = 0;

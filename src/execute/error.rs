@@ -44,6 +44,6 @@ pub struct ExecuteError {
     pub fold: usize,
     /// The rank that was awaited, or whose stream failed.
     pub peer: usize,
-    /// What happened.
+    /// The failure.
     pub error: LinkError,
 }

@@ -1,8 +1,8 @@
 //! Executes lowered programs on real memory, and moves messages between two ranks.
 //!
-//! One loop executes every program, whatever the algorithm, the size and the transport. Ranks that
-//! share a board are reached over it, all other ranks over streams; one program may use both. This
-//! module knows no collective and no algorithm.
+//! One loop executes every program of every algorithm, size and transport. Ranks that share a board
+//! are reached over it, all other ranks over streams; one program may use both. This module
+//! contains no collective and no algorithm.
 //!
 //! Programs ([`Executor`]) and messages between two ranks (`messages`) drive their streams alike:
 //! the same cursors for partly moved messages, the same policy of polling and sleeping, and the
@@ -49,7 +49,7 @@ pub struct Buffers<'a> {
     pub input: View<'a>,
     /// The rank's part of the result.
     pub output: ViewMut<'a>,
-    /// Working memory, as long as the program says.
+    /// Working memory, of the program's length.
     pub scratch: ViewMut<'a>,
 }
 
@@ -87,15 +87,15 @@ pub struct Executor {
     alarm: Arc<Alarm>,
     watcher: Arc<dyn WaitWatcher>,
     /// The fingerprint of the last program, if it was self-crediting: its publications are
-    /// consumed, but this rank's consumption counters do not say so yet.
+    /// consumed, but this rank's consumption counters lag behind.
     uncounted: Option<u64>,
     /// Publications go past the caches.
     past_slots: bool,
-    /// The mask of slots that publications use besides those of the program.
+    /// The mask of slots of publications outside the program.
     more_slots: u64,
     /// All slots of a deep board may be used.
     allows_deep_ring: bool,
-    /// Where a combination lies that is only published past the caches.
+    /// Holds a combination that is only published past the caches.
     scratch: Region,
     store_counts: StoreCounts,
 }
@@ -126,7 +126,7 @@ impl Executor {
         }
     }
 
-    /// Gives the rank, which is `locals[me]`, the board that these ranks share. If it `allows_deep_ring`,
+    /// Sets the board that `locals` share; this rank is `locals[me]`. If it `allows_deep_ring`,
     /// large publications may use all slots of a deep board.
     pub fn share(&mut self, board: Board, locals: Vec<usize>, me: usize, allows_deep_ring: bool) {
         self.allows_deep_ring = allows_deep_ring;
@@ -252,7 +252,7 @@ impl Executor {
     }
 }
 
-/// Takes all windows of all folds in the order of their clocks: window `k` at clock `k + stage`.
+/// Runs all windows of all folds in the order of their clocks: window `k` at clock `k + stage`.
 #[inline(always)]
 fn in_clock_order<E>(
     program: &Program,
@@ -286,7 +286,7 @@ impl Executor {
         self.board().lent(expected::<SIMPLE>(program, &self.positions, source, k, len))
     }
 
-    /// The slot of a publication, which is known to be free.
+    /// The slot of a publication, which is free.
     #[inline(always)]
     fn slot(&self, publication: Publication) -> Option<ViewMut<'_>> {
         Some(self.board().slot(publication))

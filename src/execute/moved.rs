@@ -1,4 +1,4 @@
-//! The count of traffic.
+//! Traffic counters.
 
 use std::ops::AddAssign;
 
@@ -10,7 +10,7 @@ pub struct Moved {
     pub messages: u64,
     /// Payload bytes, once for each receiver.
     pub payload: u64,
-    /// Bytes written, heads included: for a publication once, however many read it.
+    /// Bytes written, heads included: for a publication once, for any number of readers.
     pub written: u64,
 }
 

@@ -3,7 +3,7 @@
 /// Receives a call for each wait and each fold of a run.
 ///
 /// The executor is compiled once for [`NoObserver`] and once for each other observer, so a run that
-/// is not observed pays nothing for it.
+/// is not observed has no overhead.
 pub trait RunObserver {
     /// Called when a wait has ended; `awaited` returns the event that it was for.
     fn awaited(&mut self, awaited: impl FnOnce() -> Awaited);

@@ -1,8 +1,8 @@
 //! The stream to one peer: the messages that are posted and not yet sent, and the message that is
 //! expected.
 //!
-//! Short messages that are posted before the stream is pushed leave together: one system call, and one
-//! packet, takes them all.
+//! Short messages that are posted before the stream is pushed leave together, in one system call
+//! and one packet.
 
 use super::cursor::{Advance, ReceiveCursor};
 use super::{AnyStream, Buffers};
@@ -22,30 +22,28 @@ pub(super) struct BufferRange {
     pub(super) len: usize,
 }
 
-/// A message to receive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpectedMessage {
-    /// Where its body goes; `None` for the staging buffer of its stream.
+    /// The destination of its body; `None` for the staging buffer of its stream.
     pub(super) into: Option<BufferRange>,
     /// Bytes of its body.
     pub(super) len: usize,
 }
 
-/// A message that was posted and has not left as a whole.
+/// A posted message that has not left completely.
 #[derive(Debug)]
 struct PostedMessage {
     head: [u8; HEAD],
     body: BufferRange,
 }
 
-/// The most bytes of messages that leave together. A copy of so few costs less than a system call, and
-/// a receiver takes as many at once.
+/// The most bytes of messages that leave together. Copying them costs less than a system call, and
+/// a receiver takes as many in one call.
 pub(super) const TOGETHER: usize = SHORT_MESSAGES_TOGETHER as usize * (LONGEST_AHEAD - HEAD);
 
-/// Where messages that leave together are gathered.
 pub(super) type GatheredMessages = [u8; TOGETHER];
 
-/// The stream to one peer, with what it has still to send and to receive.
+/// The stream to one peer, with its pending sends and receives.
 #[derive(Debug)]
 pub(super) struct PeerStream {
     pub(super) stream: AnyStream,
@@ -61,7 +59,7 @@ pub(super) struct PeerStream {
     expected: Option<ExpectedMessage>,
     /// The position in the expected message.
     receiving: ReceiveCursor,
-    /// Holds an expected message that does not go straight to its place.
+    /// Holds an expected message that is not received directly to its destination.
     staging: Region,
     /// Why the stream is lost, until it is reported.
     pub(super) fault: Option<Fault>,
@@ -109,13 +107,13 @@ impl PeerStream {
         self.posts += 1;
     }
 
-    /// Sets the message that comes next and the place of its body.
+    /// Sets the next message and the destination of its body.
     pub(super) fn expect(&mut self, expected: ExpectedMessage) {
         self.expected = Some(expected);
         self.receiving.restart();
     }
 
-    /// `None` until the expected message has arrived. Then true if it is in its final place, false
+    /// `None` until the expected message has arrived. Then true if it is in its destination, false
     /// if it is in the staging buffer.
     ///
     /// # Errors
@@ -169,7 +167,7 @@ impl PeerStream {
         moved
     }
 
-    /// Offers the first posted message to the stream, and as many behind it as fit in `gathered`.
+    /// Offers the first posted message to the stream, and as many later ones as fit in `gathered`.
     /// Returns how many bytes the stream has taken.
     fn offer(
         &mut self,
@@ -184,7 +182,7 @@ impl PeerStream {
         }
     }
 
-    /// Counts bytes that have left, and forgets the messages that they complete.
+    /// Counts bytes that have left, and removes the messages that they complete.
     fn count_sent(&mut self, bytes: usize) {
         self.sent += bytes;
         while let Some(first) = self.posted.front()
@@ -254,8 +252,8 @@ mod tests {
     use maypole_transports::mem;
     use proptest::prelude::*;
 
-    /// What the peer receives of messages with these bodies, which are posted in groups and pushed
-    /// whenever a group is posted, while the peer reads `room` bytes at a time.
+    /// The bytes that the peer receives of messages with these bodies, which are posted in groups
+    /// and pushed after each group, while the peer reads `room` bytes at a time.
     fn received(groups: &[Vec<usize>], room: usize) -> Vec<Vec<u8>> {
         let (here, mut there) = mem::pair(room);
         let mut sender = PeerStream::new(AnyStream::Mem(here));
@@ -299,7 +297,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever leaves together, and however little of it at a time.
+        /// In any groups, and in pieces of any size.
         #[test]
         fn messages_arrive_as_they_were_posted(
             groups in prop::collection::vec(

@@ -4,10 +4,10 @@
 const POLLS_PER_DRIVE: u32 = 64;
 /// Polls between two readings of the clock for deadlines of single messages.
 const POLLS_PER_CLOCK: u32 = 16;
-/// Polls between two checks whether the awaited peer can still answer.
+/// Polls between two checks whether the awaited peer has failed.
 const POLLS_PER_PEER_CHECK: u32 = 1024;
 
-/// Counts the polls of one wait and says when work besides polling is due, so that the common poll
+/// Counts the polls of one wait and schedules work other than polling, so that the common poll
 /// stays cheap.
 #[derive(Debug, Default)]
 pub(super) struct PollCounter(u32);
@@ -19,8 +19,8 @@ impl PollCounter {
         self.0 = self.0.wrapping_add(1);
     }
 
-    /// True if bytes should be moved on the other streams after this poll, so that a peer which
-    /// sends to this rank does not have to wait because a stream is full.
+    /// True if bytes should be moved on the other streams after this poll, so that no peer that
+    /// sends to this rank waits on a full stream.
     #[inline(always)]
     pub(super) fn is_drive_due(&self) -> bool {
         self.0.is_multiple_of(POLLS_PER_DRIVE)
@@ -32,7 +32,7 @@ impl PollCounter {
         self.0.is_multiple_of(POLLS_PER_CLOCK)
     }
 
-    /// True if it should be checked after this poll whether the awaited peer can still answer.
+    /// True if the awaited peer should be checked for failure after this poll.
     #[inline(always)]
     pub(super) fn is_peer_check_due(&self) -> bool {
         self.0.is_multiple_of(POLLS_PER_PEER_CHECK)
@@ -46,15 +46,15 @@ impl PollCounter {
 
 /// Whether bytes have moved since the last sleep.
 ///
-/// A rank sleeps only if none have. If the two ends of a stream slept in turn, no more than the
-/// capacity of the stream would move in each sleep.
+/// A rank sleeps only if none have: if the two ends of a stream slept in turn, each sleep would
+/// move at most the capacity of the stream.
 #[derive(Debug, Default)]
 pub(super) struct StreamActivity {
     moved: bool,
 }
 
 impl StreamActivity {
-    /// Notes that bytes have moved, if they have.
+    /// Records whether bytes have moved.
     #[inline(always)]
     pub(super) fn note(&mut self, moved: bool) {
         self.moved |= moved;

@@ -1,7 +1,7 @@
 //! Runs a program on registered memory: folds read other ranks' buffers in place, and write to them.
 //!
-//! Publications have no payload. They say that bytes are ready, or that they have been written; what
-//! a rank has consumed says that it has read them.
+//! Publications have no payload. They signal that bytes are ready, or that they have been written;
+//! a rank's consumption counter signals that it has read them.
 
 use super::run::{ProgramRun, failed};
 use super::{Buffers, ExecuteError, Executor, LinkError, RunObserver, in_clock_order};
@@ -16,17 +16,17 @@ use std::io;
 
 /// Positions that the end of a call takes.
 const END: u64 = 1;
-/// Bytes that are combined at a time where a result goes to more than two places: they stay in the
-/// first-level cache between the fold and the copies.
+/// Bytes of a block if a result has more than two destinations: they stay in the first-level cache
+/// between the fold and the copies.
 const BLOCK: usize = 8 << 10;
-/// The same where the copies leave the caches alone: they wait for memory at the end of each block,
-/// so blocks are longer. They stay in the second-level cache.
+/// The same for copies that bypass the caches: they wait for memory at the end of each block, so
+/// blocks are longer. They stay in the second-level cache.
 const LONG_BLOCK: usize = 64 << 10;
 
-/// The buffers of another rank, as this rank reaches them.
+/// The buffers of another rank, and this rank's access to them.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerMemory<'a> {
-    /// Mapped, so that bytes are read and written where they lie.
+    /// Mapped, so that bytes are read and written directly.
     Mapped(PeerBuffers<'a>),
     /// In the memory of its process, which is only copied from.
     Process(ProcessBuffers),
@@ -43,7 +43,7 @@ pub struct ProcessBuffers {
     pub output: (u64, u64),
 }
 
-/// The registered buffers of one rank, as this rank reaches them.
+/// The registered buffers of one rank, mapped by this rank.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerBuffers<'a> {
     /// The rank's contribution.
@@ -62,7 +62,7 @@ impl Executor {
     /// Executes `program`, which was [lowered for registered
     /// memory](crate::lower::lower_registered). `peers` are the buffers of the local ranks, which
     /// all ranks have announced for this call. Returns once no rank touches this rank's buffers any
-    /// more, and what was copied from other processes is certainly what they have announced.
+    /// more, and bytes that were copied from other processes are certainly the announced ones.
     ///
     /// # Errors
     /// As [`run`](Self::run). Other ranks may then still touch this rank's buffers.
@@ -96,7 +96,6 @@ impl Executor {
 }
 
 impl<O: RunObserver> ProgramRun<'_, '_, O> {
-    /// Executes window `k` of fold `at`.
     fn step_registered(
         &mut self,
         access: &RegisteredAccess,
@@ -156,7 +155,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         read.map_err(|error| failed(at, self.executor.locals[peer], not_read(error)))
     }
 
-    /// Stores the combination of the sources wherever the fold says.
+    /// Stores the combination of the sources in all targets of the fold.
     fn combine_registered(
         &self,
         fold: &Fold,
@@ -198,7 +197,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         }
     }
 
-    /// Waits until a peer has read what this rank is about to overwrite.
+    /// Waits until a peer has read the bytes that this rank is about to overwrite.
     fn await_reader(&mut self, at: usize, k: u32, flush: Flush) -> Result<(), Box<ExecuteError>> {
         let me = self.executor.me;
         let nth = self.program.numberings[me].position(flush.nth, flush.stage, k);
@@ -212,7 +211,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         )
     }
 
-    /// Tells the writers of the sources that this rank has read them.
+    /// Signals to the writers of the sources that this rank has read them.
     fn consumed_registered(&self, sources: &[FoldSource], k: u32) {
         let executor = &*self.executor;
         for source in sources.iter().filter(|source| is_announced(source)) {
@@ -222,8 +221,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         }
     }
 
-    /// Tells all ranks that this one is done with their memory, and waits until they are done with
-    /// this rank's.
+    /// Signals to all ranks that this one is done with their memory, and waits until they are done
+    /// with this rank's.
     fn end_registered(&mut self, access: &RegisteredAccess) -> Result<(), Box<ExecuteError>> {
         let executor = &*self.executor;
         let ends = executor.positions.iter().zip(&self.program.totals).map(|(p, t)| p + t + END);
@@ -294,7 +293,7 @@ fn copied_from<'a, 'b>(
     }
 }
 
-/// The fault of a peer whose memory cannot be read, or is not what it was.
+/// The fault of a peer whose memory cannot be read, or has changed.
 fn not_read(error: io::Error) -> LinkError {
     LinkError::Lost(Fault::Io(error))
 }
@@ -309,7 +308,7 @@ impl<'a> PeerBuffers<'a> {
     }
 }
 
-/// True if a publication says that the source is ready.
+/// True if a publication signals that the source is ready.
 fn is_announced(source: &FoldSource) -> bool {
     matches!(source.from, SourceLocation::Peer(_) | SourceLocation::Pushed)
 }
@@ -332,8 +331,8 @@ fn combine_to_all(reducer: &Reducer, places: &[ViewMut<'_>], sources: &[View<'_>
     }
 }
 
-/// As [`combine_to_all`], for outputs of which the caches hold little: the result is computed in one
-/// place, and copied from there past the caches. A single source is copied to all.
+/// As [`combine_to_all`], for outputs larger than the caches: the result is computed in one place,
+/// and copied from there past the caches. A single source is copied to all.
 fn combine_past_caches(reducer: &Reducer, places: &[ViewMut<'_>], sources: &[View<'_>]) {
     let [first, others @ ..] = places else { unreachable!("a result goes somewhere") };
     if let [source] = sources {

@@ -60,7 +60,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         Ok(())
     }
 
-    /// Posts the result of fold `at`, from where it is stored, to its streams.
+    /// Posts the stored result of fold `at` to its streams.
     fn post(&mut self, at: usize, fold: &Fold, body: BufferRange) {
         let streams = &mut self.executor.streams;
         for stream in &self.program.posts[fold.posts.0 as usize..fold.posts.1 as usize] {
@@ -72,7 +72,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         }
     }
 
-    /// Awaits the sources and stores and publishes their combination as the fold says.
+    /// Awaits the sources, and stores and publishes their combination.
     #[inline(always)]
     fn combine<const SIMPLE: bool>(
         &mut self,
@@ -152,13 +152,13 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         }
     }
 
-    /// True if the fold copies so much to the output that nobody will find it in a cache.
+    /// True if the fold copies so much to the output that it leaves the caches.
     #[inline(always)]
     pub(super) fn stores_past_caches(&self, fold: &Fold, views: &[View<'_>]) -> bool {
         self.program.past_caches && views.len() == 1 && fold.into == Some(Buffer::Output)
     }
 
-    /// Tells the streams where to put the messages that this fold takes.
+    /// Sets the destinations of the messages that this fold takes from streams.
     fn expect(&mut self, fold: &Fold, sources: &[FoldSource], range: (usize, usize)) {
         let direct = fold.into.filter(|_| sources.len() == 1);
         for source in sources.iter().filter(|source| source.from == SourceLocation::Stream) {
@@ -198,8 +198,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         Ok(())
     }
 
-    /// Waits until every posted message has left. The caller may use its buffers again only after
-    /// that.
+    /// Waits until every posted message has left: only then may the caller use its buffers again.
     pub(super) fn flush_all(&mut self) -> Result<(), Box<ExecuteError>> {
         let after_last = self.program.folds.len();
         let windows = self.program.windows;
@@ -253,7 +252,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         }
     }
 
-    /// Tells the writers of board sources that this rank has read them.
+    /// Signals to the writers of board sources that this rank has read them.
     #[inline(always)]
     fn consumed<const SIMPLE: bool>(&mut self, sources: &[FoldSource], k: u32) {
         let executor = &*self.executor;
@@ -271,8 +270,8 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     }
 }
 
-/// Copies `from` to an output that no cache will hold, and to a slot. Apart from the other folds, whose
-/// code is on the path of short calls.
+/// Copies `from` to an output past the caches, and to a slot. A function of its own, to keep its
+/// code off the path of short calls.
 #[inline(never)]
 fn store_past_caches(into: ViewMut<'_>, also: Option<ViewMut<'_>>, from: View<'_>) {
     also.iter().for_each(|also| also.copy_from(from));

@@ -1,10 +1,9 @@
 //! The streams of one rank: the messages that are posted and not yet sent, and the message of each
 //! peer that is expected.
 //!
-//! A stream keeps no pointers, so a posted message is remembered here as a range of one of the
-//! call's buffers and offered again until it has left. A rank that waits for any peer moves bytes
-//! in both directions on all streams of the program, so the progress of a rank does not depend on
-//! which peer it waits for.
+//! A stream keeps no pointers, so a posted message is recorded here as a range of one of the call's
+//! buffers and offered again until it has left. A rank that waits for any peer moves bytes in both
+//! directions on all streams of the program, so its progress does not depend on the awaited peer.
 
 use super::peer_stream::{GatheredMessages, PeerStream, TOGETHER};
 use super::polling::StreamActivity;
@@ -49,13 +48,13 @@ impl PeerStreams {
         self.streams.get(rank).is_some_and(Option::is_some)
     }
 
-    /// Says on all streams that nothing more will be sent.
+    /// Finishes sending on all streams.
     pub fn finish(&mut self) {
         self.streams.iter_mut().flatten().for_each(|peer| peer.stream.finish());
     }
 
-    /// Makes room for the messages of `program` that do not go straight to their places. Returns
-    /// false if there is no memory for them.
+    /// Makes room for the staged messages of `program`. Returns false if there is no memory for
+    /// them.
     pub fn reserve(&mut self, program: &Program) -> bool {
         program.streams.iter().all(|stream| {
             let peer = self.streams.get_mut(stream.peer as usize).and_then(Option::as_mut);
@@ -96,7 +95,7 @@ impl PeerStreams {
         self.streams[self.active[index]].as_ref().expect("checked by `begin`").staged(len)
     }
 
-    /// Sends what can be sent now, on all streams of the program.
+    /// Sends without waiting, on all streams of the program.
     pub(super) fn push(&mut self, buffers: &Buffers<'_>) {
         for index in 0..self.active.len() {
             let (stream, gathered) = self.stream_and_room(index);
@@ -105,7 +104,7 @@ impl PeerStreams {
         }
     }
 
-    /// Sends and receives what can be moved now, on all streams of the program.
+    /// Sends and receives without waiting, on all streams of the program.
     pub(super) fn drive(&mut self, buffers: &Buffers<'_>) {
         for index in 0..self.active.len() {
             let (stream, gathered) = self.stream_and_room(index);
@@ -121,7 +120,7 @@ impl PeerStreams {
         active.find_map(|rank| Some((rank, self.streams[rank].as_mut()?.fault.take()?)))
     }
 
-    /// Takes the `sleep`, which ends early if a stream can go on, unless bytes are on the move.
+    /// Takes the `sleep`, which ends early if a stream can progress, unless bytes are on the move.
     pub(super) fn sleep(&mut self, sleep: Sleep<'_>) {
         if !self.activity.is_idle() {
             return;
@@ -136,7 +135,7 @@ impl PeerStreams {
         sleep.take(active.filter_map(PeerStream::interest));
     }
 
-    /// Makes closing the streams not wait for what was sent.
+    /// Makes closing the streams not flush.
     pub fn abandon(&mut self) {
         self.streams.iter_mut().flatten().for_each(|peer| peer.stream.abandon());
     }
@@ -159,7 +158,7 @@ mod tests {
 
     const FINGERPRINT: u64 = 7;
     const CALLS: u64 = 50;
-    /// Far above what a lost link takes to be noticed.
+    /// Far above the detection time of a lost link.
     const TIMEOUT: Duration = Duration::from_secs(30);
 
     /// The program of the root that gathers one byte of each of three ranks.
@@ -205,7 +204,7 @@ mod tests {
     }
 
     /// Runs the collective of eight bytes `CALLS` times on rank `rank`, over `streams`, which lead to
-    /// all other ranks. Returns what the last call leaves, and the system calls of each stream.
+    /// all other ranks. Returns the result of the last call, and the system calls of each stream.
     fn run_rank(
         rank: usize,
         (algorithm, collective): (Algorithm, Collective),
@@ -253,7 +252,7 @@ mod tests {
         (output, calls.collect())
     }
 
-    /// What each of `world` ranks, as threads over TCP, returns.
+    /// The results of `world` ranks, as threads over TCP.
     fn run_ranks(world: usize, call: (Algorithm, Collective)) -> Vec<([u8; 8], Vec<SystemCalls>)> {
         let mut streams: Vec<Vec<(usize, Tcp)>> = (0..world).map(|_| Vec::new()).collect();
         for second in 0..world {

@@ -1,4 +1,4 @@
-//! What waits tell the control plane, and what they learn from it.
+//! The interface between waits and the control plane.
 
 use std::fmt;
 
@@ -13,17 +13,17 @@ pub struct SlowWait {
     pub windows: (u32, u32),
 }
 
-/// The control plane, as far as waits need it. Called only once a wait has become slow.
+/// The control plane, for slow waits.
 pub trait WaitWatcher: fmt::Debug + Send + Sync {
     /// Returns true if `rank` has left in order.
     fn has_left(&self, rank: usize) -> bool;
 
-    /// Notes a slow wait. Called again while the wait lasts. Now and then the calls of the awaited rank
-    /// are compared with those of this rank; if they do not match, the group fails.
+    /// Records a slow wait. Called again while the wait lasts. Now and then the calls of the
+    /// awaited rank are compared with those of this rank; if they do not match, the group fails.
     fn note_wait(&self, wait: SlowWait);
 }
 
-/// Ranks that have no control plane: no rank leaves, and nothing is noted.
+/// Without a control plane: no rank leaves, and nothing is recorded.
 impl WaitWatcher for () {
     fn has_left(&self, _: usize) -> bool {
         false

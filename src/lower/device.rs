@@ -1,14 +1,14 @@
 //! A program as bytes, for the kernel that walks it on a GPU (`kernels/cuda/walk.cu`).
 //!
-//! The bytes are the structs of [`packed`](maypole_kernels::packed): a header, and lists that begin
-//! so many bytes behind it. There is no pointer in them, so a copy in device memory works wherever
-//! it lies.
+//! The bytes are the structs of [`packed`](maypole_kernels::packed): a header, and lists at byte
+//! offsets from its start. They contain no pointer, so a copy in device memory works at any
+//! address.
 //!
 //! # Lanes
 //! On a GPU many blocks of threads walk the same program, each on its part of every window. They
-//! are not in step. If two folds cut the same bytes into other parts, one block could read what
-//! another block has not written yet. No algorithm of the table does that, because a schedule sends
-//! chunks as it received them. A program that does is not packed.
+//! are not in step. If two folds split the same bytes into different parts, one block could read
+//! bytes that another block has not written yet. No algorithm of the table does that, because a
+//! schedule sends chunks as it received them. A program that does is not packed.
 
 use super::program::{Extent, Fold, Numbering, Program, SourceLocation};
 use crate::schedule::Buffer;
@@ -18,7 +18,7 @@ use maypole_kernels::packed::{
 };
 use std::ops::Range;
 
-/// Where the buffers of a call begin, in bytes, in memory that they may share. In place, they do.
+/// The start of each buffer of a call, in bytes, in memory that they may share. In place, they do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BufferPlaces {
     /// Where the input begins.
@@ -58,8 +58,8 @@ pub struct DeviceProgram {
 
 impl DeviceProgram {
     /// Packs the program of local rank `me`, whose buffers lie at `places`. `None` if the kernel
-    /// cannot walk it: if it has streams, if it runs on registered memory, or if its folds cut the
-    /// same bytes into different parts.
+    /// cannot walk it: if it has streams, if it runs on registered memory, or if its folds split
+    /// the same bytes into different parts.
     pub fn new(program: &Program, me: usize, places: BufferPlaces) -> Option<Self> {
         if !program.streams.is_empty() || program.registered.is_some() {
             return None;
@@ -122,7 +122,7 @@ fn packed_fold(fold: &Fold) -> PackedFold {
     }
 }
 
-/// The bytes of an element, which all extents tell. A program without folds has none.
+/// The bytes of an element, by any extent. A program without folds has none.
 fn element(program: &Program) -> u32 {
     program.folds.first().map_or(1, |fold| fold.extent.element)
 }

@@ -94,7 +94,7 @@ impl<'a> Emitter<'a> {
             && self.publications.all_readers_answer()
     }
 
-    /// The folds of this rank as its executor takes them.
+    /// The folds of this rank in the executor's order.
     fn own(&self) -> &[u32] {
         &self.strategy.order[self.strategy.folds.of(self.me)]
     }
@@ -201,7 +201,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The source at `place`, of which a publication of `peer` says that it is ready.
+    /// The source at `place`, which is ready once `peer` publishes.
     fn announced(
         &self,
         place: usize,
@@ -214,7 +214,7 @@ impl<'a> Emitter<'a> {
         FoldSource {
             publication: self.publications.nth(local, sent),
             stage: self.stage(sent),
-            // With several windows, counters tell what was consumed.
+            // With several windows, counters track consumption.
             implied: if self.windows > 1 { 0 } else { self.publications.implied(local, sent) },
             ..FoldSource::at(from, local, extent)
         }
@@ -225,8 +225,7 @@ impl<'a> Emitter<'a> {
         self.peers.local(peer as usize).expect("the board has the ranks that publish on it")
     }
 
-    /// What the folds of this rank wait for before they write; and where that of each fold lies in
-    /// the list.
+    /// The waits of this rank's folds before they write; and each fold's range in the list.
     fn flushes(&self) -> (Vec<Flush>, Vec<(usize, usize)>) {
         let folds = &self.strategy.folds;
         let own = folds.of(self.me);
@@ -245,7 +244,7 @@ impl<'a> Emitter<'a> {
         (flushes, ranges)
     }
 
-    /// Bytes of scratch that storing `span` needs.
+    /// Bytes of scratch up to the end of `span`.
     fn scratch_up_to(&self, span: Span) -> usize {
         if span.buffer == Buffer::Scratch {
             self.request.layout.of(self.me, span).end * self.request.element
@@ -268,7 +267,7 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// What the programs of folds that reach other ranks' memory have besides.
+/// Additional parts of programs whose folds reach other ranks' memory.
 impl Emitter<'_> {
     fn registered_access(&self) -> Option<Box<RegisteredAccess>> {
         let folds = &self.strategy.folds;
@@ -322,8 +321,8 @@ impl Emitter<'_> {
         folds.of(peer).flat_map(|fold| folds.sources(fold)).map(lent).sum()
     }
 
-    /// True if `peer` touches this rank's memory, and no publication of `peer` proves that it has
-    /// done so for the last time.
+    /// True if `peer` touches this rank's memory, and no publication of `peer` proves its last
+    /// access.
     fn is_awaited_at_end(&self, peer: usize) -> bool {
         let folds = &self.strategy.folds;
         let mine = |fold: usize| {

@@ -1,5 +1,5 @@
-//! The posts that must have been taken before a fold may write, because streams may still send from
-//! where it writes, or ranks that reach this memory may still read there.
+//! The posts that must have been taken before a fold may write: streams may still send from its
+//! destination, or other ranks may still read there.
 
 use super::folds::{FusedFolds, SpanIndex};
 use crate::schedule::hosts::Boards;

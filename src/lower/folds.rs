@@ -6,14 +6,14 @@ use crate::schedule::hosts::Boards;
 use crate::schedule::{Placement, Schedule, Span};
 use std::ops::Range;
 
-/// Where a source of a fold comes from, before there are windows.
+/// A source of a fold, before windows exist.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Origin {
     /// In a buffer of the rank.
     Local(Span),
     /// This rank sends it, through a slot or a stream.
     Remote(u32),
-    /// In this span of a rank, whose message says that it is ready.
+    /// In this span of a rank, ready once its message arrives.
     Pulled(u32, Span),
     /// Where the fold stores: this rank has written it there before its message.
     Pushed(u32),
@@ -39,7 +39,7 @@ impl Origin {
     }
 }
 
-/// A fold, before there are windows.
+/// A fold, before windows exist.
 #[derive(Clone, Copy, Debug)]
 struct FusedFold {
     /// The span that stores the result, if it is stored.
@@ -51,8 +51,8 @@ struct FusedFold {
     to: u32,
 }
 
-/// The folds of all ranks, or of one rank that stands for all. A fold is named by its number: those
-/// of a rank follow one another in the order of its schedule, and ranks follow one another.
+/// The folds of all ranks, or of one rank that represents all. A fold is named by its number: by
+/// rank, then in the order of the rank's schedule.
 #[derive(Debug)]
 pub(super) struct FusedFolds {
     folds: Vec<FusedFold>,
@@ -94,7 +94,7 @@ impl FusedFolds {
         self.pushed.is_some()
     }
 
-    /// Adds a fold that stores what it combines of `sources`.
+    /// Adds a fold that stores the combination of `sources`.
     pub(super) fn store(&mut self, into: Span, sources: &[Origin]) {
         self.add(Some(into), into, sources.iter().copied());
     }
@@ -117,12 +117,10 @@ impl FusedFolds {
         self.sources.extend(sources);
     }
 
-    /// Adds a source to the last fold.
     pub(super) fn join_last(&mut self, source: Origin) {
         self.sources.push(source);
     }
 
-    /// Adds a receiver to the last fold.
     pub(super) fn send_last_to(&mut self, to: usize) {
         self.to.push(to as u32);
     }
@@ -134,7 +132,7 @@ impl FusedFolds {
         self.pushed.as_mut().expect("folds that reach registered memory").push(pushed);
     }
 
-    /// Says that the next fold is one of the next rank.
+    /// Ends the folds of this rank: the next fold is one of the next rank.
     pub(super) fn end_rank(&mut self) {
         self.starts.push(self.folds.len());
     }
@@ -143,7 +141,6 @@ impl FusedFolds {
         self.folds[fold].into = None;
     }
 
-    /// How many folds there are.
     pub(super) fn len(&self) -> usize {
         self.folds.len()
     }
@@ -166,8 +163,8 @@ impl FusedFolds {
         self.folds[fold].into
     }
 
-    /// The span whose bytes the fold changes, if it stores its result itself and does not store
-    /// what is there already.
+    /// The span that the fold overwrites. `None` if it stores nothing itself or the bytes are in
+    /// place already.
     pub(super) fn changed(&self, fold: usize, placement: Placement) -> Option<Span> {
         let into = self.stored(fold)?;
         match self.sources(fold) {
@@ -202,7 +199,6 @@ impl FusedFolds {
         &self.sources[self.source_places(fold)]
     }
 
-    /// The ranks that get the result.
     pub(super) fn to(&self, fold: usize) -> &[u32] {
         &self.to[self.to_places(fold)]
     }
@@ -237,8 +233,7 @@ impl FusedFolds {
         }
     }
 
-    /// The span that holds what the fold sends: its result, or the one local source that it passes
-    /// on.
+    /// The span that the fold sends: its result, or the one local source that it passes on.
     pub(super) fn sent(&self, fold: usize) -> Option<Span> {
         match (self.stored(fold), self.sources(fold)) {
             (Some(into), _) => Some(into),
@@ -286,7 +281,7 @@ impl SpanIndex {
         Self { stride: chunks.max().unwrap_or(0), placement, is_mixed: false }
     }
 
-    /// For calls that any ranks make in place, and any do not. Folds wait for no less than in any of them.
+    /// For calls with any mix of placements: folds have the waits of all of them.
     pub(super) fn mixed(schedules: &[Schedule]) -> Self {
         Self { is_mixed: true, ..Self::new(schedules, Placement::InPlace) }
     }
@@ -297,7 +292,6 @@ impl SpanIndex {
         if self.is_mixed { Placement::Apart } else { self.placement }
     }
 
-    /// How many numbers there are.
     pub(super) fn len(self) -> usize {
         3 * self.stride
     }

@@ -1,12 +1,11 @@
-//! How much memory a call touches, and whether caches can hold it.
+//! The memory that a call touches, compared with the caches.
 
 use super::LoweringInput;
 use crate::schedule::Placement;
 
-/// Bytes of the buffers of all ranks of a board from which on the caches hold too little of them to
-/// be worth filling. Measured on two cores of a shared server (Intel Xeon, 2 MiB of second-level
-/// cache a core), where copies that leave the caches alone are slower below 20 MiB by 6 to 60 %, and
-/// faster from 32 MiB on by up to 70 %.
+/// From so many bytes in the buffers of all ranks of a board on, copies bypass the caches. Measured
+/// on two cores of a shared server (Intel Xeon, 2 MiB of second-level cache a core), where such
+/// copies are slower below 20 MiB by 6 to 60 %, and faster from 32 MiB on by up to 70 %.
 const BEYOND_CACHES: usize = 32 << 20;
 
 impl LoweringInput<'_> {

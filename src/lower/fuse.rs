@@ -41,7 +41,7 @@ pub(super) fn fuse_with_stores(
     fuser.folds
 }
 
-/// The folds so far, and what is known of the last one.
+/// The folds so far, and properties of the last one.
 struct Fuser {
     folds: FusedFolds,
     /// The first fold of the rank whose steps are added.
@@ -110,8 +110,8 @@ enum NextUse {
 }
 
 /// Drops the stores of results that are sent and that no fold reads: the span is overwritten first,
-/// or it is scratch at the end. A store stays if `is_taken_from_buffer` says of some receiver, which
-/// is given by the sender's rank and its own place, that it takes the result from there.
+/// or it is scratch at the end. A store stays if `is_taken_from_buffer` is true of some receiver,
+/// given by the sender's rank and its own place: it takes the result from the buffer.
 pub(super) fn forget_dead_stores(
     folds: &mut FusedFolds,
     schedules: &[Schedule],
@@ -142,7 +142,7 @@ pub(super) fn forget_dead_stores(
 }
 
 /// The proof order itself, as folds: nothing fused, and every send where its receiver takes it. It
-/// completes with one slot and with links that hold nothing, whatever the schedule.
+/// completes with one slot and with links that hold nothing, for every schedule.
 ///
 /// # Errors
 /// [`Stuck`] if the schedules do not complete.

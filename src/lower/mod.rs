@@ -8,8 +8,8 @@
 //! After fusing there is *one* operation at run time, the [`Fold`]: combine k sources, in order,
 //! into a buffer of the rank, a publication, or both. Windows are a software pipeline: window `k`
 //! of a fold runs at clock `k + stage`, where the stage counts the hops before it. The program
-//! holds each fold once, whatever the number of windows. The stages that are active at a clock make
-//! its prologue, body and epilogue.
+//! holds each fold once, for any number of windows. The stages that are active at a clock make its
+//! prologue, body and epilogue.
 //!
 //! Three strategies are tried, and the first that provably completes is taken: fused folds with
 //! windows overlapped; fused folds with windows one after another; and the proof order itself,

@@ -6,7 +6,7 @@ use crate::labels;
 use crate::schedule::Symmetry;
 use crate::schedule::hosts::Boards;
 
-/// Which send each receive takes.
+/// The send that each receive takes.
 pub(super) struct Matching {
     /// By place of a source: the fold that sends it, if it is remote.
     sent: Vec<u32>,
@@ -176,7 +176,7 @@ fn receives_of(folds: &FusedFolds, rank: usize) -> impl Iterator<Item = MessageP
     })
 }
 
-/// How many hops lie before each fold: the skew of the software pipeline. `None` if windows that
+/// The number of hops before each fold: the skew of the software pipeline. `None` if windows that
 /// overlap in this way would overtake one another on some link; then windows must run one after
 /// another.
 ///
@@ -282,7 +282,8 @@ fn keeps_link_order(matching: &Matching, stages: &[u32]) -> bool {
     })
 }
 
-/// The folds of each rank by stage, then in the order of its schedule: as its executor takes them.
+/// The folds of each rank by stage, then in the order of its schedule: which is the executor's
+/// order.
 pub(super) fn by_stage(folds: &FusedFolds, stages: &[u32]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..folds.len() as u32).collect();
     for rank in folds.ranks() {

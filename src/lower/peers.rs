@@ -4,10 +4,9 @@
 use super::folds::FusedFolds;
 use crate::schedule::hosts::Boards;
 
-/// How a rank reaches another one.
 #[derive(Clone, Copy)]
 pub(super) enum PeerLink {
-    /// By the board, on which it has this place.
+    /// By the board, at this place.
     Local(usize),
     /// By this stream of the program.
     Stream(usize),
@@ -49,7 +48,7 @@ impl Peers {
         self.reached[rank].expect("a peer is local or remote")
     }
 
-    /// The place of `rank` on the board, if it is there.
+    /// The place of `rank` on the board, if it has one.
     pub(super) fn local(&self, rank: usize) -> Option<usize> {
         match self.reached[rank] {
             Some(PeerLink::Local(local)) => Some(local),

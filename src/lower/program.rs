@@ -3,7 +3,7 @@
 use crate::schedule::{Buffer, part};
 use maypole_transports::board::SlotClass;
 
-/// Most sources of one fold; longer reductions go on in a second fold.
+/// Most sources of one fold; longer reductions continue in a second fold.
 pub const MAX_SOURCES: usize = 16;
 
 /// A chunk of one of the rank's buffers, in bytes, and how windows cut it: window `k` takes an
@@ -57,7 +57,8 @@ pub enum SourceLocation {
     Board,
     /// At the far end of `streams[peer]`.
     Stream,
-    /// In a buffer of local rank `peer`, which is registered. A publication says that it is ready.
+    /// In a buffer of local rank `peer`, which is registered. A publication signals that it is
+    /// ready.
     Peer(Buffer),
     /// In a buffer of local rank `peer`, which is registered and ready from the start of the call.
     Lent(Buffer),
@@ -252,8 +253,8 @@ pub struct Program {
     pub self_crediting: bool,
     /// An in-place call first copies its input to a staging buffer.
     pub stages_input: bool,
-    /// The buffers of the ranks of this board are so large that what is copied to an output leaves
-    /// the caches alone.
+    /// The buffers of the ranks of this board are so large that copies to an output bypass the
+    /// caches.
     pub past_caches: bool,
     /// Bytes of scratch.
     pub scratch: usize,
@@ -269,10 +270,10 @@ pub struct Program {
 }
 
 /// The part of a program that reaches other ranks' registered memory. Publications of such a
-/// program have no payload: they say that bytes are ready, or that they have been written.
+/// program have no payload: they signal that bytes are ready, or that they have been written.
 #[derive(Clone, Debug, Default)]
 pub struct RegisteredAccess {
-    /// Places that folds write to besides their own.
+    /// Additional places that folds write to.
     pub pushes: Box<[Push]>,
     /// `pushes[first_push[f]..first_push[f + 1]]` are those of fold `f`.
     pub first_push: Box<[u32]>,
@@ -281,7 +282,7 @@ pub struct RegisteredAccess {
     /// By local rank: bytes of this rank's input that it reads without a publication.
     pub lent: Box<[u64]>,
     /// Local ranks that no publication proves to be done with this rank's memory at the end. Their
-    /// counters say so.
+    /// counters prove it.
     pub awaited_at_end: Box<[u32]>,
 }
 
@@ -324,7 +325,7 @@ impl Program {
 }
 
 impl RegisteredAccess {
-    /// The places that fold `at` writes to besides its own.
+    /// The additional places that fold `at` writes to.
     pub fn pushes_of(&self, at: usize) -> &[Push] {
         &self.pushes[self.first_push[at] as usize..self.first_push[at + 1] as usize]
     }

@@ -7,10 +7,10 @@
 //! (clock, stage), no fold can wait for itself, and all complete. A fold waits for three things:
 //!
 //! * A message. Its stage is at least one hop below: earlier by definition.
-//! * A slot: what the rank published `depth` publications before must have been consumed. Let a
-//!   rank have `m` publishing folds, in order of their stages; let fold `g` be the one at place `g`,
-//!   with stage `s`, and let its last reader come `d` stages later. A fold at clock `c` and stage
-//!   `t` may find publication (clock `c'`, `g`) unread if `c' + d > c`, or `c' + d = c` and
+//! * A slot: the rank's publication of `depth` publications before must have been consumed. Let a
+//!   rank have `m` publishing folds, in order of their stages; let fold `g` be the one at place
+//!   `g`, with stage `s`, and let its last reader come `d` stages later. A fold at clock `c` and
+//!   stage `t` may find publication (clock `c'`, `g`) unread if `c' + d > c`, or `c' + d = c` and
 //!   `s + d >= t`. At most `m` publications are made in a clock, so the oldest such publication is
 //!   at most `d m + last(s + d) - g` publications back, where `last(t)` is the place of the last
 //!   fold of stage `t` or lower. With one window, the clock is the stage, and the first term is
@@ -19,7 +19,7 @@
 //!   have a higher stage. It may have the same one: a cycle of waits then lies within one stage of
 //!   one window, and a trial of one window finds it.
 //!
-//! None of this depends on the number of windows, and it takes a few steps a fold.
+//! None of this depends on the number of windows, and the proof takes a few steps a fold.
 //!
 //! # By trial
 //!
@@ -73,8 +73,8 @@ impl<'a> OrderedFolds<'a> {
         near.map(|place| self.stages[self.matching.taken(place)]).max()
     }
 
-    /// The greatest number of publications that a rank may have made before it knows, by order
-    /// alone, that the first of them is consumed.
+    /// The greatest number of publications that a rank may have made before order alone proves that
+    /// the first of them is consumed.
     pub(super) fn most_unread(&self, windows: u32) -> u64 {
         if !self.boards.is_shared() {
             return 0;
@@ -95,7 +95,7 @@ impl<'a> OrderedFolds<'a> {
     /// True if the programs complete with `depth` slots a rank by the proof by order. `unread` is
     /// [`most_unread`](Self::most_unread).
     pub(super) fn completes_by_order(&self, unread: u64, depth: u64, index: SpanIndex) -> bool {
-        // Without stages, messages come from the same stage.
+        // Without stages, all messages are of the same stage.
         self.deepest > 0
             && unread < depth
             && match self.latest_post(index) {
@@ -132,7 +132,7 @@ impl<'a> OrderedFolds<'a> {
         }
     }
 
-    /// How many steps a trial of `windows` windows takes.
+    /// The steps of a trial of `windows` windows.
     pub(super) fn steps_of_trial(&self, windows: u32) -> u64 {
         (u64::from(windows) + u64::from(self.deepest)) * self.folds.len() as u64
     }
@@ -167,7 +167,7 @@ impl<'a> OrderedFolds<'a> {
         left == 0 && !run.raced
     }
 
-    /// Folds and windows of one rank as its executor takes them.
+    /// Folds and windows of one rank in the executor's order.
     fn clock_order(&self, rank: usize, windows: u32) -> Vec<FoldRun> {
         let order = &self.order[self.folds.of(rank)];
         if windows == 1 {
@@ -202,7 +202,7 @@ fn most_unread(publications: &[(u32, u32)], windows: u32) -> u64 {
     most.min((folds * u64::from(windows)).saturating_sub(1))
 }
 
-/// What has happened in a trial.
+/// The events of a trial.
 struct TrialState<'a> {
     order: &'a OrderedFolds<'a>,
     depth: u64,
@@ -211,9 +211,9 @@ struct TrialState<'a> {
     done: Vec<bool>,
     /// By place of a receiver and window: whether it has received.
     received: Vec<bool>,
-    /// By rank, from the first one on: what it has published, each as fold and window.
+    /// By rank, from the first one on: its publications, each as fold and window.
     published: Vec<Vec<usize>>,
-    /// By fold and window: how many readers have not consumed what it published.
+    /// By fold and window: how many readers have not consumed its publication.
     unread: Vec<u32>,
     /// By fold: `posts[start..end]` are those that it waits for, as places among all receivers.
     flushes: Vec<(u32, u32)>,

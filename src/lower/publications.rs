@@ -1,18 +1,19 @@
-//! What ranks publish on a board and post to streams, numbered; and what a publication proves.
+//! Publications on a board and messages on streams, numbered; and the consequences that a
+//! publication proves.
 
 use super::folds::FusedFolds;
 use super::peers::{PeerLink, Peers};
 use super::program::Flush;
 use super::strategy::Strategy;
 
-/// What the ranks of a board publish in one window.
+/// The publications of the ranks of a board in one window.
 pub(super) struct Publications {
     /// By local rank.
     ranks: Vec<RankPublications>,
     all_readers_answer: bool,
 }
 
-/// What one rank publishes.
+/// The publications of one rank.
 struct RankPublications {
     /// Its first fold.
     first: usize,

@@ -1,10 +1,10 @@
 //! Whether ranks that reach one another's memory could touch a byte at the same time.
 //!
 //! Every rank has a vector clock (L. Lamport, CACM 1978; C. Fidge, F. Mattern, 1988). A message
-//! carries the sender's clock, and what a rank has consumed carries the reader's. Two accesses to
-//! one span are in order if the later rank's clock has seen the earlier one. Messages and their
-//! receivers are constants, so the clocks are those of every run, however fast each rank is: one
-//! run shows that there is no race, or where one is.
+//! carries the sender's clock, and its consumption carries the reader's. Two accesses to one span
+//! are in order if the later rank's clock has seen the earlier one. Messages and their receivers
+//! are constants, so the clocks are those of every run, however fast each rank is: one run shows
+//! that there is no race, or where one is.
 
 use super::folds::{FusedFolds, Origin};
 use super::order::Matching;
@@ -23,7 +23,7 @@ struct Accesses {
     read: HashMap<usize, u64>,
 }
 
-/// The clocks of all ranks, and what they have touched.
+/// The clocks of all ranks, and their accesses.
 pub(super) struct RaceDetector {
     placement: Placement,
     clocks: Vec<VectorClock>,
@@ -81,7 +81,7 @@ impl RaceDetector {
         folds.sources(fold).iter().all(|source| {
             let read = match source {
                 Origin::Local(span) => Some((rank, *span)),
-                // What was pushed here is read only to be pushed on.
+                // Pushed data is read only to be pushed on.
                 Origin::Pushed(_) => Some((rank, folds.shape(fold))).filter(|_| passes_on),
                 _ => source.of_peer(),
             };

@@ -1,23 +1,23 @@
 //! Lowering for buffers that all ranks have registered.
 //!
-//! Folds read their sources where these lie in other ranks' buffers, and write their results
-//! straight to where the receivers want them. Messages have no payload and no slots.
+//! Folds read their sources directly from other ranks' buffers, and write their results directly to
+//! the receivers' buffers. Messages have no payload and no slots.
 //!
 //! # How a message becomes an access
 //!
 //! A fold that sends leaves its result where it lies, and its receiver reads it there (a *pull*); or
 //! it writes its result to where its receiver would store it (a *push*). Either way a message
-//! without payload says when. Where input stays as it is during the call, not even that is needed:
-//! it is *lent* from the start.
+//! without payload signals when. Where input stays as it is during the call, not even that is
+//! needed: it is *lent* from the start.
 //!
-//! Slots decouple ranks: what has been sent may be overwritten. Here it may not, so three rules keep
+//! Slots decouple ranks: sent bytes may be overwritten. Here they may not, so three rules keep
 //! every byte that a rank may still read.
 //!
 //! * A push is allowed if its receiver has not touched the place before, except to have the pushing
 //!   fold itself read it.
-//! * A fold that overwrites what other ranks pull waits until they are done, as it waits for a
-//!   stream that still sends from there ([`flush`](super::flush)).
-//! * Input is lent without a message only if nobody overwrites it, except the fold that reads it.
+//! * A fold that overwrites bytes that other ranks pull waits until they are done, as it waits for
+//!   a stream that still sends from there ([`flush`](super::flush)).
+//! * Input is lent without a message only if no fold overwrites it, except the fold that reads it.
 //!
 //! Memory that the kernel [copies](ReachedMemory::Copied) is never pushed to, and no fold combines it.
 //!
@@ -36,7 +36,7 @@ use crate::schedule::{Buffer, Placement, Schedule, Span};
 /// A program that runs on registered memory.
 #[derive(Clone, Debug)]
 pub struct RegisteredProgram {
-    /// The program, whose [`registered`](Program::registered) is there.
+    /// The program, whose [`registered`](Program::registered) is `Some`.
     pub program: Program,
     /// True if ranks may also call with one buffer as input and output. Equal on all ranks.
     pub allows_in_place: bool,
@@ -45,9 +45,9 @@ pub struct RegisteredProgram {
 /// Lowers the schedule of rank `me` for memory that other ranks reach by `access`. A window may have
 /// any length.
 ///
-/// `None` if the schedules cannot run so, for one of these reasons: a rank passes on what it keeps in
-/// scratch; a rank combines what it can only copy; the program would deadlock; the ranks do not all
-/// share one board.
+/// `None` if the schedules cannot run so, for one of these reasons: a rank passes on scratch
+/// memory; a rank combines data that it can only copy; the program would deadlock; the ranks do not
+/// all share one board.
 ///
 /// Whether there is a program is equal on all ranks.
 ///
@@ -64,7 +64,8 @@ pub fn lower_registered(
     if request.boards.locals(me).len() < world || world < 2 {
         return None;
     }
-    // A program that completes when every rank calls in place does so whatever each rank does.
+    // A program that completes when every rank calls in place also completes for any mix of
+    // placements.
     [Placement::InPlace, Placement::Apart].into_iter().find_map(|placement| {
         let rule = SlotRule::Lines(placement);
         let windows = windows(request, rule);
@@ -184,7 +185,7 @@ impl<'a> FoldMessages<'a> {
         Some(origins)
     }
 
-    /// The span in which other ranks find what the sender sends, if it is in registered memory.
+    /// The span of the sent bytes in registered memory, if they are there.
     fn home(&self, message: FoldMessage) -> Option<Origin> {
         let home = self.folds.sent(message.from).filter(|span| span.buffer != Buffer::Scratch)?;
         Some(Origin::Pulled(message.sender as u32, home))
@@ -232,7 +233,7 @@ impl<'a> FoldMessages<'a> {
         self.folds.stored(fold).is_none() && readers.all(|reader| reader == by)
     }
 
-    /// True if `span` of the sender's input stays as it is until the receiver has read it: nobody
+    /// True if `span` of the sender's input stays unchanged until the receiver has read it: no fold
     /// overwrites it, except the reading fold itself.
     fn is_lent(&self, message: FoldMessage, span: Span, origins: &[Origin]) -> bool {
         let folds = self.folds;

@@ -1,9 +1,9 @@
-//! How the schedules of all ranks are run: the first strategy that provably completes.
+//! The choice of a strategy for the schedules of all ranks: the first that provably completes.
 //!
 //! Three are tried. (1) Fused folds with windows overlapped: each fold has a stage that counts the
 //! hops before it. (2) Fused folds, one window after another. (3) The proof order: nothing fused,
 //! every send where its receiver takes it. This completes with one slot and links that hold
-//! nothing, whatever the schedule.
+//! nothing, for every schedule.
 //!
 //! The proofs of the first two are in [`proof`](super::proof). A deadlock is found when the program
 //! is made, never while it runs.
@@ -37,11 +37,11 @@ pub(super) fn windows(request: &LoweringInput<'_>, slots: SlotRule) -> u32 {
 pub struct DeviceSlots {
     /// Bytes of the longest publication.
     pub bytes: usize,
-    /// How many slots each rank has.
+    /// Slots of each rank.
     pub count: usize,
 }
 
-/// Which slots a program may use.
+/// The slots that a program may use.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SlotRule {
     /// Those of the smallest class of a board that suffices.
@@ -53,13 +53,13 @@ pub(super) enum SlotRule {
     Lines(Placement),
 }
 
-/// A way of running the schedules that completes.
+/// A strategy that completes.
 pub(super) struct Strategy {
     pub(super) folds: FusedFolds,
     pub(super) matching: Matching,
     /// By fold.
     pub(super) stages: Vec<u32>,
-    /// The folds of each rank as its executor takes them.
+    /// The folds of each rank in the executor's order.
     pub(super) order: Vec<u32>,
     pub(super) slots: Slots,
 }

@@ -10,7 +10,7 @@
 //!   arrives as a whole.
 //! * A message of `m` bytes arrives `alpha + m beta` after it left. A link carries one message at a
 //!   time.
-//! * [`Ports::Single`]: a rank's messages leave one after another through one port, whatever their
+//! * [`Ports::Single`]: a rank's messages leave one after another through one port, for all
 //!   receivers, and arrive one after another through another port. [`Ports::PerLink`]: each link
 //!   has ports of its own.
 //! * A rank reduces one thing at a time. Copies are free: executors fuse them away.
@@ -38,7 +38,7 @@ use std::collections::BinaryHeap;
 /// The costs of links and of arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Latency of a message in seconds, whatever its length.
+    /// Latency of a message in seconds, at any length.
     pub alpha: f64,
     /// Seconds per byte.
     pub beta: f64,
@@ -189,7 +189,7 @@ struct Clocks<'a> {
     /// By window and node: when it has ended.
     ended: Vec<f64>,
     events: BinaryHeap<QueuedEvent>,
-    /// Nodes that have ended and whose successors do not know it yet, each with its end.
+    /// Nodes that have ended and whose successors are not updated yet, each with its end.
     news: Vec<(usize, f64)>,
     /// By rank: until when its port out is busy.
     out: Vec<f64>,
@@ -198,7 +198,7 @@ struct Clocks<'a> {
     arriving: Vec<f64>,
     reducing: Vec<f64>,
     estimate: Estimate,
-    /// The activities so far, if they are asked for.
+    /// The activities so far, if requested.
     moments: Option<Vec<TimedActivity>>,
 }
 
@@ -255,7 +255,8 @@ impl<'a> Clocks<'a> {
         self
     }
 
-    /// All nodes that `id` waited for have ended. A node without port and arithmetic ends at once.
+    /// All nodes that `id` waited for have ended. A node without port and arithmetic ends
+    /// immediately.
     fn start(&mut self, id: usize) {
         let time = self.ready[id];
         match self.node(id).kind {
@@ -338,7 +339,7 @@ impl<'a> Clocks<'a> {
         self.estimate.finish[rank] = self.estimate.finish[rank].max(time);
     }
 
-    /// Tells the successors of all nodes that have ended.
+    /// Updates the successors of all nodes that have ended.
     fn spread(&mut self) {
         let nodes = self.graph.nodes.len();
         while let Some((id, time)) = self.news.pop() {

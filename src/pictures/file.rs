@@ -1,5 +1,5 @@
-//! Schedules as a file holds them: [text](crate::text) for each step, and what all of them claim
-//! to do.
+//! Schedules as a file holds them: [text](crate::text) for each step, and the collective that they
+//! claim to implement.
 //!
 //! So a schedule of a paper, of homework or of another program needs no Rust. [`ScheduleFile`] has the
 //! traits of serde, for TOML, JSON or another form.
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// The schedules of all ranks, and the collective that they claim to do.
 ///
-/// What is read names no rank and no chunk that is not there. Whether the claim holds is for
-/// [`verify`](maypole::schedule::verify) to say.
+/// The ranks and chunks of the result exist. [`verify`](maypole::schedule::verify) checks the
+/// claim.
 ///
 /// ```
 /// use maypole::schedule::{Placement, verify::verify};
@@ -33,7 +33,7 @@ pub struct ScheduleFile {
     schedules: Vec<Schedule>,
 }
 
-/// What is written.
+/// The contents of the file.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileFields {
@@ -50,7 +50,7 @@ impl ScheduleFile {
         Self { collective, schedules }
     }
 
-    /// What the schedules claim to do.
+    /// The claimed collective of the schedules.
     pub fn collective(&self) -> Collective {
         self.collective
     }
@@ -117,7 +117,7 @@ impl TryFrom<FileFields> for ScheduleFile {
 const MOST_CHUNKS: usize = 1 << 16;
 const MOST_CHUNKS_OF_ALL: usize = 1 << 22;
 
-/// Says what a step names that is not there.
+/// Describes the absent rank or chunk that a step names.
 fn check(step: Step, world: usize, chunks: usize) -> Result<(), String> {
     if let Step::Send { to: peer, .. }
     | Step::Recv { from: peer, .. }

@@ -1,19 +1,19 @@
-//! Pictures for eyes: schedules as text and as SVG, and the frame of pages that one steps through.
+//! Pictures: schedules as text and as SVG, and the frame of pages to step through.
 //!
-//! The command line uses them, and so can any program that has something to show. A figure and a page are one file that loads
+//! The command line uses them, and so can any program. A figure and a page are one file that loads
 //! nothing: no script from elsewhere, no font, no image.
 //!
-//! | item | what it has |
+//! | item | contents |
 //! |---|---|
-//! | [`draw`] | all ranks of a schedule as text, and what there is to draw of it |
+//! | [`draw`] | all ranks of a schedule as text, and the cells and messages of its picture |
 //! | [`svg`] | all ranks of a schedule as one figure |
 //! | [`writer`] | shapes and escaped text, as SVG |
 //! | [`clocks`] | all ranks of a schedule on simulated clocks, in the units of the literature |
 //! | [`rounds`] | message latencies before each step |
-//! | [`text`] | a step as a line that one can say aloud |
-//! | [`file`](mod@file) | the schedules of all ranks, and what they claim to do, as a file |
-//! | [`page`] | the frame of pages that one steps through by keys and buttons |
-//! | [`timeline`] | what ranks do in a simulation, as a trace |
+//! | [`text`] | a step as a line of text |
+//! | [`file`](mod@file) | the schedules of all ranks, and their claimed collective, as a file |
+//! | [`page`] | the frame of pages to step through by keys and buttons |
+//! | [`timeline`] | the events of ranks in a simulation, as a trace |
 //! | [`lanes`] | a trace for a terminal: a line for each lane, time from left to right |
 #![forbid(unsafe_code)]
 

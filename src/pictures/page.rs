@@ -1,9 +1,9 @@
 //! Pages to step through: a picture that changes, as one file of HTML that loads nothing.
 //!
 //! Every page has the same frame: buttons, a slider and keys that go from step to step, colours for dark
-//! and light rooms, sentences for screen readers, and no motion where it is unwelcome. What is shown is
-//! the page's own: data, and a script that defines `view`. The comments of `page.html` say what the
-//! script can use.
+//! and light rooms, sentences for screen readers, and no motion where it is unwelcome. Each page
+//! has its own data, and its own script that defines `view`. The comments of `page.html` list the
+//! functions for the script.
 //!
 //! ```
 //! use maypole_pictures::page::SteppedPage;
@@ -21,24 +21,24 @@ use std::fmt;
 
 const FRAME: &str = include_str!("page.html");
 
-/// The most bytes of a page that is made by a command: it opens at once, also from a mail.
+/// The most bytes of a page that is made by a command: it opens quickly, also from a mail.
 pub const MOST_BYTES: usize = 200_000;
 
 /// The most ranks that stand side by side on a page.
 pub const MOST_RANKS: usize = 16;
 
-/// What is a page's own. Its text is the file.
+/// A page's own parts. Its text is the file.
 #[derive(Clone, Copy, Debug)]
 pub struct SteppedPage<'a> {
     /// The title and the heading, as plain text.
     pub title: &'a str,
-    /// Rules of CSS beside those of the frame.
+    /// Additional rules of CSS.
     pub style: &'a str,
     /// HTML below the stage.
     pub body: &'a str,
     /// JavaScript that defines `view`.
     pub script: &'a str,
-    /// What the script finds as `data`.
+    /// The value of `data` in the script.
     pub data: &'a Value,
 }
 

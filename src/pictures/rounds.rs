@@ -31,13 +31,13 @@ pub struct StepRounds {
 }
 
 impl StepRounds {
-    /// The rounds of `schedules`, one a rank. Where they get stuck, a rank's steps have rounds up to
+    /// The rounds of `schedules`, one a rank. If they deadlock, a rank's steps have rounds up to
     /// the first that can never be taken.
     ///
     /// # Panics
     /// If a step names a rank outside the world.
     pub fn new(schedules: &[Schedule]) -> Self {
-        // Schedules that get stuck have rounds, too: those of the steps before.
+        // Schedules that deadlock have rounds, too: those of the steps before.
         let graph = ConflictGraph::of_taken(StepOrder::Conflict, schedules);
         let rounds = by_node(&graph);
         let of = |(schedule, nodes): (&Schedule, &Vec<usize>)| {

@@ -32,8 +32,7 @@ const LONGEST_LABEL: usize = 7;
 const CROWD: usize = 4;
 
 /// One lifeline a rank, time downward: a box for each [cell](Cell), an arrow for each message,
-/// coloured by chunk. `title` says what the picture shows and stands in its caption; the legend
-/// below says what boxes, arrows and colours mean.
+/// coloured by chunk. `title` is the caption; the legend below explains boxes, arrows and colours.
 ///
 /// The result stands alone: no script, no font to load, white background.
 ///

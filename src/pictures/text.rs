@@ -1,6 +1,6 @@
 //! Steps as text, so that a file, homework or another program can name them.
 //!
-//! A step is a line that one can say aloud:
+//! A step is a line of text:
 //!
 //! | text | step |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | `copy in0 to out0` | [`Step::Copy`] |
 //! | `reduce in0 to out0` | [`Step::Reduce`] |
 //!
-//! `in`, `out` and `tmp` are the three buffers, and the number behind them is a chunk. [`StepText`]
+//! `in`, `out` and `tmp` are the three buffers, and the number after them is a chunk. [`StepText`]
 //! has the traits of serde, for TOML, JSON or another form.
 
 use maypole::schedule::{Buffer, Span, Step};
@@ -80,7 +80,7 @@ fn parsed(text: &str) -> Option<Step> {
 fn span(text: &str) -> Option<Span> {
     let buffers = [("in", Buffer::Input), ("out", Buffer::Output), ("tmp", Buffer::Scratch)];
     let of = |(name, buffer): (&str, Buffer)| {
-        // More scratch than this is a slip of the pen.
+        // More scratch than this is a typing error.
         let chunk = text.strip_prefix(name)?.parse().ok().filter(|chunk| *chunk < 1 << 20)?;
         Some(Span { buffer, chunk })
     };

@@ -86,7 +86,7 @@ impl SvgWriter {
         });
     }
 
-    /// Writes the name of the picture or of the element that is open, which a reader sees beside
+    /// Writes the name of the picture or of the element that is open, which a reader sees next to
     /// the pointer.
     pub fn title(&mut self, title: impl Display) {
         let _ = write!(self.text, "<title>{}", escaped(&title.to_string()));

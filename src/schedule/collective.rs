@@ -1,7 +1,7 @@
-//! What a collective promises: which chunks each rank holds before, and must hold after.
+//! The contract of a collective: which chunks each rank holds before, and must hold after.
 //!
-//! Every collective is described over one *whole*: a vector cut into chunks. [`HeldChunks`] says
-//! which chunks a rank's input and output buffers hold. In place, a rank's input and output are
+//! Every collective is described over one *whole*: a vector cut into chunks. [`HeldChunks`] lists
+//! the chunks that a rank's input and output buffers hold. In place, a rank's input and output are
 //! parts of one buffer, and chunk `c` of the input *is* chunk `c` of the output. So one rule serves
 //! every collective:
 //!
@@ -26,7 +26,7 @@ use std::str::FromStr;
 ///
 /// The pictures are values of three ranks, with sums, as `maypole draw --values` prints them.
 ///
-/// Exhaustive on purpose: every reader must say what it does with each collective.
+/// Exhaustive on purpose: every reader must handle each collective.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Collective {
     /// The root's vector goes to all ranks.

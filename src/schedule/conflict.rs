@@ -29,7 +29,7 @@ pub enum StepOrder {
 pub struct GraphNode {
     /// Its rank.
     pub rank: usize,
-    /// What it does.
+    /// Its kind.
     pub kind: StepKind,
     /// The step of its rank's schedule, or the first of them.
     pub step: usize,
@@ -50,7 +50,7 @@ pub struct GraphNode {
     pub waits_across: u32,
 }
 
-/// What a node does.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug)]
 pub enum StepKind {
     /// A message; it ends when it has arrived.
@@ -60,12 +60,12 @@ pub enum StepKind {
     },
     /// A rank takes a message.
     Receive {
-        /// The rank that it comes from.
+        /// The sending rank.
         from: usize,
-        /// True if the message is combined with what is there.
+        /// True if the message is combined with the contents of its span.
         reduces: bool,
     },
-    /// A rank copies, or combines what it has.
+    /// A rank copies, or combines its own spans.
     Local {
         /// True if it combines.
         reduces: bool,
@@ -155,8 +155,8 @@ impl ConflictGraph {
         Ok(Self::of_matched(order, schedules, matches))
     }
 
-    /// The graph of the steps that can be taken: those of each rank before the first that waits for
-    /// ever.
+    /// The graph of the steps that can be taken: those of each rank before the first that waits
+    /// indefinitely.
     ///
     /// # Panics
     /// If a step names a rank outside the world.

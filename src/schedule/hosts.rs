@@ -1,4 +1,4 @@
-//! Where ranks run: which of them are on one host, and which of them share a board.
+//! The placement of ranks: their hosts and boards.
 //!
 //! [`Hosts`] is a fact about machines: ranks of one host share its cores, its clock and its memory.
 //! [`Boards`] is a decision about transport: ranks of one board read each other's memory, and
@@ -30,7 +30,7 @@ pub struct Boards(RankGroups);
 /// How the ranks of a board reach one another's buffers during a call, where they use no slots.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ReachedMemory {
-    /// Registered memory, which every rank maps: it is read and written where it lies.
+    /// Registered memory, which every rank maps: it is read and written directly.
     Registered,
     /// A rank's private memory, which the kernel copies from: it is read as a whole, into memory of
     /// the reading rank, and never written.

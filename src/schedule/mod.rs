@@ -1,4 +1,4 @@
-//! A schedule is a plain list of steps: what one rank does in a collective.
+//! A schedule is a plain list of steps: one rank's part of a collective.
 //!
 //! A collective algorithm is a pure function from (collective, world, rank) to a [`Schedule`]. Four
 //! readers share it: the checker proves it ([`verify`]), `maypole-pictures` draws it, [`simulate`] prices
@@ -17,7 +17,7 @@
 //!
 //! A send is *posted*: it does not wait, and its chunk may not be overwritten until its receiver
 //! has taken it. Links hold nothing and keep their order: the n-th receive from a peer takes the
-//! n-th send of that peer to us. Every other step waits for what it needs. Taken strictly in list
+//! n-th send of that peer to us. Every other step waits for its inputs. Taken strictly in list
 //! order this is the order of the *proof*, and [`walk`] is its one implementation. Executors may
 //! use *conflict order*: a step waits only for earlier steps that use the same link in the same
 //! direction, or whose span overlaps its own where one of the two writes. Schedules that complete
@@ -94,7 +94,7 @@ impl Span {
 }
 
 /// Where a rank's input and output lie. Each rank may choose its own placement, because the
-/// placement never changes what is sent.
+/// placement never changes messages.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Placement {
     /// In two buffers.

@@ -1,6 +1,6 @@
 //! The law of schedules, implemented once: in what order steps may happen.
 //!
-//! Everything that reads all ranks' schedules at once walks here. The walk takes each rank's steps
+//! Every reader of all ranks' schedules together uses this walk. The walk takes each rank's steps
 //! strictly in list order over links that hold nothing, which is the weakest of all executors:
 //! schedules that complete here complete on every executor.
 
@@ -94,7 +94,7 @@ impl std::error::Error for Stuck {}
 /// ```
 ///
 /// # Errors
-/// [`Stuck`] if ranks wait for one another for ever, or if a message is never taken.
+/// [`Stuck`] if ranks deadlock, or if a message is never taken.
 ///
 /// # Panics
 /// If a step names a rank outside the world.
@@ -123,7 +123,7 @@ pub fn walk<M: Meaning>(
 struct Links<T> {
     /// By link: its first and its last entry, if it has any.
     ends: Vec<Option<(u32, u32)>>,
-    /// Messages, each with the entry behind it on its link. Messages that were taken leave `None`.
+    /// Messages, each with the next entry of its link. Messages that were taken leave `None`.
     entries: Vec<(Option<T>, u32)>,
 }
 
@@ -165,7 +165,7 @@ struct Walker<'a, T> {
     links: Links<(Span, T)>,
     /// By rank: how many messages of a span, as it lies in memory, were posted and not taken.
     leaving: Vec<HashMap<Span, u32>>,
-    /// Ranks that may be able to go on.
+    /// Ranks that may be able to continue.
     ready: VecDeque<usize>,
     queued: Vec<bool>,
 }

@@ -1,22 +1,22 @@
-//! A world for tests of programs that use `maypole`, in which everything that may go wrong follows from a seed.
+//! A world for tests of programs that use `maypole`, in which all faults follow from a seed.
 //!
 //! # The problem
 //!
 //! A trainer works on the machine of its author, and hangs once a week on a cluster: a peer died in
 //! the middle of a step, a message came later than another one, a link took three bytes and then
-//! nothing for a while. A test that runs once does not see that, and a run that failed does not
-//! come back.
+//! nothing for a while. A test that runs once does not show that, and a run that failed cannot be
+//! repeated.
 //!
-//! # A world that comes back
+//! # A reproducible world
 //!
-//! [`SimulatedWorld`] runs ranks as threads that take turns, over links that a seed rules. They
-//! delay, split and hold back bytes; a rank dies in the middle of a call; a byte is corrupted.
-//! The same seed gives the same run, turn by turn, so a failing seed is a test case. Time is
-//! simulated, too: a timeout of five minutes passes in no time. If no rank can go on, the run
-//! ends with a picture of who waits.
+//! [`SimulatedWorld`] runs ranks as threads that take turns, over links that a seed controls. They
+//! delay, split and hold back bytes; a rank dies in the middle of a call; a byte is corrupted. The
+//! same seed gives the same run, turn by turn, so a failing seed is a test case. Time is simulated,
+//! too: a timeout of five minutes passes in no time. If all ranks are blocked, the run ends with a
+//! picture of the waits.
 //!
-//! Here a step of a trainer is tested against a peer that is dropped at some moment. Whatever the
-//! moment, each other rank has the right sum, or an error that names the rank that died:
+//! Here a step of a trainer is tested against a peer that is dropped at some moment. At any moment,
+//! each other rank has the right sum, or an error that names the rank that died:
 //!
 //! ```
 //! use maypole_testing::SimulatedWorld;
@@ -44,23 +44,23 @@
 //! }
 //! ```
 //!
-//! # What is promised of faults
+//! # Guarantees under faults
 //!
 //! * **A dropped peer.** Every call on another rank returns, with the right result or an error.
 //! * **A corrupted head.** At least one rank reports an error, which fails the communicator on all
-//!   ranks. No rank hangs, and nothing is written outside the buffers of the call. If a head that
-//!   asks for something is lost in this way, the error may be that of a deadline.
+//!   ranks. No rank hangs, and nothing is written outside the buffers of the call. If the corrupted
+//!   head is a request, the error may be that of a deadline.
 //! * **A corrupted body.** Numbers may be wrong, and nothing else: the library trusts the checksums
-//!   of the transport below. This is why there is [`corrupt_body`](SimulatedWorld::corrupt_body):
-//!   a trainer that must notice wrong numbers can test that it does.
+//!   of the transport below. With [`corrupt_body`](SimulatedWorld::corrupt_body), a trainer can
+//!   test that it detects wrong numbers.
 //!
 //! # Rules for the code under test
 //!
 //! * Ranks may share atomics and locks, but a rank must not *wait* for another one except by calls
 //!   of its communicator: a rank keeps its turn while it waits elsewhere, and the other never gets
 //!   one. A run in which a turn lasts 30 s prints a sentence that names the rank.
-//! * What a rank does must follow from its arguments. A rank that looks at the time, or at random
-//!   numbers of the system, does not replay.
+//! * The actions of a rank must follow from its arguments. A rank that reads the time, or random
+//!   numbers of the system, is not reproducible.
 //! * A dropped rank unwinds from within a call, without a message and without the panic hook: its
 //!   values are dropped, and others see nothing of it. Tests that are compiled with
 //!   `panic = "abort"` cannot drop ranks.

@@ -26,7 +26,7 @@ pub struct SimulatedRun<T> {
 }
 
 impl<T> SimulatedRun<T> {
-    /// Returns the seed, which makes the run come back.
+    /// Returns the seed, which reproduces the run.
     pub fn seed(&self) -> u64 {
         self.seed
     }

@@ -1,4 +1,4 @@
-//! Notices a rank that keeps its turn.
+//! Detects a rank that keeps its turn.
 
 use crate::network::SimulatedNetwork;
 use std::io::{self, Write};

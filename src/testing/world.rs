@@ -77,7 +77,7 @@ impl SimulatedWorld {
     /// Sets the host of each rank, and so the number of ranks. Ranks of one host share a board,
     /// links join the others.
     ///
-    /// A board delays nothing and splits nothing, but a rank is dropped there as well as anywhere.
+    /// A board delays nothing and splits nothing, but a rank can be dropped there, too.
     ///
     /// # Panics
     /// If there are none.
@@ -118,7 +118,7 @@ impl SimulatedWorld {
         self
     }
 
-    /// Sets after how many turns a run counts as a hang: 50 million, if nothing else is said.
+    /// Sets after how many turns a run counts as a hang: 50 million by default.
     #[must_use]
     pub fn most_turns(mut self, turns: u64) -> Self {
         self.network.most_turns = turns;
@@ -164,8 +164,8 @@ impl SimulatedWorld {
     /// Runs `rank` for each communicator, on a thread of its own that takes turns with the others.
     ///
     /// # Panics
-    /// With the first panic of a rank, after printing the seed. If no rank can go on, with the
-    /// picture of who waits. If a rank to be dropped is not one of the world.
+    /// With the first panic of a rank, after printing the seed. If all ranks are blocked, with the
+    /// picture of the waits. If a rank to be dropped is not one of the world.
     pub fn run<T: Send>(&self, rank: impl Fn(Communicator) -> T + Sync) -> SimulatedRun<T> {
         let seed = self.network.seed;
         let network = SimulatedNetwork::new(self.network.clone());
@@ -198,7 +198,7 @@ impl SimulatedWorld {
         self.timeout.into_iter().fold(local, Local::timeout)
     }
 
-    /// Makes the result of a run from what the threads of its ranks returned.
+    /// Makes the result of a run from the results of its ranks' threads.
     fn end<T>(&self, network: &SimulatedNetwork, ends: Vec<RankEnd<T>>) -> SimulatedRun<T> {
         let report = network.report();
         if let Some(picture) = report.hang {
@@ -225,7 +225,7 @@ impl SimulatedWorld {
     }
 }
 
-/// What a rank returned, or its panic.
+/// A rank's result, or its panic.
 type RankEnd<T> = Result<T, Box<dyn Any + Send>>;
 
 /// Runs one rank, and drops all that it has within its turns.
@@ -240,7 +240,7 @@ fn run_rank<T>(
     }))
 }
 
-/// Tells the control plane of a death.
+/// Reports a death to the control plane.
 struct DeathNotice {
     seed: u64,
     deaths: Deaths,

@@ -1,4 +1,5 @@
-//! What joins the GPUs of ranks, as far as the order of a ring and the price of a call follow from it.
+//! The links of the ranks' GPUs, as far as the order of a ring and the cost of a call depend on
+//! them.
 
 use crate::topology::model::class::PathClass;
 use crate::topology::model::graph::{LinkKind, Path, Topology};
@@ -26,7 +27,7 @@ use std::fmt;
 pub struct DeviceLinks {
     /// By rank: the number of its GPU.
     gpus: Vec<usize>,
-    /// `None`: nobody knows.
+    /// `None`: unknown.
     paths: Option<DevicePaths>,
     order: Vec<usize>,
 }
@@ -54,7 +55,7 @@ pub struct DevicePath {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceLinksError {
-    /// A rank is on a GPU that is not there.
+    /// A rank is on a GPU that does not exist.
     #[error("rank {rank} is on GPU {gpu}, and the topology has {gpus} GPUs")]
     NoGpu {
         /// The rank.
@@ -81,7 +82,7 @@ pub enum DeviceLinksError {
 }
 
 impl DeviceLinks {
-    /// Ranks that have a GPU each, of which nobody knows how they are joined.
+    /// Ranks that have a GPU each, with unknown links.
     ///
     /// # Panics
     /// If there are no ranks.
@@ -89,8 +90,8 @@ impl DeviceLinks {
         Self::unknown(&(0..world).collect::<Vec<_>>())
     }
 
-    /// Rank `r` is on GPU `gpus[r]`, and nobody knows how GPUs are joined. Ranks of one GPU follow one
-    /// another in a ring.
+    /// Rank `r` is on GPU `gpus[r]`, and the links of the GPUs are unknown. Ranks of one GPU follow
+    /// one another in a ring.
     ///
     /// # Panics
     /// If there are no ranks.
@@ -159,7 +160,7 @@ impl DeviceLinks {
         self.gpus.iter().filter(|gpu| **gpu == self.gpus[rank]).count()
     }
 
-    /// The path by which rank `to` reads the memory of rank `from`; `None` if nobody knows it.
+    /// The path by which rank `to` reads the memory of rank `from`; `None` if unknown.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -168,8 +169,8 @@ impl DeviceLinks {
     }
 
     /// The time of the busiest link, where rank `to` reads once from rank `from` for each of `reads`: each
-    /// read takes each link of its path for `scale` divided by the link's MB/s. Zero if nobody knows the
-    /// paths.
+    /// read takes each link of its path for `scale` divided by the link's MB/s. Zero if the paths
+    /// are unknown.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -188,7 +189,7 @@ impl DeviceLinks {
         &self.order
     }
 
-    /// The worst hop of the ring; `None` if nobody knows the paths, or in a world of one.
+    /// The worst hop of the ring; `None` if the paths are unknown, or in a world of one.
     pub fn slowest_hop(&self) -> Option<PathClass> {
         self.paths.as_ref().and_then(|_| self.ring().bottleneck)
     }
@@ -208,7 +209,7 @@ impl DeviceLinks {
     }
 
     fn ring(&self) -> Ring<PathClass> {
-        // Paths that nobody knows count as equally bad.
+        // Unknown paths count as equally bad.
         let class = |from: usize, to: usize| match self.between(from, to) {
             _ if self.gpus[from] == self.gpus[to] => PathClass::Same,
             Some(path) => path.class,
@@ -237,12 +238,12 @@ impl DeviceLinks {
 
 #[cfg(feature = "cuda")]
 impl DeviceLinks {
-    /// As bytes, for the other ranks.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         crate::wire::encode(&(&self.gpus, &self.paths))
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote; `None` if it does not describe `world` ranks.
+    /// Reads the bytes of [`to_bytes`](Self::to_bytes); `None` if it does not describe `world`
+    /// ranks.
     pub(crate) fn from_bytes(bytes: &[u8], world: usize) -> Option<Self> {
         let (gpus, paths): (Vec<usize>, Option<DevicePaths>) = crate::wire::decode(bytes).ok()?;
         let fits = world > 0 && gpus.len() == world;

@@ -7,10 +7,10 @@
 //! path is the class of its worst hop.
 //!
 //! A topology is plain data. This room builds the one of this machine. The crate `maypole-cluster` reads
-//! topologies from the output of tools, builds those of well-known clusters, and predicts how long
+//! topologies from the output of tools, builds those of common clusters, and predicts how long
 //! collectives take on them.
 //!
-//! | folder | what it has |
+//! | folder | contents |
 //! |---|---|
 //! | [`model`] | the graph, the classes of paths, and the bandwidth of each kind of link |
 //! | [`system`] | the devices of a machine as trees, and the graph of them |

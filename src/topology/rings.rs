@@ -1,8 +1,8 @@
 //! The ring whose worst link is best.
 //!
-//! A ring is as fast as its worst link. So the search looks for the Hamiltonian cycle whose worst
-//! link is best. Among several it prefers the one with the fewest links of that class, then the
-//! fewest of the next better class, and so on, because hops of a bad class often share one link.
+//! A ring is as fast as its worst link. So the search finds the Hamiltonian cycle whose worst link
+//! is best. Among several it prefers the one with the fewest links of that class, then the fewest
+//! of the next better class, and so on, because hops of a bad class often share one link.
 //!
 //! Up to [`EXACT`] devices the result is exact. The recursion of Held and Karp (1962) over subsets
 //! takes `2^(n-1) n^2` steps. The weights of the classes are so far apart that no number of better
@@ -237,7 +237,7 @@ fn improve(weights: &LinkWeights, order: &mut Vec<usize>) {
     }
 }
 
-/// The hops of a ring, so that an exchange is weighed without making the ring that it leads to.
+/// The hops of a ring, to weigh an exchange without making the resulting ring.
 struct RingHops<'a> {
     weights: &'a LinkWeights,
     order: &'a [usize],
@@ -247,7 +247,7 @@ struct RingHops<'a> {
     back: Vec<u128>,
 }
 
-/// The weight of the hops that an exchange brings, and of those that it takes away.
+/// The weight of the hops that an exchange adds, and of those that it removes.
 type WeightChange = (u128, u128);
 
 impl<'a> RingHops<'a> {
@@ -269,7 +269,7 @@ impl<'a> RingHops<'a> {
         self.weights.0[from][to]
     }
 
-    /// The devices before and behind the part `from..to`, and those at its ends.
+    /// The devices before and after the part `from..to`, and those at its ends.
     fn ends(&self, from: usize, to: usize) -> [usize; 4] {
         let count = self.order.len();
         let at = |place: usize| self.order[place % count];
@@ -332,7 +332,7 @@ fn turns(count: usize) -> impl Iterator<Item = (usize, usize)> {
     parts(count, count).filter(|(from, to)| to - from > 1)
 }
 
-/// Parts of up to three devices, and where they go.
+/// Parts of up to three devices, and their new places.
 fn moves(count: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     parts(count, 3).flat_map(move |(from, to)| {
         let places = (0..=count - (to - from)).filter(move |&at| at != from);
@@ -344,7 +344,7 @@ fn moves(count: usize) -> impl Iterator<Item = (usize, usize, usize)> {
 mod tests {
     use super::*;
 
-    /// Draws pseudo-random numbers: a linear congruential generator.
+    /// A linear congruential generator.
     struct RandomNumbers(u64);
 
     impl RandomNumbers {
@@ -416,8 +416,8 @@ mod tests {
 
     #[test]
     fn the_heuristic_finds_known_best_rings() {
-        // Hosts of eight devices with two sockets of four, numbered at random: the best ring is
-        // known.
+        // Hosts of eight devices with two sockets of four, numbered at random: with a unique best
+        // ring.
         let mut random = RandomNumbers(5);
         for count in [17, 24, 48] {
             let mut place: Vec<usize> = (0..count).collect();

@@ -1,8 +1,8 @@
-//! What carries the streams between ranks that share no board.
+//! The transport of the streams between ranks that share no board.
 
 use super::transport::RefusalReason;
 
-/// What carries the streams of a group. Equal on all of its ranks.
+/// The transport of the streams of a group. Equal on all of its ranks.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum StreamLinks {
@@ -15,7 +15,7 @@ pub enum StreamLinks {
 }
 
 impl StreamLinks {
-    /// The links of ranks that have not joined, so that nobody knows what their machines have.
+    /// The links of ranks that have not joined, whose machines are unknown.
     pub fn undecided() -> Self {
         Self::Tcp(RefusalReason::Undecided)
     }

@@ -1,4 +1,4 @@
-//! Which transport two ranks use, and why no better one.
+//! The transport between two ranks, and why no better one.
 //!
 //! From best to worst: CUDA peer access, shared memory, InfiniBand, TCP. Each rank offers what it
 //! can use. Every transport that is better than the chosen one is listed with the reason why it is
@@ -65,7 +65,7 @@ pub enum RefusalReason {
         /// The driver's reason.
         why: String,
     },
-    /// The ranks have not joined, so nobody knows what their machines have.
+    /// The ranks have not joined, so their machines are unknown.
     Undecided,
     /// The job's settings exclude the transport.
     Forbidden,
@@ -171,7 +171,8 @@ pub fn choose(a: &TransportOffer, b: &TransportOffer) -> Result<TransportChoice,
     Err(NoTransport { refused })
 }
 
-/// The first reason against a transport: first what a rank lacks, then where the two ranks are.
+/// The first reason against a transport: first a rank's missing capability, then the places of the
+/// two ranks.
 fn refusal(
     transport: TransportKind,
     a: &TransportOffer,

@@ -14,8 +14,8 @@ const CHOICE_OF_WINDOWS: usize = 16;
 
 /// Worlds up to this lower any schedule in some milliseconds.
 const SMALL_WORLD: usize = 64;
-/// The most steps of all ranks that are lowered where an algorithm with fewer will do: about 40 ms, and 32 MiB
-/// meanwhile.
+/// The most steps of all ranks that are lowered if an algorithm with fewer exists: about 40 ms, and
+/// 32 MiB meanwhile.
 const STEPS: usize = 1 << 16;
 
 /// A row of the table with its price.
@@ -24,7 +24,7 @@ const STEPS: usize = 1 << 16;
 pub struct Candidate {
     /// The plan.
     pub plan: Plan,
-    /// Into how many windows the plan cuts the longest chunk.
+    /// Windows of the longest chunk.
     pub windows: usize,
     /// The predicted time of one more call of a row, in nanoseconds.
     pub predicted_ns: u64,
@@ -38,11 +38,11 @@ pub struct Candidate {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum CandidateVerdict {
-    /// It serves a call alone and a row of calls best, or its algorithm was asked for by name.
+    /// It serves a call alone and a row of calls best, or its algorithm was requested by name.
     Chosen,
     /// Another candidate serves them better, or about as well and is earlier in the table.
     Slower,
-    /// Another algorithm was asked for by name.
+    /// Another algorithm was requested by name.
     NotAsked,
     /// It combines the ranks in another order than the call needs.
     OtherOrder,
@@ -63,7 +63,7 @@ impl CandidateVerdict {
 /// The order decides ties: an earlier row wins. The rows are in the reverse order of
 /// [`Algorithm::ALL`], so direct algorithms come before those that relay. The hierarchical
 /// algorithm comes at the end, and only where there are several hosts and one of them has several
-/// ranks. Two lengths that cut the longest chunk into equally many windows are one row.
+/// ranks. Two lengths with equally many windows of the longest chunk are one row.
 pub fn rows(question: &Question<'_>, only: Option<Algorithm>) -> Vec<Plan> {
     match only {
         Some(only) if !only.supports(question.collective) => Vec::new(),
@@ -86,7 +86,7 @@ pub(super) fn answers(question: &Question<'_>) -> impl Iterator<Item = Algorithm
     able.into_iter()
 }
 
-/// True if what a rank computes before its first call by `algorithm` is little: few steps of the ranks of its
+/// True if a rank computes little before its first call by `algorithm`: few steps of the ranks of its
 /// board where the others follow from them, else of all ranks.
 fn is_short(question: &Question<'_>, algorithm: Algorithm) -> bool {
     let (boards, world) = (question.boards, question.world());

@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// The costs of one kind of link, as the literature counts them.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Costs {
-    /// Picoseconds from the start of a send to the end of its receive, however short it is.
+    /// Picoseconds from the start of a send to the end of its receive, for the shortest message.
     pub alpha: u64,
     /// Picoseconds a KiB, to send and to receive it.
     pub beta: u64,
@@ -61,8 +61,8 @@ const COLD: (u64, u64) = (5, 2);
 
 impl CostTable {
     /// The costs of a small virtual machine: two cores of a server of 2024 (AMD EPYC, Zen 5), and
-    /// TCP over loopback. Those of verbs were not measured: 2 us and 12.5 GB/s are what makers state
-    /// of adapters of 100 Gbit/s, and each end copies a byte once besides.
+    /// TCP over loopback. Those of verbs were not measured: 2 us and 12.5 GB/s are makers' figures
+    /// for adapters of 100 Gbit/s, and each end also copies a byte once.
     pub const BUILT_IN: Self = Self {
         tiny: Costs { alpha: 100_000, beta: 90_000, gamma: 3_000 },
         small: Costs { alpha: 250_000, beta: 33_000, gamma: 6_000 },
@@ -75,7 +75,7 @@ impl CostTable {
         network: Network { hop: 0, wire: 0 },
     };
 
-    /// The names that a table may lack, because tables of earlier versions do.
+    /// The names that tables of earlier versions lack.
     const OPTIONAL: [&'static str; 1] = ["verbs"];
 
     /// The costs of a link by shared memory, for messages of `bytes` bytes, where `crowding` ranks
@@ -95,7 +95,7 @@ impl CostTable {
     }
 
     /// Checks that a message over a board does not cost much less than a shorter one does. No machine
-    /// has such costs; ranks that wait for a core while they are measured find them.
+    /// has such costs; they are measured if ranks wait for a core meanwhile.
     ///
     /// ```
     /// use maypole::tuner::{CostTable, Costs};
@@ -122,8 +122,8 @@ impl CostTable {
         Ok(())
     }
 
-    /// The costs of a link by registered memory: a line says that bytes are ready, and they are read
-    /// where they lie. So a byte is moved once, and its owner does nothing.
+    /// The costs of a link by registered memory: a line signals that bytes are ready, and they are
+    /// read directly. So a byte is moved once, and its owner does nothing.
     pub fn registered(&self, crowding: usize) -> LinkCost {
         let bytes = self.board(usize::MAX, crowding);
         let line = self.board(0, crowding);
@@ -139,7 +139,7 @@ impl CostTable {
     }
 
     /// The costs of a link by TCP, where `crowding` ranks share a core: with several ranks, every
-    /// system call finds its caches cold, and waiting ranks keep calling.
+    /// system call has cold caches, and waiting ranks keep calling.
     pub fn stream(&self, crowding: usize) -> LinkCost {
         let mut link = self.tcp.shared(&TCP);
         link.latency += self.network.hop;
@@ -152,8 +152,8 @@ impl CostTable {
         link
     }
 
-    /// The costs of ranks whose streams go over InfiniBand or RoCE: those of verbs take the place of
-    /// those of TCP, and no message is noticed later for want of a wake-up.
+    /// The costs of ranks whose streams go over InfiniBand or RoCE: those of verbs replace those of
+    /// TCP, and no message is delayed by a missed wake-up.
     #[must_use]
     pub fn with_streams_by_verbs(self) -> Self {
         Self { tcp: self.verbs, wake: 0, network: Network::default(), ..self }
@@ -241,7 +241,7 @@ pub enum TableError {
     Falls {
         /// Of the two messages.
         bytes: [usize; 2],
-        /// What each costs.
+        /// The cost of each.
         picoseconds: [u64; 2],
     },
 }

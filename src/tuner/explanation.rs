@@ -35,33 +35,33 @@ pub struct Explanation {
     pub levels: bool,
     /// The transports between ranks, the number of pairs each joins, and why no better one is used.
     pub pair_groups: Vec<PairGroup>,
-    /// The algorithm that was asked for instead of the tuner's choice.
+    /// The requested algorithm, instead of the tuner's choice.
     pub wanted: Option<PlanOverride>,
     /// The choice, or why there is none.
     pub choice: Result<Choice, UnsupportedAlgorithm>,
     /// The measured time, once the call has run with timing on.
     pub measured: Option<MeasuredTime>,
-    /// What the call would cost if all ranks had registered its buffers, if that was priced.
+    /// The cost of the call if all ranks had registered its buffers, if priced.
     pub registered: Option<ReachingChoice>,
     /// The measured time of the calls that ran on registered memory.
     pub measured_registered: Option<MeasuredTime>,
-    /// What the call would cost by copies from private memory to private memory, if that was priced.
+    /// The cost of the call by copies from private memory to private memory, if priced.
     pub copied: Option<ReachingChoice>,
     /// The measured time of the calls that ran so.
     pub measured_copied: Option<MeasuredTime>,
-    /// Why ranks cannot copy from one another, if that is known.
+    /// Why ranks cannot copy from one another, if known.
     pub copies_refused: Option<String>,
     /// The links between the ranks' GPUs, if the buffers are in their memory.
     pub gpus: Option<DevicePrices>,
 }
 
-/// What prices on GPUs depend on, and how far they were measured.
+/// The inputs of costs on GPUs, and how far they were measured.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct DevicePrices {
     /// The links between the GPUs.
     pub links: DeviceLinks,
-    /// Where the prices come from, as a sentence.
+    /// The source of the costs, as a sentence.
     pub source: String,
     /// True if every price was measured.
     pub are_measured: bool,
@@ -71,14 +71,14 @@ pub struct DevicePrices {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct MeasuredTime {
-    /// How often it ran with timing on.
+    /// Runs with timing on.
     pub runs: u64,
     /// The median of its last times on this rank, in nanoseconds.
     pub median_ns: u64,
 }
 
 impl Explanation {
-    /// Explains the answer to `question`, for ranks on `hosts` that are joined by `links`.
+    /// Explains the choice for `question`, for ranks on `hosts` that are joined by `links`.
     pub fn new(
         question: &Question<'_>,
         hosts: &Hosts,
@@ -113,14 +113,14 @@ impl Explanation {
         Self { bytes, ..self }
     }
 
-    /// Adds what the call costs on registered memory, and how long such calls took.
+    /// Adds the call's cost on registered memory, and the duration of such calls.
     #[must_use]
     pub fn with_registered(self, choice: ReachingChoice, measured: Option<MeasuredTime>) -> Self {
         Self { registered: Some(choice), measured_registered: measured, ..self }
     }
 
-    /// Adds what the call costs by copies, how long such calls took, and why ranks cannot copy, if
-    /// they have found out that they cannot.
+    /// Adds the call's cost by copies, the duration of such calls, and why ranks cannot copy, if
+    /// known.
     #[must_use]
     pub fn with_copied(
         self,
@@ -190,7 +190,7 @@ impl Explanation {
         explanation
     }
 
-    /// Says why bytes of GPUs go by the transports between hosts and processes.
+    /// Adds why bytes of GPUs go by the transports between hosts and processes.
     pub(crate) fn refuse_gpus(&mut self, why: &str) {
         for group in &mut self.pair_groups {
             group.refused.retain(|(better, _)| *better != TransportKind::CudaPeer);

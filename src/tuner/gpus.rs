@@ -1,4 +1,4 @@
-//! What a choice on GPUs depends on besides: the links between them, and who shares one.
+//! Inputs of a choice on GPUs: the links between them, and which ranks share one.
 
 use crate::algorithms::{Algorithm, reordered};
 use crate::schedule::collective::Collective;
@@ -10,7 +10,7 @@ use crate::topology::DeviceLinks;
 /// The GPUs of the ranks of a question.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceQuestion<'a> {
-    /// What joins the GPUs. Their ranks are of one board.
+    /// The links of the GPUs. Their ranks are of one board.
     pub links: &'a DeviceLinks,
     /// The bytes that the question and the table count as one.
     pub unit: usize,
@@ -49,14 +49,14 @@ pub fn schedules(
 /// Picoseconds a KiB of a link that moves a MB a second.
 const OF_MEGABYTE: u64 = 1_024_000_000;
 
-/// How fast ranks reach the memories of GPUs, where `unit` bytes count as one.
+/// The rates at which ranks access the memories of GPUs, where `unit` bytes count as one.
 pub(super) fn memories(links: &DeviceLinks, unit: usize) -> MemoryRates {
     let ranks = 0..links.world();
     let least = |from: usize, to: usize| match links.between(from, to) {
         Some(path) if path.megabytes > 0 => {
             OF_MEGABYTE.saturating_mul(unit as u64) / path.megabytes
         }
-        // Their own memory is the limit, or nobody knows a narrower one.
+        // Their own memory is the limit, or no narrower one is known.
         _ => 0,
     };
     let row = |from: usize| ranks.clone().map(|to| least(from, to)).collect();

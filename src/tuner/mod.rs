@@ -3,14 +3,14 @@
 //! A [`Question`] holds facts that are equal on all ranks. A [`Candidate`] is an algorithm with a
 //! length of windows. The tuner prices each candidate: it runs the schedules on simulated clocks
 //! ([`simulate`](crate::schedule::simulate)) of the machine that a [`CostTable`] describes, for a call alone
-//! and for one more call of a row. The one that is good at both wins: whose worse regret is least; of those
-//! that are nearly equal, the earlier row of the table. Costs are integers, and all ranks use rank 0's
-//! table, so all ranks choose alike on any hardware.
+//! and for one more call of a row. The candidate whose worse regret is least wins; of nearly equal
+//! ones, the earlier row of the table. Costs are integers, and all ranks use rank 0's table, so all
+//! ranks choose alike on any hardware.
 //!
 //! As a rule of thumb, small vectors go by the algorithm with the fewest hops, because every hop is
 //! a wait (and a context switch where ranks outnumber cores). Large vectors go by the one that
 //! moves the fewest bytes. Across many hosts, neighbours in a ring are faster than all ranks
-//! sending to all others at once.
+//! sending to all others concurrently.
 
 mod candidates;
 mod costs;
@@ -39,7 +39,7 @@ pub(crate) use registered::copying_plans;
 pub use registered::{ReachingChoice, copied_choice, registered_choice};
 pub use rounding::priced_bytes;
 
-/// Most bytes of a window of schedules that a user brings: what a slot of a board holds.
+/// Most bytes of a window of a user's schedules: those of a slot of a board.
 pub const OWN_WINDOW: usize = 32 << 10;
 
 /// How a call is run; equal on all ranks.
@@ -77,11 +77,11 @@ impl From<Plan> for PlanOverride {
 pub struct Question<'a> {
     /// The collective of the call.
     pub collective: Collective,
-    /// Which ranks share a board; streams join the others.
+    /// The boards of the ranks; streams join ranks of different boards.
     pub boards: &'a Boards,
     /// Bytes of the whole: of the vector, or of all blocks together.
     pub bytes: usize,
-    /// How many ranks share a core where they are most crowded, rounded up; at least 1.
+    /// The most ranks that share a core, rounded up; at least 1.
     pub crowding: usize,
     /// The GPUs of the ranks, if the buffers are in their memory.
     pub gpus: Option<DeviceQuestion<'a>>,
@@ -124,7 +124,7 @@ impl Choice {
     }
 }
 
-/// The algorithm that was asked for does not implement the collective.
+/// The requested algorithm does not implement the collective.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "'{algorithm}' does not implement {}; these do: {}",
@@ -132,7 +132,7 @@ impl Choice {
     implementers(*collective)
 )]
 pub struct UnsupportedAlgorithm {
-    /// The algorithm that was asked for.
+    /// The requested algorithm.
     pub algorithm: Algorithm,
     /// The collective that it does not implement.
     pub collective: Collective,
@@ -158,7 +158,7 @@ fn implementers(collective: Collective) -> String {
 /// ```
 ///
 /// # Errors
-/// [`UnsupportedAlgorithm`] if the algorithm that was asked for does not implement the collective.
+/// [`UnsupportedAlgorithm`] if the requested algorithm does not implement the collective.
 pub fn choose(
     question: &Question<'_>,
     wanted: Option<PlanOverride>,
@@ -219,8 +219,9 @@ fn best(candidates: &[Candidate]) -> Option<&Candidate> {
 }
 
 /// The worse of each candidate's two regrets, in 1024ths: the time of one call over the least such time, and that
-/// of a row of [`ROW`] calls over the least. Who chose by the price of one more call would find, say, a ring for
-/// a broadcast of a few bytes among many hosts: in a row its ranks run ahead, and alone it takes a hop a rank.
+/// of a row of [`ROW`] calls over the least. The cost of one more call alone would choose, for
+/// example, a ring for a broadcast of a few bytes among many hosts: in a row its ranks run ahead,
+/// and alone it takes a hop a rank.
 fn regrets(candidates: &[Candidate]) -> Vec<u64> {
     let one = candidates.iter().map(|it| u128::from(it.alone_ns));
     let row = candidates
@@ -248,7 +249,7 @@ fn answerable(
     }
 }
 
-/// The best candidate of the algorithm that was asked for, or of all.
+/// The best candidate of the requested algorithm, or of all.
 fn settle(candidates: &[Candidate], wanted: Option<PlanOverride>) -> Plan {
     if let Some(PlanOverride { algorithm, window: Some(window) }) = wanted {
         return Plan { algorithm, window };

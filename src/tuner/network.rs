@@ -19,7 +19,8 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Network {
-    /// Picoseconds that a message between two hosts is on its way, besides what it costs over loopback.
+    /// Picoseconds of a message between two hosts in the network, in addition to its cost over
+    /// loopback.
     pub hop: u64,
     /// Picoseconds that the interface of a host takes for a KiB; 0 if it takes no longer than a copy.
     pub wire: u64,
@@ -34,12 +35,13 @@ pub struct NoNetwork;
 
 /// Round trips in a class are up to so many times as long as the shortest.
 const WIDTH: u64 = 4;
-/// Microseconds of the shortest round trip of the first class. Below it a hop costs what one over loopback does.
+/// Microseconds of the shortest round trip of the first class. Below it a hop costs the same as
+/// over loopback.
 const NEAR: u64 = 64;
 /// The greatest round trip and the greatest time of a KiB that count, in picoseconds.
 const MOST: u64 = 10_000_000_000_000;
 const PICOSECONDS_OF_US: u64 = 1_000_000;
-/// What the interface of a host is taken for where nobody says it: 10 Gbit/s.
+/// The default rate of a host's interface: 10 Gbit/s.
 const WIRE: u64 = 819_200;
 /// Of a KiB at one bit a second.
 const PICOSECONDS_OF_KIB: f64 = 8.0 * 1024.0 * 1e12;
@@ -60,7 +62,7 @@ impl Network {
         Self { hop: round_trip / 2, wire: WIRE }
     }
 
-    /// True if nothing is known of it: its hosts are priced as ranks that loopback joins.
+    /// True if unknown: its hosts are priced as ranks that loopback joins.
     pub fn is_near(self) -> bool {
         self == Self::default()
     }
@@ -93,7 +95,7 @@ impl FromStr for Network {
         let wire = bits.transpose()?.map_or(0.0, |bits| PICOSECONDS_OF_KIB / bits);
         let [hop, wire] = [round_trip / 2.0, wire];
         let fits = [hop, wire].iter().all(|it| *it <= MOST as f64) && parts.next().is_none();
-        // A hop of no time is one that was given, too, and nothing is measured.
+        // A given hop of no time differs from an unmeasured one.
         if fits { Ok(Self { hop: (hop as u64).max(1), wire: wire as u64 }) } else { Err(NoNetwork) }
     }
 }
@@ -122,7 +124,7 @@ mod tests {
         assert_eq!([of(&[64]), of(&[200]), of(&[255])], [64; 3]);
         assert_eq!([of(&[1024]), of(&[2100]), of(&[4095])], [1024; 3]);
         assert_eq!(of(&[10_000]), 4096);
-        // One slow link or one slow rank is not the network.
+        // One slow link or one slow rank does not change the class.
         assert_eq!(of(&[200, 210, 90_000]), 64);
     }
 

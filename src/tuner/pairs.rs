@@ -19,7 +19,7 @@ pub struct PairGroup {
     pub refused: Vec<(TransportKind, RefusalReason)>,
 }
 
-/// Counts pairs of ranks by the transport that joins them. Equal arguments give equal answers on
+/// Counts pairs of ranks by the transport that joins them. Equal arguments give equal results on
 /// all ranks.
 ///
 /// ```
@@ -36,7 +36,7 @@ pub struct PairGroup {
 pub fn pair_groups(boards: &Boards, hosts: &Hosts, links: &StreamLinks) -> Vec<PairGroup> {
     assert_eq!(boards.world(), hosts.world(), "one board and one host for each rank");
     let mut kinds: Vec<PairGroup> = Vec::new();
-    // What joins two ranks depends on whether they share a host and a board, and on nothing else.
+    // The transport between two ranks depends only on whether they share a host and a board.
     let mut alike = [[None; 2]; 2];
     for a in 0..boards.world() {
         for b in a + 1..boards.world() {

@@ -1,19 +1,21 @@
 //! The price of a candidate: the time of its schedules on simulated clocks.
 //!
 //! Long calls and large worlds are not simulated in full. Windows soon settle into a steady state,
-//! so a few windows show what one more costs. Of a large world, a [scaled](super::shape) world, its
-//! half and its quarter are simulated, and the growth of the price from one to the next shows how it
-//! continues. So pricing takes 3 ms for the seven all-reduce algorithms among 64 ranks, where
-//! simulating all of them took 55 ms. Over TCP, all algorithms of a collective together take at
-//! most 4 ms among 16 ranks, and at most 11 ms among 1,024. Of 1,224 calls of 12 to 64 ranks, 29 are
-//! given a plan that costs more than 1.3 times the best one in a full simulation of rows of calls.
+//! so a few windows show the cost of one more. Of a large world, a [scaled](super::shape) world,
+//! its half and its quarter are simulated, and the growth of the price from one to the next shows
+//! how it continues. So pricing takes 3 ms for the seven all-reduce algorithms among 64 ranks,
+//! where simulating all of them took 55 ms. Over TCP, all algorithms of a collective together take
+//! at most 4 ms among 16 ranks, and at most 11 ms among 1,024. Of 1,224 calls of 12 to 64 ranks, 29
+//! are given a plan that costs more than 1.3 times the best one in a full simulation of rows of
+//! calls.
 //!
 //! There are two prices. One is the time that one more call adds to a row of calls: a program that reduces
 //! layer after layer spends it. In a row, ranks that only send run ahead of the others, so chains and trees
 //! cost less than a call alone. The other is the time of a call alone, from when all ranks begin until the last
-//! one ends: a program that broadcasts its parameters once, and waits, spends that. Where a row would take too
-//! long to simulate, both are of one call alone. So are those of calls that copy other ranks' private memory,
-//! because its owners wait until they are done. Calls of GPUs stand in the rows of a stream, so both are of a row.
+//! one ends: a program that broadcasts its parameters once, and waits, spends that. If a row would
+//! take too long to simulate, both are of one call alone. So are those of calls that copy other
+//! ranks' private memory, because its owners wait until they are done. Calls of GPUs stand in the
+//! rows of a stream, so both are of a row.
 
 use super::candidates::{longest_chunk, rows};
 use super::gpus::schedules;
@@ -28,14 +30,14 @@ use crate::schedule::walk::Stuck;
 use maypole_transports::board::{CHUNK, SlotClass};
 use maypole_transports::{HEAD, LONGEST_AHEAD};
 
-/// Worlds that take more steps than this are not simulated as they are.
+/// Worlds with more steps than this are scaled down, unless they are `EXACT`.
 const STEPS: usize = 1024;
 /// Limits of a simulation: about this many events, and this many windows.
 const EVENTS: usize = 512;
 const WINDOWS: usize = 4;
 /// How many calls a row has.
 const CALLS: usize = 4;
-/// Worlds up to this are simulated as they are, and no world larger than that.
+/// Worlds up to `EXACT` are never scaled down; worlds above `LARGEST` always.
 const EXACT: usize = 8;
 const LARGEST: usize = 128;
 
@@ -56,8 +58,9 @@ pub(super) fn priced(
     rows(question, only).into_iter().map(price).collect()
 }
 
-/// The price of a call by `schedules`, one for each rank, as that of a candidate is found: nanoseconds
-/// that one more call adds to a row of calls. Windows have at most [`OWN_WINDOW`] bytes.
+/// The price of a call by `schedules`, one for each rank, computed as that of a candidate:
+/// nanoseconds that one more call adds to a row of calls. Windows have at most [`OWN_WINDOW`]
+/// bytes.
 ///
 /// # Errors
 /// [`Stuck`] if the steps cannot all be taken.
@@ -85,7 +88,7 @@ pub fn price_of_schedules(
     Ok(pricer.nanoseconds(OWN_WINDOW).1.row)
 }
 
-/// What a call takes, in one unit of time.
+/// The time of a call, in one unit of time.
 #[derive(Clone, Copy)]
 struct Prices {
     /// One more call of a row.
@@ -216,7 +219,7 @@ impl<'a> Pricer<'a> {
         let run = |windows| simulation.run(&machine, 1, windows, bytes);
         let prices = |windows, once: RunTime| {
             let row = match self.access {
-                // Nobody runs ahead while its private memory is copied.
+                // No rank runs ahead while its private memory is copied.
                 Some(ReachedMemory::Copied) => once.end,
                 _ => one_more(simulation, &machine, windows, bytes, once),
             };
@@ -236,8 +239,8 @@ impl<'a> Pricer<'a> {
 }
 
 /// The worlds that are simulated, and how often the world was halved to get the largest of them. An
-/// algorithm in which every rank does little is simulated as it is; one in which every rank
-/// exchanges messages about every other one is not.
+/// algorithm with few steps a rank is simulated exactly; one in which every rank exchanges messages
+/// about every other one is scaled down.
 fn shapes(question: &Question<'_>, algorithm: Algorithm) -> (Vec<WorldShape>, usize) {
     let mut shape = WorldShape::new(question);
     let mut halvings = 0;

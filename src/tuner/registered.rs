@@ -1,5 +1,5 @@
-//! Calls that reach the buffers of other ranks, registered or copied: which plans they could run by,
-//! and what asking all ranks costs.
+//! Calls that reach the buffers of other ranks, registered or copied: the plans that they could run
+//! by, and the cost of exchanging places.
 
 use super::candidates::{answers, longest_chunk};
 use super::price::Pricer;
@@ -9,24 +9,24 @@ use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, ReachedMemory};
 use maypole_transports::board::SMALL;
 
-/// Bytes that each rank tells all others before such a call.
+/// Bytes that each rank sends to all others before such a call.
 pub(crate) const ANNOUNCEMENT: usize = 48;
 /// Lengths of windows. There are no slots to fit into: a whole chunk needs the fewest messages, and
 /// windows let ranks that relay overlap.
 const WINDOWS: [usize; 2] = [usize::MAX, 128 << 10];
-/// What a call would cost if ranks reached one another's buffers.
+/// The cost of a call if ranks reached one another's buffers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ReachingChoice {
     /// Plans with their prices, best first. On registered memory, those that are not cheaper than the best
-    /// plan through slots are left out: asking would not pay.
+    /// plan through slots are left out: the exchange of places would not pay.
     pub candidates: Vec<Candidate>,
-    /// The best plan of this kind with its price, whether asking pays or not. `None` if there is no
-    /// such plan: not all ranks share one board, nothing is moved, or what can only be copied would
-    /// have to be combined.
+    /// The best plan of this kind with its price, whether the exchange of places pays or not.
+    /// `None` without such a plan: not all ranks share one board, nothing is moved, or data that
+    /// can only be copied would have to be combined.
     pub best: Option<Candidate>,
-    /// Nanoseconds that every such call pays for asking at its start, and for waiting at its end until
-    /// nobody touches the buffers any more.
+    /// Nanoseconds of every such call for the exchange at its start, and for the wait at its end
+    /// until no rank touches the buffers any more.
     pub asking_ns: u64,
     /// Nanoseconds of the best plan through slots.
     pub staged_ns: u64,
@@ -107,7 +107,8 @@ fn reaching_choice(
     }
     let asking =
         Question { collective: Collective::AllGather, bytes: world * ANNOUNCEMENT, ..*question };
-    // Ranks tell where their buffers lie, and at the end one line says that they are done.
+    // Ranks publish the places of their buffers, and at the end one line signals that they are
+    // done.
     choice.asking_ns = price_of_best(&asking, table) + table.tiny.alpha.div_ceil(1000);
     choice.staged_ns = price_of_best(question, table);
     let mut left = priced(question, table, access, able);

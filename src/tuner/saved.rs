@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableFileError {
-    /// No directory for the file is known.
+    /// No directory for the file was found.
     #[error("there is no cache directory: set MAYPOLE_TUNE to a file, or XDG_CACHE_HOME or HOME")]
     Nowhere,
     /// The file cannot be read.
@@ -26,7 +26,7 @@ pub enum TableFileError {
     /// A pipe, a device or a folder is where the file should be.
     #[error("{} is no regular file, and only such a file holds a table; name another", path.display())]
     NoFile {
-        /// What is no file.
+        /// A path that is no file.
         path: PathBuf,
     },
     /// The file is no table.
@@ -57,14 +57,14 @@ pub enum TableFileError {
 /// Begins the line that names the machine of a table: a comment, which a table may lack.
 const MACHINE: &str = "# measured on ";
 
-/// Which table `MAYPOLE_TUNE` asks for.
+/// The table that `MAYPOLE_TUNE` selects.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TableLocation {
     /// The built-in table.
     BuiltIn,
     /// This file; it must be there.
     File(PathBuf),
-    /// The file in the cache directory, if it is there.
+    /// The file in the cache directory, if it exists.
     Cache(Option<PathBuf>),
 }
 
@@ -124,7 +124,7 @@ impl TableLocation {
     /// ```
     ///
     /// # Errors
-    /// [`TableFileError`] if there is no file for the table, or if what is there is no regular file.
+    /// [`TableFileError`] if there is no file for the table, or if the path is no regular file.
     pub fn file(&self) -> Result<&Path, TableFileError> {
         match self {
             Self::File(path) | Self::Cache(Some(path)) => only_a_file(path).map(|()| &**path),
@@ -145,19 +145,19 @@ impl CostTable {
         format!("{self}{MACHINE}{}\n", machine())
     }
 
-    /// The table that the environment asks for: the measured one if there is one, else the built-in
+    /// The table that the environment selects: the measured one if it exists, else the built-in
     /// one. If a file cannot be read, prints the error and uses the built-in table.
     pub fn tuned() -> Self {
         TableLocation::from_env().load().unwrap_or_else(|error| {
-            // A program whose standard error is closed goes on all the same.
+            // A program whose standard error is closed continues.
             let _ = writeln!(io::stderr(), "maypole: {error}; using the built-in costs");
             Self::BUILT_IN
         })
     }
 }
 
-/// Refuses what is there and is no regular file. A pipe would be waited for, and a file that is
-/// renamed to the path would take the place of a device.
+/// Refuses a path that exists and is no regular file. Opening a pipe would block, and a rename to
+/// the path would replace a device.
 fn only_a_file(path: &Path) -> Result<(), TableFileError> {
     match fs::metadata(path) {
         Ok(there) if !there.is_file() => Err(TableFileError::NoFile { path: path.to_owned() }),
@@ -165,7 +165,7 @@ fn only_a_file(path: &Path) -> Result<(), TableFileError> {
     }
 }
 
-/// This machine, in a few words: its processor and how many there are.
+/// This machine, in a few words: its processor and their number.
 fn machine() -> String {
     let info = CpuInfo::read(Path::new("/"));
     let name = info.name().unwrap_or_else(|| "a processor without a name".to_owned());
@@ -184,7 +184,7 @@ fn read_own(path: &Path) -> Result<CostTable, TableFileError> {
     }
 }
 
-/// Reads a table, and the machine that it was measured on if it says so.
+/// Reads a table, and its machine if the table names one.
 fn read(path: &Path) -> Result<(CostTable, Option<String>), TableFileError> {
     only_a_file(path)?;
     let path = path.to_owned();

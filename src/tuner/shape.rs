@@ -1,4 +1,4 @@
-//! Smaller worlds that stand for a large one.
+//! Smaller worlds that represent a large one.
 
 use super::Question;
 use super::gpus::{busiest, memories};
@@ -48,7 +48,7 @@ impl WorldShape {
         }
     }
 
-    /// The most chunks that leave a board, or that come to one.
+    /// The most chunks that leave a board, or that arrive at one.
     fn busiest_host(&self, schedules: &[Schedule]) -> u64 {
         let mut moved = vec![[0_u64; 2]; self.boards.count()];
         for (from, schedule) in schedules.iter().enumerate() {

@@ -1,5 +1,6 @@
 //! The budget of the house: code lines, without blanks, comments and unit tests. A feature pays with a deletion:
-//! who needs more lines than are left takes them elsewhere in the same part, and who has fewer lowers the number.
+//! a change that exceeds a limit deletes lines elsewhere in the same part, and a change that saves
+//! lines lowers the limit.
 
 use super::{whole_files, without_tests};
 

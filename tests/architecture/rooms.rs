@@ -1,4 +1,5 @@
-//! The rule of rooms: code names only what the [`TABLE`] allows, and only the [`CIRCLES`] are left.
+//! The rule of rooms: code names only rooms that the [`TABLE`] allows, and only the [`CIRCLES`] are
+//! left.
 
 use crate::table::{CIRCLES, TABLE};
 use crate::{paths, sources};
@@ -106,7 +107,7 @@ fn written_as_one(path: &str) -> Vec<Vec<String>> {
     names.map(|name| module(&format!("{folder}{name}"))).collect()
 }
 
-/// What is wrong with `files` by the tables, and with the tables themselves, in sentences.
+/// Violations of the tables by `files`, and faults of the tables themselves, in sentences.
 fn objections(
     table: &[(&str, &str, &str)],
     known: &[(&str, &str)],
@@ -156,7 +157,7 @@ fn wrong_rows(rooms: &[Room<'_>], modules: &BTreeSet<&[String]>) -> Vec<String> 
     wrong
 }
 
-/// The modules in which `file` and what it `names` part: those of the same folder.
+/// The modules at which the paths of `file` and of `names` part: those of the same folder.
 fn parting<'a>(file: &'a CodeFile, names: &'a [String]) -> Option<(&'a [String], &'a [String])> {
     let pairs = file.module.iter().zip(names);
     let depth = pairs.take_while(|(here, there)| here == there).count() + 1;
@@ -238,7 +239,7 @@ fn rooms_of(crate_folder: &str) -> Vec<String> {
         .collect()
 }
 
-/// Pages list the rooms, and say that each names only rooms above it.
+/// Pages list the rooms in the order of the table.
 #[test]
 fn pages_list_the_rooms_in_the_order_of_the_table() {
     let read = |page: &str| std::fs::read_to_string(crate::root().join(page)).unwrap();
@@ -307,7 +308,7 @@ fn the_planted_crate_is_right() {
 fn wrong_names_are_found() {
     let upwards = objection_to("src/law/deep/text.rs", "fn f(_: crate::walk::Walk) {}");
     assert_eq!(upwards, "src/law/deep/text.rs names `walk::Walk`, but the law knows nothing");
-    // The module of a file is what the path of `super` begins with.
+    // The module of a file, from which a path of `super` starts.
     let code = crate::absolute("src/walk/late.rs", "use super::super::draw::svg::{Svg};");
     let said = objection_to("src/walk/late.rs", &code);
     assert_eq!(said, "src/walk/late.rs names `draw::svg::Svg`, but the walk reads the law");

@@ -3,12 +3,12 @@
 /// A path, what its code may name, and the reason, which a failure prints.
 ///
 /// A path is the folder of a crate, and below it modules: the module `src/walk` is the file
-/// `src/walk.rs` or the folder `src/walk/`. Braces write several rows as one. What a row may name
-/// are its neighbours: modules of the same folder, and for a crate other crates. It may name only
-/// rows above it, so there is no circle between rows. Code keeps to its own row and to the rows of
-/// all folders above it. Where a folder has rows, each of its modules has one; what is in the
-/// folder's own `mod.rs`, all of its modules may name. Modules without rows may name one another,
-/// but not in a circle, except for [`CIRCLES`].
+/// `src/walk.rs` or the folder `src/walk/`. Braces write several rows as one. A row may name its
+/// neighbours: modules of the same folder, and for a crate other crates. It may name only rows
+/// above it, so there is no circle between rows. Code keeps to its own row and to the rows of all
+/// folders above it. Where a folder has rows, each of its modules has one; all of its modules may
+/// name the items of the folder's own `mod.rs`. Modules without rows may name one another, but not
+/// in a circle, except for [`CIRCLES`].
 pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ("kernels/src", "", "memory and the arithmetic on it know no other crate of ours"),
     ("transports/src", "kernels/src", "bytes move between ranks, whatever they mean"),

@@ -1,4 +1,4 @@
-//! How much of the trainer one has to read, to understand an axis or a step.
+//! How much of the trainer has to be read for an axis or a step.
 
 use super::{root, without_tests};
 use std::fs;

@@ -2,7 +2,7 @@
 //! and `random_cases` is compared with `Number`, bit by bit, by every algorithm and over every
 //! link. Here `Number` is compared with the contract.
 //!
-//! Expected results come from wider types and from sorting.
+//! Expected results are computed by wider types and by sorting.
 
 use crate::case::Number;
 use crate::common::SeededRng;
@@ -115,7 +115,7 @@ fn corners<T: Float>(world: usize) {
         (ReduceOp::Avg, -0.0, -0.0, -0.0),
         (ReduceOp::Avg, infinite, most, infinite),
         (ReduceOp::Avg, -infinite, infinite, f64::NAN),
-        // Quotients are rounded, and what lies below half of the least number becomes zero.
+        // Quotients are rounded, and values below half of the least number become zero.
         (ReduceOp::Avg, least, 0.0, least / world as f64),
         (ReduceOp::Avg, 2.0 * world as f64, world as f64, (world + 1) as f64),
     ];

@@ -1,5 +1,5 @@
-//! What is particular about calls on bytes, whose element type is known at run time. `collectives`
-//! and `random_cases` make every call in this form, too.
+//! Calls on bytes, whose element type is a value at run time. `collectives` and `random_cases` make
+//! every call in this form, too.
 
 use maypole::schedule::collective::Collective;
 use maypole::{AnySlice, AnySliceMut, DataType, Error, IntoBuffers, Local, ReduceOp};

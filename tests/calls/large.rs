@@ -73,7 +73,7 @@ fn repeat(comm: &mut Communicator) -> StoreCounts {
     comm.counters().stores
 }
 
-/// Ranks that are processes have a deep board, unless it takes more than half of what the user allows.
+/// Ranks that are processes have a deep board, unless it takes more than half of the user's limit.
 #[test]
 fn publications_in_a_deep_ring_have_the_same_elements() {
     for (limit, is_deep) in [(None, true), (Some(8 << 20), true), (Some(4 << 20), false)] {

@@ -1,4 +1,4 @@
-//! What calls compute, between threads and between processes, over every kind of link.
+//! Results of calls, between threads and between processes, over every kind of link.
 
 #[path = "../common/skip.rs"]
 mod skip;

@@ -232,8 +232,8 @@ fn a_panic_in_an_operation_fails_all_ranks_and_goes_on_at_the_call() {
     }
 }
 
-/// A fold takes 16 sources. Of 17 ranks and more, a second fold goes on with the result of the
-/// first on its left, by every algorithm that combines so many ranks at once.
+/// A fold takes 16 sources. Of 17 ranks and more, a second fold continues with the result of the
+/// first on its left, by every algorithm that combines so many ranks in one fold.
 #[test]
 fn more_ranks_than_a_fold_has_sources_are_combined_in_order() {
     let boards = [17, 18, 33].map(|world| vec![0; world]);

@@ -1,10 +1,10 @@
 //! Thousands of random calls over real processes, compared bit by bit with a naive computation.
 //!
 //! Eight processes split into groups of 1 to 8 ranks, whose ranks are shuffled. Each group runs its
-//! cases over shared memory and TCP in turns, or over both at once between pretended hosts. A case
-//! that fails prints the line that runs it alone, such as `TEST_CASE="tcp 5 81985529216486895"
-//! cargo test --test calls`. `TEST_SEED` selects other cases. `TEST_CASES` is their number for each
-//! group and transport; `TESTS=all` runs ten thousand in all, four times as many as are run otherwise.
+//! cases over shared memory and TCP in turns, or over both between pretended hosts. A case that
+//! fails prints the line that runs it alone, such as `TEST_CASE="tcp 5 81985529216486895" cargo
+//! test --test calls`. `TEST_SEED` selects other cases. `TEST_CASES` is their number for each group
+//! and transport; `TESTS=all` runs ten thousand in all, four times as many as are run otherwise.
 
 use crate::case::{Case, Form, Lengths, cases, kinds};
 use crate::common::SeededRng;

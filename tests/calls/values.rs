@@ -1,4 +1,4 @@
-//! Bytes and values whose length not every rank knows beforehand.
+//! Bytes and values whose length is not an argument on every rank.
 
 use crate::common::SeededRng;
 use crate::spawn::{World, as_told};
@@ -47,7 +47,7 @@ fn bytes(comm: &mut Communicator) {
     {
         let root = nth % comm.world();
         let all: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
-        // What others have does not matter.
+        // The values of others are ignored.
         let mine = if comm.rank() == root { all.clone() } else { vec![1; nth * comm.rank()] };
         assert!(comm.broadcast_bytes(mine, root).unwrap() == all, "{len} bytes");
     }
@@ -146,7 +146,7 @@ fn a_length_that_no_memory_has_is_an_error_on_both_ranks() {
         }
         let mut header = [0x7f_u8; 48];
         comm.broadcast(&mut header, 0).unwrap();
-        // The other rank gives up; its cause arrives with one of the next calls.
+        // The other rank aborts; its cause arrives with one of the next calls.
         loop {
             if let Err(error) = comm.barrier() {
                 return error;

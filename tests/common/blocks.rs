@@ -1,8 +1,8 @@
 //! Reads the pages that are compared with the code: the README and the book.
 //!
-//! A `console` block shows commands, each behind `$ `, and what they print. A line `...` stands for
-//! any lines. A comment before a block says where its text comes from: `<!-- code: FILE NAME -->`
-//! before a block of code, `<!-- picture: COMMAND -->` before a picture.
+//! A `console` block shows commands, each after `$ `, and their output. A line `...` stands for any
+//! lines. A comment before a block names its source: `<!-- code: FILE NAME -->` before a block of
+//! code, `<!-- picture: COMMAND -->` before a picture.
 //!
 //! Several test programs compare a page, each the parts whose source it can reach. With `UPDATE=1`
 //! each writes its parts.
@@ -36,7 +36,7 @@ pub(crate) fn pages() -> Vec<PathBuf> {
 /// A fenced block of a page.
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
-    /// What stands behind the fence: `console`, `rust,ignore`.
+    /// The word after the fence: `console`, `rust,ignore`.
     pub(crate) language: &'a str,
     /// The comment on the line before the fence, without its frame.
     pub(crate) mark: Option<&'a str>,
@@ -123,8 +123,8 @@ pub(crate) fn shows(shown: &[&str], printed: &[&str]) -> bool {
     }
 }
 
-/// A `console` block as it has to be: the output of each command that begins with `program` is what
-/// `print` returns for the words behind it.
+/// A `console` block as it has to be: the output of each command that begins with `program` is the
+/// result of `print` for the other words.
 pub(crate) fn renewed(body: &str, program: &str, print: &impl Fn(&str) -> String) -> String {
     let mut out = String::new();
     for (command, shown) in sessions(body) {
@@ -142,7 +142,7 @@ pub(crate) fn renewed(body: &str, program: &str, print: &impl Fn(&str) -> String
     out
 }
 
-/// Compares every `console` block of all pages, as [`renewed`] says.
+/// Compares every `console` block of all pages with [`renewed`].
 pub(crate) fn compare_consoles(program: &str, print: impl Fn(&str) -> String) {
     let mut commands = 0;
     for path in pages() {
@@ -156,7 +156,7 @@ pub(crate) fn compare_consoles(program: &str, print: impl Fn(&str) -> String) {
     assert!(commands > 0, "no page shows what `{program}` prints");
 }
 
-/// Compares a page with what it has to be. With `UPDATE` it is written.
+/// Compares a page with its expected text. With `UPDATE` it is written.
 pub(crate) fn compare_page(path: &Path, page: &str, right: &str) {
     if page == right {
         return;
@@ -174,8 +174,8 @@ pub(crate) fn compare_page(path: &Path, page: &str, right: &str) {
     );
 }
 
-/// The commands that a page tells a reader to run: the lines of its `sh` and `console` blocks, and
-/// code within its sentences. Variables before a command and comments behind it are left out.
+/// The commands of a page for its reader: the lines of its `sh` and `console` blocks, and code
+/// within its sentences. Variables before a command and comments after it are left out.
 pub(crate) fn commands(page: &str) -> Vec<String> {
     let blocks = blocks(page);
     let shown = blocks.iter().flat_map(|block| match block.language {
@@ -203,9 +203,8 @@ fn single_commands(line: &str) -> Vec<String> {
     commands.filter(|command| !command.is_empty() && !command.starts_with('#')).collect()
 }
 
-/// Says what is wrong with the subcommands and options of a page's commands that begin with
-/// `program`. `help` returns what the program prints for `SUBCOMMAND --help`, if there is this
-/// subcommand.
+/// Describes wrong subcommands and options of a page's commands that begin with `program`. `help`
+/// returns the program's output for `SUBCOMMAND --help`, if there is this subcommand.
 pub(crate) fn wrong_options(
     page: &str,
     program: &str,

@@ -1,7 +1,7 @@
-//! A browser without a window: it opens pages, presses keys and looks at what is there.
+//! A browser without a window: it opens pages, presses keys and reads their contents.
 //!
-//! Chromium takes commands of the DevTools protocol from one pipe and answers on another, each message
-//! ended by a zero byte.
+//! Chromium takes commands of the DevTools protocol from one pipe and replies on another, each
+//! message ended by a zero byte.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use serde_json::{Value, json};
@@ -12,20 +12,20 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long an answer may take on a machine that does much else.
+/// The deadline of a reply, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The exit code of a shell that finds no program of a name.
 const NO_PROGRAM: i32 = 127;
 
-/// Where a test says that it needs a browser.
+/// The note of a test that needs a browser.
 pub(crate) const MISSING: &str = "chromium is not installed (apt-get install chromium)";
 
 pub(crate) struct Browser {
     child: Child,
     commands: ChildStdin,
     answers: Receiver<Value>,
-    /// What has come beside answers, since the last command to open a page.
+    /// Received events, since the last command to open a page.
     events: Vec<Value>,
     session: Option<String>,
     asked: u64,
@@ -36,7 +36,7 @@ impl Browser {
     /// Starts Chromium with one empty page; `None` if there is no Chromium.
     pub(crate) fn start() -> Option<Self> {
         let profile = tempfile::tempdir().expect("a folder for the profile");
-        // Commands come by descriptor 3, answers go to 4.
+        // Commands are read from descriptor 3, replies go to 4.
         let script =
             "command -v chromium >/dev/null || exit 127; exec chromium \"$@\" 3<&0 4>&1 1>&2";
         let mut child = Command::new("sh")
@@ -80,7 +80,7 @@ impl Browser {
     /// such as `("prefers-color-scheme", "dark")`.
     ///
     /// # Panics
-    /// If the page loads anything besides itself.
+    /// If the page loads anything else.
     pub(crate) fn open(&mut self, page: &Path, place: &str, media: &[(&str, &str)]) {
         let features = media.iter().map(|(name, value)| json!({ "name": name, "value": value }));
         let features: Vec<Value> = features.collect();
@@ -159,7 +159,7 @@ impl Browser {
         }
     }
 
-    /// Opens an address. Returns what has happened until it was loaded.
+    /// Opens an address. Returns the events until it was loaded.
     fn navigate(&mut self, url: &str) -> Vec<Value> {
         self.events.clear();
         self.call("Page.navigate", json!({ "url": url }));
@@ -179,7 +179,7 @@ impl Drop for Browser {
     }
 }
 
-/// Presses the keys that all pages know, on a page whose last step is `last`.
+/// Presses the keys of all pages, on a page whose last step is `last`.
 pub(crate) fn compare_keys(browser: &mut Browser, last: i64) {
     let first = browser.value("view.first").as_i64().expect("a number");
     for (key, step) in [

@@ -1,9 +1,9 @@
-//! Two network namespaces joined by a cable: two hosts, as far as sockets can tell. Needs root,
-//! `ip`, `unshare` and `nsenter`, and `tc` to limit the bandwidth.
+//! Two network namespaces joined by a cable: two hosts, from the view of sockets. Needs root, `ip`,
+//! `unshare` and `nsenter`, and `tc` to limit the bandwidth.
 //!
 //! A namespace without a name lives as long as a process in it. In each of these namespaces one
 //! process waits for the end of its input. The input ends when the test ends, even by `kill -9`, so
-//! nothing is left behind.
+//! nothing remains.
 #![allow(dead_code, reason = "not every user of a cable uses all of it")]
 
 use std::io::{BufRead, BufReader};
@@ -20,7 +20,7 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    /// Makes the namespaces and the cable. The error is a sentence that says what is missing.
+    /// Makes the namespaces and the cable. The error is a sentence that names the missing part.
     pub(crate) fn new() -> Result<Self, String> {
         let cable = Self { hosts: [host()?, host()?] };
         let other = cable.hosts[1].id().to_string();
@@ -36,7 +36,7 @@ impl Cable {
         Ok(cable)
     }
 
-    /// Limits what each end sends to `rate` bits a second.
+    /// Limits the sending rate of each end to `rate` bits a second.
     pub(crate) fn limit(&self, rate: u64) -> Result<(), String> {
         let rate = format!("{rate}bit");
         // A burst has room for the largest packet that the kernel cuts by itself.

@@ -1,4 +1,4 @@
-//! One random collective call: its arguments, and what every byte of its buffers must be after it.
+//! One random collective call: its arguments, and the expected value of every byte of its buffers.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 mod forms;
@@ -100,7 +100,7 @@ impl Case {
         self
     }
 
-    /// Makes the calls on `comm` and compares all buffers with what is expected. Returns a hash
+    /// Makes the calls on `comm` and compares all buffers with the expected ones. Returns a hash
     /// that must be equal on all ranks.
     pub fn run(&self, comm: &mut Communicator) -> u64 {
         let rank = comm.rank();
@@ -175,7 +175,7 @@ fn selections(collective: Collective, lengths: &Lengths) -> BoxedStrategy<Select
         .filter(|it| !(*it == Algorithm::Bruck && unequal_pairs))
         .collect();
     let named = select(able).prop_map(Selection::Named);
-    // The order of a reduction with unequal counts is known only if the algorithm is.
+    // The order of a reduction with unequal counts follows only from the algorithm.
     if lengths.differ() && collective.reduces() {
         return prop_oneof![1 => Just(Selection::Deterministic), 7 => named].boxed();
     }
@@ -211,7 +211,7 @@ impl Place<'_> {
         if self.case.any { T::any(word) } else { T::gentle(word, self.case.op, self.world) }
     }
 
-    /// What `wanted` of the whole must become at this rank.
+    /// The expected value of `wanted` of the whole at this rank.
     fn result<T: Number>(&self, order: &Order, nth: usize, wanted: Range<usize>) -> Vec<T> {
         let of = |rank, index| self.contribution::<T>(nth, rank, index);
         let starts = self.starts(self.rank, Side::Output);
@@ -281,7 +281,7 @@ fn in_arena<T: Number>(arena: Option<&Arena>, cells: Vec<T>) -> Box<dyn DerefMut
     Box::new(buffer)
 }
 
-/// One call of a case: its buffers, and what they held before the call.
+/// One call of a case: its buffers, and their contents before the call.
 struct Round<'a, T> {
     place: Place<'a>,
     nth: usize,

@@ -29,7 +29,7 @@ const OPTIONS: [&str; 8] = [
     "-fvisibility=hidden",
 ];
 
-/// Kernels that the driver runs besides those of the library.
+/// Additional kernels of the driver, next to those of the library.
 #[derive(Default)]
 pub(crate) struct OtherKernels {
     /// C++ files, each with a `KernelTable`.
@@ -57,8 +57,8 @@ impl FakeDriver {
         or_skipped(DRIVER.get_or_init(made).as_ref())
     }
 
-    /// The driver with other kernels besides, compiled once for the same sources. `None`, and a
-    /// line that the calling test is skipped, if there is no C++ compiler.
+    /// The driver with additional kernels, compiled once for the same sources. `None`, and a line
+    /// that the calling test is skipped, if there is no C++ compiler.
     pub(crate) fn with(others: OtherKernels) -> Option<Self> {
         Self::get().and_then(|own| Self::made(others, Some(own)))
     }
@@ -98,7 +98,7 @@ impl FakeDriver {
     }
 }
 
-/// Tells that the calling test is skipped if there is no driver.
+/// Prints that the calling test is skipped if there is no driver.
 fn or_skipped<T>(driver: Option<T>) -> Option<T> {
     if driver.is_none() {
         skip::skipped("there is no C++ compiler: 'c++' cannot be started");
@@ -128,7 +128,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What a driver is made of.
+/// The sources of a driver.
 struct Parts {
     /// The files that are compiled.
     sources: Vec<PathBuf>,

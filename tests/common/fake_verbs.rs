@@ -83,7 +83,7 @@ impl Controls {
         *unsafe { self.0.get::<T>(name.as_bytes()) }.expect("the fake has this function")
     }
 
-    /// How often something was asked of a device, or the value of the last time.
+    /// How often a request was made of a device, or the value of the last one.
     pub(crate) fn counter(&self, device: &str, what: &str) -> u64 {
         let counter: unsafe extern "C" fn(*const c_char, *const c_char) -> u64 =
             self.function("fake_verbs_counter");

@@ -1,9 +1,9 @@
-//! A small fuzzer for everything that reads what a network or a file brings.
+//! A small fuzzer for every reader of network messages or files.
 //!
-//! It starts from a corpus of inputs (`tests/corpus/NAME/`, and what a test makes itself), damages
-//! them at random, and gives them to a reader. A reader must answer with a value or an error: it
-//! must not panic, take long, or allocate more than its input accounts for. An input that gets an
-//! answer of a new kind joins the corpus, and later inputs are made from it, too.
+//! It starts from a corpus of inputs (`tests/corpus/NAME/`, and inputs that a test makes), damages
+//! them at random, and passes them to a reader. A reader must return a value or an error: it must
+//! not panic, take long, or allocate more than its input accounts for. An input with a result of a
+//! new kind joins the corpus, and later inputs are made from it, too.
 //!
 //! The random numbers are the same in each run. `FUZZ_SECONDS=60` runs each reader that long, from
 //! another start (`FUZZ_SEED`, else the time). The message of a failure has the input in
@@ -27,12 +27,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const INPUTS: u64 = 20_000;
 /// How long a reader may take for one input. They take microseconds.
 const LONGEST: Duration = Duration::from_secs(20);
-/// Most inputs that are kept beside the corpus.
+/// Most inputs that are added to the corpus.
 const MOST_FOUND: usize = 2000;
 /// Longest input that the fuzzer makes from shorter ones.
 const LONGEST_INPUT: usize = 64 << 10;
 
-/// A reader under test: its name, and what it is given.
+/// A reader under test: its name, and its inputs.
 pub(crate) struct Fuzz {
     name: &'static str,
     corpus: Vec<Vec<u8>>,
@@ -44,8 +44,8 @@ pub(crate) struct Fuzz {
 }
 
 impl Fuzz {
-    /// A reader whose corpus is in `tests/corpus/NAME`, if that folder is there. It may allocate
-    /// 2 MiB, and 100 bytes for each byte of its input.
+    /// A reader whose corpus is in `tests/corpus/NAME`, if that folder exists. It may allocate 2
+    /// MiB, and 100 bytes for each byte of its input.
     pub(crate) fn new(name: &'static str) -> Self {
         let corpus = corpus(name);
         Self { name, corpus, words: Vec::new(), inputs: INPUTS, memory: (2 << 20, 100) }
@@ -69,13 +69,14 @@ impl Fuzz {
         self
     }
 
-    /// Sets what a reader may allocate: `bytes`, and `for_each` for each byte of its input.
+    /// Sets the most bytes that a reader may allocate: `bytes`, and `for_each` for each byte of its
+    /// input.
     pub(crate) fn memory(mut self, bytes: usize, for_each: usize) -> Self {
         self.memory = (bytes, for_each);
         self
     }
 
-    /// Gives all inputs to `read`, which returns the kind of its answer in words.
+    /// Passes all inputs to `read`, which returns the kind of its result in words.
     ///
     /// # Panics
     /// If it panics, takes long, or allocates too much, with the input.
@@ -103,7 +104,7 @@ impl Fuzz {
         }
     }
 
-    /// Feeds all inputs. Returns what is wrong with the reader, if anything is.
+    /// Feeds all inputs. Returns the fault of the reader, if any.
     fn feed(
         mut self,
         current: &Mutex<(u64, Vec<u8>)>,
@@ -130,7 +131,7 @@ impl Fuzz {
         Ok(())
     }
 
-    /// Gives one input to the reader. Returns the kind of its answer.
+    /// Passes one input to the reader. Returns the kind of its result.
     fn check(&self, input: &[u8], read: &impl Fn(&[u8]) -> String) -> Result<String, String> {
         let mut answer = Ok(String::new());
         let used = allocation_counter::measure(|| {
@@ -141,7 +142,7 @@ impl Fuzz {
             let len = input.len();
             return Err(format!("allocates {} bytes for an input of {len}", used.bytes_max));
         }
-        // Numbers differ from input to input; the kind of answer does not.
+        // Numbers differ from input to input; the kind of result does not.
         let kind =
             |answer: String| answer.chars().filter(|it| !it.is_numeric()).take(200).collect();
         answer.map(kind).map_err(|_| "panics".to_owned())
@@ -194,7 +195,7 @@ impl Fuzz {
         &self.words[below(rng, self.words.len())]
     }
 
-    /// Inserts a part of another input at `at`. Keeps or drops what follows.
+    /// Inserts a part of another input at `at`. Keeps or drops the rest.
     fn splice(&self, input: &mut Vec<u8>, at: usize, rng: &mut SplitMix64) {
         let Some(other) = self.corpus.get(below(rng, self.corpus.len().max(1))) else { return };
         let from = below(rng, other.len() + 1);
@@ -207,7 +208,7 @@ impl Fuzz {
     }
 }
 
-/// How long a run goes on.
+/// The duration of a run.
 enum Budget {
     Inputs(u64),
     Until(Instant),
@@ -222,7 +223,7 @@ impl Budget {
     }
 }
 
-/// The seed of a run, and how long it goes on.
+/// The seed of a run, and its duration.
 fn budget(inputs: u64) -> (u64, Budget) {
     let variable = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let time = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_nanos() as u64);

@@ -1,6 +1,6 @@
-//! What several test programs share: random numbers, a naive executor, and random calls with their
-//! results for every type of elements, which take long to compile. The other files of this folder are
-//! modules of the programs that name them.
+//! Shared by several test programs: random numbers, a naive executor, and random calls with their
+//! results for every type of elements, which take long to compile. The other files of this folder
+//! are modules of the programs that name them.
 
 #[path = "case.rs"]
 pub mod case;

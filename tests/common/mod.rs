@@ -1,8 +1,8 @@
 //! Reproducible random values, and a naive executor: it runs schedules on numbers in conflict
 //! order, and draws the next step among those that may begin.
 //!
-//! The executor does not use `walk` or `simulate`. It looks up what a step waits for pair by pair, as
-//! the law says.
+//! The executor does not use `walk` or `simulate`. It looks up a step's dependencies pair by pair,
+//! by the law.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 pub mod random;

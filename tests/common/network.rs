@@ -1,10 +1,10 @@
-//! Two or more hosts, as far as sockets can tell: network namespaces that a switch joins. Needs `ip`,
-//! `unshare` and `nsenter`, and root or user namespaces that the system allows to everybody; a limit
-//! of bandwidth needs `tc`.
+//! Two or more hosts, from the view of sockets: network namespaces that a switch joins. Needs `ip`,
+//! `unshare` and `nsenter`, and root or unprivileged user namespaces; a limit of bandwidth needs
+//! `tc`.
 //!
 //! A namespace without a name lives as long as a process in it. In each of these namespaces one
 //! process waits for the end of its input. The input ends when the test ends, even by `kill -9`, so
-//! nothing is left behind.
+//! nothing remains.
 #![allow(dead_code, reason = "not every user of a network uses all of it")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -31,7 +31,7 @@ pub(crate) fn address6(host: usize) -> String {
 pub(crate) struct Network {
     switch: Child,
     hosts: Vec<Child>,
-    /// What carries the packets, if hosts are apart.
+    /// The carrier of the packets, if hosts are apart.
     carrier: Option<Child>,
     /// True if the namespaces belong to a user namespace that the switch has made.
     rootless: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Network {
 
 impl Network {
     /// Makes the hosts, each with an interface on both networks, and with IPv4 and IPv6 addresses.
-    /// The error is a sentence that says what is missing.
+    /// The error is a sentence that names the missing part.
     pub(crate) fn new(hosts: usize) -> Result<Self, String> {
         let mut network = Self::of_switch()?;
         for bridge in ["b0", "b1"] {
@@ -77,7 +77,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Says a line to what carries the packets: see `delay.c`.
+    /// Sends a line to the carrier of the packets: see `delay.c`.
     pub(crate) fn tell(&mut self, line: &str) {
         let carrier = self.carrier.as_mut().expect("hosts are apart");
         writeln!(carrier.stdin.as_mut().expect("it is piped"), "{line}").unwrap();
@@ -124,7 +124,7 @@ impl Network {
         self.run(host, &["ip", "link", "set", "lo", "up"])
     }
 
-    /// Limits what each host sends on the main network to `rate` bits a second.
+    /// Limits the sending rate of each host on the main network to `rate` bits a second.
     pub(crate) fn limit(&self, rate: u64) -> Result<(), String> {
         let rate = format!("{rate}bit");
         // A burst has room for the largest packet that the kernel cuts by itself.
@@ -228,7 +228,7 @@ fn started(command: &mut Command, line: &str) -> Result<Child, String> {
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
-/// Compiles `delay.c` to a program in `folder`. The error says what is missing.
+/// Compiles `delay.c` to a program in `folder`. The error names the missing part.
 pub(crate) fn compile_carrier(source: &Path, folder: &Path) -> Result<std::path::PathBuf, String> {
     let program = folder.join("delay");
     let mut command = Command::new("cc");

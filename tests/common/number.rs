@@ -19,7 +19,7 @@ pub trait Number: Element + CheckedBitPattern + Debug {
     /// if it has one; divided by `world` for an average of floats.
     #[allow(dead_code, reason = "not every test uses all of it")]
     fn prepared(self, op: ReduceOp, world: usize) -> Self;
-    /// The result of what was combined: divided by `world` for an average of integers.
+    /// The result of a combination: divided by `world` for an average of integers.
     #[allow(dead_code, reason = "not every test uses all of it")]
     fn finished(self, op: ReduceOp, world: usize) -> Self;
     /// The bits; equal for all NaNs.

@@ -1,5 +1,4 @@
-//! A proxy between two ranks: it forwards every connection, remembers what went over it, and may
-//! change bytes on the way.
+//! A proxy between two ranks: it forwards every connection, records its bytes, and may change them.
 #![allow(dead_code, reason = "not every user of a proxy uses all of it")]
 
 use std::io::{Read, Write};
@@ -20,12 +19,12 @@ pub(crate) enum Way {
     Back,
 }
 
-/// What went over one connection.
+/// The bytes of one connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorded {
-    /// What the end that connected has sent.
+    /// Bytes that the connecting end has sent.
     pub(crate) there: Vec<u8>,
-    /// What the end that connected has received.
+    /// Bytes that the connecting end has received.
     pub(crate) back: Vec<u8>,
 }
 
@@ -54,9 +53,9 @@ impl Recorded {
 /// Bytes that are about to be forwarded.
 pub(crate) struct Passing<'a> {
     pub(crate) way: Way,
-    /// What went over this connection before.
+    /// The earlier bytes of this connection.
     pub(crate) before: &'a Recorded,
-    /// What is forwarded. A test may change it.
+    /// The bytes to forward. A test may change them.
     pub(crate) bytes: &'a mut Vec<u8>,
 }
 
@@ -91,7 +90,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Forwards connections to `target`. What goes over them passes through `tamper`.
+    /// Forwards connections to `target`. Their bytes pass through `tamper`.
     pub(crate) fn new(
         target: SocketAddr,
         tamper: impl Fn(Passing<'_>) + Send + Sync + 'static,
@@ -120,7 +119,7 @@ impl Proxy {
         proxy
     }
 
-    /// What went over each connection so far.
+    /// The bytes of each connection so far.
     pub(crate) fn recorded(&self) -> Vec<Recorded> {
         let connections = self.connections.lock().unwrap();
         connections.iter().map(|connection| connection.lock().unwrap().clone()).collect()

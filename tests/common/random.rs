@@ -59,8 +59,9 @@ fn actions(world: usize) -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Random schedules of `world` ranks with `events` steps besides receives. A receive comes somewhat
-/// later than its send, so that many of the schedules complete. Their results mean nothing.
+/// Random schedules of `world` ranks with `events` steps other than receives. A receive follows
+/// somewhat later than its send, so that many of the schedules complete. Their results mean
+/// nothing.
 pub fn schedules(
     world: usize,
     events: usize,

@@ -1,4 +1,4 @@
-//! Descriptions of machines, each with the answers that are expected of it.
+//! Descriptions of machines, each with its expected reading.
 //!
 //! `tests/topologies` has the project's own: each named cluster as several tools print it, and
 //! damaged ones. A larger collection from public sources is not part of the project. It is looked
@@ -11,13 +11,13 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// One description and its expected answers.
+/// One description and its expected reading.
 pub(crate) struct Sample {
     /// The name of the expectation's file, without `.expect.json`.
     pub(crate) name: String,
     /// The description: `.txt`, `.xml` or `.log`.
     pub(crate) path: PathBuf,
-    /// The expected answers: the fields of `maypole topo --json`, or `refused` with the line and a
+    /// The expected reading: the fields of `maypole topo --json`, or `refused` with the line and a
     /// part of the error.
     pub(crate) expected: Value,
 }

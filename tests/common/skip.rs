@@ -6,7 +6,7 @@ use std::io::Write;
 
 /// Prints `SKIPPED: test: reason` for the calling test, in one line.
 ///
-/// Cargo hides what a passing test prints. So the line is also appended to the file that the
+/// Cargo hides the output of a passing test. So the line is also appended to the file that the
 /// environment variable `SKIPPED_TESTS` names, if it is set. `.ci/run` prints that file.
 pub(crate) fn skipped(reason: impl Display) {
     let thread = std::thread::current();
@@ -28,8 +28,8 @@ pub(crate) fn runs_all() -> bool {
     std::env::var_os("TESTS").is_some_and(|which| which == "all")
 }
 
-/// True if the calling test, which takes minutes, is left out: it says so, and how to run it. The
-/// environment variable `TESTS=all` runs such tests too.
+/// True if the calling test, which takes minutes, is left out: it prints that, and how to run it.
+/// The environment variable `TESTS=all` runs such tests too.
 #[allow(dead_code, reason = "most programs have no such test")]
 pub(crate) fn takes_minutes() -> bool {
     let left_out = !runs_all();
@@ -40,7 +40,7 @@ pub(crate) fn takes_minutes() -> bool {
 }
 
 /// The cases of this run: every `nth` of `cases`, and all of them where `TESTS=all`. The number in the
-/// environment variable `TEST_TURN`, 0 by default, says which case is the first. `.ci/run` takes it from
+/// environment variable `TEST_TURN`, 0 by default, selects the first case. `.ci/run` takes it from
 /// the commit, so that commits one after the other have run every case.
 #[allow(dead_code, reason = "most programs have few cases")]
 pub(crate) fn every_nth<T>(nth: usize, cases: impl IntoIterator<Item = T>) -> Vec<T> {

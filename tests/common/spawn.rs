@@ -1,6 +1,6 @@
 //! Ranks that are processes: a test binary executes itself once for each process, and reads the
-//! output of each. What the processes do are roles. The file that starts a world has its roles in a
-//! function `rank_process`, and `rank_processes!` in `main.rs` lists these files.
+//! output of each. The functions of the processes are roles. The file that starts a world has its
+//! roles in a function `rank_process`, and `rank_processes!` in `main.rs` lists these files.
 #![allow(dead_code, unused_imports, unused_macros, reason = "not every test uses all of it")]
 
 use maypole::world::bootstrap::JoinConfig;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// A limit above everything that the tests take on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
-/// The variables of a rank process: what it does, which file knows how, and as which ranks.
+/// The variables of a rank process: its role, the file of the role, and its ranks.
 const ROLE: &str = "TEST_ROLE";
 const PART: &str = "TEST_PART";
 const RANKS: &str = "TEST_RANKS";
@@ -255,7 +255,7 @@ impl Running {
         }
     }
 
-    /// The first message with this tag that the test has heard from this process.
+    /// The first message with this tag that the test has received from this process.
     pub(crate) fn said(&self, process: usize, tag: &str) -> String {
         let told = self.heard[process].iter().find_map(|line| told(line, tag));
         told.unwrap_or_else(|| panic!("process {process} has not said {tag}")).to_owned()
@@ -289,7 +289,7 @@ impl Running {
         }
     }
 
-    /// Takes one more line, if one comes in time.
+    /// Takes one more line, if one arrives in time.
     fn hear(&mut self) -> Option<()> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         match self.said.recv_timeout(left) {
@@ -322,7 +322,7 @@ impl Running {
     /// Waits until all processes have ended.
     ///
     /// # Errors
-    /// What they have said, if they do not end.
+    /// Their output, if they do not end.
     pub(crate) fn ended(mut self) -> Result<Vec<Ended>, String> {
         while self.hear().is_some() {}
         if Instant::now() >= self.deadline {

@@ -1,12 +1,12 @@
-//! What schedules carry: a value in each span, whatever it is, and a function that combines two.
+//! Values of any type in the spans of schedules, and a function that combines two.
 
 use maypole::schedule::walk::{Meaning, Stuck, walk};
 use maypole::schedule::{Placement, Schedule, Span};
 use std::collections::HashMap;
 
 /// The values in the spans of all ranks, by (rank, span), after all steps in the order of the
-/// proof. In place, an input is the output span of the same chunk. `combine` gets what a span has
-/// and what is added to it.
+/// proof. In place, an input is the output span of the same chunk. The arguments of `combine` are a
+/// span's value and the value to add.
 pub fn walked<V: Clone>(
     schedules: &[Schedule],
     placement: Placement,

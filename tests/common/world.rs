@@ -119,7 +119,7 @@ impl Drop for Raise<'_> {
     }
 }
 
-/// One operation, as all ranks know it.
+/// One operation, equal on all ranks.
 #[derive(Clone, Debug)]
 pub struct Operation {
     pub collective: Collective,

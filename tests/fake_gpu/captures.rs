@@ -1,5 +1,5 @@
-//! What a library needs to capture its own work: the mode of its thread, what a stream captures,
-//! and events that order graphs and plain work.
+//! Functions that a library needs to capture its own work: the mode of its thread, the capture of a
+//! stream, and events that order graphs and plain work.
 
 use crate::raw::{allocate, context, free, hold, read, result, write};
 use crate::{Role, check};
@@ -61,7 +61,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: the event lives, and nobody uses it later.
+        // SAFETY: the event lives, and is not used later.
         result(unsafe { sys::cuEventDestroy_v2(self.0) }).unwrap();
     }
 }
@@ -78,7 +78,7 @@ impl Ready {
 
 impl Drop for Ready {
     fn drop(&mut self) {
-        // SAFETY: the graph lives, and nobody launches it later.
+        // SAFETY: the graph lives, and is not launched later.
         result(unsafe { sys::cuGraphExecDestroy(self.0) }).unwrap();
     }
 }
@@ -95,11 +95,11 @@ fn end(stream: &CudaStream) -> Result<CUgraph, CUresult> {
 }
 
 fn destroy(graph: CUgraph) {
-    // SAFETY: the graph lives, and nobody uses it later.
+    // SAFETY: the graph lives, and is not used later.
     result(unsafe { sys::cuGraphDestroy(graph) }).unwrap();
 }
 
-/// What `work` adds to the stream, as a graph.
+/// The work of `work` on the stream, as a graph.
 fn capture(stream: &CudaStream, work: impl FnOnce()) -> Ready {
     begin(stream, THREAD_LOCAL);
     work();
@@ -141,8 +141,8 @@ fn change_mode() {
         let invalidated = Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         assert_eq!(end(&stream).map(destroy), if is_allowed { Ok(()) } else { invalidated });
     };
-    // The mode of the capture, that of the thread, and whether another thread and the capturing
-    // one may do what is unsafe.
+    // The mode of the capture, that of the thread, and whether another thread and the capturing one
+    // may make unsafe calls.
     let cases = [
         (GLOBAL, GLOBAL, false, false),
         (GLOBAL, THREAD_LOCAL, true, false),
@@ -177,7 +177,7 @@ type Second = unsafe extern "C" fn(
     *mut usize,
 ) -> CUresult;
 
-/// What a stream captures: its status, and for an active capture the id, the graph, and the nodes
+/// The capture of a stream: its status, and for an active capture the id, the graph, and the nodes
 /// that the next one comes after.
 fn info(stream: CUstream) -> (CUstreamCaptureStatus, u64, CUgraph, Vec<CUgraphNode>) {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
@@ -301,7 +301,7 @@ fn order() {
         let at = kept + 16 * (round - 1);
         assert_eq!([number(at), number(at + 8)], [round, 0]);
     }
-    // A launch does not wait for what is recorded later.
+    // A launch does not wait for later records.
     let (open, gate) = mpsc::channel();
     graph.launch(&other);
     hold(&plain, gate);
@@ -352,7 +352,7 @@ fn misuse() {
     let invalidated = Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     assert_eq!(event.await_on(&stream, EXTERNAL), invalidated);
     assert_eq!(end(&stream).map(drop), invalidated);
-    // The thread still must not synchronize what is captured, whatever its mode is.
+    // The thread still must not synchronize a capturing stream, in any mode.
     begin(&stream, THREAD_LOCAL);
     exchange(RELAXED);
     event.record(&stream, 0).unwrap();

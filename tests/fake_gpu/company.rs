@@ -1,7 +1,8 @@
-//! Groups beside others: left while a call of another group waits, made and left beside a capture of the program,
-//! given up while a call goes through the host, and with calls that cannot start. The driver waits for all work
-//! of a device when memory is freed, and no launch begins meanwhile (`FAKE_CUDA_FREE_HOLDS`); with
-//! `FAKE_CUDA_LOAD_WAITS` so it does when a module is loaded.
+//! Groups concurrent with others: left while a call of another group waits, made and left during a
+//! capture of the program, aborted while a call goes through the host, and with calls that cannot
+//! start. The driver waits for all work of a device when memory is freed, and no launch begins
+//! meanwhile (`FAKE_CUDA_FREE_HOLDS`); with `FAKE_CUDA_LOAD_WAITS` so it does when a module is
+//! loaded.
 
 use crate::raw::context;
 use crate::spawn::{World, as_each_rank, say};
@@ -75,8 +76,8 @@ fn a_group_is_left_beside_a_call_that_waits_emulated() {
     succeed("leaves beside a call", &WAITING);
 }
 
-/// Groups are made and left many times beside a call that waits. Their memory is used again, though nothing can
-/// be freed: the device has room for few of them.
+/// Groups are made and left many times while a call waits. Their memory is used again, though
+/// nothing can be freed: the device has room for few of them.
 fn make_beside() {
     as_each_rank(|mut comm| {
         let (stream, other) = (context(0).new_stream().unwrap(), context(0).new_stream().unwrap());
@@ -96,7 +97,7 @@ fn make_beside() {
         comm.barrier().unwrap();
         drop((a, data));
         comm.barrier().unwrap();
-        // Now it is free, though nobody makes or leaves a group.
+        // Now it is free, though no group is made or left.
         let free = || context(0).mem_get_info().unwrap().0;
         let all = context(0).mem_get_info().unwrap().1;
         let until = Instant::now() + Duration::from_secs(10);
@@ -135,7 +136,7 @@ fn beside_capture() {
                 gpu.close().unwrap();
                 let through = Comm::new(&mut comm, Arc::clone(&other)).unwrap();
                 drop(through);
-                // What a thread of the library does comes a moment later.
+                // The work of a thread of the library follows a moment later.
                 std::thread::sleep(Duration::from_millis(300));
             };
             threads.spawn(work).join().unwrap();
@@ -163,8 +164,8 @@ fn groups_come_and_go_beside_a_capture_emulated() {
     }
 }
 
-/// A call goes through the host and waits for rank 1. Another thread gives it up by a handle that it makes then,
-/// sets a timeout, and waits for a moment.
+/// A call goes through the host and waits for rank 1. Another thread aborts it by a handle that it
+/// makes then, sets a timeout, and waits for a moment.
 fn abort_through_host() {
     as_each_rank(|mut comm| {
         let stream = context(comm.rank()).new_stream().unwrap();
@@ -175,7 +176,7 @@ fn abort_through_host() {
         comm.barrier().unwrap();
         gpu.set_timeout(Duration::from_secs(20));
         if comm.rank() == 1 {
-            // Its end comes when rank 0 has given up.
+            // It ends when rank 0 has aborted.
             let failed = comm.barrier();
             assert!(failed.is_err());
             return;
@@ -264,7 +265,7 @@ fn a_panic_in_a_group_starts_nothing_and_is_told_emulated() {
     check("panics in a group", &[("FAKE_CUDA_DEVICES", "2")]);
 }
 
-/// What one GPU writes does not arrive at the other: bytes go through the host, and are right.
+/// Writes of one GPU do not arrive at the other: bytes go through the host, and are correct.
 fn lose_writes() {
     as_each_rank(|mut comm| {
         let stream = context(comm.rank()).new_stream().unwrap();

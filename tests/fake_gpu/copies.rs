@@ -25,7 +25,7 @@ fn order() {
     assert_eq!(held.try_is_complete(), Ok(false));
     assert_eq!(after.try_is_complete(), Ok(false));
     before.synchronize().unwrap();
-    // The wait is for what was recorded before it, not for what is recorded now.
+    // The wait is for the record before it, not for the current one.
     held.record(&quick).unwrap();
     open.send(()).unwrap();
     after.synchronize().unwrap();

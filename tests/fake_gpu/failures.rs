@@ -1,4 +1,4 @@
-//! Failures that only the GPU, or another rank, knows of at first, and calls that are refused.
+//! Failures that only the GPU, or another rank, detects first, and calls that are refused.
 
 use crate::raw::{context, hold};
 use crate::walks::ready;
@@ -20,7 +20,7 @@ pub(crate) const ROLES: &[(&str, Role)] = &[
     ("waits through the host", wait_through_host),
 ];
 
-/// Rank 0 starts a call that rank 1 does not make. No rank asks the library afterwards.
+/// Rank 0 starts a call that rank 1 does not make. No rank calls the library afterwards.
 fn give_up_unseen() {
     Communicator::run_local(2, |mut comm| {
         let stream = context(0).new_stream().unwrap();
@@ -107,8 +107,8 @@ fn a_thread_that_checks_does_not_wait_for_the_stream_emulated() {
     check("checks beside synchronize", &[]);
 }
 
-/// Every rank does with a buffer what `calls` does, which stops at a message of a rank to itself that
-/// nothing receives. The job has failed then, and says so.
+/// Every rank runs `calls` on a buffer, which stops at a message of a rank to itself without a
+/// receive. Then the job has failed, and reports it.
 fn stop_in(calls: impl Fn(&Comm, &mut CudaSlice<f32>, &CudaSlice<f32>) + Sync) {
     Communicator::run_local(2, |mut comm| {
         let stream = context(0).new_stream().unwrap();

@@ -18,7 +18,7 @@ pub(crate) const ROLES: &[(&str, Role)] = &[
 const LIMIT: Duration = Duration::from_secs(60);
 const BYTES: usize = 100_000;
 
-/// A folder that both processes know, for notes to the other one.
+/// A folder of both processes, for notes to the other one.
 fn note(name: &str) -> PathBuf {
     PathBuf::from(std::env::var_os("TEST_NOTES").unwrap()).join(name)
 }

@@ -1,7 +1,7 @@
-//! The code for GPUs over the fake driver of `tests/fake_gpu/driver/`, through unmodified
-//! cudarc. Each test starts processes of its own, because a process looks for the driver once.
-//! `kernel` runs the kernel that walks programs alone. Nothing here says anything about a real
-//! GPU's memory, scheduling or speed.
+//! The code for GPUs over the fake driver of `tests/fake_gpu/driver/`, through unmodified cudarc.
+//! Each test starts processes of its own, because a process loads the driver once. `kernel` runs
+//! the kernel that walks programs alone. These tests show nothing of a real GPU's memory,
+//! scheduling or speed.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 #[path = "../common/fake_gpu.rs"]
@@ -36,7 +36,7 @@ use fake_gpu::FakeDriver;
 use maypole_tests::common;
 use spawn::{Ended, World};
 
-/// What a process of a test does. `expect` and `unwrap` in it fail the test.
+/// The role of a process of a test. `expect` and `unwrap` in it fail the test.
 type Role = fn();
 
 /// The roles of all tests, by name.
@@ -77,7 +77,7 @@ fn world(role: &str, processes: usize) -> Option<World> {
     }
     let driver = FakeDriver::get()?;
     let world = World::new(role, processes).set("LD_LIBRARY_PATH", driver.library_path());
-    // Whatever the machine's own GPUs are used for.
+    // Independent of the machine's own GPUs.
     Some(world.set("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7"))
 }
 

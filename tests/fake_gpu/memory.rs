@@ -1,4 +1,4 @@
-//! Memory of devices: its limit, its errors, and what is left of it.
+//! Memory of devices: its limit, its errors, and leaks.
 
 use crate::raw::{allocate, context, free, result};
 use crate::{Role, check};

@@ -1,4 +1,4 @@
-//! What NVIDIA's management library says about the GPUs of a group: the fake library of `nvml.c`.
+//! Reports of NVIDIA's management library on the GPUs of a group: the fake library of `nvml.c`.
 
 use crate::fake_gpu::{FakeDriver, repository};
 use crate::raw::context;
@@ -21,7 +21,8 @@ fn make_groups() {
     });
 }
 
-/// The reasons of the groups on rank 0, with this answer for each pair, and how often the library was started.
+/// The reasons of the groups on rank 0, with this report for each pair, and how often the library
+/// was started.
 fn reasons(answer: &str) -> Option<(Vec<String>, usize)> {
     if std::env::var_os(REAL_DRIVER).is_some() {
         return None;

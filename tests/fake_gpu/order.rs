@@ -1,5 +1,5 @@
-//! Calls that come in other orders than their ranks agreed on, or after a failure: no rank takes wrong
-//! bytes for right ones.
+//! Calls in other orders than their ranks agreed on, or after a failure: no rank accepts wrong
+//! bytes.
 
 use crate::raw::{context, hold};
 use crate::walks::ready;
@@ -67,7 +67,7 @@ fn a_barrier_waits_for_the_streams_of_all_ranks_emulated() {
     check("passes a barrier", &[]);
 }
 
-/// Rank 0 gives up a call, behind which another one is queued. Then rank 1 makes the first one.
+/// Rank 0 aborts a call, after which another one is queued. Then rank 1 makes the first one.
 fn call_behind_failure() {
     let met = Barrier::new(2);
     let sums = Communicator::run_local(2, |mut comm| {
@@ -99,7 +99,8 @@ fn calls_behind_one_that_failed_publish_nothing_emulated() {
     check("calls behind a failure", &[]);
 }
 
-/// Rank 0 broadcasts and reduces, rank 1 reduces and broadcasts. Rank 0's broadcast ends at once.
+/// Rank 0 broadcasts and reduces, rank 1 reduces and broadcasts. Rank 0's broadcast ends
+/// immediately.
 fn cross_calls() {
     let met = Barrier::new(2);
     Communicator::run_local(2, |mut comm| {
@@ -109,7 +110,7 @@ fn cross_calls() {
             gpu.broadcast_in_place(&mut told, 0).unwrap();
             stream.synchronize().unwrap();
             gpu.all_reduce_in_place(&mut sum, &ReduceOp::Sum).unwrap();
-            // If it comes late, rank 1 notices in another way.
+            // If it is late, rank 1 detects the mismatch in another way.
             std::thread::sleep(Duration::from_millis(100));
             met.wait();
         } else {
@@ -128,7 +129,7 @@ fn calls_in_other_orders_are_not_summed_emulated() {
     check("crosses calls", &[]);
 }
 
-/// Each rank broadcasts first and receives then, so nobody waits in its first call.
+/// Each rank broadcasts first and receives then, so no rank waits in its first call.
 fn cross_broadcasts() {
     Communicator::run_local(2, |mut comm| {
         let (gpu, _, mut told) = pair(&mut comm);
@@ -173,7 +174,7 @@ fn a_message_of_another_length_is_not_received_emulated() {
     check("sends less than is received", &[]);
 }
 
-/// What `work` adds to `stream`, as work of `other` in a graph.
+/// The work of `work` on `stream`, as work of `other` in a graph.
 fn capture_beside(
     stream: &Arc<CudaStream>,
     other: &Arc<CudaStream>,

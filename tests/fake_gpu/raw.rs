@@ -25,7 +25,7 @@ pub(crate) fn free(address: CUdeviceptr) -> Result<(), CUresult> {
     result(unsafe { sys::cuMemFree_v2(address) })
 }
 
-/// What another process needs to open this memory.
+/// The handle by which another process opens this memory.
 pub(crate) fn export(address: CUdeviceptr) -> Result<CUipcMemHandle, CUresult> {
     let mut handle = CUipcMemHandle { reserved: [0; 64] };
     // SAFETY: the pointer is valid, and the driver checks the address.
@@ -60,8 +60,7 @@ pub(crate) fn read(address: CUdeviceptr, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Adds a wait for `gate` to the stream: what comes after it waits until the gate opens or is
-/// dropped.
+/// Adds a wait for `gate` to the stream: later work waits until the gate opens or is dropped.
 pub(crate) fn hold(stream: &CudaStream, gate: std::sync::mpsc::Receiver<()>) {
     unsafe extern "C" fn wait(gate: *mut std::ffi::c_void) {
         // SAFETY: the pointer is that of the box below, and the function is called once.

@@ -1,4 +1,4 @@
-//! What a program hears where CUDA cannot be used.
+//! Errors of a program where CUDA cannot be used.
 
 use crate::fake_gpu::FakeDriver;
 use crate::spawn::{World, say};
@@ -18,7 +18,7 @@ fn ask() {
     say("why", cuda::driver().unwrap().context(2).unwrap_err());
 }
 
-/// Runs the process that looks for a driver, and asserts that it says so.
+/// Runs the process that loads a driver, and asserts its output.
 #[track_caller]
 fn says(role: &str, variables: &[(&str, &str)], tag: &str, text: &str) {
     let Some(ended) = check(role, variables) else { return };

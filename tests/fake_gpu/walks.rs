@@ -69,7 +69,7 @@ fn kernels_of_several_processes_wait_for_one_another_emulated() {
     }
 }
 
-/// One rank's kernel comes late, behind other work of its stream.
+/// One rank's kernel is late, after other work of its stream.
 fn come_late() {
     let failed = Communicator::run_local(2, |mut comm| {
         let stream = context(0).new_stream().unwrap();

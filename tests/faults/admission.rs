@@ -1,5 +1,5 @@
 //! Processes join ranks that run: they replace ranks that have died, or make the world larger.
-//! Whoever dies meanwhile, all ranks that are left end in one world and compute the right sums.
+//! Whichever process dies meanwhile, all remaining ranks end in one world and compute correct sums.
 //!
 //! `MAYPOLE_TEST_ROUNDS` sets how many worlds with random deaths are made.
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const ROUNDS: u64 = 8;
 /// Calls that the last ranks make.
 const CALLS: usize = 20;
-/// Far above what an admission takes on a busy machine.
+/// Far above the duration of an admission on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const AT_ONCE: Duration = Duration::ZERO;
 
@@ -47,7 +47,7 @@ impl Member {
         member
     }
 
-    /// Finds out who is there, and shrinks to the ranks that still exist until all know it.
+    /// Shrinks until all remaining ranks agree on the world.
     fn settle(&mut self) {
         loop {
             let mut ids = vec![0; self.comm.world()];
@@ -74,7 +74,7 @@ impl Member {
         Ok(())
     }
 
-    /// Admits whoever waits. True if there is a new world.
+    /// Admits waiting processes. True if there is a new world.
     fn admit(&mut self, within: Duration) -> maypole::Result<bool> {
         let Some(grown) = self.comm.admit(&mut self.admissions, within)? else { return Ok(false) };
         self.comm = grown;
@@ -254,7 +254,7 @@ fn random_deaths_leave_one_world_that_computes_the_right_sums() {
     }
 }
 
-/// Two threads that are ranks of one world by TCP, and others that want to join. A job of its own.
+/// Two threads that are ranks of one world by TCP, and processes that join. A job of its own.
 fn job() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("admission-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -342,8 +342,8 @@ fn strangers_are_not_admitted_and_told_why() {
     assert!(variable.contains("A is unset on rank 0 and '1' on rank 2"), "{variable}");
 }
 
-/// A newcomer waits. Rank 1 is in another call when rank 0 admits: an error, and nobody enters. The
-/// newcomer is admitted by the next world.
+/// A newcomer waits. Rank 1 is in another call when rank 0 admits: an error, and no process enters.
+/// The newcomer is admitted by the next world.
 #[test]
 fn nobody_enters_while_a_rank_is_in_another_call() {
     let job = job();
@@ -375,7 +375,7 @@ fn nobody_enters_while_a_rank_is_in_another_call() {
     });
 }
 
-/// A request goes on in the old communicator, also after all ranks have a new one.
+/// A request continues in the old communicator, also after all ranks have a new one.
 #[test]
 fn requests_in_flight_stay_with_the_old_communicator() {
     let job = job();
@@ -391,8 +391,8 @@ fn requests_in_flight_stay_with_the_old_communicator() {
     });
 }
 
-/// Two processes come, and the world has room for one. The other waits until its own deadline, and is
-/// told so.
+/// Two processes apply, and the world has room for one. The other waits until its own deadline, and
+/// gets an error that names it.
 #[test]
 fn a_process_for_which_there_is_no_room_waits_until_its_deadline() {
     let job = job();
@@ -403,7 +403,7 @@ fn a_process_for_which_there_is_no_room_waits_until_its_deadline() {
             Ok(comm) => comm,
             Err(error) => return Some(error.to_string()),
         };
-        // Rank 0 stays and keeps its room until the other process has given up.
+        // Rank 0 stays and keeps its room until the other process has timed out.
         comm.barrier().unwrap();
         None
     };

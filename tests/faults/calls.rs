@@ -16,7 +16,7 @@ pub(crate) const PAIRS: [(&str, &str); 8] = [
 ];
 
 /// Pairs in which two ranks wait for one another and neither sends. No message shows the mismatch;
-/// the ranks ask one another what they have called.
+/// the ranks compare their calls by queries.
 pub(crate) const WAITING: [(&str, &str); 2] = [("gather", "scatter"), ("reduce", "reduce to 1")];
 
 /// One call.

@@ -1,5 +1,5 @@
 //! Calls that do not match between real processes, ranks that do not join, panics and wrong
-//! arguments: every rank soon gets an error, which says what happened, where and why.
+//! arguments: every rank soon gets an error, which names the failure, its place and its reason.
 
 use crate::calls::{Call, PAIRS, WAITING};
 use crate::report::{SOON, report};

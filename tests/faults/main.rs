@@ -1,5 +1,5 @@
-//! Ranks die, leave, stop, come late or make other calls: the others get the right error soon, and
-//! can go on.
+//! Ranks die, leave, stop, are late or make other calls: the others get the correct error soon, and
+//! can continue.
 
 #[path = "../common/spawn.rs"]
 mod spawn;

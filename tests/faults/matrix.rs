@@ -1,12 +1,12 @@
 //! Fault x operation x link: a rank is killed, is stopped or leaves, and every other rank soon gets
-//! an error that names it, whatever the ranks do and whatever joins them.
+//! an error that names it, for every operation and every kind of link.
 
 use crate::report::{SOON, report};
 use crate::spawn::{Ended, Running, World, say};
 use maypole::{Communicator, Error, ReduceOp, Result};
 use std::time::{Duration, Instant};
 
-/// What ranks do until it fails. Says `ready` once it works, and returns all errors that it gets.
+/// The operation of ranks until it fails. Prints `ready` once it works, and returns all errors.
 type Endless = fn(&mut Communicator) -> Vec<Error>;
 
 const OPERATIONS: [(&str, Endless); 8] = [
@@ -71,7 +71,7 @@ fn await_rank_1(
     }
 }
 
-/// The first request says what happened, and the later ones that the communicator has failed.
+/// The first request has the cause, and the later ones that the communicator has failed.
 fn queue_requests(comm: &mut Communicator) -> Vec<Error> {
     let start = |_| comm.start_all_reduce(vec![1u64; 100_000], ReduceOp::Sum);
     let requests: Vec<_> = (0..5).map(start).collect();
@@ -86,8 +86,9 @@ fn queue_requests(comm: &mut Communicator) -> Vec<Error> {
     errors
 }
 
-/// Several tags are posted both ways. The failure that the communicator keeps comes first, whichever of
-/// them that is. If the messages alone have ended, the call after them says itself who died.
+/// Several tags are posted both ways. The first error in the result is the one that the
+/// communicator keeps. If the messages alone have ended, the call after them names the dead rank
+/// itself.
 fn post_messages(comm: &mut Communicator) -> Vec<Error> {
     let sends: Vec<_> = (0..3).map(|tag| comm.start_send(vec![1u8; LONG], 1, tag)).collect();
     let receives: Vec<_> = (0..3).map(|tag| comm.start_recv(vec![0u8; 9], 1, tag)).collect();
@@ -127,7 +128,7 @@ fn world(operation: &str, ranks: usize, link: &str) -> World {
     }
 }
 
-/// The ranks of a world of which some have failed, and what the world does.
+/// The ranks of a world of which some have failed, and the world's operation.
 struct Survivors {
     case: String,
     ended: Vec<Ended>,
@@ -184,7 +185,7 @@ fn a_killed_rank_is_named_whatever_the_others_do() {
     }
 }
 
-/// Stops `victims` of four ranks, and lets them go on when the others have failed. They get an
+/// Stops `victims` of four ranks, and continues them when the others have failed. They get an
 /// error, too; its words are not checked.
 fn stop(victims: &[usize], link: &str) {
     let mut running: Running = world("small sums", 4, link).set("MAYPOLE_TIMEOUT", 5).start();

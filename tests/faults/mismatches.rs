@@ -1,6 +1,6 @@
-//! Calls that do not match, and ranks that come too late: every rank names the same first cause, soon,
-//! and says what it gave up itself. Ranks are threads that share memory, threads joined by streams,
-//! processes that share memory, and processes joined by TCP.
+//! Calls that do not match, and ranks that are too late: every rank soon names the same first
+//! cause, and its own aborted operation. Ranks are threads that share memory, threads joined by
+//! streams, processes that share memory, and processes joined by TCP.
 
 use crate::spawn::{World, say};
 use maypole::algorithms::Algorithm;
@@ -12,10 +12,10 @@ const SOON: Duration = Duration::from_secs(15);
 /// How long ranks would wait for one another if nothing was found out.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What one rank does.
+/// One rank's part.
 type Scenario = fn(Communicator) -> Result<()>;
 
-/// The scenarios that rank processes know by name.
+/// The scenarios of rank processes, by name.
 const SCENARIOS: [(&str, Scenario); 13] = [
     ("other collective", other_collective),
     ("other algorithm", other_algorithm),
@@ -99,7 +99,7 @@ fn other_root_then_close(mut comm: Communicator) -> Result<()> {
     comm.close()
 }
 
-/// Waits until this rank, which is in no call, hears that the group has failed.
+/// Waits until this rank, which is in no call, learns that the group has failed.
 fn await_failure(comm: &Communicator) {
     let start = Instant::now();
     while comm.status().failure.is_none() {
@@ -108,7 +108,7 @@ fn await_failure(comm: &Communicator) {
     }
 }
 
-/// Rank 1 makes the call after the others have given up. What they had sent by then is still there.
+/// Rank 1 makes the call after the others have aborted. Their earlier messages are still there.
 fn late(mut comm: Communicator) -> Result<()> {
     comm.barrier()?;
     match comm.rank() {
@@ -139,7 +139,8 @@ fn other_lengths(mut comm: Communicator) -> Result<()> {
     comm.barrier()
 }
 
-/// As [`each_is_root_then_close`], in the world and in a group that was split from it, and nobody closes.
+/// As [`each_is_root_then_close`], in the world and in a group that was split from it, without a
+/// close.
 fn each_is_root_then_drop(mut comm: Communicator) -> Result<()> {
     let root = comm.rank();
     if std::env::var_os("TEST_IN_GROUP").is_some() {
@@ -149,12 +150,12 @@ fn each_is_root_then_drop(mut comm: Communicator) -> Result<()> {
     comm.broadcast(&mut [1u8; 100], root)
 }
 
-/// What a test needs to know of an error.
+/// The fields of an error that tests compare.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Told {
     /// The typed cause, printed with all of its fields.
     cause: String,
-    /// What the rank gave up.
+    /// The aborted operation.
     operation: String,
     sentence: String,
     took: Duration,
@@ -186,7 +187,7 @@ pub(crate) fn rank_process(role: &str) {
     }
 }
 
-/// Runs the scenario in all ways and returns, for each way, what each of the `world` ranks was told.
+/// Runs the scenario in all ways and returns, for each way, the error of each of the `world` ranks.
 fn run(name: &str, world: usize, checked: bool) -> Vec<(String, Vec<Option<Told>>)> {
     let scenario = SCENARIOS.iter().find(|(known, _)| *known == name).unwrap().1;
     let mut all = Vec::new();
@@ -216,7 +217,7 @@ fn run(name: &str, world: usize, checked: bool) -> Vec<(String, Vec<Option<Told>
     all
 }
 
-/// Asserts that all ranks were told one cause, soon, and returns what rank 0 was told.
+/// Asserts that all ranks soon got the same cause, and returns the error of rank 0.
 #[track_caller]
 fn one_cause(way: &str, told: &[Option<Told>]) -> Told {
     let told: Vec<&Told> = told.iter().map(|it| it.as_ref().expect(way)).collect();
@@ -335,7 +336,8 @@ fn checked_calls_fail_before_anything_is_sent() {
     }
     for (way, told) in run("split against barrier", 3, true) {
         let cause = one_cause(&way, &told);
-        // The exchange names ranks 0 and 1. On a busy machine ranks 1 and 2 may have asked first.
+        // The exchange names ranks 0 and 1. On a busy machine ranks 1 and 2 may have compared their
+        // calls first.
         let told = ["calls split()", "calls barrier()"];
         assert!(told.iter().all(|call| cause.sentence.contains(call)), "{way}: {cause:?}");
     }

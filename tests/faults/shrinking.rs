@@ -1,5 +1,5 @@
-//! Processes and threads die, leave, stop or abort. The other ranks shrink the communicator, go on,
-//! and compute the right sums.
+//! Processes and threads die, leave, stop or abort. The other ranks shrink the communicator,
+//! continue, and compute correct sums.
 //!
 //! `MAYPOLE_TEST_ROUNDS` sets how many worlds with random deaths are made.
 
@@ -27,7 +27,7 @@ fn random(end: u64) -> u64 {
     RandomState::new().build_hasher().finish() % end
 }
 
-/// One rank that goes on without the dead. Its number in the first world never changes.
+/// One rank that continues without the dead. Its number in the first world never changes.
 struct Survivor {
     comm: Communicator,
     id: u64,
@@ -219,7 +219,7 @@ fn all_ranks_go_on_if_none_has_failed() {
     });
 }
 
-/// Even and odd ranks are groups. Rank 2 dies, and each group goes on by itself.
+/// Even and odd ranks are groups. Rank 2 dies, and each group continues by itself.
 fn groups(mut world: Communicator) {
     let me = world.rank();
     let comm = world.split(Some(me as u64 % 2), -(me as i64)).unwrap().unwrap();
@@ -235,7 +235,7 @@ fn groups(mut world: Communicator) {
     assert_eq!(survivor.comm.world(), last);
     assert_eq!(survivor.ids[survivor.comm.rank()], me as u64);
     (0..CALLS).for_each(|_| survivor.sum(1000).unwrap());
-    // A survivor splits and goes on as any communicator does.
+    // A survivor splits and continues as any communicator does.
     let rank = survivor.comm.rank();
     let mut half = survivor.comm.split(Some(rank as u64), 0).unwrap().unwrap();
     half.barrier().unwrap();
@@ -251,8 +251,8 @@ fn groups_go_on_each_by_itself() {
     }
 }
 
-/// All ranks are in two groups. One rank leaves the first and stays in the second, by which the others
-/// know that it has left, before they go on.
+/// All ranks are in two groups. One rank leaves the first and stays in the second, which shows the
+/// others that it has left, before they continue.
 fn leave(mut world: Communicator) {
     let variable = |name: &str| std::env::var(name).unwrap();
     let leaver: u64 = variable("TEST_LEAVER").parse().unwrap();
@@ -274,8 +274,8 @@ fn leave(mut world: Communicator) {
     say("ids", "done");
 }
 
-/// Where the leader of an agreement has left the group, the others ask it; a rank that does not lead is
-/// asked by the leader.
+/// If the leader of an agreement has left the group, the others query it; the leader queries a rank
+/// that does not lead.
 #[test]
 fn a_process_that_has_left_a_group_says_so_when_others_go_on_from_it() {
     for (left, leaver) in [("group", 0), ("group", 1), ("world", 0), ("world", 1)] {
@@ -285,13 +285,13 @@ fn a_process_that_has_left_a_group_says_so_when_others_go_on_from_it() {
     }
 }
 
-/// Calls until the stopped rank makes a call fail. Then shrinks again and again, until all ranks
-/// take part.
+/// Calls until the stopped rank makes a call fail. Then shrinks repeatedly, until all ranks
+/// participate.
 fn patience(comm: Communicator) {
     let mut survivor = Survivor::new(comm);
     while survivor.sum(100).is_ok() {}
-    // Rank 0 leads, and has a longer timeout than the others. It must give up before they do all
-    // the same, or they would name rank 0 as the missing rank.
+    // Rank 0 leads, and has a longer timeout than the others. It must still abort before they do,
+    // or they would name rank 0 as the missing rank.
     let patience = if survivor.comm.rank() == 0 { 20 } else { 2 };
     survivor.comm.set_timeout(Duration::from_secs(patience));
     loop {
@@ -372,7 +372,7 @@ fn an_abort_frees_all_waiters_even_without_rank_0() {
         let begun = Instant::now();
         running.wait_for("error", &[1, 2, 3]);
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-        // The others are going on; now they learn that rank 0 is gone.
+        // The others are continuing; now they learn that rank 0 is gone.
         running.signal(0, "KILL");
         let ended = running.end();
         assert_eq!(survivors(&ended, &[0]), "[1, 2, 3]");

@@ -1,4 +1,4 @@
-//! What a rank tells of itself after an error of its settings, and in a forked child.
+//! The status of a rank after an error of its settings, and in a forked child.
 
 use crate::spawn::{LIMIT, World, say};
 use maypole::Communicator;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The variable that names a file. A rank goes on once the file exists.
+/// The variable that names a file. A rank continues once the file exists.
 const GO: &str = "TEST_GO";
 
 /// A rank process of a test of this file.
@@ -30,7 +30,7 @@ fn join_again() {
     comm.close().unwrap();
 }
 
-/// A child of a rank is a rank of its own, and tells its own status.
+/// A child of a rank is a rank of its own, and reports its own status.
 fn fork() {
     let parent = Communicator::from_env().unwrap();
     let in_child = || {

@@ -27,7 +27,7 @@ pub(crate) fn rank_process(role: &str) {
     }
 }
 
-/// What a rank tells: the culprit and the sentence of its error.
+/// A rank's report: the culprit and the sentence of its error.
 type Told = Option<(Option<usize>, String)>;
 
 fn told(error: &Error) -> Told {
@@ -44,7 +44,7 @@ fn hold_up(comm: &Communicator) -> Told {
     None
 }
 
-/// Rank 2 waits for rank 1, which waits for rank 0 in another group. Rank 0 waits for nobody.
+/// Rank 2 waits for rank 1, which waits for rank 0 in another group. Rank 0 waits for no rank.
 fn in_a_message(comm: &mut Communicator) -> Told {
     comm.set_timeout(LIMIT);
     let mut twin = comm.duplicate().unwrap();
@@ -80,7 +80,7 @@ fn in_a_pair(comm: &mut Communicator) -> Told {
     }
 }
 
-/// What the ranks tell that have an error.
+/// The reports of the ranks that have an error.
 fn of_processes(role: &str, world: usize) -> Vec<(usize, String, String)> {
     let ended = World::new(role, world).start().succeed();
     let one = |(rank, ended): (usize, &spawn::Ended)| {
@@ -101,7 +101,7 @@ fn of_threads(
         .collect()
 }
 
-/// Rank 0 is the culprit of all, and rank 1 is said to be in `call`.
+/// Rank 0 is the culprit in all errors, which name `call` as the call of rank 1.
 fn check_chain(told: &[(usize, String, String)], call: &str) {
     assert_eq!(told.len(), 2, "{told:?}");
     for (rank, culprit, text) in told {

@@ -1,4 +1,4 @@
-//! Ranks that are processes, and one that is killed: the others are told which one.
+//! Ranks that are processes, and one that is killed: the errors of the others name it.
 
 use crate::spawn::{World, say};
 use crate::{alone, stream};
@@ -7,7 +7,7 @@ use maypole::{Communicator, Error, ReduceOp};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a rank process does.
+/// The role of a rank process.
 pub(crate) fn rank_process(role: &str) {
     let mut comm = Communicator::from_env().unwrap();
     comm.set_timeout(Duration::from_secs(60));
@@ -41,7 +41,7 @@ fn fail(comm: &mut Communicator) -> Error {
     unreachable!("calls go on until one fails")
 }
 
-/// Kills rank 1 once the ranks in `ready` have said `tag`. The other two name it.
+/// Kills rank 1 once the ranks in `ready` have printed `tag`. The other two name it.
 fn check(role: &str, tag: &str, ready: &[usize]) {
     let Some(_alone) = alone() else { return };
     let mut world = World::new(role, 3).start();

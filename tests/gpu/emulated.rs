@@ -3,10 +3,10 @@
 use crate::fake_gpu::FakeDriver;
 use std::process::{Command, Output};
 
-/// Runs `command` over the fake driver and returns what it says. `None` if there is no compiler.
+/// Runs `command` over the fake driver and returns its output. `None` if there is no compiler.
 fn over_fake_driver(command: &mut Command) -> Option<Output> {
     let driver = FakeDriver::get()?;
-    // Whatever the machine's own GPUs are used for.
+    // Independent of the machine's own GPUs.
     command.env("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7");
     Some(driver.set(command).output().expect("the program starts"))
 }

@@ -1,4 +1,4 @@
-//! What happens when ranks do not do their part.
+//! Errors when ranks do not do their part.
 
 use crate::{alone, stream};
 use maypole::cuda::Comm;
@@ -17,7 +17,7 @@ fn a_rank_that_never_calls_is_named() {
         gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
         gpu.synchronize().unwrap();
         if comm.rank() == 1 {
-            // It stays, and does something else, until the others have given up.
+            // It stays, and does something else, until the others have aborted.
             return drop(comm.barrier());
         }
         gpu.set_timeout(Duration::from_secs(2));
@@ -30,7 +30,7 @@ fn a_rank_that_never_calls_is_named() {
     assert!(start.elapsed() < Duration::from_secs(60));
 }
 
-/// Both calls have programs, so nothing but the kernels themselves can notice.
+/// Both calls have programs, so only the kernels themselves can detect it.
 #[test]
 fn known_calls_that_do_not_match_are_an_error_on_both_ranks() {
     let Some(_alone) = alone() else { return };

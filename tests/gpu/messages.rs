@@ -45,7 +45,7 @@ fn a_circle_of_messages_arrives() {
     }
 }
 
-/// All ranks send to all others at once, each pair twice, in two orders.
+/// All ranks send to all others in one group, each pair twice, in two orders.
 #[test]
 fn messages_of_all_to_all_arrive_in_order() {
     ranks(4, |comm, gpu| {

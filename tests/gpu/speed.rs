@@ -1,4 +1,4 @@
-//! What collectives on one GPU cost, against a copy on the same GPU in the same run. Run by
+//! The cost of collectives on one GPU, compared with a copy on the same GPU in the same run. Run by
 //! `tests/gpu.sh`: `--ignored --nocapture`.
 
 use crate::{alone, stream};

@@ -16,8 +16,8 @@ fn no_publication_is_old() {
     let Some(_alone) = alone() else { return };
     const CALLS: u32 = 500;
     const REPLAYS: u32 = 100;
-    // Ranks that are threads share the driver's queue of launches. If one fills it, the others may not
-    // start what it waits for.
+    // Ranks that are threads share the driver's queue of launches. If one fills it, the others may
+    // be unable to start the work that it waits for.
     const AT_ONCE: u32 = 2;
     // Lines, slots with packs of sixteen bytes, and slots whose parts are odd.
     for (count, algorithm) in

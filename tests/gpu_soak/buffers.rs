@@ -28,7 +28,7 @@ pub(crate) trait Buffers {
 }
 
 type Driven = std::result::Result<(), DriverError>;
-/// `Ok(Some)` says what is wrong.
+/// `Ok(Some)` describes a difference.
 pub(crate) type Checked = std::result::Result<Option<String>, DriverError>;
 
 /// The buffers of `call` for `rank` of its group of `world` ranks, filled by `stream`.
@@ -56,7 +56,7 @@ pub(crate) fn buffers(
 struct Guarded<T> {
     cells: CudaSlice<T>,
     inner: Range<usize>,
-    /// What the cells held before the call.
+    /// The contents of the cells before the call.
     before: Vec<T>,
 }
 
@@ -87,7 +87,7 @@ impl<T: Number + DeviceRepr> Guarded<T> {
         self.cells.slice_mut(self.inner.clone())
     }
 
-    /// Compares what the cells hold now with `expected`, outside of `except`.
+    /// Compares the contents of the cells with `expected`, outside of `except`.
     fn compare(
         &self,
         which: &str,
@@ -247,7 +247,7 @@ impl<T: Number + DeviceRepr> Buffers for Typed<T> {
         let mut expected = self.output.before.clone();
         expected[start..start + result.len()].copy_from_slice(&place.result::<T>(nth));
         let inner = self.output.inner.clone();
-        // In place, a call may use what is not its result.
+        // In place, a call may use the bytes outside its result.
         let except = |at| inner.contains(&at) && !(start..start + result.len()).contains(&at);
         let wrong = self.output.compare("output", &found, &expected, except);
         if wrong.is_some() || !self.replays.is_empty() {

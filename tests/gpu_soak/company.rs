@@ -1,4 +1,4 @@
-//! Groups that come and go beside those of the plan.
+//! Short-lived groups, in addition to those of the plan.
 
 use crate::rank::{Done, LONGEST_START, Rank, Trouble};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};

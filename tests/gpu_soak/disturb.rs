@@ -1,4 +1,4 @@
-//! What each class of rounds does to the steps of its ranks.
+//! The effect of each class of rounds on the steps of its ranks.
 
 use crate::draw::Draw;
 use crate::plan::{Call, Class, Step, What};
@@ -15,7 +15,7 @@ const FAILURES: [(&str, i32); 6] = [
     ("cuModuleLoadData", 218),
 ];
 
-/// Adds the calls that a class has besides the usual ones.
+/// Adds the additional calls of a class.
 pub(crate) fn add_calls(draw: &mut Draw) {
     match draw.plan.class {
         Class::Mismatch => mismatch(draw),
@@ -24,7 +24,7 @@ pub(crate) fn add_calls(draw: &mut Draw) {
     }
 }
 
-/// Changes the steps of a rank, or its driver, as the class says.
+/// Changes the steps of a rank, or its driver, by the class.
 pub(crate) fn disturb(draw: &mut Draw) {
     match draw.plan.class {
         Class::Late => come_late(draw),
@@ -48,7 +48,7 @@ fn insert(draw: &mut Draw, step: Step) {
     draw.plan.steps[rank].insert(at, step);
 }
 
-/// One rank's stream is held up for longer than the others wait.
+/// One rank's stream is delayed for longer than the others' timeout.
 fn come_late(draw: &mut Draw) {
     let (rank, at) = place(draw);
     let of = |group: &usize| draw.plan.groups[*group].ranks.contains(&rank);

@@ -247,11 +247,12 @@ impl Draw {
         }
     }
 
-    /// Calls whose ends nobody has waited for, and groups that come and go beside them.
+    /// Calls whose ends have not been awaited, and concurrent short-lived groups.
     fn company(&mut self) {
         self.run();
         for _ in 0..1 + self.rng.below(3) {
-            // What the program's other threads allocate or wait for would end a capture in global mode.
+            // Allocations and waits of the program's other threads would end a capture in global
+            // mode.
             let alone = self.plan.processes().iter().all(|ranks| ranks.len() == 1);
             let captures = alone && self.rng.below(2) == 0;
             for rank in 0..self.plan.world {

@@ -1,4 +1,4 @@
-//! What a round may end with, as its plan says.
+//! The results of a round that its plan allows.
 
 use crate::plan::{Class, Plan};
 use crate::spawn::Ended;
@@ -19,7 +19,7 @@ struct Trouble<'a> {
 }
 
 /// # Errors
-/// What must not be, as a sentence.
+/// The violation, as a sentence.
 pub(crate) fn judge(plan: &Plan, ended: &[Ended]) -> Result<Verdict, String> {
     let troubles = ended.iter().flat_map(|process| process.said("trouble"));
     let troubles: Vec<Trouble<'_>> = troubles.map(trouble).collect();

@@ -1,6 +1,6 @@
 //! Random rounds on GPUs, over the fake driver: a seed draws a plan for two to four ranks, which
-//! are threads or processes, and what disturbs them. Whatever that is, a rank that is told `Ok` has
-//! the right bits, no rank hangs or crashes, and ranks that did nothing wrong have no error.
+//! are threads or processes, and their disturbances. Under every disturbance, a rank with `Ok` has
+//! the correct bits, no rank hangs or crashes, and ranks that did nothing wrong have no error.
 //!
 //! A seed that fails prints its plan, and `TEST_SEED=N cargo test --test gpu_soak` runs that seed
 //! alone. `TEST_SEEDS` is the number of seeds, and `TEST_FIRST_SEED` the first one. No round begins
@@ -89,7 +89,7 @@ fn no_round_ends_with_a_wrong_number_emulated() {
 /// Starts the processes of a plan, and waits for their ends.
 ///
 /// # Errors
-/// What the processes said, if they do not end.
+/// The output of the processes, if they do not end.
 fn play(plan: &Plan, driver: &FakeDriver) -> Result<Vec<Ended>, String> {
     let marks = tempfile::tempdir().expect("there is room for a folder");
     let role = match plan.layout {

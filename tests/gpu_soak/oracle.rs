@@ -1,4 +1,4 @@
-//! What the buffers of a call hold before it and after it, by a plain loop over the ranks.
+//! The contents of a call's buffers before and after it, by a plain loop over the ranks.
 
 use crate::common::SeededRng;
 use crate::number::Number;
@@ -39,7 +39,7 @@ impl Place<'_> {
         }
     }
 
-    /// The rank that the message to this rank comes from, and the one that its message goes to.
+    /// The sender of this rank's received message, and the receiver of its sent message.
     pub(crate) fn peers(&self) -> (Option<usize>, Option<usize>) {
         let (me, world) = (self.rank, self.world);
         match self.call.what {

@@ -5,18 +5,18 @@ use maypole::{DataType, ReduceOp};
 use std::fmt;
 use std::time::Duration;
 
-/// What a round disturbs. A round of the first classes is right in all that its ranks do, so
-/// nothing in it may fail.
+/// The disturbance of a round. Rounds of the first classes have no error in their ranks' steps, so
+/// nothing in them may fail.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Class {
-    /// Calls, messages, groups, late streams that come in time.
+    /// Calls, messages, groups, late streams that are still in time.
     Calm,
     /// Two groups on a GPU with few multiprocessors.
     Crowded,
-    /// Groups that each rank drops when it likes, while other groups go on.
+    /// Groups that each rank drops at its own time, while other groups continue.
     Drops,
-    /// Groups that come and go beside calls of others, also while the program captures; threads that have
-    /// several ranks.
+    /// Short-lived groups concurrent with calls of others, also while the program captures; threads
+    /// that have several ranks.
     Company,
     /// Ranks that pretend to be on several hosts.
     Hosts,
@@ -28,7 +28,7 @@ pub(crate) enum Class {
     Late,
     /// A rank that leaves in the middle.
     Leave,
-    /// A rank that gives up the communicator.
+    /// A rank that aborts the communicator.
     Abort,
     /// A rank that makes another call than the others.
     Mismatch,
@@ -99,7 +99,7 @@ pub(crate) struct Members {
     pub(crate) through_host: bool,
 }
 
-/// What the members of a group do together. Ranks are those of the group.
+/// The operation of the members of a group. Ranks are those of the group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum What {
     Collective {
@@ -159,7 +159,7 @@ pub(crate) struct Call {
     pub(crate) replays: usize,
 }
 
-/// What one rank does next. Numbers are those of groups, calls and graphs.
+/// The next step of one rank. Numbers are those of groups, calls and graphs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     /// Starts a call.
@@ -194,7 +194,7 @@ pub(crate) enum Step {
         group: usize,
         checks: bool,
     },
-    /// Holds up the stream of a group.
+    /// Delays the stream of a group.
     Hold {
         group: usize,
         millis: u64,
@@ -214,7 +214,7 @@ pub(crate) enum Step {
         ranks: usize,
     },
     Drop(usize),
-    /// Gives up the communicator.
+    /// Aborts the communicator.
     Abort,
     /// Kills this rank's process.
     Kill,
@@ -233,7 +233,7 @@ pub(crate) struct Plan {
     pub(crate) quiet: bool,
     /// How long a call waits for another rank.
     pub(crate) patience: Duration,
-    /// True if a rank goes on after an error.
+    /// True if a rank continues after an error.
     pub(crate) goes_on: bool,
     /// A call that a rank does not make as the others do, as a sentence.
     pub(crate) mismatch: Option<String>,

@@ -1,4 +1,4 @@
-//! One rank carries out its steps, and says how each one ended.
+//! One rank carries out its steps, and reports how each one ended.
 
 use crate::buffers::{Buffers, buffers};
 use crate::plan::{Members, Plan, Step};
@@ -52,7 +52,7 @@ pub(crate) struct Member {
     /// Results that wait to be compared: calls, and the replays of those in graphs.
     pub(crate) pending: Vec<(usize, usize)>,
     pub(crate) has_failed: bool,
-    /// Set by the stream when it passes a barrier before all members have come to it.
+    /// Set by the stream when it passes a barrier before all members have reached it.
     pub(crate) passed_early: Arc<AtomicBool>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn carry_out(plan: &Plan, mut world: Communicator) {
     let is_ready = rank.told("start", |rank| rank.prepare());
     let mut goes_on = is_ready;
     for (nth, step) in plan.steps[number].iter().enumerate() {
-        // A rank that stops drops what it has.
+        // A rank that stops drops its resources.
         if goes_on || (is_ready && plan.goes_on) || matches!(step, Step::Drop(_)) {
             goes_on &= rank.told(&nth.to_string(), |rank| rank.step(step));
         }
@@ -92,7 +92,7 @@ pub(crate) fn carry_out(plan: &Plan, mut world: Communicator) {
 }
 
 impl Rank<'_> {
-    /// Says how `work` ended. True if it ended well.
+    /// Reports how `work` ended. True after success.
     fn told(&mut self, step: &str, work: impl FnOnce(&mut Self) -> Done) -> bool {
         let rank = self.rank;
         let trouble = match work(self) {

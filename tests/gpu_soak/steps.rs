@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(crate) const MARKS: &str = "SOAK_MARKS";
 
 impl Member {
-    /// Notes how a call ended: after an error none may succeed.
+    /// Records how a call ended: after an error none may succeed.
     fn noted(&mut self, done: Result<(), Error>) -> Done {
         match done {
             Ok(()) if self.has_failed => {
@@ -107,7 +107,7 @@ impl Rank<'_> {
         self.calls.extend(taken);
         let needs = calls.iter().any(|call| self.plan.calls[*call].what.needs(comm.rank()));
         let member = self.member(group);
-        // A batch that is dropped tells nobody of an error; the next call does.
+        // A batch that is dropped reports no error; the next call does.
         if (ends && needs) || done.is_err() {
             member.noted(done)?;
         }
@@ -197,7 +197,7 @@ impl Rank<'_> {
         Ok(())
     }
 
-    /// The launch and what comes after it return; nothing is said about the numbers.
+    /// The launch and the later calls return; the numbers are unspecified.
     pub(crate) fn replay_stale(&mut self, graph: usize) -> Done {
         if let Some(Graph { graph, group, .. }) = self.graphs.get(&graph) {
             let _ = graph.launch();
@@ -244,7 +244,7 @@ impl Rank<'_> {
         }
     }
 
-    /// Waits for all streams, and looks at the margins of all buffers, whatever has failed.
+    /// Waits for all streams, and checks the margins of all buffers, after any failure.
     pub(crate) fn end(&mut self) -> Done {
         for member in self.members.iter().flatten() {
             let _ = member.beside.synchronize();
@@ -262,7 +262,7 @@ impl Rank<'_> {
     }
 }
 
-/// What a rank leaves behind when its stream comes to a barrier.
+/// The file that signals that the stream of `rank` has reached the barrier `call`.
 fn mark(call: usize, rank: usize) -> PathBuf {
     let folder = std::env::var_os(MARKS).expect("the test sets it");
     PathBuf::from(folder).join(format!("{call}.{rank}"))

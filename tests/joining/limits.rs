@@ -1,5 +1,5 @@
-//! Ranks that lack what others have: descriptors, addresses, `/proc`, or leave to make shared memory. All
-//! ranks hear of it at once, and the error names what is lacking.
+//! Ranks that lack a resource: descriptors, addresses, `/proc`, or the permission to make shared
+//! memory. All ranks fail immediately, and the error names the resource.
 
 use crate::spawn::{World, say};
 use maypole::{Communicator, ReduceOp, Result, Transport};
@@ -42,7 +42,7 @@ fn leave_descriptors(comm: &Communicator) -> Vec<File> {
     files
 }
 
-/// The buffer is registered on all ranks or on none, and the world goes on.
+/// The buffer is registered on all ranks or on none, and the world continues.
 fn arena(comm: &mut Communicator) -> Result<()> {
     let bytes = std::env::var("TEST_BYTES").unwrap().parse().unwrap();
     let _files = std::env::var_os("TEST_FREE").map(|_| leave_descriptors(comm));
@@ -74,7 +74,7 @@ fn transport(comm: &mut Communicator) -> Result<()> {
     over.barrier()
 }
 
-/// Runs `role` on two ranks, and returns, by rank, what each has said.
+/// Runs `role` on two ranks, and returns the output of each, by rank.
 #[track_caller]
 fn run(world: World) -> Vec<(Option<String>, Vec<String>)> {
     let ended = world.set("MAYPOLE_TIMEOUT", 60).start().end();
@@ -168,7 +168,7 @@ fn sandbox(flags: u32) -> Option<Vec<String>> {
     works.then_some(command)
 }
 
-/// What a kernel since 6.3 takes for memory that is never executed.
+/// The flag of kernels since 6.3 for memory that is never executed.
 const NOEXEC_SEAL: u32 = 8;
 
 #[test]

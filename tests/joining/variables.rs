@@ -62,7 +62,7 @@ fn a_value_that_cannot_be_read_is_an_error_with_the_variable_and_what_it_may_be(
     }
 }
 
-/// A program that tries again while it may succeed comes to an end.
+/// A program that retries while it may succeed ends.
 #[test]
 fn a_setting_that_cannot_become_right_by_itself_is_not_retryable() {
     for (variable, value) in [

@@ -1,7 +1,7 @@
 //! Nothing that a communicator keeps grows without bound: programs of ever new lengths, counts and
 //! schedules, and groups that are made and dropped.
 //!
-//! Memory is measured from outside, by an allocator that counts what is live.
+//! Memory is measured from outside, by an allocator that counts live bytes.
 
 use crate::counting::{ALLOCATIONS, LIVE};
 use crate::spawn::{World, say};
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Holds up all other tests of this program, because tests count the bytes of the whole process. A
+/// Blocks all other tests of this program, because tests count the bytes of the whole process. A
 /// test that measures nothing takes it, too: its buffers would be counted by another one.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -50,8 +50,7 @@ fn pairs() -> [Local; 2] {
     [Local::new(2), Local::new(2).hosts(&[0, 1])]
 }
 
-/// Reduces `data` by a plan that needs no prices, so that most of the time goes into what is
-/// tested.
+/// Reduces `data` by a plan that needs no prices, so that the tested code takes most of the time.
 fn reduce(comm: &mut Communicator, data: &mut [f32]) {
     comm.set_plan(Some(Plan { algorithm: Algorithm::TwoShot, window: 32 << 10 }));
     comm.all_reduce(data, ReduceOp::Max).unwrap();
@@ -143,7 +142,7 @@ fn the_second_use_of_a_recent_length_only_runs() {
             // Rank 1 may be in an earlier or later call than rank 0 while rank 0 counts; neither
             // allocates anything.
             assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before);
-            // Both ranks are done with counting before either goes on.
+            // Both ranks are done with counting before either continues.
             reduce(&mut comm, &mut data[..2950]);
             reduce(&mut comm, &mut data[..1]);
             assert_eq!(comm.programs().lowered, full.lowered + 2, "the barrier, and the first");
@@ -234,7 +233,8 @@ fn new_counts_every_step_keep_no_more_memory() {
     }
 }
 
-/// Two ranks swap ten chunks in an order that `number` chooses, and add what comes to their own.
+/// Two ranks swap ten chunks in an order that `number` chooses, and add the received ones to their
+/// own.
 fn swap(number: usize) -> impl Fn(usize) -> Schedule {
     move |rank| {
         let other = 1 - rank;
@@ -274,7 +274,7 @@ fn new_schedules_every_step_keep_no_more_memory() {
 fn split_and_drop(comm: &mut Communicator, number: usize) {
     let mut group = comm.split(Some(0), 0).unwrap().unwrap();
     if number.is_multiple_of(10) {
-        // Groups that have links and boards, and messages that nobody received.
+        // Groups that have links and boards, and messages that were not received.
         let mut sum = [1u32; 5];
         group.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
         assert_eq!(sum, [2; 5]);

@@ -1,4 +1,4 @@
-//! What communicators allocate and keep, measured by an allocator that counts. It counts for the
+//! Memory that communicators allocate and keep, measured by a counting allocator. It counts for the
 //! whole process, so this is a program of its own.
 
 #[path = "../common/counting.rs"]

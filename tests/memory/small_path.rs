@@ -1,4 +1,4 @@
-//! A small call that is repeated allocates nothing, whatever the collective and the links.
+//! A small call that is repeated allocates nothing, for every collective and kind of link.
 
 use crate::counting::{ALLOCATIONS, LIVE};
 use crate::spawn::World;

@@ -73,7 +73,7 @@ fn out_of_order(comm: &mut Communicator, rng: &mut SeededRng) {
     }
 }
 
-/// Sends more eager messages than there is credit for. The sender goes on once the receiver has
+/// Sends more eager messages than the credit allows. The sender continues once the receiver has
 /// taken some.
 fn more_than_there_is_credit_for(comm: &mut Communicator) {
     if comm.rank() == 0 {
@@ -108,7 +108,7 @@ fn from_any(comm: &mut Communicator, rng: &mut SeededRng) {
 }
 
 /// A rank sends eager messages to itself. A message to itself that would wait for its receive is
-/// refused at once.
+/// refused immediately.
 fn to_itself(comm: &mut Communicator) {
     let rank = comm.rank();
     for number in 0..3 {
@@ -337,7 +337,7 @@ fn a_receive_from_any_rank_takes_turns() {
 }
 
 /// Probes until there is a message with `tag`, and receives it. Returns the rank that the probe
-/// named, and what the receive returned.
+/// named, and the result of the receive.
 fn probe_and_receive(
     comm: &mut Communicator,
     into: &mut [u64],
@@ -363,7 +363,7 @@ fn a_probe_names_the_rank_that_a_receive_from_any_rank_takes() {
         assert_eq!(comm.probe_any(9).unwrap(), None);
         let mine = vec![rank as u64; LONG];
         if rank > 0 {
-            // Two that are sent at once, and one that is sent when its receive has cleared it.
+            // Two eager messages, and one that is sent when its receive has cleared it.
             comm.send(&mine[..3], 0, 4).unwrap();
             comm.send(&mine[..3], 0, 4).unwrap();
             comm.barrier().unwrap();

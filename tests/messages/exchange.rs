@@ -7,7 +7,7 @@ use maypole::{Communicator, Local};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// One message, as all ranks of the test know it.
+/// One message, equal on all ranks of the test.
 #[derive(Clone, Copy, Debug)]
 struct Message {
     from: usize,
@@ -133,7 +133,7 @@ fn all_from_any(comm: &mut Communicator, len: usize) {
     comm.barrier().unwrap();
 }
 
-/// More messages by rendezvous at once than may be announced.
+/// More messages by rendezvous than may be announced at a time.
 fn very_many(comm: &mut Communicator) {
     let rank = comm.rank();
     let world = comm.world();

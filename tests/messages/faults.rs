@@ -1,5 +1,5 @@
-//! A message that fails ends in an error on both ranks, soon, and the error says what failed, where
-//! and why.
+//! A message that fails ends in an error on both ranks, soon, and the error names the failure, its
+//! place and its reason.
 
 use crate::spawn::{Ended, World, say};
 use maypole::{Communicator, Error, Local, Result};
@@ -55,7 +55,7 @@ fn another_length_or_type_than_expected() {
 fn a_message_by_rendezvous_of_another_length() {
     Local::new(2).timeout(Duration::from_secs(60)).run(|mut comm| {
         if comm.rank() == 0 {
-            // Its sender is not told: it has done its part.
+            // Its sender gets no error: it has done its part.
             comm.send(&vec![1u8; LONG], 1, 9).unwrap();
             return comm.send(&vec![2u8; LONG], 1, 9).unwrap();
         }
@@ -76,7 +76,7 @@ fn a_message_that_is_never_sent() {
         Local::new(2).timeout(Duration::from_millis(300)).run(|mut comm| match comm.rank() {
             0 => comm.recv(&mut [0u8], 1, 3).unwrap_err(),
             _ => {
-                // This rank is in no call until the other one has given up.
+                // This rank is in no call until the other one has timed out.
                 std::thread::park_timeout(Duration::from_secs(2));
                 comm.barrier().unwrap_err()
             }
@@ -137,7 +137,7 @@ fn a_peer_that_has_left() {
             });
             let error = ends[1].as_ref().unwrap();
             assert!(matches!(error, Error::PeerLost { rank: 1, peer: 0, .. }), "{error:?}");
-            // A rank closes its links just before it tells the others that it leaves.
+            // A rank closes its links just before it announces that it leaves.
             let reasons = [": it has left", ": the peer closed the connection"];
             assert!(reasons.iter().any(|why| error.to_string().ends_with(why)), "{error}");
             assert!(since.elapsed() < SOON);
@@ -164,7 +164,7 @@ fn share(mut comm: Communicator) -> Result<()> {
     let mut rounds = 0;
     let maps =
         || std::fs::read_to_string("/proc/self/maps").unwrap().matches("memfd:maypole").count();
-    // Neither rank ends before both have mapped what they may.
+    // Neither rank ends before both have mapped their segments.
     let mut enough = [0u64];
     while enough == [0] {
         rounds += 1;

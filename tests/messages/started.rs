@@ -1,5 +1,5 @@
-//! Messages that do not block: matched by their tags, whatever the order in which both ends post
-//! them, and beside every other call.
+//! Messages that do not block: matched by their tags, in any order of posts at both ends, and
+//! concurrent with every other call.
 
 use crate::common::SeededRng;
 use crate::spawn::{World, as_told};
@@ -19,7 +19,7 @@ fn bytes(len: usize, tag: u32) -> Vec<u8> {
     (0..len).map(|at| (at as u32 ^ tag.wrapping_mul(77)) as u8).collect()
 }
 
-/// A receive that is posted first and served last holds up neither receives nor sends.
+/// A receive that is posted first and served last delays neither receives nor sends.
 fn a_posted_receive_holds_nothing_up(comm: &mut Communicator) {
     for len in [3, LONG] {
         if comm.rank() == 0 {
@@ -65,7 +65,7 @@ fn tags_in_reverse(comm: &mut Communicator) {
     }
 }
 
-/// Messages go on while their rank is in a collective, or waits for another request.
+/// Messages progress while their rank is in a collective, or waits for another request.
 fn beside_collectives(comm: &mut Communicator) {
     let mut sent = None;
     match comm.rank() {
@@ -132,7 +132,7 @@ fn beside_long_messages(comm: &mut Communicator) {
     }
 }
 
-/// A job that receives in the background does not hold up a message that is posted meanwhile.
+/// A job that receives in the background does not delay a message that is posted meanwhile.
 fn beside_a_request_that_receives(comm: &mut Communicator) {
     match comm.rank() {
         0 => {
@@ -200,7 +200,7 @@ fn misfits(comm: &mut Communicator) {
     }
 }
 
-/// Bytes whose type is known at run time are compared by that type, and told in its elements.
+/// Bytes with a type at run time are compared by that type, and errors count its elements.
 fn erased(comm: &mut Communicator) {
     if comm.rank() == 0 {
         let (tell, told) = channel();
@@ -320,7 +320,7 @@ fn resident() -> usize {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// 100,000 messages, each with a tag of its own, leave nothing behind.
+/// 100,000 messages, each with a tag of its own, leave no memory allocated.
 fn ever_new_tags(comm: &mut Communicator) {
     if comm.rank() > 1 {
         return;
@@ -355,7 +355,7 @@ fn everything(mut comm: Communicator) {
     for seed in 0..4 {
         random_posts(&mut comm, seed);
     }
-    // Requests that nobody waits for go on, and their messages arrive.
+    // Requests without a wait progress, and their messages arrive.
     let other = (comm.rank() + 1) % comm.world();
     let _detached = comm.start_send(bytes(LONG, 1), other, 77);
     let last = (comm.rank() + comm.world() - 1) % comm.world();

@@ -1,7 +1,7 @@
 //! The book and the README: code is that of the repository, links lead somewhere, commands name
-//! targets that are there, and figures name the commit that was measured.
+//! existing targets, and figures name the commit that was measured.
 //!
-//! What commands print is compared where the commands are: in `src/cli/tests/cli/book.rs`,
+//! The output of commands is compared next to the commands: in `src/cli/tests/cli/book.rs`,
 //! `examples/tests/lessons.rs` and `examples/train/tests/command/book.rs`.
 
 use crate::blocks::{
@@ -90,7 +90,7 @@ fn code_is_that_of_the_repository() {
     assert!(compared >= 5, "{compared} blocks show code of the repository");
 }
 
-/// Says why no test would notice that a block is untrue.
+/// Describes why no test would detect that a block is untrue.
 fn unchecked(block: &Block<'_>) -> Option<&'static str> {
     let is_code = block.mark.is_some_and(|mark| mark.starts_with("code: "));
     let is_marked = block.mark.is_some();
@@ -150,7 +150,7 @@ fn anchor(heading: &str) -> String {
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
-/// Says why a link of a page leads nowhere.
+/// Describes why a link of a page leads nowhere.
 fn dead(path: &Path, page: &str, link: &str) -> Option<String> {
     let (file, place) = link.split_once('#').unwrap_or((link, ""));
     let target = path.parent().expect("a page lies in a folder").join(file);
@@ -209,7 +209,7 @@ fn chapters_ask_a_question_first_and_end_with_exercises() {
     }
 }
 
-/// What a command of cargo names that is no target of the workspace.
+/// The name in a command of cargo that is no target of the workspace.
 fn missing_target(command: &str, targets: &BTreeSet<(String, String)>) -> Option<String> {
     let words: Vec<&str> = command.split_whitespace().take_while(|word| *word != "--").collect();
     if words.first() != Some(&"cargo") {
@@ -267,7 +267,7 @@ fn commits(page: &str) -> Vec<&str> {
     page.split("commit `").skip(1).filter_map(|rest| rest.split('`').next()).collect()
 }
 
-/// Figures say which commit was measured, and it is one of this history.
+/// Figures name the measured commit, and it is one of this history.
 #[test]
 fn figures_name_a_commit_of_this_history() {
     let page = read(&book().join("measured.md"));

@@ -149,7 +149,7 @@ fn titled(line: &str, shown: &mut Vec<Algorithm>) -> Option<String> {
     Some(picture(algorithm, collective, 4))
 }
 
-/// In the documentation of each collective stands what it promises, in numbers.
+/// The documentation of each collective has its contract in numbers.
 #[test]
 fn collectives_show_values_before_and_after() {
     let path = root().join("src/schedule/collective.rs");

@@ -11,7 +11,7 @@ fn rows(page: &str) -> Vec<Vec<&str>> {
     lines.skip(2).map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
-/// Says what is wrong with the test that a row names; `None` if it is there.
+/// Describes a fault of the test that a row names; `None` if the test exists.
 fn missing(test: &str) -> Option<String> {
     let name = test.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
     let Some((file, function)) = name.and_then(|name| name.split_once("::")) else {

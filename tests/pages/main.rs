@@ -1,4 +1,5 @@
-//! Pages for readers say what the code does: the README, the book, the pictures and the page of faults.
+//! Pages for readers agree with the code: the README, the book, the pictures and the page of
+//! faults.
 
 #[path = "../common/blocks.rs"]
 mod blocks;

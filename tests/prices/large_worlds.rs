@@ -1,5 +1,5 @@
-//! What is computed of hundreds and thousands of ranks takes seconds. Each test keeps its limit
-//! several times over, and a search within a search would not.
+//! Computations for hundreds and thousands of ranks take seconds. Each test keeps its limit several
+//! times over, and a search within a search would not.
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
@@ -12,8 +12,8 @@ use maypole::tuner::pair_groups;
 use maypole_pictures::draw;
 use std::time::Duration;
 
-/// What `work` returns, and how long this thread computes for it. The time in which other tests
-/// have the core does not count.
+/// The result of `work`, and this thread's CPU time for it. The time in which other tests have the
+/// core does not count.
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let computed = || {
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();

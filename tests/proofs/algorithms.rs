@@ -1,5 +1,4 @@
-//! Every algorithm does what each of its collectives promises, at every root and in every world up
-//! to 64.
+//! Every algorithm implements each of its collectives, at every root and in every world up to 64.
 
 use crate::common::walked::walked;
 use crate::common::works_in_place;

@@ -1,4 +1,4 @@
-//! Hierarchical algorithms do what their collective promises, however ranks are spread over hosts.
+//! Hierarchical algorithms implement their collective, however ranks are spread over hosts.
 
 use crate::common::SeededRng;
 use maypole::algorithms::Algorithm;

@@ -1,5 +1,5 @@
-//! Schedules keep their promises: proved for every algorithm, in every order that the
-//! law allows, on any hosts, and once they are lowered.
+//! Schedules implement their collectives: proved for every algorithm, in every order that the law
+//! allows, on any hosts, and once they are lowered.
 
 #[path = "../common/skip.rs"]
 mod skip;

@@ -1,5 +1,5 @@
-//! If any one step of a schedule is broken, either the checker objects or the schedule still does
-//! what its collective promises.
+//! If any one step of a schedule is broken, either the checker objects or the schedule still
+//! implements its collective.
 
 use crate::common::{Executor, Memory, Op, SeededRng, home, works_in_place};
 use maypole::algorithms::Algorithm;
@@ -35,8 +35,8 @@ fn start(collective: Collective, schedules: &[Schedule], placement: Placement) -
         .collect()
 }
 
-/// Runs the schedules on numbers, in a random order, and compares the results with what the
-/// collective promises.
+/// Runs the schedules on numbers, in a random order, and compares the results with the collective's
+/// contract.
 fn does_what_it_promises(
     collective: Collective,
     schedules: &[Schedule],
@@ -254,7 +254,7 @@ proptest! {
         cases: 2000, failure_persistence: None, ..ProptestConfig::default()
     })]
 
-    /// The checker never panics, whatever the schedules, and schedules that it accepts are right.
+    /// The checker panics on no schedules, and schedules that it accepts are correct.
     #[test]
     fn the_checker_survives_anything(
         schedules in prop::collection::vec(any_schedule(), 0..4),

@@ -104,8 +104,8 @@ fn span(rng: &mut SeededRng, buffers: &[Buffer]) -> Span {
     Span { buffer: buffers[rng.below(buffers.len())], chunk: rng.below(CHUNKS) }
 }
 
-/// Random steps. Sends and their receives come in pairs, the receive somewhat later than the send,
-/// so that many of these schedules complete. Their results have no meaning.
+/// Random steps. Sends and their receives are pairs, the receive somewhat later than the send, so
+/// that many of these schedules complete. Their results have no meaning.
 fn random(world: usize, events: usize, rng: &mut SeededRng) -> Vec<Schedule> {
     let readable = [Buffer::Input, Buffer::Output, Buffer::Scratch];
     let writable = [Buffer::Output, Buffer::Scratch];

@@ -1,5 +1,5 @@
 //! The readers of files: arbitrary texts give an error or a value, and never a panic, a long wait
-//! or much memory. (The fuzz tests of messages are beside the code that reads them.)
+//! or much memory. (The fuzz tests of messages are next to the code that reads them.)
 
 use crate::fuzz::Fuzz;
 use maypole::execute::record::TraceFile;
@@ -17,7 +17,7 @@ fn fuzz_saved_costs() {
     fuzz.run(|bytes| match String::from_utf8_lossy(bytes).parse::<CostTable>() {
         Err(error) => error.to_string(),
         Ok(table) => {
-            // Prices do not overflow, whatever the table says.
+            // Prices do not overflow, for any table.
             for crowding in [1, 2, 64] {
                 let _ = table.stream(crowding);
                 let _ = table.board(64 << 20, crowding);

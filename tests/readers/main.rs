@@ -1,4 +1,4 @@
-//! What reads files and packed programs bears arbitrary bytes.
+//! Readers of files and packed programs accept arbitrary bytes without a panic.
 
 mod files;
 #[path = "../common/fuzz.rs"]

@@ -1,5 +1,5 @@
 //! The check of a packed program, which a kernel walks without any check of its own: damaged bytes
-//! are refused, or touch nothing but what the check says that they need.
+//! are refused, or touch only memory that the check allows.
 
 use crate::fuzz::Fuzz;
 use maypole::algorithms::Algorithm;
@@ -41,7 +41,7 @@ fn programs() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Reads what a kernel reads where it lies in the bytes. Panics where a kernel would leave them.
+/// Reads the same places of the bytes as a kernel. Panics where a kernel would leave them.
 struct Walk<'a> {
     bytes: &'a [u8],
     program: PackedProgram,
@@ -178,7 +178,7 @@ fn programs_that_leave_their_buffers_are_refused() {
     refused(&source(|it| it.extent.quotient += 1), "another length");
 }
 
-/// The bytes with the length that a program says it has, so that other checks are reached.
+/// The bytes with the length that a program declares, so that other checks are reached.
 fn with_its_length(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes.resize(bytes.len().next_multiple_of(8), 0);

@@ -116,7 +116,7 @@ fn short_calls_and_reductions_do_not_ask() {
     });
 }
 
-/// What a rank process of these tests does.
+/// The role of a rank process of these tests.
 pub(crate) fn rank_process(role: &str) {
     match role {
         "one dies while others copy" => copy_until_one_dies(),
@@ -179,8 +179,8 @@ fn a_rank_that_is_killed_is_named_and_nothing_wrong_is_ok() {
     }
 }
 
-/// Rank 0 stops rank 1 at some moment of a broadcast, gives the call up, writes to its buffer, and
-/// lets rank 1 go on. If rank 1's call succeeds, it has what rank 0 has sent.
+/// Rank 0 stops rank 1 at some moment of a broadcast, aborts the call, writes to its buffer, and
+/// continues rank 1. If rank 1's call succeeds, its result is rank 0's sent data.
 fn copy_from_one_that_gives_up() {
     let mut comm = Communicator::from_env().unwrap();
     let delay: u64 = std::env::var("TEST_DELAY").unwrap().parse().unwrap();

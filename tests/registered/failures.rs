@@ -10,13 +10,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 const COUNT: usize = 50_000;
-/// How long rank 0 waits for rank 1 before it gives the call up.
+/// How long rank 0 waits for rank 1 before it aborts the call.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// A limit for what happens within milliseconds.
+/// A limit for events that take milliseconds.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Rank 1 stops in the middle of its part of a call. Rank 0 gives the call up, writes to its buffer,
-/// and lets rank 1 go on. When rank 1 is done, rank 0's buffer must be as rank 0 has left it.
+/// Rank 1 stops in the middle of its part of a call. Rank 0 aborts the call, writes to its buffer,
+/// and continues rank 1. When rank 1 is done, rank 0's buffer must be unchanged.
 struct LatePeer {
     go: Sender<()>,
     gate: Mutex<Receiver<()>>,
@@ -30,7 +30,7 @@ impl LatePeer {
         let (go, gate) = channel();
         let (done, is_done) = channel();
         let stopped = AtomicBool::new(false);
-        // `Operation::new` needs a function that may live for ever.
+        // `Operation::new` needs a function of the lifetime `'static`.
         Box::leak(Box::new(Self { go, gate: gate.into(), done, is_done: is_done.into(), stopped }))
     }
 
@@ -97,8 +97,8 @@ fn a_late_rank_does_not_write_into_memory_of_a_rank_that_has_panicked() {
     peer.run(call, |rank, ended| assert!(rank == 1 || ended.is_err(), "{ended:?}"));
 }
 
-/// Rank 0 gives up and overwrites its input, which rank 1 has not read yet. If rank 1's call
-/// succeeds nevertheless, its result is that of the input of the call.
+/// Rank 0 aborts and overwrites its input, which rank 1 has not read yet. If rank 1's call succeeds
+/// nevertheless, its result is that of the input of the call.
 #[test]
 fn a_late_rank_reads_what_was_announced() {
     let call = |comm: &mut Communicator, x: &mut RegisteredBuffer<u32>, op: &Operation<u32>| {
@@ -115,8 +115,8 @@ fn a_late_rank_reads_what_was_announced() {
     });
 }
 
-/// Rank 1 kills itself in the middle of its part of a call, and the others go on with their buffers
-/// and without rank 1.
+/// Rank 1 kills itself in the middle of its part of a call, and the others continue with their
+/// buffers and without rank 1.
 pub(crate) fn rank_process(_: &str) {
     let mut comm = Communicator::from_env().unwrap();
     let dies = comm.rank() == 1;

@@ -17,7 +17,8 @@ use maypole::Local;
 use maypole::tuner::CostTable;
 use maypole_tests::{case, common};
 
-/// Costs by which every call of more than a few bytes asks for registered memory: slots are dear.
+/// Costs by which every call of more than a few bytes exchanges places of registered memory: slots
+/// are dear.
 fn asking() -> CostTable {
     let mut costs = CostTable::BUILT_IN;
     costs.small.alpha = 50_000_000;
@@ -25,7 +26,7 @@ fn asking() -> CostTable {
     costs
 }
 
-/// A world of threads in which most calls ask for registered memory.
+/// A world of threads in which most calls exchange places of registered memory.
 fn local(world: usize) -> Local {
     Local::new(world).costs(asking())
 }

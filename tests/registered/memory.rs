@@ -28,7 +28,7 @@ fn buffers_outlive_arenas_communicators_and_one_another() {
     let left = local(2).run(|mut comm| {
         let first = comm.alloc::<u32>(5000).unwrap();
         let mut second = comm.alloc::<u32>(5000).unwrap();
-        // This rank drops its memory at once; the other may still be looking at it.
+        // This rank drops its memory immediately; the other may still be reading it.
         comm.all_reduce((&first, &mut second), ReduceOp::Sum).unwrap();
         drop(first);
         second.fill(7);

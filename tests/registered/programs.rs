@@ -20,7 +20,7 @@ use std::sync::Mutex;
 /// Bytes of each rank's arena.
 const ARENA: usize = 1 << 18;
 
-/// An operation on registered memory, as all ranks know it.
+/// An operation on registered memory, equal on all ranks.
 struct RegisteredOperation {
     operation: Operation,
     access: ReachedMemory,
@@ -240,7 +240,7 @@ fn copies_have_the_bits_of_programs_through_slots() {
     assert_eq!(able.iter().find(combines), None, "what is copied cannot be combined");
 }
 
-/// Copying from a peer that has given up is an error, and the call succeeds on no rank.
+/// Copying from a peer that has aborted is an error, and the call succeeds on no rank.
 #[test]
 fn what_a_peer_no_longer_holds_is_not_taken() {
     let mut rng = SeededRng::new(2);
@@ -301,7 +301,7 @@ fn programs_have_the_bits_of_those_on_private_memory() {
     }
 }
 
-/// A rank waits for the fewest things: no message says that an input is ready, the results are
+/// A rank has the fewest waits: no message announces that an input is ready, the results are
 /// pushed, and no rank waits for another at the end.
 #[test]
 fn a_reduction_in_two_shots_is_one_message_to_each_rank() {
@@ -324,8 +324,8 @@ fn a_reduction_in_two_shots_is_one_message_to_each_rank() {
     }
 }
 
-/// A rank waits for the peer that reads what it is about to overwrite, and at the end for peers that
-/// read its memory and do not say so.
+/// A rank waits for the peer that reads bytes that it is about to overwrite, and at the end for
+/// peers that read its memory without a message.
 #[test]
 fn a_rank_waits_for_those_that_read_its_memory() {
     let programs = |algorithm, collective| {

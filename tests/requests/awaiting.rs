@@ -81,7 +81,7 @@ fn tasks_await_requests_and_messages_together() {
             for (nth, sum) in sums.into_iter().enumerate() {
                 assert_eq!(sum.unwrap(), vec![(nth * world) as u64; 1 + 3000 * nth]);
             }
-            // The communicator goes on, also where a task is dropped while it awaits.
+            // The communicator continues, also where a task is dropped while it awaits.
             let mut dropped = start_sum(&mut comm, 1, 100_000);
             let _ = Pin::new(&mut dropped).poll(&mut Context::from_waker(Waker::noop()));
             drop(dropped);
@@ -101,7 +101,7 @@ fn a_task_is_woken_once_and_only_when_its_request_is_done() {
                 let mut request = pin!(request);
                 let mut polled = request.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                 assert!(polled.is_pending(), "rank 1 has not begun");
-                // Another task goes on with it, whose waker counts.
+                // Another task continues it, whose waker counts.
                 other.barrier().unwrap();
                 let (sum, polls, wakes) = block_on(async { request.await.unwrap() });
                 assert!(polls <= 2 && wakes <= 1, "{polls} polls, {wakes} wakes");

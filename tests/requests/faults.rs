@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 /// A limit far below the deadlines of the calls.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Asserts that the first request says what happened, and later ones that the communicator has
-/// failed.
+/// Asserts that the first request has the cause, and later ones that the communicator has failed.
 fn all_fail(requests: Vec<Request<Vec<u64>>>) -> Error {
     let mut errors = requests.into_iter().map(|request| request.wait().unwrap_err());
     let first = errors.next().unwrap();
@@ -198,7 +197,7 @@ fn a_communicator_may_end_on_its_own_thread() {
     (0..2).for_each(|_| ended.recv_timeout(LIMIT).unwrap());
 }
 
-/// A request cannot wait for itself: its thread leaves the group once it is over.
+/// A request cannot wait for itself: its thread leaves the group once it has ended.
 #[test]
 fn a_request_may_close_its_own_communicator() {
     let (sender, ended) = channel();

@@ -35,7 +35,7 @@ fn names_rank_0(since: Instant, error: &Error) {
 }
 
 /// Rank 0 returns early, as a program does on an error, while its request in one group waits for the
-/// others. They wait for rank 0 in another group. `first` says which group rank 0 drops first.
+/// others. They wait for rank 0 in another group. Rank 0 drops the group `first` first.
 fn gives_up(mut world: Communicator, first: bool) {
     let mut groups = [world.duplicate().unwrap(), world.duplicate().unwrap()];
     for group in &mut groups {
@@ -74,7 +74,7 @@ fn a_process_that_gives_up_with_requests_in_flight_does_not_hold_other_processes
     }
 }
 
-/// Rank 0 drops a group that the others go on with, and stays in the world.
+/// Rank 0 drops a group that the others still use, and stays in the world.
 fn leaves_a_group(
     mut world: Communicator,
     used: bool,
@@ -119,7 +119,7 @@ fn requests_of_a_dropped_communicator_complete() {
             drop(group);
             dropped.send(()).unwrap();
             drop(world);
-            // Its rank has left the world, so it is over.
+            // Its rank has left the world, so it has ended.
             assert_eq!(request.wait().unwrap(), [3; 1000]);
         } else {
             is_dropped.lock().unwrap().recv_timeout(LIMIT).unwrap();
@@ -147,9 +147,9 @@ fn requests_of_a_process_that_returns_complete() {
 }
 
 /// Ranks 1 and 3 wait for room that ranks 0 and 2 would have to make, and each is the only reader of
-/// what the other one publishes next. Where that happens depends on which slots come next.
-/// The thread that leaves the group afterwards waits for the one that runs the request, which must not wait
-/// for it.
+/// the other one's next publication. Where that happens depends on which slots come next. The
+/// thread that leaves the group afterwards waits for the one that runs the request, which must not
+/// wait for it.
 #[test]
 fn a_request_may_drop_its_communicator_whichever_thread_runs_it() {
     for _ in 0..20 {

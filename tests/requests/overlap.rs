@@ -48,7 +48,7 @@ fn overlaps(mut comm: Communicator, mut other: Communicator) {
     }
 }
 
-/// Nobody begins a request within a tenth of a millisecond but the thread that waits for it.
+/// Within a tenth of a millisecond, only the waiting thread begins a request.
 #[test]
 fn a_thread_that_waits_at_once_runs_its_request() {
     let here = Local::new(2).timeout(LIMIT).run(|mut comm| {

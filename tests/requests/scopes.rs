@@ -128,7 +128,7 @@ fn a_panic_goes_on_once_the_requests_are_over() {
     }
 }
 
-/// Returns true. The compiler does not know that, so the code after the panic is reachable.
+/// Returns true. The compiler cannot infer that, so the code after the panic is reachable.
 fn scope_panics() -> bool {
     std::env::args().count() > 0
 }

@@ -159,7 +159,7 @@ fn close_returns_the_failure_of_a_request() {
     }
 }
 
-/// A caller that has received the failure is not told again of what follows from it.
+/// A caller that has received the failure does not receive its consequences.
 #[test]
 fn what_follows_from_a_known_failure_is_not_returned_again() {
     Local::new(2).timeout(LIMIT).run(|mut comm| {
@@ -214,7 +214,7 @@ fn a_message_that_does_not_fit_is_returned() {
         let error = comm.close().unwrap_err();
         assert!(matches!(error, Error::Value { .. }), "{error}");
     });
-    // A hook does not make the error known.
+    // A hook does not count as a report of the error.
     Local::new(2).timeout(LIMIT).run(|comm| {
         let mut handle = comm.message_handle();
         drop(handle.start_send(DataType::U16, vec![0u8; 3], 0, 0, |_| {}));

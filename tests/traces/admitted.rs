@@ -1,4 +1,5 @@
-//! A trace goes on after a process was admitted: in a file of its own, of old ranks and newcomers.
+//! A trace continues after a process was admitted: in a file of its own, of old ranks and
+//! newcomers.
 
 use crate::spawn::{World, configuration, ranks};
 use maypole::world::bootstrap::JoinConfig;

@@ -5,7 +5,7 @@ use maypole::{Communicator, ReduceOp};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Makes more calls than are written at once.
+/// Makes more calls than one write holds.
 pub(crate) fn rank_process(_: &str) {
     let mut comm = Communicator::from_env().unwrap();
     for _ in 0..10_000 {

@@ -84,8 +84,9 @@ fn check(file: &TraceFile) {
         calls.retain(|call| !call.facts["sequence"].is_null());
         calls.sort_by(|a, b| a.start.total_cmp(&b.start));
         let sequence: Vec<u64> = calls.iter().map(|call| call.number("sequence")).collect();
-        // Operation 0 begins the trace. What ranks agree about has numbers, too: what slots cost, before the
-        // first call, the split after the last of CALLS, and whether ranks can copy from one another.
+        // Operation 0 begins the trace. Agreements of the ranks have numbers, too: the costs of
+        // slots, before the first call, the split after the last of CALLS, and whether ranks can
+        // copy from one another.
         assert!(sequence.is_sorted_by(|one, next| one < next), "{owner}: {sequence:?}");
         assert!(sequence[0] <= 2, "{owner}: {sequence:?}");
         assert_eq!(sequence.len(), CALLS.len() + 2, "{owner}");

@@ -28,7 +28,8 @@ fn endless() -> Running {
     running
 }
 
-/// The cause that all ranks name. A rank that did not notice it first adds what it gave up itself.
+/// The cause that all ranks name. A rank that did not detect it first adds its own aborted
+/// operation.
 #[track_caller]
 fn one_cause(ended: &[Ended]) -> String {
     let errors: Vec<_> = ended.iter().map(|rank| rank.said("error").join(" ")).collect();
@@ -149,7 +150,7 @@ fn gid_index(device: &str, address: [u8; 4]) -> usize {
 }
 
 /// Both ports are active and of one kind of network, but packets to one of them go to a hardware
-/// address that no interface has. Ranks that choose for themselves use TCP, and say why.
+/// address that no interface has. Ranks that choose for themselves use TCP, with the reason.
 #[test]
 #[ignore = "needs RDMA devices: tests/rdma-vm/test"]
 fn ports_that_do_not_reach_each_other_are_not_chosen() {

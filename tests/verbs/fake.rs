@@ -58,7 +58,7 @@ fn the_fastest_port_is_used_and_equally_fast_ones_in_turn() {
     let Some(world) = ib("chosen", 3, devices) else { return };
     let ended = world.hosts(&[0, 1, 1]).start().succeed();
     assert_eq!(used(&ended), ["fast0", "fast0", "fast1"]);
-    // What the user names is used.
+    // The port that the user names is used.
     let Some(world) = ib("chosen", 2, devices) else { return };
     let ended = world.set_of(1, "MAYPOLE_IB_DEVICE", "slow0").start().succeed();
     assert_eq!(used(&ended), ["fast0", "slow0"]);
@@ -92,7 +92,7 @@ fn ports_that_reach_nobody_are_given_up_for_the_next() {
     assert_eq!(used(&world.start().succeed()), ["mlx5_0"; 3]);
 }
 
-/// Ports of equal rate whose networks are apart: what ranks would take in turn serves nobody.
+/// Ports of equal rate whose networks are apart: a choice in turn by ranks would connect no pair.
 #[test]
 fn ranks_whose_ports_are_on_different_networks_share_one() {
     let Some(world) = ib("chosen", 2, "rail0 net=0; rail1 net=1") else { return };

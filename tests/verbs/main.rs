@@ -2,7 +2,7 @@
 //!
 //! The tests that need RDMA devices are ignored here, and run in a virtual machine that has two:
 //! `tests/rdma-vm/test`. Those of `fake` run over the library of `transports/fake-verbs/`, whose devices
-//! are what a test says. The others hold what a machine without devices says. `TEST_FULL=1` runs every
+//! a test sets. The others test the errors of a machine without devices. `TEST_FULL=1` runs every
 //! size with every collective.
 
 mod devices;

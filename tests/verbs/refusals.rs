@@ -1,4 +1,4 @@
-//! What ranks say where verbs cannot be used.
+//! Errors of ranks where verbs cannot be used.
 
 use crate::spawn::World;
 use std::path::Path;
@@ -69,7 +69,7 @@ fn between_hosts_without_devices_ranks_use_tcp_and_say_why() {
     assert!(summary.contains(first), "{summary}");
 }
 
-/// Ranks that choose for themselves stay with TCP, and those that want verbs are refused.
+/// Ranks that choose for themselves stay with TCP, and those that require verbs are refused.
 #[test]
 #[ignore = "needs RDMA devices: tests/rdma-vm/test"]
 fn ports_of_different_networks_are_not_used() {

@@ -1,4 +1,4 @@
-//! What the rank processes of these tests do.
+//! The roles of the rank processes of these tests.
 
 use crate::case::cases;
 use crate::common::SeededRng;
@@ -85,7 +85,7 @@ fn pattern(rank: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 251 + rank * 101) as u8).collect()
 }
 
-/// Runs `collective` on about `bytes` bytes of this rank's pattern; returns what it gives.
+/// Runs `collective` on about `bytes` bytes of this rank's pattern; returns its result.
 fn call(comm: &mut Communicator, collective: Collective, bytes: usize) -> Vec<u8> {
     let (rank, world) = (comm.rank(), comm.world());
     let share = bytes.div_ceil(world);
@@ -175,7 +175,7 @@ fn limited(mut comm: Communicator) {
     }
 }
 
-/// Goes on without a rank that has died.
+/// Continues without a rank that has died.
 fn shrink(mut comm: Communicator) {
     let mut ones = [1u32];
     say("ready", "now");
@@ -190,7 +190,7 @@ fn shrink(mut comm: Communicator) {
     comm.close().unwrap();
 }
 
-/// What the kernel counts of this process: queue pairs, completion queues, registrations.
+/// The kernel's objects of this process: queue pairs, completion queues, registrations.
 fn resources() -> [usize; 3] {
     ["qp", "cq", "mr"].map(|kind| {
         // The kernel shows the id of the thread that made a resource.
@@ -213,8 +213,8 @@ fn shown(kind: &str) -> String {
     String::from_utf8(shown.stdout).unwrap()
 }
 
-/// Makes 1,000 operations on groups that come and go, and counts what the kernel has of this
-/// process after each group.
+/// Makes 1,000 operations on short-lived groups, and counts the kernel's objects of this process
+/// after each group.
 fn count(mut comm: Communicator) {
     // Connects the world itself. Its stream stays.
     comm.barrier().unwrap();
@@ -247,7 +247,7 @@ fn fake_devices() -> Vec<String> {
         .collect()
 }
 
-/// Tells by which devices a call goes.
+/// Prints the devices of a call.
 fn chosen(mut comm: Communicator) {
     let controls = Controls::here();
     let sent = || -> Vec<_> {

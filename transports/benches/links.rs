@@ -147,7 +147,7 @@ fn tcp() -> (Tcp, Tcp) {
     (end(near), end(far))
 }
 
-/// The publication of a rank of two at `position`, and what the other rank expects.
+/// The publication of a rank of two at `position`, and the expected publication of the other rank.
 fn publication(me: usize, position: u64, len: usize) -> (Publication, ExpectedPublication) {
     let class = SlotClass::holding(len).expect("a slot holds it");
     let mask = class.slots(2) as u64 - 1;

@@ -1,17 +1,17 @@
 // A libibverbs for tests: a `libibverbs.so.1` with devices that exist in this process alone. The
 // Rust code for InfiniBand and RoCE runs over it unchanged, in one process or in several.
 //
-// A port is a set of attributes, a queue pair is a thread, and what two queue pairs send goes
-// through a socket of the kernel (`pairs.cpp`). Tests can have what neither an adapter nor
-// soft-RoCE does on demand: limits, kinds of devices and networks, ports that go down, events of
-// queues, calls that fail, completions that come late. The library counts what callers ask for.
+// A port is a set of attributes, a queue pair is a thread, and packets between two queue pairs go
+// through a socket of the kernel (`pairs.cpp`). Tests can set conditions that neither an adapter
+// nor soft-RoCE has on demand: limits, kinds of devices and networks, ports that go down, events of
+// queues, calls that fail, late completions. The library counts requests.
 //
-// What the fake does not show:
+// The fake does not show:
 // - speed, and how an adapter's caches, queues and interrupts behave;
 // - the order in which an adapter writes memory: a write is whole before its completion, as is
 //   promised, and no reader sees half of it;
-// - packets: nothing is lost, repeated or reordered. A peer that is not there, or is on another
-//   network, does not answer for as long as the retries of the queue pair last;
+// - packets: nothing is lost, repeated or reordered. A peer that is absent, or on another network,
+//   stays silent for as long as the retries of the queue pair last;
 // - whether a kernel and its limits allow to register memory.
 //
 // Variables of the environment:

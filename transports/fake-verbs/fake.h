@@ -1,4 +1,4 @@
-// What the files of the fake library share. `devices.cpp` says what the library is for.
+// Shared by the files of the fake library. `devices.cpp` explains its purpose.
 #pragma once
 #include "abi.h"
 
@@ -28,7 +28,7 @@ struct Device {
     int number;
     std::mutex lock;
     std::map<std::string, std::string> attributes;
-    // What tests read: how often something was asked for, or a value of the last time.
+    // Counters for tests: the number of requests, or the last value.
     std::map<std::string, uint64_t> counts;
 
     void count(const char* what, uint64_t more = 1);
@@ -161,7 +161,7 @@ private:
     std::vector<char> in_;
 };
 
-// Tells the process of an asynchronous event.
+// Reports an asynchronous event to the process.
 void raise(Context* context, int type, uint64_t element);
 // All that is open in this process.
 void add(Context* context);

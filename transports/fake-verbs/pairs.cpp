@@ -1,7 +1,7 @@
 // Queue pairs. Each has a thread and, by its number, a socket in the kernel's abstract namespace.
-// The thread of the end that writes copies from registered memory into a packet of that socket.
-// The thread at the other end copies it into the memory that the key names, and answers. So two
-// ends may be in one process or in two, and the end of a process is noticed.
+// The thread of the end that writes copies from registered memory into a packet of that socket. The
+// thread at the other end copies it into the memory that the key names, and acknowledges. So two
+// ends may be in one process or in two, and the end of a process is detected.
 #include "fake.h"
 
 #include <cerrno>
@@ -17,8 +17,8 @@
 
 namespace fake {
 
-// The first bytes of every packet. Those of the first one on a connection say who it is for, those
-// of another one what to write where.
+// The first bytes of every packet. Those of the first packet on a connection have its receiver,
+// those of later ones the bytes and the place of a write.
 struct Frame {
     uint32_t from, to, net, is_global, lid;
     uint8_t gid[16];
@@ -185,7 +185,7 @@ void Pair::run() {
     }
 }
 
-// How long the thread may wait for something else than time; -1 if for ever.
+// Timeout of the thread's poll; -1 for none.
 int Pair::sleep_for() {
     auto now = Clock::now();
     auto until = now + std::chrono::hours(1);
@@ -202,8 +202,8 @@ Clock::duration Pair::patience() const {
     return std::chrono::duration_cast<Clock::duration>(once * (attributes.retry_cnt + 1));
 }
 
-// Connects, if it can. Its peer may not be ready to receive yet, may have ended, or may never hear
-// of this end.
+// Connects, if it can. Its peer may not be ready to receive yet, may have ended, or may never
+// accept this end.
 void Pair::connect_to_peer() {
     int made = make_socket();
     sockaddr_un address;
@@ -227,7 +227,7 @@ void Pair::lose_outgoing() {
     transmitted_ = 0;
 }
 
-// Sends what was posted, until the socket is full.
+// Sends posted writes, until the socket is full.
 void Pair::transmit() {
     blocked_ = false;
     while (transmitted_ < queue_.size()) {
@@ -257,7 +257,7 @@ void Pair::transmit() {
     }
 }
 
-// Takes the peer's answers: it has a write, or refuses it.
+// Takes the peer's acknowledgements and refusals of writes.
 void Pair::take_answers() {
     unsigned status;
     while (outgoing_ >= 0) {
@@ -349,7 +349,7 @@ void Pair::accept_peer() {
     int made = accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (made < 0) return;
     Frame hello{};
-    // The hello was sent right after the connection was made, so it is here or comes at once.
+    // The hello was sent right after the connection was made, so it arrives immediately.
     pollfd wanted{made, POLLIN, 0};
     poll(&wanted, 1, 1000);
     bool is_heard = recv(made, &hello, sizeof hello, 0) == sizeof hello;
@@ -370,8 +370,8 @@ void Pair::take_frames() {
     }
 }
 
-// Writes what a frame brings, if a receive was posted for its number, and answers. Its bytes are
-// those of the packet that came in.
+// Writes the bytes of a received packet, if a receive was posted for its immediate data, and
+// acknowledges it.
 bool Pair::deliver(const Frame& frame) {
     if (receives_.empty()) return false;
     const char* payload = in_.data() + sizeof frame;

@@ -1,5 +1,5 @@
-// What a program makes on a device before it connects: contexts, domains, registered memory,
-// completion queues and their channels.
+// Objects of a device before connections: contexts, domains, registered memory, completion queues
+// and their channels.
 #include "fake.h"
 
 #include <cerrno>
@@ -108,7 +108,7 @@ int post_recv(void* qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
     return post(qp, first, bad);
 }
 
-// Makes `errno` say that a call fails, if it is to fail.
+// Sets `errno` if the call is planned to fail.
 bool fails(const char* call) {
     errno = planned_failure(call);
     return errno != 0;
@@ -211,7 +211,7 @@ API void* ibv_create_cq(ibv_context* context, int entries, void* own, ibv_comp_c
     return queue;
 }
 
-// libibverbs would wait for ever for events that were taken and not acknowledged.
+// libibverbs would wait indefinitely for events that were taken and not acknowledged.
 API int ibv_destroy_cq(void* cq) {
     auto* queue = (Queue*)cq;
     if (queue->events != 0) return EBUSY;

@@ -1,4 +1,4 @@
-//! Which cores the calling thread may run on.
+//! The affinity of the calling thread to cores.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
@@ -17,14 +17,14 @@ use std::io;
 /// ```
 ///
 /// # Errors
-/// What the kernel reports, for instance if a sandbox forbids the call.
+/// Errors of the kernel, for instance if a sandbox forbids the call.
 pub fn bind(nth: usize) -> io::Result<usize> {
     let core = in_turn(&allowed()?, nth)?;
     sched_setaffinity(None, &mask(&[core]))?;
     Ok(core)
 }
 
-/// Returns the cores of process `nth` of `processes` that divide what the calling thread may use: equal
+/// Returns the cores of process `nth` of `processes` that divide the calling thread's cores: equal
 /// parts of neighbouring cores, or one core each in turn if there are fewer cores than processes.
 ///
 /// ```
@@ -36,7 +36,7 @@ pub fn bind(nth: usize) -> io::Result<usize> {
 /// ```
 ///
 /// # Errors
-/// What the kernel reports, for instance if a sandbox forbids the call.
+/// Errors of the kernel, for instance if a sandbox forbids the call.
 pub fn share(nth: usize, processes: usize) -> io::Result<Vec<usize>> {
     let cores = allowed()?;
     if processes > cores.len() {
@@ -68,7 +68,6 @@ pub fn run_bound<R>(cores: &[usize], work: impl FnOnce() -> R) -> io::Result<R> 
     Ok(done)
 }
 
-/// The `nth` of `cores`, modulo their number.
 fn in_turn(cores: &[usize], nth: usize) -> io::Result<usize> {
     let core = cores.get(nth % cores.len().max(1));
     core.copied().ok_or_else(|| io::Error::other("no core is allowed"))
@@ -83,7 +82,7 @@ fn mask(cores: &[usize]) -> CpuSet {
 /// Returns the cores that the calling thread may run on, ascending.
 ///
 /// # Errors
-/// What the kernel reports, for instance if a sandbox forbids the call.
+/// Errors of the kernel, for instance if a sandbox forbids the call.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let allowed = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect())

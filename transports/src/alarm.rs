@@ -8,11 +8,10 @@ use std::time::Duration;
 
 /// A flag and a count that threads of one process share with the waits of a communicator.
 ///
-/// The flag is raised once, by the thread that learns that the communicator cannot go on; a wait
-/// that has become slow reads it and gives up. The count is the number of foreground threads that
-/// do nothing but wait for the background thread; while it is above zero, the background thread
-/// waits as eagerly as a foreground thread. A change of either wakes every thread that
-/// sleeps on the alarm.
+/// The flag is raised once, by the thread that detects that the communicator has failed; a slow
+/// wait reads it and aborts. The count is the number of foreground threads that wait for the
+/// background thread; while it is above zero, the background thread waits as eagerly as a
+/// foreground thread. A change of either wakes every thread that sleeps on the alarm.
 ///
 /// ```
 /// let alarm = maypole_transports::Alarm::default();
@@ -25,13 +24,13 @@ pub struct Alarm {
     raised: AtomicBool,
     /// Foreground threads that wait for the background thread.
     foreground_waits: AtomicUsize,
-    /// How often one of the two has changed. A thread that sleeps until the next change does not miss it.
+    /// The number of changes of the two: the futex word of sleepers, so no change is missed.
     changes: AtomicU32,
     sleepers: AtomicU32,
 }
 
 impl Alarm {
-    /// Tells every wait to give up. Further calls change nothing; an alarm stays raised.
+    /// Aborts every wait. Further calls change nothing; an alarm stays raised.
     pub fn raise(&self) {
         self.raised.store(true, Ordering::Release);
         self.wake();
@@ -76,7 +75,7 @@ impl Alarm {
     }
 
     /// Sleeps for `length`, or until the alarm is raised, a foreground wait begins, or one of `bells`
-    /// rings. Returns at once if what one of them tells has happened; of the bells, `is_over` says so.
+    /// rings. Returns immediately if one of these has happened; for the bells, `is_over` decides.
     pub(crate) fn sleep(&self, bells: &[&Bell], length: Duration, is_over: impl FnOnce() -> bool) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let changes = self.changes.load(Ordering::SeqCst);
@@ -91,7 +90,6 @@ impl Alarm {
     fn wake(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // No error is possible: the word is memory of this process.
             let _ = futex::wake(&self.changes, futex::Flags::empty(), i32::MAX as u32);
         }
     }
@@ -141,8 +139,7 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| alarm.sleep(&[], LONG, || false));
             }
-            // If the wait ended, a thread that began to sleep afterwards would sleep for `LONG`.
-            // So the wait never ends.
+            // The wait never ends, or a thread that sleeps afterwards would sleep for `LONG`.
             std::mem::forget(alarm.begin_foreground_wait());
             alarm.sleep(&[], LONG, || false);
         });

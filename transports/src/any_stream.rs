@@ -50,7 +50,7 @@ macro_rules! each {
 
 impl AnyStream {
     /// Returns how many bytes were sent and may be lost if this end is closed now. Zero for streams
-    /// in memory, which outlives this end, and over verbs, where closing waits for what was sent.
+    /// in memory, which outlives this end, and over verbs, where closing flushes sent bytes.
     pub fn unsent(&self) -> usize {
         match self {
             Self::Tcp(stream) => stream.unsent(),

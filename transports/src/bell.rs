@@ -1,9 +1,8 @@
-//! A word by which a thread that sleeps is woken, in memory that processes may share.
+//! A futex word that wakes a sleeping thread, in memory that processes may share.
 //!
-//! A thread that is about to sleep says so, looks once more, and sleeps. Who has something for it looks
-//! whether it sleeps, and wakes it. It looks without a fence, so it may miss a thread that has just said
-//! so; that one sleeps out its time, which is bounded. The word seldom changes, so looking costs a read
-//! from the first cache.
+//! A thread sets its sleep flag, polls once more, and sleeps. The publisher wakes a waiter whose
+//! sleep flag it observes. The check has no fence, so a wake-up can be missed; sleeps are bounded.
+//! The word seldom changes, so a check costs a read from the L1 cache.
 
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
@@ -15,21 +14,21 @@ use std::time::Duration;
 const ASLEEP: u32 = 1;
 /// The most bells that a thread sleeps on.
 pub(crate) const MOST: usize = 64;
-/// How long a thread sleeps where it cannot sleep on several words: before Linux 5.16, or by the filter of
-/// a container.
+/// The length of a sleep if the kernel cannot wait on several words: before Linux 5.16, or by the
+/// filter of a container.
 const NAP: Duration = Duration::from_micros(100);
 
-/// The bell of one thread. Zero, as which it begins, is the state of a thread that is awake.
+/// The bell of one thread. Zero is the state of a thread that is awake.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Bell(AtomicU32);
 
-/// A word, and its value as long as a thread may sleep on it.
+/// A futex word, and its expected value.
 type BellWord<'a> = (&'a AtomicU32, u32);
 
 impl Bell {
     /// Sleeps until one of `bells` [rings](Self::ring) or `other` changes, but no longer than `length`,
-    /// unless what they ring for `is_over`.
+    /// unless `is_over` already.
     ///
     /// # Panics
     /// If there are more than [`MOST`].
@@ -40,12 +39,12 @@ impl Bell {
         is_over: impl FnOnce() -> bool,
     ) {
         bells.iter().for_each(|bell| bell.0.store(ASLEEP, Ordering::SeqCst));
-        // What others stored before they looked is seen by `is_over`, or they see that this thread sleeps.
+        // Either `is_over` sees a publisher's store, or the publisher sees the sleep flag.
         fence(Ordering::SeqCst);
         if !is_over() {
             let words = bells.iter().map(|bell| (&bell.0, ASLEEP));
             let words: ArrayVec<_, { MOST + 1 }> = words.chain(other).collect();
-            // However the sleep ends, the caller polls again.
+            // The caller polls again after any end of the sleep.
             wait_for_any(&words, length);
         }
         bells.iter().for_each(|bell| bell.0.store(0, Ordering::Relaxed));
@@ -74,7 +73,7 @@ impl Bell {
     #[inline(never)]
     fn wake(&self) {
         self.0.store(0, Ordering::Release);
-        // A process that died meanwhile is not there to be woken.
+        // The result is ignored: the process may have died.
         let _ = futex::wake(&self.0, futex::Flags::empty(), 1);
     }
 }

@@ -1,12 +1,11 @@
-//! The board: what each rank of a host has published, in memory that all ranks read in place.
+//! The board: publications of each rank of a host, in memory that all ranks read directly.
 //!
 //! Each rank owns a ring of lines and three rings of data slots in memory that all local ranks
 //! share. To publish, a rank writes a payload and then its line: position, fingerprint of the call
 //! and, if it is at most 48 bytes, the payload itself. A publication to one rank and a publication
 //! to all ranks are the same write; the *audience* names the readers. A slot is used again once
-//! every reader in its audience has consumed what the slot held. The writer learns that from a
-//! counter in shared memory, or from a later publication of the reader that proves it
-//! ([`BoardProtocol::credit`]).
+//! every reader in its audience has consumed its contents. The writer reads a counter in shared
+//! memory, or a later publication of the reader that proves it ([`BoardProtocol::credit`]).
 //!
 //! ```text
 //! consumed[reader][writer]   position up to which `reader` has consumed what `writer` published
@@ -15,15 +14,15 @@
 //!                            | chunk slots of 32 KiB: two a rank, or 64 on a deep board
 //! ```
 //!
-//! Which slot of its ring a publication is stored in is the writer's own affair: the line tells it. So a
-//! writer may use more or fewer slots from one call to the next.
+//! The writer chooses the slot of its ring and records it in the line. So a writer may use more or
+//! fewer slots from one call to the next.
 //!
 //! Positions count the publications of one rank, of every size, since the board was made. A reader
 //! knows the position of a publication before the call runs, because lowering sees the schedules
 //! of all local ranks.
 //!
 //! There is one counter for slots of every size. With one counter a size, a rank that calls an
-//! 8-byte collective while its peer calls a megabyte one would look at a line that nobody writes.
+//! 8-byte collective while its peer calls a megabyte one would poll a line that is never written.
 //! With one counter for all, the first line shows a foreign fingerprint, and that is an error.
 
 mod bell;
@@ -127,14 +126,14 @@ unsafe impl BoardMemory for crate::shm::Segment {
 /// [`new`](Self::new), no method waits, allocates, locks or enters the kernel, except to
 /// [sleep](Self::sleep) and to wake a rank that sleeps.
 ///
-/// # What the ranks of a board owe each other
+/// # Obligations of the ranks of a board
 ///
-/// A board holds no more than its protocol, and the protocol is kept by all ranks together: each
-/// passes the positions, audiences and [credits](BoardProtocol::credit) of *one* program that was lowered
-/// from the schedules of all ranks. Lowering proves by a trial run that no slot of such a program is
-/// written while a reader in its audience may read it, and the fingerprint of each publication shows
-/// that its writer runs the same program. No check at run time could take the place of that proof:
-/// a credit stands for a counter that nobody writes.
+/// A board is safe only by its protocol, which all ranks keep together: each passes the positions,
+/// audiences and [credits](BoardProtocol::credit) of *one* program that was lowered from the
+/// schedules of all ranks. Lowering proves by a trial run that no slot of such a program is written
+/// while a reader in its audience may read it, and the fingerprint of each publication shows that
+/// its writer runs the same program. No check at run time could replace that proof: a credit stands
+/// for a counter that is never written.
 pub struct Board {
     protocol: BoardProtocol<MappedWords>,
     _memory: Box<dyn BoardMemory>,

@@ -22,14 +22,14 @@ use std::thread::available_parallelism;
 /// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct UsableCores {
-    /// Cores that the quota of the control groups allows, rounded up.
+    /// The quota of the control groups in cores, rounded up.
     quota: Option<u32>,
     /// Numbers of the cores in the affinity mask.
     allowed: BTreeSet<u32>,
 }
 
 impl UsableCores {
-    /// Reads what the calling thread may use: its affinity mask, and the quotas of its control
+    /// Reads the limits of the calling thread: its affinity mask, and the quotas of its control
     /// group and of all enclosing groups (version 2 or 1). Reads a few files under `/proc` and
     /// `/sys`, so call it once. A file that cannot be read sets no limit.
     pub fn of_this_thread() -> Self {

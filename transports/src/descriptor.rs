@@ -28,8 +28,8 @@ const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// Takes ownership of a descriptor that this process inherited. Children of this process do not
 /// inherit the descriptor.
 ///
-/// Each number can be taken once. A descriptor that closes on `exec` cannot have been inherited,
-/// so it belongs to something in this process and is refused; so are the three standard streams.
+/// Each number can be taken once. A descriptor that closes on `exec` cannot have been inherited, so
+/// it belongs to this process's own code and is refused; so are the three standard streams.
 ///
 /// # Errors
 ///
@@ -75,15 +75,15 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(owned)
 }
 
-/// Takes an inherited descriptor, reads everything behind it and closes it.
+/// Takes an inherited descriptor, reads its whole contents and closes it.
 ///
-/// A file or memory segment is read from its beginning, wherever earlier readers left its offset;
-/// a pipe is read to its end.
+/// A file or memory segment is read from its beginning, independent of its offset; a pipe is read
+/// to its end.
 ///
 /// # Errors
 ///
-/// Those of [`take_inherited`]; `FileTooLarge` where more than `limit` bytes are there; `TimedOut`
-/// where a pipe stays silent and open for ten seconds; and those of reading.
+/// Those of [`take_inherited`]; `FileTooLarge` for more than `limit` bytes; `TimedOut` where a pipe
+/// stays silent and open for ten seconds; and those of reading.
 pub fn read_inherited(number: RawFd, limit: usize) -> io::Result<Vec<u8>> {
     let file = File::from(take_inherited(number)?);
     let mut bytes = vec![0; limit + 1];
@@ -122,7 +122,7 @@ pub fn read_inherited(number: RawFd, limit: usize) -> io::Result<Vec<u8>> {
 pub fn reader_has_left(output: impl AsFd) -> bool {
     let mut interest = [PollFd::from_borrowed_fd(output.as_fd(), PollFlags::empty())];
     let polled = poll(&mut interest, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-    // The kernel always reports these two, whatever it was asked for.
+    // The kernel always reports these two.
     polled.is_ok() && interest[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
@@ -152,7 +152,7 @@ fn wait_readable(file: &File) -> io::Result<()> {
 /// Makes a read-only segment of memory that holds `contents` and that every child started from now
 /// on inherits, under the same number, until the descriptor is dropped.
 ///
-/// The segment has no name in a file system, so nothing is left behind when the process ends.
+/// The segment has no name in a file system, so nothing remains when the process ends.
 ///
 /// # Errors
 ///
@@ -180,8 +180,8 @@ pub fn inheritable_segment(name: &str, contents: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Makes memory that is never executed. Kernels before 6.3 do not know the flag that says so, and some
-/// sandboxes allow no memory without it.
+/// Makes memory that is never executed. Kernels before 6.3 lack the flag, and some sandboxes allow
+/// no memory without it.
 pub(crate) fn create_memfd(name: &str, flags: MemfdFlags) -> Result<OwnedFd, Errno> {
     match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
@@ -202,7 +202,7 @@ pub enum NotPrivate {
     /// It is a directory, a pipe or a device.
     #[error("it is not a regular file")]
     NotRegular,
-    /// It belongs to another user, who can change its contents.
+    /// It belongs to another user: its contents may change.
     #[error("it belongs to user {owner}, and this process runs as user {me}")]
     NotMine {
         /// The file's owner.
@@ -225,7 +225,7 @@ pub enum NotPrivate {
 ///
 /// # Errors
 ///
-/// [`NotPrivate`] says which condition does not hold.
+/// [`NotPrivate`] names the violated condition.
 pub fn open_private(path: &Path) -> Result<File, NotPrivate> {
     // NONBLOCK: opening a named pipe would otherwise wait for its writer.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;

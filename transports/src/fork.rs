@@ -1,9 +1,9 @@
-//! Which process made a value. A forked child has a copy of its parent's memory, but neither its
-//! threads nor the memory that it shares with others, and it must not speak on its sockets.
+//! The process that made a value. A forked child has a copy of its parent's memory, but neither its
+//! threads nor the memory that it shares with others, and it must not use its sockets.
 //!
-//! A child must not look like its parent, so each value that stands for one process keeps its
-//! [`OwnerProcess`]. Asking whether that is still this process is one load and one comparison: the
-//! kernel wipes the word in the child (`MADV_WIPEONFORK`), however the child was made.
+//! A child must not act as its parent, so each value of one process keeps its [`OwnerProcess`]. The
+//! check whether that is still this process is one load and one comparison: the kernel wipes the
+//! word in the child (`MADV_WIPEONFORK`), however the child was made.
 
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -64,7 +64,7 @@ fn map() -> &'static AtomicU64 {
     let fresh = wiped_page().unwrap_or_else(handled_word);
     let set =
         PAGE.compare_exchange(null_mut(), fresh.as_ptr(), Ordering::AcqRel, Ordering::Acquire);
-    // A page that comes too late is left mapped: one page, once.
+    // A thread that loses the race leaves its page mapped: one page, once.
     let word = set.map_or_else(|known| known, |_| fresh.as_ptr());
     // SAFETY: the word is never freed.
     unsafe { &*word }
@@ -104,8 +104,8 @@ fn handled_word() -> NonNull<AtomicU64> {
 
 /// Forks this process and returns what `work` returns in the child, as a sentence. For tests alone.
 ///
-/// The sentence says so if the child panics or ends otherwise. An alarm kills a child that does not end
-/// within a minute.
+/// The sentence reports a child that panics or ends otherwise. An alarm kills a child that does not
+/// end within a minute.
 ///
 /// # Errors
 /// If the system makes no pipe or no process.
@@ -121,7 +121,7 @@ pub unsafe fn in_forked_child(work: impl FnOnce() -> String) -> std::io::Result<
     use std::io::{Read, Write};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    // SAFETY: the caller promises that the child may run `work`; nothing else runs in it.
+    // SAFETY: by the caller's contract the child may run `work`; nothing else runs in it.
     match unsafe { libc::fork() } {
         -1 => Err(std::io::Error::last_os_error()),
         0 => {
@@ -130,9 +130,9 @@ pub unsafe fn in_forked_child(work: impl FnOnce() -> String) -> std::io::Result<
             unsafe { libc::alarm(60) };
             let said = catch_unwind(AssertUnwindSafe(work));
             let said = said.unwrap_or_else(|_| "it panicked".to_owned());
-            // If nobody reads, the parent has failed already.
+            // Without a reader, the parent has failed already.
             let _ = File::from(writer).write_all(said.as_bytes());
-            // SAFETY: ends the child at once, without what the parent has registered for its end.
+            // SAFETY: ends the child immediately, without the exit handlers of the parent.
             unsafe { libc::_exit(0) }
         }
         child => {

@@ -1,4 +1,4 @@
-//! The addresses of this host's network interfaces, and the address from which a route begins.
+//! The addresses of this host's network interfaces, and the source address of a route.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -10,8 +10,8 @@ pub struct InterfaceAddress {
     pub name: String,
     /// The address.
     pub address: IpAddr,
-    /// The number of the interface on this host. A link-local IPv6 address means something only
-    /// together with it.
+    /// The number of the interface on this host. A link-local IPv6 address is valid only together
+    /// with it.
     pub index: u32,
 }
 
@@ -37,7 +37,7 @@ pub fn with_scope(address: SocketAddr, index: u32) -> SocketAddr {
 /// of the kernel.
 ///
 /// # Errors
-/// What the kernel reports.
+/// Errors of the kernel.
 ///
 /// # Examples
 ///
@@ -56,7 +56,7 @@ pub fn addresses() -> io::Result<Vec<InterfaceAddress>> {
     Ok(found.collect())
 }
 
-/// Returns the local address from which the route to `to` begins. Sends nothing.
+/// Returns the source address of the route to `to`. Sends nothing.
 ///
 /// # Errors
 /// If there is no route.

@@ -1,4 +1,4 @@
-//! Bytes between ranks. This crate knows no collective.
+//! Bytes between ranks. This crate contains no collective.
 //!
 //! # Boards and streams
 //!

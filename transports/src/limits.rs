@@ -1,11 +1,11 @@
-//! Errors of a process that has used up what its limits allow.
+//! Errors of a process that has reached its limits.
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::io;
 
-/// Names the limit that `error` comes from, and the command that raises it; returns any other error as
-/// it is.
+/// Names the limit that caused `error`, and the command that raises it; returns any other error
+/// unchanged.
 ///
 /// ```
 /// use maypole_transports::limits::with_limit;
@@ -38,7 +38,7 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(code, Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// What a process says that has no descriptor for what it is sent.
+/// The error of a process that has no free descriptor for a received one.
 pub(crate) fn no_descriptor() -> String {
     let most = match getrlimit(Resource::Nofile).current {
         Some(limit) => format!(" of {limit}"),

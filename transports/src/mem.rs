@@ -51,7 +51,8 @@ pub fn pair(capacity: usize) -> (Mem, Mem) {
 
 impl Mem {
     /// Closes this end as the death of its process would. The peer receives all bytes that were
-    /// sent, and then [`Fault::Closed`](crate::Fault::Closed). Bytes that the peer sends are refused at once.
+    /// sent, and then [`Fault::Closed`](crate::Fault::Closed). Bytes that the peer sends are
+    /// refused immediately.
     ///
     /// ```
     /// use maypole_kernels::ViewMut;

@@ -3,7 +3,7 @@
 use crate::stream::HEAD;
 use maypole_kernels::{View, ViewMut};
 
-/// Returns what is left of `head` and `body` after `skip` bytes of the two together were sent.
+/// Returns the rest of `head` and `body` after `skip` sent bytes of the two together.
 ///
 /// # Panics
 /// If nothing is left.
@@ -13,7 +13,7 @@ pub fn unsent<'a>(head: &'a [u8; HEAD], body: View<'a>, skip: usize) -> [View<'a
     [View::of(&head[in_head..]), body.slice(in_body, body.len() - in_body)]
 }
 
-/// Returns what is left of `head` and `body` after `skip` bytes of the two together were received.
+/// Returns the rest of `head` and `body` after `skip` received bytes of the two together.
 ///
 /// # Panics
 /// If nothing is left.

@@ -1,8 +1,8 @@
 //! A stream between processes of one host: two rings of bytes in a segment that both have mapped.
 //!
 //! One end mostly writes and the other mostly reads, so the ring of the other direction is small.
-//! The kernel takes no part in a transfer. Each end wakes the other one if that sleeps. The death
-//! of a process does not end its streams: its peers learn of the death from the control plane.
+//! Transfers make no system calls. Each end wakes the other one if that sleeps. The death of a
+//! process does not end its streams: its peers get it from the control plane.
 
 use crate::bell::{self, Bell};
 use crate::parts::{unfilled, unsent};
@@ -23,8 +23,8 @@ const FORWARD_BYTES: usize = 128 << 10;
 /// The most bytes in flight in the other direction.
 const BACKWARD_BYTES: usize = 4 << 10;
 
-/// Says of each end whether it exists, and whether it sleeps. It is the start of the segment, so that no
-/// segment ever has two ends of a kind, which would write to the same bytes.
+/// The state of each end: whether it exists, and whether it sleeps. It is the start of the segment,
+/// so that no segment ever has two ends of a kind, which would write to the same bytes.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct PipeEnds {
@@ -130,7 +130,7 @@ impl Pipe {
         (self.ends)(unsafe { self.segment.start().cast::<PipeEnds>().as_ref() })
     }
 
-    /// Wakes the other end, if it sleeps and something has `moved`.
+    /// Wakes the other end, if it sleeps and bytes have `moved`.
     #[inline]
     fn wake_if(&self, moved: Result<usize>) -> Result<usize> {
         if matches!(moved, Ok(1..)) {
@@ -160,7 +160,7 @@ impl Pipe {
     }
 }
 
-/// What an end of a pipe waits for.
+/// The wait of an end of a pipe.
 #[derive(Clone, Copy, Debug)]
 pub struct PipeWait<'a> {
     /// The end.
@@ -175,7 +175,8 @@ impl PipeWait<'_> {
     /// The most waits of a [sleep](Self::sleep).
     pub const MOST: usize = bell::MOST - 1;
 
-    /// Takes the `sleep`, unless `is_over`. It ends early once one of `waits` is over or `bell` rings.
+    /// Takes the `sleep`, unless `is_over`. It ends early once one of `waits` has ended or `bell`
+    /// rings.
     ///
     /// # Panics
     /// If there are more than [`PipeWait::MOST`].
@@ -307,7 +308,7 @@ mod tests {
         }
     }
 
-    /// How long the reader sleeps, whose writer does `wakes` once it does.
+    /// The duration of the reader's sleep, while its writer runs `wakes`.
     fn slept(wakes: impl FnOnce(Pipe) + Send) -> Duration {
         const LONG: Duration = Duration::from_secs(120);
         let segment = Segment::create(Pipe::BYTES).unwrap();

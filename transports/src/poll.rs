@@ -10,7 +10,8 @@ use std::time::Duration;
 /// Descriptors that [`poll`] watches without allocating.
 const WITHOUT_ALLOCATING: usize = 64;
 
-/// What to wait for on one descriptor. The end of the stream and a failed link always end the wait.
+/// The awaited events of one descriptor. The end of the stream and a failed link always end the
+/// wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Interest {
     /// Until bytes, or the end of them, can be read.
@@ -50,13 +51,12 @@ impl Interest {
 /// Sleeps until one of `interests` is met, but no longer than `timeout`. Without interests it
 /// sleeps for `timeout`.
 ///
-/// The result does not say which interest was met, because the caller tries every stream again in
-/// any case. A signal may end the sleep early. A stream that the peer has closed is always
-/// readable, so leave out streams that are known to be closed. Up to 64 descriptors are watched
-/// without allocating.
+/// The result does not name the met interest, because the caller tries every stream again in any
+/// case. A signal may end the sleep early. A stream that the peer has closed is always readable, so
+/// leave out closed streams. Up to 64 descriptors are watched without allocating.
 ///
 /// # Errors
-/// What poll(2) reports: out of memory, or more descriptors than the process may open.
+/// Errors of poll(2): out of memory, or more descriptors than the process may open.
 ///
 /// ```
 /// use maypole_transports::poll::{Interest, poll};

@@ -13,8 +13,8 @@ use rustix::process::{
 };
 
 /// Makes `command` start its process as the leader of its own group. The kernel kills the process
-/// when the *thread* that spawned it ends, for whatever reason. So spawn from a thread that lives
-/// as long as the launcher.
+/// when the *thread* that spawned it ends, for any reason. So spawn from a thread that lives as
+/// long as the launcher.
 ///
 /// The kernel kills that process alone. [`signal_group`] reaches the processes that it has
 /// started.
@@ -42,9 +42,9 @@ pub fn in_own_group(command: &mut Command) -> &mut Command {
     }
 }
 
-/// Makes `command` start its process with this soft limit of open descriptors, whatever the limit
-/// of this process is then. So a launcher may raise its own limit, and the processes that it starts
-/// have the limit that the user gave.
+/// Makes `command` start its process with this soft limit of open descriptors, independent of the
+/// limit of this process at that time. So a launcher may raise its own limit, and the processes
+/// that it starts have the limit that the user gave.
 ///
 /// # Examples
 ///
@@ -67,13 +67,13 @@ pub fn with_descriptor_limit(command: &mut Command, soft: u64) -> &mut Command {
     }
 }
 
-/// Makes this process the parent of every process that one of its descendants leaves behind,
-/// instead of the machine's first process. So no descendant can leave by starting a session of its
-/// own: it becomes a child of this process when its parent ends.
+/// Makes this process the parent of every orphaned process among its descendants, instead of the
+/// machine's first process. So no descendant can leave by starting a session of its own: it becomes
+/// a child of this process when its parent ends.
 ///
 /// # Errors
 ///
-/// What the kernel reports, for instance in a sandbox that forbids the call.
+/// Errors of the kernel, for instance in a sandbox that forbids the call.
 pub fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
@@ -112,8 +112,8 @@ pub fn collect(child: u32) -> bool {
 /// empty group is no error.
 ///
 /// The call may follow the exit of the leader. Until the leader has been waited for, no other group
-/// can get its number. Later the signal reaches the processes that the leader left behind, but if
-/// none is left, the number may belong to another group.
+/// can get its number. Later the signal reaches the remaining processes of the group, but if none
+/// remains, the number may belong to another group.
 ///
 /// # Errors
 ///

@@ -1,23 +1,22 @@
 //! Reading the memory of another process of this host, in one copy.
 //!
-//! The owner of bytes tells the reader where they lie; the kernel copies them
-//! (`process_vm_readv(2)`). Nothing is ever written into another process. The reader asks the kernel
-//! in pieces, because the kernel pins the pages of a whole request before it copies them, and short
-//! requests leave the copied bytes in the cache.
+//! The owner sends the address of its bytes to the reader; the kernel copies them
+//! (`process_vm_readv(2)`). Nothing is ever written into another process. The reader splits its
+//! request into chunks, because the kernel pins the pages of a whole request before it copies them,
+//! and short requests leave the copied bytes in the cache.
 //!
-//! # Who may read, and what is certain
+//! # Permission and guarantees
 //!
 //! The kernel lets a process read the memory of another one that it may trace: of the same user,
 //! unless the owner or the system forbids it. So each owner has a [`MemoryBeacon`], a random word at
-//! an address that it tells. A reader that finds this word has the right process and may read it
-//! ([`ProcessMemory::check`]).
+//! an address that it sends along. A reader that finds this word has the right process and may read
+//! it ([`ProcessMemory::check`]).
 //!
-//! The owner keeps the bytes as they are until its readers are done. Where it cannot, because it
-//! gives up, it [closes](MemoryBeacon::close) its beacon first. A reader looks at the beacon *after*
-//! it has read: as long as the beacon stands, the owner had neither given up nor died, and the
-//! number of its process was not given to another one. So bytes that were read before the beacon was
-//! found are those that the owner told of. One request asks for both, first for the bytes: the kernel
-//! reads the parts of a request in their order.
+//! The owner keeps the bytes unchanged until its readers are done. An owner that aborts
+//! [closes](MemoryBeacon::close) its beacon first. A reader looks at the beacon *after* it has
+//! read: as long as the beacon stands, the owner had neither aborted nor died, and the number of
+//! its process was not reused. So bytes that were read before the beacon are the announced ones.
+//! One request reads both, first the bytes: the kernel reads the parts of a request in their order.
 
 use crate::random;
 use maypole_kernels::{View, ViewMut, string_copies_crawl};
@@ -26,7 +25,7 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Bytes that are asked for at a time.
+/// Bytes of one request.
 const PIECE: usize = 256 << 10;
 /// Bytes that go through a buffer at a time where the kernel would copy them slowly.
 const DETOUR: usize = 64 << 10;
@@ -34,12 +33,12 @@ const PAGE: usize = 4096;
 /// Bytes of a beacon's word.
 const WORD: usize = size_of::<u64>();
 
-/// A random word by which readers know that this process still holds what it told them of.
+/// A random word that stands as long as this process holds the announced bytes.
 #[derive(Debug)]
 pub struct MemoryBeacon {
     /// Zero once closed.
     word: Box<AtomicU64>,
-    /// What the word was at first. Not zero.
+    /// The initial value of the word. Not zero.
     mark: u64,
 }
 
@@ -53,14 +52,14 @@ impl MemoryBeacon {
         Ok(Self { word: Box::new(AtomicU64::new(mark)), mark })
     }
 
-    /// Returns what other processes need to read this process's memory.
+    /// Returns the address that other processes need to read this process's memory.
     pub fn memory(&self) -> ProcessMemory {
         let pid = std::process::id();
         ProcessMemory { pid, beacon: self.word.as_ptr().addr() as u64, mark: self.mark }
     }
 
-    /// Makes every later [check](ProcessMemory::check) fail. What the owner writes after this call
-    /// is never mistaken for what it told of.
+    /// Makes every later [check](ProcessMemory::check) fail. Bytes that the owner writes after this
+    /// call are never mistaken for the announced ones.
     pub fn close(&self) {
         self.word.store(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -85,7 +84,7 @@ pub struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// Fills `into` with the bytes from `address` on, which are what the owner has told of.
+    /// Fills `into` with the bytes from `address` on, which are the announced ones.
     ///
     /// ```
     /// use maypole_kernels::ViewMut;
@@ -143,8 +142,7 @@ impl ProcessMemory {
         }
     }
 
-    /// Succeeds if the beacon stands: the process is the one that has told of it, and has not given
-    /// up.
+    /// Succeeds if the beacon stands: the process is the announced one, and has not aborted.
     ///
     /// # Errors
     /// If the beacon is closed, or cannot be read.

@@ -1,4 +1,4 @@
-//! Bytes of a connection that were received before their message was asked for.
+//! Bytes of a connection that were received before their message was requested.
 
 use crate::parts::unfilled;
 use crate::stream::HEAD;

@@ -50,14 +50,14 @@ impl<'a> ByteRing<'a> {
         self.counters.abandoned.0.store(1, Ordering::Release);
     }
 
-    /// True if there are bytes to take, or there will be none.
+    /// True if there are bytes to take, or the stream has ended.
     pub(crate) fn has_bytes(self) -> bool {
         let RingCounters { written, taken, ended, .. } = self.counters;
         let ended = ended.0.load(Ordering::Acquire) != 0;
         ended || written.0.load(Ordering::Acquire) != taken.0.load(Ordering::Relaxed)
     }
 
-    /// True if there is room for bytes, or nobody takes them any more.
+    /// True if there is room for bytes, or the reader is gone.
     pub(crate) fn has_room(self) -> bool {
         let RingCounters { written, taken, abandoned, .. } = self.counters;
         let full = taken.0.load(Ordering::Acquire).wrapping_add(self.bytes.len() as u64);

@@ -14,8 +14,8 @@
 //!                                                  <--  accepted (encrypted)
 //! ```
 //!
-//! The last two messages are empty, unless the connection is for encrypted data. Then each tells
-//! the key of the records that its sender will send.
+//! The last two messages are empty, unless the connection is for encrypted data. Then each carries
+//! the key of its sender's records.
 //!
 //! The handshake is Noise `NNpsk0`. Its prologue binds the preamble (protocol version, purpose,
 //! group, lane, both ranks), the session and the name of the job, so that a message of one
@@ -26,8 +26,8 @@
 //!
 //! After the preamble, everything is sent in frames: a length (`u16`, little-endian) and that many
 //! bytes. A message on a channel is one or more encrypted frames, and the first byte of each plain
-//! text says whether the frame is the last one. So a receiver allocates memory only for bytes that
-//! have arrived, and limits the length of a message.
+//! text marks the last frame. So a receiver allocates memory only for bytes that have arrived, and
+//! limits the length of a message.
 //!
 //! # Records
 //!
@@ -83,7 +83,7 @@ const REFUSAL: usize = 1;
 /// The longest frame of a handshake.
 const HANDSHAKE_FRAME: usize = 96;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(CheckedBitPattern, Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Purpose {
@@ -93,13 +93,13 @@ pub enum Purpose {
     Data = 2,
     /// One process passes a shared-memory segment to another.
     Segment = 3,
-    /// As [`Data`](Self::Data), and what follows the handshake is encrypted.
+    /// As [`Data`](Self::Data), and all bytes after the handshake are encrypted.
     EncryptedData = 4,
-    /// One rank asks another about its progress, or tells it of a failure.
+    /// One rank queries another's progress, or reports a failure to it.
     Question = 5,
-    /// A rank takes part in an agreement on who goes on after a failure.
+    /// The agreement on the surviving ranks after a failure.
     Shrink = 6,
-    /// A process wants to join ranks that have joined already.
+    /// A process joins ranks that have joined already.
     Admit = 7,
 }
 
@@ -107,7 +107,7 @@ pub enum Purpose {
 /// it was altered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Binding {
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub purpose: Purpose,
     /// The group that the connection belongs to.
     pub group: [u64; 2],
@@ -126,7 +126,7 @@ pub struct JobSecret {
     pub key: [u8; 32],
     /// The job's name.
     pub job: String,
-    /// Random, chosen by rank 0. Zero until this rank knows it.
+    /// Random, chosen by rank 0. Zero until received.
     pub session: [u8; 16],
 }
 
@@ -145,7 +145,7 @@ pub enum SecureError {
     /// The bytes are of another protocol, or of another version of this one.
     #[error("the other end does not speak this version of maypole's protocol")]
     UnknownProtocol,
-    /// The other end says that it belongs to another job.
+    /// The other end belongs to another job.
     #[error("the other end belongs to another job")]
     OtherJob,
     /// The two ends have different keys, or different [`Binding`]s.
@@ -205,8 +205,9 @@ impl Binding {
     }
 }
 
-/// Hashes the name of a job (FNV-1a), to tell jobs apart without sending their names: equal in every build
-/// on every host, which `std`'s hashes do not promise. The hash is no secret, and proves nothing.
+/// Hashes the name of a job (FNV-1a), to distinguish jobs without sending their names: equal in
+/// every build on every host, which `std`'s hashes do not guarantee. The hash is no secret, and
+/// proves nothing.
 pub fn job_hash(job: &str) -> u64 {
     let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     job.bytes().fold(0xcbf2_9ce4_8422_2325, mix)

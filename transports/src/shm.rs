@@ -1,9 +1,9 @@
 //! Shared memory between processes of one host: anonymous, sealed, passed by descriptor.
 //!
-//! A segment is a memfd. It has no name, so nothing is left behind and other users cannot open it.
-//! It does not count against the size of `/dev/shm`. It is sealed, so no process can shrink it
-//! while another process uses it: a process that touches a missing page is killed. A receiver
-//! checks the seals and the length before it maps a segment.
+//! A segment is a memfd. It has no name, so nothing remains after the process and other users
+//! cannot open it. It does not count against the size of `/dev/shm`. It is sealed, so no process
+//! can shrink it while another process uses it: a process that touches a missing page is killed. A
+//! receiver checks the seals and the length before it maps a segment.
 
 mod buffer;
 
@@ -33,8 +33,8 @@ const MARK: u8 = b'S';
 
 /// Zeroed memory that processes of one host share. Safe code can make it, pass it on and put a
 /// [`Board`](crate::Board) or a [`Pipe`](crate::Pipe) into it, but cannot touch its bytes: only such
-/// a protocol knows which rank may touch which bytes when. A [`SharedBuffer`] has no protocol and
-/// can be copied to and from.
+/// a protocol determines which rank may touch which bytes when. A [`SharedBuffer`] has no protocol
+/// and can be copied to and from.
 ///
 /// A forked child does not inherit the mapping.
 ///
@@ -50,7 +50,7 @@ const MARK: u8 = b'S';
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// Without a word about who else touches the bytes, there is no view:
+/// A view needs `unsafe`, because other processes may touch the bytes:
 ///
 /// ```compile_fail,E0133
 /// maypole_transports::shm::Segment::create(8).unwrap().view();
@@ -68,7 +68,7 @@ pub struct Segment {
 // borrow of it.
 unsafe impl Send for Segment {}
 // SAFETY: safe methods read its address, its length and its descriptor alone, which do not change.
-// Who takes a view promises that there is no race.
+// The caller of `view` guarantees that there is no race.
 unsafe impl Sync for Segment {}
 
 impl Segment {
@@ -139,9 +139,8 @@ impl Segment {
     ///
     /// # Safety
     /// While the view or a copy of it is used, no other thread or process touches the same bytes,
-    /// except that several may read bytes that none of them writes. The caller has a protocol that
-    /// makes sure of that among the processes that keep to it, with the memory ordering that it
-    /// needs.
+    /// except that several may read bytes that none of them writes. The caller's protocol ensures
+    /// that among its processes, with the required memory ordering.
     #[inline]
     pub unsafe fn view(&self) -> ViewMut<'_> {
         // SAFETY: the mapping lives as long as the borrow, its pages cannot go away, and no
@@ -172,10 +171,10 @@ impl Drop for Segment {
     }
 }
 
-/// Maps a part of a segment's memory, at `at` if the flags say so.
+/// Maps a part of a segment's memory, at `at` with `MAP_FIXED`.
 ///
 /// # Safety
-/// What is at `at` then is a mapping of the caller's, which may be replaced.
+/// With `MAP_FIXED`, `at` is in a mapping of the caller's, which may be replaced.
 pub(crate) unsafe fn map_part(
     file: &OwnedFd,
     at: *mut c_void,
@@ -185,7 +184,8 @@ pub(crate) unsafe fn map_part(
 ) -> io::Result<NonNull<u8>> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a fresh mapping at a place of the kernel's choosing touches nothing that exists, and the
-    // caller answers for any other; the memory is sealed against shrinking, so its pages cannot go away.
+    // caller is responsible for any other; the memory is sealed against shrinking, so its pages
+    // cannot go away.
     let start = unsafe { mmap(at, len, access, flags, file, offset as u64) };
     let start = start.map_err(|error| with_limit(error.into()))?;
     // SAFETY: the range was just mapped; the advice changes nothing in this process.
@@ -229,7 +229,7 @@ fn invalid(why: &str) -> io::Error {
 /// that the process may have it.
 ///
 /// # Errors
-/// What the socket reports.
+/// Errors of the socket.
 pub fn send_segment(socket: &UnixStream, segment: &Segment) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -245,7 +245,7 @@ pub fn send_segment(socket: &UnixStream, segment: &Segment) -> io::Result<()> {
 /// Receives a segment of `len` bytes; waits as long as the socket's read timeout.
 ///
 /// # Errors
-/// What the socket reports, and [`Segment::from_fd`].
+/// Errors of the socket, and of [`Segment::from_fd`].
 pub fn receive_segment(socket: &UnixStream, len: usize) -> io::Result<Segment> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

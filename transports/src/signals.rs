@@ -1,5 +1,4 @@
-//! A signal as an event that a thread waits for. Nothing else happens when the signal comes: its
-//! handler writes one byte to a socket.
+//! A signal as an event that a thread waits for. The handler only writes one byte to a socket.
 
 use crate::fork::OwnerProcess;
 use rustix::net::{SendFlags, send};
@@ -62,7 +61,7 @@ impl SignalEvents {
         let owner = OwnerProcess::current();
         let tell = move || {
             // A child that was forked has inherited the handler, and the socket of its parent. A
-            // full socket holds news enough.
+            // full socket is readable already.
             if owner.is_current() {
                 let _ = send(&told, b"!", SendFlags::DONTWAIT);
             }
@@ -73,7 +72,7 @@ impl SignalEvents {
         Ok(Self { arrived, handler })
     }
 
-    /// Takes all signals that have come. Returns true if there were any. Does not wait.
+    /// Takes all received signals. Returns true if there were any. Does not wait.
     pub fn take(&self) -> bool {
         let mut bytes = [0; 64];
         let mut came = false;

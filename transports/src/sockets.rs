@@ -10,18 +10,18 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
-/// Silence after which the kernel begins to probe whether the other host is still there.
+/// Silence after which the kernel begins to probe the other host.
 const IDLE: Duration = Duration::from_secs(5);
 /// Time between two probes.
 const BETWEEN_PROBES: Duration = Duration::from_secs(1);
 
-/// Makes the kernel send small writes at once, and give up a connection whose other host has not
-/// answered for `silence`.
+/// Makes the kernel send small writes immediately, and abort a connection whose other host has been
+/// silent for `silence`.
 ///
-/// A stopped process keeps its connection, because the kernel of its host still answers.
+/// A stopped process keeps its connection, because the kernel of its host still acknowledges.
 ///
 /// # Errors
-/// What the kernel reports.
+/// Errors of the kernel.
 pub fn set_tcp_options(socket: &TcpStream, silence: Duration) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let socket = SockRef::from(socket);
@@ -97,7 +97,7 @@ pub fn connect_abstract_nonblocking(name: &[u8]) -> io::Result<UnixStream> {
 /// Returns true if the process at the other end runs as this process's user.
 ///
 /// # Errors
-/// What the kernel reports.
+/// Errors of the kernel.
 pub fn same_user(socket: &UnixStream) -> io::Result<bool> {
     Ok(peer_of(socket)?.uid == effective_user())
 }
@@ -113,7 +113,7 @@ pub fn same_user(socket: &UnixStream) -> io::Result<bool> {
 /// ```
 ///
 /// # Errors
-/// What the kernel reports.
+/// Errors of the kernel.
 pub fn peer_process(socket: &UnixStream) -> io::Result<Option<u32>> {
     Ok(u32::try_from(peer_of(socket)?.pid).ok().filter(|number| *number > 0))
 }

@@ -1,12 +1,12 @@
 //! A stream: ordered bytes to and from one peer. Its methods never wait.
 //!
-//! A stream keeps no pointer to the memory of its caller. The executor remembers what it has posted
-//! as ranges of the caller's buffers, and offers them again until the stream has taken all of them.
+//! A stream keeps no pointer to the memory of its caller. The executor records posted messages as
+//! ranges of the caller's buffers, and offers them again until the stream has taken all of them.
 //! Received bytes go straight to the memory that the executor names. So a view lives no longer than
 //! one call of these methods, and a call that fails half-way leaves no dangling pointer.
 //!
 //! A stream that borrowed a view until it was flushed would need a lifetime that outlasts the call,
-//! or in unsafe Rust a promise that a failed call must still keep.
+//! or in unsafe Rust an obligation that a failed call must still meet.
 
 use crate::poll::Interest;
 use maypole_kernels::{View, ViewMut};
@@ -48,8 +48,8 @@ pub enum Fault {
     /// The peer closed its end, or its process has died.
     #[error("the peer closed the connection")]
     Closed,
-    /// An encrypted connection ended, and the peer did not say that it ends it. Its process has
-    /// died, or something on the way has cut the connection.
+    /// An encrypted connection ended without the peer's goodbye. Its process has died, or the
+    /// network has cut the connection.
     #[error(
         "the encrypted connection ended without a goodbye: the peer died, or the connection was cut \
          on the way"
@@ -76,8 +76,8 @@ pub trait Stream {
     /// Offers the bytes of `head` and then `body`, from byte `skip` of the two together on. Returns
     /// how many bytes were taken; 0 means that there is no room now.
     ///
-    /// After 0 the caller offers the same bytes again, or [finishes](Self::finish). It may offer
-    /// more bytes behind them, but no others: an encrypted stream may have begun to send them.
+    /// After 0 the caller offers the same bytes again, or [finishes](Self::finish). It may append
+    /// more bytes, but not replace them: an encrypted stream may have begun to send them.
     ///
     /// # Errors
     /// [`Fault`] if the link is lost.
@@ -87,7 +87,7 @@ pub trait Stream {
     fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize>;
 
     /// Fills `head` and then `body` from byte `skip` of the two together on, never reading past
-    /// their end. Returns how many bytes were received; 0 means that none are there yet.
+    /// their end. Returns how many bytes were received; 0 means that none have arrived.
     ///
     /// # Errors
     /// [`Fault::Closed`] once the peer has ended the stream and all of its bytes were received;
@@ -98,34 +98,34 @@ pub trait Stream {
     /// If `skip` is not below `HEAD + body.len()`.
     fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize>;
 
-    /// Makes [`descriptor`](Self::descriptor) tell of all that comes from now on. A caller that polls
-    /// the descriptor calls this first, each time. Returns false if something has come already: the
+    /// Makes [`descriptor`](Self::descriptor) report every later arrival. A caller that polls the
+    /// descriptor calls this first, each time. Returns false if something has arrived already: the
     /// caller tries again instead of sleeping.
     ///
-    /// The kernel tells of bytes on a socket unasked. An adapter for RDMA makes an event only where one
-    /// was asked for, and asking costs more than looking.
+    /// The kernel always reports bytes on a socket. An adapter for RDMA makes an event only on
+    /// request, and a request costs more than a poll.
     fn prepare_to_sleep(&mut self) -> bool {
         true
     }
 
-    /// Returns the descriptor to poll while waiting for this stream, or `None` if the kernel takes
-    /// no part in the transfer.
+    /// Returns the descriptor to poll while waiting for this stream, or `None` if transfers do not
+    /// go through the kernel.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Returns what to [poll](crate::poll::poll) for, so that a sleep ends once this stream can
-    /// receive (if `reads`) or send (if `writes`). `None` if nothing in the kernel can end it.
+    /// Returns the descriptor and the events to [poll](crate::poll::poll) for, so that a sleep ends
+    /// once this stream can receive (if `reads`) or send (if `writes`). `None` if nothing in the
+    /// kernel can end it.
     ///
     /// Most descriptors become writable when there is room. An adapter for RDMA has one event for
-    /// bytes and for room, so its streams answer differently.
+    /// bytes and for room, so its streams override this.
     fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
         let interest = Interest::new(reads, writes)?;
         Some((self.descriptor()?, interest))
     }
 
-    /// Says that the ranks give up their calls, so closing this end need not wait for what was sent. Its
-    /// peer may have died.
+    /// Marks the calls as aborted, so closing this end need not flush. Its peer may have died.
     fn abandon(&mut self) {}
 
     /// Ends this direction: nothing more will be sent. Bytes that were taken still arrive. If the

@@ -1,13 +1,13 @@
 //! A stream over TCP.
 //!
-//! One system call moves a head and its body. Long messages go from and to the caller's memory:
-//! nothing of them is copied or kept here. The calling thread drives both directions, so two ranks
-//! that send to one another at once need no third thread. At most 256 KiB move in one call, so
-//! neither direction starves the other.
+//! One system call moves a head and its body. Long messages go from and to the caller's memory,
+//! without a copy. The calling thread drives both directions, so two ranks that send to one another
+//! at once need no third thread. At most 256 KiB move in one call, so neither direction starves the
+//! other.
 //!
-//! Short messages are copied, which costs less than system calls. A sender copies the body behind
-//! its head. A receiver takes all that has arrived, in one call, into a buffer: behind a sender
-//! that runs ahead, such as a root that only sends, one call receives many messages.
+//! Short messages are copied, which costs less than system calls. A sender copies the body after
+//! its head. A receiver takes all that has arrived, in one call, into a buffer: if the sender runs
+//! ahead, such as a root that only sends, one call receives many messages.
 
 use crate::parts::{unfilled, unsent};
 use crate::read_ahead::ReadAhead;
@@ -23,7 +23,7 @@ use std::time::Duration;
 const MOST_PER_CALL: usize = 256 << 10;
 
 /// Most bytes of a message, or of the rest of one, that is received into the buffer of short
-/// messages. To copy more costs as much as the system calls that the buffer saves.
+/// messages. Copying more costs as much as the saved system calls.
 pub const LONGEST_AHEAD: usize = HEAD + (2 << 10);
 
 /// Calls never wait, and never raise SIGPIPE.
@@ -63,7 +63,7 @@ pub struct Tcp {
     calls: SystemCalls,
 }
 
-/// The system calls of a [`Tcp`] so far, to find out how many a message takes.
+/// The system calls of a [`Tcp`] so far: tests count those of a message.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SystemCalls {
     /// Calls that sent bytes.
@@ -122,8 +122,8 @@ impl Tcp {
 
 impl Tcp {
     /// Returns the number of bytes that were taken and that the peer's host has not acknowledged
-    /// yet, or zero if the kernel does not know. These bytes are lost if the connection is closed
-    /// while bytes from the peer are unread.
+    /// yet, or zero if the kernel does not report it. These bytes are lost if the connection is
+    /// closed while bytes from the peer are unread.
     pub fn unsent(&self) -> usize {
         let mut bytes: libc::c_int = 0;
         // SAFETY: the request writes one `int`, which outlives this call.
@@ -137,7 +137,7 @@ impl Tcp {
     }
 }
 
-/// Most bytes of a body that is copied behind its head into one buffer. The copy of so few bytes
+/// Most bytes of a body that is copied after its head into one buffer. The copy of so few bytes
 /// costs less than a system call with two buffers.
 const INLINE: usize = 112;
 
@@ -155,7 +155,7 @@ impl Tcp {
         Ok(self.calls.sent(sent))
     }
 
-    /// Receives whatever has arrived, at most a buffer full.
+    /// Receives all bytes that have arrived, at most a buffer full.
     #[inline]
     fn read_ahead(&mut self) -> Result<()> {
         let Self { socket, ahead, calls } = self;
@@ -222,7 +222,8 @@ impl Stream for Tcp {
     }
 }
 
-/// True if both ends have the same address. False if the connection is lost, as its first use tells.
+/// True if both ends have the same address. False if the connection is lost; its first use then
+/// fails.
 fn is_within_host(socket: &TcpStream) -> bool {
     match (socket.peer_addr(), socket.local_addr()) {
         (Ok(peer), Ok(own)) => peer.ip() == own.ip(),

@@ -1,8 +1,9 @@
 //! The seam for threads that take turns, on a clock of their own.
 //!
 //! A world for tests lets one thread run at a time, chooses the next one, and counts time in turns, so
-//! that a run comes back. The crate `maypole-testing` is such a world. Whatever waits, reads the time or
-//! starts a thread asks here first. A thread that takes no turns runs freely, by the time of the system.
+//! that runs are reproducible. The crate `maypole-testing` is such a world. All code that waits,
+//! reads the time or starts a thread calls this module. A thread that takes no turns runs freely,
+//! by the time of the system.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -25,7 +26,7 @@ pub trait TurnTaking: Any + Debug + Send + Sync {
     /// Returns the time of the world.
     fn now(&self) -> Instant;
 
-    /// Begins a wait. Other threads see what this thread has done before.
+    /// Begins a wait. Other threads see all earlier writes of this thread.
     fn begin_wait(&self);
 
     /// Returns how often a wait polls in this turn.
@@ -35,11 +36,11 @@ pub trait TurnTaking: Any + Debug + Send + Sync {
     /// `deadline` has passed.
     fn idle(&self, deadline: Option<Instant>);
 
-    /// Notes that something happened which any thread of the world may wait for. Links, and what one
-    /// thread of a rank does for another, need no such note.
+    /// Records an event that any thread of the world may wait for. Links, and work of one thread of
+    /// a rank for another, need no such record.
     fn note_change(&self);
 
-    /// True if the rank of this thread was dropped. What it does from then on, others do not see.
+    /// True if the rank of this thread was dropped. Its later writes are invisible to others.
     fn is_dropped(&self) -> bool;
 
     /// Adds a thread of the same rank.
@@ -58,8 +59,8 @@ pub trait AddedThread: Debug + Send {
 
 /// The end of a thread; see [`AddedThread::end`].
 pub trait ThreadEnd: Debug + Send + Sync {
-    /// Waits until the thread takes no more turns. Returns at once if the calling thread takes no
-    /// turns in the same world. Never panics.
+    /// Waits until the thread takes no more turns. Returns immediately if the calling thread takes
+    /// no turns in the same world. Never panics.
     fn wait(&self);
 }
 

@@ -2,20 +2,21 @@
 //!
 //! The first polls are bare, because one `pause` can cost as much as a flag takes to reach another
 //! core. Then come polls with `pause` for some microseconds, then yields. A poll of streams is a system call
-//! for each of them, so a wait for streams reads the clock after each, and spins more rarely where spins are in
-//! vain (`wait/vain.rs`). Ranks that outnumber the cores yield at
-//! once, because the rank that they wait for may need this core. After a few milliseconds the wait sleeps
-//! for short, bounded times. Who publishes wakes it if it sees that it sleeps, without a fence: a
-//! sleeper that is missed sleeps out its time. The alarm and the clock are read only once a wait is slow.
+//! for each of them, so a wait for streams reads the clock after each, and spins more rarely where
+//! spins time out (`wait/vain.rs`). Ranks that outnumber the cores yield immediately, because the
+//! rank that they wait for may need this core. After a few milliseconds the wait sleeps for short,
+//! bounded times. The publisher wakes a waiter whose sleep flag it observes. The check has no
+//! fence, so a wake-up can be missed until the bounded sleep ends. The alarm and the clock are read
+//! only once a wait is slow.
 //!
 //! A thread that shares its core with another program (`wait/crowd.rs`) sleeps where others yield.
 //!
 //! A background thread, which runs requests while its rank computes on another thread, sleeps from
 //! the beginning of a wait, unless each of the two threads has a core of its own. Spinning or
-//! yielding would take from the computation the time that overlapping should save. What a peer moves
-//! in shared memory ends the sleep, so that a peer that waits is not held up. The alarm tells the
-//! background thread when the foreground thread waits for it. During that time the background thread
-//! waits as any other thread does.
+//! yielding would take from the computation the time that overlapping should save. A peer's
+//! progress in shared memory ends the sleep, so that a waiting peer is not delayed. The alarm
+//! signals that the foreground thread waits for the background thread. During that time the
+//! background thread waits as any other thread does.
 
 mod crowd;
 mod vain;
@@ -32,8 +33,8 @@ use std::time::{Duration, Instant};
 const BARE_POLLS: u32 = 100;
 /// Polls with `pause` between two reads of the clock: about a microsecond.
 const PAUSED_POLLS: u32 = 32;
-/// How long a wait spins. "Hosts" that are containers or virtual machines may share a core without knowing it,
-/// and the rank that is awaited may need this one.
+/// How long a wait spins. "Hosts" that are containers or virtual machines may share a core
+/// undetected, and the awaited rank may need this one.
 const SPINNING: Duration = Duration::from_micros(30);
 /// Yields between two reads of the alarm, and polls between two sleeps in a crowd.
 const YIELDS: u32 = 64;
@@ -43,8 +44,8 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 /// Streams that can end one sleep early. Sleeps are short enough for any further stream.
 const MOST_INTERESTS: usize = 64;
-/// How long a background thread sleeps that nobody wakes. Many packets arrive in this time, so the
-/// computation is interrupted once for all of them.
+/// The longest sleep of a background thread. Many packets arrive in this time, so the computation
+/// is interrupted once for all of them.
 const BACKGROUND_SLEEP: Duration = Duration::from_micros(400);
 
 /// Why a wait ended early.
@@ -95,7 +96,7 @@ impl Sleep<'_> {
         self.alarm.is_some()
     }
 
-    /// Sleeps until the time is over or one of `bells` rings, unless what they ring for `is_over`.
+    /// Sleeps until the time has passed or one of `bells` rings, unless `is_over` already.
     pub(crate) fn on(self, bells: &[&Bell], is_over: impl FnOnce() -> bool) {
         match self.alarm {
             Some(alarm) => alarm.sleep(bells, self.length, is_over),
@@ -103,7 +104,7 @@ impl Sleep<'_> {
         }
     }
 
-    /// Sleeps until the time is over or one of `interests` is met. Their streams have
+    /// Sleeps until the time has passed or one of `interests` is met. Their streams have
     /// [prepared](crate::Stream::prepare_to_sleep) for it.
     ///
     /// On a background thread only the alarm ends the sleep early, because waking up for every
@@ -135,7 +136,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Makes the policy for `ranks` ranks of this host on `cores` cores. Every wait gives up after
+    /// Makes the policy for `ranks` ranks of this host on `cores` cores. Every wait aborts after
     /// `timeout`.
     pub fn new(ranks: usize, cores: usize, timeout: Duration) -> Self {
         Self {
@@ -148,7 +149,7 @@ impl Waiting {
         }
     }
 
-    /// Returns the same policy for waits whose polls ask the kernel about streams.
+    /// Returns the same policy for waits whose polls are system calls on streams.
     pub fn on_streams(self) -> Self {
         Self { polls_streams: true, ..self }
     }
@@ -189,7 +190,7 @@ impl Waiting {
     }
 
     /// Polls `ready` until it returns a value. Once the wait has become long, calls `sleep` between
-    /// polls, which may take the given [`Sleep`] or return at once.
+    /// polls, which may take the given [`Sleep`] or return immediately.
     ///
     /// # Errors
     /// [`Interrupted`] if the deadline passes or `alarm` is raised first. `ready` is polled once
@@ -319,8 +320,9 @@ impl Waiting {
         }
     }
 
-    /// Returns why a wait that began at `since` must end `now`, or `None` if it may go on. A raised
-    /// alarm comes first, because the reason for the alarm may also be the reason for the timeout.
+    /// Returns why a wait that began at `since` must end `now`, or `None` if it may continue. A
+    /// raised alarm comes first, because the reason for the alarm may also be the reason for the
+    /// timeout.
     fn interrupted(&self, alarm: &Alarm, since: Instant, now: Instant) -> Option<Interrupted> {
         if alarm.raised() {
             Some(Interrupted::Alarmed)
@@ -423,7 +425,7 @@ mod tests {
         assert!(with_cores.is_none_or(|polls| polls > BARE_POLLS + PAUSED_POLLS));
     }
 
-    /// However many peers are asked by a poll, and so however long it takes.
+    /// For any number of peers in a poll, and so any duration of a poll.
     #[test]
     fn a_wait_for_streams_spins_by_the_clock_and_not_by_polls() {
         for each in [1, 10, 100].map(Duration::from_micros) {

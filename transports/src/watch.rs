@@ -14,7 +14,7 @@ const AT_ONCE: usize = 64;
 /// A set of descriptors to wait for, each with a number that the caller chooses.
 ///
 /// [Remove](Self::remove) a descriptor before it is closed: while a forked child keeps the file
-/// open, the set would go on to report it.
+/// open, the set would still report it.
 #[derive(Debug)]
 pub struct Watch {
     epoll: OwnedFd,
@@ -62,7 +62,7 @@ impl Watch {
     /// # Errors
     /// If the kernel has no memory.
     pub fn wait(&self, into: &mut Vec<u64>, timeout: Duration) -> io::Result<()> {
-        // Longer timeouts are cut to a day, which every kernel accepts.
+        // At most a day, which every kernel accepts.
         let timeout = timeout.min(Duration::from_secs(86_400));
         let timeout =
             Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };

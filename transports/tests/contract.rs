@@ -1,9 +1,9 @@
 //! The contract that every stream keeps: one set of tests, `contract/stream.rs`, which is mounted
 //! once for each transport.
 //!
-//! A mount says how to make a pair of ends and how many bytes the largest message has. Streams that
-//! hold few bytes get shorter messages, so that their tests end in time. What only encrypted streams
-//! promise is in `contract/encrypted.rs`.
+//! A mount defines how to make a pair of ends and the bytes of the largest message. Streams that
+//! hold few bytes get shorter messages, so that their tests end in time. Guarantees of encrypted
+//! streams alone are in `contract/encrypted.rs`.
 
 #![allow(clippy::duplicate_mod, reason = "the same tests run over every transport")]
 

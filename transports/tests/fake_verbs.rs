@@ -1,6 +1,6 @@
-//! Streams by verbs over the fake library of `transports/fake-verbs/`: the contract that every stream
-//! keeps, and what happens on adapters and networks that no machine here has. Nothing in these tests
-//! says anything about a real adapter's speed.
+//! Streams by verbs over the fake library of `transports/fake-verbs/`: the contract of every
+//! stream, and behaviour of adapters and networks that no machine here has. These tests show
+//! nothing of a real adapter's speed.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::duplicate_mod, reason = "the same tests run over every transport")]
@@ -36,7 +36,7 @@ const DEVICES: &str = "ib0; roce0 link=2; spin0; sleep0; quiet0; flap0; down0; l
     queue0; pair1; pair2; pair3; renamed0 link=2; grown0 link=2";
 
 /// The library in this process. Every test of this program needs it, so where there is no compiler
-/// the program ends, after the line that says so.
+/// the program ends, after a line with the reason.
 fn fake() -> &'static Controls {
     static CONTROLS: OnceLock<Controls> = OnceLock::new();
     CONTROLS.get_or_init(|| match FakeVerbs::get() {

@@ -105,7 +105,7 @@ fn channels() -> (Channel, Channel) {
     }
 }
 
-/// Reads messages until there are none. Returns the kind of the last answer.
+/// Reads messages until there are none. Returns the kind of the last result.
 fn read_all(channel: &mut Channel) -> String {
     loop {
         match channel.open(LONGEST_MESSAGE) {
@@ -126,7 +126,7 @@ fn fuzz_bytes_on_an_encrypted_connection() {
 }
 
 /// The first two bytes of an input are the length of a message that the other end seals; the rest
-/// says which of the sealed bytes are damaged.
+/// selects the damaged bytes.
 #[test]
 fn fuzz_messages_of_a_rank_that_holds_the_key() {
     let lengths = [0u16, 1, 4095, 4096, 4097, u16::MAX];

@@ -16,7 +16,7 @@ use maypole_transports::board::{
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a mutant breaks.
+/// The broken rule of a mutant.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Mutant {
     Nothing,
@@ -28,15 +28,15 @@ enum Mutant {
     ConsumeRelaxed,
     /// The reader's counter is loaded without acquire.
     CounterRelaxed,
-    /// The writer takes everything as consumed, whatever the counter says.
+    /// The writer takes everything as consumed, without the counter.
     CounterIgnored,
     /// The counter is written before the payload is read.
     ConsumedEarly,
     /// The line is published before its payload is written.
     CommittedEarly,
-    /// The writer never asks whether there is room.
+    /// The writer never checks for room.
     RoomUnchecked,
-    /// The writer asks for room in the ring of lines, not in the ring of data slots.
+    /// The writer checks for room in the ring of lines, not in the ring of data slots.
     DataSlotsUnchecked,
     /// The writer credits itself with a publication that the peer is still reading.
     CreditedEarly,
@@ -162,7 +162,7 @@ struct Rank {
     class: SlotClass,
     mask: u64,
     mutant: Mutant,
-    /// Polls before a wait gives up. Loom cannot explore three ranks that may wait for ever.
+    /// Polls before a wait aborts. Loom cannot explore three ranks with unbounded waits.
     polls: u32,
 }
 

@@ -1,5 +1,5 @@
-//! Speed of reductions: GB/s of result for every type and operation, beside a copy of the same
-//! bytes, and how much slower they are if buffers do not begin at a cache line.
+//! Speed of reductions: GB/s of result for every type and operation, compared with a copy of the
+//! same bytes, and how much slower they are if buffers do not begin at a cache line.
 //!
 //! ```text
 //! cargo bench -p maypole-kernels                # everything, in about three minutes

@@ -1,6 +1,6 @@
 //! How much slower a reduction is if its buffers do not begin at a cache line.
 //!
-//! A case is the offsets of the destinations and sources of a reduction behind a page. Its ratio is
+//! A case is the offsets of the destinations and sources of a reduction from a page. Its ratio is
 //! its time divided by the time of the same reduction with all buffers at a page. All cases of a
 //! reduction run in turn, round by round, and the least time of a case counts: on a shared machine
 //! other load only adds time.
@@ -19,7 +19,7 @@ const MEASUREMENT: Duration = Duration::from_micros(20);
 /// The ratio that a case should not exceed.
 const BAR: f64 = 1.15;
 
-/// Bytes behind a page at which each buffer begins.
+/// Offset of each buffer from a page.
 #[derive(Clone, Copy, Debug)]
 struct Offsets {
     into: usize,
@@ -140,7 +140,7 @@ impl Offsets {
     }
 }
 
-/// The two aligned cases, and every combination of buffers that begin `offset` bytes behind a page
+/// The two aligned cases, and every combination of buffers that begin `offset` bytes after a page
 /// while the others begin at one: one element, one `Vec`'s offset, half a line, and the last
 /// element of a line.
 fn cases(element: usize) -> Vec<Offsets> {

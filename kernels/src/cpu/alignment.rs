@@ -1,13 +1,13 @@
-//! Where a loop over a buffer begins, so that the address of a buffer does not decide its speed.
+//! The start of a loop over a buffer, so that speed does not depend on the buffer's address.
 //!
-//! Buffers of users begin anywhere: a large `Vec` begins 16 bytes behind a page. A store of a whole
-//! register that crosses into the next cache line takes two accesses, and a loop of such stores
-//! runs at half the speed or less. So loops write one register at the start of the destination,
-//! and then go on at the first multiple of the register ([`head_len`]).
+//! Buffers of users begin anywhere: a large `Vec` begins 16 bytes after the start of a page. A
+//! store of a whole register that crosses into the next cache line takes two accesses, and a loop
+//! of such stores runs at half the speed or less. So loops write one register at the start of the
+//! destination, and then continue at the first multiple of the register ([`head_len`]).
 //!
-//! Sources are read where they lie. A load that crosses a line takes two accesses, too. So a
-//! reduction whose sources are not aligned with its destination is still slower than one on pages:
-//! `cargo bench -p maypole-kernels -- offsets` prints by how much.
+//! Sources are read at their own alignment. A load that crosses a line takes two accesses, too. So
+//! a reduction whose sources are not aligned with its destination is still slower than one on
+//! pages: `cargo bench -p maypole-kernels -- offsets` prints by how much.
 
 /// Bytes from which on a loop aligns its destination. Shorter loops make few stores, and are not
 /// worth one more register at the start. An estimate: other values were not measured.

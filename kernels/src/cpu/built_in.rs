@@ -128,8 +128,8 @@ impl BuiltInReducer {
         let len = into.len();
         let reduce = if len < LONG { self.functions.short } else { self.functions.long };
         let also = also.map_or(null_mut(), ViewMut::as_mut_ptr);
-        // SAFETY: the caller answers for the buffers; the caller of `with` gave instructions that the
-        // machine has.
+        // SAFETY: the caller is responsible for the buffers; the caller of `with` gave instructions
+        // that the machine has.
         unsafe { reduce(into.as_mut_ptr(), also, sources, len) }
     }
 }
@@ -152,7 +152,7 @@ pub(super) fn check(
     len
 }
 
-/// Panics with a message that says which argument of a reduction is wrong.
+/// Panics with a message that names the wrong argument of a reduction.
 #[cold]
 #[inline(never)]
 fn refuse(into: ViewMut<'_>, also: Option<ViewMut<'_>>, sources: &[View<'_>], size: usize) -> ! {

@@ -1,6 +1,6 @@
 //! Reduction by a function of the user.
 //!
-//! The function takes slices, but others may write the memory behind a view at any time. So the
+//! The function takes slices, but others may write the memory of a view at any time. So the
 //! function never sees that memory: blocks of elements are copied into private buffers, combined
 //! there, and stored.
 
@@ -21,10 +21,10 @@ type ReduceViews = dyn Fn(ViewMut<'_>, Option<ViewMut<'_>>, &[View<'_>]) + Send 
 /// Combines k sources, in order, by a function of the user.
 ///
 /// The function is given two slices of equal length, `left` and `right`, and computes `right[i] =
-/// left[i] op right[i]`; `left` comes from the earlier sources. It is called for parts of the
-/// buffers, in no particular order of the parts, so it must treat every element alike. If the
-/// function panics, the panic passes through [`apply`](Self::apply), and the destinations hold
-/// unspecified elements.
+/// left[i] op right[i]`; `left` is from the earlier sources. It is called for parts of the buffers,
+/// in no particular order of the parts, so it must treat every element alike. If the function
+/// panics, the panic passes through [`apply`](Self::apply), and the destinations hold unspecified
+/// elements.
 ///
 /// ```
 /// use maypole_kernels::{CustomReducer, View, ViewMut};

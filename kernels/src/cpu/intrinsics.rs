@@ -42,13 +42,13 @@ macro_rules! register {
 
             #[inline(always)]
             unsafe fn load(from: *const u8) -> Self {
-                // SAFETY: the caller answers for the bytes; no alignment is needed.
+                // SAFETY: the caller is responsible for the bytes; no alignment is needed.
                 unsafe { $load(from.cast()) }
             }
 
             #[inline(always)]
             unsafe fn store(self, to: *mut u8) {
-                // SAFETY: the caller answers for the bytes; no alignment is needed.
+                // SAFETY: the caller is responsible for the bytes; no alignment is needed.
                 unsafe { $store(to.cast(), self) }
             }
         }

@@ -1,10 +1,10 @@
 //! Loops over whole buffers, written once for every register: load, combine, store.
 //!
 //! A destination may be one of the sources, so slices cannot carry the data, and a compiler cannot
-//! be relied upon to vectorise a plain loop. Instead each instruction set says what its
-//! [`Register`] is and how two of them combine ([`Combine`]). The loops here are inlined into
-//! functions that enable the instruction set. They are `while` loops because iterators are inlined
-//! at full optimisation only, and test builds use less.
+//! be relied upon to vectorise a plain loop. Instead each instruction set defines its [`Register`]
+//! and the combination of two of them ([`Combine`]). The loops here are inlined into functions that
+//! enable the instruction set. They are `while` loops because iterators are inlined at full
+//! optimisation only, and test builds use less.
 //!
 //! **Ends.** The first register begins where the buffer begins, and the second begins at a multiple
 //! of the register (see `alignment`), so the two may overlap. The last register ends where the
@@ -106,7 +106,7 @@ unsafe fn reduce_from<R: Register, T, O: Combine<R, T>, S: SourcePointers>(
     }
 }
 
-/// Computes `N` registers of the result. With several at once, the CPU overlaps their chains of
+/// Computes `N` registers of the result. With several registers, the CPU overlaps their chains of
 /// dependent operations.
 ///
 /// # Safety
@@ -116,7 +116,7 @@ unsafe fn combine_at<R: Register, T, O: Combine<R, T>, S: SourcePointers, const 
     sources: S,
     at: usize,
 ) -> [R; N] {
-    // SAFETY: the caller answers for the bytes, and there is at least one source.
+    // SAFETY: the caller is responsible for the bytes, and there is at least one source.
     unsafe {
         let mut result = load_all(sources.start(0).add(at));
         let mut index = 1;
@@ -137,7 +137,7 @@ unsafe fn combine_at<R: Register, T, O: Combine<R, T>, S: SourcePointers, const 
 /// `from` has `N` registers of bytes.
 #[inline(always)]
 unsafe fn load_all<R: Register, const N: usize>(from: *const u8) -> [R; N] {
-    // SAFETY: the caller answers for the bytes.
+    // SAFETY: the caller is responsible for the bytes.
     unsafe {
         let mut all = [R::load(from); N];
         let mut lane = 1;
@@ -158,7 +158,7 @@ unsafe fn store_at<R: Register, const N: usize>(
     at: usize,
     result: [R; N],
 ) {
-    // SAFETY: the caller answers for the bytes.
+    // SAFETY: the caller is responsible for the bytes.
     unsafe {
         store_all(into.add(at), result);
         if !also.is_null() {
@@ -171,7 +171,7 @@ unsafe fn store_at<R: Register, const N: usize>(
 /// `to` has `N` registers of bytes.
 #[inline(always)]
 unsafe fn store_all<R: Register, const N: usize>(to: *mut u8, all: [R; N]) {
-    // SAFETY: the caller answers for the bytes.
+    // SAFETY: the caller is responsible for the bytes.
     unsafe {
         let mut lane = 0;
         while lane < N {

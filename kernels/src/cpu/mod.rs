@@ -9,8 +9,8 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `operations` | what an instruction set provides (`Register`, `Combine`); types of functions |
-//! | `alignment` | where a loop begins, so that the address of a buffer does not decide its speed |
+//! | `operations` | the interface of an instruction set (`Register`, `Combine`); types of functions |
+//! | `alignment` | the start of a loop, so that speed does not depend on the buffer's address |
 //! | `loops` | loops over whole buffers, written once for every register |
 //! | `portable` | the arithmetic in plain Rust: the reference for all instruction sets |
 //! | `partial` | loads and stores of less than a register |

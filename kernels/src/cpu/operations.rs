@@ -1,4 +1,4 @@
-//! What an instruction set provides, and the types of the functions made of it.
+//! The interface of an instruction set, and the types of the functions made of it.
 //!
 //! An instruction set implements [`Register`] for its registers, and [`Combine`] for each pair of
 //! an element type and an operation. The functions of `loops` turn these into reductions of whole

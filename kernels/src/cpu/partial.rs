@@ -17,7 +17,7 @@ pub(super) unsafe fn load(from: *const u8, len: usize) -> [u64; 2] {
     /// `from` has `len >= size_of::<T>()` bytes.
     #[inline(always)]
     unsafe fn ends<T: Copy>(from: *const u8, len: usize) -> [T; 2] {
-        // SAFETY: the caller answers for the bytes.
+        // SAFETY: the caller is responsible for the bytes.
         unsafe {
             [
                 from.cast::<T>().read_unaligned(),

@@ -1,5 +1,5 @@
 //! The arithmetic in plain Rust. Every instruction set gives the same results as this code, and
-//! machines without a known instruction set run it.
+//! machines without a supported instruction set run it.
 
 use super::loops;
 use super::operations::{
@@ -164,13 +164,13 @@ impl<T: PortableElement, const N: usize> Register for PortableRegister<T, N> {
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: the caller answers for the bytes; any bits are a `PortableElement`.
+        // SAFETY: the caller is responsible for the bytes; any bits are a `PortableElement`.
         unsafe { Self(from.cast::<[T; N]>().read_unaligned()) }
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut u8) {
-        // SAFETY: the caller answers for the bytes.
+        // SAFETY: the caller is responsible for the bytes.
         unsafe { to.cast::<[T; N]>().write_unaligned(self.0) }
     }
 }
@@ -180,7 +180,7 @@ impl<T: PortableElement, const N: usize> PartialRegister for PortableRegister<T,
     unsafe fn load_part(from: *const u8, len: usize) -> Self {
         let mut elements = [T::ZERO; N];
         for (index, element) in elements.iter_mut().take(len / size_of::<T>()).enumerate() {
-            // SAFETY: the caller answers for `len` bytes, and the element ends at `len` or before.
+            // SAFETY: the caller is responsible for `len` bytes, and the element ends at `len` or before.
             *element = unsafe { from.cast::<T>().add(index).read_unaligned() };
         }
         Self(elements)
@@ -189,7 +189,7 @@ impl<T: PortableElement, const N: usize> PartialRegister for PortableRegister<T,
     #[inline(always)]
     unsafe fn store_part(self, to: *mut u8, len: usize) {
         for (index, element) in self.0.into_iter().take(len / size_of::<T>()).enumerate() {
-            // SAFETY: the caller answers for `len` bytes, and the element ends at `len` or before.
+            // SAFETY: the caller is responsible for `len` bytes, and the element ends at `len` or before.
             unsafe { to.cast::<T>().add(index).write_unaligned(element) };
         }
     }

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 
 macro_rules! vector {
     ($($name:ident)*) => {
-        /// A register of bits. The name of a method says which lanes it works on.
+        /// A register of bits. The name of a method has the type of the lanes.
         ///
         /// # Safety
         /// Every method needs a CPU that has the register's instruction set.

@@ -24,13 +24,13 @@ pub enum Unavailable {
         .0 / 1000, .0 % 1000 / 10, OLDEST_CUDA / 1000, OLDEST_CUDA % 1000 / 10
     )]
     Old(i32),
-    /// The driver is there, and reports that it cannot work.
+    /// The driver is installed, and reports that it cannot work.
     #[error("the driver does not start: {0}")]
     NoStart(String),
     /// There are fewer GPUs.
     #[error("there is no GPU {ordinal}: this process sees {count} of them")]
     NoDevice {
-        /// The GPU that was asked for.
+        /// The requested GPU.
         ordinal: usize,
         /// How many there are.
         count: usize,
@@ -46,12 +46,12 @@ pub struct CudaError {
 }
 
 impl CudaError {
-    /// The error of `what`, which the program wanted to do.
+    /// The error of the operation `what`.
     pub fn new(what: impl Into<String>, error: DriverError) -> Self {
         Self { what: what.into(), why: describe(error.0) }
     }
 
-    /// What makes the error of `what` of an error of the driver.
+    /// Maps an error of the driver to the error of `what`.
     pub fn of(what: impl Into<String>) -> impl FnOnce(DriverError) -> Self {
         |error| Self::new(what, error)
     }
@@ -157,7 +157,7 @@ pub struct Driver {
 /// ```
 ///
 /// # Errors
-/// [`Unavailable`]: what is missing, and what to do.
+/// [`Unavailable`] names the missing part and the remedy.
 pub fn driver() -> Result<Driver, Unavailable> {
     static DRIVER: OnceLock<Result<Driver, Unavailable>> = OnceLock::new();
     DRIVER.get_or_init(find).clone()
@@ -178,8 +178,8 @@ fn find() -> Result<Driver, Unavailable> {
 }
 
 fn open() -> Result<Library, Unavailable> {
-    // SAFETY: the driver's library may be loaded by any program; what it does when it is loaded
-    // concerns only itself.
+    // SAFETY: the driver's library may be loaded by any program; its initialisation affects only
+    // itself.
     let found = LIBRARIES.map(|name| unsafe { Library::new(name) });
     let mut why = String::new();
     for library in found {

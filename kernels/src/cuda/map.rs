@@ -8,7 +8,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use std::sync::Arc;
 
-/// What elements are multiplied by.
+/// The factor of elements.
 #[derive(Clone, Copy, Debug)]
 pub enum ScaleFactor {
     /// This number.

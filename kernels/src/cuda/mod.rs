@@ -1,6 +1,6 @@
 //! Arithmetic on the memory of NVIDIA's GPUs, by the kernels of `kernels/cuda`.
 //!
-//! A program needs the driver alone, and only when it asks for a GPU: [`driver`] looks for it.
+//! A program needs only the driver, which [`driver`] loads when the program first uses a GPU.
 
 mod driver;
 mod map;

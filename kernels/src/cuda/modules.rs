@@ -85,7 +85,7 @@ impl Modules {
         kernel: &str,
     ) -> Result<CudaFunction, CudaError> {
         let failed = |error| CudaError::new(format!("loading kernel '{kernel}'"), error);
-        // The functions below ask the context of the thread.
+        // The functions below use the context of the thread.
         context.bind_to_thread().map_err(failed)?;
         let function = self.load_module(context, module)?.load_function(kernel).map_err(failed)?;
         // The driver may put off loading until the kernel is needed: now.
@@ -112,7 +112,7 @@ impl Modules {
         Ok(module)
     }
 
-    /// True if [`load`](Self::load) has loaded `module` in this context: then it waits for nothing.
+    /// True if [`load`](Self::load) has loaded `module` in this context: then it does not wait.
     pub fn is_loaded(self, context: &CudaContext, module: &str) -> bool {
         let loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         loaded.contains_key(&(context.cu_ctx() as usize, module.to_owned()))

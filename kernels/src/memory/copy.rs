@@ -3,9 +3,10 @@
 //! From 2 to 8 KiB on, C libraries copy by one instruction, `rep movsb`. Zen 3 and Zen 4 execute it at 2 GB/s
 //! instead of 50 where the destination begins 1 to 31 bytes later in its page than the source in its own
 //! (glibc bug 30994, <https://sourceware.org/bugzilla/show_bug.cgi?id=30994>). A large `Vec` begins 16 bytes
-//! behind the start of a page, and a slot of a board at its start. A loop over wide registers has no such
-//! offsets, but on Zen 5 the C library is up to twice as fast. So the first long copy of a process measures
-//! the two. `cargo bench -p maypole-kernels --bench copies` compares what was chosen with the C library.
+//! after the start of a page, and a slot of a board at its start. A loop over wide registers has no
+//! such offsets, but on Zen 5 the C library is up to twice as fast. So the first long copy of a
+//! process measures the two. `cargo bench -p maypole-kernels --bench copies` compares the choice
+//! with the C library.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod choice;
@@ -68,12 +69,12 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
         let ahead = to.addr().wrapping_sub(from.addr());
         let is_apart = ahead >= len && ahead.wrapping_neg() >= len;
         if is_apart && choice::lines_are_faster() {
-            // SAFETY: only a processor that has the instructions is given them; the rest is our caller's
-            // promise.
+            // SAFETY: only a processor that has the instructions is given them; our caller
+            // guarantees the rest.
             return unsafe { copy_by_avx(from, to, len) };
         }
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: our caller guarantees it.
     unsafe { std::ptr::copy(from, to, len) }
 }
 
@@ -122,7 +123,7 @@ unsafe fn copy_lines(mut from: *const u8, mut to: *mut u8, len: usize) {
 #[cfg(any(target_arch = "x86_64", test))]
 #[inline(always)]
 unsafe fn load(from: *const u8) -> [Wide; 4] {
-    // SAFETY: our caller's promise.
+    // SAFETY: our caller guarantees it.
     unsafe { from.cast::<[Wide; 4]>().read_unaligned() }
 }
 
@@ -131,7 +132,7 @@ unsafe fn load(from: *const u8) -> [Wide; 4] {
 #[cfg(any(target_arch = "x86_64", test))]
 #[inline(always)]
 unsafe fn store_unaligned(to: *mut u8, parts: [Wide; 4]) {
-    // SAFETY: our caller's promise.
+    // SAFETY: our caller guarantees it.
     unsafe { to.cast::<[Wide; 4]>().write_unaligned(parts) }
 }
 
@@ -179,7 +180,7 @@ mod tests {
         }
     }
 
-    /// The bytes end where a page begins that nobody may touch: to read or write one byte too many ends the process.
+    /// The bytes end at an inaccessible page: to read or write one byte too many ends the process.
     #[cfg(not(miri))]
     #[test]
     fn no_copy_touches_a_byte_behind_the_last() {

@@ -1,10 +1,9 @@
-//! Copies that leave the caches alone.
+//! Copies that bypass the caches.
 //!
-//! An ordinary store first brings the line that it writes to into the cache. Where the destination
-//! is so large that none of it is in a cache, and that none of it will still be there when it is
-//! read, that is one transfer in three for nothing. Stores with a non-temporal hint write whole
-//! lines to memory instead (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1,
-//! section 10.4.6.2).
+//! An ordinary store first brings the line that it writes to into the cache. If the destination is
+//! so large that no cache holds any of it, now or when it is read, one transfer in three is wasted.
+//! Stores with a non-temporal hint write whole lines to memory instead (Intel 64 and IA-32
+//! Architectures Software Developer's Manual, volume 1, section 10.4.6.2).
 
 use super::{View, ViewMut};
 
@@ -29,7 +28,7 @@ impl ViewMut<'_> {
     /// If the lengths differ.
     pub fn copy_past_caches(self, from: View<'_>) {
         assert_eq!(self.len(), from.len(), "copying between views needs equal lengths");
-        // Miri knows no such stores.
+        // Miri does not support such stores.
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if self.as_mut_ptr().cast_const() != from.as_ptr() {
             // SAFETY: both have `len` bytes that live now; every such machine has SSE2.

@@ -4,9 +4,8 @@ use crate::memory::{Region, ViewMut};
 
 /// Zeroed heap memory that threads share, aligned to [`Region::ALIGN`].
 ///
-/// Safe code can keep it, pass it on and ask for its address, but cannot touch its bytes: two
-/// threads that wrote them at the same time would race. Code with a protocol that says which thread
-/// may touch which bytes when takes [views](Self::view).
+/// Safe code can keep it, pass it on and read its address, but cannot touch its bytes: concurrent
+/// writes of two threads would race. Code with a protocol of access takes [views](Self::view).
 ///
 /// ```
 /// use maypole_kernels::SharedRegion;
@@ -32,8 +31,8 @@ use crate::memory::{Region, ViewMut};
 #[derive(Debug)]
 pub struct SharedRegion(Region);
 
-// SAFETY: safe methods read its address and its length alone, which do not change. Who takes a view
-// promises that there is no race.
+// SAFETY: safe methods read its address and its length alone, which do not change. The caller of
+// `view` guarantees that there is no race.
 unsafe impl Sync for SharedRegion {}
 
 impl SharedRegion {
@@ -64,8 +63,8 @@ impl SharedRegion {
     ///
     /// # Safety
     /// While the view or a copy of it is used, no other thread touches the same bytes, except that
-    /// several threads may read bytes that none of them writes. The caller has a protocol that
-    /// makes sure of that, with the memory ordering that it needs.
+    /// several threads may read bytes that none of them writes. The caller's protocol ensures that,
+    /// with the required memory ordering.
     #[inline]
     pub unsafe fn view(&self) -> ViewMut<'_> {
         self.0.view()

@@ -60,7 +60,7 @@ impl HostGroup {
         Some(whole.end())
     }
 
-    /// A reduce within hosts says that all ranks of a host have entered; then a barrier across
+    /// A reduce within hosts completes when all ranks of a host have entered; then a barrier across
     /// hosts; then a broadcast within hosts lets all ranks leave. The chunk is a token.
     pub(super) fn barrier(&self) -> Option<Schedule> {
         let collectives = [Collective::Barrier, Collective::AllReduce];

@@ -1,4 +1,4 @@
-//! Graphs of well-known hosts by name, and of several hosts on a network.
+//! Graphs of common hosts by name, and of several hosts on a network.
 //!
 //! | name | host |
 //! |---|---|

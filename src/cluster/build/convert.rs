@@ -1,8 +1,8 @@
-//! Builds the graph of a machine from its description, or from what was detected of it.
+//! Builds the graph of a machine from its description, or from its detected devices.
 //!
-//! Bandwidths that the description lacks come from
-//! [`bandwidth`](maypole::topology::model::bandwidth), by the generation of the GPUs and of the CPUs.
-//! [`Description::assumed`] guesses both generations from the description.
+//! Bandwidths that the description lacks are those of
+//! [`bandwidth`](maypole::topology::model::bandwidth), by the generation of the GPUs and of the
+//! CPUs. [`Description::assumed`] guesses both generations from the description.
 
 use crate::build::cluster::{Fabric, named};
 use crate::build::pairs::{HostDevice, host};
@@ -84,7 +84,7 @@ const fn by_nvlinks(most: u32) -> GpuGeneration {
 }
 
 fn of_matrix(matrix: &Matrix, rates: &LinkRates) -> Topology {
-    // Two cards without a known class count as SYS, the farthest class within a host.
+    // Two cards of unknown class count as SYS, the farthest class within a host.
     let class = |cell: &Option<PrintedClass>| cell.map_or(PathClass::Sys, PrintedClass::class);
     let classes: Vec<Vec<PathClass>> =
         matrix.links.iter().map(|row| row.iter().map(class).collect()).collect();

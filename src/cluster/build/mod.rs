@@ -1,8 +1,8 @@
 //! Graphs that are built rather than detected.
 //!
-//! | module | what it builds a graph from |
+//! | module | source of the graph |
 //! |---|---|
-//! | [`cluster`] | the name of a well-known host, or several of any host on a network |
+//! | [`cluster`] | the name of a common host, or several of any host on a network |
 //! | [`pairs`] | the class of the path between each pair of devices |
 //! | [`convert`] | a description that a parser has read |
 

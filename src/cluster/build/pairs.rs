@@ -1,6 +1,6 @@
 //! The graph of a host from the path class of each pair of devices.
 //!
-//! `nvidia-smi topo -m` prints how far two devices are apart, not what stands between them. This
+//! `nvidia-smi topo -m` prints the distance of two devices, not the devices between them. This
 //! module builds the smallest graph that explains the classes. Devices that are PIX of one another
 //! are below one switch. Those that are PXB are below a common second switch. Those that are PHB
 //! are below one host bridge, and those that are NODE on one NUMA node.
@@ -21,7 +21,7 @@ pub struct HostDevice {
     pub kind: NodeKind,
     /// The name: `GPU0`, `mlx5_0`.
     pub name: String,
-    /// The number of its NUMA node, if it is known.
+    /// The number of its NUMA node, if known.
     pub numa: Option<usize>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The upper part shows the tree from the NUMA nodes down to GPUs and network cards, with the
 //! bandwidth of every link in GB/s. Below it are the direct links between GPUs. The lower part
-//! shows every ring that is used at the same time. The dashes of a hop tell its class.
+//! shows every ring that is used at the same time. The dashes of a hop show its class.
 
 mod layout;
 mod rings;
@@ -64,7 +64,7 @@ const fn style(kind: LinkKind) -> (&'static str, &'static str) {
     }
 }
 
-/// One line for each pair of linked nodes, with the bandwidth beside it.
+/// One line for each pair of linked nodes, with the bandwidth next to it.
 fn wires(out: &mut SvgWriter, topology: &Topology, layout: &PictureLayout) {
     let joins = |link: &Link, a: usize, b: usize| link.from == a && link.to == b;
     for (at, link) in topology.links().iter().enumerate() {

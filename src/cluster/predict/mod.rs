@@ -26,7 +26,7 @@
 //! for any order of messages. Where rounds are uneven, the sum is an upper bound, because ranks
 //! wait for each round to end.
 //!
-//! # What it assumes
+//! # Assumptions
 //!
 //! * Reduction is as fast as the links.
 //! * There is no other traffic.

@@ -1,4 +1,4 @@
-//! Published measurements on well-known machines, to compare with a prediction or a measurement.
+//! Published measurements on common machines, to compare with a prediction or a measurement.
 //!
 //! The figures are bus bandwidths of large vectors, as nccl-tests defines them. Where NCCL's
 //! reduction in the switch (NVLS) reached more, the figure is that of its rings: only the rings can

@@ -28,12 +28,12 @@ impl Description {
     /// read no more than one byte beyond.
     pub const LONGEST: usize = text::LONGEST;
 
-    /// Reads `text`. The content tells the format.
+    /// Reads `text`. The content determines the format.
     ///
     /// # Errors
-    /// [`ReadError`] with the line and column that the parser does not understand, with the end of
-    /// the text if it has none of the formats, and for a text of more than
-    /// [`LONGEST`](Self::LONGEST) bytes, without a GPU, or with too many devices.
+    /// [`ReadError`] with the line and column of the unparsed text, with the end of the text if it
+    /// has none of the formats, and for a text of more than [`LONGEST`](Self::LONGEST) bytes,
+    /// without a GPU, or with too many devices.
     pub fn read(text: &str) -> Result<Description, ReadError> {
         let description = Self::of_any_size(text)?;
         let devices = description.devices();
@@ -78,8 +78,8 @@ impl Description {
         }
     }
 
-    /// Returns what the text lacks, elides or contradicts, and how the parser has resolved it.
-    /// Empty for a complete description.
+    /// Returns the gaps, elisions and contradictions of the text, and how the parser has resolved
+    /// them. Empty for a complete description.
     pub fn notes(&self) -> &[String] {
         match self {
             Description::Matrix(matrix) => &matrix.notes,

@@ -1,13 +1,13 @@
 //! Parsers of the output of tools that describe a machine.
 //!
-//! | module | what it reads |
+//! | module | input |
 //! |---|---|
 //! | [`description`] | any of the formats below, recognised by its content |
-//! | [`matrix`] | what `nvidia-smi topo -m` prints, however it was pasted |
+//! | [`matrix`] | the output of `nvidia-smi topo -m`, in any pasted form |
 //! | [`xml`] | the topology files of NCCL and RCCL |
-//! | [`rocm`] | what `rocm-smi --showtopo` and `amd-smi topology` print |
+//! | [`rocm`] | the output of `rocm-smi --showtopo` and `amd-smi topology` |
 //! | [`printed`] | one cell of these tables |
-//! | [`summary`] | the questions that every description answers |
+//! | [`summary`] | the devices of every description |
 //! | [`text`] | characters with their line and column, and the error that names them |
 
 pub mod description;

@@ -31,7 +31,7 @@ pub enum PrintedClass {
     Soc,
     /// `NET`: on another host.
     Net,
-    /// `PCIE`: over PCIe; the tool does not say over which bridges.
+    /// `PCIE`: over PCIe; the tool does not print over which bridges.
     Pcie,
 }
 
@@ -48,8 +48,8 @@ impl PrintedClass {
         ("SOC", PrintedClass::Soc),
     ];
 
-    /// Returns the class that the word means. Where the word leaves several possible, it is the
-    /// worst of them, so that no prediction is too good.
+    /// Returns the class that the word means. Of several possible classes, it is the worst, so that
+    /// no prediction is too good.
     ///
     /// ```
     /// use maypole_cluster::read::printed::PrintedClass;
@@ -104,7 +104,8 @@ impl fmt::Display for PrintedClass {
 mod tests {
     use super::*;
 
-    /// Every word of every tool, with what it means. No reader of the library made this table.
+    /// Every word of every tool, with its meaning. This table was made independently of the
+    /// library's readers.
     #[test]
     fn every_word_means_the_class_of_its_name() {
         let meanings = [

@@ -47,7 +47,7 @@ impl RocmTables {
     /// Reads the tables, with any text around them. The table of link types is required.
     ///
     /// # Errors
-    /// [`ReadError`] with the line and column that the parser does not understand.
+    /// [`ReadError`] with the line and column of the unparsed text.
     pub fn read(text: &str) -> Result<RocmTables, ReadError> {
         check_length(text)?;
         let lines = lines(text);

@@ -4,7 +4,7 @@
 use crate::read::printed::PrintedClass;
 
 /// The devices of one description. A field is `None` if the description does not have this
-/// information. It is empty if the description says that the machine has no such devices.
+/// information. It is empty if the machine has no such devices by the description.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeviceSummary {
     /// The number of GPUs.

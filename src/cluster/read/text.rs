@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// The place of a text that a parser does not understand, the text found there, and what the parser
-/// expects.
+/// The place of unparsed text, the text found there, and the expected text.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ReadError {
     /// The line, counted from 1.
@@ -12,7 +11,7 @@ pub struct ReadError {
     pub column: usize,
     /// The text found there; empty at an end.
     pub found: String,
-    /// What the parser expects there.
+    /// The expected text.
     pub expected: String,
 }
 
@@ -140,7 +139,7 @@ pub(crate) fn word_at(glyphs: &[LocatedChar], at: usize) -> String {
     rest.iter().take_while(|glyph| !glyph.is_blank()).map(|glyph| glyph.char).take(40).collect()
 }
 
-/// An error at character `at`, or behind the last one.
+/// An error at character `at`, or after the last one.
 pub(crate) fn error_at(
     glyphs: &[LocatedChar],
     at: usize,

@@ -70,7 +70,7 @@ struct DisjointSearch {
 }
 
 impl DisjointSearch {
-    /// Searches for one more ring. True when the search is over.
+    /// Searches for one more ring. True when the search has ended.
     fn next_ring(&mut self) -> bool {
         if self.rings.len() > self.best.len() {
             self.best = self.rings.clone();

@@ -7,7 +7,7 @@
 //! Over several hosts there is one ring for each rail. It enters every host by the rail's card, at
 //! the rank that the card belongs to, and passes through all ranks of the host along the host's
 //! ring. It leaves by the same card if the last rank is near to that card, directly or through the
-//! GPU beside it. Else it leaves by the last rank's own card, which isolated rails do not allow.
+//! card's GPU. Else it leaves by the last rank's own card, which isolated rails do not allow.
 //!
 //! Each lane carries an equal part of the bytes, and lanes that share a link divide its bandwidth.
 //! The result is the first k lanes, with the k that moves the most bytes a second.
@@ -271,8 +271,7 @@ mod tests {
         for fabric in [Fabric::Flat, Fabric::Rails, Fabric::IsolatedRails] {
             check("2xdgx-a100", fabric, 8, 192.0);
             check("4xhgx-b200", fabric, 8, 384.0);
-            // The last hop inside goes through the GPU beside the card, and so over NVLink once
-            // more.
+            // The last hop inside goes through the card's GPU, and so over NVLink once more.
             check("4xdgx-h100", fabric, 8, 18.0 * 20.6);
         }
         check("3xpcie-phb", Fabric::Flat, 1, 12.5);

@@ -268,7 +268,7 @@ mod tests {
             for (from, to) in (0..16).flat_map(|from| (0..16).map(move |to| (from, to))) {
                 let path = routes.path(from, to).unwrap();
                 assert_eq!(path.class == PathClass::Net, from / 8 != to / 8);
-                // Over NVLink to the GPU beside the card of the receiver's rail, never from socket
+                // Over NVLink to the GPU next to the card of the receiver's rail, never from socket
                 // to socket.
                 assert!(path.bandwidth > 22.0);
             }

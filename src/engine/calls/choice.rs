@@ -1,4 +1,4 @@
-//! The plan of a call: the tuner's choice among the algorithms that can do what the call needs.
+//! The plan of a call: the tuner's choice among the algorithms that can run the call.
 
 mod plans;
 
@@ -18,7 +18,7 @@ use crate::tuner::{
 };
 pub(in crate::engine) use plans::{CallKind, ChosenPlans};
 
-/// Everything that the choice of a plan depends on besides the call.
+/// Everything that the choice of a plan depends on, except the call.
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct PlanChooser<'a> {
     pub(in crate::engine) rank: usize,
@@ -33,7 +33,6 @@ pub(in crate::engine) struct PlanChooser<'a> {
 }
 
 impl<'a> PlanChooser<'a> {
-    /// The plan that `call` runs by.
     pub(in crate::engine) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
         let costs = &self.conditions.prices();
         let wanted = self.settings.plan_for(call.collective);
@@ -75,7 +74,7 @@ impl<'a> PlanChooser<'a> {
         let costs = &self.conditions.prices();
         match access {
             ReachedMemory::Registered => tuner::registered_choice(&question, costs, able),
-            // Nothing is combined, so its order is no objection.
+            // Nothing is combined, so any order is allowed.
             ReachedMemory::Copied => {
                 let choose = || Ok(tuner::copying_plans(&question, costs, able));
                 let chosen: std::result::Result<_, std::convert::Infallible> =
@@ -85,14 +84,14 @@ impl<'a> PlanChooser<'a> {
         }
     }
 
-    /// What calls are as `call` is where ranks may copy.
+    /// The kind of `call` where ranks may copy.
     pub(in crate::engine) fn kind(&self, call: CollectiveCall) -> CallKind {
         let wanted = self.settings.plan_for(call.collective).map(|plan| plan.algorithm);
         let has_counts = matches!(call.count, CallCount::Given(_));
         (call.collective, priced_bytes(self.bytes(call)), has_counts, wanted)
     }
 
-    /// Why `algorithm`, which implements the collective, cannot do `call`; `None` if it can.
+    /// Why `algorithm`, which implements the collective, cannot run `call`; `None` if it can.
     fn objection(&self, call: CollectiveCall, algorithm: Algorithm) -> Option<String> {
         let objection = objection_to_algorithm(call, algorithm, self.boards, self.links());
         if objection.is_some() {
@@ -110,8 +109,8 @@ impl<'a> PlanChooser<'a> {
         })
     }
 
-    /// Why a call of `bytes` bytes in all runs as it does. `measured` is how long such calls took.
-    /// `copies` is why ranks cannot copy from one another, if that is known.
+    /// Explains the plan of a call of `bytes` bytes in all. `measured` is the duration of such
+    /// calls. `copies` is the reason why ranks cannot copy from one another, if known.
     pub(in crate::engine) fn explain(
         &self,
         collective: Collective,

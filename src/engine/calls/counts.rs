@@ -1,9 +1,9 @@
 //! How many elements each rank has: one number for all ranks, or a number for each; and how long its
 //! buffers must be for them.
 //!
-//! A gather, a scatter and an all-to-all know unequal counts only at the root or pairwise. A
-//! small all-gather tells them to all ranks before the schedule runs. So every algorithm serves,
-//! and counts that contradict one another are the same harmless error on every rank.
+//! A gather, a scatter and an all-to-all have unequal counts only at the root or pairwise. A small
+//! all-gather distributes them before the schedule runs. So every algorithm can run, and counts
+//! that contradict one another are the same harmless error on every rank.
 
 use crate::schedule::Layout;
 use crate::schedule::collective::{Collective, HeldChunks};
@@ -12,7 +12,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// How many counts are printed.
 const COUNTS_SHOWN: usize = 32;
 
 /// The counts of a call, in a form that is quick to compare.
@@ -27,7 +26,7 @@ pub(crate) enum CallCount {
 }
 
 impl CallCount {
-    /// The number of what is kept in [`InternedCounts`].
+    /// The index of an entry of [`InternedCounts`].
     fn number(self) -> Option<u64> {
         match self {
             Self::Even(_) => None,
@@ -53,7 +52,6 @@ impl RankCounts {
         }
     }
 
-    /// Bytes of all counts.
     fn bytes(&self) -> usize {
         let counts = match self {
             Self::Blocks(counts) => counts.len(),
@@ -73,8 +71,8 @@ impl RankCounts {
     }
 }
 
-/// Prints the first counts, and says how many more there are. Counts that print alike and differ
-/// further on are told apart by their hash.
+/// Prints the first counts. If there are more, adds their number and a hash, which distinguishes
+/// counts with equal beginnings.
 impl fmt::Display for RankCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = match self {
@@ -91,7 +89,7 @@ impl fmt::Display for RankCounts {
     }
 }
 
-/// Counts with the number of programs that were made for them.
+/// Counts, and the number of programs that use them.
 #[derive(Debug)]
 struct Interned {
     counts: Arc<RankCounts>,
@@ -142,7 +140,7 @@ impl InternedCounts {
     }
 
     /// # Panics
-    /// If no such counts are known.
+    /// If `id` has no counts.
     pub(crate) fn get(&self, number: u64) -> &RankCounts {
         &self.known[&number].counts
     }
@@ -151,7 +149,6 @@ impl InternedCounts {
         self.get(number).hash()
     }
 
-    /// Bytes that the counts of a call take.
     pub(super) fn bytes(&self, count: CallCount) -> usize {
         count.number().map_or(0, |number| self.get(number).bytes())
     }
@@ -165,7 +162,7 @@ impl InternedCounts {
         }
     }
 
-    /// Forgets the counts of a call whose program was dropped, unless another program has them or
+    /// Drops the counts of a call whose program was dropped, unless another program has them or
     /// they were named last.
     pub(super) fn release(&mut self, count: CallCount) {
         if let Some(number) = count.number()
@@ -250,7 +247,7 @@ fn no_multiple(len: usize, ranks: usize) -> String {
     format!("{len} elements are not a multiple of the {ranks} ranks")
 }
 
-/// Refuses a buffer that has not as many elements as it needs.
+/// Refuses a buffer of the wrong length.
 #[inline(always)]
 pub(crate) fn check_len(which: &str, len: usize, needed: usize) -> Result<(), String> {
     match len == needed {

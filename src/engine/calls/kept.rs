@@ -2,9 +2,8 @@
 //!
 //! Calls keep their programs, so that a call that is repeated only runs. A program that calls with
 //! ever new lengths would keep ever more of them, so programs have a budget in bytes: before one is
-//! added, those that were not used for the longest time are dropped until it fits. Each rank does
-//! this by itself. Dropping a program is a local fact like placement: no other rank notices, because
-//! a program that is made again is the same.
+//! added, the least recently used ones are dropped until it fits. Each rank does this by itself.
+//! Dropping a program is local, like placement: a program that is made again is the same.
 
 use crate::engine::calls::call::{CollectiveCall, ReadyCall};
 use crate::engine::calls::choice::ChosenPlans;
@@ -19,7 +18,7 @@ use crate::tuner::PlanOverride;
 /// Stands for no call.
 const NONE: usize = usize::MAX;
 
-/// All prepared calls of a communicator, and which of them was made last.
+/// All prepared calls of a communicator, and the last one.
 #[derive(Debug)]
 pub(crate) struct PreparedCalls {
     calls: Vec<PreparedCall>,
@@ -28,7 +27,7 @@ pub(crate) struct PreparedCalls {
     counts: InternedCounts,
     chosen: ChosenPlans,
     workspace: Workspace,
-    /// The call made last, or [`NONE`] if the next one must be looked up.
+    /// The last call, or [`NONE`] if the next one must be looked up.
     current: usize,
     /// Equal to `current`, or [`NONE`] while calls are traced or timed. Gates the fast path.
     fast: usize,
@@ -40,7 +39,6 @@ pub(crate) struct PreparedCalls {
 }
 
 impl PreparedCalls {
-    /// No calls yet, of a group of `world` ranks.
     pub(in crate::engine) fn new(world: usize) -> Self {
         Self {
             calls: Vec::new(),
@@ -61,14 +59,14 @@ impl PreparedCalls {
         self.places.get(&key).copied()
     }
 
-    /// Makes sure that a call with this `need` can run. Returns false if there is no memory for it.
+    /// Grows the workspace for a call with this `need`. Returns false if there is no memory for it.
     pub(in crate::engine) fn reserve(&mut self, need: WorkspaceNeed) -> bool {
         self.workspace.grow(need)
     }
 
     /// Adds a call, for which [`reserve`](Self::reserve) has made room, and returns its place. First
-    /// drops those that were not used for the longest time, until all take at most `budget` bytes.
-    /// `locals` are the ranks of this rank's board.
+    /// drops the least recently used ones, until all take at most `budget` bytes. `locals` are the
+    /// ranks of this rank's board.
     pub(in crate::engine) fn add(
         &mut self,
         call: PreparedCall,
@@ -128,7 +126,7 @@ impl PreparedCalls {
         }
     }
 
-    /// The memory that the call at `at` works on, from `input` to `output`.
+    /// The memory of the call at `at`.
     ///
     /// # Panics
     /// If there is no such call.
@@ -172,8 +170,8 @@ impl PreparedCalls {
         self.is_at(self.current, call, plan)
     }
 
-    /// True if `call` under `plan` was made last and calls are not observed. Then it may run at
-    /// once.
+    /// True if `call` under `plan` was made last and calls are not observed. Then it may run
+    /// immediately.
     #[inline(always)]
     pub(in crate::engine) fn is_fast(
         &self,
@@ -189,7 +187,6 @@ impl PreparedCalls {
         self.fast
     }
 
-    /// The place of the call made last.
     pub(in crate::engine) fn current(&self) -> usize {
         self.current
     }
@@ -199,13 +196,12 @@ impl PreparedCalls {
         self.calls.get(self.current)
     }
 
-    /// Makes the call at `at` the current one.
     pub(in crate::engine) fn set_current(&mut self, at: usize, observed: bool) {
         self.current = at;
         self.fast = if observed { NONE } else { at };
     }
 
-    /// Makes sure that the next call is looked up, and recorded for peers that ask.
+    /// Makes the next call take the slow path: looked up, and recorded for peers.
     pub(in crate::engine) fn forget_current(&mut self) {
         self.current = NONE;
         self.fast = NONE;
@@ -222,19 +218,17 @@ impl PreparedCalls {
         self.chosen.clear();
     }
 
-    /// The plans that were chosen.
     pub(in crate::engine) fn chosen(&self) -> &ChosenPlans {
         &self.chosen
     }
 
-    /// What collectives have moved. `locals` are the ranks of this rank's board.
+    /// The traffic of collectives. `locals` are the ranks of this rank's board.
     pub(in crate::engine) fn counters(&self, locals: &[usize]) -> Counters {
         let mut counters = self.past.clone();
         self.calls.iter().for_each(|prepared| prepared.count(locals, &mut counters));
         counters
     }
 
-    /// The counts that calls have named.
     pub(in crate::engine) fn counts(&self) -> &InternedCounts {
         &self.counts
     }

@@ -1,5 +1,5 @@
-//! From the description of a call to its program: what is asked for, which algorithm answers, the
-//! programs that are ready.
+//! From the description of a call to its program: the request, the choice of the algorithm, the
+//! cached programs.
 
 pub(crate) mod call;
 pub(super) mod choice;

@@ -1,5 +1,5 @@
-//! The order in which the contributions of the ranks are combined: which order a call requires, and
-//! which algorithms keep that order.
+//! The order in which the contributions of the ranks are combined: the order that a call requires,
+//! and the algorithms that keep it.
 
 use crate::algorithms::Algorithm;
 use crate::engine::calls::call::CollectiveCall;
@@ -10,7 +10,6 @@ use crate::schedule::{Placement, Schedule};
 use crate::topology::DeviceLinks;
 use crate::tuner;
 
-/// The order that a call requires.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum RequiredOrder {
     /// Any order and any grouping.

@@ -19,16 +19,16 @@ use maypole_kernels::{BinaryOp, BuiltInReducer};
 use maypole_transports::turns;
 use std::sync::Arc;
 
-/// What a program is made for, besides its call and schedules.
+/// Parameters of a program, in addition to its call and schedules.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct LoweringLabel {
     /// The algorithm's name in traces.
     pub(in crate::engine) algorithm: &'static str,
     /// Most bytes of a window of the longest chunk.
     pub(in crate::engine) window: usize,
-    /// What all ranks' calls are compared by.
+    /// The fingerprint that all ranks' calls are compared by.
     pub(in crate::engine) fingerprint: u64,
-    /// What the program is found by, besides its call.
+    /// The key of the program, in addition to its call.
     pub(in crate::engine) source: ProgramSource,
 }
 
@@ -47,7 +47,7 @@ impl Engine {
         }
     }
 
-    /// What a program of `call` by `plan` is made for.
+    /// The parameters of a program of `call` by `plan`.
     pub(in crate::engine) fn label(&self, call: CollectiveCall, plan: Plan) -> LoweringLabel {
         LoweringLabel {
             algorithm: plan.algorithm.name(),
@@ -213,7 +213,7 @@ impl Engine {
         WorkspaceNeed { scratch, staging, stages_input: program.stages_input }
     }
 
-    /// What all ranks are told of `call`, whose vector or blocks have `bytes` bytes.
+    /// The description of `call` for other ranks, whose vector or blocks have `bytes` bytes.
     pub(in crate::engine) fn record_of(
         &self,
         call: CollectiveCall,
@@ -233,7 +233,7 @@ impl Engine {
     }
 }
 
-/// The reducer of `call`. An operation of the user's comes with each call, and a call that only
+/// The reducer of `call`. A user's operation is an argument of each call, and a call that only
 /// moves data needs none; both get an operation that every type has.
 fn reducer(call: CollectiveCall) -> BuiltInReducer {
     let op = if call.collective.reduces() { call.op.binary() } else { None };

@@ -15,7 +15,7 @@ use maypole_kernels::Reducer;
 use maypole_transports::HEAD;
 use std::sync::Arc;
 
-/// Where the schedules of a program come from.
+/// The source of a program's schedules.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(in crate::engine) enum ProgramSource {
     /// The table of algorithms, for calls under this plan.
@@ -24,31 +24,28 @@ pub(in crate::engine) enum ProgramSource {
     User(u64),
 }
 
-/// What a program is found by.
+/// The key of a program.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(in crate::engine) struct ProgramKey {
     pub(in crate::engine) call: CollectiveCall,
     pub(in crate::engine) source: ProgramSource,
 }
 
-/// A program of a call, for one path.
 #[derive(Debug)]
 pub(crate) struct CallProgram {
-    /// The name of the algorithm.
     pub(in crate::engine) algorithm: &'static str,
     pub(in crate::engine) program: Program,
     /// True if ranks may call with one buffer as input and output. Equal on all ranks.
     pub(in crate::engine) allows_in_place: bool,
-    /// How often the call ran so to its end.
+    /// Completed runs.
     pub(in crate::engine) runs: u64,
-    /// How long such runs took while calls were timed.
+    /// The durations of these runs, while calls are timed.
     pub(in crate::engine) times: Option<Box<CallTimes>>,
     /// The description of the program for a recorder, with a program of its own.
     pub(in crate::engine) notes: Option<Arc<ProgramNotes>>,
 }
 
 impl CallProgram {
-    /// Bytes that it takes while it is kept.
     fn bytes(&self) -> usize {
         let notes = self.notes.as_ref().map_or(0, |notes| notes.program.bytes());
         size_of::<Self>() + self.program.bytes() + notes
@@ -59,11 +56,10 @@ impl CallProgram {
 #[derive(Clone, Debug, Default)]
 pub(in crate::engine) struct CallTimes {
     runs: u64,
-    /// Nanoseconds of the last ones, in no order.
+    /// Nanoseconds of the last runs, unordered.
     recent: Vec<u64>,
 }
 
-/// Times that are kept of a call.
 const RECENT: usize = 63;
 
 impl CallTimes {
@@ -97,8 +93,8 @@ pub(in crate::engine) type WayKind = (CallKind, Option<u64>);
 /// The programs of a call that reach other ranks' buffers.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ReachingPrograms {
-    /// For buffers that all ranks have registered. A call with this program asks all ranks where their
-    /// buffers lie.
+    /// For buffers that all ranks have registered. A call with this program exchanges the places of
+    /// all buffers.
     pub(in crate::engine) registered: Option<Box<CallProgram>>,
     /// For buffers that all ranks can at least read.
     pub(in crate::engine) copied: Option<Box<CallProgram>>,
@@ -116,7 +112,7 @@ pub(crate) struct PreparedCall {
     pub(in crate::engine) call: CollectiveCall,
     pub(in crate::engine) plan: Option<PlanOverride>,
     pub(in crate::engine) source: ProgramSource,
-    /// What other ranks are told of the call.
+    /// The description of the call for other ranks.
     pub(in crate::engine) record: Arc<CallRecord>,
     /// For slots and streams.
     pub(in crate::engine) staged: CallProgram,
@@ -128,8 +124,8 @@ pub(crate) struct PreparedCall {
     /// How the last run went.
     pub(in crate::engine) path: CallPath,
     pub(in crate::engine) reducer: Reducer,
-    /// The working memory of the program. It holds a copy of the input where the program overwrites
-    /// the caller's input before it is read, or where the input is multiplied first.
+    /// The working memory of the program. It holds a copy of an input that is overwritten before it
+    /// is read, or that is scaled first.
     pub(in crate::engine) need: WorkspaceNeed,
 }
 
@@ -172,7 +168,6 @@ impl PreparedCall {
         self.reaching.iter().map(of).fold((false, false), |a, b| (a.0 | b.0, a.1 | b.1))
     }
 
-    /// Notes how long the last run took.
     pub(in crate::engine) fn note_time(&mut self, nanoseconds: u64) {
         if let Some(ran) = self.program_mut(self.path) {
             ran.times.get_or_insert_default().note(nanoseconds);
@@ -190,7 +185,7 @@ impl PreparedCall {
         LastCall { algorithm, path: self.path }
     }
 
-    /// Notes how the last run went, which was counted as staged.
+    /// Records the way of the last run, which was counted as staged.
     pub(in crate::engine) fn note_path(&mut self, path: CallPath) {
         self.path = path;
         self.staged.runs -= 1;

@@ -1,10 +1,9 @@
-//! A map whose entries have a size. It gives up the entry that was not used for the longest time,
-//! so that all entries together keep to a budget.
+//! A map whose entries have a size. It evicts the least recently used entries, to keep the sum of
+//! the sizes within a budget.
 
 use lru::LruCache;
 use std::hash::Hash;
 
-/// A value with the bytes that it stands for.
 #[derive(Debug)]
 struct Weighted<V> {
     value: V,
@@ -38,15 +37,15 @@ impl<K: Eq + Hash, V> RecentlyUsed<K, V> {
         }
     }
 
-    /// Adds a value that stands for `bytes` bytes and counts as used now.
+    /// Adds a value of `bytes` bytes, which counts as used now.
     pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
         self.bytes += bytes;
         let before = self.entries.put(key, Weighted { value, bytes });
         self.bytes -= before.map_or(0, |before| before.bytes);
     }
 
-    /// Takes out the least recently used value, if there is one and `more` bytes would not fit
-    /// into `budget` beside all values.
+    /// Takes out the least recently used value, if there is one and `more` bytes do not fit into
+    /// `budget` together with all values.
     pub(crate) fn evict(&mut self, more: usize, budget: usize) -> Option<V> {
         if self.bytes.saturating_add(more) <= budget {
             return None;
@@ -56,12 +55,10 @@ impl<K: Eq + Hash, V> RecentlyUsed<K, V> {
         Some(value)
     }
 
-    /// How many values there are.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The bytes that all values stand for.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

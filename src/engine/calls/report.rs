@@ -1,4 +1,4 @@
-//! What users are told of the calls of a communicator: plain data.
+//! Reports of the calls of a communicator: plain data.
 
 use crate::execute::{Moved, StoreCounts};
 use std::collections::BTreeMap;
@@ -13,16 +13,16 @@ use std::collections::BTreeMap;
 ///   written but is no payload. A long message between two ranks has one head more, which
 ///   announces it.
 ///
-/// Not counted are copies within the rank, what the network adds below the stream, answers of
-/// receivers, the control plane, and collectives that failed.
+/// Not counted are copies within the rank, overhead of the network below the stream, credits and
+/// clear-to-sends of receivers, the control plane, and collectives that failed.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Calls that succeeded, by the name of their collective. A call with counts that not all ranks
-    /// know first makes an `all_gather` of the counts, which is counted, too.
+    /// Calls that succeeded, by the name of their collective. A call whose counts are local to some
+    /// ranks begins with an `all_gather` of the counts, which is counted, too.
     pub calls: BTreeMap<&'static str, u64>,
     /// Those among the calls that ran on [registered](crate::Communicator::alloc) memory. Messages of such
-    /// a call count as publications, and their payload as what they tell of.
+    /// a call count as publications, and the data that they announce as their payload.
     pub registered: u64,
     /// Those among the calls whose private memory was [copied](crate::CallPath::Copied) from rank to
     /// rank. They are counted as those on registered memory.

@@ -1,4 +1,4 @@
-//! Schedules that the user brings: proved once, then prepared like those of the table.
+//! The user's schedules: proved once, then prepared like those of the table.
 
 use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
@@ -14,23 +14,21 @@ use crate::tuner::OWN_WINDOW;
 use maypole_kernels::mix;
 use std::sync::Arc;
 
-/// What is known of the schedules of all ranks that were proved.
 #[derive(Clone, Copy, Debug)]
 struct ProvedSchedules {
-    /// A hash of all steps.
     hash: u64,
     proof: Proof,
 }
 
-/// The user's schedules that were proved, except those that were not used for a long time.
+/// A cache of the user's proved schedules.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct UserSchedules {
     proved: RecentlyUsed<(Collective, Arc<[Schedule]>), ProvedSchedules>,
 }
 
 impl UserSchedules {
-    /// Proves `schedules`, unless they were proved before. All that are remembered take at most
-    /// `budget` bytes, or are one.
+    /// Proves `schedules`, unless they were proved before. The cache takes at most `budget` bytes,
+    /// or has one entry.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) with the checker's words.

@@ -5,17 +5,15 @@ use maypole_kernels::Region;
 use crate::engine::calls::call::ReadyCall;
 use crate::execute::Buffers;
 
-/// Memory below this is not given back: it is little, and another call soon needs it.
+/// Memory below this is not freed: another call soon needs it.
 const SMALL: usize = 1 << 20;
 
-/// Bytes of working memory that a program needs.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(in crate::engine) struct WorkspaceNeed {
-    /// Bytes of scratch.
     pub(in crate::engine) scratch: usize,
     /// Bytes for a copy of the input. Zero if the program reads the caller's.
     pub(in crate::engine) staging: usize,
-    /// The program itself, and not the scaling of a call, asks for the copy.
+    /// The program itself, and not the scaling of a call, needs the copy.
     pub(in crate::engine) stages_input: bool,
 }
 
@@ -44,18 +42,18 @@ impl Default for Workspace {
 }
 
 impl Workspace {
-    /// Makes sure that a call with this `need` can run. Returns false if there is no memory for it.
+    /// Grows the workspace for a call with this `need`. Returns false if there is no memory for it.
     #[must_use]
     pub(super) fn grow(&mut self, need: WorkspaceNeed) -> bool {
         grow(&mut self.scratch, need.scratch) && grow(&mut self.staging, need.staging)
     }
 
-    /// True if a call with this `need` may be the reason why there is so much memory.
+    /// True if a call with this `need` may be the reason for the present size.
     pub(super) fn is_due_to(&self, need: WorkspaceNeed) -> bool {
         is_due(&self.scratch, need.scratch) || is_due(&self.staging, need.staging)
     }
 
-    /// Gives memory back that is far more than `need`, which is that of all calls left.
+    /// Frees memory that is far more than `need`, which is that of all remaining calls.
     pub(super) fn shrink(&mut self, need: WorkspaceNeed) {
         for (region, bytes) in
             [(&mut self.scratch, need.scratch), (&mut self.staging, need.staging)]
@@ -66,8 +64,7 @@ impl Workspace {
         }
     }
 
-    /// The memory that a call with this `need` works on, from its input to its output. If the call
-    /// needs a copy of its input, or its input scaled, this makes it.
+    /// The memory of a call with this `need`. Copies or scales the input, if the call needs that.
     #[inline(always)]
     pub(super) fn buffers<'a>(
         &'a self,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// have a request of the rank share it.
 #[derive(Debug, Default)]
 pub(crate) struct UnreportedError {
-    /// Tells calls without a lock whether there is one.
+    /// Whether there is one, readable without the lock.
     is_set: AtomicBool,
     errors: Mutex<Errors>,
 }
@@ -52,7 +52,7 @@ impl UnreportedError {
         Some(taken)
     }
 
-    /// Notes that a caller receives `error`.
+    /// Records that a caller receives `error`.
     pub(crate) fn note_received(&self, error: &Error) {
         if error.is_harmless() {
             return;
@@ -101,8 +101,8 @@ impl Health {
         }
     }
 
-    /// Refuses to go on after a failure, after an error of a request that no caller has received, and
-    /// in a forked child.
+    /// Fails after a failure of the group, after an error of a request that no caller has received,
+    /// and in a forked child.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_process()?;
         let Some(first) = &self.first_failure else {
@@ -115,7 +115,7 @@ impl Health {
         Err(error)
     }
 
-    /// Notes that the caller receives `error`, unless a request does.
+    /// Records that the caller receives `error`, unless a request does.
     pub(super) fn note_received(&self, error: &Error) {
         if !self.is_in_request {
             self.unreported.note_received(error);

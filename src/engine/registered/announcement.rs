@@ -1,5 +1,6 @@
-//! The announcement: what each rank of a board sends all others between two stretches of calls, and before a
-//! call that may reach their memory. It has the time of the last stretch, and the places of the rank's buffers.
+//! The announcement that each rank of a board sends to all others between two stretches of calls,
+//! and before a call that may reach their memory. It has the time of the last stretch, and the
+//! places of the rank's buffers.
 
 use crate::engine::ways::StretchTime;
 use maypole_transports::registered::Ticket;

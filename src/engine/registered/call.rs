@@ -21,7 +21,6 @@ use maypole_transports::board::MAX_RANKS;
 use maypole_transports::registered::Ticket;
 use std::time::Instant;
 
-/// The announcements of all ranks.
 type Announcements = ArrayVec<Announcement, MAX_RANKS>;
 
 impl Engine {
@@ -69,8 +68,8 @@ impl Engine {
         }
     }
 
-    /// Exchanges with all ranks of the board how long the last stretch took and where the buffers lie, and
-    /// runs the call.
+    /// Exchanges the last stretch's duration and the places of the buffers with all ranks of the
+    /// board, and runs the call.
     fn perform_asking(&mut self, at: usize, ready: ReadyCall<'_>, kind: WayKind) -> Result<()> {
         let asked = Instant::now();
         let sequence = self.health.sequence();
@@ -123,7 +122,7 @@ impl Engine {
     }
 }
 
-/// One call that asks.
+/// One call that exchanges the places of buffers.
 struct AskingRun<'a> {
     executor: &'a mut Executor,
     calls: &'a PreparedCalls,
@@ -134,7 +133,7 @@ struct AskingRun<'a> {
 }
 
 impl AskingRun<'_> {
-    /// Tells all ranks about this rank's buffers, and returns what they tell.
+    /// Exchanges announcements of buffers with all ranks, and returns theirs.
     fn ask(
         &mut self,
         program: &mut Program,
@@ -171,7 +170,6 @@ impl AskingRun<'_> {
     }
 }
 
-/// The announcement of this rank.
 fn announcement(
     registrations: &Registrations,
     prepared: &PreparedCall,
@@ -200,7 +198,6 @@ fn announcement(
     }
 }
 
-/// Address and length of `view`.
 fn place_of(view: View<'_>) -> (u64, u64) {
     (view.as_ptr().addr() as u64, view.len() as u64)
 }
@@ -214,7 +211,6 @@ fn path_of(all: &Announcements, way: Datapath) -> CallPath {
     }
 }
 
-/// The buffers of all ranks.
 fn peers<'a>(
     registrations: &'a Registrations,
     all: &Announcements,

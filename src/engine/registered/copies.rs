@@ -1,8 +1,8 @@
 //! Copies from the private memory of one rank to another: whether the ranks of a group can make
 //! them.
 //!
-//! Ranks find that out together, at the first long call that moves bytes and combines none. Each one makes
-//! a beacon, and tries to read those of all others.
+//! Ranks test that together, at the first long call that moves bytes and combines none. Each one
+//! makes a beacon, and tries to read those of all others.
 
 use crate::engine::Engine;
 use crate::error::Result;
@@ -14,7 +14,7 @@ use std::io;
 /// Whether the ranks of a group copy from one another's private memory. Equal on all of them.
 #[derive(Debug, Default)]
 pub(in crate::engine) enum PrivateCopies {
-    /// No call has needed to know.
+    /// Not determined: no call has needed it.
     #[default]
     Unknown,
     /// Every rank can read every other one.
@@ -43,7 +43,7 @@ impl PrivateCopies {
         }
     }
 
-    /// Why ranks cannot copy from one another, if that is known.
+    /// Why ranks cannot copy from one another, if determined.
     pub(in crate::engine) fn objection(&self) -> Option<&str> {
         match self {
             Self::Refused(why) => Some(why),
@@ -51,7 +51,7 @@ impl PrivateCopies {
         }
     }
 
-    /// Tells all ranks that what this one has announced may change from now on.
+    /// Withdraws this rank's announcements: the announced bytes may change from now on.
     pub(super) fn close(&self) {
         if let Self::Possible(readable) = self {
             readable.beacon.close();
@@ -59,7 +59,7 @@ impl PrivateCopies {
     }
 }
 
-/// What a rank tells the others about its memory.
+/// A rank's announcement of its memory.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 struct MemoryNotice {
     pid: u32,
@@ -74,7 +74,7 @@ impl MemoryNotice {
 }
 
 impl Engine {
-    /// Returns true if all ranks can copy from one another. The first time, all ranks find out: the
+    /// Returns true if all ranks can copy from one another. The first time, all ranks try it: the
     /// exchange is a part of `call`.
     pub(super) fn can_copy(&mut self, call: &CallRecord) -> Result<bool> {
         if matches!(self.registrations.copies, PrivateCopies::Unknown) {
@@ -106,7 +106,7 @@ impl Engine {
     /// Reads the beacons of all ranks.
     ///
     /// # Errors
-    /// Which one cannot be read, and why.
+    /// Names the unreadable rank, and the reason.
     fn try_to_read(&self, notices: &[MemoryNotice]) -> std::result::Result<(), String> {
         let me = self.rank;
         let unreadable = |rank: usize, error: io::Error| {

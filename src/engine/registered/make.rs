@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 /// The request of one rank when all make a registration.
 #[derive(Debug, Deserialize, Serialize)]
 struct RegistrationRequest {
-    /// Bytes that the rank wants.
+    /// Requested bytes.
     bytes: u64,
     /// Earlier registrations that it has no memory of any more.
     unused: Vec<u32>,
 }
 
 impl Engine {
-    /// Makes registered memory of `bytes` bytes on this rank, and of as many as it asks for on each
-    /// other rank. If some rank cannot, or the ranks do not share a board, all ranks get an arena
-    /// without memory.
+    /// Makes registered memory of `bytes` bytes on this rank, and of each other rank's size there.
+    /// If some rank cannot, or the ranks do not share a board, all ranks get an arena without
+    /// memory.
     pub(crate) fn register(&mut self, bytes: usize) -> Result<Arena> {
         let unused = self.registrations.unused();
         let mine = RegistrationRequest { bytes: bytes as u64, unused };
@@ -34,7 +34,7 @@ impl Engine {
             }
             _ => Arena::empty(),
         };
-        // Calls that were prepared before do not ask.
+        // Calls that were prepared before exchange no places.
         self.calls.clear(self.executor.locals());
         Ok(arena)
     }

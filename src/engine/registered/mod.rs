@@ -1,11 +1,11 @@
 //! Calls that reach the buffers of other ranks: in registered memory, or by copies of private memory.
 //!
-//! All ranks make a registration together ([`make`]), and find out together whether they can copy
-//! from one another ([`copies`]). Calls that may be faster so ask all ranks where their buffers lie
-//! ([`announcement`]). If all have passed registered memory, or at least memory that others can read,
-//! the call may run by a program that reaches it ([`call`]); [`ways`](super::ways) chooses. Which
-//! calls ask is a fact that is equal on all ranks: those that registered memory makes faster, those that
-//! copy, and the first of each stretch. Where a rank's buffers lie is none.
+//! All ranks make a registration together ([`make`]), and determine together whether they can copy
+//! from one another ([`copies`]). Calls that may be faster so exchange the places of their buffers
+//! ([`announcement`]). If all have passed registered memory, or at least memory that others can
+//! read, the call may run by a program that reaches it ([`call`]); [`ways`](super::ways) chooses.
+//! Which calls exchange places is equal on all ranks: those that registered memory makes faster,
+//! those that copy, and the first of each stretch. The places themselves differ.
 
 mod announcement;
 mod call;
@@ -23,16 +23,15 @@ use maypole_transports::registered::{Registration, Ticket};
 pub(super) struct Registrations {
     /// By number, ascending. All ranks have the same numbers.
     list: Vec<(u32, Registration)>,
-    /// The number of the next one.
     next: u32,
-    /// The program by which ranks tell each other about their buffers.
+    /// The program that exchanges the places of buffers.
     asking: Option<Box<Program>>,
     /// Whether ranks copy from one another's private memory.
     pub(in crate::engine) copies: PrivateCopies,
 }
 
 impl Registrations {
-    /// True if calls may ask for registered memory. Equal on all ranks.
+    /// True if calls may use registered memory. Equal on all ranks.
     fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -46,7 +45,7 @@ impl Registrations {
         self.list.iter().find_map(place)
     }
 
-    /// The place of `own` bytes, if they are registered or nobody touches them.
+    /// The place of `own` bytes, if they are registered or untouched.
     fn ticket_if(&self, is_exposed: bool, own: View<'_>) -> Option<Ticket> {
         // Without bytes there is nothing that could lie elsewhere.
         match is_exposed && !own.is_empty() {

@@ -1,5 +1,5 @@
-//! Preparing a call for memory that ranks reach in place or copy, besides its program for slots and
-//! streams.
+//! Preparing a call for memory that ranks access directly or copy, in addition to its program for
+//! slots and streams.
 
 use super::announcement::ANNOUNCEMENT;
 use crate::engine::Engine;
@@ -16,9 +16,9 @@ use crate::tuner::{self, Candidate, Question};
 use crate::world::calls::CallRecord;
 
 impl Engine {
-    /// How `call` runs on registered memory, for which it asks all ranks where its buffers lie, not where
-    /// that takes longer than it saves; and how it copies, if it `is_long` or that is forced. Equal on all
-    /// ranks, which all prepare the call.
+    /// How `call` runs on registered memory, unless the exchange of places takes longer than it
+    /// saves; and how it copies, if it `is_long` or that is forced. Equal on all ranks, which all
+    /// prepare the call.
     pub(in crate::engine) fn prepare_reaching(
         &mut self,
         call: CollectiveCall,

@@ -1,4 +1,4 @@
-//! The ways of all kinds of calls of a group, as one rank keeps them.
+//! One rank's state of the ways of all kinds of calls of a group.
 
 use super::clock::StretchClock;
 use super::explorer::{Account, Explorer, StretchTime};
@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Kinds that are kept. Those that were forgotten begin anew, on all ranks.
+/// Kinds that are kept. Evicted ones begin anew, on all ranks.
 const MOST: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
 /// The ways of the calls of a kind.
@@ -68,7 +68,7 @@ impl<K: Hash + Eq> WayChoices<K> {
         state.clock.is_over() || ways.may_register || copies
     }
 
-    /// What this rank reports in the exchange before a call of `kind`.
+    /// This rank's report in the exchange before a call of `kind`.
     pub(in crate::engine) fn report(&mut self, kind: &K) -> StretchTime {
         let KindState { clock, exchange_ns, .. } = self.state(kind);
         match clock.is_over() {
@@ -77,8 +77,8 @@ impl<K: Hash + Eq> WayChoices<K> {
         }
     }
 
-    /// All ranks have exchanged before a call of `kind`, which took this one so long. `slowest` has the greatest
-    /// reports.
+    /// All ranks have exchanged before a call of `kind`, in the time `took` on this one. `slowest`
+    /// has the greatest reports.
     pub(in crate::engine) fn exchanged(&mut self, kind: &K, slowest: StretchTime, took: Duration) {
         let state = self.kinds.get_mut(kind).expect("a call begins first");
         state.exchange_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);

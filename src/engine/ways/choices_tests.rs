@@ -98,7 +98,7 @@ fn calls_that_may_be_registered_exchange_each_time() {
     assert_eq!(choices.report(&1), StretchTime::default(), "no stretch has ended");
 }
 
-/// Kinds are forgotten on all ranks at once.
+/// All ranks evict the same kinds together.
 #[test]
 fn ever_new_kinds_are_forgotten_alike() {
     let mut group = Group::default();

@@ -2,8 +2,8 @@
 //!
 //! Most stretches run in the *present* way. A *round* compares all ways: each gets a short stretch in turn,
 //! up to three times, and its best stretch counts, because other work only adds time. Ways that are far behind leave the round after the first lap.
-//! A round begins when the calls since the last one have paid for it, or as soon as calls take another time
-//! than they took, which is how a change of the machine shows.
+//! A round begins when the calls since the last one have paid for it, or as soon as the duration of
+//! calls changes, which shows a change of the machine.
 
 use super::clock::{MOST_TIMED, Stretch};
 use super::{Datapath, Ways};
@@ -18,10 +18,10 @@ const SETTLING: u64 = maypole_transports::board::MOST_CHUNK_SLOTS as u64;
 const TOO_SLOW: [(usize, u64); 2] = [(1, 200), (2, 120)];
 /// Another way becomes the present one if it takes fewer hundredths of its time.
 const BETTER: u64 = 97;
-/// The machine has changed if two stretches in a row take so many hundredths of the most time that is known,
-/// or of the least.
+/// The machine has changed if two stretches in a row take so many hundredths of the longest
+/// measured time, or of the shortest.
 const CHANGED: u64 = 130;
-/// What rounds waste may be one part in so many of the time of all calls.
+/// The budget of rounds: one part in so many of the time of all calls.
 const BUDGET: u64 = 40;
 /// The most nanoseconds that calls save up for rounds.
 const MOST_CREDIT: i64 = 50_000_000;
@@ -53,7 +53,7 @@ impl StretchTime {
     }
 }
 
-/// What the rounds of all kinds of a group may cost. Equal on all ranks.
+/// The budget of the rounds of all kinds of a group. Equal on all ranks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
     /// Nanoseconds that rounds may waste; negative after a round that was not paid for.
@@ -73,17 +73,16 @@ impl Account {
     }
 }
 
-/// The choice for one kind of calls.
 #[derive(Debug)]
 pub(super) struct Explorer {
     ways: Ways,
-    /// Large publications of a call.
     publications: u64,
     present: Datapath,
     round: Option<Round>,
-    /// Nanoseconds of a call in the present way in the last round, and what that cost. `None` before the first.
+    /// Nanoseconds of a call in the present way in the last round, and the round's cost. `None`
+    /// before the first.
     known: Option<Known>,
-    /// Stretches in a row that took another time than is known.
+    /// Stretches in a row that took another time than measured before.
     changed: u32,
     /// Nanoseconds of calls since the last round.
     since: u64,
@@ -97,7 +96,6 @@ struct Known {
     wasted_ns: u64,
 }
 
-/// A comparison of all ways.
 #[derive(Debug)]
 struct Round {
     /// Ways that are still compared, and which one runs now.
@@ -120,7 +118,6 @@ impl Explorer {
         Self { ways, publications, present, round: None, known: None, changed: 0, since: 0 }
     }
 
-    /// The first stretch.
     pub(super) fn first(&mut self, account: &Account) -> Stretch {
         self.next_stretch(StretchTime::default(), account)
     }
@@ -145,7 +142,7 @@ impl Explorer {
         self.next_stretch(time, account)
     }
 
-    /// Compares a stretch in the present way with what is known of it.
+    /// Compares a stretch in the present way with its measured time.
     fn watch(&mut self, call_ns: u64, took: u64) {
         self.since = self.since.saturating_add(took);
         let Some(known) = self.known else { return };
@@ -179,7 +176,6 @@ impl Explorer {
         self.changed >= 2 && self.since >= round_ns || is_paid && has_paused
     }
 
-    /// Ends a round.
     fn conclude(&mut self, account: &mut Account) {
         let Some(round) = self.round.take() else { return };
         let of = |way: Datapath| least(&round.times[way.index()]);
@@ -241,7 +237,7 @@ impl Round {
         self.lap == LAPS || self.left.len() == 1
     }
 
-    /// Nanoseconds of all calls of the round, and what they would have saved if each had taken `best`.
+    /// Nanoseconds of all calls of the round, and the saving if each had taken `best`.
     fn cost(&self, best: u64) -> (u64, u64) {
         let mut cost = (0u64, 0u64);
         for (times, calls) in self.times.iter().zip(self.calls) {
@@ -255,7 +251,6 @@ impl Round {
     }
 }
 
-/// The time of the best stretch.
 fn least(times: &[u64]) -> u64 {
     times.iter().copied().min().unwrap_or(u64::MAX)
 }

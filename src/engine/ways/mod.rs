@@ -1,17 +1,17 @@
-//! How the bytes of a call move: which of several ways takes the least time here and now.
+//! The fastest of several ways to move the bytes of a call, by measurement.
 //!
 //! Plan, steps and result are the same in every [`Datapath`], but not the time: it depends on the caches, on how far
 //! apart the cores are, and on the state of a virtual machine, which changes while it runs. No table of
-//! costs says that, so calls themselves are measured.
+//! costs has these effects, so calls themselves are measured.
 //!
 //! The calls of a kind are made in *stretches*, each in one way. Between two stretches the ranks of a board
 //! exchange how long the last one took. All of them compute the next stretch from the times of the slowest
 //! rank, by the same [`Explorer`], so they agree without a vote. Which calls a group makes is equal on all
 //! ranks, so all exchange in the same calls.
 //!
-//! | part | what it has |
+//! | part | contents |
 //! |---|---|
-//! | [`Explorer`] | the choice for one kind of calls: rounds of trials, and what they may cost |
+//! | [`Explorer`] | the choice for one kind of calls: rounds of trials, and their budget |
 //! | [`StretchClock`] | how long the calls of a stretch took on this rank |
 //! | [`WayChoices`] | the state of all kinds of a group |
 
@@ -33,13 +33,14 @@ pub(crate) enum Datapath {
     Slots(StoreWay),
     /// By copies from the private memory of other processes.
     Copied,
-    /// In memory that all ranks have registered. It is what the user has asked for, so no explorer leaves it.
+    /// In memory that all ranks have registered. The user has requested it, so no explorer leaves
+    /// it.
     Registered,
 }
 
 impl Datapath {
-    /// All of them, with the names by which `MAYPOLE_WAY` forces one. The first that is possible is where an
-    /// explorer begins.
+    /// All of them, with the names for `MAYPOLE_WAY`. An explorer begins with the first possible
+    /// one.
     const NAMES: [(Self, &'static str); 5] = [
         (Self::Registered, "registered"),
         (Self::Slots(StoreWay::DeepRing), "deep-ring"),
@@ -48,7 +49,6 @@ impl Datapath {
         (Self::Copied, "copied"),
     ];
 
-    /// Its place among all of them.
     fn index(self) -> usize {
         let place = Self::NAMES.iter().position(|(way, _)| *way == self);
         place.expect("all ways have a name")

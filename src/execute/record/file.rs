@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long another process may hold the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time between two attempts to take the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(1);
 
 /// A file that is a whole trace whenever no rank is writing to it. A rank adds its events before
@@ -26,10 +24,10 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// Makes an empty trace of the file at `path`, and drops what the file held.
+    /// Makes an empty trace of the file at `path`, and drops the file's old contents.
     ///
     /// # Errors
-    /// What the system reports.
+    /// Errors of the system.
     pub fn create(path: &Path) -> io::Result<()> {
         File::create(path)?.write_all(format!("{HEAD}{TAIL}").as_bytes())
     }
@@ -44,7 +42,7 @@ impl TraceFile {
     /// Adds events. If that fails, the file stays as it was.
     ///
     /// # Errors
-    /// What the system reports; or that the file is not a trace.
+    /// Errors of the system; or that the file is not a trace.
     pub fn append(&self, events: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().read(true).write(true).open(&self.path)?;
         lock(&file)?;
@@ -52,7 +50,6 @@ impl TraceFile {
         let comma = if end == HEAD.len() as u64 { "" } else { ",\n" };
         let written = file.write_all(format!("{comma}{events}{TAIL}").as_bytes());
         if written.is_err() {
-            // The old end of the file fits, because it was there before.
             file.set_len(end)?;
             file.seek(SeekFrom::Start(end))?;
             file.write_all(TAIL.as_bytes())?;
@@ -60,10 +57,10 @@ impl TraceFile {
         written
     }
 
-    /// Prints on standard error what is wrong with the file. Only the first call prints.
+    /// Prints the file's error on standard error. Only the first call prints.
     pub fn complain(&self, what: &str) {
         if !self.complained.swap(true, Ordering::Relaxed) {
-            // A program whose standard error is closed goes on all the same.
+            // A program whose standard error is closed continues.
             let _ = writeln!(io::stderr(), "maypole: {}: {what}", self.path.display());
         }
     }

@@ -1,29 +1,29 @@
-//! The recorder: observes the executor of one rank and writes what it did to a file, as a
+//! The recorder: writes the events of one rank's executor to a file, as a
 //! [trace](crate::schedule::trace).
 //!
-//! # What is recorded
+//! # Events
 //!
 //! Each call is a slice. It contains a slice for each window of each fold, or for each message
 //! between two ranks, and a slice for each wait before them. Waits of less than [`SHORTEST_WAIT`]
 //! are part of the fold that follows. Arrows lead from the fold that publishes or posts a result to
 //! every fold that reads it.
 //!
-//! # What it costs
+//! # Cost
 //!
 //! A fold costs two readings of the clock, about 50 ns, and 48 bytes. Once there are [`BATCH`]
 //! events, they are written between two calls; that takes milliseconds and is recorded, too. After
-//! [`MOST`] events the recorder says so and stops. So a rank holds at most 12 MiB of events, and a
-//! file grows to about 100 MiB a rank at most.
+//! [`MOST`] events the recorder prints a note and stops. So a rank holds at most 12 MiB of events,
+//! and a file grows to about 100 MiB a rank at most.
 //!
-//! While nothing is recorded it costs nothing. Whether calls are recorded or timed is asked on the
-//! path that a changed call takes anyway: while recording is on, no call counts as a repetition.
-//! Asked in every call, an all-reduce of 8 bytes between two ranks took 0.086 us at best; it takes
-//! 0.078 us.
+//! While nothing is recorded it costs nothing. Whether calls are recorded or timed is checked on
+//! the path that a changed call takes anyway: while recording is on, no call counts as a
+//! repetition. With a check in every call, an all-reduce of 8 bytes between two ranks took 0.086 us
+//! at best; it takes 0.078 us.
 //!
-//! # What can go wrong
+//! # Failures
 //!
-//! If the file cannot be written, the recorder says so once, on standard error, and stops. The
-//! calls go on.
+//! If the file cannot be written, the recorder reports it once, on standard error, and stops. The
+//! calls continue.
 
 mod file;
 mod messages;
@@ -77,7 +77,7 @@ enum EventKind {
         since: u64,
     },
     Wait(Awaited),
-    /// A wait that ended in an error, with the awaited rank if it is known.
+    /// A wait that ended in an error, with the awaited rank if known.
     FailedWait {
         peer: Option<usize>,
     },
@@ -85,7 +85,7 @@ enum EventKind {
     Writing,
 }
 
-/// Records what one rank does in one group.
+/// Records the events of one rank in one group.
 #[derive(Debug)]
 pub struct Recorder {
     file: Arc<TraceFile>,
@@ -130,7 +130,7 @@ impl Recorder {
         let lane = TraceLane {
             process: file.process as u64 + 1,
             process_name: file.process_name.clone(),
-            // Viewers want numbers that no other thread of any process has, and not 0.
+            // Viewers need numbers that are unique among the threads of all processes, and not 0.
             thread: (rank as u64 + 1) * 10_000 + lanes.fetch_add(1, Ordering::Relaxed),
             owner: format!("rank {rank}"),
             part: part.to_owned(),
@@ -161,8 +161,8 @@ impl Recorder {
         self.record(run, |error| Some(error.peer), call)
     }
 
-    /// Records what `run` does, and then the event that `call` makes. `call` is told whether all
-    /// events of the run were recorded.
+    /// Records what `run` does, and then the event that `call` makes. The argument of `call` is
+    /// whether all events of the run were recorded.
     fn record<E>(
         &mut self,
         run: impl FnOnce(&mut Self) -> Result<(), E>,
@@ -211,7 +211,7 @@ impl Recorder {
         monotonic_ns().saturating_sub(self.file.origin)
     }
 
-    /// Writes the recorded events. If the recorder has stopped, says so.
+    /// Writes the recorded events. If the recorder has stopped, reports that.
     fn write(&mut self) {
         if self.events.is_empty() {
             return;

@@ -1,5 +1,5 @@
-//! Makes a trace of recorded events. A recorder stores as little as possible; the rest is derived
-//! here, when events are written.
+//! Makes a trace of recorded events. A recorder stores little; the rest is derived here, when
+//! events are written.
 
 use super::{EventKind, RecordedEvent, message, messages, numbers, operation, slice};
 use crate::execute::Awaited;
@@ -29,7 +29,6 @@ impl ProgramNotes {
         self.sources(fold).iter().filter_map(|source| self.peer(source)).collect()
     }
 
-    /// The ranks that receive its result.
     fn to(&self, fold: &Fold) -> Vec<usize> {
         self.readers(fold).chain(self.streams(fold).map(|stream| self.far(stream))).collect()
     }
@@ -58,7 +57,6 @@ impl ProgramNotes {
             .map(|(_, rank)| *rank)
     }
 
-    /// The streams that a fold posts to.
     fn streams(&self, fold: &Fold) -> impl Iterator<Item = usize> {
         self.program.posts[fold.posts.0 as usize..fold.posts.1 as usize]
             .iter()

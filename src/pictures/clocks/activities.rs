@@ -1,4 +1,4 @@
-//! What each rank does when in a simulation.
+//! The activities of each rank in a simulation, with their times.
 
 use super::{Clocks, Cost, Estimate, Sizes};
 use maypole::schedule::conflict::{ConflictGraph, StepKind, StepOrder};
@@ -40,21 +40,21 @@ pub enum PortActivity {
     Combines,
 }
 
-/// A simulation with all that happens in it.
+/// A simulation and all of its activities.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SimulationRecord {
-    /// What [`simulate`](super::simulate) says.
+    /// The result of [`simulate`](super::simulate).
     pub estimate: Estimate,
-    /// What ranks do, in any order. A message is two activities: one while it occupies its sender's port,
-    /// and one while it arrives.
+    /// The activities of ranks, in any order. A message is two activities: one while it occupies
+    /// its sender's port, and one while it arrives.
     pub activities: Vec<TimedActivity>,
     /// By rank, step and window: the second at which the step has ended. A send ends when its receiver has
     /// all bytes.
     pub ends: Vec<Vec<Vec<f64>>>,
 }
 
-/// [`simulate`](super::simulate) with all that happens.
+/// [`simulate`](super::simulate), with all activities.
 ///
 /// ```
 /// use maypole::{algorithms::Algorithm, schedule::collective::Collective, schedule::Layout};
@@ -95,7 +95,7 @@ pub fn activities(
 }
 
 impl Clocks<'_> {
-    /// Records an activity of node `id`, if a trace is asked for.
+    /// Records an activity of node `id`, if a trace is requested.
     pub(super) fn note(&mut self, part: PortActivity, id: usize, (start, end): (f64, f64)) {
         let Some(moments) = &mut self.moments else { return };
         let node = &self.graph.nodes[id % self.graph.nodes.len()];

@@ -172,7 +172,7 @@ impl Cell {
     }
 
     /// The cell in [words](super), in lines of at most `limit` characters where words and lists allow it.
-    /// In a `world` of more than two ranks, what is sent to all others is `->all`.
+    /// In a `world` of more than two ranks, a send to all others is `->all`.
     pub fn lines(&self, world: usize, limit: usize) -> Vec<String> {
         let mut lines = vec![String::new()];
         put(&mut lines, &format!("{}{}", name(self.buffer), Ranges(&self.chunks)), limit);
@@ -189,8 +189,8 @@ impl Cell {
     }
 }
 
-/// Writes one more word: behind the last word if it fits, else on a line of its own, else on as
-/// many lines as it needs.
+/// Writes one more word: after the last word if it fits, else on a line of its own, else on as many
+/// lines as it needs.
 fn put(lines: &mut Vec<String>, word: &str, limit: usize) {
     let mut glue = if lines == &[""] { "" } else { " " };
     let fits = |line: &str, glue: &str, part: &str| line.len() + glue.len() + part.len() <= limit;

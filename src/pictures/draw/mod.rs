@@ -1,9 +1,10 @@
 //! Pictures of schedules, made from the steps themselves.
 //!
-//! A [`Picture`] is what there is to draw. [`text`] draws it as text, and [`svg`](crate::svg) as a figure.
-//! Both show one column a rank and one row a [*round*](StepRounds), which is one message
+//! A [`Picture`] has the cells and messages. [`text`] draws it as text, and [`svg`](crate::svg) as
+//! a figure. Both show one column a rank and one row a [*round*](StepRounds), which is one message
 //! latency. So the number of the last row is the number of message latencies that
-//! [`simulate`](crate::clocks::simulate) counts where bytes cost nothing, the *alphas* of the literature.
+//! [`simulate`](crate::clocks::simulate) counts where bytes cost nothing, the *alphas* of the
+//! literature.
 //!
 //! Consecutive steps about one chunk are drawn as one cell, which reads from left to right. A cell
 //! stands in the round of its last step.
@@ -131,12 +132,12 @@ pub struct DrawnMessage {
 }
 
 impl Picture {
-    /// What there is to draw of the schedules of all ranks.
+    /// The cells and rounds of the schedules of all ranks.
     ///
     /// # Panics
     /// If a step names a rank outside the world.
     pub fn new(schedules: &[Schedule]) -> Self {
-        // Schedules that get stuck are drawn too: the steps that can never be taken have no round.
+        // Schedules that deadlock are drawn too: the steps that can never be taken have no round.
         let rounds = StepRounds::new(schedules);
         let chunks = schedules.first().map_or(1, |schedule| schedule.chunks.max(1));
         let mut picture = Self { cells: Vec::new(), messages: Vec::new(), rounds: 0, chunks };

@@ -1,14 +1,14 @@
-//! What a collective promises, in numbers: what each rank holds before, and what after.
+//! The contract of a collective in numbers: each rank's contents before and after.
 
 use maypole::schedule::collective::{Collective, HeldChunks, Symbol};
 
-/// The most ranks whose contributions a sum of decimal numbers tells apart.
+/// The most ranks whose contributions a sum of decimal numbers distinguishes.
 pub const MOST_RANKS: usize = 9;
 
 /// One line a rank: the chunks of its input before the call, and of its output after it; `.` is a
 /// chunk that the rank does not hold.
 ///
-/// Chunk `c` of rank `r` is the digit `c + 1` with `r` zeros behind it. So a sum shows whose
+/// Chunk `c` of rank `r` is the digit `c + 1` with `r` zeros after it. So a sum shows whose
 /// contributions it holds: 101 is the first chunk of rank 0 and of rank 2. A barrier moves no
 /// numbers; its digits are the ranks that have entered.
 ///

@@ -1,4 +1,4 @@
-//! Figures of every algorithm, and of schedules that get stuck.
+//! Figures of every algorithm, and of schedules that deadlock.
 
 use maypole::algorithms::Algorithm;
 use maypole::schedule::{Schedule, Step, input, output};

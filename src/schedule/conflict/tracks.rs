@@ -1,4 +1,4 @@
-//! What the steps of a rank used last: spans, and links to peers.
+//! The last uses by the steps of a rank: of spans, and of links to peers.
 
 use crate::schedule::{Schedule, Span};
 
@@ -19,7 +19,7 @@ pub(super) struct Tracks {
 }
 
 impl Tracks {
-    /// Forgets everything and begins the steps of `schedule`.
+    /// Clears everything and begins the steps of `schedule`.
     pub(super) fn begin(&mut self, schedule: &Schedule, world: usize) {
         let spans = schedule.steps.iter().flat_map(|step| step.reads().chain(step.writes()));
         self.stride = spans.map(|span| span.chunk + 1).max().unwrap_or(0);
@@ -39,13 +39,13 @@ impl Tracks {
         span.buffer as usize * self.stride + span.chunk
     }
 
-    /// Notes that `node` must end before `span` is overwritten.
+    /// Records that `node` must end before `span` is overwritten.
     pub(super) fn add_reader(&mut self, span: usize, node: u32) {
         let entry = self.readers.len() as u32;
         self.readers.push((node, self.read[span].replace(entry)));
     }
 
-    /// The nodes that must end before `span` is overwritten, which forgets them.
+    /// The nodes that must end before `span` is overwritten, which removes them.
     pub(super) fn take_readers(&mut self, span: usize) -> impl Iterator<Item = u32> + '_ {
         let mut next = self.read[span].take();
         std::iter::from_fn(move || {

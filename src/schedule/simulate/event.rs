@@ -8,7 +8,7 @@ pub(super) enum CoreEvent {
     Free(usize),
 }
 
-/// An event and its time in one number, so that events are compared at once: earlier times come
+/// An event and its time in one number, so that one comparison orders events: earlier times come
 /// first, then nodes that are ready, by number, then cores.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct TimedEvent(u128);

@@ -4,7 +4,7 @@
 //!   In between, the message is in flight for [`LinkCost::latency`], which occupies no core.
 //! * A span that goes to several ranks of one board is published once.
 //! * If a core has read a publication for one of its ranks, it reads it for its other ranks from
-//!   its own cache, unless [`MachineModel::reads_again`] says that it does not.
+//!   its own cache, unless [`MachineModel::reads_again`].
 //! * A core runs one rank until that rank has to wait, then the next of its ranks. Each change of
 //!   ranks costs a [`MachineModel::switch`], even if the next rank can do nothing.
 //! * A board holds a limited number of messages of a rank. The next one waits until all readers
@@ -13,8 +13,8 @@
 //!   ahead of the others.
 //! * A message of several chunks is published chunk by chunk.
 //! * A rank with more than three streams polls all of them while it waits for one.
-//! * A read of a stream takes all short messages that have arrived, so a rank that is behind those
-//!   that send to it reads seldom.
+//! * A read of a stream takes all short messages that have arrived, so a rank that lags behind its
+//!   senders reads seldom.
 //!
 //! Everything is counted in whole picoseconds, and ties go to the lower rank, then to the earlier
 //! window, then to the earlier step. So equal arguments give equal numbers on every host.
@@ -22,11 +22,11 @@
 /// The costs of a message in picoseconds, and of its bytes in picoseconds per KiB.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct LinkCost {
-    /// To publish a chunk of a message, whatever its length.
+    /// To publish a chunk of a message, at any length.
     pub post: u64,
     /// From its publication until it can be seen.
     pub latency: u64,
-    /// To take a chunk of a message, whatever its length.
+    /// To take a chunk of a message, at any length.
     pub take: u64,
     /// To poll one more peer's link while waiting.
     pub look: u64,
@@ -72,8 +72,8 @@ pub struct MemoryRates {
 }
 
 impl MemoryRates {
-    /// What a link of a board costs from rank `from` to rank `to`. A publication is written to the
-    /// memory of its writer, and fetched from there by its readers.
+    /// The costs of a link of a board from rank `from` to rank `to`. A publication is written to
+    /// the memory of its writer, and fetched from there by its readers.
     fn link(&self, board: LinkCost, from: usize, to: usize) -> LinkCost {
         let read = |kib: u64| (kib * self.sharing[to]).max(self.least[from][to]);
         LinkCost {

@@ -1,4 +1,4 @@
-//! The simulator of machines: says how long the schedules of all ranks take on cores and links.
+//! The simulator of machines: predicts the time of the schedules of all ranks on cores and links.
 //!
 //! Within a host the bottleneck is not links but cores, which copy and combine every byte. A
 //! [`MachineModel`] describes ranks that do this work on cores of their own or on shared ones. Windows

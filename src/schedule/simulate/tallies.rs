@@ -1,4 +1,4 @@
-//! What a run needs to know of all ranks' steps before it begins: counts that do not change.
+//! Counts over all ranks' steps, which a run needs before it begins and does not change.
 
 use super::machine::MachineModel;
 use crate::schedule::conflict::{ConflictGraph, StepKind};
@@ -30,7 +30,7 @@ pub(super) fn unread(graph: &ConflictGraph, machine: &MachineModel<'_>, world: u
 }
 
 /// For each rank, the number of windows whose messages the board can all hold. It is at least one,
-/// because lowering makes sure of that.
+/// because lowering ensures that.
 pub(super) fn room(graph: &ConflictGraph, machine: &MachineModel<'_>, world: usize) -> Vec<usize> {
     let mut messages = vec![0; world];
     for node in &graph.nodes {

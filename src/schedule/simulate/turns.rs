@@ -43,7 +43,7 @@ pub(super) struct Turns<'a> {
     /// By node: the first message with the same content.
     original: Vec<u32>,
     waits: Vec<u32>,
-    /// By node: the earliest time at which it can run, as far as it is known.
+    /// By node: the earliest time at which it can run, as far as known.
     available: Vec<u64>,
     /// By publication: whether it is on the board.
     published: Vec<bool>,
@@ -60,7 +60,7 @@ pub(super) struct Turns<'a> {
     /// call that wait for them.
     unfinished: Vec<u32>,
     blocked: Vec<Vec<u32>>,
-    /// By window and rank: receives that have not yet read what the rank published, and messages
+    /// By window and rank: receives that have not yet read the rank's publication, and messages
     /// that wait for a slot.
     unread: Vec<u32>,
     full: Vec<Vec<u32>>,
@@ -147,7 +147,7 @@ impl<'a> Turns<'a> {
         matches!(self.node(id).kind, StepKind::Local { scratch: false, .. })
     }
 
-    /// Lets the core go on with its rank, or with its next rank that has a node to run.
+    /// Lets the core continue with its rank, or with its next rank that has a node to run.
     fn turn(&mut self, at: usize, now: u64) {
         let core = &mut self.cores[at];
         let turns = core.ranks.len();
@@ -225,7 +225,7 @@ impl<'a> Turns<'a> {
         let message = id - id % self.graph.nodes.len() + node.takes;
         let read = &mut self.reads[from * self.length.world + node.rank];
         let ahead = alone * AHEAD.0 / AHEAD.1;
-        // What has come after the last read is read now.
+        // Messages that arrived after the last read are read now.
         match self.available[message] > *read {
             true => {
                 *read = start;
@@ -235,8 +235,8 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// The rate at which `core` reads the message that `id` takes. Notes that the message is in the
-    /// core's cache afterwards.
+    /// The rate at which `core` reads the message that `id` takes. Records that the message is in
+    /// the core's cache afterwards.
     fn rate(&mut self, id: usize, core: usize, cold: u64) -> u64 {
         let nodes = self.graph.nodes.len();
         let publication = self.publication(id - id % nodes + self.node(id).takes);

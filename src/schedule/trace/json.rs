@@ -21,7 +21,7 @@ pub fn document(trace: &Trace) -> String {
 }
 
 /// The events alone, one a line, separated by commas. They belong between [`HEAD`] and [`TAIL`], or
-/// behind other events and a comma. Slices come before the arrows that end in them, because viewers
+/// after other events and a comma. Slices come before the arrows that end in them, because viewers
 /// look for the slice that is open at that time.
 pub fn events(trace: &Trace) -> String {
     let mut lines = Vec::new();

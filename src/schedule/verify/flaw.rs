@@ -12,7 +12,7 @@ pub enum Flaw {
     /// The root is not among the ranks.
     #[error("the root is rank {root}, but there are only {world} ranks")]
     Root {
-        /// The root asked for.
+        /// The requested root.
         root: usize,
         /// How many schedules there are.
         world: usize,
@@ -78,7 +78,7 @@ pub enum Flaw {
         step: usize,
         /// The span it names.
         span: Span,
-        /// The collective, which says which chunks each rank holds.
+        /// The collective, which defines the chunks that each rank holds.
         collective: Collective,
     },
     /// A step writes to the input, which belongs to the caller.

@@ -1,11 +1,12 @@
 //! The checker: runs the schedules of all ranks on symbols instead of numbers, and proves that they
-//! do what the collective promises, or names the first flaw.
+//! implement the collective, or names the first flaw.
 //!
-//! A span holds the [`Symbol`]s that were combined into it, and what is known of the order of combination: the
-//! first and the last, and whether those between are sorted. Sending and copying hand them on; reducing puts
-//! one behind the other. When all steps are taken, each chunk of each output must be made of exactly the
-//! contributions that [`Collective::result`] lists, each once. So a proof holds for all numbers,
-//! all element types and all lengths, and the order of combination is derived, not declared.
+//! A span holds the [`Symbol`]s that were combined into it, and the order of combination as far as
+//! proved: the first and the last, and whether those between are sorted. Sending and copying hand
+//! them on; reducing concatenates two of them. When all steps are taken, each chunk of each output
+//! must be made of exactly the contributions that [`Collective::result`] lists, each once. So a
+//! proof holds for all numbers, all element types and all lengths, and the order of combination is
+//! derived, not declared.
 //!
 //! The order of steps is the law of [`walk`]: schedules that are proved here complete on every
 //! executor.
@@ -32,8 +33,8 @@ pub struct Proof {
     pub left_to_right: bool,
 }
 
-/// Proves that `schedules`, one a rank, do `collective`, with input and output placed as
-/// `placement` says.
+/// Proves that `schedules`, one a rank, do `collective`, with input and output placed by
+/// `placement`.
 ///
 /// In place, an input chunk and the output chunk of the same number are one, so a schedule that
 /// overwrites its input too early is refused. The checker takes each step once; a combination takes a bit for
@@ -163,7 +164,7 @@ struct Value {
     last: Symbol,
     /// The order of combination is that of the ranks.
     is_sorted: bool,
-    /// True if the combination was ((x op y) op z) op ..., whatever the order of the ranks.
+    /// True if the combination was ((x op y) op z) op ..., for any order of the ranks.
     left_to_right: bool,
 }
 

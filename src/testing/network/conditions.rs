@@ -1,9 +1,9 @@
-//! What a simulated network is told, and what it tells.
+//! The conditions of a simulated network, and its report.
 
 use super::fault::{CorruptedByte, SimulatedFault};
 use std::time::Duration;
 
-/// How a simulated network behaves. Everything that is not said here follows from the seed.
+/// How a simulated network behaves. Everything else follows from the seed.
 #[derive(Clone, Debug)]
 pub struct NetworkConditions {
     /// The number from which all decisions follow.
@@ -14,15 +14,15 @@ pub struct NetworkConditions {
     pub capacity: usize,
     /// The longest time that bytes travel.
     pub longest_delay: Duration,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Vec<SimulatedFault>,
     /// Turns after which a run counts as a hang.
     pub most_turns: u64,
 }
 
-/// What the control plane learns of its world.
+/// The events for the control plane.
 pub trait WorldObserver: Send + Sync {
-    /// It is noticed that `rank` has died. Called once, in the turn of any thread.
+    /// The death of `rank` is detected. Called once, in the turn of any thread.
     fn died(&self, rank: usize);
 }
 
@@ -39,6 +39,6 @@ pub struct NetworkReport {
     pub dropped: Vec<usize>,
     /// The bytes that were corrupted, in this order.
     pub corrupted: Vec<CorruptedByte>,
-    /// What the threads waited for, if the run was ended because none could go on.
+    /// The waits of the threads, if the run was ended because all were blocked.
     pub hang: Option<String>,
 }

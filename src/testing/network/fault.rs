@@ -1,9 +1,9 @@
-//! What goes wrong in a simulated network, and when.
+//! The faults of a simulated network, and their moments.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::Rng;
 
-/// A fault of a simulated network. Where nothing else is said, the seed chooses the moment.
+/// A fault of a simulated network. By default, the seed chooses the moment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum SimulatedFault {

@@ -1,10 +1,9 @@
-//! The picture of a network in which no thread can go on.
+//! The picture of a network in which all threads are blocked.
 
 use super::link::LinkDirection;
 use super::turns::{ThreadCondition, ThreadState, TurnTable};
 use std::fmt::Write;
 
-/// Why a run was ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum HangReason {
     /// All threads wait without a deadline.
@@ -13,7 +12,7 @@ pub(super) enum HangReason {
     TooManyTurns,
 }
 
-/// Says what each thread waits for and what lies on the links.
+/// Describes each thread's wait and the bytes on the links.
 pub(super) fn picture(
     reason: HangReason,
     seed: u64,
@@ -28,7 +27,6 @@ pub(super) fn picture(
         format!("the simulated world of seed {seed} hangs at turn {}: {why}\n", table.turns);
     for (id, thread) in table.threads.iter().enumerate() {
         let rank = thread.rank;
-        // Writing to a string cannot fail.
         let _ = writeln!(text, "  thread {id}, of rank {rank}, {}", describe(thread, table.clock));
     }
     for LinkDirection { from, to, held, .. } in directions.iter().filter(|it| it.held > 0) {

@@ -6,7 +6,6 @@ use maypole_transports::Fault;
 use rand_xoshiro::SplitMix64;
 use std::collections::VecDeque;
 
-/// Bytes that arrive together.
 #[derive(Debug)]
 struct Arrival {
     arrival: u64,
@@ -25,9 +24,9 @@ pub(super) struct LinkDirection {
     pub(super) held: usize,
     /// When the last byte so far arrives.
     last_arrival: u64,
-    /// When the receiver learns that nothing more comes.
+    /// When the receiver gets the end.
     end: Option<u64>,
-    /// When the sender learns that nothing more is received.
+    /// When the sender gets the refusal of more bytes.
     refusal: Option<u64>,
     /// Ends that still exist.
     pub(super) ends: u8,
@@ -61,7 +60,7 @@ impl LinkDirection {
     /// Takes `bytes`, which arrive after `delay`, and not before the bytes before them. Returns
     /// when they arrive.
     pub(super) fn put(&mut self, bytes: Vec<u8>, now: u64, delay: u64) -> u64 {
-        // The receiver is gone, and the sender has not noticed.
+        // The receiver is gone, and the sender's refusal has not arrived.
         if self.refusal.is_some() {
             return now;
         }
@@ -108,13 +107,13 @@ impl LinkDirection {
         self.held -= count;
     }
 
-    /// The sender ends the direction. Returns when the receiver learns of it: after all bytes.
+    /// The sender ends the direction. Returns when the receiver gets the end: after all bytes.
     pub(super) fn finish(&mut self, now: u64, delay: u64) -> u64 {
         let noticed = self.last_arrival.max(now + delay);
         *self.end.get_or_insert(noticed)
     }
 
-    /// The receiver ends the direction. The sender learns of it after `delay`.
+    /// The receiver ends the direction. The sender gets the refusal after `delay`.
     pub(super) fn abandon(&mut self, now: u64, delay: u64) {
         self.refusal.get_or_insert(now + delay);
         self.segments.clear();
@@ -122,7 +121,7 @@ impl LinkDirection {
     }
 
     /// The sender dies: bytes that have not arrived are cut off somewhere. Returns when the receiver
-    /// learns of it.
+    /// gets the end.
     pub(super) fn cut(&mut self, now: u64, delay: u64, random: &mut SplitMix64) -> u64 {
         let arrived = self.segments.iter().take_while(|segment| segment.arrival <= now).count();
         let kept = arrived + below(random, (self.segments.len() - arrived) as u64 + 1) as usize;

@@ -39,7 +39,7 @@ pub(super) struct NetworkState {
     trace: u64,
     pub(super) directions: Vec<LinkDirection>,
     ranks: Vec<RankState>,
-    /// Deaths that will be noticed, and when.
+    /// Deaths to be detected, and when.
     notices: Vec<(u64, usize)>,
     pub(super) corruptions: Vec<PlannedCorruption>,
     pub(super) corrupted: Vec<CorruptedByte>,
@@ -59,19 +59,19 @@ impl SimulatedNetwork {
     /// Makes a network without threads and links.
     ///
     /// # Panics
-    /// If links hold nothing, or a fault names a rank that there is not.
+    /// If links hold nothing, or a fault names a rank that does not exist.
     pub fn new(conditions: NetworkConditions) -> Arc<Self> {
         assert!(conditions.capacity > 0, "a simulated link must hold at least one byte");
         let state = Mutex::new(NetworkState::new(&conditions));
         Arc::new(Self { conditions, start: Instant::now(), state, observer: OnceLock::new() })
     }
 
-    /// Names the control plane, which learns of deaths. Only the first call counts.
+    /// Sets the control plane, which receives deaths. Only the first call counts.
     pub fn observe(&self, observer: impl WorldObserver + 'static) {
         let _ = self.observer.set(Box::new(observer));
     }
 
-    /// Adds a thread of `rank`. It takes part from now on, so it must soon
+    /// Adds a thread of `rank`. It counts from now on, so it must soon
     /// [enter](maypole_transports::turns::AddedThread::enter).
     pub fn add_thread(self: &Arc<Self>, rank: usize) -> SimulatedThread {
         let id = self.state().table.add(rank);
@@ -89,7 +89,7 @@ impl SimulatedNetwork {
         (stream(forward, backward), stream(backward, forward))
     }
 
-    /// Notes that something happened which any thread may wait for.
+    /// Records an event that any thread may wait for.
     pub(super) fn note_change(&self) {
         self.state().table.change_all();
     }
@@ -108,7 +108,7 @@ impl SimulatedNetwork {
         state.table.running.map(|id| state.table.threads[id].rank)
     }
 
-    /// Says how the run went so far.
+    /// The report of the run so far.
     pub fn report(&self) -> NetworkReport {
         let state = self.state();
         NetworkReport {
@@ -122,7 +122,7 @@ impl SimulatedNetwork {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, NetworkState> {
-        // No user code runs under this lock, and a panic under it is a mistake of this module.
+        // No user code runs under this lock, so a panic under it is a defect of this module.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,7 +164,7 @@ impl SimulatedNetwork {
         }
     }
 
-    /// Ends the run, because no thread can go on.
+    /// Ends the run, because all threads are blocked.
     fn end_hang(&self, state: &mut NetworkState, reason: HangReason) {
         if state.hang.is_none() {
             let seed = self.conditions.seed;
@@ -200,7 +200,7 @@ impl SimulatedNetwork {
         self.tell_deaths(state)
     }
 
-    /// Tells the observer of deaths that are noticed by now.
+    /// Reports deaths that are detected by now to the observer.
     fn tell_deaths<'a>(
         &'a self,
         mut state: MutexGuard<'a, NetworkState>,
@@ -255,13 +255,13 @@ impl SimulatedNetwork {
         u64::try_from(self.conditions.longest_delay.as_micros()).unwrap_or(u64::MAX / 4)
     }
 
-    /// How long the next bytes travel.
+    /// The latency of the next bytes.
     pub(super) fn delay(&self, state: &mut NetworkState) -> u64 {
         let at_once = once_in(&mut state.random, 2);
         if at_once { 0 } else { below(&mut state.random, self.longest_delay() + 1) }
     }
 
-    /// How long the end of `link` travels. Not drawn, because the ends of several links may be
+    /// The latency of the end of `link`. Not drawn, because the ends of several links may be
     /// dropped in any order.
     pub(super) fn end_delay(&self, link: usize) -> u64 {
         (link as u64 * 7919) % (self.longest_delay() + 1)

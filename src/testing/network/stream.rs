@@ -11,8 +11,8 @@ use std::sync::{Arc, MutexGuard};
 
 /// One end of a link of a [`SimulatedNetwork`].
 ///
-/// Takes a part of what it is offered, keeps it for a while, and delivers a part of what is there,
-/// all by the network's seed. Dropping it ends both directions; what was sent still arrives.
+/// Takes a part of the offered bytes, keeps them for a while, and delivers a part of the arrived
+/// ones, all by the network's seed. Dropping it ends both directions; sent bytes still arrive.
 ///
 /// ```
 /// use maypole_kernels::{View, ViewMut};
@@ -51,7 +51,7 @@ pub struct SimulatedStream {
 impl SimulatedStream {
     /// A step of the thread that uses the stream. Sometimes it passes the turn on.
     ///
-    /// A thread that has no turns (a stream that outlives its world) goes on at once.
+    /// A thread that has no turns (a stream that outlives its world) continues immediately.
     fn step(&self) -> MutexGuard<'_, NetworkState> {
         match thread::current() {
             Some(turns) if turns.is_of(&self.network) => turns.step_at_link(&self.network),

@@ -29,7 +29,7 @@ impl AddedThread for SimulatedThread {
         let turns = self.0.clone();
         std::mem::forget(self);
         turns::set_current(Some(Arc::new(turns.clone())));
-        // Made before the wait, so that a thread that must end at once ends its turns, too.
+        // Made before the wait, so that a thread that must end immediately ends its turns, too.
         let turn = Turn(turns);
         let ThreadTurns { network, id } = &turn.0;
         drop(network.obey(network.await_turn(network.state(), *id), *id));

@@ -1,4 +1,4 @@
-//! Whose turn it is, and what time it is.
+//! Turns, and the simulated clock.
 
 use super::fault::{below, once_in};
 use rand_xoshiro::SplitMix64;
@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use std::sync::{Arc, Condvar};
 
 /// Polls of a wait when nothing else can happen any more. More than the library makes before it
-/// looks whether the awaited peer can still answer.
+/// checks whether the awaited peer has failed.
 const QUIET_POLLS: u32 = 2048;
 /// Microseconds in which nothing happens before threads poll many times for the second time. Each
 /// further time takes twice as long.
@@ -15,7 +15,7 @@ const QUIET_PAUSE: u64 = 50_000;
 /// Polls of a wait that begins to move bytes on links that it does not wait for.
 const MANY_POLLS: u32 = 65;
 
-/// A thread, as far as turns are concerned.
+/// The turns of a thread.
 #[derive(Debug)]
 pub(super) struct ThreadState {
     pub(super) rank: usize,
@@ -30,14 +30,14 @@ pub(super) struct ThreadState {
     pub(super) wake: Arc<Condvar>,
 }
 
-/// What a thread does between its turns.
+/// The state of a thread between its turns.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ThreadCondition {
-    /// It can go on.
+    /// It can run.
     Ready,
     /// It waits.
     Waiting {
-        /// When it gives up.
+        /// Its deadline.
         deadline: Option<u64>,
         /// The count of changes for its rank that its last poll has seen.
         seen: u64,
@@ -74,7 +74,7 @@ pub(super) struct TurnTable {
     pub(super) turns: u64,
     /// By rank: the host, whose ranks see each other's memory.
     hosts: Vec<usize>,
-    /// By rank: things that happened which a wait of the rank may wait for.
+    /// By rank: events that a wait of the rank may wait for.
     changes: Vec<u64>,
     /// Changes to come: when, and for which rank.
     events: BinaryHeap<Reverse<(u64, usize)>>,
@@ -112,17 +112,17 @@ impl TurnTable {
         self.threads.len() - 1
     }
 
-    /// Notes that something happened which a wait of `rank` may wait for.
+    /// Records an event that a wait of `rank` may wait for.
     pub(super) fn change(&mut self, rank: usize) {
         self.changes[rank] += 1;
     }
 
-    /// Notes that something happened which any wait may wait for.
+    /// Records an event that any wait may wait for.
     pub(super) fn change_all(&mut self) {
         self.changes.iter_mut().for_each(|count| *count += 1);
     }
 
-    /// Notes that a rank may have written what the ranks of its host can read.
+    /// Records that a rank may have written memory that the ranks of its host can read.
     pub(super) fn change_host_of(&mut self, rank: usize) {
         for (other, count) in self.changes.iter_mut().enumerate() {
             *count += u64::from(self.hosts[other] == self.hosts[rank]);
@@ -149,7 +149,7 @@ impl TurnTable {
         }
     }
 
-    /// Thread `id` has polled in vain, and waits.
+    /// Thread `id` has polled without success, and waits.
     pub(super) fn idle(&mut self, id: usize, deadline: Option<u64>) {
         let thread = &mut self.threads[id];
         let seen = thread.resumed;
@@ -179,14 +179,14 @@ impl TurnTable {
         self.threads[id].quiet
     }
 
-    /// A wait of thread `id` begins. Other threads see what it has done before.
+    /// A wait of thread `id` begins. Other threads see its earlier writes.
     pub(super) fn begin_wait(&mut self, id: usize) {
         self.threads[id].quiet = false;
         self.threads[id].since = self.clock;
         self.change_host_of(self.threads[id].rank);
     }
 
-    /// All threads go on, whatever they wait for.
+    /// All threads become runnable, regardless of their waits.
     pub(super) fn release_all(&mut self) {
         let alive = |thread: &&mut ThreadState| thread.condition != ThreadCondition::Ended;
         self.threads.iter_mut().filter(alive).for_each(|thread| {
@@ -194,7 +194,7 @@ impl TurnTable {
         });
     }
 
-    /// All threads of `rank` go on, whatever they wait for.
+    /// All threads of `rank` become runnable, regardless of their waits.
     pub(super) fn release(&mut self, rank: usize) {
         let of_rank = |thread: &&mut ThreadState| {
             thread.rank == rank && thread.condition != ThreadCondition::Ended
@@ -204,7 +204,7 @@ impl TurnTable {
         });
     }
 
-    /// Chooses one of the threads that can go on.
+    /// Chooses one of the runnable threads.
     pub(super) fn draw(&mut self, random: &mut SplitMix64) -> Option<usize> {
         self.make_due_changes();
         let eligible = || {

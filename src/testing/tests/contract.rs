@@ -13,7 +13,7 @@ mod simulated {
     const LARGEST: usize = 64 << 10;
     const NARROW: bool = false;
 
-    /// The two ends of a link, without turns: the clock goes on with each use.
+    /// The two ends of a link, without turns: the clock advances with each use.
     fn pair() -> (impl StreamEnd, impl StreamEnd) {
         SimulatedNetwork::new(NetworkConditions {
             seed: 1,

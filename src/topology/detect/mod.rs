@@ -1,9 +1,9 @@
 //! Detects the hardware of this machine: CPUs, the tree of PCI devices, GPUs and network cards.
 //!
-//! The kernel describes most of it in the files of `/sys`. The links between NVIDIA GPUs come from
-//! NVIDIA's driver, through its library NVML. NVML is opened at run time if it is installed. A
-//! machine without GPUs is no error: its description has none. The description is a [`System`],
-//! like the content of a topology file.
+//! The kernel describes most of it in the files of `/sys`. The links between NVIDIA GPUs are
+//! reported by NVIDIA's driver, through its library NVML. NVML is opened at run time if it is
+//! installed. A machine without GPUs is no error: its description has none. The description is a
+//! [`System`], like the content of a topology file.
 
 #[cfg(feature = "cuda")]
 mod nvml;
@@ -34,7 +34,7 @@ pub struct DetectedMachine {
     pub gpus: Vec<GpuInfo>,
     /// `peers[a][b]`: whether GPU `a` may read and write the memory of GPU `b`.
     pub peers: Vec<Vec<PeerAccess>>,
-    /// What could not be detected, one sentence each.
+    /// The parts that could not be detected, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ pub enum PeerAccess {
     Yes,
     /// It cannot, for this reason.
     No(String),
-    /// The driver does not tell, or there is no driver.
+    /// The driver does not report it, or there is no driver.
     Unknown,
 }
 
@@ -72,7 +72,7 @@ pub trait GpuDriver {
     fn peer(&self, a: usize, b: usize) -> PeerAccess;
 }
 
-/// Stands for a machine without a driver.
+/// The driver of a machine without one.
 #[derive(Clone, Copy, Debug)]
 pub struct NoGpuDriver;
 
@@ -155,16 +155,16 @@ fn short_bus(bus: &str) -> String {
 }
 
 impl DetectedMachine {
-    /// What joins the GPUs at these PCI addresses, one a rank, which are written as in `/sys`. `None` if
-    /// the driver of one of them was not asked, or if no path joins them.
+    /// The links between the GPUs at these PCI addresses, one a rank, which are written as in
+    /// `/sys`. `None` if the driver of one of them was not queried, or if no path joins them.
     pub fn links(&self, buses: &[String]) -> Option<DeviceLinks> {
         let numbers: Vec<usize> =
             buses.iter().map(|bus| self.number(bus)).collect::<Option<_>>()?;
         DeviceLinks::new(&self.system.topology(), &numbers).ok()
     }
 
-    /// The first pair of these GPUs, by their places in `buses`, of which the driver says that one cannot
-    /// use the memory of the other, and why.
+    /// The first pair of these GPUs, by their places in `buses`, of which one cannot use the memory
+    /// of the other by the driver's report, and why.
     pub fn refused_peers(&self, buses: &[String]) -> Option<(usize, usize, &str)> {
         let refused = |(a, b): (usize, usize)| {
             let (from, to) = (self.number(&buses[a])?, self.number(&buses[b])?);

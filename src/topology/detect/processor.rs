@@ -7,7 +7,7 @@ use std::path::Path;
 pub(crate) struct CpuInfo(String);
 
 impl CpuInfo {
-    /// Reads the file below `root`. If there is none, nothing is known.
+    /// Reads the file below `root`. Without the file, all fields are unknown.
     pub(crate) fn read(root: &Path) -> Self {
         Self(fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default())
     }
@@ -19,7 +19,7 @@ impl CpuInfo {
         Some(value.trim().to_owned())
     }
 
-    /// The name of the processor. Those of ARM have two numbers in its place.
+    /// The name of the processor. Those of ARM have two numbers instead.
     pub(crate) fn name(&self) -> Option<String> {
         let numbers = || Some((self.value("CPU implementer")?, self.value("CPU part")?));
         let arm = || numbers().map(|(maker, part)| format!("ARM {maker} part {part}"));

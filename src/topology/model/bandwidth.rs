@@ -1,7 +1,7 @@
 //! The bandwidth of links by technology and generation, in GB/s in one direction.
 //!
-//! The figures are the bandwidths that a transfer reaches, not the rates of the data sheets. Unless
-//! a figure says otherwise, it is from NCCL's `src/graph/topo.h` and `topo.cc`.
+//! The figures are the bandwidths that a transfer reaches, not the rates of the data sheets. A
+//! figure without a source of its own is from NCCL's `src/graph/topo.h` and `topo.cc`.
 
 /// A generation of GPUs.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -30,7 +30,7 @@ pub enum GpuGeneration {
 /// The part of an NVLink's signalling rate that a transfer reaches: 20 of 25 GB/s (SM80), 20.6 of
 /// 25 (SM90), 40.1 of 50 (SM100).
 ///
-/// It estimates links of which only the signalling rate is known.
+/// It estimates links from their signalling rate alone.
 pub const EFFICIENCY: f64 = 0.8;
 
 impl GpuGeneration {

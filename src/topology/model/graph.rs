@@ -23,7 +23,7 @@ pub enum NodeKind {
     HostBridge,
     /// A NUMA node.
     Numa,
-    /// A switch of a network. One switch stands for a network whose inside is not known.
+    /// A switch of a network. One switch stands for a network of unknown structure.
     NetworkSwitch,
 }
 

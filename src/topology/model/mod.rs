@@ -1,10 +1,10 @@
 //! The graph of devices and links.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | [`class`] | how near two devices are, in the words of `nvidia-smi topo -m` |
 //! | [`graph`] | nodes, links, and the paths between nodes |
-//! | [`bandwidth`] | what a link carries, by kind and generation, each figure with its source |
+//! | [`bandwidth`] | the bandwidth of a link, by kind and generation, each figure with its source |
 
 pub mod bandwidth;
 pub mod class;

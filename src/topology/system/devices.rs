@@ -15,7 +15,7 @@ pub struct PlacedDevice<'a, T> {
     pub cpu: usize,
     /// The bridges between the NUMA node and the device, from the top.
     pub bridges: Vec<&'a PciDevice>,
-    /// The host bridge above all of them, if it is known.
+    /// The host bridge above all of them, if known.
     pub root: Option<&'a str>,
     /// The device: a [`PciGpu`] or a [`PciNic`].
     pub device: T,
@@ -26,11 +26,11 @@ pub struct PlacedDevice<'a, T> {
 pub struct PciGpu<'a> {
     /// Its PCI device.
     pub pci: &'a PciDevice,
-    /// Its attributes as a GPU, if they are known.
+    /// Its attributes as a GPU, if known.
     pub gpu: Option<&'a Gpu>,
 }
 
-/// A network card: an interface and its PCI device, or only the device if no interfaces are known.
+/// A network card: an interface and its PCI device, or only the device if no interface was found.
 #[derive(Clone, Copy, Debug)]
 pub struct PciNic<'a> {
     /// The interface.

@@ -54,8 +54,8 @@ impl System {
         builder.host
     }
 
-    /// Returns the generation of the first GPU that tells it, and the kind of the first processor; else
-    /// Ampere, and Intel's processors since Skylake.
+    /// Returns the generation of the first GPU that reports one, and the kind of the first
+    /// processor; else Ampere, and Intel's processors since Skylake.
     pub fn assumed(&self) -> (GpuGeneration, Processor) {
         let gpus = self.devices().gpus;
         let generation = gpus.iter().find_map(|gpu| generation_of(gpu.device.gpu?));
@@ -198,7 +198,7 @@ impl<'a> TopologyBuilder<'a> {
         bridge
     }
 
-    /// The bandwidth of a device's PCI link; the generation's usual one if the file does not tell
+    /// The bandwidth of a device's PCI link; the generation's usual one if the file does not have
     /// it.
     fn slot(&self, pci_device: Option<&PciDevice>) -> f64 {
         let rates = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0];

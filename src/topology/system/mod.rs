@@ -1,4 +1,5 @@
-//! The devices of a machine as trees: what its kernel and its driver tell, or a topology file.
+//! The devices of a machine as trees: reported by its kernel and its driver, or read from a
+//! topology file.
 //!
 //! [`System::topology`] builds the graph of them. Bandwidths that a system lacks are those of the
 //! [generation](crate::topology::model::bandwidth) of its GPUs and CPUs.
@@ -13,8 +14,8 @@ pub use devices::{PciGpu, PciNic, PlacedDevice, PlacedDevices};
 pub struct System {
     /// The NUMA nodes, each with its devices. NCCL calls a NUMA node `<cpu>`.
     pub cpus: Vec<NumaNode>,
-    /// The elements of a file that its reader does not know, with their lines. The reader leaves
-    /// them out, with everything inside them.
+    /// The unsupported elements of a file, with their lines. The reader leaves them out, with
+    /// everything inside them.
     pub notes: Vec<String>,
 }
 
@@ -59,7 +60,7 @@ pub struct PciDevice {
     pub vendor: Option<String>,
     /// The PCI device id.
     pub device: Option<String>,
-    /// The devices behind it, if it is a bridge.
+    /// The devices below it, if it is a bridge.
     pub devices: Vec<PciDevice>,
     /// Its GPU; several if one GPU is partitioned.
     pub gpus: Vec<Gpu>,

@@ -151,8 +151,8 @@ impl Explanation {
     }
 }
 
-/// Whether a call runs by a plan of `choice`, at which price, and how long such calls took. `never`
-/// is the reason where it cannot.
+/// Whether a call runs by a plan of `choice`, its price, and the duration of such calls. `never` is
+/// the reason if it cannot.
 fn reaching(
     f: &mut fmt::Formatter<'_>,
     choice: &ReachingChoice,

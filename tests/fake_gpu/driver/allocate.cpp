@@ -11,7 +11,7 @@ namespace fake {
 namespace {
 
 constexpr size_t PAGE = 4096;
-// Fresh memory holds this, as far as filling it is quick: nobody may count on zeros.
+// Fresh memory holds this, as far as filling it is quick: programs must not rely on zeros.
 constexpr int POISON = 0xa5;
 constexpr size_t MOST_POISON = 16 << 20;
 
@@ -30,8 +30,8 @@ void unreserve(Device& device, size_t bytes) {
     device.used -= bytes;
 }
 
-// A file in memory, which other processes open through /proc, with a page behind the memory. -1 if
-// there can be none.
+// A file in memory, which other processes open through /proc, with a page after the memory. -1 if
+// it cannot be made.
 int make_file(size_t bytes) {
     int file = memfd_create("emulated GPU memory", MFD_CLOEXEC);
     if (file >= 0 && ftruncate(file, (off_t)(bytes + PAGE)) != 0) {
@@ -86,7 +86,7 @@ API cuMemAlloc_v2(uintptr_t* address, size_t bytes) {
 }
 
 // As on a GPU, this may wait for all work of the device. Memory that another process has open must not
-// be freed: the manual leaves open what happens then.
+// be freed: the manual leaves the effect undefined.
 API cuMemFree_v2(uintptr_t address) {
     ENTER(Needs::Context);
     if (address == 0) return SUCCESS;
@@ -112,7 +112,7 @@ API cuMemAllocAsync(uintptr_t* address, size_t bytes, void* handle) {
     return bytes == 0 ? (int)INVALID_VALUE : make(Kind::Pool, bytes, address);
 }
 
-// The address is free for the program at once, and the memory when the stream comes to it.
+// The address is free for the program immediately, and the memory in stream order.
 API cuMemFreeAsync(uintptr_t address, void* handle) {
     ENTER(Needs::Context);
     std::shared_ptr<Stream> stream = find_stream(handle);

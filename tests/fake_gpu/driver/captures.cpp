@@ -10,9 +10,8 @@ namespace {
 enum Mode : int { GLOBAL = 0, THREAD_LOCAL = 1, RELAXED = 2 };
 enum Status : int { NONE = 0, ACTIVE = 1, INVALIDATED = 2 };
 
-// Which captures forbid the calling thread what is unsafe while something captures: GLOBAL: its own
-// and all global ones; THREAD_LOCAL: its own; RELAXED: none. Its own relaxed captures forbid
-// nothing.
+// Captures that forbid unsafe calls to the calling thread: GLOBAL: its own and all global ones;
+// THREAD_LOCAL: its own; RELAXED: none. Its own relaxed captures forbid nothing.
 thread_local int mode_of_thread = GLOBAL;
 
 // Captures that have not ended. With the lock held.
@@ -191,8 +190,8 @@ API cuStreamIsCapturing(void* handle, int* status) {
     return SUCCESS;
 }
 
-// Only of an active capture more than the status is told. The dependencies stay valid until the
-// next call about the stream.
+// Only an active capture has more than a status. The dependencies stay valid until the next call
+// about the stream.
 API cuStreamGetCaptureInfo_v3(void* handle, int* status, uint64_t* id, void** graph,
                               const void*** dependencies, const uint64_t** edges, size_t* count) {
     ENTER(Needs::Context);

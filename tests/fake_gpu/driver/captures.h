@@ -1,4 +1,4 @@
-// What streams capture instead of doing it, and the graphs that come out of it.
+// Captured work of streams, and the resulting graphs.
 #pragma once
 #include "streams.h"
 
@@ -40,7 +40,7 @@ struct Capture {
     std::vector<std::shared_ptr<Stream>> joined;
 };
 
-// Guards all captures, and what streams and events know of them.
+// Guards all captures, and their state in streams and events.
 std::mutex& capture_lock();
 
 // The result of an attempt to capture. `is_captured` is false if the stream does not capture.

@@ -11,7 +11,7 @@ namespace {
 // True if these bytes are memory that a device reaches.
 bool is_known(uintptr_t start, size_t bytes) { return memories().contains(start, bytes); }
 
-// A copy that the stream does when it comes to it.
+// A copy in stream order.
 int copy_later(Stream& stream, uintptr_t into, uintptr_t from, size_t bytes) {
     return enqueue(stream, [=] { memmove((void*)into, (void*)from, bytes); });
 }

@@ -1,4 +1,4 @@
-// Devices and what a program asks about them.
+// Devices and their attributes.
 #include "devices.h"
 
 #include <cstdio>
@@ -7,7 +7,7 @@
 namespace fake {
 namespace {
 
-// The numbers of `CUdevice_attribute`, and what an H100 says, made smaller.
+// The numbers of `CUdevice_attribute`, and the values of an H100, made smaller.
 struct Attribute {
     int number;
     int value;
@@ -105,7 +105,7 @@ Device* device_of_context(const void* context) {
     return nullptr;
 }
 
-// True if a list of pairs, "0-1,0-2", has these two in whichever order, or is "all".
+// True if a list of pairs, "0-1,0-2", has these two in any order, or is "all".
 static bool has_pair(const std::string& list, int a, int b) {
     std::string pairs = "," + list + ",";
     auto has = [&](int a, int b) {

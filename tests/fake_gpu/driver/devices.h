@@ -55,7 +55,7 @@ Device* device(int ordinal);
 // The device whose primary context has this handle, or null.
 Device* device_of_context(const void* context);
 
-// The device of the calling thread's context. There is one if ENTER asked for it.
+// The device of the calling thread's context. Valid if ENTER required one.
 Device& current_device();
 
 // True if kernels of one device can reach the memory of another, by their numbers in the machine.

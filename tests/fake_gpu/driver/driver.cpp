@@ -6,7 +6,7 @@
 // thread of its stream. Memory of `cuMemAlloc_v2` can be opened by other processes. Modules are
 // the real PTX: the fake looks up names in it, and does not execute it.
 //
-// What the fake does not show:
+// The fake does not show:
 // - the memory model of a GPU, its caches, and the order of writes over NVLink and PCIe;
 // - the scheduling of a GPU: warps, hardware queues that several streams share, time slices of
 //   several processes on one GPU. Only the registers of a device limit how many blocks run at a

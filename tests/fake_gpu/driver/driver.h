@@ -1,4 +1,4 @@
-// What all files of the fake driver share. `driver.cpp` says what the driver is for.
+// Shared by all files of the fake driver. `driver.cpp` explains its purpose.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -55,7 +55,7 @@ enum Result : int {
     UNKNOWN = 999,
 };
 
-// What the environment says. `settings.cpp` has the names of the variables.
+// The settings of the environment. `settings.cpp` has the names of the variables.
 struct Settings {
     int processors;
     int threads;
@@ -81,11 +81,11 @@ struct Settings {
 
 const Settings& settings();
 
-// What must be true before a function does anything.
+// The precondition of a function.
 enum class Needs { Nothing, Start, Context };
 
-// Counts the call of a function of the driver. Returns what the call has to return at once, or
-// SUCCESS.
+// Counts the call of a function of the driver. Returns the error that the call must return
+// immediately, or SUCCESS.
 int enter(const char* function, Needs needs);
 
 #define ENTER(needs)                                          \
@@ -94,10 +94,10 @@ int enter(const char* function, Needs needs);
 // The function of the driver that the calling thread is in.
 const char* current_function();
 
-// The failure that the environment asks for in this call of `name`, or SUCCESS.
+// The failure that the environment plans for this call of `name`, or SUCCESS.
 int planned_failure(const char* name);
 
-// Objects that the program knows by a handle, which is the address of the object.
+// Objects with a handle, which is the address of the object.
 template <class T> class Handles {
   public:
     T* add(std::shared_ptr<T> object) {

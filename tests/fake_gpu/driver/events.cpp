@@ -39,7 +39,7 @@ struct Mark {
 
 }
 
-// The last point that was recorded: in the work of a stream, or in what a stream captures.
+// The last point that was recorded: in the work of a stream, or in its capture.
 struct Event {
     explicit Event(unsigned flags) : flags(flags) {}
 
@@ -70,8 +70,8 @@ Recorded recorded(void* handle) {
     return {SUCCESS, event->mark};
 }
 
-// Records the event in what the stream captures. If it captures nothing, returns the mark that the
-// stream is to reach.
+// Records the event in the stream's capture. Without a capture, returns the mark that the stream is
+// to reach.
 std::shared_ptr<Mark> record(Stream& stream, Event& event) {
     std::lock_guard<std::mutex> guard(capture_lock());
     event.capture = stream.capture;
@@ -85,8 +85,8 @@ void await(const std::shared_ptr<Mark>& mark, Device& device) {
     if (mark && !mark->wait()) device.error = LAUNCH_TIMEOUT;
 }
 
-// Captures a node that records the event in each launch: whoever waits for the event after
-// `cuGraphLaunch` waits for this record.
+// Captures a node that records the event in each launch: a wait for the event after `cuGraphLaunch`
+// waits for this record.
 int record_in_graph(Stream& stream, const std::shared_ptr<Event>& event) {
     auto prepare = [event] {
         auto mark = std::make_shared<Mark>();

@@ -1,4 +1,4 @@
-// Memory of another process. A handle says where that process keeps the file behind the memory.
+// Memory of another process. A handle has the path of the memory's file in that process.
 #include "memory.h"
 #include "streams.h"
 
@@ -47,7 +47,7 @@ int open_file(const MemoryHandle& handle) {
     return -1;
 }
 
-// If this process has opened the memory already, counts one more and says where it is.
+// If this process has opened the memory already, counts one more and returns its address.
 bool open_again(const MemoryHandle& handle, uintptr_t* address) {
     return memories().any([&](Allocation& one) {
         if (one.kind != Kind::Opened || !is_file(one.file, handle)) return false;
@@ -94,7 +94,7 @@ API cuIpcGetMemHandle(MemoryHandle* handle, uintptr_t address) {
     Allocation found;
     bool known = memories().find(address, found);
     if (!known || found.kind != Kind::Device) return INVALID_VALUE;
-    // The manual asks for such lengths: the driver shares the whole block of memory.
+    // The manual requires such lengths: the driver shares the whole block of memory.
     if (settings().whole_blocks && found.bytes % (2 << 20) != 0) return INVALID_VALUE;
     struct stat status;
     if (fstat(found.file, &status) != 0) return OPERATING_SYSTEM;

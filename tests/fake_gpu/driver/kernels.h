@@ -6,7 +6,7 @@ namespace fake {
 
 struct Kernel {
     const char* name;
-    // The module with which `name` makes a pair; null if the name says everything.
+    // The module with which `name` makes a pair; null if the name is complete.
     const char* module;
     // Sizes of the parameters in bytes.
     const size_t* parameters;
@@ -15,11 +15,11 @@ struct Kernel {
     void (*run)(void** parameters);
     // True if threads wait for other blocks, other kernels or the host.
     bool waits;
-    // What the compiler of a GPU would report.
+    // The report of a GPU's compiler.
     int registers;
     int shared_bytes;
-    // True if all threads of a block run, whatever FAKE_CUDA_THREADS says: the kernel is made for
-    // one number of threads.
+    // True if all threads of a block run, in spite of FAKE_CUDA_THREADS: the kernel is made for one
+    // number of threads.
     bool runs_whole_blocks = false;
 };
 

@@ -31,7 +31,7 @@ class Arguments {
   public:
     Arguments(const Kernel& kernel, void** from) {
         for (size_t at = 0; at < kernel.parameter_count; at++) {
-            // Whole words, so that each value is as aligned as its type asks for.
+            // Whole words, so that each value has its type's alignment.
             std::vector<uint64_t> value((kernel.parameters[at] + 7) / 8);
             memcpy(value.data(), from[at], kernel.parameters[at]);
             values.push_back(std::move(value));

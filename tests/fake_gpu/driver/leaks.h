@@ -1,4 +1,4 @@
-// What a process has not given back.
+// Resources that a process has not freed.
 #pragma once
 
 namespace fake {

@@ -1,4 +1,4 @@
-// Memory that the driver knows.
+// Memory of the driver.
 #pragma once
 #include "devices.h"
 
@@ -9,7 +9,7 @@ namespace fake {
 enum class Kind {
     // Of `cuMemAlloc_v2`: other processes can open it.
     Device,
-    // Of `cuMemAllocAsync`: nobody else can open it.
+    // Of `cuMemAllocAsync`: no other process can open it.
     Pool,
     // Of `cuMemHostAlloc`.
     Host,
@@ -23,10 +23,10 @@ struct Allocation {
     Kind kind;
     int ordinal;
     uintptr_t start;
-    // As asked for, and as it is mapped.
+    // As requested, and as mapped.
     size_t bytes;
     size_t mapped;
-    // The file behind memory that other processes can open, or that this process opened.
+    // The file of memory that other processes can open, or that this process opened.
     int file = -1;
     // Which of all allocations of the process this is.
     uint64_t number = 0;
@@ -44,7 +44,7 @@ class Memories {
     void add(Allocation allocation);
     // The allocation in which `address` lies. False if there is none.
     bool find(uintptr_t address, Allocation& found);
-    // Removes the allocation that starts there, if `is_right` says that it is the right one.
+    // Removes the allocation that starts there, if `is_right` accepts it.
     bool remove(uintptr_t start, Allocation& removed,
                 const std::function<bool(const Allocation&)>& is_right);
     // True if some memory lies in these bytes.
@@ -64,10 +64,10 @@ class Memories {
 
 Memories& memories();
 
-// The page behind memory that other processes can open has their numbers.
+// The page after memory that other processes can open has their numbers.
 constexpr unsigned MOST_OPENERS = 64;
 
-// Notes that this process has the memory of `file` open, or no longer.
+// Records that this process has the memory of `file` open, or no longer.
 void note_opener(int file, size_t mapped, bool opens);
 // How many processes that have not ended have it open.
 unsigned count_openers(int file, size_t mapped);

@@ -10,7 +10,7 @@
 namespace fake {
 namespace {
 
-// Two modules have kernels of the same names. A hash of its text says which one a module is.
+// Two modules have kernels of the same names. A hash of its text identifies a module.
 struct KnownModule {
     uint64_t hash;
     const char* name;
@@ -36,7 +36,7 @@ const char* name_of(const Module& module) {
     return "";
 }
 
-// PTX 8.1 came with CUDA 12.1. A driver knows no later PTX than its own.
+// PTX 8.1 is that of CUDA 12.1. A driver supports no later PTX than its own.
 int check_version(const std::string& text) {
     size_t at = text.find(".version ");
     if (at == std::string::npos || text.find(".target ") == std::string::npos) return INVALID_PTX;

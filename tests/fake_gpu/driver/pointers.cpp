@@ -1,4 +1,4 @@
-// What the driver says about an address.
+// The attributes of an address.
 #include "memory.h"
 
 #include <cstring>
@@ -75,7 +75,7 @@ API cuPointerGetAttribute(void* into, int attribute, uintptr_t address) {
     return describe(found, address, attribute, into);
 }
 
-// Of an address that the driver does not know, all attributes are zero.
+// All attributes of an unknown address are zero.
 API cuPointerGetAttributes(unsigned count, int* attributes, void** into, uintptr_t address) {
     ENTER(Needs::Context);
     Allocation found;

@@ -19,12 +19,12 @@ struct Stream : std::enable_shared_from_this<Stream> {
     const unsigned flags;
     const int priority;
 
-    // What the stream captures now, or null; which branch of the graph it is; and the nodes that
-    // its next work comes after. `capture_lock` guards these and the two below.
+    // The current capture of the stream, or null; which branch of the graph it is; and the nodes
+    // that its next work comes after. `capture_lock` guards these and the two below.
     std::shared_ptr<Capture> capture;
     size_t branch = 0;
     std::vector<size_t> tail;
-    // What `cuStreamGetCaptureInfo_v3` told last: handles of nodes, and kinds of edges.
+    // The last result of `cuStreamGetCaptureInfo_v3`: handles of nodes, and kinds of edges.
     std::vector<const void*> asked_nodes;
     std::vector<uint64_t> asked_edges;
 
@@ -34,7 +34,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
     // How much work was ever added.
     uint64_t pushed();
     bool is_done(uint64_t count);
-    // Waits until so much work is done. False if the patience of the settings is over.
+    // Waits until so much work is done. False after the timeout of the settings.
     bool wait(uint64_t count);
     // Starts the thread, which ends after `stop` and all work.
     void start();

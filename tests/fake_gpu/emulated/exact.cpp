@@ -1,5 +1,5 @@
-// One OS thread for the whole machine: a seed draws which fiber is next, and waits of all fibers
-// at once are a deadlock, which is found exactly.
+// One OS thread for the whole machine: a seed draws which fiber is next, and a wait of all fibers
+// is a deadlock, which is detected exactly.
 #include "fiber.h"
 
 namespace fibers {

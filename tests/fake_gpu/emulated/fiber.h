@@ -16,7 +16,7 @@ struct Fiber;
 
 // A barrier of a block.
 struct Barrier {
-    // Fibers that are there, and how often the barrier has opened.
+    // Fibers that have arrived, and how often the barrier has opened.
     unsigned arrived = 0;
     uint64_t opened = 0;
 };
@@ -45,8 +45,8 @@ class Stack {
 };
 
 struct Fiber {
-    // Where the fiber begins, and where it goes on. Later switches are jumps, because a switch of
-    // contexts asks the system for the signals each time.
+    // Where the fiber begins, and where it continues. Later switches are jumps, because a switch of
+    // contexts makes a system call for the signals each time.
     ucontext_t beginning;
     jmp_buf point;
     bool has_begun = false;
@@ -60,7 +60,7 @@ struct Fiber {
     Stack stack;
 };
 
-// What happened while a fiber ran.
+// The kind of a fiber's turn: progress, or only polls.
 enum class Event { Progress, Looked };
 
 // Runs the fibers of the OS thread that made it.

@@ -1,6 +1,6 @@
-// Fibers that stand for the threads of a GPU. Those of one OS thread run one at a time. Two ways
-// to choose which is next: `run` draws it from a seed, so a run can be repeated, and finds
-// deadlocks exactly; `run_among_threads` shares a machine with other OS threads and processes.
+// Fibers that represent the threads of a GPU. Those of one OS thread run one at a time. Two ways to
+// choose which is next: `run` draws it from a seed, so a run can be repeated, and finds deadlocks
+// exactly; `run_among_threads` shares a machine with other OS threads and processes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -32,16 +32,16 @@ constexpr unsigned BARRIERS = 16;
 void await_some(unsigned barrier, unsigned fibers);
 void arrive(unsigned barrier, unsigned fibers);
 
-// What all fibers of the block share, zeroed at first.
+// Shared memory of all fibers of the block, zeroed at first.
 void* shared_memory(size_t bytes);
 
-// The fiber has looked for something that is not there yet: any other fiber may run.
+// The fiber has polled without success: any other fiber may run.
 void pause();
 
 // Another fiber may run, but nothing is awaited.
 void give_way();
 
-// As `give_way`, between two reads: if the fiber repeats them, it may wait for what it reads.
+// As `give_way`, between two reads: if the fiber repeats them, it may wait for a change.
 void give_way_reading();
 
 // The clock of the machine: turns of all fibers so far in `run`, nanoseconds among threads.
@@ -52,7 +52,7 @@ uint64_t now();
 bool run(unsigned blocks, unsigned threads, uint64_t seed, uint64_t patience,
          const std::function<void()>& kernel);
 
-// What the blocks of all running grids of a device occupy together.
+// Seats that the blocks of all running grids of a device occupy together.
 class Seats {
   public:
     virtual ~Seats() = default;
@@ -72,8 +72,8 @@ struct Grid {
     bool together;
 };
 
-// Runs `kernel` on the calling OS thread. A block begins when there is a seat for it. Nothing ends
-// a wait but what the kernel itself does: fibers may wait for other OS threads and processes.
+// Runs `kernel` on the calling OS thread. A block begins when a seat is free. Only the kernel
+// itself ends a wait: fibers may wait for other OS threads and processes.
 void run_among_threads(const Grid& grid, Seats& seats, const std::function<void()>& kernel);
 
 // The same for a kernel whose threads never wait: each runs to its end, one after the other.

@@ -1,5 +1,5 @@
-// Fibers among other OS threads and processes, which they may wait for. Nobody sees all waits, so
-// a deadlock is not found here: the kernel's own patience ends every wait.
+// Fibers among other OS threads and processes, which they may wait for. Not all waits are visible
+// here, so deadlocks are not detected: the kernel's own timeout ends every wait.
 #include "fiber.h"
 
 #include <ctime>
@@ -27,7 +27,7 @@ class Residents {
         return begun == grid.blocks && residents.empty();
     }
 
-    // Gives every fiber that can run a turn. True if one of them did more than look.
+    // Gives every fiber that can run a turn. True if one of them did more than poll.
     bool pass() {
         bool progress = false;
         for (size_t at = 0; at < residents.size();) {

@@ -1,6 +1,6 @@
 // The machine of `machine.h` on a CPU: threads of the GPU are fibers, of which one runs at a time.
 // This shows the logic and the protocol of the kernel, with orders of events drawn from a seed. It
-// says nothing about the memory model or the speed of a GPU.
+// shows nothing of the memory model or the speed of a GPU.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -27,7 +27,8 @@ DEVICE void arrive_at(u32 barrier, u32 threads) { fibers::arrive(barrier, thread
 
 DEVICE u64 load_acquire(const u64* from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
 
-// True from a release on until the next counter is published: ThreadSanitizer knows no fences.
+// True from a release on until the next counter is published: ThreadSanitizer does not support
+// fences.
 inline thread_local bool is_released = false;
 
 DEVICE void release() { is_released = true; }
@@ -61,7 +62,7 @@ DEVICE u64 set_once(u64* word, u64 value) {
     fibers::give_way();
     u64 old = 0;
     __atomic_compare_exchange_n(word, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    // The answer takes long.
+    // The operation takes long.
     for (int turns = 0; turns < 20; turns++) fibers::give_way();
     return old;
 }

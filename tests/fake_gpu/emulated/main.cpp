@@ -4,7 +4,7 @@
 //   type operation seed ranks lanes threads slots slot_bytes protocol calls
 //   publications and calls of every rank before the first call, and `tells_late`
 //   whether all calls of a rank run at the same time, whether the hosts have ended all walks before,
-//   the rank that its host asks to give up, and after how many looks; `ranks` if there is none
+//   the rank that its host aborts, and after how many polls; `ranks` if none
 //   for each call:
 //     for each rank: a fingerprint, whether the call is a barrier,
 //                    bytes of the program, the program,
@@ -14,9 +14,9 @@
 // Writes for each call and rank: whether the rank's host would take the call for done when its kernel has
 // ended, and the memory.
 //
-// Exit codes: 0; 2 the input is wrong; 3 all threads waited for one another; 4 a rank gave up; 5 a rank
-// ended a barrier before another one began it; 6 a rank does not say why it gave up first; 7 the threads of
-// a block do not meet at a barrier as it asks.
+// Exit codes: 0; 2 the input is wrong; 3 deadlock of all threads; 4 a rank aborted; 5 a rank ended a
+// barrier before another one began it; 6 a rank aborted first, without a reason; 7 the threads of a
+// block violate the rules of a barrier.
 
 #define EMULATED
 #include "walk.cu"
@@ -28,7 +28,7 @@
 
 namespace {
 
-// Looks in a row, by all fibers together, after which nothing can come any more.
+// Polls in a row, by all fibers together, after which no event can follow.
 constexpr uint64_t PATIENCE = 2000000;
 
 typedef void (*Walk)(const Launches&);
@@ -149,8 +149,8 @@ Call read_call() {
     return Call{fingerprint, is_barrier, std::move(program), input, output, std::move(memory), std::move(scratch)};
 }
 
-// Calls and ranks, as the threads of the GPUs and their hosts see them. Nothing here orders what the
-// kernels of two lanes do.
+// Calls and ranks, from the view of the threads of the GPUs and their hosts. Nothing here orders
+// the kernels of two lanes.
 struct World {
     std::vector<Rank> ranks;
     // By call and rank.
@@ -196,7 +196,7 @@ struct World {
     bool is_running() { return __atomic_load_n(&running, __ATOMIC_RELAXED) > 0; }
 };
 
-// What the hosts do: they ask one rank to give up, and all of them some time after a rank has reported.
+// The hosts' part: they abort one rank, and all of them some time after a rank has reported.
 struct Hosts {
     World& world;
     u64 asked;
@@ -319,7 +319,7 @@ int main() {
             while (!world.has_begun(rank)) fibers::pause();
             for (u64 turn = 0; turn < seed % 60 * 7; turn++) fibers::pause();
         }
-        // Others come when the rank that gives up has started all its calls.
+        // Others arrive when the aborted rank has started all its calls.
         bool is_late = asked < ranks && rank != asked && seed % 4 > 1;
         while (is_late && !world.has_ended(asked)) fibers::pause();
         for (u64 nth = 0; nth < launches.size(); nth++) {
@@ -333,7 +333,7 @@ int main() {
     if (!fibers::run(blocks + 1, threads, seed, PATIENCE, body)) return 3;
     u64 report = OK;
     for (Rank& rank : state) {
-        // A rank that was asked to give up says less than the one that was the cause.
+        // A rank that was aborted by its host reports less than the rank that was the cause.
         bool says_more = report == OK || (u16)report == ABORTED;
         if (rank.report != OK && says_more) report = rank.report;
         if (rank.seen != OK && rank.seen != rank.report) return 6;

@@ -23,8 +23,8 @@ constexpr int DEADLOCK = 3;
 
 struct Block {
     pthread_barrier_t barrier;
-    // By other barrier: threads that were ever there. Whoever only arrives there must not be ordered behind
-    // those that came before it, so there is no lock.
+    // By other barrier: threads that have ever arrived. A thread that only arrives must not be
+    // ordered after earlier ones, so the count has no lock.
     std::atomic<uint64_t> arrived[BARRIERS] = {};
     std::unique_ptr<uint64_t[]> shared{new uint64_t[SHARED / 8]()};
 
@@ -40,7 +40,7 @@ struct Thread {
 
 thread_local Thread* active = nullptr;
 
-// Ends the program if the threads do not end. Nothing can end a thread that waits for ever.
+// Ends the program if the threads do not end. Nothing can end a thread that waits indefinitely.
 class Watch {
   public:
     Watch() : thread([this] { watch(); }) {}

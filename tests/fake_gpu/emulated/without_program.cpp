@@ -4,7 +4,7 @@
 // A rank that has ended a call changes its buffers, as a program may, so others must not read them then.
 //
 // Exit codes: 0; 1 a result is wrong; 2 the arguments are; 3 all threads waited for one another; 4 a rank
-// gave up, and says why.
+// aborted, with the reason.
 
 #define EMULATED
 #include <machine.h>
@@ -45,7 +45,7 @@ struct Rank {
     u64 report = OK;
     u64 gone = 0;
     u64 failed = OK;
-    // Threads that have ended each call, and that may go on.
+    // Threads that have ended each call, and that may continue.
     std::vector<u32> ended;
     std::vector<u32> free;
 };
@@ -93,7 +93,7 @@ Call make_call(Random& random, bool is_short, u32 ranks) {
     return call;
 }
 
-// What element `i` of the result of `rank` should be.
+// The expected element `i` of the result of `rank`.
 float expected(const Call& call, u32 rank, u32 i) {
     if (call.kind == ALL_GATHER) return call.before[i / call.count][i % call.count];
     if (call.kind == BROADCAST) return call.before[call.root][i];
@@ -111,7 +111,7 @@ bool is_right(Call& call, u32 rank) {
     return true;
 }
 
-// What launches of both kinds have in common.
+// Common fields of launches of both kinds.
 template <class L> L launch_of(std::vector<Rank>& state, Call& call, u32 me, u32 nth, bool is_other) {
     Rank& rank = state[me];
     L launch = {};
@@ -198,7 +198,7 @@ int main(int argc, char** argv) {
             }
             while (__atomic_load_n(&rank.free[nth], __ATOMIC_RELAXED) == 0) fibers::pause();
         }
-        // A rank that gave up has told its host, which tells the others.
+        // A rank that aborted has reported to its host, which aborts the others.
         if (load_relaxed(&rank.failed) == OK) return;
         for (Rank& peer : state) store_relaxed(&peer.abort, 1);
     };

@@ -33,7 +33,7 @@ pub(crate) struct Case {
     pub(crate) slots: DeviceSlots,
     /// On the emulator, this rank does nothing.
     pub(crate) idle_rank: Option<usize>,
-    /// On the emulator, this rank says that it makes another call.
+    /// On the emulator, this rank announces another call.
     pub(crate) other_rank: Option<usize>,
 }
 
@@ -71,7 +71,7 @@ fn slots_for(bytes: usize) -> DeviceSlots {
     }
 }
 
-/// What outputs hold before the call.
+/// The contents of outputs before the call.
 const POISON: u8 = 0xa5;
 
 impl Case {
@@ -131,7 +131,7 @@ impl Case {
         self.lowered(me, true)
     }
 
-    /// What rank `rank` says that its call is.
+    /// The call that rank `rank` announces.
     pub(crate) fn fingerprint_of(&self, rank: usize) -> u32 {
         self.operation.fingerprint as u32 + u32::from(self.other_rank == Some(rank))
     }

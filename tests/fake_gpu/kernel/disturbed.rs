@@ -1,5 +1,5 @@
-//! Calls that fail, that do not match, or that overlap: no rank takes wrong bytes for right ones, whatever
-//! the order of events.
+//! Calls that fail, that do not match, or that overlap: no rank accepts wrong bytes, in any order
+//! of events.
 
 use super::case::Case;
 use super::emulator::{Disturbance, Emulator, Failure, Machine, Protocol};
@@ -30,7 +30,7 @@ fn case(algorithm: Algorithm, collective: Collective, count: usize, salt: u64) -
     made.with_type(DataType::F32, BinaryOp::Sum)
 }
 
-/// The same call twice, with other numbers. Kernels know the lower half of a fingerprint.
+/// The same call twice, with other numbers. Kernels compare the lower half of a fingerprint.
 fn sums(salt: u64) -> Vec<Case> {
     let of = |nth: u64| {
         let fingerprint = ((salt * 10 + nth) << 40) | 7;

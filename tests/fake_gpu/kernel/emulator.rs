@@ -16,7 +16,7 @@ pub(crate) struct Grid {
     pub(crate) threads: u64,
 }
 
-/// How publications say that they have arrived, as in `program.h`.
+/// How publications signal their arrival, as in `program.h`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Protocol {
     Simple,
@@ -34,13 +34,12 @@ pub(crate) struct Machine {
     pub(crate) before: u64,
 }
 
-/// What is out of the ordinary in a run. By default nothing: all ranks make all calls, one after the
-/// other.
+/// The disturbances of a run. By default none: all ranks make all calls, one after the other.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disturbance {
     /// By rank: the calls that it makes, as many as every rank. All of them if there are no ranks.
     pub(crate) made: Vec<Vec<usize>>,
-    /// The rank that its host asks to give up, and after how many looks.
+    /// The rank that its host aborts, and after how many polls.
     pub(crate) asked: Option<(usize, u64)>,
     /// Each rank makes all calls at the same time.
     pub(crate) at_once: bool,
@@ -53,17 +52,17 @@ pub(crate) struct Disturbance {
 pub(crate) enum Failure {
     /// All threads waited for one another.
     Deadlock,
-    /// A rank gave up: its `Status`, and the rank that it names.
+    /// A rank aborted: its `Status`, and the rank that it names.
     GaveUp { status: u16, rank: u16 },
-    /// Two threads touched the same bytes, and nothing said who is first.
+    /// Two threads accessed the same bytes without an order.
     Race(String),
     /// A rank took the wrong output of a call for a right one.
     Wrong { call: usize, rank: usize },
     /// A rank ended a barrier before another one began it.
     PassedBarrier,
-    /// A rank does not say why it gave up first.
+    /// A rank aborted first, without a reason.
     CauseLost,
-    /// Threads of a block do not meet at a barrier as it asks.
+    /// Threads of a block violate the rules of a barrier.
     MisusedBarrier,
 }
 
@@ -86,7 +85,7 @@ const WATCHED: [&str; 4] = ["-DONE_KERNEL", "-fsanitize=thread", "-g", "emulated
 /// The exit code of a program in which ThreadSanitizer has seen a race.
 const RACE: i32 = 66;
 
-/// What chooses the thread that is next, as an object: no edit of the kernel changes it, so it is compiled
+/// The scheduler of threads, as an object file: no edit of the kernel changes it, so it is compiled
 /// once. `None` if there is no compiler.
 pub(crate) fn fibers() -> Option<&'static str> {
     static OBJECT: OnceLock<Option<(TempDir, String)>> = OnceLock::new();
@@ -111,7 +110,7 @@ fn check_compiled(output: &Output) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// True if the compiler has ThreadSanitizer, and what it makes runs on this machine.
+/// True if the compiler has ThreadSanitizer, and its programs run on this machine.
 fn has_thread_sanitizer() -> bool {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("empty.cpp"), "int main() { return 0; }").unwrap();
@@ -265,7 +264,7 @@ fn number(input: &mut Vec<u8>, number: usize) {
     input.extend_from_slice(&(number as u64).to_le_bytes());
 }
 
-/// What the emulator reads; `main.cpp` says in which order.
+/// The emulator's input; `main.cpp` has the order.
 fn input(
     cases: &[Case],
     calls: &[Vec<usize>],

@@ -1,6 +1,6 @@
 //! The kernel that walks programs on a GPU, emulated: the same source, compiled by a C++ compiler,
-//! gives the bits of the executor. Threads of the GPU are fibers whose order a seed draws. Nothing
-//! here says anything about a real GPU's memory or speed.
+//! gives the bits of the executor. Threads of the GPU are fibers whose order a seed draws. These
+//! tests show nothing of a real GPU's memory or speed.
 
 mod case;
 mod disturbed;
@@ -85,7 +85,7 @@ fn every_type_and_operation_has_the_bits_of_the_executor_emulated() {
     }
 }
 
-/// What is checked before a kernel runs is what its arrays have room for.
+/// The checked limits of a program are the capacities of the kernel's arrays.
 #[test]
 fn the_arrays_of_the_kernel_are_as_long_as_the_checks_say_emulated() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/cuda/lane.h");
@@ -136,7 +136,7 @@ fn ring_of_three() -> Case {
     Case::new(Collective::AllReduce, schedules, 30, 64, 1)
 }
 
-/// If a rank never publishes, the emulator reports a deadlock and does not run for ever.
+/// If a rank never publishes, the emulator reports a deadlock and ends.
 #[test]
 fn a_missing_rank_is_a_deadlock_emulated() {
     let Some(emulator) = emulator() else { return };

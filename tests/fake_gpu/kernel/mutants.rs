@@ -271,7 +271,7 @@ fn counters_without_a_mark_are_caught_emulated() {
     }
 }
 
-/// The mark tells calls of other numbers apart, so it would hide what these mistakes do.
+/// The mark distinguishes calls of other numbers, so it would hide the effects of these mistakes.
 const UNNUMBERED: (&str, &str) = (
     "    u32 call = fingerprint + number * 0x9e3779b1u;",
     "    u32 call = fingerprint + number * 0;",

@@ -1,5 +1,5 @@
-//! The kernel with an OS thread for each thread of the GPU, watched by ThreadSanitizer: what a thread
-//! reads is ordered after what another one has written by the kernel's own counters and barriers.
+//! The kernel with an OS thread for each thread of the GPU, watched by ThreadSanitizer: the
+//! kernel's own counters and barriers order a thread's reads after another one's writes.
 //! ThreadSanitizer sees pairs of accesses, so a test needs no unlucky order of events.
 
 use super::emulator::{Emulator, Failure, Grid, Machine, Protocol};

@@ -1,5 +1,6 @@
-//! A program for `cudarc::nccl` compiles against `maypole::cuda` by other imports, and runs. What is
-//! included twice here has one text: rustc compares the names and the arguments of both libraries.
+//! A program for `cudarc::nccl` compiles against `maypole::cuda` by other imports, and runs. The
+//! text that is included twice is one file: rustc compares the names and the arguments of both
+//! libraries.
 
 use crate::fake_gpu::FakeDriver;
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ mod on_maypole {
     include!("every_call.rs");
 }
 
-/// The lesson over the fake driver with these variables, or on what this machine has.
+/// The lesson over the fake driver with these variables, or on this machine's GPUs.
 fn lesson(variables: Option<&[(&str, &str)]>) -> Option<String> {
     let here = std::env::current_exe().unwrap();
     let built: PathBuf = here.ancestors().nth(2).unwrap().join("examples/13_from_nccl");
@@ -74,7 +75,7 @@ fn every_public_call_of_the_table_is_compared() {
     assert!(table.contains("tests/gpu/from_nccl"));
     for line in group.lines().filter_map(|line| line.trim().strip_prefix("pub fn ")) {
         let name = line.split(['<', '(']).next().unwrap();
-        // `end` tells an error, which cudarc's group cannot: it panics when it is dropped.
+        // `end` returns an error, which cudarc's group cannot: it panics when it is dropped.
         let is_ours = name == "end";
         assert!(is_ours || calls.contains(&format!(".{name}(")), "{name} is not compared");
     }

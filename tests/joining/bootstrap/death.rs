@@ -12,8 +12,8 @@ fn config(rank: usize, world: usize, port: u16) -> JoinConfig {
     JoinConfig { rank, ports: vec![port], ..job }
 }
 
-/// A rank process of a test of this file. It says when it shares memory, and what it has learned
-/// when the world has failed.
+/// A rank process of a test of this file. It reports when it shares memory, and its error when the
+/// world has failed.
 pub(crate) fn rank_process(_: &str) {
     let number = |name| std::env::var(name).unwrap().parse::<u16>().unwrap();
     let rank = ranks()[0];

@@ -216,8 +216,8 @@ fn a_rank_that_is_there_already_is_refused_and_the_world_completes() {
     std::thread::scope(|threads| {
         threads.spawn(|| drop(join(config.clone()).unwrap()));
         for _ in 0..2 {
-            // One of the two is refused at once, because rank 2 is not there yet and the world
-            // cannot be complete.
+            // One of the two is refused immediately, because without rank 2 the world cannot be
+            // complete.
             threads.spawn(|| match join(JoinConfig { rank: 1, ..config.clone() }) {
                 Ok(service) => drop(service),
                 Err(error) => {

@@ -79,7 +79,7 @@ fn two_thousand_strangers_do_not_disturb_a_world_at_work() {
         }
     };
     while_at_work(strangers, |service| {
-        // All but the last ones were refused already. A third of them were refused at once.
+        // All but the last ones were refused already. A third of them were refused immediately.
         let status = service.network();
         assert!(status.refused >= 1000 - HALF_OPEN as u64, "{status:?}");
     });
@@ -141,7 +141,7 @@ fn silent_connections_to_the_socket_of_a_segment_hold_no_receiver_up() {
     let body = |service: Service| {
         let group = GroupId { parent_epoch: 5, counter: 1 };
         let all = [0, 1, 2];
-        // The maker's socket is there before the others ask for its name.
+        // The maker's socket exists before the others request its name.
         maker_listens.wait();
         let mut silent = Vec::new();
         if service.rank() == 1 {

@@ -1,4 +1,4 @@
-//! What ranks that have joined can do together.
+//! Operations of ranks that have joined.
 
 use super::{WORLD, each, everybody, job, read, soon, world, write};
 use maypole::world::service::{DataPath, GroupId, ServiceError};

@@ -1,5 +1,5 @@
 //! Collectives of three ranks whose encrypted links lead through proxies. The ranks are threads
-//! without a control plane, so that nothing but the links can tell them of an attack.
+//! without a control plane, so that only the links can detect an attack.
 
 use super::{LONG, Random};
 use crate::proxy::{Passing, Proxy, Way};
@@ -106,7 +106,7 @@ fn all_reduce(encrypted: bool, tamper: impl Fn(Passing<'_>) + Send + Sync + 'sta
         let reducer = BuiltInReducer::new(maypole::DataType::U32, BinaryOp::Sum).into();
         let ended = executor.run(&program, &reducer, &buffers);
         if ended.is_err() {
-            // What the control plane does in a real world.
+            // The part of the control plane in a real world.
             alarm.raise();
         }
         ended.map(|()| output)
@@ -176,16 +176,16 @@ fn a_flipped_byte_anywhere_is_an_error_and_never_a_wrong_sum() {
     }
 }
 
-/// What the attacker does to a whole record.
+/// The attack on a whole record.
 #[derive(Clone, Copy, Debug)]
 enum RecordAttack {
     Drop,
     Repeat,
-    /// Sends the record before it again, in its place.
+    /// Sends the previous record again instead of it.
     Replace,
 }
 
-/// Holds record `nth` back until all of it has arrived, and then changes it as `attack` says.
+/// Holds record `nth` back until all of it has arrived, and then changes it by `attack`.
 fn attack_record(nth: usize, attack: RecordAttack) -> impl Fn(Passing<'_>) + Send + Sync {
     let start = nth * RECORD;
     let end = start + RECORD;
@@ -212,7 +212,7 @@ fn attack_record(nth: usize, attack: RecordAttack) -> impl Fn(Passing<'_>) + Sen
 #[test]
 fn a_whole_record_that_is_dropped_repeated_or_replaced_is_an_error() {
     // A ring of three ranks sends four chunks over each link: two while it reduces, two while it
-    // gathers. Rank 1 notices a dropped record by the next one.
+    // gathers. Rank 1 detects a dropped record by the next one.
     for (nth, attack) in [
         (0, RecordAttack::Drop),
         (1, RecordAttack::Drop),

@@ -1,5 +1,5 @@
-//! Encrypted links, over real sockets: what a listener sees, what an attacker on the way can do,
-//! and that the numbers are the same.
+//! Encrypted links, over real sockets: the bytes that a listener sees, attacks on the way, and that
+//! the numbers are the same.
 
 mod links;
 pub(crate) mod processes;
@@ -18,14 +18,14 @@ const JOIN: u8 = 1;
 const DATA: u8 = 2;
 const ENCRYPTED_DATA: u8 = 4;
 
-/// A port that nobody listens on.
+/// A port without a listener.
 fn free_port() -> u16 {
-    // The kernel gives it to no one else for a while.
+    // The kernel does not assign it again for a while.
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A new job of `world` ranks, which are on different hosts as far as they know. Rank 0 listens at
-/// the second result.
+/// A new job of `world` ranks, which take one another for ranks of different hosts. Rank 0 listens
+/// at the second result.
 fn job(world: usize, encrypt: bool) -> (JoinConfig, SocketAddr) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -19,12 +19,12 @@ fn soon() -> Instant {
     Instant::now() + LONG
 }
 
-/// Sends the bytes of an initiator again, in the steps of the handshake. Returns what the other end
-/// answered until it closed the connection.
+/// Sends the bytes of an initiator again, in the steps of the handshake. Returns the reply of the
+/// other end until it closed the connection.
 fn replay(recorded: &[u8], to: SocketAddr) -> Vec<u8> {
     let mut socket = connect(to);
     let mut answer = vec![0; 50];
-    // An attacker waits for the answer, as an initiator does. The port may refuse at once.
+    // An attacker waits for the answer, as an initiator does. The port may refuse immediately.
     let (hello, third) = recorded.split_at(FIRST);
     socket.write_all(hello).unwrap();
     let answered = socket.read_exact(&mut answer).is_ok();
@@ -97,8 +97,8 @@ fn a_replayed_handshake_changes_nothing_but_a_counter() {
                 let recorded = connection(proxy, purpose);
                 let answer = replay(&recorded.there, root);
                 refused(service, count);
-                // The port answers the first message, because only the third one tells a replay. No
-                // acceptance follows.
+                // The port replies to the first message, because only the third one shows a replay.
+                // No acceptance follows.
                 assert!(answer.len() >= 50 && answer != recorded.back[..answer.len()]);
                 assert!(answer.len() <= 50 + 3, "a refusal at most: {answer:?}");
             }
@@ -123,7 +123,7 @@ fn whole_recorded_connections_in_one_piece_are_refused() {
 fn reflected_messages_are_refused() {
     with_attack(true, |service, proxy, root| {
         let recorded = connection(proxy, ENCRYPTED_DATA);
-        // The answer of rank 0 to rank 1, behind a preamble of rank 1.
+        // The answer of rank 0 to rank 1, after a preamble of rank 1.
         let reflected = [&recorded.there[..PREAMBLE], &recorded.back[..50]].concat();
         let mut socket = connect(root);
         socket.write_all(&reflected).unwrap();
@@ -131,7 +131,7 @@ fn reflected_messages_are_refused() {
         let _ = socket.read_to_end(&mut refusal);
         assert_eq!(refusal.len(), 3, "a refusal and nothing that the key was needed for");
         refused(service, 1);
-        // Its fresh answer comes back as the third message.
+        // Its fresh answer is sent back as the third message.
         let mut socket = connect(root);
         socket.write_all(&recorded.there[..FIRST]).unwrap();
         let mut answer = [0; 50];
@@ -187,7 +187,7 @@ fn a_connection_that_is_led_to_another_rank_is_refused() {
     });
 }
 
-/// Connects to rank 0 as a rank that wants to join a world that is complete. It is not served.
+/// Connects to rank 0 as a rank that joins a world that is complete. It is not served.
 fn join_late(config: &JoinConfig, through: SocketAddr) {
     let late = JoinConfig { join_timeout: Duration::from_millis(300), ..rank(config, 1, through) };
     join(late).unwrap_err();

@@ -5,7 +5,7 @@ use crate::proxy::{Passing, Proxy, Way};
 use maypole::{Communicator, Error, Result, Transport};
 use std::time::{Duration, Instant};
 
-/// What a listener looks for.
+/// The text that a listener searches for.
 const PATTERN: &[u8] = b"maypole dancers hold ribbons ";
 /// A message that is sent by rendezvous, longer than several records.
 const LONG_MESSAGE: usize = 100_000;
@@ -16,8 +16,8 @@ fn payload() -> Vec<u8> {
     PATTERN.iter().copied().cycle().take(LONG_MESSAGE).collect()
 }
 
-/// Rank 1 sends rank 0 a long and a short message through a proxy, and rank 0 one back. Returns what
-/// each of the two got, and the proxy.
+/// Rank 1 sends rank 0 a long and a short message through a proxy, and rank 0 one back. Returns the
+/// messages that the two received, and the proxy.
 fn converse(
     encrypt: bool,
     tamper: impl Fn(Passing<'_>) + Send + Sync + 'static,
@@ -91,7 +91,7 @@ fn a_listener_reads_plain_messages_and_no_encrypted_ones() {
     assert_eq!(parts.count(), 0);
 }
 
-/// Flips bits of byte `at` behind the first bytes of rank 1's data connection.
+/// Flips bits of byte `at` after the first bytes of rank 1's data connection.
 fn flip(purpose: u8, way: Way, at: usize, bits: u8) -> impl Fn(Passing<'_>) + Send + Sync {
     move |mut passing: Passing<'_>| {
         if passing.way == way && passing.purpose() == Some(purpose) {
@@ -102,13 +102,13 @@ fn flip(purpose: u8, way: Way, at: usize, bits: u8) -> impl Fn(Passing<'_>) + Se
 
 #[test]
 fn an_altered_plain_message_is_a_wrong_number() {
-    // Behind the handshake, the first frame's head and much of the message.
+    // After the handshake, the first frame's head and much of the message.
     let ([mine, _], _) = converse(false, flip(DATA, Way::There, 50_000, 1));
     let got = mine.unwrap();
     assert_ne!(got, expected(), "the attack works, so the test below means something");
 }
 
-/// Preamble, first and third message: what an initiator sends before its records.
+/// Preamble, first and third message: the bytes of an initiator before its records.
 const HANDSHAKE_THERE: usize = 45 + 50 + 52;
 /// Second message and acceptance.
 const HANDSHAKE_BACK: usize = 50 + 52;
@@ -165,7 +165,7 @@ fn an_altered_handshake_is_repeated() {
     }
 }
 
-/// A stretch of bytes is dropped, sent twice, or held back behind the next one.
+/// A stretch of bytes is dropped, sent twice, or held back until after the next one.
 #[test]
 fn lost_repeated_and_reordered_bytes_are_errors() {
     let mut random = Random(33);

@@ -13,7 +13,7 @@ fn contribution(rank: usize, at: usize) -> u64 {
     SeededRng::new((rank as u64) << 32 ^ at as u64).next_u64()
 }
 
-/// Element `at` of what rank `me` must end with.
+/// Element `at` of the expected result of rank `me`.
 fn promised(operation: &Operation, me: usize, at: usize) -> u64 {
     let layout = &operation.layout;
     let chunk = (0..layout.chunks())

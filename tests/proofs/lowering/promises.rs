@@ -1,4 +1,4 @@
-//! What lowering promises: the fewest folds, publications and counters.
+//! Guarantees of lowering: the fewest folds, publications and counters.
 
 use super::WINDOW;
 use crate::common::SeededRng;

@@ -88,7 +88,8 @@ fn case(ranks: usize, events: usize, chunks: Chunks, rng: &mut SeededRng) -> Cas
 }
 
 impl Case {
-    /// What every rank must end with, apart and in place; `None` if the schedules do not complete.
+    /// The expected result of every rank, apart and in place; `None` if the schedules do not
+    /// complete.
     fn expected(&mut self) -> Option<[Vec<Vec<f32>>; 2]> {
         let count = self.operation.layout.count();
         let operation = &mut self.operation;

@@ -7,8 +7,8 @@ use maypole::schedule::collective::Collective;
 use maypole::schedule::{Layout, Placement, Schedule, Step, input, output, scratch};
 
 /// Rank 0 sends `chunks` chunks to ranks 1 and 2; rank 1 takes all of them and then sends to rank
-/// 2; rank 2 first waits for rank 1. This is legal under the law of schedules, and stuck on any
-/// ring with fewer slots if rank 0 publishes for both at once.
+/// 2; rank 2 first waits for rank 1. This is legal under the law of schedules, and deadlocks on any
+/// ring with fewer slots if rank 0 publishes once for both.
 fn running_ahead(chunks: usize) -> Vec<Schedule> {
     let each = |step: fn(usize) -> Vec<Step>| (0..chunks).flat_map(step).collect::<Vec<_>>();
     let zero =

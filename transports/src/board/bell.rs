@@ -1,7 +1,7 @@
 //! Sleeping until a rank of the board publishes or consumes something.
 //!
-//! Each rank has a [bell](crate::bell). One word says which ranks sleep, so that a publication for many
-//! readers looks once.
+//! Each rank has a [bell](crate::bell). One word has a bit for each sleeping rank, so a publication
+//! for many readers reads one word.
 
 use super::{Board, Publication};
 use crate::wait::Sleep;
@@ -16,7 +16,7 @@ impl Board {
         self.wake(out.audience);
     }
 
-    /// Tells `peer` what this rank has consumed, as
+    /// Acknowledges consumed publications to `peer`, as
     /// [`BoardProtocol::consume`](super::BoardProtocol::consume) does, and wakes it if it sleeps.
     ///
     /// # Panics
@@ -28,7 +28,7 @@ impl Board {
     }
 
     /// Takes the `sleep`, unless `is_over`. It ends early once another rank publishes something for this
-    /// one, or consumes what it has published.
+    /// one, or consumes a publication of this one.
     pub fn sleep(&self, sleep: Sleep<'_>, is_over: impl FnOnce() -> bool) {
         let words = &self.protocol.words;
         let me = 1 << self.protocol.me;

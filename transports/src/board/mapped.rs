@@ -1,4 +1,4 @@
-//! Where the parts of a board lie in shared memory, and its words there.
+//! The layout of a board in shared memory, and its words.
 
 use super::{BoardWords, CHUNK, SHORT, SHORT_SLOTS, SMALL, SMALL_SLOTS, lines as lines_of};
 use crate::bell::Bell;
@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Bytes from one line to the next: two cache lines, because CPUs prefetch the adjacent cache line.
 pub(super) const LINE_STRIDE: usize = 128;
-/// Offset of the payload in a line, behind sequence and fingerprint.
+/// Offset of the payload in a line, after sequence and fingerprint.
 pub(super) const PAYLOAD: usize = 16;
 pub(super) const PAGE: usize = 4096;
 /// Bytes of the short slots of one rank, and of its small slots.
@@ -18,11 +18,11 @@ pub(super) const SMALL_BYTES: usize = SMALL_SLOTS * SMALL;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Geometry {
     pub(super) ranks: usize,
-    /// Offset of the words that say which ranks there are.
+    /// Offset of the words with the bits of the present ranks.
     pub(super) occupied: usize,
     /// Offset of the set of ranks that sleep.
     pub(super) sleepers: usize,
-    /// Offset of the words by which ranks are woken, one a rank.
+    /// Offset of the bells, one a rank.
     pub(super) bells: usize,
     /// Bytes of one row of the table of consumed positions, which lies at offset 0.
     pub(super) row: usize,

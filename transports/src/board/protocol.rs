@@ -62,8 +62,7 @@ pub trait BoardWords {
 /// The last publication in a slot of this rank, and its readers.
 #[derive(Clone, Copy, Debug, Default)]
 struct SlotState {
-    /// Readers that are not known to have consumed the publication: bit `r` stands for local rank
-    /// `r`.
+    /// Readers that may not have consumed the publication: bit `r` stands for local rank `r`.
     audience: u64,
     /// One more than the position of the publication.
     end: u64,
@@ -111,15 +110,16 @@ impl<W: BoardWords> BoardProtocol<W> {
         assert!(peer < ranks, "local rank {peer} is not on a board of {ranks} ranks");
     }
 
-    /// Returns true if the slots of `out` are free: every reader has consumed what they held.
+    /// Returns true if the slots of `out` are free: every reader has consumed their contents.
     #[inline(always)]
     pub fn writable(&self, out: Publication) -> bool {
         self.free(self.own_line(out.position))
             && self.data_slot(out).is_none_or(|slot| self.free(slot))
     }
 
-    /// Returns the readers that have not consumed what the slots of `out` held last. These are the
-    /// ranks that the writer waits for while the slots are not [`writable`](Self::writable).
+    /// Returns the readers that have not consumed the last contents of the slots of `out`. These
+    /// are the ranks that the writer waits for while the slots are not
+    /// [`writable`](Self::writable).
     pub fn holders(&self, out: Publication) -> u64 {
         let slots = [Some(self.own_line(out.position)), self.data_slot(out)];
         let states = slots.into_iter().flatten().map(Cell::get);
@@ -148,7 +148,7 @@ impl<W: BoardWords> BoardProtocol<W> {
         }
     }
 
-    /// Returns true once the publication is there.
+    /// Returns true once the publication has arrived.
     ///
     /// # Errors
     /// [`Mismatch`] if its line holds something else.
@@ -178,8 +178,7 @@ impl<W: BoardWords> BoardProtocol<W> {
     }
 
     /// Returns the fingerprint in the line of `position` of `peer`, if the line holds that
-    /// publication or a later one. A wait that has become slow asks this, to see which call the
-    /// peer is in.
+    /// publication or a later one. A slow wait reads it to learn which call the peer is in.
     ///
     /// # Panics
     /// If `peer` is not on the board.
@@ -189,7 +188,7 @@ impl<W: BoardWords> BoardProtocol<W> {
         (sequence > position).then(|| self.words.fingerprint(peer, self.line(position)).relaxed())
     }
 
-    /// Tells `peer` that this rank has consumed all of its publications below `position`.
+    /// Acknowledges to `peer` that this rank has consumed all of its publications below `position`.
     ///
     /// # Panics
     /// If `peer` is not on the board.
@@ -206,7 +205,7 @@ impl<W: BoardWords> BoardProtocol<W> {
     }
 
     /// Records that `peer` has consumed the publications of this rank below `position`. Reads no
-    /// counter: the caller knows it from a later publication of the peer.
+    /// counter: the proof is a later publication of the peer.
     #[inline(always)]
     pub fn credit(&self, peer: usize, position: u64) {
         if self.credits[peer].get() < position {

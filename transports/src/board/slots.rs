@@ -1,13 +1,13 @@
-//! The slots of a board: how many of each class a rank has, and how long they are.
+//! The slots of a board: number and length of each class.
 
-/// The most lines that a rank has.
+/// The most lines of a rank.
 pub const MOST_LINES: usize = 256;
 /// The most bytes of a payload that is part of its line.
 pub const TINY: usize = 48;
 /// Bytes of a short slot.
 pub const SHORT: usize = 1 << 10;
 /// Short slots of each rank. There are many, because where ranks outnumber cores, a rank that sends
-/// to many others goes on for several calls before they run.
+/// to many others runs several calls ahead of them.
 pub const SHORT_SLOTS: usize = 64;
 /// Bytes of a small slot.
 pub const SMALL: usize = 16 << 10;
@@ -16,8 +16,8 @@ pub const SMALL_SLOTS: usize = 8;
 /// Bytes of a chunk slot. Several fit into a core's second-level cache.
 pub const CHUNK: usize = 32 << 10;
 /// The most chunk slots of a rank, and as many as it has on a deep board: 2 MiB, which is more than the
-/// second-level cache of most cores holds. A slot that is filled again is no longer in the caches of its
-/// readers then, from which the line would have to be taken back.
+/// second-level cache of most cores holds. So a slot that is filled again is no longer in the
+/// caches of its readers, which would have to be invalidated.
 pub const MOST_CHUNK_SLOTS: usize = 64;
 
 /// Returns the lines of each of `ranks` ranks, a power of two. A rank is never more publications

@@ -1,4 +1,4 @@
-//! The memory of one rank that the others reach.
+//! The memory of one rank that the others access.
 
 use super::error::{DeviceError, Result};
 use super::memory::DeviceMemory;
@@ -33,12 +33,12 @@ impl ProcessName {
         bytemuck::cast(*self)
     }
 
-    /// This process's.
+    /// The name of this process.
     pub fn current() -> Self {
         static RANDOM: OnceLock<u64> = OnceLock::new();
         let random = RANDOM.get_or_init(|| {
             let mut bytes = [0; 8];
-            // Without a source of random numbers, the number of the process has to do.
+            // Without a source of random numbers, the number of the process must suffice.
             let _ = crate::random::fill(&mut bytes);
             u64::from_le_bytes(bytes)
         });
@@ -50,18 +50,18 @@ impl ProcessName {
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Offer {
-    /// Whose memory it is.
+    /// The process of the memory.
     pub process: ProcessName,
-    /// The GPU, under the name that it has everywhere.
+    /// The UUID of the GPU.
     pub uuid: [u8; 16],
     /// The number of the GPU in its process.
     pub ordinal: u64,
-    /// The namespace in which the process has its number; 0 if that is not known.
+    /// The PID namespace of the process; 0 if unknown.
     pub(super) namespace: u64,
     address: u64,
     /// Bytes of the arena.
     pub bytes: u64,
-    /// 1 if there is a handle.
+    /// 1 if the handle is valid.
     has_handle: u64,
     handle: [u8; 64],
 }
@@ -72,7 +72,7 @@ const SHARED_BLOCK: usize = 2 << 20;
 /// The name of a GPU, or of the part of one that a process has (MIG): equal in all processes.
 ///
 /// # Errors
-/// [`DeviceError::Driver`] if the driver does not tell.
+/// [`DeviceError::Driver`] if the driver's query fails.
 pub fn uuid_of(context: &CudaContext) -> Result<[u8; 16]> {
     let named = maypole_kernels::cuda::uuid_of(context.cu_device());
     Ok(named.map_err(CudaError::of("naming a GPU"))?)
@@ -89,7 +89,6 @@ type Arenas = HashMap<(usize, CUdeviceptr), Weak<DeviceMemory>>;
 /// The arenas of this process: ranks that are threads share them.
 static ARENAS: LazyLock<Mutex<Arenas>> = LazyLock::new(Mutex::default);
 
-/// The memory of this rank.
 #[derive(Debug)]
 pub(super) struct MailboxMemory {
     pub(super) memory: Arc<DeviceMemory>,
@@ -124,10 +123,10 @@ impl MailboxMemory {
     }
 }
 
-/// An arena as this rank's GPU reaches it.
+/// An arena of another rank, mapped for this rank's GPU.
 #[derive(Debug)]
 pub(super) enum Reached {
-    /// Of this process. It lives as long as this does.
+    /// Of this process.
     Here(Arc<DeviceMemory>),
     /// Of another process of this host.
     Opened(OpenedHandle),

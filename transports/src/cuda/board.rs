@@ -17,14 +17,15 @@ use std::sync::Arc;
 
 /// One rank's view of the mailboxes of a group on GPUs.
 ///
-/// # What the ranks of a board owe each other
+/// # Obligations of the ranks of a board
 /// As on a [`Board`](crate::Board): all ranks launch programs that were lowered from one call, in
-/// the same order. A kernel that waits in vain gives up, and [`words`](Self::words) say why.
+/// the same order. A kernel whose wait times out aborts, and [`words`](Self::words) hold the
+/// reason.
 #[derive(Debug)]
 pub struct DeviceBoard {
     pub(super) order: WorkOrder,
     pub(super) memory: LentMemory,
-    /// Which ranks still use it, if some are other processes.
+    /// The ranks that still use it, if some are other processes.
     pub(super) table: Option<Arc<UseTable>>,
     /// A stream on which nothing waits for a kernel.
     pub(super) aside: Arc<CudaStream>,
@@ -35,7 +36,7 @@ pub struct DeviceBoard {
 }
 
 impl DeviceBoard {
-    /// The words by which kernels say that they gave up, and by which the host asks for it.
+    /// The words by which kernels report an abort, and by which the host requests one.
     pub fn words(&self) -> &Arc<ReportWords> {
         &self.words
     }
@@ -45,8 +46,8 @@ impl DeviceBoard {
         &self.shapes
     }
 
-    /// What `work` starts on the stream comes after everything that the rank has started, on whichever
-    /// stream, and before everything that it starts later.
+    /// Orders the work that `work` starts on the stream after all earlier work of the rank on any
+    /// stream, and before all later work.
     ///
     /// # Errors
     /// [`DeviceError::Driver`] if the driver refuses it; else as `work`.
@@ -71,13 +72,14 @@ impl DeviceBoard {
         self.order.at_home(work)
     }
 
-    /// True if everything that the rank has started is done, or has failed.
+    /// True if all work of the rank is done, or has failed.
     pub fn is_drained(&self) -> bool {
         self.order.is_drained()
     }
 
-    /// Starts `kernel` on `calls` at once, when all earlier work of the stream is done: within
-    /// [`in_order`](Self::in_order). Calls of one launch use different rooms with equally many lanes.
+    /// Starts `kernel` on `calls` concurrently, when all earlier work of the stream is done: within
+    /// [`in_order`](Self::in_order). Calls of one launch use different rooms with equally many
+    /// lanes.
     ///
     /// # Errors
     /// [`DeviceError::Program`] if a buffer is too short for its program; [`DeviceError::Driver`]
@@ -150,8 +152,8 @@ impl DeviceBoard {
         })
     }
 
-    /// Makes all kernels of the rank end at once that begin after this, also those of graphs. Waits
-    /// until all earlier work of the rank is done.
+    /// Makes all kernels of the rank that begin after this end immediately, also those of graphs.
+    /// Waits until all earlier work of the rank is done.
     ///
     /// # Errors
     /// [`DeviceError::Driver`] if the driver refuses it.
@@ -165,7 +167,7 @@ impl DeviceBoard {
         Ok(())
     }
 
-    /// Waits until everything that the rank has started is done, or has failed.
+    /// Waits until all work of the rank is done, or has failed.
     pub fn drain(&self) {
         // A kernel that failed leaves an error here, which its calls have reported.
         let _ = self.order.drain();

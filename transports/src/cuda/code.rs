@@ -12,7 +12,7 @@ use maypole_kernels::cuda::CudaError;
 use maypole_kernels::packed::{self, BufferNeeds, PackedProgram};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A program in the memory of a GPU, checked: it touches no more than its needs.
+/// A program in the memory of a GPU, checked: it stays within its needs.
 #[derive(Debug)]
 pub struct DeviceCode {
     /// Keeps the memory.
@@ -50,8 +50,8 @@ impl Drop for CodePlace {
 }
 
 /// Memory of a GPU for short programs, allocated once. Allocating and freeing may wait until no kernel
-/// runs on the GPU, also for kernels that wait for the rank that asks. Copying a program to the shelf waits
-/// for nothing. The launches of its programs and the copies to it are in one order.
+/// runs on the GPU, also for kernels that wait for the calling rank. Copying a program to the shelf
+/// does not block. The launches of its programs and the copies to it are in one order.
 #[derive(Clone, Debug)]
 pub struct CodeShelf(Arc<Shelf>);
 
@@ -59,7 +59,7 @@ pub struct CodeShelf(Arc<Shelf>);
 struct Shelf {
     stream: Arc<CudaStream>,
     memory: DeviceMemory,
-    /// Where programs may be copied to. The launches of the program that was there are on the stream.
+    /// Free places. The launches of a place's former program are on the stream already.
     free: Mutex<Vec<usize>>,
 }
 
@@ -72,7 +72,7 @@ impl CodeShelf {
     /// # Errors
     /// [`DeviceError::Driver`] if there is no memory.
     pub fn new(stream: &Arc<CudaStream>, programs: usize) -> Result<Self> {
-        // The stream itself may wait for calls of other groups.
+        // The rank's own stream may wait for calls of other groups.
         let memory = DeviceMemory::new(&*stream_aside(stream)?, programs * Self::LONGEST)?;
         let free = (0..programs).rev().map(|at| at * Self::LONGEST).collect();
         Ok(Self(Arc::new(Shelf { stream: Arc::clone(stream), memory, free: Mutex::new(free) })))
@@ -90,7 +90,7 @@ impl CodeShelf {
     pub fn load(&self, bytes: &[u8]) -> Result<DeviceCode> {
         let room = if bytes.len() <= Self::LONGEST { self.free().pop() } else { None };
         let Some(at) = room else { return DeviceCode::load(&self.0.stream, bytes) };
-        // From here on the place is free again in every case of error.
+        // From here on every error frees the place.
         let place = CodePlace::OfShelf { shelf: self.clone(), at };
         let memory = &self.0.memory;
         DeviceCode::placed(bytes, || {
@@ -111,7 +111,7 @@ impl DeviceCode {
         Self::placed(bytes, || {
             let copied = stream.clone_htod(bytes);
             let copied = copied.map_err(CudaError::of("copying a program to a GPU"))?;
-            // Every launch is on the same stream, behind the copy, so there is no event to wait for.
+            // Every launch follows the copy on the same stream, so no event is needed.
             let address = copied.device_ptr(stream).0;
             Ok((CodePlace::Own { _bytes: copied }, address))
         })

@@ -1,4 +1,4 @@
-//! What a rank does with its buffers besides calls: copies, quotients and products.
+//! Operations on a rank's buffers outside calls: copies, quotients and products.
 
 use super::error::Result;
 use super::launch::Lent;
@@ -7,12 +7,12 @@ use cudarc::driver::{CudaStream, result};
 use maypole_kernels::Scalar;
 use maypole_kernels::cuda::{CudaError, MapKernels, ScaleFactor};
 
-/// What the elements of an input are multiplied by.
+/// The factor of the elements of an input.
 #[derive(Clone, Copy, Debug)]
 pub enum LentFactor<'a> {
     /// This number.
     Value(Scalar),
-    /// The element that is there when the kernel runs.
+    /// The element in memory when the kernel runs.
     At(Lent<'a>),
 }
 

@@ -1,4 +1,4 @@
-//! Why a GPU does not do what a rank asks.
+//! Errors of a rank's GPU.
 
 use maypole_kernels::cuda::CudaError;
 

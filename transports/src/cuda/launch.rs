@@ -13,13 +13,13 @@ use std::ops::Range;
 use super::error::Result;
 use super::order::CallStream;
 
-/// How a publication says that it has arrived.
+/// How a publication signals its arrival.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Protocol {
-    /// Data first, then a counter that says so. Every byte is moved once.
+    /// Data first, then a counter. Every byte is moved once.
     Simple,
-    /// Lines of 16 bytes, half of which are flags: a line says by itself that it has arrived. For
-    /// short publications.
+    /// Lines of 16 bytes, half of which are flags, so a line needs no separate signal. For short
+    /// publications.
     LowLatency,
 }
 
@@ -32,7 +32,7 @@ pub struct Lent<'a> {
 }
 
 impl<'a> Lent<'a> {
-    /// Lends a view to be read, for as long as what it is a view of is borrowed: as [`lend`].
+    /// Lends a view to be read, for as long as its buffer is borrowed: as [`lend`].
     ///
     /// # Errors
     /// [`ForeignBuffer`] if it is in the memory of another GPU.
@@ -67,8 +67,8 @@ pub struct ForeignBuffer {
     group: usize,
 }
 
-/// The bytes of a buffer that work on `stream` uses. Kernels would fault on that of another context,
-/// which ends the context for the whole process.
+/// The bytes of a buffer that work on `stream` uses. Kernels would fault on memory of another
+/// context, which ends the context for the whole process.
 fn bytes_at<T>(buffer: &impl DeviceSlice<T>, stream: &CudaStream) -> Result<u64, ForeignBuffer> {
     let (there, here) = (buffer.stream().context(), stream.context());
     match there.cu_ctx() == here.cu_ctx() {
@@ -85,13 +85,13 @@ impl Lent<'_> {
     ///
     /// # Safety
     /// The range is memory that the GPU of the call reaches, and stays so until the work that uses it is
-    /// done. Nothing else writes it meanwhile, and nothing else reads what the call writes, but for work
-    /// that is ordered before or behind it on the stream of the call.
+    /// done. Nothing else writes it meanwhile, and nothing else reads the call's output, except
+    /// work that is ordered before or after the call on the stream of the call.
     pub unsafe fn from_raw<'b>(address: u64, bytes: u64) -> Lent<'b> {
         Lent::of_owner(address, bytes)
     }
 
-    /// The same bytes, for as long as their owner vouches for them.
+    /// The same bytes, whose lifetime the owner guarantees.
     pub(super) fn of_owner<'b>(address: CUdeviceptr, bytes: u64) -> Lent<'b> {
         Lent { address, bytes, buffer: PhantomData }
     }
@@ -124,8 +124,8 @@ impl Lent<'_> {
     }
 }
 
-/// Lends a buffer to be read, after everything on any stream that writes it. What is returned
-/// besides is dropped once the reading work is on `stream`.
+/// Lends a buffer to be read, after everything on any stream that writes it. The caller drops the
+/// returned guard once the reading work is on `stream`.
 ///
 /// # Errors
 /// [`ForeignBuffer`] if it is in the memory of another GPU.
@@ -154,15 +154,15 @@ pub fn lend_mut<'a, T, R: DevicePtrMut<T>>(
 /// One call of one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceCall<'a> {
-    /// What it reads.
+    /// The input.
     pub input: Lent<'a>,
-    /// What it writes.
+    /// The output.
     pub output: Lent<'a>,
-    /// A hash of all that the ranks must agree on.
+    /// A hash of all values that the ranks must agree on.
     pub fingerprint: u32,
-    /// Nanoseconds after which a wait gives up.
+    /// Timeout of a wait, in nanoseconds.
     pub patience: u64,
-    /// By which the host knows the call again when a kernel [reports](super::Report) on it.
+    /// Identifies the call to the host when a kernel [reports](super::Report) on it.
     pub number: u32,
 }
 
@@ -227,8 +227,8 @@ unsafe impl DeviceRepr for Launches {}
 /// Starts `blocks` blocks of `kernel`, of `threads` threads each.
 ///
 /// # Safety
-/// The kernel takes a `T` by value, and whatever memory `launch` names is as long as it says until the
-/// kernel has ended.
+/// The kernel takes a `T` by value, and all memory that `launch` names has the stated length until
+/// the kernel has ended.
 pub(super) unsafe fn start<T: DeviceRepr>(
     on: &CallStream<'_>,
     kernel: &CudaFunction,
@@ -237,7 +237,7 @@ pub(super) unsafe fn start<T: DeviceRepr>(
 ) -> Result<()> {
     let (grid_dim, block_dim) = ((blocks, 1, 1), (threads, 1, 1));
     let config = LaunchConfig { grid_dim, block_dim, shared_mem_bytes: 0 };
-    // SAFETY: the caller vouches for what the kernel takes.
+    // SAFETY: the caller vouches for the kernel's arguments.
     let started = unsafe { on.stream().launch_builder(kernel).arg(launch).launch(config) };
     started.map_err(CudaError::of("starting a kernel on a GPU"))?;
     Ok(())

@@ -1,9 +1,9 @@
-//! Where mailboxes lie in the memory that a rank lends to the others, equal on all ranks.
+//! The layout of mailboxes in a rank's arena, equal on all ranks.
 
 use super::launch::Protocol;
 use maypole_kernels::packed::MOST_SLOTS;
 
-/// What begins in an arena begins at a multiple of this.
+/// The alignment of all parts of an arena.
 pub(super) const ALIGNMENT: usize = 256;
 
 /// The mailboxes of one kind, equal on all ranks.
@@ -52,7 +52,7 @@ impl Room {
     }
 }
 
-/// Where the parts of one mailbox lie in an arena.
+/// The layout of one mailbox in an arena.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     pub(super) slots: usize,
@@ -69,8 +69,8 @@ impl Shape {
         packs * 16 * lines * self.lanes as usize
     }
 
-    /// Places a mailbox of a group of `ranks`, with `slots` slots of its own, at `end`, and moves `end`
-    /// behind it.
+    /// Places a mailbox of a group of `ranks`, with `slots` slots of its own, at `end`, and
+    /// advances `end` past it.
     fn place(&self, ranks: usize, slots: u32, end: &mut usize) -> Parts {
         let mut take = |bytes: usize| {
             let start = *end;
@@ -97,16 +97,16 @@ pub(super) struct MailboxLayout {
     from: Vec<Parts>,
     /// Whether the rank has failed: not zero then.
     pub(super) failed: usize,
-    /// Where the lines of short calls begin, if there are so few ranks.
+    /// The start of the lines of short calls, if the group is small enough.
     pub(super) short: Option<usize>,
-    /// Where others tell this rank about direct calls.
+    /// Written by other ranks for direct calls.
     pub(super) direct: usize,
     pub(super) bytes: usize,
 }
 
 /// Most ranks of a group that makes short calls: `program.h`.
 pub(super) const MOST_SHORT_RANKS: usize = 8;
-/// Bytes of what a lane tells one of another rank in a direct call.
+/// Bytes that a lane sends to a lane of another rank in a direct call.
 const DIRECT_WORDS: usize = 64;
 /// Most blocks of a short call.
 pub(super) const SHORT_BLOCKS: usize = 4;
@@ -115,12 +115,11 @@ pub(super) const SHORT_THREADS: usize = 512;
 
 impl MailboxLayout {
     /// # Panics
-    /// If a shape has a number of slots that kernels have no room for, or that is no power of two, or
-    /// one.
+    /// If a shape has more slots than kernels support, or a number that is no power of two, or one.
     pub(super) fn new(shapes: &Shapes, ranks: usize) -> Self {
         for Shape { slots, .. } in shapes.groups.iter().chain([&shapes.messages]) {
-            // A kernel notes who reads a slot while it already prepares the next publication: with one
-            // slot, that is the same slot.
+            // A kernel records the readers of a slot while it already prepares the next
+            // publication: with one slot, that is the same slot.
             let fits = slots.is_power_of_two() && (2..=MOST_SLOTS).contains(slots);
             assert!(fits, "{slots} slots: a kernel needs a power of two from 2 to {MOST_SLOTS}");
         }
@@ -128,7 +127,7 @@ impl MailboxLayout {
         let messages = &shapes.messages;
         let mut group: Vec<Parts> =
             shapes.groups.iter().map(|it| it.place(ranks, it.slots, &mut end)).collect();
-        // A rank tells which call it makes, in whichever of these rooms.
+        // A rank publishes its current call, in any of these rooms.
         let announced = group.first().map_or(0, |parts| parts.announced);
         group.iter_mut().for_each(|parts| parts.announced = announced);
         let to = (0..ranks).map(|_| messages.place(2, messages.slots, &mut end)).collect();
@@ -146,7 +145,7 @@ impl MailboxLayout {
         Self { group, to, from, failed, short, direct, bytes: end }
     }
 
-    /// Where ranks tell which call of all ranks they make.
+    /// Where ranks publish which call of all ranks they make.
     pub(super) fn announced(&self) -> usize {
         self.group.first().map_or(0, |parts| parts.announced)
     }
@@ -192,7 +191,7 @@ impl Shapes {
 mod tests {
     use super::*;
 
-    /// The kernels count with the same numbers, or they would write behind the memory.
+    /// The kernels count with the same numbers, or they would write out of bounds.
     #[test]
     fn short_calls_have_the_numbers_of_the_kernels() {
         let header = include_str!("../../../kernels/cuda/program.h");

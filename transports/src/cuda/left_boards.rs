@@ -1,9 +1,9 @@
-//! The end of boards: what a rank has opened of other processes is closed, and its own memory given back
-//! when no other process has it open.
+//! The end of boards: memory of other processes is closed, and a rank's own memory is freed when no
+//! other process has it open.
 //!
 //! The driver's manual forbids to free memory that another process has open. A rank that leaves waits for
-//! no other rank, so its board goes to a list of the process. A thread looks at the list while something
-//! is in it, and does what can be done without a wait.
+//! no other rank, so its board goes to a list of the process. A thread polls the list while it is
+//! not empty, and does the steps that need no wait.
 
 use super::arena::Reached;
 use super::board::DeviceBoard;
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// A board that its rank has left.
 struct LeftBoard {
     order: WorkOrder,
-    /// Used by the calls of the board. `None` once these have ended.
+    /// Resources of the board's calls. `None` once these have ended.
     used: Option<[Kept; 2]>,
     /// The memory of the other ranks, until it is closed.
     others: Vec<Reached>,
@@ -29,12 +29,12 @@ struct LeftBoard {
     table: Option<Arc<UseTable>>,
 }
 
-/// What the calls of a board use besides.
+/// Other resources of a board's calls.
 pub type Kept = Box<dyn Any + Send>;
 
 struct LeftBoards {
     boards: Vec<LeftBoard>,
-    /// A thread looks at them.
+    /// A thread polls them.
     is_watched: bool,
 }
 
@@ -42,7 +42,7 @@ static LEFT: Mutex<LeftBoards> = Mutex::new(LeftBoards { boards: Vec::new(), is_
 /// Held by the thread that ends boards.
 static ENDING: Mutex<()> = Mutex::new(());
 
-/// The pause of the thread between two looks: the first one, and the longest.
+/// The pause of the thread between two polls: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -51,7 +51,7 @@ fn left() -> MutexGuard<'static, LeftBoards> {
 }
 
 impl LeftBoard {
-    /// Does what needs no wait. True at the end.
+    /// Does the steps that need no wait. True once all are done.
     fn advance(&mut self) -> bool {
         if self.used.is_some() && !self.end_calls() {
             return false;
@@ -66,7 +66,7 @@ impl LeftBoard {
         self.memory.is_none() && self.is_closed
     }
 
-    /// Gives back what only the calls have used, if they have ended.
+    /// Frees the resources of the calls, if they have ended.
     fn end_calls(&mut self) -> bool {
         if !self.order.is_drained() {
             return false;
@@ -74,7 +74,7 @@ impl LeftBoard {
         let work = ContextWork::of(self.order.context());
         let _beside = BesideCapture::begin();
         let _ = self.order.context().bind_to_thread();
-        // Memory of pools is freed behind the work that uses it. Other memory may have to wait.
+        // Memory of pools is freed in stream order. Other memory may have to wait.
         let has_pools = self.order.context().has_async_alloc();
         let used = &mut self.used;
         let has_ended = match has_pools {
@@ -99,7 +99,7 @@ impl LeftBoard {
         self.memory = None;
     }
 
-    /// Closes what was opened of other processes, if nothing waits on the GPU.
+    /// Closes memory of other processes, if nothing waits on the GPU.
     fn close_others(&mut self) -> bool {
         let Self { others, order, .. } = self;
         // That of this process needs no call of the driver.
@@ -110,17 +110,17 @@ impl LeftBoard {
 }
 
 impl DeviceBoard {
-    /// Leaves the group for good: the board's calls end by themselves. Then what it has opened is closed, and
-    /// its memory and `kept` are given back. Waits for nothing.
+    /// Leaves the group for good: the board's calls end by themselves. Then opened memory is
+    /// closed, and its own memory and `kept` are freed. Does not block.
     ///
-    /// What is returned tells when that has been done.
+    /// The returned handle reports completion.
     pub fn leave(self, kept: Kept) -> LeftMemory {
         let Self { order, memory, table, others, words, locals, .. } = self;
         leave((order, others), (Box::new((locals, words)), kept), memory, table)
     }
 }
 
-/// Leaves what a rank has made of a board.
+/// Leaves a rank's unfinished part of a board.
 pub(super) fn leave(
     (order, others): (WorkOrder, Vec<Reached>),
     (own, kept): (Kept, Kept),
@@ -145,7 +145,7 @@ impl LeftMemory {
         self.0.as_ref().is_none_or(|memory| memory.strong_count() == 0)
     }
 
-    /// Frees it and all else that can be freed. May wait for another thread that does so.
+    /// Frees it and everything else that can be freed. May wait for another thread that does so.
     pub fn free(self) {
         let ending = ENDING.lock().unwrap_or_else(PoisonError::into_inner);
         if end_some(&ending) {
@@ -154,8 +154,8 @@ impl LeftMemory {
     }
 }
 
-/// Gives back what ranks of this process that have left no longer need, as far as that needs no wait. A
-/// thread does the rest when its time comes.
+/// Frees resources of departed ranks of this process, as far as that needs no wait. A thread frees
+/// the rest later.
 pub fn end_left_boards() {
     if try_to_end() {
         watch();
@@ -198,7 +198,7 @@ fn watch() {
     };
     let started = std::thread::Builder::new().name("maypole-memory".to_owned()).spawn(look);
     if started.is_err() {
-        // The next group that is made or left looks again.
+        // The next group that is made or left polls again.
         left().is_watched = false;
     }
 }

@@ -1,4 +1,4 @@
-//! What a rank's kernels alone read and write.
+//! Memory that only a rank's own kernels use.
 
 use super::arena::Reached;
 use super::copies;
@@ -12,17 +12,18 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 use std::sync::Arc;
 
-/// What a rank's kernels alone read and write: for each room, the addresses of all mailboxes, the
-/// counts of each lane, and the audiences of each slot; for all rooms, whether the rank has failed.
+/// Memory that only a rank's own kernels read and write: for each room, the addresses of all
+/// mailboxes, the counts of each lane, and the audiences of each slot; for all rooms, whether the
+/// rank has failed.
 #[derive(Debug)]
 pub(super) struct Locals {
     pub(super) memory: DeviceMemory,
     pub(super) parts: Vec<LocalParts>,
     /// Not zero there: the rank has failed.
     pub(super) failed: CUdeviceptr,
-    /// What all short calls have in common, if the group makes some.
+    /// Arguments of all short calls, if the group makes some.
     pub(super) short: Option<ShortLaunch>,
-    /// What all direct calls have in common, if the group makes some.
+    /// Arguments of all direct calls, if the group makes some.
     pub(super) direct: Option<DirectLaunch>,
 }
 

@@ -12,13 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Memory is allocated in multiples of this, so that the next group can use it.
 const GRANULE: usize = 64 << 10;
 
-/// Zeroed memory of a GPU. When dropped it is kept for others, and freed when nothing waits on the GPU.
+/// Zeroed memory of a GPU. Dropping it keeps it for the next group; it is freed when nothing waits
+/// on the GPU.
 #[derive(Debug)]
 pub(super) struct DeviceMemory {
     context: Arc<CudaContext>,
     address: CUdeviceptr,
     bytes: usize,
-    /// As it was allocated.
+    /// As allocated.
     capacity: usize,
     /// Processes that may have it open, of this group and of those before it.
     openers: Mutex<Vec<Arc<dyn Openers>>>,
@@ -41,7 +42,7 @@ impl DeviceMemory {
         Ok(memory)
     }
 
-    /// Notes that other processes may have the memory open when this is dropped.
+    /// Records that other processes may have the memory open when this is dropped.
     pub(super) fn add_openers(&self, openers: Arc<dyn Openers>) {
         self.openers.lock().unwrap_or_else(PoisonError::into_inner).push(openers);
     }

@@ -5,7 +5,7 @@
 //! arenas of the other ranks, as its GPU reaches them. A rank of the same process passes the
 //! address, after its GPU was allowed to read the other's memory. A rank of another process of the
 //! host passes a handle that the driver opens. Mailboxes are allocations of our own, because memory
-//! of a pool, as a user's buffers may be, can be passed to nobody.
+//! of a pool, as a user's buffers may be, cannot be shared.
 
 mod arena;
 mod board;

@@ -1,8 +1,8 @@
-//! One order for the work of a rank, on whichever streams it is, and in graphs.
+//! One order for the work of a rank, on all streams and in graphs.
 //!
 //! Calls of one rank use the same mailboxes, so they run one after the other, in the order in which the
 //! host makes them. On one stream they do so by themselves. Between streams an event carries the order:
-//! the work that comes waits for it, and records it anew. A graph waits for it when it runs and records it
+//! later work waits for it, and records it anew. A graph waits for it when it runs and records it
 //! at its end, so graphs and calls run in the order in which the host starts them, too.
 
 use super::error::Result;
@@ -24,10 +24,11 @@ pub struct CallStream<'a> {
 }
 
 impl<'a> CallStream<'a> {
-    /// Asks the driver whether `stream` captures a graph.
+    /// Queries whether `stream` captures a graph.
     ///
     /// # Errors
-    /// [`DeviceError::Driver`](super::DeviceError::Driver) if the capture has failed already, or if the driver refuses to answer.
+    /// [`DeviceError::Driver`](super::DeviceError::Driver) if the capture has failed already, or if
+    /// the driver's query fails.
     pub fn new(stream: &'a Arc<CudaStream>) -> Result<Self> {
         let failed = |error| CudaError::new("asking whether a stream captures a graph", error);
         stream.context().bind_to_thread().map_err(failed)?;
@@ -49,7 +50,7 @@ impl<'a> CallStream<'a> {
         self.stream
     }
 
-    /// True if the stream captures what is started on it.
+    /// True if the stream is being captured.
     pub fn is_captured(&self) -> bool {
         self.graph.is_some()
     }
@@ -58,7 +59,7 @@ impl<'a> CallStream<'a> {
 /// The end of a rank's work.
 #[derive(Debug)]
 struct LastWork {
-    /// Behind the last work of the rank, also that of a graph that has run.
+    /// After the last work of the rank, also that of a graph that has run.
     event: CudaEvent,
     /// A graph has some of the work: it may be launched at any time.
     is_in_graph: AtomicBool,
@@ -73,12 +74,12 @@ impl LastWork {
     }
 }
 
-/// What all groups of this process do on a GPU.
+/// The work of all groups of this process on a GPU.
 #[derive(Debug)]
 pub struct ContextWork {
     context: usize,
-    /// Read while work of a group is started. Nobody waits to write it, because that would hold up the
-    /// launches that others wait for.
+    /// Read while work of a group is started. No thread blocks to write it: that would delay
+    /// launches that other ranks wait for.
     starting: RwLock<()>,
     orders: Mutex<Vec<Weak<LastWork>>>,
 }
@@ -98,8 +99,9 @@ impl ContextWork {
         made
     }
 
-    /// Does `work`, which may wait for the kernels of the GPU, if none of a group can be running. `None`
-    /// otherwise. No kernel of a group starts meanwhile. Waits for nothing else.
+    /// Does `work`, which may wait for the kernels of the GPU, if no kernel of a group can be
+    /// running; returns `None` otherwise. No kernel of a group starts meanwhile. Does not block
+    /// otherwise.
     pub fn while_idle<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         self.while_done(|order| order.is_done() && !order.is_in_graph.load(Ordering::Relaxed), work)
     }
@@ -137,23 +139,23 @@ impl ContextWork {
         work.take().expect("it was not done")()
     }
 
-    /// While what is returned lives, work of groups may be started.
+    /// While the guard lives, work of groups may be started.
     pub(super) fn started(&self) -> RwLockReadGuard<'_, ()> {
         self.starting.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The pause between two looks whether a GPU is idle.
+/// The pause between two checks whether a GPU is idle.
 const IDLE_PAUSE: Duration = Duration::from_micros(200);
 
-/// What orders the work of one rank.
+/// The order of the work of one rank.
 #[derive(Debug)]
 pub(super) struct WorkOrder {
     /// The rank's own stream, which lives as long as this.
     home: Arc<CudaStream>,
     last: Arc<LastWork>,
     context: Arc<ContextWork>,
-    /// Behind the last work in the graph that is captured.
+    /// After the last work in the graph that is captured.
     in_graph: CudaEvent,
     /// The graph that was captured last.
     graph: Option<u64>,
@@ -182,12 +184,12 @@ impl WorkOrder {
         self.home.context()
     }
 
-    /// What all groups do on the GPU.
+    /// The work of all groups on the GPU.
     pub(super) fn work(&self) -> Arc<ContextWork> {
         Arc::clone(&self.context)
     }
 
-    /// No graph with work of the rank does anything from now on.
+    /// From now on, graphs with work of the rank do nothing.
     pub(super) fn forget_graphs(&self) {
         self.last.is_in_graph.store(false, Ordering::Relaxed);
     }
@@ -196,7 +198,7 @@ impl WorkOrder {
         on.stream.cu_stream() == self.home.cu_stream()
     }
 
-    /// The work that comes on this stream is behind all earlier work of the rank.
+    /// Later work on this stream waits for all earlier work of the rank.
     pub(super) fn enter(&mut self, on: &CallStream<'_>) -> Result<()> {
         match on.graph {
             None if self.is_home && self.graph.is_none() && self.is_on_home(on) => Ok(()),
@@ -212,7 +214,7 @@ impl WorkOrder {
         }
     }
 
-    /// The work of the rank that comes is behind what is on this stream.
+    /// Later work of the rank waits for the work on this stream.
     pub(super) fn leave(&mut self, on: &CallStream<'_>) -> Result<()> {
         let failed = |error| CudaError::new("recording an event", error);
         if on.graph.is_none() {
@@ -267,8 +269,8 @@ impl WorkOrder {
     }
 }
 
-/// While this lives, the thread may allocate and copy although a stream captures a graph: none of that
-/// is on the stream. Without it the driver would end the capture.
+/// A guard that lets the thread allocate and copy outside the stream while a stream captures a
+/// graph. Without it the driver would end the capture.
 #[derive(Debug)]
 pub struct BesideCapture {
     before: Option<CUstreamCaptureMode>,
@@ -298,7 +300,7 @@ impl Drop for BesideCapture {
 pub struct KeptContext(cudarc::driver::sys::CUcontext);
 
 impl KeptContext {
-    /// Notes the current context of this thread. `None` if there is no driver that works.
+    /// Records the current context of this thread. `None` without a working driver.
     pub fn note() -> Option<Self> {
         maypole_kernels::cuda::driver().ok()?;
         let current = result::ctx::get_current().ok()?;
@@ -326,9 +328,9 @@ pub fn untracked_context(
     Ok(context)
 }
 
-/// A stream of this process beside all others on the GPU of `stream`, for what is allocated and copied while
-/// a graph is captured: nothing on it ever waits for a kernel. There is one for each context, because
-/// streams share few queues of the GPU, and what waits in a queue holds up what is behind it.
+/// A stream of this process on the GPU of `stream`, for allocations and copies while a graph is
+/// captured: nothing on it ever waits for a kernel. There is one for each context, because streams
+/// share few hardware queues of the GPU, and waiting work blocks later work of its queue.
 ///
 /// # Errors
 /// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver makes no stream.

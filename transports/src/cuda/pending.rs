@@ -55,7 +55,8 @@ impl PendingBoard {
     }
 
     /// Connects rank `me` with the ranks that made `offers`, by rank. If some are other processes, `table`
-    /// tells which ranks use the memory of others; without it the memory is kept until the process ends.
+    /// records which ranks use the memory of others; without it the memory is kept until the
+    /// process ends.
     ///
     /// # Errors
     /// [`DeviceError::Unreachable`](super::DeviceError::Unreachable) if this GPU does not reach the memory of some rank. Then this rank has left
@@ -75,7 +76,7 @@ impl PendingBoard {
         let is_alone = offers.iter().all(|offer| offer.process == ProcessName::current());
         let table = table.map(Arc::new);
         if table.is_none() && !is_alone {
-            // Nobody tells when the other processes have closed it.
+            // No signal reports that the other processes have closed it.
             std::mem::forget(memory.take());
         }
         match locals {

@@ -32,7 +32,7 @@ pub(super) struct ShortLaunch {
 // SAFETY: plain numbers, in the order of the struct that the kernel takes by value.
 unsafe impl DeviceRepr for ShortLaunch {}
 
-/// What a direct call does.
+/// The operation of a direct call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DirectKind {
     /// Every rank gets the combination of all inputs.

@@ -1,9 +1,9 @@
 //! Memory that groups no longer use: kept for the next group, and freed when nothing waits on the GPU.
 //!
 //! Freeing memory, closing that of another process and loading a module may wait until no kernel runs on
-//! the GPU, and hold up the launches of other threads meanwhile. A kernel of a group waits for other ranks,
-//! which may wait for this rank. So none of that is done while a call of any group of this process may
-//! run on the GPU ([`ContextWork`]).
+//! the GPU, and delay the launches of other threads meanwhile. A kernel of a group waits for other
+//! ranks, which may wait for this rank. So none of that is done while a call of any group of this
+//! process may run on the GPU ([`ContextWork`]).
 
 use super::order::{BesideCapture, ContextWork};
 use cudarc::driver::{CudaContext, DriverError, result, sys};
@@ -36,7 +36,7 @@ pub(super) struct SpareMemory {
     pub(super) openers: Vec<Arc<dyn Openers>>,
 }
 
-/// What groups of this process no longer use.
+/// Memory that groups of this process no longer use.
 static SPARES: Mutex<Vec<SpareMemory>> = Mutex::new(Vec::new());
 
 fn spares() -> MutexGuard<'static, Vec<SpareMemory>> {
@@ -59,7 +59,7 @@ impl SpareMemory {
         let made = Self::allocate(context, kind, bytes);
         match &made {
             Err(error) if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                // What is spare may be too short for this.
+                // Spare memory may be too short for this.
                 let before = spares().len();
                 free_on_idle_gpus();
                 match spares().len() < before {
@@ -126,8 +126,8 @@ impl SpareMemory {
     }
 }
 
-/// Frees what is kept on GPUs on which no call of a group may run. Waits for nothing. True if something
-/// is still kept.
+/// Frees deferred resources of GPUs on which no call of a group may run. Does not block. True if
+/// something is still kept.
 pub(super) fn free_on_idle_gpus() -> bool {
     let mut contexts: Vec<_> = spares().iter().map(|spare| Arc::clone(&spare.context)).collect();
     contexts.dedup_by_key(|context| context.cu_ctx());

@@ -1,8 +1,8 @@
-//! Which ranks of a group still use the memory that the others lend them.
+//! The ranks of a group that still use the memory of others.
 //!
-//! A word for each rank is in memory of the host that all ranks share, so a rank hears of it also when
-//! the control plane of the group has ended. The memory of a process that has ended is open in no
-//! process.
+//! A word for each rank is in memory of the host that all ranks share, so a rank can read it also
+//! after the control plane of the group has ended. The memory of a process that has ended is open
+//! in no process.
 
 use super::arena::{Offer, ProcessName};
 use super::spares::Openers;
@@ -17,8 +17,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 /// Bytes between two words.
 const STRIDE: usize = 64;
 
-/// What the word of a rank says: nothing yet, that its calls have ended, or that it has closed the memory of the
-/// others, too.
+/// States of a rank's word: initial, its calls have ended, and it has also closed the memory of the
+/// others.
 const ENDED: u32 = 1;
 const CLOSED: u32 = 2;
 
@@ -27,7 +27,7 @@ const CLOSED: u32 = 2;
 pub struct UseTable {
     segment: Segment,
     me: usize,
-    /// By rank: its process, if that can be watched.
+    /// By rank: a pidfd of its process, if available.
     processes: Vec<Option<Arc<OwnedFd>>>,
 }
 
@@ -40,7 +40,7 @@ impl UseTable {
     /// The table of the ranks that made `offers`, in a fresh segment that they share.
     ///
     /// # Panics
-    /// If the segment is shorter than [`bytes`](Self::bytes) says.
+    /// If the segment is shorter than [`bytes`](Self::bytes).
     pub fn new(segment: Segment, me: usize, offers: &[Offer]) -> Self {
         assert!(segment.len() >= Self::bytes(offers.len()), "the segment has a word for each rank");
         let here = &offers[me];

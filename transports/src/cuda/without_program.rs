@@ -20,8 +20,8 @@ impl DeviceBoard {
 
     /// Starts a short call, as [`launch`](Self::launch) starts others: of so few bytes that the board
     /// [makes short calls](Self::makes_short_calls) of them, equally many on all ranks. With `gathers` the
-    /// result is what all ranks have, side by side, instead of the combination. All ranks do so for the same
-    /// calls.
+    /// result is the concatenated inputs of all ranks instead of the combination. All ranks pass
+    /// the same `gathers`.
     ///
     /// # Errors
     /// [`DeviceError::Program`] if the output is too short; [`DeviceError::Driver`] if the driver refuses
@@ -57,7 +57,7 @@ impl DeviceBoard {
         let lines = bytes.div_ceil(8).max(1) as u32;
         let threads = lines.next_multiple_of(32).clamp(32, SHORT_THREADS as u32);
         let blocks = lines.div_ceil(SHORT_THREADS as u32);
-        // SAFETY: the kernel takes `ShortLaunch` by value; the buffers are as long as it says.
+        // SAFETY: the kernel takes `ShortLaunch` by value; the buffers have the stated lengths.
         unsafe { start(on, kernel, (blocks, threads), &launch) }
     }
 
@@ -111,8 +111,9 @@ impl DeviceBoard {
         let most = self.shapes.groups.iter().map(|shape| shape.lanes).max().unwrap_or(1);
         // A lane costs as much as it moves within a microsecond.
         let lanes = (bytes / BYTES_OF_DIRECT_LANE).clamp(1, u64::from(most)) as u32;
-        // SAFETY: the kernel takes `DirectLaunch` by value; the buffers are as long as it says, and those
-        // of the other ranks, which are threads of this process, stay until this rank has ended the call.
+        // SAFETY: the kernel takes `DirectLaunch` by value; the buffers have the stated lengths,
+        // and those of the other ranks, which are threads of this process, stay until this rank has
+        // ended the call.
         unsafe { start(on, kernel, (lanes, WALK_THREADS), &launch) }
     }
 }

@@ -11,23 +11,23 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What kernels find where a rank says why it gave up, if its host has closed its mailboxes after all of
-/// its calls had ended. Peers that still end a call with it go on.
+/// The abort word of a rank whose host has closed its mailboxes after all of its calls had ended.
+/// Peers that still finish a call with it continue.
 pub(super) const CLOSED: u64 = 6;
 
-/// Why the first kernel of a rank that gave up did so.
+/// Why the first aborted kernel of a rank aborted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Report {
     /// The [number](super::DeviceCall::number) of its call.
     pub number: u32,
-    /// What it found.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// What a kernel found that gave up.
+/// The reason of an aborted kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reason {
-    /// The host asked for it.
+    /// The host requested it.
     Aborted,
     /// It waited for this rank for too long.
     TimedOut(usize),
@@ -85,18 +85,18 @@ impl ReportWords {
         unsafe { self.start.as_ref() }
     }
 
-    /// Asks all kernels of the rank to give up, and those that it will start.
+    /// Aborts all kernels of the rank, running and future.
     pub fn abort(&self) {
         self.words().abort.store(1, Ordering::SeqCst);
     }
 
-    /// Says which ranks have left the group, by bits from the lowest on. Kernels that wait for one of them
-    /// in vain give up.
+    /// Sets the ranks that have left the group, by bits from the lowest on. A kernel aborts if its
+    /// wait for one of them times out.
     pub fn set_gone(&self, ranks: u64) {
         self.words().gone.store(ranks, Ordering::SeqCst);
     }
 
-    /// Why a kernel of the rank gave up, the first one that did; `None` if none did.
+    /// The reason of the rank's first aborted kernel; `None` if none aborted.
     pub fn report(&self) -> Option<Report> {
         let word = self.words().report.load(Ordering::SeqCst);
         let rank = usize::from((word >> 16) as u16);

@@ -25,7 +25,7 @@ impl DeviceScratch {
         self.memory.as_ref().map_or(0, |(memory, _)| memory.len()) >= bytes
     }
 
-    /// Makes sure that there are `bytes` bytes.
+    /// Grows the memory to at least `bytes` bytes.
     ///
     /// # Errors
     /// [`DeviceError::Driver`](super::DeviceError::Driver) if there is no memory.
@@ -35,13 +35,13 @@ impl DeviceScratch {
         }
         let grown = self.stream.alloc_zeros::<u8>(bytes.next_power_of_two());
         let grown = grown.map_err(CudaError::of(format!("allocating {bytes} bytes")))?;
-        // All users are ordered behind the allocation, so there is no event of its own to wait for.
+        // All users are ordered after the allocation, so it needs no event.
         let address = grown.device_ptr(&self.stream).0;
         self.memory = Some((grown, address));
         Ok(())
     }
 
-    /// The memory, which is none of this any more.
+    /// Takes the memory out.
     pub fn take(&mut self) -> Self {
         Self { stream: Arc::clone(&self.stream), memory: self.memory.take() }
     }

@@ -154,7 +154,7 @@ pub(super) struct IbvCompChannel {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct IbvAsyncEvent {
-    /// A pointer to what the event is about, or the number of a port in the first bytes.
+    /// A pointer to the event's object, or the number of a port in the first bytes.
     pub(super) element: u64,
     pub(super) event_type: c_uint,
 }
@@ -359,7 +359,7 @@ pub(super) struct IbvWc {
 pub(super) const WC_SUCCESS: c_uint = 0;
 /// `IBV_WC_WR_FLUSH_ERR`: the queue pair failed before this request was looked at.
 pub(super) const WC_FLUSHED: c_uint = 5;
-/// `IBV_WC_RETRY_EXC_ERR`: the peer's adapter has not answered.
+/// `IBV_WC_RETRY_EXC_ERR`: no response of the peer's adapter.
 pub(super) const WC_NO_ANSWER: c_uint = 12;
 /// `IBV_WC_RECV_RDMA_WITH_IMM`.
 pub(super) const WC_RECV_WITH_IMM: c_uint = 129;

@@ -13,7 +13,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What connections use, and how they treat packets that are lost.
+/// The port of connections, and their treatment of lost packets.
 #[derive(Clone, Debug)]
 pub struct VerbsSettings {
     /// The device's name; any one if `None`. Of the active ports that are left, the fastest is used.
@@ -35,8 +35,9 @@ pub struct VerbsSettings {
 }
 
 impl Default for VerbsSettings {
-    /// A packet is repeated 7 times, after 1.07 s each. A switch that fails over, or a subnet manager
-    /// that looks at all ports, is silent for seconds. The service learns of processes that die.
+    /// A packet is repeated 7 times, after 1.07 s each: a switch that fails over, or a subnet
+    /// manager that sweeps all ports, is silent for seconds. The service detects processes that
+    /// die.
     fn default() -> Self {
         Self {
             device: None,
@@ -61,8 +62,8 @@ pub struct VerbsAdapter {
     pub(super) watch: PortWatch,
 }
 
-// SAFETY: calls of the library on one protection domain may come from any thread, and at the same
-// time.
+// SAFETY: calls of the library on one protection domain may be made from any thread, and
+// concurrently.
 unsafe impl Send for VerbsAdapter {}
 // SAFETY: as above.
 unsafe impl Sync for VerbsAdapter {}
@@ -81,7 +82,7 @@ impl VerbsAdapter {
     /// Opens the best port that `settings` allow.
     ///
     /// # Errors
-    /// [`VerbsError`] says what this machine lacks.
+    /// [`VerbsError`] if no port can be used.
     pub fn open(settings: VerbsSettings) -> Result<Arc<Self>, VerbsError> {
         let best = VerbsCandidate::all(&settings)?.swap_remove(0);
         Self::open_port(best, settings)
@@ -110,8 +111,8 @@ impl VerbsAdapter {
         self.gid.network()
     }
 
-    /// Makes sure that so many bytes can be registered at the same time. Where the limit of locked
-    /// memory is lower, tries whether this process is held to it: the superuser is not.
+    /// Checks that so many bytes can be registered at the same time. If the limit of locked memory
+    /// is lower, tries whether it applies to this process: the superuser has none.
     ///
     /// # Errors
     /// [`VerbsError::Memory`] names the limit.
@@ -130,8 +131,7 @@ impl VerbsAdapter {
         }
     }
 
-    /// True if the port still has the addresses that connections use. Of a device that does not
-    /// answer, nothing is known.
+    /// True if the port still has the addresses that connections use. Also true if the query fails.
     pub(super) fn has_address(&self) -> bool {
         let Ok(gids) = self.device.gids() else { return true };
         let Ok(port) = self.device.port(self.port.number, &gids) else { return true };
@@ -144,7 +144,7 @@ impl Drop for VerbsAdapter {
         if !self.device.owner.is_current() {
             return;
         }
-        // SAFETY: whatever was made in this domain keeps the adapter alive, so it is gone.
+        // SAFETY: every object of this domain keeps the adapter alive, so all have been dropped.
         unsafe { (self.device.library.dealloc_pd)(self.domain.as_ptr()) };
     }
 }

@@ -1,9 +1,9 @@
-//! Which ports connections may use, and which of them first.
+//! The ports that connections may use, in order of preference.
 //!
-//! A host may have a port for its storage besides those that reach other hosts, adapters of different
-//! rates, and adapters of protocols that connections do not use. Ports are ordered by what can be seen
-//! from here: how fast they are, and whether they are attached to the cores that this thread may use.
-//! Whether a port reaches the other hosts only a trial can tell.
+//! A host may have a port for its storage in addition to those that reach other hosts, adapters of
+//! different rates, and adapters of protocols that connections do not use. Ports are ordered by
+//! local properties: their rate, and whether they are attached to the cores that this thread may
+//! use. Only a trial shows whether a port reaches the other hosts.
 
 use super::adapter::VerbsSettings;
 use super::device::{OpenDevice, VerbsDevice, VerbsPort, devices};
@@ -31,13 +31,12 @@ impl fmt::Display for VerbsCandidate {
 }
 
 impl VerbsCandidate {
-    /// The ports that `settings` allow, at least one. The fastest come first; of equally fast ones,
-    /// those that are attached to cores which the calling thread may use; of these, in the kernel's
-    /// order.
+    /// The ports that `settings` allow, at least one. Ordered by rate; then those that are attached
+    /// to cores which the calling thread may use; then in the kernel's order.
     ///
     /// # Errors
-    /// [`VerbsError`] says what this machine lacks. If there are devices, it is about the first port
-    /// that is allowed and cannot be used.
+    /// [`VerbsError`] names the missing part. If the machine has devices, it describes the first
+    /// allowed port that cannot be used.
     pub fn all(settings: &VerbsSettings) -> Result<Vec<Self>, VerbsError> {
         let devices = match &settings.device {
             Some(name) => vec![OpenDevice::named(name)?.describe()?],
@@ -58,14 +57,14 @@ impl VerbsCandidate {
                         is_far,
                     }));
                 }
-                // A device that could be used if its port were up is worth more words.
+                // The first error counts, but any other one replaces `OtherProtocol`.
                 Err(error) => match first_error {
                     None | Some(VerbsError::OtherProtocol { .. }) => first_error = Some(error),
                     Some(_) => {}
                 },
             }
         }
-        // Stable: the kernel's order stays where nothing else decides.
+        // Stable: ties keep the kernel's order.
         found.sort_by_key(Self::order);
         match first_error {
             Some(error) if found.is_empty() => Err(error),
@@ -74,7 +73,7 @@ impl VerbsCandidate {
         }
     }
 
-    /// True if only the name tells the two apart, so that each may serve some ranks.
+    /// True if the two differ only by name, so that each may serve some ranks.
     pub fn is_as_good_as(&self, other: &Self) -> bool {
         let kind = |of: &Self| (of.order(), of.gid.network());
         kind(self) == kind(other)
@@ -131,7 +130,7 @@ fn gid(device: &str, port: &VerbsPort, settings: &VerbsSettings) -> Result<Gid, 
 }
 
 /// True if the device with this folder in sysfs is attached to one of `cores`, or if the kernel does
-/// not tell.
+/// not report it.
 fn is_near(folder: &str, cores: &UsableCores) -> bool {
     let list = std::fs::read_to_string(Path::new(folder).join("device/local_cpulist"));
     let attached = list.map(|list| core_numbers(&list)).unwrap_or_default();

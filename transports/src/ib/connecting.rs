@@ -10,7 +10,7 @@ use crate::random;
 use std::fmt;
 use std::sync::Arc;
 
-/// An end whose peer is not known yet.
+/// An end without a peer yet.
 pub struct UnconnectedVerbs {
     pair: QueuePair,
     rings: VerbsMemory,
@@ -32,10 +32,10 @@ impl UnconnectedVerbs {
     /// # Errors
     /// [`VerbsError::Memory`] and [`VerbsError::Call`].
     pub fn new(adapter: &Arc<VerbsAdapter>) -> Result<Self, VerbsError> {
-        // Packets of an earlier connection with the same numbers would be taken for this one's.
+        // Random, so that packets of an earlier connection with the same numbers are not accepted.
         let first_packet = random::bytes().map(u32::from_le_bytes).unwrap_or(0);
         let receives = WRITES + OTHERS;
-        // First, because its error tells of the limit of locked memory.
+        // First, because its error names the limit of locked memory.
         let rings = VerbsMemory::new(adapter, Self::REGISTERED)?;
         let mut pair = QueuePair::new(adapter, WRITES + OTHERS, receives, first_packet)?;
         for _ in 0..receives {
@@ -48,7 +48,7 @@ impl UnconnectedVerbs {
         Ok(Self { pair, rings, adapter: Arc::clone(adapter) })
     }
 
-    /// What the peer needs to connect to this end.
+    /// The address of this end, for the peer.
     pub fn endpoint(&self) -> VerbsEndpoint {
         let ring = self.rings.address();
         VerbsEndpoint::new(self.pair.address(), ring, self.rings.remote_key())
@@ -65,7 +65,7 @@ impl UnconnectedVerbs {
     }
 }
 
-/// An end that is connected, and whose peer may not be. Dropping it tells the peer nothing.
+/// An end that is connected, and whose peer may not be. Dropping it sends nothing to the peer.
 #[derive(Debug)]
 pub struct ConnectedVerbs {
     end: UnconnectedVerbs,

@@ -24,7 +24,7 @@ pub struct VerbsPort {
     pub is_ethernet: bool,
     /// Bytes of the longest packet that the port sends now.
     pub mtu: usize,
-    /// Mbit/s: the rate of a lane times the number of lanes. 0 if the port tells none.
+    /// Mbit/s: the rate of a lane times the number of lanes. 0 if the port reports none.
     pub rate: u32,
     /// The GIDs, by index. Tables have holes.
     pub gids: Vec<Gid>,
@@ -38,7 +38,7 @@ impl VerbsPort {
         self.state == STATES[PORT_ACTIVE as usize]
     }
 
-    /// The GID that connections use unless another one is asked for.
+    /// The GID that connections use by default.
     pub fn usual_gid(&self) -> Option<Gid> {
         choose(&self.gids)
     }
@@ -68,8 +68,8 @@ fn rate(speed: u8, width: u8) -> u32 {
     meaning(&LANE_RATES, speed) * meaning(&LANES, width)
 }
 
-/// Entries of the table that a device is asked for. The kernel takes at most 65,535 bytes; a port has
-/// at most 1,024 entries, most of them empty and not reported.
+/// Most entries of a GID query. The kernel takes at most 65,535 bytes; a port has at most 1,024
+/// entries, most of them empty and not reported.
 const MOST_GIDS: usize = 65_535 / size_of::<IbvGidEntry>();
 
 /// An RDMA device of this machine.
@@ -77,19 +77,19 @@ const MOST_GIDS: usize = 65_535 / size_of::<IbvGidEntry>();
 pub struct VerbsDevice {
     /// The kernel's name for it: `mlx5_0`.
     pub name: String,
-    /// The version of its firmware; empty if it does not tell.
+    /// The version of its firmware; empty if not reported.
     pub firmware: String,
     /// Its ports, by number.
     pub ports: Vec<VerbsPort>,
-    /// What the device is, if neither InfiniBand nor RoCE, with an article: `an iWARP device`. Verbs
-    /// are not used on it.
+    /// The kind of the device, if neither InfiniBand nor RoCE, with an article: `an iWARP device`.
+    /// Verbs are not used on it.
     pub other_protocol: Option<&'static str>,
     /// Its folder in sysfs.
     pub(super) folder: String,
 }
 
-/// True if the kernel has made files by which programs reach RDMA devices. Where it has none, no
-/// library needs to be loaded to know that there is no device.
+/// True if the kernel has made files by which programs reach RDMA devices. Without them the machine
+/// has no device, and no library needs to be loaded.
 pub fn has_device_files() -> bool {
     std::path::Path::new("/dev/infiniband").exists()
 }
@@ -105,8 +105,8 @@ pub fn has_device_files() -> bool {
 ///
 /// # Errors
 /// [`VerbsError::NoLibrary`], [`OldLibrary`](VerbsError::OldLibrary),
-/// [`NoKernel`](VerbsError::NoKernel) and [`NoDevice`](VerbsError::NoDevice) say what this machine
-/// lacks; [`Call`](VerbsError::Call) if a device does not answer.
+/// [`NoKernel`](VerbsError::NoKernel) and [`NoDevice`](VerbsError::NoDevice) name the missing part;
+/// [`Call`](VerbsError::Call) if a device's query fails.
 pub fn devices() -> Result<Vec<VerbsDevice>, VerbsError> {
     let list = DeviceList::new()?;
     let devices: Result<Vec<_>, _> =
@@ -158,7 +158,7 @@ pub(super) struct OpenDevice {
     pub(super) owner: OwnerProcess,
 }
 
-// SAFETY: calls of the library on one context may come from any thread, and at the same time.
+// SAFETY: calls of the library on one context may be made from any thread, and concurrently.
 unsafe impl Send for OpenDevice {}
 // SAFETY: as above.
 unsafe impl Sync for OpenDevice {}
@@ -212,7 +212,7 @@ impl OpenDevice {
     }
 
     pub(super) fn describe(&self) -> Result<VerbsDevice, VerbsError> {
-        // SAFETY: an open device keeps what the list had of it.
+        // SAFETY: an open device keeps its entry of the list.
         let listed = unsafe { &*self.context.as_ref().device };
         let folder = listed.ibdev_path.map(|byte| byte as u8);
         let folder = CStr::from_bytes_until_nul(&folder).unwrap_or_default();
@@ -230,7 +230,7 @@ impl OpenDevice {
         })
     }
 
-    /// True if the port is not active now. Of a device that does not answer, nothing is known.
+    /// True if the port is not active now. False if the query fails.
     pub(super) fn is_port_down(&self, number: u8) -> bool {
         self.port(number, &[]).is_ok_and(|port| !port.is_active())
     }
@@ -263,7 +263,7 @@ impl OpenDevice {
             (self.library.query_port)(self.context.as_ptr(), number, attributes.as_mut_ptr())
         };
         self.check("ibv_query_port", code)?;
-        // SAFETY: what was not written is zero, which is a value, too.
+        // SAFETY: unwritten bytes are zero, which is a value, too.
         let attributes = unsafe { attributes.assume_init() };
         let gids = gids.iter().filter(|(port, _)| *port == number);
         Ok(VerbsPort {
@@ -296,7 +296,7 @@ fn name_of(library: &VerbsLibrary, device: *mut IbvDevice) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// What a device with this `enum ibv_transport_type` is, if verbs are not used on it.
+/// The kind of a device with this `enum ibv_transport_type`, if verbs are not used on it.
 fn other_protocol(transport: c_int) -> Option<&'static str> {
     match transport {
         TRANSPORT_IB => None,

@@ -1,4 +1,4 @@
-//! What the two ends of a connection tell each other before they connect.
+//! The addresses that the two ends of a connection exchange before they connect.
 
 use super::error::VerbsError;
 use super::queue_pair::QueuePairAddress;
@@ -7,9 +7,9 @@ use bytemuck::{Pod, Zeroable};
 /// The version of the form of an endpoint.
 const VERSION: u64 = 2;
 
-/// What a peer needs to connect to an end: where its queue pair and its ring are.
+/// The address of an end: its queue pair and its ring.
 ///
-/// Whoever has it can write into the ring, so it travels over authenticated connections only.
+/// Its holder can write into the ring, so it travels over authenticated connections only.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub struct VerbsEndpoint {

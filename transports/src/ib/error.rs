@@ -30,12 +30,12 @@ pub enum VerbsError {
     /// No device has this name.
     #[error("there is no RDMA device called {name}; there are {found}")]
     UnknownDevice {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names of the devices that are there.
+        /// The names of the devices of this machine.
         found: String,
     },
-    /// The device speaks another protocol.
+    /// The device has another protocol.
     #[error(
         "{device} is {protocol}, and verbs are used over InfiniBand and RoCE alone; \
          MAYPOLE_IB_DEVICE chooses another device"
@@ -43,7 +43,7 @@ pub enum VerbsError {
     OtherProtocol {
         /// The device's name.
         device: String,
-        /// What it is, with an article.
+        /// Its kind, with an article.
         protocol: &'static str,
     },
     /// The device has no such port.
@@ -51,7 +51,7 @@ pub enum VerbsError {
     UnknownPort {
         /// The device's name.
         device: String,
-        /// The number that was asked for.
+        /// The requested number.
         port: u8,
         /// The number of its ports.
         ports: usize,
@@ -83,9 +83,9 @@ pub enum VerbsError {
         device: String,
         /// The port's number, from 1 on.
         port: u8,
-        /// The index that was asked for.
+        /// The requested index.
         index: u32,
-        /// The indices that are there.
+        /// The indices of the port.
         found: String,
     },
     /// The device does not register memory.
@@ -98,7 +98,7 @@ pub enum VerbsError {
         bytes: usize,
         /// The limit of locked memory in words.
         limit: String,
-        /// What the library reported.
+        /// The error of the library.
         source: io::Error,
     },
     /// A call of the library failed.
@@ -108,10 +108,10 @@ pub enum VerbsError {
         call: &'static str,
         /// The device's name.
         device: String,
-        /// What the library reported.
+        /// The error of the library.
         source: io::Error,
     },
-    /// What a peer sent is no endpoint of this version.
+    /// A peer's bytes are no endpoint of this version.
     #[error("the peer's {bytes} bytes are no verbs endpoint of this version")]
     Endpoint {
         /// The number of bytes.
@@ -122,7 +122,7 @@ pub enum VerbsError {
 /// Why the connection is lost.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum VerbsFault {
-    /// The peer's queue pair is gone: it does not answer.
+    /// The peer's queue pair is gone or does not respond.
     Unanswered,
     /// A request failed with this status.
     Status(u32),
@@ -130,7 +130,7 @@ pub(super) enum VerbsFault {
     Call(i32),
     /// The port or its device does not work any more.
     Port(PortTrouble),
-    /// The adapter has given up the queue pair or its completion queue.
+    /// The adapter has aborted the queue pair or its completion queue.
     Queue(QueueTrouble),
     /// The peer wrote what no peer of this version writes.
     Protocol,

@@ -1,5 +1,4 @@
-//! What happens to a port and its queues while connections use them: asynchronous events of the
-//! device.
+//! Failures of a port and its queues while connections use them: asynchronous events of the device.
 
 use super::abi::{
     EVENT_CQ_ERR, EVENT_DEVICE_FATAL, EVENT_GID_CHANGE, EVENT_LID_CHANGE, EVENT_PORT_ACTIVE,
@@ -18,7 +17,7 @@ use std::time::{Duration, Instant};
 /// restarts a port, may take.
 const PORT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the events have told of a port and of all queues on it. All connections of the port share it.
+/// The reported state of a port and of all queues on it. All connections of the port share it.
 #[derive(Debug, Default)]
 pub(super) struct PortWatch(Mutex<HeardEvents>);
 
@@ -28,7 +27,7 @@ struct HeardEvents {
     /// An address of the port has changed, perhaps the one that is used.
     address_in_doubt: bool,
     address_lost: bool,
-    /// Queue pairs and completion queues that the adapter has given up, by their addresses.
+    /// Queue pairs and completion queues that the adapter has aborted, by their addresses.
     queues: Vec<(u64, QueueTrouble)>,
 }
 
@@ -41,7 +40,7 @@ enum PortHealth {
     DeviceGone,
 }
 
-/// What is wrong with a port.
+/// The fault of a port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PortTrouble {
     Down,
@@ -50,7 +49,7 @@ pub(super) enum PortTrouble {
     AddressLost,
 }
 
-/// The event by which an adapter has given up a queue.
+/// The event by which an adapter has aborted a queue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum QueueTrouble {
     CompletionQueue,
@@ -103,7 +102,7 @@ impl HeardEvents {
         }
     }
 
-    /// What is wrong with a connection that has these queues.
+    /// The fault of a connection that has these queues.
     fn fault(&self, queues: [u64; 2], now: Instant) -> Option<VerbsFault> {
         let is_one = |(queue, _): &&(u64, QueueTrouble)| queues.contains(queue);
         if let Some((_, trouble)) = self.queues.iter().find(is_one) {
@@ -118,8 +117,8 @@ impl HeardEvents {
         trouble.map(VerbsFault::Port)
     }
 
-    /// Reads the events that have come, in one system call if there are none. Returns what is wrong
-    /// with a connection that has these queues.
+    /// Reads pending events, in one system call if there are none. Returns the fault of a
+    /// connection that has these queues.
     fn look(&mut self, adapter: &VerbsAdapter, queues: [u64; 2]) -> Option<VerbsFault> {
         let now = Instant::now();
         let mut event = IbvAsyncEvent::default();
@@ -152,13 +151,13 @@ impl PortWatch {
         }
     }
 
-    /// What is wrong with a connection on `adapter` that has these queues. Unknown while another
-    /// connection is looking.
+    /// The fault of a connection on `adapter` that has these queues. `None` while another
+    /// connection reads the events.
     pub(super) fn look(&self, adapter: &VerbsAdapter, queues: [u64; 2]) -> Option<VerbsFault> {
         self.0.try_lock().ok()?.look(adapter, queues)
     }
 
-    /// The same, for a connection that is lost and has to say why.
+    /// The same, for the error of a lost connection.
     pub(super) fn look_at_once(
         &self,
         adapter: &VerbsAdapter,
@@ -167,7 +166,7 @@ impl PortWatch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).look(adapter, queues)
     }
 
-    /// Forgets a queue that was destroyed. Another one may get its address.
+    /// Removes a queue that was destroyed. Another one may get its address.
     pub(super) fn forget(&self, queue: u64) {
         let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         heard.queues.retain(|(other, _)| *other != queue);

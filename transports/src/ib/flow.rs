@@ -1,19 +1,19 @@
-//! What is under way between the two ends of a connection, and what may follow it.
+//! Bytes and writes in flight between the two ends of a connection, and the credits for more.
 //!
-//! A place of the sender's ring is free again once two things have happened. Its write is complete, so
-//! the adapter does not read it any more; and the peer has taken its bytes, so the same place of the
-//! peer's ring may be written to. Either may come first.
+//! A place of the sender's ring is free again after two events, in any order: its write is
+//! complete, so the adapter does not read it any more; and the peer has taken its bytes, so the
+//! same place of the peer's ring may be written to.
 
 use super::immediate::Immediate;
 
-/// Bytes of a ring. Below 2^20, the limit of what a credit can say.
+/// Bytes of a ring. Below 2^20, the limit of a credit's field.
 pub(super) const RING: usize = 512 << 10;
 /// Most bytes of one write.
 const PIECE: usize = 64 << 10;
-/// Writes of data that may be under way and not credited.
+/// Writes of data that may be in flight and not credited.
 pub(super) const WRITES: usize = 128;
-/// Credits and goodbyes that may be under way besides: a credit is sent once a quarter of the ring
-/// or of the writes was taken.
+/// Credits and goodbyes that may also be in flight: a credit is sent once a quarter of the ring or
+/// of the writes was taken.
 pub(super) const OTHERS: usize = 16;
 
 /// Bytes and writes to the peer.
@@ -80,12 +80,12 @@ impl Outbound {
 }
 
 impl Inbound {
-    /// True if it is worth a write to tell the peer what was taken.
+    /// True if a credit is worth a write.
     pub(super) fn is_credit_due(&self) -> bool {
         self.taken - self.credited >= RING as u64 / 4 || self.writes as usize >= WRITES / 4
     }
 
-    /// What the peer is told.
+    /// The credit to send to the peer.
     pub(super) fn take_credit(&mut self) -> Immediate {
         let bytes = (self.taken - self.credited) as u32;
         self.credited = self.taken;

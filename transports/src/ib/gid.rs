@@ -4,7 +4,7 @@ use super::abi::{GID_ROCE_V1, GID_ROCE_V2, IbvGidEntry};
 use std::fmt;
 use std::net::Ipv6Addr;
 
-/// How packets to a GID look on the wire.
+/// The wire format of packets to a GID.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum GidKind {
     /// InfiniBand.
@@ -32,7 +32,7 @@ pub struct Gid {
     pub index: u32,
     /// The 16 bytes of the address.
     pub bytes: [u8; 16],
-    /// How its packets look.
+    /// The wire format of its packets.
     pub kind: GidKind,
 }
 
@@ -50,8 +50,7 @@ impl Gid {
         Ipv6Addr::from(self.bytes)
     }
 
-    /// The kind of network that the address is of. Ports with addresses of different kinds cannot
-    /// reach each other.
+    /// The network of the address, in words. Ports of different networks cannot reach each other.
     pub(super) fn network(&self) -> &'static str {
         let address = self.address();
         match self.kind {

@@ -1,10 +1,10 @@
-//! The 32-bit numbers that come with writes: what a write means to its receiver.
+//! The 32-bit immediate data of writes: the kind of a write, for its receiver.
 //!
-//! The two highest bits are the kind. A write of data has its length in the others. A credit says
-//! how many bytes of the ring the receiver has taken, and how many of the requests that took its
-//! peer's numbers it has posted again.
+//! The two highest bits are the kind. A write of data has its length in the others. A credit has
+//! the number of bytes that the receiver has taken from the ring, and how many of the requests that
+//! took its peer's numbers it has posted again.
 
-/// What a write means.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Immediate {
     /// So many bytes follow those that came before, in the ring.
@@ -29,7 +29,7 @@ const KIND: u32 = 30;
 const WRITES: u32 = 20;
 
 impl Immediate {
-    /// The number that stands for it. Bytes are below 2^20, and writes below 2^10.
+    /// The number that encodes it. Bytes are below 2^20, and writes below 2^10.
     pub(super) fn encode(self) -> u32 {
         match self {
             Self::Data { bytes } => bytes,
@@ -39,7 +39,7 @@ impl Immediate {
         }
     }
 
-    /// What a number stands for. Every number stands for something.
+    /// Decodes a number. Every number is valid.
     pub(super) fn decode(number: u32) -> Self {
         let bytes = number & ((1 << WRITES) - 1);
         let writes = (number >> WRITES) & ((1 << (KIND - WRITES)) - 1);

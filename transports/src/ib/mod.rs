@@ -5,20 +5,20 @@
 //! adapter reports each as done in a *completion queue*. This module has one use of that: a
 //! [`VerbsStream`], which keeps the contract of every [stream](crate::stream).
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
 //! | `abi` | structures and constants of libibverbs |
 //! | `library` | the library, opened at run time: building needs none of it, and a machine without it runs the same program |
-//! | `device` | the devices of this machine, their ports, and what is wrong with them |
+//! | `device` | the devices of this machine, their ports, and their faults |
 //! | `gid` | a port's addresses, and which of them is used |
 //! | `candidates` | the ports that connections may use, the best one first |
 //! | `adapter` | a port that was opened, and registered memory |
 //! | `queue_pair` | a reliable connection and its completions |
-//! | `events` | ports that go down, queues that are given up, and devices that are removed |
-//! | `endpoint` | what two ends tell each other before they connect |
+//! | `events` | ports that go down, queues that the adapter aborts, and devices that are removed |
+//! | `endpoint` | addresses that two ends exchange before they connect |
 //! | `connecting` | the two ends before both are connected |
-//! | `immediate` | the numbers that come with writes |
-//! | `flow` | what is under way on a connection, and what may follow it |
+//! | `immediate` | the immediate data of writes |
+//! | `flow` | bytes and writes in flight on a connection, and its credits |
 //! | `stream` | rings of bytes over a reliable connection |
 //!
 //! Sources: the *InfiniBand Architecture Specification*, volume 1, chapters 9 and 10; the manual

@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 /// The completions that one poll takes at most.
 pub(super) const BATCH: usize = 16;
-/// Bytes that a request may hold itself, so that the adapter need not fetch them. An adapter that
-/// refuses a number is asked for the next one.
+/// Bytes that a request may hold itself, so that the adapter need not fetch them. The first size
+/// that the adapter accepts is used.
 const INLINE: [u32; 4] = [128, 64, 32, 0];
 
-/// What the peer needs to know of a queue pair and its memory.
+/// The address of a queue pair and its memory, for the peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct QueuePairAddress {
@@ -31,9 +31,9 @@ pub(super) struct QueuePairAddress {
     pub(super) mtu_code: u16,
 }
 
-/// A write to the peer's memory, and a number that comes with it.
+/// A write to the peer's memory, with immediate data.
 pub(super) struct RemoteWrite {
-    /// What its completion is called.
+    /// The identifier of its completion.
     pub(super) id: u64,
     /// This process's bytes.
     pub(super) from: u64,
@@ -45,7 +45,7 @@ pub(super) struct RemoteWrite {
     pub(super) immediate: u32,
 }
 
-/// The queue of completions of one queue pair, and the channel that wakes whoever waits for them.
+/// The queue of completions of one queue pair, and the channel that wakes the waiting thread.
 struct CompletionQueue {
     queue: NonNull<IbvCq>,
     channel: NonNull<IbvCompChannel>,
@@ -117,7 +117,7 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Takes the events that are there, so that the descriptor is quiet again.
+    /// Takes all pending events, so that the descriptor is no longer readable.
     fn take_events(&mut self) {
         let library = self.adapter.device.library;
         let mut queue = null_mut();
@@ -271,7 +271,7 @@ impl QueuePair {
             sq_psn: self.first_packet,
             timeout: settings.timeout,
             retry_cnt: settings.retries,
-            // For ever: a peer that has not posted a receive is late, but not dead.
+            // Unlimited: a peer that has not posted a receive is late, but not dead.
             rnr_retry: 7,
             max_rd_atomic: 1,
             ..IbvQpAttr::default()
@@ -287,7 +287,7 @@ impl QueuePair {
         adapter.port.is_ethernet || peer.lid == 0 || adapter.gid.bytes[..8] != peer.gid[..8]
     }
 
-    /// Posts a receive without memory: it takes the number that comes with a write.
+    /// Posts a receive without memory: it takes the immediate data of a write.
     pub(super) fn post_receive(&mut self) -> io::Result<()> {
         let mut request = IbvRecvWr { wr_id: 0, next: null_mut(), sg_list: null_mut(), num_sge: 0 };
         let mut bad = null_mut();

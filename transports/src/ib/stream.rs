@@ -2,13 +2,13 @@
 //!
 //! Each end has a ring of bytes that its peer writes into. A sender copies head and body into a
 //! ring of its own, as one piece, and has its adapter write the piece to the same place of the
-//! peer's ring, with a number that tells how long it is. So a message of up to 64 KiB is one packet
-//! train, and nothing else is on the wire but, now and then, a credit: the receiver has taken so
-//! many bytes, whose places may be written again.
+//! peer's ring, with its length as immediate data. So a message of up to 64 KiB is one packet
+//! train. The only other traffic is an occasional credit: the number of bytes that the receiver has
+//! taken, whose places may be written again.
 //!
-//! The number that comes with a write takes up one receive request of the peer. A sender never has
-//! more writes under way than its peer has posted requests for, so the connection never has to
-//! repeat a write for want of one.
+//! Immediate data consumes one receive request of the peer. A sender never has more writes in
+//! flight than its peer has posted requests, so the connection never retries a write for lack of
+//! one.
 
 use super::abi::{IbvWc, WC_FLUSHED, WC_NO_ANSWER, WC_RECV_WITH_IMM, WC_SUCCESS};
 use super::adapter::{VerbsAdapter, VerbsMemory};
@@ -29,10 +29,10 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// Looks in a row at an empty completion queue between two looks at the state of the port, which take
-/// a system call.
+/// Polls in a row of an empty completion queue between two checks of the port, which take a system
+/// call.
 const LOOKS: u32 = 256;
-/// How long an end that is dropped waits until its peer's adapter has what was sent.
+/// How long an end that is dropped waits until its peer's adapter has received all sent bytes.
 const LINGER: Duration = Duration::from_secs(5);
 /// The same for an end whose communicator has failed: its peer may have died, and packets to it would be
 /// repeated for seconds.
@@ -41,8 +41,9 @@ const SHORT_LINGER: Duration = Duration::from_millis(100);
 /// One end of a connection, as a [`Stream`].
 ///
 /// After [`prepare_to_sleep`](Stream::prepare_to_sleep) its descriptor is readable once anything has
-/// happened: bytes or an end have come, or there is room again. It is never writable. A peer whose process dies is noticed by whoever sends to it; a
-/// receiver is told by its peer's host alone, so the ranks of a job watch one another besides.
+/// happened: bytes or an end have arrived, or the ring has room again. It is never writable. A
+/// sender detects that its peer's process has died; a receiver depends on its peer's host for that,
+/// so the ranks of a job also watch one another.
 ///
 /// Dropping it waits, for at most 5 s, until the peer's adapter has all that was sent. An end that was
 /// [abandoned](Stream::abandon) waits for 0.1 s.
@@ -54,7 +55,7 @@ pub struct VerbsStream {
     out: Outbound,
     into: Inbound,
     fault: Option<VerbsFault>,
-    /// Looks at an empty completion queue since the last completion or look at the port.
+    /// Polls of an empty completion queue since the last completion or check of the port.
     looks: u32,
     linger: Duration,
     adapter: Arc<VerbsAdapter>,
@@ -114,7 +115,7 @@ impl VerbsStream {
                 Ok(count) => {
                     found = true;
                     self.looks = 0;
-                    // What the adapter wrote before a completion is seen after it.
+                    // Writes of the adapter before a completion are visible after it.
                     fence(Ordering::Acquire);
                     completions[..count].iter().for_each(|completion| self.complete(completion));
                 }
@@ -124,8 +125,8 @@ impl VerbsStream {
         found
     }
 
-    /// Notices, now and then, that the port has gone down, or that the adapter has given up a queue.
-    /// Soft-RoCE repeats packets for ever then.
+    /// Checks, now and then, whether the port has gone down or the adapter has aborted a queue.
+    /// Soft-RoCE repeats packets indefinitely then.
     fn look_at_port(&mut self) {
         self.looks += 1;
         if self.looks < LOOKS {
@@ -149,14 +150,14 @@ impl VerbsStream {
                 self.out.posted -= 1;
                 self.out.completed = completion.wr_id;
             }
-            // Of flushed requests, the one that failed before them has said why.
+            // Flushed requests have no reason of their own: an earlier failed request has it.
             WC_NO_ANSWER | WC_FLUSHED => self.lose_connection(VerbsFault::Unanswered),
             status => self.lose_connection(VerbsFault::Status(status)),
         }
     }
 
-    /// The adapter has given the connection up and says `fault`. If it has given up a queue, or this
-    /// end's port is down, that is why: requests may fail before the event comes or is read.
+    /// The adapter has aborted the connection with `fault`. A failed queue or port is the reason to
+    /// report: requests may fail before the event arrives or is read.
     fn lose_connection(&mut self, fault: VerbsFault) {
         if self.fault.is_some() {
             return;
@@ -211,7 +212,7 @@ impl VerbsStream {
         }
     }
 
-    /// Tells the peer what was taken, if it is worth a write.
+    /// Sends a credit to the peer, if one is worth a write.
     fn give_credit(&mut self) {
         if self.into.is_credit_due() && self.out.has_room_for_credit() {
             let number = self.into.take_credit();
@@ -231,7 +232,7 @@ impl VerbsStream {
         self.check().map(|()| false)
     }
 
-    /// False once the peer's pair is gone, or may be: it answers no request any more.
+    /// False once the peer's queue pair is gone or may be: it no longer acknowledges requests.
     fn expects_answers(&self) -> bool {
         self.fault.is_none() && !self.out.peer_gone
     }
@@ -250,7 +251,7 @@ impl Stream for VerbsStream {
         self.check()?;
         if self.out.room() == 0 {
             self.pump();
-            // What was sent to an end that is gone has no answer, and the end explains that.
+            // Sends to an end that is gone fail, and its goodbye is the reason.
             if self.out.peer_gone {
                 return Err(Fault::Closed);
             }
@@ -308,7 +309,7 @@ impl Stream for VerbsStream {
     }
 
     fn prepare_to_sleep(&mut self) -> bool {
-        // The caller learns of a fault when it sends or receives. Until then nothing comes.
+        // The caller gets the fault when it sends or receives. Until then nothing arrives.
         if self.fault.is_some() {
             return true;
         }

@@ -1,4 +1,4 @@
-//! One rank's part of a shared segment, cut into buffers.
+//! One rank's part of a shared segment, divided into buffers.
 
 use super::buffer::RegisteredBuffer;
 use super::ranges::{FreeRanges, TakenRange};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Buffers begin at a multiple of this, and no two of them share a page.
 pub(super) const PAGE: usize = 4096;
 
-/// Registered memory of one rank, cut into buffers without asking any other rank.
+/// Registered memory of one rank, divided into buffers without communication.
 ///
 /// Clones are handles of the same memory. The memory is given back to the system once all handles
 /// and all buffers are dropped.
@@ -73,7 +73,7 @@ pub(super) struct ArenaMemory {
 }
 
 // SAFETY: owns its mapping and makes no reference to the bytes; each range of them belongs to one
-// buffer, which `free` makes sure of.
+// buffer, which `free` ensures.
 unsafe impl Send for ArenaMemory {}
 // SAFETY: as above; the list of ranges has a lock.
 unsafe impl Sync for ArenaMemory {}
@@ -156,8 +156,8 @@ impl ArenaMemory {
     /// Replaces the pages of `view` by private copies, at the same address.
     ///
     /// The copies are made by the kernel, page by page, when a page is first written. So no write of
-    /// another thread to the same page is lost, whichever moment it falls into. One byte of each
-    /// page is written here, and it belongs to `view`.
+    /// another thread to the same page is lost, at any moment. One byte of each page is written
+    /// here, and it belongs to `view`.
     pub(super) fn sever(&self, view: View<'_>) -> io::Result<()> {
         let (Some(file), Some(offset), true) =
             (&self.file, self.range_of(view), self.owner.is_current())
@@ -187,8 +187,8 @@ impl ArenaMemory {
 impl Drop for ArenaMemory {
     fn drop(&mut self) {
         let Some(file) = self.file.as_ref().filter(|_| self.owner.is_current()) else { return };
-        // Peers keep their mappings until the next registration; the memory is given back now. After
-        // a failure, a late peer may still read what it was announced.
+        // Peers keep their mappings until the next registration; the memory is freed now. After a
+        // failure, a late peer may still read an announced buffer.
         if !self.severed.load(Ordering::Relaxed) {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let _ = fallocate(file, flags, self.offset as u64, self.len as u64);

@@ -101,7 +101,7 @@ impl<T> Deref for RegisteredBuffer<T> {
     fn deref(&self) -> &[T] {
         // SAFETY: `count` elements that belong to this buffer, at a page's start; they were zeroed,
         // which is a value of `T`, and have been written as elements since. Peers write them only
-        // during a call that has borrowed them, as the page on registered memory says.
+        // during a call that has borrowed them: see the page on registered memory.
         unsafe { std::slice::from_raw_parts(self.start(), self.count) }
     }
 }

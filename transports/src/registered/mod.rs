@@ -1,18 +1,17 @@
 //! Registered memory: bytes of one rank that other ranks read and write in place during a call.
 //!
-//! A [`Registration`] is a range of the owner's memory with what peers need to reach it. A call names
-//! a place in it by a [`Ticket`]: which registration, and where in it. It is a shared segment, which all
-//! ranks have mapped. After a failed call, the owner maps private copies of the pages
-//! ([`sever`](Registration::sever)).
+//! A [`Registration`] is a shared segment, which all ranks have mapped, with a part of each rank. A
+//! call names a place by a [`Ticket`]: registration and offset. After a failed call, the owner maps
+//! private copies of the pages ([`sever`](Registration::sever)).
 //!
-//! # What ranks owe each other
+//! # Obligations of the ranks
 //!
 //! A peer touches a rank's registered bytes only between that rank's announcement of the call and
-//! the completion that both see. Callers prove by a trial run that no byte is written while
-//! another rank may read it. No check at run time could take the place of that proof: as with a
-//! [board](crate::board), views of peers' bytes are given by safe methods, and who takes them keeps
-//! this protocol. After a call that failed, the owner [severs](Registration::sever) the bytes before
-//! it uses them again, so a late peer reaches memory that nobody else uses any more.
+//! the completion that both see. Callers prove by a trial run that no byte is written while another
+//! rank may read it. No check at run time could replace that proof: as with a
+//! [board](crate::board), safe methods return views of peers' bytes, and the caller keeps this
+//! protocol. After a call that failed, the owner [severs](Registration::sever) the bytes before it
+//! uses them again, so a late peer reaches memory that is otherwise unused.
 
 mod arena;
 mod buffer;
@@ -65,7 +64,7 @@ impl Registration {
     }
 
     /// Returns rank `me`'s part of the segment `whole`, which all ranks make this registration of,
-    /// with the same `lengths`, and what the rank reaches the others by.
+    /// with the same `lengths`, and the rank's access to the others' parts.
     ///
     /// # Errors
     /// If the part cannot be mapped.
@@ -110,12 +109,12 @@ impl Registration {
         fits.then(|| unsafe { self.whole.view() }.slice(start + offset, len))
     }
 
-    /// Cuts peers off from `own` bytes: they keep their content, and what peers write from now on
-    /// goes elsewhere. Does nothing if the bytes are no part of the registration. Afterwards the
+    /// Cuts peers off from `own` bytes: they keep their content, and later writes of peers go
+    /// elsewhere. Does nothing if the bytes are no part of the registration. Afterwards the
     /// registration has no place of this rank's any more.
     ///
-    /// Ends the process if the system cannot do it, because the caller's memory would otherwise
-    /// change behind its back.
+    /// Ends the process if the system cannot do it, because late peers could otherwise change the
+    /// caller's memory.
     pub fn sever(&self, own: View<'_>) {
         let severed = self.own.upgrade().map_or(Ok(()), |memory| memory.sever(own));
         if let Err(error) = severed {

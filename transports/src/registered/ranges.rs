@@ -1,4 +1,4 @@
-//! Which parts of an arena are in use.
+//! The used and free parts of an arena.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub(super) struct FreeRanges {
     /// Offset and bytes.
     free: BTreeMap<usize, usize>,
-    /// Bytes from here on were never in use, and are zeroes.
+    /// Bytes from here on were never in use, and are zero.
     fresh: usize,
 }
 

@@ -52,8 +52,8 @@ fn other_memory_is_not_registered() {
     assert!(arena.alloc::<u64>(1).is_registered());
 }
 
-/// What a peer still writes after a failed call does not reach the memory that user code has again,
-/// and what other threads write to the same pages meanwhile is not lost.
+/// Late writes of a peer after a failed call do not reach the user's memory, and concurrent writes
+/// of other threads to the same pages are not lost.
 #[test]
 fn severed_bytes_keep_their_content_and_their_address() {
     let [(mine, arena), (theirs, _)] = ranks(&[1 << 20, 4096]).try_into().unwrap();
@@ -91,7 +91,7 @@ fn memory_is_given_back_when_the_last_buffer_is_dropped() {
     assert!(mine.is_used() && buffer.arena().is_some());
     drop(buffer);
     assert!(!mine.is_used());
-    // A peer may still look, and finds that the pages are gone.
+    // A peer may still read, and finds zeroed pages.
     assert_eq!(theirs.reach(0, place).unwrap().as_view().to_vec(), [0; 8192]);
 }
 

@@ -4,8 +4,8 @@ use super::keys::RecordKeys;
 use super::{SecureError, TAG, frame};
 use snow::{HandshakeState, TransportState};
 
-/// The most bytes of a message in one frame: Noise's 65,535, less the tag and the byte that says
-/// whether the frame is the last one.
+/// The most bytes of a message in one frame: Noise's 65,535, less the tag and the byte that marks
+/// the last frame.
 const PIECE: usize = 65_535 - TAG - 1;
 
 /// Both directions of an established, encrypted connection.

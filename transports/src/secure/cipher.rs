@@ -110,8 +110,8 @@ impl RecordCipher {
         }
     }
 
-    /// Decrypts `bytes` in place if `tag` proves that they are what was sealed with `number`. After
-    /// an error they are of no use.
+    /// Decrypts `bytes` in place if `tag` proves that they were sealed with `number`. After an
+    /// error their contents are unspecified.
     pub(super) fn open(
         &self,
         number: u64,
@@ -129,8 +129,8 @@ impl RecordCipher {
         }
     }
 
-    /// Returns the cipher with the next key, which does not tell what this key was. The next key is
-    /// what this cipher makes of zeros, as in section 4.2 of the Noise specification.
+    /// Returns the cipher with the next key, which does not reveal this key. The next key is the
+    /// encryption of zeros by this cipher, as in section 4.2 of the Noise specification.
     pub(super) fn next(&self) -> Self {
         let mut key = Zeroizing::new([0; KEY]);
         self.seal(NEXT_KEY_NONCE, key.as_mut_slice());

@@ -102,7 +102,7 @@ fn refusal(code: u8) -> SecureError {
 #[derive(Debug)]
 pub struct Responder {
     secret: JobSecret,
-    /// The rank that accepts, if it answers for one rank only.
+    /// The accepting rank, if the responder represents one rank only.
     rank: Option<u32>,
     buffer: Vec<u8>,
     stage: HandshakeStage,
@@ -118,7 +118,7 @@ enum HandshakeStage {
     Over,
 }
 
-/// What the responder needs next.
+/// The next step of the responder.
 #[derive(Debug)]
 pub enum HandshakeProgress {
     /// More bytes.
@@ -127,7 +127,7 @@ pub enum HandshakeProgress {
     Send(Vec<u8>),
     /// The initiator has proved that it holds the key. Send `accepted` to complete the connection.
     Done {
-        /// What the connection is for, authenticated.
+        /// The purpose of the connection, authenticated.
         binding: Binding,
         /// The channel.
         channel: Box<Channel>,
@@ -152,7 +152,7 @@ impl Responder {
     ///
     /// Without this an attacker on the way could lead a connection to another rank of the job, or
     /// back to the rank that made it. Both hold the key, so the handshake would succeed, and the
-    /// initiator would take the other end for the rank that it asked for.
+    /// initiator would take the other end for the requested rank.
     #[must_use]
     pub fn of_rank(self, rank: u32) -> Self {
         Self { rank: Some(rank), ..self }
@@ -172,7 +172,7 @@ impl Responder {
         usize::from(u16::from_le_bytes([self.buffer[0], self.buffer[1]]))
     }
 
-    /// Takes bytes, at most as many as [`wants`](Self::wants) says.
+    /// Takes bytes, at most [`wants`](Self::wants).
     ///
     /// # Errors
     /// If the bytes are not of a handshake of this job. The connection must then be dropped.
@@ -249,7 +249,7 @@ fn third(
 /// Reads no byte after the handshake.
 ///
 /// # Errors
-/// As [`Initiator::finish`], and what the socket reports.
+/// As [`Initiator::finish`], and errors of the socket.
 pub fn initiate(
     socket: &mut (impl Read + Write),
     secret: &JobSecret,
@@ -266,7 +266,7 @@ pub fn initiate(
 /// Reads no byte after the handshake.
 ///
 /// # Errors
-/// As [`Responder::feed`], and what the socket reports.
+/// As [`Responder::feed`], and errors of the socket.
 pub fn respond(
     socket: &mut (impl Read + Write),
     secret: &JobSecret,
@@ -303,8 +303,8 @@ fn prologue(preamble: &[u8; PREAMBLE], secret: &JobSecret, session: [u8; 16]) ->
     [&preamble[..], &session, secret.job.as_bytes()].concat()
 }
 
-/// Returns the session that the handshake is bound to: zero for a joining rank, which does not know
-/// the session yet.
+/// Returns the session that the handshake is bound to: zero for a joining rank, which has no
+/// session yet.
 fn session(secret: &JobSecret, binding: &Binding) -> [u8; 16] {
     if binding.purpose == Purpose::Join { [0; 16] } else { secret.session }
 }

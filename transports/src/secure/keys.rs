@@ -1,9 +1,9 @@
-//! How the two ends of a connection come to the keys of their records.
+//! How the two ends of a connection exchange the keys of their records.
 //!
-//! Each end draws a random key for what it will send, and tells it to the other end within the
+//! Each end draws a random key for its own records, and sends it to the other end within the
 //! handshake's encrypted channel. So every connection has keys of its own, and so has each of its
 //! directions. A recorded connection cannot be read by a later owner of the job's key, because the
-//! channel's key comes from the private keys of this one handshake.
+//! channel's key is derived from the private keys of this one handshake.
 
 use super::cipher::{CipherSuite, KEY};
 use super::{Purpose, SecureError};
@@ -27,8 +27,8 @@ impl std::fmt::Debug for RecordKeys {
     }
 }
 
-/// What one end tells the other about the records that it will send: their key, and suites. The
-/// initiator names all suites that it can use, the responder the one that will be used.
+/// One end's announcement of its records: their key, and suites. The initiator names all suites
+/// that it can use, the responder the one that will be used.
 pub(super) struct KeyOffer {
     key: Zeroizing<[u8; KEY]>,
     suites: u8,
@@ -102,7 +102,7 @@ mod tests {
         let mut initiator = Some(offer(CipherSuite::supported()));
         let told = KeyOffer::encode(initiator.as_ref());
         assert_eq!(told.len(), OFFER);
-        // The responder's processor has no AES instructions, and its answer says so.
+        // The responder's processor has no AES instructions, so it chooses the other suite.
         let mut responder = Some(offer(slow));
         let theirs = KeyOffer::join(&mut responder, &told).unwrap().unwrap();
         let answer = KeyOffer::encode(responder.as_ref());

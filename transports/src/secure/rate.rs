@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 const RECORDS: usize = 16;
 const ATTEMPTS: usize = 20;
 
-/// What encryption costs on one core: bytes a second that go into records, and that come out of
-/// them. Copying them from and to the memory of a caller is included, sending is not.
+/// The throughput of encryption on one core: bytes a second into records, and out of them. Copying
+/// them from and to the memory of a caller is included, sending is not.
 #[derive(Clone, Copy, Debug)]
 pub struct EncryptionRate {
     /// The cipher that two processors like this one use.

@@ -5,14 +5,13 @@
 //! goodbye:  length 0 (encrypted)          tag (16)
 //! ```
 //!
-//! A length has a tag of its own, so that no receiver waits for bytes that only an altered length
-//! promises: an altered byte anywhere is noticed as soon as it is part of a whole tag. The parts of
-//! all records of a direction are numbered, and the number is the nonce. So a part that is
-//! repeated, dropped or moved does not open. The last record is a goodbye; an end without one was
-//! not made by the peer.
+//! A length has a tag of its own, so that no receiver waits for the bytes of an altered length: an
+//! altered byte anywhere is detected as soon as its tag is complete. The parts of all records of a
+//! direction are numbered, and the number is the nonce. So a part that is repeated, dropped or
+//! moved does not open. The last record is a goodbye; an end without one was not made by the peer.
 //!
 //! A writer and a reader each hold one record. After 2^20 records, which hold about 32 GiB at most,
-//! both go on with the next key. AES-GCM is safe far beyond that, and no nonce is ever used twice.
+//! both switch to the next key. AES-GCM is safe far beyond that, and no nonce is ever used twice.
 
 use super::TAG;
 use super::cipher::{CipherSuite, KEY, NotAuthentic, RecordCipher};
@@ -59,7 +58,7 @@ impl CipherChain {
         Ok(bytes)
     }
 
-    /// Counts a record. Goes on with the next key once this one has sealed enough.
+    /// Counts a record. Switches to the next key once this one has sealed enough.
     fn end_record(&mut self) {
         self.records += 1;
         if self.records == self.records_per_key {
@@ -70,7 +69,7 @@ impl CipherChain {
     }
 }
 
-/// Makes the records of one direction. Holds one record, and a goodbye behind it.
+/// Makes the records of one direction. Holds one record, and a goodbye after it.
 #[derive(Debug)]
 pub(super) struct RecordWriter {
     chain: CipherChain,
@@ -122,7 +121,7 @@ impl RecordWriter {
         &self.wire[self.unsent.clone()]
     }
 
-    /// Notes that the first `bytes` bytes of [`unsent`](Self::unsent) were sent.
+    /// Removes the first `bytes` bytes of [`unsent`](Self::unsent), which were sent.
     pub(super) fn sent(&mut self, bytes: usize) {
         self.unsent.start += bytes;
         if self.unsent.is_empty() {
@@ -137,7 +136,7 @@ fn seal_length(chain: &mut CipherChain, len: usize, into: &mut [u8]) {
     tag.copy_from_slice(&chain.seal(length));
 }
 
-/// What a reader has found in the bytes that it received.
+/// The result of reading received bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum RecordFound {
     /// Bytes that were not taken yet.
@@ -243,7 +242,7 @@ impl RecordReader {
         &mut self.wire[self.sealed.end..]
     }
 
-    /// Notes that the first `bytes` bytes of [`room`](Self::room) were received.
+    /// Accepts the first `bytes` bytes of [`room`](Self::room), which were received.
     pub(super) fn received(&mut self, bytes: usize) {
         self.sealed.end += bytes;
     }
@@ -332,15 +331,15 @@ mod tests {
             let wire = seal(&mut writer, &numbers(50));
             assert_eq!(read(&mut reader, &wire, 1000).unwrap(), (numbers(50), false));
         }
-        // An end that keeps its key longer does not understand the other one any more.
+        // An end that keeps its key longer cannot decrypt the other end's records any more.
         let (mut writer, _) = both(3);
         let (_, mut reader) = both(4);
         let wire: Vec<_> = (0..4).flat_map(|_| seal(&mut writer, &numbers(50))).collect();
         read(&mut reader, &wire, 1000).unwrap_err();
     }
 
-    /// Nonces begin anew with each key. A key that stayed would use them twice, which gives away what
-    /// it has sealed.
+    /// Nonces begin anew with each key. A key that stayed would reuse nonces, which can reveal
+    /// plain text.
     #[test]
     fn equal_records_under_successive_keys_look_different() {
         for suite in [SUITE, CipherSuite::of_this_processor()] {

@@ -10,14 +10,14 @@ use std::os::fd::BorrowedFd;
 
 /// A [`Stream`] that carries encrypted, authenticated records over another stream.
 ///
-/// Bytes that differ from what the peer sent are never delivered: [`Fault::Altered`] comes instead.
-/// The peer's end is [`Fault::Closed`] only if the peer itself has ended the stream, and
-/// [`Fault::Cut`] otherwise. Dropping it ends the stream.
+/// Bytes that differ from the sent ones are never delivered: the result is [`Fault::Altered`]. The
+/// peer's end is [`Fault::Closed`] only if the peer itself has ended the stream, and [`Fault::Cut`]
+/// otherwise. Dropping it ends the stream.
 ///
 /// It holds one record of each direction, about 64 KiB in all, and copies every byte twice more
 /// than the stream below. [`send`](Stream::send) returns the bytes of a record only once the stream
-/// below has taken all of it. So a caller that was told 0 must offer the same bytes again, as
-/// executors do.
+/// below has taken all of it. So after 0 the caller must offer the same bytes again, as executors
+/// do.
 ///
 /// ```
 /// use maypole_kernels::{View, ViewMut};
@@ -58,14 +58,14 @@ pub struct EncryptedStream<S: Stream> {
     reader: RecordReader,
     /// This end has ended its direction.
     finished: bool,
-    /// Bytes came that the peer has not sent.
+    /// Bytes arrived that the peer has not sent.
     altered: bool,
-    /// The process that made the stream. A forked child has no part in it.
+    /// The process that made the stream. A forked child must not use it.
     process: u32,
 }
 
 impl<S: Stream> EncryptedStream<S> {
-    /// Encrypts what goes over `below`, with the keys that the handshake of this connection gave.
+    /// Encrypts the bytes over `below`, with the keys that the handshake of this connection gave.
     /// Use keys for one stream only.
     pub fn new(below: S, keys: &RecordKeys) -> Self {
         Self::with_records_per_key(below, keys, RECORDS_PER_KEY)
@@ -95,7 +95,7 @@ impl<S: Stream> EncryptedStream<S> {
         self.writer.unsent().len()
     }
 
-    /// Sends what is sealed. Returns true once the stream below has taken all of it.
+    /// Sends sealed bytes. Returns true once the stream below has taken all of it.
     fn flush(&mut self) -> Result<bool> {
         while !self.writer.unsent().is_empty() {
             match below_send(&mut self.below, self.writer.unsent())? {
@@ -132,7 +132,7 @@ impl<S: Stream> EncryptedStream<S> {
             match below_receive(&mut self.below, self.reader.room()) {
                 Ok(0) => return Ok(false),
                 Ok(received) => self.reader.received(received),
-                // The goodbye would have come before this end.
+                // A goodbye would have arrived before this end.
                 Err(Fault::Closed) => return Err(Fault::Cut),
                 Err(fault) => return Err(fault),
             }

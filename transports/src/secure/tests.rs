@@ -116,11 +116,11 @@ fn another_key_job_or_session_is_refused() {
     assert!(matches!(refused(&secret(2, "j"), Purpose::Join), SecureError::WrongKey));
     assert!(matches!(refused(&secret(1, "k"), Purpose::Join), SecureError::OtherJob));
     assert!(matches!(refused(&other_session, Purpose::Data), SecureError::WrongKey));
-    // A joining rank does not know the session yet.
+    // A joining rank has no session yet.
     handshake(&secret(1, "j"), &other_session, Purpose::Join).unwrap();
 }
 
-/// What goes over the wire first, byte by byte: processes of other builds must agree on it.
+/// The first bytes on the wire: processes of other builds must agree on them.
 #[test]
 fn a_preamble_has_its_fields_and_nothing_else() {
     let binding = Binding {

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
-/// The name of its memory, by which it is told from segments that have a protocol of their own.
+/// The name of its memory, which distinguishes it from segments that have a protocol of their own.
 const NAME: &str = "maypole-buffer";
 
 /// Memory that processes of one host share, and that any thread of any of them may load from and
 /// store to at any time. A load during a store may find some words of 8 bytes stored and others not.
 ///
-/// For measurements, and for whatever needs no more than that: it has no views, because each word
-/// is moved by one atomic operation.
+/// For measurements and similar uses: it has no views, because each word is moved by one atomic
+/// operation.
 ///
 /// ```
 /// use maypole_transports::shm::SharedBuffer;
@@ -79,8 +79,8 @@ impl SharedBuffer {
         }
     }
 
-    /// Copies `from` to the first bytes. The bytes behind them, up to the end of their word of
-    /// 8 bytes, do not change unless another thread changes them meanwhile.
+    /// Copies `from` to the first bytes. The following bytes, up to the end of their word of 8
+    /// bytes, do not change unless another thread changes them meanwhile.
     ///
     /// # Panics
     /// If `from` is longer than the buffer, and in a forked child.

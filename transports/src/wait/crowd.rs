@@ -1,12 +1,13 @@
 //! Whether other programs compute on the core of this thread.
 //!
-//! A thread that yields on a core of its own goes on at once. Where another program computes, it gives
-//! that program a slice of time, which is milliseconds: thousands of short calls. There it is better to
-//! sleep until a peer wakes it: who sleeps keeps its claim to the core, and runs when it is woken.
+//! A thread that yields on a core of its own continues immediately. If another program computes on
+//! the core, a yield costs a time slice of milliseconds: thousands of short calls. There it is
+//! better to sleep until a peer wakes it: a sleeping thread keeps its scheduling credit, and runs
+//! when it is woken.
 //!
-//! Each thread learns that by itself, from a yield that took long and in which the kernel did give the core
-//! away. It forgets it after a while, and tries again. The while grows from 10 ms to a second as long as
-//! it finds its core shared each time, so trying takes less than a hundredth of the time.
+//! Each thread detects contention by a long yield in which the kernel switched to another thread.
+//! The detection expires after a while, and the thread tries again. This period grows from 10 ms to
+//! a second while the core stays shared, so trying takes less than a hundredth of the time.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -18,21 +19,21 @@ const LONG_YIELD: Duration = Duration::from_micros(200);
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What a thread has learnt.
+/// The measurements of a thread.
 #[derive(Clone, Copy)]
 struct Crowd {
-    /// The core is taken for shared until then.
+    /// The core counts as shared until then.
     until: Option<Instant>,
-    /// When that was over last.
+    /// When the last such period ended.
     ended: Option<Instant>,
-    /// For how long it was taken for shared last.
+    /// The length of the last such period.
     length: Duration,
 }
 
 impl Crowd {
     const NEW: Self = Self { until: None, ended: None, length: Duration::ZERO };
 
-    /// What is known `now`.
+    /// The state `now`.
     fn at(self, now: Instant) -> Self {
         match self.until {
             Some(until) if until <= now => Self { until: None, ended: Some(until), ..self },
@@ -52,7 +53,7 @@ thread_local! {
     static CROWD: Cell<Crowd> = const { Cell::new(Crowd::NEW) };
 }
 
-/// True if this thread shares its core, as far as it knows.
+/// True if contention was detected and has not expired.
 pub(super) fn is_here() -> bool {
     let crowd = CROWD.get();
     if crowd.until.is_none() {
@@ -83,7 +84,7 @@ impl Yields {
         if took < LONG_YIELD {
             return false;
         }
-        // A virtual machine may have stood still meanwhile, in which nobody else ran.
+        // A virtual machine may have been paused meanwhile: that is no contention.
         let before = std::mem::replace(&mut self.switches, switches());
         let shared = self.switches > before;
         if shared {

@@ -1,20 +1,20 @@
-//! Spins that found nothing are tried more rarely.
+//! Fewer spins after failed ones.
 //!
-//! Where what is awaited comes from another host, or from a rank that needs this core, spinning ends in vain, and
-//! takes the core from others meanwhile: seven awaited messages, of four ranks that share a core, take a
-//! millisecond so. Each thread learns that by itself.
+//! A spin for a message of another host, or of a rank that needs this core, times out, and takes
+//! the core from other ranks: with four ranks on a core, seven awaited messages take a millisecond.
+//! Each thread measures that itself.
 
 use std::cell::Cell;
 
-/// The most waits that go without a spin after one in vain.
+/// The most waits without a spin after a failed spin.
 const MOST: u32 = 64;
 
-/// What a thread has learnt.
+/// The measurements of a thread.
 #[derive(Clone, Copy, Default)]
 struct Vain {
-    /// Waits that go without a spin, from now on.
+    /// Remaining waits without a spin.
     left: u32,
-    /// How many there were after the last spin in vain.
+    /// The number of such waits after the last failed spin.
     length: u32,
 }
 
@@ -29,7 +29,7 @@ thread_local! {
     static VAIN: Cell<Vain> = const { Cell::new(Vain { left: 0, length: 0 }) };
 }
 
-/// What `spin` finds; `None`, too, where it is left out.
+/// The result of `spin`; `None`, too, where it is left out.
 pub(super) fn unless_in_vain<T>(spin: impl FnOnce() -> Option<T>) -> Option<T> {
     let vain = VAIN.get();
     if let Some(left) = vain.left.checked_sub(1) {

@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// A publication and its writer. All ranks know the list of all publications.
+/// A publication and its writer. All ranks have the list of all publications.
 #[derive(Clone, Copy, Debug)]
 struct Published {
     writer: usize,
@@ -100,8 +100,8 @@ fn random_publications(ranks: usize, count: usize, random: &mut Random) -> Vec<P
     (0..count).map(&mut draw).collect()
 }
 
-/// Runs the part of rank `me`. All ranks go through the list in the same order, so the rank that is
-/// furthest behind can always go on.
+/// Runs the part of rank `me`. All ranks go through the list in the same order, so the slowest rank
+/// can always continue.
 fn take_part(board: &Board, me: usize, list: &[Published], mut random: Random, slow: bool) {
     for publication in list {
         if publication.writer == me {

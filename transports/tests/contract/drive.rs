@@ -123,8 +123,8 @@ impl TestDeadline {
     }
 }
 
-/// Sends all of `outgoing` and receives as many bytes as the messages of `expected` have. Does both
-/// at once, in one thread.
+/// Sends all of `outgoing` and receives as many bytes as the messages of `expected` have.
+/// Interleaves both, in one thread.
 pub(crate) fn exchange(
     stream: &mut impl Stream,
     outgoing: &[Message],

@@ -1,6 +1,6 @@
-//! What an encrypted stream promises beyond the contract of every stream: whatever happens to the
-//! bytes below, it delivers only what the peer sent, and it ends as closed only if the peer has
-//! ended it.
+//! Guarantees of an encrypted stream beyond the contract of every stream: under any change of the
+//! bytes below, it delivers only bytes that the peer sent, and it ends as closed only if the peer
+//! has ended it.
 
 use crate::drive::{Message, Random, TestDeadline, record_keys};
 use maypole_kernels::{View, ViewMut};
@@ -15,7 +15,7 @@ struct Tampered<S> {
     change: Change,
 }
 
-/// What happens to the bytes below.
+/// Changes of the bytes below.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Nothing,
@@ -183,7 +183,7 @@ fn bytes_of_another_direction_or_connection_do_not_open() {
     let [here, there] = record_keys();
     let [_, elsewhere] = record_keys();
     assert!(matches!(sealed_by(&here, &there), Ok(19)));
-    // This is what this end would receive if an attacker sent its own bytes back.
+    // An attacker sends this end's own bytes back.
     assert!(matches!(sealed_by(&here, &here), Err(Fault::Altered)));
     assert!(matches!(sealed_by(&here, &elsewhere), Err(Fault::Altered)));
 }
@@ -207,7 +207,7 @@ fn equal_messages_have_different_bytes_that_hide_them() {
     }
 }
 
-/// A record that has begun to leave goes on where it stopped, and the end follows it.
+/// A partly sent record continues where it stopped, and the end follows it.
 #[test]
 fn an_end_waits_for_what_the_link_has_not_taken() {
     let [here, there] = record_keys();

@@ -1,5 +1,6 @@
 //! The contract of a stream. `super::pair` makes two ends, `super::LARGEST` is the length of a
-//! large body, `super::NARROW` says that the stream below an encrypted one holds less than a record.
+//! large body, `super::NARROW` is true if the stream below an encrypted one holds less than a
+//! record.
 
 use super::{LARGEST, NARROW, pair};
 use crate::drive::{

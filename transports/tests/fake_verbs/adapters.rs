@@ -1,4 +1,4 @@
-//! Adapters with other limits than the common ones, and what connections ask of them.
+//! Adapters with other limits than the common ones, and the requests of connections to them.
 
 use crate::drive::{Message, exchange, receive_all, send_all};
 use crate::{fake, pair_between, pair_on};

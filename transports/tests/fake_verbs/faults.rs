@@ -48,8 +48,8 @@ fn a_port_that_stays_down_is_named() {
     drop((here, there));
 }
 
-/// Events 0 to 3 of `enum ibv_event_type`. Nothing comes after them, so a stream that did not hear
-/// them would wait for its deadline.
+/// Events 0 to 3 of `enum ibv_event_type`. Nothing follows them, so a stream that missed them would
+/// wait for its deadline.
 #[test]
 fn a_queue_that_an_adapter_gives_up_is_a_loss_at_once() {
     let events = [
@@ -66,7 +66,7 @@ fn a_queue_that_an_adapter_gives_up_is_a_loss_at_once() {
             assert!(why.contains(&format!("{device} has given up")), "{why}");
             assert!(why.contains(name), "{why}");
         }
-        // What is made afterwards has nothing to do with it.
+        // Later objects are not affected.
         drop((here, there));
         let (mut here, mut there) = pair_on(device);
         let message = [Message::new(6, 0, 50)];
@@ -78,7 +78,7 @@ fn a_queue_that_an_adapter_gives_up_is_a_loss_at_once() {
 /// `IBV_EVENT_GID_CHANGE` of `enum ibv_event_type`.
 const GID_CHANGE: i32 = 18;
 
-/// Packets would still name the old address, which the peer's answers do not reach any more.
+/// Packets would still name the old address, which the peer's packets do not reach any more.
 #[test]
 fn an_address_that_changes_is_a_loss_and_another_one_is_none() {
     let (mut here, there) = pair_on("grown0");

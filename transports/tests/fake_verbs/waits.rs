@@ -1,4 +1,4 @@
-//! What waiting costs: the completion queue is armed for a sleep, and never for a look.
+//! The cost of waits: the completion queue is armed for a sleep, and never for a poll.
 
 use crate::drive::{Message, receive_all, send_all};
 use crate::{fake, pair_on};
@@ -32,7 +32,7 @@ fn sleeps_in_a_row_arm_the_queue_once() {
     assert_eq!(fake().counter("quiet0", "arms"), 1);
 }
 
-/// Whatever comes between the last look and the sleep ends the sleep.
+/// Every arrival between the last poll and the sleep ends the sleep.
 #[test]
 fn a_sleep_misses_nothing() {
     const SLEEPS: u64 = 200;

@@ -23,13 +23,13 @@ impl<const N: usize> Register for Recording<N> {
     const BYTES: usize = N;
 
     unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: the caller answers for the bytes.
+        // SAFETY: the caller is responsible for the bytes.
         Self(unsafe { from.cast::<[u8; N]>().read_unaligned() })
     }
 
     unsafe fn store(self, to: *mut u8) {
         STORES.with_borrow_mut(|stores| stores.push(to.addr()));
-        // SAFETY: the caller answers for the bytes.
+        // SAFETY: the caller is responsible for the bytes.
         unsafe { to.cast::<[u8; N]>().write_unaligned(self.0) }
     }
 }
@@ -79,9 +79,9 @@ fn stores_cross_no_line_whatever_the_offsets() {
     }
 }
 
-/// Reduces `contents`, each in memory that begins `offsets[index]` bytes behind a page. The last
-/// two offsets are those of the destinations. Returns both, and the second one again after it was
-/// published alone.
+/// Reduces `contents`, each in memory that begins `offsets[index]` bytes after the start of a page.
+/// The last two offsets are those of the destinations. Returns both, and the second one again after
+/// it was published alone.
 fn reduce_at(reducer: BuiltInReducer, contents: &[Vec<u8>], offsets: &[usize]) -> [Vec<u8>; 3] {
     let len = contents[0].len();
     let regions: Vec<Region> = offsets.iter().map(|_| Region::new(len + LINE)).collect();

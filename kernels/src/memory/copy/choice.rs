@@ -58,8 +58,8 @@ fn times(copy: Copy) -> [Duration; OFFSETS.len()] {
 /// # Safety
 /// `from` has `len` readable bytes, `to` as many writable ones, and they do not overlap.
 unsafe fn copy_string(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the instruction moves `len` bytes upwards, which our caller promises are there. The direction flag
-    // is clear at the entry of every block.
+    // SAFETY: the instruction moves `len` bytes upwards, which our caller guarantees to be
+    // accessible. The direction flag is clear at the entry of every block.
     unsafe {
         std::arch::asm!(
             "rep movsb",

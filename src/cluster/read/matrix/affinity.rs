@@ -1,10 +1,10 @@
-//! The fields behind the cells: the CPUs and NUMA nodes near a GPU.
+//! The fields after the cells: the CPUs and NUMA nodes near a GPU.
 
 use super::header::Columns;
 use crate::read::text::{LocatedChar, plain, words};
 
-/// The affinity of one GPU, as printed. A field is `None` if it is empty, `N/A`, or cannot be told
-/// from its neighbour.
+/// The affinity of one GPU, as printed. A field is `None` if it is empty, `N/A`, or cannot be
+/// separated from its neighbour.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Affinity {
     pub(super) cpus: Option<String>,
@@ -32,7 +32,7 @@ impl Affinity {
         match fields.len() {
             0 => Affinity::default(),
             found if found == expected => Affinity::of(&fields, columns),
-            // Tabs tell which field is empty.
+            // Tabs show which field is empty.
             _ if text.contains('\t') && expected > 0 => Affinity::of(&by_tabs(&text), columns),
             _ => {
                 let line = rest.first().map_or(0, |glyph| glyph.line);

@@ -8,7 +8,7 @@
 //! GPU7  NV12  NV12  ...   X
 //! ```
 //!
-//! The reader keeps the devices that are named and have known classes. A note names the others.
+//! The reader keeps the devices that are named and have classes. A note names the others.
 
 use crate::read::matrix::cells;
 use crate::read::matrix::header::{Columns, is_gpu};

@@ -218,8 +218,7 @@ fn is_numbered(text: &str) -> bool {
     })
 }
 
-/// The names in the legend, such as `NIC0: mlx5_0`. The legend may be anywhere behind the first
-/// row.
+/// The names in the legend, such as `NIC0: mlx5_0`. The legend may be anywhere after the first row.
 pub(super) fn nic_names(lines: &[Vec<LocatedChar>], nics: &[String]) -> Vec<Option<String>> {
     let text: Vec<String> = lines.iter().map(|line| plain(line)).collect();
     let named = |label: &String, line: &String| {

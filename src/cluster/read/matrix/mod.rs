@@ -22,9 +22,9 @@
 //!
 //! Terminals, editors and issue trackers damage such a report. The reader undoes the damage: codes
 //! for underlining, tabs that became blanks, labels and cells that ran together, lines wrapped at
-//! the window's edge, a prefix before every line. Columns and rows that were left out as `...`
-//! stay out of the result. [`notes`](Matrix::notes) lists them, and every cell that was taken from
-//! across the diagonal. Any other damage is an error with its line and column.
+//! the window's edge, a prefix before every line. The result leaves out columns and rows that were
+//! elided as `...`. [`notes`](Matrix::notes) lists them, and every cell that was taken from across
+//! the diagonal. Any other damage is an error with its line and column.
 
 mod affinity;
 mod cells;
@@ -42,8 +42,8 @@ impl Matrix {
     /// Reads a report, with any text before and after it.
     ///
     /// # Errors
-    /// [`ReadError`] with the line and column that the reader does not understand, or with the end
-    /// of the text if it has no report.
+    /// [`ReadError`] with the line and column of the unparsed text, or with the end of the text if
+    /// it has no report.
     pub fn read(text: &str) -> Result<Matrix, ReadError> {
         check_length(text)?;
         let lines = others::without_peer_tables(lines(text));

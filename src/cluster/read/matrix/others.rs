@@ -1,5 +1,5 @@
-//! What `nvidia-smi` prints in place of the matrix, or beside it: the tables of `nvidia-smi topo -p2p`,
-//! and its own failures.
+//! Output of `nvidia-smi` instead of the matrix, or next to it: the tables of `nvidia-smi topo
+//! -p2p`, and its own failures.
 
 use super::header::{first_row, is_gpu};
 use crate::read::text::{LocatedChar, ReadError, lines, words};
@@ -26,7 +26,7 @@ pub(super) fn without_peer_tables(mut text: Vec<Vec<LocatedChar>>) -> Vec<Vec<Lo
     text
 }
 
-/// What `nvidia-smi` and the shell say when it fails, in lower case.
+/// Messages of `nvidia-smi` and the shell when it fails, in lower case.
 const FAILURES: [&str; 7] = [
     "failed to run topology",
     "nvidia-smi has failed",
@@ -37,7 +37,7 @@ const FAILURES: [&str; 7] = [
     "nvidia-smi: ",
 ];
 
-/// Why a text has no matrix, where that can be told from it.
+/// Why a text has no matrix, if the text shows it.
 pub(super) fn explain(text: &str, error: ReadError) -> ReadError {
     const NEEDED: &str = "the matrix that `nvidia-smi topo -m` prints";
     if first_row(&without_peer_tables(lines(text))).is_some() {

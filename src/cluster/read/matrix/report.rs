@@ -20,7 +20,7 @@ pub struct Matrix {
     pub numa_affinity: Vec<Option<String>>,
     /// The device names of the labels `NIC0` and so on, where the report has a legend for them.
     pub nic_names: Vec<Option<String>>,
-    /// What the report lacks, elides or contradicts, and how the reader has resolved it.
+    /// The gaps, elisions and contradictions of the report, and how the reader has resolved them.
     pub notes: Vec<String>,
 }
 

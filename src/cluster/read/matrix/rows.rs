@@ -1,4 +1,4 @@
-//! The rows of a report: a label, one cell a column, and the affinity behind the cells.
+//! The rows of a report: a label, one cell a column, and the affinity after the cells.
 
 use super::affinity::{Affinity, is_affinity};
 use super::cells::{self, RowReading};
@@ -8,14 +8,14 @@ use super::report::Matrix;
 use crate::read::printed::PrintedClass;
 use crate::read::text::{LocatedChar, ReadError, begins_with, error_at, plain};
 
-/// The class of each pair of devices, by column; `None` where it is not known.
+/// The class of each pair of devices, by column; `None` where unknown.
 type Cells = Vec<Vec<Option<PrintedClass>>>;
 
 /// One row, its wrapped lines joined, and the ways in which it can be read.
 struct MatrixRow<'a> {
     /// The column of the device that the row belongs to.
     device: usize,
-    /// Everything behind the label, with blanks in the place of ellipses.
+    /// Everything after the label, with blanks instead of ellipses.
     glyphs: Vec<LocatedChar>,
     label: &'a str,
     readings: Vec<RowReading>,
@@ -85,7 +85,7 @@ fn collect<'a>(lines: &[Vec<LocatedChar>], columns: &'a Columns) -> Result<Rows<
     Ok(Rows { rows, elided })
 }
 
-/// The device whose row begins on this line, and the position behind its label.
+/// The device whose row begins on this line, and the position after its label.
 fn row_start(line: &[LocatedChar], columns: &Columns) -> Option<(usize, usize)> {
     let start = cells::skip_blanks(line, 0);
     let end = |label: &str| {
@@ -143,7 +143,7 @@ fn not_a_cell(row: &MatrixRow, all: &[RowReading], columns: &Columns) -> ReadErr
 }
 
 /// Chooses among several readings of a row. They differ in how digits that run together are cut;
-/// the cell across the diagonal tells which one is right.
+/// the cell across the diagonal shows the correct one.
 fn settle(rows: &mut [MatrixRow], columns: usize) {
     let mut known = vec![vec![None; columns]; columns];
     for row in rows.iter().filter(|row| row.readings.len() == 1) {

@@ -51,7 +51,7 @@ pub fn read(text: &str) -> Result<System, ReadError> {
     Ok(system)
 }
 
-/// What a file has to begin with.
+/// The required beginning of a file.
 const ROOT: &str = "<system>, the root of a topology file of NCCL or RCCL (NCCL_TOPO_DUMP_FILE \
                     names a file that NCCL writes)";
 

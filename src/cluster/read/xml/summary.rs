@@ -77,7 +77,7 @@ fn between<T, U>(
     }
 }
 
-/// What is odd about the direct links of `system`, or assumed about them.
+/// Oddities of the direct links of `system`, and assumptions about them.
 pub(super) fn notes(system: &System) -> Vec<String> {
     let devices = system.devices();
     let links = |gpu: usize| devices.links(gpu).map(|link| link.count).sum::<u32>();

@@ -1,4 +1,4 @@
-//! What is computed of clusters: schedules along their links are proved, and their times are predicted.
+//! Computations on clusters: schedules along their links are proved, and their times are predicted.
 
 mod predictions;
 mod proofs;

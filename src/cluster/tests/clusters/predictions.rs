@@ -175,8 +175,7 @@ struct Published {
 }
 
 /// All-reduce by rings, 4 to 16 GiB. Stas Bekman's `ml-engineering`, `network/README.md`; the
-/// figure of the DGX A100 is a maintainer's in NVIDIA/nccl#812, which does not say how many hosts
-/// there were.
+/// figure of the DGX A100 is a maintainer's in NVIDIA/nccl#812, without the number of hosts.
 const PUBLISHED: [Published; 6] = [
     Published { what: "8 x A100", cluster: "dgx-a100", measured: 234.9, within: 0.10 },
     Published { what: "8 x H200", cluster: "dgx-h200", measured: 367.6, within: 0.10 },
@@ -224,7 +223,7 @@ fn published_measurements_are_predicted() {
 
 #[test]
 fn ranks_behind_one_card_share_its_bandwidth() {
-    // Four ranks behind one link of a network card: each gets a quarter.
+    // Four ranks on one link of a network card: each gets a quarter.
     let topology = named("2xpcie-phb", Fabric::Flat).unwrap();
     let alone =
         cost(&topology, Collective::AllReduce, LaneAlgorithm::Flat(Algorithm::Ring)).unwrap();

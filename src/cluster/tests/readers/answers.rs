@@ -1,4 +1,4 @@
-//! Every sample has the answers that its file of expectations states, as a summary and as a graph.
+//! Every sample has the summary and the graph of its file of expectations.
 
 use crate::damage;
 use crate::samples::{OWN, Sample, samples};
@@ -111,7 +111,7 @@ fn check_graph(name: &str, description: &Description) {
     let cards = graph.nodes_of(NodeKind::Nic);
     assert_eq!(gpus.len(), summary.gpus, "{name}");
     assert_eq!(cards.len(), summary.nics.unwrap_or(0), "{name}");
-    // A matrix does not say what stands between two devices. Where two of its classes contradict
+    // A matrix does not show the devices between two devices. Where two of its classes contradict
     // each other, the graph has the nearer one.
     let exact = matches!(description, Description::System(_));
     let agree =

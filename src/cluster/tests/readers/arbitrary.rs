@@ -44,7 +44,7 @@ fn fuzz_tables_of_topologies() {
     fuzz.memory(4 << 20, 4000).run(|bytes| {
         let text = String::from_utf8_lossy(bytes);
         let kind = describe(&text);
-        // Each reader alone, whatever the text looks like.
+        // Each reader alone, for any text.
         let (matrix, rocm) = (Matrix::read(&text).is_ok(), RocmTables::read(&text).is_ok());
         format!("{kind} {matrix} {rocm}")
     });

@@ -74,12 +74,12 @@ fn folded(text: &str, width: usize) -> String {
     expanded(text).lines().map(fold).collect()
 }
 
-/// Every line behind `prefix`.
+/// Every line after `prefix`.
 fn prefixed(text: &str, prefix: &str) -> String {
     text.lines().map(|line| format!("{prefix}{line}\n")).collect()
 }
 
-/// The header in `code`, which begins before or behind its first tab or blanks.
+/// The header in `code`, which begins before or after its first tab or blanks.
 fn underlined(text: &str, code: &str, end: &str, behind_tab: bool) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     if let Some(header) =

@@ -113,7 +113,7 @@ fn server() -> Files {
     files
 }
 
-/// A driver that knows the three GPUs, in an order of its own, and a pair of links between two of
+/// A driver that lists the three GPUs, in an order of its own, and a pair of links between two of
 /// them.
 struct Driver;
 
@@ -192,7 +192,7 @@ fn a_driver_numbers_the_gpus_and_knows_their_links() {
     );
 }
 
-/// Ranks name their GPUs by address. What they learn is in the order of the ranks.
+/// Ranks name their GPUs by address. The result is in the order of the ranks.
 #[test]
 fn links_of_ranks_follow_the_addresses_of_their_gpus() {
     let machine = machine_at(server().root(), &Driver);

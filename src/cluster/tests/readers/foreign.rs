@@ -153,7 +153,7 @@ fn gpus_of_several_hosts_are_in_the_order_of_their_ranks_or_of_the_hosts() {
     assert_eq!(hosts([0, 1, 2, 3]), [0, 0, 1, 1]);
     assert_eq!(hosts([2, 3, 0, 1]), [1, 1, 0, 0]);
     assert_eq!(hosts([0, 2, 1, 3]), [0, 1, 0, 1]);
-    // Ranks of each host alone say nothing of the order of hosts.
+    // Ranks of each host alone do not determine the order of hosts.
     assert_eq!(hosts([0, 1, 0, 1]), [0, 0, 1, 1]);
     let switched = two_hosts(|_| link(0xff, 18, "0x068000"), [0, 1, 2, 3]);
     assert!(switched.notes()[0].contains("one NVLink domain is assumed"), "{:?}", switched.notes());
@@ -195,7 +195,7 @@ fn links_to_the_cpu_carry_what_its_gpu_sends() {
     let graph = nvlink.topology();
     let numa = graph.nodes_of(NodeKind::Numa)[0];
     assert_eq!(graph.path(0, numa).unwrap().bandwidth, 3.0 * 20.6);
-    // What has no bandwidth is no link.
+    // A pair without bandwidth is no link.
     for lacking in
         ["<c2c count=\"10\"/>", "<c2c bw=\"0\" count=\"10\"/>", "<c2c bw=\"-5\" count=\"2\"/>"]
     {

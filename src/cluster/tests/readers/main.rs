@@ -1,4 +1,4 @@
-//! What reads descriptions of machines, and machines: samples, each kind of damage that pasting does,
+//! Readers of descriptions of machines, and of machines: samples, each kind of damage by pasting,
 //! and arbitrary bytes.
 
 mod answers;
@@ -20,8 +20,8 @@ use maypole_cluster::Description;
 use maypole_cluster::read::matrix::Matrix;
 use maypole_cluster::read::text::ReadError;
 
-/// Four GPUs in two pairs and three cards, one of them behind a bond, with gaps in the lists of
-/// CPUs and all columns of affinity.
+/// Four GPUs in two pairs and three cards, one of them in a bond, with gaps in the lists of CPUs
+/// and all columns of affinity.
 const REPORT: &str = "\
 $ nvidia-smi topo -m
 \tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tNIC2\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID

@@ -2,8 +2,8 @@
 //!
 //! A program that calls with ever new lengths would have each of them priced, which takes up to sixty
 //! times as long as the call. So lengths are rounded before they are priced
-//! ([`priced_bytes`](crate::tuner::priced_bytes)), and what was chosen is kept. It is a function of
-//! what is equal on all ranks, so a rank that has forgotten it finds the same again.
+//! ([`priced_bytes`](crate::tuner::priced_bytes)), and the choice is cached. It is a function of
+//! values that are equal on all ranks, so a rank that has evicted it computes the same again.
 
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
@@ -13,20 +13,19 @@ use std::cell::RefCell;
 use std::hash::Hash;
 use std::num::NonZeroUsize;
 
-/// Plans that are kept at most.
 const MOST: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
-/// What was chosen for calls of a group. Forgotten when the costs change.
+/// The choices for calls of a group. Cleared when the costs change.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ChosenPlans {
-    /// By collective, bytes and what was asked for.
+    /// By collective, bytes and requested algorithm.
     pub(in crate::engine) plans: Memo<(Collective, usize, Option<PlanOverride>), Plan>,
     /// For copies of private memory.
     pub(in crate::engine) copied: Memo<CallKind, ReachingChoice>,
 }
 
-/// What calls are of one kind for copies of private memory: collective, bytes as they are priced, whether
-/// each rank has a count of its own, and the algorithm that was asked for. Equal on all ranks.
+/// The kind of a call for copies of private memory: collective, bytes as they are priced, whether
+/// each rank has a count of its own, and the requested algorithm. Equal on all ranks.
 pub(in crate::engine) type CallKind = (Collective, usize, bool, Option<Algorithm>);
 
 impl ChosenPlans {
@@ -36,7 +35,7 @@ impl ChosenPlans {
     }
 }
 
-/// Values by what they follow from.
+/// A cache of choices.
 #[derive(Debug)]
 pub(in crate::engine) struct Memo<K: Eq + Hash, V>(RefCell<LruCache<K, V>>);
 

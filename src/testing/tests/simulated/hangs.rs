@@ -25,7 +25,7 @@ fn a_run_that_takes_too_many_turns_ends_with_a_picture() {
 fn five_minutes_of_waiting_take_no_time() {
     let start = Instant::now();
     let run = SimulatedWorld::new(3).ranks(3).run(|mut comm| match comm.rank() {
-        // Rank 0 comes only after the others have given up.
+        // Rank 0 begins only after the others have aborted.
         0 => {
             while comm.recv(&mut [0u8], 1, 9).is_ok() {}
             None

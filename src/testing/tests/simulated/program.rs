@@ -1,4 +1,4 @@
-//! Random programs: what all ranks of a world do, and what each must have afterwards.
+//! Random programs: the operations of all ranks of a world, and each rank's expected result.
 
 use crate::case::{Case, cases};
 use crate::common::SeededRng;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Most bytes of the longest buffer of a collective.
 const LONGEST_CASE: usize = 12_000;
 
-/// What all ranks do, one action after the other.
+/// The actions of all ranks, one after the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) world: usize,
@@ -26,7 +26,7 @@ pub(crate) enum Action {
         count: usize,
         tag: u32,
     },
-    /// Each rank sends to all others at once.
+    /// Each rank sends to all others in one group.
     Everybody {
         counts: Vec<usize>,
     },
@@ -74,7 +74,7 @@ impl Program {
         Self { world, actions: (0..count).map(|_| Action::draw(world, rng)).collect() }
     }
 
-    /// Draws a program of collectives alone, whose lengths all ranks know.
+    /// Draws a program of collectives alone, whose lengths are equal on all ranks.
     pub(crate) fn draw_collectives(world: usize, rng: &mut SeededRng) -> Self {
         let even = |case: &Case| !case.lengths.differ();
         let mut draw = || loop {
@@ -198,8 +198,8 @@ fn everybody(comm: &mut Communicator, counts: &[usize], nth: u64) -> Result<()> 
     Ok(())
 }
 
-/// No other action has the tag of this one: a rank that has sent its message here goes on, and the
-/// root must not take its next message for that of a slower rank.
+/// No other action has the tag of this one: a rank that has sent its message here continues, and
+/// the root must not take its next message for that of a slower rank.
 fn to_any(comm: &mut Communicator, root: usize, count: usize, nth: u64) -> Result<()> {
     let me = comm.rank();
     let tag = 9 + nth as u32;

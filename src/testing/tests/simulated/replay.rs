@@ -35,8 +35,8 @@ fn different_seeds_give_different_runs() {
     assert_eq!(traces.len(), 40);
 }
 
-/// Ranks on hosts of their own see what a peer sends in different orders: the first message that a
-/// rank takes from any peer comes from each of them in some run.
+/// Ranks on hosts of their own receive messages in different orders: each peer is the sender of the
+/// first message that a rank takes in some run.
 #[test]
 fn links_overtake_each_other() {
     let first = |seed| {

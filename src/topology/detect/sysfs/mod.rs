@@ -17,7 +17,7 @@ pub(super) struct SysfsReport {
     pub(super) notes: Vec<String>,
 }
 
-/// Reads the files. `gpus` are the GPUs that a driver knows, by address. Other GPUs are found by
+/// Reads the files. `gpus` are the GPUs that a driver reports, by address. Other GPUs are found by
 /// vendor and PCI class.
 pub(super) fn read(root: &Path, gpus: &[(String, Gpu)]) -> SysfsReport {
     let (mut cpus, processor) = cpus(root);

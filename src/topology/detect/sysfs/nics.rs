@@ -50,7 +50,7 @@ fn infiniband(root: &Path, notes: &mut Vec<String>) -> Vec<NicPort> {
     found
 }
 
-/// `/sys/class/net/eth0/speed`: Mbit/s; -1 or unreadable if the kernel does not know it.
+/// `/sys/class/net/eth0/speed`: Mbit/s; -1 or unreadable if unknown to the kernel.
 fn interfaces(root: &Path, notes: &mut Vec<String>) -> Vec<NicPort> {
     let folder = root.join("sys/class/net");
     let mut found = Vec::new();
