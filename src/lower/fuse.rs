@@ -144,14 +144,19 @@ pub(super) fn forget_dead_stores(
 /// The proof order itself, as folds: nothing fused, and every send where its receiver takes it. It
 /// completes with one slot and with links that hold nothing, for every schedule.
 ///
+/// These are the schedules of `ranks`: of all ranks, or of one board. A board takes the messages that it
+/// sends to others itself, at its ranks in the same places. That is the order of all boards if it keeps the
+/// order of each link; [`Matching`](super::order::Matching) and the trial show whether it does.
+///
 /// # Errors
 /// [`Stuck`] if the schedules do not complete.
-pub(super) fn linear(schedules: &[Schedule]) -> Result<FusedFolds, Stuck> {
-    let mut order = ProofOrder(vec![Vec::new(); schedules.len()]);
-    walk(schedules, Placement::Apart, &mut order)?;
-    let count = order.0.iter().map(Vec::len).sum();
-    let mut folds = FusedFolds::with_capacity(0..schedules.len(), count);
-    for steps in order.0 {
+pub(super) fn linear(schedules: &[Schedule], ranks: Range<usize>) -> Result<FusedFolds, Stuck> {
+    let mut order = ProofOrder { schedules, order: vec![Vec::new(); schedules.len()] };
+    let here: Vec<Schedule> = schedules.iter().map(|it| within(it, ranks.len())).collect();
+    walk(&here, Placement::Apart, &mut order)?;
+    let count = order.order.iter().map(Vec::len).sum();
+    let mut folds = FusedFolds::with_capacity(ranks, count);
+    for steps in order.order {
         for step in steps {
             match step {
                 ProofStep::Send { from, to } => {
@@ -169,8 +174,26 @@ pub(super) fn linear(schedules: &[Schedule]) -> Result<FusedFolds, Stuck> {
     Ok(folds)
 }
 
-/// By rank: its steps in proof order.
-struct ProofOrder(Vec<Vec<ProofStep>>);
+/// The schedule with peers at the same places of a board of `width` ranks.
+fn within(schedule: &Schedule, width: usize) -> Schedule {
+    let mut schedule = schedule.clone();
+    for step in &mut schedule.steps {
+        if let Step::Send { to: peer, .. }
+        | Step::Recv { from: peer, .. }
+        | Step::RecvReduce { from: peer, .. } = step
+        {
+            *peer %= width;
+        }
+    }
+    schedule
+}
+
+/// The steps of the ranks whose schedules are walked, in proof order.
+struct ProofOrder<'a> {
+    schedules: &'a [Schedule],
+    /// By rank.
+    order: Vec<Vec<ProofStep>>,
+}
 
 #[derive(Clone, Copy)]
 enum ProofStep {
@@ -178,27 +201,31 @@ enum ProofStep {
     Store { into: Span, source: Origin, reduce: bool },
 }
 
-impl Meaning for ProofOrder {
-    type Message = Span;
+impl Meaning for ProofOrder<'_> {
+    /// What is sent, and to which rank of the world.
+    type Message = (Span, usize);
 
-    fn send(&mut self, _: usize, _: usize, from: Span, _: usize) -> Span {
-        from
+    fn send(&mut self, rank: usize, step: usize, from: Span, _: usize) -> (Span, usize) {
+        let peer = self.schedules[rank].steps[step].peer();
+        (from, peer.expect("a send has a receiver"))
     }
 
     fn receive(
         &mut self,
         rank: usize,
-        _: usize,
+        step: usize,
         into: Span,
         from: usize,
-        message: Span,
+        (sent, to): (Span, usize),
         reduce: bool,
     ) {
-        self.0[from].push(ProofStep::Send { from: message, to: rank });
-        self.0[rank].push(ProofStep::Store { into, source: Origin::Remote(from as u32), reduce });
+        let peer = self.schedules[rank].steps[step].peer().expect("a receive has a sender");
+        self.order[from].push(ProofStep::Send { from: sent, to });
+        let source = Origin::Remote(peer as u32);
+        self.order[rank].push(ProofStep::Store { into, source, reduce });
     }
 
     fn local(&mut self, rank: usize, _: usize, from: Span, into: Span, reduce: bool) {
-        self.0[rank].push(ProofStep::Store { into, source: Origin::Local(from), reduce });
+        self.order[rank].push(ProofStep::Store { into, source: Origin::Local(from), reduce });
     }
 }

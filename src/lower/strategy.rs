@@ -88,7 +88,15 @@ pub(super) fn choose(
 ) -> Result<Strategy, Stuck> {
     let folds = fuse(request.schedules, 0..request.boards.world(), request.boards);
     let strategy = Matching::new(&folds).and_then(|it| fused(request, windows, rule, folds, it));
-    strategy.map_or_else(|| in_proof_order(request, windows, rule), Ok)
+    strategy.map_or_else(
+        || {
+            let folds = linear(request.schedules, 0..request.boards.world())?;
+            let matching = Matching::new(&folds);
+            let strategy = in_proof_order(request, windows, rule, folds, matching);
+            Ok(strategy.expect("the proof order completes with any slots"))
+        },
+        Ok,
+    )
 }
 
 /// The first strategy with fused folds that completes, where `request` has the schedules of the board of
@@ -105,10 +113,15 @@ pub(super) fn choose_symmetric(
     windows: u32,
 ) -> Option<Strategy> {
     let width = request.schedules.len();
-    let first = me / width * width;
-    let folds = fuse(request.schedules, first..first + width, request.boards);
-    let matching = Matching::of_board(&folds, request.boards, symmetry)?;
-    fused(request, windows, SlotRule::Board, folds, matching)
+    let ranks = me / width * width..(me / width + 1) * width;
+    let matching = |folds: &FusedFolds| Matching::of_board(folds, request.boards, symmetry);
+    let folds = fuse(request.schedules, ranks.clone(), request.boards);
+    let matched = matching(&folds)?;
+    fused(request, windows, SlotRule::Board, folds, matched).or_else(|| {
+        let folds = linear(request.schedules, ranks).ok()?;
+        let matched = matching(&folds);
+        in_proof_order(request, windows, SlotRule::Board, folds, matched)
+    })
 }
 
 /// The first of the two strategies with fused folds that completes. The order of the schedules comes
@@ -141,19 +154,19 @@ pub(super) fn fused(
     Some(Strategy { folds, matching, stages, order, slots })
 }
 
-/// The proof order itself, which completes with any slots.
+/// The proof order itself, if its folds match and complete: those of all ranks do, with any slots.
 fn in_proof_order(
     request: &LoweringInput<'_>,
     windows: u32,
     rule: SlotRule,
-) -> Result<Strategy, Stuck> {
-    let folds = linear(request.schedules)?;
-    let matching = Matching::new(&folds).expect("the proof order has a send for each receive");
+    folds: FusedFolds,
+    matching: Option<Matching>,
+) -> Option<Strategy> {
+    let matching = matching?;
     let (stages, order) = listed(&folds);
     let ordered = OrderedFolds::new(&folds, &matching, &stages, &order, request.boards);
-    let slots =
-        slots(request, windows, rule, &ordered).expect("the proof order completes with any slots");
-    Ok(Strategy { folds, matching, stages, order, slots })
+    let slots = slots(request, windows, rule, &ordered)?;
+    Some(Strategy { folds, matching, stages, order, slots })
 }
 
 /// The order of the schedules: no stages, so that windows run one after another.

@@ -146,6 +146,16 @@ pub enum Step {
 }
 
 impl Step {
+    /// Returns the rank at the other end of the message that the step sends or receives, if there is one.
+    pub fn peer(self) -> Option<usize> {
+        match self {
+            Self::Send { to: peer, .. }
+            | Self::Recv { from: peer, .. }
+            | Self::RecvReduce { from: peer, .. } => Some(peer),
+            Self::Copy { .. } | Self::Reduce { .. } => None,
+        }
+    }
+
     /// The span that the step writes.
     pub fn writes(self) -> Option<Span> {
         match self {
