@@ -52,11 +52,9 @@ impl Engine {
     }
 
     /// The error of a message that cannot be completed. The communicator has failed.
-    #[cold]
-    #[inline(never)]
     pub(crate) fn explain_message(&mut self, failed: MessageError) -> Error {
-        let MessageError { operation, step, peer, error, .. } = failed;
-        self.explain_link(operation, step, peer, error)
+        self.calls.forget_current();
+        self.health.explain_message(failed, self.limits.allowed())
     }
 
     /// The error of `operation`, which is an exchange or needs a connection. The communicator has
@@ -147,6 +145,15 @@ pub(super) struct FailedWait {
 }
 
 impl Health {
+    /// Records that a message cannot be completed, which was `allowed` that long, and tells all ranks.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn explain_message(&mut self, failed: MessageError, allowed: Duration) -> Error {
+        let MessageError { operation, step, peer, error, .. } = failed;
+        let error = self.explain_wait(FailedWait { operation, step, peer, allowed }, error);
+        self.fail(error)
+    }
+
     /// Tells all ranks why `wait` has failed. Returns the error of this rank.
     pub(super) fn explain_wait(&self, wait: FailedWait, error: LinkError) -> Error {
         let FailedWait { operation, step, peer, allowed } = wait;

@@ -32,7 +32,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    pub(super) fn new(rank: usize, owner: OwnerProcess, control: Arc<dyn Control>) -> Self {
+    pub(crate) fn new(rank: usize, owner: OwnerProcess, control: Arc<dyn Control>) -> Self {
         let activity = control.activity();
         let alarm = control.alarm();
         let sequence = activity.pulse().completed();

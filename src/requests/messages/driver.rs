@@ -4,6 +4,7 @@ use crate::control::Control;
 use crate::control::departures::LeavingThread;
 use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
+use crate::engine::health::Health;
 use crate::execute::messages::{
     BatchContext, MessageDeadline, MessageError, MessageLinks, MessageRequests, NewRequest,
     RequestInbox,
@@ -11,7 +12,7 @@ use crate::execute::messages::{
 use crate::execute::{LinkError, Moved};
 use crate::schedule::hosts::Boards;
 use maypole_transports::turns::{self, poll_until};
-use maypole_transports::{Alarm, Sleep, Waiting};
+use maypole_transports::{Alarm, OwnerProcess, Sleep, Waiting};
 use std::fmt;
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -165,13 +166,13 @@ impl Messages {
         if requests.is_empty() {
             return;
         }
-        let mut engine = self.engine();
+        let owner = OwnerProcess::current();
+        let mut health = Health::new(self.rank, owner, Arc::clone(&self.control));
+        let timeout = self.conditions.waiting.timeout();
         let first = failed.map(|failed| {
             let request = failed.request;
-            if let Some(allowed) = request.and_then(|request| requests.allowed(request)) {
-                engine.change_limits(|limits| limits.timeout = allowed);
-            }
-            (request, engine.explain_message(failed))
+            let allowed = request.and_then(|request| requests.allowed(request));
+            (request, health.explain_message(failed, allowed.unwrap_or(timeout)))
         });
         requests.end_all(|requests, number| match &first {
             Some((request, error)) if *request == Some(number) => error.clone(),
@@ -179,15 +180,10 @@ impl Messages {
                 let (operation, peer) = requests.describe(number).unwrap_or_default();
                 let error = LinkError::Aborted;
                 let request = Some(number);
-                engine.explain_message(MessageError { operation, step: 0, peer, error, request })
+                let failed = MessageError { operation, step: 0, peer, error, request };
+                health.explain_message(failed, timeout)
             }
         });
-    }
-
-    /// An engine that makes no call: it tells why messages fail, and what this rank waits for.
-    fn engine(&self) -> Engine {
-        let control = Arc::clone(&self.control);
-        Engine::new(self.rank, self.boards.clone(), control, self.conditions.clone())
     }
 
     /// Drives until `over` returns a value, unless another thread drives. Each request has its
@@ -197,7 +193,7 @@ impl Messages {
             return value;
         }
         let waiter = self.inbox.wait();
-        let mut wait = NotedWait { messages: self, polls: 0, noted: None };
+        let mut wait = NotedWait { messages: self, polls: 0, is_noted: false };
         let mut polled = || {
             self.poll();
             let value = over();
@@ -282,7 +278,7 @@ impl DrivenMessages {
 struct NotedWait<'a> {
     messages: &'a Messages,
     polls: u32,
-    noted: Option<Box<Engine>>,
+    is_noted: bool,
 }
 
 impl NotedWait<'_> {
@@ -298,18 +294,18 @@ impl NotedWait<'_> {
         let Some(driven) = self.messages.try_drive() else { return };
         let described = driven.requests.first().and_then(|it| driven.requests.describe(it));
         drop(driven);
-        let engine = self.messages.engine();
-        if let Some((words, peer)) = described.filter(|_| !engine.health().is_inside()) {
-            engine.health().activity().begin_message_beside(words, peer);
-            self.noted = Some(Box::new(engine));
+        let activity = self.messages.control.activity();
+        if let Some((words, peer)) = described.filter(|_| !activity.is_inside()) {
+            activity.begin_message_beside(words, peer);
+            self.is_noted = true;
         }
     }
 }
 
 impl Drop for NotedWait<'_> {
     fn drop(&mut self) {
-        if let Some(engine) = &mut self.noted {
-            engine.health().activity().end_message_beside();
+        if self.is_noted {
+            self.messages.control.activity().end_message_beside();
         }
     }
 }
