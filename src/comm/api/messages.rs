@@ -5,6 +5,7 @@ use crate::comm::api::arguments::slices::{AnySliceMut, IntoInput, IntoOutput};
 use crate::element::Element;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::execute::messages::MessageMemory::{Data, Room};
 use crate::execute::messages::{BatchContext, MessageBatch};
 use crate::requests::messages::driver::DrivenMessages;
 use crate::requests::messages::memory::misfit_error;
@@ -57,7 +58,7 @@ impl Communicator {
                 return Err(self.invalid("send", why.to_owned()));
             }
             let mut batch = MessageBatch::default();
-            batch.send(data.kind, bytes, to, tag);
+            batch.add(Data(bytes), data.kind, Some(to), tag);
             self.run_batch(batch).map(drop)
         })
     }
@@ -160,8 +161,8 @@ impl Communicator {
         into.memory.write(|room| {
             data.read(|bytes| {
                 let mut batch = MessageBatch::default();
-                batch.send(sent, bytes, to, tag);
-                batch.receive(received, room, Some(from), tag);
+                batch.add(Data(bytes), sent, Some(to), tag);
+                batch.add(Room(room), received, Some(from), tag);
                 self.run_batch(batch).map(drop)
             })
         })
@@ -217,7 +218,7 @@ impl Communicator {
         self.check_slice(operation, data.flaw())?;
         data.memory.write(|room| {
             let mut batch = MessageBatch::default();
-            batch.receive(data.kind, room, from, tag);
+            batch.add(Room(room), data.kind, from, tag);
             Ok(self.run_batch(batch)?[0])
         })
     }
@@ -244,8 +245,7 @@ impl Communicator {
         let mut noted = false;
         let slow = |batch: &MessageBatch<'_>| {
             noted = true;
-            let (member, peer) = batch.awaited();
-            let (words, step) = (batch.describe(member), batch.step(member));
+            let (words, peer, step) = batch.awaited();
             engine.health().begin_message(words, peer, step);
         };
         engine.health().activity().begin_messages();
@@ -347,7 +347,7 @@ impl<'a> Group<'a> {
     /// [`Error::Invalid`] if there is no such rank.
     pub fn send<T: Element>(&mut self, data: &'a [T], to: usize, tag: u32) -> Result<()> {
         check_peer("send", self.rank, self.world, to)?;
-        self.batch.send(T::DATA_TYPE, View::of(data), to, tag);
+        self.batch.add(Data(View::of(data)), T::DATA_TYPE, Some(to), tag);
         Ok(())
     }
 
@@ -363,7 +363,7 @@ impl<'a> Group<'a> {
         tag: u32,
     ) -> Result<()> {
         check_peer("recv", self.rank, self.world, from)?;
-        self.batch.receive(T::DATA_TYPE, ViewMut::of(data), Some(from), tag);
+        self.batch.add(Room(ViewMut::of(data)), T::DATA_TYPE, Some(from), tag);
         Ok(())
     }
 
@@ -373,7 +373,7 @@ impl<'a> Group<'a> {
     /// # Errors
     /// None in this version.
     pub fn recv_any<T: Element + Pod>(&mut self, data: &'a mut [T], tag: u32) -> Result<()> {
-        self.batch.receive(T::DATA_TYPE, ViewMut::of(data), None, tag);
+        self.batch.add(Room(ViewMut::of(data)), T::DATA_TYPE, None, tag);
         Ok(())
     }
 }

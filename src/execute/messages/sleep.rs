@@ -11,7 +11,7 @@ use maypole_transports::pipe::PipeWait;
 impl MessageLinks {
     /// True while the bytes of a message are on their way through shared memory.
     pub(crate) fn is_moving(&self) -> bool {
-        let outgoing = self.outgoing.iter().flatten().filter(|link| link.is_sending());
+        let outgoing = self.outgoing.iter().flatten().filter(|link| link.carrier.is_sending());
         let incoming = self.incoming.iter().flatten().filter(|link| link.is_receiving());
         let moving = outgoing.map(|link| link.awaited()).chain(incoming.map(|it| it.awaited()));
         moving.flatten().any(|link| link.pipe_wait().is_some())
@@ -83,7 +83,7 @@ mod tests {
     use super::super::frame::{Envelope, Frame};
     use super::super::incoming::IncomingLink;
     use super::super::posted::Posted;
-    use super::super::{MessageDeadline, MessageEnd, NewRequest, OwnedReceive};
+    use super::super::{MessageDeadline, MessageEnd, MessageMemory, NewRequest, OwnedMessage};
     use super::*;
     use crate::execute::AnyStream;
     use maypole_kernels::{DataType, View, ViewMut};
@@ -92,13 +92,13 @@ mod tests {
 
     const BYTES: usize = 64 << 10;
 
-    impl OwnedReceive for Vec<u8> {
-        fn room(&mut self) -> ViewMut<'_> {
-            ViewMut::of(self)
+    impl OwnedMessage for Vec<u8> {
+        fn memory(&mut self) -> MessageMemory<'_> {
+            MessageMemory::Room(ViewMut::of(self))
         }
 
         fn end(self: Box<Self>, end: MessageEnd) {
-            assert!(matches!(end, MessageEnd::Moved { peer: 1, count: BYTES }), "{end:?}");
+            assert!(matches!(end, Ok((1, BYTES))), "{end:?}");
         }
     }
 
@@ -106,9 +106,10 @@ mod tests {
     fn requested() -> MessageRequests {
         let mut requests = MessageRequests::default();
         let owned = Box::new(vec![0u8; BYTES]);
-        let new = NewRequest::Receive { from: Some(1), tag: 5, kind: DataType::U8, owned };
         let allowed = Duration::from_secs(60);
-        requests.inbox().push(new, MessageDeadline { end: Instant::now() + allowed, allowed });
+        let deadline = MessageDeadline { end: Instant::now() + allowed, allowed };
+        let kind = DataType::U8;
+        requests.inbox().push(NewRequest { peer: Some(1), tag: 5, kind, owned, deadline });
         requests.take_new();
         requests
     }

@@ -5,11 +5,10 @@ use crate::control::departures::LeavingThread;
 use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
 use crate::engine::health::Health;
+use crate::execute::Moved;
 use crate::execute::messages::{
-    BatchContext, MessageDeadline, MessageError, MessageLinks, MessageRequests, NewRequest,
-    RequestInbox,
+    BatchContext, MessageError, MessageLinks, MessageRequests, NewRequest, RequestInbox,
 };
-use crate::execute::{LinkError, Moved};
 use crate::schedule::hosts::Boards;
 use maypole_transports::turns::{self, poll_until};
 use maypole_transports::{Alarm, OwnerProcess, Sleep, Waiting};
@@ -105,8 +104,8 @@ impl Messages {
     }
 
     /// Starts a request. Moves what can be moved now, unless another thread drives.
-    pub(crate) fn start(self: &Arc<Self>, new: NewRequest, deadline: MessageDeadline) {
-        self.inbox.push(new, deadline);
+    pub(crate) fn start(self: &Arc<Self>, new: NewRequest) {
+        self.inbox.push(new);
         if !self.poll() {
             self.rouse();
         }
@@ -174,15 +173,9 @@ impl Messages {
             let allowed = request.and_then(|request| requests.allowed(request));
             (request, health.explain_message(failed, allowed.unwrap_or(timeout)))
         });
-        requests.end_all(|requests, number| match &first {
-            Some((request, error)) if *request == Some(number) => error.clone(),
-            _ => {
-                let (operation, peer) = requests.describe(number).unwrap_or_default();
-                let error = LinkError::Aborted;
-                let request = Some(number);
-                let failed = MessageError { operation, step: 0, peer, error, request };
-                health.explain_message(failed, timeout)
-            }
+        requests.end_all(|failed| match &first {
+            Some((request, error)) if *request == failed.request => error.clone(),
+            _ => health.explain_message(failed, timeout),
         });
     }
 
@@ -292,10 +285,10 @@ impl NotedWait<'_> {
     #[cold]
     fn note(&mut self) {
         let Some(driven) = self.messages.try_drive() else { return };
-        let described = driven.requests.first().and_then(|it| driven.requests.describe(it));
+        let first = driven.requests.first();
         drop(driven);
         let activity = self.messages.control.activity();
-        if let Some((words, peer)) = described.filter(|_| !activity.is_inside()) {
+        if let Some((words, peer)) = first.filter(|_| !activity.is_inside()) {
             activity.begin_message_beside(words, peer);
             self.is_noted = true;
         }
