@@ -238,7 +238,7 @@ impl Communicator {
         let (engine, mut messages) = self.engine.with_messages();
         engine.check_usable(|| batch.title())?;
         let mut observers = engine.observers.take();
-        let recorder = observers.as_mut().and_then(|observers| observers.recording());
+        let mut recorder = observers.as_mut().and_then(|observers| observers.recording());
         let alarm = engine.health().control().alarm();
         let context = batch_context(engine, &alarm);
         let DrivenMessages { links, requests, .. } = &mut *messages;
@@ -249,19 +249,13 @@ impl Communicator {
             engine.health().begin_message(words, peer, step);
         };
         engine.health().activity().begin_messages();
-        let ended = match recorder {
-            None => links.run(&mut batch, requests, &context, None, slow),
-            Some(recorder) => {
-                let title = batch.title();
-                let size = (batch.len(), batch.bytes());
-                recorder.batch(
-                    title,
-                    size,
-                    |it| links.run(&mut batch, requests, &context, Some(it), slow),
-                    |failed| failed.peer,
-                )
-            }
-        };
+        if let Some(recorder) = &mut recorder {
+            recorder.begin();
+        }
+        let ended = links.run(&mut batch, requests, &context, recorder.as_deref_mut(), slow);
+        if let Some(recorder) = recorder {
+            recorder.end(batch.recorded(), ended.as_ref().err().map(|failed| failed.peer));
+        }
         drop(messages);
         engine.observers = observers;
         engine.health().activity().end_messages(batch.len());

@@ -1,7 +1,7 @@
 //! The sends and receives that one call posts together.
 
 use super::message::{MessageHead, MessageMemory, MessageState, Misfit};
-use crate::execute::record::MessageRecord;
+use crate::execute::record::{MessageRecord, RecordedCall};
 use crate::schedule::{Schedule, Step, input, output};
 use maypole_kernels::DataType;
 
@@ -102,17 +102,19 @@ impl<'a> MessageBatch<'a> {
         self.messages.len()
     }
 
-    /// The bytes of all sends and the greatest number of bytes that the receives can take, added.
-    pub(crate) fn bytes(&self) -> usize {
-        self.messages.iter().map(|message| message.head.bytes).sum()
-    }
-
     /// The whole batch in words, for traces.
     pub(crate) fn title(&self) -> String {
         match (self.len(), self.of_kind(true).count()) {
             (1, _) => self.describe(0),
             (all, sends) => format!("group({sends} sends, {} receives)", all - sends),
         }
+    }
+
+    /// The whole batch, for traces.
+    pub(crate) fn recorded(&self) -> RecordedCall {
+        let (operation, messages) = (self.title(), self.len());
+        let bytes = self.messages.iter().map(|message| message.head.bytes).sum();
+        RecordedCall::Batch { operation, messages, bytes }
     }
 
     /// One message in words, for errors and traces.

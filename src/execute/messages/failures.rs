@@ -63,14 +63,10 @@ impl MessageRun<'_, '_, '_> {
 
     /// A message that will never be completed because its peer has left, if there is one.
     fn unanswered_message(&mut self) -> Option<MessageError> {
-        let mut peers = Vec::new();
-        for (_, head) in self.posted.open(true).chain(self.posted.open(false)) {
-            match head.peer() {
-                Some(peer) => peers.push(peer),
-                None => peers.extend(self.others()),
-            }
-        }
-        let named = once_each(peers).into_iter().filter(|peer| *peer != self.links.rank);
+        let open = self.posted.open(true).chain(self.posted.open(false));
+        let any = 0..self.links.world;
+        let peers = open.flat_map(|(_, it)| it.peer().map_or(any.clone(), |peer| peer..peer + 1));
+        let named = once_each(peers.collect()).into_iter().filter(|peer| *peer != self.links.rank);
         let gone: Vec<usize> =
             named.filter(|peer| self.context.connector.has_left(*peer)).collect();
         if gone.is_empty() {
