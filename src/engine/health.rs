@@ -3,12 +3,12 @@
 
 mod unreported;
 
-use crate::control::{Control, Straggler};
+use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::status::report_failure;
 use crate::world::RankSentence;
-use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, MissedDeadline, WaitTarget};
-use crate::world::service::{Cause, CauseDetail, CauseEvent, CauseKind};
+use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, WaitTarget};
+use crate::world::service::{Cause, CauseEvent, CauseKind};
 use maypole_transports::{Alarm, OwnerProcess, turns};
 use std::any::Any;
 use std::sync::Arc;
@@ -196,7 +196,7 @@ impl Health {
     }
 
     /// The error of this rank, which gives up `operation`, if `first` is the first failure.
-    fn error_of(&self, operation: String, first: Cause) -> Error {
+    pub(super) fn error_of(&self, operation: String, first: Cause) -> Error {
         let rank = self.rank;
         let sequence = self.sequence;
         match first.detail {
@@ -228,41 +228,6 @@ impl Health {
         let members = self.activity.members();
         let first = Cause::mismatch(group, members, self.world_rank(self.rank), found);
         self.error_of(operation, self.control.fail(first))
-    }
-
-    /// Tells all ranks that a deadline has passed, and what was found about the `straggler`. Returns
-    /// the error of this rank, which gives up `operation`.
-    pub(super) fn report_deadline(
-        &self,
-        operation: String,
-        mut missed: MissedDeadline,
-        straggler: Option<Straggler>,
-    ) -> Error {
-        let (group, lead) = self.control.identity();
-        let members = self.activity.members();
-        let mut culprit = missed.culprit.map(|culprit| members[culprit]);
-        let mut report = None;
-        if let Some(straggler) = straggler {
-            culprit = straggler.culprit;
-            missed.culprit = culprit.and_then(|rank| members.iter().position(|it| *it == rank));
-            missed.detail = Some(straggler.report.in_group(members));
-            report = Some(straggler.report);
-        }
-        let missed = missed.in_group(members);
-        let text = missed.sentence(members);
-        let first = self.control.fail(Cause {
-            sequence: self.sequence,
-            kind: CauseKind::Timeout,
-            rank: self.world_rank(self.rank),
-            text: report.into_iter().fold(text, |text, report| text.words("; ").then(report)),
-            culprit,
-            detail: Some(Box::new(CauseDetail {
-                group,
-                lead,
-                event: CauseEvent::Deadline(missed),
-            })),
-        });
-        self.error_of(operation, first)
     }
 
     /// Tells all ranks that rank `peer` is lost, and why that is known. Returns the error of this
@@ -309,7 +274,7 @@ impl Health {
     }
 
     /// The number in the world of rank `rank` of the group.
-    fn world_rank(&self, rank: usize) -> usize {
+    pub(super) fn world_rank(&self, rank: usize) -> usize {
         self.activity.members()[rank]
     }
 
