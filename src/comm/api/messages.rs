@@ -3,16 +3,14 @@
 use crate::comm::Communicator;
 use crate::comm::api::arguments::slices::{AnySliceMut, IntoInput, IntoOutput};
 use crate::element::Element;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::execute::messages::MessageBatch;
 use crate::execute::messages::MessageMemory::{Data, Room};
-use crate::execute::messages::{BatchContext, MessageBatch};
 use crate::requests::messages::driver::DrivenMessages;
 use crate::requests::messages::memory::misfit_error;
 use crate::schedule::Schedule;
 use bytemuck::Pod;
 use maypole_kernels::{View, ViewMut};
-use maypole_transports::Alarm;
 
 impl Communicator {
     /// Sends `data` to rank `to`, which [receives](Self::recv) it by the same `tag`.
@@ -133,11 +131,10 @@ impl Communicator {
     /// # Errors
     /// Those of a group that has failed.
     pub fn probe_any(&mut self, tag: u32) -> Result<Option<usize>> {
-        let (engine, mut messages) = self.engine.with_messages();
+        let (engine, messages, mut driven) = self.engine.with_messages();
         engine.check_usable(|| format!("probe_any(tag {tag})"))?;
-        let alarm = engine.health().control().alarm();
-        let DrivenMessages { links, requests, .. } = &mut *messages;
-        Ok(links.first_arrived(tag, requests, &batch_context(engine, &alarm)))
+        let DrivenMessages { links, requests, memory } = &mut *driven;
+        Ok(links.first_arrived(tag, requests, &messages.context(engine.waiting(), *memory)))
     }
 
     /// Sends `data` to rank `to` and receives `into` from rank `from`, both at once. A ring of
@@ -226,8 +223,8 @@ impl Communicator {
     /// True if a message of `bytes` bytes to this rank itself would not wait for its receive.
     fn is_eager_here(&mut self, bytes: usize) -> bool {
         let rank = self.rank();
-        let (_, messages) = self.engine.with_messages();
-        messages.links.is_eager(bytes, rank)
+        let (_, _, driven) = self.engine.with_messages();
+        driven.links.is_eager(bytes, rank)
     }
 
     pub(crate) fn check_peer(&self, operation: &'static str, peer: usize) -> Result<()> {
@@ -235,13 +232,12 @@ impl Communicator {
     }
 
     fn run_batch(&mut self, mut batch: MessageBatch<'_>) -> Result<Vec<(usize, usize)>> {
-        let (engine, mut messages) = self.engine.with_messages();
+        let (engine, messages, mut driven) = self.engine.with_messages();
         engine.check_usable(|| batch.title())?;
         let mut observers = engine.observers.take();
         let mut recorder = observers.as_mut().and_then(|observers| observers.recording());
-        let alarm = engine.health().control().alarm();
-        let context = batch_context(engine, &alarm);
-        let DrivenMessages { links, requests, .. } = &mut *messages;
+        let DrivenMessages { links, requests, memory } = &mut *driven;
+        let context = messages.context(engine.waiting(), *memory);
         let mut noted = false;
         let slow = |batch: &MessageBatch<'_>| {
             noted = true;
@@ -256,7 +252,7 @@ impl Communicator {
         if let Some(recorder) = recorder {
             recorder.end(batch.recorded(), ended.as_ref().err().map(|failed| failed.peer));
         }
-        drop(messages);
+        drop(driven);
         engine.observers = observers;
         engine.health().activity().end_messages(batch.len());
         if noted {
@@ -264,16 +260,6 @@ impl Communicator {
         }
         ended.map_err(|failed| engine.explain_message(failed))?;
         batch.arrivals().map_err(|misfit| misfit_error(self.rank(), misfit))
-    }
-}
-
-fn batch_context<'a>(engine: &'a Engine, alarm: &'a Alarm) -> BatchContext<'a> {
-    BatchContext {
-        connector: engine.health().control(),
-        waiting: engine.waiting(),
-        alarm,
-        boards: engine.boards(),
-        memory: engine.memory_for_messages(),
     }
 }
 

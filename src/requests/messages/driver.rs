@@ -32,7 +32,7 @@ pub(crate) struct DrivenMessages {
     pub(crate) links: MessageLinks,
     pub(crate) requests: MessageRequests,
     /// Bytes of shared and registered memory that messages may use.
-    memory: usize,
+    pub(crate) memory: usize,
 }
 
 /// The messages of one rank in one group.
@@ -40,7 +40,7 @@ pub(crate) struct Messages {
     pub(super) rank: usize,
     boards: Boards,
     control: Arc<dyn Control>,
-    pub(super) conditions: RunConditions,
+    pub(in crate::requests) conditions: RunConditions,
     pub(super) alarm: Arc<Alarm>,
     pub(super) inbox: Arc<RequestInbox>,
     driven: Mutex<DrivenMessages>,
@@ -128,7 +128,9 @@ impl Messages {
         let DrivenMessages { links, requests, memory } = &mut *driven;
         let moved = match links.is_broken() {
             true => Ok(()),
-            false => links.drive_requests(requests, &self.context(*memory)),
+            false => {
+                links.drive_requests(requests, &self.context(self.conditions.waiting, *memory))
+            }
         };
         // What has arrived before the group failed has arrived.
         if self.alarm.raised() {
@@ -143,14 +145,10 @@ impl Messages {
         links.is_done_with(requests)
     }
 
-    fn context(&self, memory: usize) -> BatchContext<'_> {
-        BatchContext {
-            connector: &*self.control,
-            waiting: self.conditions.waiting,
-            alarm: &self.alarm,
-            boards: &self.boards,
-            memory,
-        }
+    /// The parts of the communicator that a batch needs which waits so.
+    pub(crate) fn context(&self, waiting: Waiting, memory: usize) -> BatchContext<'_> {
+        let Self { control, alarm, boards, .. } = self;
+        BatchContext { connector: &**control, waiting, alarm, boards, memory }
     }
 
     /// Ends all requests, because a message of theirs has `failed`, or the group has.
@@ -186,12 +184,13 @@ impl Messages {
             return value;
         }
         let waiter = self.inbox.wait();
-        let mut wait = NotedWait { messages: self, polls: 0, is_noted: false };
+        let (mut polls, mut is_noted) = (0u32, false);
         let mut polled = || {
             self.poll();
             let value = over();
-            if value.is_none() {
-                wait.count();
+            polls = polls.saturating_add(1);
+            if value.is_none() && polls == POLLS_BEFORE_NOTE {
+                is_noted = self.note_wait();
             }
             value
         };
@@ -200,11 +199,24 @@ impl Messages {
             None => sleep.take(iter::empty()),
         };
         let value = self.poll_until_over(self.conditions.waiting, sleep, &mut polled);
+        if is_noted {
+            self.control.activity().end_message_beside();
+        }
         drop(waiter);
         if self.is_busy() {
             self.rouse();
         }
         value
+    }
+
+    /// Notes, for peers that ask, the message that this thread waits for, unless the rank is in a call.
+    #[cold]
+    fn note_wait(&self) -> bool {
+        let first = self.try_drive().and_then(|driven| driven.requests.first());
+        let activity = self.control.activity();
+        let Some((words, peer)) = first.filter(|_| !activity.is_inside()) else { return false };
+        activity.begin_message_beside(words, peer);
+        true
     }
 
     /// Polls `ready` until it returns a value. Each request has its deadline, behind which there is time
@@ -259,47 +271,6 @@ impl DrivenMessages {
     /// Takes the `sleep`, which ends early if a link can go on for requests, or there is a new one.
     pub(super) fn sleep(&mut self, sleep: Sleep<'_>) {
         self.links.sleep_on(&[], &[], &self.requests, sleep);
-    }
-
-    /// Notes how much memory messages may use from now on.
-    pub(crate) fn set_memory(&mut self, memory: usize) {
-        self.memory = memory;
-    }
-}
-
-/// A wait for a request, which peers are told of once it has become long.
-struct NotedWait<'a> {
-    messages: &'a Messages,
-    polls: u32,
-    is_noted: bool,
-}
-
-impl NotedWait<'_> {
-    fn count(&mut self) {
-        self.polls = self.polls.saturating_add(1);
-        if self.polls == POLLS_BEFORE_NOTE {
-            self.note();
-        }
-    }
-
-    #[cold]
-    fn note(&mut self) {
-        let Some(driven) = self.messages.try_drive() else { return };
-        let first = driven.requests.first();
-        drop(driven);
-        let activity = self.messages.control.activity();
-        if let Some((words, peer)) = first.filter(|_| !activity.is_inside()) {
-            activity.begin_message_beside(words, peer);
-            self.is_noted = true;
-        }
-    }
-}
-
-impl Drop for NotedWait<'_> {
-    fn drop(&mut self) {
-        if self.is_noted {
-            self.messages.control.activity().end_message_beside();
-        }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::execute::messages::{MessageMemory, NewRequest};
 use crate::requests::messages::memory::{Arrival, EndHook, RequestBuffer, data_of, room_of};
 use crate::requests::outcome::channel;
 use bytemuck::Pod;
+use std::sync::Arc;
 
 /// # Messages that do not block
 ///
@@ -97,7 +98,7 @@ impl Communicator {
     ) -> Request<R> {
         let checked = self.check_start(operation, peer, kind, memory(&mut buffer).len());
         let rank = self.rank();
-        let (outcome, received) = channel(rank, &self.engine.unreported);
+        let (outcome, received, report) = channel(rank, &self.engine.unreported);
         let owned = RequestBuffer { rank, buffer, memory, give, hook, outcome };
         match checked {
             Ok(()) => {
@@ -106,7 +107,8 @@ impl Communicator {
             }
             Err(error) => owned.finish(Err(error)),
         }
-        Request::of_message(&self.engine, received)
+        let messages = Arc::clone(&self.engine.messages);
+        Request::new(&self.engine, (received, report), Some(messages))
     }
 
     /// Refuses a message that cannot be posted.
