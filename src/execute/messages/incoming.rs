@@ -1,6 +1,6 @@
 //! The link on which one rank receives messages from another.
 
-use super::carrier::{Carrier, FrameBody, LinkWait};
+use super::carrier::{Carrier, FrameBody};
 use super::frame::{Envelope, Frame};
 use super::message::MessageState;
 use super::posted::Posted;
@@ -312,11 +312,6 @@ impl IncomingLink {
             self.carrier.fail("the sender sent more than its credit allows");
         }
         self.unexpected.push_back(message);
-    }
-
-    /// What the link waits for; nothing after a fault.
-    pub(super) fn awaited(&self) -> Option<LinkWait<'_>> {
-        self.carrier.awaited(true)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The link on which one rank sends messages to another.
 
-use super::carrier::{Carrier, FrameBody, LinkWait};
+use super::carrier::{Carrier, FrameBody};
 use super::frame::Frame;
 use super::posted::Posted;
 use super::shared_memory::SharedMemoryOffer;
@@ -113,7 +113,7 @@ impl OutgoingLink {
     }
 
     /// True if a reply of the receiver could let a message go on, or credit runs short.
-    fn needs_replies(&self) -> bool {
+    pub(super) fn needs_replies(&self) -> bool {
         !self.announced.is_empty()
             || !self.without_credit.is_empty()
             || self.credit_used > CREDIT / 2
@@ -170,10 +170,5 @@ impl OutgoingLink {
         let announcement = self.announced.remove(at)?;
         self.credit_used = self.credit_used.checked_sub(CREDIT_PER_MESSAGE)?;
         Some(announcement.send)
-    }
-
-    /// What the link waits for; nothing after a fault.
-    pub(super) fn awaited(&self) -> Option<LinkWait<'_>> {
-        self.carrier.awaited(self.needs_replies())
     }
 }
