@@ -7,6 +7,7 @@ use crate::engine::health::Health;
 use crate::error::{CallMismatch, Error, MissedDeadline, Result};
 use crate::execute::messages::MessageError;
 use crate::execute::{ExecuteError, LinkError, SlowWait, Unexpected};
+use crate::world::service::{Cause, CauseDetail, CauseEvent, CauseKind};
 use maypole_transports::Fault;
 use maypole_transports::turns::{self, poll_until};
 use std::any::Any;
@@ -51,11 +52,9 @@ impl Engine {
     }
 
     /// The error of a message that cannot be completed. The communicator has failed.
-    #[cold]
-    #[inline(never)]
     pub(crate) fn explain_message(&mut self, failed: MessageError) -> Error {
-        let MessageError { operation, step, peer, error, .. } = failed;
-        self.explain_link(operation, step, peer, error)
+        self.calls.forget_current();
+        self.health.explain_message(failed, self.limits.allowed())
     }
 
     /// The error of `operation`, which is an exchange or needs a connection. The communicator has
@@ -144,6 +143,15 @@ pub(super) struct FailedWait {
 }
 
 impl Health {
+    /// Records that a message cannot be completed, which was `allowed` that long, and reports it to all ranks.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn explain_message(&mut self, failed: MessageError, allowed: Duration) -> Error {
+        let MessageError { operation, step, peer, error, .. } = failed;
+        let error = self.explain_wait(FailedWait { operation, step, peer, allowed }, error);
+        self.fail(error)
+    }
+
     /// Reports to all ranks why `wait` has failed. Returns the error of this rank.
     pub(super) fn explain_wait(&self, wait: FailedWait, error: LinkError) -> Error {
         let FailedWait { operation, step, peer, allowed } = wait;
@@ -164,9 +172,7 @@ impl Health {
             None => match error {
                 LinkError::Unconnected(why) => self.unconnected(operation, why),
                 LinkError::TimedOut => {
-                    let missed = self.missed_deadline(peer, operation.clone(), step, allowed);
-                    let straggler = peer.and_then(|peer| self.control().locate(peer));
-                    self.report_deadline(operation, missed, straggler)
+                    self.report_deadline(FailedWait { operation, step, peer, allowed })
                 }
                 LinkError::PeerLeft => self.report_loss(operation, whom, "it has left".to_owned()),
                 LinkError::Lost(fault) => self.report_loss(operation, whom, fault.to_string()),
@@ -210,24 +216,43 @@ impl Health {
         }
     }
 
-    /// The deadline of this rank, which waited for `peer` in `step` of `operation`.
-    fn missed_deadline(
-        &self,
-        peer: Option<usize>,
-        operation: String,
-        step: usize,
-        allowed: Duration,
-    ) -> MissedDeadline {
-        MissedDeadline {
+    /// Tells all ranks that the deadline of `wait` has passed, and what was found about the straggler.
+    /// Returns the error of this rank.
+    fn report_deadline(&self, wait: FailedWait) -> Error {
+        let FailedWait { operation, step, peer, allowed } = wait;
+        let control = self.control();
+        let (group, lead) = control.identity();
+        let members = self.activity().members();
+        let mut missed = MissedDeadline {
             sequence: self.sequence(),
             waiter: self.rank(),
             peer,
-            operation,
+            operation: operation.clone(),
             step,
             after: allowed,
             detail: None,
             culprit: peer,
             world_ranks: BTreeMap::new(),
+        };
+        let mut culprit = peer.map(|peer| members[peer]);
+        let mut report = None;
+        if let Some(straggler) = peer.and_then(|peer| control.locate(peer)) {
+            culprit = straggler.culprit;
+            missed.culprit = culprit.and_then(|rank| members.iter().position(|it| *it == rank));
+            missed.detail = Some(straggler.report.in_group(members));
+            report = Some(straggler.report);
         }
+        let missed = missed.in_group(members);
+        let text = missed.sentence(members);
+        let event = CauseEvent::Deadline(missed);
+        let first = control.fail(Cause {
+            sequence: self.sequence(),
+            kind: CauseKind::Timeout,
+            rank: self.world_rank(self.rank()),
+            text: report.into_iter().fold(text, |text, report| text.words("; ").then(report)),
+            culprit,
+            detail: Some(Box::new(CauseDetail { group, lead, event })),
+        });
+        self.error_of(operation, first)
     }
 }

@@ -2,12 +2,12 @@
 
 mod unreported;
 
-use crate::control::{Control, Straggler};
+use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::status::report_failure;
 use crate::world::RankSentence;
-use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, MissedDeadline, WaitTarget};
-use crate::world::service::{Cause, CauseDetail, CauseEvent, CauseKind};
+use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, WaitTarget};
+use crate::world::service::{Cause, CauseEvent, CauseKind};
 use maypole_transports::{Alarm, OwnerProcess, turns};
 use std::any::Any;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    pub(super) fn new(rank: usize, owner: OwnerProcess, control: Arc<dyn Control>) -> Self {
+    pub(crate) fn new(rank: usize, owner: OwnerProcess, control: Arc<dyn Control>) -> Self {
         let activity = control.activity();
         let alarm = control.alarm();
         let sequence = activity.pulse().completed();
@@ -192,7 +192,7 @@ impl Health {
     }
 
     /// The error of this rank, which aborts `operation`, if `first` is the first failure.
-    fn error_of(&self, operation: String, first: Cause) -> Error {
+    pub(super) fn error_of(&self, operation: String, first: Cause) -> Error {
         let rank = self.rank;
         let sequence = self.sequence;
         match first.detail {
@@ -224,41 +224,6 @@ impl Health {
         let members = self.activity.members();
         let first = Cause::mismatch(group, members, self.world_rank(self.rank), found);
         self.error_of(operation, self.control.fail(first))
-    }
-
-    /// Reports to all ranks that a deadline has passed, and the state of the `straggler`. Returns
-    /// the error of this rank, which aborts `operation`.
-    pub(super) fn report_deadline(
-        &self,
-        operation: String,
-        mut missed: MissedDeadline,
-        straggler: Option<Straggler>,
-    ) -> Error {
-        let (group, lead) = self.control.identity();
-        let members = self.activity.members();
-        let mut culprit = missed.culprit.map(|culprit| members[culprit]);
-        let mut report = None;
-        if let Some(straggler) = straggler {
-            culprit = straggler.culprit;
-            missed.culprit = culprit.and_then(|rank| members.iter().position(|it| *it == rank));
-            missed.detail = Some(straggler.report.in_group(members));
-            report = Some(straggler.report);
-        }
-        let missed = missed.in_group(members);
-        let text = missed.sentence(members);
-        let first = self.control.fail(Cause {
-            sequence: self.sequence,
-            kind: CauseKind::Timeout,
-            rank: self.world_rank(self.rank),
-            text: report.into_iter().fold(text, |text, report| text.words("; ").then(report)),
-            culprit,
-            detail: Some(Box::new(CauseDetail {
-                group,
-                lead,
-                event: CauseEvent::Deadline(missed),
-            })),
-        });
-        self.error_of(operation, first)
     }
 
     /// Reports to all ranks that rank `peer` is lost, with the evidence. Returns the error of this
@@ -305,7 +270,7 @@ impl Health {
     }
 
     /// The number in the world of rank `rank` of the group.
-    fn world_rank(&self, rank: usize) -> usize {
+    pub(super) fn world_rank(&self, rank: usize) -> usize {
         self.activity.members()[rank]
     }
 

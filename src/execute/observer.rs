@@ -30,19 +30,6 @@ pub enum Awaited {
     },
 }
 
-/// Forwards to the borrowed observer.
-impl<O: RunObserver> RunObserver for &mut O {
-    #[inline(always)]
-    fn awaited(&mut self, awaited: impl FnOnce() -> Awaited) {
-        (**self).awaited(awaited);
-    }
-
-    #[inline(always)]
-    fn folded(&mut self, fold: usize, window: u32) {
-        (**self).folded(fold, window);
-    }
-}
-
 /// Ignores all calls, and compiles to nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct NoObserver;

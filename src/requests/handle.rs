@@ -12,15 +12,14 @@
 
 use crate::control::Control;
 use crate::engine::Engine;
-use crate::engine::conditions::RunConditions;
 use crate::engine::health::{UnreportedError, check_process};
-use crate::engine::limits::LONGEST;
+use crate::engine::limits::TimeLimits;
 use crate::error::Result;
 use crate::execute::messages::MessageDeadline;
 use crate::requests::messages::driver::{DrivenMessages, Messages};
 use crate::requests::progress::{EngineBorrower, Progress};
 use crate::schedule::hosts::Boards;
-use maypole_transports::{Alarm, OwnerProcess, turns};
+use maypole_transports::{Alarm, OwnerProcess};
 use std::cell::OnceCell;
 use std::fmt;
 use std::sync::{Arc, MutexGuard};
@@ -46,7 +45,6 @@ pub(crate) struct EngineHandle<C> {
     progress: Option<Progress<C>>,
     /// The process of that thread: a forked child has our memory without the thread.
     owner: OwnerProcess,
-    conditions: RunConditions,
 }
 
 impl<C: EngineBorrower> EngineHandle<C> {
@@ -58,7 +56,6 @@ impl<C: EngineBorrower> EngineHandle<C> {
             unreported: Arc::clone(engine.health().unreported()),
             alarm: engine.health().control().alarm(),
             owner: engine.owner(),
-            conditions: engine.conditions().clone(),
             control: engine.health().shared_control(),
             messages: Messages::new(&engine),
             here: OnceCell::from(Box::new(engine)),
@@ -79,7 +76,6 @@ impl<C: EngineBorrower> EngineHandle<C> {
             here: OnceCell::new(),
             progress: None,
             owner: self.owner,
-            conditions: self.conditions.clone(),
         }
     }
 
@@ -103,28 +99,23 @@ impl<C: EngineBorrower> EngineHandle<C> {
 
     /// The engine, and the messages, which this thread drives from now on. Waits for requests in
     /// flight other than messages.
-    pub(crate) fn with_messages(&mut self) -> (&mut Engine, MutexGuard<'_, DrivenMessages>) {
+    pub(crate) fn with_messages(
+        &mut self,
+    ) -> (&mut Engine, &Messages, MutexGuard<'_, DrivenMessages>) {
         if self.here.get_mut().is_none() {
             self.wait();
         }
         let here = self.here.get_mut().expect("the engine is here after waiting");
-        let mut messages = self.messages.drive();
-        messages.set_memory(here.memory_for_messages());
-        (here, messages)
+        let mut driven = self.messages.drive();
+        driven.memory = here.memory_for_messages();
+        (here, &self.messages, driven)
     }
 
     /// How long a message may take that is started now.
     pub(crate) fn message_deadline(&self) -> MessageDeadline {
-        match self.here.get() {
-            Some(engine) => {
-                let limits = engine.limits();
-                MessageDeadline { end: limits.deadline(), allowed: limits.allowed() }
-            }
-            None => {
-                let end = turns::now() + self.timeout.min(LONGEST);
-                MessageDeadline { end, allowed: self.timeout }
-            }
-        }
+        let of_requests = TimeLimits::new(self.timeout);
+        let limits = self.here.get().map_or(&of_requests, |engine| engine.limits());
+        MessageDeadline { end: limits.deadline(), allowed: limits.allowed() }
     }
 
     /// The timeout of calls and requests that are started now.
@@ -233,8 +224,8 @@ impl<C: EngineBorrower> EngineHandle<C> {
             false => self.progress().recall(),
             // The thread that has the engine runs in the parent.
             true => {
-                let (boards, conditions) = (self.boards.clone(), self.conditions.clone());
-                let control = Arc::clone(&self.control);
+                let (boards, control) = (self.boards.clone(), Arc::clone(&self.control));
+                let conditions = self.messages.conditions.clone();
                 Box::new(Engine::of_process(self.owner, self.rank, boards, control, conditions))
             }
         })

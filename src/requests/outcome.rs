@@ -3,7 +3,7 @@
 use super::progress::RequestOutcome;
 use crate::engine::health::{UnreportedError, panic_message};
 use crate::error::Error;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
@@ -28,51 +28,23 @@ struct EndState {
 /// will come.
 pub(crate) struct OutcomeSender<B> {
     outcome: Option<SyncSender<RequestOutcome<B>>>,
-    end: Arc<SharedEnd>,
+    end: OutcomeReport,
 }
 
-/// Where a request receives the outcome.
-pub(crate) struct OutcomeReceiver<B> {
-    outcome: Receiver<RequestOutcome<B>>,
-    report: ErrorReport,
-}
-
-/// Keeps the error of an outcome that no caller receives, for the next call.
+/// Wakes the task that awaits an outcome, and keeps the error of an outcome that no caller receives, for
+/// the next call.
 #[derive(Clone)]
-pub(crate) struct ErrorReport(Arc<SharedEnd>);
+pub(crate) struct OutcomeReport(Arc<SharedEnd>);
 
 /// Makes both ends for one outcome of rank `rank`.
 pub(crate) fn channel<B>(
     rank: usize,
     unreported: &Arc<UnreportedError>,
-) -> (OutcomeSender<B>, OutcomeReceiver<B>) {
+) -> (OutcomeSender<B>, Receiver<RequestOutcome<B>>, OutcomeReport) {
     let (send, outcome) = sync_channel(1);
     let unreported = Arc::clone(unreported);
-    let end = Arc::new(SharedEnd { state: Mutex::default(), unreported, rank });
-    let sender = OutcomeSender { outcome: Some(send), end: Arc::clone(&end) };
-    (sender, OutcomeReceiver { outcome, report: ErrorReport(end) })
-}
-
-impl SharedEnd {
-    fn state(&self) -> MutexGuard<'_, EndState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn keep<B>(&self, outcome: RequestOutcome<B>) {
-        if self.state().ignores_error {
-            return;
-        }
-        let rank = self.rank;
-        match outcome {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => self.unreported.keep(error),
-            Err(panic) => self.unreported.keep(Error::Failed {
-                first: format!("rank {rank} panicked in a request: {}", panic_message(&*panic)),
-                retryable: false,
-                culprit: Some(rank),
-            }),
-        }
-    }
+    let end = OutcomeReport(Arc::new(SharedEnd { state: Mutex::default(), unreported, rank }));
+    (OutcomeSender { outcome: Some(send), end: end.clone() }, outcome, end)
 }
 
 impl<B> OutcomeSender<B> {
@@ -99,44 +71,48 @@ impl<B> Drop for OutcomeSender<B> {
     }
 }
 
-impl<B> OutcomeReceiver<B> {
+impl OutcomeReport {
+    fn state(&self) -> MutexGuard<'_, EndState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Has the task of `context` woken at the end. The caller looks for the outcome afterwards, which
     /// may have come just before.
     pub(crate) fn wake(&self, context: &Context<'_>) {
-        let waker = &mut self.report.0.state().waker;
+        let waker = &mut self.state().waker;
         match waker {
             Some(waker) => waker.clone_from(context.waker()),
             None => *waker = Some(context.waker().clone()),
         }
     }
 
-    /// The channel that the outcome comes by.
-    pub(crate) fn channel(&self) -> &Receiver<RequestOutcome<B>> {
-        &self.outcome
-    }
-
-    /// What the error of this outcome is reported by, when the outcome has been received.
-    pub(crate) fn report(&self) -> ErrorReport {
-        self.report.clone()
-    }
-
-    /// Receives nothing any more: an error that has come, or comes later, is kept for the next call.
-    pub(crate) fn detach(self) {
-        let mut state = self.report.0.state();
+    /// The request receives nothing any more: an error that has come by `outcome`, or comes later, is kept
+    /// for the next call.
+    pub(crate) fn detach<B>(&self, outcome: Receiver<RequestOutcome<B>>) {
+        let mut state = self.state();
         state.is_detached = true;
-        let come = self.outcome.try_recv();
+        let come = outcome.try_recv();
         drop(state);
-        match come {
-            Ok(outcome) => self.report.0.keep(outcome),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+        if let Ok(outcome) = come {
+            self.keep(outcome);
         }
     }
-}
 
-impl ErrorReport {
     /// Keeps the error of `outcome` for the next call.
     pub(crate) fn keep<B>(&self, outcome: RequestOutcome<B>) {
-        self.0.keep(outcome);
+        if self.state().ignores_error {
+            return;
+        }
+        let rank = self.0.rank;
+        match outcome {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => self.0.unreported.keep(error),
+            Err(panic) => self.0.unreported.keep(Error::Failed {
+                first: format!("rank {rank} panicked in a request: {}", panic_message(&*panic)),
+                retryable: false,
+                culprit: Some(rank),
+            }),
+        }
     }
 
     /// Notes that a caller receives this outcome.
@@ -148,6 +124,6 @@ impl ErrorReport {
 
     /// Keeps no error from now on.
     pub(crate) fn ignore(&self) {
-        self.0.state().ignores_error = true;
+        self.state().ignores_error = true;
     }
 }

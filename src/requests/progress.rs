@@ -268,7 +268,7 @@ pub(crate) fn await_or_fail<T>(
     if patient {
         return receive(done);
     }
-    match receive_within(done, GRACE) {
+    match receive_within(done, Some(GRACE)) {
         Err(RecvTimeoutError::Timeout) => {
             let activity = control.activity();
             let rank = activity.members()[rank];
@@ -283,7 +283,7 @@ pub(crate) fn await_or_fail<T>(
                 culprit: Some(rank),
                 detail: None,
             });
-            receive_within(done, GRACE).ok()
+            receive_within(done, Some(GRACE)).ok()
         }
         done => done.ok(),
     }
@@ -291,19 +291,17 @@ pub(crate) fn await_or_fail<T>(
 
 /// Waits for the next value; `None` if none will come any more.
 pub(crate) fn receive<T>(channel: &Receiver<T>) -> Option<T> {
-    match turns::wait(None, || poll(channel)) {
-        Some(received) => received.ok()?.ok(),
-        None => channel.recv().ok(),
-    }
+    receive_within(channel, None).ok()
 }
 
 /// As [`receive`], for no longer than `most`.
-fn receive_within<T>(channel: &Receiver<T>, most: Duration) -> Result<T, RecvTimeoutError> {
-    let deadline = turns::now() + most;
-    match turns::wait(Some(deadline), || poll(channel)) {
-        Some(Ok(received)) => received,
-        Some(Err(DeadlinePassed)) => Err(RecvTimeoutError::Timeout),
-        None => channel.recv_timeout(most),
+fn receive_within<T>(channel: &Receiver<T>, most: Option<Duration>) -> Result<T, RecvTimeoutError> {
+    let deadline = most.map(|most| turns::now() + most);
+    match (turns::wait(deadline, || poll(channel)), most) {
+        (Some(Ok(received)), _) => received,
+        (Some(Err(DeadlinePassed)), _) => Err(RecvTimeoutError::Timeout),
+        (None, Some(most)) => channel.recv_timeout(most),
+        (None, None) => channel.recv().map_err(|_| RecvTimeoutError::Disconnected),
     }
 }
 

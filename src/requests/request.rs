@@ -1,10 +1,9 @@
 //! Requests: operations that run while their caller does something else.
 
-use crate::engine::health::UnreportedError;
 use crate::error::{Error, Result};
 use crate::requests::handle::EngineHandle;
 use crate::requests::messages::driver::Messages;
-use crate::requests::outcome::{ErrorReport, OutcomeReceiver, channel};
+use crate::requests::outcome::{OutcomeReport, channel};
 use crate::requests::progress::{
     EngineBorrower, RequestJob, RequestOutcome, RunsJobs, poll, receive,
 };
@@ -12,7 +11,7 @@ use maypole_transports::{Alarm, ForegroundWait, OwnerProcess};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::mpsc::TryRecvError;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
@@ -25,9 +24,9 @@ use std::task::{Context, Poll};
 #[must_use = "a request gives its buffers back; dropping it detaches the operation"]
 pub struct Request<B> {
     /// Empty once the outcome is known.
-    outcome: Option<OutcomeReceiver<B>>,
+    outcome: Option<Receiver<RequestOutcome<B>>>,
     done: Option<RequestOutcome<B>>,
-    report: ErrorReport,
+    report: OutcomeReport,
     /// Wakes the thread that runs the operation.
     alarm: Arc<Alarm>,
     /// What a thread that waits for a message drives meanwhile.
@@ -42,17 +41,19 @@ pub struct Request<B> {
 }
 
 impl<B> Request<B> {
-    /// The request of a message, whose end `outcome` tells.
-    pub(crate) fn of_message<C: EngineBorrower>(
+    /// The request whose end `outcome` tells; that of a message, which a thread that waits drives with
+    /// `messages`, if there are any.
+    pub(crate) fn new<C: EngineBorrower>(
         engine: &EngineHandle<C>,
-        outcome: OutcomeReceiver<B>,
+        (outcome, report): (Receiver<RequestOutcome<B>>, OutcomeReport),
+        messages: Option<Arc<Messages>>,
     ) -> Self {
         Self {
-            report: outcome.report(),
+            report,
             outcome: Some(outcome),
             done: None,
             alarm: Arc::clone(&engine.alarm),
-            messages: Some(Arc::clone(&engine.messages)),
+            messages,
             jobs: None,
             awaited: None,
             owner: OwnerProcess::current(),
@@ -70,11 +71,8 @@ impl<B> Request<B> {
             messages.poll();
         }
         if let Some(outcome) = &self.outcome {
-            self.done = match outcome.channel().try_recv() {
-                Ok(outcome) => Some(outcome),
-                Err(TryRecvError::Empty) => None,
-                Err(TryRecvError::Disconnected) => Some(Ok(Err(abandoned()))),
-            };
+            let come = poll(outcome);
+            self.done = come.map(|come| come.unwrap_or_else(|_| Ok(Err(abandoned()))));
             if self.done.is_some() {
                 self.outcome = None;
             }
@@ -131,8 +129,8 @@ impl<B> Request<B> {
         let _wait = self.alarm.begin_foreground_wait();
         let messages = self.messages.take();
         let come = self.outcome.take().map(|outcome| match messages {
-            Some(messages) => messages.drive_until(|| poll(outcome.channel())).ok(),
-            None => receive(outcome.channel()),
+            Some(messages) => messages.drive_until(|| poll(&outcome)).ok(),
+            None => receive(&outcome),
         });
         let come = come.map(|come| come.unwrap_or_else(|| Ok(Err(abandoned()))));
         let outcome = self.done.take().or(come).expect("a request has an outcome or awaits it");
@@ -174,7 +172,7 @@ impl<B> Future for Request<B> {
             return Poll::Ready(Err(Error::Forked { rank: self.rank }));
         }
         match &self.outcome {
-            Some(outcome) => outcome.wake(context),
+            Some(_) => self.report.wake(context),
             None => assert!(self.done.is_some(), "a request is not polled after it was ready"),
         }
         if !self.test() {
@@ -198,7 +196,7 @@ impl<B> Drop for Request<B> {
             return std::mem::forget(outcome);
         }
         if let Some(outcome) = outcome {
-            outcome.detach();
+            self.report.detach(outcome);
         }
         if let Some(done) = self.done.take() {
             self.report.keep(done);
@@ -248,12 +246,11 @@ pub fn wait_all<B>(requests: impl IntoIterator<Item = Request<B>>) -> Result<Vec
 
 /// A job, and the request that tells its caller the outcome.
 pub(crate) fn task<'a, C: EngineBorrower, B: Send + 'a>(
-    alarm: Arc<Alarm>,
-    (rank, unreported): (usize, &Arc<UnreportedError>),
+    engine: &EngineHandle<C>,
     mut buffers: B,
     call: impl FnOnce(&mut C, &mut B) -> Result<()> + Send + 'a,
 ) -> (RequestJob<'a, C>, Request<B>) {
-    let (tell, outcome) = channel(rank, unreported);
+    let (tell, outcome, report) = channel(engine.rank, &engine.unreported);
     let job = move |comm: &mut C| {
         let was_in_request = comm.engine().set_in_request(true);
         // Nothing that a panic leaves half done is used again: the communicator fails, and the
@@ -265,17 +262,5 @@ pub(crate) fn task<'a, C: EngineBorrower, B: Send + 'a>(
         comm.engine().set_in_request(was_in_request);
         tell.send(done.map(|done| done.map(|()| buffers)));
     };
-    let owner = OwnerProcess::current();
-    let request = Request {
-        report: outcome.report(),
-        outcome: Some(outcome),
-        done: None,
-        alarm,
-        messages: None,
-        jobs: None,
-        awaited: None,
-        owner,
-        rank,
-    };
-    (Box::new(job), request)
+    (Box::new(job), Request::new(engine, (outcome, report), None))
 }

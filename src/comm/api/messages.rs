@@ -3,15 +3,14 @@
 use crate::comm::Communicator;
 use crate::comm::api::arguments::slices::{AnySliceMut, IntoInput, IntoOutput};
 use crate::element::Element;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::execute::messages::{BatchContext, MessageBatch};
+use crate::execute::messages::MessageBatch;
+use crate::execute::messages::MessageMemory::{Data, Room};
 use crate::requests::messages::driver::DrivenMessages;
 use crate::requests::messages::memory::misfit_error;
 use crate::schedule::Schedule;
 use bytemuck::Pod;
 use maypole_kernels::{View, ViewMut};
-use maypole_transports::Alarm;
 
 impl Communicator {
     /// Sends `data` to rank `to`, which [receives](Self::recv) it by the same `tag`.
@@ -57,7 +56,7 @@ impl Communicator {
                 return Err(self.invalid("send", why.to_owned()));
             }
             let mut batch = MessageBatch::default();
-            batch.send(data.kind, bytes, to, tag);
+            batch.add(Data(bytes), data.kind, Some(to), tag);
             self.run_batch(batch).map(drop)
         })
     }
@@ -132,11 +131,10 @@ impl Communicator {
     /// # Errors
     /// Those of a group that has failed.
     pub fn probe_any(&mut self, tag: u32) -> Result<Option<usize>> {
-        let (engine, mut messages) = self.engine.with_messages();
+        let (engine, messages, mut driven) = self.engine.with_messages();
         engine.check_usable(|| format!("probe_any(tag {tag})"))?;
-        let alarm = engine.health().control().alarm();
-        let DrivenMessages { links, requests, .. } = &mut *messages;
-        Ok(links.first_arrived(tag, requests, &batch_context(engine, &alarm)))
+        let DrivenMessages { links, requests, memory } = &mut *driven;
+        Ok(links.first_arrived(tag, requests, &messages.context(engine.waiting(), *memory)))
     }
 
     /// Sends `data` to rank `to` and receives `into` from rank `from`, concurrently. A ring of
@@ -160,8 +158,8 @@ impl Communicator {
         into.memory.write(|room| {
             data.read(|bytes| {
                 let mut batch = MessageBatch::default();
-                batch.send(sent, bytes, to, tag);
-                batch.receive(received, room, Some(from), tag);
+                batch.add(Data(bytes), sent, Some(to), tag);
+                batch.add(Room(room), received, Some(from), tag);
                 self.run_batch(batch).map(drop)
             })
         })
@@ -217,7 +215,7 @@ impl Communicator {
         self.check_slice(operation, data.flaw())?;
         data.memory.write(|room| {
             let mut batch = MessageBatch::default();
-            batch.receive(data.kind, room, from, tag);
+            batch.add(Room(room), data.kind, from, tag);
             Ok(self.run_batch(batch)?[0])
         })
     }
@@ -225,8 +223,8 @@ impl Communicator {
     /// True if a message of `bytes` bytes to this rank itself would not wait for its receive.
     fn is_eager_here(&mut self, bytes: usize) -> bool {
         let rank = self.rank();
-        let (_, messages) = self.engine.with_messages();
-        messages.links.is_eager(bytes, rank)
+        let (_, _, driven) = self.engine.with_messages();
+        driven.links.is_eager(bytes, rank)
     }
 
     pub(crate) fn check_peer(&self, operation: &'static str, peer: usize) -> Result<()> {
@@ -234,35 +232,27 @@ impl Communicator {
     }
 
     fn run_batch(&mut self, mut batch: MessageBatch<'_>) -> Result<Vec<(usize, usize)>> {
-        let (engine, mut messages) = self.engine.with_messages();
+        let (engine, messages, mut driven) = self.engine.with_messages();
         engine.check_usable(|| batch.title())?;
         let mut observers = engine.observers.take();
-        let recorder = observers.as_mut().and_then(|observers| observers.recording());
-        let alarm = engine.health().control().alarm();
-        let context = batch_context(engine, &alarm);
-        let DrivenMessages { links, requests, .. } = &mut *messages;
+        let mut recorder = observers.as_mut().and_then(|observers| observers.recording());
+        let DrivenMessages { links, requests, memory } = &mut *driven;
+        let context = messages.context(engine.waiting(), *memory);
         let mut noted = false;
         let slow = |batch: &MessageBatch<'_>| {
             noted = true;
-            let (member, peer) = batch.awaited();
-            let (words, step) = (batch.describe(member), batch.step(member));
+            let (words, peer, step) = batch.awaited();
             engine.health().begin_message(words, peer, step);
         };
         engine.health().activity().begin_messages();
-        let ended = match recorder {
-            None => links.run(&mut batch, requests, &context, None, slow),
-            Some(recorder) => {
-                let title = batch.title();
-                let size = (batch.len(), batch.bytes());
-                recorder.batch(
-                    title,
-                    size,
-                    |it| links.run(&mut batch, requests, &context, Some(it), slow),
-                    |failed| failed.peer,
-                )
-            }
-        };
-        drop(messages);
+        if let Some(recorder) = &mut recorder {
+            recorder.begin();
+        }
+        let ended = links.run(&mut batch, requests, &context, recorder.as_deref_mut(), slow);
+        if let Some(recorder) = recorder {
+            recorder.end(batch.recorded(), ended.as_ref().err().map(|failed| failed.peer));
+        }
+        drop(driven);
         engine.observers = observers;
         engine.health().activity().end_messages(batch.len());
         if noted {
@@ -270,16 +260,6 @@ impl Communicator {
         }
         ended.map_err(|failed| engine.explain_message(failed))?;
         batch.arrivals().map_err(|misfit| misfit_error(self.rank(), misfit))
-    }
-}
-
-fn batch_context<'a>(engine: &'a Engine, alarm: &'a Alarm) -> BatchContext<'a> {
-    BatchContext {
-        connector: engine.health().control(),
-        waiting: engine.waiting(),
-        alarm,
-        boards: engine.boards(),
-        memory: engine.memory_for_messages(),
     }
 }
 
@@ -347,7 +327,7 @@ impl<'a> Group<'a> {
     /// [`Error::Invalid`] if there is no such rank.
     pub fn send<T: Element>(&mut self, data: &'a [T], to: usize, tag: u32) -> Result<()> {
         check_peer("send", self.rank, self.world, to)?;
-        self.batch.send(T::DATA_TYPE, View::of(data), to, tag);
+        self.batch.add(Data(View::of(data)), T::DATA_TYPE, Some(to), tag);
         Ok(())
     }
 
@@ -363,7 +343,7 @@ impl<'a> Group<'a> {
         tag: u32,
     ) -> Result<()> {
         check_peer("recv", self.rank, self.world, from)?;
-        self.batch.receive(T::DATA_TYPE, ViewMut::of(data), Some(from), tag);
+        self.batch.add(Room(ViewMut::of(data)), T::DATA_TYPE, Some(from), tag);
         Ok(())
     }
 
@@ -373,7 +353,7 @@ impl<'a> Group<'a> {
     /// # Errors
     /// None in this version.
     pub fn recv_any<T: Element + Pod>(&mut self, data: &'a mut [T], tag: u32) -> Result<()> {
-        self.batch.receive(T::DATA_TYPE, ViewMut::of(data), None, tag);
+        self.batch.add(Room(ViewMut::of(data)), T::DATA_TYPE, None, tag);
         Ok(())
     }
 }

@@ -1,10 +1,36 @@
-//! The stream under a link, and the shared memory that may later take its place.
+//! What both ends of a link have: a stream, the shared memory that may later take its place, and the frames
+//! that wait to leave.
 
-use crate::execute::AnyStream;
-use maypole_transports::Stream;
+use super::frame::Frame;
+use super::posted::Posted;
+use super::protocol_violation;
+use crate::execute::cursor::{Advance, ReceiveCursor, SendCursor};
+use crate::execute::{AnyStream, Moved};
+use maypole_kernels::{View, ViewMut};
 use maypole_transports::pipe::PipeWait;
 use maypole_transports::poll::Interest;
+use maypole_transports::{Fault, HEAD, Stream};
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+
+/// The bytes that follow the head of a frame.
+#[derive(Debug)]
+pub(super) enum FrameBody {
+    Empty,
+    /// The bytes of the posted send of this number.
+    Message(usize),
+    /// An offer to use shared memory.
+    Offer(Vec<u8>),
+    /// Nothing; all later frames go through shared memory.
+    Switch,
+}
+
+/// A frame that has not left as a whole.
+#[derive(Debug)]
+struct QueuedFrame {
+    head: [u8; HEAD],
+    body: FrameBody,
+}
 
 /// A stream, and a pipe in shared memory once there is one. Each direction switches to the pipe at
 /// a moment of its own.
@@ -16,11 +42,117 @@ pub(super) struct Carrier {
     sends_through_pipe: bool,
     /// This end receives through the pipe.
     receives_through_pipe: bool,
+    queue: VecDeque<QueuedFrame>,
+    /// The position in the first frame of the queue.
+    sending: SendCursor,
+    /// The position in the frame that is arriving.
+    pub(super) receiving: ReceiveCursor,
+    /// A receiver's end: its frames are replies.
+    sends_replies: bool,
+    pub(super) fault: Option<Fault>,
+    /// The traffic that has left, for the communicator's counters.
+    pub(super) sent: Moved,
 }
 
 impl Carrier {
-    pub(super) fn new(stream: AnyStream) -> Self {
-        Self { stream, pipe: None, sends_through_pipe: false, receives_through_pipe: false }
+    /// The end of a sender, or that of a receiver, which `sends_replies`.
+    pub(super) fn new(stream: AnyStream, sends_replies: bool) -> Self {
+        Self {
+            stream,
+            pipe: None,
+            sends_through_pipe: false,
+            receives_through_pipe: false,
+            queue: VecDeque::new(),
+            sending: SendCursor::default(),
+            receiving: ReceiveCursor::default(),
+            sends_replies,
+            fault: None,
+            sent: Moved::default(),
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, frame: Frame, body: FrameBody) {
+        self.queue.push_back(QueuedFrame { head: frame.to_bytes(), body });
+    }
+
+    /// True if there is something to send.
+    pub(super) fn is_sending(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// The other end breaks the protocol.
+    pub(super) fn fail(&mut self, why: &str) {
+        self.fault = Some(protocol_violation(why));
+    }
+
+    /// Sends as much as the link takes now; true if any byte left.
+    pub(super) fn push(&mut self, posted: &mut Posted<'_, '_>) -> bool {
+        let mut moved = false;
+        while let Some(frame) = self.queue.front() {
+            let body = match &frame.body {
+                FrameBody::Message(at) => posted.memory(*at).data(),
+                FrameBody::Offer(bytes) => View::of(bytes),
+                FrameBody::Empty | FrameBody::Switch => View::EMPTY,
+            };
+            let outbound = match &mut self.pipe {
+                Some(pipe) if self.sends_through_pipe => pipe,
+                _ => &mut self.stream,
+            };
+            match self.sending.advance(outbound, &frame.head, body) {
+                Ok(Advance::Blocked) => return moved,
+                Ok(Advance::Partial) => {}
+                Ok(Advance::Complete) => {
+                    let payload = body.len();
+                    self.end_frame(payload, posted);
+                }
+                // A sender that has left needs no replies. The death of a sender shows in the
+                // messages that do not come.
+                Err(_) if self.sends_replies => {
+                    self.sending.restart();
+                    self.end_frame(0, posted);
+                }
+                Err(fault) => {
+                    self.fault = Some(fault);
+                    return moved;
+                }
+            }
+            moved = true;
+        }
+        moved
+    }
+
+    /// The first frame of the queue has left, with `bytes` bytes behind its head.
+    fn end_frame(&mut self, bytes: usize, posted: &mut Posted<'_, '_>) {
+        let frame = self.queue.pop_front().expect("a frame has left");
+        self.sent.written += (HEAD + bytes) as u64;
+        match frame.body {
+            FrameBody::Message(at) => {
+                self.sent.messages += 1;
+                self.sent.payload += bytes as u64;
+                posted.complete_send(at);
+            }
+            FrameBody::Switch => self.sends_through_pipe = self.pipe.is_some(),
+            FrameBody::Empty | FrameBody::Offer(_) => {}
+        }
+    }
+
+    /// Receives a part of the arriving frame, its body into `body`. Blocks after a fault.
+    #[inline(always)]
+    pub(super) fn pull(&mut self, body: ViewMut<'_>) -> Advance {
+        let inbound = match &mut self.pipe {
+            Some(pipe) if self.receives_through_pipe => pipe,
+            _ => &mut self.stream,
+        };
+        self.receiving.advance(inbound, body).unwrap_or_else(|fault| {
+            self.fault = Some(fault);
+            Advance::Blocked
+        })
+    }
+
+    /// What this end waits for, and whether it `receives`; nothing after a fault.
+    pub(super) fn awaited(&self, receives: bool) -> Option<LinkWait<'_>> {
+        let sends = self.is_sending();
+        self.fault.is_none().then_some(LinkWait { carrier: self, receives, sends })
     }
 
     /// Adds a pipe. Neither direction uses it yet.
@@ -28,31 +160,10 @@ impl Carrier {
         self.pipe.get_or_insert(pipe);
     }
 
-    /// Sends through the pipe from now on, if there is one.
-    pub(super) fn switch_outbound(&mut self) {
-        self.sends_through_pipe = self.pipe.is_some();
-    }
-
     /// Receives through the pipe from now on; false if there is none.
     pub(super) fn switch_inbound(&mut self) -> bool {
         self.receives_through_pipe = self.pipe.is_some();
         self.receives_through_pipe
-    }
-
-    /// The stream or pipe that this end sends on.
-    pub(super) fn outbound(&mut self) -> &mut AnyStream {
-        match &mut self.pipe {
-            Some(pipe) if self.sends_through_pipe => pipe,
-            _ => &mut self.stream,
-        }
-    }
-
-    /// The stream or pipe that this end receives on.
-    pub(super) fn inbound(&mut self) -> &mut AnyStream {
-        match &mut self.pipe {
-            Some(pipe) if self.receives_through_pipe => pipe,
-            _ => &mut self.stream,
-        }
     }
 
     /// Asks for the event that ends a sleep. Returns false if something has come already.
@@ -70,6 +181,18 @@ impl Carrier {
         self.stream.finish();
         if let Some(pipe) = &mut self.pipe {
             pipe.finish();
+        }
+    }
+
+    /// Reads replies that no batch will use any more. If they were left unread, closing the stream
+    /// would reset the connection and lose bytes in flight. A receiver that is gone is a fault:
+    /// nothing that was sent can arrive any more.
+    pub(super) fn discard_replies(&mut self) {
+        while self.fault.is_none() {
+            self.receiving.restart();
+            if self.pull(ViewMut::EMPTY) == Advance::Blocked {
+                return;
+            }
         }
     }
 

@@ -4,8 +4,8 @@ use super::MessageError;
 use super::batch::MessageBatch;
 use super::context::BatchContext;
 use super::links::MessageLinks;
+use super::message::MessageHead;
 use super::posted::Posted;
-use super::recording::BatchRecording;
 use super::requests::MessageRequests;
 use crate::execute::LinkError;
 use crate::execute::polling::PollCounter;
@@ -18,7 +18,7 @@ pub(super) struct MessageRun<'a, 'b, 'c> {
     pub(super) links: &'a mut MessageLinks,
     pub(super) posted: Posted<'a, 'b>,
     pub(super) context: &'a BatchContext<'c>,
-    recording: BatchRecording<'a>,
+    recorder: Option<&'a mut Recorder>,
     /// Ranks that the batch sends to, once each.
     pub(super) targets: Vec<usize>,
     /// Ranks that the batch receives from, once each; all ranks, if one may receive from any.
@@ -40,22 +40,13 @@ impl MessageLinks {
         recorder: Option<&mut Recorder>,
         mut slow: impl FnMut(&MessageBatch<'_>),
     ) -> Result<(), MessageError> {
-        let recording = BatchRecording::new(recorder, self.rank, batch);
         // The links name messages of the batch, so nobody may drive them without it.
         self.is_broken = true;
-        let mut run = MessageRun {
-            links: self,
-            posted: Posted { batch, requests },
-            context,
-            recording,
-            targets: Vec::new(),
-            sources: Vec::new(),
-            polls: PollCounter::default(),
-        };
-        run.recording.before_moving();
+        let mut run = MessageRun::new(self, Posted { batch, requests }, context, recorder);
+        run.before_moving();
         run.post_new()?;
         run.post_batch()?;
-        run.recording.after_moving(run.posted.batch);
+        run.after_moving();
         let run = RefCell::new(run);
         let ready = || {
             let mut run = run.borrow_mut();
@@ -72,11 +63,10 @@ impl MessageLinks {
         let ended = match context.waiting.on_streams().until(context.alarm, sleep, ready) {
             Ok(ended) => ended,
             Err(interrupted) => {
-                let run = run.borrow();
-                let (member, peer) = run.posted.batch.awaited();
-                let batch = &*run.posted.batch;
-                let error = MessageError::of_batch(batch, member, peer, interrupted.into());
-                Err(run.with_full_queue(error))
+                let MessageRun { posted, .. } = &*run.borrow();
+                let at = posted.batch.first_awaited();
+                let error = posted.error(at, posted.head(at).peer(), interrupted.into());
+                Err(run.borrow().with_full_queue(error))
             }
         };
         drop(run);
@@ -96,23 +86,15 @@ impl MessageLinks {
         context: &BatchContext<'_>,
     ) -> Result<(), MessageError> {
         let polls = std::mem::take(&mut requests.polls);
-        let batch = &mut MessageBatch::default();
-        let mut run = MessageRun {
-            recording: BatchRecording::new(None, self.rank, batch),
-            links: self,
-            posted: Posted { batch, requests },
-            context,
-            targets: Vec::new(),
-            sources: Vec::new(),
-            polls,
-        };
+        let posted = Posted { batch: &mut MessageBatch::default(), requests };
+        let mut run = MessageRun::new(self, posted, context, None);
+        run.polls = polls;
         let ended = run.post_new().and_then(|()| {
             run.advance();
             let failed = run.failed_message().or_else(|| run.late_message());
             failed.map_or(Ok(()), Err)
         });
-        let polls = run.polls;
-        requests.polls = polls;
+        run.posted.requests.polls = run.polls;
         self.is_broken = ended.is_err();
         ended
     }
@@ -149,7 +131,34 @@ impl MessageLinks {
     }
 }
 
-impl MessageRun<'_, '_, '_> {
+impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
+    fn new(
+        links: &'a mut MessageLinks,
+        posted: Posted<'a, 'b>,
+        context: &'a BatchContext<'c>,
+        recorder: Option<&'a mut Recorder>,
+    ) -> Self {
+        let (targets, sources, polls) = (Vec::new(), Vec::new(), PollCounter::default());
+        Self { links, posted, context, recorder, targets, sources, polls }
+    }
+
+    /// Called before bytes are moved.
+    #[inline]
+    fn before_moving(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.about_to_move();
+        }
+    }
+
+    /// Called after bytes were moved.
+    #[inline]
+    fn after_moving(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            let rank = self.links.rank;
+            self.posted.batch.record_complete(rank, |message| recorder.message(message));
+        }
+    }
+
     /// Posts the requests that were started meanwhile.
     #[inline(always)]
     fn post_new(&mut self) -> Result<(), MessageError> {
@@ -162,46 +171,49 @@ impl MessageRun<'_, '_, '_> {
     #[cold]
     fn post_requests(&mut self) -> Result<(), MessageError> {
         for at in self.posted.requests.take_new() {
-            match self.posted.requests.send(at).map(|send| send.to) {
-                Some(to) => {
-                    self.connect(at, to)?;
-                    self.post_send(at, to);
-                }
-                None => self.post_receive(at),
-            }
+            self.connect(at)?;
+            self.post(at);
         }
         Ok(())
     }
 
     /// Makes links, takes what is in the unexpected queues, and queues what may be sent.
     fn post_batch(&mut self) -> Result<(), MessageError> {
-        for at in 0..self.posted.batch.sends.len() {
-            self.connect(at, self.posted.send(at).to)?;
-        }
-        for at in 0..self.posted.batch.receives.len() {
-            self.post_receive(at);
-        }
-        for at in 0..self.posted.batch.sends.len() {
-            self.post_send(at, self.posted.send(at).to);
+        let messages = 0..self.posted.batch.len();
+        messages.clone().try_for_each(|at| self.connect(at))?;
+        for sends in [false, true] {
+            for at in messages.clone() {
+                if self.posted.head(at).sends == sends {
+                    self.post(at);
+                }
+            }
         }
         self.name_peers();
         Ok(())
     }
 
-    fn connect(&mut self, at: usize, to: usize) -> Result<(), MessageError> {
+    /// Makes the link for message `at`, if it is one to send.
+    fn connect(&mut self, at: usize) -> Result<(), MessageError> {
+        let MessageHead { sends: true, rank: Some(to), .. } = *self.posted.head(at) else {
+            return Ok(());
+        };
         let connected = self.links.connect(to, self.context);
-        connected.map_err(|why| self.send_error(at, LinkError::Unconnected(why)))
+        connected.map_err(|why| self.posted.error(at, Some(to), LinkError::Unconnected(why)))
     }
 
-    fn post_send(&mut self, at: usize, to: usize) {
-        let link = self.links.outgoing[to].as_mut().expect("connected before");
-        link.post(at, &mut self.posted);
+    /// Queues a send. Serves a receive from the unexpected queue of its source, or of the first source
+    /// that has a message for it.
+    fn post(&mut self, at: usize) {
+        match *self.posted.head(at) {
+            MessageHead { sends: true, rank: Some(to), .. } => {
+                let link = self.links.outgoing[to].as_mut().expect("connected before");
+                link.post(at, &mut self.posted);
+            }
+            MessageHead { rank, .. } => self.post_receive(at, rank),
+        }
     }
 
-    /// Serves a receive from the unexpected queue of its source, or of the first source that has a
-    /// message for it.
-    fn post_receive(&mut self, at: usize) {
-        let from = self.posted.receive(at).from;
+    fn post_receive(&mut self, at: usize, from: Option<usize>) {
         if from.is_none_or(|from| !self.links.receives_from(from)) {
             self.links.accept_callers(self.context);
         }
@@ -227,21 +239,20 @@ impl MessageRun<'_, '_, '_> {
     /// Notes the peers whose links the batch waits for.
     fn name_peers(&mut self) {
         let batch = &*self.posted.batch;
-        self.targets = once_each(batch.sends.iter().map(|send| send.head.to).collect());
-        let receives = batch.receives.iter();
-        let sources: Option<Vec<usize>> = receives.map(|receive| receive.head.from).collect();
+        self.targets = once_each(batch.of_kind(true).filter_map(|it| it.rank).collect());
+        let sources: Option<Vec<usize>> = batch.of_kind(false).map(|it| it.rank).collect();
         let all = || ranks_from(self.links.first_source, self.links.world).collect();
         self.sources = sources.map_or_else(all, once_each);
     }
 
     /// Moves bytes; returns the result of the batch once it has ended.
     fn poll(&mut self) -> Option<Result<(), MessageError>> {
-        self.recording.before_moving();
+        self.before_moving();
         if let Err(error) = self.post_new() {
             return Some(Err(error));
         }
         self.advance();
-        self.recording.after_moving(self.posted.batch);
+        self.after_moving();
         if self.posted.batch.is_complete() && !self.owes_answer() {
             self.remember_source();
             return Some(Ok(()));
@@ -313,11 +324,9 @@ impl MessageRun<'_, '_, '_> {
 
     /// Lets the next receive from any rank begin behind the rank whose message came last.
     fn remember_source(&mut self) {
-        let receives = self.posted.batch.receives.iter();
-        let from_any = receives.rev().find(|receive| receive.head.from.is_none());
-        if let Some(receive) = from_any
-            && let Some(peer) = receive.head.peer()
-        {
+        let mut receives = self.posted.batch.of_kind(false).rev();
+        let from_any = receives.find(|it| it.rank.is_none());
+        if let Some(peer) = from_any.and_then(MessageHead::peer) {
             self.links.first_source = peer + 1;
         }
     }

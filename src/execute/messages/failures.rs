@@ -1,27 +1,12 @@
 //! Which posted message cannot be completed, and why.
 
 use super::MessageError;
-use super::batch::{BatchMember, ReceiveHead, ReceiveState, SendHead};
 use super::drive::{MessageRun, once_each};
-use super::requests::FIRST_REQUEST;
+use super::message::{MessageHead, MessageState};
 use crate::execute::LinkError;
 use maypole_transports::turns;
 
 impl MessageRun<'_, '_, '_> {
-    /// The receives that are not over: those of the batch, then those of requests.
-    fn open_receives(&self) -> impl Iterator<Item = (usize, &ReceiveHead)> {
-        let batch = self.posted.batch.receives.iter().map(|receive| &receive.head).enumerate();
-        let open = batch.filter(|(_, head)| !head.state.is_over());
-        open.chain(self.posted.requests.open_receives())
-    }
-
-    /// The sends that have not left as a whole: those of the batch, then those of requests.
-    fn open_sends(&self) -> impl Iterator<Item = (usize, &SendHead)> {
-        let batch = self.posted.batch.sends.iter().map(|send| &send.head).enumerate();
-        let open = batch.filter(|(_, head)| !head.complete);
-        open.chain(self.posted.requests.open_sends())
-    }
-
     /// A message that cannot be completed, if there is one.
     #[inline]
     pub(super) fn failed_message(&mut self) -> Option<MessageError> {
@@ -40,31 +25,28 @@ impl MessageRun<'_, '_, '_> {
         if !lost && !looks {
             return None;
         }
-        let lost_source = |head: &ReceiveHead| match (head.peer(), head.from) {
-            (Some(peer), _) => Some(peer).filter(|peer| self.is_lost_from(*peer)),
-            (None, _) => self.any_peer_if_all_are_lost(),
+        let lost_peer = |head: &MessageHead| match (head.sends, head.peer()) {
+            (true, to) => to.filter(|to| self.is_lost_to(*to)),
+            (false, Some(from)) => Some(from).filter(|from| self.is_lost_from(*from)),
+            (false, None) => self.any_peer_if_all_are_lost(),
         };
-        let mut receives = self.open_receives();
-        if let Some((at, peer)) = receives.find_map(|(at, head)| Some((at, lost_source(head)?))) {
-            drop(receives);
-            let fault = self.links.incoming[peer].as_mut()?.fault.take()?;
-            return Some(self.receive_error(at, Some(peer), LinkError::Lost(fault)));
-        }
-        drop(receives);
-        let mut sends = self.open_sends();
-        let (at, to) = sends
-            .find_map(|(at, head)| Some((at, head.to)).filter(|(_, to)| self.is_lost_to(*to)))?;
-        drop(sends);
-        let fault = self.links.outgoing[to].as_mut()?.fault.take()?;
-        Some(self.send_error(at, LinkError::Lost(fault)))
+        let mut open = self.posted.open(false).chain(self.posted.open(true));
+        let (at, sends, peer) =
+            open.find_map(|(at, head)| Some((at, head.sends, lost_peer(head)?)))?;
+        drop(open);
+        let fault = match sends {
+            true => self.links.outgoing[peer].as_mut()?.carrier.fault.take()?,
+            false => self.links.incoming[peer].as_mut()?.carrier.fault.take()?,
+        };
+        Some(self.posted.error(at, Some(peer), LinkError::Lost(fault)))
     }
 
     fn is_lost_to(&self, peer: usize) -> bool {
-        matches!(self.links.outgoing.get(peer), Some(Some(link)) if link.fault.is_some())
+        matches!(self.links.outgoing.get(peer), Some(Some(link)) if link.carrier.fault.is_some())
     }
 
     fn is_lost_from(&self, peer: usize) -> bool {
-        matches!(self.links.incoming.get(peer), Some(Some(link)) if link.fault.is_some())
+        matches!(self.links.incoming.get(peer), Some(Some(link)) if link.carrier.fault.is_some())
     }
 
     /// All ranks but this one.
@@ -81,14 +63,10 @@ impl MessageRun<'_, '_, '_> {
 
     /// A message that will never be completed because its peer has left, if there is one.
     fn unanswered_message(&mut self) -> Option<MessageError> {
-        let mut peers: Vec<usize> = self.open_sends().map(|(_, head)| head.to).collect();
-        for (_, head) in self.open_receives() {
-            match head.peer() {
-                Some(peer) => peers.push(peer),
-                None => peers.extend(self.others()),
-            }
-        }
-        let named = once_each(peers).into_iter().filter(|peer| *peer != self.links.rank);
+        let open = self.posted.open(true).chain(self.posted.open(false));
+        let any = 0..self.links.world;
+        let peers = open.flat_map(|(_, it)| it.peer().map_or(any.clone(), |peer| peer..peer + 1));
+        let named = once_each(peers.collect()).into_iter().filter(|peer| *peer != self.links.rank);
         let gone: Vec<usize> =
             named.filter(|peer| self.context.connector.has_left(*peer)).collect();
         if gone.is_empty() {
@@ -98,8 +76,9 @@ impl MessageRun<'_, '_, '_> {
         self.links.accept_callers(self.context);
         let links = &*self.links;
         let silent = |peer: usize| gone.contains(&peer) && !links.receives_from(peer);
-        for (at, head) in self.open_receives().filter(|(_, it)| it.state == ReceiveState::Posted) {
-            let never = match head.from {
+        let receives = self.posted.open(false);
+        for (at, head) in receives.filter(|(_, it)| it.state == MessageState::Posted) {
+            let never = match head.rank {
                 Some(from) => Some(from).filter(|from| silent(*from)),
                 None => {
                     let mut others = self.others();
@@ -108,11 +87,12 @@ impl MessageRun<'_, '_, '_> {
                 }
             };
             if never.is_some() {
-                return Some(self.receive_error(at, never, LinkError::PeerLeft));
+                return Some(self.posted.error(at, never, LinkError::PeerLeft));
             }
         }
-        let (at, _) = self.open_sends().find(|(_, head)| gone.contains(&head.to))?;
-        Some(self.send_error(at, LinkError::PeerLeft))
+        let is_gone = |head: &MessageHead| head.rank.is_some_and(|to| gone.contains(&to));
+        let (at, head) = self.posted.open(true).find(|(_, head)| is_gone(head))?;
+        Some(self.posted.error(at, head.rank, LinkError::PeerLeft))
     }
 
     /// A message of a request whose deadline has passed, if there is one.
@@ -121,10 +101,7 @@ impl MessageRun<'_, '_, '_> {
             return None;
         }
         let at = self.posted.requests.late(turns::now())?;
-        let error = match self.posted.requests.receive(at).map(ReceiveHead::peer) {
-            Some(peer) => self.receive_error(at, peer, LinkError::TimedOut),
-            None => self.send_error(at, LinkError::TimedOut),
-        };
+        let error = self.posted.error(at, self.posted.head(at).peer(), LinkError::TimedOut);
         Some(self.with_full_queue(error))
     }
 
@@ -141,21 +118,5 @@ impl MessageRun<'_, '_, '_> {
             ));
         }
         error
-    }
-
-    pub(super) fn send_error(&self, at: usize, error: LinkError) -> MessageError {
-        let peer = Some(self.posted.send(at).to);
-        match at < FIRST_REQUEST {
-            true => MessageError::of_batch(self.posted.batch, BatchMember::Send(at), peer, error),
-            false => MessageError::of_request(self.posted.requests, at, peer, error),
-        }
-    }
-
-    fn receive_error(&self, at: usize, peer: Option<usize>, error: LinkError) -> MessageError {
-        let batch = &*self.posted.batch;
-        match at < FIRST_REQUEST {
-            true => MessageError::of_batch(batch, BatchMember::Receive(at), peer, error),
-            false => MessageError::of_request(self.posted.requests, at, peer, error),
-        }
     }
 }

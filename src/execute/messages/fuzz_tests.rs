@@ -7,6 +7,7 @@
 use super::batch::MessageBatch;
 use super::frame::{Frame, parity};
 use super::incoming::IncomingLink;
+use super::message::MessageMemory::{Data, Room};
 use super::outgoing::OutgoingLink;
 use super::posted::Posted;
 use super::requests::MessageRequests;
@@ -61,9 +62,9 @@ fn receive(bytes: &[u8]) -> String {
     let mut exact = [0u8; 20];
     let mut any = [0u64; 9];
     let mut batch = MessageBatch::default();
-    batch.receive(DataType::U8, ViewMut::of(&mut small), Some(0), 1);
-    batch.receive(DataType::U8, ViewMut::of(&mut exact), Some(0), 2);
-    batch.receive(DataType::U64, ViewMut::of(&mut any), None, 3);
+    batch.add(Room(ViewMut::of(&mut small)), DataType::U8, Some(0), 1);
+    batch.add(Room(ViewMut::of(&mut exact)), DataType::U8, Some(0), 2);
+    batch.add(Room(ViewMut::of(&mut any)), DataType::U64, None, 3);
     let mut posted = Posted { batch: &mut batch, requests: &mut MessageRequests::default() };
     // Each turn takes a frame, and a frame has a head.
     for _ in 0..=bytes.len() / HEAD + 1 {
@@ -71,8 +72,8 @@ fn receive(bytes: &[u8]) -> String {
             break;
         }
     }
-    let states: Vec<_> = batch.receives.iter().map(|receive| receive.head.state).collect();
-    format!("{:?} {states:?}", link.fault.as_ref().map(ToString::to_string))
+    let states: Vec<_> = batch.messages.iter().map(|message| message.head.state).collect();
+    format!("{:?} {states:?}", link.carrier.fault.as_ref().map(ToString::to_string))
 }
 
 /// Lets a sender read `bytes` as the answers to messages that it has posted.
@@ -81,9 +82,9 @@ fn send(bytes: &[u8]) -> String {
     let mut link = OutgoingLink::new(far, None);
     let long = vec![7u8; 20_000];
     let mut batch = MessageBatch::default();
-    batch.send(DataType::U8, View::of(&long[..100]), 0, 1);
-    batch.send(DataType::U8, View::of(&long), 0, 1);
-    batch.send(DataType::U8, View::of(&long), 0, 2);
+    batch.add(Data(View::of(&long[..100])), DataType::U8, Some(0), 1);
+    batch.add(Data(View::of(&long)), DataType::U8, Some(0), 1);
+    batch.add(Data(View::of(&long)), DataType::U8, Some(0), 2);
     let mut posted = Posted { batch: &mut batch, requests: &mut MessageRequests::default() };
     for at in 0..3 {
         link.post(at, &mut posted);
@@ -93,8 +94,8 @@ fn send(bytes: &[u8]) -> String {
             break;
         }
     }
-    let complete: Vec<_> = batch.sends.iter().map(|send| send.head.complete).collect();
-    format!("{:?} {complete:?}", link.fault.as_ref().map(ToString::to_string))
+    let complete: Vec<_> = batch.messages.iter().map(|message| message.head.is_over()).collect();
+    format!("{:?} {complete:?}", link.carrier.fault.as_ref().map(ToString::to_string))
 }
 
 /// Well-formed dialogues.

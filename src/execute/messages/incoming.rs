@@ -1,16 +1,16 @@
 //! The link on which one rank receives messages from another.
 
-use super::batch::ReceiveState;
-use super::carrier::{Carrier, LinkWait};
+use super::carrier::{Carrier, FrameBody};
 use super::frame::{Envelope, Frame};
+use super::message::MessageState;
 use super::posted::Posted;
 use super::requests::MessageRequests;
 use super::shared_memory::{LONGEST_OFFER, provide_segment};
-use super::{CREDIT, CREDIT_PER_MESSAGE, CREDIT_REPORT, EAGER_LIMIT, protocol_violation};
+use super::{CREDIT, CREDIT_PER_MESSAGE, CREDIT_REPORT, EAGER_LIMIT};
 use crate::execute::AnyStream;
-use crate::execute::cursor::{Advance, ReceiveCursor, SendCursor};
+use crate::execute::cursor::Advance;
 use maypole_kernels::{View, ViewMut};
-use maypole_transports::{Fault, HEAD, Pipe};
+use maypole_transports::Pipe;
 use std::collections::VecDeque;
 
 /// A message that no receive has taken.
@@ -60,8 +60,6 @@ pub(super) struct IncomingLink {
     pub(super) carrier: Carrier,
     /// This end may provide shared memory.
     provides_memory: bool,
-    /// The position in the frame that is arriving.
-    receiving: ReceiveCursor,
     arriving: Arriving,
     /// The number of the next message.
     next_number: u64,
@@ -69,14 +67,10 @@ pub(super) struct IncomingLink {
     /// Bytes of credit that the unexpected queue uses.
     unexpected_credit: usize,
     cleared: VecDeque<ClearedMessage>,
-    replies: VecDeque<[u8; HEAD]>,
-    /// The position in the first reply.
-    replying: SendCursor,
     /// Bytes of credit that are free again and have not been reported.
     unreported: usize,
     /// The sender waits for one of the replies.
     owes_answer: bool,
-    pub(super) fault: Option<Fault>,
 }
 
 impl IncomingLink {
@@ -85,25 +79,21 @@ impl IncomingLink {
     pub(super) fn new(peer: usize, stream: AnyStream, provides_memory: bool) -> Self {
         Self {
             peer,
-            carrier: Carrier::new(stream),
+            carrier: Carrier::new(stream, true),
             provides_memory,
-            receiving: ReceiveCursor::default(),
             arriving: Arriving::Head,
             next_number: 0,
             unexpected: VecDeque::new(),
             unexpected_credit: 0,
             cleared: VecDeque::new(),
-            replies: VecDeque::new(),
-            replying: SendCursor::default(),
             unreported: 0,
             owes_answer: false,
-            fault: None,
         }
     }
 
     /// True if it has carried nothing yet.
     pub(super) fn is_fresh(&self) -> bool {
-        self.next_number == 0 && self.receiving.is_at_start()
+        self.next_number == 0 && self.carrier.receiving.is_at_start()
     }
 
     /// True if the unexpected queue has a message with this `tag`.
@@ -124,7 +114,7 @@ impl IncomingLink {
 
     /// True if the sender waits for a reply that has not left.
     pub(super) fn owes_answer(&self) -> bool {
-        self.owes_answer && self.fault.is_none()
+        self.owes_answer && self.carrier.fault.is_none()
     }
 
     /// How many messages wait here for their receives, if the sender has no credit for another.
@@ -136,7 +126,7 @@ impl IncomingLink {
     /// Gives receive `at` the first message with its tag from the unexpected queue; false if there
     /// is none.
     pub(super) fn match_unexpected(&mut self, at: usize, posted: &mut Posted<'_, '_>) -> bool {
-        let tag = posted.receive(at).tag;
+        let tag = posted.head(at).tag;
         let mut unexpected = self.unexpected.iter();
         let Some(found) = unexpected.position(|message| message.envelope.tag == tag) else {
             return false;
@@ -153,47 +143,53 @@ impl IncomingLink {
         let IncomingMessage { number, envelope, bytes: eager } = message;
         let peer = self.peer;
         let bytes = envelope.bytes;
-        let misfit = posted.receive(at).misfit(peer, envelope);
+        let misfit = posted.head(at).misfit(peer, envelope);
         let state = match (&eager, misfit) {
             (Some(eager), None) => {
-                posted.room(at).slice(0, bytes).copy_from(View::of(eager));
-                ReceiveState::Complete { peer, bytes }
+                posted.memory(at).room().slice(0, bytes).copy_from(View::of(eager));
+                MessageState::Complete { peer, bytes }
             }
             // The reply gives the credit of the announcement back, too.
             (None, None) => {
-                self.replies.push_back(Frame::ClearToSend(number).to_bytes());
+                self.reply(Frame::ClearToSend(number));
                 self.cleared.push_back(ClearedMessage { number, receive: at });
-                ReceiveState::Cleared { peer, bytes }
+                MessageState::Cleared { peer, bytes }
             }
             (None, Some(misfit)) => {
-                self.replies.push_back(Frame::Dropped(number).to_bytes());
+                self.reply(Frame::Dropped(number));
                 self.owes_answer = true;
-                ReceiveState::Misfit(misfit)
+                MessageState::Misfit(misfit)
             }
-            (Some(_), Some(misfit)) => ReceiveState::Misfit(misfit),
+            (Some(_), Some(misfit)) => MessageState::Misfit(misfit),
         };
-        posted.set_taken(at, number, state);
+        posted.set_number(at, number);
+        posted.set_state(at, state);
         if let Some(eager) = eager {
             self.give_back(CREDIT_PER_MESSAGE + eager.len());
         }
+    }
+
+    fn reply(&mut self, reply: Frame) {
+        self.carrier.enqueue(reply, FrameBody::Empty);
     }
 
     /// Gives `bytes` bytes of credit back, once they are enough to report.
     fn give_back(&mut self, bytes: usize) {
         self.unreported += bytes;
         if self.unreported >= CREDIT_REPORT {
-            self.replies.push_back(Frame::Credit(self.unreported as u64).to_bytes());
+            self.reply(Frame::Credit(self.unreported as u64));
             self.unreported = 0;
         }
     }
 
     /// Moves what can be moved now, both ways, up to the end of a frame; true if any byte moved.
     pub(super) fn drive(&mut self, posted: &mut Posted<'_, '_>) -> bool {
-        if self.fault.is_some() {
+        if self.carrier.fault.is_some() {
             return false;
         }
         let pulled = self.pull(posted);
-        let pushed = self.push();
+        let pushed = self.carrier.push(posted);
+        self.owes_answer &= self.carrier.is_sending();
         pushed | pulled
     }
 
@@ -207,24 +203,21 @@ impl IncomingLink {
                 Arriving::Message(message) => {
                     ViewMut::of(message.bytes.as_mut().expect("only an eager message has a body"))
                 }
-                Arriving::Data { receive, bytes } => posted.room(*receive).slice(0, *bytes),
+                Arriving::Data { receive, bytes } => {
+                    posted.memory(*receive).room().slice(0, *bytes)
+                }
             };
-            match self.receiving.advance(self.carrier.inbound(), body) {
-                Ok(Advance::Blocked) => return moved,
-                Ok(Advance::Partial) => {
+            match self.carrier.pull(body) {
+                Advance::Blocked => return moved,
+                Advance::Partial => {
                     moved = true;
                     continue;
                 }
-                Ok(Advance::Complete) => moved = true,
-                Err(fault) => {
-                    self.fault = Some(fault);
-                    return moved;
-                }
+                Advance::Complete => moved = true,
             }
             if matches!(self.arriving, Arriving::Head) {
                 let Some((arriving, bytes)) = self.read_head(posted) else {
-                    let why = "the sender sent a frame that the protocol does not allow";
-                    self.fault = Some(protocol_violation(why));
+                    self.carrier.fail("the sender sent a frame that the protocol does not allow");
                     return true;
                 };
                 self.arriving = arriving;
@@ -241,7 +234,7 @@ impl IncomingLink {
     /// breaks the protocol.
     fn read_head(&self, posted: &Posted<'_, '_>) -> Option<(Arriving, usize)> {
         let number = self.next_number;
-        match Frame::from_bytes(self.receiving.head()?)? {
+        match Frame::from_bytes(self.carrier.receiving.head()?)? {
             Frame::Eager(envelope) if envelope.bytes <= EAGER_LIMIT => {
                 let bytes = Some(vec![0; envelope.bytes]);
                 let message = IncomingMessage { number, envelope, bytes };
@@ -254,8 +247,8 @@ impl IncomingLink {
             Frame::Data(number) => {
                 let cleared = self.cleared.front().filter(|cleared| cleared.number == number)?;
                 let receive = cleared.receive;
-                match posted.receive(receive).state {
-                    ReceiveState::Cleared { bytes, .. } => {
+                match posted.head(receive).state {
+                    MessageState::Cleared { bytes, .. } => {
                         Some((Arriving::Data { receive, bytes }, bytes))
                     }
                     _ => None,
@@ -273,20 +266,19 @@ impl IncomingLink {
 
     /// Handles a frame that has arrived as a whole.
     fn end_frame(&mut self, posted: &mut Posted<'_, '_>) {
-        self.receiving.restart();
+        self.carrier.receiving.restart();
         match std::mem::replace(&mut self.arriving, Arriving::Head) {
             Arriving::Head => {}
             Arriving::Offer(offer) => self.accept_offer(&offer),
             Arriving::Switch if self.carrier.switch_inbound() => {
-                self.replies.push_back(Frame::Switch.to_bytes());
+                self.carrier.enqueue(Frame::Switch, FrameBody::Switch);
             }
             Arriving::Switch => {
-                let why = "the sender switched to shared memory, but there is none";
-                self.fault = Some(protocol_violation(why));
+                self.carrier.fail("the sender switched to shared memory, but there is none");
             }
             Arriving::Data { receive, bytes } => {
                 self.cleared.pop_front();
-                posted.set_state(receive, ReceiveState::Complete { peer: self.peer, bytes });
+                posted.set_state(receive, MessageState::Complete { peer: self.peer, bytes });
             }
             Arriving::Message(message) => {
                 self.next_number += 1;
@@ -317,49 +309,19 @@ impl IncomingLink {
         self.unexpected_credit += message.credit();
         // A sender that keeps to the protocol sends nothing beyond its credit.
         if self.unexpected_credit > 2 * CREDIT {
-            self.fault = Some(protocol_violation("the sender sent more than its credit allows"));
+            self.carrier.fail("the sender sent more than its credit allows");
         }
         self.unexpected.push_back(message);
-    }
-
-    /// Sends as many replies as the link takes now; true if any byte left.
-    fn push(&mut self) -> bool {
-        let mut moved = false;
-        while let Some(reply) = self.replies.front() {
-            match self.replying.advance(self.carrier.outbound(), reply, View::EMPTY) {
-                Ok(Advance::Blocked) => return moved,
-                Ok(Advance::Partial) => {
-                    moved = true;
-                    continue;
-                }
-                Ok(Advance::Complete) => {}
-                // A sender that has left needs no replies. The death of a sender shows in the
-                // messages that do not come.
-                Err(_) => self.replying.restart(),
-            }
-            moved = true;
-            if Frame::from_bytes(*reply) == Some(Frame::Switch) {
-                self.carrier.switch_outbound();
-            }
-            self.replies.pop_front();
-        }
-        self.owes_answer = false;
-        moved
-    }
-
-    /// What the link waits for; nothing after a fault.
-    pub(super) fn awaited(&self) -> Option<LinkWait<'_>> {
-        let (carrier, sends) = (&self.carrier, !self.replies.is_empty());
-        self.fault.is_none().then_some(LinkWait { carrier, receives: true, sends })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::batch::MessageBatch;
+    use super::super::message::MessageMemory::Room;
     use super::*;
     use maypole_kernels::DataType;
-    use maypole_transports::{Mem, Stream, mem};
+    use maypole_transports::{Fault, HEAD, Mem, Stream, mem};
 
     fn link() -> (Mem, IncomingLink) {
         let (sender, receiver) = mem::pair(1 << 20);
@@ -396,7 +358,9 @@ mod tests {
             let (mut sender, mut link) = link();
             send(&mut sender, frame, &[]);
             drain(&mut link, &mut MessageBatch::default());
-            let Some(Fault::Io(error)) = &link.fault else { panic!("{frame:?} is accepted") };
+            let Some(Fault::Io(error)) = &link.carrier.fault else {
+                panic!("{frame:?} is accepted")
+            };
             assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
         }
     }
@@ -409,11 +373,11 @@ mod tests {
             send(&mut sender, Frame::ReadyToSend(envelope(number as u32, 1 << 40)), &[]);
         }
         drain(&mut link, &mut MessageBatch::default());
-        assert!(link.fault.is_none());
+        assert!(link.carrier.fault.is_none());
         assert_eq!(link.unexpected.len(), most);
         send(&mut sender, Frame::Eager(envelope(0, 1)), &[7]);
         drain(&mut link, &mut MessageBatch::default());
-        assert!(link.fault.is_some());
+        assert!(link.carrier.fault.is_some());
     }
 
     #[test]
@@ -426,7 +390,7 @@ mod tests {
         let mut came = [0u8; 3];
         let mut batch = MessageBatch::default();
         for (into, tag) in came.chunks_mut(1).zip([2, 1, 1]) {
-            batch.receive(DataType::U8, ViewMut::of(into), Some(0), tag);
+            batch.add(Room(ViewMut::of(into)), DataType::U8, Some(0), tag);
         }
         for at in 0..3 {
             let requests = &mut MessageRequests::default();

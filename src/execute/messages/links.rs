@@ -143,7 +143,7 @@ impl MessageLinks {
     /// By rank: the traffic to it. This rank itself is left out.
     pub(crate) fn sent(&self) -> impl Iterator<Item = (usize, Moved)> {
         let others = self.outgoing.iter().enumerate().filter(|(peer, _)| *peer != self.rank);
-        others.filter_map(|(peer, link)| Some((peer, link.as_ref()?.sent)))
+        others.filter_map(|(peer, link)| Some((peer, link.as_ref()?.carrier.sent)))
     }
 
     /// Waits until sent bytes have arrived, unless the group has `failed`, and closes all links.
@@ -165,8 +165,9 @@ impl MessageLinks {
 
     /// True if closing the links now would lose bytes.
     fn has_unsent(&mut self) -> bool {
-        self.outgoing.iter_mut().flatten().for_each(|link| link.discard_replies());
-        let mut working = self.outgoing.iter().flatten().filter(|link| link.fault.is_none());
+        self.outgoing.iter_mut().flatten().for_each(|link| link.carrier.discard_replies());
+        let mut working =
+            self.outgoing.iter().flatten().filter(|link| link.carrier.fault.is_none());
         working.any(|link| link.carrier.unsent() > 0)
     }
 }

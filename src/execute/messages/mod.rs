@@ -57,20 +57,22 @@ mod failures;
 mod frame;
 mod incoming;
 mod links;
+mod message;
 mod outgoing;
 mod posted;
-mod recording;
 mod requests;
 mod shared_memory;
 mod sleep;
 
 use super::LinkError;
-pub(crate) use batch::{BatchMember, MessageBatch, Misfit};
+pub(crate) use batch::MessageBatch;
 pub(crate) use context::{BatchContext, Connector};
 pub(crate) use links::MessageLinks;
 use maypole_transports::Fault;
+pub(crate) use message::{MessageMemory, Misfit};
 pub(crate) use requests::{
-    MessageDeadline, MessageEnd, MessageRequests, NewRequest, OwnedReceive, OwnedSend, RequestInbox,
+    MessageDeadline, MessageEnd, MessageFailure, MessageRequests, NewRequest, OwnedMessage,
+    RequestInbox,
 };
 use std::io;
 
@@ -96,28 +98,6 @@ pub(crate) struct MessageError {
     pub(crate) error: LinkError,
     /// The number of the request that it belongs to, if it is no message of the running call.
     pub(crate) request: Option<usize>,
-}
-
-impl MessageError {
-    fn of_batch(
-        batch: &MessageBatch<'_>,
-        member: BatchMember,
-        peer: Option<usize>,
-        error: LinkError,
-    ) -> Self {
-        let step = batch.step(member);
-        Self { operation: batch.describe(member), step, peer, error, request: None }
-    }
-
-    fn of_request(
-        requests: &MessageRequests,
-        number: usize,
-        peer: Option<usize>,
-        error: LinkError,
-    ) -> Self {
-        let operation = requests.describe(number).map(|(words, _)| words).unwrap_or_default();
-        Self { operation, step: 0, peer, error, request: Some(number) }
-    }
 }
 
 /// The other end of a link breaks the protocol.

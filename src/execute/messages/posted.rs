@@ -1,8 +1,10 @@
 //! All messages that are posted: those of the running call and those of requests.
 
-use super::batch::{MessageBatch, ReceiveHead, ReceiveState, SendHead};
+use super::MessageError;
+use super::batch::MessageBatch;
+use super::message::{MessageHead, MessageMemory, MessageState};
 use super::requests::{FIRST_REQUEST, MessageRequests};
-use maypole_kernels::{View, ViewMut};
+use crate::execute::LinkError;
 
 /// The messages that links send and receive, each by a number: its index in the batch of the
 /// running call, or the number of its request.
@@ -14,71 +16,49 @@ pub(super) struct Posted<'p, 'a> {
 
 impl Posted<'_, '_> {
     #[inline(always)]
-    pub(super) fn send(&self, at: usize) -> &SendHead {
+    pub(super) fn head(&self, at: usize) -> &MessageHead {
         match at < FIRST_REQUEST {
-            true => &self.batch.sends[at].head,
-            false => self.requests.send(at).expect("a link names messages that are under way"),
+            true => &self.batch.messages[at].head,
+            false => self.requests.head(at),
         }
     }
 
     #[inline(always)]
-    pub(super) fn send_mut(&mut self, at: usize) -> &mut SendHead {
+    fn head_mut(&mut self, at: usize) -> &mut MessageHead {
         match at < FIRST_REQUEST {
-            true => &mut self.batch.sends[at].head,
-            false => self.requests.send_mut(at),
+            true => &mut self.batch.messages[at].head,
+            false => self.requests.head_mut(at),
         }
     }
 
-    /// The bytes of a message to send.
     #[inline(always)]
-    pub(super) fn data(&self, at: usize) -> View<'_> {
+    pub(super) fn memory(&mut self, at: usize) -> MessageMemory<'_> {
         match at < FIRST_REQUEST {
-            true => self.batch.sends[at].data,
-            false => self.requests.data(at),
+            true => self.batch.messages[at].memory,
+            false => self.requests.memory(at),
         }
     }
 
+    #[inline(always)]
+    pub(super) fn set_number(&mut self, at: usize, number: u64) {
+        self.head_mut(at).number = number;
+    }
+
+    /// Notes how far a message has come.
+    #[inline(always)]
+    pub(super) fn set_state(&mut self, at: usize, state: MessageState) {
+        let before = std::mem::replace(&mut self.head_mut(at).state, state);
+        if at >= FIRST_REQUEST {
+            self.requests.note_change(at, before);
+        }
+    }
+
+    /// The bytes of a send are not needed any more.
     #[inline(always)]
     pub(super) fn complete_send(&mut self, at: usize) {
-        match at < FIRST_REQUEST {
-            true => self.batch.sends[at].head.complete = true,
-            false => self.requests.complete_send(at),
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn receive(&self, at: usize) -> &ReceiveHead {
-        match at < FIRST_REQUEST {
-            true => &self.batch.receives[at].head,
-            false => self.requests.receive(at).expect("a link names messages that are under way"),
-        }
-    }
-
-    /// The memory for a message to receive.
-    #[inline(always)]
-    pub(super) fn room(&mut self, at: usize) -> ViewMut<'_> {
-        match at < FIRST_REQUEST {
-            true => self.batch.receives[at].into,
-            false => self.requests.room(at),
-        }
-    }
-
-    /// Notes that a receive has taken message `number`, and how far it has come.
-    #[inline(always)]
-    pub(super) fn set_taken(&mut self, at: usize, number: u64, state: ReceiveState) {
-        if at < FIRST_REQUEST {
-            self.batch.receives[at].head.number = number;
-        }
-        self.set_state(at, state);
-    }
-
-    /// Notes how far a receive has come.
-    #[inline(always)]
-    pub(super) fn set_state(&mut self, at: usize, state: ReceiveState) {
-        match at < FIRST_REQUEST {
-            true => self.batch.receives[at].head.state = state,
-            false => self.requests.set_state(at, state),
-        }
+        let MessageHead { rank, bytes, .. } = *self.head(at);
+        let peer = rank.expect("a send names its receiver");
+        self.set_state(at, MessageState::Complete { peer, bytes });
     }
 
     /// The receive that takes the next message of `peer` with this tag: requests come first,
@@ -90,5 +70,21 @@ impl Posted<'_, '_> {
             true => self.batch.first_open(peer, tag),
             false => of_requests().or_else(|| self.batch.first_open(peer, tag)),
         }
+    }
+
+    /// The sends or receives that are not over: those of the batch, then those of requests.
+    pub(super) fn open(&self, sends: bool) -> impl Iterator<Item = (usize, &MessageHead)> {
+        let batch = self.batch.messages.iter().map(|message| &message.head).enumerate();
+        let all = batch.chain(self.requests.heads());
+        all.filter(move |(_, head)| head.sends == sends && !head.is_over())
+    }
+
+    /// The error of message `at`, which waits for `peer`.
+    pub(super) fn error(&self, at: usize, peer: Option<usize>, error: LinkError) -> MessageError {
+        if at >= FIRST_REQUEST {
+            return self.requests.error(at, peer, error);
+        }
+        let (operation, step) = (self.batch.describe(at), self.batch.step(at));
+        MessageError { operation, step, peer, error, request: None }
     }
 }

@@ -1,8 +1,10 @@
 //! Messages that no call waits for: each belongs to a request, which owns its memory.
 
-use super::batch::{Misfit, ReceiveHead, ReceiveState, SendHead};
+use super::MessageError;
+use super::message::{MessageHead, MessageMemory, MessageState, Misfit};
+use crate::execute::LinkError;
 use crate::execute::polling::PollCounter;
-use maypole_kernels::{DataType, View, ViewMut};
+use maypole_kernels::DataType;
 use maypole_transports::pipe::PipeWait;
 use maypole_transports::{Bell, Sleep};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,30 +16,24 @@ use std::time::{Duration, Instant};
 /// The number of the first request. Lower numbers are indices of messages of the running batch.
 pub(super) const FIRST_REQUEST: usize = 1 << (usize::BITS - 1);
 
-/// How a message of a request has ended.
+/// The end of the message of a request: its other rank, and its length in elements. All of it has left, or
+/// has arrived.
+pub(crate) type MessageEnd = Result<(usize, usize), MessageFailure>;
+
+/// Why the message of a request has not moved.
 #[derive(Debug)]
-pub(crate) enum MessageEnd {
-    /// All of it has left, or has arrived: its other rank, and its length in elements.
-    Moved { peer: usize, count: usize },
-    /// The message of rank `peer` is of another type or length than its receive, and is dropped.
+pub(crate) enum MessageFailure {
+    /// It is of another type or length than its receive, and is dropped.
     Misfit(Misfit),
     /// The group has failed. The error is that of the layer which drives the links.
-    Failed(Box<dyn std::error::Error + Send + Sync>),
+    Group(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The memory of a message to send, and what is told of its end.
-pub(crate) trait OwnedSend: Send {
-    /// The bytes, the same ones each time.
-    fn data(&self) -> View<'_>;
-    /// Gives the memory up and tells how the message has ended. Does not block.
-    fn end(self: Box<Self>, end: MessageEnd);
-}
-
-/// The memory for a message to receive, and what is told of its end.
-pub(crate) trait OwnedReceive: Send {
+/// The memory of a message, and the receiver of its end.
+pub(crate) trait OwnedMessage: Send {
     /// The memory, the same each time.
-    fn room(&mut self) -> ViewMut<'_>;
-    /// Gives the memory up and tells how the message has ended. Does not block.
+    fn memory(&mut self) -> MessageMemory<'_>;
+    /// Gives the memory up and passes the end on. Does not block.
     fn end(self: Box<Self>, end: MessageEnd);
 }
 
@@ -48,10 +44,14 @@ pub(crate) struct MessageDeadline {
     pub(crate) allowed: Duration,
 }
 
-/// A message of a request that has not been posted.
-pub(crate) enum NewRequest {
-    Send { to: usize, tag: u32, kind: DataType, owned: Box<dyn OwnedSend> },
-    Receive { from: Option<usize>, tag: u32, kind: DataType, owned: Box<dyn OwnedReceive> },
+/// A message of a request.
+pub(crate) struct NewRequest {
+    /// The rank that it goes to or comes from; `None` to receive from any rank.
+    pub(crate) peer: Option<usize>,
+    pub(crate) tag: u32,
+    pub(crate) kind: DataType,
+    pub(crate) owned: Box<dyn OwnedMessage>,
+    pub(crate) deadline: MessageDeadline,
 }
 
 /// What other threads tell the thread that drives the links: which requests they have started since it
@@ -63,14 +63,13 @@ pub(crate) struct RequestInbox {
     /// Threads that wait for a request, and drive if they can.
     waiters: AtomicUsize,
     is_filled: AtomicBool,
-    new: Mutex<Vec<(NewRequest, MessageDeadline)>>,
+    new: Mutex<Vec<NewRequest>>,
 }
 
 impl RequestInbox {
     /// Adds a request behind all others.
-    pub(crate) fn push(&self, new: NewRequest, deadline: MessageDeadline) {
-        let mut all = self.new.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push((new, deadline));
+    pub(crate) fn push(&self, new: NewRequest) {
+        self.new.lock().unwrap_or_else(PoisonError::into_inner).push(new);
         self.is_filled.store(true, Ordering::Release);
         self.bell.ring();
     }
@@ -93,7 +92,7 @@ impl RequestInbox {
         self.is_filled.load(Ordering::Acquire)
     }
 
-    fn take(&self) -> Vec<(NewRequest, MessageDeadline)> {
+    fn take(&self) -> Vec<NewRequest> {
         let mut all = self.new.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_filled.store(false, Ordering::Release);
         std::mem::take(&mut all)
@@ -109,16 +108,10 @@ impl Drop for Waiter<'_> {
     }
 }
 
-struct RequestedSend {
-    head: SendHead,
+struct RequestedMessage {
+    head: MessageHead,
     deadline: MessageDeadline,
-    owned: Box<dyn OwnedSend>,
-}
-
-struct RequestedReceive {
-    head: ReceiveHead,
-    deadline: MessageDeadline,
-    owned: Box<dyn OwnedReceive>,
+    owned: Box<dyn OwnedMessage>,
 }
 
 /// The messages of all requests under way, by number. A later request has a higher number.
@@ -126,8 +119,7 @@ struct RequestedReceive {
 pub(crate) struct MessageRequests {
     inbox: Arc<RequestInbox>,
     started: usize,
-    sends: BTreeMap<usize, RequestedSend>,
-    receives: BTreeMap<usize, RequestedReceive>,
+    messages: BTreeMap<usize, RequestedMessage>,
     /// The receives that have taken no message: by tag, then by number.
     open: BTreeSet<(u32, usize)>,
     /// How many of them name this rank; none stands for any rank.
@@ -154,7 +146,7 @@ impl MessageRequests {
     /// True if no request is under way.
     #[inline(always)]
     pub(super) fn is_idle(&self) -> bool {
-        self.sends.is_empty() && self.receives.is_empty()
+        self.messages.is_empty()
     }
 
     /// Takes the `sleep`, which ends early once one of `waits` is over, there is a new request, or, on the
@@ -172,65 +164,53 @@ impl MessageRequests {
 
     /// Takes the requests of the inbox over. Returns their numbers, in order.
     pub(super) fn take_new(&mut self) -> Vec<usize> {
-        let new = self.inbox.take();
-        new.into_iter().map(|(new, deadline)| self.add(new, deadline)).collect()
+        self.inbox.take().into_iter().map(|new| self.add(new)).collect()
     }
 
-    fn add(&mut self, new: NewRequest, deadline: MessageDeadline) -> usize {
+    fn add(&mut self, new: NewRequest) -> usize {
+        let NewRequest { peer, tag, kind, mut owned, deadline } = new;
         let number = FIRST_REQUEST + self.started;
         self.started += 1;
         self.deadlines.insert((deadline.end, number));
-        match new {
-            NewRequest::Send { to, tag, kind, owned } => {
-                let head = SendHead::new(to, tag, kind, owned.data().len());
-                self.sends.insert(number, RequestedSend { head, deadline, owned });
-            }
-            NewRequest::Receive { from, tag, kind, mut owned } => {
-                let head = ReceiveHead::new(from, tag, kind, owned.room().len());
-                self.open.insert((tag, number));
-                *self.awaited.entry(from).or_default() += 1;
-                self.receives.insert(number, RequestedReceive { head, deadline, owned });
-            }
+        let head = MessageHead::new(owned.memory(), kind, peer, tag);
+        if !head.sends {
+            self.open.insert((tag, number));
+            *self.awaited.entry(peer).or_default() += 1;
         }
+        self.messages.insert(number, RequestedMessage { head, deadline, owned });
         number
     }
 
-    pub(super) fn send(&self, number: usize) -> Option<&SendHead> {
-        self.sends.get(&number).map(|send| &send.head)
+    fn message(&mut self, number: usize) -> &mut RequestedMessage {
+        self.messages.get_mut(&number).expect("a link names messages that are under way")
     }
 
-    pub(super) fn send_mut(&mut self, number: usize) -> &mut SendHead {
-        &mut self.sends.get_mut(&number).expect(UNDER_WAY).head
+    pub(super) fn head(&self, number: usize) -> &MessageHead {
+        &self.messages[&number].head
     }
 
-    pub(super) fn data(&self, number: usize) -> View<'_> {
-        self.sends[&number].owned.data()
+    pub(super) fn head_mut(&mut self, number: usize) -> &mut MessageHead {
+        &mut self.message(number).head
     }
 
-    pub(super) fn receive(&self, number: usize) -> Option<&ReceiveHead> {
-        self.receives.get(&number).map(|receive| &receive.head)
+    pub(super) fn memory(&mut self, number: usize) -> MessageMemory<'_> {
+        self.message(number).owned.memory()
     }
 
-    pub(super) fn room(&mut self, number: usize) -> ViewMut<'_> {
-        self.receives.get_mut(&number).expect(UNDER_WAY).owned.room()
+    /// All messages, in order.
+    pub(super) fn heads(&self) -> impl Iterator<Item = (usize, &MessageHead)> {
+        self.messages.iter().map(|(number, message)| (*number, &message.head))
     }
 
-    /// Notes which message a receive has taken, and how far it has come.
-    pub(super) fn set_state(&mut self, number: usize, state: ReceiveState) {
-        let head = &mut self.receives.get_mut(&number).expect(UNDER_WAY).head;
-        let (before, tag, from) = (head.state, head.tag, head.from);
-        head.state = state;
-        if before == ReceiveState::Posted {
-            self.close(number, tag, from);
+    /// The state of a message was `before`, and has changed.
+    pub(super) fn note_change(&mut self, number: usize, before: MessageState) {
+        let MessageHead { sends, tag, rank, .. } = *self.head(number);
+        if !sends && before == MessageState::Posted {
+            self.close(number, tag, rank);
         }
-        if state.is_over() {
+        if self.head(number).is_over() {
             self.complete.push(number);
         }
-    }
-
-    pub(super) fn complete_send(&mut self, number: usize) {
-        self.send_mut(number).complete = true;
-        self.complete.push(number);
     }
 
     /// The receive takes no message any more.
@@ -247,7 +227,7 @@ impl MessageRequests {
     /// The first receive that takes a message of `peer` with this tag.
     pub(super) fn first_open(&self, peer: usize, tag: u32) -> Option<usize> {
         let mut of_tag = self.open.range((tag, 0)..=(tag, usize::MAX)).map(|(_, number)| *number);
-        of_tag.find(|number| self.receives[number].head.is_from(peer))
+        of_tag.find(|number| self.head(*number).is_from(peer))
     }
 
     /// True if a receive waits for a message that `peer` may send.
@@ -255,41 +235,12 @@ impl MessageRequests {
         self.awaited.contains_key(&Some(peer)) || self.awaited.contains_key(&None)
     }
 
-    /// The sends that have not left as a whole, in order.
-    pub(super) fn open_sends(&self) -> impl Iterator<Item = (usize, &SendHead)> {
-        let all = self.sends.iter().map(|(number, send)| (*number, &send.head));
-        all.filter(|(_, head)| !head.complete)
-    }
-
-    /// The receives that are not over, in order.
-    pub(super) fn open_receives(&self) -> impl Iterator<Item = (usize, &ReceiveHead)> {
-        let all = self.receives.iter().map(|(number, receive)| (*number, &receive.head));
-        all.filter(|(_, head)| !head.state.is_over())
-    }
-
     /// Tells the requests whose messages are complete.
     #[inline]
     pub(super) fn tell(&mut self) {
         while let Some(number) = self.complete.pop() {
-            let end = self.end_of(number);
-            self.end(number, end);
-        }
-    }
-
-    /// How the message of this number has ended.
-    fn end_of(&self, number: usize) -> MessageEnd {
-        if let Some(send) = self.send(number) {
-            return MessageEnd::Moved { peer: send.to, count: send.count() };
-        }
-        let head = self.receive(number).expect(UNDER_WAY);
-        match head.state {
-            ReceiveState::Misfit(misfit) => MessageEnd::Misfit(misfit),
-            ReceiveState::Complete { peer, bytes } => {
-                MessageEnd::Moved { peer, count: bytes / head.kind.size() }
-            }
-            ReceiveState::Posted | ReceiveState::Cleared { .. } => {
-                unreachable!("only what is over is told")
-            }
+            let end = self.head(number).arrival();
+            self.end(number, end.map_err(MessageFailure::Misfit));
         }
     }
 
@@ -300,17 +251,14 @@ impl MessageRequests {
 
     fn end(&mut self, number: usize, end: MessageEnd) {
         self.ended += 1;
-        if let Some(send) = self.sends.remove(&number) {
-            self.deadlines.remove(&(send.deadline.end, number));
-            return send.owned.end(end);
+        let Some(RequestedMessage { head, deadline, owned }) = self.messages.remove(&number) else {
+            return;
+        };
+        self.deadlines.remove(&(deadline.end, number));
+        if !head.sends && head.state == MessageState::Posted {
+            self.close(number, head.tag, head.rank);
         }
-        if let Some(receive) = self.receives.remove(&number) {
-            self.deadlines.remove(&(receive.deadline.end, number));
-            if receive.head.state == ReceiveState::Posted {
-                self.close(number, receive.head.tag, receive.head.from);
-            }
-            receive.owned.end(end);
-        }
+        owned.end(end);
     }
 
     /// When the first deadline of a request passes.
@@ -320,8 +268,7 @@ impl MessageRequests {
 
     /// How long the message of this number was allowed to take.
     pub(crate) fn allowed(&self, number: usize) -> Option<Duration> {
-        let of_send = self.sends.get(&number).map(|send| send.deadline.allowed);
-        of_send.or_else(|| Some(self.receives.get(&number)?.deadline.allowed))
+        Some(self.messages.get(&number)?.deadline.allowed)
     }
 
     /// The request whose deadline has passed at `now`: the one that was started first.
@@ -330,44 +277,38 @@ impl MessageRequests {
         passed.map(|(_, number)| *number).min()
     }
 
-    /// The request that waits and was started first.
-    pub(crate) fn first(&self) -> Option<usize> {
-        let send = self.sends.keys().next().copied();
-        let receive = self.receives.keys().next().copied();
-        send.into_iter().chain(receive).min()
+    /// The message that was started first: in words, with the rank that it waits for, if that is known.
+    pub(crate) fn first(&self) -> Option<(String, Option<usize>)> {
+        let (_, head) = self.heads().next()?;
+        Some((head.to_string(), head.peer()))
     }
 
-    /// The message of this number in words, and the rank that it waits for, if that is known.
-    pub(crate) fn describe(&self, number: usize) -> Option<(String, Option<usize>)> {
-        if let Some(send) = self.send(number) {
-            return Some((send.to_string(), Some(send.to)));
-        }
-        self.receive(number).map(|head| (head.to_string(), head.peer()))
+    /// The error of the message of this number, which waits for `peer`.
+    pub(super) fn error(&self, at: usize, peer: Option<usize>, error: LinkError) -> MessageError {
+        let operation = self.head(at).to_string();
+        MessageError { operation, step: 0, peer, error, request: Some(at) }
     }
 
-    /// Ends all requests under way, each with the error that `error` makes of its number.
+    /// Ends all requests under way, each with what `error` makes of its own error.
     ///
     /// The links may still name their messages, so no link can be driven any more.
     pub(crate) fn end_all<E: std::error::Error + Send + Sync + 'static>(
         &mut self,
-        mut error: impl FnMut(&Self, usize) -> E,
+        mut error: impl FnMut(MessageError) -> E,
     ) {
         self.tell();
         self.take_new();
-        while let Some(number) = self.first() {
-            let error = error(self, number);
-            self.end(number, MessageEnd::Failed(Box::new(error)));
+        while let Some(number) = self.messages.keys().next().copied() {
+            let own = self.error(number, self.head(number).peer(), LinkError::Aborted);
+            self.end(number, Err(MessageFailure::Group(Box::new(error(own)))));
         }
     }
 }
 
-const UNDER_WAY: &str = "the message of a request that is under way";
-
 impl fmt::Debug for MessageRequests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MessageRequests")
-            .field("sends", &self.sends.len())
-            .field("receives", &self.receives.len())
+            .field("messages", &self.messages.len())
             .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,6 @@
 //! The sleeps of a wait for messages, which whatever lets a link go on ends early.
 
-use super::carrier::LinkWait;
-use super::drive::once_each;
+use super::carrier::{Carrier, LinkWait};
 use super::links::MessageLinks;
 use super::requests::MessageRequests;
 use arrayvec::ArrayVec;
@@ -11,29 +10,15 @@ use maypole_transports::pipe::PipeWait;
 impl MessageLinks {
     /// True while the bytes of a message are on their way through shared memory.
     pub(crate) fn is_moving(&self) -> bool {
-        let outgoing = self.outgoing.iter().flatten().filter(|link| link.is_sending());
+        let outgoing = self.outgoing.iter().flatten().filter(|link| link.carrier.is_sending());
         let incoming = self.incoming.iter().flatten().filter(|link| link.is_receiving());
-        let moving = outgoing.map(|link| link.awaited()).chain(incoming.map(|it| it.awaited()));
+        let outgoing = outgoing.map(|link| link.carrier.awaited(link.needs_replies()));
+        let moving = outgoing.chain(incoming.map(|link| link.carrier.awaited(true)));
         moving.flatten().any(|link| link.pipe_wait().is_some())
     }
 
-    /// Ranks to which requests send.
-    fn targets_of_requests(&self) -> Vec<usize> {
-        let busy = |to: &usize| self.outgoing[*to].as_ref().is_some_and(|link| link.is_busy());
-        (0..self.outgoing.len()).filter(busy).collect()
-    }
-
-    /// Ranks from which `requests` receive.
-    fn sources_of(&self, requests: &MessageRequests) -> Vec<usize> {
-        let awaited = |from: &usize| match &self.incoming[*from] {
-            Some(link) => link.is_awaited(requests),
-            None => requests.awaits(*from),
-        };
-        (0..self.incoming.len()).filter(awaited).collect()
-    }
-
     /// Takes the `sleep`, which ends early if a link to `targets`, from `sources` or of `requests` can go
-    /// on, or there is a new one of these, unless bytes are on the move.
+    /// on, or there is a new one of these, unless bytes are on the move. Ranks are ascending, or all.
     pub(crate) fn sleep_on(
         &mut self,
         targets: &[usize],
@@ -44,28 +29,23 @@ impl MessageLinks {
         if !self.activity.is_idle() {
             return;
         }
-        let targets = once_each([targets, &self.targets_of_requests()].concat());
-        let sources = once_each([sources, &self.sources_of(requests)].concat());
-        let Self { outgoing, incoming, .. } = self;
-        let quiet_to = |to: &usize| {
-            let link = outgoing[*to].as_mut();
-            link.is_none_or(|link| link.carrier.prepare_to_sleep())
-        };
-        let quiet_from = |from: &usize| {
-            let link = incoming.get_mut(*from).and_then(Option::as_mut);
-            link.is_none_or(|link| link.carrier.prepare_to_sleep())
-        };
-        let is_quiet = sleep.is_in_background()
-            || targets.iter().all(quiet_to) && sources.iter().all(quiet_from);
-        if !is_quiet {
+        let Self { outgoing, incoming, world, .. } = self;
+        let names =
+            |ranks: &[usize], at: usize| ranks.len() == *world || ranks.binary_search(&at).is_ok();
+        let outgoing = outgoing.iter_mut().enumerate().filter_map(|(at, link)| {
+            let link = link.as_mut().filter(|link| link.is_busy() || names(targets, at))?;
+            Some((link.needs_replies(), &mut link.carrier))
+        });
+        let incoming = incoming.iter_mut().enumerate().filter_map(|(at, link)| {
+            let link = link.as_mut().filter(|it| it.is_awaited(requests) || names(sources, at))?;
+            Some((true, &mut link.carrier))
+        });
+        let mut carriers: Vec<(bool, &mut Carrier)> = outgoing.chain(incoming).collect();
+        let mut all = carriers.iter_mut();
+        if !sleep.is_in_background() && !all.all(|(_, carrier)| carrier.prepare_to_sleep()) {
             return;
         }
-        let awaited = || {
-            let to = targets.iter().filter_map(|to| Some(outgoing[*to].as_ref()?.awaited()));
-            let from =
-                sources.iter().filter_map(|from| Some(incoming.get(*from)?.as_ref()?.awaited()));
-            to.chain(from)
-        };
+        let awaited = || carriers.iter().map(|(receives, carrier)| carrier.awaited(*receives));
         let pipes: ArrayVec<Option<PipeWait<'_>>, { PipeWait::MOST }> =
             awaited().map(|it| it?.pipe_wait()).take(PipeWait::MOST).collect();
         // A thread sleeps on pipes or on descriptors, and not on both.
@@ -83,7 +63,7 @@ mod tests {
     use super::super::frame::{Envelope, Frame};
     use super::super::incoming::IncomingLink;
     use super::super::posted::Posted;
-    use super::super::{MessageDeadline, MessageEnd, NewRequest, OwnedReceive};
+    use super::super::{MessageDeadline, MessageEnd, MessageMemory, NewRequest, OwnedMessage};
     use super::*;
     use crate::execute::AnyStream;
     use maypole_kernels::{DataType, View, ViewMut};
@@ -92,13 +72,13 @@ mod tests {
 
     const BYTES: usize = 64 << 10;
 
-    impl OwnedReceive for Vec<u8> {
-        fn room(&mut self) -> ViewMut<'_> {
-            ViewMut::of(self)
+    impl OwnedMessage for Vec<u8> {
+        fn memory(&mut self) -> MessageMemory<'_> {
+            MessageMemory::Room(ViewMut::of(self))
         }
 
         fn end(self: Box<Self>, end: MessageEnd) {
-            assert!(matches!(end, MessageEnd::Moved { peer: 1, count: BYTES }), "{end:?}");
+            assert!(matches!(end, Ok((1, BYTES))), "{end:?}");
         }
     }
 
@@ -106,9 +86,10 @@ mod tests {
     fn requested() -> MessageRequests {
         let mut requests = MessageRequests::default();
         let owned = Box::new(vec![0u8; BYTES]);
-        let new = NewRequest::Receive { from: Some(1), tag: 5, kind: DataType::U8, owned };
         let allowed = Duration::from_secs(60);
-        requests.inbox().push(new, MessageDeadline { end: Instant::now() + allowed, allowed });
+        let deadline = MessageDeadline { end: Instant::now() + allowed, allowed };
+        let kind = DataType::U8;
+        requests.inbox().push(NewRequest { peer: Some(1), tag: 5, kind, owned, deadline });
         requests.take_new();
         requests
     }
@@ -133,14 +114,17 @@ mod tests {
         let link = IncomingLink::new(1, AnyStream::Mem(receiver), false);
         let mut links = MessageLinks::new(0, 2);
         links.incoming = vec![None, Some(Box::new(link))];
-        assert!(links.sources_of(&MessageRequests::default()).is_empty());
+        let is_awaited = |links: &MessageLinks, requests: &MessageRequests| {
+            links.incoming[1].as_ref().unwrap().is_awaited(requests)
+        };
+        assert!(!is_awaited(&links, &MessageRequests::default()));
 
         let requests = &mut requested();
-        assert_eq!(links.sources_of(requests), [1]);
+        assert!(is_awaited(&links, requests));
         let announced = Frame::ReadyToSend(Envelope { tag: 5, kind: DataType::U8, bytes: BYTES });
         arrive(&mut sender, (announced, &[]), &mut links, requests);
-        assert_eq!(links.sources_of(requests), [1], "its bytes are on their way");
+        assert!(is_awaited(&links, requests), "its bytes are on their way");
         arrive(&mut sender, (Frame::Data(0), &[7; BYTES]), &mut links, requests);
-        assert!(links.is_done_with(requests) && links.sources_of(requests).is_empty());
+        assert!(links.is_done_with(requests) && !is_awaited(&links, requests));
     }
 }

@@ -26,17 +26,15 @@
 //! calls continue.
 
 mod file;
-mod messages;
 mod notes;
 
 use crate::execute::{Awaited, ExecuteError, RunObserver};
-use crate::schedule::trace::{Fact, Slice, SliceKind, TraceLane, events};
+use crate::schedule::trace::{TraceLane, events};
 pub use file::TraceFile;
 use maypole_kernels::mix;
 use maypole_transports::OwnerProcess;
 use maypole_transports::clock::monotonic_ns;
-pub use messages::MessageRecord;
-pub use notes::ProgramNotes;
+pub use notes::{MessageRecord, ProgramNotes};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,30 +56,25 @@ struct RecordedEvent {
 #[derive(Clone, Debug)]
 enum EventKind {
     /// A call. It follows its own events; `whole` is true if all of them were recorded.
-    Call {
-        notes: Arc<ProgramNotes>,
-        sequence: u64,
-        whole: bool,
-    },
+    Call { call: RecordedCall, whole: bool },
     /// A window of a fold; `since` is the time at which the last of its sources had arrived.
-    Fold {
-        fold: u32,
-        window: u32,
-        since: u64,
-    },
-    /// A batch of messages. It follows its own events.
-    Batch(messages::BatchRecord),
+    Fold { fold: u32, window: u32, since: u64 },
     /// A message; `since` is the time at which its last bytes began to move.
-    Message {
-        message: MessageRecord,
-        since: u64,
-    },
+    Message { message: MessageRecord, since: u64 },
+    /// A wait.
     Wait(Awaited),
-    /// A wait that ended in an error, with the awaited rank if known.
-    FailedWait {
-        peer: Option<usize>,
-    },
-    /// The time that it took to write earlier events.
+    /// A wait that ended in an error, with the awaited rank if it is known.
+    FailedWait { peer: Option<usize> },
+}
+
+/// What a rank does at a time.
+#[derive(Clone, Debug)]
+pub(crate) enum RecordedCall {
+    /// A program, as the operation of this number.
+    Program { notes: Arc<ProgramNotes>, sequence: u64 },
+    /// All messages that one call posted together: in words, how many, and their bytes.
+    Batch { operation: String, messages: usize, bytes: usize },
+    /// The recorder writes earlier events.
     Writing,
 }
 
@@ -100,6 +93,8 @@ pub struct Recorder {
     events: Vec<RecordedEvent>,
     /// Events that may still be recorded.
     left: usize,
+    /// The time at which the call began.
+    begun: u64,
     /// The end of the last event.
     last: u64,
     /// The time at which the last source of the next fold had arrived.
@@ -137,7 +132,8 @@ impl Recorder {
         };
         let events = Vec::with_capacity(BATCH);
         let owner = OwnerProcess::current();
-        Self { file, lanes, rank, owner, group, lane, events, left: MOST, last: 0, since: 0 }
+        let (left, begun, last, since) = (MOST, 0, 0, 0);
+        Self { file, lanes, rank, owner, group, lane, events, left, begun, last, since }
     }
 
     /// The name of the group; empty for a world.
@@ -157,32 +153,49 @@ impl Recorder {
         notes: &Arc<ProgramNotes>,
         run: impl FnOnce(&mut Self) -> Result<(), Box<ExecuteError>>,
     ) -> Result<(), Box<ExecuteError>> {
-        let call = |whole| EventKind::Call { notes: Arc::clone(notes), sequence, whole };
-        self.record(run, |error| Some(error.peer), call)
+        self.begin();
+        let done = run(self);
+        let failed = done.as_ref().err().map(|error| Some(error.peer));
+        self.end(RecordedCall::Program { notes: Arc::clone(notes), sequence }, failed);
+        done
     }
 
-    /// Records what `run` does, and then the event that `call` makes. The argument of `call` is
-    /// whether all events of the run were recorded.
-    fn record<E>(
-        &mut self,
-        run: impl FnOnce(&mut Self) -> Result<(), E>,
-        peer: impl FnOnce(&E) -> Option<usize>,
-        call: impl FnOnce(bool) -> EventKind,
-    ) -> Result<(), E> {
-        let start = self.now();
-        self.last = start;
-        self.since = start;
-        let done = run(self);
+    /// A call begins.
+    pub(crate) fn begin(&mut self) {
+        self.begun = self.now();
+        self.last = self.begun;
+        self.since = self.begun;
+    }
+
+    /// The call ends. If it has failed, `failed` is the rank that its error names, if it names one.
+    #[cold]
+    pub(crate) fn end(&mut self, call: RecordedCall, failed: Option<Option<usize>>) {
         let end = self.now();
-        if let Err(error) = &done {
-            self.note(self.last, end, EventKind::FailedWait { peer: peer(error) });
+        if let Some(peer) = failed {
+            self.note(self.last, end, EventKind::FailedWait { peer });
         }
         let whole = self.left > 0;
-        self.note(start, end, call(whole));
-        if done.is_err() || self.events.len() >= BATCH || !whole {
+        self.note(self.begun, end, EventKind::Call { call, whole });
+        if failed.is_some() || self.events.len() >= BATCH || !whole {
             self.write();
         }
-        done
+    }
+
+    /// Called before bytes of messages are moved: the time until now was a wait.
+    pub(crate) fn about_to_move(&mut self) {
+        self.since = self.now();
+    }
+
+    /// Records a message that the bytes moved since [`about_to_move`](Self::about_to_move) have
+    /// completed.
+    pub(crate) fn message(&mut self, message: MessageRecord) {
+        let MessageRecord { from, to, received, .. } = message;
+        self.note_wait(|| match received {
+            true => Awaited::Arrival { from },
+            false => Awaited::Departure { to },
+        });
+        let (start, since) = (self.last, self.since);
+        self.note(start, self.now(), EventKind::Message { message, since });
     }
 
     /// True if more events can be recorded.
@@ -193,7 +206,7 @@ impl Recorder {
     fn note(&mut self, start: u64, end: u64, what: EventKind) {
         self.last = end;
         // The events of a call cannot be shown without the call, so the call is always recorded.
-        let ends_call = matches!(what, EventKind::Call { .. } | EventKind::Batch(_));
+        let ends_call = matches!(what, EventKind::Call { .. });
         if self.left > 0 || (ends_call && !self.events.is_empty()) {
             self.left = self.left.saturating_sub(1);
             self.events.push(RecordedEvent { start, end, what });
@@ -221,7 +234,8 @@ impl Recorder {
         self.events.clear();
         self.events.shrink_to(BATCH);
         let written = self.file.append(&text);
-        self.note(start, self.now(), EventKind::Writing);
+        let call = RecordedCall::Writing;
+        self.note(start, self.now(), EventKind::Call { call, whole: true });
         if let Err(error) = written {
             self.left = 0;
             self.file.complain(&format!("the trace ends early: {error}"));
@@ -232,7 +246,7 @@ impl Recorder {
     }
 }
 
-impl RunObserver for Recorder {
+impl RunObserver for &mut Recorder {
     fn awaited(&mut self, awaited: impl FnOnce() -> Awaited) {
         self.since = self.now();
         self.note_wait(awaited);
@@ -254,29 +268,4 @@ impl Drop for Recorder {
             self.write();
         }
     }
-}
-
-/// A number that operation `sequence` of `group` has on all ranks of the group, and that no other
-/// operation has.
-const fn operation(group: u64, sequence: u64) -> u64 {
-    mix(group ^ mix(sequence))
-}
-
-/// A number that no other message of any operation has.
-fn message(operation: u64, from: usize, to: usize, nth: u64) -> u64 {
-    let words = [from as u64, to as u64, nth];
-    words.into_iter().fold(operation, |hash, word| mix(hash ^ word.wrapping_add(1)))
-}
-
-fn numbers(ranks: &[usize]) -> Fact {
-    Fact::Numbers(ranks.iter().map(|rank| *rank as u64).collect())
-}
-
-fn slice(
-    event: &RecordedEvent,
-    kind: SliceKind,
-    name: String,
-    facts: Vec<(&'static str, Fact)>,
-) -> Slice {
-    Slice { lane: 0, kind, name, start: event.start, end: event.end, mark: '~', facts }
 }

@@ -1,10 +1,34 @@
 //! Makes a trace of recorded events. A recorder stores little; the rest is derived here, when
 //! events are written.
 
-use super::{EventKind, RecordedEvent, message, messages, numbers, operation, slice};
+use super::{EventKind, RecordedCall, RecordedEvent};
 use crate::execute::Awaited;
 use crate::lower::{Fold, FoldSource, Program, SourceLocation};
 use crate::schedule::trace::{ArrowEnd, Fact, Slice, SliceKind, Trace, TraceLane, digit};
+use maypole_kernels::mix;
+
+/// A message that one of its two ranks has completed.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageRecord {
+    /// The rank that sends it.
+    pub from: usize,
+    /// The rank that receives it.
+    pub to: usize,
+    /// True if its receiver records it, false if its sender does.
+    pub received: bool,
+    /// Its length.
+    pub bytes: usize,
+    /// Its tag.
+    pub tag: u32,
+    /// How many messages went from its sender to its receiver before it.
+    pub number: u64,
+    /// The index of its step in the schedule of its batch.
+    pub step: usize,
+}
+
+/// Takes the place of a call's sequence number. Batches have no number, because messages are
+/// numbered by pair.
+const UNNUMBERED: u64 = u64::MAX;
 
 /// The facts about a call that a recorder needs before the call runs.
 #[derive(Debug)]
@@ -73,111 +97,73 @@ pub(super) fn trace(lane: TraceLane, group: u64, events: &[RecordedEvent]) -> Tr
     let mut trace = Trace { lanes: vec![lane], ..Trace::default() };
     let mut within = 0;
     for (at, event) in events.iter().enumerate() {
-        match &event.what {
-            EventKind::Call { notes, sequence, whole } => {
-                let mut call = CallTrace::new(notes, operation(group, *sequence));
-                trace.slices.push(call.slice(event, *sequence));
-                for inner in &events[within..at] {
-                    call.add(&mut trace, inner);
-                }
-                if *whole {
-                    trace.ends.append(&mut call.ends);
-                }
-            }
-            EventKind::Batch(batch) => {
-                trace.slices.push(messages::batch_slice(event, batch));
-                for inner in &events[within..at] {
-                    match inner.what {
-                        EventKind::Message { message, since } => {
-                            messages::add(&mut trace, inner, message, since, group, batch.whole);
-                        }
-                        _ => trace.slices.extend(waiting(inner)),
-                    }
-                }
-            }
-            EventKind::Writing => trace.slices.push(slice(
-                event,
-                SliceKind::Call,
-                "write the trace".to_owned(),
-                Vec::new(),
-            )),
-            EventKind::Fold { .. }
-            | EventKind::Message { .. }
-            | EventKind::Wait(_)
-            | EventKind::FailedWait { .. } => {
-                continue;
-            }
-        }
+        let EventKind::Call { call, whole } = &event.what else { continue };
+        trace.slices.push(call_slice(event, call));
+        let mut call = CallTrace::new(&mut trace, call, group, *whole);
+        events[within..at].iter().for_each(|event| call.add(event));
         within = at + 1;
     }
     trace
 }
 
-/// One call, while its events are added in order.
+/// One call, while its events are added to a trace in order.
 struct CallTrace<'a> {
-    notes: &'a ProgramNotes,
+    trace: &'a mut Trace,
+    call: &'a RecordedCall,
     /// Equal on all ranks of the call, and different for any other call.
     id: u64,
+    /// All events of the call were recorded, so it has arrows.
+    whole: bool,
     /// Publications so far.
     published: u64,
     /// By stream: messages posted so far.
     posted: Vec<u64>,
     /// By stream: messages received so far.
     taken: Vec<u64>,
-    ends: Vec<ArrowEnd>,
 }
 
 impl<'a> CallTrace<'a> {
-    fn new(notes: &'a ProgramNotes, id: u64) -> Self {
-        let none = vec![0; notes.program.streams.len()];
-        Self { notes, id, published: 0, posted: none.clone(), taken: none, ends: Vec::new() }
+    fn new(trace: &'a mut Trace, call: &'a RecordedCall, group: u64, whole: bool) -> Self {
+        let (streams, sequence) = match call {
+            RecordedCall::Program { notes, sequence } => (notes.program.streams.len(), *sequence),
+            RecordedCall::Batch { .. } | RecordedCall::Writing => (0, UNNUMBERED),
+        };
+        let (id, none) = (mix(group ^ mix(sequence)), vec![0; streams]);
+        Self { trace, call, id, whole, published: 0, posted: none.clone(), taken: none }
     }
 
-    fn slice(&self, event: &RecordedEvent, sequence: u64) -> Slice {
-        let ProgramNotes { operation, algorithm, bytes, program, .. } = self.notes;
-        let facts = vec![
-            ("sequence", Fact::Number(sequence)),
-            ("algorithm", Fact::Text((*algorithm).to_owned())),
-            ("bytes", Fact::Number(*bytes as u64)),
-            ("windows", Fact::Number(program.windows.into())),
-        ];
-        slice(event, SliceKind::Call, operation.clone(), facts)
-    }
-
-    fn add(&mut self, trace: &mut Trace, event: &RecordedEvent) {
-        match event.what {
-            EventKind::Fold { fold, window, since } => {
-                trace.slices.push(self.fold(event, fold as usize, window));
-                self.arrows(&self.notes.program.folds[fold as usize], window, since);
+    fn add(&mut self, event: &RecordedEvent) {
+        match (&event.what, self.call) {
+            (EventKind::Fold { fold, window, since }, RecordedCall::Program { notes, .. }) => {
+                self.trace.slices.push(fold_slice(notes, event, *fold as usize, *window));
+                self.arrows(notes, &notes.program.folds[*fold as usize], *window, *since);
             }
-            _ => trace.slices.extend(waiting(event)),
+            (EventKind::Message { message, since }, _) => self.message(event, message, *since),
+            _ => self.trace.slices.extend(waiting(event)),
         }
     }
 
-    fn fold(&self, event: &RecordedEvent, step: usize, window: u32) -> Slice {
-        let fold = &self.notes.program.folds[step];
-        let from = self.notes.from(fold);
-        let to = self.notes.to(fold);
-        let kind = match (&from[..], &to[..], fold.count) {
-            ([], [_, ..], 1) => SliceKind::Send,
-            ([_], _, 1) => SliceKind::Receive,
-            _ => SliceKind::Combine,
+    /// Adds one message. Its arrow begins before its last byte can have arrived and ends when that
+    /// byte has arrived. A message of a rank to itself has no arrow.
+    fn message(&mut self, event: &RecordedEvent, message: &MessageRecord, since: u64) {
+        let MessageRecord { from, to, received, bytes, tag, number: nth, step } = *message;
+        let (kind, peer, name, ranks) = if received {
+            (SliceKind::Receive, from, format!("receive from {from}"), ("from", numbers(&[from])))
+        } else {
+            (SliceKind::Send, to, format!("send to {to}"), ("to", numbers(&[to])))
         };
-        let facts = vec![
-            ("bytes", Fact::Number(fold.extent.window(window).1 as u64)),
-            ("from", numbers(&from)),
-            ("to", numbers(&to)),
-            ("step", Fact::Number(step as u64)),
-            ("window", Fact::Number(window.into())),
-        ];
-        let mark = from.first().or(to.first()).map_or('=', |rank| digit(*rank));
-        Slice { mark, ..slice(event, kind, name(fold, &from, &to), facts) }
+        let tag = ("tag", Fact::Number(tag.into()));
+        let facts = vec![("bytes", number(bytes)), ranks, tag, ("step", number(step))];
+        self.trace.slices.push(Slice { mark: digit(peer), ..slice(event, kind, name, facts) });
+        if from != to {
+            let at = if received { event.end.saturating_sub(1).max(event.start) } else { since };
+            self.end((from, to, nth), at, received);
+        }
     }
 
     /// Adds the ends of arrows. Arrows to a fold end, and arrows from it begin, when the last of
     /// its sources has arrived.
-    fn arrows(&mut self, fold: &Fold, window: u32, since: u64) {
-        let notes = self.notes;
+    fn arrows(&mut self, notes: &ProgramNotes, fold: &Fold, window: u32, since: u64) {
         let me = notes.rank;
         for source in notes.sources(fold) {
             let Some(peer) = notes.peer(source) else { continue };
@@ -203,14 +189,71 @@ impl<'a> CallTrace<'a> {
         }
     }
 
+    /// Adds one end of an arrow, if the call has arrows. No other message of any operation has its number.
     fn end(&mut self, (from, to, nth): (usize, usize, u64), at: u64, points_here: bool) {
-        self.ends.push(ArrowEnd {
-            message: message(self.id, from, to, nth),
-            lane: 0,
-            at,
-            points_here,
-        });
+        let words = [from as u64, to as u64, nth];
+        let hash = |hash, word: u64| mix(hash ^ word.wrapping_add(1));
+        let message = words.into_iter().fold(self.id, hash);
+        if self.whole {
+            self.trace.ends.push(ArrowEnd { message, lane: 0, at, points_here });
+        }
     }
+}
+
+fn call_slice(event: &RecordedEvent, call: &RecordedCall) -> Slice {
+    let (name, facts) = match call {
+        RecordedCall::Program { notes, sequence } => {
+            let ProgramNotes { operation, algorithm, bytes, program, .. } = &**notes;
+            let facts = vec![
+                ("sequence", Fact::Number(*sequence)),
+                ("algorithm", Fact::Text((*algorithm).to_owned())),
+                ("bytes", number(*bytes)),
+                ("windows", Fact::Number(program.windows.into())),
+            ];
+            (operation.clone(), facts)
+        }
+        RecordedCall::Batch { operation, messages, bytes } => {
+            (operation.clone(), vec![("bytes", number(*bytes)), ("messages", number(*messages))])
+        }
+        RecordedCall::Writing => ("write the trace".to_owned(), Vec::new()),
+    };
+    slice(event, SliceKind::Call, name, facts)
+}
+
+fn fold_slice(notes: &ProgramNotes, event: &RecordedEvent, step: usize, window: u32) -> Slice {
+    let fold = &notes.program.folds[step];
+    let (from, to) = (notes.from(fold), notes.to(fold));
+    let kind = match (&from[..], &to[..], fold.count) {
+        ([], [_, ..], 1) => SliceKind::Send,
+        ([_], _, 1) => SliceKind::Receive,
+        _ => SliceKind::Combine,
+    };
+    let facts = vec![
+        ("bytes", number(fold.extent.window(window).1)),
+        ("from", numbers(&from)),
+        ("to", numbers(&to)),
+        ("step", number(step)),
+        ("window", Fact::Number(window.into())),
+    ];
+    let mark = from.first().or(to.first()).map_or('=', |rank| digit(*rank));
+    Slice { mark, ..slice(event, kind, name(fold, &from, &to), facts) }
+}
+
+fn slice(
+    event: &RecordedEvent,
+    kind: SliceKind,
+    name: String,
+    facts: Vec<(&'static str, Fact)>,
+) -> Slice {
+    Slice { lane: 0, kind, name, start: event.start, end: event.end, mark: '~', facts }
+}
+
+fn number(number: usize) -> Fact {
+    Fact::Number(number as u64)
+}
+
+fn numbers(ranks: &[usize]) -> Fact {
+    Fact::Numbers(ranks.iter().map(|rank| *rank as u64).collect())
 }
 
 fn next(counter: &mut u64) -> u64 {
@@ -232,7 +275,7 @@ fn waiting(event: &RecordedEvent) -> Option<Slice> {
         EventKind::FailedWait { peer: None } => ("wait in vain".to_owned(), None),
         _ => return None,
     };
-    let facts = peer.map(|peer| ("peer", Fact::Number(peer as u64))).into_iter().collect();
+    let facts = peer.map(|peer| ("peer", number(peer))).into_iter().collect();
     Some(slice(event, SliceKind::Wait, name, facts))
 }
 

@@ -4,14 +4,14 @@ use crate::control::Control;
 use crate::control::departures::LeavingThread;
 use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
+use crate::engine::health::Health;
+use crate::execute::Moved;
 use crate::execute::messages::{
-    BatchContext, MessageDeadline, MessageError, MessageLinks, MessageRequests, NewRequest,
-    RequestInbox,
+    BatchContext, MessageError, MessageLinks, MessageRequests, NewRequest, RequestInbox,
 };
-use crate::execute::{LinkError, Moved};
 use crate::schedule::hosts::Boards;
 use maypole_transports::turns::{self, poll_until};
-use maypole_transports::{Alarm, Sleep, Waiting};
+use maypole_transports::{Alarm, OwnerProcess, Sleep, Waiting};
 use std::fmt;
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ pub(crate) struct DrivenMessages {
     pub(crate) links: MessageLinks,
     pub(crate) requests: MessageRequests,
     /// Bytes of shared and registered memory that messages may use.
-    memory: usize,
+    pub(crate) memory: usize,
 }
 
 /// The messages of one rank in one group.
@@ -40,7 +40,7 @@ pub(crate) struct Messages {
     pub(super) rank: usize,
     boards: Boards,
     control: Arc<dyn Control>,
-    pub(super) conditions: RunConditions,
+    pub(in crate::requests) conditions: RunConditions,
     pub(super) alarm: Arc<Alarm>,
     pub(super) inbox: Arc<RequestInbox>,
     driven: Mutex<DrivenMessages>,
@@ -104,8 +104,8 @@ impl Messages {
     }
 
     /// Starts a request. Moves what can be moved now, unless another thread drives.
-    pub(crate) fn start(self: &Arc<Self>, new: NewRequest, deadline: MessageDeadline) {
-        self.inbox.push(new, deadline);
+    pub(crate) fn start(self: &Arc<Self>, new: NewRequest) {
+        self.inbox.push(new);
         if !self.poll() {
             self.rouse();
         }
@@ -128,7 +128,9 @@ impl Messages {
         let DrivenMessages { links, requests, memory } = &mut *driven;
         let moved = match links.is_broken() {
             true => Ok(()),
-            false => links.drive_requests(requests, &self.context(*memory)),
+            false => {
+                links.drive_requests(requests, &self.context(self.conditions.waiting, *memory))
+            }
         };
         // What has arrived before the group failed has arrived.
         if self.alarm.raised() {
@@ -143,14 +145,10 @@ impl Messages {
         links.is_done_with(requests)
     }
 
-    fn context(&self, memory: usize) -> BatchContext<'_> {
-        BatchContext {
-            connector: &*self.control,
-            waiting: self.conditions.waiting,
-            alarm: &self.alarm,
-            boards: &self.boards,
-            memory,
-        }
+    /// The parts of the communicator that a batch needs which waits so.
+    pub(crate) fn context(&self, waiting: Waiting, memory: usize) -> BatchContext<'_> {
+        let Self { control, alarm, boards, .. } = self;
+        BatchContext { connector: &**control, waiting, alarm, boards, memory }
     }
 
     /// Ends all requests, because a message of theirs has `failed`, or the group has.
@@ -165,29 +163,18 @@ impl Messages {
         if requests.is_empty() {
             return;
         }
-        let mut engine = self.engine();
+        let owner = OwnerProcess::current();
+        let mut health = Health::new(self.rank, owner, Arc::clone(&self.control));
+        let timeout = self.conditions.waiting.timeout();
         let first = failed.map(|failed| {
             let request = failed.request;
-            if let Some(allowed) = request.and_then(|request| requests.allowed(request)) {
-                engine.change_limits(|limits| limits.timeout = allowed);
-            }
-            (request, engine.explain_message(failed))
+            let allowed = request.and_then(|request| requests.allowed(request));
+            (request, health.explain_message(failed, allowed.unwrap_or(timeout)))
         });
-        requests.end_all(|requests, number| match &first {
-            Some((request, error)) if *request == Some(number) => error.clone(),
-            _ => {
-                let (operation, peer) = requests.describe(number).unwrap_or_default();
-                let error = LinkError::Aborted;
-                let request = Some(number);
-                engine.explain_message(MessageError { operation, step: 0, peer, error, request })
-            }
+        requests.end_all(|failed| match &first {
+            Some((request, error)) if *request == failed.request => error.clone(),
+            _ => health.explain_message(failed, timeout),
         });
-    }
-
-    /// An engine that makes no call: it tells why messages fail, and what this rank waits for.
-    fn engine(&self) -> Engine {
-        let control = Arc::clone(&self.control);
-        Engine::new(self.rank, self.boards.clone(), control, self.conditions.clone())
     }
 
     /// Drives until `over` returns a value, unless another thread drives. Each request has its
@@ -197,12 +184,13 @@ impl Messages {
             return value;
         }
         let waiter = self.inbox.wait();
-        let mut wait = NotedWait { messages: self, polls: 0, noted: None };
+        let (mut polls, mut is_noted) = (0u32, false);
         let mut polled = || {
             self.poll();
             let value = over();
-            if value.is_none() {
-                wait.count();
+            polls = polls.saturating_add(1);
+            if value.is_none() && polls == POLLS_BEFORE_NOTE {
+                is_noted = self.note_wait();
             }
             value
         };
@@ -211,11 +199,24 @@ impl Messages {
             None => sleep.take(iter::empty()),
         };
         let value = self.poll_until_over(self.conditions.waiting, sleep, &mut polled);
+        if is_noted {
+            self.control.activity().end_message_beside();
+        }
         drop(waiter);
         if self.is_busy() {
             self.rouse();
         }
         value
+    }
+
+    /// Notes, for peers that ask, the message that this thread waits for, unless the rank is in a call.
+    #[cold]
+    fn note_wait(&self) -> bool {
+        let first = self.try_drive().and_then(|driven| driven.requests.first());
+        let activity = self.control.activity();
+        let Some((words, peer)) = first.filter(|_| !activity.is_inside()) else { return false };
+        activity.begin_message_beside(words, peer);
+        true
     }
 
     /// Polls `ready` until it returns a value. Each request has its deadline, behind which there is time
@@ -270,47 +271,6 @@ impl DrivenMessages {
     /// Takes the `sleep`, which ends early if a link can go on for requests, or there is a new one.
     pub(super) fn sleep(&mut self, sleep: Sleep<'_>) {
         self.links.sleep_on(&[], &[], &self.requests, sleep);
-    }
-
-    /// Notes how much memory messages may use from now on.
-    pub(crate) fn set_memory(&mut self, memory: usize) {
-        self.memory = memory;
-    }
-}
-
-/// A wait for a request, which peers are told of once it has become long.
-struct NotedWait<'a> {
-    messages: &'a Messages,
-    polls: u32,
-    noted: Option<Box<Engine>>,
-}
-
-impl NotedWait<'_> {
-    fn count(&mut self) {
-        self.polls = self.polls.saturating_add(1);
-        if self.polls == POLLS_BEFORE_NOTE {
-            self.note();
-        }
-    }
-
-    #[cold]
-    fn note(&mut self) {
-        let Some(driven) = self.messages.try_drive() else { return };
-        let described = driven.requests.first().and_then(|it| driven.requests.describe(it));
-        drop(driven);
-        let engine = self.messages.engine();
-        if let Some((words, peer)) = described.filter(|_| !engine.health().is_inside()) {
-            engine.health().activity().begin_message_beside(words, peer);
-            self.noted = Some(Box::new(engine));
-        }
-    }
-}
-
-impl Drop for NotedWait<'_> {
-    fn drop(&mut self) {
-        if let Some(engine) = &mut self.noted {
-            engine.health().activity().end_message_beside();
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{ArrowEnd, Fact, Slice, SliceKind, Trace, TraceLane};
 use serde::{Serialize, Serializer};
+use std::borrow::Cow;
 
 /// The beginning of a file. At least one event follows.
 pub const HEAD: &str = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
@@ -27,17 +28,23 @@ pub fn events(trace: &Trace) -> String {
     let mut lines = Vec::new();
     let mut named = Vec::new();
     for lane in &trace.lanes {
+        let name = match lane.part.is_empty() {
+            true => lane.owner.clone(),
+            false => format!("{} {}", lane.owner, lane.part),
+        };
         if !named.contains(&lane.process) {
             named.push(lane.process);
-            lines.push(written(&Metadata::process_name(lane)));
+            let process = Fact::Text(lane.process_name.clone());
+            let event = TraceEvent::metadata(lane, "process_name", ("name", process));
+            lines.push(written(&TraceEvent { tid: None, ..event }));
         }
-        lines.push(written(&Metadata::thread_name(lane)));
-        lines.push(written(&Metadata::thread_order(lane)));
+        lines.push(written(&TraceEvent::metadata(lane, "thread_name", ("name", Fact::Text(name)))));
+        let order = ("sort_index", Fact::Number(lane.thread));
+        lines.push(written(&TraceEvent::metadata(lane, "thread_sort_index", order)));
     }
-    let slices = trace.slices.iter().map(|slice| Complete::new(&trace.lanes[slice.lane], slice));
-    lines.extend(slices.map(|event| written(&event)));
-    let arrows = trace.ends.iter().map(|end| Flow::new(&trace.lanes[end.lane], end));
-    lines.extend(arrows.map(|event| written(&event)));
+    let slices = trace.slices.iter().map(|slice| TraceEvent::slice(trace, slice));
+    let arrows = trace.ends.iter().map(|end| TraceEvent::arrow(trace, end));
+    lines.extend(slices.chain(arrows).map(|event| written(&event)));
     lines.join(",\n")
 }
 
@@ -45,112 +52,70 @@ fn written(event: &impl Serialize) -> String {
     serde_json::to_string(event).expect("numbers and strings can always be written")
 }
 
-/// A name or the place of a lane.
-#[derive(Serialize)]
-struct Metadata<'a> {
+/// One event: the name or the place of a lane, a slice, or one end of an arrow. Each leaves out what it does
+/// not have.
+#[derive(Default, Serialize)]
+struct TraceEvent<'a> {
     ph: &'static str,
-    name: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bp: Option<&'static str>,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cat: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
     pid: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     tid: Option<u64>,
-    args: MetadataValue<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ts: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_map")]
+    args: Option<Cow<'a, [(&'static str, Fact)]>>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
-enum MetadataValue<'a> {
-    Name(std::borrow::Cow<'a, str>),
-    SortIndex(u64),
-}
-
-impl<'a> Metadata<'a> {
-    fn process_name(lane: &'a TraceLane) -> Self {
-        let args = MetadataValue::Name((&*lane.process_name).into());
-        Self { ph: "M", name: "process_name", pid: lane.process, tid: None, args }
+impl<'a> TraceEvent<'a> {
+    fn new(lane: &TraceLane, ph: &'static str, name: &'a str) -> Self {
+        Self { ph, name, pid: lane.process, tid: Some(lane.thread), ..Self::default() }
     }
 
-    fn thread_name(lane: &'a TraceLane) -> Self {
-        let name = match lane.part.is_empty() {
-            true => (&*lane.owner).into(),
-            false => format!("{} {}", lane.owner, lane.part).into(),
-        };
-        Self::of_thread("thread_name", lane, MetadataValue::Name(name))
+    fn metadata(lane: &TraceLane, name: &'a str, value: (&'static str, Fact)) -> Self {
+        Self { args: Some(vec![value].into()), ..Self::new(lane, "M", name) }
     }
 
-    fn thread_order(lane: &'a TraceLane) -> Self {
-        Self::of_thread("thread_sort_index", lane, MetadataValue::SortIndex(lane.thread))
-    }
-
-    fn of_thread(name: &'static str, lane: &TraceLane, args: MetadataValue<'a>) -> Self {
-        Self { ph: "M", name, pid: lane.process, tid: Some(lane.thread), args }
-    }
-}
-
-/// A slice.
-#[derive(Serialize)]
-struct Complete<'a> {
-    ph: &'static str,
-    name: &'a str,
-    cat: &'static str,
-    pid: u64,
-    tid: u64,
-    ts: f64,
-    dur: f64,
-    #[serde(serialize_with = "as_map")]
-    args: &'a [(&'static str, Fact)],
-}
-
-impl<'a> Complete<'a> {
-    fn new(lane: &TraceLane, slice: &'a Slice) -> Self {
+    fn slice(trace: &Trace, slice: &'a Slice) -> Self {
         // Viewers compute ends in floating point. Without a nanosecond between a slice and the next
         // one, or the end of its call, it could seem to reach into its neighbour.
         let gap = u64::from(slice.kind != SliceKind::Call);
         let nanoseconds = (slice.end - slice.start).saturating_sub(gap);
         Self {
-            ph: "X",
-            name: &slice.name,
-            cat: slice.kind.name(),
-            pid: lane.process,
-            tid: lane.thread,
-            ts: microseconds(slice.start),
-            dur: microseconds(nanoseconds),
-            args: &slice.facts,
+            cat: Some(slice.kind.name()),
+            ts: Some(microseconds(slice.start)),
+            dur: Some(microseconds(nanoseconds)),
+            args: Some(Cow::Borrowed(&slice.facts)),
+            ..Self::new(&trace.lanes[slice.lane], "X", &slice.name)
         }
     }
-}
 
-/// One end of an arrow.
-#[derive(Serialize)]
-struct Flow {
-    ph: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bp: Option<&'static str>,
-    name: &'static str,
-    cat: &'static str,
-    id: String,
-    pid: u64,
-    tid: u64,
-    ts: f64,
-}
-
-impl Flow {
-    fn new(lane: &TraceLane, end: &ArrowEnd) -> Self {
+    fn arrow(trace: &Trace, end: &ArrowEnd) -> Self {
+        let ph = if end.points_here { "f" } else { "s" };
         Self {
-            ph: if end.points_here { "f" } else { "s" },
             bp: end.points_here.then_some("e"),
-            name: "message",
-            cat: "message",
+            cat: Some("message"),
             // Some readers lose digits of numbers of 64 bits, but none of a hexadecimal string.
-            id: format!("{:#x}", end.message),
-            pid: lane.process,
-            tid: lane.thread,
-            ts: microseconds(end.at),
+            id: Some(format!("{:#x}", end.message)),
+            ts: Some(microseconds(end.at)),
+            ..Self::new(&trace.lanes[end.lane], ph, "message")
         }
     }
 }
 
-fn as_map<S: Serializer>(facts: &[(&'static str, Fact)], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(facts.iter().map(|(name, fact)| (name, fact)))
+fn as_map<S: Serializer>(
+    facts: &Option<Cow<'_, [(&'static str, Fact)]>>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    to.collect_map(facts.iter().flat_map(|facts| facts.iter()).map(|(name, fact)| (name, fact)))
 }
 
 /// Exact to the nanosecond in traces of up to a hundred days: a double has 53 bits.

@@ -4,7 +4,7 @@
 use crate::comm::{Communicator, Request};
 use crate::element::DataType;
 use crate::error::Error;
-use crate::requests::messages::memory::{Arrival, EndHook};
+use crate::requests::messages::memory::{Arrival, data_of, room_of};
 
 /// Starts messages of a communicator from another thread, and reports their end: see
 /// [`Communicator::message_handle`].
@@ -30,7 +30,9 @@ impl MessageHandle {
         tag: u32,
         ended: impl FnOnce(Result<Arrival, &Error>) + Send + 'static,
     ) -> Request<B> {
-        self.comm.post_send::<u8, B>(data_type, data, to, tag, Some(Box::new(ended)))
+        let memory = data_of::<u8, B>;
+        let (message, hook) = ((data_type, Some(to), tag), Some(Box::new(ended) as _));
+        self.comm.post("start_send", message, data, memory, |data, _| data, hook)
     }
 
     /// Makes progress on the messages in flight, unless another thread does, so that messages whose
@@ -50,9 +52,17 @@ impl MessageHandle {
         tag: u32,
         ended: impl FnOnce(Result<Arrival, &Error>) + Send + 'static,
     ) -> Request<(B, Arrival)> {
-        let give = |data: B, arrival: Arrival| (data, arrival);
-        let hook: EndHook = Box::new(ended);
-        self.comm.post_receive::<u8, B, _>(data_type, data, (from, tag), give, Some(hook))
+        let memory = room_of::<u8, B>;
+        let give = move |mut data: B, arrival: Arrival| {
+            if data_type == DataType::Bool {
+                // A peer can send any byte, and every byte but 0 is true.
+                let bytes = &mut data.as_mut()[..arrival.1];
+                bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+            }
+            (data, arrival)
+        };
+        let (message, hook) = ((data_type, from, tag), Some(Box::new(ended) as _));
+        self.comm.post("start_recv", message, data, memory, give, hook)
     }
 }
 

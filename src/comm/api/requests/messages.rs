@@ -4,13 +4,11 @@
 use crate::comm::{Communicator, Request};
 use crate::element::{DataType, Element};
 use crate::error::Result;
-use crate::execute::messages::NewRequest;
-use crate::requests::messages::memory::{
-    Arrival, EndHook, EndOfMessage, ReceiveBuffer, SendBuffer,
-};
+use crate::execute::messages::{MessageMemory, NewRequest};
+use crate::requests::messages::memory::{Arrival, EndHook, RequestBuffer, data_of, room_of};
 use crate::requests::outcome::channel;
 use bytemuck::Pod;
-use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// # Messages that do not block
 ///
@@ -49,7 +47,8 @@ impl Communicator {
         to: usize,
         tag: u32,
     ) -> Request<B> {
-        self.post_send::<T, B>(T::DATA_TYPE, data, to, tag, None)
+        let memory = data_of::<T, B>;
+        self.post("start_send", (T::DATA_TYPE, Some(to), tag), data, memory, |data, _| data, None)
     }
 
     /// [`recv`](Self::recv) without waiting. `bool` cannot be received in this way, because not
@@ -60,8 +59,8 @@ impl Communicator {
         from: usize,
         tag: u32,
     ) -> Request<B> {
-        let give = |data: B, _: Arrival| data;
-        self.post_receive::<T, B, B>(T::DATA_TYPE, data, (Some(from), tag), give, None)
+        let memory = room_of::<T, B>;
+        self.post("start_recv", (T::DATA_TYPE, Some(from), tag), data, memory, |data, _| data, None)
     }
 
     /// [`recv_any`](Self::recv_any) without waiting. The request gives the buffer back, and the
@@ -82,65 +81,35 @@ impl Communicator {
         data: B,
         tag: u32,
     ) -> Request<(B, (usize, usize))> {
-        let give = |data: B, arrival: Arrival| (data, arrival);
-        self.post_receive::<T, B, _>(T::DATA_TYPE, data, (None, tag), give, None)
+        let memory = room_of::<T, B>;
+        let give = |data, arrival| (data, arrival);
+        self.post("start_recv", (T::DATA_TYPE, None, tag), data, memory, give, None)
     }
 
-    pub(super) fn post_send<T: Element, B: AsRef<[T]> + Send + 'static>(
+    /// Posts a message with elements of `kind` to or from `peer`, which owns `buffer`: see
+    /// [`RequestBuffer`].
+    pub(super) fn post<B: Send + 'static, R: Send + 'static>(
         &mut self,
-        kind: DataType,
-        buffer: B,
-        to: usize,
-        tag: u32,
-        hook: Option<EndHook>,
-    ) -> Request<B> {
-        let bytes = size_of_val(buffer.as_ref());
-        let checked = self.check_start("start_send", Some(to), kind, bytes);
-        self.post(checked, hook, |end| {
-            let owned = Box::new(SendBuffer { buffer, end, element: PhantomData::<fn(T)> });
-            NewRequest::Send { to, tag, kind, owned }
-        })
-    }
-
-    pub(super) fn post_receive<T, B, R>(
-        &mut self,
-        kind: DataType,
+        operation: &'static str,
+        (kind, peer, tag): (DataType, Option<usize>, u32),
         mut buffer: B,
-        (from, tag): (Option<usize>, u32),
-        give: fn(B, Arrival) -> R,
+        memory: impl Fn(&mut B) -> MessageMemory<'_> + Send + 'static,
+        give: impl FnOnce(B, Arrival) -> R + Send + 'static,
         hook: Option<EndHook>,
-    ) -> Request<R>
-    where
-        T: Element + Pod,
-        B: AsMut<[T]> + Send + 'static,
-        R: Send + 'static,
-    {
-        let bytes = size_of_val(buffer.as_mut());
-        let checked = self.check_start("start_recv", from, kind, bytes);
-        self.post(checked, hook, |end| {
-            let element = PhantomData::<fn(T)>;
-            let owned = Box::new(ReceiveBuffer { buffer, kind, give, end, element });
-            NewRequest::Receive { from, tag, kind, owned }
-        })
-    }
-
-    /// Posts the message that `new` makes, unless the check of its arguments has failed.
-    fn post<R: Send + 'static>(
-        &mut self,
-        checked: Result<()>,
-        hook: Option<EndHook>,
-        new: impl FnOnce(EndOfMessage<R>) -> NewRequest,
     ) -> Request<R> {
-        let (tell, outcome) = channel(self.rank(), &self.engine.unreported);
-        let end = EndOfMessage { rank: self.rank(), hook, tell };
+        let checked = self.check_start(operation, peer, kind, memory(&mut buffer).len());
+        let rank = self.rank();
+        let (outcome, received, report) = channel(rank, &self.engine.unreported);
+        let owned = RequestBuffer { rank, buffer, memory, give, hook, outcome };
         match checked {
             Ok(()) => {
-                let deadline = self.engine.message_deadline();
-                self.engine.messages.start(new(end), deadline);
+                let (owned, deadline) = (Box::new(owned), self.engine.message_deadline());
+                self.engine.messages.start(NewRequest { peer, tag, kind, owned, deadline });
             }
-            Err(error) => end.refuse(error),
+            Err(error) => owned.finish(Err(error)),
         }
-        Request::of_message(&self.engine, outcome)
+        let messages = Arc::clone(&self.engine.messages);
+        Request::new(&self.engine, (received, report), Some(messages))
     }
 
     /// Refuses a message that cannot be posted.

@@ -72,8 +72,7 @@ impl Communicator {
         buffers: B,
         call: impl FnOnce(&mut Self, &mut B) -> Result<()> + Send + 'static,
     ) -> Request<B> {
-        let reports = (self.rank(), &self.engine.unreported);
-        let (job, mut request) = task(Arc::clone(&self.engine.alarm), reports, buffers, call);
+        let (job, mut request) = task(&self.engine, buffers, call);
         self.queue(job);
         if self.engine.has_progress() && !self.engine.is_forked() {
             request.run_with(self.engine.progress().jobs());
@@ -126,7 +125,7 @@ impl Communicator {
     /// Lends the engine to the thread that runs requests, which begins with the first of them.
     pub(crate) fn lend_engine(&mut self) -> io::Result<()> {
         if !self.engine.has_progress() {
-            let control = self.engine.get().health().shared_control();
+            let control = Arc::clone(&self.engine.control);
             let progress = Progress::start(self.without_engine(), control, self.rank())?;
             self.engine.set_progress(progress);
         }

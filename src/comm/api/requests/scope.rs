@@ -1,11 +1,10 @@
 //! Requests on borrowed buffers, for as long as a scope lasts.
 
 use crate::comm::Communicator;
-use crate::engine::health::UnreportedError;
 use crate::error::Result;
+use crate::requests::handle::EngineHandle;
 use crate::requests::progress::{EngineBorrower, RequestJob, await_or_fail, receive};
 use crate::requests::request::{Request, task};
-use maypole_transports::Alarm;
 use maypole_transports::turns::{self, ThreadEnd};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -20,9 +19,8 @@ use std::thread::{self, Builder};
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     runner: RequestRunner<'scope>,
-    alarm: Arc<Alarm>,
-    rank: usize,
-    unreported: Arc<UnreportedError>,
+    /// Has no engine, which is with the runner.
+    engine: EngineHandle<Communicator>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -37,14 +35,17 @@ enum RequestRunner<'scope> {
 }
 
 impl<'scope> Scope<'scope, '_> {
+    fn new(engine: EngineHandle<Communicator>, runner: RequestRunner<'scope>) -> Self {
+        Self { runner, engine, scope: PhantomData, env: PhantomData }
+    }
+
     /// As [`Communicator::start`], for buffers that may be borrowed.
     pub fn start<B: Send + 'scope>(
         &mut self,
         buffers: B,
         call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + Send + 'scope,
     ) -> Request<B> {
-        let (job, request) =
-            task(Arc::clone(&self.alarm), (self.rank, &self.unreported), buffers, call);
+        let (job, request) = task(&self.engine, buffers, call);
         match &mut self.runner {
             RequestRunner::Inline(comm) => job(comm),
             RequestRunner::Thread(jobs) => jobs.send(job).expect("the thread ends after its scope"),
@@ -101,11 +102,7 @@ fn run_inline<'scope, 'env: 'scope, R>(
     comm: Box<Communicator>,
     body: impl FnOnce(&mut Scope<'scope, 'env>) -> R,
 ) -> (Box<Communicator>, thread::Result<R>) {
-    let alarm = Arc::clone(&comm.engine.alarm);
-    let rank = comm.rank();
-    let unreported = Arc::clone(&comm.engine.unreported);
-    let runner = RequestRunner::Inline(comm);
-    let mut scope = Scope { runner, alarm, rank, unreported, scope: PhantomData, env: PhantomData };
+    let mut scope = Scope::new(comm.engine.empty(), RequestRunner::Inline(comm));
     let result = catch_unwind(AssertUnwindSafe(|| body(&mut scope)));
     match scope.runner {
         RequestRunner::Inline(comm) => (comm, result),
@@ -118,10 +115,8 @@ fn run_beside<'env, R>(
     mut comm: Box<Communicator>,
     body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> R,
 ) -> (Box<Communicator>, thread::Result<R>) {
-    let rank = comm.rank();
-    let control = comm.engine.get().health().shared_control();
-    let alarm = Arc::clone(&comm.engine.alarm);
-    let unreported = Arc::clone(&comm.engine.unreported);
+    let engine = comm.engine.empty();
+    let (rank, control) = (engine.rank, Arc::clone(&engine.control));
     thread::scope(|threads| {
         let (jobs, queue) = channel();
         let (lend, lent) = channel();
@@ -138,14 +133,7 @@ fn run_beside<'env, R>(
             return run_inline(comm, body);
         }
         lend.send(comm).expect("the thread begins by taking it");
-        let mut scope = Scope {
-            runner: RequestRunner::Thread(jobs),
-            alarm,
-            rank,
-            unreported,
-            scope: PhantomData,
-            env: PhantomData,
-        };
+        let mut scope = Scope::new(engine, RequestRunner::Thread(jobs));
         let result = catch_unwind(AssertUnwindSafe(|| body(&mut scope)));
         // Closes the queue, so that the thread ends after the last request.
         drop(scope);
