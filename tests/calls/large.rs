@@ -1,8 +1,11 @@
 //! Calls whose buffers are too large for the caches, so that outputs are written past them.
 
 use crate::spawn::{World, say};
+use maypole::algorithms::Algorithm;
+use maypole::schedule::collective::Collective;
 use maypole::{Communicator, Local, ReduceOp, StoreCounts};
 use maypole_kernels::mix;
+use std::time::Duration;
 
 const WORLD: usize = 4;
 /// Elements of a vector: a little more than 8 MiB, so that the ranks' buffers take 32 MiB together.
@@ -129,5 +132,36 @@ fn every_element_arrives_in_registered_memory() {
         assert_eq!(comm.last_call().unwrap().path.name(), "registered");
         assert!((OFFSET..data.len()).all(|at| data[at] == combined(at)), "all-reduce");
         assert_eq!(data[0], mine[0], "the bytes before the buffer stay");
+    });
+}
+
+/// 64 ranks on eight equal hosts, which make their programs from the schedules of one host. Halving with so many
+/// short chunks needs more publications than slots hold, and runs in the order of the proof.
+#[test]
+fn programs_of_one_host_s_schedules_reach_all_hosts() {
+    const RANKS: usize = 64;
+    let hosts: Vec<usize> = (0..RANKS).map(|rank| rank / 8).collect();
+    Local::new(RANKS).hosts(&hosts).timeout(Duration::from_secs(120)).run(|mut comm| {
+        let rank = comm.rank();
+        let algorithms = [Algorithm::HalvingDoubling, Algorithm::Ring, Algorithm::Hierarchical];
+        for (algorithm, block) in algorithms.into_iter().flat_map(|it| [(it, 1), (it, 300)]) {
+            comm.set_algorithm(Some(algorithm));
+            let mine = vector(rank, RANKS * block);
+            let mine = &mine[OFFSET..];
+            let sum = |at: usize| (0..RANKS).fold(0, |sum, rank| sum ^ value(rank, OFFSET + at));
+            let mut data = mine.to_vec();
+            comm.all_reduce(&mut data, ReduceOp::Xor).unwrap();
+            assert!((0..data.len()).all(|at| data[at] == sum(at)), "{algorithm} all-reduce");
+            let mut part = vec![0; block];
+            comm.reduce_scatter((mine, &mut part), ReduceOp::Xor).unwrap();
+            let right = |at: usize| part[at] == sum(rank * block + at);
+            assert!((0..block).all(right), "{algorithm} reduce-scatter");
+            if algorithm.supports(Collective::AllGather) {
+                let mut all = vec![0; RANKS * block];
+                comm.all_gather((&mine[..block], &mut all)).unwrap();
+                let right = |at: usize| all[at] == value(at / block, OFFSET + at % block);
+                assert!((0..all.len()).all(right), "{algorithm} all-gather");
+            }
+        }
     });
 }
