@@ -83,7 +83,7 @@ pub(super) fn find_root(
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(best.expect("there is at least one address").error);
+            return Err(best.expect("there is at least one address").1);
         }
         std::thread::sleep(pause.min(left));
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -91,19 +91,13 @@ pub(super) fn find_root(
     }
 }
 
-/// The failed attempt that says most about what is wrong.
-struct BestAttempt {
-    /// How much the other end looked like rank 0, from 0 (no answer) to 4 (another key).
-    likeness: u8,
-    error: JoinError,
-}
-
-/// Remembers the more telling one of `best` and the failed attempt at `address`.
+/// Keeps the more telling error: that of `best`, or that of the failed attempt at `address`. `best` begins
+/// with how much the other end looked like rank 0, from 0 (no answer) to 4 (another key).
 ///
 /// No answer of an unauthenticated address ends the search, because it may come from another
 /// program at that port. The answer only decides which error is reported in the end.
 fn keep_most_telling(
-    best: &mut Option<BestAttempt>,
+    best: &mut Option<(u8, JoinError)>,
     config: &JoinConfig,
     purpose: Purpose,
     (address, dialled): (SocketAddr, &[SocketAddr]),
@@ -119,7 +113,7 @@ fn keep_most_telling(
         SecureError::Io(_) => 1,
         _ => 2,
     };
-    if best.as_ref().is_some_and(|best| best.likeness > likeness) {
+    if best.as_ref().is_some_and(|(known, _)| *known > likeness) {
         return;
     }
     let error = match likeness {
@@ -134,5 +128,5 @@ fn keep_most_telling(
             last: format!("{address}: {why}"),
         },
     };
-    *best = Some(BestAttempt { likeness, error });
+    *best = Some((likeness, error));
 }

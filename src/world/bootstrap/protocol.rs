@@ -66,6 +66,14 @@ pub(super) enum JoinRefusal {
     OtherHost,
 }
 
+impl JoinRefusal {
+    /// The process `holder` has joined as `rank`.
+    pub(super) fn duplicate(rank: usize, holder: &Peer) -> Self {
+        let holder = format!("process {} at {}", holder.pid, holder.listen.ip());
+        Self::Duplicate { rank, holder }
+    }
+}
+
 /// The values in which one rank differs from rank 0.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Differences {
