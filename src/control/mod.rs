@@ -13,8 +13,7 @@ pub(crate) mod threads;
 pub(crate) mod transport;
 
 use crate::control::departures::Departures;
-use crate::control::transport::Transport;
-use crate::control::transport::VerbsOffer;
+use crate::control::transport::{Transport, VerbsOffer};
 use crate::execute::AnyStream;
 use crate::execute::messages::Connector;
 use crate::topology::StreamLinks;
@@ -49,14 +48,59 @@ pub(crate) struct SurvivingGroup {
     pub(crate) grown: Option<GrownWorld>,
 }
 
+/// What every rank of a group has, however its ranks are joined.
+#[derive(Debug)]
+pub(crate) struct GroupMembership {
+    pub(crate) activity: Arc<GroupActivity>,
+    pub(crate) alarm: Arc<Alarm>,
+    pub(crate) departures: Arc<Departures>,
+}
+
+impl GroupMembership {
+    /// The membership of a new group of the ranks `members` of this one, of which this rank is one. `open`
+    /// makes its activity there.
+    fn split(
+        &self,
+        members: &[usize],
+        number: u64,
+        open: impl FnOnce(GroupId, Vec<usize>, usize) -> Arc<GroupActivity>,
+    ) -> Self {
+        let GroupId { parent_epoch, counter } = self.activity.group();
+        // Ranks that share a group came to it by the same splits, so this hash of them is equal on all.
+        let parent_epoch = mix(mix(parent_epoch ^ 1) ^ counter);
+        let world = members.iter().map(|rank| self.activity.members()[*rank]).collect();
+        let me = members.iter().position(|rank| *rank == self.activity.rank());
+        let me = me.expect("this rank is a member");
+        let activity = open(GroupId { parent_epoch, counter: number }, world, me);
+        let (alarm, departures) = (Arc::clone(&self.alarm), Arc::clone(&self.departures));
+        Self { activity, alarm, departures }
+    }
+}
+
 /// One rank's handle on its group. Ranks are those of the group.
 pub(crate) trait Control: Connector {
+    fn membership(&self) -> &GroupMembership;
+
+    /// The number of the group.
+    fn group(&self) -> GroupId {
+        self.membership().activity.group()
+    }
+
+    /// World ranks of the group, by rank.
+    fn members(&self) -> &[usize] {
+        self.membership().activity.members()
+    }
+
     /// Raised when the group cannot go on.
-    fn alarm(&self) -> Arc<Alarm>;
+    fn alarm(&self) -> Arc<Alarm> {
+        Arc::clone(&self.membership().alarm)
+    }
 
     /// Returns the number of the group, and the world rank of its rank 0. Together they are equal on
     /// all members, and different for every group.
-    fn identity(&self) -> (GroupId, usize);
+    fn identity(&self) -> (GroupId, usize) {
+        self.membership().activity.identity()
+    }
 
     /// Returns the blobs of all ranks, by rank. All ranks of the group call this, in the same
     /// order.
@@ -80,7 +124,9 @@ pub(crate) trait Control: Connector {
     fn streams(&self, peers: &[usize], deadline: Instant) -> Result<Vec<AnyStream>>;
 
     /// Returns the place in which this rank's calls record what they do.
-    fn activity(&self) -> Arc<GroupActivity>;
+    fn activity(&self) -> Arc<GroupActivity> {
+        Arc::clone(&self.membership().activity)
+    }
 
     /// Compares the calls of `peer` with those of this rank. Returns the first two that do not
     /// match, as far as they are known within a second.
@@ -128,24 +174,19 @@ pub(crate) trait Control: Connector {
     fn subgroup(&self, members: &[usize], number: u64, links: &StreamLinks) -> Arc<dyn Control>;
 
     /// Returns where this rank listens for the others; `None` if all of them are in this process.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "groups on GPUs alone ask"))]
     fn listening(&self) -> Option<SocketAddr> {
         None
     }
 
     /// Returns the open communicators of this rank in this world.
-    fn departures(&self) -> Arc<Departures>;
+    fn departures(&self) -> Arc<Departures> {
+        Arc::clone(&self.membership().departures)
+    }
 
     /// Tells all ranks that this rank takes part in no operation from `sequence` on. If `patient`,
     /// waits for up to 5 s until all others have done as many operations, so that
     /// [`cause`](Self::cause) tells whether the calls of all ranks matched.
     fn leave(&self, sequence: u64, patient: bool);
-}
-
-/// A number for the groups that are split from `group`. Ranks that share a group came to it by the
-/// same splits, so a hash of the splits is equal on all of them.
-fn epoch(group: GroupId) -> u64 {
-    mix(mix(group.parent_epoch ^ 1) ^ group.counter)
 }
 
 /// The cause that rank `rank` of the world gives up. It precedes all causes but a death.

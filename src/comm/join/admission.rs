@@ -12,7 +12,6 @@ use crate::topology::transport::RefusalReason;
 use crate::world::bootstrap::admission::{WaitingRoom, knock};
 use crate::world::bootstrap::{JoinConfig, JoinError, JoinStop};
 use crate::world::launch;
-use maypole_transports::cores::UsableCores;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -196,44 +195,33 @@ impl Communicator {
     /// listens there, the key, the job, the version or a variable differs, or the ranks do not
     /// admit. An example is that of [`admit`](Self::admit).
     pub fn enter(config: JoinConfig) -> Result<Self> {
-        Self::enter_until(config, &JoinStop::default())
-    }
-
-    fn enter_until(config: JoinConfig, stop: &JoinStop) -> Result<Self> {
-        let limits = (config.timeout, config.encrypt);
-        let (cores, unshared) = (UsableCores::of_this_thread(), super::unshared());
-        let mine = JoinReport { cores, unshared, ..JoinReport::default() };
-        let (service, agreed) = knock(&config, &mine.to_bytes(), stop)?;
-        let rank = service.rank();
-        let world = JoinedWorld::of(agreed).map_err(Error::wrong_setting)?;
-        let control = Arc::new(ProcessControl::world(service).over(links()));
-        Ok(world.communicator(rank, control, limits, links(), None))
+        Self::enter_in(&Environment::default(), config, &JoinStop::default())
     }
 
     /// As [`enter`](Self::enter), with what the environment says of everything else.
     pub(super) fn enter_in(
         environment: &Environment,
-        config: Option<JoinConfig>,
+        config: JoinConfig,
         stop: &JoinStop,
     ) -> Result<Self> {
-        let unset = || {
-            let text = "MAYPOLE_NEWCOMER is 1, but MAYPOLE_ADMISSION_PORT does not say where the ranks \
-                        are: set it to the port of their `maypole run --replace`";
-            Error::wrong_setting(text)
-        };
-        let mut comm = Self::enter_until(config.ok_or_else(unset)?, stop)?;
-        environment.apply(comm.engine.get_mut());
-        Self::finish_joining(comm, environment, None)
+        let mine = JoinReport::of_this_process();
+        let (service, agreed) = knock(&config, &mine.to_bytes(), stop)?;
+        let rank = service.rank();
+        let world = JoinedWorld::of(agreed).map_err(Error::wrong_setting)?;
+        let control = Arc::new(ProcessControl::world(service).over(links()));
+        let limits = (config.timeout, config.encrypt);
+        let mut comm = world.communicator(rank, control, limits, links(), None);
+        comm.finish_joining(environment)?;
+        Ok(comm)
     }
 
     /// What this rank tells newcomers, and those that agree with them.
     pub(crate) fn admission_report(&self) -> Vec<u8> {
         let report = JoinReport {
-            cores: UsableCores::of_this_thread(),
             costs: Some(self.conditions.costs),
             transport: self.conditions.transport,
             trace: self.engine.get().trace_name().cloned(),
-            unshared: super::unshared(),
+            ..JoinReport::of_this_process()
         };
         report.to_bytes()
     }

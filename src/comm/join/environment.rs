@@ -18,6 +18,7 @@ use tracing::Level;
 
 /// The values of all variables but those by which the launcher tells rank and world. [`VARIABLES`]
 /// describes each.
+#[derive(Default)]
 pub(super) struct Environment {
     pub(super) transport: Transport,
     pub(super) interface: Option<InterfaceSelector>,
@@ -25,11 +26,11 @@ pub(super) struct Environment {
     pub(super) status_socket: Option<String>,
     pub(super) trace: Option<String>,
     pub(super) log: Option<Level>,
-    settings: CallSettings,
-    explains: bool,
-    encrypts: bool,
-    data_ports: Option<RangeInclusive<u16>>,
-    verbs: VerbsSettings,
+    pub(super) settings: CallSettings,
+    pub(super) explains: bool,
+    pub(super) encrypts: bool,
+    pub(super) data_ports: Option<RangeInclusive<u16>>,
+    pub(super) verbs: VerbsSettings,
     pub(super) network: Option<Network>,
 }
 

@@ -36,6 +36,12 @@ pub(crate) struct JoinReport {
 type SentReport = (Vec<u8>, Option<String>, Option<String>, Option<TraceName>, Option<String>);
 
 impl JoinReport {
+    /// What this process has, whatever its world.
+    pub(super) fn of_this_process() -> Self {
+        let (cores, unshared) = (UsableCores::of_this_thread(), super::unshared());
+        Self { cores, unshared, ..Self::default() }
+    }
+
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let costs = self.costs.as_ref().map(CostTable::to_string);
         let transport = self.transport.map(|transport| transport.name().to_owned());

@@ -49,26 +49,16 @@ impl Transport {
     }
 }
 
-/// The ranks that decide together what carries their streams, as this one of them sees them.
+/// The ranks on `hosts`, which decide together what carries their streams. This one of them is `rank`.
 pub(super) struct OfferingGroup<'a> {
-    control: &'a dyn Control,
-    transport: Transport,
-    rank: usize,
-    hosts: &'a Hosts,
-    deadline: Instant,
+    pub(super) control: &'a dyn Control,
+    pub(super) transport: Transport,
+    pub(super) rank: usize,
+    pub(super) hosts: &'a Hosts,
+    pub(super) deadline: Instant,
 }
 
-impl<'a> OfferingGroup<'a> {
-    /// The ranks on `hosts`, of which this one is `rank`.
-    pub(super) fn new(
-        control: &'a dyn Control,
-        transport: Transport,
-        (rank, hosts): (usize, &'a Hosts),
-        deadline: Instant,
-    ) -> Self {
-        Self { control, transport, rank, hosts, deadline }
-    }
-
+impl OfferingGroup<'_> {
     /// Tells the other ranks what this one has, and decides. All ranks call this.
     ///
     /// # Errors

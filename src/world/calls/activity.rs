@@ -97,6 +97,12 @@ impl GroupActivity {
         self.group
     }
 
+    /// Returns the number of the group, and the world rank of its rank 0. Together they are equal on all
+    /// members, and different for every group.
+    pub fn identity(&self) -> (GroupId, usize) {
+        (self.group, self.members[0])
+    }
+
     /// Returns the word that calls write.
     #[inline(always)]
     pub fn pulse(&self) -> &Pulse {
