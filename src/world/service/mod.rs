@@ -30,14 +30,14 @@ mod thread;
 
 pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
 pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind};
-pub(crate) use connection::{ConnectionEnd, ControlConnection, DialedLink, binding, is_timeout};
+pub(crate) use connection::{ControlConnection, DialedLink, binding, is_timeout};
 pub use diagnosis::{AskError, ChainLink, Diagnosis};
 pub(in crate::world::service) use direct::DataConnection;
 pub use direct::DataPath;
 pub use error::ServiceError;
 pub use progress::ProgressTable;
 pub(crate) use shrink::{
-    AgreedWorld, Attendee, Entry, EntryError, Newcomers, ServiceBase, ServiceSettings, scope_of,
+    AgreedWorld, Attendee, Newcomers, ServiceBase, ServiceSettings, enter, scope_of,
 };
 pub use shrink::{Contribution, GrownWorld, Survivors};
 

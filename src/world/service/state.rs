@@ -262,11 +262,6 @@ impl ServiceContext {
 }
 
 impl ServiceState {
-    /// Takes the end of an exchange: all parts, or the rank that left before it gave its part.
-    pub(crate) fn gather(&mut self, round: ExchangeRound, parts: Result<Vec<Vec<u8>>, usize>) {
-        self.gathered.insert(round, parts);
-    }
-
     /// True if no failure that this rank has told is still on its way, as far as this rank can do
     /// anything about it.
     pub(crate) fn has_told(&self) -> bool {

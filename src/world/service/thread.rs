@@ -8,9 +8,7 @@ use super::coordinator::{Coordinator, Notices};
 use super::direct::Callers;
 use super::message::{ControlRequest, MAX_MESSAGE, Notice, StatusQuestion};
 use super::state::ServiceContext;
-use super::{
-    ACCEPTOR, Acceptor, CALLER, Cause, ConnectionEnd, ControlConnection, LateAnswer, SILENCE_LIMIT,
-};
+use super::{ACCEPTOR, Acceptor, CALLER, Cause, ControlConnection, LateAnswer, SILENCE_LIMIT};
 use crate::wire::decode;
 use crate::world::calls::GroupStatus;
 use maypole_transports::watch::Watch;
@@ -197,10 +195,10 @@ impl ServiceThread {
                 self.shared.learn_told(&cause);
             }
             Notice::Exchanged { round, payloads } => {
-                self.shared.update(|state| state.gather(round, Ok(payloads)));
+                self.shared.update(|state| state.gathered.insert(round, Ok(payloads)));
             }
             Notice::Incomplete { round, rank } => {
-                self.shared.update(|state| state.gather(round, Err(rank)));
+                self.shared.update(|state| state.gathered.insert(round, Err(rank)));
             }
             Notice::Missing { round, ranks } => {
                 self.shared.update(|state| state.missing.insert(round, ranks));
@@ -258,11 +256,11 @@ impl ServiceThread {
         let (messages, mut ended) = control.read(MAX_MESSAGE);
         for bytes in messages {
             if self.take(rank, &bytes).is_none() {
-                ended = Some(ConnectionEnd("it sent bytes that are no message".to_owned()));
+                ended = Some("it sent bytes that are no message".to_owned());
                 break;
             }
         }
-        if let Some(ConnectionEnd(how)) = ended {
+        if let Some(how) = ended {
             self.ended(rank, &how);
         }
     }

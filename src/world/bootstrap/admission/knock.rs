@@ -5,7 +5,7 @@ use super::super::joiner::find_root;
 use super::super::protocol::JoinRequest;
 use super::super::{JoinConfig, JoinError, JoinStop, check};
 use crate::world::service::{
-    DialedLink, Entry, EntryError, GrownWorld, Service, ServiceBase, ServiceSettings, is_timeout,
+    DialedLink, GrownWorld, Service, ServiceBase, ServiceSettings, enter, is_timeout,
 };
 use maypole_transports::secure::{Purpose, SecureError};
 use std::net::SocketAddr;
@@ -71,13 +71,8 @@ fn visit(
         return Err(JoinError::Lost { rank, address, why });
     }
     let base = ServiceBase { own: request.peer, settings };
-    match (Entry { link, base, listener }).enter(Instant::now() + config.timeout) {
-        Ok(entered) => Ok(Ok(entered)),
-        Err(EntryError::NotTaken(why)) => Ok(Err(why)),
-        Err(EntryError::Failed(error)) => {
-            Err(JoinError::NotAdmitted { rank, address, why: error.to_string() })
-        }
-    }
+    let entered = enter(link, base, listener, Instant::now() + config.timeout);
+    entered.map_err(|error| JoinError::NotAdmitted { rank, address, why: error.to_string() })
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The answering end of questions: connections by which peers ask this rank.
 
-use super::{ConnectionKey, DataConnection, PeerAnswer, PeerQuestion, VerbsMeeting};
+use super::{ConnectionKey, DataConnection, PeerQuestion, VerbsMeeting};
 use crate::wire::decode;
+use crate::world::calls::RankStatus;
 use crate::world::service::message::MAX_JOIN_MESSAGE;
 use crate::world::service::state::ServiceContext;
 use crate::world::service::{Authenticated, CALLER, Cause, ControlConnection};
@@ -58,7 +59,7 @@ impl Callers {
 
     fn keep(&mut self, call: Authenticated, meeting: Option<VerbsMeeting>, watch: &Watch) {
         if self.open.len() == MAX_CALLERS {
-            self.close_first(watch);
+            self.close(0, watch);
         }
         let number = CALLER + self.next;
         self.next += 1;
@@ -113,12 +114,8 @@ impl Callers {
     /// Closes the connections whose time is over.
     pub(in crate::world::service) fn expire(&mut self, now: Instant, watch: &Watch) {
         while self.open.front().is_some_and(|caller| caller.until <= now) {
-            self.close_first(watch);
+            self.close(0, watch);
         }
-    }
-
-    fn close_first(&mut self, watch: &Watch) {
-        self.close(0, watch);
     }
 
     fn close(&mut self, at: usize, watch: &Watch) {
@@ -139,11 +136,11 @@ impl Caller {
         // A process that wanted to join asks differently, and has its answer already.
         match decode(bytes).ok()? {
             PeerQuestion::Status(group) => {
-                self.control.push(&PeerAnswer::Status(Box::new(shared.status(Some(group)))));
+                self.control.push(&Some(shared.status(Some(group))));
                 None
             }
             PeerQuestion::Failed(cause) => {
-                self.control.push(&PeerAnswer::Heard);
+                self.control.push(&None::<RankStatus>);
                 Some(CallerEvent::Failed(cause))
             }
         }

@@ -29,9 +29,10 @@ pub(super) fn failed(why: impl ToString) -> ServiceError {
 
 /// A new segment, and where its receivers ask for it.
 pub(super) struct SegmentServer {
-    segment: Segment,
+    pub(super) segment: Segment,
     listener: UnixListener,
-    name: Vec<u8>,
+    /// The name of the socket.
+    pub(super) name: Vec<u8>,
     watch: Watch,
     /// A descriptor that is closed to accept a connection when no other one is left.
     spare: Option<UnixListener>,
@@ -60,15 +61,6 @@ impl SegmentServer {
             Ok(Self { segment, listener, name, watch, spare, pending, next })
         };
         make().map_err(with_limit)
-    }
-
-    /// The name of the socket.
-    pub(super) fn name(&self) -> &[u8] {
-        &self.name
-    }
-
-    pub(super) fn into_segment(self) -> Segment {
-        self.segment
     }
 
     /// Sends the segment to all `members` but this rank, until each has it, or all have told in `round`

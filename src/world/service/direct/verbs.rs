@@ -97,9 +97,7 @@ impl Service {
         adapter.check_memory(bytes).map_err(|error| error.to_string())?;
         Ok(offer)
     }
-}
 
-impl Service {
     /// Connects by verbs to rank `peer` of the world, which finds the connection among its
     /// [`callers`](Self::callers), and waits until the peer's port has taken a number. An active port
     /// may be on another network, and what is on the way may drop its packets.

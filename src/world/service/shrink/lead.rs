@@ -145,7 +145,11 @@ impl<'a> Leader<'a> {
         for number in numbers {
             let rank = (number & (FOLLOWERS - 1)) as usize;
             match number {
-                WAKER => self.waker.clear(),
+                WAKER => {
+                    self.waker.clear();
+                    let probes: Vec<usize> = self.probes.keys().copied().collect();
+                    probes.into_iter().for_each(|rank| self.read_probe(rank));
+                }
                 PROBES.. => self.read_probe(rank),
                 _ => self.read(rank),
             }
@@ -202,7 +206,7 @@ impl<'a> Leader<'a> {
                     self.agreement.hello(rank, *own, prepared);
                     let until = Instant::now().checked_add(patience);
                     self.until = until.map_or(self.until, |until| until.min(self.until));
-                    self.drop_probe(rank);
+                    self.probes.remove(&rank);
                 }
                 Ok(FollowerMessage::Ready(ballot)) => self.agreement.ready(rank, ballot),
                 Err(_) => return self.drop_follower(rank),
@@ -227,7 +231,7 @@ impl<'a> Leader<'a> {
         for rank in self.agreement.missing() {
             if self.member.is_known_gone(rank) {
                 self.agreement.gone(rank);
-                self.drop_probe(rank);
+                self.probes.remove(&rank);
                 continue;
             }
             if now < patient_until {
@@ -238,8 +242,7 @@ impl<'a> Leader<'a> {
             }
             let Some(probe) = self.probes.get_mut(&rank) else { continue };
             if probe.is_idle() && probe.due <= now {
-                let finding = probe.connect(self.member, &self.watch);
-                self.found(rank, finding);
+                probe.connect(self.member, &self.waker);
             }
         }
     }
@@ -252,21 +255,16 @@ impl<'a> Leader<'a> {
 
     fn found(&mut self, rank: usize, finding: Option<ProbeResult>) {
         match finding {
-            None => {}
             Some(ProbeResult::LeftBehind) => self.left_behind = true,
             Some(ProbeResult::Answer(LeaderMessage::Decided(proposal))) => {
                 self.agreement.inherit_decided(proposal);
             }
             Some(ProbeResult::Answer(LeaderMessage::Gone) | ProbeResult::Gone) => {
                 self.agreement.gone(rank);
-                self.drop_probe(rank);
+                self.probes.remove(&rank);
             }
-            Some(ProbeResult::Answer(_)) => {}
+            Some(ProbeResult::Answer(_)) | None => {}
         }
-    }
-
-    fn drop_probe(&mut self, rank: usize) {
-        self.probes.remove(&rank);
     }
 
     /// The connections to the members of `proposal`, by rank in the new world.
