@@ -2,7 +2,7 @@
 //! together.
 //!
 //! Ranks that are threads of one process share a table behind a lock ([`threads`]). Ranks that are
-//! processes ask the service of their process ([`processes`]). Neither is on the data path, so a
+//! processes use the service of their process ([`processes`]). Neither is on the data path, so a
 //! trait object serves both.
 
 pub(crate) mod departures;
@@ -57,8 +57,8 @@ pub(crate) struct GroupMembership {
 }
 
 impl GroupMembership {
-    /// The membership of a new group of the ranks `members` of this one, of which this rank is one. `open`
-    /// makes its activity there.
+    /// The membership of a new group of the ranks `members` of this one, of which this rank is one.
+    /// `open` makes its activity there.
     fn split(
         &self,
         members: &[usize],
@@ -120,41 +120,43 @@ pub(crate) trait Control: Connector {
         deadline: Instant,
     ) -> Result<Segment>;
 
-    /// Returns streams to `peers`, in their order. Both ends of each ask for it.
+    /// Returns streams to `peers`, in their order. Both ends of each call this.
     fn streams(&self, peers: &[usize], deadline: Instant) -> Result<Vec<AnyStream>>;
 
-    /// Returns the place in which this rank's calls record what they do.
+    /// Returns the record of this rank's calls in the group.
     fn activity(&self) -> Arc<GroupActivity> {
         Arc::clone(&self.membership().activity)
     }
 
-    /// Compares the calls of `peer` with those of this rank. Returns the first two that do not
-    /// match, as far as they are known within a second.
+    /// Compares the calls of `peer` with those of this rank, for at most a second. Returns the
+    /// first two that do not match.
     fn compare(&self, peer: usize) -> Option<CallMismatch>;
 
     /// Finds what holds `peer` up, as far as that is possible within a second.
     fn locate(&self, peer: usize) -> Option<Straggler>;
 
-    /// Tells all ranks that the group has failed, and why: `cause` has the world's numbers. Returns
-    /// the first cause that is known, with the group's numbers.
+    /// Fails the group on all ranks by `cause`, which has the world's numbers. Returns the first
+    /// cause, with the group's numbers.
     fn fail(&self, cause: Cause) -> Cause;
 
     /// Returns what this rank does in all of its groups.
     fn status(&self) -> RankStatus;
 
-    /// Tells all ranks that this one gives up the group, for the reason `why`. Returns once the
-    /// others were told, within 1.5 s.
+    /// Aborts the group on all ranks, for the reason `why`. Returns once the others have received
+    /// that, within
+    /// 1.5 s.
     fn abort(&self, why: &str);
 
     /// Returns the group of those ranks that still exist, and of the newcomers that a rank brings.
     /// All ranks that exist call this.
     fn shrink(&self, contribution: Contribution, deadline: Instant) -> Result<SurvivingGroup>;
 
-    /// Returns the first cause that is known, with the group's numbers, if the group has failed.
+    /// Returns the first cause, with the group's numbers, if the group has failed.
     fn cause(&self) -> Option<Cause>;
 
-    /// Looks whether this process can use verbs with the ranks that `transport` joins it to by them.
-    /// All ranks of the group decide together whether they do, and by which ports.
+    /// Opens a port by which this process can use verbs with the ranks that `transport` joins by
+    /// them, if there is one. All ranks of the group decide together whether they use verbs, and by
+    /// which ports.
     fn offer_verbs(&self, transport: Transport, choice: PortChoice) -> VerbsOffer;
 
     /// Makes sure that bytes sent to `peer` by verbs arrive there.
@@ -183,13 +185,13 @@ pub(crate) trait Control: Connector {
         Arc::clone(&self.membership().departures)
     }
 
-    /// Tells all ranks that this rank takes part in no operation from `sequence` on. If `patient`,
-    /// waits for up to 5 s until all others have done as many operations, so that
-    /// [`cause`](Self::cause) tells whether the calls of all ranks matched.
+    /// Leaves the group before operation `sequence`. If `patient`, waits for up to 5 s until all
+    /// others have done as many operations, so that [`cause`](Self::cause) shows whether the calls
+    /// of all ranks matched.
     fn leave(&self, sequence: u64, patient: bool);
 }
 
-/// The cause that rank `rank` of the world gives up. It precedes all causes but a death.
+/// The abort of rank `rank` of the world. It precedes all causes but a death.
 fn aborted(rank: usize, why: &str) -> Cause {
     let text = RankSentence::default().rank(rank).words(format!(" aborted: {why}"));
     let kind = CauseKind::UserAbort;

@@ -65,7 +65,8 @@ impl ProcessControl {
         self.membership.activity.wait(awaited, 0, (0, 1), Instant::now());
     }
 
-    /// Notes what this rank waits for. Now and then, asks the awaited rank what it has called.
+    /// Notes what this rank waits for. If a question is due, requests the calls of the awaited
+    /// rank.
     fn ask_calls_if_due(&self, awaited: WaitTarget, step: usize, windows: (u32, u32)) {
         if self.membership.activity.wait(awaited, step, windows, Instant::now()) {
             self.service.ask_calls(self.group(), &self.membership.activity, awaited);
@@ -222,7 +223,8 @@ impl Control for ProcessControl {
     }
 
     /// Only the last handle leaves the world, because groups may outlive the world that they were
-    /// split from. Ranks that wait for this rank in the group ask, and are told that it has left.
+    /// split from. A rank that waits for this rank in the group requests its status, which says
+    /// that it has left.
     fn leave(&self, sequence: u64, patient: bool) {
         self.membership.activity.leave();
         if Arc::strong_count(&self.service) == 1

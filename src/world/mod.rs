@@ -1,9 +1,9 @@
 //! How processes become ranks of one world.
 //!
 //! [`launch`] reads from the environment which rank this process is. [`bootstrap`] joins the ranks
-//! at one port of rank 0 and refuses every process that does not hold the job's key. [`service`]
-//! is the control plane that the ranks have from then on. [`calls`] remembers what each rank called,
-//! so that ranks can compare it. None of the four knows a collective.
+//! at one port of rank 0 and refuses every process that does not hold the job's key. [`service`] is
+//! the control plane that the ranks have from then on. [`calls`] remembers what each rank called,
+//! so that ranks can compare it. None of the four depends on a collective.
 
 pub mod bootstrap;
 #[doc(hidden)]

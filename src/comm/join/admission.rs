@@ -77,9 +77,9 @@ impl Admissions {
 
 impl Communicator {
     /// Admits processes that want to [enter](Self::enter), if there are any. Collective: all ranks
-    /// call it, at a point that they agree on, such as the end of a step. Waits for at most `within`
-    /// (and at most half of [`timeout`](Self::timeout)) until one has come; zero means only
-    /// those that wait already.
+    /// call it, at a point that they agree on, such as the end of a step. Waits for at most
+    /// `within` (and at most half of [`timeout`](Self::timeout)) until one has come; zero means
+    /// only those that wait already.
     ///
     /// `None` if nobody has come. This communicator is as before, and the call has cost an exchange
     /// over the control plane.
@@ -215,7 +215,7 @@ impl Communicator {
         Ok(comm)
     }
 
-    /// What this rank tells newcomers, and those that agree with them.
+    /// The report of this rank for newcomers and for the ranks that admit them.
     pub(crate) fn admission_report(&self) -> Vec<u8> {
         let report = JoinReport {
             costs: Some(self.conditions.costs),
@@ -251,8 +251,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// The communicator after `comm`, with a newcomer. Checks that dropping `comm` ends its handle on
-    /// the control plane, and with it the service, its descriptors and what it knows of other ranks.
+    /// The communicator after `comm`, with a newcomer. Checks that dropping `comm` ends its handle
+    /// on the control plane, and with it the service, its descriptors and its state.
     fn grown(mut comm: Communicator, admissions: &mut Admissions) -> Communicator {
         comm.all_reduce(&mut [1], crate::ReduceOp::Sum).unwrap();
         comm.engine.get_mut().time();

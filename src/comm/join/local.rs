@@ -107,7 +107,7 @@ impl Local {
     }
 
     /// [`Self::build`] over `links`, for worlds of tests: nothing depends on the cores of this
-    /// machine. The second value tells the world which of its ranks have died.
+    /// machine. The second value reports deaths to the world.
     #[doc(hidden)]
     pub fn build_over(&self, links: Arc<dyn ThreadLinks>) -> (Vec<Communicator>, Deaths) {
         let shared = SharedWorld::new(links, (0..self.hosts.len()).collect());
@@ -181,7 +181,7 @@ fn run_on_threads(communicators: Vec<Communicator>, rank: &(dyn Fn(Communicator)
     }
 }
 
-/// What tells a world of threads that ranks of it have died.
+/// Reports deaths of ranks to a world of threads.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Deaths(Weak<SharedWorld>);

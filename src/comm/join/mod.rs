@@ -121,7 +121,7 @@ impl Communicator {
         Ok(comm)
     }
 
-    /// Does what the environment asks for beside joining.
+    /// Applies the settings of the environment, starts its status server and prints its summary.
     fn finish_joining(&mut self, environment: &Environment) -> Result<()> {
         environment.apply(self.engine.get_mut());
         let signal = environment.status_signal.as_deref();
@@ -134,8 +134,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// What rank 0 says of the transports that join the ranks and, of several hosts, the first rank of each
-    /// of the network interface that it uses.
+    /// The lines of this rank for `MAYPOLE_LOG=info`: the transports on rank 0, and the network
+    /// interface on the first rank of each of several hosts.
     fn joined_as(&self, environment: &Environment) -> String {
         let first_of_host = self.hosts.index(self.rank()) == 0 && !self.hosts.is_one();
         let interface = first_of_host.then(|| self.interface_report(environment)).flatten();
@@ -143,8 +143,8 @@ impl Communicator {
         interface.into_iter().chain(summary).map(|line| line + "\n").collect()
     }
 
-    /// The network interface that this rank uses and those that it does not use, in a line; `None` where
-    /// the kernel does not list them.
+    /// The network interface that this rank uses and those that it does not use, in a line; `None`
+    /// if the kernel does not list them.
     fn interface_report(&self, environment: &Environment) -> Option<String> {
         let mine = self.engine.control.listening()?.ip();
         let selector = environment.interface.as_ref();

@@ -1,4 +1,4 @@
-//! Whether the ranks use verbs: each rank tells what its machine has, and all decide alike.
+//! Whether the ranks use verbs: each rank offers its port, and all ranks derive the same decision.
 
 use crate::control::Control;
 use crate::control::transport::{Transport, VerbsOffer};
@@ -49,7 +49,7 @@ impl Transport {
     }
 }
 
-/// The ranks on `hosts`, which decide together what carries their streams. This one of them is `rank`.
+/// Rank `rank` of the ranks on `hosts`, which choose together what carries their streams.
 pub(super) struct OfferingGroup<'a> {
     pub(super) control: &'a dyn Control,
     pub(super) transport: Transport,
@@ -59,7 +59,7 @@ pub(super) struct OfferingGroup<'a> {
 }
 
 impl OfferingGroup<'_> {
-    /// Tells the other ranks what this one has, and decides. All ranks call this.
+    /// Exchanges offers and decides. Collective.
     ///
     /// # Errors
     /// As of [`decide`](Self::decide).
@@ -71,15 +71,15 @@ impl OfferingGroup<'_> {
         self.decide(&offers)
     }
 
-    /// Decides what carries the streams between the ranks, which make these offers, and tells the same
-    /// to all. All ranks call this.
+    /// Decides what carries the streams between the ranks, which make these offers. Collective,
+    /// with the same result on all ranks.
     ///
     /// An active port may be on another network, so each rank makes sure that it reaches others. If
     /// one does not, all try their next best ports.
     ///
     /// # Errors
-    /// If verbs were asked for by name and a rank cannot use them, or if the ranks are not told of
-    /// one another's trials by the deadline.
+    /// If verbs were asked for by name and a rank cannot use them, or if an exchange of trial
+    /// results does not complete by the deadline.
     pub(super) fn decide(&self, offers: &[VerbsOffer]) -> Result<StreamLinks, Error> {
         let links = |offers| self.transport.links(self.hosts, offers).map_err(Error::wrong_setting);
         if !self.transport.looks_for_verbs(self.hosts) {
@@ -94,11 +94,11 @@ impl OfferingGroup<'_> {
             let offers = self.tell(&self.control.offer_verbs(self.transport, attempt))?;
             last = self.try_ways(&offers)?;
         }
-        // If nothing serves, what is wrong with the best ports is told.
+        // If no port serves, the error is that of the best ports.
         links(if last.iter().all(Result::is_ok) { &last } else { &first })
     }
 
-    /// Tells the others `mine`. Returns what all have told, by rank.
+    /// Exchanges the offers of all ranks; returns them by rank.
     fn tell(&self, mine: &VerbsOffer) -> Result<Vec<VerbsOffer>, Error> {
         let told = self.control.exchange(wire::encode(mine), self.deadline);
         let told = told.map_err(Error::unjoined)?;

@@ -16,7 +16,7 @@ const RUNS_COMPARED: usize = 16;
 
 impl ThreadControl {
     /// Waits, for a bounded time, until all others have left or have done `completed` operations.
-    /// Then compares the calls of all. Fails the group if they do not match.
+    /// Then compares the calls of all, and fails the group if they do not match.
     pub(super) fn await_others(&self, completed: u64) {
         let deadline = turns::now() + CLOSING_TIMEOUT;
         let is_behind = |rank: usize| {
@@ -29,8 +29,9 @@ impl ThreadControl {
         self.fail_by(others().find_map(|peer| self.compare(peer)));
     }
 
-    /// Compares the last calls of this rank with those of a rank that has left, without waiting. Fails
-    /// the group if they do not match. All ranks that leave do so, so one of them finds what differs.
+    /// Compares the last calls of this rank with those of a rank that has left, without waiting.
+    /// Fails the group if they do not match. All ranks that leave do so, so one of them finds the
+    /// difference.
     pub(super) fn compare_with_left(&self) {
         let left = self.with_group(|group| group.left.first().copied());
         let last = |activity: &GroupActivity| activity.status(false, u64::MAX, RUNS_COMPARED);

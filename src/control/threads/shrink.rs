@@ -1,4 +1,4 @@
-//! Threads that go on without those that have left.
+//! Shrinking a world of threads: the survivors make a world of their own.
 
 use super::{GroupTable, SharedWorld, WorldState};
 use crate::control::error::{ControlError, Result};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The members of a group that want to go on, until all of them have their new world.
+/// A shrink of one group, until all of its members have the new world.
 #[derive(Debug, Default)]
 pub(super) struct PendingShrink {
     came: BTreeSet<usize>,
@@ -57,8 +57,8 @@ impl SharedWorld {
         self.until(deadline, ready, || ())
     }
 
-    /// Records that `rank` of the world has died, and why this is known; also in the worlds that
-    /// its ranks have gone on to.
+    /// Records that `rank` of the world has died, and `how`, here and in the worlds that its ranks
+    /// have shrunk to.
     pub(crate) fn died(&self, rank: usize, how: &str) {
         let successors = {
             let mut state = self.state();

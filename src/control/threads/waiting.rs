@@ -1,4 +1,4 @@
-//! How threads wait for a change of the table that they share.
+//! Waiting for a change of the table that threads share.
 
 use super::{CHECK_INTERVAL, SharedWorld, WorldState};
 use maypole_transports::turns::{self, note_change};
@@ -29,8 +29,9 @@ impl SharedWorld {
         (self.state(), turns.now() >= end)
     }
 
-    /// Calls `ready` now and after every change, until it returns a value, which it does when it is told
-    /// that the deadline has passed. Between two calls that are long apart it calls `slow`.
+    /// Calls `ready` now and after every change, until it returns a value. Its argument is true
+    /// after the deadline, and it returns a value then. Between two calls that are long apart,
+    /// calls `slow`.
     pub(super) fn until<T>(
         &self,
         deadline: Instant,

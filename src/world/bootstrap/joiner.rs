@@ -21,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// ranks.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Joins the world of rank 0. `report` is what this rank tells all others.
+/// Joins the world of rank 0. All other ranks receive `report`.
 pub(super) fn join_root(
     config: &JoinConfig,
     report: &[u8],
@@ -40,7 +40,7 @@ pub(super) fn join_root(
     let reply = reply.map_err(lost)?;
     let world = reply.accepted(config)?.filter(|world| world.attendees.len() == config.world);
     let mut world = world.ok_or_else(|| lost(SecureError::UnknownProtocol))?;
-    // Rank 0 may know itself by another address; this one works from here.
+    // Rank 0 may have published another address; this one works from here.
     world.attendees[0].peer.listen = address;
     // Each host numbers its interfaces by itself.
     let world = world.within(scope_of(address));
@@ -57,7 +57,7 @@ pub(super) fn find_root(
     stop: &JoinStop,
     deadline: Instant,
 ) -> Result<(DialedLink, SocketAddr), JoinError> {
-    // What this process lacks is said before it looks for rank 0.
+    // A process that cannot join fails before it looks for rank 0.
     host(config.host.as_deref())?;
     let addresses = resolve(config)?;
     // A newcomer has no rank yet, and may want that of rank 0.

@@ -1,5 +1,5 @@
-//! The messages of joining: what a rank tells rank 0 about itself, what must be equal on all
-//! ranks, and what rank 0 answers.
+//! The messages of joining: the request of a rank, the settings that must be equal on all ranks,
+//! and the reply of rank 0.
 
 use super::{JoinConfig, JoinError, JoinStop};
 use crate::wire::decode;
@@ -20,17 +20,18 @@ pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The variable that says whether data is encrypted.
 const ENCRYPT: &str = "MAYPOLE_ENCRYPT";
 
-/// What a joining rank tells rank 0. In the encoded message the version comes first, so that every
+/// The request of a joining rank. In the encoded message the version comes first, so that every
 /// version can read at least that.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct JoinRequest {
     pub(super) world: usize,
     pub(super) equal: Vec<(String, String)>,
     pub(super) peer: Peer,
-    /// Random, and chosen once in a process: tells a rank that connects again from another process
-    /// that claims the same rank.
+    /// Random, and chosen once in a process: distinguishes a rank that connects again from another
+    /// process that claims the same rank.
     pub(super) nonce: [u8; 16],
-    /// The rank that a newcomer wants; `None` while ranks join, which are named before.
+    /// The rank that a newcomer wants; `None` while ranks join, which have named theirs in the
+    /// handshake.
     pub(super) wish: Option<usize>,
     /// The report of the process, for all ranks.
     pub(super) report: Vec<u8>,
@@ -139,7 +140,8 @@ impl Differences {
 }
 
 impl JoinRequest {
-    /// The request of the process of `config`, which listens at `listen` and tells all ranks `report`.
+    /// The request of the process of `config`, which listens at `listen`. All ranks receive
+    /// `report`.
     pub(super) fn new(config: &JoinConfig, listen: SocketAddr, report: &[u8]) -> io::Result<Self> {
         let peer = Peer {
             listen,
@@ -152,7 +154,7 @@ impl JoinRequest {
         Ok(Self { world, equal, peer, nonce, wish: None, report: report.to_vec() })
     }
 
-    /// The process as the other ranks know it.
+    /// The process as it takes part in an agreement.
     pub(super) fn attendee(self) -> Attendee {
         let Self { peer, report, wish, .. } = self;
         Attendee { peer, report, wish }

@@ -37,10 +37,10 @@ pub(super) struct Reception {
 #[derive(Debug)]
 pub(super) struct Visitor {
     pub(super) control: ControlConnection,
-    /// The rank that it said to be in the handshake.
+    /// The rank that it has named in the handshake.
     pub(super) rank: usize,
     since: Instant,
-    /// Its request, once that has come and was found right.
+    /// Its request, once that was accepted.
     pub(super) request: Option<JoinRequest>,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum TurnedAway {
     Differs(Differences),
     /// There is no place for it.
     Refused(JoinRefusal),
-    /// The process that said to be this rank did so.
+    /// The process that has named this rank in the handshake did so.
     Gone(usize, &'static str),
 }
 
@@ -73,7 +73,7 @@ impl Reception {
         Ok(Self { acceptor, purpose, own, visitors, next: FIRST, one_host: false })
     }
 
-    /// How many visitors have asked and were found right.
+    /// How many visitors have sent a request that was accepted.
     pub(super) fn ready(&self) -> usize {
         self.visitors.values().filter(|visitor| visitor.request.is_some()).count()
     }
@@ -149,8 +149,8 @@ impl Reception {
         Some(number)
     }
 
-    /// The request in `message` of a process that said to be `rank`, if it may join. Else the answer to
-    /// it, and the reason.
+    /// The request in `message` of a process that has named `rank`, if it may join. Else the reply
+    /// to it, and the reason.
     fn examine(&self, rank: usize, message: &[u8]) -> Result<JoinRequest, (JoinReply, TurnedAway)> {
         let (version, request) = JoinRequest::decode(message).unwrap_or_default();
         let Some(request) = request else {
@@ -170,8 +170,8 @@ impl Reception {
         self.check_place(rank, &request).map_err(refused).map(|()| request)
     }
 
-    /// Whether there is a place for the process of `request`, which agrees with this rank: as `rank`,
-    /// which exists and as which no other process has joined, or as a newcomer.
+    /// Whether there is a place for the process of `request`, which agrees with this rank: as
+    /// `rank`, which exists and as which no other process has joined, or as a newcomer.
     fn check_place(&self, rank: usize, request: &JoinRequest) -> Result<(), JoinRefusal> {
         let is_elsewhere = request.peer.host != self.own.peer.host;
         let world = self.own.world;

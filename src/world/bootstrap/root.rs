@@ -1,4 +1,5 @@
-//! Rank 0's side of joining: it takes every other rank once, and then tells all of them the world.
+//! Rank 0's side of joining: it accepts every other rank once, and then sends all of them the
+//! world.
 
 use super::addresses::{PORT, listen_as_root, reached_at, settings};
 use super::protocol::{JoinRefusal, JoinReply, JoinRequest};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The most reasons of refused attempts that [`JoinError::Missing`] reports.
 const MAX_NOTES: usize = 3;
 
-/// Accepts all other ranks of the world. `report` is what this rank tells them.
+/// Accepts all other ranks of the world, which receive the `report` of this one.
 pub(super) fn accept_ranks(
     config: &JoinConfig,
     report: &[u8],
@@ -106,7 +107,8 @@ impl RankAdmission<'_> {
         JoinError::refused(refusal, self.config.join_timeout)
     }
 
-    /// Where this rank waits for the others, in words; `None` where that is as it was told.
+    /// The address at which this rank waits for the others, in words; `None` if it is the
+    /// configured one.
     fn listening(&self) -> Option<String> {
         let (at, name) = (self.listens_at, self.config.address.as_deref()?);
         let beyond = if at.ip().is_loopback() { ", where no other host reaches it" } else { "" };
@@ -114,7 +116,7 @@ impl RankAdmission<'_> {
         is_name.then(|| format!("rank 0 listens at {}, port {}{beyond}", at.ip(), at.port()))
     }
 
-    /// Tells all ranks the world, and starts the service of rank 0.
+    /// Sends all ranks the world, and starts the service of rank 0.
     fn welcome(self, settings: ServiceSettings) -> Result<(Service, GrownWorld), JoinError> {
         let Self { watch, reception, .. } = self;
         let Reception { acceptor, own, visitors, .. } = reception;

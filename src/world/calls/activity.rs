@@ -364,8 +364,8 @@ impl GroupActivity {
     }
 
     /// Returns the operation that a peer which has left will never take part in, if this rank waits
-    /// in such an operation now. `theirs` is what the peer has told about its calls before operation
-    /// `end`.
+    /// in such an operation now. `theirs` is what the peer has told about its calls before
+    /// operation `end`.
     ///
     /// A message is no operation of the group: the peer may have sent it before it left.
     pub fn missed_operation(&self, end: u64, theirs: &GroupStatus) -> Option<MissedOperation> {

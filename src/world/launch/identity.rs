@@ -74,7 +74,7 @@ const KUBERNETES: LauncherVariables = names(
 /// All launchers but maypole's own, those first that usually start processes within the others.
 const OTHERS: [&LauncherVariables; 5] = [&TORCHRUN, &OPEN_MPI, &HYDRA, &SLURM, &KUBERNETES];
 
-/// One launcher's variables, all that are needed, and what they say.
+/// The complete set of one launcher's variables.
 pub(super) struct LauncherSet {
     pub(super) names: &'static LauncherVariables,
     pub(super) identity: Identity,
@@ -100,7 +100,8 @@ impl LauncherSet {
         names.into_iter().filter_map(|name| Some((name, vars.text(name)?))).collect()
     }
 
-    /// `MAYPOLE_WORLD`, `RANK` and `WORLD_SIZE` may be set alone, but must not contradict the launcher.
+    /// `MAYPOLE_WORLD`, `RANK` and `WORLD_SIZE` may be set alone, but must not contradict the
+    /// launcher.
     pub(super) fn agrees_with_lone_variables(
         &self,
         vars: VariableReader,

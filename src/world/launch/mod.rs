@@ -33,8 +33,8 @@
 //! | torchrun's own variables and those of another launcher; those of Open MPI or hydra and of Slurm | torchrun's; not Slurm's, which are those of daemons |
 //! | other sets that differ | an error that names both |
 //!
-//! `RANK`, `WORLD_SIZE` or `MAYPOLE_WORLD` alone beside a complete set must agree with it. Rank 0 says
-//! on standard error which set it has left aside, unless the launchers are nested as usual.
+//! `RANK`, `WORLD_SIZE` or `MAYPOLE_WORLD` alone beside a complete set must agree with it. Rank 0
+//! says on standard error which set it has left aside, unless the launchers are nested as usual.
 //!
 //! `MAYPOLE_ADDRESS`, `MAYPOLE_PORT` and `MAYPOLE_JOB` are obeyed under every launcher. An empty
 //! variable counts as not set. Variables that contradict one another are an error that names them:
@@ -76,8 +76,8 @@ use variables::VariableReader;
 
 /// What the environment says about this process.
 ///
-/// It is consistent: `rank < world`, `local_rank < local_world <= world` where these are known,
-/// and either `address` or `pmi` is there.
+/// It is consistent: `rank < world`, `local_rank < local_world <= world` if these are set, and
+/// `address` or `pmi` is set.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Launch {
@@ -91,7 +91,7 @@ pub struct Launch {
     pub local_world: Option<usize>,
     /// The launcher whose variables were read.
     pub launcher: Launcher,
-    /// The host of rank 0: a name or an address. `None` only if it must be asked for at `pmi`.
+    /// The host of rank 0: a name or an address. `None` only if it is to be exchanged over `pmi`.
     pub address: Option<String>,
     /// The ports that rank 0 tries to listen at, in this order; never empty.
     pub ports: Vec<u16>,
@@ -141,7 +141,7 @@ pub struct LaunchDescription {
     pub launch: Launch,
     /// Where the job key is kept.
     pub key: KeySource,
-    /// The process manager's descriptor, if the address must be asked for there.
+    /// The process manager's descriptor, if the address is to be exchanged there.
     pub pmi: Option<i32>,
     /// No variable names a port, so the ports follow from the name of the job.
     ports_follow_job: bool,

@@ -1,5 +1,5 @@
-//! Connections by which processes tell each other messages, encrypted: those that a thread waits for,
-//! and control connections, which never block.
+//! Encrypted connections for messages between processes: those that block a thread, and control
+//! connections, which never block.
 
 use crate::wire::{decode, encode};
 use crate::world::calls::GroupId;
@@ -22,8 +22,8 @@ pub(crate) struct DialedLink {
 }
 
 impl DialedLink {
-    /// Connects to `address` by `until`. The connection fails once the other host has been silent for
-    /// `silence`.
+    /// Connects to `address` by `until`. The connection fails once the other host has been silent
+    /// for `silence`.
     pub(crate) fn dial(
         address: SocketAddr,
         silence: Duration,

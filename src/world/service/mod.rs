@@ -6,13 +6,13 @@
 //! [`Cause`].
 //!
 //! Causes are ordered by sequence number, then by kind (death before abort before mismatch before
-//! timeout). Of two failures of one kind in one operation the one that rank 0 hears of first
-//! counts, so no rank changes its mind. Rank 0 passes a cause on to all others before its own
-//! program learns of it. If it is silent, ranks tell their neighbours in a binomial graph.
+//! timeout). Of two failures of one kind in one operation the one that reaches rank 0 first counts,
+//! so no rank changes its cause. Rank 0 sends a cause to all others before its own program receives
+//! it. If rank 0 is silent, ranks relay the cause to their neighbours in a binomial graph.
 //!
-//! A mismatch and a missed deadline are told as data, so every rank reports equal fields, and adds
-//! what it gave up itself. A rank that waits for long asks the awaited rank itself, along the chain
-//! of waits, over connections of its own: rank 0 may be the one that is stopped.
+//! A mismatch and a missed deadline are sent as data, so every rank reports equal fields, and adds
+//! its own aborted call. A rank that waits for long queries the awaited rank directly, along the
+//! chain of waits, over connections of its own: rank 0 may be the one that is stopped.
 
 mod acceptor;
 mod cause;
@@ -58,14 +58,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thread::ServiceThread;
 
-/// The numbers of connections by which peers ask, in a service thread's watch.
+/// The first number of peers' connections for questions, in a service thread's watch.
 const CALLER: u64 = 3 << 40;
 /// After this silence a rank counts as silent, and a host whose kernel does not acknowledge
 /// packets counts as gone.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a leaving rank waits for the others.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many groups and how many of the last calls in each are told in a goodbye.
+/// How many groups, and how many of the last calls in each, a goodbye contains.
 const GROUPS_IN_GOODBYE: usize = 8;
 const RUNS_IN_GOODBYE: usize = 16;
 /// How long rank 0 may take to answer a query.
@@ -274,8 +274,8 @@ impl Service {
             .unwrap_or_default()
     }
 
-    /// Asks the awaited rank of `group` what it has called. If the calls do not match, the world
-    /// fails. Does not wait.
+    /// Requests the calls of the awaited rank of `group`. If they do not match those of this rank,
+    /// the world fails. Does not wait.
     pub fn ask_calls(&self, group: GroupId, activity: &GroupActivity, awaited: WaitTarget) {
         if self.world() > 1 {
             self.shared.ask_calls(group, activity, awaited, 0);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Joins ranks that run, as rank `config.rank` if that is free. Waits until they call `admit` and
-/// have room. `report` is what all of them are told.
+/// have room. All of them receive `report`.
 ///
 /// # Errors
 /// [`JoinError`], when [`JoinConfig::join_timeout`] has passed, or at once if they refuse this

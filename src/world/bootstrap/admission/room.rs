@@ -1,5 +1,5 @@
-//! The waiting room: a thread of rank 0 that lets newcomers prove who they are, and keeps them until
-//! the ranks come to a point at which they admit.
+//! The waiting room: a thread of rank 0 that authenticates newcomers, and keeps their connections
+//! until the ranks call `admit`.
 
 use super::super::addresses::{ADMISSION_PORT, listen_as_root, reached_at, settings};
 use super::super::protocol::{JoinReply, JoinRequest};

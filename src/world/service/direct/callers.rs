@@ -1,4 +1,4 @@
-//! The answering end of questions: connections by which peers ask this rank.
+//! The answering end of questions from peers.
 
 use super::{ConnectionKey, DataConnection, PeerQuestion, VerbsMeeting};
 use crate::wire::decode;
@@ -15,7 +15,7 @@ const MAX_CALLERS: usize = 64;
 /// How long a connection is kept. A question takes one round trip.
 const CALL_TIME: Duration = Duration::from_secs(5);
 
-/// Connections by which peers ask, the oldest first.
+/// Connections that peers have made for questions, the oldest first.
 #[derive(Debug, Default)]
 pub(in crate::world::service) struct Callers {
     open: VecDeque<Caller>,
@@ -31,10 +31,10 @@ struct Caller {
     meeting: Option<VerbsMeeting>,
 }
 
-/// What a peer has told or made.
+/// An event for the service thread.
 #[derive(Debug)]
 pub(in crate::world::service) enum CallerEvent {
-    /// A failure, which the service thread tells.
+    /// A failure, which the service thread relays.
     Failed(Cause),
     /// A data connection, which the service thread keeps.
     Connected(ConnectionKey, DataConnection),
@@ -133,7 +133,7 @@ impl Caller {
             self.control.push(&answer);
             return made.map(|(key, connection)| CallerEvent::Connected(key, connection));
         }
-        // A process that wanted to join asks differently, and has its answer already.
+        // A process that wanted to join sends another message, and has its answer already.
         match decode(bytes).ok()? {
             PeerQuestion::Status(group) => {
                 self.control.push(&Some(shared.status(Some(group))));

@@ -1,6 +1,6 @@
 //! Questions from one rank to another, on a connection of their own. The service thread of the
-//! asked rank answers, even if its calling threads are busy. So a rank learns who holds the others
-//! up also if rank 0 is stopped, and no rank that could have answered is accused.
+//! asked rank answers, even if its calling threads are busy. So the straggler is found also if rank
+//! 0 is stopped, and no rank that could have answered is accused.
 
 use crate::world::calls::RankStatus;
 use crate::world::service::connection::{DialedLink, is_timeout};
@@ -19,12 +19,13 @@ const CHAIN_TIME: Duration = Duration::from_secs(1);
 /// The pause after which a busy rank is asked again.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 
-/// What one rank asks or tells another.
+/// A question of one rank to another.
 #[derive(Debug, Deserialize, Serialize)]
 pub(in crate::world::service) enum PeerQuestion {
-    /// Asks what the rank does, because the asking rank waits for it in this group.
+    /// The status of the rank is wanted, because the asking rank waits for it in this group.
     Status(GroupId),
-    /// Tells the least cause that the asking rank knows, because rank 0 may not. The answer is `None`.
+    /// The least cause that the sender has received, which rank 0 may not have. The answer is
+    /// `None`.
     Failed(Cause),
 }
 
@@ -53,8 +54,8 @@ impl Service {
 }
 
 impl ServiceContext {
-    /// Asks rank `peer` on a connection of its own. Returns its status if that was asked for, by `deadline`, and after half a second
-    /// at the latest.
+    /// Asks rank `peer` on a connection of its own. Returns its status if that was asked for, by
+    /// `deadline`, and after half a second at the latest.
     pub(in crate::world::service) fn ask_peer(
         &self,
         peer: usize,

@@ -27,7 +27,7 @@ pub(super) fn failed(why: impl ToString) -> ServiceError {
     ServiceError::Failed { what: "sharing memory", why: why.to_string() }
 }
 
-/// A new segment, and where its receivers ask for it.
+/// A new segment, and the socket at which its receivers fetch it.
 pub(super) struct SegmentServer {
     pub(super) segment: Segment,
     listener: UnixListener,
@@ -63,8 +63,8 @@ impl SegmentServer {
         make().map_err(with_limit)
     }
 
-    /// Sends the segment to all `members` but this rank, until each has it, or all have told in `round`
-    /// whether they have, or the `deadline` passes.
+    /// Sends the segment to all `members` but this rank, until each has it, or all have told in
+    /// `round` whether they have, or the `deadline` passes.
     ///
     /// # Errors
     /// If the world fails meanwhile, or this process can accept no connection.

@@ -1,6 +1,6 @@
-//! Shared memory between the ranks of one host: the lowest rank makes a segment and sends it to
-//! the others over a Unix socket. Then all of them tell over the control plane whether they have it,
-//! so that one that has not is known to all at once.
+//! Shared memory between the ranks of one host: the lowest rank makes a segment and sends it to the
+//! others over a Unix socket. Then all of them exchange over the control plane whether they have
+//! it, so that a failure of one is a failure of all.
 
 use super::segment_server::{SegmentServer, failed};
 use crate::wire::{decode, encode};

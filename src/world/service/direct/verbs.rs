@@ -1,4 +1,4 @@
-//! Data connections by verbs. The two ends tell each other where their queue pairs and rings are
+//! Data connections by verbs. The two ends exchange the endpoints of their queue pairs and rings
 //! over the encrypted channel of a handshake, and nowhere else.
 //!
 //! ```text
@@ -35,7 +35,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 /// A group, the other rank (of the world), and the number of their connection.
 pub(in crate::world::service) type ConnectionKey = (GroupId, usize, u32);
 
-/// What the two ends of a connection by verbs tell each other.
+/// A message between the two ends of a connection by verbs.
 #[derive(Debug, Deserialize, Serialize)]
 pub(in crate::world::service) enum VerbsMessage {
     /// Where the sender's queue pair and ring are: the bytes of a [`VerbsEndpoint`].

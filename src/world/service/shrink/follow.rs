@@ -13,7 +13,7 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 /// The most time that is kept for the leader's answer that members are missing.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
-/// How often a follower checks whether the leader is known to be gone.
+/// How often a follower checks whether the control plane has reported the end of the leader.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How following one leader ended.

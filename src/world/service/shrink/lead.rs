@@ -27,7 +27,7 @@ const MAX_PROBES: usize = 64;
 /// How long a newcomer may take to say that it is ready, at most half of the time that is left. One
 /// that does not, because it was stopped or its host hangs, is left out.
 const NEWCOMER_PATIENCE: Duration = SILENCE_LIMIT;
-/// How often the leader checks what the control plane knows.
+/// How often the leader checks whether the control plane has reported the end of a member.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) struct Leader<'a> {
@@ -37,9 +37,9 @@ pub(super) struct Leader<'a> {
     waker: Arc<Waker>,
     followers: BTreeMap<usize, ControlConnection>,
     probes: BTreeMap<usize, Probe>,
-    /// When this rank, or a member that has come, has to know which members are missing.
+    /// When this rank, or a member that has come, has to receive the list of missing members.
     until: Instant,
-    /// When newcomers that were asked must have answered.
+    /// When newcomers must have answered a proposal.
     answers_until: Option<Instant>,
     /// A member went on without this rank.
     left_behind: bool,
@@ -226,7 +226,7 @@ impl<'a> Leader<'a> {
         }
     }
 
-    /// Connects to members that have not come, and removes those that are known to be gone.
+    /// Connects to members that have not come, and removes those that are reported gone.
     fn look_after_missing(&mut self, now: Instant, patient_until: Instant) {
         for rank in self.agreement.missing() {
             if self.member.is_known_gone(rank) {

@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// A member was ready, too, and goes on with whoever was.
+    /// A member was ready, too, and continues with the processes that were.
     #[test]
     fn a_newcomer_that_was_ready_goes_on_with_the_members() {
         let listen = |base: &ServiceBase, attendees: &mut Vec<Attendee>| {
