@@ -55,10 +55,9 @@ struct WorldState {
 #[derive(Debug, Default)]
 struct GroupTable {
     exchanges: HashMap<u64, PendingExchange>,
-    /// Boards and segments that not all of their ranks have taken, by the first of these ranks, and how
-    /// many have.
-    boards: HashMap<usize, (Arc<SharedRegion>, usize)>,
-    segments: HashMap<(usize, u32), (Arc<std::result::Result<Segment, String>>, usize)>,
+    /// Boards and segments that not all of their ranks have taken, by the first of these ranks.
+    boards: HashMap<usize, SharedValue<SharedRegion>>,
+    segments: HashMap<(usize, u32), SharedValue<Result<Segment>>>,
     /// Streams of which one end was taken, by the lower and the higher rank.
     streams: HashMap<(usize, usize), AnyStream>,
     /// Streams for messages that their receivers have not taken, by receiver.
@@ -80,16 +79,24 @@ impl WorldState {
     }
 }
 
+/// A value, and how many ranks have taken it.
+#[derive(Debug)]
+struct SharedValue<T> {
+    value: Arc<T>,
+    taken: usize,
+}
+
 /// Takes the value of `key`, which the first of `takers` makes and the last one removes.
-fn take_shared<K: Copy + Eq + Hash, T: Clone>(
-    table: &mut HashMap<K, (T, usize)>,
+fn take_shared<K: Copy + Eq + Hash, T>(
+    table: &mut HashMap<K, SharedValue<T>>,
     key: K,
     takers: usize,
     make: impl FnOnce() -> T,
-) -> T {
-    let (value, taken) = table.entry(key).or_insert_with(|| (make(), 0));
-    *taken += 1;
-    let (value, taken) = (value.clone(), *taken);
+) -> Arc<T> {
+    let fresh = || SharedValue { value: Arc::new(make()), taken: 0 };
+    let shared = table.entry(key).or_insert_with(fresh);
+    shared.taken += 1;
+    let (value, taken) = (Arc::clone(&shared.value), shared.taken);
     if taken == takers {
         table.remove(&key);
     }
@@ -108,7 +115,7 @@ impl SharedWorld {
         let members = (0..self.first_ranks.len()).collect();
         let activity = Arc::new(GroupActivity::new(GroupId::WORLD, members, me));
         let (alarm, departures) = (Arc::clone(&self.alarm), Arc::default());
-        ThreadControl::new(self, GroupMembership { activity, alarm, departures })
+        ThreadControl::handle(self, GroupMembership { activity, alarm, departures })
     }
 
     /// Records that the world has failed. Returns the first cause. Ranks are those of the world.
@@ -166,7 +173,7 @@ impl Connector for ThreadControl {
 }
 
 impl ThreadControl {
-    fn new(shared: &Arc<SharedWorld>, membership: GroupMembership) -> Arc<dyn Control> {
+    fn handle(shared: &Arc<SharedWorld>, membership: GroupMembership) -> Arc<dyn Control> {
         let (shared, rounds) = (Arc::clone(shared), AtomicU64::new(0));
         let control = Self { shared, membership, rounds };
         control.with_group(|group| group.activities.insert(control.me(), control.activity()));
@@ -254,19 +261,20 @@ impl Control for ThreadControl {
 
     fn board(&self, locals: &[usize], me: usize, _: Instant) -> Result<Board> {
         let ranks = locals.len();
-        let make = || Arc::new(SharedRegion::new(Board::bytes(ranks)));
+        let make = || SharedRegion::new(Board::bytes(ranks));
         let take = |group: &mut GroupTable| take_shared(&mut group.boards, locals[0], ranks, make);
         Ok(Board::new(self.with_group(take), ranks, me))
     }
 
     fn segment(&self, locals: &[usize], number: u32, bytes: usize, _: Instant) -> Result<Segment> {
         let key = (locals[0], number);
-        let make = || Arc::new(Segment::create(bytes).map_err(|it| it.to_string()));
+        let failed = |error: std::io::Error| ControlError::Other(error.to_string());
+        let make = || Segment::create(bytes).map_err(failed);
         let segment =
             self.with_group(|group| take_shared(&mut group.segments, key, locals.len(), make));
-        let segment = segment.as_ref().as_ref().map_err(|why| ControlError::Other(why.clone()))?;
+        let segment = segment.as_ref().as_ref().map_err(Clone::clone)?;
         let own = segment.fd().try_clone_to_owned().and_then(|fd| Segment::from_fd(fd, bytes));
-        own.map_err(|error| ControlError::Other(with_limit(error).to_string()))
+        own.map_err(|error| failed(with_limit(error)))
     }
 
     fn streams(&self, peers: &[usize], _: Instant) -> Result<Vec<AnyStream>> {
@@ -328,7 +336,7 @@ impl Control for ThreadControl {
 
     fn subgroup(&self, members: &[usize], number: u64, _: &StreamLinks) -> Arc<dyn Control> {
         let open = |group, members, me| Arc::new(GroupActivity::new(group, members, me));
-        ThreadControl::new(&self.shared, self.membership.split(members, number, open))
+        ThreadControl::handle(&self.shared, self.membership.split(members, number, open))
     }
 
     fn leave(&self, sequence: u64, patient: bool) {

@@ -53,7 +53,7 @@ enum ProbeStage {
     /// A thread connects.
     Dialing(Receiver<Result<DialedLink, SecureError>>),
     /// The member's service holds the connection.
-    Open(ControlConnection),
+    Open(Box<ControlConnection>),
 }
 
 impl Probe {
@@ -114,7 +114,7 @@ impl Probe {
             watch.add(&control.stream, self.number, false)?;
             self.unreachable.reached();
             self.pause = FIRST_PAUSE;
-            self.stage = ProbeStage::Open(control);
+            self.stage = ProbeStage::Open(Box::new(control));
         }
         // An answer may have come together with the handshake.
         let ProbeStage::Open(control) = &mut self.stage else { return Ok(None) };
