@@ -26,15 +26,11 @@ const ENCRYPT: &str = "MAYPOLE_ENCRYPT";
 pub(super) struct JoinRequest {
     pub(super) world: usize,
     pub(super) equal: Vec<(String, String)>,
-    pub(super) peer: Peer,
+    /// The process as it takes part in an agreement. It wishes for a rank if it is a newcomer.
+    pub(super) attendee: Attendee,
     /// Random, and chosen once in a process: distinguishes a rank that connects again from another
     /// process that claims the same rank.
     pub(super) nonce: [u8; 16],
-    /// The rank that a newcomer wants; `None` while ranks join, which have named theirs in the
-    /// handshake.
-    pub(super) wish: Option<usize>,
-    /// The report of the process, for all ranks.
-    pub(super) report: Vec<u8>,
 }
 
 /// Rank 0's answer. The first variant keeps its place and shape in every version.
@@ -150,14 +146,8 @@ impl JoinRequest {
             pid_namespace: namespace("pid"),
             round_trip: None,
         };
-        let (world, equal, nonce) = (config.world, equal(config), random::bytes()?);
-        Ok(Self { world, equal, peer, nonce, wish: None, report: report.to_vec() })
-    }
-
-    /// The process as it takes part in an agreement.
-    pub(super) fn attendee(self) -> Attendee {
-        let Self { peer, report, wish, .. } = self;
-        Attendee { peer, report, wish }
+        let attendee = Attendee { peer, report: report.to_vec(), wish: None };
+        Ok(Self { world: config.world, equal: equal(config), attendee, nonce: random::bytes()? })
     }
 
     /// Sends the request to rank 0, and waits for the answer, until `stop` ends the wait.
@@ -168,8 +158,9 @@ impl JoinRequest {
         deadline: Instant,
     ) -> Result<JoinReply, SecureError> {
         // The handshake went to and fro several times.
-        let peer = Peer { round_trip: sockets::round_trip(&link.stream), ..self.peer.clone() };
-        link.send(&(VERSION, Self { peer, ..self.clone() }), deadline)?;
+        let mut request = self.clone();
+        request.attendee.peer.round_trip = sockets::round_trip(&link.stream);
+        link.send(&(VERSION, request), deadline)?;
         loop {
             let until = stop.pause(deadline);
             match link.receive(MAX_MESSAGE, until) {
@@ -244,7 +235,7 @@ mod tests {
     fn hosts_of_one_boot_are_one_machine() {
         let boot = std::fs::read_to_string(BOOT).unwrap();
         for name in [None, Some("a"), Some("b")] {
-            let peer = request(1, &[]).peer;
+            let peer = request(1, &[]).attendee.peer;
             let peer = Peer { host: host(name).unwrap(), ..peer };
             assert_eq!(peer.machine(), boot.trim());
         }
@@ -260,7 +251,8 @@ mod tests {
         };
         let equal =
             equal.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        JoinRequest { world, equal, peer, nonce: [0; 16], wish: None, report: Vec::new() }
+        let attendee = Attendee { peer, report: Vec::new(), wish: None };
+        JoinRequest { world, equal, attendee, nonce: [0; 16] }
     }
 
     #[test]

@@ -159,7 +159,7 @@ impl Reception {
             let reply = JoinReply::OtherVersion(VERSION.to_owned());
             return Err((reply, TurnedAway::Differs(differences)));
         };
-        let rank = request.wish.unwrap_or(rank);
+        let rank = request.attendee.wish.unwrap_or(rank);
         if let Some(differences) = Differences::between(&self.own, rank, &request) {
             let refusal = JoinRefusal::Differs(differences.clone());
             return Err((JoinReply::Refused(refusal), TurnedAway::Differs(differences)));
@@ -173,7 +173,7 @@ impl Reception {
     /// Whether there is a place for the process of `request`, which agrees with this rank: as
     /// `rank`, which exists and as which no other process has joined, or as a newcomer.
     fn check_place(&self, rank: usize, request: &JoinRequest) -> Result<(), JoinRefusal> {
-        let is_elsewhere = request.peer.host != self.own.peer.host;
+        let is_elsewhere = request.attendee.peer.host != self.own.attendee.peer.host;
         let world = self.own.world;
         let joined = self.visitors.values().filter(|visitor| visitor.rank == rank);
         let mut others = joined.filter_map(|visitor| visitor.request.as_ref());
@@ -182,10 +182,10 @@ impl Reception {
                 Err(JoinRefusal::OtherHost)
             }
             _ if self.purpose == Purpose::Admit => Ok(()),
-            0 => Err(JoinRefusal::duplicate(0, &self.own.peer)),
+            0 => Err(JoinRefusal::duplicate(0, &self.own.attendee.peer)),
             _ if rank >= world => Err(JoinRefusal::OutOfRange { rank, world }),
             _ => match others.find(|joined| joined.nonce != request.nonce) {
-                Some(joined) => Err(JoinRefusal::duplicate(rank, &joined.peer)),
+                Some(joined) => Err(JoinRefusal::duplicate(rank, &joined.attendee.peer)),
                 None => Ok(()),
             },
         }

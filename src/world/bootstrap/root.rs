@@ -124,11 +124,11 @@ impl RankAdmission<'_> {
         // A connection that proved the key but sent no request in time is dropped.
         for Visitor { control, rank, request, .. } in visitors.into_values() {
             watch.remove(&control.stream);
-            joined.extend(request.map(|request| (rank, (control, request.attendee()))));
+            joined.extend(request.map(|request| (rank, (control, request.attendee))));
         }
         // Each host numbers its interfaces by itself.
-        let (scope, session) = (scope_of(own.peer.listen), settings.secret.session);
-        let mut attendees = vec![own.attendee()];
+        let (scope, session) = (scope_of(own.attendee.peer.listen), settings.secret.session);
+        let mut attendees = vec![own.attendee];
         let mut controls = BTreeMap::new();
         for (rank, (control, attendee)) in joined {
             attendees.push(attendee);

@@ -53,8 +53,8 @@ fn visit(
 ) -> Result<Result<(Service, GrownWorld), String>, JoinError> {
     let rank = config.rank;
     let listener = listen_at(config, link.stream.local_addr()?)?;
-    let request = JoinRequest::new(config, listener.local_addr()?, report)?;
-    let request = JoinRequest { wish: Some(rank), ..request };
+    let mut request = JoinRequest::new(config, listener.local_addr()?, report)?;
+    request.attendee.wish = Some(rank);
     let reply = match request.ask(&mut link, stop, deadline) {
         Ok(reply) => reply,
         Err(error) if is_timeout(&error) && Instant::now() >= deadline => {
@@ -70,7 +70,7 @@ fn visit(
         let why = SecureError::UnknownProtocol.to_string();
         return Err(JoinError::Lost { rank, address, why });
     }
-    let base = ServiceBase { own: request.peer, settings };
+    let base = ServiceBase { own: request.attendee.peer, settings };
     let entered = enter(link, base, listener, Instant::now() + config.timeout);
     entered.map_err(|error| JoinError::NotAdmitted { rank, address, why: error.to_string() })
 }
@@ -104,7 +104,7 @@ mod tests {
                 let listener = listen_at(&config, link.stream.local_addr().unwrap()).unwrap();
                 let own = listener.local_addr().unwrap();
                 let mut request = JoinRequest::new(&config, own, &[]).unwrap();
-                request.wish = Some(1);
+                request.attendee.wish = Some(1);
                 assert!(matches!(
                     request.ask(&mut link, &JoinStop::default(), deadline),
                     Ok(JoinReply::Invited)

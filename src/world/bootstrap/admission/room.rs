@@ -45,7 +45,7 @@ impl WaitingRoom {
         let settings = settings(config, [0; 16]);
         let (watch, waker) = (Watch::new()?, Waker::new()?);
         watch.add(&waker, WAKER, false)?;
-        let base = ServiceBase { own: own.peer.clone(), settings };
+        let base = ServiceBase { own: own.attendee.peer.clone(), settings };
         let secret = base.settings.secret.clone();
         let mut reception = Reception::new(listener, secret, Purpose::Admit, own, &watch)?;
         reception.one_host = one_host;
@@ -81,7 +81,7 @@ impl WaitingRoom {
         for (_, Visitor { mut control, request, .. }) in ready.take(most) {
             self.shared.watch.remove(&control.stream);
             control.push(&JoinReply::Invited);
-            let attendee = request.expect("it was found right").attendee();
+            let attendee = request.expect("it was accepted").attendee;
             // Only ranks that ran before want no rank.
             let wish = Some(attendee.wish.unwrap_or(0));
             waiting.push((control, Attendee { wish, ..attendee }));
