@@ -20,20 +20,15 @@ impl Transport {
     /// If verbs were asked for by name, and a rank cannot use them.
     pub(super) fn links(self, hosts: &Hosts, offers: &[VerbsOffer]) -> Result<StreamLinks, String> {
         if !self.looks_for_verbs(hosts) {
-            return Ok(match self {
-                Self::Auto => {
-                    let why = StreamLinks::BETWEEN_HOSTS.to_owned();
-                    StreamLinks::Tcp(RefusalReason::Other(why))
-                }
-                _ => StreamLinks::Tcp(RefusalReason::Forbidden),
-            });
+            return Ok(StreamLinks::Tcp(match self {
+                Self::Auto => RefusalReason::Other(StreamLinks::BETWEEN_HOSTS.to_owned()),
+                _ => RefusalReason::Forbidden,
+            }));
         }
         let offers = of_one_network(offers);
         let refusing = offers.iter().filter(|offer| offer.is_err()).count();
-        let first = offers.iter().enumerate().find_map(|(rank, offer)| match offer {
-            Err(why) => Some((rank, why)),
-            Ok(_) => None,
-        });
+        let mut refusals = offers.iter().enumerate();
+        let first = refusals.find_map(|(rank, offer)| Some((rank, offer.as_ref().err()?)));
         match (self, first) {
             (Self::Ib, None) => Ok(StreamLinks::Verbs),
             (_, None) => Ok(StreamLinks::VerbsBetweenHosts),

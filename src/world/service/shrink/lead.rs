@@ -69,14 +69,13 @@ impl<'a> Leader<'a> {
             agreement.hello(number, attendee, None);
         }
         prepared.into_iter().for_each(|proposal| agreement.inherit(proposal));
-        let probes = BTreeMap::new();
         Ok(Self {
             member,
             agreement,
             watch,
             waker,
             followers,
-            probes,
+            probes: BTreeMap::new(),
             until: member.deadline,
             answers_until: None,
             left_behind: false,
@@ -270,14 +269,12 @@ impl<'a> Leader<'a> {
     /// The connections to the members of `proposal`, by rank in the new world.
     fn controls(&mut self, proposal: &Proposal) -> BTreeMap<usize, ControlConnection> {
         let place = |world: usize| proposal.members.iter().position(|member| *member == world);
-        let mut controls = BTreeMap::new();
-        for (rank, control) in std::mem::take(&mut self.followers) {
+        let followers = std::mem::take(&mut self.followers).into_iter();
+        let control = |(rank, control): (usize, ControlConnection)| {
             self.watch.remove(&control.stream);
-            if let Some(place) = place(rank) {
-                controls.insert(place, control);
-            }
-        }
-        controls
+            Some((place(rank)?, control))
+        };
+        followers.filter_map(control).collect()
     }
 
     /// Tells all that have come which members are missing.
