@@ -209,7 +209,13 @@ impl Service {
                 "{len} bytes are too many to exchange; the most is {most}"
             )));
         }
-        let round = self.next_round(purpose, group, members);
+        let members = members.to_vec();
+        let mut state = self.shared.state();
+        let rounds = state.rounds.entry((group, purpose, members.clone())).or_default();
+        *rounds += 1;
+        let number = *rounds;
+        drop(state);
+        let round = ExchangeRound { group, purpose, members, number };
         self.shared.request(ControlRequest::Contribute { round: round.clone(), payload });
         Ok(round)
     }
@@ -253,18 +259,6 @@ impl Service {
             "{members:?} is no group of which rank {} is a member",
             self.rank()
         )))
-    }
-
-    fn next_round(
-        &self,
-        purpose: ExchangePurpose,
-        group: GroupId,
-        members: &[usize],
-    ) -> ExchangeRound {
-        let mut state = self.shared.state();
-        let number = state.rounds.entry((group, purpose, members.to_vec())).or_default();
-        *number += 1;
-        ExchangeRound { group, purpose, members: members.to_vec(), number: *number }
     }
 
     fn missing_members(&self, round: ExchangeRound) -> Vec<usize> {

@@ -66,20 +66,17 @@ impl ServiceContext {
         let until = deadline.min(begun + ANSWER_TIME);
         let was_given_time = until.saturating_duration_since(begun) >= ANSWER_TIME / 2;
         loop {
-            let error = match self.ask_once(peer, question, until) {
+            match self.ask_once(peer, question, until) {
                 Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            match error {
                 // The rank has more callers at this moment than it takes at a time.
-                SecureError::Refused if Instant::now() + BETWEEN_ATTEMPTS < until => {
+                Err(SecureError::Refused) if Instant::now() + BETWEEN_ATTEMPTS < until => {
                     std::thread::sleep(BETWEEN_ATTEMPTS);
                 }
-                SecureError::Io(_) if !is_timeout(&error) => {
+                Err(error @ SecureError::Io(_)) if !is_timeout(&error) => {
                     return Err(AskError::Unreachable(error.to_string()));
                 }
-                _ if was_given_time => return Err(AskError::Silent),
-                _ => return Err(AskError::NoTime),
+                Err(_) if was_given_time => return Err(AskError::Silent),
+                Err(_) => return Err(AskError::NoTime),
             }
         }
     }
