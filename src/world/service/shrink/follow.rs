@@ -16,7 +16,7 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(1);
 /// How often a follower checks whether the control plane has reported the end of the leader.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How following one leader ended.
+/// How following one leader ended. A leader's probe of a member ends in the same ways.
 pub(super) enum Followed {
     /// The proposal for which the follower was ready holds.
     Committed(Proposal),

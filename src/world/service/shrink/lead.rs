@@ -2,7 +2,8 @@
 //! come, and decides.
 
 use super::agreement::{Agreement, FollowerMessage, LeaderMessage, NextStep, Proposal};
-use super::probe::{Probe, ProbeResult};
+use super::follow::Followed;
+use super::probe::Probe;
 use super::{Agreed, Member, WHAT};
 use crate::wire::decode;
 use crate::world::service::message::MAX_MESSAGE;
@@ -248,21 +249,14 @@ impl<'a> Leader<'a> {
 
     fn read_probe(&mut self, rank: usize) {
         let Some(probe) = self.probes.get_mut(&rank) else { return };
-        let finding = probe.ready(&self.watch);
-        self.found(rank, finding);
-    }
-
-    fn found(&mut self, rank: usize, finding: Option<ProbeResult>) {
-        match finding {
-            Some(ProbeResult::LeftBehind) => self.left_behind = true,
-            Some(ProbeResult::Answer(LeaderMessage::Decided(proposal))) => {
-                self.agreement.inherit_decided(proposal);
-            }
-            Some(ProbeResult::Answer(LeaderMessage::Gone) | ProbeResult::Gone) => {
+        match probe.ready(&self.watch) {
+            Some(Followed::LeftBehind) => self.left_behind = true,
+            Some(Followed::Decided(proposal)) => self.agreement.inherit_decided(proposal),
+            Some(Followed::Gone) => {
                 self.agreement.gone(rank);
                 self.probes.remove(&rank);
             }
-            Some(ProbeResult::Answer(_)) | None => {}
+            _ => {}
         }
     }
 

@@ -4,6 +4,7 @@
 
 use super::agreement::LeaderMessage;
 use super::calls::PROBE;
+use super::follow::Followed;
 use super::{Member, UnreachableSince};
 use crate::wire::decode;
 use crate::world::service::message::MAX_MESSAGE;
@@ -21,17 +22,6 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 /// First pause between two connections. The pause doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(320);
-
-/// What a probe has found out.
-#[derive(Debug)]
-pub(super) enum ProbeResult {
-    /// The member does not exist any more.
-    Gone,
-    /// The member is in another session: it went on without this rank.
-    LeftBehind,
-    /// The member answers so.
-    Answer(LeaderMessage),
-}
 
 /// The probe of one member.
 #[derive(Debug)]
@@ -91,8 +81,9 @@ impl Probe {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    /// Takes the connection, or what has come on it.
-    pub(super) fn ready(&mut self, watch: &Watch) -> Option<ProbeResult> {
+    /// Takes the connection, or the member's answer on it: it is gone, it has decided, or it is in
+    /// another session.
+    pub(super) fn ready(&mut self, watch: &Watch) -> Option<Followed> {
         let error = match self.advance(watch) {
             Ok(finding) => return finding,
             Err(error) => error,
@@ -102,12 +93,12 @@ impl Probe {
         }
         self.again_later();
         match error {
-            SecureError::WrongKey => Some(ProbeResult::LeftBehind),
-            error => self.unreachable.is_gone(&error).then_some(ProbeResult::Gone),
+            SecureError::WrongKey => Some(Followed::LeftBehind),
+            error => self.unreachable.is_gone(&error).then_some(Followed::Gone),
         }
     }
 
-    fn advance(&mut self, watch: &Watch) -> Result<Option<ProbeResult>, SecureError> {
+    fn advance(&mut self, watch: &Watch) -> Result<Option<Followed>, SecureError> {
         if let ProbeStage::Dialing(ended) = &self.stage {
             let Ok(dialed) = ended.try_recv() else { return Ok(None) };
             let control = dialed?.into_control()?;
@@ -120,7 +111,9 @@ impl Probe {
         let ProbeStage::Open(control) = &mut self.stage else { return Ok(None) };
         let (messages, ended) = control.read(MAX_MESSAGE);
         match messages.first().and_then(|bytes| decode(bytes).ok()) {
-            Some(answer) => Ok(Some(ProbeResult::Answer(answer))),
+            Some(LeaderMessage::Decided(proposal)) => Ok(Some(Followed::Decided(proposal))),
+            Some(LeaderMessage::Gone) => Ok(Some(Followed::Gone)),
+            Some(_) => Ok(None),
             None if ended.is_some() => Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
             None => Ok(None),
         }
