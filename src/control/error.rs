@@ -1,25 +1,29 @@
 //! Why the ranks of a group could exchange nothing, or could not be connected.
 
+use crate::world::list_ranks;
 use crate::world::service::ServiceError;
-use std::fmt;
 
 /// The result of a request to the control plane.
 pub(super) type Result<T, E = ControlError> = std::result::Result<T, E>;
 
 /// Why a request to the control plane failed. Ranks are numbered as in the group.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum ControlError {
     /// The group has failed, for the reason in this sentence.
+    #[error("{0}")]
     Failed(String),
     /// This rank, which the request needs, has left.
+    #[error("rank {0} has left")]
     Left(usize),
     /// The deadline passed. These ranks are missing, as far as the control plane has seen.
+    #[error("{what} did not end in time; missing: rank {}", list_ranks(missing))]
     TimedOut {
         /// What was waited for.
         what: &'static str,
         missing: Vec<usize>,
     },
     /// Anything else, in words.
+    #[error("{0}")]
     Other(String),
 }
 
@@ -37,19 +41,6 @@ impl ControlError {
                 None => Self::Other(format!("rank {rank} of the world has left")),
             },
             other => Self::Other(other.to_string()),
-        }
-    }
-}
-
-impl fmt::Display for ControlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Failed(why) | Self::Other(why) => f.write_str(why),
-            Self::Left(rank) => write!(f, "rank {rank} has left"),
-            Self::TimedOut { what, missing } => {
-                write!(f, "{what} did not end in time; missing:")?;
-                missing.iter().try_for_each(|rank| write!(f, " rank {rank}"))
-            }
         }
     }
 }

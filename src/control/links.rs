@@ -5,7 +5,6 @@ use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
 use maypole_transports::mem;
 use std::fmt::Debug;
-use std::sync::Arc;
 
 /// Why no adapter joins threads of one process.
 pub(super) const ONE_PROCESS: &str = "the ranks are threads of one process";
@@ -29,30 +28,5 @@ impl ThreadLinks for MemoryLinks {
     fn pair(&self, _: usize, _: usize) -> (AnyStream, AnyStream) {
         let (near, far) = mem::pair(self.0);
         (AnyStream::Mem(near), AnyStream::Mem(far))
-    }
-}
-
-/// The links of one world.
-#[derive(Clone, Debug)]
-pub(crate) struct WorldLinks {
-    links: Arc<dyn ThreadLinks>,
-    /// By rank of the world: its number in the first world, from which this one was shrunk.
-    ranks: Vec<usize>,
-}
-
-impl WorldLinks {
-    pub(crate) fn new(links: Arc<dyn ThreadLinks>, world: usize) -> Self {
-        Self { links, ranks: (0..world).collect() }
-    }
-
-    /// Joins two ranks of the world: the end of `near`, and the end of `far`.
-    pub(super) fn pair(&self, near: usize, far: usize) -> (AnyStream, AnyStream) {
-        self.links.pair(self.ranks[near], self.ranks[far])
-    }
-
-    /// The links of a new world of the ranks `members`.
-    pub(super) fn among(&self, members: &[usize]) -> Self {
-        let ranks = members.iter().map(|rank| self.ranks[*rank]).collect();
-        Self { links: Arc::clone(&self.links), ranks }
     }
 }

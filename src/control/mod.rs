@@ -1,7 +1,7 @@
 //! The control plane as a communicator sees it: how its ranks agree, get connected and fail
 //! together.
 //!
-//! Ranks that are threads of one process share a table under a lock ([`threads`]). Ranks that are
+//! Ranks that are threads of one process share a table behind a lock ([`threads`]). Ranks that are
 //! processes use the service of their process ([`processes`]). Neither is on the data path, so a
 //! trait object serves both.
 
@@ -13,8 +13,7 @@ pub(crate) mod threads;
 pub(crate) mod transport;
 
 use crate::control::departures::Departures;
-use crate::control::transport::Transport;
-use crate::control::transport::VerbsOffer;
+use crate::control::transport::{Transport, VerbsOffer};
 use crate::execute::AnyStream;
 use crate::execute::messages::Connector;
 use crate::topology::StreamLinks;
@@ -49,14 +48,59 @@ pub(crate) struct SurvivingGroup {
     pub(crate) grown: Option<GrownWorld>,
 }
 
+/// What every rank of a group has, however its ranks are joined.
+#[derive(Debug)]
+pub(crate) struct GroupMembership {
+    pub(crate) activity: Arc<GroupActivity>,
+    pub(crate) alarm: Arc<Alarm>,
+    pub(crate) departures: Arc<Departures>,
+}
+
+impl GroupMembership {
+    /// The membership of a new group of the ranks `members` of this one, of which this rank is one.
+    /// `open` makes its activity there.
+    fn split(
+        &self,
+        members: &[usize],
+        number: u64,
+        open: impl FnOnce(GroupId, Vec<usize>, usize) -> Arc<GroupActivity>,
+    ) -> Self {
+        let GroupId { parent_epoch, counter } = self.activity.group();
+        // Ranks that share a group came to it by the same splits, so this hash of them is equal on all.
+        let parent_epoch = mix(mix(parent_epoch ^ 1) ^ counter);
+        let world = members.iter().map(|rank| self.activity.members()[*rank]).collect();
+        let me = members.iter().position(|rank| *rank == self.activity.rank());
+        let me = me.expect("this rank is a member");
+        let activity = open(GroupId { parent_epoch, counter: number }, world, me);
+        let (alarm, departures) = (Arc::clone(&self.alarm), Arc::clone(&self.departures));
+        Self { activity, alarm, departures }
+    }
+}
+
 /// One rank's handle on its group. Ranks are those of the group.
 pub(crate) trait Control: Connector {
-    /// Raised when the group fails.
-    fn alarm(&self) -> Arc<Alarm>;
+    fn membership(&self) -> &GroupMembership;
+
+    /// The number of the group.
+    fn group(&self) -> GroupId {
+        self.membership().activity.group()
+    }
+
+    /// World ranks of the group, by rank.
+    fn members(&self) -> &[usize] {
+        self.membership().activity.members()
+    }
+
+    /// Raised when the group cannot go on.
+    fn alarm(&self) -> Arc<Alarm> {
+        Arc::clone(&self.membership().alarm)
+    }
 
     /// Returns the number of the group, and the world rank of its rank 0. Together they are equal on
     /// all members, and different for every group.
-    fn identity(&self) -> (GroupId, usize);
+    fn identity(&self) -> (GroupId, usize) {
+        self.membership().activity.identity()
+    }
 
     /// Returns the blobs of all ranks, by rank. All ranks of the group call this, in the same
     /// order.
@@ -76,27 +120,30 @@ pub(crate) trait Control: Connector {
         deadline: Instant,
     ) -> Result<Segment>;
 
-    /// Returns streams to `peers`, in their order. Both ends of each request it.
+    /// Returns streams to `peers`, in their order. Both ends of each call this.
     fn streams(&self, peers: &[usize], deadline: Instant) -> Result<Vec<AnyStream>>;
 
-    /// Returns the record of this rank's calls.
-    fn activity(&self) -> Arc<GroupActivity>;
+    /// Returns the record of this rank's calls in the group.
+    fn activity(&self) -> Arc<GroupActivity> {
+        Arc::clone(&self.membership().activity)
+    }
 
-    /// Compares the calls of `peer` with those of this rank. Returns the first two that do not
-    /// match, as far as they arrive within a second.
+    /// Compares the calls of `peer` with those of this rank, for at most a second. Returns the
+    /// first two that do not match.
     fn compare(&self, peer: usize) -> Option<CallMismatch>;
 
     /// Finds what holds `peer` up, as far as that is possible within a second.
     fn locate(&self, peer: usize) -> Option<Straggler>;
 
-    /// Notifies all ranks of a failure of the group: `cause` has the world's numbers. Returns the
-    /// first cause so far, with the group's numbers.
+    /// Fails the group on all ranks by `cause`, which has the world's numbers. Returns the first
+    /// cause, with the group's numbers.
     fn fail(&self, cause: Cause) -> Cause;
 
     /// Returns the status of this rank in all of its groups.
     fn status(&self) -> RankStatus;
 
-    /// Aborts the group for the reason `why`. Returns after the notification of the others, within
+    /// Aborts the group on all ranks, for the reason `why`. Returns once the others have received
+    /// that, within
     /// 1.5 s.
     fn abort(&self, why: &str);
 
@@ -104,11 +151,12 @@ pub(crate) trait Control: Connector {
     /// All ranks that exist call this.
     fn shrink(&self, contribution: Contribution, deadline: Instant) -> Result<SurvivingGroup>;
 
-    /// Returns the first cause so far, with the group's numbers, if the group has failed.
+    /// Returns the first cause, with the group's numbers, if the group has failed.
     fn cause(&self) -> Option<Cause>;
 
-    /// Looks whether this process can use verbs with the ranks that `transport` joins it to by them.
-    /// All ranks of the group decide together whether they do, and by which ports.
+    /// Opens a port by which this process can use verbs with the ranks that `transport` joins by
+    /// them, if there is one. All ranks of the group decide together whether they use verbs, and by
+    /// which ports.
     fn offer_verbs(&self, transport: Transport, choice: PortChoice) -> VerbsOffer;
 
     /// Makes sure that bytes sent to `peer` by verbs arrive there.
@@ -128,27 +176,22 @@ pub(crate) trait Control: Connector {
     fn subgroup(&self, members: &[usize], number: u64, links: &StreamLinks) -> Arc<dyn Control>;
 
     /// Returns where this rank listens for the others; `None` if all of them are in this process.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "groups on GPUs alone ask"))]
     fn listening(&self) -> Option<SocketAddr> {
         None
     }
 
     /// Returns the open communicators of this rank in this world.
-    fn departures(&self) -> Arc<Departures>;
+    fn departures(&self) -> Arc<Departures> {
+        Arc::clone(&self.membership().departures)
+    }
 
-    /// Notifies all ranks that this rank makes no operation from `sequence` on. If `patient`, waits
-    /// for up to 5 s until all others have done as many operations, so that [`cause`](Self::cause)
-    /// includes mismatches of any call.
+    /// Leaves the group before operation `sequence`. If `patient`, waits for up to 5 s until all
+    /// others have done as many operations, so that [`cause`](Self::cause) shows whether the calls
+    /// of all ranks matched.
     fn leave(&self, sequence: u64, patient: bool);
 }
 
-/// A number for the groups that are split from `group`. Ranks that share a group came to it by the
-/// same splits, so a hash of the splits is equal on all of them.
-fn epoch(group: GroupId) -> u64 {
-    mix(mix(group.parent_epoch ^ 1) ^ group.counter)
-}
-
-/// The cause that rank `rank` of the world aborts. It precedes all causes but a death.
+/// The abort of rank `rank` of the world. It precedes all causes but a death.
 fn aborted(rank: usize, why: &str) -> Cause {
     let text = RankSentence::default().rank(rank).words(format!(" aborted: {why}"));
     let kind = CauseKind::UserAbort;

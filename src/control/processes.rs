@@ -1,23 +1,21 @@
 //! The control plane of ranks that are processes: the service of this process.
 
-use crate::control::departures::Departures;
 use crate::control::error::{ControlError, Result};
-use crate::control::transport::Transport;
-use crate::control::transport::{NO_DEVICES, VerbsOffer};
-use crate::control::{Control, Straggler, SurvivingGroup, aborted, epoch};
+use crate::control::transport::{NO_DEVICES, Transport, VerbsOffer};
+use crate::control::{Control, GroupMembership, Straggler, SurvivingGroup, aborted};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait, WaitWatcher};
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
 use crate::world::PortChoice;
-use crate::world::calls::{CallMismatch, GroupActivity, RankStatus, WaitTarget};
+use crate::world::calls::{CallMismatch, RankStatus, WaitTarget};
 use crate::world::service::{
     Cause, Contribution, DataPath, GroupId, Service, ServiceError, Survivors,
 };
+use maypole_transports::Board;
 use maypole_transports::Stream;
 use maypole_transports::ib::{UnconnectedVerbs, has_device_files};
 use maypole_transports::shm::Segment;
-use maypole_transports::{Alarm, Board};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,71 +32,57 @@ const SETTLING: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct ProcessControl {
     service: Arc<Service>,
-    group: GroupId,
-    /// World ranks of the group, by rank.
-    members: Vec<usize>,
-    activity: Arc<GroupActivity>,
+    membership: GroupMembership,
     links: StreamLinks,
-    departures: Arc<Departures>,
 }
 
 impl ProcessControl {
     /// The group of all ranks, whose streams go over TCP.
     pub(crate) fn world(service: Service) -> Self {
-        let members = (0..service.world()).collect();
-        Self::new(Arc::new(service), GroupId::WORLD, members, Arc::default())
-    }
-
-    fn new(
-        service: Arc<Service>,
-        group: GroupId,
-        members: Vec<usize>,
-        departures: Arc<Departures>,
-    ) -> Self {
-        let me = members.iter().position(|member| *member == service.rank());
-        let me = me.expect("this rank is a member of the group");
-        let activity = service.progress().open(group, &members, me);
+        let members: Vec<usize> = (0..service.world()).collect();
+        let activity = service.progress().open(GroupId::WORLD, &members, service.rank());
+        let (alarm, departures) = (service.alarm(), Arc::default());
+        let membership = GroupMembership { activity, alarm, departures };
         let links = StreamLinks::Tcp(RefusalReason::Forbidden);
-        Self { service, group, members, activity, links, departures }
+        Self { service: Arc::new(service), membership, links }
     }
 
     /// The same group, whose streams go over `links`. No stream may have been made.
-    pub(crate) fn over(self, links: StreamLinks) -> Self {
-        let mut over = self;
-        over.links = links;
-        over
+    pub(crate) fn over(mut self, links: StreamLinks) -> Self {
+        self.links = links;
+        self
     }
 
     /// How the stream to `peer` is made.
     fn path_to(&self, peer: usize) -> DataPath {
         let hosts = self.service.hosts();
-        let one_host = hosts[self.members[peer]] == hosts[self.service.rank()];
+        let one_host = hosts[self.members()[peer]] == hosts[self.service.rank()];
         if self.links.uses_verbs(one_host) { DataPath::Verbs } else { DataPath::Tcp }
     }
 
     /// Notes, before a wait of the control plane, the awaited rank.
     fn await_next(&self, awaited: WaitTarget) {
-        self.activity.wait(awaited, 0, (0, 1), Instant::now());
+        self.membership.activity.wait(awaited, 0, (0, 1), Instant::now());
     }
 
     /// Notes the awaited rank. Now and then, requests its calls.
     fn ask_calls_if_due(&self, awaited: WaitTarget, step: usize, windows: (u32, u32)) {
-        if self.activity.wait(awaited, step, windows, Instant::now()) {
-            self.service.ask_calls(self.group, &self.activity, awaited);
+        if self.membership.activity.wait(awaited, step, windows, Instant::now()) {
+            self.service.ask_calls(self.group(), &self.membership.activity, awaited);
         }
     }
 
     fn error(&self, error: ServiceError) -> ControlError {
-        ControlError::in_group(error, &self.members)
+        ControlError::in_group(error, self.members())
     }
 }
 
 impl WaitWatcher for ProcessControl {
     fn has_left(&self, peer: usize) -> bool {
-        if let Some(wait) = self.activity.pending_wait() {
+        if let Some(wait) = self.membership.activity.pending_wait() {
             self.ask_calls_if_due(wait.target, wait.step, wait.windows);
         }
-        self.service.left(self.members[peer]).is_some() || self.activity.has_left(peer)
+        self.service.left(self.members()[peer]).is_some() || self.membership.activity.has_left(peer)
     }
 
     fn note_wait(&self, wait: SlowWait) {
@@ -108,21 +92,21 @@ impl WaitWatcher for ProcessControl {
 
 impl Connector for ProcessControl {
     fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
-        let key = (self.group, self.members[peer], MESSAGES);
+        let key = (self.group(), self.members()[peer], MESSAGES);
         let dialled = self.service.dial(self.path_to(peer), key, deadline);
         dialled.map_err(|error| error.to_string())
     }
 
     fn callers(&self) -> Vec<(usize, AnyStream)> {
         let known = |(caller, stream)| {
-            let from = self.members.iter().position(|member| *member == caller)?;
+            let from = self.members().iter().position(|member| *member == caller)?;
             Some((from, stream))
         };
-        self.service.callers(self.group, MESSAGES).into_iter().filter_map(known).collect()
+        self.service.callers(self.group(), MESSAGES).into_iter().filter_map(known).collect()
     }
 
     fn registered_bytes(&self, peer: usize) -> usize {
-        let is_other = self.members[peer] != self.service.rank();
+        let is_other = self.members()[peer] != self.service.rank();
         match self.path_to(peer) {
             DataPath::Verbs if is_other => UnconnectedVerbs::REGISTERED,
             _ => 0,
@@ -131,17 +115,13 @@ impl Connector for ProcessControl {
 }
 
 impl Control for ProcessControl {
-    fn alarm(&self) -> Arc<Alarm> {
-        self.service.alarm()
-    }
-
-    fn identity(&self) -> (GroupId, usize) {
-        (self.group, self.members[0])
+    fn membership(&self) -> &GroupMembership {
+        &self.membership
     }
 
     fn exchange(&self, blob: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>> {
         self.await_next(WaitTarget::MissingMembers);
-        let exchanged = self.service.exchange(self.group, &self.members, blob, deadline);
+        let exchanged = self.service.exchange(self.group(), self.members(), blob, deadline);
         exchanged.map_err(|error| self.error(error))
     }
 
@@ -157,36 +137,32 @@ impl Control for ProcessControl {
         bytes: usize,
         deadline: Instant,
     ) -> Result<Segment> {
-        let world: Vec<usize> = locals.iter().map(|rank| self.members[*rank]).collect();
+        let world: Vec<usize> = locals.iter().map(|rank| self.members()[*rank]).collect();
         self.await_next(WaitTarget::MissingMembers);
-        let segment = self.service.share(self.group, &world, bytes, deadline);
+        let segment = self.service.share(self.group(), &world, bytes, deadline);
         segment.map_err(|error| self.error(error))
     }
 
     fn streams(&self, peers: &[usize], deadline: Instant) -> Result<Vec<AnyStream>> {
         let Some(first) = peers.first() else { return Ok(Vec::new()) };
         self.await_next(WaitTarget::Rank(*first));
-        let key = |peer: usize| (self.group, self.members[peer], COLLECTIVES);
+        let key = |peer: usize| (self.group(), self.members()[peer], COLLECTIVES);
         let wanted: Vec<_> = peers.iter().map(|it| (self.path_to(*it), key(*it))).collect();
         self.service.connect_all(&wanted, deadline).map_err(|error| self.error(error))
     }
 
-    fn activity(&self) -> Arc<GroupActivity> {
-        Arc::clone(&self.activity)
-    }
-
     fn compare(&self, peer: usize) -> Option<CallMismatch> {
-        self.service.compare_calls(self.group, peer)
+        self.service.compare_calls(self.group(), peer)
     }
 
     fn locate(&self, peer: usize) -> Option<Straggler> {
         self.await_next(WaitTarget::Rank(peer));
-        let found = self.service.ask_where(self.group, self.members[peer]);
+        let found = self.service.ask_where(self.group(), self.members()[peer]);
         Some(Straggler { report: found.sentence(), culprit: found.culprit() })
     }
 
     fn fail(&self, cause: Cause) -> Cause {
-        self.service.settle(cause, SETTLING).in_group(&self.members)
+        self.service.settle(cause, SETTLING).in_group(self.members())
     }
 
     fn status(&self) -> RankStatus {
@@ -198,14 +174,14 @@ impl Control for ProcessControl {
     }
 
     fn shrink(&self, contribution: Contribution, deadline: Instant) -> Result<SurvivingGroup> {
-        let survivors = self.service.shrink(self.group, &self.members, contribution, deadline);
+        let survivors = self.service.shrink(self.group(), self.members(), contribution, deadline);
         let Survivors { service, places, grown } = survivors.map_err(|error| self.error(error))?;
         let control = Self::world(service).over(self.links.clone());
         Ok(SurvivingGroup { control: Arc::new(control), members: places, grown })
     }
 
     fn cause(&self) -> Option<Cause> {
-        self.service.cause().map(|cause| cause.in_group(&self.members))
+        self.service.cause().map(|cause| cause.in_group(self.members()))
     }
 
     fn offer_verbs(&self, transport: Transport, choice: PortChoice) -> VerbsOffer {
@@ -217,43 +193,39 @@ impl Control for ProcessControl {
         let needs_verbs = |member: &&usize| {
             **member != me && (transport == Transport::Ib || hosts[**member] != hosts[me])
         };
-        let peers = self.members.iter().filter(needs_verbs).count();
+        let peers = self.members().iter().filter(needs_verbs).count();
         // For collectives, and for the messages of each direction.
         self.service.open_verbs(choice, 3 * peers)
     }
 
     fn try_verbs(&self, peer: usize) -> Result<(), String> {
-        self.service.try_verbs(self.group, self.members[peer], TRIALS)
+        self.service.try_verbs(self.group(), self.members()[peer], TRIALS)
     }
 
     fn end_trials(&self) {
-        for (_, mut stream) in self.service.callers(self.group, TRIALS) {
+        for (_, mut stream) in self.service.callers(self.group(), TRIALS) {
             // Packets to a peer that has not reached this rank may not reach it either.
             stream.abandon();
         }
     }
 
     fn subgroup(&self, members: &[usize], number: u64, links: &StreamLinks) -> Arc<dyn Control> {
-        let members: Vec<usize> = members.iter().map(|rank| self.members[*rank]).collect();
-        let group = GroupId { parent_epoch: epoch(self.group), counter: number };
-        let departures = Arc::clone(&self.departures);
+        let progress = self.service.progress();
+        let open = |group, members: Vec<usize>, me| progress.open(group, &members, me);
+        let membership = self.membership.split(members, number, open);
         let service = Arc::clone(&self.service);
-        Arc::new(Self::new(service, group, members, departures).over(links.clone()))
+        Arc::new(Self { service, membership, links: links.clone() })
     }
 
     fn listening(&self) -> Option<SocketAddr> {
         self.service.listening()
     }
 
-    fn departures(&self) -> Arc<Departures> {
-        Arc::clone(&self.departures)
-    }
-
     /// Only the last handle leaves the world, because groups may outlive the world that they were
     /// split from. Ranks that wait for this rank in the group request its status, which contains
     /// that it has left.
     fn leave(&self, sequence: u64, patient: bool) {
-        self.activity.leave();
+        self.membership.activity.leave();
         if Arc::strong_count(&self.service) == 1
             && let Err(error) = self.service.leave(sequence, patient)
         {
@@ -264,6 +236,6 @@ impl Control for ProcessControl {
 
 impl Drop for ProcessControl {
     fn drop(&mut self) {
-        self.service.leave_group(self.group);
+        self.service.leave_group(self.group());
     }
 }

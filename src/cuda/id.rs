@@ -5,8 +5,8 @@ use super::options::CommOptions;
 use crate::comm::Communicator;
 use crate::control::transport::Transport;
 use crate::error::{Error, Result};
-use crate::world::bootstrap::JoinConfig;
-use crate::world::bootstrap::interface::{InterfaceSelector, public_address};
+use crate::world::bootstrap::interface::InterfaceSelector;
+use crate::world::bootstrap::{JoinConfig, published_address};
 use crate::world::launch::split_port;
 use cudarc::driver::{CudaContext, CudaStream};
 use maypole_transports::{interfaces, random, turns};
@@ -40,19 +40,13 @@ impl std::fmt::Debug for Id {
 impl Id {
     /// Makes a name for ranks of this host and of others. Rank 0, which is on this host, listens at the
     /// address of the interface that `MAYPOLE_INTERFACE` names, else at that of the default route, else at
-    /// the first one that is no loopback.
+    /// the first one that is no loopback, and at loopback without any.
     ///
     /// # Errors
     /// [`Error::Join`] if there is no such interface, or if the system has no source of random numbers.
     pub fn new() -> Result<Self> {
-        let all = interfaces::addresses().unwrap_or_default();
-        // Nothing is sent to this address, which represents all remote ones.
-        let route = interfaces::route_source(([192, 0, 2, 1], 9).into()).ok();
-        let found = public_address(all, selected_interface()?.as_ref(), route);
-        let found = found.map_err(|why| {
-            Error::wrong_setting(format!("there is no address for the name of a group: {why}"))
-        })?;
-        Self::at(&found.to_string())
+        let selector = selected_interface()?;
+        Self::at(&published_address("127.0.0.1".to_owned(), selector.as_ref())?)
     }
 
     /// Makes a name for ranks that reach rank 0 at `address`: a host name or an address, of at most

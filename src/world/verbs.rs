@@ -1,6 +1,8 @@
 //! The RDMA port of this process, opened when the ranks first compare their ports.
 
-use maypole_transports::ib::{UnconnectedVerbs, VerbsAdapter, VerbsCandidate, VerbsSettings};
+use maypole_transports::ib::{
+    UnconnectedVerbs, VerbsAdapter, VerbsCandidate, VerbsError, VerbsSettings,
+};
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -49,8 +51,9 @@ impl VerbsAccess {
         Self { settings, ..Self::default() }
     }
 
-    /// Opens the port of this `choice`, as the rank with the number `index` on its host. Makes one end of a connection and drops it, so that a limit of
-    /// locked memory is told before any rank relies on this one.
+    /// Opens the port of this `choice`, as the rank with the number `index` on its host. Makes one
+    /// end of a connection and drops it, so that a limit of locked memory is an error here, before
+    /// any rank relies on this port.
     ///
     /// # Errors
     /// What this machine lacks, and what mends it.
@@ -71,23 +74,18 @@ impl VerbsAccess {
             (PortChoice::Nth(number), _) => number.min(candidates.len() - 1),
         };
         let candidate = &candidates[number];
+        let open = || {
+            let adapter = VerbsAdapter::open_port(candidate.clone(), self.settings.clone())?;
+            UnconnectedVerbs::new(&adapter).map(|_| adapter)
+        };
         let adapter = match &*used {
             Some(used) if used.number == number => Arc::clone(&used.adapter),
-            _ => self.adapter(candidate).map_err(|error| error.to_string())?,
+            _ => open().map_err(|error: VerbsError| error.to_string())?,
         };
         *used = Some(UsedPort { number, adapter: Arc::clone(&adapter) });
         let network = adapter.network().to_owned();
         let port = candidate.to_string();
         Ok((VerbsPortOffer { network, port, ports: candidates.len(), number }, adapter))
-    }
-
-    fn adapter(
-        &self,
-        candidate: &VerbsCandidate,
-    ) -> Result<Arc<VerbsAdapter>, maypole_transports::ib::VerbsError> {
-        let adapter = VerbsAdapter::open_port(candidate.clone(), self.settings.clone())?;
-        UnconnectedVerbs::new(&adapter)?;
-        Ok(adapter)
     }
 
     /// The port, if a call has opened it.

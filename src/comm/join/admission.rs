@@ -12,7 +12,6 @@ use crate::topology::transport::RefusalReason;
 use crate::world::bootstrap::admission::{WaitingRoom, knock};
 use crate::world::bootstrap::{JoinConfig, JoinError, JoinStop};
 use crate::world::launch;
-use maypole_transports::cores::UsableCores;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,9 +77,9 @@ impl Admissions {
 
 impl Communicator {
     /// Admits processes that want to [enter](Self::enter), if there are any. Collective: all ranks
-    /// call it, at a point that they agree on, such as the end of a step. Waits for at most `within`
-    /// (and at most half of [`timeout`](Self::timeout)) until one has come; zero means only
-    /// those that wait already.
+    /// call it, at a point that they agree on, such as the end of a step. Waits for at most
+    /// `within` (and at most half of [`timeout`](Self::timeout)) until one has come; zero means
+    /// only those that wait already.
     ///
     /// `None` if nobody has come. This communicator is as before, and the call has cost an exchange
     /// over the control plane.
@@ -196,44 +195,33 @@ impl Communicator {
     /// listens there, the key, the job, the version or a variable differs, or the ranks do not
     /// admit. An example is that of [`admit`](Self::admit).
     pub fn enter(config: JoinConfig) -> Result<Self> {
-        Self::enter_until(config, &JoinStop::default())
-    }
-
-    fn enter_until(config: JoinConfig, stop: &JoinStop) -> Result<Self> {
-        let limits = (config.timeout, config.encrypt);
-        let (cores, unshared) = (UsableCores::of_this_thread(), super::unshared());
-        let mine = JoinReport { cores, unshared, ..JoinReport::default() };
-        let (service, agreed) = knock(&config, &mine.to_bytes(), stop)?;
-        let rank = service.rank();
-        let world = JoinedWorld::of(agreed).map_err(Error::wrong_setting)?;
-        let control = Arc::new(ProcessControl::world(service).over(links()));
-        Ok(world.communicator(rank, control, limits, links(), None))
+        Self::enter_in(&Environment::default(), config, &JoinStop::default())
     }
 
     /// As [`enter`](Self::enter), with what the environment says of everything else.
     pub(super) fn enter_in(
         environment: &Environment,
-        config: Option<JoinConfig>,
+        config: JoinConfig,
         stop: &JoinStop,
     ) -> Result<Self> {
-        let unset = || {
-            let text = "MAYPOLE_NEWCOMER is 1, but MAYPOLE_ADMISSION_PORT does not say where the ranks \
-                        are: set it to the port of their `maypole run --replace`";
-            Error::wrong_setting(text)
-        };
-        let mut comm = Self::enter_until(config.ok_or_else(unset)?, stop)?;
-        environment.apply(comm.engine.get_mut());
-        Self::finish_joining(comm, environment, None)
+        let mine = JoinReport::of_this_process();
+        let (service, agreed) = knock(&config, &mine.to_bytes(), stop)?;
+        let rank = service.rank();
+        let world = JoinedWorld::of(agreed).map_err(Error::wrong_setting)?;
+        let control = Arc::new(ProcessControl::world(service).over(links()));
+        let limits = (config.timeout, config.encrypt);
+        let mut comm = world.communicator(rank, control, limits, links(), None);
+        comm.finish_joining(environment)?;
+        Ok(comm)
     }
 
-    /// What this rank tells newcomers, and those that agree with them.
+    /// The report of this rank for newcomers and for the ranks that admit them.
     pub(crate) fn admission_report(&self) -> Vec<u8> {
         let report = JoinReport {
-            cores: UsableCores::of_this_thread(),
             costs: Some(self.conditions.costs),
             transport: self.conditions.transport,
             trace: self.engine.get().trace_name().cloned(),
-            unshared: super::unshared(),
+            ..JoinReport::of_this_process()
         };
         report.to_bytes()
     }
@@ -263,8 +251,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// The communicator after `comm`, with a newcomer. Checks that dropping `comm` ends its handle on
-    /// the control plane, and with it the service, its descriptors and what it knows of other ranks.
+    /// The communicator after `comm`, with a newcomer. Checks that dropping `comm` ends its handle
+    /// on the control plane, and with it the service, its descriptors and its state.
     fn grown(mut comm: Communicator, admissions: &mut Admissions) -> Communicator {
         comm.all_reduce(&mut [1], crate::ReduceOp::Sum).unwrap();
         comm.engine.get_mut().time();

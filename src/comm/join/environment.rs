@@ -16,8 +16,9 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use tracing::Level;
 
-/// The values of all variables but those by which the launcher tells rank and world. [`VARIABLES`]
-/// describes each.
+/// The values of all variables but those of the launcher. [`VARIABLES`] describes each. The default
+/// is that of a process without variables.
+#[derive(Default)]
 pub(super) struct Environment {
     pub(super) transport: Transport,
     pub(super) interface: Option<InterfaceSelector>,
@@ -25,11 +26,11 @@ pub(super) struct Environment {
     pub(super) status_socket: Option<String>,
     pub(super) trace: Option<String>,
     pub(super) log: Option<Level>,
-    settings: CallSettings,
-    explains: bool,
-    encrypts: bool,
-    data_ports: Option<RangeInclusive<u16>>,
-    verbs: VerbsSettings,
+    pub(super) settings: CallSettings,
+    pub(super) explains: bool,
+    pub(super) encrypts: bool,
+    pub(super) data_ports: Option<RangeInclusive<u16>>,
+    pub(super) verbs: VerbsSettings,
     pub(super) network: Option<Network>,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct Environment {
 const BYTES: &str = "is no number of bytes like 67108864";
 
 impl Environment {
-    /// Reads all of them.
+    /// Reads the variables of this process.
     ///
     /// # Errors
     /// [`Error::Join`], which names the variable, its value, and what it may be.
@@ -70,7 +71,7 @@ impl Environment {
     /// `launch`.
     ///
     /// # Errors
-    /// [`Error::Join`] if the launcher was to tell where rank 0 is, and cannot.
+    /// [`Error::Join`] if the address of rank 0 is to come from the launcher, and does not.
     pub(super) fn configuration(&self, mut launch: Launch) -> Result<JoinConfig> {
         let mut address = launch.address.take();
         let is_root = launch.rank == 0 && launch.pmi.is_some();
@@ -90,7 +91,7 @@ impl Environment {
         }))
     }
 
-    /// The address of rank 0, this process, that is told to the others.
+    /// The address that this process, rank 0, publishes.
     fn own_address(&self, launch: &Launch) -> Result<String> {
         if launch.local_world == Some(launch.world) {
             return Ok("127.0.0.1".to_owned());
@@ -98,20 +99,21 @@ impl Environment {
         Ok(published_address(host_name(), self.interface.as_ref())?)
     }
 
-    /// The configuration by which this process joins ranks that run, or lets processes join. `None` if
-    /// nobody has said at which port.
+    /// The configuration by which this process joins ranks that run, or lets processes join. `None`
+    /// without an admission port.
     ///
     /// # Errors
     /// As of [`configuration`](Self::configuration).
     pub(super) fn admission(&self, mut launch: Launch) -> Result<Option<JoinConfig>> {
         let Some(port) = launch.admission_port else { return Ok(None) };
-        // The process manager tells where the first rank 0 was.
+        // The process manager has the address of the first rank 0.
         launch.pmi = None;
         let config = self.configuration(launch)?;
         Ok(Some(JoinConfig { ports: vec![port], ..config }))
     }
 
-    /// `config` with these settings: everything but who meets whom, where, and how long that takes.
+    /// `config` with these settings, which leave rank, world, address, ports, job, key and timeouts
+    /// as they are.
     pub(super) fn complete(&self, config: JoinConfig) -> JoinConfig {
         let equal = VARIABLES.iter().filter(|variable| variable.equal_on_all_ranks);
         let value = |name: &str| std::env::var(name).unwrap_or_default();
@@ -127,7 +129,7 @@ impl Environment {
         }
     }
 
-    /// Sets what concerns the calls of the world's communicator.
+    /// Applies the settings of calls.
     pub(super) fn apply(&self, engine: &mut Engine) {
         *engine.settings_mut() = self.settings;
         if self.explains {

@@ -101,16 +101,16 @@ impl Local {
     /// Makes the communicators, by rank. Each one goes to a thread of its own.
     pub fn build(&self) -> Vec<Communicator> {
         let world = self.hosts.len();
-        let shared = SharedWorld::new(Arc::new(MemoryLinks(self.capacity)), world);
+        let shared = SharedWorld::new(Arc::new(MemoryLinks(self.capacity)), (0..world).collect());
         let cores = UsableCores::count([&UsableCores::of_this_thread()]);
         self.communicators(&shared, cores, world.div_ceil(cores))
     }
 
     /// [`Self::build`] over `links`, for worlds of tests: nothing depends on the cores of this
-    /// machine. The second value tells the world which of its ranks have died.
+    /// machine. The second value reports deaths to the world.
     #[doc(hidden)]
     pub fn build_over(&self, links: Arc<dyn ThreadLinks>) -> (Vec<Communicator>, Deaths) {
-        let shared = SharedWorld::new(links, self.hosts.len());
+        let shared = SharedWorld::new(links, (0..self.hosts.len()).collect());
         let deaths = Deaths(Arc::downgrade(&shared));
         (self.communicators(&shared, 0, 1), deaths)
     }
@@ -133,7 +133,7 @@ impl Local {
             transport: None,
         };
         let communicator = |rank| {
-            let control = shared.control_of(world, rank);
+            let control = shared.control_of(rank);
             let mut engine = Engine::new(rank, boards.clone(), control, conditions.clone());
             engine.settings_mut().way = self.way;
             Communicator::new(engine, hosts.clone())
@@ -181,7 +181,7 @@ fn run_on_threads(communicators: Vec<Communicator>, rank: &(dyn Fn(Communicator)
     }
 }
 
-/// What tells a world of threads that ranks of it have died.
+/// Reports deaths of ranks to a world of threads.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Deaths(Weak<SharedWorld>);

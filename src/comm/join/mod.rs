@@ -15,15 +15,14 @@ use crate::control::processes::ProcessControl;
 use crate::control::transport::Transport;
 use crate::error::{Error, Result};
 use crate::status::server;
-use crate::tuner::{CostTable, Network};
+use crate::tuner::CostTable;
 use crate::world::PortChoice;
-use crate::world::bootstrap::interface::{InterfaceChoice, InterfaceSelector};
+use crate::world::bootstrap::interface::InterfaceChoice;
 use crate::world::bootstrap::{JoinConfig, JoinStop, join_with};
-use crate::world::launch::{self, Launch};
+use crate::world::launch;
 use crate::world::service::Service;
 pub use admission::Admissions;
 use environment::Environment;
-use maypole_transports::cores::UsableCores;
 use maypole_transports::interfaces::addresses;
 use maypole_transports::shm::Segment;
 use once::JoiningOnce;
@@ -31,7 +30,7 @@ use report::JoinReport;
 pub(crate) use report::JoinedWorld;
 use std::io::Write;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use verbs::OfferingGroup;
 
 impl Communicator {
@@ -69,22 +68,18 @@ impl Communicator {
     pub fn from_env_until(stop: JoinStop) -> Result<Self> {
         let launch = launch::from_env()?;
         let once = JoiningOnce::begin(&launch, &stop)?;
-        let comm = Self::join_launched(launch, &stop)?;
-        once.joined();
-        Ok(comm)
-    }
-
-    fn join_launched(launch: Launch, stop: &JoinStop) -> Result<Self> {
         launch::warn(&launch);
         // Before this rank joins: a setting that cannot be read is an error of this rank alone, and
         // must not look like a death to the others.
         let environment = Environment::read()?;
-        if launch.is_newcomer {
-            let config = environment.admission(launch)?;
-            return Self::enter_in(&environment, config, stop);
-        }
-        let config = environment.configuration(launch)?;
-        Self::join_in(&environment, config, stop)
+        let comm = if launch.is_newcomer {
+            let config = environment.admission(launch)?.ok_or_else(no_admission_port)?;
+            Self::enter_in(&environment, config, &stop)?
+        } else {
+            Self::join_in(&environment, environment.configuration(launch)?, &stop)?
+        };
+        once.joined();
+        Ok(comm)
     }
 
     /// Joins the world that `config` describes, with what the environment says of everything but rank
@@ -109,43 +104,52 @@ impl Communicator {
     }
 
     fn join_in(environment: &Environment, config: JoinConfig, stop: &JoinStop) -> Result<Self> {
-        let timeout = config.timeout;
-        let (service, world) =
-            Self::meet(&config, (environment.transport, environment.network), stop)?;
-        let interface = interface_report(&service, environment.interface.as_ref());
-        let mut comm = Self::of_service(service, &world, timeout)?;
-        environment.apply(comm.engine.get_mut());
-        let mut comm = Self::finish_joining(comm, environment, interface)?;
+        let (service, world) = meet(environment, &config, stop)?;
+        let rank = service.rank();
+        let control = ProcessControl::world(service);
+        let deadline = Instant::now() + config.timeout;
+        let (transport, hosts) = (world.transport, &world.hosts);
+        let offering = OfferingGroup { control: &control, transport, rank, hosts, deadline };
+        let links = offering.agree()?;
+        let control = Arc::new(control.over(links.clone()));
+        let limits = (config.timeout, config.encrypt);
+        let mut comm = world.communicator(rank, control, limits, links, None);
+        comm.finish_joining(environment)?;
         if let Some(file) = &environment.trace {
             comm.trace(file)?;
         }
         Ok(comm)
     }
 
-    /// Does what the environment asks for beside joining.
-    fn finish_joining(
-        comm: Self,
-        environment: &Environment,
-        interface: Option<String>,
-    ) -> Result<Self> {
+    /// Applies the settings of the environment, starts its status server and prints its summary.
+    fn finish_joining(&mut self, environment: &Environment) -> Result<()> {
+        environment.apply(self.engine.get_mut());
         let signal = environment.status_signal.as_deref();
-        server::serve(&comm.engine.control, signal, environment.status_socket.as_deref())
+        server::serve(&self.engine.control, signal, environment.status_socket.as_deref())
             .map_err(|error| Error::wrong_setting(format!("MAYPOLE_STATUS_SIGNAL: {error}")))?;
         if environment.log.is_some_and(|level| level >= tracing::Level::INFO) {
-            comm.tell_of_joining(interface);
+            // A program whose standard error is closed goes on all the same.
+            let _ = std::io::stderr().write_all(self.joined_as(environment).as_bytes());
         }
-        Ok(comm)
+        Ok(())
     }
 
-    /// Says on standard error what joins the ranks and, on the first rank of each of several hosts,
-    /// which network interface it uses.
-    fn tell_of_joining(&self, interface: Option<String>) {
+    /// The lines of this rank for `MAYPOLE_LOG=info`: the transports on rank 0, and the network
+    /// interface on the first rank of each of several hosts.
+    fn joined_as(&self, environment: &Environment) -> String {
         let first_of_host = self.hosts.index(self.rank()) == 0 && !self.hosts.is_one();
-        let interface = interface.filter(|_| first_of_host).map(|it| it + "\n");
-        let summary = (self.rank() == 0).then(|| self.summary() + "\n");
-        let text: String = interface.into_iter().chain(summary).collect();
-        // A program whose standard error is closed goes on all the same.
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        let interface = first_of_host.then(|| self.interface_report(environment)).flatten();
+        let summary = (self.rank() == 0).then(|| self.summary());
+        interface.into_iter().chain(summary).map(|line| line + "\n").collect()
+    }
+
+    /// The network interface that this rank uses and those that it does not use, in a line; `None`
+    /// if the kernel does not list them.
+    fn interface_report(&self, environment: &Environment) -> Option<String> {
+        let mine = self.engine.control.listening()?.ip();
+        let selector = environment.interface.as_ref();
+        let choice = InterfaceChoice::new(addresses().ok()?, selector, mine).ok()?;
+        Some(format!("maypole: rank {} listens at {choice}", self.rank()))
     }
 
     /// Joins the world that `config` describes: for programs that start their ranks themselves.
@@ -155,45 +159,8 @@ impl Communicator {
     /// [`Error::Join`] if the ranks do not find one another in time, or `transport` cannot serve
     /// them.
     pub fn join(config: JoinConfig, transport: Transport) -> Result<Self> {
-        let timeout = config.timeout;
-        let (service, world) = Self::meet(&config, (transport, None), &JoinStop::default())?;
-        Self::of_service(service, &world, timeout)
-    }
-
-    /// Joins the ranks, and learns from their reports what world they make.
-    fn meet(
-        config: &JoinConfig,
-        (transport, network): (Transport, Option<Network>),
-        stop: &JoinStop,
-    ) -> Result<(Service, JoinedWorld)> {
-        let costs = || {
-            let tuned = CostTable::tuned();
-            CostTable { network: network.unwrap_or(tuned.network), ..tuned }
-        };
-        let mine = JoinReport {
-            cores: UsableCores::of_this_thread(),
-            costs: (config.rank == 0).then(costs),
-            transport: Some(transport),
-            trace: None,
-            unshared: unshared(),
-        };
-        let (service, agreed) = join_with(config, &mine.to_bytes(), stop)?;
-        let world = JoinedWorld::of(agreed).map_err(Error::wrong_setting)?;
-        if let Some(said) = world.unshared().filter(|_| config.rank == 0) {
-            // A program whose standard error is closed goes on all the same.
-            let _ = std::io::stderr().write_all(format!("maypole: {said}\n").as_bytes());
-        }
-        Ok((service, world))
-    }
-
-    fn of_service(service: Service, world: &JoinedWorld, timeout: Duration) -> Result<Self> {
-        let (rank, encrypts) = (service.rank(), service.encrypts());
-        let control = ProcessControl::world(service);
-        let deadline = Instant::now() + timeout;
-        let here = (rank, &world.hosts);
-        let links = OfferingGroup::new(&control, world.transport, here, deadline).agree()?;
-        let control = Arc::new(control.over(links.clone()));
-        Ok(world.communicator(rank, control, (timeout, encrypts), links, None))
+        let environment = Environment { transport, ..Environment::default() };
+        Self::join_in(&environment, config, &JoinStop::default())
     }
 
     /// Makes another communicator of the same ranks, over another transport, as
@@ -217,8 +184,9 @@ impl Communicator {
         let boards = transport.boards(&self.hosts, &unshared).map_err(Error::wrong_setting)?;
         let engine = self.engine.get();
         let control = engine.health().control();
-        let (here, deadline) = ((engine.rank(), &self.hosts), engine.limits().deadline());
-        let links = OfferingGroup::new(control, transport, here, deadline).decide(&offers)?;
+        let (rank, hosts, deadline) = (engine.rank(), &self.hosts, engine.limits().deadline());
+        let offering = OfferingGroup { control, transport, rank, hosts, deadline };
+        let links = offering.decide(&offers)?;
         let members: Vec<usize> = (0..self.world()).collect();
         let mut engine = engine.subgroup(&members, boards, links);
         engine.set_transport(transport);
@@ -226,12 +194,34 @@ impl Communicator {
     }
 }
 
-/// The network interface that this rank uses and those that it does not use, in a line; `None` where
-/// the kernel does not tell them.
-fn interface_report(service: &Service, selector: Option<&InterfaceSelector>) -> Option<String> {
-    let mine = service.listening()?.ip();
-    let choice = InterfaceChoice::new(addresses().ok()?, selector, mine).ok()?;
-    Some(format!("maypole: rank {} listens at {choice}", service.rank()))
+/// Joins the ranks; their reports say what world they make.
+fn meet(
+    environment: &Environment,
+    config: &JoinConfig,
+    stop: &JoinStop,
+) -> Result<(Service, JoinedWorld)> {
+    let costs = || {
+        let tuned = CostTable::tuned();
+        CostTable { network: environment.network.unwrap_or(tuned.network), ..tuned }
+    };
+    let mine = JoinReport {
+        costs: (config.rank == 0).then(costs),
+        transport: Some(environment.transport),
+        ..JoinReport::of_this_process()
+    };
+    let (service, agreed) = join_with(config, &mine.to_bytes(), stop)?;
+    let world = JoinedWorld::of(agreed).map_err(Error::wrong_setting)?;
+    if let Some(said) = world.unshared().filter(|_| config.rank == 0) {
+        // A program whose standard error is closed goes on all the same.
+        let _ = std::io::stderr().write_all(format!("maypole: {said}\n").as_bytes());
+    }
+    Ok((service, world))
+}
+
+fn no_admission_port() -> Error {
+    let text = "MAYPOLE_NEWCOMER is 1, but MAYPOLE_ADMISSION_PORT does not say where the ranks are: set it \
+                to the port of their `maypole run --replace`";
+    Error::wrong_setting(text)
 }
 
 /// Why this process cannot share memory with others; `None` if it can.

@@ -51,29 +51,26 @@ impl JoiningOnce {
 
     /// Keeps the note: this process has joined.
     pub(super) fn joined(mut self) {
-        if let Some(stop) = self.0.take() {
-            own_note(&stop, |note| {
-                if let Some(note) = note {
-                    note.stop = None;
-                }
-            });
+        if let Some(mut note) = self.own_note()
+            && let Some(note) = &mut *note
+        {
+            note.stop = None;
         }
+    }
+
+    /// The note, if it is that of this join and not of a later one.
+    fn own_note(&mut self) -> Option<MutexGuard<'static, Option<JoinNote>>> {
+        let stop = self.0.take()?;
+        let note = note();
+        note.as_ref().is_some_and(|it| it.stop.as_ref() == Some(&stop)).then_some(note)
     }
 }
 
 impl Drop for JoiningOnce {
     fn drop(&mut self) {
-        if let Some(stop) = self.0.take() {
-            own_note(&stop, |note| *note = None);
+        if let Some(mut note) = self.own_note() {
+            *note = None;
         }
-    }
-}
-
-/// Changes the note, if it is that of the join that `stop` ends and not of a later one.
-fn own_note(stop: &JoinStop, change: impl FnOnce(&mut Option<JoinNote>)) {
-    let mut note = note();
-    if note.as_ref().is_some_and(|it| it.stop.as_ref() == Some(stop)) {
-        change(&mut note);
     }
 }
 

@@ -1,6 +1,5 @@
-//! What each rank tells all others when it joins or lets newcomers join: the cores that it may use and,
-//! if it knows them, the costs by which all ranks choose, the transport, and where calls are recorded.
-//! From these reports every rank makes the same world.
+//! Reports: each rank sends one to all others when it joins or admits newcomers. Every rank derives
+//! the same world from the same reports.
 
 use crate::comm::Communicator;
 use crate::control::Control;
@@ -22,7 +21,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct JoinReport {
     pub(crate) cores: UsableCores,
-    /// The table of costs. While ranks join, rank 0 knows it, and later all ranks that run.
+    /// The table of costs, by which all ranks choose algorithms. While ranks join, that of rank 0
+    /// alone; later, of every rank that runs.
     pub(crate) costs: Option<CostTable>,
     /// `None` of a newcomer.
     pub(crate) transport: Option<Transport>,
@@ -36,6 +36,12 @@ pub(crate) struct JoinReport {
 type SentReport = (Vec<u8>, Option<String>, Option<String>, Option<TraceName>, Option<String>);
 
 impl JoinReport {
+    /// What this process has, whatever its world.
+    pub(super) fn of_this_process() -> Self {
+        let (cores, unshared) = (UsableCores::of_this_thread(), super::unshared());
+        Self { cores, unshared, ..Self::default() }
+    }
+
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let costs = self.costs.as_ref().map(CostTable::to_string);
         let transport = self.transport.map(|transport| transport.name().to_owned());
@@ -66,7 +72,7 @@ impl JoinReport {
     }
 }
 
-/// A world, as all of its ranks know it from their reports.
+/// A world, equal on all of its ranks.
 pub(crate) struct JoinedWorld {
     pub(super) hosts: Hosts,
     /// Which ranks share cores. Containers of one machine are several hosts.
@@ -113,8 +119,8 @@ impl JoinedWorld {
         })
     }
 
-    /// The conditions of `rank`, one of those that were kept. They do not depend on who was kept,
-    /// since a rank that shrinks this world keeps them.
+    /// The conditions of `rank`, one of those that were kept. They do not depend on the set of kept
+    /// ranks, because a rank that shrinks this world keeps them.
     fn conditions(
         &self,
         rank: usize,

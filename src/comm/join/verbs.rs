@@ -1,4 +1,4 @@
-//! Whether the ranks use verbs: each rank tells what its machine has, and all decide alike.
+//! Whether the ranks use verbs: each rank offers its port, and all ranks derive the same decision.
 
 use crate::control::Control;
 use crate::control::transport::{Transport, VerbsOffer};
@@ -20,20 +20,15 @@ impl Transport {
     /// If verbs were asked for by name, and a rank cannot use them.
     pub(super) fn links(self, hosts: &Hosts, offers: &[VerbsOffer]) -> Result<StreamLinks, String> {
         if !self.looks_for_verbs(hosts) {
-            return Ok(match self {
-                Self::Auto => {
-                    let why = StreamLinks::BETWEEN_HOSTS.to_owned();
-                    StreamLinks::Tcp(RefusalReason::Other(why))
-                }
-                _ => StreamLinks::Tcp(RefusalReason::Forbidden),
-            });
+            return Ok(StreamLinks::Tcp(match self {
+                Self::Auto => RefusalReason::Other(StreamLinks::BETWEEN_HOSTS.to_owned()),
+                _ => RefusalReason::Forbidden,
+            }));
         }
         let offers = of_one_network(offers);
         let refusing = offers.iter().filter(|offer| offer.is_err()).count();
-        let first = offers.iter().enumerate().find_map(|(rank, offer)| match offer {
-            Err(why) => Some((rank, why)),
-            Ok(_) => None,
-        });
+        let mut refusals = offers.iter().enumerate();
+        let first = refusals.find_map(|(rank, offer)| Some((rank, offer.as_ref().err()?)));
         match (self, first) {
             (Self::Ib, None) => Ok(StreamLinks::Verbs),
             (_, None) => Ok(StreamLinks::VerbsBetweenHosts),
@@ -49,27 +44,17 @@ impl Transport {
     }
 }
 
-/// The ranks that decide together what carries their streams, as this one of them sees them.
+/// Rank `rank` of the ranks on `hosts`, which choose together what carries their streams.
 pub(super) struct OfferingGroup<'a> {
-    control: &'a dyn Control,
-    transport: Transport,
-    rank: usize,
-    hosts: &'a Hosts,
-    deadline: Instant,
+    pub(super) control: &'a dyn Control,
+    pub(super) transport: Transport,
+    pub(super) rank: usize,
+    pub(super) hosts: &'a Hosts,
+    pub(super) deadline: Instant,
 }
 
-impl<'a> OfferingGroup<'a> {
-    /// The ranks on `hosts`, of which this one is `rank`.
-    pub(super) fn new(
-        control: &'a dyn Control,
-        transport: Transport,
-        (rank, hosts): (usize, &'a Hosts),
-        deadline: Instant,
-    ) -> Self {
-        Self { control, transport, rank, hosts, deadline }
-    }
-
-    /// Tells the other ranks what this one has, and decides. All ranks call this.
+impl OfferingGroup<'_> {
+    /// Exchanges offers and decides. Collective.
     ///
     /// # Errors
     /// As of [`decide`](Self::decide).
@@ -81,15 +66,15 @@ impl<'a> OfferingGroup<'a> {
         self.decide(&offers)
     }
 
-    /// Decides what carries the streams between the ranks, which make these offers, and tells the same
-    /// to all. All ranks call this.
+    /// Decides what carries the streams between the ranks, which make these offers. Collective,
+    /// with the same result on all ranks.
     ///
     /// An active port may be on another network, so each rank makes sure that it reaches others. If
     /// one does not, all try their next best ports.
     ///
     /// # Errors
-    /// If verbs were asked for by name and a rank cannot use them, or if the ranks are not told of
-    /// one another's trials by the deadline.
+    /// If verbs were asked for by name and a rank cannot use them, or if an exchange of trial
+    /// results does not complete by the deadline.
     pub(super) fn decide(&self, offers: &[VerbsOffer]) -> Result<StreamLinks, Error> {
         let links = |offers| self.transport.links(self.hosts, offers).map_err(Error::wrong_setting);
         if !self.transport.looks_for_verbs(self.hosts) {
@@ -104,11 +89,11 @@ impl<'a> OfferingGroup<'a> {
             let offers = self.tell(&self.control.offer_verbs(self.transport, attempt))?;
             last = self.try_ways(&offers)?;
         }
-        // If nothing serves, what is wrong with the best ports is told.
+        // If no port serves, the error is that of the best ports.
         links(if last.iter().all(Result::is_ok) { &last } else { &first })
     }
 
-    /// Tells the others `mine`. Returns what all have told, by rank.
+    /// Exchanges the offers of all ranks; returns them by rank.
     fn tell(&self, mine: &VerbsOffer) -> Result<Vec<VerbsOffer>, Error> {
         let told = self.control.exchange(wire::encode(mine), self.deadline);
         let told = told.map_err(Error::unjoined)?;

@@ -1,14 +1,14 @@
-//! Threads that continue without those that have left.
+//! Shrinking a world of threads: the survivors make a world of their own.
 
-use super::{GroupPath, SharedWorld, WorldState};
+use super::{GroupTable, SharedWorld, WorldState};
 use crate::control::error::{ControlError, Result};
+use crate::world::calls::GroupActivity;
 use crate::world::service::Cause;
-use maypole_transports::turns;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The members of a group that shrinks, until all of them have their new world.
+/// A shrink of one group, until all of its members have the new world.
 #[derive(Debug, Default)]
 pub(super) struct PendingShrink {
     came: BTreeSet<usize>,
@@ -18,33 +18,26 @@ pub(super) struct PendingShrink {
 }
 
 impl SharedWorld {
-    /// Waits until each member of the group `path` has come, left or died. `group` gives the rank of
-    /// each in the world.
+    /// Waits until each member of the group of this rank's `activity` has come, left or died.
     pub(super) fn shrink(
         &self,
-        path: &GroupPath,
-        me: usize,
-        group: &[usize],
+        activity: &GroupActivity,
         deadline: Instant,
     ) -> Result<(Arc<Self>, Vec<usize>)> {
-        // Other threads see the effects of this one.
-        turns::begin_wait();
-        let mut state = self.state();
-        state.shrinks.entry(path.clone()).or_default().came.insert(me);
+        let (group, identity) = (activity.members(), activity.identity());
+        self.state().group(identity).shrink.came.insert(activity.rank());
         self.notify();
-        loop {
-            let WorldState { shrinks, left, dead, successors, .. } = &mut *state;
-            let pending = shrinks.entry(path.clone()).or_default();
-            let here = |rank: &usize| pending.came.contains(rank);
-            let gone = |rank: &usize| {
-                left.contains(&(path.clone(), *rank)) || dead.contains(&group[*rank])
-            };
-            let missing =
-                (0..group.len()).filter(|rank| !here(rank) && !gone(rank)).collect::<Vec<_>>();
+        let ready = |state: &mut WorldState, is_late: bool| {
+            let WorldState { groups, dead, successors, .. } = state;
+            let GroupTable { left, shrink: pending, .. } = groups.entry(identity).or_default();
+            let gone = |rank: &usize| left.contains(rank) || dead.contains(&group[*rank]);
+            let absent = (0..group.len()).filter(|rank| !pending.came.contains(rank));
+            let missing: Vec<usize> = absent.filter(|rank| !gone(rank)).collect();
             if missing.is_empty() && pending.agreed.is_none() {
                 let members: Vec<usize> = pending.came.iter().copied().collect();
                 let ranks: Vec<usize> = members.iter().map(|rank| group[*rank]).collect();
-                let world = Self::over(self.links.among(&ranks));
+                let first_ranks = ranks.iter().map(|rank| self.first_ranks[*rank]).collect();
+                let world = Self::new(Arc::clone(&self.links), first_ranks);
                 successors.push((Arc::downgrade(&world), ranks));
                 pending.agreed = Some((world, members));
                 self.notify();
@@ -52,22 +45,20 @@ impl SharedWorld {
             if let Some((world, members)) = pending.agreed.clone() {
                 pending.takers += 1;
                 if pending.takers == members.len() {
-                    shrinks.remove(path);
+                    *pending = PendingShrink::default();
                 }
-                return Ok((world, members));
+                return Some(Ok((world, members)));
             }
-            let time = deadline.saturating_duration_since(turns::now());
-            if time.is_zero() {
-                pending.came.remove(&me);
-                let what = "going on without the dead";
-                return Err(ControlError::TimedOut { what, missing });
-            }
-            state = self.pause(state, time).0;
-        }
+            is_late.then(|| {
+                pending.came.remove(&activity.rank());
+                Err(ControlError::TimedOut { what: "going on without the dead", missing })
+            })
+        };
+        self.until(deadline, ready, || ())
     }
 
-    /// Records that `rank` of the world has died, and the evidence; also in the worlds that its
-    /// ranks have gone on to.
+    /// Records that `rank` of the world has died, and `how`, here and in the worlds that its ranks
+    /// have shrunk to.
     pub(crate) fn died(&self, rank: usize, how: &str) {
         let successors = {
             let mut state = self.state();

@@ -1,7 +1,6 @@
-//! How threads wait for a change of the table that they share.
+//! Waiting for a change of the table that threads share.
 
 use super::{CHECK_INTERVAL, SharedWorld, WorldState};
-use crate::control::error::{ControlError, Result};
 use maypole_transports::turns::{self, note_change};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,31 +29,24 @@ impl SharedWorld {
         (self.state(), turns.now() >= end)
     }
 
-    /// Calls `ready` now and after every change, until it returns a value. Between two calls that
-    /// are long apart it calls `slow`. The group is that of the ranks `members`.
+    /// Calls `ready` now and after every change, until it returns a value. Its argument is true
+    /// after the deadline, and it returns a value then. Between two calls that are long apart,
+    /// calls `slow`.
     pub(super) fn until<T>(
         &self,
         deadline: Instant,
-        members: &[usize],
-        mut ready: impl FnMut(&mut WorldState) -> Option<Result<T>>,
+        mut ready: impl FnMut(&mut WorldState, bool) -> Option<T>,
         mut slow: impl FnMut(),
-    ) -> Result<Option<T>> {
-        // Other threads see the effects of this one.
+    ) -> T {
+        // Other threads see what this one has done.
         turns::begin_wait();
         let mut state = self.state();
         loop {
-            if let Some(ended) = ready(&mut state) {
-                return ended.map(Some);
-            }
-            if let Some(cause) = &state.cause {
-                return Err(ControlError::Failed(cause.text.in_group(members)));
-            }
             let left = deadline.saturating_duration_since(turns::now());
-            if left.is_zero() {
-                return Ok(None);
+            if let Some(ended) = ready(&mut state, left.is_zero()) {
+                return ended;
             }
-            let pause = left.min(CHECK_INTERVAL);
-            let (again, is_over) = self.pause(state, pause);
+            let (again, is_over) = self.pause(state, left.min(CHECK_INTERVAL));
             state = again;
             if is_over {
                 drop(state);

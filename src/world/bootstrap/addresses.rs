@@ -86,40 +86,55 @@ fn is_own_name(config: &JoinConfig, found: &[SocketAddr]) -> bool {
 const ELSEWHERE: [&str; 2] = ["192.0.2.1:9", "[2001:db8::1]:9"];
 
 /// The addresses of this host that other hosts may reach, the most likely one first: those that
-/// `selector` selects, on the default route, of IPv4, not link-local.
+/// `selector` selects, not link-local, on the default route, of a network, of IPv4.
 fn own_addresses(selector: Option<&InterfaceSelector>) -> Vec<InterfaceAddress> {
     let routes: Vec<IpAddr> =
         ELSEWHERE.iter().filter_map(|to| interfaces::route_source(to.parse().ok()?).ok()).collect();
     // In a sandbox that hides them, the name's addresses have to do.
-    let mut own = interfaces::addresses().unwrap_or_default();
+    by_reach(interfaces::addresses().unwrap_or_default(), selector, &routes)
+}
+
+fn by_reach(
+    mut own: Vec<InterfaceAddress>,
+    selector: Option<&InterfaceSelector>,
+    routes: &[IpAddr],
+) -> Vec<InterfaceAddress> {
     own.retain(|it| !it.address.is_loopback());
     own.sort_by_key(|it| {
         let selected = selector.is_some_and(|selector| selector.selects(it));
         let on_route = routes.contains(&it.address);
-        (!selected, is_link_local(it.address), !on_route, it.address.is_ipv6())
+        let link_local = is_link_local(it.address);
+        (!selected, link_local, !on_route, is_virtual(it), it.address.is_ipv6())
     });
     own
 }
 
-/// What rank 0 publishes as its address, where no variable names it: the address of the selected
+/// True for an interface to containers and virtual machines of this host: other hosts have the same
+/// addresses.
+fn is_virtual(interface: &InterfaceAddress) -> bool {
+    ["docker", "br-", "veth", "virbr", "lxc"].iter().any(|name| interface.name.starts_with(name))
+}
+
+/// The address that rank 0 publishes, where no variable names it: the address of the selected
 /// interface; the name of this host, if that stands for an address of an interface here; else the
-/// address that other hosts most likely reach.
+/// address that other hosts most likely reach, and `host_name` if there is none.
 pub(crate) fn published_address(
     host_name: String,
     selector: Option<&InterfaceSelector>,
 ) -> Result<String, JoinError> {
-    let own = own_addresses(selector);
-    let is_own = |address: SocketAddr| own.iter().any(|own| own.address == address.ip());
-    let mut of_name = (&*host_name, 0).to_socket_addrs().into_iter().flatten();
-    let first = own.first().map(|own| own.address.to_string());
-    match selector {
-        Some(selector) if !own.first().is_some_and(|own| selector.selects(own)) => {
-            let why = format!("rank 0 has no interface {selector}, which MAYPOLE_INTERFACE names");
-            Err(JoinError::Config(why))
-        }
-        None if of_name.any(is_own) => Ok(host_name),
-        _ => Ok(first.unwrap_or(host_name)),
+    if selector.is_some() {
+        let all = interfaces::addresses().unwrap_or_default();
+        let choice = InterfaceChoice::new(all, selector, Ipv4Addr::UNSPECIFIED.into());
+        let refused = |why| JoinError::Config(format!("rank 0 has no such address: {why}"));
+        return choice.map(|choice| choice.chosen.address.to_string()).map_err(refused);
     }
+    let own = own_addresses(None);
+    let is_own = |address: SocketAddr| own.iter().any(|own| own.address == address.ip());
+    if (&*host_name, 0).to_socket_addrs().into_iter().flatten().any(is_own) {
+        return Ok(host_name);
+    }
+    let best = own.first().filter(|it| !is_link_local(it.address));
+    Ok(best.map_or(host_name, |best| best.address.to_string()))
 }
 
 /// `address` with the interface that it is reached through, if it is link-local.
@@ -270,5 +285,39 @@ pub(super) fn settings(config: &JoinConfig, session: [u8; 16]) -> ServiceSetting
         encrypt: config.encrypt,
         data_ports: config.data_ports.clone(),
         verbs: Arc::new(VerbsAccess::new(config.verbs.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::interface::sample_host;
+    use super::*;
+
+    #[test]
+    fn other_hosts_reach_an_address_of_the_default_route_first() {
+        let first = |selector: Option<&str>, route: &str| {
+            let selector = selector.map(|text| text.parse::<InterfaceSelector>().unwrap());
+            let own = by_reach(sample_host(), selector.as_ref(), &[route.parse().unwrap()]);
+            own[0].address.to_string()
+        };
+        assert_eq!(first(None, "127.0.0.1"), "10.0.0.2");
+        assert_eq!(first(None, "10.1.0.2"), "10.1.0.2");
+        assert_eq!(first(None, "fd00::2"), "fd00::2");
+        assert_eq!(first(Some("eth1"), "10.0.0.2"), "10.1.0.2");
+        let bridge = |name: &str| {
+            let bridge = InterfaceAddress { name: name.to_owned(), ..sample_host()[1].clone() };
+            by_reach([vec![bridge], sample_host()].concat(), None, &[]).swap_remove(0).name
+        };
+        assert_eq!([bridge("docker0"), bridge("ib0")], ["eth0", "ib0"]);
+    }
+
+    #[test]
+    fn a_selected_interface_is_published_and_one_that_is_missing_is_an_error() {
+        let published = |selector: &str| {
+            let selector: InterfaceSelector = selector.parse().unwrap();
+            published_address("node7".to_owned(), Some(&selector)).map_err(|it| it.to_string())
+        };
+        assert_eq!(published("127.0.0.1").unwrap(), "127.0.0.1");
+        assert!(published("eth77").unwrap_err().contains("no interface of this host has eth77"));
     }
 }

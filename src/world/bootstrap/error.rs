@@ -217,26 +217,17 @@ impl JoinError {
     /// True if the same process may join another time. False if a setting or a limit must change
     /// first.
     pub fn is_retryable(&self) -> bool {
-        match self {
+        // Other errors pass: another program may end, a name may become known, and a rank may come.
+        !matches!(
+            self,
             Self::Config(_)
-            | Self::KeyNeeded { .. }
-            | Self::NotThisHost { .. }
-            | Self::Descriptors { .. }
-            | Self::WrongKey { .. }
-            | Self::OutOfRange { .. }
-            | Self::Differs(_) => false,
-            // Another program may end, a name may become known, and a rank may come.
-            Self::Unresolvable { .. }
-            | Self::PortsTaken { .. }
-            | Self::NobodyListening { .. }
-            | Self::NotRankZero { .. }
-            | Self::Duplicate { .. }
-            | Self::Missing { .. }
-            | Self::Lost { .. }
-            | Self::NotAdmitted { .. }
-            | Self::Stopped
-            | Self::Io(_) => true,
-        }
+                | Self::KeyNeeded { .. }
+                | Self::NotThisHost { .. }
+                | Self::Descriptors { .. }
+                | Self::WrongKey { .. }
+                | Self::OutOfRange { .. }
+                | Self::Differs(_)
+        )
     }
 
     pub(super) fn refused(refusal: JoinRefusal, waited: Duration) -> Self {

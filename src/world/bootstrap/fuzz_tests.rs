@@ -21,9 +21,10 @@ fn requests_to_join() {
     let equal = [("MAYPOLE_TRANSPORT", "tcp"), ("MAYPOLE_WORLD", "4")];
     let equal = equal.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let (equal, nonce) = (equal.to_vec(), [5; 16]);
-    let request =
-        JoinRequest { world: 4, equal, peer: peer(), nonce, wish: None, report: Vec::new() };
-    let newcomer = JoinRequest { wish: Some(1), report: vec![3; 40], ..request.clone() };
+    let attendee = Attendee { peer: peer(), report: Vec::new(), wish: None };
+    let request = JoinRequest { world: 4, equal, attendee, nonce };
+    let attendee = Attendee { peer: peer(), report: vec![3; 40], wish: Some(1) };
+    let newcomer = JoinRequest { attendee, ..request.clone() };
     let sent = |request: &JoinRequest| encode(&(VERSION, request));
     let corpus = [sent(&request), sent(&newcomer), encode(&"0.0.1"), encode(&VERSION)];
     Fuzz::new("join").corpus(corpus).memory(4 << 20, 100).run(|bytes| {

@@ -154,34 +154,6 @@ impl fmt::Display for InterfaceChoice {
     }
 }
 
-/// The address of this host under which other hosts are most likely to reach it: of `all` addresses one
-/// that `selector` selects; else the source of the default route (`route`), else the first one that is not
-/// loopback, link-local or virtual. IPv4 comes before IPv6. Loopback if there is nothing else.
-///
-/// # Errors
-/// If `selector` selects nothing; the message lists what is there.
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "ids of groups on GPUs alone"))]
-pub(crate) fn public_address(
-    all: Vec<InterfaceAddress>,
-    selector: Option<&InterfaceSelector>,
-    route: Option<IpAddr>,
-) -> Result<IpAddr, String> {
-    // Containers and virtual machines of this host: other hosts have the same addresses.
-    const VIRTUAL: [&str; 5] = ["docker", "br-", "veth", "virbr", "lxc"];
-    let loopback = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-    if selector.is_some() {
-        let any = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
-        return InterfaceChoice::new(all, selector, any).map(|choice| choice.chosen.address);
-    }
-    let serves = |it: &&InterfaceAddress| {
-        let is_virtual = VIRTUAL.iter().any(|start| it.name.starts_with(start));
-        !it.address.is_loopback() && !is_link_local(it.address) && !is_virtual
-    };
-    let is_on_route = |it: &InterfaceAddress| Some(it.address) == route;
-    let best = all.iter().filter(serves).min_by_key(|it| (!is_on_route(it), it.address.is_ipv6()));
-    Ok(best.map_or(loopback, |it| it.address))
-}
-
 /// `127.0.0.1 on lo, 10.0.0.2 on eth0`.
 fn listed(all: &[InterfaceAddress]) -> String {
     let names = all.iter().map(|it| format!("{} on {}", it.address, it.name));
@@ -196,30 +168,33 @@ pub(super) fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
+/// The addresses of a host, for tests.
+#[cfg(test)]
+pub(super) fn sample_host() -> Vec<InterfaceAddress> {
+    let of = |(name, address, index): (&str, &str, u32)| InterfaceAddress {
+        name: name.to_owned(),
+        address: address.parse().unwrap(),
+        index,
+    };
+    [
+        ("lo", "127.0.0.1", 1),
+        ("eth0", "10.0.0.2", 2),
+        ("eth1", "fe80::1", 3),
+        ("eth1", "10.1.0.2", 3),
+        ("eth1", "fd00::2", 3),
+    ]
+    .map(of)
+    .to_vec()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn host() -> Vec<InterfaceAddress> {
-        let of = |(name, address, index): (&str, &str, u32)| InterfaceAddress {
-            name: name.to_owned(),
-            address: address.parse().unwrap(),
-            index,
-        };
-        [
-            ("lo", "127.0.0.1", 1),
-            ("eth0", "10.0.0.2", 2),
-            ("eth1", "fe80::1", 3),
-            ("eth1", "10.1.0.2", 3),
-            ("eth1", "fd00::2", 3),
-        ]
-        .map(of)
-        .to_vec()
-    }
-
     fn choose(selector: Option<&str>, route: &str) -> Result<String, String> {
         let selector = selector.map(|text| text.parse::<InterfaceSelector>().unwrap());
-        let choice = InterfaceChoice::new(host(), selector.as_ref(), route.parse().unwrap())?;
+        let choice =
+            InterfaceChoice::new(sample_host(), selector.as_ref(), route.parse().unwrap())?;
         Ok(choice.chosen.address.to_string())
     }
 
@@ -247,34 +222,10 @@ mod tests {
     }
 
     #[test]
-    fn other_hosts_are_told_an_address_that_they_may_reach() {
-        let address = |selector: Option<&str>, route: Option<&str>| {
-            let selector = selector.map(|text| text.parse::<InterfaceSelector>().unwrap());
-            let route = route.map(|text| text.parse().unwrap());
-            public_address(host(), selector.as_ref(), route).map(|it| it.to_string())
-        };
-        assert_eq!(address(None, None).unwrap(), "10.0.0.2");
-        assert_eq!(address(None, Some("10.1.0.2")).unwrap(), "10.1.0.2");
-        assert_eq!(address(None, Some("fd00::2")).unwrap(), "fd00::2");
-        assert_eq!(address(Some("eth1"), Some("10.0.0.2")).unwrap(), "10.1.0.2");
-        assert_eq!(address(Some("lo"), None).unwrap(), "127.0.0.1");
-        assert!(address(Some("eth7"), None).unwrap_err().contains("10.1.0.2 on eth1"));
-        let only = |name: &str, address: &str| {
-            let mut all = host();
-            all.truncate(1);
-            let address = address.parse().unwrap();
-            all.push(InterfaceAddress { name: name.to_owned(), address, index: 2 });
-            public_address(all, None, None).unwrap().to_string()
-        };
-        assert_eq!(only("docker0", "172.17.0.1"), "127.0.0.1");
-        assert_eq!(only("eth0", "fe80::1"), "127.0.0.1");
-        assert_eq!(only("ib0", "fd00::7"), "fd00::7");
-    }
-
-    #[test]
     fn the_rejected_interfaces_are_told_with_the_reason() {
         let selector = "eth1".parse().unwrap();
-        let choice = InterfaceChoice::new(host(), Some(&selector), "10.0.0.2".parse().unwrap());
+        let choice =
+            InterfaceChoice::new(sample_host(), Some(&selector), "10.0.0.2".parse().unwrap());
         assert_eq!(
             choice.unwrap().to_string(),
             "10.1.0.2 on eth1 (MAYPOLE_INTERFACE=eth1); not used: 127.0.0.1 on lo (loopback), \

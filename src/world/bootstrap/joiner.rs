@@ -21,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// ranks.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Joins the world of rank 0. `report` is what this rank tells all others.
+/// Joins the world of rank 0. All other ranks receive `report`.
 pub(super) fn join_root(
     config: &JoinConfig,
     report: &[u8],
@@ -40,7 +40,7 @@ pub(super) fn join_root(
     let reply = reply.map_err(lost)?;
     let world = reply.accepted(config)?.filter(|world| world.attendees.len() == config.world);
     let mut world = world.ok_or_else(|| lost(SecureError::UnknownProtocol))?;
-    // Rank 0 may know itself by another address; this one works from here.
+    // Rank 0 may have published another address; this one works from here.
     world.attendees[0].peer.listen = address;
     // Each host numbers its interfaces by itself.
     let world = world.within(scope_of(address));
@@ -57,7 +57,7 @@ pub(super) fn find_root(
     stop: &JoinStop,
     deadline: Instant,
 ) -> Result<(DialedLink, SocketAddr), JoinError> {
-    // What this process lacks is said before it looks for rank 0.
+    // A process that cannot join fails before it looks for rank 0.
     host(config.host.as_deref())?;
     let addresses = resolve(config)?;
     // A newcomer has no rank yet, and may want that of rank 0.
@@ -83,7 +83,7 @@ pub(super) fn find_root(
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(best.expect("there is at least one address").error);
+            return Err(best.expect("there is at least one address").1);
         }
         std::thread::sleep(pause.min(left));
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -91,19 +91,13 @@ pub(super) fn find_root(
     }
 }
 
-/// The failed attempt that says most about what is wrong.
-struct BestAttempt {
-    /// How much the other end looked like rank 0, from 0 (no answer) to 4 (another key).
-    likeness: u8,
-    error: JoinError,
-}
-
-/// Remembers the more telling one of `best` and the failed attempt at `address`.
+/// Keeps the more telling error: that of `best`, or that of the failed attempt at `address`. `best` begins
+/// with how much the other end looked like rank 0, from 0 (no answer) to 4 (another key).
 ///
 /// No answer of an unauthenticated address ends the search, because it may come from another
 /// program at that port. The answer only decides which error is reported in the end.
 fn keep_most_telling(
-    best: &mut Option<BestAttempt>,
+    best: &mut Option<(u8, JoinError)>,
     config: &JoinConfig,
     purpose: Purpose,
     (address, dialled): (SocketAddr, &[SocketAddr]),
@@ -119,7 +113,7 @@ fn keep_most_telling(
         SecureError::Io(_) => 1,
         _ => 2,
     };
-    if best.as_ref().is_some_and(|best| best.likeness > likeness) {
+    if best.as_ref().is_some_and(|(known, _)| *known > likeness) {
         return;
     }
     let error = match likeness {
@@ -134,5 +128,5 @@ fn keep_most_telling(
             last: format!("{address}: {why}"),
         },
     };
-    *best = Some(BestAttempt { likeness, error });
+    *best = Some((likeness, error));
 }

@@ -20,20 +20,17 @@ pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The variable that says whether data is encrypted.
 const ENCRYPT: &str = "MAYPOLE_ENCRYPT";
 
-/// What a joining rank tells rank 0. In the encoded message the version comes first, so that every
+/// The request of a joining rank. In the encoded message the version comes first, so that every
 /// version can read at least that.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct JoinRequest {
     pub(super) world: usize,
     pub(super) equal: Vec<(String, String)>,
-    pub(super) peer: Peer,
-    /// Random, and chosen once in a process: tells a rank that connects again from another process
-    /// that claims the same rank.
+    /// The process as it takes part in an agreement. It wishes for a rank if it is a newcomer.
+    pub(super) attendee: Attendee,
+    /// Random, and chosen once in a process: distinguishes a rank that connects again from another
+    /// process that claims the same rank.
     pub(super) nonce: [u8; 16],
-    /// The rank that a newcomer wants; `None` while ranks join, which are named before.
-    pub(super) wish: Option<usize>,
-    /// The report of the process, for all ranks.
-    pub(super) report: Vec<u8>,
 }
 
 /// Rank 0's answer. The first variant keeps its place and shape in every version.
@@ -64,6 +61,14 @@ pub(super) enum JoinRefusal {
     },
     /// The ranks share memory alone, and this process is on another host.
     OtherHost,
+}
+
+impl JoinRefusal {
+    /// The process `holder` has joined as `rank`.
+    pub(super) fn duplicate(rank: usize, holder: &Peer) -> Self {
+        let holder = format!("process {} at {}", holder.pid, holder.listen.ip());
+        Self::Duplicate { rank, holder }
+    }
 }
 
 /// The values in which one rank differs from rank 0.
@@ -131,7 +136,8 @@ impl Differences {
 }
 
 impl JoinRequest {
-    /// The request of the process of `config`, which listens at `listen` and tells all ranks `report`.
+    /// The request of the process of `config`, which listens at `listen`. All ranks receive
+    /// `report`.
     pub(super) fn new(config: &JoinConfig, listen: SocketAddr, report: &[u8]) -> io::Result<Self> {
         let peer = Peer {
             listen,
@@ -140,14 +146,8 @@ impl JoinRequest {
             pid_namespace: namespace("pid"),
             round_trip: None,
         };
-        let (world, equal, nonce) = (config.world, equal(config), random::bytes()?);
-        Ok(Self { world, equal, peer, nonce, wish: None, report: report.to_vec() })
-    }
-
-    /// The process as the other ranks know it.
-    pub(super) fn attendee(self) -> Attendee {
-        let Self { peer, report, wish, .. } = self;
-        Attendee { peer, report, wish }
+        let attendee = Attendee { peer, report: report.to_vec(), wish: None };
+        Ok(Self { world: config.world, equal: equal(config), attendee, nonce: random::bytes()? })
     }
 
     /// Sends the request to rank 0, and waits for the answer, until `stop` ends the wait.
@@ -158,8 +158,9 @@ impl JoinRequest {
         deadline: Instant,
     ) -> Result<JoinReply, SecureError> {
         // The handshake went to and fro several times.
-        let peer = Peer { round_trip: sockets::round_trip(&link.stream), ..self.peer.clone() };
-        link.send(&(VERSION, Self { peer, ..self.clone() }), deadline)?;
+        let mut request = self.clone();
+        request.attendee.peer.round_trip = sockets::round_trip(&link.stream);
+        link.send(&(VERSION, request), deadline)?;
         loop {
             let until = stop.pause(deadline);
             match link.receive(MAX_MESSAGE, until) {
@@ -234,7 +235,7 @@ mod tests {
     fn hosts_of_one_boot_are_one_machine() {
         let boot = std::fs::read_to_string(BOOT).unwrap();
         for name in [None, Some("a"), Some("b")] {
-            let peer = request(1, &[]).peer;
+            let peer = request(1, &[]).attendee.peer;
             let peer = Peer { host: host(name).unwrap(), ..peer };
             assert_eq!(peer.machine(), boot.trim());
         }
@@ -250,7 +251,8 @@ mod tests {
         };
         let equal =
             equal.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        JoinRequest { world, equal, peer, nonce: [0; 16], wish: None, report: Vec::new() }
+        let attendee = Attendee { peer, report: Vec::new(), wish: None };
+        JoinRequest { world, equal, attendee, nonce: [0; 16] }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The door at which rank 0 takes those that want to join: connections that have proved the job's key,
-//! until they have said what they ask for and the ranks take them.
+//! Connections of processes that want to join, at rank 0: each has proved the job's key, and stays here
+//! until its request has come and the ranks take it.
 
 use super::JoinError;
 use super::protocol::{Differences, JoinRefusal, JoinReply, JoinRequest, VERSION};
@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of the first visitor in the watch.
 const FIRST: u64 = 1;
+/// The most newcomers that wait at the same time. A further connection is closed.
+const MAX_WAITING: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Reception {
@@ -27,18 +29,18 @@ pub(super) struct Reception {
     /// By number in the watch, in the order in which they came.
     pub(super) visitors: BTreeMap<u64, Visitor>,
     next: u64,
-    /// The most visitors. A further one is closed.
-    most: usize,
+    /// Newcomers of other hosts are refused: the ranks share memory alone.
+    pub(super) one_host: bool,
 }
 
 /// A connection that has proved the job's key.
 #[derive(Debug)]
 pub(super) struct Visitor {
     pub(super) control: ControlConnection,
-    /// The rank that it said to be in the handshake.
+    /// The rank that it has named in the handshake.
     pub(super) rank: usize,
     since: Instant,
-    /// Its request, once that has come and was found right.
+    /// Its request, once that was accepted.
     pub(super) request: Option<JoinRequest>,
 }
 
@@ -48,7 +50,7 @@ pub(super) enum TurnedAway {
     Differs(Differences),
     /// There is no place for it.
     Refused(JoinRefusal),
-    /// The process that said to be this rank did so.
+    /// The process that has named this rank in the handshake did so.
     Gone(usize, &'static str),
 }
 
@@ -62,15 +64,16 @@ impl Reception {
     pub(super) fn new(
         listener: TcpListener,
         secret: JobSecret,
-        (purpose, most): (Purpose, usize),
+        purpose: Purpose,
         own: JoinRequest,
         watch: &Watch,
     ) -> Result<Self, JoinError> {
         let acceptor = Acceptor::new(listener, secret, 0, watch)?;
-        Ok(Self { acceptor, purpose, own, visitors: BTreeMap::new(), next: FIRST, most })
+        let visitors = BTreeMap::new();
+        Ok(Self { acceptor, purpose, own, visitors, next: FIRST, one_host: false })
     }
 
-    /// How many visitors have asked and were found right.
+    /// How many visitors have sent a request that was accepted.
     pub(super) fn ready(&self) -> usize {
         self.visitors.values().filter(|visitor| visitor.request.is_some()).count()
     }
@@ -98,14 +101,8 @@ impl Reception {
         Some(TurnedAway::Gone(visitor.rank, why))
     }
 
-    /// Handles the event of `number`: takes a new connection, or what one has sent. `judge` says
-    /// whether there is a place for a process that agrees with this rank and said to be this one.
-    pub(super) fn event(
-        &mut self,
-        number: u64,
-        watch: &Watch,
-        judge: impl FnOnce(&Self, usize, &JoinRequest) -> Result<(), JoinRefusal>,
-    ) -> Option<TurnedAway> {
+    /// Handles the event of `number`: takes a new connection, or what one has sent.
+    pub(super) fn event(&mut self, number: u64, watch: &Watch) -> Option<TurnedAway> {
         let number = match number {
             ACCEPTOR.. => {
                 let authenticated = self.acceptor.ready(number, watch)?;
@@ -121,7 +118,7 @@ impl Reception {
                 return self.dismiss(number, "sent a second message while joining", watch);
             }
             let rank = visitor.rank;
-            let examined = self.examine(rank, message, judge);
+            let examined = self.examine(rank, message);
             let visitor = self.visitors.get_mut(&number)?;
             match examined {
                 Ok(request) => visitor.request = Some(request),
@@ -138,7 +135,8 @@ impl Reception {
 
     fn add(&mut self, authenticated: Authenticated, watch: &Watch) -> Option<u64> {
         let Authenticated { stream, binding, channel } = authenticated;
-        if binding.purpose != self.purpose || self.visitors.len() >= self.most {
+        let is_full = self.purpose == Purpose::Admit && self.visitors.len() >= MAX_WAITING;
+        if binding.purpose != self.purpose || is_full {
             return None;
         }
         let number = self.next;
@@ -151,14 +149,9 @@ impl Reception {
         Some(number)
     }
 
-    /// The request in `message` of a process that said to be `rank`, if it may join. Else the answer to
-    /// it, and the reason.
-    fn examine(
-        &self,
-        rank: usize,
-        message: &[u8],
-        judge: impl FnOnce(&Self, usize, &JoinRequest) -> Result<(), JoinRefusal>,
-    ) -> Result<JoinRequest, (JoinReply, TurnedAway)> {
+    /// The request in `message` of a process that has named `rank`, if it may join. Else the reply
+    /// to it, and the reason.
+    fn examine(&self, rank: usize, message: &[u8]) -> Result<JoinRequest, (JoinReply, TurnedAway)> {
         let (version, request) = JoinRequest::decode(message).unwrap_or_default();
         let Some(request) = request else {
             // It may not understand more than that.
@@ -166,7 +159,7 @@ impl Reception {
             let reply = JoinReply::OtherVersion(VERSION.to_owned());
             return Err((reply, TurnedAway::Differs(differences)));
         };
-        let rank = request.wish.unwrap_or(rank);
+        let rank = request.attendee.wish.unwrap_or(rank);
         if let Some(differences) = Differences::between(&self.own, rank, &request) {
             let refusal = JoinRefusal::Differs(differences.clone());
             return Err((JoinReply::Refused(refusal), TurnedAway::Differs(differences)));
@@ -174,7 +167,28 @@ impl Reception {
         let refused = |refusal: JoinRefusal| {
             (JoinReply::Refused(refusal.clone()), TurnedAway::Refused(refusal))
         };
-        judge(self, rank, &request).map_err(refused).map(|()| request)
+        self.check_place(rank, &request).map_err(refused).map(|()| request)
+    }
+
+    /// Whether there is a place for the process of `request`, which agrees with this rank: as
+    /// `rank`, which exists and as which no other process has joined, or as a newcomer.
+    fn check_place(&self, rank: usize, request: &JoinRequest) -> Result<(), JoinRefusal> {
+        let is_elsewhere = request.attendee.peer.host != self.own.attendee.peer.host;
+        let world = self.own.world;
+        let joined = self.visitors.values().filter(|visitor| visitor.rank == rank);
+        let mut others = joined.filter_map(|visitor| visitor.request.as_ref());
+        match rank {
+            _ if self.purpose == Purpose::Admit && self.one_host && is_elsewhere => {
+                Err(JoinRefusal::OtherHost)
+            }
+            _ if self.purpose == Purpose::Admit => Ok(()),
+            0 => Err(JoinRefusal::duplicate(0, &self.own.attendee.peer)),
+            _ if rank >= world => Err(JoinRefusal::OutOfRange { rank, world }),
+            _ => match others.find(|joined| joined.nonce != request.nonce) {
+                Some(joined) => Err(JoinRefusal::duplicate(rank, &joined.attendee.peer)),
+                None => Ok(()),
+            },
+        }
     }
 
     /// Closes the connection that the process of visitor `number` made before.
@@ -203,8 +217,9 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let secret = settings(&config, [0; 16]).secret;
         let own = JoinRequest::new(&config, address, &[]).unwrap();
-        let (watch, kind) = (Watch::new().unwrap(), (Purpose::Join, usize::MAX));
-        let mut reception = Reception::new(listener, secret.clone(), kind, own, &watch).unwrap();
+        let watch = Watch::new().unwrap();
+        let mut reception =
+            Reception::new(listener, secret.clone(), Purpose::Join, own, &watch).unwrap();
         let (purpose, group, lane) = (Purpose::Join, [0; 2], 0);
         let binding = Binding { purpose, group, lane, initiator: 1, responder: 0 };
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -217,7 +232,7 @@ mod tests {
                 assert!(Instant::now() < deadline, "nobody has come");
                 watch.wait(&mut numbers, Duration::from_secs(1)).unwrap();
                 for number in numbers.drain(..) {
-                    reception.event(number, &watch, |_, _, _| Ok(()));
+                    reception.event(number, &watch);
                 }
             }
             dialed.join().unwrap()

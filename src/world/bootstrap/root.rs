@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// The most reasons of refused attempts that [`JoinError::Missing`] reports.
 const MAX_NOTES: usize = 3;
 
-/// Accepts all other ranks of the world. `report` is what this rank tells them.
+/// Accepts all other ranks of the world, which receive the `report` of this one.
 pub(super) fn accept_ranks(
     config: &JoinConfig,
     report: &[u8],
@@ -28,8 +28,8 @@ pub(super) fn accept_ranks(
     let listens_at = listener.local_addr()?;
     let settings = settings(config, random::bytes()?);
     let own = JoinRequest::new(config, reached_at(config, &listener)?, report)?;
-    let (watch, kind) = (Watch::new()?, (Purpose::Join, usize::MAX));
-    let reception = Reception::new(listener, settings.secret.clone(), kind, own, &watch)?;
+    let watch = Watch::new()?;
+    let reception = Reception::new(listener, settings.secret.clone(), Purpose::Join, own, &watch)?;
     let mut admission =
         RankAdmission { config, stop, listens_at, watch, reception, notes: Vec::new() };
     admission.run(deadline)?;
@@ -62,10 +62,7 @@ impl RankAdmission<'_> {
             let until = self.stop.pause(until);
             self.watch.wait(&mut numbers, until.saturating_duration_since(now))?;
             for number in numbers.drain(..) {
-                let judge = |reception: &Reception, rank, request: &JoinRequest| {
-                    judge(reception, self.config.world, rank, request)
-                };
-                if let Some(away) = self.reception.event(number, &self.watch, judge) {
+                if let Some(away) = self.reception.event(number, &self.watch) {
                     self.note(away)?;
                 }
             }
@@ -109,7 +106,8 @@ impl RankAdmission<'_> {
         JoinError::refused(refusal, self.config.join_timeout)
     }
 
-    /// Where this rank waits for the others, in words; `None` where that is as it was told.
+    /// The address at which this rank waits for the others, in words; `None` if it is the
+    /// configured one.
     fn listening(&self) -> Option<String> {
         let (at, name) = (self.listens_at, self.config.address.as_deref()?);
         let beyond = if at.ip().is_loopback() { ", where no other host reaches it" } else { "" };
@@ -117,7 +115,7 @@ impl RankAdmission<'_> {
         is_name.then(|| format!("rank 0 listens at {}, port {}{beyond}", at.ip(), at.port()))
     }
 
-    /// Tells all ranks the world, and starts the service of rank 0.
+    /// Sends all ranks the world, and starts the service of rank 0.
     fn welcome(self, settings: ServiceSettings) -> Result<(Service, GrownWorld), JoinError> {
         let Self { watch, reception, .. } = self;
         let Reception { acceptor, own, visitors, .. } = reception;
@@ -125,14 +123,14 @@ impl RankAdmission<'_> {
         // A connection that proved the key but sent no request in time is dropped.
         for Visitor { control, rank, request, .. } in visitors.into_values() {
             watch.remove(&control.stream);
-            joined.extend(request.map(|request| (rank, (control, request))));
+            joined.extend(request.map(|request| (rank, (control, request.attendee))));
         }
         // Each host numbers its interfaces by itself.
-        let (scope, session) = (scope_of(own.peer.listen), settings.secret.session);
-        let mut attendees = vec![own.attendee()];
+        let (scope, session) = (scope_of(own.attendee.peer.listen), settings.secret.session);
+        let mut attendees = vec![own.attendee];
         let mut controls = BTreeMap::new();
-        for (rank, (control, request)) in joined {
-            attendees.push(request.attendee());
+        for (rank, (control, attendee)) in joined {
+            attendees.push(attendee);
             controls.insert(rank, control);
         }
         let world = AgreedWorld { session, attendees }.within(scope);
@@ -145,38 +143,12 @@ impl RankAdmission<'_> {
     }
 }
 
-/// Whether `rank` of `world` may join by `request`: it exists, and no other process has joined as it.
-fn judge(
-    reception: &Reception,
-    world: usize,
-    rank: usize,
-    request: &JoinRequest,
-) -> Result<(), JoinRefusal> {
-    if rank == 0 {
-        return Err(duplicate(0, &reception.own.peer));
-    }
-    if rank >= world {
-        return Err(JoinRefusal::OutOfRange { rank, world });
-    }
-    let joined = reception.visitors.values().filter(|visitor| visitor.rank == rank);
-    let mut others = joined.filter_map(|visitor| visitor.request.as_ref());
-    match others.find(|joined| joined.nonce != request.nonce) {
-        Some(joined) => Err(duplicate(rank, &joined.peer)),
-        None => Ok(()),
-    }
-}
-
 /// The answer to a process that wants to join when all ranks have joined: its rank is taken, or
 /// does not exist.
 fn late_answer(peers: &[Peer], rank: usize) -> Vec<u8> {
     let refusal = match peers.get(rank) {
-        Some(holder) => duplicate(rank, holder),
+        Some(holder) => JoinRefusal::duplicate(rank, holder),
         None => JoinRefusal::OutOfRange { rank, world: peers.len() },
     };
     encode(&JoinReply::Refused(refusal))
-}
-
-fn duplicate(rank: usize, holder: &Peer) -> JoinRefusal {
-    let holder = format!("process {} at {}", holder.pid, holder.listen.ip());
-    JoinRefusal::Duplicate { rank, holder }
 }

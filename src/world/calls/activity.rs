@@ -97,6 +97,12 @@ impl GroupActivity {
         self.group
     }
 
+    /// Returns the number of the group, and the world rank of its rank 0. Together they are equal on all
+    /// members, and different for every group.
+    pub fn identity(&self) -> (GroupId, usize) {
+        (self.group, self.members[0])
+    }
+
     /// Returns the word that calls write.
     #[inline(always)]
     pub fn pulse(&self) -> &Pulse {
@@ -358,8 +364,8 @@ impl GroupActivity {
     }
 
     /// Returns the operation that a peer which has left will never take part in, if this rank waits
-    /// in such an operation now. `theirs` is what the peer has told about its calls before operation
-    /// `end`.
+    /// in such an operation now. `theirs` is what the peer has told about its calls before
+    /// operation `end`.
     ///
     /// A message is no operation of the group: the peer may have sent it before it left.
     pub fn missed_operation(&self, end: u64, theirs: &GroupStatus) -> Option<MissedOperation> {

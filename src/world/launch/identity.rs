@@ -24,58 +24,57 @@ pub(super) struct LauncherVariables {
     remedy: &'static str,
 }
 
-const OWN: LauncherVariables = LauncherVariables {
-    launcher: Launcher::Maypole,
-    rank: "MAYPOLE_RANK",
-    world: "MAYPOLE_WORLD",
-    local_rank: "MAYPOLE_LOCAL_RANK",
-    local_world: "MAYPOLE_LOCAL_WORLD",
-    remedy: "set both, or start the program with `maypole run`",
-};
-const TORCHRUN: LauncherVariables = LauncherVariables {
-    launcher: Launcher::Torchrun,
-    rank: "RANK",
-    world: "WORLD_SIZE",
-    local_rank: "LOCAL_RANK",
-    local_world: "LOCAL_WORLD_SIZE",
-    remedy: "set both RANK and WORLD_SIZE, or none of torchrun's variables",
-};
-const OPEN_MPI: LauncherVariables = LauncherVariables {
-    launcher: Launcher::OpenMpi,
-    rank: "OMPI_COMM_WORLD_RANK",
-    world: "OMPI_COMM_WORLD_SIZE",
-    local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
-    local_world: "OMPI_COMM_WORLD_LOCAL_SIZE",
-    remedy: "mpirun sets both; unset the one that is left over",
-};
-const HYDRA: LauncherVariables = LauncherVariables {
-    launcher: Launcher::Mpich,
-    rank: "PMI_RANK",
-    world: "PMI_SIZE",
-    local_rank: "MPI_LOCALRANKID",
-    local_world: "MPI_LOCALNRANKS",
-    remedy: "mpiexec sets both; unset the one that is left over, or set MAYPOLE_RANK and \
-             MAYPOLE_WORLD",
-};
-const SLURM: LauncherVariables = LauncherVariables {
-    launcher: Launcher::Slurm,
-    rank: "SLURM_PROCID",
-    world: "SLURM_STEP_NUM_TASKS",
-    local_rank: "SLURM_LOCALID",
-    local_world: "", // Slurm tells it for all nodes at once, in SLURM_STEP_TASKS_PER_NODE.
-    remedy: "srun sets both; start the program with srun",
-};
-const KUBERNETES: LauncherVariables = LauncherVariables {
-    launcher: Launcher::Kubernetes,
-    rank: "JOB_COMPLETION_INDEX",
-    world: "MAYPOLE_WORLD",
-    local_rank: "MAYPOLE_LOCAL_RANK",
-    local_world: "MAYPOLE_LOCAL_WORLD",
-    remedy: "an indexed job does not tell its pods how many there are; set MAYPOLE_WORLD to the \
-             job's `completions`",
-};
+const fn names(
+    launcher: Launcher,
+    [rank, world]: [&'static str; 2],
+    [local_rank, local_world]: [&'static str; 2],
+    remedy: &'static str,
+) -> LauncherVariables {
+    LauncherVariables { launcher, rank, world, local_rank, local_world, remedy }
+}
 
-/// One launcher's variables, all that are needed, and what they say.
+const OWN: LauncherVariables = names(
+    Launcher::Maypole,
+    ["MAYPOLE_RANK", "MAYPOLE_WORLD"],
+    ["MAYPOLE_LOCAL_RANK", "MAYPOLE_LOCAL_WORLD"],
+    "set both, or start the program with `maypole run`",
+);
+const TORCHRUN: LauncherVariables = names(
+    Launcher::Torchrun,
+    ["RANK", "WORLD_SIZE"],
+    ["LOCAL_RANK", "LOCAL_WORLD_SIZE"],
+    "set both RANK and WORLD_SIZE, or none of torchrun's variables",
+);
+const OPEN_MPI: LauncherVariables = names(
+    Launcher::OpenMpi,
+    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
+    ["OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"],
+    "mpirun sets both; unset the one that is left over",
+);
+const HYDRA: LauncherVariables = names(
+    Launcher::Mpich,
+    ["PMI_RANK", "PMI_SIZE"],
+    ["MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
+    "mpiexec sets both; unset the one that is left over, or set MAYPOLE_RANK and MAYPOLE_WORLD",
+);
+/// Slurm gives the number of tasks of all nodes at once.
+const SLURM: LauncherVariables = names(
+    Launcher::Slurm,
+    ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"],
+    ["SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"],
+    "srun sets both; start the program with srun",
+);
+const KUBERNETES: LauncherVariables = names(
+    Launcher::Kubernetes,
+    ["JOB_COMPLETION_INDEX", "MAYPOLE_WORLD"],
+    ["MAYPOLE_LOCAL_RANK", "MAYPOLE_LOCAL_WORLD"],
+    "an indexed job does not tell its pods how many there are; set MAYPOLE_WORLD to the job's \
+     `completions`",
+);
+/// All launchers but maypole's own, those first that usually start processes within the others.
+const OTHERS: [&LauncherVariables; 5] = [&TORCHRUN, &OPEN_MPI, &HYDRA, &SLURM, &KUBERNETES];
+
+/// The complete set of one launcher's variables.
 pub(super) struct LauncherSet {
     pub(super) names: &'static LauncherVariables,
     pub(super) identity: Identity,
@@ -101,7 +100,8 @@ impl LauncherSet {
         names.into_iter().filter_map(|name| Some((name, vars.text(name)?))).collect()
     }
 
-    /// `MAYPOLE_WORLD`, `RANK` and `WORLD_SIZE` may be set alone, but must not contradict the launcher.
+    /// `MAYPOLE_WORLD`, `RANK` and `WORLD_SIZE` may be set alone, but must not contradict the
+    /// launcher.
     pub(super) fn agrees_with_lone_variables(
         &self,
         vars: VariableReader,
@@ -134,20 +134,14 @@ impl Identity {
             return too_large(names.rank, self.rank, names.world, self.world, rule);
         }
         let Some(local_world) = self.local_world else { return Ok(self) };
-        let local_world_name = names.local_world_name();
         if local_world > self.world {
-            return too_large(
-                local_world_name,
-                local_world,
-                names.world,
-                self.world,
-                "a host cannot hold more ranks than the world",
-            );
+            let rule = "a host cannot hold more ranks than the world";
+            return too_large(names.local_world, local_world, names.world, self.world, rule);
         }
         match self.local_rank {
             Some(local_rank) if local_rank >= local_world => {
                 let rule = "local ranks count from 0 to one less than that";
-                too_large(names.local_rank, local_rank, local_world_name, local_world, rule)
+                too_large(names.local_rank, local_rank, names.local_world, local_world, rule)
             }
             _ => Ok(self),
         }
@@ -161,8 +155,7 @@ pub(super) fn own(vars: VariableReader) -> Result<Option<LauncherSet>, LaunchErr
 
 /// All complete sets but maypole's own, those first that usually start processes within the others.
 pub(super) fn sets(vars: VariableReader) -> Result<Vec<LauncherSet>, LaunchError> {
-    let all = [&TORCHRUN, &OPEN_MPI, &HYDRA, &SLURM, &KUBERNETES];
-    let complete = all.into_iter().filter(|names| names.is_complete(vars));
+    let complete = OTHERS.into_iter().filter(|names| names.is_complete(vars));
     let mut sets = complete.map(|names| names.set(vars)).collect::<Result<Vec<_>, _>>()?;
     sets.sort_by_key(|set| !set.is_per_process);
     Ok(sets)
@@ -235,37 +228,26 @@ impl LauncherVariables {
     }
 
     fn local_world(&self, vars: VariableReader) -> Result<Option<usize>, LaunchError> {
-        if self.launcher != Launcher::Slurm {
-            let local_world = vars.number(self.local_world)?;
-            if local_world == Some(0) {
-                return Err(LaunchError::Malformed {
-                    variable: self.local_world,
-                    value: "0".to_owned(),
-                    expected: "the number of ranks here, at least 1",
-                });
-            }
-            return Ok(local_world);
-        }
-        let (Some(counts), Some(node)) =
-            (vars.text(self.local_world_name()), vars.number("SLURM_NODEID")?)
-        else {
-            return Ok(None);
-        };
-        Ok(hosts::tasks_of_node(&counts, node))
-    }
-
-    fn local_world_name(&self) -> &'static str {
         if self.launcher == Launcher::Slurm {
-            "SLURM_STEP_TASKS_PER_NODE"
-        } else {
-            self.local_world
+            let node = vars.number("SLURM_NODEID")?;
+            let counts = vars.text(self.local_world);
+            return Ok(counts
+                .zip(node)
+                .and_then(|(counts, node)| hosts::tasks_of_node(&counts, node)));
         }
+        let local_world = vars.number(self.local_world)?;
+        if local_world == Some(0) {
+            let (variable, value) = (self.local_world, "0".to_owned());
+            let expected = "the number of ranks here, at least 1";
+            return Err(LaunchError::Malformed { variable, value, expected });
+        }
+        Ok(local_world)
     }
 }
 
 /// Without a complete set: rank 0 of 1, unless a variable shows that there are other processes.
 pub(super) fn alone(vars: VariableReader) -> Result<Identity, LaunchError> {
-    for names in [&TORCHRUN, &OPEN_MPI, &HYDRA, &SLURM, &KUBERNETES] {
+    for names in OTHERS {
         if let Some(present) = names.lone_variable(vars) {
             let has_rank = vars.text(names.rank).is_some();
             let missing = if has_rank { names.world } else { names.rank };

@@ -73,13 +73,12 @@ pub use variables::{VARIABLES, Variable, variables_as_markdown};
 
 use ancestors::Ancestors;
 use identity::Identity;
-use rendezvous::Rendezvous;
 use variables::VariableReader;
 
 /// What the environment says about this process.
 ///
-/// It is consistent: `rank < world`, `local_rank < local_world <= world` where these are known,
-/// and either `address` or `pmi` is there.
+/// It is consistent: `rank < world`, `local_rank < local_world <= world` if these are set, and
+/// `address` or `pmi` is set.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Launch {
@@ -93,7 +92,7 @@ pub struct Launch {
     pub local_world: Option<usize>,
     /// The launcher whose variables were read.
     pub launcher: Launcher,
-    /// The host of rank 0: a name or an address. `None` only if it must be asked for at `pmi`.
+    /// The host of rank 0: a name or an address. `None` only if it is to be exchanged over `pmi`.
     pub address: Option<String>,
     /// The ports that rank 0 tries to listen at, in this order; never empty.
     pub ports: Vec<u16>,
@@ -143,9 +142,11 @@ pub struct LaunchDescription {
     pub launch: Launch,
     /// Where the job key is kept.
     pub key: KeySource,
-    /// The process manager's descriptor, if the address must be asked for there.
+    /// The process manager's descriptor, if the address is to be exchanged there.
     pub pmi: Option<i32>,
+    /// No variable names a port, so the ports follow from the name of the job.
     ports_follow_job: bool,
+    /// `MAYPOLE_JOB` names the job, so the process manager's name for it is ignored.
     job_is_given: bool,
 }
 
@@ -240,22 +241,24 @@ fn describe(
 ) -> Result<LaunchDescription, LaunchError> {
     let vars = VariableReader(vars);
     let (identity, overruled) = closest::identity(vars, distance)?;
-    let rendezvous = Rendezvous::read(vars, &identity, overruled.is_some())?;
+    let (address, pmi) = rendezvous::address(vars, &identity, overruled.is_some())?;
+    let named_ports = rendezvous::named_ports(vars)?;
     let Identity { rank, world, local_rank, local_world, launcher } = identity;
+    let job = rendezvous::job(vars, launcher);
     Ok(LaunchDescription {
         key: key::source(vars)?,
-        pmi: rendezvous.pmi,
-        ports_follow_job: rendezvous.ports_follow_job,
-        job_is_given: rendezvous.job_is_given,
+        pmi,
+        ports_follow_job: named_ports.is_none(),
+        job_is_given: vars.text("MAYPOLE_JOB").is_some(),
         launch: Launch {
             rank,
             world,
             local_rank,
             local_world,
             launcher,
-            address: rendezvous.address,
-            ports: rendezvous.ports,
-            job: rendezvous.job,
+            address,
+            ports: named_ports.unwrap_or_else(|| default_ports(&job)),
+            job,
             key: None,
             pmi: None,
             timeout: variables::timeout(vars)?,
@@ -282,7 +285,7 @@ impl LaunchDescription {
                 launch.job = pmi.job().to_owned();
             }
             if self.ports_follow_job {
-                launch.ports = rendezvous::default_ports(&launch.job);
+                launch.ports = default_ports(&launch.job);
             }
             launch.pmi = Some(pmi);
         }

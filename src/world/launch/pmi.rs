@@ -107,10 +107,9 @@ impl Pmi {
     /// Takes the descriptor that the launcher left open under `number` and introduces this
     /// process.
     pub(super) fn inherit(number: i32, waits: Duration) -> Result<Pmi, PmiError> {
-        let socket = descriptor::take_inherited(number)
-            .map_err(|source| PmiError::Descriptor { number, source })?;
-        descriptor::bound_waits(&socket, waits)
-            .map_err(|source| PmiError::Descriptor { number, source })?;
+        let refused = |source| PmiError::Descriptor { number, source };
+        let socket = descriptor::take_inherited(number).map_err(refused)?;
+        descriptor::bound_waits(&socket, waits).map_err(refused)?;
         Pmi::begin(socket.into(), waits)
     }
 

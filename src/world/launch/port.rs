@@ -17,9 +17,7 @@ const ATTEMPTS: u64 = 1000;
 /// # Errors
 /// If none of a thousand ports is free, or the system gives no random number.
 pub fn free_port(address: IpAddr) -> io::Result<TcpListener> {
-    let mut start = [0; 8];
-    random::fill(&mut start)?;
-    let start = u64::from_ne_bytes(start);
+    let start = u64::from_ne_bytes(random::bytes()?);
     let span = u64::from(PORTS.end - PORTS.start);
     let port = |step: u64| PORTS.start + (start.wrapping_add(step) % span) as u16;
     let candidates: Vec<SocketAddr> =

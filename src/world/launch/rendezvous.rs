@@ -5,42 +5,9 @@ use super::variables::VariableReader;
 use super::{LaunchError, Launcher, hosts};
 use maypole_transports::secure::job_hash;
 
-/// What the variables say about the place where ranks join.
-pub(super) struct Rendezvous {
-    pub(super) address: Option<String>,
-    pub(super) ports: Vec<u16>,
-    /// True if no variable names a port. Then the ports follow from the name of the job.
-    pub(super) ports_follow_job: bool,
-    pub(super) job: String,
-    /// True if `MAYPOLE_JOB` names the job. Then the process manager's name for it is ignored.
-    pub(super) job_is_given: bool,
-    /// The process manager's descriptor, where the address must be asked for there.
-    pub(super) pmi: Option<i32>,
-}
-
-impl Rendezvous {
-    /// `is_overruled`: the variables of another launcher contradict `identity`.
-    pub(super) fn read(
-        vars: VariableReader,
-        identity: &Identity,
-        is_overruled: bool,
-    ) -> Result<Rendezvous, LaunchError> {
-        let (address, pmi) = address(vars, identity, is_overruled)?;
-        let job = job(vars, identity.launcher);
-        let named = named_ports(vars)?;
-        Ok(Rendezvous {
-            address,
-            pmi,
-            ports_follow_job: named.is_none(),
-            ports: named.unwrap_or_else(|| default_ports(&job)),
-            job,
-            job_is_given: vars.text("MAYPOLE_JOB").is_some(),
-        })
-    }
-}
-
-/// The address of rank 0, or the descriptor at which to ask for it.
-fn address(
+/// The address of rank 0, or the descriptor at which to ask for it. `is_overruled`: the variables of
+/// another launcher contradict `identity`.
+pub(super) fn address(
     vars: VariableReader,
     identity: &Identity,
     is_overruled: bool,
@@ -51,7 +18,7 @@ fn address(
         true => &["MAYPOLE_ADDRESS"][..],
         false => &["MAYPOLE_ADDRESS", "MASTER_ADDR"],
     };
-    if let Some(address) = vars.first(names) {
+    if let Some(address) = names.iter().find_map(|name| vars.text(name)) {
         return Ok((Some(split_port(&address).0.to_owned()), None));
     }
     if identity.launcher == Launcher::Mpich
@@ -105,7 +72,7 @@ fn first_slurm_host(vars: VariableReader) -> Result<Option<String>, LaunchError>
 
 /// The ports that a variable names. At `MASTER_PORT` itself torchrun's own store listens, so the
 /// eight ports after it are tried.
-fn named_ports(vars: VariableReader) -> Result<Option<Vec<u16>>, LaunchError> {
+pub(super) fn named_ports(vars: VariableReader) -> Result<Option<Vec<u16>>, LaunchError> {
     let with_address = vars.text("MAYPOLE_ADDRESS").and_then(|address| split_port(&address).1);
     match (vars.port("MAYPOLE_PORT")?, with_address) {
         (Some(port), Some(other)) if port != other => {
@@ -130,7 +97,7 @@ pub(crate) fn default_ports(job: &str) -> Vec<u16> {
 
 /// The launcher's name for this job: equal on all ranks, and another one after a restart where the
 /// launcher tells.
-fn job(vars: VariableReader, launcher: Launcher) -> String {
+pub(super) fn job(vars: VariableReader, launcher: Launcher) -> String {
     if let Some(job) = vars.text("MAYPOLE_JOB") {
         return job;
     }

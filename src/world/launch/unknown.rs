@@ -26,7 +26,12 @@ pub(crate) fn warn(launch: &Launch) {
 
 /// One sentence for each unknown variable among `names`, in alphabetical order.
 fn warnings(names: impl Iterator<Item = String>) -> Vec<String> {
-    unknown_variables(names).iter().map(|(name, nearest)| warning(name, *nearest)).collect()
+    let warning = |(name, nearest): (String, Option<&str>)| {
+        let meant = nearest.map(|nearest| format!(" (did you mean {nearest}?)"));
+        let meant = meant.unwrap_or_default();
+        format!("maypole: there is no variable {name}; it is ignored{meant}")
+    };
+    unknown_variables(names).into_iter().map(warning).collect()
 }
 
 /// The variables among `names` that look like maypole's own and do not exist, in alphabetical
@@ -40,26 +45,15 @@ fn warnings(names: impl Iterator<Item = String>) -> Vec<String> {
 pub fn unknown_variables(
     names: impl Iterator<Item = String>,
 ) -> Vec<(String, Option<&'static str>)> {
-    let mut unknown: Vec<String> = names.filter(|name| is_unknown(name)).collect();
-    unknown.sort_unstable();
+    let is_known = |name: &str| VARIABLES.iter().any(|variable| variable.name == name);
+    let unknown = names.filter(|name| name.starts_with(PREFIX) && !is_known(name));
     let with_nearest = |name: String| {
         let nearest = nearest(&name);
         (name, nearest)
     };
-    unknown.into_iter().map(with_nearest).collect()
-}
-
-fn is_unknown(name: &str) -> bool {
-    let known = VARIABLES.iter().any(|variable| variable.name == name);
-    name.starts_with(PREFIX) && !known
-}
-
-fn warning(name: &str, nearest: Option<&str>) -> String {
-    let ignored = format!("maypole: there is no variable {name}; it is ignored");
-    match nearest {
-        Some(nearest) => format!("{ignored} (did you mean {nearest}?)"),
-        None => ignored,
-    }
+    let mut unknown: Vec<_> = unknown.map(with_nearest).collect();
+    unknown.sort_unstable();
+    unknown
 }
 
 /// The known variable with the least edit distance to `name`, if at most a third of the letters

@@ -239,11 +239,6 @@ impl VariableReader<'_> {
         (self.0)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
 
-    /// The first of `names` that is set.
-    pub(super) fn first(&self, names: &[&str]) -> Option<String> {
-        names.iter().find_map(|name| self.text(name))
-    }
-
     pub(super) fn number(&self, name: &'static str) -> Result<Option<usize>, LaunchError> {
         self.parse(name, "a whole number", |text| text.parse().ok())
     }
@@ -278,12 +273,9 @@ pub(super) fn newcomer(vars: VariableReader) -> Result<bool, LaunchError> {
 
 pub(super) fn timeout(vars: VariableReader) -> Result<Duration, LaunchError> {
     let parse = |text: &str| {
-        let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0)?;
-        Duration::try_from_secs_f64(seconds)
-            .ok()
-            .filter(|timeout| *timeout >= Duration::from_millis(1))
+        let timeout = Duration::try_from_secs_f64(text.parse().ok()?).ok()?;
+        (timeout >= Duration::from_millis(1)).then_some(timeout)
     };
-    Ok(vars
-        .parse("MAYPOLE_TIMEOUT", "a number of seconds greater than 0", parse)?
-        .unwrap_or(Duration::from_secs(300)))
+    let timeout = vars.parse("MAYPOLE_TIMEOUT", "a number of seconds greater than 0", parse)?;
+    Ok(timeout.unwrap_or(Duration::from_secs(300)))
 }

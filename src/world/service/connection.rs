@@ -22,8 +22,8 @@ pub(crate) struct DialedLink {
 }
 
 impl DialedLink {
-    /// Connects to `address` by `until`. The connection fails once the other host has been silent for
-    /// `silence`.
+    /// Connects to `address` by `until`. The connection fails once the other host has been silent
+    /// for `silence`.
     pub(crate) fn dial(
         address: SocketAddr,
         silence: Duration,
@@ -111,10 +111,6 @@ pub(crate) struct ControlConnection {
     pub(crate) heard: Instant,
 }
 
-/// The end of a connection, and how it was noticed.
-#[derive(Debug)]
-pub(crate) struct ConnectionEnd(pub(crate) String);
-
 impl ControlConnection {
     pub(crate) fn new(stream: TcpStream, channel: Channel) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
@@ -166,45 +162,37 @@ impl ControlConnection {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Reads what has come: all messages, and the end if the connection has ended after them.
-    pub(crate) fn read(&mut self, maximum: usize) -> (Vec<Vec<u8>>, Option<ConnectionEnd>) {
+    /// Reads what has come: all messages, and if the connection has ended after them, how.
+    pub(crate) fn read(&mut self, maximum: usize) -> (Vec<Vec<u8>>, Option<String>) {
         let mut messages = Vec::new();
         let ended = self.read_into(maximum, &mut messages).err();
         (messages, ended)
     }
 
-    fn read_into(
-        &mut self,
-        maximum: usize,
-        messages: &mut Vec<Vec<u8>>,
-    ) -> Result<(), ConnectionEnd> {
+    fn read_into(&mut self, maximum: usize, messages: &mut Vec<Vec<u8>>) -> Result<(), String> {
         let mut bytes = vec![0; 64 << 10];
         // Messages may have come together with the last bytes of joining.
         self.open(maximum, messages)?;
+        let ended = || Err("its connection ended without a goodbye".to_owned());
         loop {
             match self.stream.read(&mut bytes) {
-                Ok(0) => {
-                    return Err(ConnectionEnd("its connection ended without a goodbye".to_owned()));
-                }
+                Ok(0) => return ended(),
                 Ok(read) => self.channel.receive(&bytes[..read]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // A process that is killed while bytes are unread resets its connections. The
-                // connection has ended, as in the case above.
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => {
-                    return Err(ConnectionEnd("its connection ended without a goodbye".to_owned()));
-                }
-                Err(error) => {
-                    return Err(ConnectionEnd(format!("its connection failed ({error})")));
-                }
+                Err(error) => match error.kind() {
+                    ErrorKind::Interrupted => continue,
+                    ErrorKind::WouldBlock => return Ok(()),
+                    // A process that is killed while bytes are unread resets its connections.
+                    ErrorKind::ConnectionReset => return ended(),
+                    _ => return Err(format!("its connection failed ({error})")),
+                },
             }
             self.heard = Instant::now();
             self.open(maximum, messages)?;
         }
     }
 
-    fn open(&mut self, maximum: usize, messages: &mut Vec<Vec<u8>>) -> Result<(), ConnectionEnd> {
-        let broken = |why| ConnectionEnd(format!("its connection is broken ({why})"));
+    fn open(&mut self, maximum: usize, messages: &mut Vec<Vec<u8>>) -> Result<(), String> {
+        let broken = |why| format!("its connection is broken ({why})");
         while let Some(bytes) = self.channel.open(maximum).map_err(broken)? {
             messages.push(bytes);
         }

@@ -30,14 +30,14 @@ mod thread;
 
 pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
 pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind};
-pub(crate) use connection::{ConnectionEnd, ControlConnection, DialedLink, binding, is_timeout};
+pub(crate) use connection::{ControlConnection, DialedLink, binding, is_timeout};
 pub use diagnosis::{AskError, ChainLink, Diagnosis};
 pub(in crate::world::service) use direct::DataConnection;
 pub use direct::DataPath;
 pub use error::ServiceError;
 pub use progress::ProgressTable;
 pub(crate) use shrink::{
-    AgreedWorld, Attendee, Entry, EntryError, Newcomers, ServiceBase, ServiceSettings, scope_of,
+    AgreedWorld, Attendee, Newcomers, ServiceBase, ServiceSettings, enter, scope_of,
 };
 pub use shrink::{Contribution, GrownWorld, Survivors};
 
@@ -58,14 +58,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thread::ServiceThread;
 
-/// The numbers of connections by which peers ask, in a service thread's watch.
+/// The first number of peers' connections for questions, in a service thread's watch.
 const CALLER: u64 = 3 << 40;
 /// After this silence a rank counts as silent, and a host whose kernel does not acknowledge
 /// packets counts as gone.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a leaving rank waits for the others.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many groups and how many of the last calls in each are told in a goodbye.
+/// How many groups, and how many of the last calls in each, a goodbye contains.
 const GROUPS_IN_GOODBYE: usize = 8;
 const RUNS_IN_GOODBYE: usize = 16;
 /// How long rank 0 may take to answer a query.
@@ -209,7 +209,13 @@ impl Service {
                 "{len} bytes are too many to exchange; the most is {most}"
             )));
         }
-        let round = self.next_round(purpose, group, members);
+        let members = members.to_vec();
+        let mut state = self.shared.state();
+        let rounds = state.rounds.entry((group, purpose, members.clone())).or_default();
+        *rounds += 1;
+        let number = *rounds;
+        drop(state);
+        let round = ExchangeRound { group, purpose, members, number };
         self.shared.request(ControlRequest::Contribute { round: round.clone(), payload });
         Ok(round)
     }
@@ -255,18 +261,6 @@ impl Service {
         )))
     }
 
-    fn next_round(
-        &self,
-        purpose: ExchangePurpose,
-        group: GroupId,
-        members: &[usize],
-    ) -> ExchangeRound {
-        let mut state = self.shared.state();
-        let number = state.rounds.entry((group, purpose, members.to_vec())).or_default();
-        *number += 1;
-        ExchangeRound { group, purpose, members: members.to_vec(), number: *number }
-    }
-
     fn missing_members(&self, round: ExchangeRound) -> Vec<usize> {
         self.shared.request(ControlRequest::AskMissing { round: round.clone() });
         self.shared
@@ -274,8 +268,8 @@ impl Service {
             .unwrap_or_default()
     }
 
-    /// Asks the awaited rank of `group` what it has called. If the calls do not match, the world
-    /// fails. Does not wait.
+    /// Requests the calls of the awaited rank of `group`. If they do not match those of this rank,
+    /// the world fails. Does not wait.
     pub fn ask_calls(&self, group: GroupId, activity: &GroupActivity, awaited: WaitTarget) {
         if self.world() > 1 {
             self.shared.ask_calls(group, activity, awaited, 0);

@@ -41,10 +41,10 @@ pub(crate) struct ServiceState {
     pub(crate) cause: Option<Cause>,
     /// When `cause` last changed.
     pub(crate) cause_since: Option<Instant>,
-    /// This rank has told a failure, and neither has rank 0 confirmed it, nor were the neighbours
-    /// of this rank told.
+    /// This rank has sent a failure, and neither has rank 0 confirmed it, nor have the neighbours
+    /// of this rank received it.
     pub(crate) telling: bool,
-    /// The least cause that the neighbours of this rank were told, or are being told.
+    /// The least cause that was or is being relayed to the neighbours of this rank.
     pub(crate) relayed: Option<Cause>,
     /// Ranks that said goodbye, with their last operation.
     pub(crate) left: BTreeMap<usize, u64>,
@@ -162,8 +162,9 @@ impl ServiceContext {
         self.waker.wake();
     }
 
-    /// Records a failure. Every wait ends soon after. Who sees the cause sees the alarm, too, or it would begin
-    /// a call for which others have published their parts before they failed.
+    /// Records a failure. Every wait ends soon after. The cause and the alarm become visible
+    /// together: a thread that sees the cause alone could begin a call for which others have
+    /// published their parts.
     pub(crate) fn learn(&self, cause: &Cause) {
         self.update(|state| {
             state.learn(cause);
@@ -171,15 +172,15 @@ impl ServiceContext {
         });
     }
 
-    /// Records a failure that all other ranks know, or will hear of from the neighbours of this
-    /// rank.
+    /// Records a failure that all other ranks have received, or will receive from the neighbours of
+    /// this rank.
     pub(crate) fn learn_told(&self, cause: &Cause) {
         self.learn(cause);
         self.update(|state| state.telling = false);
     }
 
-    /// Records a failure that ranks tell one another. Without rank 0 no rank knows which of two
-    /// failures of one kind in one operation was told first, so the lesser one counts.
+    /// Records a relayed failure. Without rank 0, two failures of one kind in one operation have no
+    /// order, so the lesser one counts.
     pub(crate) fn learn_relayed(&self, cause: &Cause) {
         self.update(|state| {
             if state.cause.as_ref().is_none_or(|known| cause < known) {
@@ -262,13 +263,7 @@ impl ServiceContext {
 }
 
 impl ServiceState {
-    /// Takes the end of an exchange: all parts, or the rank that left before it gave its part.
-    pub(crate) fn gather(&mut self, round: ExchangeRound, parts: Result<Vec<Vec<u8>>, usize>) {
-        self.gathered.insert(round, parts);
-    }
-
-    /// True if no failure that this rank has told is still on its way, as far as this rank can do
-    /// anything about it.
+    /// True if no failure of this rank is still to be confirmed or relayed.
     pub(crate) fn has_told(&self) -> bool {
         !self.telling || self.closed.is_some()
     }

@@ -8,9 +8,7 @@ use super::coordinator::{Coordinator, Notices};
 use super::direct::Callers;
 use super::message::{ControlRequest, MAX_MESSAGE, Notice, StatusQuestion};
 use super::state::ServiceContext;
-use super::{
-    ACCEPTOR, Acceptor, CALLER, Cause, ConnectionEnd, ControlConnection, LateAnswer, SILENCE_LIMIT,
-};
+use super::{ACCEPTOR, Acceptor, CALLER, Cause, ControlConnection, LateAnswer, SILENCE_LIMIT};
 use crate::wire::decode;
 use crate::world::calls::GroupStatus;
 use maypole_transports::watch::Watch;
@@ -25,7 +23,7 @@ const WAKER: u64 = 0;
 const CONTROL: u64 = 1 << 40;
 const PROCESS: u64 = 2 << 40;
 
-/// The most entries of this rank's history that another rank is told.
+/// The most entries of this rank's history in an answer to another rank.
 const RUNS_TOLD: usize = 64;
 
 /// Time between two signs of life.
@@ -44,14 +42,14 @@ pub(super) struct ServiceThread {
     /// Descriptors that report the end of the processes of this host's other ranks.
     processes: BTreeMap<usize, OwnedFd>,
     root: Option<Coordinator>,
-    /// Connections by which peers ask this rank.
+    /// Connections of peers for questions to this rank.
     callers: Callers,
     /// On rank 0: the answer to a process that wants to join now.
     late_answer: Option<LateAnswer>,
-    /// On rank 0: a failure and the later notices for its own program, which learns of them once
-    /// all others were told.
+    /// On rank 0: a failure and the later notices for its own program, which receives them after
+    /// all others.
     withheld: Vec<Notice>,
-    /// When the own program learns of them in any case.
+    /// When the own program receives them in any case.
     withheld_until: Instant,
     /// On others: a failure that rank 0 has not confirmed, and when it counts as silent.
     unconfirmed: Option<(Cause, Instant)>,
@@ -88,7 +86,7 @@ impl ServiceThread {
         })
     }
 
-    /// Runs until the service is told to stop.
+    /// Runs until the service is stopped.
     pub(super) fn run(mut self) {
         let _closed = CloseOnDrop(Arc::clone(&self.shared));
         // Messages that came together with the end of joining are already read from the socket, so
@@ -180,7 +178,7 @@ impl ServiceThread {
             }
         }
         if self.root.as_ref().is_some_and(Coordinator::is_alone) {
-            // No other rank has to hear of a failure before the program of this one.
+            // No other rank has to receive a failure before the program of this one.
             for notice in std::mem::take(&mut self.withheld) {
                 self.hear(notice);
             }
@@ -197,10 +195,10 @@ impl ServiceThread {
                 self.shared.learn_told(&cause);
             }
             Notice::Exchanged { round, payloads } => {
-                self.shared.update(|state| state.gather(round, Ok(payloads)));
+                self.shared.update(|state| state.gathered.insert(round, Ok(payloads)));
             }
             Notice::Incomplete { round, rank } => {
-                self.shared.update(|state| state.gather(round, Err(rank)));
+                self.shared.update(|state| state.gathered.insert(round, Err(rank)));
             }
             Notice::Missing { round, ranks } => {
                 self.shared.update(|state| state.missing.insert(round, ranks));
@@ -220,8 +218,8 @@ impl ServiceThread {
         }
     }
 
-    /// Compares the calls that `rank` has told with those of this rank. Fails the world if they do
-    /// not match, or if `rank` has left the group while this rank waits for it there.
+    /// Compares the calls of `rank` with those of this rank. Fails the world if they do not match,
+    /// or if `rank` has left the group while this rank waits for it there.
     fn compare(
         &mut self,
         rank: Option<usize>,
@@ -258,11 +256,11 @@ impl ServiceThread {
         let (messages, mut ended) = control.read(MAX_MESSAGE);
         for bytes in messages {
             if self.take(rank, &bytes).is_none() {
-                ended = Some(ConnectionEnd("it sent bytes that are no message".to_owned()));
+                ended = Some("it sent bytes that are no message".to_owned());
                 break;
             }
         }
-        if let Some(ConnectionEnd(how)) = ended {
+        if let Some(how) = ended {
             self.ended(rank, &how);
         }
     }

@@ -5,7 +5,7 @@ use super::super::joiner::find_root;
 use super::super::protocol::JoinRequest;
 use super::super::{JoinConfig, JoinError, JoinStop, check};
 use crate::world::service::{
-    DialedLink, Entry, EntryError, GrownWorld, Service, ServiceBase, ServiceSettings, is_timeout,
+    DialedLink, GrownWorld, Service, ServiceBase, ServiceSettings, enter, is_timeout,
 };
 use maypole_transports::secure::{Purpose, SecureError};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Joins ranks that run, as rank `config.rank` if that is free. Waits until they call `admit` and
-/// have room. `report` is what all of them are told.
+/// have room. All of them receive `report`.
 ///
 /// # Errors
 /// [`JoinError`], when [`JoinConfig::join_timeout`] has passed, or at once if they refuse this
@@ -53,8 +53,8 @@ fn visit(
 ) -> Result<Result<(Service, GrownWorld), String>, JoinError> {
     let rank = config.rank;
     let listener = listen_at(config, link.stream.local_addr()?)?;
-    let request = JoinRequest::new(config, listener.local_addr()?, report)?;
-    let request = JoinRequest { wish: Some(rank), ..request };
+    let mut request = JoinRequest::new(config, listener.local_addr()?, report)?;
+    request.attendee.wish = Some(rank);
     let reply = match request.ask(&mut link, stop, deadline) {
         Ok(reply) => reply,
         Err(error) if is_timeout(&error) && Instant::now() >= deadline => {
@@ -70,14 +70,9 @@ fn visit(
         let why = SecureError::UnknownProtocol.to_string();
         return Err(JoinError::Lost { rank, address, why });
     }
-    let base = ServiceBase { own: request.peer, settings };
-    match (Entry { link, base, listener }).enter(Instant::now() + config.timeout) {
-        Ok(entered) => Ok(Ok(entered)),
-        Err(EntryError::NotTaken(why)) => Ok(Err(why)),
-        Err(EntryError::Failed(error)) => {
-            Err(JoinError::NotAdmitted { rank, address, why: error.to_string() })
-        }
-    }
+    let base = ServiceBase { own: request.attendee.peer, settings };
+    let entered = enter(link, base, listener, Instant::now() + config.timeout);
+    entered.map_err(|error| JoinError::NotAdmitted { rank, address, why: error.to_string() })
 }
 
 #[cfg(test)]
@@ -109,7 +104,7 @@ mod tests {
                 let listener = listen_at(&config, link.stream.local_addr().unwrap()).unwrap();
                 let own = listener.local_addr().unwrap();
                 let mut request = JoinRequest::new(&config, own, &[]).unwrap();
-                request.wish = Some(1);
+                request.attendee.wish = Some(1);
                 assert!(matches!(
                     request.ask(&mut link, &JoinStop::default(), deadline),
                     Ok(JoinReply::Invited)

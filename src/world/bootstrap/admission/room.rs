@@ -2,7 +2,7 @@
 //! ranks call `admit`.
 
 use super::super::addresses::{ADMISSION_PORT, listen_as_root, reached_at, settings};
-use super::super::protocol::{JoinRefusal, JoinReply, JoinRequest};
+use super::super::protocol::{JoinReply, JoinRequest};
 use super::super::reception::{Reception, Visitor};
 use super::super::{JoinConfig, JoinError};
 use crate::world::service::{Attendee, Newcomers, ServiceBase};
@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 
 /// The number of the waker in the watch. Newcomers have the numbers above it.
 const WAKER: u64 = 0;
-/// The most connections that have proved the key and wait. A further one is closed.
-const MAX_WAITING: usize = 1024;
 /// How long the thread sleeps where nothing happens. The end of the sleep has no effect.
 const SLEEP: Duration = Duration::from_secs(3600);
 
@@ -32,18 +30,11 @@ pub(crate) struct WaitingRoom {
 
 #[derive(Debug)]
 struct SharedRoom {
-    room: Mutex<RoomState>,
+    reception: Mutex<Reception>,
     came: Condvar,
     watch: Watch,
     waker: Waker,
     closed: AtomicBool,
-}
-
-#[derive(Debug)]
-struct RoomState {
-    reception: Reception,
-    /// The ranks share memory alone.
-    one_host: bool,
 }
 
 impl WaitingRoom {
@@ -54,13 +45,13 @@ impl WaitingRoom {
         let settings = settings(config, [0; 16]);
         let (watch, waker) = (Watch::new()?, Waker::new()?);
         watch.add(&waker, WAKER, false)?;
-        let kind = (Purpose::Admit, MAX_WAITING);
-        let base = ServiceBase { own: own.peer.clone(), settings };
+        let base = ServiceBase { own: own.attendee.peer.clone(), settings };
         let secret = base.settings.secret.clone();
-        let reception = Reception::new(listener, secret, kind, own, &watch)?;
-        let room = RoomState { reception, one_host };
-        let (room, came, closed) = (Mutex::new(room), Condvar::new(), AtomicBool::new(false));
-        let shared = Arc::new(SharedRoom { room, came, watch, waker, closed });
+        let mut reception = Reception::new(listener, secret, Purpose::Admit, own, &watch)?;
+        reception.one_host = one_host;
+        let (reception, came, closed) =
+            (Mutex::new(reception), Condvar::new(), AtomicBool::new(false));
+        let shared = Arc::new(SharedRoom { reception, came, watch, waker, closed });
         let served = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("maypole-admission".to_owned())
@@ -75,23 +66,22 @@ impl WaitingRoom {
 
     /// How many newcomers wait. If none does, waits until one comes, at most for `within`.
     pub(crate) fn count(&self, within: Duration) -> usize {
-        let empty = |room: &mut RoomState| room.reception.ready() == 0;
-        let room = self.shared.lock();
-        let waited = self.shared.came.wait_timeout_while(room, within, empty);
-        let (room, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        room.reception.ready()
+        let empty = |reception: &mut Reception| reception.ready() == 0;
+        let reception = self.shared.lock();
+        let waited = self.shared.came.wait_timeout_while(reception, within, empty);
+        let (reception, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        reception.ready()
     }
 
     /// Takes the newcomers that wait, at most so many, and invites them.
     pub(crate) fn take(&self, most: usize) -> Newcomers {
-        let mut room = self.shared.lock();
-        let visitors = &mut room.reception.visitors;
-        let ready = visitors.extract_if(.., |_, visitor| visitor.request.is_some());
+        let mut reception = self.shared.lock();
+        let ready = reception.visitors.extract_if(.., |_, visitor| visitor.request.is_some());
         let mut waiting = Vec::new();
         for (_, Visitor { mut control, request, .. }) in ready.take(most) {
             self.shared.watch.remove(&control.stream);
             control.push(&JoinReply::Invited);
-            let attendee = request.expect("it was found right").attendee();
+            let attendee = request.expect("it was accepted").attendee;
             // Only ranks that ran before want no rank.
             let wish = Some(attendee.wish.unwrap_or(0));
             waiting.push((control, Attendee { wish, ..attendee }));
@@ -115,45 +105,33 @@ impl Drop for WaitingRoom {
 }
 
 impl SharedRoom {
-    fn lock(&self) -> MutexGuard<'_, RoomState> {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Reception> {
+        self.reception.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn serve(&self) {
         let mut numbers = Vec::new();
         while !self.closed.load(Ordering::Acquire) {
             let now = Instant::now();
-            let until = self.lock().reception.deadline().unwrap_or(now + SLEEP);
+            let until = self.lock().deadline().unwrap_or(now + SLEEP);
             if let Err(error) = self.watch.wait(&mut numbers, until.saturating_duration_since(now))
             {
                 tracing::error!(%error, "the waiting room closes, because it cannot wait for events");
                 self.closed.store(true, Ordering::Release);
                 return;
             }
-            let mut room = self.lock();
-            room.reception.expire(Instant::now(), &self.watch);
+            let mut reception = self.lock();
+            reception.expire(Instant::now(), &self.watch);
             for number in numbers.drain(..) {
-                match number {
-                    WAKER => self.waker.clear(),
-                    _ => room.event(number, &self.watch),
+                if number == WAKER {
+                    self.waker.clear();
+                } else {
+                    reception.event(number, &self.watch);
                 }
             }
-            if room.reception.ready() > 0 {
+            if reception.ready() > 0 {
                 self.came.notify_all();
             }
         }
-    }
-}
-
-impl RoomState {
-    /// Takes a new visitor, or what one has sent: its request, or its end.
-    fn event(&mut self, number: u64, watch: &Watch) {
-        let one_host = self.one_host;
-        self.reception.event(number, watch, |reception, _, request| {
-            match one_host && request.peer.host != reception.own.peer.host {
-                true => Err(JoinRefusal::OtherHost),
-                false => Ok(()),
-            }
-        });
     }
 }

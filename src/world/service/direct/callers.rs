@@ -1,7 +1,8 @@
 //! The replying end of status requests: connections that peers have made to this rank.
 
-use super::{ConnectionKey, DataConnection, PeerAnswer, PeerQuestion, VerbsMeeting};
+use super::{ConnectionKey, DataConnection, PeerQuestion, VerbsMeeting};
 use crate::wire::decode;
+use crate::world::calls::RankStatus;
 use crate::world::service::message::MAX_JOIN_MESSAGE;
 use crate::world::service::state::ServiceContext;
 use crate::world::service::{Authenticated, CALLER, Cause, ControlConnection};
@@ -14,7 +15,7 @@ const MAX_CALLERS: usize = 64;
 /// How long a connection is kept. A question takes one round trip.
 const CALL_TIME: Duration = Duration::from_secs(5);
 
-/// Connections by which peers ask, the oldest first.
+/// Connections that peers have made for questions, the oldest first.
 #[derive(Debug, Default)]
 pub(in crate::world::service) struct Callers {
     open: VecDeque<Caller>,
@@ -30,10 +31,10 @@ struct Caller {
     meeting: Option<VerbsMeeting>,
 }
 
-/// What a peer has told or made.
+/// An event for the service thread.
 #[derive(Debug)]
 pub(in crate::world::service) enum CallerEvent {
-    /// A failure, which the service thread tells.
+    /// A failure, which the service thread relays.
     Failed(Cause),
     /// A data connection, which the service thread keeps.
     Connected(ConnectionKey, DataConnection),
@@ -58,7 +59,7 @@ impl Callers {
 
     fn keep(&mut self, call: Authenticated, meeting: Option<VerbsMeeting>, watch: &Watch) {
         if self.open.len() == MAX_CALLERS {
-            self.close_first(watch);
+            self.close(0, watch);
         }
         let number = CALLER + self.next;
         self.next += 1;
@@ -113,12 +114,8 @@ impl Callers {
     /// Closes the connections whose time is over.
     pub(in crate::world::service) fn expire(&mut self, now: Instant, watch: &Watch) {
         while self.open.front().is_some_and(|caller| caller.until <= now) {
-            self.close_first(watch);
+            self.close(0, watch);
         }
-    }
-
-    fn close_first(&mut self, watch: &Watch) {
-        self.close(0, watch);
     }
 
     fn close(&mut self, at: usize, watch: &Watch) {
@@ -136,14 +133,14 @@ impl Caller {
             self.control.push(&answer);
             return made.map(|(key, connection)| CallerEvent::Connected(key, connection));
         }
-        // A process that wanted to join asks differently, and has its answer already.
+        // A process that wanted to join sends another message, and has its answer already.
         match decode(bytes).ok()? {
             PeerQuestion::Status(group) => {
-                self.control.push(&PeerAnswer::Status(Box::new(shared.status(Some(group)))));
+                self.control.push(&Some(shared.status(Some(group))));
                 None
             }
             PeerQuestion::Failed(cause) => {
-                self.control.push(&PeerAnswer::Heard);
+                self.control.push(&None::<RankStatus>);
                 Some(CallerEvent::Failed(cause))
             }
         }

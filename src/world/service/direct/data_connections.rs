@@ -108,11 +108,6 @@ impl Service {
         callers
     }
 
-    /// True if data connections are encrypted.
-    pub fn encrypts(&self) -> bool {
-        self.shared.settings.encrypt
-    }
-
     pub(super) fn check_peer(&self, peer: usize) -> Result<(), ServiceError> {
         self.check_process()?;
         let rank = self.rank();

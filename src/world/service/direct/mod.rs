@@ -13,7 +13,7 @@ mod verbs;
 pub(super) use callers::{CallerEvent, Callers};
 pub(super) use data_link::DataConnection;
 pub use data_link::DataPath;
-pub(super) use questions::{PeerAnswer, PeerQuestion};
+pub(super) use questions::PeerQuestion;
 pub(super) use relay::relay;
 use verbs::VerbsMeeting;
 pub(super) use verbs::{ConnectionKey, VERBS_LANE};

@@ -19,22 +19,14 @@ const CHAIN_TIME: Duration = Duration::from_secs(1);
 /// The pause after which a busy rank is asked again.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 
-/// What one rank asks or tells another.
+/// A question of one rank to another.
 #[derive(Debug, Deserialize, Serialize)]
 pub(in crate::world::service) enum PeerQuestion {
-    /// Asks what the rank does, because the asking rank waits for it in this group.
+    /// The status of the rank is wanted, because the asking rank waits for it in this group.
     Status(GroupId),
-    /// Tells the least cause that the asking rank knows, because rank 0 may not.
+    /// The least cause that the sender has received, which rank 0 may not have. The answer is
+    /// `None`.
     Failed(Cause),
-}
-
-/// The answer to a [`PeerQuestion`].
-#[derive(Debug, Deserialize, Serialize)]
-pub(in crate::world::service) enum PeerAnswer {
-    /// The status that was asked for.
-    Status(Box<RankStatus>),
-    /// The cause was taken.
-    Heard,
 }
 
 impl Service {
@@ -56,40 +48,35 @@ impl Service {
         if rank == self.rank() {
             return Ok(self.shared.status(Some(group)));
         }
-        match self.shared.ask_peer(rank, &PeerQuestion::Status(group), deadline)? {
-            PeerAnswer::Status(status) => Ok(*status),
-            PeerAnswer::Heard => Err(AskError::Silent),
-        }
+        let status = self.shared.ask_peer(rank, &PeerQuestion::Status(group), deadline)?;
+        status.map(|status| *status).ok_or(AskError::Silent)
     }
 }
 
 impl ServiceContext {
-    /// Asks rank `peer` on a connection of its own. Returns by `deadline`, and after half a second
-    /// at the latest.
+    /// Asks rank `peer` on a connection of its own. Returns its status if that was asked for, by
+    /// `deadline`, and after half a second at the latest.
     pub(in crate::world::service) fn ask_peer(
         &self,
         peer: usize,
         question: &PeerQuestion,
         deadline: Instant,
-    ) -> Result<PeerAnswer, AskError> {
+    ) -> Result<Option<Box<RankStatus>>, AskError> {
         let begun = Instant::now();
         let until = deadline.min(begun + ANSWER_TIME);
         let was_given_time = until.saturating_duration_since(begun) >= ANSWER_TIME / 2;
         loop {
-            let error = match self.ask_once(peer, question, until) {
+            match self.ask_once(peer, question, until) {
                 Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            match error {
                 // The rank has more callers at this moment than it takes at a time.
-                SecureError::Refused if Instant::now() + BETWEEN_ATTEMPTS < until => {
+                Err(SecureError::Refused) if Instant::now() + BETWEEN_ATTEMPTS < until => {
                     std::thread::sleep(BETWEEN_ATTEMPTS);
                 }
-                SecureError::Io(_) if !is_timeout(&error) => {
+                Err(error @ SecureError::Io(_)) if !is_timeout(&error) => {
                     return Err(AskError::Unreachable(error.to_string()));
                 }
-                _ if was_given_time => return Err(AskError::Silent),
-                _ => return Err(AskError::NoTime),
+                Err(_) if was_given_time => return Err(AskError::Silent),
+                Err(_) => return Err(AskError::NoTime),
             }
         }
     }
@@ -99,7 +86,7 @@ impl ServiceContext {
         peer: usize,
         question: &PeerQuestion,
         until: Instant,
-    ) -> Result<PeerAnswer, SecureError> {
+    ) -> Result<Option<Box<RankStatus>>, SecureError> {
         let Some(there) = self.peers.get(peer) else {
             return Err(io::Error::from(ErrorKind::NotFound).into());
         };

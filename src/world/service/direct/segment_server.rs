@@ -27,11 +27,12 @@ pub(super) fn failed(why: impl ToString) -> ServiceError {
     ServiceError::Failed { what: "sharing memory", why: why.to_string() }
 }
 
-/// A new segment, and where its receivers ask for it.
+/// A new segment, and the socket at which its receivers fetch it.
 pub(super) struct SegmentServer {
-    segment: Segment,
+    pub(super) segment: Segment,
     listener: UnixListener,
-    name: Vec<u8>,
+    /// The name of the socket.
+    pub(super) name: Vec<u8>,
     watch: Watch,
     /// A descriptor that is closed to accept a connection when no other one is left.
     spare: Option<UnixListener>,
@@ -62,17 +63,8 @@ impl SegmentServer {
         make().map_err(with_limit)
     }
 
-    /// The name of the socket.
-    pub(super) fn name(&self) -> &[u8] {
-        &self.name
-    }
-
-    pub(super) fn into_segment(self) -> Segment {
-        self.segment
-    }
-
-    /// Sends the segment to all `members` but this rank, until each has it, or all have told in `round`
-    /// whether they have, or the `deadline` passes.
+    /// Sends the segment to all `members` but this rank, until each has it, or all have told in
+    /// `round` whether they have, or the `deadline` passes.
     ///
     /// # Errors
     /// If the world fails meanwhile, or this process can accept no connection.
@@ -106,8 +98,7 @@ impl SegmentServer {
                     }
                 }
             }
-            let late = |it: &PendingReceiver| it.until <= Instant::now();
-            self.pending.retain(|receiver| !late(receiver));
+            self.pending.retain(|receiver| receiver.until > Instant::now());
         }
         Ok(())
     }
@@ -142,27 +133,20 @@ impl SegmentServer {
     fn advance(&mut self, service: &Service, group: GroupId, number: u64) -> Option<usize> {
         let at = self.pending.iter().position(|receiver| receiver.number == number)?;
         let receiver = &mut self.pending[at];
-        let why = match advance(&mut receiver.socket, &mut receiver.responder) {
+        let ours = |rank| binding(Purpose::Segment, (group, 0), [rank, service.rank()]);
+        let sent = match advance(&mut receiver.socket, &mut receiver.responder) {
             Ok(None) => return None,
-            Ok(Some((proved, _))) => {
-                let rank = proved.initiator as usize;
-                let expected = binding(Purpose::Segment, (group, 0), [rank, service.rank()]);
+            Ok(Some((proved, _))) if proved == ours(proved.initiator as usize) => {
                 // The descriptor stays in the receiver's queue when this end is closed.
-                let sent =
-                    (proved == expected).then(|| send_segment(&receiver.socket, &self.segment));
-                match sent {
-                    Some(Ok(())) => {
-                        self.pending.remove(at);
-                        return Some(rank);
-                    }
-                    Some(Err(error)) => error.to_string(),
-                    None => "it is for something else".to_owned(),
-                }
+                let sent = send_segment(&receiver.socket, &self.segment);
+                sent.map(|()| proved.initiator as usize).map_err(|error| error.to_string())
             }
-            Err(error) => error.to_string(),
+            Ok(Some(_)) => Err("it is for something else".to_owned()),
+            Err(error) => Err(error.to_string()),
         };
         self.pending.remove(at);
-        tracing::debug!(why, "a connection to a segment's socket was refused");
-        None
+        let refused =
+            |why: &String| tracing::debug!(why, "a segment's socket refused a connection");
+        sent.inspect_err(refused).ok()
     }
 }

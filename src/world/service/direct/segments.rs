@@ -47,7 +47,7 @@ impl Service {
         let server = (maker == self.rank()).then(|| SegmentServer::new(bytes, local_members.len()));
         let mine: Part<Vec<u8>> = match &server {
             None => Ok(Vec::new()),
-            Some(Ok(server)) => Ok(server.name().to_vec()),
+            Some(Ok(server)) => Ok(server.name.clone()),
             Some(Err(why)) => Err(why.to_string()),
         };
         let announced =
@@ -60,7 +60,7 @@ impl Service {
                 let mine = encode(&Part::Ok(()));
                 let round = self.contribute(purpose, group, local_members, mine)?;
                 server.serve(self, group, local_members, &round, deadline)?;
-                (Ok(server.into_segment()), self.await_round(round, deadline)?)
+                (Ok(server.segment), self.await_round(round, deadline)?)
             }
             None => {
                 let segment = self.receive(group, maker, &name, bytes, deadline);

@@ -35,7 +35,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 /// A group, the other rank (of the world), and the number of their connection.
 pub(in crate::world::service) type ConnectionKey = (GroupId, usize, u32);
 
-/// What the two ends of a connection by verbs tell each other.
+/// A message between the two ends of a connection by verbs.
 #[derive(Debug, Deserialize, Serialize)]
 pub(in crate::world::service) enum VerbsMessage {
     /// Where the sender's queue pair and ring are: the bytes of a [`VerbsEndpoint`].
@@ -97,9 +97,7 @@ impl Service {
         adapter.check_memory(bytes).map_err(|error| error.to_string())?;
         Ok(offer)
     }
-}
 
-impl Service {
     /// Connects by verbs to rank `peer` of the world, which finds the connection among its
     /// [`callers`](Self::callers), and waits until the peer's port has taken a number. An active port
     /// may be on another network, and what is on the way may drop its packets.

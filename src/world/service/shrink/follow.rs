@@ -6,7 +6,6 @@ use super::{Member, UnreachableSince};
 use crate::world::service::message::MAX_MESSAGE;
 use crate::world::service::{DialedLink, SILENCE_LIMIT, binding, is_timeout};
 use maypole_transports::secure::{Binding, Purpose, SecureError};
-use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 /// How long one attempt to connect to the leader may take.
@@ -14,10 +13,10 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 /// The most time that is kept for the leader's answer that members are missing.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
-/// How often a follower checks whether the leader is known to be gone.
+/// How often a follower checks whether the control plane has reported the end of the leader.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How following one leader ended.
+/// How following one leader ended. A leader's probe of a member ends in the same ways.
 pub(super) enum Followed {
     /// The proposal for which the follower was ready holds.
     Committed(Proposal),
@@ -95,7 +94,7 @@ impl Member<'_> {
                     }
                 }
                 Err(SecureError::WrongKey) => return (Followed::LeftBehind, None),
-                Err(error) if is_gone(&error, &mut unreachable) => return (Followed::Gone, None),
+                Err(error) if unreachable.is_gone(&error) => return (Followed::Gone, None),
                 Err(error) => tracing::debug!(leader, %error, "the leader does not answer"),
             }
             let left = self.deadline.saturating_duration_since(Instant::now());
@@ -135,28 +134,6 @@ impl Member<'_> {
         link.send(&hello, self.deadline)?;
         obey(link, prepared, self.deadline, || self.is_known_ended(leader))
     }
-}
-
-/// True if the rank does not exist any more, as `error` of an attempt to connect shows.
-pub(super) fn is_gone(error: &SecureError, unreachable: &mut UnreachableSince) -> bool {
-    match error {
-        // Another program listens there now.
-        SecureError::OtherJob | SecureError::UnknownProtocol => true,
-        // Its kernel has accepted the connection: it is busy, stopped, or about to end.
-        SecureError::Io(error) if is_end_or_timeout(error.kind()) => false,
-        SecureError::Io(error) => unreachable.is_gone(error, Instant::now()),
-        _ => false,
-    }
-}
-
-fn is_end_or_timeout(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::WouldBlock
-            | ErrorKind::UnexpectedEof
-            | ErrorKind::ConnectionReset
-            | ErrorKind::BrokenPipe
-    )
 }
 
 #[cfg(test)]

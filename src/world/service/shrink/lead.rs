@@ -2,7 +2,8 @@
 //! come, and decides.
 
 use super::agreement::{Agreement, FollowerMessage, LeaderMessage, NextStep, Proposal};
-use super::probe::{Probe, ProbeResult};
+use super::follow::Followed;
+use super::probe::Probe;
 use super::{Agreed, Member, WHAT};
 use crate::wire::decode;
 use crate::world::service::message::MAX_MESSAGE;
@@ -27,7 +28,7 @@ const MAX_PROBES: usize = 64;
 /// How long a newcomer may take to say that it is ready, at most half of the time that is left. One
 /// that does not, because it was stopped or its host hangs, is left out.
 const NEWCOMER_PATIENCE: Duration = SILENCE_LIMIT;
-/// How often the leader checks what the control plane knows.
+/// How often the leader checks whether the control plane has reported the end of a member.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) struct Leader<'a> {
@@ -37,9 +38,9 @@ pub(super) struct Leader<'a> {
     waker: Arc<Waker>,
     followers: BTreeMap<usize, ControlConnection>,
     probes: BTreeMap<usize, Probe>,
-    /// When this rank, or a member that has come, has to know which members are missing.
+    /// When this rank, or a member that has come, has to receive the list of missing members.
     until: Instant,
-    /// When newcomers that were asked must have answered.
+    /// When newcomers must have answered a proposal.
     answers_until: Option<Instant>,
     /// A member went on without this rank.
     left_behind: bool,
@@ -69,14 +70,13 @@ impl<'a> Leader<'a> {
             agreement.hello(number, attendee, None);
         }
         prepared.into_iter().for_each(|proposal| agreement.inherit(proposal));
-        let probes = BTreeMap::new();
         Ok(Self {
             member,
             agreement,
             watch,
             waker,
             followers,
-            probes,
+            probes: BTreeMap::new(),
             until: member.deadline,
             answers_until: None,
             left_behind: false,
@@ -145,7 +145,11 @@ impl<'a> Leader<'a> {
         for number in numbers {
             let rank = (number & (FOLLOWERS - 1)) as usize;
             match number {
-                WAKER => self.waker.clear(),
+                WAKER => {
+                    self.waker.clear();
+                    let probes: Vec<usize> = self.probes.keys().copied().collect();
+                    probes.into_iter().for_each(|rank| self.read_probe(rank));
+                }
                 PROBES.. => self.read_probe(rank),
                 _ => self.read(rank),
             }
@@ -202,7 +206,7 @@ impl<'a> Leader<'a> {
                     self.agreement.hello(rank, *own, prepared);
                     let until = Instant::now().checked_add(patience);
                     self.until = until.map_or(self.until, |until| until.min(self.until));
-                    self.drop_probe(rank);
+                    self.probes.remove(&rank);
                 }
                 Ok(FollowerMessage::Ready(ballot)) => self.agreement.ready(rank, ballot),
                 Err(_) => return self.drop_follower(rank),
@@ -222,12 +226,12 @@ impl<'a> Leader<'a> {
         }
     }
 
-    /// Connects to members that have not come, and removes those that are known to be gone.
+    /// Connects to members that have not come, and removes those that are reported gone.
     fn look_after_missing(&mut self, now: Instant, patient_until: Instant) {
         for rank in self.agreement.missing() {
             if self.member.is_known_gone(rank) {
                 self.agreement.gone(rank);
-                self.drop_probe(rank);
+                self.probes.remove(&rank);
                 continue;
             }
             if now < patient_until {
@@ -238,48 +242,33 @@ impl<'a> Leader<'a> {
             }
             let Some(probe) = self.probes.get_mut(&rank) else { continue };
             if probe.is_idle() && probe.due <= now {
-                let finding = probe.connect(self.member, &self.watch);
-                self.found(rank, finding);
+                probe.connect(self.member, &self.waker);
             }
         }
     }
 
     fn read_probe(&mut self, rank: usize) {
         let Some(probe) = self.probes.get_mut(&rank) else { return };
-        let finding = probe.ready(&self.watch);
-        self.found(rank, finding);
-    }
-
-    fn found(&mut self, rank: usize, finding: Option<ProbeResult>) {
-        match finding {
-            None => {}
-            Some(ProbeResult::LeftBehind) => self.left_behind = true,
-            Some(ProbeResult::Answer(LeaderMessage::Decided(proposal))) => {
-                self.agreement.inherit_decided(proposal);
-            }
-            Some(ProbeResult::Answer(LeaderMessage::Gone) | ProbeResult::Gone) => {
+        match probe.ready(&self.watch) {
+            Some(Followed::LeftBehind) => self.left_behind = true,
+            Some(Followed::Decided(proposal)) => self.agreement.inherit_decided(proposal),
+            Some(Followed::Gone) => {
                 self.agreement.gone(rank);
-                self.drop_probe(rank);
+                self.probes.remove(&rank);
             }
-            Some(ProbeResult::Answer(_)) => {}
+            _ => {}
         }
-    }
-
-    fn drop_probe(&mut self, rank: usize) {
-        self.probes.remove(&rank);
     }
 
     /// The connections to the members of `proposal`, by rank in the new world.
     fn controls(&mut self, proposal: &Proposal) -> BTreeMap<usize, ControlConnection> {
         let place = |world: usize| proposal.members.iter().position(|member| *member == world);
-        let mut controls = BTreeMap::new();
-        for (rank, control) in std::mem::take(&mut self.followers) {
+        let followers = std::mem::take(&mut self.followers).into_iter();
+        let control = |(rank, control): (usize, ControlConnection)| {
             self.watch.remove(&control.stream);
-            if let Some(place) = place(rank) {
-                controls.insert(place, control);
-            }
-        }
-        controls
+            Some((place(rank)?, control))
+        };
+        followers.filter_map(control).collect()
     }
 
     /// Tells all that have come which members are missing.

@@ -74,13 +74,14 @@ pub(crate) use agreement::{AgreedWorld, Attendee};
 pub(super) use calls::ShrinkCalls;
 pub use contribution::{Contribution, GrownWorld};
 pub(crate) use contribution::{Newcomers, ServiceBase, ServiceSettings, scope_of};
-pub(crate) use newcomer::{Entry, EntryError};
+pub(crate) use newcomer::enter;
 
 use super::{ControlConnection, GroupId, SILENCE_LIMIT, Service, ServiceError};
 use crate::world::peer::Peer;
 use agreement::Proposal;
 use follow::Followed;
 use lead::Leader;
+use maypole_transports::secure::SecureError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -295,13 +296,26 @@ impl Member<'_> {
 struct UnreachableSince(Option<Instant>);
 
 impl UnreachableSince {
-    /// Records a failed attempt at `now`. True if the rank counts as gone.
-    fn is_gone(&mut self, error: &io::Error, now: Instant) -> bool {
-        if error.kind() == io::ErrorKind::ConnectionRefused {
-            return true;
+    /// Records a failed attempt to connect. True if the rank does not exist any more.
+    fn is_gone(&mut self, error: &SecureError) -> bool {
+        use io::ErrorKind::{
+            BrokenPipe, ConnectionRefused, ConnectionReset, UnexpectedEof, WouldBlock,
+        };
+        let kind = match error {
+            SecureError::Io(error) => error.kind(),
+            // Another program listens there now.
+            SecureError::OtherJob | SecureError::UnknownProtocol => return true,
+            _ => return false,
+        };
+        match kind {
+            ConnectionRefused => true,
+            // Its kernel has accepted the connection: it is busy, stopped, or about to end.
+            WouldBlock | UnexpectedEof | ConnectionReset | BrokenPipe => {
+                self.reached();
+                false
+            }
+            _ => self.0.get_or_insert_with(Instant::now).elapsed() >= SILENCE_LIMIT,
         }
-        let since = *self.0.get_or_insert(now);
-        now.duration_since(since) >= SILENCE_LIMIT
     }
 
     /// Records that its kernel has accepted a connection.

@@ -9,75 +9,63 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::time::Instant;
 
-/// A process that may enter, and its connection to the leader.
-pub(crate) struct Entry {
-    pub(crate) link: DialedLink,
-    pub(crate) base: ServiceBase,
-    /// Where this process listens in the new world; `base.own` has its address.
-    pub(crate) listener: TcpListener,
-}
-
-/// Why a process did not enter.
-#[derive(Debug)]
-pub(crate) enum EntryError {
-    /// The leader is gone, or has decided on a world without this process. It may ask again.
-    NotTaken(String),
-    /// The deadline passed, or the system refused a socket or a thread.
-    Failed(ServiceError),
-}
-
-impl Entry {
-    /// Takes part in the leader's agreement; returns this process's place in the new world, which has
-    /// worked once.
-    pub(crate) fn enter(mut self, deadline: Instant) -> Result<(Service, GrownWorld), EntryError> {
-        let own = self.base.own.listen;
-        let (proposal, committed) = self.await_world(deadline)?;
-        let gone = || EntryError::NotTaken("the ranks went on without this process".to_owned());
-        let rank = proposal.place_of(own).ok_or_else(gone)?;
-        let failed = |error: std::io::Error| EntryError::Failed(refused(error));
-        let mut controls = BTreeMap::new();
-        if committed {
-            controls.insert(0, self.link.into_control().map_err(failed)?);
-        }
-        let grown = GrownWorld::of(&proposal.world);
-        let places = grown.kept.clone();
-        let ran: Vec<bool> = proposal.world.attendees.iter().map(|it| !it.is_newcomer()).collect();
-        let world = proposal.world.within(scope_of(own));
-        let service = self.base.settings.start(rank, world, self.listener, controls);
-        let service = service.map_err(failed)?;
-        let survivors = Survivors { service, places, grown: Some(grown) };
-        let survivors = survivors.tried(deadline).map_err(|error| match error {
-            error @ ServiceError::TimedOut { .. } => EntryError::Failed(error),
-            error => EntryError::NotTaken(error.to_string()),
-        })?;
+/// Takes part in the agreement of the leader at the other end of `link`; returns this process's service
+/// in the new world, which has worked once. `base.own` has the address of `listener`. The inner error says
+/// why this process may ask again: the leader is gone, or has decided on a world without it.
+///
+/// # Errors
+/// If the deadline passes, or the system refuses a socket or a thread.
+pub(crate) fn enter(
+    mut link: DialedLink,
+    base: ServiceBase,
+    listener: TcpListener,
+    deadline: Instant,
+) -> Result<Result<(Service, GrownWorld), String>, ServiceError> {
+    let own = base.own.listen;
+    let (proposal, committed) = match await_world(&mut link, deadline)? {
+        Ok(agreed) => agreed,
+        Err(why) => return Ok(Err(why)),
+    };
+    let Some(rank) = proposal.place_of(own) else {
+        return Ok(Err("the ranks went on without this process".to_owned()));
+    };
+    let mut controls = BTreeMap::new();
+    if committed {
+        controls.insert(0, link.into_control().map_err(refused)?);
+    }
+    let grown = GrownWorld::of(&proposal.world);
+    let places = grown.kept.clone();
+    let ran: Vec<bool> = proposal.world.attendees.iter().map(|it| !it.is_newcomer()).collect();
+    let world = proposal.world.within(scope_of(own));
+    let service = base.settings.start(rank, world, listener, controls).map_err(refused)?;
+    match (Survivors { service, places, grown: Some(grown) }).tried(deadline) {
+        Err(error @ ServiceError::TimedOut { .. }) => Err(error),
+        Err(error) => Ok(Err(error.to_string())),
         // Newcomers alone have nothing of what the job has computed.
-        let ranks_that_ran = survivors.places.iter().filter(|place| ran[**place]).count();
-        match ranks_that_ran {
-            0 => Err(EntryError::NotTaken("the ranks that took this process died".to_owned())),
-            _ => Ok((survivors.service, survivors.grown.expect("it was grown at first"))),
+        Ok(survivors) if !survivors.places.iter().any(|place| ran[*place]) => {
+            Ok(Err("the ranks that took this process died".to_owned()))
+        }
+        Ok(Survivors { service, grown, .. }) => {
+            Ok(Ok((service, grown.expect("it was grown at first"))))
         }
     }
+}
 
-    /// The world that the leader has committed, or one that it may have: then it has died, and
-    /// whoever was ready for it finds out together with the others.
-    fn await_world(&mut self, deadline: Instant) -> Result<(Proposal, bool), EntryError> {
-        let mut prepared = None;
-        match obey(&mut self.link, &mut prepared, deadline, || false) {
-            Ok(Followed::Committed(proposal)) => Ok((proposal, true)),
-            Ok(Followed::Late) => {
-                let (what, missing) = (super::WHAT, Vec::new());
-                Err(EntryError::Failed(ServiceError::TimedOut { what, missing }))
-            }
-            Ok(_) => {
-                let why = "the ranks could not agree to take this process".to_owned();
-                Err(EntryError::NotTaken(why))
-            }
-            Err(error) => {
-                let in_doubt = prepared.map(|proposal| (proposal, false));
-                in_doubt.ok_or_else(|| EntryError::NotTaken(error.to_string()))
-            }
+/// The world that the leader has committed, or one that it may have: then it has died, and the processes
+/// that were ready for it find out together. The inner error says why there is none.
+fn await_world(
+    link: &mut DialedLink,
+    deadline: Instant,
+) -> Result<Result<(Proposal, bool), String>, ServiceError> {
+    let mut prepared = None;
+    Ok(match obey(link, &mut prepared, deadline, || false) {
+        Ok(Followed::Committed(proposal)) => Ok((proposal, true)),
+        Ok(Followed::Late) => {
+            return Err(ServiceError::TimedOut { what: super::WHAT, missing: Vec::new() });
         }
-    }
+        Ok(_) => Err("the ranks could not agree to take this process".to_owned()),
+        Err(error) => prepared.map(|proposal| (proposal, false)).ok_or_else(|| error.to_string()),
+    })
 }
 
 #[cfg(test)]
@@ -145,7 +133,7 @@ mod tests {
         }
     }
 
-    /// A member was ready, too, and goes on with whoever was.
+    /// A member was ready, too, and continues with the processes that were.
     #[test]
     fn a_newcomer_that_was_ready_goes_on_with_the_members() {
         let listen = |base: &ServiceBase, attendees: &mut Vec<Attendee>| {

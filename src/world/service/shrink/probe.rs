@@ -1,35 +1,27 @@
-//! A leader's connection to a missing member: it shows whether the member still exists, and carries
-//! the member's reply if it has decided or left. Nothing here blocks for long.
+//! A leader's connection to a member that has not come: it shows whether the member still exists,
+//! and brings the member's answer if it has decided or left. A thread of its own makes it, so that the
+//! leader does not wait for hosts that do not answer.
 
 use super::agreement::LeaderMessage;
 use super::calls::PROBE;
-use super::{Member, UnreachableSince, follow};
+use super::follow::Followed;
+use super::{Member, UnreachableSince};
 use crate::wire::decode;
-use crate::world::service::ControlConnection;
 use crate::world::service::message::MAX_MESSAGE;
-use maypole_transports::secure::{Initiator, SecureError, UnacceptedChannel};
-use maypole_transports::sockets::set_tcp_options;
-use maypole_transports::watch::Watch;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use crate::world::service::{ControlConnection, DialedLink, SILENCE_LIMIT};
+use maypole_transports::secure::SecureError;
+use maypole_transports::watch::{Waker, Watch};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// How long the kernel of a member may take to accept a connection.
-const CONNECT_TIME: Duration = Duration::from_millis(200);
+/// How long one attempt to connect may take.
+const ATTEMPT: Duration = Duration::from_secs(1);
 /// First pause between two connections. The pause doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(320);
-
-/// What a probe has found out.
-#[derive(Debug)]
-pub(super) enum ProbeResult {
-    /// The member does not exist any more.
-    Gone,
-    /// The member is in another session: it went on without this rank.
-    LeftBehind,
-    /// The member answers so.
-    Answer(LeaderMessage),
-}
 
 /// The probe of one member.
 #[derive(Debug)]
@@ -48,10 +40,8 @@ pub(super) struct Probe {
 enum ProbeStage {
     /// There is no connection.
     Idle,
-    /// The first message was sent. The bytes of the answer so far.
-    Greeted(TcpStream, Box<Initiator>, Vec<u8>),
-    /// The third message was sent. The bytes of the last answer so far.
-    Proved(TcpStream, Box<UnacceptedChannel>, Vec<u8>),
+    /// A thread connects.
+    Dialing(Receiver<Result<DialedLink, SecureError>>),
     /// The member's service holds the connection.
     Open(Box<ControlConnection>),
 }
@@ -66,33 +56,23 @@ impl Probe {
         matches!(self.stage, ProbeStage::Idle)
     }
 
-    /// Connects, if there is no connection.
-    pub(super) fn connect(&mut self, member: &Member<'_>, watch: &Watch) -> Option<ProbeResult> {
-        match self.greet(member, watch) {
-            Ok(()) => {
-                self.unreachable.reached();
-                None
-            }
-            Err(error) => {
-                self.again_later();
-                self.unreachable.is_gone(&error, Instant::now()).then_some(ProbeResult::Gone)
-            }
-        }
-    }
-
-    fn greet(&mut self, member: &Member<'_>, watch: &Watch) -> io::Result<()> {
+    /// Begins to connect. `waker` wakes the leader when that has ended.
+    pub(super) fn connect(&mut self, member: &Member<'_>, waker: &Arc<Waker>) {
         let shared = &member.service.shared;
-        let address = &shared.peers[self.rank].listen;
-        let mut stream = TcpStream::connect_timeout(address, CONNECT_TIME)?;
-        set_tcp_options(&stream, crate::world::service::SILENCE_LIMIT)?;
-        let binding = member.binding(self.rank, PROBE);
-        let (initiator, hello) = Initiator::start(&shared.settings.secret, &binding);
-        // A handshake's few bytes always fit into a fresh socket's buffer.
-        stream.write_all(&hello)?;
-        stream.set_nonblocking(true)?;
-        watch.add(&stream, self.number, false)?;
-        self.stage = ProbeStage::Greeted(stream, Box::new(initiator), Vec::new());
-        Ok(())
+        let (address, secret) = (shared.peers[self.rank].listen, shared.settings.secret.clone());
+        let (binding, waker) = (member.binding(self.rank, PROBE), Arc::clone(waker));
+        let (ended, stage) = channel();
+        let until = Instant::now() + ATTEMPT;
+        let dial = move || {
+            // The leader may have decided meanwhile.
+            let _ =
+                ended.send(DialedLink::dial(address, SILENCE_LIMIT, (&secret, &binding), until));
+            waker.wake();
+        };
+        match Builder::new().name("maypole-probe".to_owned()).spawn(dial) {
+            Ok(_) => self.stage = ProbeStage::Dialing(stage),
+            Err(_) => self.again_later(),
+        }
     }
 
     fn again_later(&mut self) {
@@ -101,93 +81,41 @@ impl Probe {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    /// Reads what has come.
-    pub(super) fn ready(&mut self, watch: &Watch) -> Option<ProbeResult> {
-        match self.advance() {
-            Ok(finding) => finding,
-            Err(error) => {
-                match &self.stage {
-                    ProbeStage::Idle => {}
-                    ProbeStage::Greeted(stream, ..) | ProbeStage::Proved(stream, ..) => {
-                        watch.remove(stream)
-                    }
-                    ProbeStage::Open(control) => watch.remove(&control.stream),
-                }
-                self.again_later();
-                if matches!(error, SecureError::WrongKey) {
-                    return Some(ProbeResult::LeftBehind);
-                }
-                follow::is_gone(&error, &mut self.unreachable).then_some(ProbeResult::Gone)
-            }
-        }
-    }
-
-    fn advance(&mut self) -> Result<Option<ProbeResult>, SecureError> {
-        loop {
-            match &mut self.stage {
-                ProbeStage::Idle => return Ok(None),
-                ProbeStage::Greeted(stream, _, bytes) => {
-                    let Some(answer) = read_frame(stream, bytes)? else { return Ok(None) };
-                    self.prove(&answer)?;
-                }
-                ProbeStage::Proved(stream, _, bytes) => {
-                    let Some(accepted) = read_frame(stream, bytes)? else { return Ok(None) };
-                    self.open(&accepted)?;
-                }
-                ProbeStage::Open(control) => {
-                    let (messages, ended) = control.read(MAX_MESSAGE);
-                    let answer = messages.first().and_then(|bytes| decode(bytes).ok());
-                    if let Some(answer) = answer {
-                        return Ok(Some(ProbeResult::Answer(answer)));
-                    }
-                    return match ended {
-                        Some(_) => Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-                        None => Ok(None),
-                    };
-                }
-            }
-        }
-    }
-
-    /// Takes the answer to the first message, and sends the third one.
-    fn prove(&mut self, answer: &[u8]) -> Result<(), SecureError> {
-        let stage = std::mem::replace(&mut self.stage, ProbeStage::Idle);
-        let ProbeStage::Greeted(mut stream, initiator, _) = stage else { return Ok(()) };
-        let (channel, third) = initiator.finish(answer)?;
-        stream.write_all(&third)?;
-        self.stage = ProbeStage::Proved(stream, Box::new(channel), Vec::new());
-        Ok(())
-    }
-
-    /// Takes the last answer of the handshake.
-    fn open(&mut self, accepted: &[u8]) -> Result<(), SecureError> {
-        let stage = std::mem::replace(&mut self.stage, ProbeStage::Idle);
-        let ProbeStage::Proved(stream, unaccepted, _) = stage else { return Ok(()) };
-        let channel = unaccepted.accepted(accepted)?;
-        self.pause = FIRST_PAUSE;
-        self.stage = ProbeStage::Open(Box::new(ControlConnection::new(stream, channel)?));
-        Ok(())
-    }
-}
-
-/// Reads on to the end of a frame, and returns its body once that has come.
-fn read_frame(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
-    loop {
-        let wants = match bytes[..] {
-            [low, high, ..] => 2 + usize::from(u16::from_le_bytes([low, high])),
-            _ => 2,
+    /// Takes the connection, or the member's answer on it: it is gone, it has decided, or it is in
+    /// another session.
+    pub(super) fn ready(&mut self, watch: &Watch) -> Option<Followed> {
+        let error = match self.advance(watch) {
+            Ok(finding) => return finding,
+            Err(error) => error,
         };
-        if bytes.len() == wants && wants > 2 {
-            return Ok(Some(bytes.split_off(2)));
+        if let ProbeStage::Open(control) = &self.stage {
+            watch.remove(&control.stream);
         }
-        let mut more = [0; 128];
-        let len = (wants - bytes.len()).min(more.len());
-        match stream.read(&mut more[..len]) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(read) => bytes.extend_from_slice(&more[..read]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        self.again_later();
+        match error {
+            SecureError::WrongKey => Some(Followed::LeftBehind),
+            error => self.unreachable.is_gone(&error).then_some(Followed::Gone),
+        }
+    }
+
+    fn advance(&mut self, watch: &Watch) -> Result<Option<Followed>, SecureError> {
+        if let ProbeStage::Dialing(ended) = &self.stage {
+            let Ok(dialed) = ended.try_recv() else { return Ok(None) };
+            let control = dialed?.into_control()?;
+            watch.add(&control.stream, self.number, false)?;
+            self.unreachable.reached();
+            self.pause = FIRST_PAUSE;
+            self.stage = ProbeStage::Open(Box::new(control));
+        }
+        // An answer may have come together with the handshake.
+        let ProbeStage::Open(control) = &mut self.stage else { return Ok(None) };
+        let (messages, ended) = control.read(MAX_MESSAGE);
+        match messages.first().and_then(|bytes| decode(bytes).ok()) {
+            Some(LeaderMessage::Decided(proposal)) => Ok(Some(Followed::Decided(proposal))),
+            Some(LeaderMessage::Gone) => Ok(Some(Followed::Gone)),
+            Some(_) => Ok(None),
+            None if ended.is_some() => Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            None => Ok(None),
         }
     }
 }
