@@ -15,16 +15,11 @@ mod spawn;
 
 mod captures;
 mod company;
-mod copies;
 mod endings;
 mod failures;
-mod graphs;
-mod handles;
 mod hosts;
 mod kernel;
 mod maps;
-mod memory;
-mod modules;
 mod nvml;
 mod order;
 mod raw;
@@ -42,15 +37,10 @@ type Role = fn();
 /// The roles of all tests, by name.
 const ROLES: &[&[(&str, Role)]] = &[
     unavailable::ROLES,
-    memory::ROLES,
     captures::ROLES,
     company::ROLES,
-    copies::ROLES,
-    graphs::ROLES,
-    handles::ROLES,
     hosts::ROLES,
     maps::ROLES,
-    modules::ROLES,
     nvml::ROLES,
     order::ROLES,
     walks::ROLES,
