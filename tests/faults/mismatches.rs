@@ -2,6 +2,7 @@
 //! and says what it gave up itself. Ranks are threads that share memory, threads joined by streams,
 //! processes that share memory, and processes joined by TCP.
 
+use crate::report::await_failure;
 use crate::spawn::{World, say};
 use maypole::algorithms::Algorithm;
 use maypole::{Communicator, Error, Local, ReduceOp, Result};
@@ -97,15 +98,6 @@ fn other_root_then_a_call(mut comm: Communicator) -> Result<()> {
 fn other_root_then_close(mut comm: Communicator) -> Result<()> {
     other_root(&mut comm)?;
     comm.close()
-}
-
-/// Waits until this rank, which is in no call, hears that the group has failed.
-fn await_failure(comm: &Communicator) {
-    let start = Instant::now();
-    while comm.status().failure.is_none() {
-        assert!(start.elapsed() < SOON, "this rank never hears of the failure");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// Rank 1 makes the call after the others have given up. What they had sent by then is still there.
