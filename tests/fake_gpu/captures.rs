@@ -1,5 +1,5 @@
-//! What the other tests rely on the fake driver for: it refuses what captures forbid, as a real driver does, and
-//! it reports what is left at exit.
+//! What the other tests rely on the fake driver for: it refuses what captures forbid and what does not fit into
+//! its memory, as a real driver does, and it reports what is left at exit.
 
 use crate::raw::{allocate, context, free, result};
 use crate::{Role, check};
@@ -10,6 +10,7 @@ use std::sync::Arc;
 pub(crate) const ROLES: &[(&str, Role)] = &[
     ("changes its capture mode", change_mode),
     ("captures what it must not", refuse),
+    ("fills a device", fill),
     ("leaves memory", leave),
     ("leaves nothing", leave_nothing),
 ];
@@ -107,6 +108,22 @@ fn refuse() {
 #[test]
 fn what_cannot_be_captured_ends_the_capture_emulated() {
     check("captures what it must not", &[]);
+}
+
+fn fill() {
+    let context = context(0);
+    let full = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+    let half = allocate(1 << 19).unwrap();
+    assert_eq!(allocate(3 << 18), Err(full));
+    let pooled = context.default_stream().alloc_zeros::<u8>(3 << 18);
+    assert_eq!(pooled.err(), Some(DriverError(full)));
+    free(half).unwrap();
+    assert_eq!(context.mem_get_info(), Ok((1 << 20, 1 << 20)));
+}
+
+#[test]
+fn a_device_has_so_much_memory_and_no_more_emulated() {
+    check("fills a device", &[("FAKE_CUDA_MEMORY", "1048576")]);
 }
 
 fn leave() {
