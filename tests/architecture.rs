@@ -345,25 +345,19 @@ fn paths(text: &str) -> Vec<Vec<&str>> {
 
 /// The parts of a tree of paths, up to the brace that closes it.
 fn branches(tree: &str) -> Vec<&str> {
+    let deeper = |letter| i32::from(letter == '{') - i32::from(letter == '}');
     let mut depth = 0;
-    let mut begin = 0;
-    let mut branches = Vec::new();
-    for (at, letter) in tree.char_indices() {
-        match letter {
-            '{' => depth += 1,
-            '}' if depth > 0 => depth -= 1,
-            ',' | '}' if depth == 0 => {
-                branches.push(tree[begin..at].trim());
-                begin = at + 1;
-            }
-            _ => {}
-        }
-        if letter == '}' && begin == at + 1 {
-            break;
-        }
-    }
-    branches.retain(|branch| !branch.is_empty());
-    branches
+    let closes = |letter: char| {
+        depth += deeper(letter);
+        depth < 0
+    };
+    let end = tree.find(closes).unwrap_or(tree.len());
+    let mut depth = 0;
+    let parts = tree[..end].split(|letter: char| {
+        depth += deeper(letter);
+        depth == 0 && letter == ','
+    });
+    parts.map(str::trim).filter(|part| !part.is_empty()).collect()
 }
 
 /// The first name of each of the [`paths`] that `text` begins with.

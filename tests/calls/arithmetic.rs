@@ -11,7 +11,7 @@ use maypole::{Factor, Local, ReduceOp};
 use maypole::{bf16, f16};
 
 /// The results of combining `values` one after the other, from the first one and from the last one.
-fn combined<T: Number>(values: &[T], op: ReduceOp) -> [T; 2] {
+pub(crate) fn combined<T: Number>(values: &[T], op: ReduceOp) -> [T; 2] {
     let world = values.len();
     let prepared = || values.iter().map(|value| value.prepared(op, world));
     let forward = prepared().reduce(|a, b| a.combine(b, op));
@@ -20,7 +20,7 @@ fn combined<T: Number>(values: &[T], op: ReduceOp) -> [T; 2] {
 }
 
 /// A float as the contract sees it. All its values are values of `f64`, too.
-trait Float: Number {
+pub(crate) trait Float: Number + PartialEq {
     /// A quiet NaN, a negative quiet NaN with a payload, and a signalling NaN.
     const NANS: [Self; 3];
 
@@ -31,6 +31,8 @@ trait Float: Number {
     fn most() -> f64;
     /// The smallest value above zero, which is subnormal.
     fn least() -> f64;
+    /// The distance from 1 to the next value above.
+    fn epsilon() -> f64;
 }
 
 macro_rules! floats {
@@ -56,6 +58,10 @@ macro_rules! floats {
 
             fn least() -> f64 {
                 f64::from(Self::from_bits(1))
+            }
+
+            fn epsilon() -> f64 {
+                f64::from(Self::EPSILON)
             }
         }
     )+};

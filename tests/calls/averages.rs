@@ -2,14 +2,14 @@
 //! one in `i128`; the bits of floats are those of the loop over the ranks that divides each contribution
 //! before it is added.
 
+use crate::arithmetic::{Float, combined};
 use crate::common::world::TIMEOUT;
 use crate::own_schedules::star;
 use maypole::schedule::collective::Collective;
 use maypole::{Communicator, Element, Local, ReduceOp, Transport, bf16, f16};
-use std::fmt::Debug;
 
-/// A type whose average a test needs.
-trait Averaged: Element + bytemuck::Pod + Debug + PartialEq {
+/// A type of numbers to average.
+trait Averaged: Element + bytemuck::Pod + std::fmt::Debug + PartialEq {
     /// Rounded to nearest.
     fn of(value: f64) -> Self;
     fn value(self) -> f64;
@@ -21,40 +21,26 @@ trait Averaged: Element + bytemuck::Pod + Debug + PartialEq {
     fn by_rule(contributions: &[Self]) -> Self;
 }
 
-macro_rules! floats {
-    ($($float:ty, $wide:ty, $of:expr, $widen:expr, $narrow:expr);+ $(;)?) => {$(
-        impl Averaged for $float {
-            fn of(value: f64) -> Self {
-                $of(value)
-            }
+impl<T: Float + bytemuck::Pod + PartialEq> Averaged for T {
+    fn of(value: f64) -> Self {
+        <T as Float>::of(value)
+    }
 
-            fn value(self) -> f64 {
-                f64::from(self)
-            }
+    fn value(self) -> f64 {
+        <T as Float>::value(self)
+    }
 
-            fn most() -> f64 {
-                f64::from(Self::MAX)
-            }
+    fn most() -> f64 {
+        <T as Float>::most()
+    }
 
-            fn epsilon() -> f64 {
-                f64::from(Self::EPSILON)
-            }
+    fn epsilon() -> f64 {
+        <T as Float>::epsilon()
+    }
 
-            fn by_rule(contributions: &[Self]) -> Self {
-                let count = contributions.len() as $wide;
-                let part = |it: &Self| -> Self { $narrow($widen(*it) / count) };
-                let parts = contributions.iter().map(part);
-                parts.reduce(|a, b| $narrow($widen(a) + $widen(b))).unwrap()
-            }
-        }
-    )+};
-}
-
-floats! {
-    f16, f32, f16::from_f64, f16::to_f32, f16::from_f32;
-    bf16, f32, bf16::from_f64, bf16::to_f32, bf16::from_f32;
-    f32, f32, |value| value as f32, |it| it, |it| it;
-    f64, f64, |value| value, |it| it, |it| it;
+    fn by_rule(contributions: &[Self]) -> Self {
+        combined(contributions, ReduceOp::Avg)[0]
+    }
 }
 
 macro_rules! integers {

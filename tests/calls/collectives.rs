@@ -4,20 +4,17 @@
 
 use crate::case::cases as random_cases;
 use crate::common::SeededRng;
+use crate::random_cases::variable;
 use crate::spawn::{World, as_each_rank};
 use maypole::{Communicator, Local, Transport};
 use std::time::Duration;
 
-fn number_of(variable: &str) -> Option<u64> {
-    Some(std::env::var(variable).ok()?.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
-}
-
 fn seed() -> u64 {
-    number_of("TEST_SEED").unwrap_or(20)
+    variable("TEST_SEED").unwrap_or(20)
 }
 
 fn cases(default: u64) -> u64 {
-    number_of("TEST_CASES").unwrap_or(default)
+    variable("TEST_CASES").unwrap_or(default)
 }
 
 /// Runs `count` cases on each of `ways`, communicators of one world over different transports, and
@@ -67,38 +64,11 @@ pub(crate) fn rank_process(role: &str) {
     }
 }
 
-fn shm_and_tcp(world: usize) {
-    World::new("shm and tcp", world).set("TEST_CASES", cases(200)).start().succeed();
-}
-
 #[test]
-fn two_processes() {
-    shm_and_tcp(2);
-}
-
-#[test]
-fn three_processes() {
-    shm_and_tcp(3);
-}
-
-#[test]
-fn four_processes() {
-    shm_and_tcp(4);
-}
-
-#[test]
-fn five_processes() {
-    shm_and_tcp(5);
-}
-
-#[test]
-fn seven_processes() {
-    shm_and_tcp(7);
-}
-
-#[test]
-fn eight_processes() {
-    shm_and_tcp(8);
+fn processes_over_shared_memory_and_tcp() {
+    for world in [2, 3, 4, 5, 7, 8] {
+        World::new("shm and tcp", world).set("TEST_CASES", cases(200)).start().succeed();
+    }
 }
 
 #[test]

@@ -18,60 +18,54 @@ fn value(rank: usize, at: usize) -> u32 {
 }
 
 fn vector(rank: usize, count: usize) -> Vec<u32> {
-    (0..OFFSET + count).map(|at| value(rank, at)).collect()
+    (0..count).map(|at| value(rank, at)).collect()
 }
 
 /// Element `at` of the exclusive or of all ranks' vectors.
-fn combined(at: usize) -> u32 {
-    (0..WORLD).fold(0, |sum, rank| sum ^ value(rank, at))
+fn combined(world: usize, at: usize) -> u32 {
+    (0..world).fold(0, |sum, rank| sum ^ value(rank, at))
+}
+
+/// Makes calls of several collectives on `count` elements, and compares every element, also those before the
+/// buffers, which begin `offset` elements after the start of an allocation.
+fn call(comm: &mut Communicator, count: usize, offset: usize) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let mine = vector(rank, offset + count);
+    let mut data = mine.clone();
+    comm.broadcast(&mut data[offset..], world - 1).unwrap();
+    let right = |at: usize| data[at] == value(if at < offset { rank } else { world - 1 }, at);
+    assert!((0..data.len()).all(right), "broadcast");
+    let block = count / world;
+    let mut all = vec![0; offset + block * world];
+    comm.all_gather((&mine[offset..offset + block], &mut all[offset..])).unwrap();
+    let right = |at: usize| all[offset + at] == value(at / block, offset + at % block);
+    assert!(all[..offset].iter().all(|it| *it == 0), "all-gather");
+    assert!((0..block * world).all(right), "all-gather");
+    let mut sum = mine.clone();
+    comm.all_reduce(&mut sum[offset..], ReduceOp::Xor).unwrap();
+    assert!((offset..sum.len()).all(|at| sum[at] == combined(world, at)), "all-reduce");
+    assert_eq!(sum[..offset], mine[..offset], "all-reduce");
 }
 
 #[test]
 fn every_element_arrives() {
     Communicator::run_local(WORLD, |mut comm| {
-        let mine = vector(comm.rank(), COUNT);
-
-        let mut data = mine.clone();
-        comm.broadcast(&mut data[OFFSET..], 1).unwrap();
-        let right = |at: usize| data[at] == value(if at < OFFSET { comm.rank() } else { 1 }, at);
-        assert!((0..data.len()).all(right), "broadcast");
-
+        call(&mut comm, COUNT, OFFSET);
+        let mine = vector(comm.rank(), OFFSET + COUNT);
         let block = COUNT / WORLD;
-        let mut all = vec![0; OFFSET + COUNT];
-        comm.all_gather((&mine[OFFSET..OFFSET + block], &mut all[OFFSET..])).unwrap();
-        let right = |at: usize| all[OFFSET + at] == value(at / block, OFFSET + at % block);
-        assert!(all[0] == 0 && (0..COUNT).all(right), "all-gather");
-
         let mut exchanged = vec![0; OFFSET + COUNT];
         comm.all_to_all((&mine[OFFSET..], &mut exchanged[OFFSET..])).unwrap();
         let from = comm.rank() * block;
         let right =
             |at: usize| exchanged[OFFSET + at] == value(at / block, OFFSET + from + at % block);
         assert!(exchanged[0] == 0 && (0..COUNT).all(right), "all-to-all");
-
-        let mut sum = mine.clone();
-        comm.all_reduce(&mut sum[OFFSET..], ReduceOp::Xor).unwrap();
-        assert!((OFFSET..sum.len()).all(|at| sum[at] == combined(at)), "all-reduce");
     });
 }
 
-/// Makes calls of several collectives, and compares every element.
+/// Makes calls again and again. Returns by which stores.
 fn repeat(comm: &mut Communicator) -> StoreCounts {
-    let (world, count) = (comm.world(), 96 << 10);
-    let mine = vector(comm.rank(), count);
-    let block = count / world;
     for _ in 0..20 {
-        let mut sum = mine.clone();
-        comm.all_reduce(&mut sum, ReduceOp::Xor).unwrap();
-        let of_all = |at| (0..world).fold(0, |all, rank| all ^ value(rank, at));
-        assert!(sum.iter().enumerate().all(|(at, it)| *it == of_all(at)), "all-reduce");
-        let mut all = vec![0; block * world];
-        comm.all_gather((&mine[..block], &mut all)).unwrap();
-        let right = |at: usize| all[at] == value(at / block, at % block);
-        assert!((0..all.len()).all(right), "all-gather");
-        let mut data = mine.clone();
-        comm.broadcast(&mut data, world - 1).unwrap();
-        assert!((0..data.len()).all(|at| data[at] == value(world - 1, at)), "broadcast");
+        call(comm, 96 << 10, 0);
     }
     comm.counters().stores
 }
@@ -125,12 +119,12 @@ fn calls_that_explore_have_the_same_elements() {
 #[test]
 fn every_element_arrives_in_registered_memory() {
     Communicator::run_local(WORLD, |mut comm| {
-        let mine = vector(comm.rank(), COUNT);
+        let mine = vector(comm.rank(), OFFSET + COUNT);
         let mut data = comm.alloc::<u32>(mine.len()).unwrap();
         data.copy_from_slice(&mine);
         comm.all_reduce(&mut data[OFFSET..], ReduceOp::Xor).unwrap();
         assert_eq!(comm.last_call().unwrap().path.name(), "registered");
-        assert!((OFFSET..data.len()).all(|at| data[at] == combined(at)), "all-reduce");
+        assert!((OFFSET..data.len()).all(|at| data[at] == combined(WORLD, at)), "all-reduce");
         assert_eq!(data[0], mine[0], "the bytes before the buffer stay");
     });
 }

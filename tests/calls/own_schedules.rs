@@ -103,29 +103,7 @@ fn every_collective(comm: &mut Communicator) {
         let mut keeps = vec![-1; len(collective.output(rank))];
         let mut expected = keeps.clone();
         comm.run(schedule, collective, (&brings, &mut keeps), ReduceOp::Max).unwrap();
-        match collective {
-            Collective::Broadcast { root } => {
-                expected.copy_from_slice(if rank == root { &brings } else { &keeps });
-                comm.broadcast(&mut expected, root)
-            }
-            Collective::Reduce { root } => {
-                comm.reduce((&brings, &mut expected), ReduceOp::Max, root)
-            }
-            Collective::AllReduce => comm.all_reduce((&brings, &mut expected), ReduceOp::Max),
-            Collective::Gather { root } => comm.gather((&brings, &mut expected), root),
-            Collective::AllGather => comm.all_gather((&brings, &mut expected)),
-            Collective::Scatter { root } => comm.scatter((&brings, &mut expected), root),
-            Collective::ReduceScatter => {
-                comm.reduce_scatter((&brings, &mut expected), ReduceOp::Max)
-            }
-            Collective::AllToAll => comm.all_to_all((&brings, &mut expected)),
-            Collective::Scan => comm.scan((&brings, &mut expected), ReduceOp::Max),
-            Collective::ExclusiveScan => {
-                comm.exclusive_scan((&brings, &mut expected), ReduceOp::Max)
-            }
-            _ => comm.barrier(),
-        }
-        .unwrap();
+        comm.call(collective, (&brings, &mut expected), ReduceOp::Max).unwrap();
         assert!(
             collective == Collective::Barrier || keeps == expected,
             "{collective:?} apart, rank {rank}"

@@ -23,7 +23,7 @@ fn most_cases() -> u64 {
     if skip::runs_all() { 375 } else { 94 }
 }
 
-fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
+pub(crate) fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
     Some(std::env::var(name).ok()?.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 

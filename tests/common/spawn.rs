@@ -233,6 +233,15 @@ impl Ended {
     pub(crate) fn said(&self, tag: &str) -> Vec<&str> {
         self.lines.iter().filter_map(|line| told(line, tag)).collect()
     }
+
+    /// The message with this tag, which must be the only one.
+    #[track_caller]
+    pub(crate) fn only(&self, tag: &str) -> &str {
+        match self.said(tag)[..] {
+            [it] => it,
+            _ => panic!("it did not say {tag} once: {self:#?}"),
+        }
+    }
 }
 
 /// The rest of a line that has `@tag ` in it; libtest may have begun the line.
@@ -373,25 +382,29 @@ pub(crate) fn say(tag: &str, what: impl std::fmt::Display) {
     println!("@{tag} {what}");
 }
 
+/// Waits until the file exists that this variable names.
+pub(crate) fn await_file(variable: &str) {
+    let file = std::env::var_os(variable).unwrap();
+    let start = Instant::now();
+    while !Path::new(&file).exists() {
+        assert!(start.elapsed() < LIMIT, "the test has made no file");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// The configuration by which `rank` joins the world that this process was started for.
 pub(crate) fn configuration(rank: usize) -> JoinConfig {
     let launch = maypole::world::launch::from_env().unwrap();
     JoinConfig {
-        rank,
-        world: launch.world,
         address: launch.address,
         ports: launch.ports,
-        interface: None,
-        data_ports: None,
         job: launch.job,
         key: launch.key.map(|key| *key.bytes()),
         host: std::env::var("MAYPOLE_HOST").ok(),
-        equal: Vec::new(),
-        insecure_without_key: false,
         encrypt: std::env::var("MAYPOLE_ENCRYPT").is_ok_and(|value| value == "1"),
-        verbs: Default::default(),
         join_timeout: launch.timeout,
         timeout: launch.timeout,
+        ..JoinConfig::new(rank, launch.world, "")
     }
 }
 

@@ -21,6 +21,16 @@ pub fn walked<V: Clone>(
     Ok(carried.cells)
 }
 
+/// Ignores what messages carry: a walk then shows only whether all of them are received.
+pub struct Ignored;
+
+impl Meaning for Ignored {
+    type Message = ();
+    fn send(&mut self, _: usize, _: usize, _: Span, _: usize) {}
+    fn receive(&mut self, _: usize, _: usize, _: Span, _: usize, (): (), _: bool) {}
+    fn local(&mut self, _: usize, _: usize, _: Span, _: Span, _: bool) {}
+}
+
 struct Carried<V, F> {
     cells: HashMap<(usize, Span), V>,
     placement: Placement,

@@ -2,6 +2,7 @@
 //! communicators.
 
 use maypole::Element;
+use maypole::algorithms::Algorithm;
 use maypole::execute::{AnyStream, Buffers, ExecuteError, Executor};
 use maypole::lower::{LoweringInput, Program, lower};
 use maypole::schedule::collective::{Collective, HeldChunks};
@@ -119,7 +120,35 @@ impl Drop for Raise<'_> {
     }
 }
 
-/// One operation, equal on all ranks.
+/// Bytes of a window where a test is not about windows.
+pub const WINDOW: usize = 32 << 10;
+
+/// Every algorithm of the table, with every root, in a world of `world`, for vectors of so many elements.
+pub fn every_algorithm(world: usize, counts: &[usize]) -> Vec<Operation> {
+    let mut operations = Vec::new();
+    for algorithm in Algorithm::ALL {
+        for collective in algorithm.collectives() {
+            for root in 0..collective.root().map_or(1, |_| world) {
+                let collective = collective.with_root(root);
+                let Some(schedules) = algorithm.schedules(collective, world) else { continue };
+                for &count in counts {
+                    let nth = operations.len();
+                    let window = [WINDOW, 200][nth % 2];
+                    operations.push(Operation::new(
+                        collective,
+                        schedules.clone(),
+                        count,
+                        window,
+                        nth as u64 + 1,
+                    ));
+                }
+            }
+        }
+    }
+    operations
+}
+
+/// One operation, as all ranks know it.
 #[derive(Clone, Debug)]
 pub struct Operation {
     pub collective: Collective,
@@ -130,17 +159,36 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// The program of rank `me`.
-    pub fn lower<T: Element>(&self, hosts: &[usize], me: usize, placement: Placement) -> Program {
-        let request = LoweringInput {
+    /// An operation on at least `count` elements in chunks that differ by one at most.
+    pub fn new(
+        collective: Collective,
+        schedules: Vec<Schedule>,
+        count: usize,
+        window: usize,
+        fingerprint: u64,
+    ) -> Self {
+        let blocks = if collective.is_blocked() { schedules.len() } else { 1 };
+        let layout = Layout::even(count.div_ceil(blocks) * blocks, schedules[0].chunks);
+        Self { collective, schedules, layout, window, fingerprint }
+    }
+
+    /// What lowering needs to know of it, for elements of so many bytes.
+    pub fn request<'a>(&'a self, boards: &'a Boards, element: usize) -> LoweringInput<'a> {
+        LoweringInput {
             collective: self.collective,
             schedules: &self.schedules,
             layout: &self.layout,
-            element: size_of::<T>(),
-            boards: &Boards::new(hosts),
+            element,
+            boards,
             window: self.window,
             fingerprint: self.fingerprint,
-        };
+        }
+    }
+
+    /// The program of rank `me`.
+    pub fn lower<T: Element>(&self, hosts: &[usize], me: usize, placement: Placement) -> Program {
+        let boards = Boards::new(hosts);
+        let request = self.request(&boards, size_of::<T>());
         lower(&request, me, placement).expect("it completes in proof order")
     }
 

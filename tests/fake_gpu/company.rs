@@ -5,9 +5,9 @@
 //! loaded.
 
 use crate::raw::context;
-use crate::spawn::{World, as_each_rank, say};
+use crate::spawn::{as_each_rank, say};
 use crate::walks::ready;
-use crate::{Role, check, world};
+use crate::{Role, check, succeed};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use maypole::cuda::Comm;
 use maypole::{Communicator, Error, ReduceOp};
@@ -27,21 +27,6 @@ pub(crate) const ROLES: &[(&str, Role)] = &[
 
 const WAITING: [(&str, &str); 3] =
     [("FAKE_CUDA_FREE_HOLDS", "1"), ("FAKE_CUDA_LOAD_WAITS", "1"), ("FAKE_CUDA_DEVICES", "2")];
-
-fn set(world: World, variables: &[(&str, &str)]) -> World {
-    variables.iter().fold(world, |world, (name, value)| world.set(name, value))
-}
-
-/// Runs `role` as two processes with these variables.
-#[track_caller]
-fn succeed(role: &str, variables: &[(&str, &str)]) -> Option<Vec<crate::spawn::Ended>> {
-    let world = set(world(role, 2)?, variables);
-    let ended = world.within(Duration::from_secs(100)).start().succeed();
-    for one in &ended {
-        assert!(!one.lines.iter().any(|line| line.contains("freed while")), "{:?}", one.lines);
-    }
-    Some(ended)
-}
 
 /// Rank 0 leaves group B while its call of group A waits for rank 1, which waits for a message that rank 0
 /// sends afterwards.
@@ -73,7 +58,7 @@ fn leave_beside() {
 
 #[test]
 fn a_group_is_left_beside_a_call_that_waits_emulated() {
-    succeed("leaves beside a call", &WAITING);
+    succeed("leaves beside a call", 2, &WAITING);
 }
 
 /// Groups are made and left many times while a call waits. Their memory is used again, though
@@ -111,7 +96,7 @@ fn make_beside() {
 #[test]
 fn memory_of_groups_is_used_again_while_a_call_waits_emulated() {
     let memory = ("FAKE_CUDA_MEMORY", "200000000");
-    succeed("makes and leaves beside a call", &[WAITING[0], WAITING[1], WAITING[2], memory]);
+    succeed("makes and leaves beside a call", 2, &[WAITING[0], WAITING[1], WAITING[2], memory]);
 }
 
 /// The program captures in global mode on one thread, while others make, use and leave groups.
@@ -160,7 +145,7 @@ fn groups_come_and_go_beside_a_capture_emulated() {
     if check("makes and leaves beside a capture", &[("TEST_THREADS", "1"), trace, devices])
         .is_some()
     {
-        succeed("makes and leaves beside a capture", &[trace, devices]);
+        succeed("makes and leaves beside a capture", 2, &[trace, devices]);
     }
 }
 
@@ -198,7 +183,7 @@ fn abort_through_host() {
 
 #[test]
 fn a_call_through_the_host_is_given_up_by_a_handle_that_is_made_meanwhile_emulated() {
-    succeed("gives up a call through the host", &[("FAKE_CUDA_NO_PEERS", "all"), WAITING[2]]);
+    succeed("gives up a call through the host", 2, &[("FAKE_CUDA_NO_PEERS", "all"), WAITING[2]]);
 }
 
 /// A group of calls to which one cannot be added starts none of them, dropped or ended.
@@ -282,12 +267,12 @@ fn lose_writes() {
 fn writes_that_do_not_arrive_are_found_before_the_first_call_emulated() {
     for pairs in ["all", "1-0"] {
         let variables = [("FAKE_CUDA_MIRROR", pairs), WAITING[2]];
-        let Some(ended) = succeed("is told that writes are lost", &variables) else { return };
+        let Some(ended) = succeed("is told that writes are lost", 2, &variables) else { return };
         let reasons: Vec<_> = ended.iter().flat_map(|one| one.said("reason")).collect();
         assert!(reasons[0] == reasons[1] && reasons[0].contains("(ACS)"), "{reasons:?}");
     }
     // Other pairs do not matter.
     let variables = [("FAKE_CUDA_MIRROR", "2-3"), ("FAKE_CUDA_DEVICES", "4")];
-    let Some(ended) = succeed("is told that writes are lost", &variables) else { return };
+    let Some(ended) = succeed("is told that writes are lost", 2, &variables) else { return };
     assert!(ended.iter().all(|one| one.said("reason") == [""]));
 }

@@ -3,7 +3,7 @@
 use crate::raw::context;
 use crate::spawn::{as_each_rank, ranks, say};
 use crate::walks::ready;
-use crate::{Role, check, world};
+use crate::{Role, check, succeed, world};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use maypole::cuda::Comm;
 use maypole::{Communicator, ReduceOp};
@@ -18,19 +18,7 @@ pub(crate) const ROLES: &[(&str, Role)] = &[
     ("replays a graph after the drop", replay_after_drop),
 ];
 
-const FREED_TOO_EARLY: &str = "freed while";
-
-#[track_caller]
-fn succeed(role: &str, variables: &[(&str, &str)]) {
-    let Some(world) = world(role, 2) else { return };
-    let set = |world: crate::spawn::World, (name, value): &(&str, &str)| world.set(name, value);
-    for ended in variables.iter().fold(world, set).start().succeed() {
-        let early = ended.lines.iter().find(|line| line.contains(FREED_TOO_EARLY));
-        assert_eq!(early, None);
-    }
-}
-
-/// Rank 1 keeps its part of the group until rank 0 reports that it has dropped its own.
+/// Rank 1 keeps its part of the group until rank 0, which has dropped its own, says so.
 fn drop_early() {
     as_each_rank(|mut comm| {
         let stream = context(0).new_stream().unwrap();
@@ -49,7 +37,7 @@ fn drop_early() {
 
 #[test]
 fn a_rank_that_drops_its_group_early_waits_for_nobody_emulated() {
-    succeed("drops early", &[]);
+    succeed("drops early", 2, &[]);
 }
 
 fn drop_in_other_orders() {
@@ -67,7 +55,7 @@ fn drop_in_other_orders() {
 
 #[test]
 fn two_groups_may_be_dropped_in_any_order_emulated() {
-    succeed("drops two groups in other orders", &[]);
+    succeed("drops two groups in other orders", 2, &[]);
 }
 
 /// The mailboxes of two groups at most fit into the memory of the device.
@@ -99,8 +87,8 @@ fn make_and_close() {
 fn memory_of_groups_that_all_have_left_is_freed_emulated() {
     for devices in ["1", "2"] {
         let variables = [("FAKE_CUDA_MEMORY", "120000000"), ("FAKE_CUDA_DEVICES", devices)];
-        succeed("makes and drops groups", &variables);
-        succeed("makes and closes groups", &variables);
+        succeed("makes and drops groups", 2, &variables);
+        succeed("makes and closes groups", 2, &variables);
     }
 }
 
@@ -121,7 +109,7 @@ fn memory_that_a_rank_cannot_open_is_freed_when_the_others_have_closed_theirs_em
     let Some(world) = world("cannot open memory", 2) else { return };
     let world = world.set_of(1, "FAKE_CUDA_FAIL", "cuIpcOpenMemHandle_v2:0:205");
     for ended in world.set("FAKE_CUDA_MEMORY", "120000000").start().succeed() {
-        assert!(!ended.lines.iter().any(|line| line.contains(FREED_TOO_EARLY)));
+        assert!(!ended.lines.iter().any(|line| line.contains("freed while")));
     }
 }
 
@@ -151,7 +139,7 @@ fn replay(mut comm: Communicator) {
     }
     comm.barrier().unwrap();
     assert!(start.elapsed() < std::time::Duration::from_secs(60), "it waits for nobody");
-    // Nothing is summed any more, and the job continues.
+    // Nothing is summed any more, and the job goes on.
     assert_eq!(stream.clone_dtoh(&sum).unwrap(), [7.0; 1000]);
     let (gpu, mut data) = ready(&mut comm, &stream);
     gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
@@ -170,6 +158,6 @@ fn replay_after_drop() {
 #[test]
 fn a_graph_that_is_replayed_after_its_group_was_dropped_does_nothing_emulated() {
     if check("replays a graph after the drop", &[("TEST_THREADS", "1")]).is_some() {
-        succeed("replays a graph after the drop", &[]);
+        succeed("replays a graph after the drop", 2, &[]);
     }
 }

@@ -15,16 +15,11 @@ mod spawn;
 
 mod captures;
 mod company;
-mod copies;
 mod endings;
 mod failures;
-mod graphs;
-mod handles;
 mod hosts;
 mod kernel;
 mod maps;
-mod memory;
-mod modules;
 mod nvml;
 mod order;
 mod raw;
@@ -42,15 +37,10 @@ type Role = fn();
 /// The roles of all tests, by name.
 const ROLES: &[&[(&str, Role)]] = &[
     unavailable::ROLES,
-    memory::ROLES,
     captures::ROLES,
     company::ROLES,
-    copies::ROLES,
-    graphs::ROLES,
-    handles::ROLES,
     hosts::ROLES,
     maps::ROLES,
-    modules::ROLES,
     nvml::ROLES,
     order::ROLES,
     walks::ROLES,
@@ -81,11 +71,21 @@ fn world(role: &str, processes: usize) -> Option<World> {
     Some(world.set("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7"))
 }
 
+/// Runs `role` in so many processes with these variables. Asserts that all succeed, and that no memory was
+/// freed while another process used it.
+#[track_caller]
+fn succeed(role: &str, processes: usize, variables: &[(&str, &str)]) -> Option<Vec<Ended>> {
+    let set = |world: World, (name, value): &(&str, &str)| world.set(name, value);
+    let world = variables.iter().fold(world(role, processes)?, set);
+    let ended = world.start().succeed();
+    for one in &ended {
+        assert!(!one.lines.iter().any(|line| line.contains("freed while")), "{:?}", one.lines);
+    }
+    Some(ended)
+}
+
 /// Runs `role` in one process with these variables, and asserts that it succeeds.
 #[track_caller]
 fn check(role: &str, variables: &[(&str, &str)]) -> Option<Ended> {
-    let world = world(role, 1)?;
-    let set = |world: World, (name, value): &(&str, &str)| world.set(name, value);
-    let world = variables.iter().fold(world, set);
-    world.start().succeed().pop()
+    succeed(role, 1, variables)?.pop()
 }

@@ -1,11 +1,16 @@
-//! Errors of a program where CUDA cannot be used.
+//! What a program hears where CUDA cannot be used.
 
 use crate::fake_gpu::FakeDriver;
+use crate::raw::context;
 use crate::spawn::{World, say};
 use crate::{Role, check};
 use maypole_kernels::cuda;
 
-pub(crate) const ROLES: &[(&str, Role)] = &[("finds a driver", find), ("asks for too much", ask)];
+pub(crate) const ROLES: &[(&str, Role)] = &[
+    ("finds a driver", find),
+    ("asks for too much", ask),
+    ("loads a kernel that is not there", load),
+];
 
 fn find() {
     match cuda::driver() {
@@ -18,16 +23,9 @@ fn ask() {
     say("why", cuda::driver().unwrap().context(2).unwrap_err());
 }
 
-/// Runs the process that loads a driver, and asserts its output.
-#[track_caller]
-fn says(role: &str, variables: &[(&str, &str)], tag: &str, text: &str) {
-    let Some(ended) = check(role, variables) else { return };
-    assert_eq!(ended.said(tag), [text]);
-}
-
-#[test]
-fn the_driver_is_found_with_its_devices_emulated() {
-    says("finds a driver", &[("FAKE_CUDA_DEVICES", "3")], "found", "3 12080");
+fn load() {
+    let loaded = cuda::MODULES.load(&context(0), "walk_f32_sum", "walk_f32_product");
+    say("why", loaded.unwrap_err());
 }
 
 #[test]
@@ -55,46 +53,42 @@ fn a_driver_without_a_function_names_it_emulated() {
 }
 
 #[test]
-fn an_old_driver_says_its_version_emulated() {
-    says(
-        "finds a driver",
-        &[("FAKE_CUDA_VERSION", "11040")],
-        "why",
-        "the driver is for CUDA 11.4, and the kernels need 12.1; install driver 530 or a later one",
-    );
-}
-
-#[test]
-fn a_driver_without_devices_says_so_emulated() {
-    says(
-        "finds a driver",
-        &[("FAKE_CUDA_DEVICES", "0")],
-        "why",
-        "the driver does not start: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)",
-    );
-}
-
-#[test]
-fn a_driver_that_does_not_start_says_why_emulated() {
-    says(
-        "finds a driver",
-        &[("FAKE_CUDA_FAIL", "cuInit:0:999")],
-        "why",
-        "the driver does not start: CUDA_ERROR_UNKNOWN (unknown error)",
-    );
-}
-
-#[test]
-fn a_device_that_is_not_there_is_named_emulated() {
-    says("asks for too much", &[], "why", "there is no GPU 2: this process sees 2 of them");
-}
-
-#[test]
-fn a_context_that_cannot_be_made_says_why_emulated() {
-    says(
-        "asks for too much",
-        &[("FAKE_CUDA_DEVICES", "3"), ("FAKE_CUDA_FAIL", "cuDevicePrimaryCtxRetain:1")],
-        "why",
-        "the driver does not start: CUDA_ERROR_OUT_OF_MEMORY (out of memory)",
-    );
+fn a_driver_that_cannot_be_used_says_why_emulated() {
+    for (role, variables, tag, text) in [
+        ("finds a driver", &[("FAKE_CUDA_DEVICES", "3")][..], "found", "3 12080"),
+        (
+            "finds a driver",
+            &[("FAKE_CUDA_VERSION", "11040")],
+            "why",
+            "the driver is for CUDA 11.4, and the kernels need 12.1; install driver 530 or a later one",
+        ),
+        (
+            "finds a driver",
+            &[("FAKE_CUDA_DEVICES", "0")],
+            "why",
+            "the driver does not start: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)",
+        ),
+        (
+            "finds a driver",
+            &[("FAKE_CUDA_FAIL", "cuInit:0:999")],
+            "why",
+            "the driver does not start: CUDA_ERROR_UNKNOWN (unknown error)",
+        ),
+        ("asks for too much", &[], "why", "there is no GPU 2: this process sees 2 of them"),
+        (
+            "asks for too much",
+            &[("FAKE_CUDA_DEVICES", "3"), ("FAKE_CUDA_FAIL", "cuDevicePrimaryCtxRetain:1")],
+            "why",
+            "the driver does not start: CUDA_ERROR_OUT_OF_MEMORY (out of memory)",
+        ),
+        (
+            "loads a kernel that is not there",
+            &[],
+            "why",
+            "loading kernel 'walk_f32_product': CUDA_ERROR_NOT_FOUND (named symbol not found)",
+        ),
+    ] {
+        let Some(ended) = check(role, variables) else { return };
+        assert_eq!(ended.said(tag), [text], "{variables:?}");
+    }
 }

@@ -3,6 +3,7 @@
 //!
 //! `MAYPOLE_TEST_ROUNDS` sets how many worlds with random deaths are made.
 
+use crate::report::{die_if_told, linked, random, rounds, sum_of_bits};
 use crate::spawn::{Ended, World, configuration, ranks, say};
 use maypole::world::bootstrap::JoinConfig;
 use maypole::{Admissions, Communicator, Error, ReduceOp, Transport};
@@ -19,17 +20,6 @@ const CALLS: usize = 20;
 /// Far above the duration of an admission on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const AT_ONCE: Duration = Duration::ZERO;
-
-fn rounds() -> u64 {
-    let asked = std::env::var("MAYPOLE_TEST_ROUNDS").ok();
-    asked.map_or(ROUNDS, |rounds| rounds.parse().expect("a number of rounds"))
-}
-
-/// A random number below `end`, and different in every run.
-fn random(end: u64) -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    RandomState::new().build_hasher().finish() % end
-}
 
 /// One process of a world that changes. Its number never changes.
 struct Member {
@@ -67,11 +57,7 @@ impl Member {
 
     /// One sum of `len` elements. Panics if it is wrong.
     fn sum(&mut self, len: usize) -> maypole::Result<()> {
-        let mut data = vec![1u64 << self.id; len];
-        self.comm.all_reduce(&mut data, ReduceOp::Sum)?;
-        let expected: u64 = self.ids.iter().map(|id| 1u64 << id).sum();
-        assert!(data.iter().all(|sum| *sum == expected), "{data:?}, not {expected}");
-        Ok(())
+        sum_of_bits(&mut self.comm, self.id, &self.ids, len)
     }
 
     /// Admits waiting processes. True if there is a new world.
@@ -136,23 +122,16 @@ fn numbers(name: &str) -> Vec<u64> {
 pub(crate) fn rank_process(_: &str) {
     let id = ranks()[0];
     let first = number("TEST_FIRST").unwrap() as usize;
-    let dies_after = |delay: u64| {
-        start(move || {
-            std::thread::sleep(Duration::from_micros(delay));
-            std::process::abort();
-        })
-    };
-    let death = number("TEST_DEATH");
     let most = number("TEST_MOST").map_or(8, |most| most as usize);
     let most = JoinConfig { world: most, ..configuration(0) };
     let comm = if id < first {
         let transport = std::env::var("MAYPOLE_TRANSPORT").unwrap_or_default().parse();
         let config = JoinConfig { world: first, ..configuration(id) };
         let comm = Communicator::join(config, transport.unwrap_or_default()).unwrap();
-        death.map(dies_after);
+        die_if_told();
         comm
     } else {
-        death.map(dies_after);
+        die_if_told();
         let wish = number("TEST_WISH").unwrap() as usize;
         let comm = Communicator::enter(JoinConfig { rank: wish, ..most.clone() }).unwrap();
         say("rank", format!("{} of {}", comm.rank(), comm.world()));
@@ -228,7 +207,7 @@ fn a_world_of_one_grows() {
 /// All others end in one world.
 #[test]
 fn random_deaths_leave_one_world_that_computes_the_right_sums() {
-    for round in 0..rounds() {
+    for round in 0..rounds(ROUNDS) {
         let begun = Instant::now();
         let mut order: Vec<u64> = (0..6).collect();
         order.sort_by_cached_key(|_| random(1 << 60));
@@ -240,11 +219,7 @@ fn random_deaths_leave_one_world_that_computes_the_right_sums() {
             continue;
         }
         let mut world = churn(6, 3, &last).set("TEST_WISH", random(5));
-        world = match round % 3 {
-            0 => world.set("MAYPOLE_TRANSPORT", "shm"),
-            1 => world.set("MAYPOLE_TRANSPORT", "tcp"),
-            _ => world.hosts(&[0, 0, 1, 1, 2, 2]),
-        };
+        world = linked(world, round);
         for victim in victims {
             world = world.set_of(*victim as usize, "TEST_DEATH", random(150_000));
         }

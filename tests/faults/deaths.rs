@@ -2,25 +2,15 @@
 //!
 //! `MAYPOLE_TEST_ROUNDS` sets how many worlds each test of random moments makes.
 
+use crate::report::{die_if_told, random, rounds};
 use crate::spawn::{Ended, World, say};
 use maypole::{Communicator, Error, ReduceOp};
 use std::time::{Duration, Instant};
 
 /// Worlds that a test of random moments makes.
-const ROUNDS: usize = 10;
+const ROUNDS: u64 = 10;
 /// How long a world of a few processes may take to join, fail and end on a busy machine.
 const ROUND_LIMIT: Duration = Duration::from_secs(60);
-
-fn rounds() -> usize {
-    let asked = std::env::var("MAYPOLE_TEST_ROUNDS").ok();
-    asked.map_or(ROUNDS, |rounds| rounds.parse().expect("a number of rounds"))
-}
-
-/// A random number below `end`, and different in every run.
-fn random(end: u64) -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    RandomState::new().build_hasher().finish() % end
-}
 
 /// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
@@ -29,13 +19,7 @@ pub(crate) fn rank_process(role: &str) {
         Err(error) => return say("error", error),
     };
     say("joined", "now");
-    if let Ok(delay) = std::env::var("TEST_DEATH") {
-        let delay = Duration::from_micros(delay.parse().unwrap());
-        std::thread::spawn(move || {
-            std::thread::sleep(delay);
-            std::process::abort();
-        });
-    }
+    die_if_told();
     let error = fail(&mut comm);
     say("error", &error);
     say("culprit", error.culprit().map_or("none".to_owned(), |rank| rank.to_string()));
@@ -82,7 +66,7 @@ fn all_name(ended: &[Ended], victim: usize, ranks: usize) {
 
 #[test]
 fn a_death_while_ranks_connect_is_named_by_all_survivors() {
-    for round in 0..rounds() {
+    for round in 0..rounds(ROUNDS) {
         let victim = if round % 2 == 0 { 0 } else { random(6) as usize };
         let begun = Instant::now();
         let world = World::new("connect", 6)
@@ -97,7 +81,7 @@ fn a_death_while_ranks_connect_is_named_by_all_survivors() {
 
 #[test]
 fn the_end_of_a_rank_that_has_failed_is_no_cause() {
-    for round in 0..rounds() {
+    for round in 0..rounds(ROUNDS) {
         let victim = 1 + random(3) as usize;
         let world = World::new("exit at once", 4)
             .set("MAYPOLE_TRANSPORT", if round % 2 == 0 { "shm" } else { "tcp" })

@@ -2,6 +2,7 @@
 //! cause, and its own aborted operation. Ranks are threads that share memory, threads joined by
 //! streams, processes that share memory, and processes joined by TCP.
 
+use crate::report::await_failure;
 use crate::spawn::{World, say};
 use maypole::algorithms::Algorithm;
 use maypole::{Communicator, Error, Local, ReduceOp, Result};
@@ -99,16 +100,7 @@ fn other_root_then_close(mut comm: Communicator) -> Result<()> {
     comm.close()
 }
 
-/// Waits until this rank, which is in no call, learns that the group has failed.
-fn await_failure(comm: &Communicator) {
-    let start = Instant::now();
-    while comm.status().failure.is_none() {
-        assert!(start.elapsed() < SOON, "this rank never hears of the failure");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Rank 1 makes the call after the others have aborted. Their earlier messages are still there.
+/// Rank 1 makes the call after the others have given up. What they had sent by then is still there.
 fn late(mut comm: Communicator) -> Result<()> {
     comm.barrier()?;
     match comm.rank() {

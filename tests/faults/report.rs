@@ -1,11 +1,61 @@
-//! How a rank process reports the error that ended its calls.
+//! Deaths at random moments, and how a rank process reports the error that ended its calls.
 
-use crate::spawn::say;
-use maypole::{Communicator, Error, ReduceOp};
+use crate::spawn::{LIMIT, World, say};
+use maypole::{Communicator, Error, ReduceOp, Result};
 use std::time::{Duration, Instant};
 
 /// How long a failed call, the calls after it and leaving may take on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// How many worlds a test of random moments makes: `usual`, or `MAYPOLE_TEST_ROUNDS`.
+pub(crate) fn rounds(usual: u64) -> u64 {
+    let asked = std::env::var("MAYPOLE_TEST_ROUNDS").ok();
+    asked.map_or(usual, |rounds| rounds.parse().expect("a number of rounds"))
+}
+
+/// A random number below `end`, and different in every run.
+pub(crate) fn random(end: u64) -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish() % end
+}
+
+/// Kills this process later, if the test has set after how many microseconds.
+pub(crate) fn die_if_told() {
+    let Ok(delay) = std::env::var("TEST_DEATH") else { return };
+    let delay = Duration::from_micros(delay.parse().unwrap());
+    std::thread::spawn(move || {
+        std::thread::sleep(delay);
+        std::process::abort();
+    });
+}
+
+/// Waits until this rank, which is in no call, hears that the group has failed.
+pub(crate) fn await_failure(comm: &Communicator) {
+    let start = Instant::now();
+    while comm.status().failure.is_none() {
+        assert!(start.elapsed() < LIMIT, "this rank never hears of the failure");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The links of a world of six ranks, which differ from round to round.
+pub(crate) fn linked(world: World, round: u64) -> World {
+    match round % 3 {
+        0 => world.set("MAYPOLE_TRANSPORT", "shm"),
+        1 => world.set("MAYPOLE_TRANSPORT", "tcp"),
+        _ => world.hosts(&[0, 0, 1, 1, 2, 2]),
+    }
+}
+
+/// Sums `len` elements, to which each rank contributes the bit of its number; `ids` are those of all
+/// ranks. Panics if the sum is wrong.
+pub(crate) fn sum_of_bits(comm: &mut Communicator, id: u64, ids: &[u64], len: usize) -> Result<()> {
+    let mut data = vec![1u64 << id; len];
+    comm.all_reduce(&mut data, ReduceOp::Sum)?;
+    let expected: u64 = ids.iter().map(|id| 1u64 << id).sum();
+    assert!(data.iter().all(|sum| *sum == expected), "{data:?}, not {expected}");
+    Ok(())
+}
 
 fn kind(error: &Error) -> &'static str {
     match error {

@@ -3,10 +3,10 @@
 //!
 //! `MAYPOLE_TEST_ROUNDS` sets how many worlds with random deaths are made.
 
-use crate::spawn::{Ended, World, say};
-use maypole::{Communicator, Error, Local, ReduceOp};
+use crate::report::{die_if_told, linked, random, rounds, sum_of_bits};
+use crate::spawn::{Ended, World, await_file, say};
+use maypole::{Communicator, Error, Local};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Worlds with random deaths.
@@ -16,18 +16,7 @@ const ROUND_LIMIT: Duration = Duration::from_secs(60);
 /// Calls that the last survivors make.
 const CALLS: usize = 20;
 
-fn rounds() -> u64 {
-    let asked = std::env::var("MAYPOLE_TEST_ROUNDS").ok();
-    asked.map_or(ROUNDS, |rounds| rounds.parse().expect("a number of rounds"))
-}
-
-/// A random number below `end`, and different in every run.
-fn random(end: u64) -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    RandomState::new().build_hasher().finish() % end
-}
-
-/// One rank that continues without the dead. Its number in the first world never changes.
+/// One rank that goes on without the dead. Its number in the first world never changes.
 struct Survivor {
     comm: Communicator,
     id: u64,
@@ -45,11 +34,7 @@ impl Survivor {
 
     /// One sum of `len` elements. Panics if it is wrong.
     fn sum(&mut self, len: usize) -> maypole::Result<()> {
-        let mut data = vec![1u64 << self.id; len];
-        self.comm.all_reduce(&mut data, ReduceOp::Sum)?;
-        let expected: u64 = self.ids.iter().map(|id| 1u64 << id).sum();
-        assert!(data.iter().all(|sum| *sum == expected), "{data:?}, not {expected}");
-        Ok(())
+        sum_of_bits(&mut self.comm, self.id, &self.ids, len)
     }
 
     /// Shrinks to the ranks that still exist, until a call works.
@@ -88,13 +73,7 @@ pub(crate) fn rank_process(role: &str) {
     let met = comm.barrier();
     assert!(met.is_ok() || role == "go on", "{met:?}");
     say("ready", "now");
-    if let Ok(delay) = std::env::var("TEST_DEATH") {
-        let delay = Duration::from_micros(delay.parse().unwrap());
-        std::thread::spawn(move || {
-            std::thread::sleep(delay);
-            std::process::abort();
-        });
-    }
+    die_if_told();
     match role {
         "go on" => go_on(comm),
         "group" => groups(comm),
@@ -134,7 +113,7 @@ fn survivors(ended: &[Ended], victims: &[usize]) -> String {
 #[test]
 fn survivors_of_random_deaths_compute_the_right_sums() {
     let mut shrinks = 0;
-    for round in 0..rounds() {
+    for round in 0..rounds(ROUNDS) {
         let begun = Instant::now();
         let mut order: Vec<usize> = (0..6).collect();
         order.sort_by_cached_key(|_| random(1 << 60));
@@ -143,11 +122,7 @@ fn survivors_of_random_deaths_compute_the_right_sums() {
         // Close together, so that ranks die while others agree, or one after the other.
         let spread = if round % 2 == 0 { 5000 } else { 150_000 };
         let mut world = World::new("go on", 6).set("TEST_SURVIVORS", 6 - victims.len());
-        world = match round % 3 {
-            0 => world.set("MAYPOLE_TRANSPORT", "shm"),
-            1 => world.set("MAYPOLE_TRANSPORT", "tcp"),
-            _ => world.hosts(&[0, 0, 1, 1, 2, 2]),
-        };
+        world = linked(world, round);
         for victim in victims {
             world = world.set_of(*victim, "TEST_DEATH", first + random(spread));
         }
@@ -158,7 +133,7 @@ fn survivors_of_random_deaths_compute_the_right_sums() {
         assert!(begun.elapsed() < ROUND_LIMIT, "round {round} took {:?}", begun.elapsed());
         shrinks += ended[alive[0]].said("shrinks")[0].parse::<usize>().unwrap();
     }
-    println!("{} worlds, in which a survivor went on {shrinks} times", rounds());
+    println!("{} worlds, in which a survivor went on {shrinks} times", rounds(ROUNDS));
 }
 
 /// A rank leaves in order, without a failure before.
@@ -184,7 +159,7 @@ fn a_rank_that_has_left_is_not_waited_for() {
 
 #[test]
 fn threads_go_on_without_threads_that_panic() {
-    for round in 0..rounds() {
+    for round in 0..rounds(ROUNDS) {
         let victims: Vec<usize> = (0..5).filter(|_| random(3) == 0).collect();
         let last = 5 - victims.len();
         let before = random(200) as usize;
@@ -337,9 +312,7 @@ fn abort(comm: Communicator) {
     let handle = comm.abort_handle();
     if comm.rank() == 2 {
         std::thread::spawn(move || {
-            while !Path::new(&std::env::var("TEST_FILE").unwrap()).exists() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            await_file("TEST_FILE");
             let begun = Instant::now();
             handle.abort("enough");
             assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());

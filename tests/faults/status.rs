@@ -1,10 +1,8 @@
 //! The status of a rank after an error of its settings, and in a forked child.
 
-use crate::spawn::{LIMIT, World, say};
+use crate::spawn::{World, await_file, say};
 use maypole::Communicator;
-use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 /// The variable that names a file. A rank continues once the file exists.
 const GO: &str = "TEST_GO";
@@ -26,7 +24,7 @@ fn join_again() {
     unsafe { std::env::set_var("MAYPOLE_STATUS_SIGNAL", "USR1") };
     let comm = Communicator::from_env().unwrap();
     say("ready", 0);
-    await_go();
+    await_file(GO);
     comm.close().unwrap();
 }
 
@@ -36,7 +34,7 @@ fn fork() {
     let in_child = || {
         let comm = Communicator::from_env().unwrap();
         say("child", std::process::id());
-        await_go();
+        await_file(GO);
         comm.close().map_or_else(|error| error.to_string(), |()| "ended".to_owned())
     };
     // SAFETY: the status thread of this process holds no lock: it waits for a signal.
@@ -44,15 +42,6 @@ fn fork() {
     say("ended", said.unwrap());
     say("parent", std::process::id());
     parent.close().unwrap();
-}
-
-fn await_go() {
-    let go = std::env::var_os(GO).unwrap();
-    let start = Instant::now();
-    while !Path::new(&go).exists() {
-        assert!(start.elapsed() < LIMIT, "the test has told nothing");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// An error in between leaves nothing half done.

@@ -1,61 +1,28 @@
 //! Every collective, type and operation on a GPU against the executor.
 
 use crate::{alone, stream};
-use cudarc::driver::{CudaSlice, CudaStream, DeviceRepr};
+use bytemuck::Pod;
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::{CudaGraph, CudaSlice, CudaStream, DeviceRepr};
 use maypole::algorithms::Algorithm;
 use maypole::cuda::Comm;
 use maypole::schedule::collective::Collective;
 use maypole::{Communicator, DataType, Element, ReduceOp, bf16, f16};
+use maypole_kernels::Scalar;
+use maypole_tests::common::SeededRng;
 use std::sync::Arc;
 
 /// Numbers of very different sizes, so that sums depend on the order of the terms.
-trait Number: Element + DeviceRepr + Copy + PartialEq + std::fmt::Debug {
-    fn of(word: u64) -> Self;
-    fn bits(self) -> u64;
-}
-
-macro_rules! integers {
-    ($($type:ty)*) => {$(
-        impl Number for $type {
-            fn of(word: u64) -> Self {
-                word as Self
-            }
-            fn bits(self) -> u64 {
-                self as u64
-            }
+fn numbers<T: Pod + Element>(seed: u64, len: usize) -> Vec<T> {
+    let mut rng = SeededRng::new(seed);
+    let next = |_| {
+        let number = (rng.below(20_001) as f64 / 64.0 - 150.0) / f64::from(1 << rng.below(16));
+        match Scalar::from_f64(T::DATA_TYPE, number) {
+            Some(value) => bytemuck::pod_read_unaligned(value.bytes()),
+            None => bytemuck::pod_read_unaligned(&rng.next_u64().to_le_bytes()[..size_of::<T>()]),
         }
-    )*};
-}
-integers! { i8 i16 i32 i64 u8 u16 u32 u64 }
-
-macro_rules! floats {
-    ($($type:ty: $from:expr;)*) => {$(
-        impl Number for $type {
-            fn of(word: u64) -> Self {
-                let size = f64::from(1u32 << (word >> 40 & 15));
-                $from((word % 20_001) as f64 / 64.0 / size - 150.0 / size)
-            }
-            fn bits(self) -> u64 {
-                u64::from(self.to_bits())
-            }
-        }
-    )*};
-}
-floats! { f32: |x| x as f32; f64: |x| x; f16: f16::from_f64; bf16: bf16::from_f64; }
-
-fn numbers<T: Number>(seed: u64, len: usize) -> Vec<T> {
-    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        T::of(word)
     };
-    (0..len).map(|_| next()).collect()
-}
-
-fn bits<T: Number>(numbers: &[T]) -> Vec<u64> {
-    numbers.iter().map(|number| number.bits()).collect()
+    (0..len).map(next).collect()
 }
 
 /// One call on the GPU and by the executor, with the lengths of its buffers.
@@ -68,136 +35,84 @@ pub(crate) struct Both<'a> {
 }
 
 impl Both<'_> {
-    fn to_gpu<T: Number>(&self, data: &[T]) -> CudaSlice<T> {
+    fn to_gpu<T: Pod + DeviceRepr>(&self, data: &[T]) -> CudaSlice<T> {
         // An allocation of no bytes is an error of the driver.
-        let whole = [data, &[T::of(0)]].concat();
+        let whole = [data, &[T::zeroed()]].concat();
         self.stream.clone_htod(&whole).unwrap()
     }
 
     /// Asserts that `collective` leaves the same bits, apart and in place.
-    fn check<T: Number>(&mut self, collective: Collective, op: ReduceOp, count: usize, what: &str) {
+    fn check<T: Pod + Element + DeviceRepr>(
+        &mut self,
+        collective: Collective,
+        op: ReduceOp,
+        count: usize,
+        what: &str,
+    ) {
+        use Collective as C;
+        if collective == C::ExclusiveScan {
+            // GPUs have no such call.
+            return;
+        }
         let (me, world) = (self.comm.rank(), self.comm.world());
-        let seed = (me as u64 + 1) << 20 | count as u64;
         let whole = if collective.is_blocked() { count * world } else { count };
-        let input = numbers::<T>(seed, whole);
-        let (expected, got) = match collective {
-            Collective::AllReduce => {
-                let mut expected = input.clone();
-                self.comm.all_reduce(&mut expected, op).unwrap();
-                let mut data = self.to_gpu(&input);
-                let mut out = self.to_gpu(&vec![T::of(7); count]);
-                self.meet();
-                self.gpu
-                    .all_reduce(&data.slice(..count), &mut out.slice_mut(..count), &op)
-                    .unwrap();
-                self.gpu.all_reduce_in_place(&mut data.slice_mut(..count), &op).unwrap();
-                (
-                    [expected.clone(), expected].concat(),
-                    [self.back(&data), self.back(&out)].concat(),
-                )
+        let gathers = matches!(collective, C::Gather { .. } | C::AllGather);
+        let gives = if gathers { count } else { whole };
+        let scatters = matches!(collective, C::Scatter { .. } | C::ReduceScatter);
+        let takes = if scatters { count } else { whole };
+        let input = numbers::<T>((me as u64 + 1) << 20 | count as u64, whole);
+        let mut place = input.clone();
+        if collective == C::AllGather {
+            place.fill(T::zeroed());
+            place[me * count..][..count].copy_from_slice(&input[..count]);
+        }
+        let before = vec![numbers::<T>(7, 1)[0]; takes];
+        let (data, mut out) = (self.to_gpu(&input[..gives]), self.to_gpu(&before));
+        let mut placed = self.to_gpu(&place);
+        let mut expected = before;
+        match collective {
+            C::Broadcast { .. } | C::Reduce { .. } | C::Scan => {
+                expected.copy_from_slice(&input);
+                self.comm.call(collective, &mut expected, op).unwrap();
             }
-            Collective::Broadcast { root } => {
-                let mut expected = input.clone();
-                self.comm.broadcast(&mut expected, root).unwrap();
-                let mut data = self.to_gpu(&input);
-                let mut out = self.to_gpu(&vec![T::of(7); count]);
-                let from = data.slice(..count);
-                self.meet();
-                self.gpu.broadcast(Some(&from), &mut out.slice_mut(..count), root as i32).unwrap();
-                self.gpu.broadcast_in_place(&mut data.slice_mut(..count), root as i32).unwrap();
-                (
-                    [expected.clone(), expected].concat(),
-                    [self.back(&data), self.back(&out)].concat(),
-                )
+            _ => self.comm.call(collective, (&input[..gives], &mut expected), op).unwrap(),
+        }
+        self.meet();
+        let (gpu, root) = (self.gpu, collective.root().unwrap_or(0) as i32);
+        let (x, y, z) =
+            (&data.slice(..gives), &mut out.slice_mut(..takes), &mut placed.slice_mut(..whole));
+        let called = match collective {
+            C::AllReduce => {
+                gpu.all_reduce(x, y, &op).and_then(|()| gpu.all_reduce_in_place(z, &op))
             }
-            Collective::Reduce { root } => {
-                let mut expected = input.clone();
-                self.comm.reduce(&mut expected, op, root).unwrap();
-                let mut data = self.to_gpu(&input);
-                self.meet();
-                self.gpu.reduce_in_place(&mut data.slice_mut(..count), &op, root as i32).unwrap();
-                (expected, self.back(&data))
+            C::Broadcast { .. } => {
+                gpu.broadcast(Some(x), y, root).and_then(|()| gpu.broadcast_in_place(z, root))
             }
-            Collective::Gather { root } => {
-                let mut expected = vec![T::of(7); whole];
-                let mine = numbers::<T>(seed, count);
-                self.comm.gather((&mine, &mut expected), root).unwrap();
-                let data = self.to_gpu(&mine);
-                let mut out = self.to_gpu(&vec![T::of(7); whole]);
-                let mut into = out.slice_mut(..whole);
-                self.meet();
-                self.gpu.gather(&data.slice(..count), Some(&mut into), root as i32).unwrap();
-                (expected, self.back(&out))
+            C::Reduce { .. } => gpu.reduce_in_place(z, &op, root),
+            C::Gather { .. } => gpu.gather(x, Some(y), root),
+            C::AllGather => gpu.all_gather(x, y).and_then(|()| gpu.all_gather_in_place(z)),
+            C::Scatter { .. } => gpu.scatter(Some(x), y, root),
+            C::ReduceScatter => {
+                gpu.reduce_scatter(x, y, &op).and_then(|()| gpu.reduce_scatter_in_place(z, &op))
             }
-            Collective::AllGather => {
-                let mine = numbers::<T>(seed, count);
-                let mut expected = vec![T::of(7); whole];
-                self.comm.all_gather((&mine, &mut expected)).unwrap();
-                let mut placed = vec![T::of(9); whole];
-                placed[me * count..][..count].copy_from_slice(&mine);
-                let mut placed = self.to_gpu(&placed);
-                let data = self.to_gpu(&mine);
-                let mut out = self.to_gpu(&vec![T::of(7); whole]);
-                self.meet();
-                self.gpu.all_gather(&data.slice(..count), &mut out.slice_mut(..whole)).unwrap();
-                self.gpu.all_gather_in_place(&mut placed.slice_mut(..whole)).unwrap();
-                (
-                    [expected.clone(), expected].concat(),
-                    [self.back(&out), self.back(&placed)].concat(),
-                )
-            }
-            Collective::Scatter { root } => {
-                let mut expected = vec![T::of(7); count];
-                self.comm.scatter((&input, &mut expected), root).unwrap();
-                let data = self.to_gpu(&input);
-                let mut out = self.to_gpu(&vec![T::of(7); count]);
-                let from = data.slice(..whole);
-                self.meet();
-                self.gpu.scatter(Some(&from), &mut out.slice_mut(..count), root as i32).unwrap();
-                (expected, self.back(&out))
-            }
-            Collective::ReduceScatter => {
-                let mut expected = vec![T::of(7); count];
-                self.comm.reduce_scatter((&input, &mut expected), op).unwrap();
-                let mut data = self.to_gpu(&input);
-                let mut out = self.to_gpu(&vec![T::of(7); count]);
-                let from = data.slice(..whole);
-                self.meet();
-                self.gpu.reduce_scatter(&from, &mut out.slice_mut(..count), &op).unwrap();
-                self.gpu.reduce_scatter_in_place(&mut data.slice_mut(..whole), &op).unwrap();
-                let block = self.back(&data)[me * count..][..count].to_vec();
-                ([expected.clone(), expected].concat(), [self.back(&out), block].concat())
-            }
-            Collective::AllToAll => {
-                let mut expected = vec![T::of(7); whole];
-                self.comm.all_to_all((&input, &mut expected)).unwrap();
-                let mut data = self.to_gpu(&input);
-                let mut out = self.to_gpu(&vec![T::of(7); whole]);
-                self.meet();
-                self.gpu.all_to_all(&data.slice(..whole), &mut out.slice_mut(..whole)).unwrap();
-                self.gpu.all_to_all_in_place(&mut data.slice_mut(..whole)).unwrap();
-                (
-                    [expected.clone(), expected].concat(),
-                    [self.back(&out), self.back(&data)].concat(),
-                )
-            }
-            Collective::Scan => {
-                let mut expected = input.clone();
-                self.comm.scan(&mut expected, op).unwrap();
-                let mut data = self.to_gpu(&input);
-                self.meet();
-                self.gpu.scan_in_place(&mut data.slice_mut(..count), &op).unwrap();
-                (expected, self.back(&data))
-            }
-            Collective::Barrier => {
-                self.meet();
-                self.gpu.barrier().unwrap();
-                (Vec::new(), Vec::new())
-            }
-            _ => (Vec::new(), Vec::new()),
+            C::AllToAll => gpu.all_to_all(x, y).and_then(|()| gpu.all_to_all_in_place(z)),
+            C::Scan => gpu.scan_in_place(z, &op),
+            _ => gpu.barrier(),
         };
-        self.gpu.synchronize().unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert!(bits(&expected) == bits(&got), "rank {me} of {world}, {what}, count {count}");
+        called.and_then(|()| gpu.synchronize()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let place = self.back(&placed);
+        let own = if collective == C::ReduceScatter { me * count } else { 0 };
+        let same = |got: &[T]| {
+            let equal =
+                bytemuck::cast_slice::<T, u8>(got) == bytemuck::cast_slice::<T, u8>(&expected);
+            assert!(equal, "rank {me} of {world}, {what}, count {count}");
+        };
+        if !matches!(collective, C::Gather { .. } | C::Scatter { .. } | C::Barrier) {
+            same(&place[own..][..takes]);
+        }
+        if !matches!(collective, C::Reduce { .. } | C::Scan | C::Barrier) {
+            same(&self.back(&out));
+        }
     }
 
     /// All ranks have their buffers. On a GPU that ranks share, an allocation may wait for all
@@ -207,7 +122,7 @@ impl Both<'_> {
     }
 
     /// All but the last element.
-    fn back<T: Number>(&self, data: &CudaSlice<T>) -> Vec<T> {
+    fn back<T: DeviceRepr>(&self, data: &CudaSlice<T>) -> Vec<T> {
         let mut data = self.stream.clone_dtoh(data).unwrap();
         data.pop();
         data
@@ -295,7 +210,7 @@ fn long_vectors_have_the_bits_of_the_executor() {
     }
 }
 
-fn check_type<T: Number>(both: &mut Both<'_>) {
+fn check_type<T: Pod + Element + DeviceRepr>(both: &mut Both<'_>) {
     let ops = [ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
     let bitwise = [ReduceOp::And, ReduceOp::Or, ReduceOp::Xor];
     let ops = ops.iter().chain(if T::DATA_TYPE.is_float() { &[][..] } else { &bitwise });
@@ -367,11 +282,19 @@ fn explanations_tell_the_algorithm_that_runs_or_why_calls_go_through_the_host() 
     });
 }
 
+/// A sum, as a graph.
+fn captured(gpu: &Comm, stream: &Arc<CudaStream>, data: &mut CudaSlice<f64>) -> CudaGraph {
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    stream.begin_capture(mode).unwrap();
+    gpu.all_reduce_in_place(data, &ReduceOp::Sum).unwrap();
+    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    stream.end_capture(flags).unwrap().expect("something was captured")
+}
+
 /// A rank of which calls were captured refuses later replays when it leaves. The others may still be
 /// ending the last call with it. It keeps its memory, so that few groups fit a GPU.
 #[test]
 fn a_rank_that_leaves_after_a_captured_call_fails_no_other() {
-    use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
     let Some(_alone) = alone() else { return };
     Communicator::run_local(2, |mut comm| {
         let stream = stream().unwrap();
@@ -381,11 +304,7 @@ fn a_rank_that_leaves_after_a_captured_call_fails_no_other() {
             let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
             let mut data = stream.clone_htod(&vec![1.0f64; 3000]).unwrap();
             stream.synchronize().unwrap();
-            let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-            stream.begin_capture(mode).unwrap();
-            gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
-            let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-            let graph = stream.end_capture(flags).unwrap().expect("something was captured");
+            let graph = captured(&gpu, &stream, &mut data);
             graph.launch().unwrap();
             gpu.synchronize().unwrap();
             assert_eq!(stream.clone_dtoh(&data).unwrap()[2999], 2.0);
@@ -395,7 +314,6 @@ fn a_rank_that_leaves_after_a_captured_call_fails_no_other() {
 
 #[test]
 fn a_graph_is_replayed_a_thousand_times() {
-    use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
     let Some(_alone) = alone() else { return };
     let sums = Communicator::run_local(2, |mut comm| {
         let stream = stream().unwrap();
@@ -407,11 +325,7 @@ fn a_graph_is_replayed_a_thousand_times() {
         stream.synchronize().unwrap();
         comm.barrier().unwrap();
         // The first call of its kind is the captured one.
-        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        stream.begin_capture(mode).unwrap();
-        gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
-        let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-        let graph = stream.end_capture(flags).unwrap().expect("something was captured");
+        let graph = captured(&gpu, &stream, &mut data);
         for nth in 0..1000 {
             graph.launch().unwrap();
             if nth % 100 == 0 {

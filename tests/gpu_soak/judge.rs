@@ -81,31 +81,17 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_number_is_a_defect_in_every_class() {
+    fn wrong_numbers_errors_signals_and_panics_are_defects() {
         let wrong = "@trouble rank 1 step 3 wrong call 2: output[0] is 110 and must be 11";
-        for class in
-            Class::ALL.into_iter().filter(|class| !matches!(class, Class::Kill | Class::Hosts))
-        {
-            let plan = plan(class);
-            let found = judge(&plan, &ended(&plan, Some(0), &[wrong])).unwrap_err();
-            assert!(found.contains("110"), "{found}");
-        }
-    }
-
-    #[test]
-    fn an_error_is_a_defect_where_nothing_was_disturbed() {
         let error = "@trouble rank 0 step 1 error rank 0 waited";
         for class in
             Class::ALL.into_iter().filter(|class| !matches!(class, Class::Kill | Class::Hosts))
         {
             let plan = plan(class);
-            let found = judge(&plan, &ended(&plan, Some(0), &[error]));
-            assert_eq!(found.is_err(), !class.is_disturbed(), "{class:?}");
+            let judged = |line: &str| judge(&plan, &ended(&plan, Some(0), &[line]));
+            assert!(judged(wrong).unwrap_err().contains("110"));
+            assert_eq!(judged(error).is_err(), !class.is_disturbed(), "{class:?}");
         }
-    }
-
-    #[test]
-    fn signals_and_panics_are_defects() {
         let plan = plan(Class::Late);
         assert_eq!(judge(&plan, &ended(&plan, Some(0), &[])), Ok(Verdict::AllRight));
         assert!(judge(&plan, &ended(&plan, None, &[])).unwrap_err().contains("signal"));

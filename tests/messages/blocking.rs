@@ -2,9 +2,10 @@
 //! link.
 
 use crate::common::SeededRng;
+use crate::common::walked::Ignored;
 use crate::spawn::{World, as_told};
-use maypole::schedule::walk::{Meaning, walk};
-use maypole::schedule::{Placement, Span};
+use maypole::schedule::Placement;
+use maypole::schedule::walk::walk;
 use maypole::{Communicator, DataType, Element, Error, Local};
 use std::time::{Duration, Instant};
 
@@ -231,16 +232,6 @@ fn messages_between_threads() {
     for hosts in [&[0][..], &[0, 0], &[0, 0, 0, 0, 0], &[0, 1, 0, 1, 2]] {
         Local::new(hosts.len()).hosts(hosts).timeout(Duration::from_secs(60)).run(everything);
     }
-}
-
-/// Ignores what messages carry: the walk then shows only whether all of them are received.
-struct Ignored;
-
-impl Meaning for Ignored {
-    type Message = ();
-    fn send(&mut self, _: usize, _: usize, _: Span, _: usize) {}
-    fn receive(&mut self, _: usize, _: usize, _: Span, _: usize, (): (), _: bool) {}
-    fn local(&mut self, _: usize, _: usize, _: Span, _: Span, _: bool) {}
 }
 
 #[test]

@@ -9,24 +9,29 @@ use std::time::Duration;
 
 /// One message, equal on all ranks of the test.
 #[derive(Clone, Copy, Debug)]
-struct Message {
-    from: usize,
-    to: usize,
-    tag: u32,
-    len: usize,
+pub(crate) struct Message {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) tag: u32,
+    pub(crate) len: usize,
     number: u64,
 }
 
 impl Message {
     /// Its data; any two messages differ.
-    fn text(&self) -> Vec<u16> {
+    pub(crate) fn text(&self) -> Vec<u16> {
         let mut rng = SeededRng::new(self.number);
         (0..self.len).map(|_| rng.next_u64() as u16).collect()
     }
 }
 
 /// Messages between random ranks; the same ones on every rank.
-fn messages(world: usize, count: usize, longest: usize, rng: &mut SeededRng) -> Vec<Message> {
+pub(crate) fn messages(
+    world: usize,
+    count: usize,
+    longest: usize,
+    rng: &mut SeededRng,
+) -> Vec<Message> {
     let message = |_| {
         // Every third message is very short or empty.
         let len = match rng.below(3) {
@@ -59,17 +64,22 @@ fn shuffled<T: Copy, K: Eq + std::hash::Hash>(
     places.iter().map(|place| next.get_mut(&key(&all[*place])).unwrap().pop().unwrap()).collect()
 }
 
+/// What `rank` sends and receives of `all`, each in a random order that keeps the order of its tags.
+pub(crate) fn posts(rank: usize, all: &[Message], rng: &mut SeededRng) -> [Vec<Message>; 2] {
+    let mine = |which: fn(&Message) -> usize| {
+        all.iter().filter(|it| which(it) == rank).copied().collect::<Vec<_>>()
+    };
+    let sends = shuffled(&mine(|it| it.from), |it| (it.to, it.tag), rng);
+    [sends, shuffled(&mine(|it| it.to), |it| (it.from, it.tag), rng)]
+}
+
 /// Every rank posts its part of the same messages, in an order of its own.
 fn random_group(comm: &mut Communicator, count: usize, longest: usize, seed: u64) {
     let rank = comm.rank();
     let world = comm.world();
     let all = messages(world, count, longest, &mut SeededRng::new(seed));
     let mut rng = SeededRng::new(seed ^ rank as u64);
-    let mine = |which: fn(&Message) -> usize| {
-        all.iter().filter(|it| which(it) == rank).copied().collect::<Vec<_>>()
-    };
-    let sends = shuffled(&mine(|it| it.from), |it| (it.to, it.tag), &mut rng);
-    let receives = shuffled(&mine(|it| it.to), |it| (it.from, it.tag), &mut rng);
+    let [sends, receives] = posts(rank, &all, &mut rng);
     let texts: Vec<_> = sends.iter().map(Message::text).collect();
     let mut came: Vec<_> = receives.iter().map(|it| vec![0u16; it.len]).collect();
     let receives_first = rng.below(2) == 0;

@@ -2,6 +2,7 @@
 //! concurrent with every other call.
 
 use crate::common::SeededRng;
+use crate::exchange::{Message, messages, posts};
 use crate::spawn::{World, as_told};
 use maypole::{Communicator, DataType, Error, Local, ReduceOp, Request, wait_all};
 use std::pin::Pin;
@@ -174,8 +175,10 @@ fn misfits(comm: &mut Communicator) {
                     assert!(error.is_harmless());
                     assert_eq!(error.to_string(), text);
                 };
-                let longer = comm.recv(&mut vec![0f32; len + 1], 0, 7).unwrap_err();
+                let mut kept = vec![9f32; len + 1];
+                let longer = comm.recv(&mut kept, 0, 7).unwrap_err();
                 check(longer, told(format!("{} x f32", len + 1), false, 7));
+                assert!(kept == vec![9.0; len + 1], "the buffer does not change");
                 let shorter = comm.start_recv(vec![0f32; len - 1], 0, 8).wait().unwrap_err();
                 check(shorter, told(format!("{} x f32", len - 1), false, 8));
                 let other = comm.recv(&mut vec![0f64; len / 2], 0, 7).unwrap_err();
@@ -249,66 +252,28 @@ fn erased(comm: &mut Communicator) {
 
 /// All ranks post random messages to all ranks, each end in an order of its own.
 fn random_posts(comm: &mut Communicator, seed: u64) {
-    let world = comm.world();
-    let me = comm.rank();
-    let mut shared = SeededRng::new(seed);
-    // Each message: its ranks, its tag, its length, and its number among those with its tag.
-    let messages: Vec<(usize, usize, u32, usize)> = (0..60 * world)
-        .map(|_| {
-            let lens = [0, 1, 100, 4096, 16 << 10, 20_000, 70_000];
-            let (from, to) = (shared.below(world), shared.below(world));
-            (from, to, shared.below(5) as u32, lens[shared.below(lens.len())])
-        })
-        .collect();
-    let text = |nth: usize| bytes(messages[nth].3, nth as u32);
-    // The messages of one pair and one tag keep their order. Any other order is drawn.
-    let order = |mine: &dyn Fn(usize) -> bool, rng: &mut SeededRng| {
-        let mut queues: Vec<Vec<usize>> = Vec::new();
-        for nth in (0..messages.len()).filter(|nth| mine(*nth)).rev() {
-            let (from, to, tag, _) = messages[nth];
-            let same = |queue: &&mut Vec<usize>| {
-                let (a, b, c, _) = messages[queue[0]];
-                (a, b, c) == (from, to, tag)
-            };
-            match queues.iter_mut().find(same) {
-                Some(queue) => queue.push(nth),
-                None => queues.push(vec![nth]),
-            }
-        }
-        let mut order = Vec::new();
-        while !queues.is_empty() {
-            let at = rng.below(queues.len());
-            order.extend(queues[at].pop());
-            queues.retain(|queue| !queue.is_empty());
-        }
-        order
-    };
-    let mut rng = SeededRng::new(seed * 1000 + me as u64);
-    let sends = order(&|nth| messages[nth].0 == me, &mut rng);
-    let receives = order(&|nth| messages[nth].1 == me, &mut rng);
-    let mut sent = Vec::new();
-    for nth in sends {
-        let (_, to, tag, _) = messages[nth];
-        sent.push(comm.start_send(text(nth), to, tag));
-    }
+    let all = messages(comm.world(), 60 * comm.world(), 12_000, &mut SeededRng::new(seed));
+    let mut rng = SeededRng::new(seed * 1000 + comm.rank() as u64);
+    let [sends, receives] = posts(comm.rank(), &all, &mut rng);
+    let start = |it: &Message| comm.start_send(it.text(), it.to, it.tag);
+    let sent: Vec<_> = sends.iter().map(start).collect();
     let mut open = Vec::new();
-    for nth in receives {
-        let (from, _, tag, len) = messages[nth];
+    for it in receives {
         // A blocking receive may wait for a message to this rank itself, too.
         if rng.below(3) > 0 {
-            open.push((nth, comm.start_recv(vec![0u8; len], from, tag)));
+            open.push((it, comm.start_recv(vec![0u16; it.len], it.from, it.tag)));
             continue;
         }
-        let mut data = vec![0u8; len];
-        comm.recv(&mut data, from, tag).unwrap();
-        assert!(data == text(nth), "seed {seed}: message {nth}, {:?}", messages[nth]);
+        let mut data = vec![0u16; it.len];
+        comm.recv(&mut data, it.from, it.tag).unwrap();
+        assert!(data == it.text(), "seed {seed}: {it:?}");
         while !open.is_empty() && rng.below(2) == 0 {
-            let (nth, request) = open.swap_remove(rng.below(open.len()));
-            assert!(request.wait().unwrap() == text(nth), "seed {seed}: {:?}", messages[nth]);
+            let (it, request) = open.swap_remove(rng.below(open.len()));
+            assert!(request.wait().unwrap() == it.text(), "seed {seed}: {it:?}");
         }
     }
-    for (nth, request) in open {
-        assert!(request.wait().unwrap() == text(nth), "seed {seed}: {:?}", messages[nth]);
+    for (it, request) in open {
+        assert!(request.wait().unwrap() == it.text(), "seed {seed}: {it:?}");
     }
     wait_all(sent).unwrap();
 }

@@ -167,16 +167,6 @@ fn collectives_show_values_before_and_after() {
 }
 
 #[test]
-fn files_of_algorithms_are_short() {
-    for path in pages() {
-        let lines = fs::read_to_string(&path).expect("it is listed").lines().count();
-        let lists = ["mod.rs", "table.rs"].iter().any(|name| path.ends_with(name));
-        let limit = if lists { 400 } else { 151 };
-        assert!(lines < limit, "{} has {lines} lines", path.display());
-    }
-}
-
-#[test]
 fn stuck_schedules_are_drawn_too() {
     let one = Schedule::new(
         1,

@@ -16,8 +16,17 @@ const TABLE: CostTable = CostTable::BUILT_IN;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
+fn question(
+    collective: Collective,
+    boards: &Boards,
+    crowding: usize,
+    bytes: usize,
+) -> Question<'_> {
+    Question { collective, boards, bytes, crowding, gpus: None }
+}
+
 fn chosen(collective: Collective, boards: &Boards, crowding: usize, bytes: usize) -> Plan {
-    plan(&Question { collective, boards, bytes, crowding, gpus: None }, None, &TABLE).unwrap()
+    plan(&question(collective, boards, crowding, bytes), None, &TABLE).unwrap()
 }
 
 fn one_board(world: usize) -> Boards {
@@ -72,13 +81,7 @@ fn choices_agree_with_what_was_measured() {
     let mut wrong = Vec::new();
     for &(world, streams, bytes, best) in MEASURED {
         let boards = if streams { Boards::separate(world) } else { one_board(world) };
-        let question = Question {
-            collective: Collective::AllReduce,
-            boards: &boards,
-            bytes,
-            crowding: world.div_ceil(2),
-            gpus: None,
-        };
+        let question = question(Collective::AllReduce, &boards, world.div_ceil(2), bytes);
         let choice = choose(&question, None, &TABLE).unwrap();
         let price = |algorithm| {
             let rows = choice.candidates.iter().filter(|row| row.plan.algorithm == algorithm);
@@ -128,13 +131,7 @@ fn every_question_has_an_answer_and_prices_grow_with_bytes() {
             for collective in Collective::all(world - 1) {
                 let mut before = 0;
                 for bytes in [0, 8, 4 * KIB, 64 * KIB, MIB, 64 * MIB] {
-                    let question = Question {
-                        collective,
-                        boards: &boards,
-                        bytes,
-                        crowding: world.div_ceil(2),
-                        gpus: None,
-                    };
+                    let question = question(collective, &boards, world.div_ceil(2), bytes);
                     let choice = choose(&question, None, &TABLE).unwrap();
                     assert_eq!(plan(&question, None, &TABLE), Ok(choice.plan));
                     assert!(rows(&question, None).contains(&choice.plan));
@@ -161,13 +158,7 @@ fn doubled_costs_double_prices() {
     (dear.switch, dear.wake) = (2 * dear.switch, 2 * dear.wake);
     for boards in layouts(4) {
         for bytes in [8, 4 * KIB, MIB] {
-            let question = Question {
-                collective: Collective::AllReduce,
-                boards: &boards,
-                bytes,
-                crowding: 1,
-                gpus: None,
-            };
+            let question = question(Collective::AllReduce, &boards, 1, bytes);
             let price = |table| choose(&question, None, table).unwrap().candidates[0].predicted_ns;
             let cheap = price(&TABLE);
             let dear = price(&dear);
@@ -187,7 +178,7 @@ fn prices_are_the_same_everywhere() {
         (Collective::Broadcast { root: 1 }, boards_of(2, 4), 1, 100_000),
         (Collective::AllGather, one_board(3), 2, 1000),
     ] {
-        let question = Question { collective, boards: &boards, bytes, crowding, gpus: None };
+        let question = question(collective, &boards, crowding, bytes);
         for one in choose(&question, None, &TABLE).unwrap().candidates {
             text += &format!(
                 "{} {} {} {}\n",
@@ -204,13 +195,7 @@ fn prices_are_the_same_everywhere() {
 #[test]
 fn a_named_algorithm_is_taken_or_refused() {
     let boards = one_board(4);
-    let question = Question {
-        collective: Collective::AllReduce,
-        boards: &boards,
-        bytes: 8,
-        crowding: 1,
-        gpus: None,
-    };
+    let question = question(Collective::AllReduce, &boards, 1, 8);
     let ring = Some(PlanOverride::from(Algorithm::Ring));
     let choice = choose(&question, ring, &TABLE).unwrap();
     assert_eq!(choice.plan.algorithm, Algorithm::Ring);
@@ -238,13 +223,7 @@ fn choosing_is_fast() {
     for (world, most) in [(8, Duration::from_millis(3)), (64, Duration::from_millis(100))] {
         for boards in layouts(world) {
             for collective in Collective::all(0) {
-                let question = Question {
-                    collective,
-                    boards: &boards,
-                    bytes: MIB,
-                    crowding: world / 2,
-                    gpus: None,
-                };
+                let question = question(collective, &boards, world / 2, MIB);
                 let took = (0..3).map(|_| timed(&question)).min().unwrap();
                 assert!(took < generous * most, "{collective:?} on {world} ranks took {took:?}");
             }
@@ -271,8 +250,7 @@ fn absurd_costs_and_sizes_are_priced_too() {
     for boards in layouts(8) {
         for collective in Collective::all(0) {
             for crowding in [1, 8] {
-                let question =
-                    Question { collective, boards: &boards, bytes: 1 << 50, crowding, gpus: None };
+                let question = question(collective, &boards, crowding, 1 << 50);
                 let odd = Plan {
                     algorithm: plan(&question, None, &absurd).unwrap().algorithm,
                     window: 1 << 45,
@@ -292,13 +270,7 @@ fn explanation(question: &Question<'_>, wanted: Option<PlanOverride>) -> Explana
 #[test]
 fn explanations_read_like_this() {
     let boards = boards_of(2, 4);
-    let question = Question {
-        collective: Collective::AllReduce,
-        boards: &boards,
-        bytes: 64 * KIB,
-        crowding: 1,
-        gpus: None,
-    };
+    let question = question(Collective::AllReduce, &boards, 1, 64 * KIB);
     let texts = [
         explanation(&question, None).to_string(),
         explanation(&question, Some(Algorithm::Tree.into())).to_string(),

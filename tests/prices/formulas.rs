@@ -34,9 +34,20 @@ fn seconds(
     simulate_in(order, &schedules, &layout, 4, windows, cost).expect("it is proved").seconds
 }
 
+/// In the order in which steps conflict, which is that of the executor.
+fn price(
+    algorithm: Algorithm,
+    collective: Collective,
+    world: usize,
+    windows: usize,
+    cost: Cost,
+) -> f64 {
+    seconds(StepOrder::Conflict, algorithm, collective, world, windows, cost)
+}
+
 fn check(algorithm: Algorithm, collective: Collective, cost: Cost, formula: impl Fn(f64) -> f64) {
     for world in [2, 3, 4, 5, 6, 7, 8, 16] {
-        let found = seconds(StepOrder::Conflict, algorithm, collective, world, 1, cost);
+        let found = price(algorithm, collective, world, 1, cost);
         assert_eq!(found, formula(world as f64), "{algorithm} {collective:?}, world {world}");
     }
 }
@@ -49,7 +60,7 @@ fn check_powers(
 ) {
     for levels in 1..7 {
         let world = 1 << levels;
-        let found = seconds(StepOrder::Conflict, algorithm, collective, world, 1, cost);
+        let found = price(algorithm, collective, world, 1, cost);
         assert_eq!(
             found,
             formula(world as f64, f64::from(levels)),
@@ -78,31 +89,39 @@ fn ring() {
 }
 
 #[test]
-fn chain_in_windows() {
-    for collective in [BROADCAST, REDUCE] {
+fn chains_in_windows() {
+    for collective in [BROADCAST, REDUCE, Collective::Scan, Collective::ExclusiveScan] {
         for (world, windows) in [(2, 1), (3, 4), (7, 64), (16, 8), (64, 64)] {
-            let n = world as f64;
-            let k = windows as f64;
-            let found =
-                seconds(StepOrder::Conflict, Algorithm::Ring, collective, world, windows, COST);
-            assert_eq!(
-                found,
-                (n - 2.0 + k) * (ALPHA + S / k * BETA),
-                "world {world}, {windows} windows"
-            );
+            let (n, k) = (world as f64, windows as f64);
+            let found = price(Algorithm::Ring, collective, world, windows, COST);
+            let formula = (n - 2.0 + k) * (ALPHA + S / k * BETA);
+            assert_eq!(found, formula, "{collective:?}, world {world}, {windows} windows");
         }
     }
 }
 
 #[test]
 fn direct() {
-    check(Algorithm::OneShot, Collective::AllReduce, COST, |n| ALPHA + (n - 1.0) * S * BETA);
+    for (algorithm, collective) in [
+        (Algorithm::OneShot, Collective::AllReduce),
+        (Algorithm::Linear, BROADCAST),
+        (Algorithm::Linear, REDUCE),
+    ] {
+        check(algorithm, collective, COST, |n| ALPHA + (n - 1.0) * S * BETA);
+    }
+    for (algorithm, collective) in [
+        (Algorithm::Linear, GATHER),
+        (Algorithm::Linear, SCATTER),
+        (Algorithm::Direct, Collective::AllGather),
+        (Algorithm::Direct, Collective::ReduceScatter),
+        (Algorithm::Direct, Collective::AllToAll),
+    ] {
+        check(algorithm, collective, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
+    }
     check(Algorithm::TwoShot, Collective::AllReduce, COST, |n| {
         2.0 * (ALPHA + (n - 1.0) * (S / n) * BETA)
     });
-    check(Algorithm::Linear, GATHER, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
-    check(Algorithm::Linear, SCATTER, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
-    check(Algorithm::Linear, BROADCAST, COST, |n| ALPHA + (n - 1.0) * S * BETA);
+    check(Algorithm::Linear, REDUCE, REDUCING, |n| ALPHA + (n - 1.0) * S * BETA + S * GAMMA);
 }
 
 #[test]
@@ -111,23 +130,11 @@ fn binomial() {
     check_powers(Algorithm::Binomial, REDUCE, REDUCING, |_, lg| {
         lg * (ALPHA + S * BETA + S * GAMMA)
     });
-    check_powers(Algorithm::Binomial, GATHER, COST, |n, lg| {
-        lg * ALPHA + (n - 1.0) * (S / n) * BETA
-    });
-    check_powers(Algorithm::Binomial, SCATTER, COST, |n, lg| {
-        lg * ALPHA + (n - 1.0) * (S / n) * BETA
-    });
-}
-
-#[test]
-fn linear_and_direct_blocks() {
-    check(Algorithm::Linear, REDUCE, COST, |n| ALPHA + (n - 1.0) * S * BETA);
-    check(Algorithm::Linear, REDUCE, REDUCING, |n| ALPHA + (n - 1.0) * S * BETA + S * GAMMA);
-    check(Algorithm::Direct, Collective::AllGather, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
-    check(Algorithm::Direct, Collective::ReduceScatter, COST, |n| {
-        ALPHA + (n - 1.0) * (S / n) * BETA
-    });
-    check(Algorithm::Direct, Collective::AllToAll, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
+    for collective in [GATHER, SCATTER] {
+        check_powers(Algorithm::Binomial, collective, COST, |n, lg| {
+            lg * ALPHA + (n - 1.0) * (S / n) * BETA
+        });
+    }
 }
 
 #[test]
@@ -141,7 +148,7 @@ fn recursive_doubling() {
         let floor = f64::from(world.ilog2());
         let price = |collective, cost| {
             let cost = Cost { ports: Ports::PerLink, ..cost };
-            seconds(StepOrder::Conflict, Algorithm::RecursiveDoubling, collective, world, 1, cost)
+            price(Algorithm::RecursiveDoubling, collective, world, 1, cost)
         };
         let most = floor * (ALPHA + S * (BETA + GAMMA)) + 2.0 * (ALPHA + S * BETA) + S * GAMMA;
         let found = price(Collective::AllReduce, REDUCING);
@@ -173,14 +180,7 @@ fn halving_and_doubling() {
     });
     for world in [3_usize, 5, 6, 7, 12, 63] {
         let cost = Cost { ports: Ports::PerLink, ..COST };
-        let found = seconds(
-            StepOrder::Conflict,
-            Algorithm::HalvingDoubling,
-            Collective::AllReduce,
-            world,
-            1,
-            cost,
-        );
+        let found = price(Algorithm::HalvingDoubling, Collective::AllReduce, world, 1, cost);
         let m = world.next_power_of_two() as f64 / 2.0;
         let floor = f64::from(world.ilog2());
         let most = 2.0 * half(m, floor) + 2.0 * (ALPHA + S * BETA);
@@ -216,25 +216,10 @@ fn scatter_and_gather() {
 
 #[test]
 fn scans() {
-    for collective in [Collective::Scan, Collective::ExclusiveScan] {
-        for (world, windows) in [(2, 1), (3, 4), (7, 64), (16, 8), (64, 64)] {
-            let n = world as f64;
-            let k = windows as f64;
-            let found =
-                seconds(StepOrder::Conflict, Algorithm::Ring, collective, world, windows, COST);
-            assert_eq!(
-                found,
-                (n - 2.0 + k) * (ALPHA + S / k * BETA),
-                "{collective:?}, world {world}"
-            );
-        }
-    }
     for world in 2..=64_usize {
         let rounds = |ranks: usize| f64::from(ranks.next_power_of_two().ilog2());
         let cost = Cost { ports: Ports::PerLink, ..REDUCING };
-        let price = |collective| {
-            seconds(StepOrder::Conflict, Algorithm::RecursiveDoubling, collective, world, 1, cost)
-        };
+        let price = |collective| price(Algorithm::RecursiveDoubling, collective, world, 1, cost);
         let unit = ALPHA + S * (BETA + GAMMA);
         let inclusive = rounds(world) * unit;
         let exclusive = ALPHA + S * BETA + rounds(world - 1) * unit;
@@ -279,14 +264,8 @@ fn a_barrier_takes_as_many_rounds_as_it_must() {
 fn windows_of_a_tree_overlap_in_conflict_order() {
     let cost = Cost { alpha: 0.0, beta: 64.0 / S, gamma: 0.0, ports: Ports::PerLink };
     let units = |order, windows| {
-        seconds(
-            order,
-            Algorithm::Tree,
-            Collective::AllReduce,
-            7,
-            windows,
-            Cost { beta: windows as f64 / S, ..cost },
-        )
+        let cost = Cost { beta: windows as f64 / S, ..cost };
+        seconds(order, Algorithm::Tree, Collective::AllReduce, 7, windows, cost)
     };
     assert_eq!((units(StepOrder::Conflict, 64), units(StepOrder::List, 64)), (67.0, 256.0));
     assert_eq!((units(StepOrder::Conflict, 1), units(StepOrder::List, 1)), (4.0, 4.0));
@@ -298,8 +277,7 @@ fn trees_take_their_height_and_one_unit_a_window() {
     for world in [2_usize, 3, 6, 7, 12, 15, 33, 64] {
         let h = f64::from(world.ilog2());
         let k = 16.0;
-        let price =
-            |collective| seconds(StepOrder::Conflict, Algorithm::Tree, collective, world, 16, cost);
+        let price = |collective| price(Algorithm::Tree, collective, world, 16, cost);
         let unit = ALPHA + S / k * BETA;
         assert_eq!(price(Collective::AllReduce), (2.0 * h + k - 1.0) * unit, "world {world}");
         assert_eq!(price(BROADCAST), (h + k - 1.0) * unit, "world {world}");
@@ -321,9 +299,7 @@ fn double_trees_take_their_height_and_half_a_unit_a_window() {
     for world in [3_usize, 4, 6, 7, 12, 15, 33, 64] {
         let h = height(world);
         let k = 16.0;
-        let price = |collective| {
-            seconds(StepOrder::Conflict, Algorithm::DoubleTree, collective, world, 16, cost)
-        };
+        let price = |collective| price(Algorithm::DoubleTree, collective, world, 16, cost);
         let unit = ALPHA + S / (2.0 * k) * BETA;
         // Half of the links go up in one tree and down in the other. The way up is that of the tree
         // without the extra step; the last window is a little shorter than the others.
@@ -341,10 +317,8 @@ fn double_trees_take_their_height_and_half_a_unit_a_window() {
 #[test]
 fn two_trees_have_more_bandwidth_than_one() {
     for world in [7_usize, 16, 33, 64] {
-        let price = |algorithm, collective| {
-            let cost = Cost { alpha: 0.0, beta: 1.0 / S, ..COST };
-            seconds(StepOrder::Conflict, algorithm, collective, world, 64, cost)
-        };
+        let cost = Cost { alpha: 0.0, beta: 1.0 / S, ..COST };
+        let price = |algorithm, collective| price(algorithm, collective, world, 64, cost);
         for collective in [BROADCAST, REDUCE, Collective::AllReduce] {
             let one = price(Algorithm::Tree, collective);
             let two = price(Algorithm::DoubleTree, collective);
@@ -382,7 +356,7 @@ fn pricing_is_fast() {
     for algorithm in Algorithm::ALL {
         for &collective in algorithm.collectives() {
             let one = Instant::now();
-            seconds(StepOrder::Conflict, algorithm, collective, 64, 64, REDUCING);
+            price(algorithm, collective, 64, 64, REDUCING);
             println!("{algorithm} {}: {:?}", collective.name(), one.elapsed());
         }
     }

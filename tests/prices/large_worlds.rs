@@ -4,12 +4,13 @@
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::{Boards, Hosts};
-use maypole::schedule::walk::{Meaning, walk};
-use maypole::schedule::{Placement, Schedule, Span, Step, input, output};
+use maypole::schedule::walk::walk;
+use maypole::schedule::{Placement, Schedule, Step, input, output};
 use maypole::topology::StreamLinks;
 use maypole::topology::rings::ring;
 use maypole::tuner::pair_groups;
 use maypole_pictures::draw;
+use maypole_tests::common::walked::Ignored;
 use std::time::Duration;
 
 /// The result of `work`, and this thread's CPU time for it. The time in which other tests have the
@@ -39,16 +40,6 @@ fn pairs_of_thousands_of_ranks_are_grouped() {
     let groups = within(3, || pair_groups(&boards, &hosts, &StreamLinks::undecided()));
     let pairs: Vec<usize> = groups.iter().map(|group| group.pairs).collect();
     assert_eq!(pairs, [750 * 28, 6000 * 5999 / 2 - 750 * 28]);
-}
-
-/// Takes messages and does nothing.
-struct Ignored;
-
-impl Meaning for Ignored {
-    type Message = ();
-    fn send(&mut self, _: usize, _: usize, _: Span, _: usize) {}
-    fn receive(&mut self, _: usize, _: usize, _: Span, _: usize, (): (), _: bool) {}
-    fn local(&mut self, _: usize, _: usize, _: Span, _: Span, _: bool) {}
 }
 
 /// A rank has posted very many messages when it writes for the first time.

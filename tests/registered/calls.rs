@@ -4,7 +4,7 @@ use super::case::cases;
 use super::common::SeededRng;
 use super::{local, skip};
 use maypole::schedule::collective::Collective;
-use maypole::{Communicator, DataType, Error, Factor, Operation, ReduceOp, bf16};
+use maypole::{Arena, Communicator, Counters, DataType, Error, Factor, Operation, ReduceOp, bf16};
 use std::collections::BTreeMap;
 
 /// Cases of each world.
@@ -12,12 +12,17 @@ const CASES: usize = 400;
 /// Bytes of each rank's arena: enough for the buffers of one case.
 const ARENA: usize = 4 << 20;
 
-/// How many calls of each collective ran on registered memory, and how many did not.
-type Coverage = BTreeMap<&'static str, (u64, u64)>;
+/// How many calls of each collective took the path that is counted, and how many did not.
+pub(crate) type Coverage = BTreeMap<&'static str, (u64, u64)>;
 
-fn run_cases(comm: &mut Communicator, seed: u64) -> Coverage {
+/// Random cases, in memory of `arena` if there is one.
+pub(crate) fn run_cases(
+    comm: &mut Communicator,
+    seed: u64,
+    arena: Option<&Arena>,
+    counted: fn(&Counters) -> u64,
+) -> Coverage {
     let mut coverage = Coverage::new();
-    let arena = comm.arena(ARENA).unwrap();
     let world = comm.world();
     let mut seeds = SeededRng::new(seed);
     for number in 0..CASES {
@@ -27,14 +32,20 @@ fn run_cases(comm: &mut Communicator, seed: u64) -> Coverage {
         let is_private = number % 4 == 3 && mine.below(world) == 0;
         // On registered memory, a call has a plan of its own, which may combine in another order.
         case.any &= case.algorithm.is_some() || case.deterministic;
-        case.arena = (!is_private).then(|| arena.clone());
+        case.arena = arena.filter(|_| !is_private).cloned();
         let before = comm.counters();
         case.run(comm);
         let since = comm.counters().since(&before);
-        let (registered, private) = coverage.entry(case.collective.name()).or_default();
-        *registered += since.registered;
-        *private += since.calls.values().sum::<u64>() - since.registered;
+        let (taken, others) = coverage.entry(case.collective.name()).or_default();
+        *taken += counted(&since);
+        *others += since.calls.values().sum::<u64>() - counted(&since);
     }
+    coverage
+}
+
+fn run_registered(comm: &mut Communicator, seed: u64) -> Coverage {
+    let arena = comm.arena(ARENA).unwrap();
+    let coverage = run_cases(comm, seed, Some(&arena), |since| since.registered);
     assert_eq!(arena.left().0, ARENA, "every buffer was given back");
     coverage
 }
@@ -42,7 +53,7 @@ fn run_cases(comm: &mut Communicator, seed: u64) -> Coverage {
 #[test]
 fn calls_have_the_bits_of_the_oracle_wherever_their_buffers_lie() {
     for world in [2, 3].into_iter().chain(skip::every_nth(3, [4, 5, 8])) {
-        let covered = local(world).run(|mut comm| run_cases(&mut comm, world as u64));
+        let covered = local(world).run(|mut comm| run_registered(&mut comm, world as u64));
         assert!(covered.iter().all(|its| *its == covered[0]), "ranks decide alike: {covered:?}");
         for collective in Collective::all(0).into_iter().filter(|it| *it != Collective::Barrier) {
             let (registered, private) = covered[0][collective.name()];

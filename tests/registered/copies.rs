@@ -1,18 +1,15 @@
 //! Large calls that only move bytes copy them from private memory to private memory. They have the
 //! results of other calls, and never wrong ones.
 
-use super::case::cases;
+use super::calls::run_cases;
 use super::common::SeededRng;
 use super::skip;
 use crate::spawn::{World, say};
 use maypole::schedule::collective::Collective;
 use maypole::{CallPath, Communicator, Local};
-use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Cases of each world.
-const CASES: usize = 400;
 const ONE_WAY: [&str; 5] = ["broadcast", "gather", "all_gather", "scatter", "all_to_all"];
 
 /// A world of processes in which every call copies that can.
@@ -20,31 +17,12 @@ fn world(role: &str, ranks: usize) -> World {
     World::new(role, ranks).set("MAYPOLE_WAY", "copied")
 }
 
-/// How many calls of each collective copied, and how many did not.
-type Coverage = BTreeMap<&'static str, (u64, u64)>;
-
-fn run_cases(comm: &mut Communicator, seed: u64) -> Coverage {
-    let mut coverage = Coverage::new();
-    let world = comm.world();
-    let mut seeds = SeededRng::new(seed);
-    for _ in 0..CASES {
-        let mut case = SeededRng::new(seeds.next_u64()).sample(&cases(world));
-        case.any &= case.algorithm.is_some() || case.deterministic;
-        let before = comm.counters();
-        case.run(comm);
-        let since = comm.counters().since(&before);
-        let (copied, others) = coverage.entry(case.collective.name()).or_default();
-        *copied += since.copied;
-        *others += since.calls.values().sum::<u64>() - since.copied;
-    }
-    coverage
-}
-
 #[test]
 fn calls_have_the_bits_of_the_oracle() {
     for world in [2].into_iter().chain(skip::every_nth(3, [3, 4, 7])) {
         let all = Local::new(world).way("copied");
-        let covered = all.run(|mut comm| run_cases(&mut comm, 77 + world as u64));
+        let covered =
+            all.run(|mut comm| run_cases(&mut comm, 77 + world as u64, None, |since| since.copied));
         assert!(covered.iter().all(|its| *its == covered[0]), "ranks decide alike: {covered:?}");
         for collective in Collective::all(0) {
             let (copied, _) = covered[0][collective.name()];

@@ -1,27 +1,16 @@
 //! Requests on slices of one flat buffer, groups that are used at the same time, and deadlines of
 //! single calls.
 
+use super::{LIMIT, mixtures};
 use crate::spawn::World;
 use maypole::{Communicator, Error, Local, ReduceOp, Transport, wait_all};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// A limit above everything that the tests take on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
 /// How long a failure may take, far below [`LIMIT`].
 const SOON: Duration = Duration::from_secs(20);
 /// Elements of the flat buffer.
 const LEN: usize = 10_000;
-
-/// A board, streams, and both in one communicator.
-fn mixtures() -> [Local; 3] {
-    [
-        Local::new(3),
-        Local::new(2).hosts(&[0, 1]).stream_capacity(1000),
-        Local::new(4).hosts(&[0, 0, 1, 1]).stream_capacity(4096),
-    ]
-    .map(|local| local.timeout(LIMIT))
-}
 
 fn flat(rank: usize) -> Vec<u64> {
     (0..LEN).map(|at| (at * (rank + 1)) as u64).collect()
@@ -113,24 +102,22 @@ fn a_panic_goes_on_once_the_requests_are_over() {
     for local in mixtures() {
         local.run(|mut comm| {
             let mut data = flat(comm.rank());
-            let scope = AssertUnwindSafe(|| {
-                comm.scope(|scope| {
-                    let _dropped = scope.start_all_reduce(&mut data, ReduceOp::Sum);
-                    if scope_panics() {
-                        panic!("as planned");
-                    }
-                });
-            });
-            assert_eq!(catch_unwind(scope).unwrap_err().downcast_ref(), Some(&"as planned"));
+            panic_in_scope(&mut comm, &mut data);
             assert_eq!(data, sums(comm.world()));
             comm.barrier().unwrap();
         });
     }
 }
 
-/// Returns true. The compiler cannot infer that, so the code after the panic is reachable.
-fn scope_panics() -> bool {
-    std::env::args().count() > 0
+/// Starts a request on `data` in a scope, whose closure panics then.
+fn panic_in_scope(comm: &mut Communicator, data: &mut [u64]) {
+    let scope = AssertUnwindSafe(|| {
+        comm.scope(|scope| {
+            let _dropped = scope.start_all_reduce(data, ReduceOp::Sum);
+            std::panic::panic_any("as planned");
+        });
+    });
+    assert_eq!(catch_unwind(scope).unwrap_err().downcast_ref(), Some(&"as planned"));
 }
 
 /// The peer does not start the queued request, because it waits for another call. Neither rank
@@ -148,16 +135,8 @@ fn a_panic_fails_the_group_if_peers_do_not_start_the_requests() {
             );
             return;
         }
-        let mut data = [1u8; 8];
-        let scope = AssertUnwindSafe(|| {
-            comm.scope(|scope| {
-                let _dropped = scope.start_all_reduce(&mut data, ReduceOp::Sum);
-                if scope_panics() {
-                    panic!("as planned");
-                }
-            });
-        });
-        assert!(catch_unwind(scope).is_err());
+        let mut data = [1; 8];
+        panic_in_scope(&mut comm, &mut data);
         assert!(matches!(comm.barrier(), Err(Error::Failed { .. })));
     });
     assert!(since.elapsed() < SOON, "{:?}", since.elapsed());

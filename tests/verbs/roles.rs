@@ -94,18 +94,12 @@ fn call(comm: &mut Communicator, collective: Collective, bytes: usize) -> Vec<u8
     let mut part = vec![0; share];
     let mut other = vec![0; share * world];
     let sum = ReduceOp::Sum;
+    use Collective as C;
     let done = match collective {
-        Collective::Broadcast { root } => comm.broadcast(&mut whole, root),
-        Collective::Reduce { root } => comm.reduce(&mut whole, sum, root),
-        Collective::AllReduce => comm.all_reduce(&mut whole, sum),
-        Collective::Gather { root } => comm.gather((&block, &mut other), root),
-        Collective::AllGather => comm.all_gather((&block, &mut other)),
-        Collective::Scatter { root } => comm.scatter((&whole, &mut part), root),
-        Collective::ReduceScatter => comm.reduce_scatter((&whole, &mut part), sum),
-        Collective::AllToAll => comm.all_to_all((&whole, &mut other)),
-        Collective::Scan => comm.scan(&mut whole, sum),
-        Collective::ExclusiveScan => comm.exclusive_scan(&mut whole, sum),
-        Collective::Barrier => comm.barrier(),
+        C::Gather { .. } | C::AllGather => comm.call(collective, (&block, &mut other), sum),
+        C::Scatter { .. } | C::ReduceScatter => comm.call(collective, (&whole, &mut part), sum),
+        C::AllToAll => comm.call(collective, (&whole, &mut other), sum),
+        _ => comm.call(collective, &mut whole, sum),
     };
     done.unwrap_or_else(|error| panic!("{collective:?} of {bytes} bytes: {error}"));
     let is_defined = match collective {

@@ -1,16 +1,16 @@
 //! The status of ranks: on request, by a signal, in a file when they fail, and on one page of the
 //! launcher.
 
+#[path = "launcher/harness.rs"]
+mod harness;
 #[path = "../../../tests/common/spawn.rs"]
 mod spawn;
 
+use harness::Running;
 use maypole::{Communicator, Error, Local, RankStatus, ReduceOp};
 use serde_json::Value;
-use spawn::{LIMIT, World, role, say};
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use spawn::{LIMIT, World, await_file, role, say};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The variable that names a file. Rank 1 continues once the file exists.
@@ -25,15 +25,6 @@ fn a_rank_of_another_test() {
         "fail" => fail(&mut comm),
         "await" => await_rank_1(comm),
         other => panic!("there is no role {other}"),
-    }
-}
-
-fn await_go() {
-    let go = std::env::var_os(GO).unwrap();
-    let start = Instant::now();
-    while !Path::new(&go).exists() {
-        assert!(start.elapsed() < LIMIT, "the test has told nothing");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -60,7 +51,7 @@ fn await_rank_1(mut comm: Communicator) {
     comm.barrier().unwrap();
     say("ready", comm.rank());
     if comm.rank() == 1 {
-        await_go();
+        await_file(GO);
     }
     comm.all_reduce(&mut [1u64; 4], ReduceOp::Sum).unwrap();
     comm.close().unwrap();
@@ -141,28 +132,22 @@ fn a_status_tells_of_groups_and_of_ranks_that_have_left() {
             assert!(start.elapsed() < LIMIT, "{}", comm.status());
         }
         let status = comm.status();
-        assert_eq!(status, twin.status().clone_with_time_of(&status));
+        assert_eq!(status, at_the_time_of(twin.status(), &status));
         let completed: Vec<u64> = status.groups.iter().map(|group| group.completed).collect();
         assert_eq!(completed, [1, 1]);
         assert_eq!(status.groups[1].recent[0].call, "barrier()");
     });
 }
 
-trait CloneWithTime {
-    fn clone_with_time_of(&self, other: &RankStatus) -> RankStatus;
-}
-
-impl CloneWithTime for RankStatus {
-    fn clone_with_time_of(&self, other: &RankStatus) -> RankStatus {
-        let mut status = self.clone();
-        status.unix_seconds = other.unix_seconds;
-        for (group, theirs) in status.groups.iter_mut().zip(&other.groups) {
-            for (calls, theirs) in group.recent.iter_mut().zip(&theirs.recent) {
-                calls.seconds_ago = theirs.seconds_ago;
-            }
+/// This status with the times of `other`.
+fn at_the_time_of(mut status: RankStatus, other: &RankStatus) -> RankStatus {
+    status.unix_seconds = other.unix_seconds;
+    for (group, theirs) in status.groups.iter_mut().zip(&other.groups) {
+        for (calls, theirs) in group.recent.iter_mut().zip(&theirs.recent) {
+            calls.seconds_ago = theirs.seconds_ago;
         }
-        status
     }
+    status
 }
 
 #[test]
@@ -226,8 +211,7 @@ fn a_name_that_is_no_signal_is_refused() {
 
 /// A job of `maypole run` whose standard error is read line by line.
 struct Job {
-    launcher: Child,
-    lines: Receiver<String>,
+    running: Running,
     heard: Vec<String>,
 }
 
@@ -240,30 +224,15 @@ impl Job {
         command.args(["a_rank_of_another_test", "--exact", "--ignored", "--nocapture"]);
         command.env("TEST_ROLE", role).env("RUST_BACKTRACE", "0").env("MAYPOLE_TIMEOUT", "120");
         command.envs(variables.iter().copied());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut launcher = command.spawn().unwrap();
-        let (sender, lines) = channel();
-        let out = launcher.stdout.take().unwrap();
-        let error = launcher.stderr.take().unwrap();
-        let copies = sender.clone();
-        std::thread::spawn(move || {
-            BufReader::new(out).lines().map_while(Result::ok).for_each(|line| {
-                let _ = copies.send(line);
-            });
-        });
-        std::thread::spawn(move || {
-            BufReader::new(error).lines().map_while(Result::ok).for_each(|line| {
-                let _ = sender.send(line);
-            });
-        });
-        Self { launcher, lines, heard: Vec::new() }
+        command.stdin(Stdio::null());
+        Self { running: Running::start(command), heard: Vec::new() }
     }
 
     /// True if a line with `text` in it comes within a second, or has come.
     fn hears(&mut self, text: &str) -> bool {
         let deadline = Instant::now() + Duration::from_secs(1);
         while let Some(left) = deadline.checked_duration_since(Instant::now()) {
-            match self.lines.recv_timeout(left) {
+            match self.running.lines.recv_timeout(left) {
                 Ok(line) => self.heard.push(line),
                 Err(_) => break,
             }
@@ -277,7 +246,7 @@ impl Job {
         let deadline = Instant::now() + LIMIT;
         while !self.heard.iter().any(|line| line.contains(text)) {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left) {
+            match self.running.lines.recv_timeout(left) {
                 Ok(line) => self.heard.push(line),
                 Err(_) => panic!("no line has {text:?}:\n{}", self.heard.join("\n")),
             }
@@ -285,18 +254,9 @@ impl Job {
     }
 
     #[track_caller]
-    fn succeed(mut self) {
-        let end = self.launcher.wait().unwrap();
-        self.heard.extend(self.lines.iter());
-        assert!(end.success(), "{end}:\n{}", self.heard.join("\n"));
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        // A launcher that has ended cannot be killed. One that is killed takes its ranks along.
-        let _ = self.launcher.kill();
-        let _ = self.launcher.wait();
+    fn succeed(self) {
+        let (code, rest) = self.running.end();
+        assert_eq!(code, 0, "{}\n{}", self.heard.join("\n"), rest.join("\n"));
     }
 }
 
@@ -322,12 +282,11 @@ fn the_launcher_makes_a_page_on_request() {
     for rank in 0..3 {
         job.await_line(&format!("@ready {rank}"));
     }
-    let pid = job.launcher.id().to_string();
     let start = Instant::now();
     // The other ranks may not have begun to wait when the first page is made.
     while !job.hears("look first at rank 1: operation 1 is not called there yet") {
         assert!(start.elapsed() < LIMIT, "{}", job.heard.join("\n"));
-        assert!(Command::new("kill").args(["-s", "USR1", &pid]).status().unwrap().success());
+        job.running.signal("USR1");
     }
     job.await_line("hang report, on request:");
     std::fs::write(&go, "").unwrap();

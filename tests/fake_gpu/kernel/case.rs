@@ -1,31 +1,20 @@
 //! A call of all ranks, as the executor and the emulator run it.
 
 use crate::common::SeededRng;
-use crate::common::world::World;
-use maypole::algorithms::Algorithm;
+use crate::common::world::{Operation, World, every_algorithm};
 use maypole::execute::{Buffers, Executor};
-use maypole::lower::{BufferPlaces, DeviceSlots, LoweringInput, Program, lower, lower_for_device};
-use maypole::schedule::collective::{Collective, HeldChunks};
+use maypole::lower::{BufferPlaces, DeviceSlots, Program, lower, lower_for_device};
+use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::Boards;
-use maypole::schedule::{Layout, Placement, Schedule};
+use maypole::schedule::{Placement, Schedule};
 use maypole_kernels::{BinaryOp, BuiltInReducer, DataType, Region, Scalar};
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// A collective and its sizes: the layout in elements, the window in bytes.
-#[derive(Clone, Debug)]
-pub(crate) struct CallShape {
-    pub(crate) collective: Collective,
-    pub(crate) layout: Layout,
-    pub(crate) window: usize,
-    pub(crate) fingerprint: u64,
-}
-
-#[derive(Clone)]
 /// A call of all ranks: its schedules, its type and operation, and where its buffers lie.
+#[derive(Clone)]
 pub(crate) struct Case {
-    pub(crate) operation: CallShape,
-    pub(crate) schedules: Vec<Schedule>,
+    pub(crate) operation: Operation,
     pub(crate) placement: Placement,
     pub(crate) kind: DataType,
     pub(crate) op: BinaryOp,
@@ -82,15 +71,15 @@ impl Case {
         window: usize,
         fingerprint: u64,
     ) -> Self {
-        let world = schedules.len();
-        let blocks = if collective.is_blocked() { world } else { 1 };
-        let layout = Layout::even(count.div_ceil(blocks) * blocks, schedules[0].chunks);
+        Self::of(Operation::new(collective, schedules, count, window, fingerprint))
+    }
+
+    /// With numbers of 64 bits.
+    fn of(operation: Operation) -> Self {
         let kind = DataType::U64;
-        let slots = slots_for(window.min(layout.longest() * kind.size()));
-        let operation = CallShape { collective, layout, window, fingerprint };
+        let slots = slots_for(operation.window.min(operation.layout.longest() * kind.size()));
         Self {
             operation,
-            schedules,
             placement: Placement::Apart,
             kind,
             op: BinaryOp::Sum,
@@ -105,19 +94,12 @@ impl Case {
     }
 
     pub(crate) fn world(&self) -> usize {
-        self.schedules.len()
+        self.operation.schedules.len()
     }
 
     fn lowered(&self, me: usize, for_device: bool) -> Program {
-        let request = LoweringInput {
-            collective: self.operation.collective,
-            schedules: &self.schedules,
-            layout: &self.operation.layout,
-            element: self.kind.size(),
-            boards: &Boards::new(&vec![0; self.world()]),
-            window: self.operation.window,
-            fingerprint: self.operation.fingerprint,
-        };
+        let boards = Boards::new(&vec![0; self.world()]);
+        let request = self.operation.request(&boards, self.kind.size());
         let program = if for_device {
             lower_for_device(&request, self.slots, me, self.placement)
         } else {
@@ -134,16 +116,6 @@ impl Case {
     /// The call that rank `rank` announces.
     pub(crate) fn fingerprint_of(&self, rank: usize) -> u32 {
         self.operation.fingerprint as u32 + u32::from(self.other_rank == Some(rank))
-    }
-
-    fn held(&self, held: HeldChunks) -> Range<usize> {
-        let layout = &self.operation.layout;
-        let elements = match held {
-            HeldChunks::All => 0..layout.count(),
-            HeldChunks::One(chunk) => layout.range(chunk),
-            HeldChunks::Nothing => 0..0,
-        };
-        elements.start * self.kind.size()..elements.end * self.kind.size()
     }
 
     /// The input of rank `me`: numbers of very different sizes, so that sums depend on the order of
@@ -163,8 +135,9 @@ impl Case {
 
     /// The buffers of rank `me` before the call, for its program.
     pub(crate) fn memory(&self, me: usize, program: &Program) -> Memory {
-        let brought = self.held(self.operation.collective.input(me));
-        let held = self.held(self.operation.collective.output(me));
+        let bytes = |it: Range<usize>| it.start * self.kind.size()..it.end * self.kind.size();
+        let brought = bytes(self.operation.brings(me));
+        let held = bytes(self.operation.holds(me));
         let numbers = self.contribution(me, brought.len());
         let mut bytes = match self.placement {
             Placement::Apart => numbers.clone(),
@@ -231,22 +204,9 @@ pub(crate) fn cpu(cases: &[Case]) -> Vec<Vec<Vec<u8>>> {
 
 /// Every algorithm of the table with every root, cases that share slots in a row.
 pub(crate) fn table(world: usize, counts: &[usize], placement: Placement) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for algorithm in Algorithm::ALL {
-        for collective in algorithm.collectives() {
-            for root in 0..collective.root().map_or(1, |_| world) {
-                let collective = collective.with_root(root);
-                let Some(schedules) = algorithm.schedules(collective, world) else { continue };
-                for count in counts {
-                    let nth = cases.len();
-                    let window = [32 << 10, 200][nth % 2];
-                    let made =
-                        Case::new(collective, schedules.clone(), *count, window, nth as u64 + 1);
-                    cases.push(Case { placement, ..made });
-                }
-            }
-        }
-    }
+    let operations = every_algorithm(world, counts).into_iter();
+    let mut cases: Vec<Case> =
+        operations.map(|operation| Case { placement, ..Case::of(operation) }).collect();
     cases.sort_by_key(|case| case.slots.bytes);
     cases
 }

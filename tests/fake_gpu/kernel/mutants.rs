@@ -11,6 +11,8 @@ use maypole::algorithms::Algorithm;
 use maypole::schedule::Placement;
 use maypole::schedule::collective::Collective;
 use maypole_kernels::{BinaryOp, DataType};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Calls in which every rule of the kernel matters: many windows in few slots, several sources
 /// whose order matters, several calls in a row.
@@ -57,7 +59,45 @@ pub(crate) fn calls_when_flags_repeat(salt: u64) -> (u64, Vec<Case>) {
 /// Where the movers of a lane move the bytes of a step.
 const MOVE: &str = "execute<T, Op>(self, data, step, mine.bytes, 0);";
 
-/// True if some seed shows the mistake in one of its runs.
+/// A mistake: what is replaced in the text of the kernel, and the runs that must each show it.
+type Mistake = (&'static str, &'static [(&'static str, &'static str)], &'static [Runs]);
+
+/// Runs of the kernel, of which one must end wrongly.
+enum Runs {
+    Sensitive(Protocol),
+    /// Many calls by lines, so that flags repeat.
+    Repeating,
+    Disturbed(&'static Scenario, Protocol),
+}
+use Protocol::{LowLatency, Simple};
+use Runs::{Disturbed, Repeating, Sensitive};
+
+impl Runs {
+    /// True if some seed shows the mistake.
+    fn notice(&self, emulator: &Emulator) -> bool {
+        match self {
+            Sensitive(protocol) => is_caught(emulator, *protocol, |seed| {
+                let cases = sensitive_cases(seed);
+                cases.chunk_by(|a, b| a.slots == b.slots).map(|alike| (0, alike.to_vec())).collect()
+            }),
+            Repeating => {
+                is_caught(emulator, LowLatency, |seed| vec![calls_when_flags_repeat(seed)])
+            }
+            Disturbed(scenario, protocol) => {
+                use Failure::{CauseLost, Deadlock, MisusedBarrier, PassedBarrier, Wrong};
+                let failure = scenario.first_failure(emulator, *protocol, 0..40);
+                failure.is_some_and(|(_, end)| {
+                    let Err(failure) = end else { return true };
+                    matches!(
+                        failure,
+                        CauseLost | Deadlock | MisusedBarrier | PassedBarrier | Wrong { .. }
+                    )
+                })
+            }
+        }
+    }
+}
+
 fn is_caught(
     emulator: &Emulator,
     protocol: Protocol,
@@ -73,300 +113,235 @@ fn is_caught(
     })
 }
 
-fn check(name: &str, from: &str, to: &str, protocol: Protocol) {
-    check_in(sensitive_runs, name, &[(from, to)], protocol);
-}
-
-fn sensitive_runs(seed: u64) -> Vec<(u64, Vec<Case>)> {
-    let cases = sensitive_cases(seed);
-    cases.chunk_by(|a, b| a.slots == b.slots).map(|alike| (0, alike.to_vec())).collect()
-}
-
-/// An emulator of the kernel with each text replaced by another one. `None` if there is no compiler.
-fn with_mistake(name: &str, edits: &[(&str, &str)]) -> Option<Emulator> {
-    let edited = std::cell::Cell::new(0);
-    let edit = |text: String| {
+/// Asserts that each of the runs shows the mistake. `None` if there is no compiler.
+fn check((name, edits, runs): &Mistake) -> Option<()> {
+    let edited = Cell::new(0);
+    let emulator = Emulator::edited(|text| {
         edits.iter().fold(text, |text, (from, to)| {
             edited.set(edited.get() + text.matches(from).count());
             text.replace(from, to)
         })
-    };
-    let emulator = Emulator::edited(edit);
-    if emulator.is_none() {
-        skip::skipped("there is no C++ compiler: 'c++' cannot be started");
-        return None;
-    }
+    })?;
     assert_eq!(edited.get(), edits.len(), "{name}: the text to change is in the kernel once");
-    emulator
-}
-
-/// Asserts that some order of the scenario's events shows the mistake.
-fn check_scenario(scenario: &Scenario, name: &str, edits: &[(&str, &str)], protocol: Protocol) {
-    let Some(emulator) = with_mistake(name, edits) else { return };
-    let failure = scenario.first_failure(&emulator, protocol, 0..40);
-    use Failure::{CauseLost, Deadlock, MisusedBarrier, PassedBarrier, Wrong};
-    let is_caught = matches!(
-        failure,
-        Some((
-            _,
-            Ok(()) | Err(CauseLost | Deadlock | MisusedBarrier | PassedBarrier | Wrong { .. })
-        ))
-    );
-    assert!(is_caught, "{failure:?}: {name}, when {}", scenario.name);
-}
-
-fn check_in(
-    runs_of: impl Fn(u64) -> Vec<(u64, Vec<Case>)>,
-    name: &str,
-    edits: &[(&str, &str)],
-    protocol: Protocol,
-) {
-    let Some(emulator) = with_mistake(name, edits) else { return };
-    assert!(is_caught(&emulator, protocol, runs_of), "nothing noticed: {name}");
+    for (nth, runs) in runs.iter().enumerate() {
+        assert!(runs.notice(&emulator), "runs {nth} notice nothing: {name}");
+    }
+    Some(())
 }
 
 #[test]
-fn data_read_before_it_arrives_is_caught_emulated() {
-    check(
+fn every_planted_mistake_is_caught_emulated() {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(mistake) = MISTAKES.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if check(mistake).is_none() {
+                return skip::skipped("there is no C++ compiler: 'c++' cannot be started");
+            }
+        }
+    };
+    std::thread::scope(|threads| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        (0..cores).for_each(|_| drop(threads.spawn(work)));
+    });
+}
+
+const HAS_FAILED: (&str, &str) = ("self.failed = failed;", "self.failed = failed * 0;");
+const OVERLAPS: (&str, &str) = ("self.overlaps = taken != 0;", "self.overlaps = taken * 0 != 0;");
+/// The mark tells calls of other numbers apart, so it would hide what some mistakes do.
+const UNNUMBERED: (&str, &str) = (
+    "    u32 call = fingerprint + number * 0x9e3779b1u;",
+    "    u32 call = fingerprint + number * 0;",
+);
+
+const MISTAKES: &[Mistake] = &[
+    (
         "a reader that does not wait for the publication",
-        "    u64 value = await(self, data, arrived, target >> MARK_LOG << MARK_LOG, peer);",
-        "    u64 value = load_acquire(arrived);",
-        Protocol::Simple,
-    );
-}
-
-#[test]
-fn a_counter_ahead_of_its_data_is_caught_emulated() {
-    check(
+        &[(
+            "    u64 value = await(self, data, arrived, target >> MARK_LOG << MARK_LOG, peer);",
+            "    u64 value = load_acquire(arrived);",
+        )],
+        &[Sensitive(Simple)],
+    ),
+    (
         "a publication that is announced before it is written",
-        MOVE,
-        "for (u32 reader = 0; reader < self.launch.ranks && threadIdx.x == 0; reader++) {
+        &[(
+            MOVE,
+            "for (u32 reader = 0; reader < self.launch.ranks && threadIdx.x == 0; reader++) {
             if (step.fold->audience >> reader & 1) publish(
                 self.peers[reader].mailbox.arrived
                     + arrived_of(self, self.launch.me, step.position),
                 arrival_of(self, step.position));
         }
         execute<T, Op>(self, data, step, mine.bytes, 0);",
-        Protocol::Simple,
-    );
-}
-
-#[test]
-fn a_credit_given_early_is_caught_emulated() {
-    check(
+        )],
+        &[Sensitive(Simple)],
+    ),
+    (
         "a writer that takes a slot one publication too early",
-        "position + 1 - slots : 0",
-        "position - slots : 0",
-        Protocol::Simple,
-    );
-}
-
-#[test]
-fn half_of_a_line_is_caught_emulated() {
-    check(
+        &[("position + 1 - slots : 0", "position - slots : 0")],
+        &[Sensitive(Simple)],
+    ),
+    (
         "a line of which only one flag is compared",
-        "first == flag && second == flag",
-        "second == flag",
-        Protocol::LowLatency,
-    );
-}
-
-#[test]
-fn sources_in_another_order_are_caught_emulated() {
-    check(
+        &[("first == flag && second == flag", "second == flag")],
+        &[Sensitive(LowLatency)],
+    ),
+    (
         "sources from the last to the first",
-        "report = read<T>(self, data, sources[nth], nth, at, count, next);",
-        "nth = step.fold->count - nth;
+        &[(
+            "report = read<T>(self, data, sources[nth], nth, at, count, next);",
+            "nth = step.fold->count - nth;
             report = read<T>(self, data, sources[nth], nth, at, count, next);
             nth = step.fold->count - nth;",
-        Protocol::Simple,
-    );
-}
-
-#[test]
-fn lanes_without_pieces_of_their_own_are_caught_emulated() {
-    check(
+        )],
+        &[Sensitive(Simple)],
+    ),
+    (
         "lanes whose pieces of a slot overlap",
-        "return self.launch.slot_bytes / self.lanes / 16 * 16; }",
-        "return self.launch.slot_bytes * 0 + 48; }",
-        Protocol::Simple,
-    );
-}
-
-#[test]
-fn whole_packs_in_another_order_are_caught_emulated() {
-    check(
+        &[(
+            "return self.launch.slot_bytes / self.lanes / 16 * 16; }",
+            "return self.launch.slot_bytes * 0 + 48; }",
+        )],
+        &[Sensitive(Simple)],
+    ),
+    (
         "sources from the last to the first, sixteen bytes at a time",
-        "next[row].bits = *(const Sixteen*)(data.from[nth] + at + row * step);",
-        "next[row].bits = *(const Sixteen*)(data.from[count - nth] + at + row * step);",
-        Protocol::Simple,
-    );
-}
-
-#[test]
-fn credits_told_before_the_call_ends_are_needed_emulated() {
-    check(
+        &[(
+            "next[row].bits = *(const Sixteen*)(data.from[nth] + at + row * step);",
+            "next[row].bits = *(const Sixteen*)(data.from[count - nth] + at + row * step);",
+        )],
+        &[Sensitive(Simple)],
+    ),
+    (
         "writers that are told at the end, though they wait for a slot before",
-        "if (self.launch.tells_late) {",
-        "if (true) {",
-        Protocol::Simple,
-    );
-}
-
-#[test]
-fn a_reader_that_is_forgotten_between_calls_is_caught_emulated() {
-    check(
+        &[("if (self.launch.tells_late) {", "if (true) {")],
+        &[Sensitive(Simple)],
+    ),
+    (
         "audiences that are not kept for the next call",
-        "        audiences[slot] = self.audiences[slot];",
-        "        audiences[slot] = 0;",
-        Protocol::Simple,
-    );
-}
-
-#[test]
-fn old_flags_that_look_new_are_caught_emulated() {
-    let protocol = Protocol::LowLatency;
-    let runs = |seed| vec![calls_when_flags_repeat(seed)];
-    let name = "flags that are not wiped before they repeat";
-    check_in(runs, name, &[("wipe(self, data);", "")], protocol);
-    let name = "flags that are wiped when a reader may look for them already";
-    check_in(runs, name, &[("(FLAG_LOG - 1);", "FLAG_LOG;")], protocol);
-}
-
-const HAS_FAILED: (&str, &str) = ("self.failed = failed;", "self.failed = failed * 0;");
-const OVERLAPS: (&str, &str) = ("self.overlaps = taken != 0;", "self.overlaps = taken * 0 != 0;");
-
-#[test]
-fn a_rank_that_walks_after_its_end_is_caught_emulated() {
-    let name = "a walk that begins though the host has ended all";
-    check_scenario(&REFUSED, name, &[HAS_FAILED], Protocol::Simple);
-}
-
-#[test]
-fn a_rank_that_walks_after_a_failure_is_caught_emulated() {
-    let name = "a call that begins behind one that failed";
-    for protocol in [Protocol::Simple, Protocol::LowLatency] {
-        check_scenario(&FAILURE, name, &[HAS_FAILED, OVERLAPS, UNNUMBERED], protocol);
-    }
-}
-
-#[test]
-fn lines_without_a_mark_are_caught_emulated() {
-    let name = "lines that do not tell one call from another";
-    let edit = ("    u32 bits = mark >> (MARK_LOG - LINE_MARK_LOG);", "    u32 bits = mark * 0;");
-    for scenario in [CROSSED, UNEQUAL] {
-        check_scenario(&scenario, name, &[edit], Protocol::LowLatency);
-    }
-}
-
-#[test]
-fn counters_without_a_mark_are_caught_emulated() {
-    let name = "counters that do not tell one call from another";
-    let edit = (
-        "return (position + 1) << MARK_LOG | self.mark;",
-        "return (position + 1) << MARK_LOG | self.mark * 0;",
-    );
-    for scenario in [CROSSED, UNEQUAL] {
-        check_scenario(&scenario, name, &[edit], Protocol::Simple);
-    }
-}
-
-/// The mark distinguishes calls of other numbers, so it would hide the effects of these mistakes.
-const UNNUMBERED: (&str, &str) = (
-    "    u32 call = fingerprint + number * 0x9e3779b1u;",
-    "    u32 call = fingerprint + number * 0;",
-);
-
-const COUNT: &str = "    if (is_done) count(self);";
-
-#[test]
-fn a_lock_that_is_free_early_is_caught_emulated() {
-    let name = "a walk that lets the next one begin before it has counted";
-    let early = "    if (is_done && threadIdx.x == 0) {
+        &[("        audiences[slot] = self.audiences[slot];", "        audiences[slot] = 0;")],
+        &[Sensitive(Simple)],
+    ),
+    ("flags that are not wiped before they repeat", &[("wipe(self, data);", "")], &[Repeating]),
+    (
+        "flags that are wiped when a reader may look for them already",
+        &[("(FLAG_LOG - 1);", "FLAG_LOG;")],
+        &[Repeating],
+    ),
+    (
+        "a walk that begins though the host has ended all",
+        &[HAS_FAILED],
+        &[Disturbed(&REFUSED, Simple)],
+    ),
+    (
+        "a call that begins behind one that failed",
+        &[HAS_FAILED, OVERLAPS, UNNUMBERED],
+        &[Disturbed(&FAILURE, Simple), Disturbed(&FAILURE, LowLatency)],
+    ),
+    (
+        "lines that do not tell one call from another",
+        &[("    u32 bits = mark >> (MARK_LOG - LINE_MARK_LOG);", "    u32 bits = mark * 0;")],
+        &[Disturbed(&CROSSED, LowLatency), Disturbed(&UNEQUAL, LowLatency)],
+    ),
+    (
+        "counters that do not tell one call from another",
+        &[(
+            "return (position + 1) << MARK_LOG | self.mark;",
+            "return (position + 1) << MARK_LOG | self.mark * 0;",
+        )],
+        &[Disturbed(&CROSSED, Simple), Disturbed(&UNEQUAL, Simple)],
+    ),
+    (
+        "a walk that lets the next one begin before it has counted",
+        &[
+            (
+                "    if (is_done) count(self);",
+                "    if (is_done && threadIdx.x == 0) {
         publish(counts_of(self.launch, self.lane) + self.launch.ranks + 1, 0);
         for (int i = 0; i < 30; i++) PAUSE();
     }
     __syncthreads();
-    if (is_done) count(self);";
-    check_scenario(&OVERLAPPING, name, &[(COUNT, early), UNNUMBERED], Protocol::LowLatency);
-}
-
-#[test]
-fn a_lock_that_is_never_free_is_caught_emulated() {
-    check(
+    if (is_done) count(self);",
+            ),
+            UNNUMBERED,
+        ],
+        &[Disturbed(&OVERLAPPING, LowLatency)],
+    ),
+    (
         "a walk that never lets the next one begin",
-        "        publish(counts_of(launch, self.lane) + launch.ranks + 1, 0);",
-        "",
-        Protocol::Simple,
-    );
-}
-
-#[test]
-fn a_cause_that_is_overwritten_is_caught_emulated() {
-    let name = "a lane that writes its report over the first one";
-    let edit = (
-        "    u64 first = set_once(launch.failed, report);",
-        "    u64 first = load_relaxed(launch.failed);
+        &[("        publish(counts_of(launch, self.lane) + launch.ranks + 1, 0);", "")],
+        &[Sensitive(Simple)],
+    ),
+    (
+        "a lane that writes its report over the first one",
+        &[(
+            "    u64 first = set_once(launch.failed, report);",
+            "    u64 first = load_relaxed(launch.failed);
     fibers::give_way();
     store_relaxed(launch.failed, report);",
-    );
-    check_scenario(&CROSSED, name, &[edit], Protocol::LowLatency);
-}
-
-#[test]
-fn a_barrier_that_orders_nothing_is_caught_emulated() {
-    let name = "an empty publication that is not awaited";
-    let edit = ("if (parts.whole.bytes > 0) return", "if (parts.whole.bytes + 1 > 0) return");
-    check_scenario(&BARRIERS, name, &[edit], Protocol::LowLatency);
-    let name = "a counter that is not awaited";
-    let edit =
-        ("if (launch.protocol == SIMPLE) await_arrival(self", "if (false) await_arrival(self");
-    check_scenario(&BARRIERS, name, &[edit], Protocol::Simple);
-}
-
-#[test]
-fn a_credit_given_before_the_copy_is_caught_emulated() {
-    check(
+        )],
+        &[Disturbed(&CROSSED, LowLatency)],
+    ),
+    (
+        "an empty publication that is not awaited",
+        &[("if (parts.whole.bytes > 0) return", "if (parts.whole.bytes + 1 > 0) return")],
+        &[Disturbed(&BARRIERS, LowLatency)],
+    ),
+    (
+        "a counter that is not awaited",
+        &[("if (launch.protocol == SIMPLE) await_arrival(self", "if (false) await_arrival(self")],
+        &[Disturbed(&BARRIERS, Simple)],
+    ),
+    (
         "a writer that is told before its publication was read",
-        MOVE,
-        "for (u32 at = threadIdx.x; at < step.fold->count; at += self.movers) {
+        &[(
+            MOVE,
+            "for (u32 at = threadIdx.x; at < step.fold->count; at += self.movers) {
             if (step.sources[at].place == BOARD) publish(
                 self.peers[step.sources[at].peer].mailbox.consumed
                     + counter_of(self.launch.me, self.lane, self.lanes),
                 data.number[at]);
         }
         execute<T, Op>(self, data, step, mine.bytes, 0);",
-        Protocol::Simple,
-    );
-}
-
-#[test]
-fn posters_and_movers_that_do_not_wait_are_caught_emulated() {
-    let wait = "wait_at(DONE + parity(last.nth), blockDim.x);";
-    let pass = "arrive_at(DONE + parity(last.nth), blockDim.x);";
-    check("a post before the bytes are moved", wait, pass, Protocol::Simple);
-    let name = "a step that writes over what the step before the last one left to post";
-    let edits = [
-        ("wait_at(READY + parity(step.nth), blockDim.x);", "wait_at(READY, self.movers);"),
-        ("arrive_at(READY + parity(step.nth), blockDim.x);", ""),
-    ];
-    check_in(sensitive_runs, name, &edits, Protocol::Simple);
-    let name = "steps that have the same places for what they know";
-    let edits = [
-        ("data = self.data[parity(step.nth)];", "data = self.data[0];"),
-        ("data = self.data[parity(last.nth)];", "data = self.data[0];"),
-    ];
-    check_in(sensitive_runs, name, &edits, Protocol::Simple);
-}
-
-#[test]
-fn barriers_that_are_left_half_full_are_caught_emulated() {
-    let name = "a step that is given up where posters have been at the next barrier";
-    let edit = ("        leave_barriers(self, step.nth + 1);\n", "");
-    check_scenario(&MANY_STEPS, name, &[edit], Protocol::Simple);
-    let name = "posters that look at the waits of a later step";
-    let late = "for (int i = 0; i < 4000; i++) PAUSE();
-        if (data.waits != OK) return false;";
-    let edit = ("if (data.gives_up) return false;", late);
-    check_scenario(&MANY_STEPS, name, &[edit], Protocol::Simple);
-}
+        )],
+        &[Sensitive(Simple)],
+    ),
+    (
+        "a post before the bytes are moved",
+        &[(
+            "wait_at(DONE + parity(last.nth), blockDim.x);",
+            "arrive_at(DONE + parity(last.nth), blockDim.x);",
+        )],
+        &[Sensitive(Simple)],
+    ),
+    (
+        "a step that writes over what the step before the last one left to post",
+        &[
+            ("wait_at(READY + parity(step.nth), blockDim.x);", "wait_at(READY, self.movers);"),
+            ("arrive_at(READY + parity(step.nth), blockDim.x);", ""),
+        ],
+        &[Sensitive(Simple)],
+    ),
+    (
+        "steps that have the same places for what they know",
+        &[
+            ("data = self.data[parity(step.nth)];", "data = self.data[0];"),
+            ("data = self.data[parity(last.nth)];", "data = self.data[0];"),
+        ],
+        &[Sensitive(Simple)],
+    ),
+    (
+        "a step that is given up where posters have been at the next barrier",
+        &[("        leave_barriers(self, step.nth + 1);\n", "")],
+        &[Disturbed(&MANY_STEPS, Simple)],
+    ),
+    (
+        "posters that look at the waits of a later step",
+        &[(
+            "if (data.gives_up) return false;",
+            "for (int i = 0; i < 4000; i++) PAUSE();
+        if (data.waits != OK) return false;",
+        )],
+        &[Disturbed(&MANY_STEPS, Simple)],
+    ),
+];

@@ -41,21 +41,14 @@ pub(crate) fn job(world: usize) -> JoinConfig {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let base = 20_000 + ((std::process::id().wrapping_mul(101) + number * 8) % 11_000) as u16;
     JoinConfig {
-        rank: 0,
-        world,
         address: None,
         ports: (base..base + 8).collect(),
-        interface: None,
-        data_ports: None,
         job: format!("{}-{number}", std::process::id()),
         key: Some([number as u8 | 1; 32]),
-        host: None,
         equal: vec![("MAYPOLE_COLOUR".to_owned(), "red".to_owned())],
-        insecure_without_key: false,
-        encrypt: false,
-        verbs: Default::default(),
         join_timeout: LONG,
         timeout: LONG,
+        ..JoinConfig::new(0, world, "")
     }
 }
 

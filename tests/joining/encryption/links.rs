@@ -1,7 +1,7 @@
 //! Collectives of three ranks whose encrypted links lead through proxies. The ranks are threads
 //! without a control plane, so that only the links can detect an attack.
 
-use super::{LONG, Random};
+use super::LONG;
 use crate::proxy::{Passing, Proxy, Way};
 use maypole::algorithms::Algorithm;
 use maypole::execute::{AnyStream, Buffers, ExecuteError, Executor, LinkError};
@@ -10,6 +10,7 @@ use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::Boards;
 use maypole::schedule::{Layout, Placement};
 use maypole_kernels::{BinaryOp, BuiltInReducer, Region, View, ViewMut};
+use maypole_tests::common::SeededRng;
 use maypole_transports::secure::{
     Binding, EncryptedStream, JobSecret, Purpose, RecordKeys, initiate, respond,
 };
@@ -59,8 +60,8 @@ fn link(
 }
 
 fn contribution(rank: usize) -> Vec<u32> {
-    let mut random = Random(rank as u64);
-    (0..COUNT).map(|_| random.next() as u32).collect()
+    let mut random = SeededRng::new(rank as u64);
+    (0..COUNT).map(|_| random.next_u64() as u32).collect()
 }
 
 /// How an all-reduce ended on one rank.
@@ -168,7 +169,7 @@ fn a_flipped_byte_of_a_plain_link_is_a_wrong_sum() {
 
 #[test]
 fn a_flipped_byte_anywhere_is_an_error_and_never_a_wrong_sum() {
-    let mut random = Random(41);
+    let mut random = SeededRng::new(41);
     let edges = [0, 3, 4, 19, 20, 36, RECORD - 17, RECORD - 16, RECORD - 1, RECORD];
     let drawn: Vec<usize> = (0..40).map(|_| random.below(4 * RECORD)).collect();
     for at in edges.into_iter().chain(drawn) {

@@ -44,19 +44,3 @@ fn rank(config: &JoinConfig, rank: usize, root: SocketAddr) -> JoinConfig {
     let host = Some(format!("host {rank}"));
     JoinConfig { rank, host, ports: vec![root.port()], ..config.clone() }
 }
-
-/// Pseudo-random numbers (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-}

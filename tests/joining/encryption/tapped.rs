@@ -1,8 +1,9 @@
 //! Messages between two ranks whose connections lead through a proxy.
 
-use super::{DATA, ENCRYPTED_DATA, Random, job, rank};
+use super::{DATA, ENCRYPTED_DATA, job, rank};
 use crate::proxy::{Passing, Proxy, Way};
 use maypole::{Communicator, Error, Result, Transport};
+use maypole_tests::common::SeededRng;
 use std::time::{Duration, Instant};
 
 /// The text that a listener searches for.
@@ -115,7 +116,7 @@ const HANDSHAKE_BACK: usize = 50 + 52;
 
 #[test]
 fn an_altered_byte_is_an_error_that_names_the_peer_and_never_a_wrong_number() {
-    let mut random = Random(31);
+    let mut random = SeededRng::new(31);
     let ends = [HANDSHAKE_THERE, HANDSHAKE_THERE + 19, HANDSHAKE_THERE + 20];
     let drawn = (0..12).map(|_| HANDSHAKE_THERE + random.below(LONG_MESSAGE)).collect::<Vec<_>>();
     for at in ends.into_iter().chain(drawn) {
@@ -142,7 +143,7 @@ fn altered_replies_are_noticed_by_the_sender() {
 /// A rank dials again if its handshake was altered, and nothing is lost.
 #[test]
 fn an_altered_handshake_is_repeated() {
-    let mut random = Random(32);
+    let mut random = SeededRng::new(32);
     for _ in 0..6 {
         let at = random.below(HANDSHAKE_THERE);
         let once = std::sync::atomic::AtomicBool::new(false);
@@ -168,7 +169,7 @@ fn an_altered_handshake_is_repeated() {
 /// A stretch of bytes is dropped, sent twice, or held back until after the next one.
 #[test]
 fn lost_repeated_and_reordered_bytes_are_errors() {
-    let mut random = Random(33);
+    let mut random = SeededRng::new(33);
     for change in ["drop", "repeat", "reorder"] {
         for _ in 0..4 {
             let at = HANDSHAKE_THERE + random.below(LONG_MESSAGE / 2);

@@ -1,13 +1,11 @@
 //! Every algorithm of the table, over boards and streams.
 
-use super::WINDOW;
 use crate::common::SeededRng;
-use crate::common::world::{Operation, World};
+use crate::common::world::{Operation, World, every_algorithm};
 use crate::skip;
-use maypole::algorithms::Algorithm;
 use maypole::execute::Executor;
+use maypole::schedule::Placement;
 use maypole::schedule::collective::{Collective, Symbol};
-use maypole::schedule::{Layout, Placement};
 
 fn contribution(rank: usize, at: usize) -> u64 {
     SeededRng::new((rank as u64) << 32 ^ at as u64).next_u64()
@@ -22,37 +20,6 @@ fn promised(operation: &Operation, me: usize, at: usize) -> u64 {
     let place = |symbol: &Symbol| at - layout.range(chunk).start + layout.range(symbol.chunk).start;
     let parts = operation.collective.result(operation.schedules.len(), me, chunk);
     parts.iter().map(|symbol| contribution(symbol.rank, place(symbol))).fold(0, u64::wrapping_add)
-}
-
-/// Every algorithm of the table, with every root, in a world of `world`.
-fn table(world: usize, counts: &[usize]) -> Vec<Operation> {
-    let mut operations = Vec::new();
-    for algorithm in Algorithm::ALL {
-        for collective in algorithm.collectives() {
-            for root in 0..collective.root().map_or(1, |_| world) {
-                let collective = collective.with_root(root);
-                let schedules = algorithm.schedules(collective, world).expect("it is in the table");
-                for &count in
-                    counts.iter().filter(|count| collective != Collective::Barrier || **count == 0)
-                {
-                    let whole =
-                        if collective.is_blocked() { count.div_ceil(world) * world } else { count };
-                    let layout = Layout::even(whole, schedules[0].chunks);
-                    let nth = operations.len();
-                    let window = [WINDOW, 200][nth % 2];
-                    let fingerprint = nth as u64 + 1;
-                    operations.push(Operation {
-                        collective,
-                        schedules: schedules.clone(),
-                        layout,
-                        window,
-                        fingerprint,
-                    });
-                }
-            }
-        }
-    }
-    operations
 }
 
 fn run_operation(
@@ -84,7 +51,8 @@ fn run_operation(
 }
 
 fn check_table(hosts: Vec<usize>, capacity: usize, counts: &[usize]) {
-    let operations = table(hosts.len(), counts);
+    let mut operations = every_algorithm(hosts.len(), counts);
+    operations.retain(|it| it.collective != Collective::Barrier || it.layout.count() == 0);
     let rank = |me: usize, executor: &mut Executor| {
         operations.iter().try_for_each(|operation| {
             let end = run_operation(operation, &hosts, me, executor);

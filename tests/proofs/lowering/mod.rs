@@ -6,5 +6,4 @@ mod promises;
 mod random;
 mod running_ahead;
 
-/// Bytes of a window where a test is not about windows.
-const WINDOW: usize = 32 << 10;
+use crate::common::world::WINDOW;

@@ -11,14 +11,7 @@ use maypole::schedule::{Layout, Placement};
 
 fn all_reduce(algorithm: Algorithm, world: usize, count: usize) -> Operation {
     let schedules = algorithm.schedules(Collective::AllReduce, world).expect("it is in the table");
-    let layout = Layout::even(count, schedules[0].chunks);
-    Operation {
-        collective: Collective::AllReduce,
-        schedules,
-        layout,
-        window: WINDOW,
-        fingerprint: 1,
-    }
+    Operation::new(Collective::AllReduce, schedules, count, WINDOW, 1)
 }
 
 fn programs(operation: &Operation, hosts: &[usize]) -> Vec<Program> {

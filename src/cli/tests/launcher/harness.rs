@@ -30,7 +30,7 @@ pub(crate) fn run(options: &str, script: &str) -> Command {
 /// A launcher whose output is read while it runs. Dropping it kills it.
 pub(crate) struct Running {
     pub(crate) child: Child,
-    lines: Receiver<String>,
+    pub(crate) lines: Receiver<String>,
 }
 
 impl Running {

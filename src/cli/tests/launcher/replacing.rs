@@ -214,18 +214,7 @@ const GRACE: Duration = Duration::from_millis(300);
 
 /// A script in which rank 1 fails and its replacement does `then`, and rank 0 ends after that.
 fn outlived(folder: &Path, then: &str) -> String {
-    let joins = joins();
-    let folder = folder.display();
-    format!(
-        "cd {folder}
-         if [ $RANK = 0 ]; then
-            {joins}
-            while [ ! -e done ]; do sleep 0.01; done
-            echo $$ > new; mv new zero; exit 0
-         fi
-         if [ \"$MAYPOLE_NEWCOMER\" != 1 ]; then {AFTER_JOINING} exit 3; fi
-         {then}"
-    )
+    failing(folder, then).replace("exit 0", "echo $$ > new; mv new zero; exit 0")
 }
 
 /// A process that was admitted is a rank like the others, however long it runs after them.
