@@ -10,7 +10,7 @@ use crate::topology::transport::RefusalReason;
 use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, RankStatus, WaitTarget};
 use crate::world::service::{
-    Cause, Contribution, DataPath, GroupId, Service, ServiceError, Survivors,
+    Cause, Contribution, DataPath, GroupId, Service, ServiceError, Survivors, at_once,
 };
 use maypole_transports::Board;
 use maypole_transports::Stream;
@@ -95,6 +95,10 @@ impl Connector for ProcessControl {
         let key = (self.group(), self.members()[peer], MESSAGES);
         let dialled = self.service.dial(self.path_to(peer), key, deadline);
         dialled.map_err(|error| error.to_string())
+    }
+
+    fn dial_all(&self, peers: &[usize], deadline: Instant) -> Vec<Result<AnyStream, String>> {
+        at_once(peers, |peer| self.dial(*peer, deadline))
     }
 
     fn callers(&self) -> Vec<(usize, AnyStream)> {

@@ -45,11 +45,10 @@ use crate::engine::settings::CallSettings;
 use crate::engine::ways::WayChoices;
 use crate::error::Result;
 use crate::execute::{ExecuteError, Executor, NoObserver, StoreWay};
-use crate::schedule::Schedule;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::tuner::{Explanation, Plan};
-use maypole_kernels::{AverageParts, CustomReducer, DataType, Reducer, View, ViewMut};
+use maypole_kernels::{CustomReducer, Reducer};
 use maypole_transports::{OwnerProcess, Waiting};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -198,32 +197,6 @@ impl Engine {
             self.panicked(&ready.call.to_string(), &*panic);
             resume_unwind(panic)
         })
-    }
-
-    /// Runs one call that averages integers: sums their summands in 64 bits, which hold the sum. The
-    /// summands move by `schedules`, if there are some.
-    #[cold]
-    pub(crate) fn average_integers(
-        &mut self,
-        ready: ReadyCall<'_>,
-        schedules: Option<Vec<Schedule>>,
-    ) -> Result<()> {
-        let (kind, ranks) = (ready.call.kind, self.boards.world() as u64);
-        let stands_for = Some(kind.name());
-        let call =
-            CollectiveCall { kind: DataType::I64, stands_for, in_place: false, ..ready.call };
-        if let Some(schedules) = schedules {
-            self.make_current_by(call, schedules)?;
-        }
-        let mut parts = AverageParts::of(ready.input, kind, ranks);
-        for part in &mut parts.0 {
-            let mut sums = vec![0; ready.output.len() / kind.size()];
-            let (input, output) = (View::of(part), ViewMut::of(&mut sums));
-            self.perform(ReadyCall { call, scaling: None, input, output })?;
-            *part = sums;
-        }
-        parts.quotient(ready.output, kind, ranks);
-        Ok(())
     }
 
     /// Runs one call.

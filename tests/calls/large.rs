@@ -140,20 +140,19 @@ fn programs_of_one_host_s_schedules_reach_all_hosts() {
         let algorithms = [Algorithm::HalvingDoubling, Algorithm::Ring, Algorithm::Hierarchical];
         for (algorithm, block) in algorithms.into_iter().flat_map(|it| [(it, 1), (it, 300)]) {
             comm.set_algorithm(Some(algorithm));
-            let mine = vector(rank, RANKS * block);
-            let mine = &mine[OFFSET..];
-            let sum = |at: usize| (0..RANKS).fold(0, |sum, rank| sum ^ value(rank, OFFSET + at));
-            let mut data = mine.to_vec();
+            let mine: Vec<u32> = (0..RANKS * block).map(|at| value(rank, at)).collect();
+            let sum = |at: usize| (0..RANKS).fold(0, |sum, rank| sum ^ value(rank, at));
+            let mut data = mine.clone();
             comm.all_reduce(&mut data, ReduceOp::Xor).unwrap();
             assert!((0..data.len()).all(|at| data[at] == sum(at)), "{algorithm} all-reduce");
             let mut part = vec![0; block];
-            comm.reduce_scatter((mine, &mut part), ReduceOp::Xor).unwrap();
+            comm.reduce_scatter((&mine, &mut part), ReduceOp::Xor).unwrap();
             let right = |at: usize| part[at] == sum(rank * block + at);
             assert!((0..block).all(right), "{algorithm} reduce-scatter");
             if algorithm.supports(Collective::AllGather) {
                 let mut all = vec![0; RANKS * block];
                 comm.all_gather((&mine[..block], &mut all)).unwrap();
-                let right = |at: usize| all[at] == value(at / block, OFFSET + at % block);
+                let right = |at: usize| all[at] == value(at / block, at % block);
                 assert!((0..all.len()).all(right), "{algorithm} all-gather");
             }
         }

@@ -258,8 +258,10 @@ fn calls_that_differ_in_the_counts_of_the_ranks() {
 fn buffers_of_other_lengths_are_not_mixed() {
     for (way, told) in run("other lengths", 3, false) {
         let cause = one_cause(&way, &told);
-        let differ = "they differ in lengths of the buffers (3 0 2, 2 0 3)";
-        assert!(cause.sentence.contains(differ), "{way}: {cause:?}");
+        let differ =
+            cause.sentence.contains("they differ in lengths of the buffers (3 0 2, 2 0 3)")
+                || cause.sentence.contains("they differ in lengths of the buffers (2 0 3, 3 0 2)");
+        assert!(differ, "{way}: {cause:?}");
     }
 }
 

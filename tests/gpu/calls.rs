@@ -8,7 +8,7 @@ use maypole::algorithms::Algorithm;
 use maypole::cuda::Comm;
 use maypole::schedule::collective::Collective;
 use maypole::{Communicator, DataType, Element, ReduceOp, bf16, f16};
-use maypole_kernels::Scalar;
+use maypole_kernels::{Scalar, ViewMut, divide};
 use maypole_tests::common::SeededRng;
 use std::sync::Arc;
 
@@ -70,12 +70,19 @@ impl Both<'_> {
         let (data, mut out) = (self.to_gpu(&input[..gives]), self.to_gpu(&before));
         let mut placed = self.to_gpu(&place);
         let mut expected = before;
+        // On a GPU the sum of integers wraps before it is divided.
+        let wraps = op == ReduceOp::Avg && !T::DATA_TYPE.is_float() && collective.reduces();
+        let host_op = if wraps { ReduceOp::Sum } else { op };
         match collective {
             C::Broadcast { .. } | C::Reduce { .. } | C::Scan => {
                 expected.copy_from_slice(&input);
-                self.comm.call(collective, &mut expected, op).unwrap();
+                self.comm.call(collective, &mut expected, host_op).unwrap();
             }
-            _ => self.comm.call(collective, (&input[..gives], &mut expected), op).unwrap(),
+            _ => self.comm.call(collective, (&input[..gives], &mut expected), host_op).unwrap(),
+        }
+        if wraps && collective.root().is_none_or(|root| root == me) {
+            let view = ViewMut::of(&mut expected);
+            divide(view, view.as_view(), T::DATA_TYPE, world as u64);
         }
         self.meet();
         let (gpu, root) = (self.gpu, collective.root().unwrap_or(0) as i32);

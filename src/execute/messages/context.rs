@@ -14,6 +14,11 @@ pub(crate) trait Connector: WaitWatcher {
     /// The reason why there is no stream by `deadline`, as a sentence.
     fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
 
+    /// As [`dial`](Self::dial) for each of `peers`, in their order, at the same time.
+    fn dial_all(&self, peers: &[usize], deadline: Instant) -> Vec<Result<AnyStream, String>> {
+        peers.iter().map(|peer| self.dial(*peer, deadline)).collect()
+    }
+
     /// Takes the streams that peers have made to this rank since the last call, each with its peer.
     fn callers(&self) -> Vec<(usize, AnyStream)>;
 

@@ -170,17 +170,16 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
 
     #[cold]
     fn post_requests(&mut self) -> Result<(), MessageError> {
-        for at in self.posted.requests.take_new() {
-            self.connect(at)?;
-            self.post(at);
-        }
+        let new: Vec<usize> = self.posted.requests.take_new().into_iter().collect();
+        self.connect(new.iter().copied())?;
+        new.into_iter().for_each(|at| self.post(at));
         Ok(())
     }
 
     /// Makes links, takes what is in the unexpected queues, and queues what may be sent.
     fn post_batch(&mut self) -> Result<(), MessageError> {
         let messages = 0..self.posted.batch.len();
-        messages.clone().try_for_each(|at| self.connect(at))?;
+        self.connect(messages.clone())?;
         for sends in [false, true] {
             for at in messages.clone() {
                 if self.posted.head(at).sends == sends {
@@ -192,13 +191,25 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
         Ok(())
     }
 
-    /// Makes the link for message `at`, if it is one to send.
-    fn connect(&mut self, at: usize) -> Result<(), MessageError> {
-        let MessageHead { sends: true, rank: Some(to), .. } = *self.posted.head(at) else {
+    /// Makes the links for those of `messages` that are sends and have none.
+    fn connect(&mut self, messages: impl Iterator<Item = usize>) -> Result<(), MessageError> {
+        let mut absent = Vec::new();
+        for at in messages {
+            let MessageHead { sends: true, rank: Some(to), .. } = *self.posted.head(at) else {
+                continue;
+            };
+            if !self.links.sends_to(to) && absent.iter().all(|(peer, _)| *peer != to) {
+                absent.push((to, at));
+            }
+        }
+        if absent.is_empty() {
             return Ok(());
-        };
-        let connected = self.links.connect(to, self.context);
-        connected.map_err(|why| self.posted.error(at, Some(to), LinkError::Unconnected(why)))
+        }
+        let peers: Vec<usize> = absent.iter().map(|(peer, _)| *peer).collect();
+        self.links.connect(&peers, self.context).map_err(|(peer, why)| {
+            let of = absent.iter().find(|it| it.0 == peer).map_or(0, |(_, at)| *at);
+            self.posted.error(of, Some(peer), LinkError::Unconnected(why))
+        })
     }
 
     /// Queues a send. Serves a receive from the unexpected queue of its source, or of the first source

@@ -63,38 +63,51 @@ impl MessageLinks {
         matches!(self.incoming.get(peer), Some(Some(_)))
     }
 
-    /// Makes the link to `peer`, if there is none.
+    /// True if there is a link on which this rank sends to `peer`.
+    #[inline]
+    pub(super) fn sends_to(&self, peer: usize) -> bool {
+        matches!(self.outgoing.get(peer), Some(Some(_)))
+    }
+
+    /// Makes the links to `peers`, each named once, to which there are none.
     ///
     /// # Errors
-    /// The reason why no link can be made, as a sentence.
+    /// A peer, and the reason why no link to it can be made, as a sentence.
+    #[cold]
     pub(super) fn connect(
         &mut self,
-        peer: usize,
+        peers: &[usize],
         context: &BatchContext<'_>,
-    ) -> Result<(), String> {
-        if self.outgoing.is_empty() {
-            self.outgoing.resize_with(self.world, || None);
+    ) -> Result<(), (usize, String)> {
+        self.outgoing.resize_with(self.world, || None);
+        for peer in peers {
+            self.take_memory(*peer, context).map_err(|why| (*peer, why))?;
         }
-        if self.outgoing[peer].is_some() {
-            return Ok(());
+        let others: Vec<usize> = peers.iter().copied().filter(|peer| *peer != self.rank).collect();
+        let deadline = context.waiting.end(turns::now());
+        let mut dialled = context.connector.dial_all(&others, deadline).into_iter();
+        for &peer in peers {
+            let stream = if peer == self.rank {
+                let (near, far) = mem::pair(LOOPBACK_CAPACITY);
+                self.adopt(peer, AnyStream::Mem(far), context);
+                AnyStream::Mem(near)
+            } else {
+                let dialled = dialled.next().expect("a result for each peer");
+                dialled.map_err(|why| (peer, why))?
+            };
+            // Without an offer the link keeps its stream, which serves as well.
+            let shares = self.can_share(peer, &stream, context);
+            let offer = if shares { SharedMemoryOffer::new().ok() } else { None };
+            self.outgoing[peer] = Some(Box::new(OutgoingLink::new(stream, offer)));
         }
-        let stream = if peer == self.rank {
-            let (near, far) = mem::pair(LOOPBACK_CAPACITY);
-            self.adopt(peer, AnyStream::Mem(far), context);
-            AnyStream::Mem(near)
-        } else {
-            self.take_memory(peer, context)?;
-            context.connector.dial(peer, context.waiting.end(turns::now()))?
-        };
-        // Without an offer the link keeps its stream, which serves as well.
-        let shares = self.can_share(peer, &stream, context);
-        let offer = if shares { SharedMemoryOffer::new().ok() } else { None };
-        self.outgoing[peer] = Some(Box::new(OutgoingLink::new(stream, offer)));
         Ok(())
     }
 
     /// Counts the memory that a stream to `peer` registers.
     fn take_memory(&mut self, peer: usize, context: &BatchContext<'_>) -> Result<(), String> {
+        if peer == self.rank {
+            return Ok(());
+        }
         let bytes = context.connector.registered_bytes(peer);
         let left = context.memory.saturating_sub(self.memory);
         if bytes > left {

@@ -33,7 +33,7 @@ pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind};
 pub(crate) use connection::{ControlConnection, DialedLink, binding, is_timeout};
 pub use diagnosis::{AskError, ChainLink, Diagnosis};
 pub(in crate::world::service) use direct::DataConnection;
-pub use direct::DataPath;
+pub use direct::{DataPath, at_once};
 pub use error::ServiceError;
 pub use progress::ProgressTable;
 pub(crate) use shrink::{

@@ -10,7 +10,10 @@ mod book;
 mod browser;
 mod clock;
 mod export;
+mod far;
 mod growth;
+#[path = "../../../../tests/common/network.rs"]
+mod network;
 mod planner;
 mod printing;
 mod processes;

@@ -1,12 +1,12 @@
 //! Ranks that are processes: `train run --processes` prints the losses of one process.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-fn losses(args: &[&str]) -> Vec<String> {
-    let model = [
+pub(crate) fn model() -> [&'static str; 7] {
+    [
         "--width=32",
         "--context=32",
         "--layers=4",
@@ -14,16 +14,19 @@ fn losses(args: &[&str]) -> Vec<String> {
         "--steps=3",
         "--sample=0",
         "--deterministic",
-    ];
-    let output = Command::new(env!("CARGO_BIN_EXE_train"))
-        .arg("run")
-        .args(model)
-        .args(args)
-        .output()
-        .unwrap();
+    ]
+}
+
+pub(crate) fn losses(args: &[&str]) -> Vec<String> {
+    let mut train = Command::new(env!("CARGO_BIN_EXE_train"));
+    losses_of(&train.arg("run").args(model()).args(args).output().unwrap())
+}
+
+/// The losses of the three steps that a run has printed.
+pub(crate) fn losses_of(output: &Output) -> Vec<String> {
     let out = String::from_utf8_lossy(&output.stdout);
     let err = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {out}{err}");
+    assert!(output.status.success(), "{out}{err}");
     let lines = out.lines().chain(err.lines()).filter(|line| line.starts_with("step "));
     let loss = |line: &str| line.split_whitespace().nth(3).unwrap().to_owned();
     let losses: Vec<String> = lines.map(loss).collect();

@@ -64,11 +64,37 @@ fn the_round_trip_is_measured_and_few_hops_are_chosen() {
     assert!(["ring", "scatter-all-gather", "double-tree"].contains(&&*slow), "{slow}");
 }
 
+/// Rank 2 dies in its 20th call, and the others go on without it.
+fn survive(mut comm: Communicator) {
+    assert!(comm.is_encrypted());
+    for call in 0.. {
+        if (call, comm.rank()) == (20, 2) {
+            std::process::abort();
+        }
+        let mut sum = vec![1u64; 5000];
+        match comm.all_reduce(&mut sum, ReduceOp::Sum) {
+            Ok(()) => assert_eq!(sum, [4; 5000]),
+            Err(error) => {
+                println!("@lost {error}");
+                break;
+            }
+        }
+    }
+    comm = comm.shrink().unwrap();
+    let mut sum = vec![1u64; 5000];
+    comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+    assert_eq!((comm.world(), sum), (3, vec![3; 5000]));
+    comm.close().unwrap();
+}
+
 /// Runs as a rank, when a test below starts this file's program again.
 #[test]
 fn as_a_far_rank() {
     let Ok(calls) = std::env::var("TEST_CALLS") else { return };
     let mut comm = Communicator::from_env().unwrap();
+    if calls == "survive" {
+        return survive(comm);
+    }
     // All ranks have joined.
     let start = Instant::now();
     comm.barrier().unwrap();
@@ -85,8 +111,17 @@ fn as_a_far_rank() {
 }
 
 fn start(cluster: &Cluster, hosts: &[usize], calls: &str) -> Vec<Child> {
-    let job = cluster.job(hosts);
-    let job = (0..hosts.len()).fold(job, |job, rank| job.with(rank, "TEST_CALLS", calls));
+    start_with(cluster, hosts, &[("TEST_CALLS", calls)])
+}
+
+fn start_with(
+    cluster: &Cluster,
+    hosts: &[usize],
+    variables: &[(&'static str, &str)],
+) -> Vec<Child> {
+    let ranks = (0..hosts.len()).flat_map(|rank| variables.iter().map(move |it| (rank, *it)));
+    let job =
+        ranks.fold(cluster.job(hosts), |job, (rank, (name, value))| job.with(rank, name, value));
     let arguments = ["--exact", "far::as_a_far_rank", "--nocapture", "--test-threads=1"];
     job.start(&std::env::current_exe().unwrap(), &arguments)
 }
@@ -130,5 +165,38 @@ fn a_bad_network_delays_calls_and_changes_no_result() {
     assert!(lines.any(|line| line.contains("test result: ok")), "rank 0 failed");
     for (rank, output) in ended(ranks).iter().enumerate() {
         assert!(output.status.success(), "rank {rank}: {}", said(output));
+    }
+}
+
+#[test]
+fn survivors_that_are_apart_go_on_encrypted() {
+    let Some(cluster) = Cluster::apart(4, Duration::from_millis(5)) else { return };
+    let variables = [("TEST_CALLS", "survive"), ("MAYPOLE_ENCRYPT", "1")];
+    let outputs = ended(start_with(&cluster, &[0, 1, 2, 3], &variables));
+    for (rank, output) in outputs.iter().enumerate().filter(|(rank, _)| *rank != 2) {
+        assert!(output.status.success(), "rank {rank}: {}", said(output));
+        assert!(
+            printed(output).contains("because rank 2 died"),
+            "rank {rank}: {}",
+            printed(output)
+        );
+    }
+}
+
+/// The deadline's sentence names the silent rank, and what is down besides a process.
+#[test]
+fn a_host_that_falls_silent_is_named_with_its_network() {
+    let Some(mut cluster) = Cluster::apart(3, Duration::from_millis(1)) else { return };
+    let variables = [("TEST_CALLS", "1000000"), ("MAYPOLE_TIMEOUT", "6")];
+    let mut ranks = start_with(&cluster, &[0, 1, 2], &variables);
+    let stdout = ranks[1].stdout.take().unwrap();
+    let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
+    wait_for(&mut lines, "running");
+    cluster.network.tell("cable 2 0");
+    for (rank, output) in ended(ranks).iter().enumerate().take(2) {
+        let said = said(output);
+        assert!(!output.status.success(), "rank {rank} ends well");
+        let named = said.contains("rank 2") && said.contains("network to it");
+        assert!(named, "rank {rank}: {said}");
     }
 }

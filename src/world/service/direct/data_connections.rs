@@ -18,10 +18,33 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
 /// The most connections that one call asks for at the same time.
 const MOST_DIALS: usize = 32;
 
+/// The results of `make` for all `items`, in their order. Threads make them at the same time, so that the delay
+/// of a network counts once and not once an item.
+pub fn at_once<T: Sync, R: Send>(items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let made: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::new());
+    let work = || {
+        let take = || next.fetch_add(1, Ordering::Relaxed);
+        while let Some((at, item)) = Some(take()).and_then(|at| Some((at, items.get(at)?))) {
+            let result = make(item);
+            made.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
+        }
+    };
+    thread::scope(|threads| {
+        for _ in 1..items.len().min(MOST_DIALS) {
+            // Without a thread, the items follow one another.
+            let _ = thread::Builder::new().spawn_scoped(threads, work);
+        }
+        work();
+    });
+    let mut made = made.into_inner().unwrap_or_else(PoisonError::into_inner);
+    made.sort_unstable_by_key(|(at, _)| *at);
+    made.into_iter().map(|(_, result)| result).collect()
+}
+
 impl Service {
-    /// Data connections as of [`connect`](Self::connect), in the order of `wanted`. Those that this rank asks
-    /// for are made at the same time, and while it waits for those that peers ask for, so that a network's
-    /// delay counts once and not once a peer.
+    /// Data connections as of [`connect`](Self::connect), in the order of `wanted`. Those that this rank
+    /// requests are made at the same time.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -30,32 +53,12 @@ impl Service {
         wanted: &[(DataPath, ConnectionKey)],
         deadline: Instant,
     ) -> Result<Vec<AnyStream>, ServiceError> {
-        let dials = wanted.iter().filter(|(_, key)| self.rank() < key.1).count();
-        let next = AtomicUsize::new(0);
-        let made: Mutex<Vec<_>> = Mutex::new(Vec::new());
-        let dial = || {
-            let of = |at: usize| wanted.get(at).map(|it| (at, it));
-            while let Some((at, (path, key))) = of(next.fetch_add(1, Ordering::Relaxed)) {
-                if self.rank() < key.1 {
-                    let stream = self.connect(*path, *key, deadline);
-                    made.lock().unwrap_or_else(PoisonError::into_inner).push((at, stream));
-                }
-            }
-        };
-        let accept = |(at, (path, key)): (usize, &(DataPath, ConnectionKey))| {
-            (self.rank() >= key.1).then(|| (at, self.connect(*path, *key, deadline)))
-        };
-        let mut accepted: Vec<_> = thread::scope(|threads| {
-            for _ in 1..dials.min(MOST_DIALS) {
-                // Without a thread, the dials follow one another.
-                let _ = thread::Builder::new().spawn_scoped(threads, dial);
-            }
-            dial();
-            wanted.iter().enumerate().filter_map(accept).collect()
+        let dialled = at_once(wanted, |(path, key)| {
+            (self.rank() < key.1).then(|| self.connect(*path, *key, deadline))
         });
-        accepted.append(&mut made.into_inner().unwrap_or_else(PoisonError::into_inner));
-        accepted.sort_unstable_by_key(|(at, _)| *at);
-        accepted.into_iter().map(|(_, stream)| stream).collect()
+        let awaited = |(path, key): &(DataPath, ConnectionKey)| self.connect(*path, *key, deadline);
+        let streams = dialled.into_iter().zip(wanted);
+        streams.map(|(made, wanted)| made.unwrap_or_else(|| awaited(wanted))).collect()
     }
 
     /// A data connection: `key` is its group, the other rank (of the world), and its number in that group.

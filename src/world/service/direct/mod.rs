@@ -11,6 +11,7 @@ mod segments;
 mod verbs;
 
 pub(super) use callers::{CallerEvent, Callers};
+pub use data_connections::at_once;
 pub(super) use data_link::DataConnection;
 pub use data_link::DataPath;
 pub(super) use questions::PeerQuestion;
