@@ -6,17 +6,16 @@
 //! ```text
 //! hierarchical all_reduce, n = 4
 //!      rank 0              rank 1              rank 2               rank 3
-//! 0    tmp0 =in0           in0,1 ->0           tmp0 =in0            in0,1 ->2
-//!      tmp1 =in1                               tmp1 =in1
-//!      in2,3 ->1                               in2,3 ->3
-//! 1    tmp0 +=1            tmp2,3 <-0          tmp0 +=3             tmp2,3 <-2
-//!      tmp1 +=1            tmp2 +=in2          tmp1 +=3             tmp2 +=in2
-//!      tmp1 ->2            tmp3 +=in3 ->3      tmp0 ->0             tmp3 +=in3
-//!                                                                   tmp2 ->1
+//! 0    tmp0 =in0           in0,1 ->0           tmp1 =in1            in1,0 ->2
+//!      tmp1 =in1                               tmp0 =in0
+//!      in2,3 ->1                               in3,2 ->3
+//! 1    tmp0 +=1            tmp2,3 <-0          tmp1 +=3             tmp3,2 <-2
+//!      tmp1 +=1            tmp2 +=in2          tmp0 +=3             tmp3 +=in3
+//!      tmp1 ->2            tmp3 +=in3 ->3      tmp0 ->0             tmp2 +=in2 ->1
 //! 2    out0 =tmp0 +=2 ->2  out2 =tmp2 +=3 ->3  out1 <-0 +=tmp1 ->0  out3 <-1 +=tmp3 ->1
-//! 3    out1 <-2            out3 <-3            out0 <-0 ->3         out2 <-1
-//!      out0,1 ->1          out2,3 ->0          out1 ->3             out2,3 ->2
-//! 4    out2,3 <-1          out0,1 <-0          out2,3 <-3           out0,1 <-2
+//! 3    out1 <-2            out3 <-3            out0 <-0             out2 <-1
+//!      out0,1 ->1          out2,3 ->0          out1,0 ->3           out3,2 ->2
+//! 4    out2,3 <-1          out0,1 <-0          out3,2 <-3           out1,0 <-2
 //! ```
 //!
 //! As many ranks of every host as the smallest host has are *leaders*, one for each slice of the

@@ -13,6 +13,7 @@
 //! | [`WayChoices`] | how the bytes of long calls move |
 
 pub(crate) mod agree;
+mod average;
 pub(crate) mod calls;
 pub(crate) mod conditions;
 mod connect;

@@ -641,7 +641,8 @@ fn another_library_serves_gpus_that_do_not_reach_each_other() {
     for rank in 0..2 {
         let own = format!("real: rank {rank} ");
         let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(&own)).collect();
-        assert_eq!(lines[0], "of 2 by a real name, plain", "{text}");
+        // The rank in a group that is split comes first where its process ends first.
+        assert!(lines.contains(&"of 2 by a real name, plain"), "{text}");
         // The end of the operation comes after the call that uses it, within the group.
         let at = |start: &str| lines.iter().position(|line| line.starts_with(start)).unwrap();
         assert!(at("all_reduce 0x10000 0x10000 7 7 77") < at("ends operation 77"), "{text}");

@@ -1,7 +1,6 @@
 //! From the description of a call to its program: the request, the choice of the algorithm, the
 //! cached programs.
 
-mod average;
 pub(crate) mod call;
 pub(super) mod choice;
 pub(crate) mod counts;
