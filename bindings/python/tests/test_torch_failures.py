@@ -101,12 +101,13 @@ def test_a_late_rank_is_named_by_the_others(name):
 
 
 def test_ranks_with_other_types_of_one_size_are_told():
-    for first, second in (("complex64", "float32"), ("float8_e4m3fn", "float8_e5m2"), ("float8_e5m2", "uint8")):
+    # PyTorch itself passes the parts of complex numbers to most calls.
+    for first, second in (("float8_e4m3fn", "float8_e5m2"), ("float8_e5m2", "uint8")):
         run(2, f"""
             dtype = (torch.{first}, torch.{second})[rank]
-            mine = torch.ones(8 if dtype.is_complex else 16).to(dtype)
+            mine = torch.ones(16).to(dtype)
             try:
-                dist.broadcast(mine, 0)
+                dist.all_gather_into_tensor(torch.ones(32).to(dtype), mine)
             except RuntimeError as error:
                 names = str(error)
                 assert "{first}" in names and "{second}" in names, names
