@@ -75,7 +75,7 @@ impl HostGroup {
 
     /// The blocks of all ranks, host by host.
     fn all_blocks(&self, across: Collective) -> ChunkMap {
-        let nodes = self.from_here(across, self.nodes.len());
+        let nodes = self.beginning_here(across, self.nodes.len());
         ChunkMap::Vector(nodes.flat_map(|node| self.nodes[node].iter().copied()).collect())
     }
 

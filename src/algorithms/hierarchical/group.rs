@@ -52,7 +52,7 @@ impl HostGroup {
     /// All hosts, or chunks that correspond to them, beginning here. So what a rank does with them, the rank at
     /// its place of another host does at the same place of its schedule, if the algorithm across hosts is
     /// [symmetric](Algorithm::symmetry).
-    pub(super) fn from_here(
+    pub(super) fn beginning_here(
         &self,
         across: Collective,
         count: usize,

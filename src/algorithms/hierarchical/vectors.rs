@@ -13,12 +13,17 @@ impl HostGroup {
         let mut whole = Composer::new(leaders * pieces);
         let sums = whole.row();
         let slice = |leader| ChunkMap::Vector((leader * pieces..(leader + 1) * pieces).collect());
-        let from_here = |leader| {
-            let nth = self.from_here(Collective::AllReduce, pieces);
+        let beginning_here = |leader| {
+            let nth = self.beginning_here(Collective::AllReduce, pieces);
             ChunkMap::Vector(nth.map(|piece| leader * pieces + piece).collect())
         };
         for root in 0..leaders {
-            self.within(&mut whole, Collective::Reduce { root }, &from_here(root), (Input, sums))?;
+            self.within(
+                &mut whole,
+                Collective::Reduce { root },
+                &beginning_here(root),
+                (Input, sums),
+            )?;
         }
         for leader in 0..leaders {
             let ranks: Vec<usize> = self.nodes.iter().map(|node| node[leader]).collect();
@@ -28,7 +33,7 @@ impl HostGroup {
             self.within(
                 &mut whole,
                 Collective::Broadcast { root },
-                &from_here(root),
+                &beginning_here(root),
                 (Output, Output),
             )?;
         }
