@@ -87,6 +87,22 @@ fn survive(mut comm: Communicator) {
     comm.close().unwrap();
 }
 
+/// A message to each rank, and one of each, in one batch.
+fn exchange(comm: &mut Communicator) {
+    let (rank, world) = (comm.rank() as u64, comm.world());
+    let mut received = vec![[0u64]; world];
+    let sent = [rank];
+    comm.group(|group| {
+        for (from, place) in received.iter_mut().enumerate() {
+            group.send(&sent, from, 0)?;
+            group.recv(place, from, 0)?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert!(received.iter().enumerate().all(|(from, it)| *it == [from as u64]));
+}
+
 /// Runs as a rank, when a test below starts this file's program again.
 #[test]
 fn as_a_far_rank() {
@@ -97,6 +113,10 @@ fn as_a_far_rank() {
     }
     // All ranks have joined.
     let start = Instant::now();
+    if calls == "batch" {
+        exchange(&mut comm);
+        return println!("@first {}", start.elapsed().as_micros());
+    }
     comm.barrier().unwrap();
     println!("@first {}", start.elapsed().as_micros());
     for call in 0..calls.parse().unwrap() {
@@ -128,7 +148,7 @@ fn start_with(
 
 /// Connections that wait for one another in a chain would take three round trips a host: 420 ms.
 #[test]
-fn the_first_call_dials_all_its_peers_at_once() {
+fn the_first_call_and_the_first_messages_dial_all_peers_at_once() {
     let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let (delay, hosts) = (Duration::from_millis(10), [0, 1, 2, 3, 4, 5, 6, 7]);
     let Some(cluster) = Cluster::apart(hosts.len(), delay) else { return };
@@ -137,15 +157,17 @@ fn the_first_call_dials_all_its_peers_at_once() {
         let line = text.lines().find_map(|line| line.split_once("@first ")).unwrap().1.to_owned();
         Duration::from_micros(line.trim().parse().unwrap())
     };
-    let longest = |_| {
-        let outputs = ended(start(&cluster, &hosts, "0"));
-        assert!(outputs.iter().all(|output| output.status.success()), "{}", said(&outputs[0]));
-        outputs.iter().map(first).max().unwrap()
-    };
-    // Other tests may take the cores for a while.
-    let longest = (0..3).map(longest).min().unwrap();
-    assert!(longest < delay * 25, "the first barrier took {longest:?}");
-    assert!(longest > delay * 2, "no network has a delay of {delay:?}: {longest:?}");
+    for calls in ["0", "batch"] {
+        let longest = |_| {
+            let outputs = ended(start(&cluster, &hosts, calls));
+            assert!(outputs.iter().all(|output| output.status.success()), "{}", said(&outputs[0]));
+            outputs.iter().map(first).max().unwrap()
+        };
+        // Other tests may take the cores for a while.
+        let longest = (0..3).map(longest).min().unwrap();
+        assert!(longest < delay * 25, "the first calls took {longest:?}: {calls}");
+        assert!(longest > delay * 2, "no network has a delay of {delay:?}: {longest:?}");
+    }
 }
 
 /// A cable is pulled and put back, packets are lost, and one host is farther away.
