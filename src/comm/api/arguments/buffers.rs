@@ -70,6 +70,16 @@ impl<'a, T> CallBuffers<'a, T> {
 
     /// The same buffers, whose elements stand for those of a type that the library lacks, such as `"f32 of
     /// complex64"`. A call whose ranks pass other names is an [`Error::Mismatch`](crate::Error::Mismatch).
+    ///
+    /// ```
+    /// use maypole::{Communicator, IntoBuffers, ReduceOp};
+    /// Communicator::run_local(2, |mut comm| {
+    ///     let mut number = [1.0f32, 2.0];
+    ///     let buffers = (&mut number).into_buffers().standing_for("f32 of complex64");
+    ///     comm.all_reduce(buffers, ReduceOp::Sum).unwrap();
+    ///     assert_eq!(number, [2.0, 4.0]);
+    /// });
+    /// ```
     #[must_use]
     pub fn standing_for(self, name: &'static str) -> Self {
         Self { stands_for: Some(name), ..self }
