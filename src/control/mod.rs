@@ -48,7 +48,7 @@ pub(crate) struct SurvivingGroup {
     pub(crate) grown: Option<GrownWorld>,
 }
 
-/// What every rank of a group has, however its ranks are joined.
+/// The state of a rank in a group, of processes and of threads.
 #[derive(Debug)]
 pub(crate) struct GroupMembership {
     pub(crate) activity: Arc<GroupActivity>,

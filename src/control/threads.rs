@@ -51,7 +51,7 @@ struct WorldState {
     cause: Option<Cause>,
 }
 
-/// What the threads of one group share.
+/// The shared state of the threads of one group.
 #[derive(Debug, Default)]
 struct GroupTable {
     exchanges: HashMap<u64, PendingExchange>,

@@ -50,9 +50,10 @@ impl Communicator {
         buffers: CallBuffers<'_, T>,
         op: OpKind<'_>,
     ) -> Result<()> {
-        let kind = buffers.output.kind;
+        let (kind, stands_for) = (buffers.output.kind, buffers.stands_for);
         buffers.lend(|input, output| {
-            let ready = self.ready(collective, (kind, count), op, input, output)?;
+            let mut ready = self.ready(collective, (kind, count), op, input, output)?;
+            ready.call.stands_for = stands_for;
             self.run_ready(ready, op, None)
         })
     }

@@ -219,8 +219,8 @@ fn meet(
 }
 
 fn no_admission_port() -> Error {
-    let text = "MAYPOLE_NEWCOMER is 1, but MAYPOLE_ADMISSION_PORT does not say where the ranks are: set it \
-                to the port of their `maypole run --replace`";
+    let text = "MAYPOLE_NEWCOMER is 1, but MAYPOLE_ADMISSION_PORT does not say where the ranks \
+                are: set it to the port of their `maypole run --replace`";
     Error::wrong_setting(text)
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct JoinReport {
 type SentReport = (Vec<u8>, Option<String>, Option<String>, Option<TraceName>, Option<String>);
 
 impl JoinReport {
-    /// What this process has, whatever its world.
+    /// The facts of this process that do not depend on its world.
     pub(super) fn of_this_process() -> Self {
         let (cores, unshared) = (UsableCores::of_this_thread(), super::unshared());
         Self { cores, unshared, ..Self::default() }

@@ -200,7 +200,7 @@ impl CollectiveCall {
         (divides && world > 1).then_some(world as u64)
     }
 
-    /// What `rank` of `world` divides its result by, on a GPU.
+    /// The divisor of the result of `rank` of `world` on a GPU, if there is one.
     #[cfg(feature = "cuda")]
     pub(crate) fn output_divisor(&self, rank: usize, world: usize) -> Option<u64> {
         let has_result = self.collective.output(rank) != HeldChunks::Nothing;

@@ -1,4 +1,4 @@
-//! What both ends of a link have: a stream, the shared memory that may later take its place, and the frames
+//! The parts that both ends of a link have: a stream, the shared memory that may later take its place, and the frames
 //! that wait to leave.
 
 use super::frame::Frame;

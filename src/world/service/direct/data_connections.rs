@@ -53,12 +53,15 @@ impl Service {
         wanted: &[(DataPath, ConnectionKey)],
         deadline: Instant,
     ) -> Result<Vec<AnyStream>, ServiceError> {
-        let dialled = at_once(wanted, |(path, key)| {
-            (self.rank() < key.1).then(|| self.connect(*path, *key, deadline))
-        });
-        let awaited = |(path, key): &(DataPath, ConnectionKey)| self.connect(*path, *key, deadline);
-        let streams = dialled.into_iter().zip(wanted);
-        streams.map(|(made, wanted)| made.unwrap_or_else(|| awaited(wanted))).collect()
+        let connect = |(path, key): &(DataPath, ConnectionKey)| self.connect(*path, *key, deadline);
+        let is_dialled = |(_, key): &(DataPath, ConnectionKey)| self.rank() < key.1;
+        let dials: Vec<_> = wanted.iter().copied().filter(is_dialled).collect();
+        let mut dialled = at_once(&dials, connect).into_iter();
+        let stream = |wanted: &_| match is_dialled(wanted) {
+            true => dialled.next().expect("a result for each dial"),
+            false => connect(wanted),
+        };
+        wanted.iter().map(stream).collect()
     }
 
     /// A data connection: `key` is its group, the other rank (of the world), and its number in that group.
