@@ -91,7 +91,7 @@ impl JoinedWorld {
     /// # Errors
     /// What is wrong with a report, or why the transport cannot serve the ranks, in words.
     pub(crate) fn of(agreed: GrownWorld) -> Result<Self, String> {
-        let GrownWorld { hosts, machines, reports, round_trips, kept } = agreed;
+        let GrownWorld { hosts, machines, reports, round_trips, bandwidths, kept } = agreed;
         let read = |(rank, bytes): (usize, &Vec<u8>)| JoinReport::from_bytes(rank, bytes);
         let reports = reports.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
         let transport = reports.iter().find_map(|report| report.transport);
@@ -99,7 +99,7 @@ impl JoinedWorld {
         let costs = reports.iter().find_map(|report| report.costs);
         let mut costs = costs.ok_or("no rank tells costs")?;
         if costs.network.is_near() {
-            costs.network = Network::measured(&round_trips);
+            costs.network = Network::measured(&round_trips, &bandwidths);
         }
         let trace = reports.iter().find_map(|report| report.trace.clone());
         let hosts = Hosts::new(&hosts);
@@ -214,6 +214,7 @@ mod tests {
             reports: reports.iter().map(|report| (*report).clone()).collect(),
             machines: vec![0; reports.len()],
             round_trips: Vec::new(),
+            bandwidths: Vec::new(),
             kept: (0..reports.len()).collect(),
         };
         let world = JoinedWorld::of(grown(&[&newcomer, &old])).unwrap();
@@ -236,7 +237,8 @@ mod tests {
         let round_trips = vec![Duration::from_micros(300); 2];
         // The first two are containers of one machine.
         let (hosts, machines) = (vec![0, 1, 2], vec![0, 0, 1]);
-        let world = GrownWorld { hosts, machines, reports, round_trips, kept: vec![1] };
+        let (bandwidths, kept) = (Vec::new(), vec![1]);
+        let world = GrownWorld { hosts, machines, reports, round_trips, bandwidths, kept };
         let world = JoinedWorld::of(world);
         let limit = Duration::from_secs(1);
         let links = StreamLinks::Tcp(RefusalReason::Forbidden);

@@ -6,13 +6,14 @@ use crate::wire::decode;
 use crate::world::peer::Peer;
 use crate::world::service::message::MAX_MESSAGE;
 use crate::world::service::{AgreedWorld, Attendee, DialedLink, is_timeout};
+use maypole_transports::random;
 use maypole_transports::secure::SecureError;
-use maypole_transports::{random, sockets};
+use maypole_transports::sockets::{self, Flight};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The version of this library. Only ranks of equal versions can join one world.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -135,6 +136,10 @@ impl Differences {
     }
 }
 
+/// The first byte of a message that measures the network and has no other meaning. Requests begin with the length of a
+/// version.
+pub(super) const FILLER: u8 = 0;
+
 impl JoinRequest {
     /// The request of the process of `config`, which listens at `listen`. All ranks receive
     /// `report`.
@@ -145,6 +150,7 @@ impl JoinRequest {
             pid: std::process::id(),
             pid_namespace: namespace("pid"),
             round_trip: None,
+            bandwidth: None,
         };
         let attendee = Attendee { peer, report: report.to_vec(), wish: None };
         Ok(Self { world: config.world, equal: equal(config), attendee, nonce: random::bytes()? })
@@ -157,9 +163,11 @@ impl JoinRequest {
         stop: &JoinStop,
         deadline: Instant,
     ) -> Result<JoinReply, SecureError> {
-        // The handshake went to and fro several times.
         let mut request = self.clone();
-        request.attendee.peer.round_trip = sockets::round_trip(&link.stream);
+        let peer = &mut request.attendee.peer;
+        peer.bandwidth = bandwidth(link, deadline)?;
+        // Several went to and fro, and the kernel keeps the shortest.
+        peer.round_trip = sockets::round_trip(&link.stream);
         link.send(&(VERSION, request), deadline)?;
         loop {
             let until = stop.pause(deadline);
@@ -193,6 +201,20 @@ impl JoinReply {
             }
         }
     }
+}
+
+/// Round trips below this are those of one machine or of one switch, where no interface is slower than a copy.
+const NEAR: Duration = Duration::from_micros(64);
+
+/// Bytes of a filler's frames, at most.
+const SEALS: usize = 100;
+
+/// Bytes a second of the path to rank 0, measured by a filler. `None` if it is a short one.
+fn bandwidth(link: &mut DialedLink, deadline: Instant) -> Result<Option<u64>, SecureError> {
+    let is_far = sockets::round_trip(&link.stream).is_some_and(|it| it >= NEAR);
+    let Some(flight) = Flight::of(&link.stream).filter(|_| is_far) else { return Ok(None) };
+    link.send(&(FILLER, vec![0u8; flight.bytes.saturating_sub(SEALS)]), deadline)?;
+    Ok(flight.bandwidth(&link.stream, deadline))
 }
 
 /// What must be equal on all ranks: the variables, and whether data is encrypted, which a program
@@ -248,6 +270,7 @@ mod tests {
             pid: 1,
             pid_namespace: "p".to_owned(),
             round_trip: None,
+            bandwidth: None,
         };
         let equal =
             equal.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();

@@ -2,7 +2,7 @@
 //! until its request has come and the ranks take it.
 
 use super::JoinError;
-use super::protocol::{Differences, JoinRefusal, JoinReply, JoinRequest, VERSION};
+use super::protocol::{Differences, FILLER, JoinRefusal, JoinReply, JoinRequest, VERSION};
 use crate::world::service::message::MAX_JOIN_MESSAGE;
 use crate::world::service::{ACCEPTOR, Acceptor, Authenticated, ControlConnection, SILENCE_LIMIT};
 use maypole_transports::secure::{JobSecret, Purpose};
@@ -113,7 +113,7 @@ impl Reception {
         };
         let visitor = self.visitors.get_mut(&number)?;
         let (messages, ended) = visitor.control.read(MAX_JOIN_MESSAGE);
-        if let Some(message) = messages.first() {
+        if let Some(message) = messages.iter().find(|it| it.first() != Some(&FILLER)) {
             if visitor.request.is_some() {
                 return self.dismiss(number, "sent a second message while joining", watch);
             }

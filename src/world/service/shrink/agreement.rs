@@ -277,6 +277,7 @@ mod tests {
             pid: 1,
             pid_namespace: "p".to_owned(),
             round_trip: None,
+            bandwidth: None,
         };
         Attendee { peer, report: vec![rank as u8], wish: None }
     }

@@ -25,6 +25,8 @@ pub struct GrownWorld {
     pub reports: Vec<Vec<u8>>,
     /// Round trips between hosts, as processes found them when they joined.
     pub round_trips: Vec<Duration>,
+    /// Bytes a second between hosts, as processes found them when they joined.
+    pub bandwidths: Vec<u64>,
     /// The ranks of this world that still existed when it was tried, in order.
     pub kept: Vec<usize>,
 }
@@ -74,8 +76,9 @@ impl GrownWorld {
         let machines = labels::numbers(peers.iter().map(Peer::machine));
         let kept = (0..hosts.len()).collect();
         let elsewhere = peers.iter().filter(|peer| peer.host != peers[0].host);
-        let round_trips = elsewhere.filter_map(|peer| peer.round_trip).collect();
-        Self { hosts, machines, reports, round_trips, kept }
+        let round_trips = elsewhere.clone().filter_map(|peer| peer.round_trip).collect();
+        let bandwidths = elsewhere.filter_map(|peer| peer.bandwidth).collect();
+        Self { hosts, machines, reports, round_trips, bandwidths, kept }
     }
 
     /// A world of one rank, which has told this.
@@ -85,6 +88,7 @@ impl GrownWorld {
             machines: vec![0],
             reports: vec![report.to_vec()],
             round_trips: Vec::new(),
+            bandwidths: Vec::new(),
             kept: vec![0],
         }
     }
