@@ -64,8 +64,8 @@ use std::str::FromStr;
 /// A type that collectives move and combine.
 ///
 /// Implemented for `f16`, `bf16`, `f32`, `f64`, all integers of 8 to 64 bits, `usize` and `isize`
-/// (which are `u64` and `i64` to other ranks), and `bool`. Sealed, because every kernel must know
-/// it.
+/// (which are `u64` and `i64` to other ranks), and `bool`. Sealed, because every kernel must
+/// implement it.
 ///
 /// ```
 /// use maypole::{DataType, Element};

@@ -1,7 +1,6 @@
-//! The control plane as a communicator sees it: how its ranks agree, get connected and fail
-//! together.
+//! The control plane of a communicator: agreement, connections and failure of its ranks.
 //!
-//! Ranks that are threads of one process share a table behind a lock ([`threads`]). Ranks that are
+//! Ranks that are threads of one process share a table under a mutex ([`threads`]). Ranks that are
 //! processes use the service of their process ([`processes`]). Neither is on the data path, so a
 //! trait object serves both.
 
@@ -91,7 +90,7 @@ pub(crate) trait Control: Connector {
         self.membership().activity.members()
     }
 
-    /// Raised when the group cannot go on.
+    /// Raised when the group has failed.
     fn alarm(&self) -> Arc<Alarm> {
         Arc::clone(&self.membership().alarm)
     }

@@ -46,7 +46,7 @@ struct WorldState {
     groups: BTreeMap<(GroupId, usize), GroupTable>,
     /// Ranks of the world that have died.
     dead: HashSet<usize>,
-    /// Worlds in which ranks go on, and the ranks here of their ranks.
+    /// Worlds in which ranks continue, and the ranks here of their ranks.
     successors: Vec<(Weak<SharedWorld>, Vec<usize>)>,
     cause: Option<Cause>,
 }
@@ -184,7 +184,7 @@ impl ThreadControl {
         self.membership.activity.rank()
     }
 
-    /// Reads or changes what the threads of the group share.
+    /// Reads or changes the shared state of the group's threads.
     fn with_group<T>(&self, access: impl FnOnce(&mut GroupTable) -> T) -> T {
         access(self.shared.state().group(self.identity()))
     }

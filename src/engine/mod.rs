@@ -1,10 +1,10 @@
 //! From a call to a program that runs: choose an algorithm, lower its schedules once, connect the
 //! ranks, execute.
 //!
-//! | part | what it knows |
+//! | part | content |
 //! |---|---|
 //! | [`PreparedCalls`] | the calls that have programs, and which one was made last |
-//! | [`CallSettings`] | what the user asked for: plan, determinism, memory |
+//! | [`CallSettings`] | the user's settings: plan, determinism, memory |
 //! | [`TimeLimits`] | timeout and deadlines |
 //! | [`Health`] | the control plane, the first failure, operations so far |
 //! | [`RunConditions`] | costs, crowding, and how this rank waits |
@@ -150,7 +150,7 @@ impl Engine {
     }
 
     /// Notes whether calls are those of a request, to which they return their own errors alone.
-    /// Returns what was noted before.
+    /// Returns the previous value.
     pub(crate) fn set_in_request(&mut self, is_in_request: bool) -> bool {
         std::mem::replace(&mut self.health.is_in_request, is_in_request)
     }
@@ -160,7 +160,7 @@ impl Engine {
         self.limits.waiting(self.conditions.waiting)
     }
 
-    /// The call whose input is first scaled as `op` says. Products are in a staging buffer, so the call
+    /// The call whose input is first scaled by `op`. Products are in a staging buffer, so the call
     /// is not in place. Quotients are where the result will be, if that is as long.
     pub(crate) fn scaled<'a>(&self, ready: ReadyCall<'a>, op: ReduceOp) -> Result<ReadyCall<'a>> {
         let call = ready.call;
@@ -227,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// Runs the call at `at` through slots, which are stored as `store` says, and streams.
+    /// Runs the call at `at` through streams and slots, whose stores are of kind `store`.
     fn perform_staged(
         &mut self,
         at: usize,
@@ -372,8 +372,8 @@ impl Engine {
         Counters { stores, ..self.calls.counters(self.executor.locals()) }
     }
 
-    /// Leaves the group in order, after what was sent. May be called again. A `patient` rank learns
-    /// by that whether its calls were those of the others.
+    /// Leaves the group in order, after all sent bytes. May be called again. A `patient` rank
+    /// thereby detects whether its calls match those of the others.
     pub(crate) fn leave(&mut self, patient: bool) {
         self.executor.streams().finish();
         if self.health.has_failed() {

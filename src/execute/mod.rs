@@ -87,7 +87,7 @@ pub struct Executor {
     alarm: Arc<Alarm>,
     watcher: Arc<dyn WaitWatcher>,
     /// The fingerprint of the last program, if it was self-crediting: its publications are
-    /// consumed, but this rank's consumption counters lag behind.
+    /// consumed, but this rank's consumption counters are not updated yet.
     uncounted: Option<u64>,
     /// Publications go past the caches.
     past_slots: bool,

@@ -185,7 +185,7 @@ impl<'a> FoldMessages<'a> {
         Some(origins)
     }
 
-    /// The span of the sent bytes in registered memory, if they are there.
+    /// The span of the sent bytes, if they are in registered memory.
     fn home(&self, message: FoldMessage) -> Option<Origin> {
         let home = self.folds.sent(message.from).filter(|span| span.buffer != Buffer::Scratch)?;
         Some(Origin::Pulled(message.sender as u32, home))

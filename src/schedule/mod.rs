@@ -105,7 +105,7 @@ pub enum Placement {
 
 /// One action of one rank on one chunk.
 ///
-/// Exhaustive on purpose: every reader of schedules must say what each step means.
+/// Exhaustive on purpose: every reader of schedules must handle each step.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Step {
     /// Post `from` to rank `to`. The step does not wait.
