@@ -200,7 +200,6 @@ impl Engine {
         })
     }
 
-    /// Runs one call.
     #[inline(always)]
     pub(crate) fn perform(&mut self, ready: ReadyCall<'_>) -> Result<()> {
         let is_fast = self.calls.is_fast(ready.call, self.settings.plan);

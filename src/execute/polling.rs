@@ -13,7 +13,6 @@ const POLLS_PER_PEER_CHECK: u32 = 1024;
 pub(super) struct PollCounter(u32);
 
 impl PollCounter {
-    /// Counts one poll.
     #[inline(always)]
     pub(super) fn count(&mut self) {
         self.0 = self.0.wrapping_add(1);

@@ -31,13 +31,11 @@ pub(crate) trait EngineBorrower: Send + 'static {
     /// Takes ownership of `engine`.
     fn put(&mut self, engine: Box<Engine>);
 
-    /// The engine that it owns.
     fn engine(&mut self) -> &mut Engine;
 
     /// Returns the engine.
     fn take(&mut self) -> Box<Engine>;
 
-    /// Leaves the group.
     fn depart(&mut self);
 
     /// Sets whether a background thread uses the engine while the rank computes in another thread.
@@ -47,7 +45,6 @@ pub(crate) trait EngineBorrower: Send + 'static {
     }
 }
 
-/// A command to the thread.
 enum ProgressCommand {
     /// Poll the queue of jobs.
     Look,

@@ -17,7 +17,6 @@ use maypole_transports::cores::UsableCores;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The report of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct JoinReport {
     pub(crate) cores: UsableCores,

@@ -15,7 +15,6 @@ use maypole_kernels::Reducer;
 use maypole_transports::HEAD;
 use std::sync::Arc;
 
-/// The source of a program's schedules.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(in crate::engine) enum ProgramSource {
     /// The table of algorithms, for calls under this plan.
@@ -24,7 +23,6 @@ pub(in crate::engine) enum ProgramSource {
     User(u64),
 }
 
-/// The key of a program.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(in crate::engine) struct ProgramKey {
     pub(in crate::engine) call: CollectiveCall,
@@ -52,7 +50,6 @@ impl CallProgram {
     }
 }
 
-/// Times of calls.
 #[derive(Clone, Debug, Default)]
 pub(in crate::engine) struct CallTimes {
     runs: u64,

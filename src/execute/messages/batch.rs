@@ -98,7 +98,6 @@ impl<'a> MessageBatch<'a> {
         }
     }
 
-    /// The number of messages.
     pub(crate) fn len(&self) -> usize {
         self.messages.len()
     }

@@ -142,7 +142,6 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
         Self { links, posted, context, recorder, targets, sources, polls }
     }
 
-    /// Called before bytes are moved.
     #[inline]
     fn before_moving(&mut self) {
         if let Some(recorder) = &mut self.recorder {
@@ -150,7 +149,6 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
         }
     }
 
-    /// Called after bytes were moved.
     #[inline]
     fn after_moving(&mut self) {
         if let Some(recorder) = &mut self.recorder {

@@ -7,9 +7,7 @@ use maypole_transports::HEAD;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Envelope {
     pub(super) tag: u32,
-    /// The type of its elements.
     pub(super) kind: DataType,
-    /// Its length.
     pub(super) bytes: usize,
 }
 

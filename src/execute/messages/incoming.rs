@@ -61,7 +61,6 @@ pub(super) struct IncomingLink {
     /// This end may provide shared memory.
     provides_memory: bool,
     arriving: Arriving,
-    /// The number of the next message.
     next_number: u64,
     unexpected: VecDeque<IncomingMessage>,
     /// Bytes of credit that the unexpected queue uses.

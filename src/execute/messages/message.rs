@@ -4,7 +4,6 @@ use super::frame::Envelope;
 use maypole_kernels::{DataType, View, ViewMut};
 use std::fmt;
 
-/// The memory of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MessageMemory<'a> {
     /// The bytes of a message to send.
@@ -66,7 +65,6 @@ pub(crate) struct Misfit {
     pub(crate) up_to: bool,
 }
 
-/// The state of a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum MessageState {
     /// A send that is not yet sent completely, or a receive that has taken no message.

@@ -14,7 +14,6 @@ use std::collections::VecDeque;
 /// A message by rendezvous that has been announced and not cleared.
 #[derive(Debug)]
 struct AnnouncedMessage {
-    /// The number of the message.
     number: u64,
     /// The number of its send among those that are posted.
     send: usize,
@@ -29,7 +28,6 @@ pub(super) struct OutgoingLink {
     offer: Option<SharedMemoryOffer>,
     /// Posted sends for which there is no credit yet, not even to announce them.
     without_credit: VecDeque<usize>,
-    /// The number of the next message.
     next_number: u64,
     /// Bytes of credit that messages in flight use, by the replies received so far.
     credit_used: usize,

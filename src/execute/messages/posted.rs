@@ -44,7 +44,6 @@ impl Posted<'_, '_> {
         self.head_mut(at).number = number;
     }
 
-    /// Sets the state of a message.
     #[inline(always)]
     pub(super) fn set_state(&mut self, at: usize, state: MessageState) {
         let before = std::mem::replace(&mut self.head_mut(at).state, state);

@@ -37,14 +37,12 @@ pub(crate) trait OwnedMessage: Send {
     fn end(self: Box<Self>, end: MessageEnd);
 }
 
-/// The deadline of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageDeadline {
     pub(crate) end: Instant,
     pub(crate) allowed: Duration,
 }
 
-/// A message of a request.
 pub(crate) struct NewRequest {
     /// The other rank of the message; `None` to receive from any rank.
     pub(crate) peer: Option<usize>,
@@ -67,7 +65,6 @@ pub(crate) struct RequestInbox {
 }
 
 impl RequestInbox {
-    /// Appends a request.
     pub(crate) fn push(&self, new: NewRequest) {
         self.new.lock().unwrap_or_else(PoisonError::into_inner).push(new);
         self.is_filled.store(true, Ordering::Release);
@@ -82,7 +79,6 @@ impl RequestInbox {
         Waiter(self)
     }
 
-    /// True if a thread waits.
     pub(crate) fn has_waiter(&self) -> bool {
         self.waiters.load(Ordering::SeqCst) > 0
     }
@@ -100,7 +96,6 @@ impl RequestInbox {
     }
 }
 
-/// A thread that waits.
 pub(crate) struct Waiter<'a>(&'a RequestInbox);
 
 impl Drop for Waiter<'_> {
@@ -198,7 +193,6 @@ impl MessageRequests {
         self.message(number).owned.memory()
     }
 
-    /// All messages, in order.
     pub(super) fn heads(&self) -> impl Iterator<Item = (usize, &MessageHead)> {
         self.messages.iter().map(|(number, message)| (*number, &message.head))
     }

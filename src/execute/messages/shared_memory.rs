@@ -14,7 +14,6 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// Bytes of the token.
 const TOKEN: usize = 16;
 /// Most bytes of an offer: the token, and the longest name that the system allows.
 pub(super) const LONGEST_OFFER: usize = TOKEN + 107;

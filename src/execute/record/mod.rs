@@ -160,7 +160,6 @@ impl Recorder {
         done
     }
 
-    /// A call begins.
     pub(crate) fn begin(&mut self) {
         self.begun = self.now();
         self.last = self.begun;

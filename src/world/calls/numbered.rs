@@ -16,7 +16,6 @@ pub(super) struct NumberedMessages {
 }
 
 impl NumberedMessages {
-    /// Numbers `message`.
     pub(super) fn push(&mut self, message: &str) -> u32 {
         keep_last(&mut self.words, KEPT, message.to_owned());
         let number = self.next;

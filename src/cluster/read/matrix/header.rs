@@ -12,7 +12,6 @@ pub(super) struct ReportLines {
     pub(super) columns: Columns,
 }
 
-/// The columns of the report.
 #[derive(Debug)]
 pub(super) struct Columns {
     /// In the report's order.
