@@ -351,7 +351,7 @@ impl Control for ThreadControl {
         let mut state = self.shared.state();
         let left = &mut state.group(identity).left;
         left.insert(self.me());
-        // Nothing is kept of a group that all members have left.
+        // Frees the state of a group that all members have left.
         if left.len() == self.members().len() && identity.0 != GroupId::WORLD {
             state.groups.remove(&identity);
         }

@@ -142,7 +142,7 @@ impl Engine {
         &self.health
     }
 
-    /// Changes how long calls may take, and how this rank waits accordingly.
+    /// Changes the timeout of calls, and the wait policy of this rank accordingly.
     pub(crate) fn change_limits(&mut self, change: impl FnOnce(&mut TimeLimits)) {
         change(&mut self.limits);
         self.health.activity().set_background(self.limits.background);
@@ -303,7 +303,7 @@ impl Engine {
         self.calls.set_current(at, slow);
     }
 
-    /// Makes sure that the next call is looked up.
+    /// Forces a lookup of the next call in the cache.
     pub(crate) fn forget_current(&mut self) {
         self.calls.forget_current();
     }
@@ -330,7 +330,8 @@ impl Engine {
         self.chooser().plan(call)
     }
 
-    /// Why a call of `bytes` bytes in all runs as it does, and how long such calls took.
+    /// Explains the plan of a call of `bytes` bytes in all, with the measured latency of such
+    /// calls.
     pub(crate) fn explain(
         &self,
         collective: Collective,
@@ -360,7 +361,7 @@ impl Engine {
         self.calls.counts_mut().intern_joined(lengths)
     }
 
-    /// The programs that are kept, and those that were made and dropped.
+    /// The counts of cached programs, and of those that were lowered and evicted.
     pub(crate) fn program_cache(&self) -> ProgramCache {
         self.calls.cache(self.settings.program_memory())
     }

@@ -243,7 +243,7 @@ impl Symmetry {
 /// ```
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Schedule {
-    /// Into how many chunks the whole is cut; the same on every rank.
+    /// The number of chunks of the whole; the same on every rank.
     pub chunks: usize,
     /// How many chunks of scratch the steps use.
     pub scratch: usize,

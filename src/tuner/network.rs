@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The delay and the bandwidth of the network between hosts.
+/// The latency and the bandwidth of the network between hosts.
 ///
 /// ```
 /// use maypole::tuner::Network;

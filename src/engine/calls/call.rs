@@ -250,7 +250,7 @@ impl CollectiveCall {
         Err(self.invalid(rank, why))
     }
 
-    /// How the whole is cut for a schedule of `chunks`.
+    /// The layout of the whole for a schedule of `chunks` chunks.
     pub(crate) fn layout(&self, world: usize, chunks: usize, given: &InternedCounts) -> Layout {
         match self.count {
             CallCount::Even(count) if self.collective.is_blocked() => {

@@ -131,7 +131,7 @@ impl PreparedCall {
         ProgramKey { call: self.call, source: self.source }
     }
 
-    /// Bytes that the call takes while it is kept, its entry in the map among them.
+    /// Bytes that the call takes in the cache, its entry in the map included.
     pub(super) fn bytes(&self, counts: &InternedCounts) -> usize {
         let entry = 2 * size_of::<ProgramKey>() + size_of::<Self>() - size_of::<CallProgram>();
         let programs =

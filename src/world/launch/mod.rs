@@ -139,7 +139,7 @@ pub enum Launcher {
 pub struct LaunchDescription {
     /// All fields that need no opening; `key` and `pmi` are still `None`.
     pub launch: Launch,
-    /// Where the job key is kept.
+    /// The place of the job key.
     pub key: KeySource,
     /// The process manager's descriptor, if the address is to be exchanged there.
     pub pmi: Option<i32>,
@@ -149,7 +149,7 @@ pub struct LaunchDescription {
     job_is_given: bool,
 }
 
-/// Where the job key is kept.
+/// The place of the job key.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum KeySource {

@@ -38,8 +38,8 @@ impl<B> fmt::Debug for PersistentCall<B> {
 
 impl Communicator {
     /// Describes `call` on `buffers` once, so that it can be started again and again, as MPI's
-    /// persistent requests. Does not communicate: the first start chooses the algorithm and makes the
-    /// connections, and the communicator keeps them for the later ones.
+    /// persistent requests. Does not communicate: the first start chooses the algorithm and makes
+    /// the connections, and the communicator caches them for the later ones.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};

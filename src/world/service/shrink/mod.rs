@@ -30,7 +30,7 @@
 //!   decides the latest of them. So a proposal that one member may have committed is decided by
 //!   all: it was committed only if all its members were ready for it, the new leader among them,
 //!   and no later proposal was made.
-//! * **A member that has decided** replies with its decision, as long as it keeps the group.
+//! * **A member that has decided** replies with its decision, until it leaves the group.
 //! * **The new world is tried** by an exchange among its members before a call returns. If a member
 //!   has died meanwhile (the leader, in the case above), the same protocol runs again in the new
 //!   world, until it works or the deadline has passed.
