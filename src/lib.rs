@@ -109,7 +109,7 @@
 //!
 //! Bytes themselves are touched in two crates below, which contain no collective:
 //! `maypole-transports` (boards, streams, waiting) and `maypole-kernels` (memory and arithmetic on
-//! it). All unsafe code is there.
+//! it). They contain all unsafe code.
 #![forbid(unsafe_code)]
 
 pub mod algorithms;

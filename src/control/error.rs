@@ -18,7 +18,7 @@ pub(crate) enum ControlError {
     /// The deadline passed. These ranks are missing, as far as the control plane has seen.
     #[error("{what} did not end in time; missing: rank {}", list_ranks(missing))]
     TimedOut {
-        /// What was waited for.
+        /// The request.
         what: &'static str,
         missing: Vec<usize>,
     },

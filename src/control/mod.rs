@@ -28,10 +28,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Why a wait for a peer does not end.
+/// The cause of a wait without end.
 #[derive(Debug)]
 pub(crate) struct Straggler {
-    /// What the ranks report about themselves.
+    /// The ranks' own reports.
     pub(crate) report: RankSentence,
     /// The rank of the world that holds the others up; `None` if no single one does.
     pub(crate) culprit: Option<usize>,
@@ -65,7 +65,8 @@ impl GroupMembership {
         open: impl FnOnce(GroupId, Vec<usize>, usize) -> Arc<GroupActivity>,
     ) -> Self {
         let GroupId { parent_epoch, counter } = self.activity.group();
-        // Ranks that share a group came to it by the same splits, so this hash of them is equal on all.
+        // All ranks of a group were made by the same splits, so this hash of the splits is equal on
+        // all.
         let parent_epoch = mix(mix(parent_epoch ^ 1) ^ counter);
         let world = members.iter().map(|rank| self.activity.members()[*rank]).collect();
         let me = members.iter().position(|rank| *rank == self.activity.rank());
@@ -146,8 +147,8 @@ pub(crate) trait Control: Connector {
     /// 1.5 s.
     fn abort(&self, why: &str);
 
-    /// Returns the group of those ranks that still exist, and of the newcomers that a rank brings.
-    /// All ranks that exist call this.
+    /// Returns the group of the surviving ranks, and of the newcomers of a rank. All ranks that
+    /// exist call this.
     fn shrink(&self, contribution: Contribution, deadline: Instant) -> Result<SurvivingGroup>;
 
     /// Returns the first cause, with the group's numbers, if the group has failed.

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 /// How often a thread that waits for others checks whether their calls match its own.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the threads of one world share.
+/// The state that the threads of one world share, under a mutex.
 #[derive(Debug)]
 pub(crate) struct SharedWorld {
     links: Arc<dyn ThreadLinks>,
@@ -51,7 +51,7 @@ struct WorldState {
     cause: Option<Cause>,
 }
 
-/// What the threads of one group share.
+/// The state that the threads of one group share.
 #[derive(Debug, Default)]
 struct GroupTable {
     exchanges: HashMap<u64, PendingExchange>,
@@ -199,7 +199,7 @@ impl ThreadControl {
         self.with_group(|group| group.activities.get(&peer).cloned())
     }
 
-    /// What rank `rank` of the world does: see [`RankStatus::of`].
+    /// The status of rank `rank` of the world: see [`RankStatus::of`].
     fn status_of(&self, rank: usize, about: Option<GroupId>) -> RankStatus {
         let mut state = self.shared.state();
         let all = state.groups.values().flat_map(|group| group.activities.values());

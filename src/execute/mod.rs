@@ -4,7 +4,7 @@
 //! are reached over it, all other ranks over streams; one program may use both. This module
 //! contains no collective and no algorithm.
 //!
-//! Programs ([`Executor`]) and messages between two ranks (`messages`) drive their streams alike:
+//! Programs ([`Executor`]) and messages between two ranks (`messages`) drive their streams equally:
 //! the same cursors for partly moved messages, the same policy of polling and sleeping, and the
 //! same [`LinkError`].
 

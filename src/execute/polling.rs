@@ -1,4 +1,4 @@
-//! The work between two polls of a wait, for programs and for messages alike.
+//! The work between two polls of a wait, of programs and of messages.
 
 /// Polls between two attempts to move bytes that the wait itself is not for.
 const POLLS_PER_DRIVE: u32 = 64;

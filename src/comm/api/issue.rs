@@ -90,7 +90,7 @@ impl Communicator {
         self.invalid(operation, flaw.to_string())
     }
 
-    /// The count that all ranks pass alike.
+    /// The count, equal on all ranks.
     #[inline(always)]
     pub(crate) fn even_count(
         &self,

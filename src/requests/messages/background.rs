@@ -37,7 +37,7 @@ impl Messages {
         }
     }
 
-    /// Drives in the background until no request is under way.
+    /// Drives in the background until no request is in flight.
     fn drive_in_background(&self) {
         let mut done = || {
             if !self.inbox.has_waiter() {

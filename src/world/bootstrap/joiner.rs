@@ -57,7 +57,7 @@ pub(super) fn find_root(
     stop: &JoinStop,
     deadline: Instant,
 ) -> Result<(DialedLink, SocketAddr), JoinError> {
-    // A process that cannot join fails before it looks for rank 0.
+    // A process that cannot join fails before it connects to rank 0.
     host(config.host.as_deref())?;
     let addresses = resolve(config)?;
     // A newcomer has no rank yet, and may request that of rank 0.

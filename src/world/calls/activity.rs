@@ -153,7 +153,7 @@ impl GroupActivity {
         inside || self.in_messages.load(Ordering::Relaxed) || self.beside.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of the current operation, or how many operations came before the messages
+    /// Returns the number of the current operation, or how many operations precede the messages
     /// that the rank sends or receives.
     pub fn sequence(&self) -> u64 {
         match self.pulse.read() {

@@ -12,10 +12,10 @@ use std::time::Duration;
 #[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[non_exhaustive]
 pub struct CallMismatch {
-    /// The number of the operation: how many operations of the group came before it.
+    /// The sequence number of the operation: how many operations of the group precede it.
     pub sequence: u64,
-    /// The calls of two ranks. Where one rank receives a message that it did not expect, that rank
-    /// comes first; else the lower rank comes first.
+    /// The calls of two ranks. A rank that received an unexpected message comes first; else the
+    /// lower rank does.
     pub calls: [RankCall; 2],
     /// The arguments that differ, in words, such as `algorithm (ring, tree)`. `None` for calls of
     /// different operations.
@@ -38,7 +38,7 @@ pub struct RankCall {
 #[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[non_exhaustive]
 pub struct MissedDeadline {
-    /// The number of the operation: how many operations of the group came before it.
+    /// The sequence number of the operation: how many operations of the group precede it.
     pub sequence: u64,
     /// The rank whose deadline passed.
     pub waiter: usize,

@@ -19,7 +19,7 @@ pub struct RankStatus {
     pub process: u32,
     /// When this was written, in seconds since 1970.
     pub unix_seconds: f64,
-    /// The groups that the rank is in. The world comes first.
+    /// The groups that the rank is in, the world first.
     pub groups: Vec<GroupStatus>,
     /// Connections and peers as the control plane observes them.
     pub network: NetworkStatus,
@@ -59,7 +59,7 @@ pub struct GroupStatus {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PendingOperation {
-    /// How many operations of the group came before it.
+    /// How many operations of the group precede it.
     pub sequence: u64,
     /// The call in words.
     pub call: String,

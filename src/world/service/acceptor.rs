@@ -37,7 +37,7 @@ pub(crate) struct Acceptor {
     paused_until: Option<Instant>,
     /// How many connections were refused.
     pub(crate) refused: u64,
-    /// The most specific reason of a refusal, with its rank and the address of the connection.
+    /// The most specific reason of a refusal, with its weight and the address of the connection.
     best_reason: Option<(u8, String)>,
 }
 

@@ -4,7 +4,7 @@ use crate::comm::{Communicator, Request};
 use crate::error::Result;
 use std::fmt;
 
-/// A call with its buffers, which is started as often as one likes: see [`Communicator::prepare`].
+/// A call with its buffers, which can be started repeatedly: see [`Communicator::prepare`].
 pub struct PersistentCall<B> {
     /// The buffers of the call: inputs are written here before a start, results are read here
     /// afterwards.

@@ -100,7 +100,7 @@ impl Drop for WaitingRoom {
         }
         self.shared.closed.store(true, Ordering::Release);
         self.shared.waker.wake();
-        // The thread looks at `closed` after each event, and handles an event within milliseconds.
+        // The thread polls `closed` after each event, and handles an event within milliseconds.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -200,7 +200,7 @@ impl Agreement {
         self.proposal = None;
     }
 
-    /// `rank` does not exist any more, or has left.
+    /// `rank` has ended or left.
     pub(super) fn gone(&mut self, rank: usize) {
         self.lost(rank);
         self.gone.insert(rank);

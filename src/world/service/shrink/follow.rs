@@ -1,4 +1,4 @@
-//! A follower's part: it follows one leader until the leader has decided or ended.
+//! A follower's part: it follows one leader until the leader has decided or is gone.
 
 use super::agreement::{FollowerMessage, LeaderMessage, Proposal};
 use super::calls::FOLLOWER;

@@ -42,7 +42,7 @@
 //!
 //! # Newcomers
 //!
-//! Processes that join are followers that the leader brings along: the waiting room
+//! Processes that join are followers that the leader adds: the waiting room
 //! (`bootstrap::admission`) has authenticated them, so they are connected already and only have to
 //! be ready. They have the numbers above the old world. Nothing else differs: a newcomer that dies
 //! before it is ready is left out, a leader that dies takes its newcomers with it unless a member
@@ -109,7 +109,7 @@ struct Member<'a> {
     members: &'a [usize],
     /// This rank's description.
     own: Attendee,
-    /// Newcomers that this rank brings along if it leads.
+    /// Newcomers that this rank adds if it leads.
     newcomers: Mutex<Vec<(ControlConnection, Attendee)>>,
     deadline: Instant,
 }

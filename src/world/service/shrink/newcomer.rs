@@ -1,4 +1,4 @@
-//! A newcomer's part. It follows the leader that added it until the leader has decided or ended.
+//! A newcomer's part. It follows the leader that added it until the leader has decided or is gone.
 
 use super::agreement::Proposal;
 use super::follow::{Followed, obey};
