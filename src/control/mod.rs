@@ -33,7 +33,7 @@ use std::time::Instant;
 pub(crate) struct Straggler {
     /// The ranks' own reports.
     pub(crate) report: RankSentence,
-    /// The rank of the world that holds the others up; `None` if no single one does.
+    /// The rank of the world that blocks the others; `None` if no single one does.
     pub(crate) culprit: Option<usize>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct SurvivingGroup {
     pub(crate) grown: Option<GrownWorld>,
 }
 
-/// What every rank of a group has, however its ranks are joined.
+/// The state of a rank in a group, independent of the transport.
 #[derive(Debug)]
 pub(crate) struct GroupMembership {
     pub(crate) activity: Arc<GroupActivity>,
@@ -132,7 +132,7 @@ pub(crate) trait Control: Connector {
     /// first two that do not match.
     fn compare(&self, peer: usize) -> Option<CallMismatch>;
 
-    /// Finds what holds `peer` up, as far as that is possible within a second.
+    /// Diagnoses why `peer` is late, within a second.
     fn locate(&self, peer: usize) -> Option<Straggler>;
 
     /// Fails the group on all ranks by `cause`, which has the world's numbers. Returns the first
@@ -143,8 +143,7 @@ pub(crate) trait Control: Connector {
     fn status(&self) -> RankStatus;
 
     /// Aborts the group on all ranks, for the reason `why`. Returns once the others have received
-    /// that, within
-    /// 1.5 s.
+    /// the abort, after 1.5 s at the latest.
     fn abort(&self, why: &str);
 
     /// Returns the group of the surviving ranks, and of the newcomers of a rank. All ranks that

@@ -18,8 +18,8 @@ const NAPS: u32 = 10;
 const NAP: Duration = Duration::from_millis(1);
 
 impl Messages {
-    /// Starts the background thread's driving. Without such a thread, requests progress only while
-    /// a thread waits for one of them or makes a call.
+    /// Wakes the background thread, which then drives. Without such a thread, requests progress
+    /// only while a thread waits for one of them or makes a call.
     pub(super) fn rouse(self: &Arc<Self>) {
         if self.is_roused.swap(true, Ordering::AcqRel) || self.is_closing.load(Ordering::Acquire) {
             return;
