@@ -33,7 +33,6 @@ pub struct ScheduleFile {
     schedules: Vec<Schedule>,
 }
 
-/// The contents of the file.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileFields {

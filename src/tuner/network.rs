@@ -1,11 +1,11 @@
-//! The network between hosts, as far as prices depend on it: in coarse classes, so that the same network gives
-//! the same plans from run to run.
+//! The network between hosts, as far as costs depend on it: in coarse classes, so that the same
+//! network gives the same plans from run to run.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The delay and the bandwidth of the network between hosts.
+/// The latency and the bandwidth of the network between hosts.
 ///
 /// ```
 /// use maypole::tuner::Network;

@@ -1,5 +1,5 @@
 //! The one path from the arguments of a collective to the engine. Which buffers a rank needs, and
-//! how long they must be, follows from the [`Collective`].
+//! their lengths, follows from the [`Collective`].
 
 use crate::comm::Communicator;
 use crate::comm::api::arguments::buffers::CallBuffers;
@@ -91,7 +91,7 @@ impl Communicator {
         self.invalid(operation, flaw.to_string())
     }
 
-    /// The count that all ranks pass alike.
+    /// The count, equal on all ranks.
     #[inline(always)]
     pub(crate) fn even_count(
         &self,

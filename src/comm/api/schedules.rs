@@ -1,4 +1,4 @@
-//! Running schedules that the user brings.
+//! Running user-defined schedules.
 
 use crate::comm::Communicator;
 use crate::comm::api::arguments::buffers::IntoBuffers;

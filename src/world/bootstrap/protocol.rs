@@ -18,23 +18,23 @@ use std::time::{Duration, Instant};
 /// The version of this library. Only ranks of equal versions can join one world.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The variable that says whether data is encrypted.
+/// The variable that turns encryption of data on.
 const ENCRYPT: &str = "MAYPOLE_ENCRYPT";
 
-/// The request of a joining rank. In the encoded message the version comes first, so that every
+/// The request of a joining rank. The encoded message begins with the version, so that every
 /// version can read at least that.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct JoinRequest {
     pub(super) world: usize,
     pub(super) equal: Vec<(String, String)>,
-    /// The process as it takes part in an agreement. It wishes for a rank if it is a newcomer.
+    /// The process as a member of an agreement. A newcomer wishes for a rank.
     pub(super) attendee: Attendee,
-    /// Random, and chosen once in a process: distinguishes a rank that connects again from another
-    /// process that claims the same rank.
+    /// Random, and chosen once in a process: distinguishes a reconnecting rank from another process
+    /// that claims the same rank.
     pub(super) nonce: [u8; 16],
 }
 
-/// Rank 0's answer. The first variant keeps its place and shape in every version.
+/// Rank 0's reply. The first variant keeps its position and encoding in every version.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) enum JoinReply {
     OtherVersion(String),
@@ -156,7 +156,7 @@ impl JoinRequest {
         Ok(Self { world: config.world, equal: equal(config), attendee, nonce: random::bytes()? })
     }
 
-    /// Sends the request to rank 0, and waits for the answer, until `stop` ends the wait.
+    /// Sends the request to rank 0, and waits for the reply, until `stop` ends the wait.
     pub(super) fn ask(
         &self,
         link: &mut DialedLink,
@@ -178,7 +178,8 @@ impl JoinRequest {
         }
     }
 
-    /// The version, and the request if the version is ours. `None` if not even a version is there.
+    /// The version, and the request if the version is ours. `None` if the version cannot be
+    /// decoded.
     pub(super) fn decode(bytes: &[u8]) -> Option<(String, Option<Self>)> {
         let (version, rest) = postcard::take_from_bytes::<String>(bytes).ok()?;
         let request = if version == VERSION { decode(rest).ok() } else { None };
@@ -217,15 +218,15 @@ fn bandwidth(link: &mut DialedLink, deadline: Instant) -> Result<Option<u64>, Se
     Ok(flight.bandwidth(&link.stream, deadline))
 }
 
-/// What must be equal on all ranks: the variables, and whether data is encrypted, which a program
-/// may ask for without its variable.
+/// The settings that must be equal on all ranks: the variables, and encryption, which a program may
+/// turn on without its variable.
 fn equal(config: &JoinConfig) -> Vec<(String, String)> {
     let others = config.equal.iter().filter(|(name, _)| name != ENCRYPT);
     let encrypt = (ENCRYPT.to_owned(), u8::from(config.encrypt).to_string());
     others.cloned().chain([encrypt]).collect()
 }
 
-/// What the kernel draws at each start of the machine.
+/// The random number that the kernel draws at each boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The identity of this host. Processes with equal identities can share memory: they run on the

@@ -70,7 +70,7 @@ fn the_network_is_measured_and_few_hops_are_chosen() {
     assert!(["ring", "scatter-all-gather", "double-tree"].contains(&&*slow), "{slow}");
 }
 
-/// Rank 2 dies in its 20th call, and the others go on without it.
+/// Rank 2 dies in its 20th call, and the others continue without it.
 fn survive(mut comm: Communicator) {
     assert!(comm.is_encrypted());
     for call in 0.. {
@@ -211,7 +211,7 @@ fn survivors_that_are_apart_go_on_encrypted() {
     }
 }
 
-/// The deadline's sentence names the silent rank, and what is down besides a process.
+/// The error of the deadline names the silent rank, and the network to it.
 #[test]
 fn a_host_that_falls_silent_is_named_with_its_network() {
     let Some(mut cluster) = Cluster::apart(3, Duration::from_millis(1)) else { return };
