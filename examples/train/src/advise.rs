@@ -170,7 +170,7 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     Ok(output::print(advice_text(&advice, args.best).as_bytes())?)
 }
 
-/// Prints predictions beside published figures.
+/// Prints predictions with the published figures.
 fn published() -> anyhow::Result<()> {
     output::line(format_args!(
         "{:<20} {:>9} {:>9} {:>7} {:>6} {:>6} {:>6}\n{:<20} {:>9} {:>9} {:>7} {:>6} {:>6} {:>6}",

@@ -1,7 +1,7 @@
 //! Standard output: the one writer of everything that `train` prints.
 //!
-//! A reader such as `head` closes the pipe early. Then the program prints no error and ends at
-//! once, with the status that shells report for a program that `SIGPIPE` ended. Any other failure,
+//! A reader such as `head` closes the pipe early. Then the program exits immediately and prints no
+//! error, with the status that shells report for a program that `SIGPIPE` ended. Any other failure,
 //! such as a full disk, is an error.
 
 pub(crate) mod files;
