@@ -43,7 +43,7 @@ pub struct TextIndex {
     folder: PathBuf,
     key: String,
     format: ShardFormat,
-    /// The name of what is written by this index: no other process or thread writes by that name.
+    /// The name of partial files of this index, unique to this process and thread.
     partial: String,
 }
 
@@ -101,7 +101,7 @@ impl TextIndex {
     /// Opens the text. `None` if it was not turned into tokens yet, or a shard was removed.
     ///
     /// # Errors
-    /// [`DataError::Damaged`] if the index, or the length of a shard, is not what was written.
+    /// [`DataError::Damaged`] if the index, or the length of a shard, has changed.
     pub fn open(&self) -> Result<Option<TokenFiles>, DataError> {
         let path = self.path();
         let text = match fs::read(&path) {

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Tokens of a shard: 16 to 64 MiB.
 pub const SHARD_TOKENS: usize = 1 << 24;
 
-/// The time for which a rank works before it tells the others that it does.
+/// The time for which a rank works between two reports to the others.
 const SLICE: Duration = Duration::from_millis(200);
 
 /// What a rank does to prepare a text, and how far it is.
@@ -26,9 +26,9 @@ pub enum DataProgress {
     Comparing(u64),
 }
 
-/// The text `sources` as tokens of `bpe`, in shards of `each` tokens in the folder `cache`. Text that
-/// is there already is not read again. Collective for the ranks of `comm`, if there is one; without
-/// one this process is alone. `say` is called several times a second while this rank works.
+/// The text `sources` as tokens of `bpe`, in shards of `each` tokens in the folder `cache`. Cached text
+/// is not read again. Collective for the ranks of `comm`; `None` for a single process. `say` is
+/// called several times a second while this rank works.
 ///
 /// Rank 0 writes tokens first. Then the first rank of every other host does, if it does not find
 /// those of rank 0: hosts may have a cache each or share one. Last, ranks compare the shards on
@@ -133,8 +133,8 @@ fn together(
     }
 }
 
-/// All ranks go on, or all fail with the first cause: that rank returns its error, and every other
-/// rank returns [`DataError::Rank`] with the sentence of that one.
+/// All ranks continue, or all fail with the first cause: that rank returns its error, and every other
+/// rank returns [`DataError::Rank`] with the sentence of that error.
 fn agree<T>(
     comm: &mut Option<&mut Communicator>,
     mine: Result<T, DataError>,

@@ -3,9 +3,9 @@
 //!
 //! What it does: a group along an axis of the mesh has every `stride`-th rank. Those on one host
 //! are its *local* ranks. For each shape of group this page builds the group's own topology: its
-//! devices, the cards nearest to them, and as much of every shared link as is left to it while all
-//! groups of that shape exchange at once. On that topology, [`CostModel`] prices the schedules of
-//! several algorithms, and the fastest counts.
+//! devices, the cards nearest to them, and its share of the bandwidth of every shared link while all
+//! groups of that shape exchange concurrently. On that topology, [`CostModel`] prices the schedules
+//! of several algorithms, and the fastest counts.
 //!
 //! A flat ring of `n` ranks has `n` times `n` messages, so groups of more than 32 ranks on several
 //! hosts are priced on fewer hosts and continued. With the bytes kept, a ring's time multiplied by
@@ -107,8 +107,8 @@ impl<'a> GroupPrices<'a> {
     }
 
     /// Seconds of a collective in a group of `shape`; zero in a group of one. `bytes` counts the
-    /// vector of an all-reduce, all blocks of an all-gather or reduce-scatter, what one rank has
-    /// for all ranks in an all-to-all, or the message of a send.
+    /// vector of an all-reduce, all blocks of an all-gather or reduce-scatter, the send buffer of one
+    /// rank in an all-to-all, or the message of a send.
     ///
     /// # Errors
     /// A sentence, if the topology has no path between two ranks.

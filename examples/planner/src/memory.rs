@@ -62,8 +62,8 @@ pub struct StateBytes {
 }
 
 impl StateBytes {
-    /// The bytes of `parameters` parameters on one of `copies` ranks that have the same ones.
-    /// `stage` says what these ranks shard.
+    /// The bytes of `parameters` parameters on one of `copies` data-parallel ranks. `stage` is the
+    /// sharding among these ranks.
     ///
     /// ```
     /// use maypole_planner::memory::StateBytes;
@@ -188,7 +188,7 @@ pub struct RankBytes {
     pub activations: ActivationBytes,
     /// Units of weights and gradients that are gathered or under way.
     pub units: f64,
-    /// Buckets, and what is sent and received.
+    /// Buckets, send buffers and receive buffers.
     pub buffers: f64,
 }
 
@@ -268,8 +268,8 @@ impl RankParameters {
     }
 }
 
-/// The most micro-batches whose activations a rank holds at once, each counted as all layers of the
-/// rank.
+/// The maximum of micro-batches in flight, whose activations a rank holds. Each counts as all layers of
+/// the rank.
 fn waiting(strategy: &ParallelStrategy, first: bool) -> f64 {
     let ranks = strategy.mesh.size(MeshAxis::Pp);
     let micros = strategy.micros;

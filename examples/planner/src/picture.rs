@@ -59,7 +59,7 @@ pub fn svg(advice: &Advice, title: &str) -> String {
     out.finish()
 }
 
-/// Lines and numbers of both axes, and what they count.
+/// Lines and numbers of both axes, and their units.
 fn axes(out: &mut SvgWriter, bytes: Scale, seconds: Scale) {
     let bottom = HEIGHT - BOTTOM;
     let right = WIDTH - RIGHT;

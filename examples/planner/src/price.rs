@@ -13,24 +13,24 @@
 //! ep         of a layer with experts, forward and backward each: two all-to-alls of each token's
 //!            vector, once for each of its experts
 //! stages     of a micro-batch and stage: a send each way
-//! bubble     what a rank waits for other stages: (p - 1) / v micro-batches, and those stages that
+//! bubble     waits of a rank for other stages: (p - 1) / v micro-batches, and those stages that
 //!            are shorter than the longest
 //! copies     gradients, and weights where they are sharded, as far as passes do not hide it
 //! update     the optimizer reads and writes its state once
 //! ```
 //!
 //! Copies: replicated gradients are all-reduced; ZeRO-1 reduce-scatters gradients and gathers
-//! weights; ZeRO-2 reduce-scatters once a micro-batch; FSDP gathers weights twice a micro-batch as
-//! well. Gradients that are summed once a step hide behind the last backward pass, those of every
-//! micro-batch behind all of them, weights that are gathered once behind a forward pass. The first
-//! unit never hides.
+//! weights; ZeRO-2 reduce-scatters once a micro-batch; FSDP also gathers weights twice a micro-batch.
+//! Gradients that are summed once a step overlap with the last backward pass, those of every
+//! micro-batch with all backward passes, weights that are gathered once with a forward pass. The first
+//! unit never overlaps.
 //!
 //! Where ranks run on the cores of one host ([`CoreSharing`]), a core computes and moves bytes in
-//! turn: the work of all its ranks adds up, collectives hide behind nothing, attention writes its
-//! scores except in a ring, each of a ring's many small products takes its time, and what a bubble
-//! costs is bounded by the longest chain of passes and the number of cores.
+//! turn: the work of all its ranks adds up, collectives do not overlap with compute, attention writes
+//! its scores except in a ring, each of a ring's many small products has an overhead, and the cost of a
+//! bubble is bounded by the longest chain of passes and the number of cores.
 //!
-//! What it leaves out: launching kernels, reading text, stragglers, two collectives that meet on
+//! What it leaves out: kernel launches, reading text, stragglers, contention of two collectives on
 //! one link.
 //!
 //! Source of the order of passes: [`plan`](maypole_trainer::pipeline_parallel::plan).
@@ -46,7 +46,7 @@ use crate::strategy::{ParallelStrategy, Recomputation, ZeroStage};
 use maypole_trainer::data_parallel::replicated::BUCKET;
 use maypole_trainer::ranks::mesh::MeshAxis;
 
-/// The part of a pass's time behind which a collective can hide.
+/// The part of a pass's time that a collective can overlap.
 const OVERLAP: f64 = 0.9;
 
 /// How often scores or probabilities are written or read in a forward pass, if they leave the chip:
@@ -203,8 +203,8 @@ impl<'a> StepPricing<'a> {
         })
     }
 
-    /// Seconds of the scores of attention and the sum of values, forward. A kernel that keeps them
-    /// on the chip leaves out what the causal mask hides.
+    /// Seconds of the scores of attention and the sum of values, forward. A fused kernel skips masked
+    /// scores.
     fn scores(&self) -> f64 {
         let Self { model, strategy, .. } = *self;
         let n = strategy.tokens(model);
@@ -230,7 +230,7 @@ impl<'a> StepPricing<'a> {
         begun + self.products(operations, n, side) + self.traffic(written)
     }
 
-    /// Tokens of the piece of a sequence whose scores are computed at once.
+    /// Tokens of the piece of a sequence whose scores are computed together.
     fn piece(&self) -> f64 {
         let ranks = self.strategy.size(MeshAxis::Cp);
         let pieces = if ranks > 1.0 { 2.0 * ranks } else { 1.0 };

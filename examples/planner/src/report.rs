@@ -1,4 +1,4 @@
-//! What the planner says, as text and as JSON.
+//! The planner's result as text and as JSON.
 
 use crate::cluster::AcceleratorCluster;
 use crate::memory::RankBytes;

@@ -43,7 +43,7 @@ pub struct AdviceQuestion {
     pub stages: Vec<ZeroStage>,
 }
 
-/// A way to train that fits, with what it needs.
+/// A strategy that fits in memory, with its bytes and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct PricedStrategy {
     /// The way.
@@ -181,7 +181,7 @@ fn meshes(model: &ModelSizes, size: StepSize, per_host: usize) -> Vec<Mesh> {
     found
 }
 
-/// One mesh, and the question to answer on it.
+/// One mesh with its question.
 struct MeshSite<'a> {
     model: &'a ModelSizes,
     cluster: &'a AcceleratorCluster,

@@ -1,9 +1,9 @@
 //! The search on all ranks, and its journal.
 //!
 //! After each rung rank 0 writes the journal, `search.json`: the space, and the outcome of every
-//! trial. Before that the trials that go on are saved as checkpoints, in a folder each. So a search
-//! that was stopped begins again after the last rung that was finished, on any number of groups.
-//! Checkpoints of trials that do not go on are removed.
+//! trial. Before that the promoted trials are saved as checkpoints, in a folder each. So a stopped
+//! search resumes after the last complete rung, on any number of groups. Checkpoints of other trials
+//! are removed.
 
 use crate::halving::{groups_of, survivors};
 use crate::space::SearchSpace;
@@ -303,7 +303,7 @@ impl SearchRanks<'_> {
         Ok(all)
     }
 
-    /// Drops the trials that do not go on, saves the others and writes the journal.
+    /// Drops the trials that are not promoted, saves the others and writes the journal.
     fn finish_rung(&mut self, journal: &SearchJournal) -> Result<(), SearchError> {
         let last = journal.rungs.last().expect("a rung was finished");
         let living = journal.living();
@@ -348,8 +348,8 @@ fn read_journal(path: &Path) -> Result<Option<String>, CheckpointError> {
     }
 }
 
-/// Removes the checkpoints that a resumed search does not need: those of trials that do not go on,
-/// and those of earlier rungs.
+/// Removes the checkpoints that a resumed search does not need: those of trials that are not
+/// promoted, and those of earlier rungs.
 fn tidy(folder: &Path, journal: &SearchJournal, living: &[usize]) -> Result<(), CheckpointError> {
     for trial in 0..journal.space.trials {
         let place = trial_folder(folder, trial);

@@ -89,7 +89,7 @@ pub struct TrialRun {
 
 impl TrialRun {
     /// Begins trial `number`. All ranks of `group` call it. For settings that make no model the
-    /// inner error is a sentence that says why.
+    /// inner error is a sentence with the cause.
     ///
     /// # Errors
     /// As the library's `split`.
@@ -124,8 +124,8 @@ impl TrialRun {
 
     /// Trains until `steps` steps are done, and computes the loss on held-out text. An error or a
     /// panic is returned as the outcome [`TrialFate::Crashed`]. Collective in the group of the
-    /// trial: a panic before a step is the outcome on all its ranks. A panic within a step gives up
-    /// the world, because the other ranks may be in any call of it.
+    /// trial: a panic before a step is the outcome on all its ranks. A panic within a step aborts the
+    /// world, because the other ranks may be in any call of it.
     pub fn advance(&mut self, space: &SearchSpace, steps: u64, texts: TrialTexts) -> TrialOutcome {
         let mut curve = Vec::new();
         let went = catch_unwind(AssertUnwindSafe(|| self.train(space, steps, texts, &mut curve)));

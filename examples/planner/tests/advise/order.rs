@@ -298,8 +298,8 @@ fn all_reduce(len: usize) -> f64 {
     })
 }
 
-/// This machine: the rates of a core at matrix products and at memory that no cache holds, and what
-/// ranks that share cores pay for collectives and small products.
+/// This machine: the rates of a core at matrix products and at uncached memory, and the overhead of
+/// collectives and small products for ranks that share cores.
 fn this_machine() -> AcceleratorCluster {
     let cores = std::thread::available_parallelism().unwrap().get().min(RANKS);
     let crowding = RANKS as f64 / cores as f64;
