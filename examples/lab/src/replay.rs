@@ -1,4 +1,4 @@
-//! The passes of a pipeline replayed: what their times cost, and what they would cost.
+//! The passes of a pipeline replayed: measured and simulated costs.
 //!
 //! What it does: [`simulate`] computes the [`PipelineTrace`] of a [`PipelinePlan`] from a cost of
 //! each pass; the trainer measures a trace of the same form, which [`gather_trace`] brings together
@@ -27,8 +27,8 @@ pub trait TraceFigures {
     /// pass.
     fn idle(&self) -> f64;
 
-    /// The most micro-batches whose activations `rank` holds at once. A micro-batch counts as one
-    /// with the activations of all stages of the rank.
+    /// The maximum of micro-batches in flight, whose activations `rank` holds. A micro-batch counts as
+    /// one with the activations of all stages of the rank.
     fn held(&self, rank: usize) -> f64;
 }
 

@@ -1,9 +1,8 @@
 //! Asynchronous updates and averaging: ranks that do not add their gradients after every step.
 //!
-//! Over a slow link the sum of gradients takes longer than the step. Then it pays to send less
-//! often, to send to fewer ranks, or to continue before the sum has arrived. Each of these is
-//! another algorithm than data parallelism: losses are near those of data parallelism, and not
-//! equal.
+//! Over a slow link the all-reduce of gradients takes longer than the step. Then it pays to send less
+//! often, to send to fewer ranks, or to continue before the sum has arrived. Each of these is an
+//! algorithm of its own: losses are near those of data parallelism, but not equal.
 //!
 //! ```text
 //!                  sent each step by a rank      what ranks have
@@ -35,7 +34,7 @@
 //! Stale Synchronous Parallel Parameter Server" (2013), for bounded staleness; Stich, "Local SGD
 //! Converges Fast and Communicates Little" (2019).
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
 //! | [`apart`] | the store of ranks that train apart, for any rule of averaging |
 //! | [`local_sgd`] | weights averaged every H steps |
@@ -119,7 +118,7 @@ impl DataForm {
     /// Checks that ranks of `setup` can train in this form.
     ///
     /// # Errors
-    /// A sentence that says what does not go with what.
+    /// A sentence that names the two options that do not combine.
     pub fn check(self, setup: &Parallelism) -> std::result::Result<(), String> {
         if self.diverges() && setup.mesh.size(MeshAxis::Cp) > 1 {
             let why = "averaging lets weights differ along dp, but positions of one sequence need \

@@ -1,5 +1,5 @@
-//! Mistakes in what a rank trains on: the weight of a token, the numbers of positions, the targets
-//! of a micro-batch.
+//! Mistakes in the batch of a rank: the weight of a token, the numbers of positions, the targets of a
+//! micro-batch.
 
 use maypole::Result;
 use maypole_trainer::model::batch::TokenBatch;

@@ -27,7 +27,7 @@ impl<T: FloatElement> Store<T> for Averaged<T> {
     }
 }
 
-/// A store that does after every micro-batch what is due after the last one, or the reverse.
+/// A store that sums gradients after every micro-batch instead of after the last one, or the reverse.
 pub(super) struct MicroSums<T> {
     pub(super) inner: Box<dyn Store<T>>,
     /// True if the sums of the last micro-batch replace those of earlier ones; false if gradients are

@@ -18,7 +18,7 @@ pub(super) enum RegionSum {
     InputGradients,
 }
 
-/// Leaves out one of a region's sums: a rank goes on with its own terms.
+/// Omits one all-reduce of a region: a rank continues with its partial sums.
 #[derive(Debug)]
 pub(super) struct ForgottenSum {
     pub(super) right: TensorParallelRegion,
@@ -89,8 +89,8 @@ impl<T: Real> ParallelRegion<T> for FirstTokens {
     }
 }
 
-/// Each rank knows the rounded-down share of the vocabulary alone: a target in the remainder is
-/// turned into one that no rank has.
+/// Each rank has the rounded-down share of the vocabulary alone: a target in the remainder becomes
+/// one that no rank has.
 #[derive(Debug)]
 pub(super) struct WithoutRemainder(pub(super) VocabParallel);
 

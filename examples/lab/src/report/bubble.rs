@@ -14,9 +14,8 @@
 //!                                  flush             after the flush: exposed communication
 //! ```
 //!
-//! What is sharded, which collective runs where, what it costs: nothing.
-//! [`gather_trace`](crate::replay::gather_trace) gives the trace of all
-//! stages.
+//! What is sharded, which collective runs where, cost: nothing.
+//! [`gather_trace`](crate::replay::gather_trace) gives the trace of all stages.
 
 use crate::replay::TraceFigures;
 use maypole_trainer::pipeline_parallel::plan::PassKind;

@@ -2,7 +2,7 @@
 //! and compares both.
 //!
 //! What it does: runs every [`MeshCheck`] on threads of this process and makes a [`TourRow`] of it.
-//! What is sharded, which collective runs where, what it costs: in the file of each axis. The bytes
+//! What is sharded, which collective runs where, cost: in the file of each axis. The bytes
 //! of a row are those of rank 0. A row passes only if the bytes of every rank equal the theory of
 //! that rank. [`list`](crate::tour::list) has all checks.
 
@@ -110,14 +110,14 @@ impl MeshCheck {
         })
     }
 
-    /// The fewest steps that show what the row is about: rows are divided by the times of the first step,
-    /// and experts move after theirs.
+    /// The minimum of steps of the row: rows are divided by the times of the first step, and experts move
+    /// after theirs.
     pub fn least_steps(&self) -> u64 {
         let divided = if self.recipe.division == RowDivision::Equal { 1 } else { 2 };
         self.recipe.rebalance.unwrap_or(1).max(divided)
     }
 
-    /// What `rank` should hold and overlap, and what it should send, in a step with `routing`.
+    /// The theoretical memory, overlap and traffic of `rank` in a step with `routing`.
     fn theory(&self, rank: usize, routing: &RoutingRecord) -> (StepMeasure, Traffic) {
         let Parallelism { sharding, micros, mesh, .. } = self.setup;
         let site = RankTheory {

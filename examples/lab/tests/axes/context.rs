@@ -90,8 +90,8 @@ fn ulysses_has_the_very_bits_of_one_process() {
     }
 }
 
-/// Gradients are compared on their own, because a wrong backward pass can hide behind a right
-/// forward pass.
+/// Gradients are compared on their own, because a wrong backward pass can follow a correct forward
+/// pass.
 #[test]
 fn mistakes_show_forward_or_only_backward() {
     let ring = |fault| far(ContextExchange::Ring, PositionDivision::ZigZag, 4, Some(fault));

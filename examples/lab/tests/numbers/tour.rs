@@ -1,4 +1,4 @@
-//! Every check of the tour trains as one process, and holds and sends what theory says.
+//! Every check of the tour trains as one process, and its memory and bytes sent are those of theory.
 
 use crate::skip::runs_all;
 use half::{bf16, f16};
@@ -203,7 +203,7 @@ fn masters_that_are_rounded_fail_the_rows_of_16_bits() {
     assert!(!row.pass && row.difference > row.bound, "{row:?}");
 }
 
-/// Ranks with different weights are a row that says no, and the tour goes on.
+/// Ranks with different weights are a failed row, and the tour continues.
 #[test]
 fn ranks_that_differ_fail_their_row() {
     for axis in ["data, sums overlapped", "micro-batches", "without a rank that died"] {

@@ -1,4 +1,4 @@
-//! Bytes that are almost what a parser expects: mutations of a corpus, the same in every run.
+//! Bytes that are nearly valid: mutations of a corpus, the same in every run.
 
 #![allow(unreachable_pub, reason = "a module of test files")]
 
