@@ -9,8 +9,8 @@
 //! * **Cost:** 3 (n-1)/n numbers a parameter leave each rank in a micro-batch. Plain data
 //!   parallelism sends 2 (n-1)/n in a step.
 //!
-//! A rank that waits for a unit computes nothing. With `prefetch`, a rank starts to gather the
-//! *next* unit of a pass before it computes the present one (Zhao et al. 2023).
+//! A rank that waits for a unit is idle. With `prefetch`, a rank starts the all-gather of the *next*
+//! unit of a pass before it computes the present one (Zhao et al. 2023).
 
 use crate::data_parallel::shards::Shards;
 use crate::model::layout::ParameterLayout;
@@ -92,7 +92,7 @@ impl<T: FloatElement, G: FloatElement> Fsdp<T, G> {
         Ok(())
     }
 
-    /// Ends the pass with its last unit, so that what is gathered between passes asks for no other.
+    /// Ends the pass with its last unit, so that an all-gather between passes prefetches no other.
     fn pass_leaves(&mut self, unit: usize) {
         self.pass.take_if(|pass| pass.after(unit).is_none());
     }

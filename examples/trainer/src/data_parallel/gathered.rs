@@ -32,8 +32,8 @@ pub struct GatheredWeights<T> {
 }
 
 impl<T: FloatElement> GatheredWeights<T> {
-    /// A copy of `weights`, which are alike on all ranks of `group` and are cut as `shards` says.
-    /// All ranks call it.
+    /// A copy of `weights`, which are equal on all ranks of `group`, divided by `shards`. All ranks
+    /// call it.
     ///
     /// # Errors
     /// If the ranks cannot make memory that they share.
@@ -50,7 +50,7 @@ impl<T: FloatElement> GatheredWeights<T> {
     /// # Errors
     /// As the library's.
     pub fn share(&mut self, shards: &Shards, group: &RankGroup) -> Result<()> {
-        // A call does not read what it writes, so this rank sends a copy of its part.
+        // The send buffer of a call must not overlap its receive buffer, so this rank sends a copy.
         let mut mine = MemoryKind::Units.hold(|| self.arena.alloc(self.largest));
         for (unit, part) in shards.units.iter().zip(&shards.mine) {
             let mine = &mut mine[..part.len()];

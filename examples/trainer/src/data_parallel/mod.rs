@@ -34,7 +34,7 @@
 //! Li et al., "PyTorch Distributed" (2020), for buckets; Rajbhandari et al., "ZeRO" (2020); Zhao et
 //! al., "PyTorch FSDP" (2023).
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
 //! | [`replicated`] | buckets of gradients, summed while the backward pass runs |
 //! | [`gathered`] | the weights of ZeRO-1 and ZeRO-2, in registered memory |

@@ -32,9 +32,9 @@ use std::ops::Range;
 /// The default for the most bytes of a bucket.
 pub const BUCKET: usize = 25 << 20;
 
-/// Returns the most bytes of a bucket of a rank that has `gradients` bytes in all: `asked`, if a
-/// number was asked for. The default is [`BUCKET`], but at most a quarter of the gradients of the
-/// rank, because the sum of a single bucket would overlap with nothing.
+/// Returns the maximum of bytes of a bucket of a rank that has `gradients` bytes in all: `asked`, if it
+/// is set. The default is [`BUCKET`], but at most a quarter of the gradients of the rank, because the
+/// all-reduce of a single bucket would not overlap with the backward pass.
 pub fn bucket(asked: Option<usize>, gradients: usize) -> usize {
     asked.unwrap_or(BUCKET.min(gradients / 4))
 }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     /// The default must leave several buckets on a rank that has a part of the model: with one, no
-    /// sum would run beside the backward pass.
+    /// all-reduce would overlap with the backward pass.
     #[test]
     fn a_part_of_the_model_has_as_many_buckets_as_the_whole() {
         let config = Config::default();

@@ -7,8 +7,8 @@
 //!   weights.
 //! * **Cost:** an all-reduce *is* a reduce-scatter and an all-gather, so 2 (n-1)/n numbers a
 //!   parameter leave each rank, as in plain data parallelism. The memory is saved without
-//!   sending more (Rajbhandari et al. 2020). A known mistake is to wait for all sums at the end of
-//!   the backward pass: then the copies of all units are held at once, 4 + 4/n bytes a parameter,
+//!   sending more (Rajbhandari et al. 2020). A common mistake is to wait for all sums at the end of
+//!   the backward pass: then the copies of all units are live together, 4 + 4/n bytes a parameter,
 //!   and two ranks need more memory than without ZeRO.
 
 use crate::data_parallel::gathered::GatheredWeights;

@@ -7,7 +7,7 @@
 //!   *in every micro-batch*: no rank has the memory to keep all gradients until the last
 //!   micro-batch. After the update an all-gather of the weights.
 //! * **Cost:** (m + 1) (n-1)/n numbers a parameter leave each rank with m micro-batches: with one,
-//!   as much as in plain data parallelism. A known mistake is to replace the shard by the sums of
+//!   as much as in plain data parallelism. A common mistake is to replace the shard by the sums of
 //!   the last micro-batch instead of adding these sums.
 
 use crate::data_parallel::gathered::GatheredWeights;

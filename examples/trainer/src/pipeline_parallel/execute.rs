@@ -152,7 +152,7 @@ mod tests {
     use crate::ranks::group::{RankGroup, SumOrder};
     use maypole::Communicator;
 
-    /// Stages that send the micro-batch and the number of the stage, and check what they receive.
+    /// Stages that send the micro-batch and the number of the stage, and check received ones.
     struct CheckedStages {
         rank: usize,
         ranks: usize,

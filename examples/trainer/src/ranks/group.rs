@@ -198,7 +198,7 @@ impl RankGroup {
         Ok(())
     }
 
-    /// Fills `data` with the parts of all ranks, each in its place. On entry this rank's part is
+    /// Fills `data` with the parts of all ranks, in rank order. On entry this rank's part is
     /// its [`shard`](Self::shard) of `data`.
     ///
     /// # Errors
@@ -211,7 +211,7 @@ impl RankGroup {
         self.all_gather_into(&mine, data)
     }
 
-    /// Fills `data` with the parts of all ranks, each in its place. `mine` is this rank's part, as
+    /// Fills `data` with the parts of all ranks, in rank order. `mine` is this rank's part, as
     /// long as this rank's [`shard`](Self::shard) of `data`.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
-//! Ranks: the groups along each axis, the mesh of all axes, and what a rank sends and waits for.
+//! Ranks: the groups along each axis, the mesh of all axes, and the traffic and waits of a rank.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
 //! | [`group`], [`exchange`] | the collectives of a step: sums and gathers; exchanges |
 //! | [`mesh`] | the coordinates of each rank on the five axes, and the group of each axis |

@@ -18,7 +18,7 @@
 //! Shoeybi et al., "Megatron-LM" (2019); Korthikanti et al., "Reducing Activation Recomputation in
 //! Large Transformer Models" (2022).
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
 //! | [`region`] | where a divided part of the model begins and ends, and the sums there |
 //! | [`mod@column`], [`row`] | the two ways to divide a linear layer, with pictures and shapes |

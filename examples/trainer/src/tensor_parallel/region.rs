@@ -80,7 +80,7 @@ pub trait ParallelRegion<T: Real> {
     }
 }
 
-/// The region of a rank that has the whole model: every method returns what it is given.
+/// The region of a rank that has the whole model: every method returns its argument.
 #[derive(Clone, Copy, Debug)]
 pub struct SingleRank;
 

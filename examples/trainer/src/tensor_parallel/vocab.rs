@@ -19,7 +19,7 @@
 //! Which collective runs where: as above; the embedding leaves a region, the head enters one
 //! ([`crate::tensor_parallel::region`]). Cost: three numbers a token instead of a vocabulary.
 //!
-//! It pays if the vocabulary is large beside the width, as a learnt vocabulary is
+//! It pays if the vocabulary is large compared with the width, as a learnt vocabulary is
 //! ([`crate::train::bpe`]). The size of a learnt vocabulary depends on the text, so ranks seldom
 //! divide it: `train tour` trains on 301 learnt tokens of a play over two ranks.
 //!
