@@ -1,5 +1,5 @@
-//! Calls that do not match between real processes, panics and wrong arguments: every rank soon gets
-//! an error, which says what happened, where and why.
+//! Calls that do not match between real processes, panics and wrong arguments: every rank soon returns
+//! an error, with the event, its place and its cause.
 
 use crate::calls::{PAIRS, WAITING, make};
 use crate::report::{SOON, report};

@@ -16,7 +16,7 @@ const ROUND_LIMIT: Duration = Duration::from_secs(60);
 /// Calls that the last survivors make.
 const CALLS: usize = 20;
 
-/// One rank that goes on without the dead. Its number in the first world never changes.
+/// One rank that continues without the dead. Its number in the first world never changes.
 struct Survivor {
     comm: Communicator,
     id: u64,
