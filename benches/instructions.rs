@@ -21,7 +21,6 @@ const HEAD_START: Duration = Duration::from_micros(500);
 /// The environment variable with the call that the program under valgrind is to count.
 const VARIABLE: &str = "MAYPOLE_COUNTED_CALL";
 
-/// The calls, by name.
 const NAMES: [&str; 4] = ["all-reduce", "all-gather", "broadcast", "barrier"];
 
 fn main() -> ExitCode {

@@ -20,7 +20,6 @@ pub(crate) struct Selection {
 
 /// How the programs are called.
 pub(crate) struct Programs {
-    /// The folder of `peers.sh`.
     pub(crate) peers: PathBuf,
     pub(crate) maypole: PathBuf,
     pub(crate) algorithm: String,

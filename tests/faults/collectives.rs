@@ -7,7 +7,6 @@ use crate::spawn::{World, say};
 use maypole::{Communicator, Error, Local, ReduceOp};
 use std::time::{Duration, Instant};
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     let mut comm = Communicator::from_env().unwrap();
     if std::env::var("TEST_WARM").is_ok() {

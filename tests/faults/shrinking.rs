@@ -66,7 +66,6 @@ impl Survivor {
     }
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     let mut comm = Communicator::from_env().unwrap();
     // On a busy machine, a rank may die at a random moment before all others have ended the barrier.

@@ -18,7 +18,6 @@ pub struct maypole_comm {
     abort: AbortHandle,
     rank: usize,
     world: usize,
-    /// Registered buffers, by address.
     registered: Mutex<BTreeMap<usize, RegisteredBuffer<u64>>>,
 }
 

@@ -19,7 +19,6 @@ const GROWING: &str = "make a new communicator of all ranks";
 /// A parameter of the library.
 pub type ncclParamHandle_t = *mut c_void;
 
-/// The failure of a look-up of a parameter.
 fn no_parameter() -> Result<(), Failure> {
     Err(Failure::argument("there is no such parameter: Maypole publishes none"))
 }

@@ -160,7 +160,6 @@ fn block_bytes(count: usize, element: ElementType, world: usize) -> Result<u64, 
     }
 }
 
-/// The arguments of a collective.
 struct Arguments {
     send: *const c_void,
     receive: *mut c_void,

@@ -170,7 +170,6 @@ fn number_of(handle: ncclComm_t) -> Option<u64> {
     (offset % STEP == 0).then_some(offset / STEP)
 }
 
-/// The communicator of a handle.
 pub(crate) fn find(handle: ncclComm_t) -> Result<Arc<Communicator>, Failure> {
     if handle.is_null() {
         return Err(Failure::argument("the communicator is NULL"));
@@ -554,7 +553,6 @@ impl Task {
         }
     }
 
-    /// Waits for the result.
     pub(crate) fn wait(&self) -> Result<(), Failure> {
         let mut end = lock(&self.end);
         loop {

@@ -103,7 +103,6 @@ pub(crate) fn guarded<P: Into<Progress>>(
     result
 }
 
-/// The failure for a caught panic.
 pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {
     let said = panic.downcast_ref::<&str>().copied();
     let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -102,7 +102,6 @@ fn finish_at_exit() {
     });
 }
 
-/// Leaves the group of `comm`.
 pub(crate) fn leave(comm: Arc<Comm>, manner: Manner) {
     let leaving = Arc::new(Leaving { step: Mutex::new(Step::Calls), changed: Condvar::new() });
     if manner == Manner::InOrder {

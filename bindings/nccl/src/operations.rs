@@ -143,7 +143,6 @@ fn lock(communicator: &Communicator) -> MutexGuard<'_, Operations> {
     communicator.operations.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A factor of the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum HostFactor {
     Float(Factor),

@@ -290,7 +290,6 @@ impl RealMember {
         })
     }
 
-    /// Starts a message.
     pub(crate) fn message(&self, message: &RealMessage) -> Result<(), Failure> {
         let RealMessage { sends, address, count, kind, peer, stream } = *message;
         let function = if sends { self.functions.Send } else { self.functions.Recv };

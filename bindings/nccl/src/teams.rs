@@ -16,7 +16,6 @@ pub struct ncclTeam_t {
     stride: c_int,
 }
 
-/// The kind of a team.
 #[derive(Clone, Copy)]
 enum TeamKind {
     /// All ranks.

@@ -211,7 +211,6 @@ impl DebugLevel {
     }
 }
 
-/// The log.
 struct Log {
     level: DebugLevel,
     /// `None`: standard output.

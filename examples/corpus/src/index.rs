@@ -9,7 +9,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is in the file of an index.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct IndexFile {
@@ -63,7 +62,6 @@ impl TextIndex {
         Self { folder: folder.to_owned(), key, format, partial }
     }
 
-    /// The cache folder.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }

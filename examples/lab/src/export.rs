@@ -86,7 +86,6 @@ impl ExportedConfig {
         }
     }
 
-    /// The model of a checkpoint.
     fn of_checkpoint(manifest: &Manifest) -> Self {
         let settings = manifest.settings.as_ref();
         let router = settings.and_then(|settings| settings.router);

@@ -66,7 +66,6 @@ impl TraceFigures for PipelineTrace {
     }
 }
 
-/// The numbers of a span.
 const NUMBERS: usize = 7;
 
 /// Gathers the traces of a step from all ranks of the pipeline of `trainer`, as one that begins at
@@ -102,7 +101,6 @@ fn to_numbers(span: &PassSpan) -> [f64; NUMBERS] {
     [rank as f64, backward, op.micro as f64, op.chunk as f64, start, end, work]
 }
 
-/// The span whose [`to_numbers`] are `numbers`.
 fn from_numbers(numbers: &[f64]) -> PassSpan {
     let [rank, backward, micro, chunk, start, end, work] = *numbers else {
         panic!("a span is seven numbers")

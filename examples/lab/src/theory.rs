@@ -103,7 +103,7 @@ impl RankTheory<'_> {
         (numbers * self.element as f64).round() as u64
     }
 
-    /// The numbers that this rank sends in an all-reduce of `numbers` over `axis`.
+    /// Numbers that this rank sends in an all-reduce of `numbers` over `axis`.
     fn all_reduce(&self, numbers: usize, axis: MeshAxis) -> f64 {
         let ranks = self.size(axis) as f64;
         2.0 * numbers as f64 * (ranks - 1.0) / ranks

@@ -234,7 +234,6 @@ impl RankBytes {
     }
 }
 
-/// Parameters of a rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RankParameters {
     /// Parameters of which all ranks along `dp`, `ep` and `cp` have copies.

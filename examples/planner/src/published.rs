@@ -20,7 +20,6 @@ use crate::strategy::{NumberFormat, ParallelStrategy, Recomputation, ZeroStage};
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::Mesh;
 
-/// The published speed of a training.
 #[derive(Clone, Copy, Debug)]
 enum PublishedSpeed {
     /// Model FLOP utilisation.

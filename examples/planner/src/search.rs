@@ -80,7 +80,6 @@ pub struct UnfitStrategy {
     pub bytes: f64,
 }
 
-/// The size of a step.
 #[derive(Clone, Copy, Debug)]
 struct StepSize {
     /// Sequences.

@@ -71,7 +71,7 @@ pub enum SearchError {
     Other {
         /// The journal.
         path: PathBuf,
-        /// What differs.
+        /// The differing setting.
         what: &'static str,
     },
 }

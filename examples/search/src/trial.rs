@@ -247,7 +247,6 @@ pub(crate) fn refused(why: &str) -> TrialOutcome {
     TrialOutcome::ended(TrialFate::Refused(shortened(why)))
 }
 
-/// The message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());

@@ -250,7 +250,6 @@ impl AdviseArgs {
     }
 }
 
-/// A model by name, or from a file.
 fn model(name: &str) -> anyhow::Result<ModelSizes> {
     let path = Path::new(name);
     if path.extension().is_none() && !name.contains('/') {

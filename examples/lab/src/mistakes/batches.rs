@@ -21,7 +21,6 @@ pub(super) enum Spoil {
     Equal(Box<RankRows>),
 }
 
-/// Rows with a mistake.
 pub(super) struct SpoiltRows {
     pub(super) inner: Box<dyn Rows>,
     pub(super) spoil: Spoil,

@@ -37,7 +37,6 @@ pub(crate) const ROWS: usize = 8;
 /// change the weight by a whole step, and runs could not be compared.
 const RULE: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 
-/// The recipe of a check.
 pub(crate) fn recipe() -> Recipe {
     let schedule = RateSchedule::constant(1e-2);
     let text = |config: &Config| Text::invented(config.context, 1);
@@ -170,7 +169,6 @@ impl MeshCheck {
         recipe.on_ranks(setup, |trainer| self.rank(&recipe, trainer))
     }
 
-    /// [`train`](Self::train) on one rank.
     fn rank(&self, recipe: &Recipe, mut trainer: Trainer<f32>) -> Result<RankResult> {
         recipe.place(&mut trainer);
         self.plant.map_or(Ok(()), |plant| plant(&mut trainer))?;

@@ -29,7 +29,6 @@ pub struct AxisCheck {
     pub(crate) show: CheckKind,
 }
 
-/// The kind of a configuration.
 #[derive(Clone, Debug)]
 pub(crate) enum CheckKind {
     /// A form of data parallelism.

@@ -79,7 +79,6 @@ impl MortalRun {
         Ok(trainer)
     }
 
-    /// The ranks of `comm`, and this rank's trainer.
     fn begin(&self, mut comm: Communicator) -> Outcome<(Survivors, Trainer<f32>)> {
         comm.set_timeout(PATIENCE);
         let survivors = Survivors::new(&mut comm)?;
@@ -92,7 +91,6 @@ impl MortalRun {
         Ok(survivors.go_on(trainer, |comm| self.trainer(comm))?.trainer)
     }
 
-    /// Trains until step `end`.
     fn train(&self, trainer: &mut Trainer<f32>, end: u64, losses: &mut Vec<f64>) -> Outcome<()> {
         let text = self.recipe.text();
         while trainer.step < end {

@@ -16,7 +16,6 @@ use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 const HEADS: Heads = Heads { rows: 2, heads: 4, size: 8 };
 const TOKENS: usize = 32;
 
-/// The part of `all` at the positions of `rank`.
 fn mine(all: &[f64], division: PositionDivision, rank: usize, ranks: usize) -> Vec<f64> {
     let each = all.len() / HEADS.rows / TOKENS;
     let positions = division.positions(rank, ranks, TOKENS);

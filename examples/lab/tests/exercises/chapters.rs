@@ -23,7 +23,6 @@ use std::ops::Range;
 /// batch, and the number of ranks.
 type TokenWeight = fn(&TokenBatch, usize, usize) -> f64;
 
-/// The test of a chapter.
 type ChapterTest = fn(&Answers);
 
 /// The chapters and their tests.
@@ -70,12 +69,10 @@ fn compare(setup: &Parallelism, change: impl Fn(&mut Trainer<f64>) + Sync) {
     assert!(run.agreed, "ranks with the same parameters have different bits");
 }
 
-/// Returns `count` random numbers of rank `rank`.
 fn numbers(rank: usize, count: usize) -> Vec<f64> {
     (0..count as u64).map(|nth| centred(rank as u64, nth)).collect()
 }
 
-/// Runs `rank` on `world` ranks.
 fn on_ranks<R: Send>(world: usize, rank: impl Fn(RankGroup) -> R + Sync) -> Vec<R> {
     Communicator::run_local(world, |comm| rank(RankGroup::new(comm, SumOrder::Ranks)))
 }

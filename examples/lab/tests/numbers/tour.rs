@@ -39,7 +39,6 @@ fn every_row_of_the_tour_passes() {
     }
 }
 
-/// The row `axis` with `fault`, after two steps.
 fn with_fault(axis: &str, fault: Mistake) -> TourRow {
     let mut check = list::checks().into_iter().find(|check| check.axis == axis).unwrap();
     check.recipe.mistake = Some(fault);

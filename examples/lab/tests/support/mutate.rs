@@ -95,7 +95,6 @@ fn mutate(draws: &mut Draws, bytes: &mut Vec<u8>, other: &[u8]) {
     }
 }
 
-/// Replaces one of the numbers in a text.
 fn replace_number(draws: &mut Draws, bytes: &mut Vec<u8>) {
     let digit = |byte: &u8| byte.is_ascii_digit();
     let starts: Vec<usize> = (0..bytes.len())

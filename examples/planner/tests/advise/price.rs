@@ -88,7 +88,6 @@ fn shapes_say_where_the_ranks_of_an_axis_are() {
     assert_eq!(prices.shape(1, 128), shape(8, 1, 16));
 }
 
-/// Prices of groups that are too large to be priced exactly are close to the exact price.
 #[test]
 fn extrapolated_prices_of_large_groups_are_close() {
     let cluster = AcceleratorCluster::named("96xdgx-h100").unwrap();

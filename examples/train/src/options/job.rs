@@ -24,7 +24,6 @@ pub(crate) struct TrainingJob {
     pub(crate) form: DataForm,
     /// The division of rows over replicas.
     pub(crate) row_division: RowDivision,
-    /// A deliberate mistake.
     pub(crate) fault: Option<Mistake>,
     pub(crate) rule: Rule,
     pub(crate) schedule: RateSchedule,

@@ -73,7 +73,6 @@ impl LabOptions {
         Ok(division.transpose().map_err(Error::msg)?.unwrap_or_default())
     }
 
-    /// The deliberate mistake.
     pub(super) fn mistake(&self) -> anyhow::Result<Option<Mistake>> {
         self.fault.as_deref().map(Mistake::parse).transpose().map_err(Error::msg)
     }

@@ -28,7 +28,6 @@ pub(crate) enum PrintError {
 /// The status of a program that `SIGPIPE` ended, as shells report it.
 const ENDED_BY_PIPE: u8 = 128 + 13;
 
-/// Prints a line.
 pub(crate) fn line(text: impl Display) -> Result<(), PrintError> {
     print(format!("{text}\n").as_bytes())
 }

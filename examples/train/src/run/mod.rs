@@ -172,7 +172,6 @@ fn remedy(job: &TrainingJob) -> String {
     rate + clip + precision
 }
 
-/// The record of the last step.
 struct LastStep {
     spans: Vec<TimeSpan>,
     /// The passes of all stages of this rank's pipeline; `None` before the first step.

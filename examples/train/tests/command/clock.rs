@@ -20,7 +20,6 @@ fn lines(text: &str) -> Vec<&str> {
     text.lines().filter(|line| line.contains(" %")).collect()
 }
 
-/// The shares of a line, each with its name.
 fn shares(line: &str) -> Vec<(String, i64)> {
     let rest = &line[line.find("compute ").unwrap_or_else(|| panic!("{line}"))..];
     let parts = rest.split("  ").filter_map(|part| part.strip_suffix(" %"));

@@ -37,7 +37,6 @@ fn said(output: &Output) -> String {
     String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap()
 }
 
-/// The names in the folder of checkpoints.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder.join("saved")).unwrap();
     let mut names: Vec<String> =

@@ -17,7 +17,6 @@ pub(crate) struct Emulator {
     folder: TempDir,
 }
 
-/// The kernels of layers.
 pub(crate) fn kernels() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../trainer/kernels/cuda")
 }

@@ -90,7 +90,6 @@ impl<T: FloatElement, G: FloatElement> Replicated<T, G> {
         Ok(Self { buckets, layout, weights, group, overlap, last: false })
     }
 
-    /// Returns the number of a unit's bucket.
     fn bucket_of(&self, unit: usize) -> usize {
         self.buckets.partition_point(|bucket| bucket.units.end <= unit)
     }

@@ -27,7 +27,6 @@ pub enum Turn {
 pub struct Rotation<'a, T> {
     /// The position of each token in its row.
     positions: &'a [u32],
-    /// Planes of a head.
     planes: usize,
     /// For each position from 0 on, and each plane, the cosine and the sine of the angle.
     angles: Vec<[T; 2]>,

@@ -84,7 +84,6 @@ impl Watch {
         Self { timeline, peaks, start, waited, epoch: start, units_before }
     }
 
-    /// A step begins.
     pub(super) fn begin(&mut self) {
         self.start = Instant::now();
         reset_peaks();
