@@ -33,10 +33,10 @@
 //! unit, `p` a rank's part of them:
 //!
 //! ```text
-//! ZeRO-1   a copy of the gradients of a unit that is under way, and their sums  u + p
-//! ZeRO-2   the gradients of a unit, and those of the one after it under way     u + u' + p'
-//! FSDP     a unit, the one before it under way, its gradients, and those of     u + (u'' + p'') + u + (u' + p')
-//!          the one after it under way
+//! ZeRO-1   a copy of the gradients of a unit in flight, and their sums          u + p
+//! ZeRO-2   the gradients of a unit, and those of the one after it in flight     u + u' + p'
+//! FSDP     a unit, the one before it in flight, its gradients, and those of     u + (u'' + p'') + u + (u' + p')
+//!          the one after it in flight
 //! 16 bits  in addition, in 32 bits: the weights of the largest unit
 //! ```
 //!

@@ -31,7 +31,7 @@ use std::rc::Rc;
 /// Passes of units.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct OverlappedPasses {
-    /// Those that ran while a collective was under way.
+    /// Those that ran while a collective was in flight.
     pub overlapped: u64,
     /// All of them.
     pub all: u64,

@@ -186,7 +186,7 @@ pub struct RankBytes {
     pub state: StateBytes,
     /// Activations, held until their backward pass.
     pub activations: ActivationBytes,
-    /// Units of weights and gradients that are gathered or under way.
+    /// Buffers of units of weights and gradients, unsharded or in flight.
     pub units: f64,
     /// Buckets, send buffers and receive buffers.
     pub buffers: f64,

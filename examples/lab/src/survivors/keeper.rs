@@ -32,7 +32,7 @@ pub struct StepState<T> {
     pub plateau: Option<PlateauRate>,
 }
 
-/// An optimizer that keeps the state before the step under way, and a copy of the previous rank's part
+/// An optimizer that keeps the state before the current step, and a copy of the previous rank's part
 /// of the optimizer.
 #[derive(Debug)]
 pub struct StateKeeper<T> {

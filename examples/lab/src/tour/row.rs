@@ -53,7 +53,7 @@ pub struct TourRow {
     pub bubble: f64,
     /// The same share of the plan, with as many multiplications as each stage needs.
     pub bubble_theory: f64,
-    /// Passes of units in a step during which a collective of the store was under way.
+    /// Passes of units in a step during which a collective of the store was in flight.
     pub overlapped: u64,
     pub overlapped_theory: u64,
     /// All passes of units in a step.

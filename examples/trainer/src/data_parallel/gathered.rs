@@ -1,10 +1,10 @@
-//! The weights of ZeRO stages 1 and 2: a rank has all of them, updates its part of each unit, and
-//! then gathers the parts of the others.
+//! The weights of ZeRO stages 1 and 2: a rank has all of them, updates its shard of each unit, and
+//! then all-gathers the shards of the others.
 //!
 //! * **Sharded:** nothing; the optimizer's state is elsewhere.
 //! * **Collective:** one all-gather for each unit.
 //! * **Cost:** (n-1)/n numbers a parameter leave each rank. Where the ranks share a host, the
-//!   weights lie in registered memory, and each rank reads the others' parts where they lie.
+//!   weights are in a registered buffer, and each rank reads the others' shards in place.
 
 use crate::data_parallel::shards::Shards;
 use crate::ranks::group::RankGroup;
@@ -45,7 +45,7 @@ impl<T: FloatElement> GatheredWeights<T> {
         Ok(Self { weights: copy, arena, largest })
     }
 
-    /// Gathers the parts of all ranks, after each has updated its own. All ranks call it.
+    /// All-gathers the shards of all ranks, after each has updated its own. All ranks call it.
     ///
     /// # Errors
     /// As the library's.

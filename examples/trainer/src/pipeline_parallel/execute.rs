@@ -16,7 +16,7 @@
 //!
 //! Cost: those messages, and the bubble ([`crate::pipeline_parallel::plan`]).
 //!
-//! Messages travel on links of their own ([`crate::pipeline_parallel::links`]) while ranks compute.
+//! Threads send and receive messages ([`crate::pipeline_parallel::links`]) while ranks compute.
 //! A rank waits only for the inputs of its passes. `maypole_lab::replay::simulate`
 //! shows whether a plan ends.
 

@@ -2,7 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | [`group`], [`exchange`] | the collectives of a step: sums and gathers; exchanges |
+//! | [`group`], [`exchange`] | the collectives of a step: all-reduce, reduce-scatter, all-gather; all-to-all, shift |
 //! | [`mesh`] | the coordinates of each rank on the five axes, and the group of each axis |
 //! | [`memory`] | the kinds of memory that are allocated and freed within a step |
 //! | [`shard`] | one rank's part of something that is divided evenly |

@@ -18,7 +18,7 @@ pub enum RankActivity {
     Backward,
     /// The optimizer.
     Update,
-    /// Waiting for a collective: communication that nothing hides.
+    /// Waiting for a collective: exposed communication.
     Wait,
     /// Waiting for other stages of the pipeline: the bubble.
     Bubble,
@@ -119,7 +119,7 @@ impl Timeline {
         result
     }
 
-    /// Counts a collective as under way for as long as the result lives.
+    /// Counts a collective as in flight for as long as the result lives.
     pub(crate) fn begin(&self) -> UnderWay {
         self.under_way.fetch_add(1, Ordering::Relaxed);
         UnderWay(Arc::clone(&self.under_way))

@@ -30,14 +30,14 @@ pub enum ProductKernels {
 ///
 /// The memory, and the host's copy of it in pinned memory, are as large as the largest call so
 /// far. They grow when a larger call comes, and nothing else is allocated during a call. Dropping
-/// waits for work that is under way.
+/// waits for work in flight.
 pub struct Gpu {
     ordinal: usize,
     stream: Arc<CudaStream>,
     functions: HashMap<(&'static str, &'static str), CudaFunction>,
     memory: Option<GpuMemory>,
     blas: Option<Blas>,
-    /// True if a copy from or to the host's copy may be under way.
+    /// True if a copy from or to the host's buffer may be in flight.
     copying: bool,
 }
 
@@ -228,7 +228,7 @@ impl Machine for Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // The host's copy is freed now, so no copy may be under way. A GPU that has failed copies
+        // The host's buffer is freed now, so no copy may be in flight. A GPU that has failed copies
         // no more.
         let _ = self.wait();
     }

@@ -41,7 +41,7 @@ pub trait Machine: Send {
     fn reserve(&mut self, bytes: usize) -> Result<(), CudaError>;
 
     /// Returns the host's copy of the memory, of at least as many bytes as were reserved. Waits
-    /// for copies that are under way.
+    /// for copies in flight.
     ///
     /// # Errors
     /// [`CudaError`] if earlier work has failed.
