@@ -53,7 +53,7 @@ pub enum DataError {
     /// There is no text at all.
     #[error("{0}: no file in it has any text: give a folder of UTF-8 text files")]
     Empty(PathBuf),
-    /// A file cannot be read or written: the disk's fault, or the path's.
+    /// A file cannot be read or written: an error of the disk or of the path.
     #[error("{path}: {why}{}", remedy(why))]
     File {
         /// The file.
@@ -72,7 +72,7 @@ pub enum DataError {
         /// The place of the first byte that is not part of a character, from 0.
         at: u64,
     },
-    /// What is in the folder is neither a file nor a folder.
+    /// An entry of the folder is neither a file nor a folder.
     #[error("{0}: it is neither a file nor a folder: take it out of the folder")]
     NoFile(PathBuf),
     /// A file was written to, or replaced, after it was listed.
@@ -100,7 +100,7 @@ pub enum DataError {
         /// The first rank whose text differs.
         rank: usize,
     },
-    /// Another rank failed, for the reason that it gives.
+    /// Another rank failed, with this error.
     #[error("rank {rank} failed: {why}")]
     Rank {
         /// The first rank that failed.

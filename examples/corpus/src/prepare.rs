@@ -1,4 +1,4 @@
-//! Makes sure that a text is in the cache as tokens, on all hosts, and that the tokens are right.
+//! Tokenizes a text into the cache on all hosts, unless it is cached, and checks the tokens.
 
 use crate::index::TextIndex;
 use crate::sources::Sources;
@@ -17,7 +17,7 @@ pub const SHARD_TOKENS: usize = 1 << 24;
 /// The time for which a rank works between two reports to the others.
 const SLICE: Duration = Duration::from_millis(200);
 
-/// What a rank does to prepare a text, and how far it is.
+/// The progress of a rank that prepares a text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DataProgress {
     /// This many bytes of text became tokens.
@@ -74,7 +74,7 @@ pub fn prepare(
     Ok(shards)
 }
 
-/// The work of turning text into tokens, unless that was done before.
+/// Tokenizes the text, unless it is cached.
 fn begin<'a>(
     index: &'a TextIndex,
     sources: &'a Sources,
@@ -109,8 +109,8 @@ impl HostPlace {
     }
 }
 
-/// Does the work of all ranks, a slice at a time, until all of them are ready or one fails. No rank
-/// waits for another longer than a slice takes.
+/// Does the work of all ranks, a slice at a time, with an all-reduce after each, until all of them are
+/// ready or one fails. No rank waits for another longer than for a slice.
 fn together(
     comm: &mut Option<&mut Communicator>,
     mut slice: impl FnMut() -> Result<bool, DataError>,

@@ -135,7 +135,7 @@ struct OpenSource<'a> {
     source: &'a SourceFile,
     file: File,
     read: u64,
-    /// The bytes of a character of which the rest was not read yet.
+    /// A buffer for the bytes of an incomplete character.
     begun: Vec<u8>,
 }
 

@@ -41,7 +41,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-/// The greatest distance of a tensor's gradient in a run that is right.
+/// The greatest distance of a tensor's gradient in a correct run.
 const TENSOR: f64 = 1e-3;
 /// The greatest relative difference of a loss, or of a norm of the gradient.
 const NUMBER: f64 = 1e-4;
@@ -49,10 +49,10 @@ const NUMBER: f64 = 1e-4;
 /// because it consists of rounding errors.
 const LEAST: f64 = 1e-4;
 
-/// The gradients of a rank after all sums: where each run begins in its flat buffer, and the run.
+/// The gradients of a rank after all collectives: the offset of each run in its flat buffer, and the run.
 type Gradients<T> = Rc<RefCell<Vec<(usize, Vec<T>)>>>;
 
-/// A store that writes down the gradients of each step.
+/// A store that records the gradients of each step.
 struct GradientProbe<T> {
     inner: Box<dyn Store<T>>,
     seen: Gradients<T>,

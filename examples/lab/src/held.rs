@@ -33,10 +33,10 @@
 //! unit, `p` a rank's part of them:
 //!
 //! ```text
-//! ZeRO-1   a copy of the gradients of a unit in flight, and their sums          u + p
-//! ZeRO-2   the gradients of a unit, and those of the one after it in flight     u + u' + p'
-//! FSDP     a unit, the one before it in flight, its gradients, and those of     u + (u'' + p'') + u + (u' + p')
-//!          the one after it in flight
+//! ZeRO-1   a copy of the gradients of a unit that is under way, and their sums  u + p
+//! ZeRO-2   the gradients of a unit, and those of the one after it under way     u + u' + p'
+//! FSDP     a unit, the one before it under way, its gradients, and those of     u + (u'' + p'') + u + (u' + p')
+//!          the one after it under way
 //! 16 bits  in addition, in 32 bits: the weights of the largest unit
 //! ```
 //!
@@ -222,7 +222,8 @@ impl UnitTheory {
         Self { units, parts, together, form, micros }
     }
 
-    /// The gradients that `terms` accepts are summed over another axis before the store gets them.
+    /// The gradients that `terms` accepts are all-reduced over another axis before the store receives
+    /// them.
     fn sum_first(&mut self, layout: &ParameterLayout, terms: fn(&LayoutEntry) -> bool) {
         for (unit, together) in layout.units.iter().zip(&mut self.together) {
             let entries = layout.entries[unit.entries.clone()].iter().filter(|it| terms(it));
@@ -264,13 +265,13 @@ impl UnitTheory {
     }
 
     /// Weights and gradients held when the backward pass of `unit` has both, and when its gradients
-    /// are on their way.
+    /// are in flight.
     fn backward(&self, unit: usize) -> [[usize; 2]; 2] {
         let own = self.units[unit];
         let later = self.travelling(Some(unit + 1));
         let sent = self.travelling(Some(unit));
         if let DataForm::Stale { late } = self.form {
-            // The gradients of earlier steps are on their way.
+            // The gradients of earlier steps are in flight.
             return [[0, late as usize * self.units.iter().sum::<usize>()]; 2];
         }
         match self.form.sharding() {

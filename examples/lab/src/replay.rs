@@ -1,7 +1,7 @@
 //! The passes of a pipeline replayed: measured and simulated costs.
 //!
 //! What it does: [`simulate`] computes the [`PipelineTrace`] of a [`PipelinePlan`] from a cost of
-//! each pass; the trainer measures a trace of the same form, which [`gather_trace`] brings together
+//! each pass; the trainer measures a trace of the same form, which [`gather_trace`] gathers
 //! from all ranks. A trace gives the idle share and the activations held ([`TraceFigures`]), and
 //! [`draw`](crate::report::draw) draws it. A simulation with the measured cost of each pass gives the
 //! idle share to expect of stages of unequal cost.
@@ -15,7 +15,7 @@ use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer::train::watch::StepOutcome;
 use std::collections::HashMap;
 
-/// What follows from the times of the passes of a pipeline.
+/// The figures of a pipeline's trace.
 pub trait TraceFigures {
     /// The mean processor time of a rank's passes by direction and stage, as costs for a simulation.
     fn costs(&self) -> impl Fn(usize, StagePass) -> f64;

@@ -39,7 +39,7 @@ pub struct Accelerator {
     pub reached: f64,
     /// Bytes of memory.
     pub memory: f64,
-    /// Bytes a second that the memory carries.
+    /// Memory bandwidth, in bytes a second.
     pub bandwidth: f64,
     /// The size of a side at which a matrix product reaches half the rate of a large one.
     pub half_size: f64,
@@ -138,9 +138,9 @@ pub struct CoreSharing {
     pub ranks: usize,
     /// Cores that they run on.
     pub cores: usize,
-    /// Seconds that a collective of a few bytes takes.
+    /// Latency of a collective of a few bytes, in seconds.
     pub call: f64,
-    /// Seconds that a matrix product of a few numbers takes.
+    /// Overhead of a matrix product of a few numbers, in seconds.
     pub product: f64,
     /// Seconds of a core for each byte that a rank sends.
     pub byte: f64,

@@ -8,7 +8,7 @@
 //! of several algorithms, and the fastest counts.
 //!
 //! A flat ring of `n` ranks has `n` times `n` messages, so groups of more than 32 ranks on several
-//! hosts are priced on fewer hosts and continued. With the bytes kept, a ring's time multiplied by
+//! hosts are priced on fewer hosts and extrapolated. With the bytes kept, a ring's time multiplied by
 //! `n / (n - 1)` is a straight line in `n`: the bytes do not change and each rank adds a hop. For an
 //! all-to-all the same holds with hosts for ranks. The time of trees and of halving grows with the
 //! logarithm of the hosts.
@@ -47,7 +47,7 @@ pub enum PricedCollective {
     AllReduce,
     /// All-gather or reduce-scatter of a vector.
     AllGather,
-    /// All-to-all: the bytes that one rank has for all others.
+    /// All-to-all: the bytes of one rank's send buffer.
     AllToAll,
     /// One rank of two sends to the other.
     Send,
@@ -84,7 +84,7 @@ struct ShapePrices {
     algorithms: Vec<AlgorithmPrice>,
 }
 
-/// Prices of collectives in groups of one cluster. Each is worked out once.
+/// Prices of collectives in groups of one cluster. Each is computed once and cached.
 pub struct GroupPrices<'a> {
     cluster: &'a AcceleratorCluster,
     shapes: RefCell<HashMap<(GroupShape, PricedCollective), Rc<ShapePrices>>>,
@@ -92,7 +92,7 @@ pub struct GroupPrices<'a> {
 }
 
 impl<'a> GroupPrices<'a> {
-    /// Starts without prices.
+    /// Starts with an empty cache.
     pub fn new(cluster: &'a AcceleratorCluster) -> Self {
         Self { cluster, shapes: RefCell::default(), seconds: RefCell::default() }
     }
@@ -228,8 +228,8 @@ fn prices_on(
     Ok(found)
 }
 
-/// Rings, trees, halving and exchanges; on several hosts also two levels: a ring within each host,
-/// and a ring or trees across hosts.
+/// The algorithms: rings, trees, halving and exchanges; on several hosts also two levels: a ring within
+/// each host, and a ring or trees across hosts.
 fn candidates(shape: GroupShape) -> Vec<(LaneAlgorithm, HostGrowth)> {
     use HostGrowth::{Linear, Logarithmic};
     let flat = [

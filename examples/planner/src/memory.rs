@@ -139,7 +139,7 @@ impl ActivationBytes {
         }
     }
 
-    /// What one layer keeps of one micro-batch.
+    /// The activations that one layer keeps of one micro-batch.
     pub(crate) fn of_layer(model: &ModelSizes, strategy: &ParallelStrategy) -> Self {
         let all = Self::of_whole_layer(model, strategy);
         if strategy.recompute == Recomputation::Blocks {
@@ -149,7 +149,7 @@ impl ActivationBytes {
         all
     }
 
-    /// What one layer makes of one micro-batch, whether it is kept or not.
+    /// All activations of one layer and one micro-batch, kept or not.
     pub(crate) fn of_whole_layer(model: &ModelSizes, strategy: &ParallelStrategy) -> Self {
         let element = strategy.format.element();
         let n = strategy.tokens(model);

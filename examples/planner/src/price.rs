@@ -13,17 +13,17 @@
 //! ep         of a layer with experts, forward and backward each: two all-to-alls of each token's
 //!            vector, once for each of its experts
 //! stages     of a micro-batch and stage: a send each way
-//! bubble     waits of a rank for other stages: (p - 1) / v micro-batches, and those stages that
+//! bubble     what a rank waits for other stages: (p - 1) / v micro-batches, and those stages that
 //!            are shorter than the longest
 //! copies     gradients, and weights where they are sharded, as far as passes do not hide it
 //! update     the optimizer reads and writes its state once
 //! ```
 //!
-//! Copies: replicated gradients are all-reduced; ZeRO-1 reduce-scatters gradients and gathers
-//! weights; ZeRO-2 reduce-scatters once a micro-batch; FSDP also gathers weights twice a micro-batch.
-//! Gradients that are summed once a step overlap with the last backward pass, those of every
-//! micro-batch with all backward passes, weights that are gathered once with a forward pass. The first
-//! unit never overlaps.
+//! Copies: an all-reduce of replicated gradients; ZeRO-1: a reduce-scatter of gradients and an
+//! all-gather of weights; ZeRO-2: a reduce-scatter once a micro-batch; FSDP: also an all-gather of
+//! weights twice a micro-batch. Collectives of gradients once a step overlap with the last backward
+//! pass, those of every micro-batch with all backward passes, one all-gather of weights with a forward
+//! pass. The first unit never overlaps.
 //!
 //! Where ranks run on the cores of one host ([`CoreSharing`]), a core computes and moves bytes in
 //! turn: the work of all its ranks adds up, collectives do not overlap with compute, attention writes
@@ -189,7 +189,7 @@ impl<'a> StepPricing<'a> {
             forward += self.products(experts, each, model.expert_hidden as f64 / t);
         }
         let ring = self.ring()?;
-        // Forward, and backward with the gradients of keys and values; the scores hide them.
+        // Forward, and backward with the gradients of keys and values; they overlap with the scores.
         let shifts = 3.0 * (strategy.size(MeshAxis::Cp) - 1.0);
         let cp = self.shown(ring, scores)
             + self.shown(2.0 * ring, 2.0 * scores)
@@ -277,7 +277,7 @@ impl<'a> StepPricing<'a> {
         Ok(LayerSeconds { forward, tp: self.region()? / 2.0, ..LayerSeconds::default() })
     }
 
-    /// Seconds that a layer computes a second time.
+    /// Seconds of recomputation of a layer.
     fn again(&self, layer: &LayerSeconds) -> f64 {
         match self.strategy.recompute {
             Recomputation::Nothing => 0.0,
@@ -316,8 +316,8 @@ impl<'a> StepPricing<'a> {
         GroupShape { hosts: all / shape.local, ..shape }
     }
 
-    /// Seconds of the collectives of data parallelism that nothing hides; `backward` is the time of
-    /// a backward pass of one micro-batch.
+    /// Seconds of the exposed collectives of data parallelism; `backward` is the time of a backward pass
+    /// of one micro-batch.
     fn copies(&self, backward: f64) -> Result<f64, String> {
         let model = self.model;
         let strategy = self.strategy;
@@ -341,7 +341,7 @@ impl<'a> StepPricing<'a> {
         let micros = strategy.micros as f64;
         let first = parameters.unit / (parameters.dense + parameters.expert);
         let forward = backward / 2.0;
-        // Seconds of collectives, and of the passes that may hide them.
+        // Seconds of collectives, and of the passes that may overlap with them.
         let pairs = match strategy.stage {
             ZeroStage::Replicated => [(gradients, backward), (0.0, 0.0)],
             ZeroStage::One => [(gradients, backward), (weights, forward)],

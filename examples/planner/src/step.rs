@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct StepPrice {
     /// Forward and backward passes.
     pub compute: f64,
-    /// What is computed a second time.
+    /// Recomputation.
     pub again: f64,
     /// Collectives of tensor parallelism.
     pub tp: f64,
@@ -22,7 +22,7 @@ pub struct StepPrice {
     pub stages: f64,
     /// Waiting for other stages.
     pub bubble: f64,
-    /// Collectives of data parallelism that nothing hides.
+    /// Exposed collectives of data parallelism.
     pub copies: f64,
     /// The optimizer.
     pub update: f64,

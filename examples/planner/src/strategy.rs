@@ -1,8 +1,8 @@
 //! A strategy for training a model on many ranks: the mesh, and every other choice.
 //!
 //! What it does: names the choices, and explains in a sentence why one does not suit the model.
-//! What is sharded, which collective runs where, what it costs: in [`memory`](crate::memory)
-//! and [`price`](crate::price).
+//! What is sharded, which collective runs where, cost: in [`memory`](crate::memory) and
+//! [`price`](crate::price).
 
 use crate::sizes::ModelSizes;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
@@ -50,7 +50,7 @@ pub enum Recomputation {
     Nothing,
     /// The scores and probabilities of attention: "selective" recomputation.
     Attention,
-    /// The same, and they never leave the chip: FlashAttention.
+    /// The same in one fused kernel, so they never leave the chip: FlashAttention.
     Fused,
     /// Everything but the block's input, with attention as in [`Fused`](Self::Fused).
     Blocks,

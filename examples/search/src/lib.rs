@@ -13,8 +13,8 @@
 //!
 //! What is sharded: trials over groups of ranks, `ranks-per-trial` each. Which collective runs where:
 //! the world is split once into groups; after a rung the first rank of each group broadcasts the
-//! outcomes of its trials. A trial that another group continues is broadcast as a whole: its
-//! weights and both averages, 12 bytes a parameter. Within a rung groups exchange nothing.
+//! outcomes of its trials. For a trial that another group continues, a broadcast of its weights and both
+//! averages, 12 bytes a parameter. Within a rung there is no collective between groups.
 //!
 //! The settings of a trial are functions of the seed and of its number; its outcome is a function
 //! of its settings, and not of the group that trains it. So the same trial wins on any number of

@@ -35,10 +35,10 @@ pub struct RungRecord {
     pub outcomes: Vec<(usize, TrialOutcome)>,
 }
 
-/// A search as far as it has come.
+/// The state of a search.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct SearchJournal {
-    /// What is searched.
+    /// The space of the search.
     pub space: SearchSpace,
     /// The fingerprint of the training text.
     pub text: u64,
@@ -76,16 +76,16 @@ pub enum SearchError {
     },
 }
 
-/// What a search needs.
+/// The arguments of a search.
 #[derive(Clone, Copy)]
 pub struct SearchJob<'a> {
-    /// What is searched.
+    /// The space of the search.
     pub space: &'a SearchSpace,
     /// The texts that trials are trained on and compared on.
     pub texts: TrialTexts<'a>,
     /// Where the journal and the checkpoints are, if they are kept.
     pub folder: Option<&'a Path>,
-    /// What computes the layers of each rank.
+    /// The device of each rank's layers.
     pub device: DeviceChoice,
     /// Called on rank 0 with one line of text for each event.
     pub say: &'a (dyn Fn(&str) + Sync),
@@ -227,7 +227,7 @@ impl SearchRanks<'_> {
             mine.push((*trial, run.advance(space, steps, texts)));
         }
         if let Some(why) = self.device.failure() {
-            // Its results are not those of the layers: no trial can be compared.
+            // The results of a failed device are invalid: no trial can be compared.
             self.world.abort(&why);
             return Err(SearchError::Device(format!("a device has failed: {why}")));
         }

@@ -22,7 +22,7 @@ const MOST_POINTS: u64 = 64;
 /// The most characters that are kept of the message of a trial that crashed or was refused.
 const MOST_WORDS: usize = 160;
 
-/// What became of a trial so far.
+/// The fate of a trial so far.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrialFate {
@@ -30,7 +30,7 @@ pub enum TrialFate {
     Trained,
     /// Its loss was not finite or had doubled.
     Diverged,
-    /// It panicked or a collective of its group failed: the message.
+    /// It panicked or a collective of its group failed: the error.
     Crashed(String),
     /// Its settings make no model: the reason.
     Refused(String),
@@ -39,7 +39,7 @@ pub enum TrialFate {
 /// The outcome of a trial in one rung.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct TrialOutcome {
-    /// What became of it.
+    /// Its fate.
     pub fate: TrialFate,
     /// Steps done since its beginning.
     pub steps: u64,

@@ -66,10 +66,10 @@ use maypole_trainer::train::stores::mixed;
 use maypole_trainer::train::trainer::Trainer;
 use std::rc::Rc;
 
-/// How ranks with the same parameters learn from each other's rows.
+/// The form of data parallelism of ranks with the same parameters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DataForm {
-    /// They sum gradients in every step: a form of the trainer.
+    /// An all-reduce of gradients in every step: a form of the trainer.
     Summed(Sharding),
     /// They average weights.
     Local {
@@ -86,7 +86,7 @@ pub enum DataForm {
         /// The steps from one average to the next.
         every: u64,
     },
-    /// Sums of gradients update the weights some steps later.
+    /// An all-reduce of gradients in the background, which updates the weights some steps later.
     Stale {
         /// The number of steps.
         late: u64,

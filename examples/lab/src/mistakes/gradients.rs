@@ -1,6 +1,6 @@
 //! Mistakes of data parallelism: gradients are averaged although the weights of tokens already
-//! divide by the whole batch, the router's are summed once too often, those of micro-batches are
-//! summed again or forgotten, gathered units stay.
+//! divide by the whole batch, the router's are all-reduced once too often, those of micro-batches are
+//! reduced again or lost, the buffers of all-gathered units are not freed.
 
 use maypole::Result;
 use maypole_trainer::model::layout::LayoutEntry;

@@ -1,4 +1,4 @@
-//! Mistakes of tensor parallelism: a sum that is left out, positions of another rank, a remainder
+//! Mistakes of tensor parallelism: a missing all-reduce, positions of another rank, a remainder
 //! that no rank owns, a maximum over too few logits.
 
 use maypole::Result;
@@ -9,7 +9,7 @@ use maypole_trainer::tensor_parallel::sequence;
 use maypole_trainer::tensor_parallel::vocab::{VocabParallel, Vocabulary};
 use std::ops::Range;
 
-/// The two sums of a region of divided layers.
+/// The two all-reduces of a region of divided layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegionSum {
     /// Forward, after a row-parallel layer.
