@@ -1,8 +1,8 @@
 /* Maypole: collective communication for CPUs.
  *
  * Signatures are in the shape of NCCL's. Counts are in elements. Every function but the plain
- * getters returns MAYPOLE_SUCCESS or an error code; maypole_last_error() then returns the message, and
- * maypole_last_error_rank() the rank to look at first.
+ * getters returns MAYPOLE_SUCCESS or an error code; maypole_last_error() then returns the message,
+ * and maypole_last_error_rank() the rank to look at first.
  *
  * A communicator is used by one thread at a time; maypole_abort() may be called from any thread.
  *
@@ -161,8 +161,8 @@ typedef uint32_t maypole_op_t;
 extern "C" {
 #endif // __cplusplus
 
-// Returns the message of the last failure on this thread: rank, call, and cause. Valid until the next
-// call fails on this thread. Empty if none has failed.
+// Returns the message of the last failure on this thread: rank, call, and cause. Valid until the
+// next call fails on this thread. Empty if none has failed.
 const char *maypole_last_error(void);
 
 // Returns the rank that caused the last failure on this thread; -1 if no single rank did.
@@ -174,8 +174,9 @@ const char *maypole_result_string(maypole_result_t result);
 // Returns the version of this library, such as "0.1.0". A static string.
 const char *maypole_version(void);
 
-// Joins the world of this process, from the variables of its launcher: `maypole run`, torchrun, mpirun,
-// srun or another one. A process without a launcher is a world of one. maypole_close() ends it.
+// Joins the world of this process, from the variables of its launcher: `maypole run`, torchrun,
+// mpirun, srun or another one. A process without a launcher is a world of one. maypole_close() ends
+// it.
 maypole_result_t maypole_init(maypole_comm_t *comm);
 
 // Makes the communicators of `world` threads of this process, one for each thread: `comms` has
@@ -214,8 +215,8 @@ maypole_result_t maypole_abort(maypole_comm_t comm, const char *why);
 // Sets the timeout of calls that wait for other ranks, in milliseconds.
 maypole_result_t maypole_set_timeout(maypole_comm_t comm, uint64_t milliseconds);
 
-// If `on` is not 0, every sum is ((x0 + x1) + x2) + ...: its bits depend on the contributions alone.
-// All ranks set the same.
+// If `on` is not 0, every sum is ((x0 + x1) + x2) + ...: its bits depend on the contributions
+// alone. All ranks set the same.
 maypole_result_t maypole_set_deterministic(maypole_comm_t comm, int32_t on);
 
 // Explains the algorithm of a call of `count` elements in `text`, a buffer of `room` bytes with the
@@ -229,9 +230,9 @@ maypole_result_t maypole_explain(maypole_comm_t comm,
                                  uintptr_t room,
                                  uintptr_t *needed);
 
-// Allocates a registered buffer of `bytes` zeroed bytes. The other ranks of the host map it, so that
-// large calls on it copy each byte once. All ranks call it, each with its own length. The buffer is
-// aligned to a page. maypole_free() or maypole_close() frees it.
+// Allocates a registered buffer of `bytes` zeroed bytes. The other ranks of the host map it, so
+// that large calls on it copy each byte once. All ranks call it, each with its own length. The
+// buffer is aligned to a page. maypole_free() or maypole_close() frees it.
 maypole_result_t maypole_alloc(maypole_comm_t comm, uintptr_t bytes, void **memory);
 
 // Frees a buffer of maypole_alloc(). The other ranks need not call it.
@@ -282,8 +283,8 @@ maypole_result_t maypole_all_gather(const void *send,
                                     maypole_data_type_t data_type,
                                     maypole_comm_t comm);
 
-// Reduces the `send` (world * count elements) of all ranks, and scatters block r of the result to rank
-// r's `recv` (count). In place if `recv` is this rank's block of `send`.
+// Reduces the `send` (world * count elements) of all ranks, and scatters block r of the result to
+// rank r's `recv` (count). In place if `recv` is this rank's block of `send`.
 maypole_result_t maypole_reduce_scatter(const void *send,
                                         void *recv,
                                         uintptr_t count,
@@ -291,8 +292,8 @@ maypole_result_t maypole_reduce_scatter(const void *send,
                                         maypole_op_t op,
                                         maypole_comm_t comm);
 
-// Sends block r of `send` (world * count elements) to rank r, and receives block s of `recv` (world *
-// count) from rank s. In place if `send == recv`.
+// Sends block r of `send` (world * count elements) to rank r, and receives block s of `recv`
+// (world * count) from rank s. In place if `send == recv`.
 maypole_result_t maypole_all_to_all(const void *send,
                                     void *recv,
                                     uintptr_t count,
@@ -379,8 +380,8 @@ maypole_result_t maypole_recv(void *recv,
                               uint32_t tag,
                               maypole_comm_t comm);
 
-// Receives a message of at most `count` elements from any rank. `peer` becomes the sender's rank, and
-// `received` the number of elements.
+// Receives a message of at most `count` elements from any rank. `peer` becomes the sender's rank,
+// and `received` the number of elements.
 maypole_result_t maypole_recv_any(void *recv,
                                   uintptr_t count,
                                   maypole_data_type_t data_type,

@@ -183,8 +183,8 @@ pub unsafe extern "C" fn maypole_all_gather(
     })
 }
 
-/// Reduces the `send` (world * count elements) of all ranks, and scatters block r of the result to rank
-/// r's `recv` (count). In place if `recv` is this rank's block of `send`.
+/// Reduces the `send` (world * count elements) of all ranks, and scatters block r of the result to
+/// rank r's `recv` (count). In place if `recv` is this rank's block of `send`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_reduce_scatter(
     send: *const c_void,
@@ -203,8 +203,8 @@ pub unsafe extern "C" fn maypole_reduce_scatter(
     })
 }
 
-/// Sends block r of `send` (world * count elements) to rank r, and receives block s of `recv` (world *
-/// count) from rank s. In place if `send == recv`.
+/// Sends block r of `send` (world * count elements) to rank r, and receives block s of `recv`
+/// (world * count) from rank s. In place if `send == recv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_all_to_all(
     send: *const c_void,

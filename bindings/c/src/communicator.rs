@@ -104,8 +104,9 @@ pub extern "C" fn maypole_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// Joins the world of this process, from the variables of its launcher: `maypole run`, torchrun, mpirun,
-/// srun or another one. A process without a launcher is a world of one. maypole_close() ends it.
+/// Joins the world of this process, from the variables of its launcher: `maypole run`, torchrun,
+/// mpirun, srun or another one. A process without a launcher is a world of one. maypole_close() ends
+/// it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_init(comm: *mut maypole_comm_t) -> maypole_result_t {
     guarded(|| {
@@ -247,8 +248,8 @@ pub unsafe extern "C" fn maypole_set_timeout(
     })
 }
 
-/// If `on` is not 0, every sum is ((x0 + x1) + x2) + ...: its bits depend on the contributions alone.
-/// All ranks set the same.
+/// If `on` is not 0, every sum is ((x0 + x1) + x2) + ...: its bits depend on the contributions
+/// alone. All ranks set the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_set_deterministic(
     comm: maypole_comm_t,
@@ -298,9 +299,9 @@ pub unsafe extern "C" fn maypole_explain(
     })
 }
 
-/// Allocates a registered buffer of `bytes` zeroed bytes. The other ranks of the host map it, so that
-/// large calls on it copy each byte once. All ranks call it, each with its own length. The buffer is
-/// aligned to a page. maypole_free() or maypole_close() frees it.
+/// Allocates a registered buffer of `bytes` zeroed bytes. The other ranks of the host map it, so
+/// that large calls on it copy each byte once. All ranks call it, each with its own length. The
+/// buffer is aligned to a page. maypole_free() or maypole_close() frees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_alloc(
     comm: maypole_comm_t,

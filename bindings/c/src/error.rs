@@ -88,8 +88,8 @@ pub(crate) fn guarded(call: impl FnOnce() -> Result<(), Failure>) -> maypole_res
     failure.result
 }
 
-/// Returns the message of the last failure on this thread: rank, call, and cause. Valid until the next
-/// call fails on this thread. Empty if none has failed.
+/// Returns the message of the last failure on this thread: rank, call, and cause. Valid until the
+/// next call fails on this thread. Empty if none has failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn maypole_last_error() -> *const c_char {
     LAST.with(|last| last.borrow().0.as_ptr())
