@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-/// Seeds of the names of groups that are derived from others.
+/// Tags in the names of derived groups.
 const SPLIT: u64 = 1;
 const SHRINK: u64 = 2;
 
