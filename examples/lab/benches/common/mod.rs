@@ -30,6 +30,7 @@ pub(crate) struct Options {
     /// Rounds, in each of which every arm has its turn.
     #[arg(long, default_value_t = 15)]
     pub(crate) rounds: usize,
+    /// Steps of a turn.
     #[arg(long, default_value_t = 2)]
     pub(crate) steps: usize,
     /// Leave it to the system on which cores ranks run, instead of giving each one of its own.
@@ -38,6 +39,7 @@ pub(crate) struct Options {
     /// Report whether a bar is met, and do not fail.
     #[arg(long)]
     pub(crate) no_bars: bool,
+    /// This process is a rank.
     #[arg(long, hide = true)]
     rank: bool,
     /// What `cargo bench` passes, and `cargo test` does not.
