@@ -1,4 +1,4 @@
-//! What a program hears where CUDA cannot be used.
+//! The errors of a program where CUDA is unavailable.
 
 use crate::fake_gpu::FakeDriver;
 use crate::raw::context;
