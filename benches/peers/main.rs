@@ -97,6 +97,10 @@ struct PeersArgs {
     #[arg(long)]
     registered: bool,
 
+    /// Measure calls that all ranks begin together, each by itself, instead of rows of calls.
+    #[arg(long)]
+    together: bool,
+
     /// The number of processes that compute without end beside the ranks.
     #[arg(long, default_value_t = 0)]
     busy: usize,
@@ -196,15 +200,17 @@ impl PeersArgs {
             budget: self.budget,
             offset: self.offset,
             registered: self.registered,
+            together: self.together,
         }
     }
 
     /// The options that a record must have been measured with, in a line.
     fn settings(&self) -> String {
         let memory = if self.registered { ", registered" } else { "" };
+        let together = if self.together { ", together" } else { "" };
         let busy = if self.busy > 0 { format!(", busy {}", self.busy) } else { String::new() };
         format!(
-            "collectives {}, sizes {:?}, offset {}, budget {} ms, algorithm {}{memory}{busy}",
+            "collectives {}, sizes {:?}, offset {}, budget {} ms, algorithm {}{memory}{together}{busy}",
             self.collectives.join(","),
             self.sizes,
             self.offset,

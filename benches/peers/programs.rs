@@ -29,6 +29,8 @@ pub(crate) struct Programs {
     pub(crate) offset: usize,
     /// Maypole's buffers are registered memory in the groups over shm.
     pub(crate) registered: bool,
+    /// Each call begins on all ranks together.
+    pub(crate) together: bool,
 }
 
 impl Programs {
@@ -56,6 +58,9 @@ impl Programs {
         }
         // The peers' programs write their inputs once.
         command.arg("--reuse-buffers");
+        if self.together {
+            command.arg("--together");
+        }
         if self.registered && group.transport == "shm" {
             command.arg("--registered");
         }
@@ -88,6 +93,10 @@ impl Programs {
             ("PB_OFFSET", self.offset.to_string()),
         ] {
             command.env(variable, value);
+        }
+        if self.together {
+            // A sample is one call.
+            command.env("PB_BATCH_US", "0");
         }
         command.env_remove("PB_SIZES_AR");
         let mut times = Times::new();

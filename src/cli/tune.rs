@@ -11,26 +11,28 @@
 
 use crate::fit::{LinearFit, fit_line};
 use crate::output::{self, OutputError};
-use crate::{run, sizes, statistics};
+use crate::{run, sizes};
 use anyhow::{Context, Result, ensure};
 use guard::Attempt;
-use maypole::algorithms::Algorithm;
 use maypole::tuner::saved::TableLocation;
-use maypole::tuner::{CostTable, Costs, Plan};
+use maypole::tuner::{CostTable, Costs, Network};
 use maypole::world::launch::{self, Launcher};
-use maypole::{Communicator, Error, ReduceOp, Transport};
-use maypole_kernels::ViewMut;
+use maypole::{Communicator, Error, Transport};
 use maypole_transports::cores::UsableCores;
-use maypole_transports::process_memory::{MemoryBeacon, ProcessMemory};
+use pair::{RankPair, TunePoint};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 mod file;
 mod guard;
+mod pair;
 mod verdict;
 
 /// Measure the costs of messages and bytes on this host, show the fit, and save it for the tuner.
+///
+/// Two ranks on two hosts measure the network between them instead, and add it to the table of
+/// rank 0's host: `maypole run --hosts a,b maypole tune`.
 ///
 /// Takes a few seconds, during which the host should be idle: a measurement that other programs
 /// disturb is repeated, at most three times. If the last one was disturbed, too, nothing is saved,
@@ -77,6 +79,8 @@ const TINY: [usize; 3] = [8, 24, 48];
 const SMALL: [usize; 5] = [256, 1 << 10, 4 << 10, 8 << 10, 16 << 10];
 const CHUNK: [usize; 4] = [20 << 10, 24 << 10, 28 << 10, 32 << 10];
 const TCP: [usize; 6] = [8, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 128 << 10];
+/// Bytes of messages between hosts.
+const NETWORK: [usize; 3] = [8, 512 << 10, 2 << 20];
 /// Bytes that the kernel copies from process to process.
 const COPY: [usize; 4] = [64 << 10, 128 << 10, 256 << 10, 512 << 10];
 
@@ -103,6 +107,10 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
     if !agreed(&mut world, location.as_ref().map_or(Ok(()), file::probe))? {
         return Ok(ExitCode::SUCCESS);
     }
+    if world.hosts().count() == 2 {
+        let table = network(&mut world, args.samples)?;
+        return args.save(launched.rank, location, &table);
+    }
     let has_cores = args.bind == run::Bind::Core;
     let Some(attempt) = guard::settled(&mut world, args.samples, has_cores)? else {
         return Ok(ExitCode::SUCCESS);
@@ -112,15 +120,27 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
     }
     let table = of_rank_0(&mut world, &attempt.table)?;
     let (table, why) = verdict::better_rows(&mut world, &table)?;
-    if let (0, Some(location)) = (launched.rank, location) {
+    if launched.rank == 0 && location.is_some() {
         output::print(why)?;
-        let path = file::store(&location, &table).context("cannot save the table")?;
-        output::print_line(format_args!("saved in {}", path.display()))?;
     }
-    Ok(ExitCode::SUCCESS)
+    args.save(launched.rank, location, &table)
 }
 
 impl TuneArgs {
+    /// Saves the table on rank 0.
+    fn save(
+        &self,
+        rank: usize,
+        location: Option<TableLocation>,
+        table: &CostTable,
+    ) -> Result<ExitCode> {
+        if let (0, Some(location)) = (rank, location) {
+            let path = file::store(&location, table).context("cannot save the table")?;
+            output::print_line(format_args!("saved in {}", path.display()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
     /// Refuses a table that cannot be trusted, if it is to be saved, and one that no machine has.
     fn judge(&self, attempt: &Attempt) -> Result<()> {
         if !self.force && !self.dry_run {
@@ -165,6 +185,22 @@ fn of_rank_0(world: &mut Communicator, mine: &CostTable) -> Result<CostTable> {
     String::from_utf8(bytes)?.parse().context("the table of rank 0 is unreadable")
 }
 
+/// The table of rank 0's host with the network that joins the two ranks. Slow paths hide behind copies: the bandwidth
+/// counts where it is below that of loopback.
+fn network(world: &mut Communicator, samples: u32) -> Result<CostTable> {
+    let mut table = CostTable::tuned();
+    let mut stream = RankPair::new(world.over(Transport::Tcp)?, samples.min(10));
+    let points = stream.series(&NETWORK)?;
+    let kib = (points[2].ping - points[1].ping) * 1024.0 / (NETWORK[2] - NETWORK[1]) as f64;
+    let hop = (points[0].ping - table.tcp.alpha as f64).max(1.0);
+    let wire = if kib > table.tcp.beta as f64 { kib as u64 } else { 0 };
+    table.network = Network { hop: hop as u64, wire };
+    if world.rank() == 0 {
+        output::print_line(format_args!("between the hosts {} is saved", table.network))?;
+    }
+    Ok(table)
+}
+
 /// Measures each kind of link. `None` on rank 1 if rank 0 cannot print.
 fn measure(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, FitReport)>> {
     let mut report = FitReport::new(world.rank() == 0);
@@ -199,102 +235,6 @@ fn measure(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, 
         Err(error) => return Err(error.into()),
     }
     Ok(agreed(world, report.print())?.then_some((table, report)))
-}
-
-/// The times of one size in picoseconds: one way, and combined both ways.
-struct TunePoint {
-    bytes: usize,
-    ping: f64,
-    fold: f64,
-}
-
-/// Two ranks over one transport.
-struct RankPair {
-    comm: Communicator,
-    samples: u32,
-    /// Every sample so far, divided by the median of its point.
-    relative: Vec<f64>,
-}
-
-impl RankPair {
-    fn new(comm: Communicator, samples: u32) -> Self {
-        Self { comm, samples, relative: Vec::new() }
-    }
-
-    fn series(&mut self, sizes: &[usize]) -> Result<Vec<TunePoint>> {
-        sizes.iter().map(|bytes| self.point(*bytes)).collect()
-    }
-
-    fn point(&mut self, bytes: usize) -> Result<TunePoint> {
-        let mut data = vec![0f32; bytes / size_of::<f32>()];
-        let ping = self.time(Algorithm::Linear, |comm| {
-            comm.broadcast(&mut data, 0)?;
-            Ok(comm.broadcast(&mut data, 1)?)
-        })?;
-        let fold =
-            self.time(Algorithm::OneShot, |comm| Ok(comm.all_reduce(&mut data, ReduceOp::Max)?))?;
-        Ok(TunePoint { bytes, ping: ping / 2.0, fold })
-    }
-
-    /// The times of copies by the kernel: bytes, and picoseconds with the message that announces
-    /// the bytes. If a rank cannot read the other one's memory, the reason.
-    fn copies(&mut self) -> Result<std::result::Result<Vec<(usize, f64)>, String>> {
-        self.comm.set_plan(None);
-        let mut own = vec![1u8; COPY[COPY.len() - 1]];
-        let beacon = MemoryBeacon::new()?;
-        let ProcessMemory { pid, beacon: word, mark } = beacon.memory();
-        let mut told = [0; 8];
-        let mine = [u64::from(pid), word, mark, own.as_ptr().addr() as u64];
-        self.comm.all_gather((&mine, &mut told))?;
-        let [pid, beacon, mark, address] = told.as_chunks().0[1 - self.comm.rank()];
-        let peer = ProcessMemory { pid: pid as u32, beacon, mark };
-        let refusal = peer.check().err();
-        let mut refusals = [u8::from(refusal.is_some())];
-        self.comm.all_reduce(&mut refusals, ReduceOp::Max)?;
-        if refusals[0] > 0 {
-            let why = refusal.map(|error| error.to_string());
-            return Ok(Err(why.unwrap_or_else(|| "rank 1 cannot read rank 0's memory".to_owned())));
-        }
-        let points = COPY.into_iter().map(|bytes| {
-            let into = &mut own[..bytes];
-            let both = self.time(Algorithm::Linear, |comm| {
-                (0..2).try_for_each(|reader| {
-                    if comm.rank() == reader {
-                        peer.read(address, ViewMut::of(into)).context("cannot copy")?;
-                    }
-                    Ok(comm.broadcast(&mut [0u8], reader)?)
-                })
-            });
-            Ok((bytes, both? / 2.0))
-        });
-        points.collect::<Result<_>>().map(Ok)
-    }
-
-    /// The least picoseconds of a call with one window.
-    fn time(
-        &mut self,
-        algorithm: Algorithm,
-        mut call: impl FnMut(&mut Communicator) -> Result<()>,
-    ) -> Result<f64> {
-        let mut batch = |comm: &mut Communicator, calls: u32| -> Result<f64> {
-            comm.set_plan(None);
-            comm.barrier()?;
-            comm.set_plan(Some(Plan { algorithm, window: 1 << 30 }));
-            let start = Instant::now();
-            (0..calls).try_for_each(|_| call(comm))?;
-            Ok(start.elapsed().as_nanos() as f64 * 1e3 / f64::from(calls))
-        };
-        batch(&mut self.comm, 20)?;
-        let one = batch(&mut self.comm, 20)?;
-        let mut calls = [(SAMPLE.as_nanos() as f64 * 1e3 / one).clamp(4.0, 10_000.0) as u32];
-        self.comm.set_plan(None);
-        self.comm.broadcast(&mut calls, 0)?;
-        let samples = (0..self.samples).map(|_| batch(&mut self.comm, calls[0]));
-        let samples: Vec<f64> = samples.collect::<Result<_>>()?;
-        let middle = statistics::median(samples.clone()).context("there are no samples")?;
-        self.relative.extend(samples.iter().map(|sample| sample / middle));
-        Ok(samples.into_iter().fold(f64::INFINITY, f64::min))
-    }
 }
 
 /// Fits the costs and, on rank 0, shows the fit.

@@ -1,9 +1,12 @@
 //! Hosts that are apart: every packet takes a time. The network is `tests/common/delay.c`.
 
 use super::{Cluster, MEASURING, ended, printed, said, wait_for};
-use crate::network::{Network, compile_carrier};
+use crate::network::{self, compile_carrier};
 use crate::skip;
+use maypole::tuner::saved::TableLocation;
+use maypole::tuner::{CostTable, Network};
 use maypole::{Communicator, ReduceOp};
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Child;
@@ -17,7 +20,7 @@ impl Cluster {
         let folder = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/common/delay.c");
         let network = compile_carrier(&source, folder.path())
-            .and_then(|program| Network::apart(hosts, delay, &program));
+            .and_then(|program| network::Network::apart(hosts, delay, &program));
         match network {
             Ok(network) => Some(Self::of(network, folder)),
             Err(why) => {
@@ -59,6 +62,14 @@ fn the_network_is_measured_and_few_hops_are_chosen() {
     };
     run(&cluster);
     (0..5).for_each(|host| cluster.network.tell(&format!("rate {host} 1000")));
+    let table = cluster.folder.path().join("costs");
+    let job = cluster.job(&[0, 1]).with(0, "MAYPOLE_TUNE", table.to_str().unwrap());
+    fs::write(&table, CostTable::BUILT_IN.to_string()).unwrap();
+    let outputs = job.maypole("tune --samples 3");
+    assert!(printed(&outputs[0]).contains("saved in"), "{}", said(&outputs[0]));
+    let saved = TableLocation::File(table).load().unwrap();
+    assert_eq!(CostTable { network: Network::default(), ..saved }, CostTable::BUILT_IN);
+    assert!(saved.network.hop >= 900_000_000 && saved.network.wire >= 8_000_000, "{saved}");
     let bandwidths: Vec<String> = (0..3).map(|_| run(&cluster)).collect();
     assert!(bandwidths.iter().any(|it| it.starts_with("1 Gbit/s")), "{bandwidths:?}");
     assert!(bandwidths.iter().all(|it| !it.starts_with("10 Gbit/s")), "{bandwidths:?}");

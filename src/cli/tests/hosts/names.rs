@@ -10,9 +10,10 @@ use std::process::{Child, Command, Output, Stdio};
 const NAME: &str = "node";
 
 impl Cluster {
-    /// Writes the names that a host resolves: `node` at each of `addresses`.
-    fn names(&self, host: usize, addresses: &[&str]) -> PathBuf {
-        let path = self.folder.path().join(format!("names-{host}"));
+    /// Writes the names that a rank resolves: `node` at each of `addresses`. Each rank has a file, because a rank of
+    /// the same host may be reading when another one starts.
+    fn names(&self, rank: usize, addresses: &[&str]) -> PathBuf {
+        let path = self.folder.path().join(format!("names-{rank}"));
         let lines = addresses.iter().map(|address| format!("{address} {NAME}\n"));
         fs::write(&path, "127.0.0.1 localhost\n".to_owned() + &lines.collect::<String>()).unwrap();
         path
@@ -30,7 +31,7 @@ struct Named<'a> {
 impl Named<'_> {
     fn start(&self, rank: usize) -> Child {
         let host = rank / 2;
-        let names = self.cluster.names(host, self.lists[host]);
+        let names = self.cluster.names(rank, self.lists[host]);
         let script = format!("mount --bind {} /etc/hosts && exec \"$@\"", names.display());
         let mut command = self.cluster.network.command(host, "unshare");
         command.args(["--mount", "sh", "-c", &script, "rank", env!("CARGO_BIN_EXE_maypole")]);
