@@ -54,26 +54,29 @@ const PICOSECONDS_OF_KIB: f64 = 8.0 * 1024.0 * 1e12;
 
 impl Network {
     /// The class of a network with these round trips between hosts, and with these bandwidths in bytes a second: of the
-    /// middle round trip and the greatest bandwidth, because other traffic only lowers what is measured. Each class of
-    /// round trips holds those from its shortest one up to four times as long, and stands for twice the shortest; a
-    /// class of bandwidths is four times as fast as the next, too.
+    /// middle ones. Each class of round trips holds those from its shortest one up to four times as long, and stands
+    /// for twice the shortest; a class of bandwidths is four times as fast as the next, too.
     pub fn measured(round_trips: &[Duration], bandwidths: &[u64]) -> Self {
-        let mut sorted = round_trips.to_vec();
-        sorted.sort_unstable();
-        let Some(middle) = sorted.get(sorted.len() / 2) else { return Self::default() };
+        let Some(middle) = median(round_trips) else { return Self::default() };
         let us = u64::try_from(middle.as_micros()).unwrap_or(u64::MAX);
         let Some(times) = us.checked_div(NEAR).filter(|times| *times > 0) else {
             return Self::default();
         };
         let shortest = NEAR.saturating_mul(WIDTH.pow(times.ilog(WIDTH)));
         let round_trip = shortest.saturating_mul(2 * PICOSECONDS_OF_US).min(MOST);
-        Self { hop: round_trip / 2, wire: bandwidths.iter().max().map_or(WIRE, |it| wire(*it)) }
+        Self { hop: round_trip / 2, wire: median(bandwidths).map_or(WIRE, wire) }
     }
 
     /// True if unknown: its hosts are priced as ranks that loopback joins.
     pub fn is_near(self) -> bool {
         self == Self::default()
     }
+}
+
+fn median<T: Copy + Ord>(measured: &[T]) -> Option<T> {
+    let mut sorted = measured.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied()
 }
 
 /// Picoseconds of a KiB in the class of a bandwidth in bytes a second.
@@ -153,9 +156,9 @@ mod tests {
         };
         assert_eq!([mbit(&[]), mbit(&[9000]), mbit(&[2350]), mbit(&[100_000])], [10_000.0; 4]);
         assert_eq!([mbit(&[940]), mbit(&[1000]), mbit(&[600])], [1000.0; 3]);
-        assert_eq!([mbit(&[90]), mbit(&[100])], [62.5, 62.5]);
-        // A path that carries the traffic of others is no narrower.
-        assert_eq!(mbit(&[300, 940, 20]), 1000.0);
+        assert_eq!([mbit(&[90]), mbit(&[100])], [63.0; 2]);
+        // Neither one slow rank nor one wrong measurement changes the class.
+        assert_eq!(mbit(&[20, 940, 60_000]), 1000.0);
         assert!(mbit(&[0]) > 0.0);
     }
 
