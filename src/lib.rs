@@ -26,32 +26,35 @@
 //!
 //! # The problem
 //!
-//! Four processes train one model. Each has worked out how it would change every weight; before any
-//! of them goes on, all must have the *sum* of the four opinions. Nobody is in charge, the vectors
-//! have a hundred million elements, and the work stands still meanwhile. That is an *all-reduce*,
-//! the best known of a small family of *collectives*: calls that a group of processes make
-//! together, and that return when each holds what the call promises it ([`schedule::collective`]
-//! has the table).
+//! Four processes train one model. Each has computed a gradient, a vector with one number for each weight, and all
+//! need the *sum* of the four before the next step. That is an *all-reduce*, the best known of a small family of
+//! *collectives*: calls that all processes of a group make together, and that return when each process holds its
+//! result ([`schedule::collective`] has the table).
 //!
-//! What is promised says nothing about how. Everybody could send everything to everybody: one hop,
-//! but n-1 times the bytes. The parts could go round a ring: hardly more bytes than the vector has,
-//! but 2 (n-1) hops. They could climb a tree and come down again. Which is best depends on the
-//! size, on the number of ranks and on what joins them, and each has its own ways to be wrong: a
-//! part added twice, a part overwritten before it has left, two ranks that wait for each other.
+//! Several algorithms give the same result. Each process (a *rank*) could send its vector to every other one: one
+//! hop, but n-1 times the bytes. Slices of the vector (*chunks*) could go round a ring: hardly more bytes than the
+//! vector has, but 2 (n-1) hops. They could climb a tree and come down again. Which algorithm is fastest depends on
+//! the size, on the number of ranks and on their links. Each can be wrong in its own ways: it adds a chunk twice, it
+//! overwrites a chunk before it was sent, or two ranks wait for each other.
 //!
 //! # The idea
 //!
 //! Here an algorithm is a pure function from (collective, number of ranks, rank) to a
 //! [`Schedule`](schedule::Schedule): a plain list of steps such as *send input chunk 3 to rank 1*
-//! or *receive from rank 3 and add to output chunk 2*. A list can be read by more than one reader:
+//! or *receive from rank 3 and add to output chunk 2*. Several functions read this list:
 //!
 //! * the checker ([`verify`](schedule::verify)) runs all ranks on symbols and proves that each
 //!   contribution arrives exactly once;
 //! * the drawing (`draw` of the crate `maypole-pictures`) shows it;
-//! * the simulator ([`simulate`](schedule::simulate)) runs all ranks on a model of the machine and prices it;
-//! * lowering ([`lower`]) makes of it what the executor (`execute`) moves real bytes by.
+//! * the simulator ([`simulate`](schedule::simulate)) runs all ranks on a model of the machine and predicts the time;
+//! * lowering ([`lower`]) turns it into the program by which the executor (`execute`) moves real bytes.
 //!
-//! So what is proved, drawn and priced *is* what runs.
+//! So what is proved, drawn and timed *is* what runs. A drawing has a column for each rank and a row for each message
+//! latency:
+//!
+//! ```text
+//! ring reduce_scatter, n = 4
+//! ```
 //!
 //! ```
 //! use maypole::algorithms::Algorithm;
@@ -59,26 +62,19 @@
 //! use maypole::schedule::Placement;
 //! use maypole::schedule::verify::verify;
 //! use maypole::{Communicator, ReduceOp};
-//! use maypole_pictures::draw;
 //!
-//! // Three ranks in a ring: the picture, and the proof.
-//! let ring = Algorithm::Ring.schedules(Collective::ReduceScatter, 3).unwrap();
-//! assert_eq!(draw::text(&ring), "
-//!      rank 0             rank 1             rank 2
-//! 0    in2 ->1            in0 ->2            in1 ->0
-//! 1    tmp1 =in1 +=2 ->1  tmp2 =in2 +=0 ->2  tmp0 =in0 +=1 ->0
-//! 2    out0 =in0 +=2      out1 =in1 +=0      out2 =in2 +=1
-//! ".trim_start_matches('\n'));
+//! // The proof of the steps above.
+//! let ring = Algorithm::Ring.schedules(Collective::ReduceScatter, 4).unwrap();
 //! assert!(verify(Collective::ReduceScatter, &ring, Placement::InPlace).is_ok());
 //!
-//! // The same list, moving bytes between three threads.
-//! let blocks = Communicator::run_local(3, |mut comm| {
+//! // The same steps, moving bytes between four threads.
+//! let blocks = Communicator::run_local(4, |mut comm| {
 //!     comm.set_algorithm(Some(Algorithm::Ring));
 //!     let mut block = [0u32];
-//!     comm.reduce_scatter((&[1, 10, 100], &mut block), ReduceOp::Sum).unwrap();
+//!     comm.reduce_scatter((&[1, 10, 100, 1000], &mut block), ReduceOp::Sum).unwrap();
 //!     block[0]
 //! });
-//! assert_eq!(blocks, [3, 30, 300]);
+//! assert_eq!(blocks, [4, 40, 400, 4000]);
 //! ```
 //!
 //! # The rooms, in reading order
@@ -147,7 +143,7 @@ pub use maypole_kernels::with_type;
 pub use status::{RankStatus, StatusHandle};
 
 #[cfg(test)]
-#[path = "../tests/common/fuzz.rs"]
+#[path = "../tests/readers/fuzz.rs"]
 mod fuzz;
 
 /// The README's programs compile.

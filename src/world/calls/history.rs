@@ -32,7 +32,9 @@ impl CallHistory {
     /// Notes that the operations from `sequence` on are `call`.
     pub fn begin(&mut self, sequence: u64, call: &Arc<CallRecord>) {
         // An operation that was noted and did not begin is replaced.
-        self.0.pop_back_if(|last| last.first == sequence);
+        if self.0.back().is_some_and(|last| last.first == sequence) {
+            self.0.pop_back();
+        }
         let same = |last: &CallRun| last.call.fingerprint == call.fingerprint;
         if self.0.back().is_some_and(same) {
             return;

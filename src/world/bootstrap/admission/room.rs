@@ -76,9 +76,12 @@ impl WaitingRoom {
     /// Takes the newcomers that wait, at most so many, and invites them.
     pub(crate) fn take(&self, most: usize) -> Newcomers {
         let mut reception = self.shared.lock();
-        let ready = reception.visitors.extract_if(.., |_, visitor| visitor.request.is_some());
+        let visitors = &mut reception.visitors;
+        let ready = visitors.iter().filter(|(_, visitor)| visitor.request.is_some());
+        let ready: Vec<_> = ready.map(|(at, _)| *at).take(most).collect();
         let mut waiting = Vec::new();
-        for (_, Visitor { mut control, request, .. }) in ready.take(most) {
+        for visitor in ready.iter().filter_map(|at| visitors.remove(at)) {
+            let Visitor { mut control, request, .. } = visitor;
             self.shared.watch.remove(&control.stream);
             control.push(&JoinReply::Invited);
             let attendee = request.expect("it was accepted").attendee;
