@@ -146,7 +146,8 @@ pub use status::{RankStatus, StatusHandle};
 #[path = "../tests/readers/fuzz.rs"]
 mod fuzz;
 
-/// The README's programs compile.
+/// The programs of the READMEs compile.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
+#[doc = include_str!("README.md")]
 mod readme {}
