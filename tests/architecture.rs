@@ -199,7 +199,7 @@ const FOLDERS: &[&str] =
 
 #[test]
 fn pages_name_files_and_folders_that_are_there() {
-    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"] {
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"] {
         let text = fs::read_to_string(root().join(page)).unwrap();
         for path in text.split('`').skip(1).step_by(2).map(|code| code.split(' ').next().unwrap()) {
             let Some((folder, _)) = path.split_once('/') else { continue };
