@@ -54,6 +54,11 @@
 //!
 //! ```text
 //! ring reduce_scatter, n = 4
+//!      rank 0             rank 1             rank 2             rank 3
+//! 0    in3 ->1            in0 ->2            in1 ->3            in2 ->0
+//! 1    tmp2 =in2 +=3 ->1  tmp3 =in3 +=0 ->2  tmp0 =in0 +=1 ->3  tmp1 =in1 +=2 ->0
+//! 2    tmp1 =in1 +=3 ->1  tmp2 =in2 +=0 ->2  tmp3 =in3 +=1 ->3  tmp0 =in0 +=2 ->0
+//! 3    out0 =in0 +=3      out1 =in1 +=0      out2 =in2 +=1      out3 =in3 +=2
 //! ```
 //!
 //! ```

@@ -39,8 +39,7 @@ impl CallHistory {
         if self.0.back().is_some_and(same) {
             return;
         }
-        let call = Arc::clone(call);
-        let run = CallRun { first: sequence, call, since: Instant::now() };
+        let run = CallRun { first: sequence, call: Arc::clone(call), since: Instant::now() };
         keep_last(&mut self.0, RUNS_KEPT, run);
     }
 

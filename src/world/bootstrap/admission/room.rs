@@ -77,8 +77,8 @@ impl WaitingRoom {
     pub(crate) fn take(&self, most: usize) -> Newcomers {
         let mut reception = self.shared.lock();
         let visitors = &mut reception.visitors;
-        let ready = visitors.iter().filter(|(_, visitor)| visitor.request.is_some());
-        let ready: Vec<_> = ready.map(|(at, _)| *at).take(most).collect();
+        let is_ready = |at: &_| visitors[at].request.is_some();
+        let ready: Vec<_> = visitors.keys().copied().filter(is_ready).take(most).collect();
         let mut waiting = Vec::new();
         for visitor in ready.iter().filter_map(|at| visitors.remove(at)) {
             let Visitor { mut control, request, .. } = visitor;
