@@ -15,6 +15,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// The version of this header; maypole_version() is that of the library.
+#define MAYPOLE_VERSION_MAJOR 0
+#define MAYPOLE_VERSION_MINOR 1
+#define MAYPOLE_VERSION_PATCH 0
+#define MAYPOLE_VERSION "0.1.0"
+
 // One rank's membership in a group of ranks.
 typedef struct maypole_comm maypole_comm;
 
