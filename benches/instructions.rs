@@ -18,10 +18,9 @@ use std::time::Duration;
 const CALLS: u64 = 500;
 /// Long enough for rank 1 to reach its wait: valgrind slows programs down by a factor of 50.
 const HEAD_START: Duration = Duration::from_micros(500);
-/// The environment variable that tells the program that valgrind runs which call to count.
+/// The environment variable with the call that the program under valgrind is to count.
 const VARIABLE: &str = "MAYPOLE_COUNTED_CALL";
 
-/// The calls, by name.
 const NAMES: [&str; 4] = ["all-reduce", "all-gather", "broadcast", "barrier"];
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! Measures messages between two ranks, beside a plain copy of the same bytes in the same seconds.
+//! Measures messages between two ranks, and a plain copy of the same bytes in the same seconds.
 //!
 //! ```text
 //! cargo bench --bench messages                         # two processes, through shared memory

@@ -1,4 +1,4 @@
-//! First-call latency: what a rank computes before the first message of a new call.
+//! First-call latency: the work of a rank before the first message of a new call.
 //!
 //! ```text
 //! cargo bench --bench plan

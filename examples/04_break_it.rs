@@ -23,7 +23,7 @@ fn main() {
         println!("without rank 1's step {nth}, {}:\n    {flaw}", words(step));
     }
 
-    // Two ranks that add to the chunk that they are sending wait for each other for ever: a sent
+    // Two ranks that add to the chunk that they are sending deadlock: a sent
     // chunk may not be overwritten until its receiver has taken it.
     let mut hasty = Algorithm::OneShot.schedules(collective, 2).expect("one shot can do that");
     for (rank, schedule) in hasty.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Lesson 7: see what a call does, and for which rank it waits.
+//! Lesson 7: see the steps of a call, and the rank for which it waits.
 //!
 //! A trace has a lane for each rank. It shows the rank's calls, the folds inside them and the waits
 //! between folds. Here a ring sums 4 MiB on four threads, twice. The second time rank 2 begins 5 ms

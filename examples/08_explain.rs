@@ -1,4 +1,4 @@
-//! Lesson 8: ask why the tuner chose an algorithm.
+//! Lesson 8: see why the tuner chose an algorithm.
 //!
 //! Before a new call sends anything, the tuner runs every algorithm that implements it on simulated
 //! clocks and takes the cheapest. `maypole tune` measures the costs of messages, bytes and cores;
@@ -21,7 +21,7 @@ fn main() {
             }
             pages.push(comm.explain(Collective::AllReduce, bytes));
         }
-        // An algorithm that is set by name overrules the tuner, and the explanation says so.
+        // An algorithm that is set by name overrules the tuner, and the explanation states it.
         comm.set_algorithm(Some(Algorithm::Ring));
         pages.push(comm.explain(Collective::AllReduce, 8));
         pages

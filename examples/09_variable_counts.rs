@@ -1,6 +1,6 @@
 //! Lesson 9: blocks of different lengths.
 //!
-//! An all-gather takes the length of every rank's block, which all ranks must know. An all-to-all
+//! An all-gather takes the length of every rank's block, on all ranks. An all-to-all
 //! takes only the lengths of the blocks that this rank sends to and receives from each rank. Here
 //! the ranks sort words together: each rank ends with one part of the alphabet.
 

@@ -1,6 +1,6 @@
 //! Lesson 10: combine elements with an operation of your own.
 //!
-//! An operation has a name, which must be equal on all ranks, and says whether it commutes. An
+//! An operation has a name, which must be equal on all ranks, and a flag whether it commutes. An
 //! operation that does not commute runs only by algorithms that are *proved* to combine the ranks
 //! in order. The checker derives this order from the steps of the schedules.
 

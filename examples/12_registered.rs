@@ -25,7 +25,7 @@ fn fastest(comm: &mut Communicator, values: &mut [f32]) -> maypole::Result<Durat
 
 fn main() -> maypole::Result<()> {
     let results = Communicator::run_local(2, |mut comm| -> maypole::Result<_> {
-        // Nobody else can reach a `Vec`. Its numbers go through slots that all ranks can read.
+        // Other ranks cannot access a `Vec`. Its numbers go through slots that all ranks can read.
         let mut private = vec![0.0; COUNT];
         let through_slots = fastest(&mut comm, &mut private)?;
 

@@ -32,7 +32,7 @@ fn block_on<T>(task: impl Future<Output = T>) -> T {
     }
 }
 
-/// The task of one rank. A request needs no runtime: whoever polls it is woken when it is done.
+/// The task of one rank. A request needs no runtime: it wakes the task that polls it when it completes.
 async fn step(mut comm: Communicator) -> maypole::Result<(f32, u64)> {
     let gradients = comm.start_all_reduce(vec![comm.rank() as f32; 1000], ReduceOp::Avg);
     let next = (comm.rank() + 1) % comm.world();

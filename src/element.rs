@@ -36,22 +36,22 @@
 //!   executor: over shared memory, TCP or between threads, in windows of any length, in place or
 //!   not, on any processor, in any timing.
 //! * **One result for all.** The ranks of an all-reduce end with the same bits.
-//! * **The choice of schedule may differ.** The tuner looks at the collective, the number of ranks,
-//!   their hosts and the bytes. So the same numbers in a vector of another length, or on other
-//!   hosts, may be combined in another order, and elements of one vector need not all be combined
-//!   alike (a ring begins each chunk at another rank).
+//! * **The choice of schedule may differ.** The tuner's choice depends on the collective, the
+//!   number of ranks, their hosts and the bytes. So the same numbers in a vector of another length,
+//!   or on other hosts, may be combined in another order, and elements of one vector need not all
+//!   be combined alike (a ring begins each chunk at another rank).
 //! * **Deterministic mode** takes that freedom away:
 //!   [`set_deterministic`](crate::Communicator::set_deterministic), or `MAYPOLE_DETERMINISTIC=1`,
 //!   allows only schedules of which [`verify`](mod@crate::schedule::verify) derives that every
 //!   element is `((x0 op x1) op x2) op ... x(n-1)`. Then the result is a function of the
 //!   contributions alone: that of the plain loop over the ranks.
 //!
-//! The mode costs nothing where every order gives the same bits: integers, minimum, maximum, and
-//! collectives that combine nothing. It costs nothing either where the tuner's choice combines from
-//! left to right anyway, as one and two [shots](crate::algorithms::direct) do. Otherwise long
+//! The mode has no overhead where every order results in the same bits: integers, minimum, maximum,
+//! and collectives that combine nothing. It costs nothing either where the tuner's choice combines
+//! from left to right anyway, as one and two [shots](crate::algorithms::direct) do. Otherwise long
 //! vectors lose the gain of pipelining. In a reduction to one rank, that rank alone combines, and
-//! receives `(n-1) S` bytes for a vector of `S` bytes. A scan runs down a chain.
-//! `maypole perf --deterministic` measures the cost.
+//! receives `(n-1) S` bytes for a vector of `S` bytes. A scan runs down a chain. `maypole perf
+//! --deterministic` measures the cost.
 
 use bytemuck::{NoUninit, Zeroable};
 pub use half::{bf16, f16};
@@ -64,8 +64,8 @@ use std::str::FromStr;
 /// A type that collectives move and combine.
 ///
 /// Implemented for `f16`, `bf16`, `f32`, `f64`, all integers of 8 to 64 bits, `usize` and `isize`
-/// (which are `u64` and `i64` to other ranks), and `bool`. Sealed, because every kernel must know
-/// it.
+/// (which are `u64` and `i64` to other ranks), and `bool`. Sealed, because every kernel must
+/// implement it.
 ///
 /// ```
 /// use maypole::{DataType, Element};

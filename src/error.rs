@@ -1,4 +1,4 @@
-//! Why a call fails. Each error says what happened, on which rank, and what to do.
+//! The errors of calls. Each message contains the failure, the rank and the remedy.
 
 use crate::algorithms::Algorithm;
 use crate::world::bootstrap::JoinError;
@@ -6,7 +6,7 @@ pub use crate::world::calls::{CallMismatch, MissedDeadline, RankCall};
 use crate::world::launch::LaunchError;
 use std::fmt;
 
-/// Why a call failed.
+/// The error of a call.
 ///
 /// After [`Error::Invalid`], [`Error::Unsupported`] and [`Error::Value`] the communicator works as
 /// before. After every other error it has failed: each later call returns [`Error::Failed`].
@@ -33,31 +33,31 @@ pub enum Error {
         rank: usize,
         /// The name of the call.
         operation: &'static str,
-        /// What is wrong with the arguments.
+        /// The error in the arguments.
         why: String,
     },
-    /// A value could not be serialized, or what was received is no value of the type that was asked
-    /// for, or a message of another type or length than its receive. The communicator works as
-    /// before. Use the same type, and the same length, on all ranks.
+    /// A value could not be serialized, or the received bytes are no value of the requested type,
+    /// or a message has another type or length than its receive. The communicator works as before.
+    /// Use the same type, and the same length, on all ranks.
     #[error("rank {rank}: {operation}: rank {peer} {why}")]
     Value {
-        /// The rank that noticed it.
+        /// The rank that detected it.
         rank: usize,
         /// The name of the call.
         operation: &'static str,
         /// The rank whose value it is.
         peer: usize,
-        /// What is wrong with the value.
+        /// The error in the value.
         why: String,
     },
-    /// The algorithm that was asked for by name does not implement the collective. Ask for `auto`
-    /// or for another algorithm.
+    /// The algorithm that was named does not implement the collective. Use `auto` or name another
+    /// algorithm.
     #[error(
         "algorithm '{}' does not implement {operation}: use 'auto' or name another algorithm",
         algorithm.name()
     )]
     Unsupported {
-        /// The algorithm that was asked for.
+        /// The algorithm that was named.
         algorithm: Algorithm,
         /// The collective that was called.
         operation: &'static str,
@@ -76,8 +76,8 @@ pub enum Error {
         /// The first two calls that do not match: equal on all ranks.
         cause: Box<CallMismatch>,
     },
-    /// A peer did not do its part in time. Every rank gets this error, with an equal `cause`. Look at
-    /// what the culprit does instead. Raise `MAYPOLE_TIMEOUT` if it is only slow.
+    /// A peer did not do its part before the deadline. Every rank gets this error, with an equal
+    /// `cause`. Check the culprit's program. Raise `MAYPOLE_TIMEOUT` if it is only slow.
     #[error("{cause}{}", given_up(*rank, operation, *sequence, cause.waiter == *rank))]
     TimedOut {
         /// The rank that reports the error.
@@ -89,30 +89,30 @@ pub enum Error {
         /// The first deadline that passed: equal on all ranks.
         cause: Box<MissedDeadline>,
     },
-    /// A peer is gone: its process ended, or the network to it is lost.
+    /// A peer is lost: its process ended, or the network to it failed.
     #[error("rank {rank} lost rank {peer} in {operation} (operation {sequence}): {why}")]
     PeerLost {
-        /// The rank that noticed it.
+        /// The rank that detected it.
         rank: usize,
-        /// The rank that is gone.
+        /// The lost rank.
         peer: usize,
         /// The call that `rank` made.
         operation: String,
         /// Number of operations before this one on the communicator.
         sequence: u64,
-        /// How the loss was noticed.
+        /// How the loss was detected.
         why: String,
     },
     /// Another rank failed first. Every rank names the same cause.
     #[error("rank {rank} gives up {operation} (operation {sequence}), because {cause}")]
     Aborted {
-        /// The rank that gives up its call.
+        /// The rank whose call was aborted.
         rank: usize,
         /// The call that `rank` made.
         operation: String,
         /// Number of operations before this one on the communicator.
         sequence: u64,
-        /// What happened first, and on which rank.
+        /// The first failure, and its rank.
         cause: String,
         /// Whether a new attempt may succeed: see [`Error::is_retryable`].
         retryable: bool,
@@ -129,9 +129,9 @@ pub enum Error {
         /// The culprit of the first failure: see [`Error::culprit`].
         culprit: Option<usize>,
     },
-    /// This process was forked from the one that made the communicator, which goes on being the
-    /// rank. Make a communicator in the process that calls it: fork before joining, or start
-    /// processes that run a program of their own.
+    /// This process was forked from the one that made the communicator, which remains the rank.
+    /// Make a communicator in the process that calls it: fork before joining, or start processes
+    /// that run a program of their own.
     #[error(
         "rank {rank}: this communicator was created before fork, and only the process that created \
          it may use it: create one in the child, or start the child by exec (in Python: 'spawn')"
@@ -147,10 +147,10 @@ pub enum Error {
         rank: usize,
         /// The call that needed the connection.
         operation: String,
-        /// What went wrong.
+        /// The failure of the connection.
         why: String,
     },
-    /// A GPU cannot do this rank's part: there is none, its memory is full, or its driver reports an
+    /// The GPU of this rank failed: there is none, its memory is full, or its driver reports an
     /// error.
     #[error("rank {rank}: {operation}: {why}")]
     Device {
@@ -158,21 +158,21 @@ pub enum Error {
         rank: usize,
         /// The call that the rank made.
         operation: String,
-        /// What happened.
+        /// The failure of the GPU.
         why: String,
     },
-    /// The environment does not say which rank this process is, a setting is wrong, or the ranks could
-    /// not join.
+    /// The environment does not determine the rank of this process, a setting is wrong, or the
+    /// ranks could not join.
     #[error("{why}")]
     Join {
-        /// What happened, and what to do.
+        /// The failure and the remedy.
         why: String,
         /// Whether a new attempt may succeed: see [`Error::is_retryable`].
         retryable: bool,
     },
 }
 
-/// The part of a sentence that is this rank's own, unless the cause tells it already.
+/// The part of a sentence that is this rank's own, unless the cause contains it already.
 fn given_up(rank: usize, operation: &str, sequence: u64, told: bool) -> String {
     match told {
         true => String::new(),
@@ -187,14 +187,14 @@ impl fmt::Debug for Error {
     }
 }
 
-/// An attempt to join that failed, and may succeed another time unless a setting is wrong.
+/// A failed attempt to join. A retry may succeed unless a setting is wrong.
 impl From<JoinError> for Error {
     fn from(error: JoinError) -> Self {
         Self::Join { why: error.to_string(), retryable: error.is_retryable() }
     }
 }
 
-/// Variables do not become right by themselves.
+/// A retry does not correct a variable.
 impl From<LaunchError> for Error {
     fn from(error: LaunchError) -> Self {
         Self::wrong_setting(error)
@@ -202,7 +202,7 @@ impl From<LaunchError> for Error {
 }
 
 impl Error {
-    /// The error of a setting that does not become right by itself.
+    /// The error of a setting that must be corrected.
     pub(crate) fn wrong_setting(why: impl fmt::Display) -> Self {
         Self::Join { why: why.to_string(), retryable: false }
     }
@@ -213,14 +213,14 @@ impl Error {
     }
 
     /// True if the communicator works as before: the call was refused before anything was sent, or
-    /// the bytes received are no value of the type that was asked for.
+    /// the received bytes are no value of the requested type.
     pub fn is_harmless(&self) -> bool {
         matches!(self, Self::Invalid { .. } | Self::Unsupported { .. } | Self::Value { .. })
     }
 
     /// True if the same program may succeed on a new communicator: a peer died or was late, or the
     /// ranks did not find one another. False if the program, its arguments or a setting must change
-    /// first, and after a panic. If another rank failed first, the answer is that of the first
+    /// first, and after a panic. If another rank failed first, the result is that of the first
     /// failure.
     ///
     /// | | retryable | [harmless](Self::is_harmless) |
@@ -262,16 +262,16 @@ impl Error {
         }
     }
 
-    /// The rank to look at first: the one that caused the failure, as far as that is known. Ranks
-    /// are numbered as in the communicator that reports the error.
+    /// The rank that caused the failure, if one could be identified. Ranks are numbered as in the
+    /// communicator that reports the error.
     ///
     /// | | culprit |
     /// |---|---|
     /// | `Invalid`, `Device` | the rank that made the call |
     /// | `Value` | the rank whose value it is |
-    /// | `TimedOut` | the rank that holds the others up; none if the ranks wait in a circle, or if a
+    /// | `TimedOut` | the rank that blocks the others; none if the ranks wait in a circle, or if a
     /// message of any rank was awaited |
-    /// | `PeerLost` | the rank that is gone |
+    /// | `PeerLost` | the lost rank |
     /// | `Aborted`, `Failed` | as in the first failure; none if not in this communicator |
     /// | `Mismatch` | none: either of the two calls may be the wrong one |
     /// | `Unsupported`, `Forked`, `Connect`, `Join` | none |
@@ -317,7 +317,7 @@ mod tests {
 
     const CALL: &str = "scan(1 x u8, sum)";
 
-    /// An error, and what its methods must say of it.
+    /// An error, and the expected results of its methods.
     struct Case {
         error: Error,
         rank: Option<usize>,

@@ -14,8 +14,8 @@ pub(crate) fn numbers<T: Eq + Hash>(labels: impl IntoIterator<Item = T>) -> Vec<
     labels.into_iter().map(number).collect()
 }
 
-/// The `items` by their numbers, which are below `count`, and in their order among those of one number;
-/// and where those of each number start, with the end behind the last.
+/// The `items` by their numbers, which are below `count`, and in their order among those of one
+/// number; and the start offset of each number's items, followed by the end offset.
 pub(crate) fn sorted<T: Clone + Default>(
     count: usize,
     items: impl Iterator<Item = (usize, T)> + Clone,

@@ -19,37 +19,41 @@
 //! | threads of one process as ranks | [`Communicator::run_local`] |
 //! | launchers and their variables | [`world::launch`] |
 //! | types and operations | [`element`], [`ReduceOp`] |
-//! | errors, and going on after one | [`Error`], [`Communicator::shrink`] |
+//! | errors, and continuing after one | [`Error`], [`Communicator::shrink`] |
 //! | an algorithm of your own | [`schedule`], [`Communicator::run`] |
 //! | which algorithm a call takes, and why | [`tuner`], [`Communicator::explain`] |
 //! | the memory of GPUs | `cuda` (with the feature of that name) |
 //!
 //! # The problem
 //!
-//! Four processes train one model. Each has computed a gradient, a vector with one number for each weight, and all
-//! need the *sum* of the four before the next step. That is an *all-reduce*, the best known of a small family of
-//! *collectives*: calls that all processes of a group make together, and that return when each process holds its
-//! result ([`schedule::collective`] has the table).
+//! Four processes train one model. Each has computed a gradient for every weight; before any of
+//! them continues, all must have the *sum* of the four gradients. There is no central process, the
+//! vectors have a hundred million elements, and the computation waits meanwhile. That is an
+//! *all-reduce*, the most common of a small family of *collectives*: calls that a group of
+//! processes makes together, and that return when each process holds its result
+//! ([`schedule::collective`] has the table).
 //!
-//! Several algorithms give the same result. Each process (a *rank*) could send its vector to every other one: one
-//! hop, but n-1 times the bytes. Slices of the vector (*chunks*) could go round a ring: hardly more bytes than the
-//! vector has, but 2 (n-1) hops. They could climb a tree and come down again. Which algorithm is fastest depends on
-//! the size, on the number of ranks and on their links. Each can be wrong in its own ways: it adds a chunk twice, it
-//! overwrites a chunk before it was sent, or two ranks wait for each other.
+//! The result does not determine the algorithm. Every rank could send its vector to every other
+//! rank: one hop of latency, but n-1 times the bytes. The parts could go round a ring: few bytes on
+//! each link, but 2 (n-1) hops. Or up a tree and down again. The best choice depends on the size,
+//! on the number of ranks and on the links between them. Each algorithm has its own errors: a chunk
+//! added twice, a buffer overwritten before its bytes have left, a deadlock of two ranks.
 //!
 //! # The idea
 //!
 //! Here an algorithm is a pure function from (collective, number of ranks, rank) to a
 //! [`Schedule`](schedule::Schedule): a plain list of steps such as *send input chunk 3 to rank 1*
-//! or *receive from rank 3 and add to output chunk 2*. Several functions read this list:
+//! or *receive from rank 3 and add to output chunk 2*. A list has more than one reader:
 //!
 //! * the checker ([`verify`](schedule::verify)) runs all ranks on symbols and proves that each
 //!   contribution arrives exactly once;
 //! * the drawing (`draw` of the crate `maypole-pictures`) shows it;
-//! * the simulator ([`simulate`](schedule::simulate)) runs all ranks on a model of the machine and predicts the time;
-//! * lowering ([`lower`]) turns it into the program by which the executor (`execute`) moves real bytes.
+//! * the simulator ([`simulate`](schedule::simulate)) runs all ranks on a model of the machine and
+//!   predicts the time;
+//! * lowering ([`lower`]) turns it into the program by which the executor (`execute`) moves real
+//!   bytes.
 //!
-//! So what is proved, drawn and timed *is* what runs. A drawing has a column for each rank and a row for each message
+//! So the list that is proved, drawn and timed *is* the one that runs. A drawing has a column for each rank and a row for each message
 //! latency:
 //!
 //! ```text
@@ -87,28 +91,28 @@
 //! Each names only rooms above it in this table. The first seven are pure: no clock, no thread, no
 //! file, no socket. Equal arguments give equal results, on every rank.
 //!
-//! | room | what it is |
+//! | room | content |
 //! |---|---|
 //! | `labels`, `wire` | numbers of names, and the bytes of plain data that ranks send one another |
-//! | [`schedule`] | what is to be done: steps, buffers, the law, and readers of schedules |
+//! | [`schedule`] | steps, buffers, the law, and readers of schedules |
 //! | [`algorithms`] | one page each: picture, cost, reason, code |
 //! | [`lower`] | the schedules of all ranks to the program of one rank: folds, waits and slots |
 //! | [`topology`] | links between ranks, and rings; [`topology::detect`] reads this machine |
 //! | [`tuner`] | which algorithm for which call ([`tuner::saved`] keeps measured costs in a file) |
-//! | `execute` | walks one program over boards and streams, and records what happened when |
-//! | [`world`] | how processes become ranks: what launchers say, joining, the control plane |
+//! | `execute` | walks one program over boards and streams, and records a trace |
+//! | [`world`] | how processes become ranks: launchers' variables, joining, the control plane |
 //! | [`element`] | the types of elements, and how elements are combined |
 //! | [`error`] | why a call failed |
-//! | `control` | how the ranks of a group agree, get connected and fail together |
-//! | [`status`] | what a rank tells about itself |
+//! | `control` | agreement, connections and failure of the ranks of a group |
+//! | [`status`] | the status of a rank, for its users |
 //! | `engine` | from a call to a program that runs |
-//! | `requests` | calls that run while their caller does something else |
+//! | `requests` | asynchronous calls, and the threads that run them |
 //! | [`comm`] | [`Communicator`], the front door |
 //! | `cuda` | the same calls on the memory of GPUs |
 //!
-//! Bytes themselves are touched in two crates below, which know no collective: `maypole-transports`
-//! (boards, streams, waiting) and `maypole-kernels` (memory and arithmetic on it). All unsafe code
-//! is there.
+//! Bytes themselves are touched in two crates below, which contain no collective:
+//! `maypole-transports` (boards, streams, waiting) and `maypole-kernels` (memory and arithmetic on
+//! it). They contain all unsafe code.
 #![forbid(unsafe_code)]
 
 pub mod algorithms;

@@ -218,7 +218,6 @@ fn a_child_of_a_world_of_one_is_not_the_rank() {
     });
 }
 
-/// A rank process of a test of this file.
 fn rank_process(_: &str) {
     forks(Communicator::from_env().unwrap());
 }

@@ -1,4 +1,4 @@
-//! Measures maypole beside other libraries, in alternating rounds of one run.
+//! Measures maypole and other libraries, in alternating rounds of one run.
 //!
 //! ```text
 //! cargo bench --bench peers -- --peers FOLDER --record FILE     # all 200 points: 20 minutes
@@ -9,7 +9,7 @@
 //! `FOLDER` holds `peers.sh`, a bash file that defines `peer_run NAME TRANSPORT RANKS`. This
 //! function runs the program that measures peer NAME, and prints a JSON object a line with `coll`,
 //! `bytes`, `median_us` and `ok`. The variables `PB_COLLS`, `PB_SIZES`, `PB_BUDGET_MS`,
-//! `PB_MINSAMP`, `PB_MAX` and `PB_OFFSET` tell the program what to measure. It takes samples like
+//! `PB_MINSAMP`, `PB_MAX` and `PB_OFFSET` select the measurements. The program samples like
 //! `maypole perf`: batches of about 400 us, from the first rank's start to the last rank's end.
 //!
 //! On a shared machine, other load changes wall-clock times from minute to minute, but it slows all
@@ -22,11 +22,11 @@
 //! another time. So a barrier between two ranks is timed before and after each round, and a round in
 //! which it changed is measured again.
 //!
-//! `--busy 2` keeps two processes computing beside the ranks, as a compiler or a data loader would. The
-//! barriers tell nothing then, and no round is measured again.
+//! `--busy 2` keeps two processes computing concurrently with the ranks, as a compiler or a data loader
+//! would. The times of barriers are meaningless then, and no round is measured again.
 //!
-//! `--record FILE` keeps what was measured: the same command, started again, measures only what the
-//! file lacks.
+//! `--record FILE` stores the measurements: the same command, started again, measures only the missing
+//! points.
 
 use anyhow::{Context, Result, ensure};
 use busy::BusyProcesses;
@@ -221,7 +221,7 @@ impl PeersArgs {
         std::iter::once(OURS).chain(peers).collect()
     }
 
-    /// Runs each library once in each of `rounds`, except for what the record holds.
+    /// Runs each library once in each of `rounds`, except for recorded points.
     fn measure(
         &self,
         programs: &Programs,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// A collective, as `maypole perf` names it, and the bytes of the whole that were asked for.
+/// A collective, as `maypole perf` names it, and its requested total bytes.
 pub(crate) type PeerPoint = (String, u64);
 /// Microseconds at each point, in one round.
 pub(crate) type Times = BTreeMap<PeerPoint, f64>;
@@ -20,13 +20,12 @@ pub(crate) struct Selection {
 
 /// How the programs are called.
 pub(crate) struct Programs {
-    /// The folder of `peers.sh`.
     pub(crate) peers: PathBuf,
     pub(crate) maypole: PathBuf,
     pub(crate) algorithm: String,
     /// Milliseconds of sampling at each point.
     pub(crate) budget: u64,
-    /// Bytes behind a page at which every buffer begins.
+    /// Offset in bytes from a page at which every buffer begins.
     pub(crate) offset: usize,
     /// Maypole's buffers are registered memory in the groups over shm.
     pub(crate) registered: bool,
@@ -113,8 +112,8 @@ impl Selection {
         self.sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// The size that was asked for, of a point that was measured with `bytes`. Programs round up a
-    /// size that is less than one element a rank.
+    /// The requested size of a point that was measured with `bytes`. Programs round up a size of less
+    /// than one element a rank.
     fn nominal(&self, bytes: u64) -> u64 {
         let below = self.sizes.iter().copied().filter(|size| *size <= bytes).max();
         below.or_else(|| self.sizes.iter().copied().min()).unwrap_or(bytes)

@@ -27,7 +27,7 @@ pub(crate) struct Ratios {
 }
 
 impl Record {
-    /// Reads what an earlier run has left in `path`, and keeps the file for more.
+    /// Reads the measurements of an earlier run from `path`, and opens the file for more.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 /* Maypole: collective communication for CPUs.
  *
  * Signatures are in the shape of NCCL's. Counts are in elements. Every function but the plain
- * getters returns MAYPOLE_SUCCESS or a code that says what failed; maypole_last_error() is then the
- * sentence, and maypole_last_error_rank() the rank to look at first.
+ * getters returns MAYPOLE_SUCCESS or an error code; maypole_last_error() then returns the message,
+ * and maypole_last_error_rank() the rank to look at first.
  *
  * A communicator is used by one thread at a time; maypole_abort() may be called from any thread.
  *
@@ -36,25 +36,25 @@ typedef uint32_t maypole_collective_t;
 // The type of elements.
 typedef uint32_t maypole_data_type_t;
 
-// How elements are combined.
+// The operation of a reduction.
 typedef uint32_t maypole_op_t;
 
-// The call did what it says.
+// The call succeeded.
 #define MAYPOLE_SUCCESS 0
 
-// An argument is wrong. Nothing was sent, and the communicator can be used on.
+// An argument is wrong. Nothing was sent, and the communicator remains usable.
 #define MAYPOLE_INVALID 1
 
-// The ranks do not make the same call.
+// The ranks made different calls.
 #define MAYPOLE_MISMATCH 2
 
-// A rank did not come in time.
+// The timeout of a call expired.
 #define MAYPOLE_TIMED_OUT 3
 
-// A rank has died or left.
+// A rank has exited or left.
 #define MAYPOLE_PEER_LOST 4
 
-// Another rank failed first, or a rank gave up.
+// Another rank failed first, or a rank called maypole_abort().
 #define MAYPOLE_ABORTED 5
 
 // An earlier call on this communicator has failed.
@@ -63,13 +63,13 @@ typedef uint32_t maypole_op_t;
 // The ranks could not be connected.
 #define MAYPOLE_CONNECT 7
 
-// The ranks could not find one another.
+// The rendezvous of the ranks failed.
 #define MAYPOLE_JOIN 8
 
 // The communicator was made before this process was forked.
 #define MAYPOLE_FORKED 9
 
-// This library does not do that.
+// The call is not supported.
 #define MAYPOLE_UNSUPPORTED 10
 
 // A defect of this library: it panicked. The communicator has failed.
@@ -167,31 +167,31 @@ typedef uint32_t maypole_op_t;
 extern "C" {
 #endif // __cplusplus
 
-// Returns what the last call that failed on this thread says: which rank, in which call, why. Valid
-// until the next call fails on this thread. Empty if none has failed.
+// Returns the message of the last failure on this thread: rank, call, and cause. Valid until the
+// next call fails on this thread. Empty if none has failed.
 const char *maypole_last_error(void);
 
 // Returns the rank that caused the last failure on this thread; -1 if no single rank did.
 int64_t maypole_last_error_rank(void);
 
-// Returns the name of a result, such as "timed out". Valid for ever.
+// Returns the name of a result, such as "timed out". A static string.
 const char *maypole_result_string(maypole_result_t result);
 
-// Returns the version of this library, such as "0.1.0". Valid for ever.
+// Returns the version of this library, such as "0.1.0". A static string.
 const char *maypole_version(void);
 
-// Joins the world that this process was started for: by `maypole run`, torchrun, mpirun, srun or
-// whatever launcher set its variables. A process that was started alone is a world of one.
-// maypole_close() ends it.
+// Joins the world of this process, from the variables of its launcher: `maypole run`, torchrun,
+// mpirun, srun or another one. A process without a launcher is a world of one. maypole_close() ends
+// it.
 maypole_result_t maypole_init(maypole_comm_t *comm);
 
 // Makes the communicators of `world` threads of this process, one for each thread: `comms` has
-// room for `world` of them, by rank. Each ends by maypole_close() on its thread.
+// room for `world` of them, by rank. Each thread calls maypole_close() on its own.
 maypole_result_t maypole_init_threads(maypole_comm_t *comms, uintptr_t world);
 
-// Leaves the group in order and frees the communicator, whatever it returns. Waits until what was
-// sent has arrived, and up to 5 s until the others have made as many calls. Registered memory of
-// the communicator is freed, too.
+// Leaves the group and frees the communicator, also on failure. Waits until sent messages have
+// arrived, and up to 5 s until the other ranks have made as many calls. Also frees the registered
+// memory of the communicator.
 maypole_result_t maypole_close(maypole_comm_t comm);
 
 // Returns this rank, from 0 to world - 1; -1 if `comm` is NULL.
@@ -210,24 +210,24 @@ maypole_result_t maypole_split(maypole_comm_t comm,
 // Makes another group of the same ranks, for another thread. All ranks call it.
 maypole_result_t maypole_duplicate(maypole_comm_t comm, maypole_comm_t *made);
 
-// After a failure: makes a group of the ranks that still exist. All of them call it. `comm` is to be
-// closed nevertheless.
+// After a failure: makes a group of the surviving ranks. All of them call it. `comm` must still be
+// closed.
 maypole_result_t maypole_shrink(maypole_comm_t comm,
                                 maypole_comm_t *made);
 
-// Ends every call of the group on every rank, from any thread. `why` may be NULL.
+// Aborts every call of the group on every rank. Any thread may call it. `why` may be NULL.
 maypole_result_t maypole_abort(maypole_comm_t comm, const char *why);
 
-// Sets how many milliseconds a call waits for other ranks before it fails.
+// Sets the timeout of calls that wait for other ranks, in milliseconds.
 maypole_result_t maypole_set_timeout(maypole_comm_t comm, uint64_t milliseconds);
 
-// If `on` is not 0, every sum is ((x0 + x1) + x2) + ...: its bits depend on nothing but the
-// contributions. All ranks set the same.
+// If `on` is not 0, every sum is ((x0 + x1) + x2) + ...: its bits depend on the contributions
+// alone. All ranks set the same.
 maypole_result_t maypole_set_deterministic(maypole_comm_t comm, int32_t on);
 
-// Writes how a call of `count` elements would run, and why, to `text`, which has room for `room`
-// bytes with the closing 0; what does not fit is cut. `needed`, if it is not NULL, becomes the room
-// for all of it.
+// Explains the algorithm of a call of `count` elements in `text`, a buffer of `room` bytes with the
+// terminating 0. Longer text is truncated. `needed`, if it is not NULL, becomes the size for all of
+// it.
 maypole_result_t maypole_explain(maypole_comm_t comm,
                                  maypole_collective_t which,
                                  uintptr_t count,
@@ -236,18 +236,18 @@ maypole_result_t maypole_explain(maypole_comm_t comm,
                                  uintptr_t room,
                                  uintptr_t *needed);
 
-// Makes `bytes` bytes of zeroed memory that the other ranks of the host reach in place during a
-// call, so that large calls on it move each byte once. All ranks call it, each with its own length.
-// The memory begins at a page. maypole_free() frees it, or maypole_close().
+// Allocates a registered buffer of `bytes` zeroed bytes. The other ranks of the host map it, so
+// that large calls on it copy each byte once. All ranks call it, each with its own length. The
+// buffer is aligned to a page. maypole_free() or maypole_close() frees it.
 maypole_result_t maypole_alloc(maypole_comm_t comm, uintptr_t bytes, void **memory);
 
-// Frees memory of maypole_alloc(). No other rank has to call it.
+// Frees a buffer of maypole_alloc(). The other ranks need not call it.
 maypole_result_t maypole_free(maypole_comm_t comm, void *memory);
 
-// Returns 1 if a type has an operation, 0 if not or if there is no such type or operation.
+// Returns 1 if a type supports an operation. Returns 0 if not, or for an unknown type or operation.
 int32_t maypole_supports(maypole_data_type_t data_type_number, maypole_op_t op);
 
-// Returns the bytes of an element; 0 if there is no such type.
+// Returns the bytes of an element; 0 for an unknown type.
 uintptr_t maypole_size(maypole_data_type_t data_type_number);
 
 // Waits until all ranks have called this.
@@ -262,7 +262,7 @@ maypole_result_t maypole_broadcast(const void *send,
                                    uintptr_t root,
                                    maypole_comm_t comm);
 
-// Combines the `send` (count elements) of all ranks into the root's `recv` (count). `recv` of other
+// Reduces the `send` (count elements) of all ranks into the root's `recv` (count). `recv` of other
 // ranks is not used and may be NULL. In place on the root if `send == recv`.
 maypole_result_t maypole_reduce(const void *send,
                                 void *recv,
@@ -272,7 +272,7 @@ maypole_result_t maypole_reduce(const void *send,
                                 uintptr_t root,
                                 maypole_comm_t comm);
 
-// Combines the `send` (count elements) of all ranks into every rank's `recv` (count). In place if
+// Reduces the `send` (count elements) of all ranks into every rank's `recv` (count). In place if
 // `send == recv`.
 maypole_result_t maypole_all_reduce(const void *send,
                                     void *recv,
@@ -289,8 +289,8 @@ maypole_result_t maypole_all_gather(const void *send,
                                     maypole_data_type_t data_type,
                                     maypole_comm_t comm);
 
-// Combines the `send` (world * count elements) of all ranks; block r of the result goes to rank r's
-// `recv` (count). In place if `recv` is this rank's block of `send`.
+// Reduces the `send` (world * count elements) of all ranks, and scatters block r of the result to
+// rank r's `recv` (count). In place if `recv` is this rank's block of `send`.
 maypole_result_t maypole_reduce_scatter(const void *send,
                                         void *recv,
                                         uintptr_t count,
@@ -298,8 +298,8 @@ maypole_result_t maypole_reduce_scatter(const void *send,
                                         maypole_op_t op,
                                         maypole_comm_t comm);
 
-// Block r of this rank's `send` (world * count elements) goes to rank r; block s of `recv` (world *
-// count) comes from rank s. In place if `send == recv`.
+// Sends block r of `send` (world * count elements) to rank r, and receives block s of `recv`
+// (world * count) from rank s. In place if `send == recv`.
 maypole_result_t maypole_all_to_all(const void *send,
                                     void *recv,
                                     uintptr_t count,
@@ -326,7 +326,7 @@ maypole_result_t maypole_scatter(const void *send,
                                  uintptr_t root,
                                  maypole_comm_t comm);
 
-// Combines the `send` (count elements) of ranks 0 to r into rank r's `recv` (count). In place if
+// Reduces the `send` (count elements) of ranks 0 to r into rank r's `recv` (count). In place if
 // `send == recv`.
 maypole_result_t maypole_scan(const void *send,
                               void *recv,
@@ -335,7 +335,7 @@ maypole_result_t maypole_scan(const void *send,
                               maypole_op_t op,
                               maypole_comm_t comm);
 
-// Combines the `send` (count elements) of ranks 0 to r - 1 into rank r's `recv` (count). Rank 0's
+// Reduces the `send` (count elements) of ranks 0 to r - 1 into rank r's `recv` (count). Rank 0's
 // `recv` does not change. In place if `send == recv`.
 maypole_result_t maypole_exclusive_scan(const void *send,
                                         void *recv,
@@ -386,8 +386,8 @@ maypole_result_t maypole_recv(void *recv,
                               uint32_t tag,
                               maypole_comm_t comm);
 
-// Receives a message of at most `count` elements from any rank. `peer` becomes the rank that it
-// came from, and `received` how many elements it had.
+// Receives a message of at most `count` elements from any rank. `peer` becomes the sender's rank,
+// and `received` the number of elements.
 maypole_result_t maypole_recv_any(void *recv,
                                   uintptr_t count,
                                   maypole_data_type_t data_type,

@@ -1,4 +1,4 @@
-//! Gives the library the name by which programs ask for NCCL.
+//! Sets the soname of the library to that of NCCL.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,8 +1,8 @@
-/* The functions of Maypole's libnccl.so.2, by the names that NCCL's programs use.
+/* The functions of Maypole's libnccl.so.2, under NCCL's names.
  *
- * Programs that have NVIDIA's nccl.h use that one: the names, values and layouts are the same. This
+ * Programs that have NVIDIA's nccl.h can use that one: names, values and layouts are the same. This
  * header needs no CUDA headers. Each function `ncclX` also exists as `pncclX`, for profilers that
- * define their own `ncclX`. README.md says which functions do nothing here.
+ * define their own `ncclX`. README.md lists the unsupported functions.
  */
 #ifndef NCCL_H_
 #define NCCL_H_
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* The version whose layouts this header has. ncclGetVersion() says what the library reports. */
+/* The version of the layouts in this header. ncclGetVersion() returns that of the library. */
 #define NCCL_MAJOR 2
 #define NCCL_MINOR 28
 #define NCCL_PATCH 9
@@ -82,8 +82,8 @@ typedef enum {
     ncclMaxRedOp = 0x7fffffff
 } ncclRedOp_t;
 
-/* Where the factor of ncclRedOpCreatePreMulSum() lies, and so when it is read: a factor of the host
- * when the operation is made, a factor of the device when the collective runs. */
+/* The memory of the factor of ncclRedOpCreatePreMulSum(). A factor on the host is read when the
+ * operation is made, one on the device when the kernel of the collective runs. */
 typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarResidence_t;
 
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
@@ -166,7 +166,7 @@ typedef struct {
 /* Settings of one collective. The library accepts and ignores them. */
 typedef struct ncclCollConfig ncclCollConfig_t;
 
-/* Types of the functions for kernels of one's own, none of which this library has. */
+/* Types of NCCL's device interface, which this library does not support. */
 typedef struct {
     void *mcBasePtr;
 } ncclMultimemHandle_t;
@@ -289,8 +289,8 @@ NCCL_DECLARE(ncclResult_t, CommWindowRegister,
 NCCL_DECLARE(ncclResult_t, CommWindowDeregister, (ncclComm_t comm, ncclWindow_t window));
 NCCL_DECLARE(ncclResult_t, WinGetUserPtr, (ncclComm_t comm, ncclWindow_t window, void **memory));
 
-/* Functions that this library does not have: each returns ncclInvalidUsage, but for
- * ncclSetEncryption() with NCCL_ENCRYPTION_MODE_NONE. */
+/* Unsupported functions: each returns ncclInvalidUsage, except ncclSetEncryption() with
+ * NCCL_ENCRYPTION_MODE_NONE. */
 NCCL_DECLARE(ncclResult_t, SetEncryption, (const ncclEncryptionConfig_t *config));
 NCCL_DECLARE(ncclResult_t, GroupSimulateEnd, (ncclSimInfo_t * info));
 NCCL_DECLARE(ncclResult_t, CommGetUniqueId, (ncclComm_t comm, ncclUniqueId *id));
@@ -324,8 +324,7 @@ NCCL_DECLARE(ncclResult_t, Signal,
 NCCL_DECLARE(ncclResult_t, WaitSignal,
              (int count, ncclWaitSignalDesc_t *signals, ncclComm_t comm, cudaStream_t stream));
 
-/* Which ranks are near, as NCCL's interface for kernels has it: all ranks of a communicator, for all are on one
- * host. */
+/* Teams of near ranks in NCCL's device interface: all ranks of a communicator, because they share a host. */
 typedef struct {
     int nRanks, rank, stride;
 } ncclTeam_t;
@@ -335,7 +334,7 @@ NCCL_DECLARE(ncclTeam_t, TeamRail, (ncclComm_t comm));
 NCCL_DECLARE(int, TeamRankToWorld, (ncclComm_t comm, ncclTeam_t team, int rank));
 NCCL_DECLARE(int, TeamRankToLsa, (ncclComm_t comm, ncclTeam_t team, int rank));
 
-/* What kernels need: each returns ncclInvalidUsage, and the number of slots is 0. */
+/* Memory for kernels: each returns ncclInvalidUsage, and the number of slots is 0. */
 NCCL_DECLARE(ncclResult_t, LsaBarrierCreateRequirement,
              (ncclTeam_t team, int barriers, void *handle, void *requirements));
 NCCL_DECLARE(ncclResult_t, GinBarrierCreateRequirement,

@@ -1,4 +1,4 @@
-//! Every lesson runs and prints what it is meant to show. `cargo test` builds them first; `cargo
+//! Every lesson runs and prints its expected output. `cargo test` builds them first; `cargo
 //! test --test lessons` does not, and then `cargo build --examples` must.
 
 #[path = "../../tests/common/blocks.rs"]

@@ -22,7 +22,6 @@ const FAR: [usize; 4] = [128, 512, 2048, 4096 - 512];
 const COLD_BYTES: usize = 256 << 20;
 const PAGE: usize = 4096;
 const SAMPLES: usize = 9;
-/// Bytes of a sample.
 const SAMPLE: usize = 1 << 20;
 
 /// Two buffers, and where the next cold copy begins.

@@ -27,7 +27,7 @@ pub(crate) struct OutputError {
     source: io::Error,
 }
 
-/// What to do about an error of writing; empty if there is no remedy.
+/// The remedy for a write error, to be appended to its sentence; empty if there is none.
 pub(crate) fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         ErrorKind::FileTooLarge => "; raise the limit of file sizes with `ulimit -f`",

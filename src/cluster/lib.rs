@@ -1,4 +1,5 @@
-//! Machines and clusters as graphs: the rings and trees on them, and how long collectives take there.
+//! Machines and clusters as graphs: the rings and trees on them, and the predicted times of
+//! collectives.
 //!
 //! The library chooses by its own measurements and by the links of the GPUs of one host. This crate
 //! is about absent machines: a machine whose description was pasted, or a cluster that has yet to
@@ -10,7 +11,7 @@
 //! | [`read`] | parsers: `nvidia-smi topo -m`, NCCL's XML, `rocm-smi`, `amd-smi` |
 //! | [`build`] | graphs from such descriptions, from classes of pairs, and of common clusters |
 //! | [`search`] | edge-disjoint rings, rails, lanes and trees on a graph |
-//! | [`predict`] | how long a collective takes on a graph, and which link limits it |
+//! | [`predict`] | the time of a collective on a graph, and the link that limits its bandwidth |
 //! | [`picture`] | a graph and its rings as SVG |
 #![forbid(unsafe_code)]
 

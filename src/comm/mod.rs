@@ -52,8 +52,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// independently need a communicator each: see [`duplicate`](Self::duplicate) and
 /// [`split`](Self::split). Requests may be waited for in any thread.
 ///
-/// The same calls give the same bits on every run, and an all-reduce gives all ranks the same bits.
-/// The tuner chooses in which order floats are combined, unless
+/// The same calls return the same bits on every run, and an all-reduce returns the same bits on all
+/// ranks. The tuner chooses in which order floats are combined, unless
 /// [`set_deterministic`](Self::set_deterministic) fixes the order.
 ///
 /// Lengths are in elements. Below, `count` is the length of a vector (broadcast, reduce,

@@ -2,8 +2,8 @@
 //!
 //! Dropping such a communicator does not wait. Its requests may wait for ranks that wait for this
 //! rank in another group, which this rank drops next. The thread that runs the requests leaves the
-//! group after them. The last communicator that the rank drops waits for these threads, so a program
-//! that ends afterwards loses nothing.
+//! group after them. The last communicator that the rank drops waits for these threads, so a
+//! program that ends afterwards loses no bytes.
 
 use maypole_transports::turns::{self, ThreadEnd};
 use std::io;
@@ -16,7 +16,7 @@ pub(crate) struct Departures(Mutex<DepartureState>);
 
 #[derive(Debug, Default)]
 struct DepartureState {
-    /// How many communicators of the rank have not been dropped.
+    /// The number of open communicators of the rank.
     open: usize,
     leaving: Vec<LeavingThread>,
 }
@@ -61,7 +61,7 @@ impl Departures {
     }
 
     fn state(&self) -> MutexGuard<'_, DepartureState> {
-        // A thread that panicked while it held the lock left a count and a list that are whole.
+        // The count and the list are valid after a panic under the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

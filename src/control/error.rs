@@ -1,4 +1,4 @@
-//! Why the ranks of a group could exchange nothing, or could not be connected.
+//! Errors of exchanges and connections between the ranks of a group.
 
 use crate::world::list_ranks;
 use crate::world::service::ServiceError;
@@ -15,14 +15,14 @@ pub(crate) enum ControlError {
     /// This rank, which the request needs, has left.
     #[error("rank {0} has left")]
     Left(usize),
-    /// The deadline passed. These ranks are missing, as far as the control plane has seen.
+    /// The deadline passed. These ranks are missing, by the last report of the control plane.
     #[error("{what} did not end in time; missing: rank {}", list_ranks(missing))]
     TimedOut {
-        /// What was waited for.
+        /// The request.
         what: &'static str,
         missing: Vec<usize>,
     },
-    /// Anything else, in words.
+    /// Any other error, in words.
     #[error("{0}")]
     Other(String),
 }

@@ -9,18 +9,18 @@ use std::fmt::Debug;
 /// Why no adapter joins threads of one process.
 pub(super) const ONE_PROCESS: &str = "the ranks are threads of one process";
 
-/// What carries streams between threads, as all pairs of ranks describe it.
+/// The transport of streams between threads, as each pair of ranks reports it.
 pub(crate) fn between_threads() -> StreamLinks {
     StreamLinks::Tcp(RefusalReason::Other(ONE_PROCESS.to_owned()))
 }
 
-/// What makes the streams between ranks that are threads.
+/// Makes the streams between ranks that are threads.
 pub trait ThreadLinks: Debug + Send + Sync {
     /// Joins two ranks of the first world: the end of `near`, and the end of `far`.
     fn pair(&self, near: usize, far: usize) -> (AnyStream, AnyStream);
 }
 
-/// Streams in memory, which hold this many bytes in each direction.
+/// Streams in memory, with buffers of this many bytes in each direction.
 #[derive(Debug)]
 pub(crate) struct MemoryLinks(pub(crate) usize);
 

@@ -1,7 +1,6 @@
-//! The control plane as a communicator sees it: how its ranks agree, get connected and fail
-//! together.
+//! The control plane of a communicator: agreement, connections and failure of its ranks.
 //!
-//! Ranks that are threads of one process share a table behind a lock ([`threads`]). Ranks that are
+//! Ranks that are threads of one process share a table under a mutex ([`threads`]). Ranks that are
 //! processes use the service of their process ([`processes`]). Neither is on the data path, so a
 //! trait object serves both.
 
@@ -29,12 +28,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Why a wait for a peer does not end.
+/// The cause of a wait without end.
 #[derive(Debug)]
 pub(crate) struct Straggler {
-    /// What the ranks report about themselves.
+    /// The ranks' own reports.
     pub(crate) report: RankSentence,
-    /// The rank of the world that holds the others up; `None` if no single one does.
+    /// The rank of the world that blocks the others; `None` if no single one does.
     pub(crate) culprit: Option<usize>,
 }
 
@@ -48,7 +47,7 @@ pub(crate) struct SurvivingGroup {
     pub(crate) grown: Option<GrownWorld>,
 }
 
-/// What every rank of a group has, however its ranks are joined.
+/// The state of a rank in a group, independent of the transport.
 #[derive(Debug)]
 pub(crate) struct GroupMembership {
     pub(crate) activity: Arc<GroupActivity>,
@@ -66,7 +65,8 @@ impl GroupMembership {
         open: impl FnOnce(GroupId, Vec<usize>, usize) -> Arc<GroupActivity>,
     ) -> Self {
         let GroupId { parent_epoch, counter } = self.activity.group();
-        // Ranks that share a group came to it by the same splits, so this hash of them is equal on all.
+        // All ranks of a group were made by the same splits, so this hash of the splits is equal on
+        // all.
         let parent_epoch = mix(mix(parent_epoch ^ 1) ^ counter);
         let world = members.iter().map(|rank| self.activity.members()[*rank]).collect();
         let me = members.iter().position(|rank| *rank == self.activity.rank());
@@ -91,7 +91,7 @@ pub(crate) trait Control: Connector {
         self.membership().activity.members()
     }
 
-    /// Raised when the group cannot go on.
+    /// Raised when the group has failed.
     fn alarm(&self) -> Arc<Alarm> {
         Arc::clone(&self.membership().alarm)
     }
@@ -132,7 +132,7 @@ pub(crate) trait Control: Connector {
     /// first two that do not match.
     fn compare(&self, peer: usize) -> Option<CallMismatch>;
 
-    /// Finds what holds `peer` up, as far as that is possible within a second.
+    /// Diagnoses why `peer` is late, within a second.
     fn locate(&self, peer: usize) -> Option<Straggler>;
 
     /// Fails the group on all ranks by `cause`, which has the world's numbers. Returns the first
@@ -143,12 +143,11 @@ pub(crate) trait Control: Connector {
     fn status(&self) -> RankStatus;
 
     /// Aborts the group on all ranks, for the reason `why`. Returns once the others have received
-    /// that, within
-    /// 1.5 s.
+    /// the abort, after 1.5 s at the latest.
     fn abort(&self, why: &str);
 
-    /// Returns the group of those ranks that still exist, and of the newcomers that a rank brings.
-    /// All ranks that exist call this.
+    /// Returns the group of the surviving ranks, and of the newcomers of a rank. All ranks that
+    /// exist call this.
     fn shrink(&self, contribution: Contribution, deadline: Instant) -> Result<SurvivingGroup>;
 
     /// Returns the first cause, with the group's numbers, if the group has failed.

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 /// How often a thread that waits for others checks whether their calls match its own.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the threads of one world share.
+/// The state that the threads of one world share, under a mutex.
 #[derive(Debug)]
 pub(crate) struct SharedWorld {
     links: Arc<dyn ThreadLinks>,
@@ -46,12 +46,12 @@ struct WorldState {
     groups: BTreeMap<(GroupId, usize), GroupTable>,
     /// Ranks of the world that have died.
     dead: HashSet<usize>,
-    /// Worlds in which ranks go on, and the ranks here of their ranks.
+    /// Worlds in which ranks continue, and the ranks here of their ranks.
     successors: Vec<(Weak<SharedWorld>, Vec<usize>)>,
     cause: Option<Cause>,
 }
 
-/// What the threads of one group share.
+/// The state that the threads of one group share.
 #[derive(Debug, Default)]
 struct GroupTable {
     exchanges: HashMap<u64, PendingExchange>,
@@ -184,7 +184,7 @@ impl ThreadControl {
         self.membership.activity.rank()
     }
 
-    /// Reads or changes what the threads of the group share.
+    /// Reads or changes the shared state of the group's threads.
     fn with_group<T>(&self, access: impl FnOnce(&mut GroupTable) -> T) -> T {
         access(self.shared.state().group(self.identity()))
     }
@@ -199,7 +199,7 @@ impl ThreadControl {
         self.with_group(|group| group.activities.get(&peer).cloned())
     }
 
-    /// What rank `rank` of the world does: see [`RankStatus::of`].
+    /// The status of rank `rank` of the world: see [`RankStatus::of`].
     fn status_of(&self, rank: usize, about: Option<GroupId>) -> RankStatus {
         let mut state = self.shared.state();
         let all = state.groups.values().flat_map(|group| group.activities.values());
@@ -351,7 +351,7 @@ impl Control for ThreadControl {
         let mut state = self.shared.state();
         let left = &mut state.group(identity).left;
         left.insert(self.me());
-        // Nothing is kept of a group that all members have left.
+        // Frees the state of a group that all members have left.
         if left.len() == self.members().len() && identity.0 != GroupId::WORLD {
             state.groups.remove(&identity);
         }

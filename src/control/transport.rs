@@ -5,7 +5,7 @@ use crate::world::VerbsPortOffer;
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a rank does not look for a port unless verbs are set by name.
+/// Why a rank does not search for a port unless verbs are set by name.
 pub(crate) const NO_DEVICES: &str =
     "the kernel offers programs no RDMA devices (there is no /dev/infiniband)";
 
@@ -75,7 +75,7 @@ impl Transport {
         }
     }
 
-    /// True if ranks on `hosts` look for RDMA ports when they choose this transport.
+    /// True if ranks on `hosts` search for RDMA ports when they choose this transport.
     pub(crate) fn looks_for_verbs(self, hosts: &Hosts) -> bool {
         match self {
             Self::Auto => !hosts.is_one(),

@@ -319,8 +319,9 @@ impl Comm {
         self.lock().comm.set_deterministic(deterministic);
     }
 
-    /// Sets how long a kernel may wait for another rank. The default is that of the communicator
-    /// that the group was made from. A call in progress on another thread keeps its timeout.
+    /// Sets the timeout of a kernel that waits for another rank. The default is that of the
+    /// communicator that the group was made from. A call in progress on another thread keeps its
+    /// timeout.
     pub fn set_timeout(&self, timeout: Duration) {
         *self.new_timeout.lock().unwrap_or_else(PoisonError::into_inner) = Some(timeout);
         // If there is no such call, it counts now.

@@ -26,7 +26,7 @@ impl DeviceRank {
         // A barrier orders the work of the streams, and has no bytes that would wait for it.
         self.await_stream(on, &name)?;
         let read = self.read(on, input, &name)?;
-        // Bytes that a call does not write come back unchanged.
+        // Bytes that a call does not write are copied back unchanged.
         let mut written = self.read(on, output, &name)?;
         let input = AnySlice::new(call.kind, &read);
         let buffers = (input, AnySliceMut::new(call.kind, &mut written));

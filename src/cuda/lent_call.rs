@@ -12,7 +12,6 @@ use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 use maypole_transports::cuda::{Lent, lend, lend_mut};
 use std::sync::Arc;
 
-/// A call and its buffers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LentCall<'a> {
     call: CollectiveCall,

@@ -78,8 +78,8 @@ impl Introduction {
     }
 }
 
-/// The links between the GPUs of `all` ranks of `comm`, as rank 0 finds them, and why some of these GPUs use
-/// no memory of one another, if known. Collective.
+/// The links between the GPUs of `all` ranks of `comm`, as rank 0 finds them, and the reason, if
+/// there is one, why some of these GPUs cannot use one another's memory. Collective.
 ///
 /// # Errors
 /// As every call.

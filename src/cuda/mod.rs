@@ -55,7 +55,7 @@
 //! | `rank` | one rank's state: mailboxes, kernels, programs |
 //! | `prepare` | how a call gets its program on the GPU |
 //! | `load` | loading kernels while calls run |
-//! | `programs` | the programs that are kept, and those that graphs keep |
+//! | `programs` | the cache of programs, and those of captured graphs |
 //! | `plan` | the mailboxes and windows of a call, and costs |
 //! | `links` | the GPUs of the ranks, and their links |
 //! | `setup`, `probe` | how mailboxes are made, and why not |

@@ -63,7 +63,6 @@ pub(super) fn lanes(gpus: &[RankGpu], wanted: u32) -> Option<u32> {
     Some(lanes.clamp(1, most.min(wanted)))
 }
 
-/// The GPU of a rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RankGpu {
     pub(super) uuid: [u8; 16],

@@ -27,7 +27,7 @@ pub(super) enum Way {
 }
 
 impl Prepared {
-    /// Bytes that it takes while it is kept.
+    /// Bytes that it takes in the cache.
     pub(super) fn bytes(&self) -> usize {
         let program = match &self.way {
             Way::Walk { code, .. } => code.bytes(),
@@ -37,8 +37,8 @@ impl Prepared {
     }
 }
 
-/// The programs that are kept for calls to come, within a budget in bytes. Other ranks may keep those of other
-/// calls.
+/// The cache of programs for later calls, within a budget in bytes. Other ranks may keep those of
+/// other calls.
 #[derive(Default)]
 pub(super) struct KeptPrograms {
     /// By call without its placement, which is local to a rank: the programs apart and in place.
@@ -87,8 +87,8 @@ impl KeptPrograms {
     }
 }
 
-/// Programs that a graph may run again: they are kept as long as the rank, and so is the memory of their
-/// calls. A program that is captured several times is kept once.
+/// Programs that a graph may run again: they are cached as long as the rank exists, and so is the
+/// memory of their calls. A program that is captured several times is cached once.
 #[derive(Default)]
 pub(super) struct Captured {
     calls: HashMap<CollectiveCall, Arc<Prepared>>,
@@ -146,7 +146,7 @@ impl Captured {
     }
 }
 
-/// Most programs of messages that are kept, and as many that graphs have captured.
+/// The limits of cached programs of messages, and of those that graphs have captured.
 const MOST_MESSAGES: usize = 256;
 
 /// The programs of messages by length, for each end. Not all ranks meet for a message, so a new program

@@ -25,7 +25,7 @@ pub(super) struct FailureWatch {
 }
 
 impl FailureWatch {
-    /// Starts the thread. `patience` is how long the last call may wait, in nanoseconds.
+    /// Starts the thread. `patience` is the timeout of the last call, in nanoseconds.
     ///
     /// # Errors
     /// If the system has no thread left.

@@ -16,7 +16,7 @@ impl Engine {
         schedules: Option<Vec<Schedule>>,
     ) -> Result<()> {
         let (kind, ranks) = (ready.call.kind, self.boards.world() as u64);
-        let stands_for = Some(kind.name());
+        let stands_for = ready.call.stands_for.or(Some(kind.name()));
         let call =
             CollectiveCall { kind: DataType::I64, stands_for, in_place: false, ..ready.call };
         if let Some(schedules) = schedules {

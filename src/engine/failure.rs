@@ -216,8 +216,8 @@ impl Health {
         }
     }
 
-    /// Tells all ranks that the deadline of `wait` has passed, and what was found about the straggler.
-    /// Returns the error of this rank.
+    /// Reports to all ranks that the deadline of `wait` has passed, with the diagnosis of the
+    /// straggler. Returns the error of this rank.
     fn report_deadline(&self, wait: FailedWait) -> Error {
         let FailedWait { operation, step, peer, allowed } = wait;
         let control = self.control();

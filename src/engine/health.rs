@@ -142,7 +142,6 @@ impl Health {
         self.activity.title()
     }
 
-    /// This rank's activity in its group.
     #[inline(always)]
     pub(crate) fn activity(&self) -> &Arc<GroupActivity> {
         &self.activity
@@ -333,7 +332,6 @@ impl Health {
     }
 }
 
-/// The message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let words = panic.downcast_ref::<&str>().copied();
     words.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

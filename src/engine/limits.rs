@@ -41,7 +41,7 @@ impl TimeLimits {
         }
     }
 
-    /// The time limit of an operation that has timed out.
+    /// The timeout of an operation that has timed out.
     pub(crate) fn allowed(&self) -> Duration {
         self.deadlines.last().map_or(self.timeout, |(_, allowed)| *allowed)
     }

@@ -1,10 +1,10 @@
 //! From a call to a program that runs: choose an algorithm, lower its schedules once, connect the
 //! ranks, execute.
 //!
-//! | part | what it knows |
+//! | part | content |
 //! |---|---|
 //! | [`PreparedCalls`] | the calls that have programs, and which one was made last |
-//! | [`CallSettings`] | what the user asked for: plan, determinism, memory |
+//! | [`CallSettings`] | the user's settings: plan, determinism, memory |
 //! | [`TimeLimits`] | timeout and deadlines |
 //! | [`Health`] | the control plane, the first failure, operations so far |
 //! | [`RunConditions`] | costs, crowding, and how this rank waits |
@@ -142,7 +142,7 @@ impl Engine {
         &self.health
     }
 
-    /// Changes how long calls may take, and how this rank waits accordingly.
+    /// Changes the timeout of calls, and the wait policy of this rank accordingly.
     pub(crate) fn change_limits(&mut self, change: impl FnOnce(&mut TimeLimits)) {
         change(&mut self.limits);
         self.health.activity().set_background(self.limits.background);
@@ -150,7 +150,7 @@ impl Engine {
     }
 
     /// Notes whether calls are those of a request, to which they return their own errors alone.
-    /// Returns what was noted before.
+    /// Returns the previous value.
     pub(crate) fn set_in_request(&mut self, is_in_request: bool) -> bool {
         std::mem::replace(&mut self.health.is_in_request, is_in_request)
     }
@@ -160,7 +160,7 @@ impl Engine {
         self.limits.waiting(self.conditions.waiting)
     }
 
-    /// The call whose input is first scaled as `op` says. Products are in a staging buffer, so the call
+    /// The call whose input is first scaled by `op`. Products are in a staging buffer, so the call
     /// is not in place. Quotients are where the result will be, if that is as long.
     pub(crate) fn scaled<'a>(&self, ready: ReadyCall<'a>, op: ReduceOp) -> Result<ReadyCall<'a>> {
         let call = ready.call;
@@ -200,7 +200,6 @@ impl Engine {
         })
     }
 
-    /// Runs one call.
     #[inline(always)]
     pub(crate) fn perform(&mut self, ready: ReadyCall<'_>) -> Result<()> {
         let is_fast = self.calls.is_fast(ready.call, self.settings.plan);
@@ -227,7 +226,7 @@ impl Engine {
         }
     }
 
-    /// Runs the call at `at` through slots, which are stored as `store` says, and streams.
+    /// Runs the call at `at` through streams and slots, whose stores are of kind `store`.
     fn perform_staged(
         &mut self,
         at: usize,
@@ -304,7 +303,7 @@ impl Engine {
         self.calls.set_current(at, slow);
     }
 
-    /// Makes sure that the next call is looked up.
+    /// Forces a lookup of the next call in the cache.
     pub(crate) fn forget_current(&mut self) {
         self.calls.forget_current();
     }
@@ -331,7 +330,8 @@ impl Engine {
         self.chooser().plan(call)
     }
 
-    /// Why a call of `bytes` bytes in all runs as it does, and how long such calls took.
+    /// Explains the plan of a call of `bytes` bytes in all, with the measured latency of such
+    /// calls.
     pub(crate) fn explain(
         &self,
         collective: Collective,
@@ -361,7 +361,7 @@ impl Engine {
         self.calls.counts_mut().intern_joined(lengths)
     }
 
-    /// The programs that are kept, and those that were made and dropped.
+    /// The counts of cached programs, and of those that were lowered and evicted.
     pub(crate) fn program_cache(&self) -> ProgramCache {
         self.calls.cache(self.settings.program_memory())
     }
@@ -372,8 +372,8 @@ impl Engine {
         Counters { stores, ..self.calls.counters(self.executor.locals()) }
     }
 
-    /// Leaves the group in order, after what was sent. May be called again. A `patient` rank learns
-    /// by that whether its calls were those of the others.
+    /// Leaves the group in order, after all sent bytes. May be called again. A `patient` rank
+    /// thereby detects whether its calls match those of the others.
     pub(crate) fn leave(&mut self, patient: bool) {
         self.executor.streams().finish();
         if self.health.has_failed() {

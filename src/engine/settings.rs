@@ -5,8 +5,8 @@ use crate::engine::ways::Datapath;
 use crate::schedule::collective::Collective;
 use crate::tuner::PlanOverride;
 
-/// Most bytes of the programs that a communicator keeps, by default: those of about a thousand
-/// calls among a few ranks.
+/// The default size of a communicator's program cache in bytes: that of about a thousand calls
+/// among a few ranks.
 const PROGRAM_MEMORY: usize = 8 << 20;
 
 /// The user's settings for later calls.
@@ -24,7 +24,7 @@ pub(crate) struct CallSettings {
     pub(crate) way: Option<Datapath>,
     /// The most bytes of shared memory that this rank may use, if there is a limit.
     pub(crate) memory_limit: Option<usize>,
-    /// The most bytes of the programs that are kept, if the user has set a limit.
+    /// The size of the program cache in bytes, if the user has set a limit.
     pub(crate) program_limit: Option<usize>,
 }
 
@@ -43,7 +43,7 @@ impl CallSettings {
         self.deterministic && collective.reduces()
     }
 
-    /// The most bytes of programs that are kept for calls to come.
+    /// The size limit of the program cache in bytes.
     pub(crate) fn program_memory(&self) -> usize {
         self.program_limit.unwrap_or(PROGRAM_MEMORY)
     }

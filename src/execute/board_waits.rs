@@ -94,7 +94,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         Ok(())
     }
 
-    /// Waits until `ended` returns a value. Now and then `suspect` names an awaited rank, and one
+    /// Waits until `ended` returns a value. At intervals `suspect` names an awaited rank, and one
     /// that will never arrive, if any, with the reason. A function of its own: the code of a wait
     /// would slow down short calls that need not wait.
     #[inline(never)]

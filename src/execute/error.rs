@@ -1,4 +1,4 @@
-//! Why a wait for another rank fails, for programs and for messages alike.
+//! Errors of a wait for another rank, of programs and of messages.
 
 use maypole_transports::{Fault, Interrupted};
 
@@ -22,7 +22,7 @@ pub enum LinkError {
     Aborted,
     /// The peer has left the group in order.
     PeerLeft,
-    /// The stream to the peer does not work any more.
+    /// The stream to the peer is broken.
     Lost(Fault),
     /// No stream to the peer could be made, for the reason in this sentence.
     Unconnected(String),

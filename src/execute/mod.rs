@@ -4,7 +4,7 @@
 //! are reached over it, all other ranks over streams; one program may use both. This module
 //! contains no collective and no algorithm.
 //!
-//! Programs ([`Executor`]) and messages between two ranks (`messages`) drive their streams alike:
+//! Programs ([`Executor`]) and messages between two ranks (`messages`) drive their streams equally:
 //! the same cursors for partly moved messages, the same policy of polling and sleeping, and the
 //! same [`LinkError`].
 
@@ -87,7 +87,7 @@ pub struct Executor {
     alarm: Arc<Alarm>,
     watcher: Arc<dyn WaitWatcher>,
     /// The fingerprint of the last program, if it was self-crediting: its publications are
-    /// consumed, but this rank's consumption counters lag behind.
+    /// consumed, but this rank's consumption counters are not updated yet.
     uncounted: Option<u64>,
     /// Publications go past the caches.
     past_slots: bool,

@@ -1,4 +1,4 @@
-//! The work between two polls of a wait, for programs and for messages alike.
+//! The work between two polls of a wait, of programs and of messages.
 
 /// Polls between two attempts to move bytes that the wait itself is not for.
 const POLLS_PER_DRIVE: u32 = 64;
@@ -13,7 +13,6 @@ const POLLS_PER_PEER_CHECK: u32 = 1024;
 pub(super) struct PollCounter(u32);
 
 impl PollCounter {
-    /// Counts one poll.
     #[inline(always)]
     pub(super) fn count(&mut self) {
         self.0 = self.0.wrapping_add(1);

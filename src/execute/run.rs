@@ -15,7 +15,6 @@ use maypole_transports::Sleep;
 use maypole_transports::board::{ExpectedPublication, Publication};
 use std::cell::RefCell;
 
-/// One run of one program.
 pub(super) struct ProgramRun<'a, 'b, O> {
     pub(super) executor: &'a mut Executor,
     pub(super) program: &'a Program,

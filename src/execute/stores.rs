@@ -1,10 +1,11 @@
 //! The ways to store large publications: equal bytes, different times.
 //!
-//! A writer fills the same few slots again and again. Its readers have read them, so an ordinary store
-//! first invalidates the line on another core, at 2 GB/s on some machines and at 10 on others. A
-//! store past the caches invalidates nothing; but it goes to memory, from where the readers fetch
-//! it. In a deep ring the readers' caches have evicted a slot before it is filled again; but so
-//! have the writer's. A virtual machine that is moved changes its behaviour while it runs.
+//! A writer fills the same few slots again and again. Its readers have read them, so an ordinary
+//! store first invalidates the line on another core, at 2 GB/s on some machines and at 10 on
+//! others. A store past the caches invalidates nothing; but it goes to memory, from where the
+//! readers fetch it. In a deep ring the readers' caches have evicted a slot before it is filled
+//! again; but so have the writer's. A virtual machine that is migrated changes its behaviour while
+//! it runs.
 
 use super::{Buffers, ExecuteError, Executor, RunObserver};
 use crate::lower::{MAX_SOURCES, Program};

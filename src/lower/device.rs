@@ -57,7 +57,7 @@ pub struct DeviceProgram {
 }
 
 impl DeviceProgram {
-    /// Packs the program of local rank `me`, whose buffers lie at `places`. `None` if the kernel
+    /// Packs the program of local rank `me`, whose buffers are at `places`. `None` if the kernel
     /// cannot walk it: if it has streams, if it runs on registered memory, or if its folds split
     /// the same bytes into different parts.
     pub fn new(program: &Program, me: usize, places: BufferPlaces) -> Option<Self> {
@@ -141,7 +141,7 @@ fn packed_sources(program: &Program) -> Vec<PackedSource> {
     packed.collect()
 }
 
-/// Appends a list, padded to eight bytes, and returns where it begins.
+/// Appends a list, padded to eight bytes, and returns its offset.
 fn append<T: Pod>(bytes: &mut Vec<u8>, list: &[T]) -> u64 {
     let start = bytes.len();
     bytes.extend_from_slice(bytemuck::cast_slice(list));

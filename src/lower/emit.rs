@@ -12,7 +12,6 @@ use super::publications::{Posts, Publications};
 use super::strategy::Strategy;
 use crate::schedule::{Buffer, Placement, Span};
 
-/// Emits one rank's program.
 pub(super) struct Emitter<'a> {
     request: &'a LoweringInput<'a>,
     strategy: &'a Strategy,

@@ -9,6 +9,7 @@ use super::program::MAX_SOURCES;
 use crate::schedule::hosts::Boards;
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Fuses the steps of `ranks`, whose schedules these are. A stream sends from a buffer, so a result
@@ -152,7 +153,12 @@ pub(super) fn forget_dead_stores(
 /// [`Stuck`] if the schedules do not complete.
 pub(super) fn linear(schedules: &[Schedule], ranks: Range<usize>) -> Result<FusedFolds, Stuck> {
     let mut order = ProofOrder { schedules, order: vec![Vec::new(); schedules.len()] };
-    let here: Vec<Schedule> = schedules.iter().map(|it| within(it, ranks.len())).collect();
+    let width = ranks.len();
+    let leaves = |step: &Step| step.peer().is_some_and(|peer| peer >= width);
+    let here = match schedules.iter().any(|it| it.steps.iter().any(leaves)) {
+        true => Cow::Owned(schedules.iter().map(|it| within(it, width)).collect()),
+        false => Cow::Borrowed(schedules),
+    };
     walk(&here, Placement::Apart, &mut order)?;
     let count = order.order.iter().map(Vec::len).sum();
     let mut folds = FusedFolds::with_capacity(ranks, count);

@@ -54,7 +54,7 @@ pub struct LoweringInput<'a> {
     pub collective: Collective,
     /// One schedule a rank; for [`lower_symmetric`], those of the lowered rank's board alone.
     pub schedules: &'a [Schedule],
-    /// How the whole is cut into chunks.
+    /// The layout of the whole in chunks.
     pub layout: &'a Layout,
     /// Bytes of an element.
     pub element: usize,

@@ -44,9 +44,10 @@ impl Matching {
         Self::of_sends(folds, sends(folds, |ends| ends))
     }
 
-    /// The same, where `folds` are those of one board, and those of the others follow by `symmetry`. Some
-    /// rank sends to this board what a rank of this one sends to another, at the same place of its list, so
-    /// both ends of a message are folds of this board.
+    /// The same, where `folds` are those of one board, and those of the others follow by
+    /// `symmetry`. For each message from this board to another, a rank sends the same message to
+    /// this board, at the same place of its list. So both ends of a message are folds of this
+    /// board.
     pub(super) fn of_board(
         folds: &FusedFolds,
         boards: &Boards,
@@ -145,8 +146,8 @@ impl Matching {
     }
 }
 
-/// The sends of all `folds` by receiver, in their order; and where those to each receiver start. The sender and
-/// the receiver are where `moved` says.
+/// The sends of all `folds` by receiver, in their order; and the start offset of those to each
+/// receiver. `moved` maps sender and receiver.
 fn sends(
     folds: &FusedFolds,
     moved: impl Fn([usize; 2]) -> [usize; 2],

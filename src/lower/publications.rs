@@ -13,7 +13,6 @@ pub(super) struct Publications {
     all_readers_answer: bool,
 }
 
-/// The publications of one rank.
 struct RankPublications {
     /// Its first fold.
     first: usize,

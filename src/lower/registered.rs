@@ -5,10 +5,10 @@
 //!
 //! # How a message becomes an access
 //!
-//! A fold that sends leaves its result where it lies, and its receiver reads it there (a *pull*); or
-//! it writes its result to where its receiver would store it (a *push*). Either way a message
-//! without payload signals when. Where input stays as it is during the call, not even that is
-//! needed: it is *lent* from the start.
+//! A fold that sends leaves its result in place, and its receiver reads it there (a *pull*); or it
+//! writes its result to where its receiver would store it (a *push*). Either way a message without
+//! payload signals when. Where input stays as it is during the call, not even that is needed: it is
+//! *lent* from the start.
 //!
 //! Slots decouple ranks: sent bytes may be overwritten. Here they may not, so three rules keep
 //! every byte that a rank may still read.
@@ -185,7 +185,7 @@ impl<'a> FoldMessages<'a> {
         Some(origins)
     }
 
-    /// The span of the sent bytes in registered memory, if they are there.
+    /// The span of the sent bytes, if they are in registered memory.
     fn home(&self, message: FoldMessage) -> Option<Origin> {
         let home = self.folds.sent(message.from).filter(|span| span.buffer != Buffer::Scratch)?;
         Some(Origin::Pulled(message.sender as u32, home))

@@ -33,7 +33,6 @@ pub struct ScheduleFile {
     schedules: Vec<Schedule>,
 }
 
-/// The contents of the file.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileFields {
@@ -119,11 +118,7 @@ const MOST_CHUNKS_OF_ALL: usize = 1 << 22;
 
 /// Describes the absent rank or chunk that a step names.
 fn check(step: Step, world: usize, chunks: usize) -> Result<(), String> {
-    if let Step::Send { to: peer, .. }
-    | Step::Recv { from: peer, .. }
-    | Step::RecvReduce { from: peer, .. } = step
-        && peer >= world
-    {
+    if let Some(peer) = step.peer().filter(|peer| *peer >= world) {
         return Err(format!("there is no rank {peer} among {world}"));
     }
     let is_there = |span: &Span| span.chunk < chunks || span.buffer == Buffer::Scratch;

@@ -1,12 +1,12 @@
-//! A communicator's handle on its engine. The engine is here, or the thread that runs requests has
-//! it.
+//! A communicator's handle on its engine. Either the handle owns the engine, or the thread that
+//! runs requests does.
 //!
 //! An engine runs one operation at a time. A blocking call uses the engine on its caller's thread.
-//! Requests are run elsewhere: the engine is lent to their queue, where a thread of the communicator's
-//! own, or one that waits for a request, runs them. A blocking call only checks whether the engine is
-//! here, so nothing is locked. If it is away, the caller runs the requests that nobody has begun, waits
-//! for those that somebody runs, and takes it back. That costs no time: a blocking call after requests
-//! must wait for the requests anyway.
+//! Requests lend the engine to their queue, where a thread of the communicator's own, or one that
+//! waits for a request, runs them. A blocking call only checks whether the handle owns the engine,
+//! without a lock. If the engine is lent, the caller runs the queued requests, waits for running
+//! ones, and takes the engine back. That adds no latency: a blocking call after requests must wait
+//! for the requests anyway.
 //!
 //! Messages need no engine: see [`Messages`].
 
@@ -25,9 +25,9 @@ use std::fmt;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-/// A handle of the communicator `C` on its engine, which may be with another thread.
+/// A handle of the communicator `C` on its engine, which another thread may own.
 pub(crate) struct EngineHandle<C> {
-    // These fields can be read while the engine is away.
+    // These fields can be read while the engine is lent.
     pub(crate) rank: usize,
     pub(crate) boards: Boards,
     timeout: Duration,
@@ -38,7 +38,7 @@ pub(crate) struct EngineHandle<C> {
     pub(crate) control: Arc<dyn Control>,
     /// The messages of this rank, which need no engine.
     pub(crate) messages: Arc<Messages>,
-    /// The engine. Empty while the thread of requests has it. A read through `&self` waits until it is
+    /// The engine. Empty while it is lent to requests. A read through `&self` waits until it is
     /// returned and stores it here, hence the cell.
     here: OnceCell<Box<Engine>>,
     /// The thread that runs requests, from the first request on.
@@ -111,7 +111,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
         (here, &self.messages, driven)
     }
 
-    /// How long a message may take that is started now.
+    /// The deadline of a message that is started now.
     pub(crate) fn message_deadline(&self) -> MessageDeadline {
         let of_requests = TimeLimits::new(self.timeout);
         let limits = self.here.get().map_or(&of_requests, |engine| engine.limits());
@@ -133,7 +133,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
         self.here.get().is_some()
     }
 
-    /// Takes the engine away, once the queue is empty.
+    /// Takes the engine out of the handle, once the queue is empty.
     pub(crate) fn take(&mut self) -> Box<Engine> {
         self.wait();
         self.here.take().expect("the engine is here after waiting")
@@ -144,8 +144,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
         self.here = OnceCell::from(engine);
     }
 
-    /// Changes the engine in turn: after the requests in flight and before later ones. Does not
-    /// wait for any.
+    /// Changes the engine after the requests in flight and before later ones. Non-blocking.
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut Engine) + Send + 'static) {
         if self.is_forked() {
             return change(self.get_mut());
@@ -165,8 +164,8 @@ impl<C: EngineBorrower> EngineHandle<C> {
         self.progress = Some(progress);
     }
 
-    /// The thread that has the engine, or can have it. A forked child has no such thread and must
-    /// not ask.
+    /// The thread to which the engine is lent. A forked child has no such thread and must not call
+    /// this.
     pub(crate) fn progress(&self) -> &Progress<C> {
         self.progress.as_ref().expect("an engine that is not here was sent to its thread")
     }
@@ -186,8 +185,8 @@ impl<C: EngineBorrower> EngineHandle<C> {
         is_busy
     }
 
-    /// Ends the thread that runs requests, after the requests in flight. Returns true if the engine
-    /// is then here and this process must leave the group.
+    /// Ends the thread that runs requests, after the requests in flight. Returns true if this
+    /// process then owns the engine and must leave the group.
     pub(crate) fn end_progress(&mut self) -> bool {
         if self.is_forked() {
             // The thread runs in the parent, which is the rank and leaves the group.
@@ -212,7 +211,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
         !self.owner.is_current()
     }
 
-    /// Refuses to go on in a forked child.
+    /// Returns an error in a forked child.
     pub(crate) fn check_process(&self) -> Result<()> {
         check_process(self.owner, self.rank)
     }
@@ -222,7 +221,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
     fn wait(&self) -> &Engine {
         self.here.get_or_init(|| match self.is_forked() {
             false => self.progress().recall(),
-            // The thread that has the engine runs in the parent.
+            // The thread that owns the engine runs in the parent.
             true => {
                 let (boards, control) = (self.boards.clone(), Arc::clone(&self.control));
                 let conditions = self.messages.conditions.clone();

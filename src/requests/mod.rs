@@ -1,5 +1,4 @@
-//! Calls that run while their caller does something else: requests, messages, and the
-//! threads that run them.
+//! Asynchronous calls: requests, messages, and the threads that run them.
 
 pub(crate) mod handle;
 pub(crate) mod messages;

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
-/// What both ends share.
+/// The state that both ends share.
 struct SharedEnd {
     state: Mutex<EndState>,
     unreported: Arc<UnreportedError>,
@@ -24,8 +24,8 @@ struct EndState {
     ignores_error: bool,
 }
 
-/// Sends a request the outcome of its operation. If it is dropped before, the request learns that none
-/// will come.
+/// Sends a request the outcome of its operation. If it is dropped before, the request finds its
+/// channel closed.
 pub(crate) struct OutcomeSender<B> {
     outcome: Option<SyncSender<RequestOutcome<B>>>,
     end: OutcomeReport,
@@ -55,13 +55,13 @@ impl<B> OutcomeSender<B> {
             drop(state);
             return self.end.keep(outcome);
         }
-        // There is room for the one outcome, so this does not wait.
+        // The channel has a slot for the outcome, so this does not block.
         let _ = send.send(outcome);
     }
 }
 
 impl<B> Drop for OutcomeSender<B> {
-    /// Wakes the task, which finds the outcome, or that none will come.
+    /// Wakes the task, which finds the outcome or a closed channel.
     fn drop(&mut self) {
         self.outcome = None;
         let waker = self.end.state().waker.take();
@@ -76,8 +76,8 @@ impl OutcomeReport {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the task of `context` woken at the end. The caller looks for the outcome afterwards, which
-    /// may have come just before.
+    /// Registers the task of `context`, to be woken at the end. The caller polls the outcome
+    /// afterwards, because it may have arrived just before.
     pub(crate) fn wake(&self, context: &Context<'_>) {
         let waker = &mut self.state().waker;
         match waker {
@@ -86,8 +86,7 @@ impl OutcomeReport {
         }
     }
 
-    /// The request receives nothing any more: an error that has come by `outcome`, or comes later, is kept
-    /// for the next call.
+    /// Detaches the request: an error in `outcome`, or a later one, is kept for the next call.
     pub(crate) fn detach<B>(&self, outcome: Receiver<RequestOutcome<B>>) {
         let mut state = self.state();
         state.is_detached = true;

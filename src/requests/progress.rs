@@ -1,5 +1,5 @@
-//! Runs a communicator's requests, in the order in which they were started: on a thread of their own, or
-//! on that of a program that waits for one of them.
+//! Runs a communicator's requests, in the order in which they were started: on a background thread,
+//! or on a thread of the program that waits for one of them.
 
 use crate::control::Control;
 use crate::control::departures::LeavingThread;
@@ -17,63 +17,60 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-/// How long a rank that panics goes on with its requests before it fails its group.
+/// The time that a panicking rank still runs its requests before it fails its group.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
-/// A call with its buffers. The thread that has the engine runs it for its communicator `C`.
+/// A call with its buffers. The thread that owns the engine runs it for its communicator `C`.
 pub(crate) type RequestJob<'a, C> = Box<dyn FnOnce(&mut C) + Send + 'a>;
 
 /// The outcome of a request: a panic, an error, or the buffers.
 pub(crate) type RequestOutcome<B> = thread::Result<Result<B, Error>>;
 
-/// A communicator that has its engine only while it makes calls in a thread beside the caller's.
+/// A communicator that owns its engine only while it runs calls of requests.
 pub(crate) trait EngineBorrower: Send + 'static {
-    /// Has `engine` from now on.
+    /// Takes ownership of `engine`.
     fn put(&mut self, engine: Box<Engine>);
 
-    /// The engine that it has.
     fn engine(&mut self) -> &mut Engine;
 
-    /// Gives the engine back.
+    /// Returns the engine.
     fn take(&mut self) -> Box<Engine>;
 
-    /// Leaves the group.
     fn depart(&mut self);
 
-    /// Says whether a background thread uses the engine while the rank computes in another thread.
-    /// A wait in the background leaves the core to the computation.
+    /// Sets whether a background thread uses the engine while the rank computes in another thread.
+    /// A wait in the background yields the core to the computation.
     fn set_background(&mut self, background: bool) {
         self.engine().change_limits(|limits| limits.background = background);
     }
 }
 
-/// What the thread is told to do.
 enum ProgressCommand {
-    /// Look after the jobs.
+    /// Poll the queue of jobs.
     Look,
-    /// Give the engine back, after all jobs.
+    /// Return the engine, after all jobs.
     GiveBack,
     /// Leave the group, after all jobs, and end.
     Leave,
 }
 
-/// How long a job may lie before the thread runs it, and between two looks of the thread. A program that
-/// waits for a request runs it sooner, without a change of threads. The longer one is for a program that
-/// does so again and again: each look takes the core from a rank.
+/// The pauses between two polls of the queue, and so the longest latency of a job that no other
+/// thread runs. A program that waits for a request runs it sooner, without a switch of threads. The
+/// longer pause is for a program that does so repeatedly: each poll takes the core from a rank.
 const NAPS: [Duration; 2] = [Duration::from_micros(100), Duration::from_micros(1600)];
-/// How many looks without a job the thread takes before it sleeps until it is woken.
+/// The number of polls without a job before the thread sleeps until it is woken.
 const LOOKS: u32 = 20;
 
-/// The jobs that are not over, and the communicator that runs them: on the thread of requests, or on that
-/// of a program that waits.
+/// The jobs that have not completed, and the communicator that runs them: on the background thread,
+/// or on a waiting thread of the program.
 struct Jobs<C> {
-    /// Has the engine while there are jobs. Locked by the thread that runs them.
+    /// Owns the engine while there are jobs. Locked by the thread that runs them.
     comm: Mutex<C>,
     queue: Mutex<VecDeque<RequestJob<'static, C>>>,
-    /// How many were queued and how many were taken from the queue, ever.
+    /// The total numbers of jobs that were queued, and that were taken from the queue.
     queued: AtomicUsize,
     taken: AtomicUsize,
-    /// The thread of requests looks at the queue now and then.
+    /// True while the background thread polls the queue.
     is_looked_after: AtomicBool,
     /// The thread that runs jobs.
     runner: Arc<Mutex<Option<ThreadId>>>,
@@ -102,7 +99,7 @@ impl<C: EngineBorrower> Jobs<C> {
         self.queued.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How many jobs of the first `queued` ones nobody has begun.
+    /// The number of jobs among the first `queued` ones that no thread has begun.
     fn left_of(&self, queued: usize) -> usize {
         queued.saturating_sub(self.taken.load(Ordering::SeqCst))
     }
@@ -142,7 +139,7 @@ impl<C: EngineBorrower> Jobs<C> {
 
 impl<C: EngineBorrower> RunsJobs for Jobs<C> {
     fn run_until(&self, is_done: &mut dyn FnMut() -> bool) {
-        // In a simulation, the thread of requests has its turns.
+        // In a simulation, the background thread has its turns.
         if turns::current().is_some() || !self.has_left() {
             return;
         }
@@ -155,7 +152,7 @@ impl<C: EngineBorrower> RunsJobs for Jobs<C> {
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Jobs catch panics, so what a lock guards is whole.
+    // Jobs catch panics, so the state under a lock is valid.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -170,7 +167,7 @@ pub(crate) struct Progress<C> {
 }
 
 impl<C: EngineBorrower> Progress<C> {
-    /// Starts the thread. Jobs are given `comm`, once `comm` has the engine.
+    /// Starts the thread. Jobs receive `comm`, once it owns the engine.
     pub(crate) fn start(comm: C, control: Arc<dyn Control>, rank: usize) -> io::Result<Self> {
         let (commands, received) = channel();
         let (give_back, engines) = channel();
@@ -185,8 +182,8 @@ impl<C: EngineBorrower> Progress<C> {
         lock(&self.jobs.comm).put(engine);
     }
 
-    /// Queues `job`. The engine must have been lent. The thread runs it soon, if nobody who waits for a
-    /// request does.
+    /// Queues `job`. The engine must have been lent. The background thread runs it soon, unless a
+    /// thread that waits for a request does.
     pub(crate) fn run(&self, job: RequestJob<'static, C>) {
         self.jobs.add(job);
         if !self.jobs.is_looked_after.swap(true, Ordering::SeqCst) {
@@ -194,7 +191,7 @@ impl<C: EngineBorrower> Progress<C> {
         }
     }
 
-    /// What a program that waits for a job runs jobs with.
+    /// The queue, for a thread that waits for a job and runs jobs meanwhile.
     pub(crate) fn jobs(&self) -> Weak<dyn RunsJobs> {
         let jobs: Weak<Jobs<C>> = Arc::downgrade(&self.jobs);
         jobs
@@ -210,7 +207,7 @@ impl<C: EngineBorrower> Progress<C> {
         self.jobs.has_left() || lock(&self.jobs.runner).is_some()
     }
 
-    /// Lets the thread leave the group after all jobs. The engine was lent.
+    /// Lets the thread leave the group after all jobs. The engine must have been lent.
     pub(crate) fn leave(self) -> LeavingThread {
         self.tell(ProgressCommand::Leave);
         self.thread.behind(Arc::clone(&self.jobs.runner))
@@ -220,8 +217,8 @@ impl<C: EngineBorrower> Progress<C> {
         self.commands.send(command).expect("the thread outlives its communicator");
     }
 
-    /// Runs all jobs that nobody has begun, waits for those that somebody runs, each of which has its
-    /// deadline, and takes the engine back.
+    /// Runs all queued jobs, waits for running ones, each of which has its deadline, and takes the
+    /// engine back.
     pub(crate) fn recall(&self) -> Box<Engine> {
         let alarm = self.control.alarm();
         let _wait = alarm.begin_foreground_wait();
@@ -230,9 +227,9 @@ impl<C: EngineBorrower> Progress<C> {
         comm.take()
     }
 
-    /// Ends the thread, after all jobs, and returns the engine if it was lent. A rank that is
-    /// panicking waits no longer than [`GRACE`] for peers that may never come. Then it fails the
-    /// group, so that no rank waits for long.
+    /// Ends the thread, after all jobs, and returns the engine if it was lent. A panicking rank
+    /// waits no longer than [`GRACE`] for its peers. Then it fails the group, so that no rank waits
+    /// for long.
     pub(crate) fn end(self, lent: bool) -> Option<Box<Engine>> {
         if !lent {
             self.join();
@@ -249,14 +246,14 @@ impl<C: EngineBorrower> Progress<C> {
     }
 
     fn join(self) {
-        // The thread ends, because its queue is closed.
+        // The thread ends, because its channel is closed.
         drop(self.commands);
         self.thread.join();
     }
 }
 
-/// Waits for the value that comes once all jobs are done. If not `patient`, this fails the group
-/// after [`GRACE`], and waits as long again for the running job to notice that.
+/// Waits for the value that is sent after all jobs. If not `patient`, this fails the group after
+/// [`GRACE`], and waits as long again for the running job to abort.
 pub(crate) fn await_or_fail<T>(
     done: &Receiver<T>,
     control: &dyn Control,
@@ -274,7 +271,7 @@ pub(crate) fn await_or_fail<T>(
             let rank = activity.members()[rank];
             let text = RankSentence::default().rank(rank);
             let text = text.words(" panicked while it had requests in flight");
-            // The highest sequence number: any other cause that is known came first.
+            // The highest sequence number, so that any other cause precedes it.
             control.fail(Cause {
                 sequence: u64::MAX,
                 kind: CauseKind::UserAbort,
@@ -289,7 +286,7 @@ pub(crate) fn await_or_fail<T>(
     }
 }
 
-/// Waits for the next value; `None` if none will come any more.
+/// Waits for the next value; `None` if the channel is closed.
 pub(crate) fn receive<T>(channel: &Receiver<T>) -> Option<T> {
     receive_within(channel, None).ok()
 }
@@ -305,7 +302,7 @@ fn receive_within<T>(channel: &Receiver<T>, most: Option<Duration>) -> Result<T,
     }
 }
 
-/// The next value, or the end, if it is here.
+/// The next value, or the end of the channel, without waiting.
 pub(crate) fn poll<T>(channel: &Receiver<T>) -> Option<Result<T, RecvTimeoutError>> {
     match channel.try_recv() {
         Ok(value) => Some(Ok(value)),
@@ -314,7 +311,7 @@ pub(crate) fn poll<T>(channel: &Receiver<T>) -> Option<Result<T, RecvTimeoutErro
     }
 }
 
-/// Owns its channels, so that they close within the turns of a thread that takes them.
+/// Owns its channels, so that they close within the thread's turns of a simulation.
 fn serve<C: EngineBorrower>(
     jobs: Arc<Jobs<C>>,
     alarm: Arc<Alarm>,
@@ -328,7 +325,7 @@ fn serve<C: EngineBorrower>(
             ProgressCommand::GiveBack => {
                 let mut comm = jobs.run_all(true);
                 comm.set_background(false);
-                // The receiver is gone if its thread panicked and waited in vain.
+                // The receiver is dropped if its thread panicked and timed out.
                 let _ = give_back.send(comm.take());
                 receive(&commands)
             }
@@ -337,7 +334,8 @@ fn serve<C: EngineBorrower>(
     }
 }
 
-/// Runs jobs that nobody else runs in time, until there were none for some looks. Returns the next command.
+/// Runs jobs that no other thread runs in time, until several polls found none. Returns the next
+/// command.
 fn look_after<C: EngineBorrower>(
     jobs: &Jobs<C>,
     alarm: &Alarm,
@@ -362,7 +360,7 @@ fn look_after<C: EngineBorrower>(
             (idle, nap) = (0, NAPS[0]);
             continue;
         }
-        // Others have run what was there, or was queued meanwhile.
+        // Other threads have run the queued jobs.
         let others_run = left > 0 || jobs.queued.load(Ordering::SeqCst) > queued;
         if others_run && !jobs.has_left() {
             nap = (nap * 2).min(NAPS[1]);
@@ -370,7 +368,7 @@ fn look_after<C: EngineBorrower>(
         idle = if others_run || jobs.has_left() { 0 } else { idle + 1 };
         if idle == LOOKS || (takes_turns && idle > 0) {
             jobs.is_looked_after.store(false, Ordering::SeqCst);
-            // A job that was queued before the line above has woken nobody.
+            // A job that was queued before the line above has woken no thread.
             if !jobs.has_left() || jobs.is_looked_after.swap(true, Ordering::SeqCst) {
                 return receive(commands);
             }

@@ -1,4 +1,4 @@
-//! Requests: operations that run while their caller does something else.
+//! Requests: asynchronous operations.
 
 use crate::error::{Error, Result};
 use crate::requests::handle::EngineHandle;
@@ -15,23 +15,23 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-/// An operation under way, which owns its buffers until it is done.
+/// An operation in flight, which owns its buffers until it is done.
 ///
-/// Dropping a request detaches it: the operation still runs, because the other ranks count on it,
+/// Dropping a request detaches it: the operation still runs, because the other ranks wait for it,
 /// and its buffers are dropped afterwards. If it fails, the next call of the communicator's thread
 /// returns its error and does nothing else, or [`Communicator::close`](crate::Communicator::close)
 /// does. Of several such errors the first one counts.
 #[must_use = "a request gives its buffers back; dropping it detaches the operation"]
 pub struct Request<B> {
-    /// Empty once the outcome is known.
+    /// Empty once the outcome has been received.
     outcome: Option<Receiver<RequestOutcome<B>>>,
     done: Option<RequestOutcome<B>>,
     report: OutcomeReport,
     /// Wakes the thread that runs the operation.
     alarm: Arc<Alarm>,
-    /// What a thread that waits for a message drives meanwhile.
+    /// The messages that a waiting thread drives.
     messages: Option<Arc<Messages>>,
-    /// What a thread that waits for another operation runs it with.
+    /// The queue from which a waiting thread runs another operation.
     jobs: Option<Weak<dyn RunsJobs>>,
     /// While a task awaits the request, it is run without delay.
     awaited: Option<ForegroundWait<Arc<Alarm>>>,
@@ -41,8 +41,8 @@ pub struct Request<B> {
 }
 
 impl<B> Request<B> {
-    /// The request whose end `outcome` tells; that of a message, which a thread that waits drives with
-    /// `messages`, if there are any.
+    /// The request whose end arrives by `outcome`. For a message, `messages` are those that a
+    /// waiting thread drives.
     pub(crate) fn new<C: EngineBorrower>(
         engine: &EngineHandle<C>,
         (outcome, report): (Receiver<RequestOutcome<B>>, OutcomeReport),
@@ -61,8 +61,8 @@ impl<B> Request<B> {
         }
     }
 
-    /// True once the operation has succeeded or failed. [`wait`](Self::wait) then returns at once.
-    /// Does not block.
+    /// True once the operation has succeeded or failed. [`wait`](Self::wait) then returns
+    /// immediately. Non-blocking.
     pub fn test(&mut self) -> bool {
         if !self.owner.is_current() {
             return true;
@@ -85,9 +85,9 @@ impl<B> Request<B> {
         self.jobs = Some(jobs);
     }
 
-    /// Lets requests wait for other ranks as eagerly as calls do, from now on, as
-    /// [`Communicator::wait_eagerly`](crate::Communicator::wait_eagerly) does: for a program that learns in
-    /// another way than by [`wait`](Self::wait) that this one is over.
+    /// Lets requests poll for other ranks as eagerly as calls do, from now on, as
+    /// [`Communicator::wait_eagerly`](crate::Communicator::wait_eagerly) does. For a program that
+    /// detects the end of this request by other means than [`wait`](Self::wait).
     pub fn wait_eagerly(&self) {
         self.alarm.stay_eager();
     }
@@ -109,8 +109,8 @@ impl<B> Request<B> {
         self.report.ignore();
     }
 
-    /// Waits until the operation is over and gives its buffers back. If nobody has begun it, it runs on the
-    /// calling thread, after the requests before it.
+    /// Waits until the operation has ended and returns its buffers. If no thread has begun it, it
+    /// runs on the calling thread, after the requests before it.
     ///
     /// # Errors
     /// The errors of the call. [`Error::Invalid`] is one of them, because arguments are checked
@@ -142,9 +142,9 @@ impl<B> Request<B> {
 /// Buffers are never pinned: the operation owns them until it is done.
 impl<B> Unpin for Request<B> {}
 
-/// `request.await` is [`wait`](Request::wait) for an executor of tasks, of whatever kind: no thread waits
-/// meanwhile. The operation runs on the communicator's own thread, which wakes the task. A request
-/// that is dropped while it is awaited is detached.
+/// `request.await` is [`wait`](Request::wait) for any executor of tasks: no thread waits meanwhile.
+/// The operation runs on the communicator's own thread, which wakes the task. A request that is
+/// dropped while it is awaited is detached.
 ///
 /// ```
 /// use maypole::{Communicator, ReduceOp};
@@ -188,8 +188,8 @@ impl<B> Future for Request<B> {
 }
 
 impl<B> Drop for Request<B> {
-    /// Keeps the error of the operation for the next call. In a forked child, leaves the channel as it
-    /// is: the other end may have held its lock when the process forked.
+    /// Keeps the error of the operation for the next call. A forked child does not touch the
+    /// channel: the other end may have held its lock at the fork.
     fn drop(&mut self) {
         let outcome = self.outcome.take();
         if !self.owner.is_current() {
@@ -217,7 +217,7 @@ fn abandoned() -> Error {
     Error::Failed { first, retryable: false, culprit: None }
 }
 
-/// Waits for all of `requests` and gives their buffers back, in order.
+/// Waits for all of `requests` and returns their buffers, in order.
 ///
 /// ```
 /// use maypole::{Communicator, ReduceOp, wait_all};
@@ -229,8 +229,8 @@ fn abandoned() -> Error {
 /// ```
 ///
 /// # Errors
-/// The first error, in the order of the requests. All requests are over by then. The next call returns
-/// another one that does not follow from the first.
+/// The first error, in the order of the requests, after the end of all of them. The next call
+/// returns another one that does not follow from the first.
 pub fn wait_all<B>(requests: impl IntoIterator<Item = Request<B>>) -> Result<Vec<B>> {
     let mut all = Ok(Vec::new());
     for request in requests {
@@ -244,7 +244,7 @@ pub fn wait_all<B>(requests: impl IntoIterator<Item = Request<B>>) -> Result<Vec
     all
 }
 
-/// A job, and the request that tells its caller the outcome.
+/// A job, and the request that returns its outcome to the caller.
 pub(crate) fn task<'a, C: EngineBorrower, B: Send + 'a>(
     engine: &EngineHandle<C>,
     mut buffers: B,
@@ -253,7 +253,7 @@ pub(crate) fn task<'a, C: EngineBorrower, B: Send + 'a>(
     let (tell, outcome, report) = channel(engine.rank, &engine.unreported);
     let job = move |comm: &mut C| {
         let was_in_request = comm.engine().set_in_request(true);
-        // Nothing that a panic leaves half done is used again: the communicator fails, and the
+        // No state that a panic leaves incomplete is used again: the communicator fails, and the
         // buffers are dropped.
         let done = catch_unwind(AssertUnwindSafe(|| call(comm, &mut buffers)));
         if let Err(panic) = &done {

@@ -1,11 +1,11 @@
-//! How the whole is cut into chunks, in elements.
+//! The partition of the whole into chunks, in elements.
 
 use super::collective::HeldChunks;
 use super::{Buffer, Span};
 use std::ops::Range;
 
-/// How the whole is cut into chunks: the range of elements of each chunk. The layout is data apart
-/// from the schedule, so uneven counts need no other algorithm.
+/// The partition of the whole into chunks: the range of elements of each chunk. The layout is data
+/// apart from the schedule, so uneven counts need no other algorithm.
 ///
 /// ```
 /// use maypole::schedule::Layout;

@@ -105,7 +105,7 @@ pub enum Placement {
 
 /// One action of one rank on one chunk.
 ///
-/// Exhaustive on purpose: every reader of schedules must say what each step means.
+/// Exhaustive on purpose: every reader of schedules must handle each step.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Step {
     /// Post `from` to rank `to`. The step does not wait.
@@ -243,7 +243,7 @@ impl Symmetry {
 /// ```
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Schedule {
-    /// Into how many chunks the whole is cut; the same on every rank.
+    /// The number of chunks of the whole; the same on every rank.
     pub chunks: usize,
     /// How many chunks of scratch the steps use.
     pub scratch: usize,

@@ -103,7 +103,7 @@ impl SimulatedWorld {
         self
     }
 
-    /// Sets how long a wait for a peer may last, by the simulated clock.
+    /// Sets the timeout of a wait for a peer, by the simulated clock.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);

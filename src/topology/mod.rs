@@ -6,9 +6,9 @@
 //! bandwidth. The bandwidth of a path is the bandwidth of its narrowest link. The [`PathClass`] of a
 //! path is the class of its worst hop.
 //!
-//! A topology is plain data. This room builds the one of this machine. The crate `maypole-cluster` reads
-//! topologies from the output of tools, builds those of common clusters, and predicts how long
-//! collectives take on them.
+//! A topology is plain data. This room builds the one of this machine. The crate `maypole-cluster`
+//! reads topologies from the output of tools, builds those of common clusters, and predicts the
+//! time of collectives on them.
 //!
 //! | folder | contents |
 //! |---|---|

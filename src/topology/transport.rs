@@ -1,8 +1,8 @@
 //! The transport between two ranks, and why no better one.
 //!
-//! From best to worst: CUDA peer access, shared memory, InfiniBand, TCP. Each rank offers what it
-//! can use. Every transport that is better than the chosen one is listed with the reason why it is
-//! not used.
+//! From best to worst: CUDA peer access, shared memory, InfiniBand, TCP. Each rank offers its
+//! usable transports. Every transport that is better than the chosen one is listed with the reason
+//! why it is not used.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -15,7 +15,7 @@ use crate::topology::transport::TransportKind;
 use crate::topology::{DeviceLinks, StreamLinks};
 
 /// Why the tuner chose an algorithm: every candidate with its predicted time, the algorithms that
-/// were refused, and the measured time beside the predicted one.
+/// were refused, and the measured time next to the predicted one.
 ///
 /// Printed, it is a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +49,7 @@ pub struct Explanation {
     pub copied: Option<ReachingChoice>,
     /// The measured time of the calls that ran so.
     pub measured_copied: Option<MeasuredTime>,
-    /// Why ranks cannot copy from one another, if known.
+    /// Why ranks cannot copy from one another, if there is a reason.
     pub copies_refused: Option<String>,
     /// The links between the ranks' GPUs, if the buffers are in their memory.
     pub gpus: Option<DevicePrices>,
@@ -119,8 +119,8 @@ impl Explanation {
         Self { registered: Some(choice), measured_registered: measured, ..self }
     }
 
-    /// Adds the call's cost by copies, the duration of such calls, and why ranks cannot copy, if
-    /// known.
+    /// Adds the call's cost by copies, the duration of such calls, and the reason, if there is one,
+    /// why ranks cannot copy.
     #[must_use]
     pub fn with_copied(
         self,

@@ -56,7 +56,7 @@ pub(super) fn memories(links: &DeviceLinks, unit: usize) -> MemoryRates {
         Some(path) if path.megabytes > 0 => {
             OF_MEGABYTE.saturating_mul(unit as u64) / path.megabytes
         }
-        // Their own memory is the limit, or no narrower one is known.
+        // Their own memory is the limit, or no narrower link was found.
         _ => 0,
     };
     let row = |from: usize| ranks.clone().map(|to| least(from, to)).collect();

@@ -1,20 +1,21 @@
-//! The network between hosts, as far as prices depend on it: in coarse classes, so that the same network gives
-//! the same plans from run to run.
+//! The network between hosts, as far as costs depend on it: in coarse classes, so that the same
+//! network gives the same plans from run to run.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The delay and the bandwidth of the network between hosts.
+/// The latency and the bandwidth of the network between hosts.
 ///
 /// ```
 /// use maypole::tuner::Network;
 /// use std::time::Duration;
 ///
-/// let measured = Network::measured(&[Duration::from_micros(1900), Duration::from_micros(2300)]);
-/// assert_eq!(measured.to_string(), "a round trip of 2.048 ms and 10 Gbit/s");
+/// let round_trips = [1900, 2300].map(Duration::from_micros);
+/// let measured = Network::measured(&round_trips, &[117_000_000, 95_000_000]);
+/// assert_eq!(measured.to_string(), "a round trip of 2.048 ms and 1 Gbit/s");
 /// assert_eq!("200us,10Gbit".parse::<Network>()?.to_string(), "a round trip of 0.2 ms and 10 Gbit/s");
-/// assert_eq!(Network::measured(&[Duration::from_micros(40)]), Network::default());
+/// assert_eq!(Network::measured(&[Duration::from_micros(40)], &[]), Network::default());
 /// # Ok::<(), maypole::tuner::NoNetwork>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -41,15 +42,22 @@ const NEAR: u64 = 64;
 /// The greatest round trip and the greatest time of a KiB that count, in picoseconds.
 const MOST: u64 = 10_000_000_000_000;
 const PICOSECONDS_OF_US: u64 = 1_000_000;
-/// The default rate of a host's interface: 10 Gbit/s.
+/// A KiB at 10 Gbit/s and at more, and where nothing was measured.
 const WIRE: u64 = 819_200;
+/// A KiB at 1 Gbit/s.
+const WIRE_OF_GBIT: u64 = 8_192_000;
+/// Below so many bytes a second a bandwidth is in the class of 1 Gbit/s or in a slower one. Common bandwidths, of
+/// which headers take a part, lie far from the limits of the classes.
+const SLOW: u64 = 275_000_000;
 /// Of a KiB at one bit a second.
 const PICOSECONDS_OF_KIB: f64 = 8.0 * 1024.0 * 1e12;
 
 impl Network {
-    /// The class of a network with these round trips between hosts: of the middle one. Each class holds round
-    /// trips from its shortest one up to four times as long, and stands for twice the shortest.
-    pub fn measured(round_trips: &[Duration]) -> Self {
+    /// The class of a network with these round trips between hosts, and with these bandwidths in bytes a second: of the
+    /// middle round trip and the greatest bandwidth, because other traffic only lowers what is measured. Each class of
+    /// round trips holds those from its shortest one up to four times as long, and stands for twice the shortest; a
+    /// class of bandwidths is four times as fast as the next, too.
+    pub fn measured(round_trips: &[Duration], bandwidths: &[u64]) -> Self {
         let mut sorted = round_trips.to_vec();
         sorted.sort_unstable();
         let Some(middle) = sorted.get(sorted.len() / 2) else { return Self::default() };
@@ -59,12 +67,20 @@ impl Network {
         };
         let shortest = NEAR.saturating_mul(WIDTH.pow(times.ilog(WIDTH)));
         let round_trip = shortest.saturating_mul(2 * PICOSECONDS_OF_US).min(MOST);
-        Self { hop: round_trip / 2, wire: WIRE }
+        Self { hop: round_trip / 2, wire: bandwidths.iter().max().map_or(WIRE, |it| wire(*it)) }
     }
 
     /// True if unknown: its hosts are priced as ranks that loopback joins.
     pub fn is_near(self) -> bool {
         self == Self::default()
+    }
+}
+
+/// Picoseconds of a KiB in the class of a bandwidth in bytes a second.
+fn wire(bandwidth: u64) -> u64 {
+    match SLOW / bandwidth.max(1) {
+        0 => WIRE,
+        times => (WIRE_OF_GBIT * WIDTH.pow(times.ilog(WIDTH))).min(MOST),
     }
 }
 
@@ -115,7 +131,7 @@ mod tests {
 
     fn of(us: &[u64]) -> u64 {
         let trips: Vec<_> = us.iter().copied().map(Duration::from_micros).collect();
-        Network::measured(&trips).hop / PICOSECONDS_OF_US
+        Network::measured(&trips, &[]).hop / PICOSECONDS_OF_US
     }
 
     #[test]
@@ -126,6 +142,21 @@ mod tests {
         assert_eq!(of(&[10_000]), 4096);
         // One slow link or one slow rank does not change the class.
         assert_eq!(of(&[200, 210, 90_000]), 64);
+    }
+
+    #[test]
+    fn bandwidths_that_are_alike_are_one_class() {
+        let mbit = |measured: &[u64]| {
+            let bandwidths: Vec<u64> = measured.iter().map(|it| it * 125_000).collect();
+            let wire = Network::measured(&[Duration::from_millis(1)], &bandwidths).wire;
+            (PICOSECONDS_OF_KIB / wire as f64 / 1e6).round()
+        };
+        assert_eq!([mbit(&[]), mbit(&[9000]), mbit(&[2350]), mbit(&[100_000])], [10_000.0; 4]);
+        assert_eq!([mbit(&[940]), mbit(&[1000]), mbit(&[600])], [1000.0; 3]);
+        assert_eq!([mbit(&[90]), mbit(&[100])], [62.5, 62.5]);
+        // A path that carries the traffic of others is no narrower.
+        assert_eq!(mbit(&[300, 940, 20]), 1000.0);
+        assert!(mbit(&[0]) > 0.0);
     }
 
     #[test]
@@ -143,6 +174,7 @@ mod tests {
         #[test]
         fn no_text_and_no_time_makes_it_panic(text in ".*", us in any::<u64>()) {
             let _ = text.parse::<Network>();
+            prop_assert!(wire(us) >= WIRE);
             prop_assert!(of(&[us]) <= MOST / PICOSECONDS_OF_US);
         }
     }

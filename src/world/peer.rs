@@ -15,8 +15,10 @@ pub(crate) struct Peer {
     pub(crate) pid: u32,
     /// The namespace of process numbers that `pid` belongs to.
     pub(crate) pid_namespace: String,
-    /// How long a message takes to the process that it joined by, and back; `None` if nobody knows.
+    /// The round-trip time to the process that it joined through; `None` if not measured.
     pub(crate) round_trip: Option<Duration>,
+    /// Bytes a second of the path to that process; `None` if it was not measured.
+    pub(crate) bandwidth: Option<u64>,
 }
 
 impl Peer {

@@ -37,7 +37,7 @@ impl RankSentence {
         self
     }
 
-    /// Adds what another sentence says.
+    /// Appends another sentence.
     #[must_use]
     pub fn then(mut self, other: Self) -> Self {
         self.0.extend(other.0);

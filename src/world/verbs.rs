@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// Which of its ports a process opens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum PortChoice {
-    /// The port that is open already. Else one of those that are as good as the best one, which the
-    /// ranks of a host take in turn.
+    /// The port that is open already. Else one of the equally best ports, which the ranks of a host
+    /// use in turn.
     Share,
     /// The port with this number, by how good ports are, or the last one if there are fewer.
     Nth(usize),
 }
 
-/// What a rank tells of the port that it has opened.
+/// A rank's description of the port that it has opened.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct VerbsPortOffer {
     /// The kind of network that the port is of.
@@ -29,8 +29,8 @@ pub(crate) struct VerbsPortOffer {
     pub(crate) number: usize,
 }
 
-/// The port by which this process makes connections, or why it has none. All worlds that this
-/// process goes on in use the same port.
+/// The port by which this process makes connections, or why it has none. All later worlds of this
+/// process use the same port.
 #[derive(Debug, Default)]
 pub(crate) struct VerbsAccess {
     settings: VerbsSettings,
@@ -51,12 +51,12 @@ impl VerbsAccess {
         Self { settings, ..Self::default() }
     }
 
-    /// Opens the port of this `choice`, as the rank with the number `index` on its host. Makes one
-    /// end of a connection and drops it, so that a limit of locked memory is an error here, before
-    /// any rank relies on this port.
+    /// Opens the port of this `choice`, as the rank with the number `index` on its host. Allocates
+    /// one end of a connection and drops it, so that a limit of locked memory is an error here,
+    /// before any rank uses this port.
     ///
     /// # Errors
-    /// What this machine lacks, and what mends it.
+    /// A missing resource of this machine, and its remedy.
     pub(crate) fn open(
         &self,
         choice: PortChoice,

@@ -114,7 +114,6 @@ fn check<T: Averaged>(got: &[T], start: usize, world: usize, in_order: bool, wha
     }
 }
 
-/// Every call that averages.
 fn every_call<T: Averaged>(comm: &mut Communicator, in_order: bool) {
     let (rank, world) = (comm.rank(), comm.world());
     let whole = COUNT * world;

@@ -42,7 +42,6 @@ fn all_cases(seed: u64, count: u64, ways: &mut [(&str, Communicator)]) {
     }
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     let count = cases(0);
     match role {

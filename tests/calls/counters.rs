@@ -183,7 +183,6 @@ fn processes_count_alike() {
     }
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(transport: &str) {
     let mut comm = Communicator::from_env().unwrap();
     comm.set_algorithm(Some(Algorithm::Ring));

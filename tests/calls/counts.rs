@@ -77,7 +77,6 @@ fn sum(a: &[u64], b: &[u64]) -> Vec<u64> {
     a.iter().zip(b).map(|(a, b)| a.wrapping_add(*b)).collect()
 }
 
-/// The algorithms that implement `collective`.
 fn supporting(collective: Collective) -> impl Iterator<Item = Algorithm> {
     Algorithm::ALL.into_iter().filter(move |algorithm| algorithm.supports(collective))
 }

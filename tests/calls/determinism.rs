@@ -137,7 +137,6 @@ fn ranks_that_do_not_agree_about_the_mode_do_not_match() {
     assert!(errors.iter().any(told), "{errors:?}");
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(_: &str) {
     match Communicator::from_env() {
         Ok(comm) => say("mode", comm.is_deterministic()),

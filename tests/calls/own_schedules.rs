@@ -232,7 +232,6 @@ fn differs(mut comm: Communicator) -> Error {
     end.unwrap_err()
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     match role {
         "differs" => as_each_rank(|comm| spawn::say("error", differs(comm))),

@@ -98,7 +98,6 @@ impl std::fmt::Display for CaseLabel<'_> {
     }
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     let seed = variable("TEST_SEED").unwrap_or(1);
     let cases = variable("TEST_CASES").unwrap_or_else(most_cases);

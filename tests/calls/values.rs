@@ -15,7 +15,6 @@ enum Setting {
     Table(BTreeMap<String, Option<i64>>),
 }
 
-/// A random setting.
 fn setting(rng: &mut SeededRng) -> Setting {
     let word = |rng: &mut SeededRng| format!("{:x}", rng.next_u64() >> rng.below(60));
     match rng.below(4) {
@@ -124,7 +123,6 @@ fn everything(mut comm: Communicator) {
     comm.close().unwrap();
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     as_told(role, everything);
 }

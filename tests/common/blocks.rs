@@ -11,7 +11,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folder of the repository.
 pub(crate) fn repository() -> &'static Path {
     // The manifest of the including crate lies at the top or below it.
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -113,7 +113,6 @@ fn hash(bytes: &[u8]) -> u64 {
     })
 }
 
-/// The folder of the repository.
 pub(crate) fn repository() -> &'static Path {
     let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let found = folders.find(|folder| folder.join("tests/fake_gpu").is_dir());

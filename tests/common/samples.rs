@@ -26,7 +26,6 @@ pub(crate) struct Sample {
 pub(crate) const OWN: usize = 20;
 
 impl Sample {
-    /// The text of the description.
     pub(crate) fn text(&self) -> String {
         fs::read_to_string(&self.path).unwrap()
     }

@@ -56,7 +56,6 @@ pub(crate) struct World {
     role: String,
     part: String,
     ranks: usize,
-    /// The ranks of each process.
     processes: Vec<Vec<usize>>,
     hosts: Vec<usize>,
     /// Variables of all ranks (`None`), or of one.

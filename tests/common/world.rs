@@ -148,7 +148,7 @@ pub fn every_algorithm(world: usize, counts: &[usize]) -> Vec<Operation> {
     operations
 }
 
-/// One operation, as all ranks know it.
+/// One operation, equal on all ranks.
 #[derive(Clone, Debug)]
 pub struct Operation {
     pub collective: Collective,
@@ -172,7 +172,7 @@ impl Operation {
         Self { collective, schedules, layout, window, fingerprint }
     }
 
-    /// What lowering needs to know of it, for elements of so many bytes.
+    /// The input of lowering, for elements of this many bytes.
     pub fn request<'a>(&'a self, boards: &'a Boards, element: usize) -> LoweringInput<'a> {
         LoweringInput {
             collective: self.collective,

@@ -1,5 +1,5 @@
-//! What the other tests rely on the fake driver for: it refuses what captures forbid and what does not fit into
-//! its memory, as a real driver does, and it reports what is left at exit.
+//! Preconditions of the other tests: like a real driver, the fake driver refuses calls that captures forbid and
+//! allocations that exceed its memory, and it reports leaks at exit.
 
 use crate::raw::{allocate, context, free, result};
 use crate::{Role, check};

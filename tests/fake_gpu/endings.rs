@@ -18,7 +18,7 @@ pub(crate) const ROLES: &[(&str, Role)] = &[
     ("replays a graph after the drop", replay_after_drop),
 ];
 
-/// Rank 1 keeps its part of the group until rank 0, which has dropped its own, says so.
+/// Rank 1 keeps its part of the group until rank 0, which has dropped its own, signals it.
 fn drop_early() {
     as_each_rank(|mut comm| {
         let stream = context(0).new_stream().unwrap();
@@ -139,7 +139,7 @@ fn replay(mut comm: Communicator) {
     }
     comm.barrier().unwrap();
     assert!(start.elapsed() < std::time::Duration::from_secs(60), "it waits for nobody");
-    // Nothing is summed any more, and the job goes on.
+    // Nothing is summed any more, and the job continues.
     assert_eq!(stream.clone_dtoh(&sum).unwrap(), [7.0; 1000]);
     let (gpu, mut data) = ready(&mut comm, &stream);
     gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();

@@ -51,7 +51,6 @@ const ROLES: &[&[(&str, Role)]] = &[
 
 spawn::rank_processes!(self);
 
-/// A process of a test.
 fn rank_process(role: &str) {
     let found = ROLES.iter().copied().flatten().find(|(name, _)| **name == *role);
     found.unwrap_or_else(|| panic!("there is a role '{role}'")).1();

@@ -25,8 +25,7 @@ pub(crate) fn free(address: CUdeviceptr) -> Result<(), CUresult> {
     result(unsafe { sys::cuMemFree_v2(address) })
 }
 
-/// Adds a wait for `gate` to the stream: what comes after it waits until the gate opens or is
-/// dropped.
+/// Adds a wait for `gate` to the stream: later work waits until the gate opens or is dropped.
 pub(crate) fn hold(stream: &CudaStream, gate: std::sync::mpsc::Receiver<()>) {
     unsafe extern "C" fn wait(gate: *mut std::ffi::c_void) {
         // SAFETY: the pointer is that of the box below, and the function is called once.

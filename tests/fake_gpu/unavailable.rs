@@ -1,4 +1,4 @@
-//! What a program hears where CUDA cannot be used.
+//! The errors of a program where CUDA is unavailable.
 
 use crate::fake_gpu::FakeDriver;
 use crate::raw::context;
@@ -60,7 +60,8 @@ fn a_driver_that_cannot_be_used_says_why_emulated() {
             "finds a driver",
             &[("FAKE_CUDA_VERSION", "11040")],
             "why",
-            "the driver is for CUDA 11.4, and the kernels need 12.1; install driver 530 or a later one",
+            "the driver is for CUDA 11.4, and the kernels need 12.1; install driver 530 or a \
+             later one",
         ),
         (
             "finds a driver",

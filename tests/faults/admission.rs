@@ -118,7 +118,6 @@ fn numbers(name: &str) -> Vec<u64> {
     text.split_whitespace().map(|number| number.parse().unwrap()).collect()
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(_: &str) {
     let id = ranks()[0];
     let first = number("TEST_FIRST").unwrap() as usize;

@@ -1,5 +1,5 @@
-//! Calls that do not match between real processes, panics and wrong arguments: every rank soon gets
-//! an error, which says what happened, where and why.
+//! Calls that do not match between real processes, panics and wrong arguments: every rank soon returns
+//! an error, with the event, its place and its cause.
 
 use crate::calls::{PAIRS, WAITING, make};
 use crate::report::{SOON, report};
@@ -7,7 +7,6 @@ use crate::spawn::{World, say};
 use maypole::{Communicator, Error, Local, ReduceOp};
 use std::time::{Duration, Instant};
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     let mut comm = Communicator::from_env().unwrap();
     if std::env::var("TEST_WARM").is_ok() {

@@ -12,7 +12,6 @@ const ROUNDS: u64 = 10;
 /// How long a world of a few processes may take to join, fail and end on a busy machine.
 const ROUND_LIMIT: Duration = Duration::from_secs(60);
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     let mut comm = match Communicator::from_env() {
         Ok(comm) => comm,

@@ -102,7 +102,6 @@ fn post_messages(comm: &mut Communicator) -> Vec<Error> {
     errors
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     let mut comm = Communicator::from_env().unwrap();
     if std::env::var("TEST_WARM").is_ok() {
@@ -118,7 +117,6 @@ pub(crate) fn rank_process(role: &str) {
     report(comm, &errors[0], since);
 }
 
-/// `ranks` that do `operation` over `link`.
 fn world(operation: &str, ranks: usize, link: &str) -> World {
     let world = World::new(operation, ranks);
     match link {

@@ -166,7 +166,6 @@ impl Told {
     }
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     let scenario = SCENARIOS.iter().find(|(name, _)| *name == role).unwrap().1;
     let comm = Communicator::from_env().unwrap();

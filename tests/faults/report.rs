@@ -29,7 +29,7 @@ pub(crate) fn die_if_told() {
     });
 }
 
-/// Waits until this rank, which is in no call, hears that the group has failed.
+/// Waits until this rank, which is in no call, receives the failure of the group.
 pub(crate) fn await_failure(comm: &Communicator) {
     let start = Instant::now();
     while comm.status().failure.is_none() {

@@ -16,7 +16,7 @@ const ROUND_LIMIT: Duration = Duration::from_secs(60);
 /// Calls that the last survivors make.
 const CALLS: usize = 20;
 
-/// One rank that goes on without the dead. Its number in the first world never changes.
+/// One rank that continues without the dead. Its number in the first world never changes.
 struct Survivor {
     comm: Communicator,
     id: u64,
@@ -66,7 +66,6 @@ impl Survivor {
     }
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     let mut comm = Communicator::from_env().unwrap();
     // On a busy machine, a rank may die at a random moment before all others have ended the barrier.

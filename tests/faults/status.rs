@@ -7,7 +7,6 @@ use std::process::Command;
 /// The variable that names a file. A rank continues once the file exists.
 const GO: &str = "TEST_GO";
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     match role {
         "again" => join_again(),

@@ -11,7 +11,6 @@ use std::time::Duration;
 /// How long the rank waits whose deadline passes.
 const SOON: Duration = Duration::from_secs(2);
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     let mut comm = Communicator::from_env().unwrap();
     let rank = ranks()[0];

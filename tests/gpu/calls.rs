@@ -289,7 +289,6 @@ fn explanations_tell_the_algorithm_that_runs_or_why_calls_go_through_the_host() 
     });
 }
 
-/// A sum, as a graph.
 fn captured(gpu: &Comm, stream: &Arc<CudaStream>, data: &mut CudaSlice<f64>) -> CudaGraph {
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     stream.begin_capture(mode).unwrap();

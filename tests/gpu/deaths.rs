@@ -7,7 +7,6 @@ use maypole::{Communicator, Error, ReduceOp};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The role of a rank process.
 pub(crate) fn rank_process(role: &str) {
     let mut comm = Communicator::from_env().unwrap();
     comm.set_timeout(Duration::from_secs(60));

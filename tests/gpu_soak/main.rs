@@ -47,7 +47,6 @@ const SEEDS: u64 = 48;
 
 spawn::rank_processes!(self);
 
-/// A process of the test.
 fn rank_process(role: &str) {
     let seed = std::env::var(SEED).expect("the test sets it");
     let plan = draw::draw(seed.parse().expect("a seed is a number"), &classes());
@@ -57,7 +56,6 @@ fn rank_process(role: &str) {
     }
 }
 
-/// The classes in `TEST_CLASSES`, or all.
 fn classes() -> Vec<Class> {
     let Ok(names) = std::env::var("TEST_CLASSES") else { return Class::ALL.to_vec() };
     let find = |name: &str| Class::ALL.into_iter().find(|class| class.name() == name);

@@ -162,7 +162,6 @@ pub(crate) struct Call {
 /// The next step of one rank. Numbers are those of groups, calls and graphs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// Starts a call.
     Call(usize),
     /// Starts calls in one `cuda::Group`, which is ended, or dropped.
     Batch {
@@ -214,7 +213,6 @@ pub(crate) enum Step {
         ranks: usize,
     },
     Drop(usize),
-    /// Aborts the communicator.
     Abort,
     /// Kills this rank's process.
     Kill,

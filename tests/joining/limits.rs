@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 /// Far below the timeout of the calls, which is 60 s.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     if let Err(error) = play(role) {
         say("error", error);

@@ -385,7 +385,6 @@ fn processes_that_call_with_ever_new_lengths_stay_as_large_as_they_are() {
     }
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     act(role, Communicator::from_env().unwrap());
 }

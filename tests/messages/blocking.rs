@@ -198,7 +198,6 @@ fn everything_of_several(comm: &mut Communicator) {
     between_collectives(comm);
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     as_told(role, everything);
 }

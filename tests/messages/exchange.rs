@@ -188,7 +188,6 @@ fn everything(mut comm: Communicator) {
     comm.close().unwrap();
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     as_told(role, everything);
 }

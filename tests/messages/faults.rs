@@ -127,7 +127,6 @@ fn a_peer_that_has_left() {
     }
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     let comm = Communicator::from_env().unwrap();
     match role {

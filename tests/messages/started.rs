@@ -339,7 +339,6 @@ fn post_many(comm: &mut Communicator) -> Vec<Request<Vec<u8>>> {
     sends.into_iter().chain(receives.collect::<Vec<_>>()).collect()
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     match role {
         "tags" => {

@@ -1,4 +1,4 @@
-//! Some algorithms say that the schedules of all ranks follow from those of one board. They do, and lowering
+//! Some algorithms declare that the schedules of all ranks follow from those of one board. They do, and lowering
 //! these gives the same program as lowering all schedules.
 
 use maypole::algorithms::Algorithm;
@@ -38,7 +38,7 @@ fn without_order_of_ranks(schedule: &Schedule) -> Vec<Step> {
     steps
 }
 
-/// A step without its spans: what it does, and where its peer is, seen from `rank`.
+/// A step without its spans: its kind, and its peer relative to `rank`.
 fn kind(step: Step, boards: (usize, usize), rank: usize, symmetry: Symmetry) -> (u8, usize) {
     let seen = |peer: usize| symmetry.moved([peer, rank], 0, boards)[0];
     match step {

@@ -28,7 +28,6 @@ fn all_fail(requests: Vec<Request<Vec<u64>>>) -> Error {
     first
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(_: &str) {
     forks(Communicator::from_env().unwrap());
 }

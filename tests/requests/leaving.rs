@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 /// A limit far below the deadlines of the calls.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     let comm = Communicator::from_env().unwrap();
     match role {

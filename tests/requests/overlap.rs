@@ -308,7 +308,6 @@ fn communicators_and_requests_go_to_other_threads() {
     });
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(_: &str) {
     duplicated(Communicator::from_env().unwrap());
 }

@@ -310,7 +310,6 @@ fn a_deadline_ends_with_its_guard() {
     }
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(role: &str) {
     match role {
         "groups" => groups(Communicator::from_env().unwrap()),

@@ -123,7 +123,6 @@ fn everything(mut comm: Communicator) {
     outlives_its_parent(comm);
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(_: &str) {
     as_each_rank(everything);
 }

@@ -230,7 +230,6 @@ fn close_returns_that_a_request_panicked() {
     });
 }
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(_: &str) {
     let mut comm = Communicator::from_env().unwrap();
     comm.barrier().unwrap();

@@ -7,7 +7,6 @@ use maypole::{Admissions, Communicator, ReduceOp};
 use std::net::TcpListener;
 use std::time::Duration;
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(_: &str) {
     let mut comm = match ranks()[0] {
         0 => admit(),

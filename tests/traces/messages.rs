@@ -9,7 +9,6 @@ const RANKS: usize = 3;
 /// Lengths in bytes: two eager ones, the longest eager one, and one by rendezvous.
 const LENGTHS: [usize; 4] = [0, 5, 16 << 10, 1 << 20];
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(_: &str) {
     talk(&mut Communicator::from_env().unwrap());
 }

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 const RANKS: usize = 3;
 const COUNT: usize = 100_003;
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(_: &str) {
     everything(&mut Communicator::from_env().unwrap());
 }

@@ -68,8 +68,8 @@ fn receive(stream: &mut impl Stream, body: &mut [u8]) -> Result<(), Fault> {
     lost
 }
 
-/// A message there and one back over a pair of streams. The other thread sends back what it
-/// receives, until this one ends the stream.
+/// A message there and one back over a pair of streams. The other thread echoes messages until this one
+/// ends the stream.
 fn stream_turn<A: Stream, B: Stream + Send>(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,

@@ -17,9 +17,9 @@
 //! The writer chooses the slot of its ring and records it in the line. So a writer may use more or
 //! fewer slots from one call to the next.
 //!
-//! Positions count the publications of one rank, of every size, since the board was made. A reader
-//! knows the position of a publication before the call runs, because lowering sees the schedules
-//! of all local ranks.
+//! Positions count the publications of one rank, of every size, since the board was made. A reader's
+//! program contains the position of each publication, because lowering sees the schedules of all local
+//! ranks.
 //!
 //! There is one counter for slots of every size. With one counter a size, a rank that calls an
 //! 8-byte collective while its peer calls a megabyte one would poll a line that is never written.

@@ -8,7 +8,8 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Silence after which the kernel begins to probe the other host.
 const IDLE: Duration = Duration::from_secs(5);
@@ -32,12 +33,20 @@ pub fn set_tcp_options(socket: &TcpStream, silence: Duration) -> io::Result<()> 
     socket.set_tcp_user_timeout(Some(silence.min(Duration::from_secs(1_000_000))))
 }
 
-/// Returns the shortest round trip that the kernel has seen on a connection in the last minutes; `None` if it
-/// has seen none.
-pub fn round_trip(socket: &TcpStream) -> Option<Duration> {
-    /// Where the kernel's `struct tcp_info` has `tcpi_min_rtt`, in microseconds.
-    const AT: usize = 148;
-    let mut info = [0u8; AT + size_of::<u32>()];
+/// What the kernel has counted on a connection: fields of its `struct tcp_info`.
+struct Counted {
+    /// Bytes of a segment.
+    segment: u32,
+    /// Segments that are not acknowledged.
+    unacknowledged: u32,
+    /// The shortest round trip of the last minutes, in microseconds.
+    round_trip: u32,
+    /// The greatest rate at which segments were acknowledged, in bytes a second.
+    rate: u64,
+}
+
+fn counted(socket: &TcpStream) -> Option<Counted> {
+    let mut info = [0u8; 168];
     let mut len = info.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes to `info`, and both live until it returns.
     let done = unsafe {
@@ -49,9 +58,59 @@ pub fn round_trip(socket: &TcpStream) -> Option<Duration> {
             &raw mut len,
         )
     };
-    let us = u32::from_ne_bytes(*info.last_chunk()?);
-    let is_known = done == 0 && len as usize == info.len() && (1..u32::MAX).contains(&us);
-    is_known.then(|| Duration::from_micros(us.into()))
+    let word = |at: usize| info[at..].first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+    let (segment, unacknowledged, round_trip) = (word(16)?, word(24)?, word(148)?);
+    let rate = u64::from_ne_bytes(*info.last_chunk()?);
+    let is_known = done == 0 && len as usize == info.len() && (1..u32::MAX).contains(&round_trip);
+    is_known.then_some(Counted { segment, unacknowledged, round_trip, rate })
+}
+
+/// Returns the shortest round trip that the kernel has seen on a connection in the last minutes; `None` if it
+/// has seen none.
+pub fn round_trip(socket: &TcpStream) -> Option<Duration> {
+    counted(socket).map(|it| Duration::from_micros(it.round_trip.into()))
+}
+
+/// What a new connection may send before the first byte is acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub struct Flight {
+    /// How many bytes.
+    pub bytes: usize,
+    segments: usize,
+}
+
+impl Flight {
+    /// Segments that a connection may begin with (RFC 6928).
+    const SEGMENTS: usize = 10;
+    /// Receivers have room for so many bytes.
+    const MOST: usize = 32 << 10;
+
+    /// The flight of a connection that has nothing under way; `None` if the kernel does not count.
+    pub fn of(socket: &TcpStream) -> Option<Self> {
+        let segment = (counted(socket)?.segment as usize).max(1);
+        let bytes = Self::MOST.min(Self::SEGMENTS * segment);
+        Some(Self { bytes, segments: bytes.div_ceil(segment) })
+    }
+
+    /// Returns the bandwidth of the path in bytes a second, on a connection that has sent this flight, and nothing since
+    /// the last acknowledgement: the slowest link spaces the segments, so that the last is acknowledged later than
+    /// after a round trip (packet-train dispersion: Dovrolis, Ramanathan and Moore, INFOCOM 2001). The kernel takes
+    /// the times, so a busy core does not change them. `None` if it counts none by `deadline`.
+    pub fn bandwidth(self, socket: &TcpStream, deadline: Instant) -> Option<u64> {
+        loop {
+            let Counted { segment, unacknowledged, round_trip, rate } = counted(socket)?;
+            if unacknowledged == 0 && rate > 0 {
+                // The kernel's rate counts each segment as one of today's length.
+                let counted = self.segments as u64 * u64::from(segment);
+                let spread = (counted * 1_000_000 / rate).saturating_sub(round_trip.into());
+                return Some(self.bytes as u64 * 1_000_000 / spread.max(1));
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            thread::sleep(Duration::from_micros(u64::from(round_trip / 8).clamp(20, 1000)));
+        }
+    }
 }
 
 /// Listens on an abstract Unix name that the kernel chooses. Returns the listener and that name.

@@ -2,8 +2,8 @@
 //!
 //! One system call moves a head and its body. Long messages go from and to the caller's memory,
 //! without a copy. The calling thread drives both directions, so two ranks that send to one another
-//! at once need no third thread. At most 256 KiB move in one call, so neither direction starves the
-//! other.
+//! concurrently need no third thread. At most 256 KiB move in one call, so neither direction starves
+//! the other.
 //!
 //! Short messages are copied, which costs less than system calls. A sender copies the body after
 //! its head. A receiver takes all that has arrived, in one call, into a buffer: if the sender runs

@@ -8,7 +8,7 @@ use maypole::{
 use std::ffi::c_void;
 use std::ops::Range;
 
-/// A buffer of C: where it begins, and its bytes.
+/// A buffer of C: its address and its length in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct RawBuffer {
     pub(crate) start: *mut c_void,
@@ -33,21 +33,21 @@ impl RawBuffer {
     }
 
     /// # Safety
-    /// The buffer must be readable for `'a`, and nobody may write it.
+    /// The buffer must be readable for `'a`, without a writer.
     pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
         match self.len {
             0 => &[],
-            // SAFETY: not null, as `new` has checked; readable, as the caller promises.
+            // SAFETY: not null, as `new` has checked; readable, as the caller guarantees.
             len => unsafe { std::slice::from_raw_parts(self.start.cast(), len) },
         }
     }
 
     /// # Safety
-    /// The buffer must be writable for `'a`, and nobody else may use it.
+    /// The buffer must be writable for `'a`, without another user.
     pub(crate) unsafe fn bytes_mut<'a>(self) -> &'a mut [u8] {
         match self.len {
             0 => &mut [],
-            // SAFETY: not null, as `new` has checked; exclusive, as the caller promises.
+            // SAFETY: not null, as `new` has checked; exclusive, as the caller guarantees.
             len => unsafe { std::slice::from_raw_parts_mut(self.start.cast(), len) },
         }
     }
@@ -57,7 +57,7 @@ impl RawBuffer {
 pub(crate) type AnyBuffers<'a> = CallBuffers<'a, AnyElement>;
 
 /// The buffers of `collective` on rank `rank` of `world`, which reads `input` and writes `output`.
-/// They work in place if they lie as in a call in place, and must not overlap in another way.
+/// They are in place if their addresses are those of a call in place, and must not overlap otherwise.
 /// `is_even` is false if the blocks have counts.
 ///
 /// # Safety
@@ -73,7 +73,7 @@ pub(crate) unsafe fn placed<'a>(
         BufferPlacement::InInput => input,
         BufferPlacement::InOutput => output,
         BufferPlacement::Apart => {
-            // SAFETY: the caller's promise; they do not overlap.
+            // SAFETY: the caller guarantees both buffers; they do not overlap.
             let (input, output) = unsafe { (input.bytes(), output.bytes_mut()) };
             let buffers = (AnySlice::new(kind, input), AnySliceMut::new(kind, output));
             return Ok(buffers.into_buffers());
@@ -84,6 +84,6 @@ pub(crate) unsafe fn placed<'a>(
             return Err(Failure::invalid(why));
         }
     };
-    // SAFETY: the caller's promise; both buffers lie in this one.
+    // SAFETY: the caller guarantees both buffers, which lie in this one.
     Ok(AnySliceMut::new(kind, unsafe { whole.bytes_mut() }).into_buffers())
 }

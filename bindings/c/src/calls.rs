@@ -1,4 +1,4 @@
-//! The collectives whose counts are equal on all ranks, and what all calls have in common.
+//! The collectives with equal counts on all ranks, and the code common to all calls.
 
 use crate::buffers::{AnyBuffers, RawBuffer, placed};
 use crate::communicator::{borrow, maypole_comm, maypole_comm_t};
@@ -8,7 +8,7 @@ use maypole::DataType;
 use maypole::schedule::collective::{Collective, HeldChunks};
 use std::ffi::c_void;
 
-/// The arguments that all calls have.
+/// The common arguments of all calls.
 pub(crate) struct Arguments<'a> {
     pub(crate) comm: &'a maypole_comm,
     pub(crate) data_type: DataType,
@@ -26,7 +26,7 @@ impl<'a> Arguments<'a> {
         op: maypole_op_t,
         (send, recv): (*const c_void, *mut c_void),
     ) -> Result<Self, Failure> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let comm = unsafe { borrow(comm) }?;
         Ok(Self { comm, data_type: data_type(data_type_number)?, op, send, recv })
     }
@@ -49,11 +49,11 @@ impl<'a> Arguments<'a> {
         RawBuffer::new(self.recv, count, self.size())
     }
 
-    /// Makes a call that all ranks make with `count`. It works in place if this rank's part of one
-    /// buffer lies where its part of the other one does.
+    /// Runs a collective with `count` on all ranks. It is in place if this rank's parts of both buffers
+    /// have the same address.
     ///
     /// # Safety
-    /// Each buffer that this rank needs is as long as the call needs it, and nobody else uses them.
+    /// Each buffer that this rank needs has the length of the call, and no other user.
     unsafe fn call_even(&self, collective: Collective, count: usize) -> Result<(), Failure> {
         let rank = self.comm.rank();
         let (brings, keeps) = (collective.input(rank), collective.output(rank));
@@ -63,7 +63,7 @@ impl<'a> Arguments<'a> {
             HeldChunks::All | HeldChunks::One(_) => Ok(count),
         };
         let (input, output) = (self.sent(elements(brings)?)?, self.received(elements(keeps)?)?);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let buffers = unsafe { self.placed(collective, input, output, true) }?;
         self.call(collective, buffers)
     }
@@ -80,7 +80,7 @@ impl<'a> Arguments<'a> {
         is_even: bool,
     ) -> Result<AnyBuffers<'a>, Failure> {
         let call = (collective, self.comm.rank(), self.comm.world());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { placed(call, self.data_type, (input, output), is_even) }
     }
 
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn maypole_broadcast(
     })
 }
 
-/// Combines the `send` (count elements) of all ranks into the root's `recv` (count). `recv` of other
+/// Reduces the `send` (count elements) of all ranks into the root's `recv` (count). `recv` of other
 /// ranks is not used and may be NULL. In place on the root if `send == recv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_reduce(
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn maypole_reduce(
     })
 }
 
-/// Combines the `send` (count elements) of all ranks into every rank's `recv` (count). In place if
+/// Reduces the `send` (count elements) of all ranks into every rank's `recv` (count). In place if
 /// `send == recv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_all_reduce(
@@ -183,8 +183,8 @@ pub unsafe extern "C" fn maypole_all_gather(
     })
 }
 
-/// Combines the `send` (world * count elements) of all ranks; block r of the result goes to rank r's
-/// `recv` (count). In place if `recv` is this rank's block of `send`.
+/// Reduces the `send` (world * count elements) of all ranks, and scatters block r of the result to
+/// rank r's `recv` (count). In place if `recv` is this rank's block of `send`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_reduce_scatter(
     send: *const c_void,
@@ -203,8 +203,8 @@ pub unsafe extern "C" fn maypole_reduce_scatter(
     })
 }
 
-/// Block r of this rank's `send` (world * count elements) goes to rank r; block s of `recv` (world *
-/// count) comes from rank s. In place if `send == recv`.
+/// Sends block r of `send` (world * count elements) to rank r, and receives block s of `recv`
+/// (world * count) from rank s. In place if `send == recv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_all_to_all(
     send: *const c_void,
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn maypole_scatter(
     })
 }
 
-/// Combines the `send` (count elements) of ranks 0 to r into rank r's `recv` (count). In place if
+/// Reduces the `send` (count elements) of ranks 0 to r into rank r's `recv` (count). In place if
 /// `send == recv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_scan(
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn maypole_scan(
     })
 }
 
-/// Combines the `send` (count elements) of ranks 0 to r - 1 into rank r's `recv` (count). Rank 0's
+/// Reduces the `send` (count elements) of ranks 0 to r - 1 into rank r's `recv` (count). Rank 0's
 /// `recv` does not change. In place if `send == recv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_exclusive_scan(

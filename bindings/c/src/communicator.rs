@@ -1,4 +1,4 @@
-//! Communicators: joining, leaving, and what is known about them.
+//! Communicators: joining, leaving, and queries.
 
 use crate::buffers::RawBuffer;
 use crate::error::{Failure, guarded, maypole_result_t};
@@ -18,7 +18,6 @@ pub struct maypole_comm {
     abort: AbortHandle,
     rank: usize,
     world: usize,
-    /// Registered memory, by address.
     registered: Mutex<BTreeMap<usize, RegisteredBuffer<u64>>>,
 }
 
@@ -42,11 +41,11 @@ impl maypole_comm {
         self.world
     }
 
-    /// The communicator, unless another thread uses it now.
+    /// Locks the communicator. Fails if another thread holds the lock.
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, Communicator>, Failure> {
         match self.communicator.try_lock() {
             Ok(communicator) => Ok(communicator),
-            // A panic has failed the communicator, which then refuses every call by itself.
+            // After a panic the communicator has failed, and refuses every call itself.
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => {
                 let why = "another thread uses this communicator: give each thread its own, by \
@@ -60,7 +59,7 @@ impl maypole_comm {
 /// # Safety
 /// `comm` must be NULL or have been made by this library and not been closed.
 pub(crate) unsafe fn borrow<'a>(comm: maypole_comm_t) -> Result<&'a maypole_comm, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { comm.as_ref() }.ok_or_else(|| Failure::invalid("the communicator is NULL"))
 }
 
@@ -72,7 +71,7 @@ pub(crate) unsafe fn put<T>(to: *mut T, value: T, name: &str) -> Result<(), Fail
     if to.is_null() {
         return Err(Failure::invalid(format!("{name} is NULL")));
     }
-    // SAFETY: not null, and writable by the caller's promise.
+    // SAFETY: not null, so the caller guarantees that it is writable.
     unsafe { to.write(value) };
     Ok(())
 }
@@ -83,7 +82,7 @@ unsafe fn hand_out(comm: *mut maypole_comm_t, made: Communicator) -> Result<(), 
     if comm.is_null() {
         return Err(Failure::invalid("the place for the communicator is NULL"));
     }
-    // SAFETY: not null, and writable by the caller's promise.
+    // SAFETY: not null, so the caller guarantees that it is writable.
     unsafe { comm.write(Box::into_raw(Box::new(maypole_comm::new(made)))) };
     Ok(())
 }
@@ -93,21 +92,21 @@ unsafe fn hand_out(comm: *mut maypole_comm_t, made: Communicator) -> Result<(), 
 unsafe fn text_of(text: *const c_char, otherwise: &str) -> String {
     match text.is_null() {
         true => otherwise.to_owned(),
-        // SAFETY: not null, and a string by the caller's promise.
+        // SAFETY: not null, so the caller guarantees a string.
         false => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
     }
 }
 
-/// Returns the version of this library, such as "0.1.0". Valid for ever.
+/// Returns the version of this library, such as "0.1.0". A static string.
 #[unsafe(no_mangle)]
 pub extern "C" fn maypole_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
 }
 
-/// Joins the world that this process was started for: by `maypole run`, torchrun, mpirun, srun or
-/// whatever launcher set its variables. A process that was started alone is a world of one.
-/// maypole_close() ends it.
+/// Joins the world of this process, from the variables of its launcher: `maypole run`, torchrun,
+/// mpirun, srun or another one. A process without a launcher is a world of one. maypole_close() ends
+/// it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_init(comm: *mut maypole_comm_t) -> maypole_result_t {
     guarded(|| {
@@ -118,7 +117,7 @@ pub unsafe extern "C" fn maypole_init(comm: *mut maypole_comm_t) -> maypole_resu
 }
 
 /// Makes the communicators of `world` threads of this process, one for each thread: `comms` has
-/// room for `world` of them, by rank. Each ends by maypole_close() on its thread.
+/// room for `world` of them, by rank. Each thread calls maypole_close() on its own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_init_threads(
     comms: *mut maypole_comm_t,
@@ -136,16 +135,16 @@ pub unsafe extern "C" fn maypole_init_threads(
     })
 }
 
-/// Leaves the group in order and frees the communicator, whatever it returns. Waits until what was
-/// sent has arrived, and up to 5 s until the others have made as many calls. Registered memory of
-/// the communicator is freed, too.
+/// Leaves the group and frees the communicator, also on failure. Waits until sent messages have
+/// arrived, and up to 5 s until the other ranks have made as many calls. Also frees the registered
+/// memory of the communicator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_close(comm: maypole_comm_t) -> maypole_result_t {
     guarded(|| {
         if comm.is_null() {
             return Err(Failure::invalid("the communicator is NULL"));
         }
-        // SAFETY: made by `hand_out`, and not closed before, as the caller promises.
+        // SAFETY: made by `hand_out`, and not closed before, as the caller guarantees.
         let comm = unsafe { Box::from_raw(comm) };
         let communicator = comm.communicator.into_inner();
         Ok(communicator.unwrap_or_else(|poisoned| poisoned.into_inner()).close()?)
@@ -202,8 +201,8 @@ pub unsafe extern "C" fn maypole_duplicate(
     })
 }
 
-/// After a failure: makes a group of the ranks that still exist. All of them call it. `comm` is to be
-/// closed nevertheless.
+/// After a failure: makes a group of the surviving ranks. All of them call it. `comm` must still be
+/// closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_shrink(
     comm: maypole_comm_t,
@@ -218,7 +217,7 @@ pub unsafe extern "C" fn maypole_shrink(
     })
 }
 
-/// Ends every call of the group on every rank, from any thread. `why` may be NULL.
+/// Aborts every call of the group on every rank. Any thread may call it. `why` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_abort(
     comm: maypole_comm_t,
@@ -232,7 +231,7 @@ pub unsafe extern "C" fn maypole_abort(
     })
 }
 
-/// Sets how many milliseconds a call waits for other ranks before it fails.
+/// Sets the timeout of calls that wait for other ranks, in milliseconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_set_timeout(
     comm: maypole_comm_t,
@@ -249,8 +248,8 @@ pub unsafe extern "C" fn maypole_set_timeout(
     })
 }
 
-/// If `on` is not 0, every sum is ((x0 + x1) + x2) + ...: its bits depend on nothing but the
-/// contributions. All ranks set the same.
+/// If `on` is not 0, every sum is ((x0 + x1) + x2) + ...: its bits depend on the contributions
+/// alone. All ranks set the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_set_deterministic(
     comm: maypole_comm_t,
@@ -264,9 +263,9 @@ pub unsafe extern "C" fn maypole_set_deterministic(
     })
 }
 
-/// Writes how a call of `count` elements would run, and why, to `text`, which has room for `room`
-/// bytes with the closing 0; what does not fit is cut. `needed`, if it is not NULL, becomes the room
-/// for all of it.
+/// Explains the algorithm of a call of `count` elements in `text`, a buffer of `room` bytes with the
+/// terminating 0. Longer text is truncated. `needed`, if it is not NULL, becomes the size for all of
+/// it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_explain(
     comm: maypole_comm_t,
@@ -285,12 +284,12 @@ pub unsafe extern "C" fn maypole_explain(
             RawBuffer::new(std::ptr::NonNull::<u64>::dangling().as_ptr().cast(), count, size)?;
         let said = comm.lock()?.explain(collective(which, 0)?, bytes.len).to_string();
         if !needed.is_null() {
-            // SAFETY: not null, and writable by the caller's promise.
+            // SAFETY: not null, so the caller guarantees that it is writable.
             unsafe { needed.write(said.len() + 1) };
         }
         if room > 0 && !text.is_null() {
             let shown = &said.as_bytes()[..said.len().min(room - 1)];
-            // SAFETY: `text` has room for `room` bytes, by the caller's promise.
+            // SAFETY: the caller guarantees that `text` is a buffer of `room` bytes.
             unsafe {
                 text.copy_from_nonoverlapping(shown.as_ptr().cast(), shown.len());
                 text.add(shown.len()).write(0);
@@ -300,9 +299,9 @@ pub unsafe extern "C" fn maypole_explain(
     })
 }
 
-/// Makes `bytes` bytes of zeroed memory that the other ranks of the host reach in place during a
-/// call, so that large calls on it move each byte once. All ranks call it, each with its own length.
-/// The memory begins at a page. maypole_free() frees it, or maypole_close().
+/// Allocates a registered buffer of `bytes` zeroed bytes. The other ranks of the host map it, so
+/// that large calls on it copy each byte once. All ranks call it, each with its own length. The
+/// buffer is aligned to a page. maypole_free() or maypole_close() frees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_alloc(
     comm: maypole_comm_t,
@@ -323,7 +322,7 @@ pub unsafe extern "C" fn maypole_alloc(
     })
 }
 
-/// Frees memory of maypole_alloc(). No other rank has to call it.
+/// Frees a buffer of maypole_alloc(). The other ranks need not call it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_free(
     comm: maypole_comm_t,
@@ -341,14 +340,14 @@ pub unsafe extern "C" fn maypole_free(
     })
 }
 
-/// Returns 1 if a type has an operation, 0 if not or if there is no such type or operation.
+/// Returns 1 if a type supports an operation. Returns 0 if not, or for an unknown type or operation.
 #[unsafe(no_mangle)]
 pub extern "C" fn maypole_supports(data_type_number: maypole_data_type_t, op: maypole_op_t) -> i32 {
     let known = data_type(data_type_number).ok().zip(operation(op).ok());
     known.is_some_and(|(data_type, op)| op.supports(data_type)).into()
 }
 
-/// Returns the bytes of an element; 0 if there is no such type.
+/// Returns the bytes of an element; 0 for an unknown type.
 #[unsafe(no_mangle)]
 pub extern "C" fn maypole_size(data_type_number: maypole_data_type_t) -> usize {
     data_type(data_type_number).map_or(0, |data_type| data_type.size())

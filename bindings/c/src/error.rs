@@ -1,4 +1,4 @@
-//! Results: a number, and the sentence of the last failure on this thread.
+//! Results: an error code, and the message of the last failure on this thread.
 
 use maypole::Error;
 use std::cell::RefCell;
@@ -7,32 +7,32 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The result of a call.
 pub type maypole_result_t = u32;
-/// The call did what it says.
+/// The call succeeded.
 pub const MAYPOLE_SUCCESS: maypole_result_t = 0;
-/// An argument is wrong. Nothing was sent, and the communicator can be used on.
+/// An argument is wrong. Nothing was sent, and the communicator remains usable.
 pub const MAYPOLE_INVALID: maypole_result_t = 1;
-/// The ranks do not make the same call.
+/// The ranks made different calls.
 pub const MAYPOLE_MISMATCH: maypole_result_t = 2;
-/// A rank did not come in time.
+/// The timeout of a call expired.
 pub const MAYPOLE_TIMED_OUT: maypole_result_t = 3;
-/// A rank has died or left.
+/// A rank has exited or left.
 pub const MAYPOLE_PEER_LOST: maypole_result_t = 4;
-/// Another rank failed first, or a rank gave up.
+/// Another rank failed first, or a rank called maypole_abort().
 pub const MAYPOLE_ABORTED: maypole_result_t = 5;
 /// An earlier call on this communicator has failed.
 pub const MAYPOLE_FAILED: maypole_result_t = 6;
 /// The ranks could not be connected.
 pub const MAYPOLE_CONNECT: maypole_result_t = 7;
-/// The ranks could not find one another.
+/// The rendezvous of the ranks failed.
 pub const MAYPOLE_JOIN: maypole_result_t = 8;
 /// The communicator was made before this process was forked.
 pub const MAYPOLE_FORKED: maypole_result_t = 9;
-/// This library does not do that.
+/// The call is not supported.
 pub const MAYPOLE_UNSUPPORTED: maypole_result_t = 10;
 /// A defect of this library: it panicked. The communicator has failed.
 pub const MAYPOLE_PANIC: maypole_result_t = 11;
 
-/// Why a call fails.
+/// The error of a call.
 pub(crate) struct Failure {
     result: maypole_result_t,
     text: String,
@@ -65,11 +65,11 @@ impl From<Error> for Failure {
 }
 
 thread_local! {
-    /// The sentence and the culprit of the last failure on this thread.
+    /// The message and the culprit rank of the last failure on this thread.
     static LAST: RefCell<(CString, i64)> = RefCell::new((CString::default(), -1));
 }
 
-/// Runs `call`, keeps what its failure says, and returns the number of the result.
+/// Runs `call`, stores the message of its failure, and returns the result code.
 pub(crate) fn guarded(call: impl FnOnce() -> Result<(), Failure>) -> maypole_result_t {
     let failure = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => return MAYPOLE_SUCCESS,
@@ -88,8 +88,8 @@ pub(crate) fn guarded(call: impl FnOnce() -> Result<(), Failure>) -> maypole_res
     failure.result
 }
 
-/// Returns what the last call that failed on this thread says: which rank, in which call, why. Valid
-/// until the next call fails on this thread. Empty if none has failed.
+/// Returns the message of the last failure on this thread: rank, call, and cause. Valid until the
+/// next call fails on this thread. Empty if none has failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn maypole_last_error() -> *const c_char {
     LAST.with(|last| last.borrow().0.as_ptr())
@@ -101,7 +101,7 @@ pub extern "C" fn maypole_last_error_rank() -> i64 {
     LAST.with(|last| last.borrow().1)
 }
 
-/// Returns the name of a result, such as "timed out". Valid for ever.
+/// Returns the name of a result, such as "timed out". A static string.
 #[unsafe(no_mangle)]
 pub extern "C" fn maypole_result_string(result: maypole_result_t) -> *const c_char {
     let name = match result {

@@ -47,8 +47,8 @@ pub unsafe extern "C" fn maypole_recv(
     })
 }
 
-/// Receives a message of at most `count` elements from any rank. `peer` becomes the rank that it
-/// came from, and `received` how many elements it had.
+/// Receives a message of at most `count` elements from any rank. `peer` becomes the sender's rank,
+/// and `received` the number of elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn maypole_recv_any(
     recv: *mut c_void,

@@ -33,7 +33,7 @@ pub const MAYPOLE_UINT64: maypole_data_type_t = 11;
 /// One byte: 0 is false, 1 is true. Has logical operations only.
 pub const MAYPOLE_BOOL: maypole_data_type_t = 12;
 
-/// How elements are combined.
+/// The operation of a reduction.
 pub type maypole_op_t = u32;
 /// Sum.
 pub const MAYPOLE_SUM: maypole_op_t = 0;

@@ -8,12 +8,12 @@ use maypole::schedule::collective::Collective;
 use std::ffi::c_void;
 
 /// # Safety
-/// `counts` must be NULL or one number for each of `world` ranks.
+/// `counts` must be NULL or an array of `world` numbers.
 unsafe fn counts_of<'a>(counts: *const usize, world: usize) -> Result<&'a [usize], Failure> {
     if counts.is_null() {
         return Err(Failure::invalid("the counts are NULL"));
     }
-    // SAFETY: not null, and as long as the caller promises.
+    // SAFETY: not null, and the caller guarantees its length.
     Ok(unsafe { std::slice::from_raw_parts(counts, world) })
 }
 

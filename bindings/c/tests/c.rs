@@ -7,7 +7,7 @@ fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The static library that cargo has built beside this test: the newest of that name.
+/// The newest static library of this name in the build folder of this test.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let files = std::fs::read_dir(test.parent().unwrap()).unwrap();

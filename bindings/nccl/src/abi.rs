@@ -5,11 +5,11 @@ use crate::variables::{self, DebugLevel};
 use maypole::DataType;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-/// What a call returns.
+/// The result code of a call.
 pub type ncclResult_t = c_int;
-/// The call did what it says.
+/// The call succeeded.
 pub const ncclSuccess: ncclResult_t = 0;
-/// CUDA reports an error, or is not there.
+/// CUDA reports an error, or has no driver.
 pub const ncclUnhandledCudaError: ncclResult_t = 1;
 /// The ranks did not find one another, or cannot be connected.
 pub const ncclSystemError: ncclResult_t = 2;
@@ -17,20 +17,20 @@ pub const ncclSystemError: ncclResult_t = 2;
 pub const ncclInternalError: ncclResult_t = 3;
 /// An argument is wrong.
 pub const ncclInvalidArgument: ncclResult_t = 4;
-/// The call is not allowed now, or not there; or the ranks made different calls.
+/// The call is not allowed now, or not supported; or the ranks made different calls.
 pub const ncclInvalidUsage: ncclResult_t = 5;
 /// A rank is late, is gone, or has ended the communicator.
 pub const ncclRemoteError: ncclResult_t = 6;
-/// A thread goes on with the call.
+/// A background thread still runs the call.
 pub const ncclInProgress: ncclResult_t = 7;
-/// Never returned, because programs for older versions do not know it.
+/// Never returned: programs for older versions of NCCL have no such code.
 pub const ncclTimeout: ncclResult_t = 8;
 
 /// The type of an element.
 pub type ncclDataType_t = c_int;
 
-/// How contributions are combined: an operation that is built in, or from 5 on one that
-/// [`ncclRedOpCreatePreMulSum`](crate::ncclRedOpCreatePreMulSum) made.
+/// A reduction: a built-in operation, or from 5 on one of
+/// [`ncclRedOpCreatePreMulSum`](crate::ncclRedOpCreatePreMulSum).
 pub type ncclRedOp_t = c_int;
 /// The first operation that is not built in.
 pub(crate) const BUILT_IN_OPS: ncclRedOp_t = 5;
@@ -41,7 +41,7 @@ pub type ncclScalarResidence_t = c_int;
 /// The color of a rank that is in no part of a split.
 pub(crate) const NO_COLOR: c_int = -1;
 
-/// A communicator. A handle is a number and no address: nothing may be read through it.
+/// A communicator. A handle is a number, not an address: it must not be dereferenced.
 #[repr(C)]
 pub struct ncclComm {
     _nothing: [u8; 0],
@@ -62,14 +62,14 @@ pub struct ncclUniqueId {
     pub(crate) internal: [c_char; 128],
 }
 
-/// The number at the beginning of every struct of settings that was initialized.
+/// The magic number of an initialized struct of settings.
 const MAGIC: c_uint = 0xcafe_beef;
 
 /// A setting that is not set.
 const UNDEFINED: c_int = c_int::MIN;
 
-/// The settings of a communicator, in the layout of NCCL 2.32. Programs pass what their version
-/// has: the first `size` bytes of it.
+/// The settings of a communicator, in the layout of NCCL 2.32. A program for an older version
+/// passes the first `size` bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ncclConfig_t {
@@ -101,7 +101,7 @@ pub struct ncclConfig_t {
     nvls_host_mode: c_int,
 }
 
-/// The settings of one collective: accepted, and not looked at.
+/// The settings of one collective: accepted and ignored.
 pub type ncclCollConfig_t = c_void;
 
 /// Settings of encryption, as in NCCL 2.32.
@@ -115,23 +115,23 @@ pub struct ncclEncryptionConfig_t {
     pub(crate) psk: *const c_char,
 }
 
-/// What is used of the settings of a communicator.
+/// The settings of a communicator that have an effect here.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Settings {
-    /// Whether calls that make or end a communicator return only when they are done.
+    /// Whether calls that make or end a communicator block until they have completed.
     pub(crate) blocking: Option<bool>,
-    /// The most lanes (blocks of a kernel) of a call.
+    /// The maximum of lanes (blocks of a kernel) of a call.
     pub(crate) most_lanes: Option<u32>,
     /// The program's name for the communicator, for logs.
     pub(crate) name: Option<String>,
 }
 
-/// The versions of NCCL in which fields that are used came.
+/// The versions of NCCL that introduced the fields in use.
 const WITH_BLOCKING: c_uint = 21_400;
 const WITH_CTAS: c_uint = 21_700;
 const WITH_NAME: c_uint = 22_700;
 
-/// Settings that have no effect here: name, version in which each came, and place. All but `netName` are
+/// Settings without effect here: name, version that introduced it, and offset. All but `netName` are
 /// numbers.
 const IGNORED: [(&str, c_uint, usize); 20] = {
     use std::mem::offset_of as at;
@@ -161,7 +161,7 @@ const IGNORED: [(&str, c_uint, usize); 20] = {
 };
 
 impl ncclConfig_t {
-    /// The names of the settings that are set, and have no effect. `size` bytes of `self` are the program's.
+    /// The names of the settings that are set but have no effect. The program filled `size` bytes of `self`.
     fn ignored(&self, size: usize) -> Vec<&'static str> {
         let start = (&raw const *self).cast::<u8>();
         let is_set = |&(name, since, place): &(&str, c_uint, usize)| {
@@ -179,7 +179,7 @@ impl ncclConfig_t {
         IGNORED.iter().filter(|it| is_set(it)).map(|(name, ..)| *name).collect()
     }
 
-    /// No setting is set.
+    /// All settings unset.
     const UNDEFINED: Self = Self {
         size: 0,
         magic: 0,
@@ -209,14 +209,13 @@ impl ncclConfig_t {
         nvls_host_mode: UNDEFINED,
     };
 
-    /// What `config` sets, and `inherited` for what it does not set. NULL sets nothing.
+    /// Reads `config`; unset fields are inherited from `inherited`. NULL sets nothing.
     ///
-    /// Sizes of versions repeat, and what lies behind the last field of a version may be anything,
-    /// so a field counts only if the version has it. Strings are copied, because programs free
-    /// them.
+    /// Several versions have the same size, with undefined padding after the last field. So a field
+    /// counts only if the version has it. Strings are copied, because programs free them.
     ///
     /// # Safety
-    /// `config` must be NULL or point to as many bytes as it says. The name in it must be NULL or a
+    /// `config` must be NULL or point to `size` bytes, its first field. Its name must be NULL or a
     /// string.
     pub(crate) unsafe fn read(
         config: *const Self,
@@ -234,7 +233,7 @@ impl ncclConfig_t {
             return Err(Failure::argument(text));
         }
         let bytes = size.min(size_of::<Self>());
-        // SAFETY: `config` has `size` bytes, by the caller's promise, and `all` has room for
+        // SAFETY: `config` has `size` bytes, as the caller guarantees, and `all` has room for
         // `bytes`. Every bit pattern is a value of each field.
         unsafe {
             std::ptr::copy_nonoverlapping(config.cast::<u8>(), (&raw mut all).cast(), bytes);
@@ -272,7 +271,7 @@ impl ncclConfig_t {
         let name_end = std::mem::offset_of!(Self, comm_name) + size_of::<*const c_char>();
         let name = match known(WITH_NAME, name_end) && !all.comm_name.is_null() {
             false => inherited.name.clone(),
-            // SAFETY: not NULL, so a string by the caller's promise.
+            // SAFETY: not NULL, so the caller guarantees a string.
             true => Some(unsafe { CStr::from_ptr(all.comm_name) }.to_string_lossy().into_owned()),
         };
         Ok(Settings { blocking, most_lanes, name })
@@ -285,7 +284,7 @@ impl ncclEncryptionConfig_t {
     /// # Safety
     /// `config` must be NULL or point to such a struct.
     pub(crate) unsafe fn mode(config: *const Self) -> Result<c_int, Failure> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees NULL or such a struct.
         match unsafe { config.as_ref() } {
             None => Ok(0),
             Some(config) if config.magic == MAGIC => Ok(config.mode),
@@ -298,8 +297,7 @@ impl ncclEncryptionConfig_t {
     }
 }
 
-/// The type that NCCL's number stands for. 8-bit floats are bytes here: they can be moved, and not
-/// combined.
+/// The element type of NCCL's number. 8-bit floats are bytes here: they are moved, but not reduced.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct ElementType {
     pub(crate) kind: DataType,
@@ -339,7 +337,7 @@ impl ElementType {
 mod tests {
     use super::*;
 
-    /// What a program of that version passes: its fields, and behind them garbage.
+    /// Reads the settings of a program for that version: its fields, followed by garbage.
     fn read(size: usize, version: c_uint, change: impl Fn(&mut ncclConfig_t)) -> Settings {
         try_read(size, version, change).unwrap()
     }
@@ -387,9 +385,9 @@ mod tests {
         {
             assert_eq!(read(size, version, all), named, "{size} bytes");
         }
-        // A version that is not there yet may be longer.
+        // A future version may be longer.
         assert_eq!(read(120, 29_900, all), named);
-        // A length that does not fit the version: what is not there is not read.
+        // Too short for the version: missing fields are not read.
         assert_eq!(read(24, 23_007, all), blocking);
         assert_eq!(read(80, 22_809, |_| {}), nothing);
     }

@@ -1,13 +1,12 @@
-//! Functions that programs ask for by name when they are loaded, and that do nothing here. Each
-//! returns
-//! `ncclInvalidUsage` and says so.
+//! Unsupported functions: programs look up these symbols when they are loaded. Each call returns
+//! `ncclInvalidUsage` with an error message.
 
 use crate::abi::*;
 use crate::error::Failure;
 use crate::variables::put;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// The failure of a function that is not there.
+/// The failure of an unsupported function.
 fn absent(what: &str, instead: &str) -> Result<(), Failure> {
     Err(Failure::usage(format!("{what} is not there in Maypole: {instead}")))
 }
@@ -20,18 +19,17 @@ const GROWING: &str = "make a new communicator of all ranks";
 /// A parameter of the library.
 pub type ncclParamHandle_t = *mut c_void;
 
-/// The failure of a look for a parameter.
 fn no_parameter() -> Result<(), Failure> {
     Err(Failure::argument("there is no such parameter: Maypole publishes none"))
 }
 
 exported! {
-    /// Not there: how long a group would take.
+    /// Not supported: a simulation of a group.
     fn ncclGroupSimulateEnd, pncclGroupSimulateEnd(_line; _info: *mut c_void) {
         absent("simulating a group", "end it by ncclGroupEnd, or ask `maypole simulate`")
     }
 
-    /// Not there: a communicator that takes in new ranks.
+    /// Not supported: a communicator that takes in new ranks.
     fn ncclCommGetUniqueId, pncclCommGetUniqueId(
         _line;
         _comm: ncclComm_t,
@@ -40,7 +38,7 @@ exported! {
         absent("growing a communicator", GROWING)
     }
 
-    /// Not there: a communicator that takes in new ranks.
+    /// Not supported: a communicator that takes in new ranks.
     fn ncclCommGrow, pncclCommGrow(
         _line;
         _comm: ncclComm_t,
@@ -53,17 +51,17 @@ exported! {
         absent("growing a communicator", GROWING)
     }
 
-    /// Not there: giving back a communicator's memory for a while.
+    /// Not supported: giving back a communicator's memory for a while.
     fn ncclCommSuspend, pncclCommSuspend(_line; _comm: ncclComm_t, _flags: c_int) {
         absent("suspending a communicator", MEMORY)
     }
 
-    /// Not there: the end of `ncclCommSuspend`.
+    /// Not supported: the end of `ncclCommSuspend`.
     fn ncclCommResume, pncclCommResume(_line; _comm: ncclComm_t) {
         absent("suspending a communicator", MEMORY)
     }
 
-    /// Not there: how much memory a communicator has.
+    /// Not supported: the memory use of a communicator.
     fn ncclCommMemStats, pncclCommMemStats(
         _line;
         _comm: ncclComm_t,
@@ -73,7 +71,7 @@ exported! {
         absent("measuring a communicator's memory", "ask CUDA how much memory is free")
     }
 
-    /// Not there: what kernels of the program's own may do.
+    /// Not supported: the properties of a communicator for kernels of the program.
     fn ncclCommQueryProperties, pncclCommQueryProperties(
         _line;
         _comm: ncclComm_t,
@@ -82,7 +80,7 @@ exported! {
         absent("NCCL's interface for kernels", KERNELS)
     }
 
-    /// Not there: a communicator for kernels of the program's own.
+    /// Not supported: a communicator for kernels of the program's own.
     fn ncclDevCommCreate, pncclDevCommCreate(
         _line;
         _comm: ncclComm_t,
@@ -92,7 +90,7 @@ exported! {
         absent("NCCL's interface for kernels", KERNELS)
     }
 
-    /// Not there: the end of `ncclDevCommCreate`.
+    /// Not supported: the end of `ncclDevCommCreate`.
     fn ncclDevCommDestroy, pncclDevCommDestroy(
         _line;
         _comm: ncclComm_t,
@@ -101,7 +99,7 @@ exported! {
         absent("NCCL's interface for kernels", KERNELS)
     }
 
-    /// Not there: the address of a window for multicast.
+    /// Not supported: the address of a window for multicast.
     fn ncclGetLsaMultimemDevicePointer, pncclGetLsaMultimemDevicePointer(
         _line;
         _window: ncclWindow_t,
@@ -111,7 +109,7 @@ exported! {
         absent("NCCL's interface for kernels", KERNELS)
     }
 
-    /// Not there: the address of a window for multicast.
+    /// Not supported: the address of a window for multicast.
     fn ncclGetMultimemDevicePointer, pncclGetMultimemDevicePointer(
         _line;
         _window: ncclWindow_t,
@@ -122,7 +120,7 @@ exported! {
         absent("NCCL's interface for kernels", KERNELS)
     }
 
-    /// Not there: the address of another rank's window.
+    /// Not supported: the address of another rank's window.
     fn ncclGetLsaDevicePointer, pncclGetLsaDevicePointer(
         _line;
         _window: ncclWindow_t,
@@ -133,7 +131,7 @@ exported! {
         absent("NCCL's interface for kernels", KERNELS)
     }
 
-    /// Not there: the address of another rank's window.
+    /// Not supported: the address of another rank's window.
     fn ncclGetPeerDevicePointer, pncclGetPeerDevicePointer(
         _line;
         _window: ncclWindow_t,
@@ -144,7 +142,7 @@ exported! {
         absent("NCCL's interface for kernels", KERNELS)
     }
 
-    /// Not there: writing to another rank's window.
+    /// Not supported: writing to another rank's window.
     fn ncclPutSignal, pncclPutSignal(
         _line;
         _memory: *const c_void,
@@ -162,7 +160,7 @@ exported! {
         absent("writing to another rank's window", WINDOWS)
     }
 
-    /// Not there: a signal to another rank.
+    /// Not supported: a signal to another rank.
     fn ncclSignal, pncclSignal(
         _line;
         _peer: c_int,
@@ -175,7 +173,7 @@ exported! {
         absent("signalling another rank", WINDOWS)
     }
 
-    /// Not there: waiting for signals.
+    /// Not supported: waiting for signals.
     fn ncclWaitSignal, pncclWaitSignal(
         _line;
         _count: c_int,
@@ -186,7 +184,7 @@ exported! {
         absent("waiting for another rank's signal", WINDOWS)
     }
 
-    /// Not there: the memory of a window, since there are no windows.
+    /// Not supported: the memory of a window, since there are no windows.
     fn ncclWinGetUserPtr, pncclWinGetUserPtr(
         _line;
         _comm: ncclComm_t,

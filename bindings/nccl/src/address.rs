@@ -1,4 +1,4 @@
-//! Where the ranks of a group meet: the address in the name of the group.
+//! The rendezvous address in the name of a group.
 
 use crate::core::Id;
 use crate::error::Failure;
@@ -6,7 +6,7 @@ use crate::variables;
 use maypole_transports::interfaces::{InterfaceAddress, addresses};
 use std::net::IpAddr;
 
-/// A name for a new group, whose rank 0 is on this host: with the address of `MAYPOLE_INTERFACE`, else of
+/// A name for a new group whose rank 0 is on this host. Its address is that of `MAYPOLE_INTERFACE`, else of
 /// `NCCL_SOCKET_IFNAME`, else one that other hosts reach.
 pub(crate) fn new_id() -> Result<Id, Failure> {
     let family = variables::socket_family();
@@ -55,15 +55,15 @@ fn choose(all: &[InterfaceAddress], list: Option<&str>, family: Option<Family>) 
     all.iter().filter(suits).min_by_key(rank).map(|it| it.address)
 }
 
-/// The kind of addresses that `NCCL_SOCKET_FAMILY` asks for.
+/// The address family that `NCCL_SOCKET_FAMILY` selects.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Family {
     V4,
     V6,
 }
 
-/// True if a list as NCCL has it selects an interface: beginnings of names, or whole names after `=`; after
-/// `^` those that are not used.
+/// True if a list in NCCL's format selects an interface: prefixes of names, or whole names after `=`; names
+/// after `^` are excluded.
 fn selects(list: &str, name: &str) -> bool {
     let (is_excluded, list) = match list.strip_prefix('^') {
         Some(list) => (true, list),

@@ -1,4 +1,4 @@
-//! Collectives and messages: what is checked, where the buffers lie, and how a call starts.
+//! Collectives and messages: checks, placement of the buffers, and the start of a call.
 
 use crate::abi::{
     ElementType, cudaStream_t, ncclCollConfig_t, ncclComm_t, ncclDataType_t, ncclRedOp_t,
@@ -31,14 +31,14 @@ impl Span {
     }
 
     /// # Safety
-    /// The bytes must stay there until the call that uses them is done, and belong to it alone.
+    /// The bytes must stay allocated, and belong to the call alone, until the call has completed.
     unsafe fn lent<'a>(self) -> Lent<'a> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { Lent::from_raw(self.address, self.bytes) }
     }
 }
 
-/// A collective that was checked.
+/// A validated collective.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prepared {
     collective: Collective,
@@ -47,7 +47,7 @@ pub(crate) struct Prepared {
     buffers: Buffers,
 }
 
-/// A message that was checked.
+/// A validated message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
     pub(crate) peer: usize,
@@ -57,7 +57,7 @@ pub(crate) struct Message {
     kind: DataType,
 }
 
-/// Where the buffers of a collective lie on this rank.
+/// The buffers of a collective on this rank.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Buffers {
     /// `None`: in place, and the output is the whole buffer.
@@ -72,12 +72,11 @@ struct Lengths {
     input: u64,
     /// Bytes that the rank writes; 0 if it writes nothing.
     output: u64,
-    /// In place, the receive buffer begins this far behind the send buffer, or before it if
-    /// negative.
+    /// Offset in bytes of the receive buffer from the send buffer in an in-place call.
     in_place_at: i64,
 }
 
-/// What a rank reads and writes in a call of `block` bytes a rank.
+/// The lengths of a rank's buffers in a call of `block` bytes a rank.
 fn lengths(collective: Collective, rank: usize, world: usize, block: u64) -> Lengths {
     let whole = block * world as u64;
     let own = rank as i64 * block as i64;
@@ -100,7 +99,7 @@ fn lengths(collective: Collective, rank: usize, world: usize, block: u64) -> Len
 }
 
 /// Finds the placement of a call's buffers as NCCL defines it. A buffer that the rank does not use
-/// may be anything.
+/// may have any address.
 fn place(lengths: Lengths, send: u64, receive: u64) -> Result<Buffers, Failure> {
     let Lengths { input, output, in_place_at } = lengths;
     if input > 0 && send == 0 {
@@ -146,12 +145,12 @@ fn traced(send: u64, receive: u64, in_place_at: i64) -> &'static str {
     }
 }
 
-/// The number of a pointer in the memory of a GPU.
+/// The address of a pointer to GPU memory.
 fn address(pointer: *const c_void) -> u64 {
     pointer.expose_provenance() as u64
 }
 
-/// The bytes of `count` elements, and whether those of all ranks are a length.
+/// The bytes of `count` elements. Fails on overflow, also of the bytes of all ranks.
 fn block_bytes(count: usize, element: ElementType, world: usize) -> Result<u64, Failure> {
     let bytes = count.checked_mul(element.size());
     let whole = bytes.and_then(|bytes| bytes.checked_mul(world));
@@ -161,7 +160,6 @@ fn block_bytes(count: usize, element: ElementType, world: usize) -> Result<u64, 
     }
 }
 
-/// What a program passes to a collective.
 struct Arguments {
     send: *const c_void,
     receive: *mut c_void,
@@ -174,7 +172,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Those of a call without operation and root.
+    /// The arguments of a call without operation and root.
     fn new(
         (send, receive): (*const c_void, *mut c_void),
         count: usize,
@@ -241,7 +239,8 @@ fn collective(
     })())
 }
 
-/// A call of the only rank: a copy, at once also in a group, unless it has to multiply.
+/// A call in a world of one rank: a copy, which is started immediately, also in a group. A factor needs
+/// the kernel.
 fn alone(communicator: &Communicator, stream: usize, call: &Prepared) -> Result<(), Failure> {
     let comm = communicator.comm()?;
     let multiplies = match call.operation {
@@ -272,15 +271,15 @@ fn start_collective(comm: &Comm, stream: &Arc<CudaStream>, call: &Prepared) -> R
     Ok(comm.start_on(stream, &make_ready(comm, stream, call)?)?)
 }
 
-/// Makes all that a collective needs before it can start on a stream.
+/// Prepares a collective, so that it can start on a stream.
 pub(crate) fn make_ready<'a>(
     comm: &Comm,
     stream: &Arc<CudaStream>,
     call: &Prepared,
 ) -> Result<StartableCall<'a>, Failure> {
     let Prepared { collective, kind, operation, buffers } = *call;
-    // SAFETY: the program passes buffers of the communicator's GPU, and keeps them, and writes
-    // nothing to them, until the stream has done the call. The same for the factor.
+    // SAFETY: the program passes buffers of the communicator's GPU. It keeps them allocated, and does
+    // not write to them, until the stream has completed the call. The same holds for the factor.
     let lent = |span: Span| unsafe { span.lent() };
     let op = match operation {
         Operation::BuiltIn(op) => RawOp::BuiltIn(op),
@@ -295,7 +294,7 @@ pub(crate) fn make_ready<'a>(
     Ok(comm.make_ready(stream, &RawCall { collective, kind, op, input, output })?)
 }
 
-/// Starts messages on a stream, none of which waits for another.
+/// Starts messages on a stream. None waits for another.
 pub(crate) fn start_messages(
     comm: &Comm,
     stream: &Arc<CudaStream>,
@@ -351,7 +350,7 @@ fn message(
     })())
 }
 
-/// Makes a collective and the same with settings, which are not looked at.
+/// Makes a collective, and its variant with settings, which are ignored.
 macro_rules! collectives {
     ($(
         $(#[$note:meta])*
@@ -379,7 +378,7 @@ macro_rules! collectives {
             }
 
             $(#[$note])*
-            /// The settings are not looked at.
+            /// The settings are ignored.
             fn $config, $profiled_config(
                 line;
                 send: *const c_void,
@@ -402,12 +401,12 @@ macro_rules! collectives {
 }
 
 collectives! {
-    /// Combines the elements of all ranks into every rank's.
+    /// Reduces the elements of all ranks into the receive buffer of every rank.
     fn ncclAllReduce, pncclAllReduce, ncclAllReduceConfig, pncclAllReduceConfig(
         op: ncclRedOp_t
     ) => |_| Collective::AllReduce;
 
-    /// Combines the elements of all ranks into the root's.
+    /// Reduces the elements of all ranks into the receive buffer of the root.
     fn ncclReduce, pncclReduce, ncclReduceConfig, pncclReduceConfig(
         op: ncclRedOp_t, root: c_int
     ) => |root| Collective::Reduce { root };
@@ -421,7 +420,7 @@ collectives! {
     fn ncclAllGather, pncclAllGather, ncclAllGatherConfig, pncclAllGatherConfig(
     ) => |_| Collective::AllGather;
 
-    /// Combines the elements of all ranks; each rank gets its block of the result.
+    /// Reduces the elements of all ranks; each rank receives its block of the result.
     fn ncclReduceScatter, pncclReduceScatter, ncclReduceScatterConfig, pncclReduceScatterConfig(
         op: ncclRedOp_t
     ) => |_| Collective::ReduceScatter;
@@ -460,8 +459,8 @@ exported! {
         collective(line, |root| Collective::Broadcast { root }, arguments)
     }
 
-    /// Sends elements to a rank, which receives as many. To itself a rank sends in a group that
-    /// receives them.
+    /// Sends elements to a rank, which receives as many. A message of a rank to itself needs a group
+    /// that contains both the send and the receive.
     fn ncclSend, pncclSend(
         line;
         buffer: *const c_void,

@@ -1,8 +1,7 @@
 //! Communicators, and the table of their handles.
 //!
-//! A handle is a number that is used once, and no address. So a handle that was destroyed, or that
-//! never was one, is recognised and never followed. The table is locked for as long as a look
-//! takes.
+//! A handle is a number that is used once, not an address. So a destroyed or invalid handle is
+//! detected and never dereferenced. The lock of the table is held for one look-up only.
 
 use crate::abi::{Settings, ncclComm_t};
 use crate::core::{self, Comm, CommOptions, Id, LocalAbortHandle};
@@ -17,48 +16,46 @@ use std::ffi::c_char;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
 
-/// One rank's membership in a group of ranks: what a handle stands for.
+/// One rank's membership in a group of ranks. A handle maps to it.
 pub(crate) struct Communicator {
-    /// The number in the trace, and in the handle.
+    /// The number in the trace and in the handle.
     pub(crate) number: u64,
     start: Start,
-    /// The name that the ranks agreed on, if they met by the one of `NCCL_COMM_ID`.
+    /// The name that the ranks agreed on, if their rendezvous was at `NCCL_COMM_ID`.
     agreed: OnceLock<(Id, Spot)>,
-    /// Groups that ranks have made of this one by a split, and by a shrink. Each gets a name of its
-    /// own.
+    /// The counts of groups made of this one by splits and by shrinks. Each has its own name.
     pub(crate) splits: AtomicU32,
     pub(crate) shrinks: AtomicU32,
     pub(crate) operations: Mutex<Operations>,
     stage: Mutex<Stage>,
-    /// What threads do for this communicator now.
+    /// The tasks of threads that run calls of this communicator.
     tasks: Mutex<Vec<Arc<Task>>>,
-    /// The stream of the latest call: its value, and for the stream of a thread that thread's.
+    /// The stream of the latest call. The per-thread default stream has a value of its own per thread.
     latest_stream: AtomicUsize,
-    /// Whether other ranks of the group are in this process and on this GPU, once that was asked
-    /// for.
+    /// Whether other ranks of the group are in this process and on this GPU; cached at first use.
     is_shared: OnceLock<bool>,
-    /// Whether the log has the failure of its calls.
+    /// Whether the failure of its calls has been logged.
     told: AtomicBool,
-    /// The first failure of its calls that was asked for: the answer does not change.
+    /// The first failure of its calls that was returned. Later reads return the same.
     failure: OnceLock<Failure>,
 }
 
-/// What is known of a communicator when it begins.
+/// The parameters of a new communicator.
 pub(crate) struct Start {
     pub(crate) rank: usize,
     pub(crate) world: usize,
     pub(crate) context: Arc<CudaContext>,
     pub(crate) settings: Settings,
-    /// The name by which its ranks meet.
+    /// The name of the group, with its rendezvous address.
     pub(crate) id: Id,
     pub(crate) spot: Spot,
 }
 
-/// A GPU on which this process has a rank of a group. It is noted before the ranks meet, so when
-/// they have met, all are noted.
+/// A GPU on which this process has a rank of a group. It is registered before the handshake of the
+/// ranks, so after it all are registered.
 pub(crate) struct Spot((Vec<c_char>, usize));
 
-/// How many ranks this process has on a spot.
+/// The number of ranks of this process on each GPU of a group.
 static SPOTS: Mutex<BTreeMap<(Vec<c_char>, usize), usize>> = Mutex::new(BTreeMap::new());
 
 impl Spot {
@@ -91,31 +88,31 @@ impl std::ops::Deref for Communicator {
     }
 }
 
-/// How far a communicator is.
+/// The state of a communicator.
 enum Stage {
-    /// Its ranks find one another.
+    /// Its ranks connect.
     Joining,
     Ready(Member),
-    /// [`ncclCommRevoke`](crate::ncclCommRevoke) has ended its calls.
+    /// [`ncclCommRevoke`](crate::ncclCommRevoke) has aborted its calls.
     Revoked(Member),
     /// [`ncclCommFinalize`](crate::ncclCommFinalize) was called.
     Finalized(Member),
-    /// Its calls are those of NVIDIA's library.
+    /// Its calls are forwarded to NVIDIA's library.
     Real(RealMember),
     /// It could not be made.
     Failed(Failure),
-    /// Its handle is not valid any more.
+    /// Its handle is invalid.
     Gone,
 }
 
-/// What ranks that have met have made.
+/// A communicator of connected ranks.
 pub(crate) enum Made {
     Maypole(Box<Comm>),
     Real(RealMember),
 }
 
 impl Made {
-    /// This rank, and how many there are.
+    /// This rank and the world size.
     pub(crate) fn place(&self) -> Result<(usize, usize), Failure> {
         match self {
             Self::Maypole(comm) => Ok((comm.rank(), comm.world_size())),
@@ -131,14 +128,14 @@ impl Made {
     }
 }
 
-/// What calls are passed to.
+/// The library that runs the calls.
 pub(crate) enum Engine {
     Maypole(Arc<Comm>),
     Real(RealMember),
 }
 
-/// The library's communicator. Its handle for aborts is made before its first call: making one
-/// waits for the call that another thread is in.
+/// The library's communicator. Its abort handle is made before its first call, because making one
+/// waits for a call in progress on another thread.
 #[derive(Clone)]
 struct Member {
     comm: Arc<Comm>,
@@ -158,22 +155,21 @@ const NO_STREAM: usize = usize::MAX;
 /// The table of handles, by number.
 static LIVE: RwLock<BTreeMap<u64, Arc<Communicator>>> = RwLock::new(BTreeMap::new());
 
-/// The value of handle 0. No address has it, so a program that follows a handle stops there.
+/// The value of handle 0. It is no mapped address, so a dereference of a handle faults.
 const FIRST_HANDLE: u64 = 0x4000_0000_0000_0000;
-/// The distance of two handles.
+/// The difference of two consecutive handles.
 const STEP: u64 = 16;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The number of the handle: `None` if it is no handle.
+/// The number of the handle. `None` if it is not a handle.
 fn number_of(handle: ncclComm_t) -> Option<u64> {
     let offset = (handle.addr() as u64).checked_sub(FIRST_HANDLE)?;
     (offset % STEP == 0).then_some(offset / STEP)
 }
 
-/// The communicator of a handle.
 pub(crate) fn find(handle: ncclComm_t) -> Result<Arc<Communicator>, Failure> {
     if handle.is_null() {
         return Err(Failure::argument("the communicator is NULL"));
@@ -185,11 +181,11 @@ pub(crate) fn find(handle: ncclComm_t) -> Result<Arc<Communicator>, Failure> {
     })
 }
 
-/// Takes the communicator of a handle out of the table: the handle is not valid any more.
+/// Removes the communicator of a handle from the table. This invalidates the handle.
 pub(crate) fn remove(handle: ncclComm_t) -> Result<Arc<Communicator>, Failure> {
     let communicator = find(handle)?;
     let mut live = LIVE.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-    // Another thread may have been faster.
+    // Another thread may have removed it after the look-up.
     match live.remove(&communicator.number) {
         Some(communicator) => Ok(communicator),
         None => Err(Failure::argument("the communicator was destroyed by another thread")),
@@ -197,12 +193,12 @@ pub(crate) fn remove(handle: ncclComm_t) -> Result<Arc<Communicator>, Failure> {
 }
 
 impl Communicator {
-    /// Puts a communicator into the table whose ranks still have to find one another.
+    /// Adds a communicator to the table whose ranks are not connected yet.
     pub(crate) fn joining(start: Start) -> Arc<Self> {
         Self::enter(start, Stage::Joining)
     }
 
-    /// Puts a communicator that is there into the table.
+    /// Adds a connected communicator to the table.
     pub(crate) fn ready(start: Start, made: Made) -> Arc<Self> {
         Self::enter(start, made.stage())
     }
@@ -233,12 +229,12 @@ impl Communicator {
         std::ptr::without_provenance_mut(value as usize)
     }
 
-    /// The name of the group: equal on all of its ranks, and another one for each group.
+    /// The name of the group: unique, and equal on all of its ranks.
     pub(crate) fn id(&self) -> &Id {
         self.agreed.get().map_or(&self.start.id, |(id, _)| id)
     }
 
-    /// Notes the name that the ranks have agreed on. They have not met under it yet.
+    /// Stores the name that the ranks have agreed on, before they connect under it.
     pub(crate) fn agree(&self, id: Id) {
         let _ = self.agreed.set((id, Spot::new(&id, self.context.ordinal())));
     }
@@ -247,10 +243,10 @@ impl Communicator {
         self.agreed.get().map_or(&self.start.spot, |(_, spot)| spot).is_shared()
     }
 
-    /// What the library is told about the communicator.
+    /// The options of the library for a communicator with these settings.
     pub(crate) fn options(settings: &Settings) -> Result<CommOptions, Failure> {
         let mut options = CommOptions::default();
-        // Its fields may become more, so it cannot be written as a whole.
+        // `CommOptions` is non-exhaustive, so it has no literal here.
         options.most_lanes = Some(variables::most_lanes(settings));
         options.timeout = Some(variables::timeout()?);
         options.join_timeout = Some(variables::join_timeout()?);
@@ -265,7 +261,7 @@ impl Communicator {
         self.settings.name.as_deref().unwrap_or("unnamed")
     }
 
-    /// The end of a join. If the handle was aborted meanwhile, what was made is dropped.
+    /// Completes a join. If the handle was aborted meanwhile, `made` is dropped.
     pub(crate) fn joined(&self, made: Result<Made, Failure>) -> Result<(), Failure> {
         let mut stage = lock(&self.stage);
         if !matches!(*stage, Stage::Joining) {
@@ -300,7 +296,7 @@ impl Communicator {
         }
     }
 
-    /// What calls are passed to.
+    /// The library that runs the calls.
     pub(crate) fn engine(&self) -> Result<Engine, Failure> {
         match &*lock(&self.stage) {
             Stage::Ready(member) => Ok(Engine::Maypole(member.comm.clone())),
@@ -320,11 +316,11 @@ impl Communicator {
         }
     }
 
-    /// What [`ncclCommGetAsyncError`](crate::ncclCommGetAsyncError) says. Waits for nothing.
+    /// The result of [`ncclCommGetAsyncError`](crate::ncclCommGetAsyncError). Does not block.
     pub(crate) fn state(&self) -> Result<Progress, Failure> {
         let comm = match &*lock(&self.stage) {
             Stage::Joining => return Ok(Progress::Running),
-            // What a revoked communicator has not done is no failure.
+            // Aborted calls of a revoked communicator are no failure.
             Stage::Revoked(_) => return Ok(self.progress()),
             Stage::Failed(failure) => return Err(failure.clone()),
             Stage::Gone => return Err(Failure::remote("the communicator was aborted")),
@@ -357,17 +353,17 @@ impl Communicator {
         }
     }
 
-    /// Notes what a thread does for this communicator, so that an abort ends it.
+    /// Registers a thread's task, so that an abort ends it.
     pub(crate) fn follow(&self, task: &Arc<Task>) {
         lock(&self.tasks).push(task.clone());
     }
 
-    /// Forgets a task whose caller has taken its result.
+    /// Removes a task whose caller has taken its result.
     pub(crate) fn forget(&self, task: &Arc<Task>) {
         lock(&self.tasks).retain(|known| !Arc::ptr_eq(known, task));
     }
 
-    /// Ends all calls of this rank at once, and those that wait for its threads.
+    /// Aborts all calls of this rank immediately, and those that wait for its threads.
     fn cut(&self, abort: Option<&LocalAbortHandle>, why: &str) {
         if let Some(abort) = abort {
             abort.abort();
@@ -377,7 +373,7 @@ impl Communicator {
         }
     }
 
-    /// Ends all calls of this rank, and leaves the group. The handle must be out of the table.
+    /// Aborts all calls of this rank and leaves the group. The handle must have been removed from the table.
     pub(crate) fn abort(&self) -> Result<(), Failure> {
         let stage = std::mem::replace(&mut *lock(&self.stage), Stage::Gone);
         if let Stage::Real(real) = stage {
@@ -387,7 +383,7 @@ impl Communicator {
         }
         let member = stage.into_member();
         self.cut(member.as_ref().map(|it| &it.abort), "the communicator was aborted");
-        // What the handle for aborts has is given back with the rest.
+        // The abort handle holds resources, which are freed with the communicator.
         if let Some(Member { comm, abort }) = member {
             drop(abort);
             leave(comm, Manner::Aborted);
@@ -395,7 +391,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// Leaves the group after this rank's calls. The handle must be out of the table.
+    /// Leaves the group after this rank's calls. The handle must have been removed from the table.
     pub(crate) fn destroy(&self) -> Result<(), Failure> {
         let stage = std::mem::replace(&mut *lock(&self.stage), Stage::Gone);
         if matches!(stage, Stage::Joining) {
@@ -410,10 +406,10 @@ impl Communicator {
         if let Some(Member { comm, abort }) = stage.into_member() {
             drop(abort);
             leave(comm, manner);
-            // After an abort nobody knows when the last kernel ends that reads a factor.
+            // After an abort a kernel may still read a factor, so the factors are not freed.
             if manner == Manner::InOrder {
                 for address in lock(&self.operations).take_from_gpu() {
-                    // SAFETY: allocated for this communicator, whose calls are done.
+                    // SAFETY: allocated for this communicator, whose calls have completed.
                     unsafe { core::free(&self.context, address) }?;
                 }
             }
@@ -422,7 +418,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// Ends all calls of this rank, and keeps the handle.
+    /// Aborts all calls of this rank; the handle stays valid.
     pub(crate) fn revoke(&self) -> Result<(), Failure> {
         let mut stage = lock(&self.stage);
         if let Stage::Real(real) = &*stage {
@@ -443,7 +439,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// The library's communicator, which from now on can only be destroyed.
+    /// The library's communicator. From now on it can only be destroyed.
     pub(crate) fn start_finalize(&self) -> Result<Engine, Failure> {
         let mut stage = lock(&self.stage);
         let member = match &*stage {
@@ -466,7 +462,7 @@ impl Communicator {
         Ok(Engine::Maypole(comm))
     }
 
-    /// Whether the communicator can lend its ranks to another one although its calls have failed.
+    /// Checks that a new communicator can be made of these ranks. The calls of this one may have failed.
     pub(crate) fn check_ranks_known(&self) -> Result<(), Failure> {
         match &*lock(&self.stage) {
             Stage::Ready(_) | Stage::Revoked(_) | Stage::Real(_) => Ok(()),
@@ -477,16 +473,15 @@ impl Communicator {
         }
     }
 
-    /// Whether this is the first time that a failure of the calls is told.
+    /// True at the first call: the failure is to be logged.
     pub(crate) fn tells_first(&self) -> bool {
         !self.told.swap(true, Relaxed)
     }
 
-    /// Refuses a stream on which ranks that are threads of this process, and share its GPU, would
-    /// wait for each other for ever: work of one stream runs one after the other, and the default
-    /// stream waits for the others.
+    /// Refuses a stream on which ranks that are threads of this process, on one GPU, would deadlock: work
+    /// of one stream runs in order, and the default stream waits for the others.
     pub(crate) fn check_stream(&self, stream: usize) -> Result<(), Failure> {
-        // All ranks have met, so the answer does not change.
+        // All ranks are connected, so the value does not change.
         if !self.is_shared.get_or_init(|| self.shares_spot()) {
             return Ok(());
         }
@@ -502,7 +497,7 @@ impl Communicator {
         if stream < 2 {
             return Err(why("their calls would wait for each other on the default stream"));
         }
-        // The stream of a thread is another one in each thread.
+        // The per-thread default stream differs between threads.
         let own = match stream {
             2 => usize::MAX - 1 - rustix::thread::gettid().as_raw_nonzero().get() as usize,
             stream => stream,
@@ -530,8 +525,8 @@ impl Stage {
     }
 }
 
-/// What a thread does for a call that may wait for other ranks. The caller waits for its end, which
-/// is what the thread says or what an abort says, whichever is first.
+/// The task of a thread for a call that may wait for other ranks. The caller waits for its result:
+/// that of the thread or that of an abort, whichever is first.
 #[derive(Default)]
 pub(crate) struct Task {
     end: Mutex<Option<Result<(), Failure>>>,
@@ -539,26 +534,25 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Ends the task with this result, unless it is over already.
+    /// Ends the task with this result, unless it has ended already.
     pub(crate) fn end(&self, result: Result<(), Failure>) {
         self.end_with(|| result);
     }
 
-    /// Ends the task with the result of `last`, unless it is over already: then `last` is not run.
-    /// `last` runs before the caller goes on, so it may write to the caller's memory.
+    /// Ends the task with the result of `last`. If the task has ended already, `last` does not run.
+    /// `last` runs before the caller returns, so it may write to the caller's memory.
     pub(crate) fn end_with(&self, last: impl FnOnce() -> Result<(), Failure>) {
         let mut end = lock(&self.end);
         if end.is_none() {
             *end = Some(last());
             self.over.notify_all();
         } else {
-            // What `last` has may take time to drop.
+            // Dropping the captures of `last` may take time, so the lock is released first.
             drop(end);
             drop(last);
         }
     }
 
-    /// Waits for the end.
     pub(crate) fn wait(&self) -> Result<(), Failure> {
         let mut end = lock(&self.end);
         loop {

@@ -1,11 +1,11 @@
-//! Files that set variables of NCCL where the environment does not: the file of `NCCL_CONF_FILE`, or
-//! else `~/.nccl.conf`, and then `/etc/nccl.conf`. A line is `NAME=VALUE`; `#` begins a comment.
+//! Configuration files for variables that the environment does not set: the file of `NCCL_CONF_FILE`, else
+//! `~/.nccl.conf`, and then `/etc/nccl.conf`. A line is `NAME=VALUE`; `#` begins a comment.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// What the files set, and what is wrong with them, one sentence each.
+/// The values in the files, and their errors, one sentence each.
 #[derive(Debug, Default)]
 pub(crate) struct Conf {
     pub(crate) values: BTreeMap<String, String>,
@@ -20,7 +20,7 @@ pub(crate) fn conf() -> &'static Conf {
 }
 
 impl Conf {
-    /// What the file `named`, or that of the user whose folder is `home`, and then that of the system set.
+    /// Reads the file `named`, else that of the user in `home`, and then that of the system.
     fn of(named: Option<PathBuf>, home: Option<PathBuf>, system: &Path) -> Self {
         let mut conf = Self::default();
         match (named, home) {
@@ -32,7 +32,7 @@ impl Conf {
         conf
     }
 
-    /// Adds what a file sets that no file before it did.
+    /// Adds the values of a file; earlier files take precedence.
     fn read(&mut self, file: &Path, must_exist: bool) {
         match std::fs::read(file) {
             Ok(bytes) => self.add(&file.display().to_string(), &String::from_utf8_lossy(&bytes)),

@@ -1,4 +1,4 @@
-//! What is used of CUDA and of the library.
+//! The imported parts of CUDA and of the library.
 
 use crate::error::Failure;
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result, sys};
@@ -13,10 +13,10 @@ pub(crate) use maypole::cuda::{
     Comm, CommOptions, Id, Lent, LocalAbortHandle, RawCall, RawMessage, RawOp, StartableCall,
 };
 
-/// True once the driver has been found. Before that, no function of the driver may be called.
+/// True once the driver has been loaded. Before that, no function of the driver may be called.
 static FOUND: AtomicBool = AtomicBool::new(false);
 
-/// The driver of the GPUs, which the first call that needs it opens.
+/// The driver of the GPUs. The first call that needs it loads it.
 fn driver() -> Result<Driver, Failure> {
     let driver = maypole::cuda::driver().map_err(|why| Failure::cuda(why.to_string()))?;
     FOUND.store(true, Relaxed);
@@ -27,14 +27,14 @@ fn failed(what: &'static str) -> impl Fn(DriverError) -> Failure + Copy {
     move |error| Failure::cuda(CudaError::new(what, error).to_string())
 }
 
-/// Runs `body` with the driver, and makes the caller's CUDA context current again.
+/// Runs `body` with the driver, and then restores the caller's current CUDA context.
 pub(crate) fn preserving<T>(body: impl FnOnce(Driver) -> Result<T, Failure>) -> Result<T, Failure> {
     let driver = driver()?;
     let _kept = KeptContext::note();
     body(driver)
 }
 
-/// Runs `body` in a thread of ours with the GPU of `context` as the current one.
+/// Runs `body` in a thread of this library, with the GPU of `context` as the current one.
 pub(crate) fn on_gpu_of<T>(
     context: &Arc<CudaContext>,
     body: impl FnOnce() -> Result<T, Failure>,
@@ -55,8 +55,8 @@ pub(crate) fn current_device() -> Result<usize, Failure> {
     usize::try_from(device).map_err(|_| Failure::cuda("the current device has no number"))
 }
 
-/// The primary context of a GPU. It is kept for the life of the process, as the caller's memory and
-/// streams need it.
+/// The primary context of a GPU. It is retained for the life of the process, because the caller's memory
+/// and streams need it.
 pub(crate) fn context(ordinal: usize) -> Result<Arc<CudaContext>, Failure> {
     static CONTEXTS: Mutex<BTreeMap<usize, Arc<CudaContext>>> = Mutex::new(BTreeMap::new());
     let mut contexts = CONTEXTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -71,13 +71,13 @@ pub(crate) fn context(ordinal: usize) -> Result<Arc<CudaContext>, Failure> {
 /// The caller's stream.
 ///
 /// # Safety
-/// `stream` must be a stream of `context`, or 0, 1 or 2, for as long as what is returned is used.
+/// `stream` must be a stream of `context`, or 0, 1 or 2, for the lifetime of the returned stream.
 pub(crate) unsafe fn borrowed_stream(context: &Arc<CudaContext>, stream: usize) -> Arc<CudaStream> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { context.wrap_borrowed_stream(raw(stream)) }
 }
 
-/// Whether calls on the stream are captured in a graph. False if CUDA does not say.
+/// Whether the stream is captured in a graph. False if CUDA returns an error.
 pub(crate) fn is_capturing(stream: usize) -> bool {
     capture_status(stream).is_ok_and(|captures| captures)
 }
@@ -96,8 +96,8 @@ fn raw(stream: usize) -> sys::CUstream {
     std::ptr::with_exposed_provenance_mut(stream)
 }
 
-/// Streams that one group of calls uses. While it is there, all work is on the first of them: it
-/// comes after the earlier work of all streams, and the later work of all streams comes after it.
+/// The streams of one group of calls. All work of the group is on the first stream, ordered by events:
+/// after the earlier work of all streams, and before their later work.
 pub(crate) struct JoinedStreams<'a> {
     context: &'a Arc<CudaContext>,
     first: usize,
@@ -106,7 +106,7 @@ pub(crate) struct JoinedStreams<'a> {
 
 impl<'a> JoinedStreams<'a> {
     /// # Safety
-    /// `streams` must be streams of `context`, and there must be one.
+    /// `streams` must be streams of `context`, and not be empty.
     pub(crate) unsafe fn begin(
         context: &'a Arc<CudaContext>,
         streams: &'a [usize],
@@ -129,7 +129,7 @@ impl<'a> JoinedStreams<'a> {
         Ok(joined)
     }
 
-    /// Lets the later work of all streams wait for that of the first.
+    /// Makes the later work of all streams wait for the first stream.
     pub(crate) fn end(self) -> Result<(), Failure> {
         self.others.iter().try_for_each(|other| self.order(self.first, *other))
     }
@@ -141,8 +141,8 @@ impl<'a> JoinedStreams<'a> {
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
         let event = result::event::create(flags).map_err(why)?;
         let wait = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
-        // SAFETY: the event is new, the streams are of the current context by the promise of
-        // `begin`. A destroyed event is freed by CUDA when it is done.
+        // SAFETY: the event is new, and the caller of `begin` guarantees that the streams are of the
+        // current context. CUDA frees a destroyed event when it has completed.
         unsafe {
             let recorded = result::event::record(event, raw(before));
             let waits = recorded.and_then(|()| result::stream::wait_event(raw(after), event, wait));
@@ -155,8 +155,8 @@ impl<'a> JoinedStreams<'a> {
 /// Copies memory of the GPU, in the order of the stream.
 ///
 /// # Safety
-/// `to` and `from` must have `bytes` bytes, which do not overlap, in the memory of the GPU of
-/// `context`, until the copy is done. `stream` must be a stream of `context`.
+/// `to` and `from` must be buffers of `bytes` bytes, which do not overlap, in the memory of the GPU of
+/// `context`, until the copy has completed. `stream` must be a stream of `context`.
 pub(crate) unsafe fn copy(
     context: &Arc<CudaContext>,
     stream: usize,
@@ -166,7 +166,7 @@ pub(crate) unsafe fn copy(
 ) -> Result<(), Failure> {
     let why = failed("copying");
     context.bind_to_thread().map_err(why)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { result::memcpy_dtod_async(to, from, bytes, raw(stream)) }.map_err(why)
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn allocate(context: &Arc<CudaContext>, bytes: usize) -> Result<u64, 
     };
     let _beside = BesideCapture::begin();
     context.bind_to_thread().map_err(why)?;
-    // SAFETY: a context is current. The memory is given to the caller as it is.
+    // SAFETY: a context is current. The caller receives uninitialized memory by its address only.
     unsafe { result::malloc_sync(bytes) }.map_err(why)
 }
 
@@ -186,7 +186,7 @@ pub(crate) fn allocate(context: &Arc<CudaContext>, bytes: usize) -> Result<u64, 
 pub(crate) fn upload(context: &Arc<CudaContext>, word: u64) -> Result<u64, Failure> {
     let _beside = BesideCapture::begin();
     let address = allocate(context, size_of::<u64>())?;
-    // SAFETY: the memory is new, and as large.
+    // SAFETY: the memory was just allocated with the size of a word.
     let copied = unsafe { result::memcpy_htod_sync(address, &[word]) };
     copied.map_err(failed("copying a factor to the GPU")).map(|()| address)
 }
@@ -199,6 +199,6 @@ pub(crate) unsafe fn free(context: &Arc<CudaContext>, address: u64) -> Result<()
     let why = failed("freeing memory");
     let _beside = BesideCapture::begin();
     context.bind_to_thread().map_err(why)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { result::free_sync(address) }.map_err(why)
 }

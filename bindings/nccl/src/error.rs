@@ -1,4 +1,4 @@
-//! Results: a number, and the sentence of the last failure of the process.
+//! Results: an error code, and the message of the last failure of the process.
 
 use crate::abi::*;
 use crate::group;
@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Why a call fails: what it returns, and what [`ncclGetLastError`] says.
+/// The error of a call: its result code, and the message for [`ncclGetLastError`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) result: ncclResult_t,
@@ -23,17 +23,17 @@ impl Failure {
         Self { result: ncclInvalidArgument, text: text.into() }
     }
 
-    /// The arguments are right, and the call is not allowed, or not there.
+    /// The arguments are valid, but the call is not allowed now, or not supported.
     pub(crate) fn usage(text: impl Into<String>) -> Self {
         Self { result: ncclInvalidUsage, text: text.into() }
     }
 
-    /// CUDA reports an error, or is not there.
+    /// CUDA reports an error, or has no driver.
     pub(crate) fn cuda(text: impl Into<String>) -> Self {
         Self { result: ncclUnhandledCudaError, text: text.into() }
     }
 
-    /// The system lacks something, or is set up in another way than the program says.
+    /// The system lacks a resource, or its setup contradicts the program's.
     pub(crate) fn system(text: impl Into<String>) -> Self {
         Self { result: ncclSystemError, text: text.into() }
     }
@@ -64,13 +64,13 @@ impl From<Error> for Failure {
     }
 }
 
-/// How a call ends that does not fail.
+/// The progress of a call that has not failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Progress {
-    /// What the call asks for is done, or is on its stream.
+    /// The call has completed, or its work is on its stream.
     Done,
-    /// A thread goes on with it: [`ncclCommGetAsyncError`](crate::ncclCommGetAsyncError) tells when
-    /// it is done.
+    /// A background thread runs the call. [`ncclCommGetAsyncError`](crate::ncclCommGetAsyncError) returns
+    /// `ncclInProgress` until it has completed.
     Running,
 }
 
@@ -93,24 +93,23 @@ pub(crate) fn guarded<P: Into<Progress>>(
         Ok(Ok(Progress::Running)) => ncclInProgress,
         Ok(Err(failure)) => report(function, &failure),
         Err(panic) => {
-            // What the call would have added to an open group is missing there.
+            // An open group lacks the call that panicked, so the group must fail.
             let failure = group::noted(Err::<(), _>(panicked(panic.as_ref()))).unwrap_err();
             report(function, &failure)
         }
     };
-    // A failure to write the trace is none of the call's.
+    // A failure to write the trace does not fail the call.
     let _ = catch_unwind(AssertUnwindSafe(|| line.write(result)));
     result
 }
 
-/// The failure that a caught panic is.
 pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {
     let said = panic.downcast_ref::<&str>().copied();
     let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     Failure::internal(format!("Maypole panicked: {}", said.unwrap_or("no message")))
 }
 
-/// Keeps the sentence of a failure and writes it to the log. Returns the failure's number.
+/// Stores the message of a failure and logs it. Returns the failure's code.
 pub(crate) fn report(function: &str, failure: &Failure) -> ncclResult_t {
     let text = format!("{function}: {}", failure.text);
     remember(&text);
@@ -118,14 +117,14 @@ pub(crate) fn report(function: &str, failure: &Failure) -> ncclResult_t {
     failure.result
 }
 
-/// Bytes of the sentence of the last failure, with the closing 0.
+/// Bytes of the buffer for the last message, with the terminating 0.
 const ROOM: usize = 1024;
 
-/// The sentence of the last failure of the process, ended by 0. Its last byte is always 0, so a
-/// reader that comes while the sentence changes may see parts of two sentences, and nothing else.
+/// The message of the last failure of the process, terminated by 0. The last byte of the buffer is always
+/// 0, so a reader that races with a writer sees at worst parts of two messages.
 static LAST: [AtomicU8; ROOM] = [const { AtomicU8::new(0) }; ROOM];
 
-/// Makes `text` what [`ncclGetLastError`] says.
+/// Makes `text` the message of [`ncclGetLastError`].
 pub(crate) fn remember(text: &str) {
     static WRITER: Mutex<()> = Mutex::new(());
     let _one_at_a_time = WRITER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -135,20 +134,22 @@ pub(crate) fn remember(text: &str) {
     }
 }
 
-/// Returns what the last failure of the process says: which rank, in which call, why. Valid for
-/// ever; empty if nothing has failed. The communicator makes no difference and may be NULL.
+/// Returns the message of the last failure of the process: rank, call, and cause. The pointer is valid
+/// until the process exits; the message is empty if nothing has failed. The communicator is ignored
+/// and may be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetLastError(_comm: ncclComm_t) -> *const c_char {
     LAST.as_ptr().cast()
 }
 
-/// As [`ncclGetLastError`], for a profiler that has its own function of that name.
+/// Equal to [`ncclGetLastError`], for a profiler that defines its own function of that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn pncclGetLastError(comm: ncclComm_t) -> *const c_char {
     ncclGetLastError(comm)
 }
 
-/// Returns the sentence of a result, as NCCL has it: programs compare these. Valid for ever.
+/// Returns NCCL's own message for a result, because programs compare it. The pointer is valid until the
+/// process exits.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetErrorString(result: c_int) -> *const c_char {
     let text = match result {
@@ -166,7 +167,7 @@ pub extern "C" fn ncclGetErrorString(result: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// As [`ncclGetErrorString`], for a profiler that has its own function of that name.
+/// Equal to [`ncclGetErrorString`], for a profiler that defines its own function of that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn pncclGetErrorString(result: c_int) -> *const c_char {
     ncclGetErrorString(result)
@@ -179,7 +180,7 @@ mod tests {
 
     fn last() -> String {
         let text = ncclGetLastError(std::ptr::null_mut());
-        // SAFETY: valid for ever, and ended by 0.
+        // SAFETY: a static string, terminated by 0.
         unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned()
     }
 

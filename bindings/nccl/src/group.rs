@@ -1,11 +1,9 @@
-//! Calls that start together: those between `ncclGroupStart` and the `ncclGroupEnd` that belongs to
-//! it.
+//! Groups: the calls between an `ncclGroupStart` and its `ncclGroupEnd` start together.
 //!
-//! A group belongs to a thread, and may have calls of several communicators. Nothing starts before
-//! its outermost end. Since no call waits for another rank, the end then starts the calls of each
-//! communicator in their order, and after them its messages, which wait for nothing in the group.
-//! What makes or ends communicators waits for other ranks, so the end runs it side by side, in
-//! threads.
+//! A group belongs to a thread, and may contain calls of several communicators. All are queued until
+//! the outermost end. No call waits for another rank, so the end starts the collectives of each
+//! communicator in their order, and then its messages, which wait for nothing in the group. Calls that
+//! make or end communicators wait for other ranks, so the end runs them concurrently, in threads.
 
 use crate::abi::{ncclInvalidUsage, ncclSystemError};
 use crate::calls::{self, Message, Prepared, start_messages};
@@ -18,10 +16,10 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What one thread has called since its group began.
+/// The calls of one thread since its group began.
 #[derive(Default)]
 struct Group {
-    /// How many groups are open, one in the other.
+    /// The number of nested open groups.
     depth: u32,
     /// The first failure of a call. The end returns it, and starts nothing.
     failure: Option<Failure>,
@@ -33,14 +31,14 @@ thread_local! {
     static GROUP: RefCell<Group> = RefCell::default();
 }
 
-/// A collective or a message with what it needs to start.
+/// A queued collective or message, with its communicator and stream.
 pub(crate) struct Queued {
     pub(crate) communicator: Arc<Communicator>,
     pub(crate) stream: usize,
     pub(crate) what: What,
 }
 
-/// What is queued.
+/// The kind of a queued call.
 pub(crate) enum What {
     Collective(Prepared),
     Message(Message),
@@ -52,10 +50,10 @@ pub(crate) enum What {
 pub(crate) struct Job {
     /// The name of the call.
     pub(crate) function: &'static str,
-    /// Its aborts end the job.
+    /// An abort of this communicator ends the job.
     pub(crate) communicator: Arc<Communicator>,
     pub(crate) is_blocking: bool,
-    /// Ends the task.
+    /// The body, which ends the task.
     pub(crate) work: Box<dyn FnOnce(&Task) + Send>,
 }
 
@@ -73,7 +71,7 @@ impl Job {
         communicator.follow(&task);
         let own = task.clone();
         let run = move || {
-            // A job that panics may not have ended its task.
+            // The task must end also if the job panics.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(&own))) {
                 own.end(Err(panicked(panic.as_ref())));
             }
@@ -98,12 +96,12 @@ impl Started {
     }
 }
 
-/// How many groups are open on this thread.
+/// The number of open groups of this thread.
 pub(crate) fn depth() -> u32 {
     GROUP.with(|group| group.borrow().depth)
 }
 
-/// Notes in the open group that a call has failed.
+/// Records a call's failure in the open group.
 pub(crate) fn noted<T>(result: Result<T, Failure>) -> Result<T, Failure> {
     result.inspect_err(|failure| {
         GROUP.with(|group| {
@@ -130,7 +128,7 @@ pub(crate) fn call(queued: Queued) -> Result<(), Failure> {
     left.map_or(Ok(()), |queued| start(&[queued]))
 }
 
-/// Runs jobs side by side, now or at the end of the open group.
+/// Runs jobs concurrently, now or at the end of the open group.
 pub(crate) fn run(jobs: Vec<Job>) -> Result<Progress, Failure> {
     let left = GROUP.with(|group| {
         let mut group = group.borrow_mut();
@@ -177,7 +175,7 @@ fn start(calls: &[Queued]) -> Result<(), Failure> {
     }
     parts.iter().try_for_each(|own: &Vec<&Queued>| check_messages_to_itself(own))?;
     core::preserving(|_| {
-        // Making a call ready may wait for kernels, which wait for calls that this thread starts next.
+        // Preparing a call may wait for kernels that wait for calls which this thread starts next.
         let ready = parts.iter().map(|own| OwnCalls::make_ready(own));
         let ready = ready.collect::<Result<Vec<_>, _>>()?;
         ready.iter().try_for_each(OwnCalls::start)?;
@@ -189,7 +187,7 @@ fn start(calls: &[Queued]) -> Result<(), Failure> {
     })
 }
 
-/// The calls of one communicator, which can all start.
+/// The prepared calls of one communicator.
 struct OwnCalls<'a> {
     communicator: &'a Communicator,
     comm: Arc<Comm>,
@@ -201,7 +199,7 @@ struct OwnCalls<'a> {
 }
 
 impl<'a> OwnCalls<'a> {
-    /// Makes all that the calls need, and starts none of them.
+    /// Prepares the calls without starting them.
     fn make_ready(calls: &[&'a Queued]) -> Result<Self, Failure> {
         let communicator = &calls[0].communicator;
         let comm = communicator.comm()?;
@@ -212,7 +210,7 @@ impl<'a> OwnCalls<'a> {
             }
         }
         // SAFETY: the program passes streams of the communicator's GPU, and keeps them until their work
-        // is done.
+        // has completed.
         let stream = unsafe { core::borrowed_stream(&communicator.context, streams[0]) };
         let (mut collectives, mut messages) = (Vec::new(), Vec::new());
         for call in calls {
@@ -240,7 +238,7 @@ impl<'a> OwnCalls<'a> {
     }
 }
 
-/// A rank's messages to itself match in their order, each with as many bytes.
+/// Checks that a rank's sends to itself match its receives in order and in bytes.
 fn check_messages_to_itself(calls: &[&Queued]) -> Result<(), Failure> {
     let own = |sends: bool| {
         calls.iter().filter_map(move |queued| match queued.what {
@@ -274,7 +272,7 @@ fn open() {
     GROUP.with(|group| group.borrow_mut().depth += 1);
 }
 
-/// Closes the innermost group. Returns what the outermost one has; `None` if another one is open.
+/// Closes the innermost group. Returns the outermost group; `None` if another one is still open.
 fn close() -> Result<Option<Group>, Failure> {
     GROUP.with(|group| {
         let mut group = group.borrow_mut();
@@ -304,15 +302,14 @@ fn end() -> Result<Progress, Failure> {
 }
 
 exported! {
-    /// Opens a group: the calls of this thread that follow start at its end. Groups may be in
-    /// groups.
+    /// Opens a group: the following calls of this thread start at its end. Groups may be nested.
     fn ncclGroupStart, pncclGroupStart(_line;) {
         open();
         Ok(())
     }
 
-    /// Ends a group. The end of the outermost one starts its calls. If one of them was wrong, it
-    /// returns what that call returned, and starts nothing.
+    /// Ends a group. The end of the outermost one starts its calls. If one of them failed, it returns
+    /// that call's error and starts nothing.
     fn ncclGroupEnd, pncclGroupEnd(_line;) {
         end()
     }

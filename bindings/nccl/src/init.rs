@@ -1,7 +1,7 @@
-//! How communicators are made and ended.
+//! Makes and ends communicators.
 //!
-//! What waits for other ranks runs in a thread, also where the caller waits for its end: so another
-//! thread can abort it, and ranks of one thread can do it side by side in a group.
+//! Work that waits for other ranks runs in a background thread, also while the caller blocks. So another
+//! thread can abort it, and a group runs it concurrently for several ranks of one thread.
 
 use crate::abi::{NO_COLOR, Settings, ncclComm_t, ncclConfig_t, ncclUniqueId};
 use crate::address;
@@ -22,8 +22,8 @@ use std::sync::atomic::Ordering::Relaxed;
 #[derive(Clone, Copy)]
 struct Place(*mut ncclComm_t);
 
-// SAFETY: the caller keeps the place until the call is over, or in a group until the group is, or
-// without blocking until `ncclCommGetAsyncError` says so. Nobody else writes to it.
+// SAFETY: the caller keeps the place valid until the call has completed; in a group, until the group has;
+// without blocking, until `ncclCommGetAsyncError` reports completion. There is no other writer.
 unsafe impl Send for Place {}
 
 impl Place {
@@ -35,11 +35,11 @@ impl Place {
     }
 
     fn put(self, handle: ncclComm_t) {
-        // SAFETY: not NULL, and the caller's promise above.
+        // SAFETY: not NULL, and the caller keeps it valid, as above.
         unsafe { self.0.write(handle) };
     }
 
-    /// Tells the trace which communicator is there, if the call is done.
+    /// Adds the new communicator to the trace, if the call has completed.
     fn trace(self, line: &mut Line, before: &str, progress: Progress) {
         if progress == Progress::Done && group::depth() == 0 {
             // SAFETY: not NULL, and written before.
@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-/// Words in the names of groups that are made of others.
+/// Tags in the names of derived groups.
 const SPLIT: u64 = 1;
 const SHRINK: u64 = 2;
 
@@ -60,7 +60,7 @@ fn id_of(id: &ncclUniqueId) -> Id {
     Id::uninit(id.internal)
 }
 
-/// What a rank that joins says about itself.
+/// Validates the rank and the world of a join.
 fn rank_of(rank: c_int, world: c_int) -> Result<(usize, usize), Failure> {
     match (usize::try_from(rank), usize::try_from(world)) {
         (Ok(rank), Ok(world)) if rank < world => Ok((rank, world)),
@@ -68,13 +68,13 @@ fn rank_of(rank: c_int, world: c_int) -> Result<(usize, usize), Failure> {
     }
 }
 
-/// Finds the other ranks of a group that has this name.
+/// Connects to the other ranks of the group with this name.
 fn meet(start: &Start, id: &Id) -> Result<Made, Failure> {
     let options = Communicator::options(&start.settings)?;
     let Start { rank, world, context, .. } = start;
     match Comm::from_rank_with(context, *rank, *world, *id, &options) {
         Ok(comm) => Ok(Made::Maypole(Box::new(comm))),
-        // All ranks agree on what their GPUs cannot do.
+        // All ranks return this error together.
         Err(error @ Error::Device { .. }) if *world > 1 && real::is_named() => {
             RealMember::instead(start, id, error.into()).map(Made::Real)
         }
@@ -82,7 +82,7 @@ fn meet(start: &Start, id: &Id) -> Result<Made, Failure> {
     }
 }
 
-/// Finds the other ranks of the group of `own`.
+/// Connects to the other ranks of the group of `own`.
 fn meet_own(own: &Communicator) -> Result<Made, Failure> {
     if own.id().is_fixed() {
         let options = Communicator::options(&own.settings)?;
@@ -91,7 +91,7 @@ fn meet_own(own: &Communicator) -> Result<Made, Failure> {
     meet(own, own.id())
 }
 
-/// Makes a communicator whose ranks have to find one another, and what they do for it.
+/// Makes a communicator that is not connected yet, and the job that connects its ranks.
 fn join(function: &'static str, start: Start) -> (Arc<Communicator>, Job) {
     let communicator = Communicator::joining(start);
     let own = communicator.clone();
@@ -108,7 +108,7 @@ fn join(function: &'static str, start: Start) -> (Arc<Communicator>, Job) {
     (communicator, job)
 }
 
-/// Logs what a reader of the log wants to know of a communicator.
+/// Logs the properties of a new communicator.
 fn log_made(communicator: &Communicator) {
     variables::log(DebugLevel::Info, || {
         let lanes = match communicator.comm() {
@@ -147,14 +147,14 @@ fn init_rank(
             let start = Start { rank, world, context, settings, id, spot };
             let (communicator, job) = join(function, start);
             line.communicator(communicator.number);
-            // Programs look at the handle while the ranks still find one another.
+            // Programs poll the handle while the ranks still connect.
             place.put(communicator.handle());
             group::run(vec![job])
         })
     })())
 }
 
-/// Makes communicators for all of these GPUs, which are the ranks of one group.
+/// Makes the communicators of a group with one rank on each of these GPUs.
 fn init_all(line: &mut Line, comms: *mut ncclComm_t, ordinals: &[usize]) -> Result<(), Failure> {
     let function = "ncclCommInitAll";
     variables::log_start();
@@ -181,7 +181,7 @@ fn init_all(line: &mut Line, comms: *mut ncclComm_t, ordinals: &[usize]) -> Resu
     })
 }
 
-/// Makes a communicator of those ranks that name the same color.
+/// Makes a communicator of the ranks with the same color.
 fn split(
     line: &mut Line,
     comm: ncclComm_t,
@@ -205,7 +205,7 @@ fn split(
     let settings = unsafe { ncclConfig_t::read(config, &parent.settings) }?;
     let options = Communicator::options(&settings)?;
     let engine = parent.engine()?;
-    // Programs wait until the handle is another one.
+    // Programs poll until the handle changes.
     place.put(std::ptr::null_mut());
     let number = u64::from(parent.splits.fetch_add(1, Relaxed));
     let id = parent.id().derived(&[SPLIT, number, color.map_or(u64::MAX, u64::from)]);
@@ -245,7 +245,7 @@ fn split(
     Ok(progress)
 }
 
-/// Makes a communicator of all ranks but some, which need not exist any more.
+/// Makes a communicator without the excluded ranks, which may have exited.
 fn shrink(
     line: &mut Line,
     comm: ncclComm_t,
@@ -280,8 +280,8 @@ fn shrink(
         parent.revoke()?;
     }
     place.put(std::ptr::null_mut());
-    // The ranks that are left meet by a name that all of them can compute. So they need neither
-    // those that are excluded nor the old communicator.
+    // Each remaining rank computes the name of the new group. So the rendezvous needs neither the
+    // excluded ranks nor the old communicator.
     let number = u64::from(parent.shrinks.fetch_add(1, Relaxed));
     let words = [SHRINK, number].into_iter().chain(left.iter().map(|rank| *rank as u64));
     let id = parent.id().derived(&words.collect::<Vec<_>>());
@@ -313,7 +313,7 @@ fn shrink(
 
 exported! {
     /// Makes the name of a group of ranks, which the program passes to all of them. It contains a
-    /// key, so it is passed on like a password.
+    /// secret key, so it is to be protected like a password.
     fn ncclGetUniqueId, pncclGetUniqueId(_line; id: *mut ncclUniqueId) {
         let made = match variables::comm_id() {
             Some(address) => Id::fixed(&address)?,
@@ -324,8 +324,8 @@ exported! {
         unsafe { put(id, made, "the place for the name of the group") }
     }
 
-    /// Makes this rank's communicator of the group `id`, on the current GPU. Returns when all ranks
-    /// have called it.
+    /// Makes this rank's communicator of the group `id`, on the current GPU. Waits until all ranks have
+    /// called it.
     fn ncclCommInitRank, pncclCommInitRank(
         line;
         comm: *mut ncclComm_t,
@@ -337,7 +337,7 @@ exported! {
         init_rank(line, function, comm, (rank, world), id_of(&id), Settings::default())
     }
 
-    /// As `ncclCommInitRank`, with settings.
+    /// `ncclCommInitRank` with settings.
     fn ncclCommInitRankConfig, pncclCommInitRankConfig(
         line;
         comm: *mut ncclComm_t,
@@ -353,7 +353,7 @@ exported! {
         init_rank(line, function, comm, (rank, world), id_of(&id), settings)
     }
 
-    /// As `ncclCommInitRankConfig`. The first of the names counts.
+    /// `ncclCommInitRankConfig` with several names, of which the first counts.
     fn ncclCommInitRankScalable, pncclCommInitRankScalable(
         line;
         comm: *mut ncclComm_t,
@@ -370,14 +370,14 @@ exported! {
             // SAFETY: the caller passes NULL or settings.
             unsafe { ncclConfig_t::read(config, &Settings::default()) }
         })())?;
-        // SAFETY: the caller passes as many names as it says, and there is one.
+        // SAFETY: the caller passes an array of names, which is not empty.
         let id = id_of(&unsafe { ids.read() });
         let function = "ncclCommInitRankScalable";
         init_rank(line, function, comm, (rank, world), id, settings)
     }
 
-    /// Makes communicators for GPUs of this process, which are the ranks of one group: `comms[r]`
-    /// is that of `devices[r]`. Without `devices` they are the first GPUs.
+    /// Makes the communicators of a group whose ranks are GPUs of this process: `comms[r]` is that of
+    /// `devices[r]`. NULL `devices` selects the first GPUs.
     fn ncclCommInitAll, pncclCommInitAll(
         line;
         comms: *mut ncclComm_t,
@@ -395,7 +395,7 @@ exported! {
             let ordinals: Vec<usize> = match devices.is_null() {
                 true => (0..count).collect(),
                 false => {
-                    // SAFETY: the caller passes as many numbers as it says.
+                    // SAFETY: the caller passes an array of `count` numbers.
                     let numbers = unsafe { std::slice::from_raw_parts(devices, count) };
                     numbers.iter().map(|gpu| usize::try_from(*gpu).unwrap_or(usize::MAX)).collect()
                 }
@@ -409,8 +409,8 @@ exported! {
         })())
     }
 
-    /// Makes a communicator of those ranks that name the same color, in the order of their keys.
-    /// All ranks call it. A rank with color -1 gets NULL.
+    /// Makes a communicator of the ranks with the same color, in the order of their keys. All ranks call
+    /// it. A rank with color -1 receives NULL.
     fn ncclCommSplit, pncclCommSplit(
         line;
         comm: ncclComm_t,
@@ -422,9 +422,8 @@ exported! {
         group::noted(split(line, comm, (color, key), made, config))
     }
 
-    /// Makes a communicator of all ranks but those that are excluded, in their order. The ranks
-    /// that are left call it; the others may be gone. With flag 1 it ends the calls of `comm`
-    /// first.
+    /// Makes a communicator without the excluded ranks, in the same order. The remaining ranks call it;
+    /// the excluded ones may have exited. Flag 1 aborts the calls of `comm` first.
     fn ncclCommShrink, pncclCommShrink(
         line;
         comm: ncclComm_t,
@@ -435,7 +434,7 @@ exported! {
         flags: c_int,
     ) {
         let excluded: &[c_int] = match usize::try_from(count) {
-            // SAFETY: the caller passes as many ranks as it says.
+            // SAFETY: the caller passes an array of `count` ranks.
             Ok(count) if !excluded.is_null() => unsafe {
                 std::slice::from_raw_parts(excluded, count)
             },
@@ -448,7 +447,7 @@ exported! {
         group::noted(shrink(line, comm, excluded, made, config, flags))
     }
 
-    /// Waits until the calls of this rank are done. After that the communicator can only be
+    /// Waits until the calls of this rank have completed. After that the communicator can only be
     /// destroyed.
     fn ncclCommFinalize, pncclCommFinalize(line; comm: ncclComm_t) {
         group::noted((|| {
@@ -461,7 +460,7 @@ exported! {
                     Engine::Maypole(comm) => comm.finalize().map_err(Failure::from),
                     Engine::Real(real) => core::on_gpu_of(&context, || real.finalize()),
                 };
-                // The caller may destroy it next, and then nobody else has it.
+                // The caller may destroy the communicator next, so this reference is dropped before.
                 drop(engine);
                 task.end(done);
             };
@@ -471,8 +470,8 @@ exported! {
         })())
     }
 
-    /// Ends the communicator when the calls of this rank are done. Its handle is not valid any
-    /// more. NULL is nothing.
+    /// Ends the communicator when the calls of this rank have completed. Invalidates the handle. NULL is
+    /// ignored.
     fn ncclCommDestroy, pncclCommDestroy(line; comm: ncclComm_t) {
         if comm.is_null() {
             return Ok(());
@@ -482,8 +481,8 @@ exported! {
         core::preserving(|_| communicator.destroy())
     }
 
-    /// Ends the calls of this rank at once, and its communicator. Needs no other rank, and waits
-    /// for none. The handle is not valid any more. NULL is nothing.
+    /// Aborts the calls of this rank immediately, and ends its communicator. Does not wait for other
+    /// ranks. Invalidates the handle. NULL is ignored.
     fn ncclCommAbort, pncclCommAbort(line; comm: ncclComm_t) {
         if comm.is_null() {
             return Ok(());
@@ -493,7 +492,7 @@ exported! {
         core::preserving(|_| communicator.abort())
     }
 
-    /// Ends the calls of this rank at once, and keeps the communicator: `ncclCommShrink` makes
+    /// Aborts the calls of this rank immediately. The communicator remains: `ncclCommShrink` makes
     /// another one of it.
     fn ncclCommRevoke, pncclCommRevoke(line; comm: ncclComm_t, flags: c_int) {
         let communicator = communicator::find(comm)?;

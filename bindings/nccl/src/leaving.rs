@@ -1,10 +1,9 @@
-//! How a rank leaves a group without holding up its caller.
+//! The shutdown of a rank, in a background thread, so that the caller does not block for long.
 //!
-//! Leaving has three parts: this rank's calls end; its memory is given back, or kept for ranks that
-//! may still read it; and the ranks say goodbye, which takes up to 5 s where the others leave
-//! later. A thread does all three. The caller waits for the first, and a moment for the rest. The
-//! process waits for the rest when it exits: then its memory is gone, under ranks that may still
-//! read it.
+//! It has three steps: this rank's calls end; its memory is freed, or kept for ranks that may still
+//! read it; and the ranks exchange goodbyes, which takes up to 5 s if the others leave later. The
+//! caller waits for the first step, and for a short time for the others. The process waits for the
+//! goodbyes when it exits, because its exit frees memory that other ranks may still read.
 
 use crate::core::Comm;
 use std::ffi::c_int;
@@ -12,25 +11,25 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
 use std::time::{Duration, Instant};
 
-/// How a rank leaves.
+/// The kind of shutdown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Manner {
-    /// When its calls are done, however long they take.
+    /// After its calls have completed, without a timeout.
     InOrder,
-    /// Its calls were aborted. Work of the program may hold up the streams that they are on.
+    /// Its calls were aborted. Work of the program may still block their streams.
     Aborted,
 }
 
-/// How long a caller waits for calls that were aborted.
+/// Timeout of a caller for aborted calls.
 const ABORT_LIMIT: Duration = Duration::from_secs(2);
-/// How long a caller waits for the goodbye. Ranks that leave at the same time need less.
+/// Timeout of a caller for the goodbye. Ranks that leave at the same time need less.
 const MOMENT: Duration = Duration::from_millis(250);
-/// How long a rank that has left waits for the others to leave, too.
+/// Timeout of a rank that has left for the goodbyes of the others.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a process waits at its exit.
+/// Timeout of a process at its exit.
 const EXIT_LIMIT: Duration = Duration::from_secs(6);
 
-/// How far a rank is.
+/// A completed step of the shutdown.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Step {
     Calls,
@@ -38,7 +37,7 @@ enum Step {
     Gone,
 }
 
-/// A rank that leaves.
+/// The shutdown of one rank.
 struct Leaving {
     step: Mutex<Step>,
     changed: Condvar,
@@ -54,7 +53,7 @@ impl Leaving {
         self.changed.notify_all();
     }
 
-    /// Waits until it is so far, or until the time is over.
+    /// Waits for `step`, at most for `limit`.
     fn wait(&self, step: Step, limit: Option<Duration>) {
         let until = limit.map(|limit| Instant::now() + limit);
         let mut reached = lock(&self.step);
@@ -73,7 +72,7 @@ impl Leaving {
     }
 }
 
-/// Ranks of this process that say goodbye after [`Manner::InOrder`], and the process.
+/// Ranks of this process with a pending goodbye after [`Manner::InOrder`], and the process id.
 static GOODBYES: Mutex<Vec<Arc<Leaving>>> = Mutex::new(Vec::new());
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
@@ -84,7 +83,7 @@ unsafe extern "C" {
 /// Waits for the goodbyes.
 extern "C" fn finish() {
     if PROCESS.load(Relaxed) != std::process::id() {
-        // A forked child has no such threads.
+        // A forked child does not have these threads.
         return;
     }
     let until = Instant::now() + EXIT_LIMIT;
@@ -103,7 +102,6 @@ fn finish_at_exit() {
     });
 }
 
-/// Leaves the group of `comm`.
 pub(crate) fn leave(comm: Arc<Comm>, manner: Manner) {
     let leaving = Arc::new(Leaving { step: Mutex::new(Step::Calls), changed: Condvar::new() });
     if manner == Manner::InOrder {
@@ -114,7 +112,7 @@ pub(crate) fn leave(comm: Arc<Comm>, manner: Manner) {
     }
     let own = leaving.clone();
     let work = move || {
-        // What its calls say is told by `ncclCommGetAsyncError`.
+        // `ncclCommGetAsyncError` returns the errors of its calls.
         let limit = if manner == Manner::Aborted { ABORT_LIMIT } else { Duration::MAX };
         let _ = comm.finalize_within(limit);
         own.reach(Step::Goodbye);
@@ -123,7 +121,7 @@ pub(crate) fn leave(comm: Arc<Comm>, manner: Manner) {
         }
         own.reach(Step::Gone);
     };
-    // Without a thread, `work` has been dropped, and the communicator with it.
+    // If no thread could be started, `work` and its communicator have been dropped.
     if std::thread::Builder::new().name("CommDestroy".to_owned()).spawn(work).is_err() {
         return leaving.reach(Step::Gone);
     }

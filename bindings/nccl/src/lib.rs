@@ -1,33 +1,33 @@
 //! Maypole under NCCL's names: the library `libnccl.so.2`.
 //!
-//! A program that was built for NCCL runs on Maypole when this library is loaded in place of
-//! NVIDIA's. `README.md` says how, and which functions do nothing here.
+//! A program that was built for NCCL runs on Maypole when this library is loaded instead of
+//! NVIDIA's. `README.md` describes how, and lists the unsupported functions.
 //!
 //! Three rules hold for every function:
 //!
-//! - No call waits for another rank, but those that make or end a communicator. So a caller may
+//! - Only calls that make or end a communicator wait for another rank. So a caller of any other may
 //!   hold a lock that other calls need.
 //! - The caller's current CUDA context is the same before and after a call.
 //! - No panic crosses the border: it becomes `ncclInternalError`.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `abi` | the types, values and layouts of NCCL |
-//! | `error` | results, and the sentence of the last failure |
+//! | `error` | results, and the message of the last failure |
 //! | `trace` | a file with a line for each call |
-//! | `variables`, `conf` | what the environment says, and files that set variables |
-//! | `address` | where the ranks of a group meet |
-//! | `core` | what is used of CUDA and of the library |
+//! | `variables`, `conf` | environment variables, and files that set variables |
+//! | `address` | the rendezvous address of a group |
+//! | `core` | the imported parts of CUDA and of the library |
 //! | `communicator` | communicators, and the table of their handles |
-//! | `init` | how communicators are made and ended |
-//! | `leaving` | how a rank leaves a group without holding up its caller |
+//! | `init` | makes and ends communicators |
+//! | `leaving` | the shutdown of a rank, in a background thread |
 //! | `operations` | sums with a factor |
 //! | `calls` | collectives and messages |
 //! | `group` | calls that start together |
-//! | `memory` | memory, registration, and what is known about a communicator |
+//! | `memory` | allocation, registration, and queries of a communicator |
 //! | `real` | NVIDIA's library, for groups that Maypole cannot serve |
-//! | `teams` | which ranks are near, for programs with kernels of their own |
-//! | `absent` | functions that do nothing |
+//! | `teams` | NCCL's teams of near ranks, for programs with kernels of their own |
+//! | `absent` | unsupported functions |
 #![allow(non_camel_case_types, reason = "the names are those of NCCL")]
 #![allow(non_upper_case_globals, reason = "the names are those of NCCL")]
 #![allow(non_snake_case, reason = "the names are those of NCCL")]

@@ -1,4 +1,4 @@
-//! Memory, its registration, and what is known about a communicator.
+//! Allocation and registration of memory, and queries of a communicator.
 
 use crate::abi::{ncclComm_t, ncclResult_t, ncclSuccess, ncclWindow_t};
 use crate::communicator;
@@ -20,7 +20,7 @@ fn allocated() -> MutexGuard<'static, BTreeMap<u64, usize>> {
 const NOTHING: usize = 1;
 
 exported! {
-    /// Allocates memory of the current GPU. Of 0 bytes it is NULL.
+    /// Allocates memory of the current GPU. Returns NULL for 0 bytes.
     fn ncclMemAlloc, pncclMemAlloc(line; memory: *mut *mut c_void, bytes: usize) {
         line.count(bytes);
         if memory.is_null() {
@@ -40,7 +40,7 @@ exported! {
         unsafe { put(memory, pointer, "the place for the memory") }
     }
 
-    /// Frees memory of `ncclMemAlloc`. NULL is nothing.
+    /// Frees memory of `ncclMemAlloc`. NULL is ignored.
     fn ncclMemFree, pncclMemFree(_line; memory: *mut c_void) {
         if memory.is_null() {
             return Ok(());
@@ -48,15 +48,15 @@ exported! {
         let address = memory.expose_provenance() as u64;
         core::preserving(|_| {
             let known = allocated().remove(&address);
-            // CUDA refuses what it did not allocate, so unknown memory is left to it.
+            // CUDA refuses memory of other allocators, so it checks unregistered addresses.
             let ordinal = known.map_or_else(core::current_device, Ok)?;
-            // SAFETY: the caller uses the memory no more.
+            // SAFETY: the caller no longer uses the memory.
             unsafe { core::free(&core::context(ordinal)?, address) }
         })
     }
 
-    /// Makes calls on this memory faster in NCCL. Here it makes no difference, and takes no lock
-    /// that a call may hold: allocators call it with their own lock held.
+    /// Registers a buffer, which makes calls faster in NCCL and has no effect here. Takes no lock that
+    /// a call may hold, because allocators call this with their own lock held.
     fn ncclCommRegister, pncclCommRegister(
         line;
         comm: ncclComm_t,
@@ -81,7 +81,7 @@ exported! {
         unsafe { put(handle, token, "the place for the handle") }
     }
 
-    /// Ends a registration. NULL is none.
+    /// Ends a registration. NULL is ignored.
     fn ncclCommDeregister, pncclCommDeregister(line; comm: ncclComm_t, handle: *mut c_void) {
         if handle.is_null() {
             return Ok(());
@@ -91,8 +91,8 @@ exported! {
         communicator.real().map_or(Ok(()), |real| real.deregister(handle))
     }
 
-    /// Registers memory as a window, by which NCCL's ranks reach each other's memory. There are no
-    /// windows here, which a program sees by `*window` being NULL.
+    /// Registers memory as a window, by which NCCL's ranks reach each other's memory. Windows are not
+    /// supported here: `*window` becomes NULL.
     fn ncclCommWindowRegister, pncclCommWindowRegister(
         line;
         comm: ncclComm_t,
@@ -107,7 +107,7 @@ exported! {
         unsafe { put(window, std::ptr::null_mut(), "the place for the window") }
     }
 
-    /// Ends a window. NULL is none, and others are not there.
+    /// Ends a window. NULL is ignored; any other is refused.
     fn ncclCommWindowDeregister, pncclCommWindowDeregister(
         line;
         comm: ncclComm_t,
@@ -128,7 +128,7 @@ exported! {
         unsafe { put(count, communicator.world as c_int, "the place for the count") }
     }
 
-    /// Stores the number of the GPU in this process.
+    /// Stores the ordinal of the GPU in this process.
     fn ncclCommCuDevice, pncclCommCuDevice(line; comm: ncclComm_t, device: *mut c_int) {
         let communicator = communicator::find(comm)?;
         line.communicator(communicator.number);
@@ -145,8 +145,8 @@ exported! {
         unsafe { put(rank, communicator.rank as c_int, "the place for the rank") }
     }
 
-    /// Stores how the communicator is: 0 if its calls are in order, 7 while a thread makes or ends
-    /// something, else why its calls have failed. Waits for nothing, from any thread.
+    /// Stores the state of the communicator: 0 without a failure, 7 while a background thread makes or ends
+    /// something, else the error of its calls. Does not block, and may be called from any thread.
     fn ncclCommGetAsyncError, pncclCommGetAsyncError(
         line;
         comm: ncclComm_t,
@@ -159,7 +159,7 @@ exported! {
             Ok(Progress::Running) => crate::abi::ncclInProgress,
             Err(failure) => {
                 remember(&failure.text);
-                // A program asks again and again.
+                // Programs poll, so a failure is logged once.
                 if communicator.tells_first() {
                     variables::log(DebugLevel::Warn, || failure.text.clone());
                 }

@@ -1,4 +1,4 @@
-//! How elements are combined: NCCL's operations, and sums with a factor that programs make.
+//! Reductions: NCCL's operations, and sums with a factor that programs make.
 
 use crate::abi::{
     BUILT_IN_OPS, ElementType, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclScalarResidence_t,
@@ -14,18 +14,17 @@ use maypole::{DataType, Factor, ReduceOp};
 use std::ffi::c_void;
 use std::sync::MutexGuard;
 
-/// How the elements of a call are combined.
+/// The reduction of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Operation {
     BuiltIn(ReduceOp),
-    /// A sum of products. The factor is in the memory of the GPU, at this address, and is read when
-    /// the call runs.
+    /// A sum of products. The kernel reads the factor from this address of GPU memory.
     FactorAt(u64),
     /// One of NVIDIA's library, by its number there.
     Real(ncclRedOp_t),
 }
 
-/// A sum with a factor, as a program has made it.
+/// A sum with a factor of the program.
 #[derive(Clone, Copy, Debug)]
 struct PreMulSum {
     kind: DataType,
@@ -35,17 +34,17 @@ struct PreMulSum {
 /// The operations that a program has made for one communicator.
 #[derive(Default)]
 pub(crate) struct Operations {
-    /// `None`: destroyed, and free for the next one.
+    /// `None`: destroyed, so the slot is free for the next one.
     made: Vec<Option<PreMulSum>>,
-    /// Factors that had to be copied to the GPU: their bits, and their addresses.
+    /// Factors in GPU memory: their bits and their addresses.
     on_gpu: Vec<(u64, u64)>,
 }
 
-/// The numbers of operations have this many bits of the communicator's number below the place in
-/// its table, so an operation of another communicator is recognised.
+/// The low bits of an operation's number hold this many bits of the communicator's number, and the high
+/// bits the slot in its table. So an operation of another communicator is detected.
 const COMMUNICATOR_BITS: u32 = 12;
 
-/// The most operations of a communicator at a time: the number stays a positive one of 32 bits.
+/// The maximum of operations of a communicator at a time: the number stays a positive 32-bit integer.
 const MOST: usize = (1 << (31 - COMMUNICATOR_BITS)) - 1;
 
 fn low_bits(communicator: u64) -> ncclRedOp_t {
@@ -53,7 +52,7 @@ fn low_bits(communicator: u64) -> ncclRedOp_t {
 }
 
 impl Operations {
-    /// The addresses of what was copied to the GPU.
+    /// Takes the addresses of the factors in GPU memory.
     pub(crate) fn take_from_gpu(&mut self) -> Vec<u64> {
         self.on_gpu.drain(..).map(|(_, address)| address).collect()
     }
@@ -73,7 +72,7 @@ impl Operations {
         Ok(BUILT_IN_OPS + (high | low_bits(communicator)))
     }
 
-    /// The place of an operation in the table.
+    /// The slot of an operation in the table.
     fn place(&mut self, communicator: u64, op: ncclRedOp_t) -> Option<&mut Option<PreMulSum>> {
         let number = op.checked_sub(BUILT_IN_OPS).filter(|number| *number >= 0)?;
         let is_own = number & ((1 << COMMUNICATOR_BITS) - 1) == low_bits(communicator);
@@ -93,7 +92,7 @@ impl Operations {
     }
 }
 
-/// The operation that NCCL's number stands for, on elements of this type.
+/// The operation of NCCL's number, on elements of this type.
 pub(crate) fn operation(
     communicator: &Communicator,
     op: ncclRedOp_t,
@@ -144,22 +143,21 @@ fn lock(communicator: &Communicator) -> MutexGuard<'_, Operations> {
     communicator.operations.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A factor of the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum HostFactor {
     Float(Factor),
-    /// An integer of 64 bits that no float is, by its bits. It has to lie on the GPU.
+    /// The bits of a 64-bit integer that no float represents. It must be in GPU memory.
     Bits(u64),
 }
 
-/// Reads the factor that is at `factor` on the host.
+/// Reads the factor at `factor` on the host.
 ///
 /// # Safety
-/// There must be an element of that type, at any alignment.
+/// `factor` must point to an element of type `kind`, with any alignment.
 unsafe fn host_factor(factor: *const c_void, kind: DataType) -> HostFactor {
     macro_rules! read {
         ($type:ty) => {{
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             unsafe { factor.cast::<$type>().read_unaligned() }
         }};
     }
@@ -192,7 +190,7 @@ unsafe fn host_factor(factor: *const c_void, kind: DataType) -> HostFactor {
     HostFactor::Float(Factor::new(value))
 }
 
-/// The address of a factor on the GPU, which stays there as long as the communicator.
+/// The address of a factor in GPU memory, which is freed with the communicator.
 fn on_gpu(communicator: &Communicator, bits: u64) -> Result<u64, Failure> {
     let mut operations = lock(communicator);
     if let Some((_, address)) = operations.on_gpu.iter().find(|(known, _)| *known == bits) {
@@ -206,8 +204,8 @@ fn on_gpu(communicator: &Communicator, bits: u64) -> Result<u64, Failure> {
 
 exported! {
     /// Makes an operation that multiplies each rank's elements by that rank's factor, and sums
-    /// them. A factor on the host is read now, one on the device when a call runs. It may be
-    /// destroyed as soon as the call that uses it has returned, also in a group.
+    /// them. A factor on the host is read now, one on the device when the kernel of a call runs. The
+    /// operation may be destroyed as soon as the call that uses it has returned, also in a group.
     fn ncclRedOpCreatePreMulSum, pncclRedOpCreatePreMulSum(
         line;
         op: *mut ncclRedOp_t,
@@ -258,14 +256,14 @@ exported! {
         unsafe { put(op, number, "the place for the operation") }
     }
 
-    /// Destroys an operation. Calls that were made with it keep it.
+    /// Destroys an operation. Earlier calls keep it.
     fn ncclRedOpDestroy, pncclRedOpDestroy(line; op: ncclRedOp_t, comm: ncclComm_t) {
         let communicator = communicator::find(comm)?;
         line.communicator(communicator.number);
         line.op(traced(op));
         let ended = lock(&communicator).remove(communicator.number, op)?;
         match (communicator.real(), ended.operation) {
-            // The calls of the open group still have it.
+            // Queued calls of the open group still use it.
             (Some(real), Operation::Real(op)) => {
                 let end = Box::new(move || real.end_operation(op));
                 group::call(Queued { communicator, stream: 0, what: What::Real(real, end) })

@@ -1,13 +1,13 @@
 //! NVIDIA's library, for groups that Maypole has no mailboxes for:
 //! `MAYPOLE_NCCL_REAL=/PATH/libnccl.so.2`.
 //!
-//! Whether a group is NVIDIA's is decided once, when it is made, by all of its ranks together: what
-//! one rank passes on, all must. The ranks then meet again by the processors alone, and rank 0
-//! passes on a name that NVIDIA's library made.
+//! All ranks of a group choose NVIDIA's library together, once, when they make the communicator: either all
+//! ranks forward a call or none. They then connect again without GPUs, and rank 0 broadcasts a name made by
+//! NVIDIA's library.
 //!
-//! The library is opened by its path and with `RTLD_DEEPBIND`. By its name alone the loader would
-//! find this library again, and without the flag NVIDIA's functions would call ours where they call
-//! each other.
+//! The library is opened by its path and with `RTLD_DEEPBIND`. By name alone the loader would find this
+//! library again. Without the flag NVIDIA's functions would bind to the symbols of this library where they
+//! call each other.
 
 use crate::abi::{
     ncclComm_t, ncclConfig_t, ncclDataType_t, ncclInProgress, ncclRedOp_t, ncclResult_t,
@@ -23,22 +23,21 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Its own calls of functions that it exports find those first. As the C library defines it on
-/// Linux.
+/// Makes a library's own symbols precede global ones. The value of the C library on Linux.
 const RTLD_DEEPBIND: c_int = 0x8;
 
-/// How long the ranks may take to meet again.
+/// Timeout of the second rendezvous of the ranks.
 const MEETING: Duration = Duration::from_secs(60);
 
 type Stream = usize;
 
 macro_rules! functions {
     ($($name:ident($($argument:ty),*);)+) => {
-        /// The functions of NVIDIA's library that are called.
+        /// The imported functions of NVIDIA's library.
         struct Functions {
             $($name: unsafe extern "C" fn($($argument),*) -> ncclResult_t,)+
             GetLastError: unsafe extern "C" fn(ncclComm_t) -> *const c_char,
-            /// Younger ones, which may be missing.
+            /// Functions of later versions, which may be missing.
             CommShrink: Option<
                 unsafe extern "C" fn(
                     ncclComm_t, *mut c_int, c_int, *mut ncclComm_t, *mut ncclConfig_t, c_int,
@@ -93,13 +92,13 @@ functions! {
     RedOpDestroy(ncclRedOp_t, ncclComm_t);
 }
 
-/// NVIDIA's library, which stays open.
+/// NVIDIA's library, which is never closed.
 struct Real {
     functions: Functions,
     _library: Library,
 }
 
-/// The library that the environment names, or why there is none; `None` if it names none.
+/// The library that the environment names, or the error of opening it. `None` if the variable is unset.
 fn real() -> Option<&'static Result<Real, String>> {
     static REAL: OnceLock<Option<Result<Real, String>>> = OnceLock::new();
     REAL.get_or_init(|| variables::real_library().map(|path| open(&path))).as_ref()
@@ -110,7 +109,7 @@ fn open(path: &str) -> Result<Real, String> {
         return Err(format!("MAYPOLE_NCCL_REAL={path} does not begin with /"));
     }
     let flags = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
-    // SAFETY: the user names it, and vouches for what it does when it is loaded.
+    // SAFETY: the user names the library, and vouches for its initializers.
     let library = unsafe { Library::open(Some(path), flags) };
     let library = library.map_err(|error| format!("MAYPOLE_NCCL_REAL={path}: {error}"))?;
     let functions = Functions::of(&library);
@@ -118,7 +117,7 @@ fn open(path: &str) -> Result<Real, String> {
     Ok(Real { functions, _library: library })
 }
 
-/// True if groups may become NVIDIA's.
+/// True if groups may use NVIDIA's library.
 pub(crate) fn is_named() -> bool {
     variables::real_library().is_some()
 }
@@ -130,7 +129,7 @@ pub(crate) struct RealMember {
     handle: usize,
 }
 
-/// A collective as the program has called it.
+/// A collective with the program's arguments.
 #[derive(Clone, Copy)]
 pub(crate) struct RealCall {
     pub(crate) collective: Collective,
@@ -138,13 +137,13 @@ pub(crate) struct RealCall {
     pub(crate) receive: u64,
     pub(crate) count: usize,
     pub(crate) kind: ncclDataType_t,
-    /// The bytes of an element.
+    /// Bytes of an element.
     pub(crate) size: usize,
     pub(crate) op: ncclRedOp_t,
     pub(crate) stream: Stream,
 }
 
-/// A message as the program has called it.
+/// A message with the program's arguments.
 #[derive(Clone, Copy)]
 pub(crate) struct RealMessage {
     pub(crate) sends: bool,
@@ -156,8 +155,8 @@ pub(crate) struct RealMessage {
 }
 
 impl RealMember {
-    /// Makes this rank's part of a group for which Maypole has no mailboxes: `why` says what is
-    /// missing. All ranks come here.
+    /// Joins a group of NVIDIA's library, because Maypole has no mailboxes for it: `why` is the cause. All
+    /// ranks call this.
     pub(crate) fn instead(start: &Start, id: &Id, why: Failure) -> Result<Self, Failure> {
         let functions = match real() {
             Some(Ok(real)) => &real.functions,
@@ -200,7 +199,7 @@ impl RealMember {
         if result == ncclSuccess || result == ncclInProgress {
             return Ok(());
         }
-        // SAFETY: NCCL returns a string for every communicator, also for none.
+        // SAFETY: NCCL returns a string for every communicator, also for NULL.
         let text = unsafe { (self.functions.GetLastError)(std::ptr::null_mut()) };
         let text = match text.is_null() {
             true => "no reason".into(),
@@ -233,14 +232,14 @@ impl RealMember {
                 Collective::ReduceScatter => {
                     (functions.ReduceScatter)(send, receive, count, kind, op, comm, stream)
                 }
-                // Older versions have no function for these.
+                // Older versions lack functions for these collectives.
                 _ => return self.exchange(call, world, rank, size),
             }
         };
         self.check(result)
     }
 
-    /// All-to-all, gather and scatter, as messages.
+    /// Runs all-to-all, gather and scatter as messages.
     fn exchange(
         &self,
         call: &RealCall,
@@ -291,7 +290,6 @@ impl RealMember {
         })
     }
 
-    /// Starts a message.
     pub(crate) fn message(&self, message: &RealMessage) -> Result<(), Failure> {
         let RealMessage { sends, address, count, kind, peer, stream } = *message;
         let function = if sends { self.functions.Send } else { self.functions.Recv };
@@ -320,12 +318,12 @@ impl RealMember {
     }
 
     pub(crate) fn destroy(&self) -> Result<(), Failure> {
-        // SAFETY: the handle is used no more.
+        // SAFETY: the handle is not used afterwards.
         self.check(unsafe { (self.functions.CommDestroy)(self.handle()) })
     }
 
     pub(crate) fn abort(&self) -> Result<(), Failure> {
-        // SAFETY: the handle is used no more.
+        // SAFETY: the handle is not used afterwards.
         self.check(unsafe { (self.functions.CommAbort)(self.handle()) })
     }
 
@@ -342,7 +340,7 @@ impl RealMember {
         self.check(unsafe { revoke(self.handle(), 0) })
     }
 
-    /// The part of this rank's color; `None` if it has none.
+    /// Splits the communicator. `None` if this rank has no color.
     pub(crate) fn split(&self, color: Option<u32>, key: c_int) -> Result<Option<Self>, Failure> {
         let color = color.map_or(-1, |color| color as c_int);
         let (mut made, none) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -360,14 +358,14 @@ impl RealMember {
         let (mut made, none) = (std::ptr::null_mut(), std::ptr::null_mut());
         let (mut excluded, handle) = (excluded.to_vec(), self.handle());
         let count = excluded.len() as c_int;
-        // SAFETY: as many ranks as it says; a place for a communicator; the settings of the parent.
+        // SAFETY: an array of `count` ranks; a place for a communicator; the settings of the parent.
         let result =
             unsafe { shrink(handle, excluded.as_mut_ptr(), count, &raw mut made, none, flags) };
         self.check(result)?;
         Ok(Self { handle: made.expose_provenance(), ..*self })
     }
 
-    /// This rank, and how many there are.
+    /// This rank and the world size.
     pub(crate) fn place(&self) -> Result<(usize, usize), Failure> {
         let (mut rank, mut world) = (0, 0);
         // SAFETY: places for numbers.

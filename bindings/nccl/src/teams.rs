@@ -1,13 +1,13 @@
-//! Teams: which ranks of a communicator NCCL's interface for kernels sees as near. Programs that were built with
-//! its headers ask for them on the host, also if their kernels are never started.
+//! Teams: the groups of near ranks in NCCL's device interface. Programs that were built with its headers query
+//! them on the host, even if they never launch such a kernel.
 
 use crate::abi::{ncclComm_t, ncclInvalidUsage, ncclResult_t};
 use crate::communicator;
 use crate::error::{Failure, report};
 use std::ffi::{c_int, c_void};
 
-/// Ranks of a communicator: `ranks` of them, of which this rank is number `rank`; the numbers of neighbours in
-/// the communicator are `stride` apart.
+/// A team of `ranks` ranks, in which this rank has index `rank`. The ranks of neighbours in the communicator
+/// differ by `stride`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ncclTeam_t {
@@ -16,18 +16,17 @@ pub struct ncclTeam_t {
     stride: c_int,
 }
 
-/// What a team consists of.
 #[derive(Clone, Copy)]
 enum TeamKind {
     /// All ranks.
     World,
-    /// The ranks whose memory this rank reaches.
+    /// The ranks whose memory this rank can access.
     Near,
-    /// The ranks with this rank's number on their hosts.
+    /// The ranks with this rank's local index on their hosts.
     Rail,
 }
 
-/// A team, which has no ranks if there is no such communicator.
+/// A team. It is empty if the communicator does not exist.
 fn team(function: &str, comm: ncclComm_t, kind: TeamKind) -> ncclTeam_t {
     let communicator = match communicator::find(comm) {
         Ok(communicator) => communicator,
@@ -37,7 +36,7 @@ fn team(function: &str, comm: ncclComm_t, kind: TeamKind) -> ncclTeam_t {
         }
     };
     let (rank, world) = (communicator.rank as c_int, communicator.world as c_int);
-    // All ranks are on one host, unless they are NVIDIA's: then nothing is known of them here.
+    // All ranks are on one host, except for a communicator of NVIDIA's library, whose topology is unavailable.
     let near = if communicator.real().is_some() { 1 } else { world };
     match kind {
         TeamKind::World => ncclTeam_t { ranks: world, rank, stride: 1 },
@@ -46,7 +45,7 @@ fn team(function: &str, comm: ncclComm_t, kind: TeamKind) -> ncclTeam_t {
     }
 }
 
-/// The rank in `of` that is rank `rank` of `team`; -1 if there is none.
+/// Translates rank `rank` of `team` to its rank in `of`. Returns -1 if there is none.
 fn rank_in(of: ncclTeam_t, team: ncclTeam_t, rank: c_int) -> c_int {
     let far = i64::from(rank) - i64::from(team.rank);
     let found = i64::from(of.rank) + far * i64::from(team.stride);
@@ -54,7 +53,7 @@ fn rank_in(of: ncclTeam_t, team: ncclTeam_t, rank: c_int) -> c_int {
     if exists { found as c_int } else { -1 }
 }
 
-/// The failure of a function that describes memory for kernels.
+/// Logs the failure of a function that describes memory for kernels, and returns its code.
 fn refuse(function: &str) -> ncclResult_t {
     let text =
         "NCCL's interface for kernels is not there in Maypole: use the collectives of the host";
@@ -86,38 +85,38 @@ both! {
         team("ncclTeamWorld", comm, TeamKind::World)
     }
 
-    /// The ranks whose memory this rank reaches: all of a communicator of one host.
+    /// The ranks whose memory this rank can access: all ranks of a communicator on one host.
     fn ncclTeamLsa, pncclTeamLsa(comm: ncclComm_t) -> ncclTeam_t {
         team("ncclTeamLsa", comm, TeamKind::Near)
     }
 
-    /// The ranks of other hosts with this rank's place: this rank alone.
+    /// The ranks of other hosts with this rank's local index: this rank alone.
     fn ncclTeamRail, pncclTeamRail(comm: ncclComm_t) -> ncclTeam_t {
         team("ncclTeamRail", comm, TeamKind::Rail)
     }
 
-    /// The number in the communicator of rank `rank` of `team`; -1 if there is none.
+    /// Translates rank `rank` of `team` to its rank in the communicator. Returns -1 if there is none.
     fn ncclTeamRankToWorld, pncclTeamRankToWorld(
         comm: ncclComm_t, of: ncclTeam_t, rank: c_int
     ) -> c_int {
         rank_in(team("ncclTeamRankToWorld", comm, TeamKind::World), of, rank)
     }
 
-    /// The number among the ranks of [`ncclTeamLsa`] of rank `rank` of `team`; -1 if there is none.
+    /// Translates rank `rank` of `team` to its rank in [`ncclTeamLsa`]. Returns -1 if there is none.
     fn ncclTeamRankToLsa, pncclTeamRankToLsa(
         comm: ncclComm_t, of: ncclTeam_t, rank: c_int
     ) -> c_int {
         rank_in(team("ncclTeamRankToLsa", comm, TeamKind::Near), of, rank)
     }
 
-    /// Not there: memory for barriers of kernels.
+    /// Not supported: memory for barriers of kernels.
     fn ncclLsaBarrierCreateRequirement, pncclLsaBarrierCreateRequirement(
         _team: ncclTeam_t, _barriers: c_int, _handle: *mut c_void, _requirements: *mut c_void
     ) -> ncclResult_t {
         refuse("ncclLsaBarrierCreateRequirement")
     }
 
-    /// Not there: memory for barriers of kernels over a network.
+    /// Not supported: memory for barriers of kernels over a network.
     fn ncclGinBarrierCreateRequirement, pncclGinBarrierCreateRequirement(
         _comm: ncclComm_t, _team: ncclTeam_t, _barriers: c_int, _handle: *mut c_void,
         _requirements: *mut c_void
@@ -125,27 +124,27 @@ both! {
         refuse("ncclGinBarrierCreateRequirement")
     }
 
-    /// Not there: how many slots an exchange between kernels needs. None.
+    /// Not supported: the number of slots for an exchange between kernels. Returns 0.
     fn ncclLLA2ACalcSlots, pncclLLA2ACalcSlots(_elements: c_int, _size: c_int) -> c_int {
         refuse("ncclLLA2ACalcSlots");
         0
     }
 
-    /// Not there: memory for an exchange between kernels.
+    /// Not supported: memory for an exchange between kernels.
     fn ncclLLA2ACreateRequirement, pncclLLA2ACreateRequirement(
         _blocks: c_int, _slots: c_int, _handle: *mut c_void, _requirements: *mut c_void
     ) -> ncclResult_t {
         refuse("ncclLLA2ACreateRequirement")
     }
 
-    /// Not there: memory for what kernels send over a network.
+    /// Not supported: send buffers of kernels for a network.
     fn ncclGinOutboxCreateRequirement, pncclGinOutboxCreateRequirement(
         _blocks: c_int, _size_log2: c_int, _handle: *mut c_void, _requirements: *mut c_void
     ) -> ncclResult_t {
         refuse("ncclGinOutboxCreateRequirement")
     }
 
-    /// Not there: memory for what kernels receive over a network.
+    /// Not supported: receive buffers of kernels for a network.
     fn ncclGinInboxA2ACreateRequirement, pncclGinInboxA2ACreateRequirement(
         _team: ncclTeam_t, _blocks: c_int, _size_log2: c_int, _handle: *mut c_void,
         _requirements: *mut c_void

@@ -1,7 +1,7 @@
 //! A file with a line for each call: `MAYPOLE_NCCL_TRACE=FILE`.
 //!
-//! `README.md` has the format. A line is written when its call returns, by one write at the end of
-//! the file, so lines of several threads are whole.
+//! `README.md` describes the format. A line is appended when its call returns, by one write, so lines of
+//! several threads do not interleave.
 
 use crate::abi::ncclResult_t;
 use crate::core;
@@ -13,11 +13,11 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
-/// What is known of a call, to be written when it returns.
+/// The columns of a call, written when it returns.
 #[derive(Debug)]
 pub(crate) struct Line {
     function: &'static str,
-    /// The calls of this thread's group that are open before the call.
+    /// The depth of this thread's nested groups before the call.
     depth: u32,
     communicator: Option<u64>,
     count: Option<usize>,
@@ -34,7 +34,7 @@ pub(crate) struct Line {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     BuiltIn(&'static str),
-    /// One with a factor, by its number.
+    /// A sum with a factor, by its number.
     PreMulSum(i32),
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// The file, if there is one.
+/// The trace file, if the variable is set.
 static FILE: OnceLock<Option<File>> = OnceLock::new();
 
 fn file() -> Option<&'static File> {
@@ -62,7 +62,7 @@ fn file() -> Option<&'static File> {
     opened.as_ref()
 }
 
-/// The number of this thread: the first that calls is 0.
+/// The number of this thread, in the order of first calls, from 0.
 fn thread() -> u64 {
     static THREADS: AtomicU64 = AtomicU64::new(0);
     thread_local! {
@@ -71,8 +71,8 @@ fn thread() -> u64 {
     NUMBER.with(|number| *number)
 }
 
-/// The number of a stream. CUDA's own three streams keep their values; others count from 3, in the
-/// order of their first calls.
+/// The number of a stream. CUDA's three predefined streams keep their values; others are numbered from 3, in
+/// the order of their first calls.
 fn stream_number(stream: usize) -> usize {
     static STREAMS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     if stream < 3 {
@@ -86,7 +86,7 @@ fn stream_number(stream: usize) -> usize {
     })
 }
 
-/// Writes `-` for what a call does not have.
+/// An optional column, written as `-` if absent.
 struct Maybe<T>(Option<T>);
 
 impl<T: fmt::Display> fmt::Display for Maybe<T> {
@@ -99,7 +99,7 @@ impl<T: fmt::Display> fmt::Display for Maybe<T> {
 }
 
 impl Line {
-    /// What the parts of a line are, in their order.
+    /// The names of the columns, in order.
     const COLUMNS: [&str; 13] = [
         "thread",
         "communicator",
@@ -159,14 +159,14 @@ impl Line {
         self.stream = Some(stream);
     }
 
-    /// What the columns have no place for: `name=value`, with commas between several.
+    /// Sets the details: `name=value` pairs, separated by commas.
     pub(crate) fn details(&mut self, details: impl FnOnce() -> String) {
         if file().is_some() {
             self.details = Some(details());
         }
     }
 
-    /// Writes the line, if there is a file. Failures are ignored.
+    /// Writes the line to the trace file, if there is one. Errors are ignored.
     pub(crate) fn write(&self, result: ncclResult_t) {
         if let Some(mut file) = file() {
             let _ = file.write_all(self.text(result).as_bytes());

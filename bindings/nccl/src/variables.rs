@@ -1,8 +1,7 @@
-//! What the environment says: variables of NCCL that this library has, and its own.
+//! Environment variables: the supported variables of NCCL, and those of this library.
 //!
-//! The table is in `README.md`. Variables are read when they are needed, and nothing is read when
-//! the library is loaded. A value that a variable cannot have is a line of the log, and the variable then
-//! counts as not set.
+//! The table is in `README.md`. Variables are read at first use, not when the library is loaded. An invalid
+//! value is logged, and the variable then counts as unset.
 
 use crate::abi::Settings;
 use crate::address::Family;
@@ -16,14 +15,14 @@ use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-/// The version that is reported: 2.28.9. It has all collectives and no windows.
+/// The reported version, 2.28.9. It has all collectives and no windows.
 const VERSION: c_int = 22_809;
 
-/// The most lanes of a call where nothing else is set. Two communicators leave room on a GPU for a
-/// third one, and for the program's kernels.
+/// The default maximum of lanes of a call. Two communicators leave multiprocessors for a third one, and for
+/// the program's kernels.
 const MOST_LANES: u32 = 24;
 
-/// The variables of NCCL that have an effect here.
+/// The supported variables of NCCL.
 const KNOWN: [&str; 12] = [
     "NCCL_COMM_BLOCKING",
     "NCCL_COMM_ID",
@@ -39,7 +38,7 @@ const KNOWN: [&str; 12] = [
     "NCCL_SOCKET_IFNAME",
 ];
 
-/// The value of a variable: of the environment, else of a file of settings.
+/// The value of a variable: from the environment, else from a configuration file.
 fn text(name: &str) -> Option<String> {
     let value = match std::env::var_os(name) {
         Some(value) => value.into_string().ok()?,
@@ -48,7 +47,7 @@ fn text(name: &str) -> Option<String> {
     (!value.is_empty()).then_some(value)
 }
 
-/// The value of a variable as `read` reads it. One that is not `what` is said once, and has no effect.
+/// Parses the value of a variable by `read`. A value that is not `what` is logged once and ignored.
 fn parsed<T>(name: &str, what: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
     let value = text(name)?;
     let read = read(value.trim());
@@ -58,12 +57,12 @@ fn parsed<T>(name: &str, what: &str, read: impl FnOnce(&str) -> Option<T>) -> Op
     read
 }
 
-/// Logs a warning, once in a process.
+/// Logs a warning, once per process.
 pub(crate) fn warn_once(sentence: &str) {
     say_once(DebugLevel::Warn, sentence);
 }
 
-/// Logs a sentence, once in a process.
+/// Logs a sentence, once per process.
 pub(crate) fn say_once(level: DebugLevel, sentence: &str) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -74,7 +73,7 @@ pub(crate) fn say_once(level: DebugLevel, sentence: &str) {
     }
 }
 
-/// The version that `value` is, as a number or with dots: 22809 or 2.28.9.
+/// Parses a version, as a number or with dots: 22809 or 2.28.9.
 fn version_of(value: &str) -> Option<c_int> {
     let parts: Vec<c_int> =
         value.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
@@ -92,7 +91,7 @@ pub(crate) fn version() -> c_int {
     parsed("MAYPOLE_NCCL_VERSION", what, version_of).unwrap_or(VERSION)
 }
 
-/// The most lanes of a call: what the environment says, else what the program says.
+/// The maximum of lanes of a call: from the environment, else from the program's settings.
 pub(crate) fn most_lanes(settings: &Settings) -> u32 {
     let lanes = |value: &str| value.parse().ok().filter(|lanes| *lanes > 0);
     let read = |name| parsed(name, "a number of blocks above 0", lanes);
@@ -100,8 +99,8 @@ pub(crate) fn most_lanes(settings: &Settings) -> u32 {
     set.or(settings.most_lanes).unwrap_or(MOST_LANES)
 }
 
-/// Whether calls that make or end a communicator wait: what the environment says, else what the
-/// program says.
+/// Whether calls that make or end a communicator block: from the environment, else from the program's
+/// settings.
 pub(crate) fn is_blocking(settings: &Settings) -> bool {
     let set = parsed("NCCL_COMM_BLOCKING", "0 or 1", |value| match value {
         "0" => Some(false),
@@ -111,7 +110,7 @@ pub(crate) fn is_blocking(settings: &Settings) -> bool {
     set.or(settings.blocking).unwrap_or(true)
 }
 
-/// The farthest GPUs that may read one another's memory. `None`: all that can.
+/// The farthest GPUs that may access each other's memory. `None`: no limit.
 pub(crate) fn farthest_peers() -> Option<PathClass> {
     let number = |value: &str| value.parse::<i64>().ok();
     if parsed("NCCL_P2P_DISABLE", "0 or 1", number).is_some_and(|disabled| disabled != 0) {
@@ -121,7 +120,7 @@ pub(crate) fn farthest_peers() -> Option<PathClass> {
     parsed("NCCL_P2P_LEVEL", what, level_of)?
 }
 
-/// The class that a level of NCCL is; the inner `None` allows all.
+/// The class of a level of NCCL. The inner `None` is no limit.
 fn level_of(value: &str) -> Option<Option<PathClass>> {
     match value.to_ascii_uppercase().as_str() {
         "LOC" | "0" => Some(Some(PathClass::Same)),
@@ -134,26 +133,25 @@ fn level_of(value: &str) -> Option<Option<PathClass>> {
     }
 }
 
-/// A name for this host, which sets it apart from hosts with other names.
+/// The name of this host. Ranks with different names are on different hosts.
 pub(crate) fn host_name() -> Option<String> {
     let own = std::env::var("MAYPOLE_HOST").ok().filter(|name| !name.is_empty());
     own.or_else(|| text("NCCL_HOSTID"))
 }
 
-/// Ten years. A clock can be that far ahead, and not for ever.
+/// Ten years: a deadline that a clock can represent.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// How long ranks look for one another if nothing else is set: a rank that looks for one on another host,
-/// which it cannot reach, would wait for ever.
+/// Default timeout of a rendezvous. Without it, a rank would wait indefinitely for an unreachable host.
 const JOIN_LIMIT: Duration = Duration::from_secs(600);
 
-/// How long calls wait for other ranks. Without `MAYPOLE_TIMEOUT` they wait for ever, as NCCL's do,
-/// because programs for NCCL watch over time themselves.
+/// Timeout of calls for other ranks. Without `MAYPOLE_TIMEOUT` they wait indefinitely, as NCCL's do, because
+/// programs for NCCL have timeouts of their own.
 pub(crate) fn timeout() -> Result<Duration, Failure> {
     Ok(set_timeout()?.unwrap_or(FOREVER))
 }
 
-/// How long the ranks of a new group may take to find one another.
+/// Timeout of the rendezvous of a new group.
 pub(crate) fn join_timeout() -> Result<Duration, Failure> {
     Ok(set_timeout()?.unwrap_or(JOIN_LIMIT))
 }
@@ -167,22 +165,22 @@ fn set_timeout() -> Result<Option<Duration>, Failure> {
     })
 }
 
-/// Where rank 0 listens, if the name of every group is to be that: host and port.
+/// Host and port where rank 0 listens, if every group has this address as its name.
 pub(crate) fn comm_id() -> Option<String> {
     text("NCCL_COMM_ID")
 }
 
-/// The path of NVIDIA's library, for groups that have no mailboxes.
+/// The path of NVIDIA's library, for groups without mailboxes.
 pub(crate) fn real_library() -> Option<String> {
     text("MAYPOLE_NCCL_REAL")
 }
 
-/// The interfaces of this host that may be used: beginnings of names, or whole names after `=`.
+/// The allowed interfaces of this host: prefixes of names, or whole names after `=`.
 pub(crate) fn interfaces() -> Option<String> {
     text("NCCL_SOCKET_IFNAME")
 }
 
-/// The kind of addresses that ranks meet at.
+/// The address family of the rendezvous.
 pub(crate) fn socket_family() -> Option<Family> {
     parsed("NCCL_SOCKET_FAMILY", "AF_INET or AF_INET6", |value| match value {
         "AF_INET" => Some(Family::V4),
@@ -191,7 +189,7 @@ pub(crate) fn socket_family() -> Option<Family> {
     })
 }
 
-/// How much is logged.
+/// The level of the log.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum DebugLevel {
     Nothing,
@@ -213,17 +211,16 @@ impl DebugLevel {
     }
 }
 
-/// Where lines of the log go.
 struct Log {
     level: DebugLevel,
-    /// Standard output if there is none.
+    /// `None`: standard output.
     file: Option<File>,
 }
 
 impl Log {
     /// True if lines would go to a file, and there is none.
     fn open() -> Self {
-        // A level that is not there was set by somebody who wants to read something.
+        // An unknown level counts as a request for warnings.
         let of = |value: String| DebugLevel::of(&value).unwrap_or(DebugLevel::Warn);
         let level = text("NCCL_DEBUG").map_or(DebugLevel::Nothing, of);
         let name = text("NCCL_DEBUG_FILE").filter(|_| level > DebugLevel::Version);
@@ -236,15 +233,14 @@ impl Log {
     }
 }
 
-/// `None` until something is logged.
+/// `None` until the first line is logged.
 static LOG: Mutex<Option<Log>> = Mutex::new(None);
 
 fn log_state() -> MutexGuard<'static, Option<Log>> {
     LOG.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Logs the line that `line` makes, if the level is high enough. A line that cannot be written is
-/// dropped.
+/// Logs the result of `line`, if the level is high enough. Write errors are ignored.
 pub(crate) fn log(level: DebugLevel, line: impl FnOnce() -> String) {
     let is_wanted = log_state().get_or_insert_with(Log::open).level >= level;
     if !is_wanted {
@@ -257,7 +253,7 @@ pub(crate) fn log(level: DebugLevel, line: impl FnOnce() -> String) {
     };
     let thread = rustix::thread::gettid().as_raw_nonzero();
     let process = std::process::id();
-    // Whatever makes the line may log, so the log is not locked meanwhile.
+    // `line` may log, so the lock of the log is not held while it runs.
     let line = format!("{}:{process}:{thread} {word}{}\n", host(), line());
     let mut state = log_state();
     let _ = match &mut state.get_or_insert_with(Log::open).file {
@@ -266,7 +262,7 @@ pub(crate) fn log(level: DebugLevel, line: impl FnOnce() -> String) {
     };
 }
 
-/// Logs, once a process, what a reader of the log of a communicator wants to know first.
+/// Logs the version, invalid settings and ignored variables, once per process.
 pub(crate) fn log_start() {
     static STARTED: OnceLock<()> = OnceLock::new();
     STARTED.get_or_init(|| {
@@ -295,7 +291,7 @@ fn is_ignored(name: &str) -> bool {
     name.starts_with("NCCL_") && !KNOWN.contains(&name)
 }
 
-/// The reported version, as people write it.
+/// The reported version with dots.
 fn number() -> String {
     let version = version();
     format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
@@ -307,20 +303,20 @@ pub(crate) fn host() -> String {
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
-/// The name of a file in which %h stands for the host and %p for the process.
+/// Expands a file name: %h is the host, %p the process.
 pub(crate) fn expanded(name: &str) -> String {
     name.replace("%h", &host()).replace("%p", &std::process::id().to_string())
 }
 
 exported! {
-    /// Stores the version of NCCL that this library stands in for: 22809 is 2.28.9.
+    /// Stores the reported version of NCCL: 22809 is 2.28.9.
     fn ncclGetVersion, pncclGetVersion(_line; version: *mut c_int) {
         // SAFETY: the caller passes a place for a number.
         unsafe { put(version, self::version(), "the place for the version") }
     }
 
-    /// Says whether the ranks encrypt what they send each other. Here only "no" is possible: the
-    /// memory of GPUs never leaves its host, and the control plane is always encrypted.
+    /// Sets the encryption of messages. Only "none" is supported: GPU buffers never leave their host, and
+    /// the control plane is always encrypted.
     fn ncclSetEncryption, pncclSetEncryption(
         _line;
         config: *const crate::abi::ncclEncryptionConfig_t,
@@ -341,30 +337,30 @@ pub(crate) unsafe fn put<T>(to: *mut T, value: T, name: &str) -> Result<(), Fail
     if to.is_null() {
         return Err(Failure::argument(format!("{name} is NULL")));
     }
-    // SAFETY: not NULL, and writable by the caller's promise.
+    // SAFETY: not NULL, so the caller guarantees that it is writable.
     unsafe { to.write(value) };
     Ok(())
 }
 
-/// Reads the variables of the log again when the next line is logged.
+/// Resets the log: the next line reads its variables again.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclResetDebugInit() {
     *log_state() = None;
 }
 
-/// As [`ncclResetDebugInit`], for a profiler that has its own function of that name.
+/// Equal to [`ncclResetDebugInit`], for a profiler that defines its own function of that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn pncclResetDebugInit() {
     ncclResetDebugInit();
 }
 
-/// Writes the parameters of NCCL to the log: there are none.
+/// Dumps the parameters of NCCL to the log: none is published.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclParamDumpAll() {
     guarded::<()>("ncclParamDumpAll", |_| Ok(()));
 }
 
-/// As [`ncclParamDumpAll`], for a profiler that has its own function of that name.
+/// Equal to [`ncclParamDumpAll`], for a profiler that defines its own function of that name.
 #[unsafe(no_mangle)]
 pub extern "C" fn pncclParamDumpAll() {
     ncclParamDumpAll();

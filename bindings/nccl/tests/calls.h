@@ -1,5 +1,5 @@
-/* One collective with everything that it reads and writes: what goes in, what has to come out, and
- * the bytes around both, which must stay as they are. */
+/* One collective with its buffers: the input, the expected output, and the guard bytes around both,
+ * which must not change. */
 #ifndef CALLS_H_
 #define CALLS_H_
 
@@ -48,7 +48,7 @@ struct call {
     size_t count;
     int root;
     bool in_place;
-    /* Which random numbers go in. */
+    /* The seed of the input. */
     uint64_t seed;
 };
 
@@ -90,7 +90,7 @@ HELPER const char *describe(const struct call *call) {
     return text;
 }
 
-/* How many elements this rank puts in and gets out; 0 for a side that it does not take part in. */
+/* The elements of this rank's input and output buffers; 0 for an unused buffer. */
 static void count_elements(const struct rank *me, const struct call *call, size_t *in,
                            size_t *out) {
     size_t one = call->count, all = one * (size_t)me->world;
@@ -160,7 +160,7 @@ static void place(const struct rank *me, struct slot *slot, size_t in_count, siz
     (void)out_count;
 }
 
-/* Puts the input of this rank into the memory of the slot, when the stream comes to it. */
+/* Copies the input of this rank to the memory of the slot, in stream order. */
 HELPER void prepare(const struct rank *me, struct slot *slot, const struct call *call,
                     cudaStream_t stream) {
     slot->call = *call;
@@ -184,7 +184,7 @@ HELPER ncclResult_t issue(const struct rank *me, const struct slot *slot, ncclRe
     void *out = (void *)(slot->memory + slot->out);
     size_t count = call->count;
     ncclDataType_t type = call->type;
-    /* Ranks other than the root may leave out what they do not use. */
+    /* Ranks other than the root may pass NULL for unused buffers. */
     void *unused = call->seed % 2 ? NULL : out;
     bool is_root = me->rank == call->root;
     switch (call->collective) {
@@ -226,7 +226,7 @@ HELPER void start(const struct rank *me, const struct slot *slot, ncclComm_t com
     if (call->factor) NCCL(ncclRedOpDestroy(op, comm));
 }
 
-/* After the stream is done: the output is right, and nothing else has changed. */
+/* After the stream has completed: the output is correct, and no other byte has changed. */
 HELPER void check(const struct rank *me, struct slot *slot) {
     const struct call *call = &slot->call;
     size_t size = SIZES[call->type];

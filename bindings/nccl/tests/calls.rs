@@ -1,7 +1,6 @@
 //! Programs in C over the fake driver, as programs that are built for NCCL use the library: they
 //! allocate, make streams and copy by the driver's own functions. Each rank is a process, or a
-//! thread with a GPU of its own. Nothing here says anything about the memory, the scheduling or the
-//! speed of a real GPU.
+//! thread with a GPU of its own. The fake driver does not model a GPU's memory, scheduling or speed.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../tests/common/fake_gpu.rs"]
@@ -19,7 +18,7 @@ use std::sync::{OnceLock, RwLock};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Seconds that one program may take on a busy machine. It ends itself then.
+/// Timeout of one program on a busy machine, in seconds.
 const LIMIT: u64 = 240;
 
 fn here() -> PathBuf {
@@ -56,7 +55,7 @@ impl Built {
     }
 }
 
-/// The library that cargo has built beside this test.
+/// The library that cargo has built with this test.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let library = test.parent().unwrap().join("libnccl.so");
@@ -118,7 +117,7 @@ impl Drop for Running {
     }
 }
 
-/// Tests with limits for the time of a call run alone, all others beside each other.
+/// Lock for tests with limits for the time of a call: they run alone, all others concurrently.
 static TURN: RwLock<()> = RwLock::new(());
 
 fn command(built: &Built, driver: &FakeDriver, program: &str, ranks: Ranks) -> Command {
@@ -140,7 +139,7 @@ fn command(built: &Built, driver: &FakeDriver, program: &str, ranks: Ranks) -> C
     command
 }
 
-/// Runs `words` of a program with these ranks, and returns what it prints.
+/// Runs `words` of a program with these ranks, and returns its output.
 ///
 /// # Panics
 /// If it fails, or does not end.
@@ -169,7 +168,7 @@ fn said(program: &str, words: &[&str], ranks: Ranks, variables: &[(&str, &str)])
     text
 }
 
-/// Runs a test of a program, once for each of `all`, and checks what it leaves.
+/// Runs a test of a program, once for each of `all`, and checks it for leaks.
 #[track_caller]
 fn run(program: &str, test: &str, all: &[Ranks]) {
     let _turn = TURN.read().unwrap();
@@ -180,7 +179,7 @@ fn run(program: &str, test: &str, all: &[Ranks]) {
     }
 }
 
-/// Runs a test that ends processes early, or has graphs with calls: what these use is kept.
+/// Runs a test that ends processes early, or captures calls in graphs, whose memory stays allocated.
 #[track_caller]
 fn run_and_leave(program: &str, test: &str, all: &[Ranks]) {
     let _turn = TURN.read().unwrap();
@@ -189,9 +188,9 @@ fn run_and_leave(program: &str, test: &str, all: &[Ranks]) {
     }
 }
 
-/// The fake driver says what a process has left when it ends. Contexts and modules are kept for the
-/// life of a process. Memory that other processes may have open is freed before the next
-/// communicator is made; `nothing_left` in `hard.c` looks at that.
+/// Checks the fake driver's list of leaks of a process. Contexts and modules live as long as the
+/// process. Mappings of other processes are freed when the next communicator is made; `nothing_left` in
+/// `hard.c` checks that.
 #[track_caller]
 fn check_leaks(text: &str) {
     for line in text.lines().filter(|line| line.contains("left at exit")) {
@@ -202,8 +201,8 @@ fn check_leaks(text: &str) {
     }
 }
 
-/// Does what a trace says, in half of these worlds, and in all of them where `TESTS=all`. The first of
-/// them does what the library has recorded, too.
+/// Replays a trace in half of these worlds, or in all of them with `TESTS=all`. The first world also
+/// replays the trace that the library has recorded.
 #[track_caller]
 fn replay(trace: &str) {
     let _turn = TURN.read().unwrap();
@@ -222,7 +221,7 @@ fn replay(trace: &str) {
         }
         check_leaks(&text);
         if nth == 0 || skip::runs_all() {
-            // What the library has recorded are the same calls.
+            // The recorded trace contains the same calls.
             print!("{}", said("replay", &["trace", record], ranks, &[]));
         }
     }
@@ -353,7 +352,7 @@ fn a_killed_rank_is_an_error_on_the_others() {
     run_and_leave("hard", "killed", &[Processes(2), Processes(3)]);
 }
 
-/// Runs a test of `failures.c` with variables that make something fail. Returns what it prints.
+/// Runs a test of `failures.c` with variables that inject a failure. Returns its output.
 #[track_caller]
 fn fail(test: &str, variables: &[(&str, &str)]) -> String {
     let _turn = TURN.read().unwrap();
@@ -362,7 +361,7 @@ fn fail(test: &str, variables: &[(&str, &str)]) -> String {
     said.concat()
 }
 
-/// Runs a test of `company.c` with variables of the fake driver. Returns what it prints.
+/// Runs a test of `company.c` with variables of the fake driver. Returns its output.
 #[track_caller]
 fn keep_company(test: &str, all: &[Ranks], variables: &[(&str, &str)]) -> String {
     let _turn = TURN.read().unwrap();
@@ -371,7 +370,7 @@ fn keep_company(test: &str, all: &[Ranks], variables: &[(&str, &str)]) -> String
     said
 }
 
-/// A driver that waits, and holds up all launches, where CUDA's manual allows that.
+/// A driver that waits, and blocks all launches, where CUDA's manual allows that.
 const WAITING: [(&str, &str); 2] = [("FAKE_CUDA_LOAD_WAITS", "1"), ("FAKE_CUDA_FREE_HOLDS", "1")];
 
 #[test]
@@ -641,24 +640,23 @@ fn another_library_serves_gpus_that_do_not_reach_each_other() {
     for rank in 0..2 {
         let own = format!("real: rank {rank} ");
         let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(&own)).collect();
-        // The rank in a group that is split comes first where its process ends first.
         assert!(lines.contains(&"of 2 by a real name, plain"), "{text}");
         // The end of the operation comes after the call that uses it, within the group.
         let at = |start: &str| lines.iter().position(|line| line.starts_with(start)).unwrap();
         assert!(at("all_reduce 0x10000 0x10000 7 7 77") < at("ends operation 77"), "{text}");
-        // Its own calls by name are its own, and not this library's.
+        // The library's calls of its own symbols do not bind to this library.
         assert_eq!(at("reduce 11 to 1") + 1, at("all_reduce 0x10000 0x10000 11 7 0"), "{text}");
         assert!(
             lines.contains(&"deregisters 0x10000") && lines.contains(&"of 2 destroys"),
             "{text}"
         );
     }
-    // GPUs that reach each other need no other library.
+    // GPUs with peer access need no other library.
     run("states", "handles", &[Processes(2)]);
 }
 
-/// Starts rank `r` on host `hosts[r]`, with variables of its own. Returns what each prints; `None` if there are
-/// no hosts.
+/// Starts rank `r` on host `hosts[r]`, with its own variables. Returns the output of each; `None` if hosts
+/// are not available.
 fn on_hosts(hosts: &[usize], variables: &[&[(&str, &str)]]) -> Option<Vec<String>> {
     let (built, driver) = Built::get()?;
     let network = match network::Network::new(2) {

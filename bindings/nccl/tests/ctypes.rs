@@ -1,6 +1,5 @@
 //! `torch/ctypes_ranks.py`, which runs on a GPU as well, over the fake driver: two processes that
-//! load the library by name. Nothing here says anything about a real GPU's memory, scheduling or
-//! speed.
+//! load the library by name. The fake driver does not model a GPU's memory, scheduling or speed.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../tests/common/fake_gpu.rs"]
@@ -40,7 +39,7 @@ fn python_calls_what_pytorch_does_not_reach_emulated() {
     let output = driver
         .set(Command::new("timeout").args(["100"]).args([python, program]))
         .env("NCCL_LIBRARY", library)
-        // The fake GPU has few multiprocessors, and groups of calls are open at once.
+        // The fake GPU has few multiprocessors, and several groups of calls are open at the same time.
         .env("NCCL_MAX_CTAS", "2")
         .env("MPS", "yes")
         .env("PYTHONDONTWRITEBYTECODE", "1")

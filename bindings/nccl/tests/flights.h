@@ -12,7 +12,7 @@ struct flight {
     bool is_busy, is_captured, was_launched;
     /* Its group has not ended, so it has not been started. */
     bool is_in_group;
-    /* Of a message: what it is about. Else `from` is -1. */
+    /* The ranks of a message. `from` is -1 for a collective. */
     int from, to;
 };
 
@@ -21,7 +21,7 @@ HELPER void *at(const struct flight *flight, size_t offset) {
     return (void *)(flight->slot.memory + offset);
 }
 
-/* What a message holds, and has to hold where it comes. */
+/* Fills the buffers of a message: its payload, and the expected output of the receiver. */
 static void put_message(struct flight *flight, cudaStream_t stream) {
     struct slot *slot = &flight->slot;
     const struct call *call = &slot->call;

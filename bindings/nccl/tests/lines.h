@@ -1,19 +1,19 @@
-/* The lines of a trace. The format is that of MAYPOLE_NCCL_TRACE (README.md): a line a call, with
+/* The lines of a trace, in the format of MAYPOLE_NCCL_TRACE (README.md). A line is a call:
  *
  *   thread communicator function count type op peer placement stream capturing depth result details
  *
- * Traces that were written by hand are for worlds of any size, so they have a little more:
+ * Handwritten traces are for worlds of any size, so they extend the format:
  *
- *   ~N as a count     a number below N that changes with each message, and that both its ranks know
+ *   ~N as a count     a number below N that changes with each message, equal on both its ranks
  *   +1, -1 as a peer  the rank after, and the one before
  *   * as a peer       the lines with a * that follow one another are done for each rank in turn
  *   color=half|even|own|first|none in the details of CommSplit
  *
- * and lines of what a program does besides:
+ * and other commands of a program:
  *
- *   @wait STREAM        waits for the stream, and checks what was called on it
+ *   @wait STREAM        waits for the stream, and checks the results of its calls
  *   @order FROM INTO    later work of INTO comes after the work of FROM so far, by an event
- *   @capture STREAM     what is called on the stream from now on is captured in a graph
+ *   @capture STREAM     begins to capture calls on the stream in a graph
  *   @end STREAM         the graph is ready
  *   @launch STREAM N    launches the graph so often
  *   @free               destroys the graph

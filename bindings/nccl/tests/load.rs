@@ -1,4 +1,4 @@
-//! The library as a file: its names, what it needs, and that loading it does nothing.
+//! The library as a file: its symbols, its dependencies, and a load without side effects.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The library that cargo has built beside this test.
+/// The library that cargo has built with this test.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let library = test.parent().unwrap().join("libnccl.so");
@@ -100,7 +100,7 @@ fn the_file_has_the_name_of_nccl_and_needs_only_the_system() {
     assert!(!versions.contains("Version definition"), "names of NCCL have no version: {versions}");
 }
 
-/// A program that is started with the library, and what it prints.
+/// A program that is started with the library, and its output.
 fn with_library(source: &str, change: impl Fn(&mut Command)) -> String {
     let folder = tempfile::tempdir().unwrap();
     let (file, program) = (folder.path().join("program.c"), folder.path().join("program"));
@@ -189,7 +189,7 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// Without a driver: what works there, and what the rest says.
+/// Without a driver: the functions that work, and the errors of the others.
 #[test]
 fn loading_it_does_nothing_and_calls_need_no_gpu_until_a_communicator_does() {
     let said = with_library(LOADS, |command| {

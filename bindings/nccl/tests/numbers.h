@@ -74,7 +74,7 @@ HELPER void put_float(ncclDataType_t type, void *into, double value) {
     }
 }
 
-/* An integer, extended to 64 bits as its type says. */
+/* An integer, extended to 64 bits by the sign of its type. */
 static uint64_t get_integer(ncclDataType_t type, const void *from) {
     uint64_t value = 0;
     memcpy(&value, from, SIZES[type]);
@@ -94,7 +94,7 @@ HELPER uint64_t mixed(uint64_t value) {
     return value ^ (value >> 31);
 }
 
-/* The element `index` of what `rank` puts into the call `seed`. Floats are such that sums and
+/* The element `index` of the input of `rank` to the call `seed`. Floats are such that sums and
  * products of a few of them are exact in their type, in every order; all other types have any bits.
  */
 HELPER void put_input(ncclDataType_t type, void *into, uint64_t seed, int rank, size_t index) {

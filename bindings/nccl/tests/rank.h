@@ -1,9 +1,9 @@
-/* What the test programs of this folder share: ranks that are processes or threads, memory that
- * they all see, and the functions of the driver that they use.
+/* Helpers of the test programs of this folder: ranks as processes or threads, shared memory of all
+ * ranks, and the functions of the driver.
  *
- * A program starts its ranks itself, before it touches the driver. They meet in memory that they
- * share, so a test orders what they do without NCCL. The first rank that fails ends the program;
- * every program has a limit.
+ * A program starts its ranks before its first call of the driver. They synchronize by a barrier in
+ * shared memory, without NCCL. The first rank that fails ends the program; every program has a
+ * timeout.
  */
 #ifndef RANK_H_
 #define RANK_H_
@@ -135,10 +135,10 @@ HELPER double milliseconds(void) {
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-/* Waits until all ranks are there. */
+/* A barrier of all ranks. */
 HELPER void meet(struct rank *me) { pthread_barrier_wait(&me->met->barrier); }
 
-/* Waits until `stage` has come. The program's limit ends a wait without end. */
+/* Waits until `stage` has been reached. The program's timeout bounds the wait. */
 HELPER void await_stage(struct rank *me, int stage) {
     while (atomic_load(&me->met->stage) < stage) usleep(200);
 }
@@ -195,8 +195,7 @@ HELPER int count_threads(void) {
     return count;
 }
 
-/* Waits until the process has no more threads than these: threads end a moment after they are told
- * to. */
+/* Waits until the process has at most this many threads, because threads end asynchronously. */
 HELPER void await_threads(int most) {
     double end = milliseconds() + 10000;
     while (count_threads() > most) {
@@ -217,8 +216,8 @@ HELPER void make_and_end(struct rank *me, int number) {
     meet(me);
 }
 
-/* Waits until every rank has so much memory left. What others may have open is freed when they have
- * said goodbye, before the next communicator is made: so one is made again and again.
+/* Waits until every rank has so much free memory. Mappings of other ranks are freed after the goodbyes,
+ * when the next communicator is made, so this makes one repeatedly.
  */
 HELPER void await_memory(struct rank *me, size_t least) {
     double end = milliseconds() + 20000;
@@ -282,7 +281,7 @@ static void run_threads(struct rank *ranks, int world) {
     for (int rank = 0; rank < world; rank++) pthread_join(threads[rank], NULL);
 }
 
-/* The code of a rank that ends itself before its test is over, by a signal or without destroying
+/* The exit code of a rank that ends before its test has, by a signal or without destroying
  * anything. */
 enum { ENDED_EARLY = 77 };
 

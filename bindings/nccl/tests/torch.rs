@@ -1,6 +1,5 @@
-//! PyTorch loads this library in NCCL's place. No GPU is needed for that; `tests/nccl.sh` calls it
-//! on one. The programs of `torch/` run over gloo here, so that they are in order when a GPU is at
-//! hand.
+//! PyTorch loads this library instead of NCCL. That needs no GPU; `tests/nccl.sh` calls it on one. The
+//! programs of `torch/` run over gloo here, so that they work when a GPU is available.
 
 #[path = "../../../tests/common/skip.rs"]
 mod skip;
@@ -31,7 +30,7 @@ fn python() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
     let of_ci = || Some(cache?.join("maypole-python/bin/python"));
     let python = std::env::var_os("TORCH_PYTHON").map(PathBuf::from).or_else(of_ci);
-    // Only looked for: a PyTorch that cannot be imported is what these tests are to notice.
+    // The module is not imported here: a failed import is to fail the tests.
     let found = python.filter(|python| {
         let looks =
             "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)";

@@ -9,7 +9,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is in the file of an index.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct IndexFile {
@@ -30,20 +29,20 @@ impl IndexFile {
         Self { format, tokens, shards, check: digest.finalize().to_hex().to_string() }
     }
 
-    /// Whether the fields are those that were written, and fit together.
+    /// Checks the digest of the fields, and that they are consistent.
     fn is_whole(&self) -> bool {
         let same = Self::new(self.format, self.shards.clone(), self.tokens);
         same.check == self.check && self.shards.len() == self.tokens.div_ceil(self.format.each)
     }
 }
 
-/// Where the index of a text is, whether or not it was written.
+/// The path of the index of a text. The file may be missing.
 #[derive(Clone, Debug)]
 pub struct TextIndex {
     folder: PathBuf,
     key: String,
     format: ShardFormat,
-    /// The name of what is written by this index: no other process or thread writes by that name.
+    /// The name of partial files of this index, unique to this process and thread.
     partial: String,
 }
 
@@ -63,7 +62,6 @@ impl TextIndex {
         Self { folder: folder.to_owned(), key, format, partial }
     }
 
-    /// The cache folder.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -77,13 +75,12 @@ impl TextIndex {
         self.folder.join(format!("{}.json", self.key))
     }
 
-    /// The name of a file in the cache until it is whole. Its first part is equal for all runs on
-    /// this text.
+    /// The name of a partial file in the cache. Its prefix is equal for all runs on this text.
     pub(super) fn partial_name(&self) -> &str {
         &self.partial
     }
 
-    /// Removes what killed processes of this text left: files that were not written to for an hour.
+    /// Removes partial files of killed processes of this text: files without a write for an hour.
     pub(super) fn remove_left_over(&self) -> Result<(), DataError> {
         let begin = format!("{}.partial-", self.key);
         for entry in fs::read_dir(&self.folder).map_err(failed(&self.folder))? {
@@ -98,10 +95,10 @@ impl TextIndex {
         Ok(())
     }
 
-    /// Opens the text. `None` if it was not turned into tokens yet, or a shard was removed.
+    /// Opens the text. `None` if it is not tokenized yet, or a shard was removed.
     ///
     /// # Errors
-    /// [`DataError::Damaged`] if the index, or the length of a shard, is not what was written.
+    /// [`DataError::Damaged`] if the index, or the length of a shard, has changed.
     pub fn open(&self) -> Result<Option<TokenFiles>, DataError> {
         let path = self.path();
         let text = match fs::read(&path) {

@@ -1,22 +1,22 @@
 //! Text that streams: a folder of text files, however long, as tokens on disk.
 //!
-//! A text that fits in memory is read whole. A longer one is turned into tokens once, and written
+//! A text that fits in memory is read whole. A longer one is tokenized once, and written
 //! to a cache folder in *shards*: files of equally many tokens, of 1, 2 or 4 bytes each. A rank then
-//! reads from disk the rows that it needs, and nothing else. Memory does not grow with the text.
+//! reads only its own rows from disk. Memory does not grow with the text.
 //!
 //! # What is in the cache
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
 //! | `DIGEST.tokens` | a shard, named by a digest of its tokens and of the tokenizer |
 //! | `KEY.json` | an [index]: the shards of one text in their order |
-//! | `*.partial-HOST-PROCESS-NUMBER` | what is being written, or what a process left that was killed |
+//! | `*.partial-HOST-PROCESS-NUMBER` | a file in progress, or one of a killed process |
 //!
 //! `KEY` is a digest of the tokenizer and of the name, length and time of change of every text
-//! file. So a run finds the tokens of an unchanged folder without reading the folder again. A file
-//! gets its name when it is whole, and the index is written last: a run that is killed leaves the
-//! tokens of a text complete or absent. Every run compares each shard with its name before the first
-//! step; ranks of a host divide that work.
+//! file. So a run finds the tokens of an unchanged folder without reading the folder again. A complete
+//! file is renamed atomically, and the index is written last: after a kill the tokens of a text
+//! are complete or absent. Every run compares each shard with its name before the first step; ranks
+//! of a host divide that work.
 //!
 //! # What is sharded
 //!
@@ -25,9 +25,9 @@
 //!
 //! # Which collective runs where
 //!
-//! [`prepare`] alone calls collectives. One rank writes tokens, a slice of time after another;
-//! between two slices all ranks add up which of them are ready and which have failed. So no rank
-//! waits longer than for a slice, however long the text is, and a failure reaches all ranks.
+//! [`prepare`] alone calls collectives. One rank writes tokens in slices of time. Between two slices an
+//! all-reduce counts the ranks that are ready and those that have failed. So no rank waits longer than
+//! for a slice, for a text of any length, and a failure reaches all ranks.
 //!
 //! # Cost
 //!
@@ -53,7 +53,7 @@ pub enum DataError {
     /// There is no text at all.
     #[error("{0}: no file in it has any text: give a folder of UTF-8 text files")]
     Empty(PathBuf),
-    /// A file cannot be read or written: the disk's fault, or the path's.
+    /// A file cannot be read or written: an error of the disk or of the path.
     #[error("{path}: {why}{}", remedy(why))]
     File {
         /// The file.
@@ -72,7 +72,7 @@ pub enum DataError {
         /// The place of the first byte that is not part of a character, from 0.
         at: u64,
     },
-    /// What is in the folder is neither a file nor a folder.
+    /// An entry of the folder is neither a file nor a folder.
     #[error("{0}: it is neither a file nor a folder: take it out of the folder")]
     NoFile(PathBuf),
     /// A file was written to, or replaced, after it was listed.
@@ -86,7 +86,7 @@ pub enum DataError {
         /// The folder of the text.
         data: PathBuf,
     },
-    /// A file in the cache is not what was written there.
+    /// A file in the cache has changed since it was written.
     #[error("{path}: {why}: remove this file, and the next run writes it again from the text")]
     Damaged {
         /// The shard or the index.
@@ -100,7 +100,7 @@ pub enum DataError {
         /// The first rank whose text differs.
         rank: usize,
     },
-    /// Another rank failed, for the reason that it gives.
+    /// Another rank failed, with this error.
     #[error("rank {rank} failed: {why}")]
     Rank {
         /// The first rank that failed.

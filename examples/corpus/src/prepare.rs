@@ -1,4 +1,4 @@
-//! Makes sure that a text is in the cache as tokens, on all hosts, and that the tokens are right.
+//! Tokenizes a text into the cache on all hosts, unless it is cached, and checks the tokens.
 
 use crate::index::TextIndex;
 use crate::sources::Sources;
@@ -14,10 +14,10 @@ use std::time::Duration;
 /// Tokens of a shard: 16 to 64 MiB.
 pub const SHARD_TOKENS: usize = 1 << 24;
 
-/// The time for which a rank works before it tells the others that it does.
+/// The time for which a rank works between two reports to the others.
 const SLICE: Duration = Duration::from_millis(200);
 
-/// What a rank does to prepare a text, and how far it is.
+/// The progress of a rank that prepares a text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DataProgress {
     /// This many bytes of text became tokens.
@@ -26,9 +26,9 @@ pub enum DataProgress {
     Comparing(u64),
 }
 
-/// The text `sources` as tokens of `bpe`, in shards of `each` tokens in the folder `cache`. Text that
-/// is there already is not read again. Collective for the ranks of `comm`, if there is one; without
-/// one this process is alone. `say` is called several times a second while this rank works.
+/// The text `sources` as tokens of `bpe`, in shards of `each` tokens in the folder `cache`. Cached text
+/// is not read again. Collective for the ranks of `comm`; `None` for a single process. `say` is
+/// called several times a second while this rank works.
 ///
 /// Rank 0 writes tokens first. Then the first rank of every other host does, if it does not find
 /// those of rank 0: hosts may have a cache each or share one. Last, ranks compare the shards on
@@ -74,7 +74,7 @@ pub fn prepare(
     Ok(shards)
 }
 
-/// The work of turning text into tokens, unless that was done before.
+/// Tokenizes the text, unless it is cached.
 fn begin<'a>(
     index: &'a TextIndex,
     sources: &'a Sources,
@@ -109,8 +109,8 @@ impl HostPlace {
     }
 }
 
-/// Does the work of all ranks, a slice at a time, until all of them are ready or one fails. No rank
-/// waits for another longer than a slice takes.
+/// Does the work of all ranks, a slice at a time, with an all-reduce after each, until all of them are
+/// ready or one fails. No rank waits for another longer than for a slice.
 fn together(
     comm: &mut Option<&mut Communicator>,
     mut slice: impl FnMut() -> Result<bool, DataError>,
@@ -133,8 +133,8 @@ fn together(
     }
 }
 
-/// All ranks go on, or all fail with the first cause: that rank returns its error, and every other
-/// rank returns [`DataError::Rank`] with the sentence of that one.
+/// All ranks continue, or all fail with the first cause: that rank returns its error, and every other
+/// rank returns [`DataError::Rank`] with the sentence of that error.
 fn agree<T>(
     comm: &mut Option<&mut Communicator>,
     mine: Result<T, DataError>,

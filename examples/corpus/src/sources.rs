@@ -135,13 +135,13 @@ struct OpenSource<'a> {
     source: &'a SourceFile,
     file: File,
     read: u64,
-    /// The bytes of a character of which the rest was not read yet.
+    /// A buffer for the bytes of an incomplete character.
     begun: Vec<u8>,
 }
 
 impl SourceReader<'_> {
-    /// Fills `piece` with what comes next. Returns the number of bytes, which is less than the
-    /// length of `piece` only at the end of the text.
+    /// Fills `piece` with the next bytes. Returns their number, which is less than the length of `piece`
+    /// only at the end of the text.
     ///
     /// # Errors
     /// [`DataError::NotUtf8`], [`DataError::Changed`], or [`DataError::File`].
@@ -169,7 +169,7 @@ impl<'a> OpenSource<'a> {
         Ok(Self { source, file, read: 0, begun: Vec::new() })
     }
 
-    /// Reads some bytes; none at the end, where the file must be what was listed.
+    /// Reads some bytes; none at the end, where the file must still be as listed.
     fn read(&mut self, to: &mut [u8], scratch: &mut Vec<u8>) -> Result<usize, DataError> {
         let path = &self.source.path;
         let count = loop {
@@ -195,7 +195,7 @@ impl<'a> OpenSource<'a> {
         Ok(count)
     }
 
-    /// Checks bytes that begin at `before`, and keeps those of a character that goes on after them.
+    /// Checks bytes that begin at `before`, and buffers those of an incomplete character at their end.
     fn check(&mut self, bytes: &[u8], before: u64, text: &mut Vec<u8>) -> Result<(), DataError> {
         text.clear();
         text.append(&mut self.begun);

@@ -1,4 +1,4 @@
-//! TokenFiles: files of tokens, named by what is in them, written whole and read by ranges.
+//! Files of tokens, named by a digest of their content, written whole and read by ranges.
 
 use crate::{DataError, damaged, failed};
 use maypole_trainer::tensor::random::fingerprint;
@@ -16,7 +16,7 @@ const AT_A_TIME: usize = 1 << 16;
 /// How tokens are written: by which tokenizer, in how many bytes, and how many in a file.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ShardFormat {
-    /// A number that stands for what each token is.
+    /// A digest of the vocabulary.
     pub tokenizer: u64,
     /// Bytes of a token, of which the first is the lowest: 1, 2 or 4.
     pub width: usize,
@@ -35,7 +35,7 @@ impl ShardFormat {
         Self { tokenizer, width, each }
     }
 
-    /// A digest that goes on with the bytes of a shard.
+    /// A digest to be updated with the bytes of a shard.
     pub(super) fn digest(&self) -> blake3::Hasher {
         let mut digest = blake3::Hasher::new();
         digest.update(b"maypole tokens 1");
@@ -55,7 +55,7 @@ fn path_of(folder: &Path, digest: &str) -> PathBuf {
 #[derive(Debug)]
 pub struct ShardWriter {
     folder: PathBuf,
-    /// The name of what is being written.
+    /// The name of the partial file.
     partial: PathBuf,
     format: ShardFormat,
     open: Option<OpenShard>,
@@ -289,10 +289,10 @@ pub struct ShardComparison<'a> {
 }
 
 impl ShardComparison<'_> {
-    /// Reads on. Returns the number of bytes; 0 at the end of a shard that is what its name says.
+    /// Reads the next bytes. Returns their number; 0 at the end of a shard whose digest matches its name.
     ///
     /// # Errors
-    /// [`DataError::Damaged`] for a shard that is not; [`DataError::File`] if it cannot be read.
+    /// [`DataError::Damaged`] if the digest differs; [`DataError::File`] if the shard cannot be read.
     pub fn read(&mut self) -> Result<usize, DataError> {
         let path = self.shards.path(self.number);
         let count = match self.file.read(&mut self.buffer) {

@@ -1,4 +1,4 @@
-//! Turns text files into shards, and compares shards with their names, a slice of time at a time.
+//! Tokenizes text files into shards, and checks the digests of shards, a slice of time at a time.
 
 use crate::DataError;
 use crate::index::TextIndex;
@@ -13,7 +13,7 @@ pub(super) struct Tokenisation<'a> {
     index: &'a TextIndex,
     bpe: &'a Bpe,
     reader: SourceReader<'a>,
-    /// `None` when all is written.
+    /// `None` after the last shard.
     writer: Option<ShardWriter>,
     piece: Vec<u8>,
     /// Bytes of text so far.
@@ -50,7 +50,7 @@ impl<'a> Tokenisation<'a> {
     }
 }
 
-/// TokenFiles that are compared with their names: every `step`-th, from one on.
+/// Checks the digests of shards: of every `step`-th, from one on.
 #[derive(Debug)]
 pub(super) struct Comparison<'a> {
     shards: &'a TokenFiles,

@@ -1,4 +1,4 @@
-//! What two ranks reach together, beside two that train alone at the same time.
+//! The throughput of two ranks together, compared with two that train alone at the same time.
 //!
 //! ```text
 //! cargo bench -p maypole-lab --bench scaling [-- --rounds 9 --width 256]

@@ -68,7 +68,7 @@ fn main() -> anyhow::Result<ExitCode> {
     println!("{}; another program on the core of rank 1", options.describe());
     let mut processes = BenchRanks::start(|_, this| Command::new(this), "127.0.0.1")?;
     let _busy = BusyCore::of_rank(1)?;
-    // The first steps make memory and connections, and find out how fast ranks are.
+    // The first steps allocate memory, connect, and measure the speed of ranks.
     let mut arms = [Arm::During, Arm::BySpeed];
     for arm in arms {
         processes.turn(arm, 8)?;

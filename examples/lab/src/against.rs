@@ -1,15 +1,15 @@
 //! Compares a run with the same training in one process: the first step and the first tensor that
 //! differ, and whether ranks that have the same weights still agree.
 //!
-//! What it does: a loss that falls says little, because nearly all mistakes of parallel training
-//! let it fall. So rank 0 also trains the whole model, on the same rows, and broadcasts its
+//! What it does: a falling loss proves little, because with nearly all mistakes of parallel training
+//! it still falls. So rank 0 also trains the whole model, on the same rows, and broadcasts its
 //! gradients. Each rank compares its own, which are sums over ranks by then, tensor by tensor. The
 //! distance of a tensor is the norm of the difference over the norm of the tensor in one process.
-//! Gradients are compared, not weights: AdamW makes a whole step of a gradient that is nothing but
-//! rounding, so weights may be far apart in a run that is right.
+//! Gradients are compared, not weights: AdamW makes a whole step of a gradient that is only
+//! rounding error, so weights may be far apart in a correct run.
 //!
-//! Ranks that have the same part of a tensor must have the same bits of it after every step. Each
-//! rank sends all others a hash of every part that it has.
+//! Ranks that have the same part of a tensor must have the same bits of it after every step. An
+//! all-gather exchanges a hash of every part.
 //!
 //! ```text
 //! distance        in a run that is right     with most mistakes
@@ -19,7 +19,7 @@
 //!
 //! What is sharded: nothing. Which collective runs where: over all ranks, after each step, a
 //! broadcast of all gradients, an all-reduce of a number a tensor and of two more, an all-gather of the hashes, and
-//! what the store needs to gather its weights.
+//! the store's collectives for its weights.
 //!
 //! Cost: the training of one process on rank 0, for which the others wait.
 
@@ -41,18 +41,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-/// The greatest distance of a tensor's gradient in a run that is right.
+/// The greatest distance of a tensor's gradient in a correct run.
 const TENSOR: f64 = 1e-3;
 /// The greatest relative difference of a loss, or of a norm of the gradient.
 const NUMBER: f64 = 1e-4;
-/// A tensor whose norm is below this share of the whole gradient's is compared with that share:
-/// what is left of it is rounding.
+/// A tensor whose norm is below this share of the whole gradient's is compared with that share,
+/// because it consists of rounding errors.
 const LEAST: f64 = 1e-4;
 
-/// The gradients of a rank after all sums: where each run begins in its flat buffer, and the run.
+/// The gradients of a rank after all collectives: the offset of each run in its flat buffer, and the run.
 type Gradients<T> = Rc<RefCell<Vec<(usize, Vec<T>)>>>;
 
-/// A store that writes down the gradients of each step.
+/// A store that records the gradients of each step.
 struct GradientProbe<T> {
     inner: Box<dyn Store<T>>,
     seen: Gradients<T>,
@@ -115,9 +115,8 @@ pub struct StepComparison {
 }
 
 impl<T: Real> OneProcess<T> {
-    /// Begins a training in one process beside that of `trainer`, which has done no step, with the
-    /// limit `clip` of the gradient's norm. All ranks call it, with the arguments that they made the
-    /// trainer of.
+    /// Begins a training in one process that accompanies `trainer`, which has done no step, with the
+    /// limit `clip` of the gradient's norm. All ranks call it, with the arguments of the trainer.
     ///
     /// # Errors
     /// As every collective.

@@ -16,7 +16,6 @@ use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::train::optim::Optimizer;
 use std::collections::VecDeque;
 
-/// A rank that trains apart.
 struct ApartRank {
     store: FlatStore<f32>,
     optimizer: Optimizer<f32>,

@@ -38,7 +38,6 @@ pub fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The clock of a measurement.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Clock {
     /// Processor time of this process.

@@ -1,9 +1,9 @@
-//! Which axes go together, and why the others do not.
+//! Which axes combine, and why the others do not.
 //!
-//! What it does: a table of pairs of [`AxisChoice`]s, to be printed and to be tested: every pair
-//! that it says combines is trained and compared with one process. If a pair does not combine, a
+//! What it does: a table of pairs of [`AxisChoice`]s, to be printed and to be tested: every legal pair
+//! is trained and compared with one process. If a pair does not combine, a
 //! [`Parallelism`] cannot hold both choices, or [`Parallelism::check`] refuses it. What is sharded, which
-//! collective runs where, what it costs: nothing here.
+//! collective runs where, cost: nothing here.
 
 use crate::averaging::DataForm;
 use maypole_trainer::data_parallel::sharding::Sharding;

@@ -24,7 +24,7 @@ use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer::train::watch::StepOutcome;
 
-/// The model, its data, its optimizer, the number of steps, and what is done to ranks.
+/// The model, its data, its optimizer, the number of steps, and the interventions on ranks.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     /// The model.
@@ -49,7 +49,7 @@ pub struct Recipe {
     pub rows: usize,
     /// What computes the layers of each rank. One process computes on that of rank 0.
     pub devices: RankDevices,
-    /// How ranks average, if they do not sum gradients as their setup says.
+    /// The averaging of weights that replaces the sum of gradients of the setup.
     pub averaging: Option<DataForm>,
     /// The division of rows over replicas.
     pub division: RowDivision,
@@ -57,7 +57,7 @@ pub struct Recipe {
     pub rebalance: Option<u64>,
     /// The step, from 0, in which a gradient of the last rank overflows.
     pub overflow: Option<u64>,
-    /// The step after which all ranks take their state out and go on from it, as a resumed run does.
+    /// The step after which all ranks save and restore their state, as a resumed run does.
     pub resumed: Option<u64>,
     /// A deliberate mistake of the ranks.
     pub mistake: Option<Mistake>,
@@ -173,7 +173,7 @@ impl Recipe {
         (self.text)(&self.config)
     }
 
-    /// The same recipe for one process: without what is done to ranks.
+    /// The same recipe for one process, without the interventions on ranks.
     #[must_use]
     pub fn right(&self) -> Self {
         let division = RowDivision::Equal;
@@ -199,7 +199,7 @@ impl Recipe {
         Ok(trainer)
     }
 
-    /// Takes the state out of `trainer` and goes on from it, if that is due. All ranks call it.
+    /// Saves and restores the state of `trainer` at the due step. All ranks call it.
     ///
     /// # Errors
     /// As [`Trainer::go_on_from`].

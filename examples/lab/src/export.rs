@@ -1,8 +1,7 @@
 //! Export to other tools: the weights of a checkpoint as one safetensors file, tensors by name.
 //!
-//! The file's metadata has one entry, `config`: a JSON object with everything that a reader has to
-//! know besides the tensors ([`ExportedConfig`]). `pytorch/sample.py` reads such a file and writes
-//! text with it.
+//! The file's metadata has one entry, `config`: a JSON object with the configuration of the model
+//! ([`ExportedConfig`]). `pytorch/sample.py` reads such a file and writes text with it.
 
 use maypole_trainer::model::config::{Architecture, Config};
 use maypole_trainer::model::layout::ParameterLayout;
@@ -19,7 +18,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
-/// What a reader of exported weights has to know besides them.
+/// The metadata of exported weights.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExportedConfig {
     /// `gpt` or `llama`.
@@ -53,9 +52,8 @@ pub struct ExportedConfig {
     pub experts: usize,
     /// Experts that each token goes to.
     pub experts_per_token: usize,
-    /// The two tokens that token 256, 257 and so on are made of, in the order in which texts are
-    /// merged; tokens below 256 are bytes. Not there if the checkpoint does not say what its
-    /// tokens stand for.
+    /// The pairs of tokens that are merged into token 256, 257 and so on, in the order of the merges;
+    /// tokens below 256 are bytes. Absent if the checkpoint does not contain its vocabulary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merges: Option<Bpe>,
     /// Steps done.
@@ -63,7 +61,7 @@ pub struct ExportedConfig {
 }
 
 impl ExportedConfig {
-    /// A model of `config` before its first step, whose tokens stand for nothing that is known.
+    /// A model of `config` before its first step, without a vocabulary.
     pub fn of(config: &Config) -> Self {
         let Config { vocab, context, width, heads, layers, experts, architecture } = *config;
         let gpt = architecture == Architecture::Gpt;
@@ -88,7 +86,6 @@ impl ExportedConfig {
         }
     }
 
-    /// The model of a checkpoint.
     fn of_checkpoint(manifest: &Manifest) -> Self {
         let settings = manifest.settings.as_ref();
         let router = settings.and_then(|settings| settings.router);
@@ -102,8 +99,8 @@ impl ExportedConfig {
     }
 }
 
-/// Writes the weights of the checkpoint in `place` to `file`, which is whole or not there, and
-/// returns what its metadata says. Every file of the checkpoint is compared with its digest first.
+/// Writes the weights of the checkpoint in `place` to `file`, which is complete or absent, and
+/// returns its metadata. Every file of the checkpoint is compared with its digest first.
 ///
 /// # Errors
 /// [`CheckpointError`].

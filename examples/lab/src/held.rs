@@ -20,17 +20,16 @@
 //! ```
 //!
 //! A Llama keeps one number of each norm instead of two, and of each of its `m` hidden numbers
-//! three, `3 n m / t`: both that come in and the one that comes out. Its keys are written out for
-//! all heads of queries.
+//! three, `3 n m / t`: both inputs and the output. Its keys are repeated for all heads of queries.
 //!
 //! All of them take the bytes of a layer's numbers: 2 in 16 bits. Means, deviations and logarithms
 //! take 4 even then.
 //!
 //! The head keeps its input with mean and deviation, its normalised form, and the logits of its
-//! lines of the vocabulary. The plan decides how many micro-batches wait at once: the passes of the
-//! rank are counted in the plan's order.
+//! rows of the vocabulary. The plan determines the micro-batches in flight: the passes of the rank are
+//! counted in the plan's order.
 //!
-//! Units: a sharded store makes buffers for a unit and drops them again. `u` is the elements of a
+//! Units: a sharded store allocates buffers for a unit and frees them again. `u` is the elements of a
 //! unit, `p` a rank's part of them:
 //!
 //! ```text
@@ -57,8 +56,8 @@ use maypole_trainer::train::parallelism::ContextExchange;
 use std::collections::HashMap;
 
 impl RankTheory<'_> {
-    /// The most bytes of activations that should wait for their backward pass at once. `routing` is
-    /// what the routers of the step recorded.
+    /// The theoretical peak, in bytes, of activations that wait for their backward pass. `routing` is the
+    /// record of the routers of the step.
     ///
     /// # Panics
     /// If the setup has no plan.
@@ -66,8 +65,7 @@ impl RankTheory<'_> {
         self.waiting(routing, self.element)
     }
 
-    /// The same where layers give numbers of 16 bits: all but means, deviations and logarithms take
-    /// half.
+    /// The same for layers with results of 16 bits: all but means, deviations and logarithms take half.
     ///
     /// # Panics
     /// If the setup has no plan.
@@ -102,8 +100,8 @@ impl RankTheory<'_> {
         most
     }
 
-    /// Numbers that a block keeps in full precision, whatever the width of the others: mean and
-    /// deviation of both norms, and the logarithms of a ring.
+    /// Numbers that a block always keeps in full precision: mean and deviation of both norms, and the
+    /// logarithms of a ring.
     fn exact(&self) -> usize {
         if self.recompute {
             return 0;
@@ -113,8 +111,8 @@ impl RankTheory<'_> {
         2 * self.statistics() + if in_a_ring { self.tokens() * heads } else { 0 }
     }
 
-    /// Numbers that a norm keeps of the rank's tokens: mean and deviation of each, or what a root of
-    /// squares is divided by alone.
+    /// Numbers that a norm keeps of the rank's tokens: mean and deviation of each, or the divisor of an
+    /// RMS norm alone.
     fn statistics(&self) -> usize {
         match self.config.architecture {
             Architecture::Gpt => 2 * self.outside(),
@@ -153,7 +151,7 @@ impl RankTheory<'_> {
         }
     }
 
-    /// Numbers of a layer's width that attention keeps besides its input and its result.
+    /// Numbers of a layer's width that attention keeps in addition to its input and its result.
     fn attention(&self) -> usize {
         let n = self.tokens();
         let tp = self.size(MeshAxis::Tp);
@@ -176,9 +174,9 @@ impl RankTheory<'_> {
         self.outside() * d + n * d + n * tensor.range(self.config.vocab).len()
     }
 
-    /// The most bytes of units that the store of this rank should hold at once, in full precision or
-    /// `mixed` with 16 bits. Meant for ranks of one stage: with several, a sharded store asks for
-    /// the first unit of a stage while another stage runs. The rank learns from others by `form`.
+    /// The theoretical peak, in bytes, of units in the store of this rank, in full precision or
+    /// `mixed` with 16 bits. For ranks of one stage: with several, a sharded store prefetches the first
+    /// unit of a stage while another stage runs. `form` is the form of data parallelism.
     pub fn units(&self, form: impl Into<DataForm>, mixed: bool) -> usize {
         let layout = self.layout();
         let copies = [MeshAxis::Dp, MeshAxis::Cp];
@@ -224,7 +222,8 @@ impl UnitTheory {
         Self { units, parts, together, form, micros }
     }
 
-    /// The gradients that `terms` accepts are summed over another axis before the store gets them.
+    /// The gradients that `terms` accepts are all-reduced over another axis before the store receives
+    /// them.
     fn sum_first(&mut self, layout: &ParameterLayout, terms: fn(&LayoutEntry) -> bool) {
         for (unit, together) in layout.units.iter().zip(&mut self.together) {
             let entries = layout.entries[unit.entries.clone()].iter().filter(|it| terms(it));
@@ -246,7 +245,7 @@ impl UnitTheory {
         passes.max().unwrap_or(0) + if mixed { full * largest } else { 0 }
     }
 
-    /// A unit and what is under way for it; nothing before the first and after the last.
+    /// The elements of a unit and of its collective in flight; 0 before the first and after the last.
     fn travelling(&self, unit: Option<usize>) -> usize {
         let unit = unit.filter(|unit| *unit < self.units.len());
         unit.map_or(0, |unit| self.units[unit] + self.parts[unit])
@@ -266,13 +265,13 @@ impl UnitTheory {
     }
 
     /// Weights and gradients held when the backward pass of `unit` has both, and when its gradients
-    /// are on their way.
+    /// are in flight.
     fn backward(&self, unit: usize) -> [[usize; 2]; 2] {
         let own = self.units[unit];
         let later = self.travelling(Some(unit + 1));
         let sent = self.travelling(Some(unit));
         if let DataForm::Stale { late } = self.form {
-            // The gradients of earlier steps are on their way.
+            // The gradients of earlier steps are in flight.
             return [[0, late as usize * self.units.iter().sum::<usize>()]; 2];
         }
         match self.form.sharding() {

@@ -1,10 +1,10 @@
-//! The trainer examined: every axis beside one process and beside theory, mistakes that are made on
-//! purpose, experts that move, and ranks that die.
+//! The trainer examined: every axis compared with one process and with theory, deliberate mistakes,
+//! experts that move, and ranks that die.
 //!
 //! All of it enters a [`Trainer`](maypole_trainer::train::trainer::Trainer) by the trainer's public
 //! parts. The trainer names none of it.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
 //! | [`against`] | compares a run with one process: the first step and tensor that differ |
 //! | [`apart`] | the algorithms of [`averaging`] in one process, to compare with |
@@ -12,14 +12,14 @@
 //! | [`unequal`] | rows by the measured speed of ranks, layers by the cost of stages |
 //! | [`compare`] | trains on ranks and in one process, and compares both |
 //! | [`theory`], [`memory`], [`held`] | the bytes that a rank should send and hold |
-//! | [`overlap`] | the passes that run while a collective of the store is under way |
+//! | [`overlap`] | the passes that run while a collective of the store is in flight |
 //! | [`combine`] | the pairs of axes that combine |
 //! | [`replicas`] | data parallelism alone, compared with one process that adds in its order |
-//! | [`replay`] | the passes of a pipeline: simulated, and what their times say |
+//! | [`replay`] | the passes of a pipeline: simulated and measured |
 //! | [`rebalance`] | experts that move between ranks by measured load |
 //! | [`mistakes`] | deliberate mistakes, planted in the parts of a rank |
-//! | [`survivors`] | a rank dies, and the others go on without it |
-//! | [`report`] | what is said and drawn of a run |
+//! | [`survivors`] | a rank dies, and the others continue without it |
+//! | [`report`] | text and pictures of a run |
 //! | [`export`] | the weights of a checkpoint as tensors by name, for other tools |
 //! | [`tour`] | `train tour`: compares every axis with one process, one row each |
 //! | [`mod@bench`] | the speed of one rank, compared with its matrix products alone |

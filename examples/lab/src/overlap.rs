@@ -1,9 +1,9 @@
-//! Overlap: how many passes of units run while a collective of the store is under way.
+//! Overlap: the number of passes of units that run while a collective of the store is in flight.
 //!
-//! What it does: [`ObservedStore`] wraps a store. When the forward or the backward pass of a unit is
-//! over, it asks whether this rank has started a collective and not waited for it yet. That depends
+//! What it does: [`ObservedStore`] wraps a store. At the end of the forward or the backward pass of a
+//! unit, it checks whether this rank has started a collective and not waited for it yet. That depends
 //! on the order of calls alone and not on time, so it is the same in every run. A store that starts
-//! its sums after the backward pass, or waits at once for what it has started, has no such pass.
+//! its reductions after the backward pass, or waits immediately for them, has no such pass.
 //!
 //! ```text
 //! replicated   backward, last micro-batch: all units before those of the last bucket
@@ -31,7 +31,7 @@ use std::rc::Rc;
 /// Passes of units.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct OverlappedPasses {
-    /// Those that ran while a collective was under way.
+    /// Those that ran while a collective was in flight.
     pub overlapped: u64,
     /// All of them.
     pub all: u64,

@@ -15,7 +15,7 @@
 //! load          9  1     8  2       rank 0 has 10 of 20
 //! ```
 //!
-//! What is sharded: nothing more. Which collective runs where: one sum of the loads over all ranks.
+//! What is sharded: nothing more. Which collective runs where: one all-reduce of the loads over all ranks.
 //! Then, for each layer in which experts move, once for weights and once for each average: if the
 //! ranks of `dp` and `cp` own parts, an all-gather over them of the router and of the experts that
 //! move; one all-to-all over `ep` of the experts that move. With `tp` a rank sends its part of each

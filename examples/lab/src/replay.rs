@@ -1,7 +1,7 @@
-//! The passes of a pipeline replayed: what their times cost, and what they would cost.
+//! The passes of a pipeline replayed: measured and simulated costs.
 //!
 //! What it does: [`simulate`] computes the [`PipelineTrace`] of a [`PipelinePlan`] from a cost of
-//! each pass; the trainer measures a trace of the same form, which [`gather_trace`] brings together
+//! each pass; the trainer measures a trace of the same form, which [`gather_trace`] gathers
 //! from all ranks. A trace gives the idle share and the activations held ([`TraceFigures`]), and
 //! [`draw`](crate::report::draw) draws it. A simulation with the measured cost of each pass gives the
 //! idle share to expect of stages of unequal cost.
@@ -15,7 +15,7 @@ use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer::train::watch::StepOutcome;
 use std::collections::HashMap;
 
-/// What follows from the times of the passes of a pipeline.
+/// The figures of a pipeline's trace.
 pub trait TraceFigures {
     /// The mean processor time of a rank's passes by direction and stage, as costs for a simulation.
     fn costs(&self) -> impl Fn(usize, StagePass) -> f64;
@@ -27,8 +27,8 @@ pub trait TraceFigures {
     /// pass.
     fn idle(&self) -> f64;
 
-    /// The most micro-batches whose activations `rank` holds at once. A micro-batch counts as one
-    /// with the activations of all stages of the rank.
+    /// The maximum of micro-batches in flight, whose activations `rank` holds. A micro-batch counts as
+    /// one with the activations of all stages of the rank.
     fn held(&self, rank: usize) -> f64;
 }
 
@@ -66,7 +66,6 @@ impl TraceFigures for PipelineTrace {
     }
 }
 
-/// The numbers of a span.
 const NUMBERS: usize = 7;
 
 /// Gathers the traces of a step from all ranks of the pipeline of `trainer`, as one that begins at
@@ -102,7 +101,6 @@ fn to_numbers(span: &PassSpan) -> [f64; NUMBERS] {
     [rank as f64, backward, op.micro as f64, op.chunk as f64, start, end, work]
 }
 
-/// The span whose [`to_numbers`] are `numbers`.
 fn from_numbers(numbers: &[f64]) -> PassSpan {
     let [rank, backward, micro, chunk, start, end, work] = *numbers else {
         panic!("a span is seven numbers")

@@ -1,5 +1,5 @@
 //! The bytes that a rank of a mesh should hold and send, by arithmetic alone. The tour prints them
-//! beside the measured bytes, and both must be equal.
+//! with the measured bytes, and both must be equal.
 //!
 //! What it does: counts the parameters of a rank, and the numbers that the rank sends in one step,
 //! by group. `n` is the tokens of a micro-batch on the rank times the width; `p` is the number of
@@ -35,7 +35,7 @@ use maypole_trainer::ranks::mesh::{MeshAxis, MeshCoordinates};
 use maypole_trainer::ranks::traffic::Traffic;
 use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 
-/// One rank of a mesh, and the training that it takes part in.
+/// One rank of a mesh, and its training.
 #[derive(Clone, Copy, Debug)]
 pub struct RankTheory<'a> {
     /// The whole model.
@@ -103,7 +103,7 @@ impl RankTheory<'_> {
         (numbers * self.element as f64).round() as u64
     }
 
-    /// The numbers that this rank sends in an all-reduce of `numbers` over `axis`.
+    /// Numbers that this rank sends in an all-reduce of `numbers` over `axis`.
     fn all_reduce(&self, numbers: usize, axis: MeshAxis) -> f64 {
         let ranks = self.size(axis) as f64;
         2.0 * numbers as f64 * (ranks - 1.0) / ranks

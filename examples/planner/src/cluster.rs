@@ -39,9 +39,9 @@ pub struct Accelerator {
     pub reached: f64,
     /// Bytes of memory.
     pub memory: f64,
-    /// Bytes a second that the memory carries.
+    /// Memory bandwidth, in bytes a second.
     pub bandwidth: f64,
-    /// The size of a side at which a matrix product reaches half of what a large one does.
+    /// The size of a side at which a matrix product reaches half the rate of a large one.
     pub half_size: f64,
 }
 
@@ -87,7 +87,7 @@ impl Accelerator {
     /// The accelerator called `name`.
     ///
     /// # Errors
-    /// A sentence that lists the known names.
+    /// A sentence that lists the valid names.
     pub fn named(name: &str) -> Result<Self, String> {
         let found = ALL.into_iter().find(|one| one.name == name);
         found.ok_or_else(|| {
@@ -122,25 +122,25 @@ pub struct AcceleratorCluster {
     pub speeds: Vec<f64>,
     /// The accelerator of each rank.
     pub accelerator: Accelerator,
-    /// What ranks share if they run on the cores of one host; `None` if each has an accelerator and
-    /// links of its own, that work beside one another.
+    /// The resources shared by ranks on the cores of one host; `None` if each rank has its own accelerator
+    /// and links, which work concurrently.
     pub sharing: Option<CoreSharing>,
 }
 
 /// Ranks that run on the cores of one host.
 ///
-/// A core computes and moves the bytes of collectives, so neither hides behind the other. Where
-/// ranks outnumber cores, a core does the work of several ranks in turn: the work of all ranks adds
-/// up, and a rank that waits leaves its core to others.
+/// A core computes and moves the bytes of collectives, so the two do not overlap. If ranks outnumber
+/// cores, a core runs several ranks in turn: the work of all ranks adds up, and a rank that waits
+/// yields its core to others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CoreSharing {
     /// Ranks that run.
     pub ranks: usize,
     /// Cores that they run on.
     pub cores: usize,
-    /// Seconds that a collective of a few bytes takes.
+    /// Latency of a collective of a few bytes, in seconds.
     pub call: f64,
-    /// Seconds that a matrix product of a few numbers takes.
+    /// Overhead of a matrix product of a few numbers, in seconds.
     pub product: f64,
     /// Seconds of a core for each byte that a rank sends.
     pub byte: f64,
@@ -171,7 +171,7 @@ impl AcceleratorCluster {
     /// ```
     ///
     /// # Errors
-    /// A sentence that lists the known names, or says how many hosts a cluster may have.
+    /// A sentence that lists the valid names, or the limit of hosts.
     pub fn named(name: &str) -> Result<Self, String> {
         let (hosts, inner) = Self::hosts(name)?;
         let host = named(inner, Fabric::Flat).map_err(|error| error.to_string())?;
@@ -187,7 +187,7 @@ impl AcceleratorCluster {
     /// network cards of `gigabits` Gbit/s.
     ///
     /// # Errors
-    /// A sentence that says which line cannot be read, or that there is no device or no card.
+    /// A sentence that names the invalid line, or the missing device or card.
     pub fn described(
         text: &str,
         hosts: usize,

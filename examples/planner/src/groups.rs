@@ -3,12 +3,12 @@
 //!
 //! What it does: a group along an axis of the mesh has every `stride`-th rank. Those on one host
 //! are its *local* ranks. For each shape of group this page builds the group's own topology: its
-//! devices, the cards nearest to them, and as much of every shared link as is left to it while all
-//! groups of that shape exchange at once. On that topology, [`CostModel`] prices the schedules of
-//! several algorithms, and the fastest counts.
+//! devices, the cards nearest to them, and its share of the bandwidth of every shared link while all
+//! groups of that shape exchange concurrently. On that topology, [`CostModel`] prices the schedules
+//! of several algorithms, and the fastest counts.
 //!
 //! A flat ring of `n` ranks has `n` times `n` messages, so groups of more than 32 ranks on several
-//! hosts are priced on fewer hosts and continued. With the bytes kept, a ring's time multiplied by
+//! hosts are priced on fewer hosts and extrapolated. With the bytes kept, a ring's time multiplied by
 //! `n / (n - 1)` is a straight line in `n`: the bytes do not change and each rank adds a hop. For an
 //! all-to-all the same holds with hosts for ranks. The time of trees and of halving grows with the
 //! logarithm of the hosts.
@@ -47,7 +47,7 @@ pub enum PricedCollective {
     AllReduce,
     /// All-gather or reduce-scatter of a vector.
     AllGather,
-    /// All-to-all: the bytes that one rank has for all others.
+    /// All-to-all: the bytes of one rank's send buffer.
     AllToAll,
     /// One rank of two sends to the other.
     Send,
@@ -84,7 +84,7 @@ struct ShapePrices {
     algorithms: Vec<AlgorithmPrice>,
 }
 
-/// Prices of collectives in groups of one cluster. Each is worked out once.
+/// Prices of collectives in groups of one cluster. Each is computed once and cached.
 pub struct GroupPrices<'a> {
     cluster: &'a AcceleratorCluster,
     shapes: RefCell<HashMap<(GroupShape, PricedCollective), Rc<ShapePrices>>>,
@@ -92,7 +92,7 @@ pub struct GroupPrices<'a> {
 }
 
 impl<'a> GroupPrices<'a> {
-    /// Starts without prices.
+    /// Starts with an empty cache.
     pub fn new(cluster: &'a AcceleratorCluster) -> Self {
         Self { cluster, shapes: RefCell::default(), seconds: RefCell::default() }
     }
@@ -107,8 +107,8 @@ impl<'a> GroupPrices<'a> {
     }
 
     /// Seconds of a collective in a group of `shape`; zero in a group of one. `bytes` counts the
-    /// vector of an all-reduce, all blocks of an all-gather or reduce-scatter, what one rank has
-    /// for all ranks in an all-to-all, or the message of a send.
+    /// vector of an all-reduce, all blocks of an all-gather or reduce-scatter, the send buffer of one
+    /// rank in an all-to-all, or the message of a send.
     ///
     /// # Errors
     /// A sentence, if the topology has no path between two ranks.
@@ -228,8 +228,8 @@ fn prices_on(
     Ok(found)
 }
 
-/// Rings, trees, halving and exchanges; on several hosts also two levels: a ring within each host,
-/// and a ring or trees across hosts.
+/// The algorithms: rings, trees, halving and exchanges; on several hosts also two levels: a ring within
+/// each host, and a ring or trees across hosts.
 fn candidates(shape: GroupShape) -> Vec<(LaneAlgorithm, HostGrowth)> {
     use HostGrowth::{Linear, Logarithmic};
     let flat = [

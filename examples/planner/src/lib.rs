@@ -1,23 +1,23 @@
 //! The planner: how to train a model on a cluster, before any rank is started.
 //!
-//! What it does: counts the bytes of a rank by kind, prices a step, and looks through all legal ways
-//! for the fastest that fit. All of it is arithmetic: no rank, no clock, no file.
+//! What it does: counts the bytes of a rank by kind, prices a step, and searches all legal strategies
+//! for the fastest that fit in memory. All of it is arithmetic: no rank, no clock, no file.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
 //! | [`sizes`] | a model as sizes; its parameters and operations; presets |
-//! | [`strategy`] | a way to train: mesh, sharding, schedule, micro-batches, precision |
+//! | [`strategy`] | mesh, sharding, schedule, micro-batches, precision |
 //! | [`memory`] | the bytes of a rank, by kind |
 //! | [`cluster`] | accelerators, and hosts on a network |
 //! | [`groups`] | the price of a collective in a group of the mesh |
-//! | [`price`], [`step`] | the time of a step, by what it is spent on |
-//! | [`search`] | every legal way, and the best |
-//! | [`report`], [`picture`] | the answer as text, JSON and SVG |
-//! | [`published`] | trainings whose speed is known |
+//! | [`price`], [`step`] | the time of a step, by cause |
+//! | [`search`] | every legal strategy, and the best |
+//! | [`report`], [`picture`] | the result as text, JSON and SVG |
+//! | [`published`] | trainings whose speed was published |
 //!
-//! What is sharded, which collective runs where: the pages of [`memory`] and [`price`] say it for
-//! all axes in one table each. Along `ep` the rows of a batch are divided as along `dp`, so the
-//! literature's "data parallel" size is `dp` times `ep` here.
+//! What is sharded, which collective runs where: a table of all axes in [`memory`] and one in
+//! [`price`]. Along `ep` the rows of a batch are divided as along `dp`, so the literature's "data
+//! parallel" size is `dp` times `ep` here.
 //!
 //! ```
 //! use maypole_planner::cluster::AcceleratorCluster;

@@ -62,8 +62,8 @@ pub struct StateBytes {
 }
 
 impl StateBytes {
-    /// The bytes of `parameters` parameters on one of `copies` ranks that have the same ones.
-    /// `stage` says what these ranks shard.
+    /// The bytes of `parameters` parameters on one of `copies` data-parallel ranks. `stage` is the
+    /// sharding among these ranks.
     ///
     /// ```
     /// use maypole_planner::memory::StateBytes;
@@ -139,7 +139,7 @@ impl ActivationBytes {
         }
     }
 
-    /// What one layer keeps of one micro-batch.
+    /// The activations that one layer keeps of one micro-batch.
     pub(crate) fn of_layer(model: &ModelSizes, strategy: &ParallelStrategy) -> Self {
         let all = Self::of_whole_layer(model, strategy);
         if strategy.recompute == Recomputation::Blocks {
@@ -149,7 +149,7 @@ impl ActivationBytes {
         all
     }
 
-    /// What one layer makes of one micro-batch, whether it is kept or not.
+    /// All activations of one layer and one micro-batch, kept or not.
     pub(crate) fn of_whole_layer(model: &ModelSizes, strategy: &ParallelStrategy) -> Self {
         let element = strategy.format.element();
         let n = strategy.tokens(model);
@@ -186,9 +186,9 @@ pub struct RankBytes {
     pub state: StateBytes,
     /// Activations, held until their backward pass.
     pub activations: ActivationBytes,
-    /// Units of weights and gradients that are gathered or under way.
+    /// Buffers of units of weights and gradients, unsharded or in flight.
     pub units: f64,
-    /// Buckets, and what is sent and received.
+    /// Buckets, send buffers and receive buffers.
     pub buffers: f64,
 }
 
@@ -234,7 +234,6 @@ impl RankBytes {
     }
 }
 
-/// Parameters of a rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RankParameters {
     /// Parameters of which all ranks along `dp`, `ep` and `cp` have copies.
@@ -268,8 +267,8 @@ impl RankParameters {
     }
 }
 
-/// The most micro-batches whose activations a rank holds at once, each counted as all layers of the
-/// rank.
+/// The maximum of micro-batches in flight, whose activations a rank holds. Each counts as all layers of
+/// the rank.
 fn waiting(strategy: &ParallelStrategy, first: bool) -> f64 {
     let ranks = strategy.mesh.size(MeshAxis::Pp);
     let micros = strategy.micros;

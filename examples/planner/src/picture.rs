@@ -15,7 +15,7 @@ const MOST_POINTS: usize = 400;
 /// The slowest step that is drawn, as a multiple of the fastest.
 const SLOWEST: f64 = 4.0;
 
-/// Where a number is on an axis that goes from `low` to `high`.
+/// The offset of a number on an axis from `low` to `high`.
 #[derive(Clone, Copy)]
 struct Scale {
     low: f64,
@@ -30,7 +30,7 @@ impl Scale {
     }
 }
 
-/// The picture: one dot a mesh, a line through those that nothing beats in both memory and time.
+/// The picture: one dot a mesh, a line through the Pareto front of memory and time.
 pub fn svg(advice: &Advice, title: &str) -> String {
     let fastest = advice.best.first().map_or(1.0, |way| way.price.total());
     let near = |way: &&PricedStrategy| way.price.total() <= SLOWEST * fastest;
@@ -59,7 +59,7 @@ pub fn svg(advice: &Advice, title: &str) -> String {
     out.finish()
 }
 
-/// Lines and numbers of both axes, and what they count.
+/// Lines and numbers of both axes, and their units.
 fn axes(out: &mut SvgWriter, bytes: Scale, seconds: Scale) {
     let bottom = HEIGHT - BOTTOM;
     let right = WIDTH - RIGHT;
@@ -79,7 +79,7 @@ fn axes(out: &mut SvgWriter, bytes: Scale, seconds: Scale) {
     out.upright_text([18.0, f64::midpoint(TOP, bottom)], "", "time of a step (s)");
 }
 
-/// The points of the ways that no other way beats in both memory and time, by time.
+/// The Pareto front of memory and time, ordered by time.
 fn frontier(ways: &[&PricedStrategy], bytes: Scale, seconds: Scale) -> Vec<[f64; 2]> {
     let mut least = f64::INFINITY;
     let mut points = Vec::new();

@@ -19,18 +19,18 @@
 //! update     the optimizer reads and writes its state once
 //! ```
 //!
-//! Copies: replicated gradients are all-reduced; ZeRO-1 reduce-scatters gradients and gathers
-//! weights; ZeRO-2 reduce-scatters once a micro-batch; FSDP gathers weights twice a micro-batch as
-//! well. Gradients that are summed once a step hide behind the last backward pass, those of every
-//! micro-batch behind all of them, weights that are gathered once behind a forward pass. The first
-//! unit never hides.
+//! Copies: an all-reduce of replicated gradients; ZeRO-1: a reduce-scatter of gradients and an
+//! all-gather of weights; ZeRO-2: a reduce-scatter once a micro-batch; FSDP: also an all-gather of
+//! weights twice a micro-batch. Collectives of gradients once a step overlap with the last backward
+//! pass, those of every micro-batch with all backward passes, one all-gather of weights with a forward
+//! pass. The first unit never overlaps.
 //!
 //! Where ranks run on the cores of one host ([`CoreSharing`]), a core computes and moves bytes in
-//! turn: the work of all its ranks adds up, collectives hide behind nothing, attention writes its
-//! scores except in a ring, each of a ring's many small products takes its time, and what a bubble
-//! costs is bounded by the longest chain of passes and the number of cores.
+//! turn: the work of all its ranks adds up, collectives do not overlap with compute, attention writes
+//! its scores except in a ring, each of a ring's many small products has an overhead, and the cost of a
+//! bubble is bounded by the longest chain of passes and the number of cores.
 //!
-//! What it leaves out: launching kernels, reading text, stragglers, two collectives that meet on
+//! What it leaves out: kernel launches, reading text, stragglers, contention of two collectives on
 //! one link.
 //!
 //! Source of the order of passes: [`plan`](maypole_trainer::pipeline_parallel::plan).
@@ -46,7 +46,7 @@ use crate::strategy::{ParallelStrategy, Recomputation, ZeroStage};
 use maypole_trainer::data_parallel::replicated::BUCKET;
 use maypole_trainer::ranks::mesh::MeshAxis;
 
-/// The part of a pass's time behind which a collective can hide.
+/// The part of a pass's time that a collective can overlap.
 const OVERLAP: f64 = 0.9;
 
 /// How often scores or probabilities are written or read in a forward pass, if they leave the chip:
@@ -189,7 +189,7 @@ impl<'a> StepPricing<'a> {
             forward += self.products(experts, each, model.expert_hidden as f64 / t);
         }
         let ring = self.ring()?;
-        // Forward, and backward with the gradients of keys and values; the scores hide them.
+        // Forward, and backward with the gradients of keys and values; they overlap with the scores.
         let shifts = 3.0 * (strategy.size(MeshAxis::Cp) - 1.0);
         let cp = self.shown(ring, scores)
             + self.shown(2.0 * ring, 2.0 * scores)
@@ -203,8 +203,8 @@ impl<'a> StepPricing<'a> {
         })
     }
 
-    /// Seconds of the scores of attention and the sum of values, forward. A kernel that keeps them
-    /// on the chip leaves out what the causal mask hides.
+    /// Seconds of the scores of attention and the sum of values, forward. A fused kernel skips masked
+    /// scores.
     fn scores(&self) -> f64 {
         let Self { model, strategy, .. } = *self;
         let n = strategy.tokens(model);
@@ -230,7 +230,7 @@ impl<'a> StepPricing<'a> {
         begun + self.products(operations, n, side) + self.traffic(written)
     }
 
-    /// Tokens of the piece of a sequence whose scores are computed at once.
+    /// Tokens of the piece of a sequence whose scores are computed together.
     fn piece(&self) -> f64 {
         let ranks = self.strategy.size(MeshAxis::Cp);
         let pieces = if ranks > 1.0 { 2.0 * ranks } else { 1.0 };
@@ -277,7 +277,7 @@ impl<'a> StepPricing<'a> {
         Ok(LayerSeconds { forward, tp: self.region()? / 2.0, ..LayerSeconds::default() })
     }
 
-    /// Seconds that a layer computes a second time.
+    /// Seconds of recomputation of a layer.
     fn again(&self, layer: &LayerSeconds) -> f64 {
         match self.strategy.recompute {
             Recomputation::Nothing => 0.0,
@@ -316,8 +316,8 @@ impl<'a> StepPricing<'a> {
         GroupShape { hosts: all / shape.local, ..shape }
     }
 
-    /// Seconds of the collectives of data parallelism that nothing hides; `backward` is the time of
-    /// a backward pass of one micro-batch.
+    /// Seconds of the exposed collectives of data parallelism; `backward` is the time of a backward pass
+    /// of one micro-batch.
     fn copies(&self, backward: f64) -> Result<f64, String> {
         let model = self.model;
         let strategy = self.strategy;
@@ -341,7 +341,7 @@ impl<'a> StepPricing<'a> {
         let micros = strategy.micros as f64;
         let first = parameters.unit / (parameters.dense + parameters.expert);
         let forward = backward / 2.0;
-        // Seconds of collectives, and of the passes that may hide them.
+        // Seconds of collectives, and of the passes that may overlap with them.
         let pairs = match strategy.stage {
             ZeroStage::Replicated => [(gradients, backward), (0.0, 0.0)],
             ZeroStage::One => [(gradients, backward), (weights, forward)],

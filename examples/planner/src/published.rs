@@ -7,7 +7,7 @@
 //! | DeepSeek-V3 | 2,048 H800 | 180,000 GPU hours for 10^12 tokens | DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024), section 1; schedule and mesh: section 3 |
 //!
 //! The GPT models used "selective" recomputation, whose scores go through memory, and the others a
-//! fused kernel. The Llama report does not say how many stages a rank has: here 7, with 1 or 2 layers
+//! fused kernel. The Llama report does not give the stages of a rank: here 7, with 1 or 2 layers
 //! each. It shards gradients too; here they are summed once a step, as ZeRO-1 does. DeepSeek-V3 was
 //! trained with 8-bit matrix products and two-way pipelines on H800, whose links are slower than
 //! those of the H100 here; the prediction is for 16 bits and 1F1B.
@@ -20,7 +20,6 @@ use crate::strategy::{NumberFormat, ParallelStrategy, Recomputation, ZeroStage};
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::mesh::Mesh;
 
-/// What a publication says of a training.
 #[derive(Clone, Copy, Debug)]
 enum PublishedSpeed {
     /// Model FLOP utilisation.
@@ -47,7 +46,7 @@ pub struct PublishedTraining {
     speed: PublishedSpeed,
 }
 
-/// A prediction beside what was published.
+/// A prediction and the published figures.
 #[derive(Clone, Debug)]
 pub struct PredictedTraining {
     /// Predicted seconds of a step.
@@ -144,7 +143,7 @@ pub const ALL: [PublishedTraining; 8] = [
 ];
 
 impl PublishedTraining {
-    /// The planner's prediction for this training, beside the published figures.
+    /// The planner's prediction for this training, with the published figures.
     ///
     /// # Errors
     /// A sentence, if the training is not legal or its cluster has no path between two ranks.

@@ -1,4 +1,4 @@
-//! What the planner says, as text and as JSON.
+//! The planner's result as text and as JSON.
 
 use crate::cluster::AcceleratorCluster;
 use crate::memory::RankBytes;
@@ -54,7 +54,7 @@ fn kinds(bytes: &RankBytes) -> [(&'static str, f64); 13] {
     ]
 }
 
-/// The advice as text: the `most` fastest meshes, and what does not fit.
+/// The advice as text: the `most` fastest meshes, and those on which no strategy fits.
 pub fn advice_text(advice: &Advice, most: usize) -> String {
     let mut out = String::new();
     let usable = advice.usable / GB;
@@ -104,7 +104,7 @@ fn row(nth: usize, way: &PricedStrategy) -> String {
     )
 }
 
-/// The meshes on which nothing fits, and by how much.
+/// The meshes on which no strategy fits, and the overflow of memory.
 fn unfit_text(advice: &Advice) -> String {
     let mut out = String::new();
     for unfit in &advice.nearest {
@@ -159,7 +159,7 @@ fn way_json(way: &PricedStrategy) -> Value {
     })
 }
 
-/// A way to train as JSON.
+/// A strategy as JSON.
 pub fn strategy_json(strategy: &ParallelStrategy) -> Value {
     let mesh: serde_json::Map<String, Value> = MeshAxis::ALL
         .into_iter()

@@ -1,13 +1,13 @@
-//! Looks through the legal ways to train a model on a cluster, and keeps the fastest that fit.
+//! Searches the legal strategies for training a model on a cluster, and keeps the fastest that fit.
 //!
 //! What it does: every mesh whose axes divide the ranks, the heads, the experts, the layers and the
 //! rows; every sharding, micro-batch, schedule, recomputation and precision on it. First memory,
-//! which is cheap, then the price. What is left out because it never wins: GPipe, which takes the
+//! which is cheap, then the price. Left out because they never win: GPipe, which takes the
 //! time of 1F1B and more memory; tensor parallelism without sequence parallelism, which moves the
 //! same bytes and keeps more; tensor parallelism across hosts; pieces of a sequence of less than
 //! 1,024 tokens.
 //!
-//! What is sharded, which collective runs where: nothing here. Cost: some microseconds a way.
+//! What is sharded, which collective runs where: nothing here. Cost: some microseconds a strategy.
 
 use crate::cluster::AcceleratorCluster;
 use crate::groups::GroupPrices;
@@ -30,7 +30,7 @@ const MOST_ROWS: usize = 16;
 /// The most stages of a rank.
 const MOST_CHUNKS: usize = 8;
 
-/// What is looked through.
+/// The constraints of the search.
 #[derive(Clone, Debug)]
 pub struct AdviceQuestion {
     /// Tokens of a step.
@@ -43,10 +43,10 @@ pub struct AdviceQuestion {
     pub stages: Vec<ZeroStage>,
 }
 
-/// A way to train that fits, with what it needs.
+/// A strategy that fits in memory, with its bytes and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct PricedStrategy {
-    /// The way.
+    /// The strategy.
     pub strategy: ParallelStrategy,
     /// Bytes of the fullest rank.
     pub bytes: RankBytes,
@@ -56,31 +56,30 @@ pub struct PricedStrategy {
     pub utilisation: f64,
 }
 
-/// What was found.
+/// The result of the search.
 #[derive(Clone, Debug)]
 pub struct Advice {
-    /// The fastest way on each mesh on which one fits, the fastest mesh first.
+    /// The fastest strategy on each mesh on which one fits, the fastest mesh first.
     pub best: Vec<PricedStrategy>,
-    /// Ways that fit.
+    /// The number of strategies that fit.
     pub fitting: usize,
-    /// Ways that do not fit.
+    /// The number of strategies that do not fit.
     pub refused: usize,
-    /// Of the ways that do not fit, those with the fewest bytes too many: one a mesh.
+    /// Of the strategies that do not fit, those with the least overflow of memory: one a mesh.
     pub nearest: Vec<UnfitStrategy>,
     /// Bytes of a rank that a plan may fill.
     pub usable: f64,
 }
 
-/// A way to train that does not fit.
+/// A strategy that does not fit.
 #[derive(Clone, Copy, Debug)]
 pub struct UnfitStrategy {
-    /// The way.
+    /// The strategy.
     pub strategy: ParallelStrategy,
     /// Bytes of the fullest rank.
     pub bytes: f64,
 }
 
-/// The size of a step.
 #[derive(Clone, Copy, Debug)]
 struct StepSize {
     /// Sequences.
@@ -88,7 +87,7 @@ struct StepSize {
     ranks: usize,
 }
 
-/// Looks through all ways to train `model` on `cluster`.
+/// Searches all strategies for training `model` on `cluster`.
 ///
 /// # Errors
 /// A sentence, if a step does not hold whole sequences or a link is missing.
@@ -126,7 +125,7 @@ pub fn advise(
 }
 
 /// Drops meshes that have ranks along `cp` in place of `dp` without a gain: a step that is at least
-/// 1 % faster. Where the scores hide the ring, both meshes take the same time.
+/// 1 % faster. Where the ring overlaps with the scores, both meshes take the same time.
 fn drop_idle_cp(best: &mut Vec<PricedStrategy>) {
     let known = best.clone();
     best.retain(|way| {
@@ -181,7 +180,7 @@ fn meshes(model: &ModelSizes, size: StepSize, per_host: usize) -> Vec<Mesh> {
     found
 }
 
-/// One mesh, and the question to answer on it.
+/// One mesh with its question.
 struct MeshSite<'a> {
     model: &'a ModelSizes,
     cluster: &'a AcceleratorCluster,
@@ -191,7 +190,7 @@ struct MeshSite<'a> {
 }
 
 impl MeshSite<'_> {
-    /// Adds the fastest way on this mesh to `advice`; if no way fits, the one with the fewest
+    /// Adds the fastest strategy on this mesh to `advice`; if none fits, the one with the fewest
     /// bytes.
     fn look<'a>(&'a self, prices: &'a GroupPrices<'a>, advice: &mut Advice) -> Result<(), String> {
         let mut best: Option<PricedStrategy> = None;
@@ -218,7 +217,7 @@ impl MeshSite<'_> {
         Ok(())
     }
 
-    /// All ways on this mesh.
+    /// All strategies on this mesh.
     fn strategies(&self) -> Vec<ParallelStrategy> {
         let question = self.question;
         let mesh = self.mesh;

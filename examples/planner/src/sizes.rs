@@ -58,7 +58,7 @@ pub struct ModelSizes {
     /// Hidden width of an expert; 0 in a file means `hidden`.
     #[serde(default)]
     pub expert_hidden: usize,
-    /// Experts that every token goes to, beside the chosen ones.
+    /// Experts that receive every token, in addition to the chosen ones.
     #[serde(default)]
     pub shared_experts: usize,
     /// Layers that have a dense feed-forward part although others have experts.
@@ -105,7 +105,7 @@ impl ModelSizes {
     /// ```
     ///
     /// # Errors
-    /// A sentence that lists the known names.
+    /// A sentence that lists the valid names.
     pub fn preset(name: &str) -> Result<Self, String> {
         let found = PRESETS.iter().find(|preset| preset.0 == name);
         let Some((_, text)) = found else {
@@ -125,7 +125,7 @@ impl ModelSizes {
     /// ```
     ///
     /// # Errors
-    /// A sentence that says which line cannot be read, or which size is not possible and which are.
+    /// A sentence that names the invalid line, or the invalid size and the valid ones.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > Self::LONGEST {
             let most = Self::LONGEST >> 10;
@@ -248,8 +248,8 @@ impl ModelSizes {
         matrices + if self.biases { biases } else { 0.0 }
     }
 
-    /// Parameters of a layer that every rank of tensor parallelism has: norms, and biases of what
-    /// is added to the residual stream.
+    /// Replicated parameters of a layer under tensor parallelism: norms, and biases of the outputs that are
+    /// added to the residual stream.
     pub(crate) fn replicated_parameters(&self) -> f64 {
         let width = self.width as f64;
         let router = self.expert_share() * self.experts as f64 * width;

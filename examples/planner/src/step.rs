@@ -1,16 +1,16 @@
-//! The time of a step as a sum of what it is spent on.
+//! The time of a step as a sum over its causes.
 
 use crate::cluster::Accelerator;
 use crate::sizes::ModelSizes;
 use crate::strategy::{NumberFormat, ParallelStrategy};
 use serde::Serialize;
 
-/// Seconds of a step, by what they are spent on. Their sum is the step.
+/// Seconds of a step by cause. Their sum is the step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StepPrice {
     /// Forward and backward passes.
     pub compute: f64,
-    /// What is computed a second time.
+    /// Recomputation.
     pub again: f64,
     /// Collectives of tensor parallelism.
     pub tp: f64,
@@ -22,7 +22,7 @@ pub struct StepPrice {
     pub stages: f64,
     /// Waiting for other stages.
     pub bubble: f64,
-    /// Collectives of data parallelism that nothing hides.
+    /// Exposed collectives of data parallelism.
     pub copies: f64,
     /// The optimizer.
     pub update: f64,
@@ -49,8 +49,8 @@ impl StepPrice {
         self.parts().iter().map(|part| part.1).sum()
     }
 
-    /// The model FLOP utilisation: operations of the model (PaLM's count) over what the accelerators
-    /// could do in the time of the step.
+    /// The model FLOP utilisation: operations of the model (PaLM's count) over the peak of the
+    /// accelerators in the time of the step.
     pub fn utilisation(
         &self,
         model: &ModelSizes,

@@ -1,8 +1,8 @@
-//! A way to train a model on many ranks: the mesh, and every other choice.
+//! A strategy for training a model on many ranks: the mesh, and every other choice.
 //!
-//! What it does: names the choices and says in a sentence why one does not go with the model.
-//! What is sharded, which collective runs where, what it costs: in [`memory`](crate::memory)
-//! and [`price`](crate::price).
+//! What it does: names the choices, and explains in a sentence why one does not suit the model.
+//! What is sharded, which collective runs where, cost: in [`memory`](crate::memory) and
+//! [`price`](crate::price).
 
 use crate::sizes::ModelSizes;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
@@ -34,7 +34,7 @@ impl ZeroStage {
     /// Reads a name.
     ///
     /// # Errors
-    /// A sentence that says what there is.
+    /// A sentence that lists the valid names.
     pub fn parse(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|stage| stage.name() == text);
         found.ok_or_else(|| {
@@ -50,7 +50,7 @@ pub enum Recomputation {
     Nothing,
     /// The scores and probabilities of attention: "selective" recomputation.
     Attention,
-    /// The same, and they never leave the chip: FlashAttention.
+    /// The same in one fused kernel, so they never leave the chip: FlashAttention.
     Fused,
     /// Everything but the block's input, with attention as in [`Fused`](Self::Fused).
     Blocks,
@@ -76,7 +76,7 @@ impl Recomputation {
     /// Reads a name.
     ///
     /// # Errors
-    /// A sentence that says what there is.
+    /// A sentence that lists the valid names.
     pub fn parse(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|choice| choice.name() == text);
         found.ok_or_else(|| {
@@ -108,7 +108,7 @@ impl NumberFormat {
     /// Reads a name.
     ///
     /// # Errors
-    /// A sentence that says what there is.
+    /// A sentence that lists the valid names.
     pub fn parse(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|format| format.name() == text);
         found.ok_or_else(|| {
@@ -209,7 +209,7 @@ impl ParallelStrategy {
     /// Checks that `model` can be trained in this way.
     ///
     /// # Errors
-    /// A sentence that says what does not divide what, and what to give instead.
+    /// A sentence that names the two numbers of which one does not divide the other, and a remedy.
     pub fn check(&self, model: &ModelSizes) -> Result<(), String> {
         let [tp, pp, cp, ep] = [MeshAxis::Tp, MeshAxis::Pp, MeshAxis::Cp, MeshAxis::Ep]
             .map(|axis| self.mesh.size(axis));

@@ -1,10 +1,10 @@
-//! Rungs: which trials go on, and which group of ranks trains each trial.
+//! Rungs: which trials are promoted, and which group of ranks trains each trial.
 //!
-//! Pure: equal arguments give equal results on every rank, so nothing has to be agreed on.
+//! Pure: equal arguments give equal results on every rank, without communication.
 
-/// The trials that go on to the next rung, best first: one of every `keep`, rounded up. `scores`
+/// The trials promoted to the next rung, best first: one of every `keep`, rounded up. `scores`
 /// are pairs of trial and loss; of equal losses the lower trial is better. A trial whose loss is
-/// not finite does not go on.
+/// not finite is not promoted.
 ///
 /// ```
 /// use maypole_search::halving::survivors;

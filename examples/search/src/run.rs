@@ -1,9 +1,9 @@
 //! The search on all ranks, and its journal.
 //!
 //! After each rung rank 0 writes the journal, `search.json`: the space, and the outcome of every
-//! trial. Before that the trials that go on are saved as checkpoints, in a folder each. So a search
-//! that was stopped begins again after the last rung that was finished, on any number of groups.
-//! Checkpoints of trials that do not go on are removed.
+//! trial. Before that the promoted trials are saved as checkpoints, in a folder each. So a stopped
+//! search resumes after the last complete rung, on any number of groups. Checkpoints of other trials
+//! are removed.
 
 use crate::halving::{groups_of, survivors};
 use crate::space::SearchSpace;
@@ -35,10 +35,10 @@ pub struct RungRecord {
     pub outcomes: Vec<(usize, TrialOutcome)>,
 }
 
-/// A search as far as it has come.
+/// The state of a search.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct SearchJournal {
-    /// What is searched.
+    /// The space of the search.
     pub space: SearchSpace,
     /// The fingerprint of the training text.
     pub text: u64,
@@ -71,21 +71,21 @@ pub enum SearchError {
     Other {
         /// The journal.
         path: PathBuf,
-        /// What differs.
+        /// The differing setting.
         what: &'static str,
     },
 }
 
-/// What a search needs.
+/// The arguments of a search.
 #[derive(Clone, Copy)]
 pub struct SearchJob<'a> {
-    /// What is searched.
+    /// The space of the search.
     pub space: &'a SearchSpace,
     /// The texts that trials are trained on and compared on.
     pub texts: TrialTexts<'a>,
     /// Where the journal and the checkpoints are, if they are kept.
     pub folder: Option<&'a Path>,
-    /// What computes the layers of each rank.
+    /// The device of each rank's layers.
     pub device: DeviceChoice,
     /// Called on rank 0 with one line of text for each event.
     pub say: &'a (dyn Fn(&str) + Sync),
@@ -227,7 +227,7 @@ impl SearchRanks<'_> {
             mine.push((*trial, run.advance(space, steps, texts)));
         }
         if let Some(why) = self.device.failure() {
-            // Its results are not those of the layers: no trial can be compared.
+            // The results of a failed device are invalid: no trial can be compared.
             self.world.abort(&why);
             return Err(SearchError::Device(format!("a device has failed: {why}")));
         }
@@ -303,7 +303,7 @@ impl SearchRanks<'_> {
         Ok(all)
     }
 
-    /// Drops the trials that do not go on, saves the others and writes the journal.
+    /// Drops the trials that are not promoted, saves the others and writes the journal.
     fn finish_rung(&mut self, journal: &SearchJournal) -> Result<(), SearchError> {
         let last = journal.rungs.last().expect("a rung was finished");
         let living = journal.living();
@@ -348,8 +348,8 @@ fn read_journal(path: &Path) -> Result<Option<String>, CheckpointError> {
     }
 }
 
-/// Removes the checkpoints that a resumed search does not need: those of trials that do not go on,
-/// and those of earlier rungs.
+/// Removes the checkpoints that a resumed search does not need: those of trials that are not
+/// promoted, and those of earlier rungs.
 fn tidy(folder: &Path, journal: &SearchJournal, living: &[usize]) -> Result<(), CheckpointError> {
     for trial in 0..journal.space.trials {
         let place = trial_folder(folder, trial);

@@ -30,7 +30,7 @@ pub struct SearchSpace {
     pub tokens: u64,
     /// Tokens of the first rung.
     pub first_tokens: u64,
-    /// One of every `keep` trials goes on to the next rung, which is `keep` times as long.
+    /// One of every `keep` trials is promoted to the next rung, which is `keep` times as long.
     pub keep: usize,
     /// Ranks that train a trial together, each with other rows.
     pub ranks_per_trial: usize,
@@ -109,8 +109,7 @@ impl SearchSpace {
     /// ```
     ///
     /// # Errors
-    /// A sentence that says which line cannot be read, or which value is not possible and which
-    /// are.
+    /// A sentence that names the invalid line, or the invalid value and the valid ones.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > Self::LONGEST {
             let most = Self::LONGEST >> 10;

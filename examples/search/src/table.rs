@@ -36,7 +36,7 @@ pub fn rows(journal: &SearchJournal) -> Vec<TrialRow<'_>> {
     rows
 }
 
-/// What became of a trial, in words: `trained`, or why it ended.
+/// The fate of a trial in words: `trained`, or the cause of its end.
 pub fn fate(outcome: &TrialOutcome) -> String {
     match &outcome.fate {
         TrialFate::Trained => "trained".to_owned(),

@@ -22,7 +22,7 @@ const MOST_POINTS: u64 = 64;
 /// The most characters that are kept of the message of a trial that crashed or was refused.
 const MOST_WORDS: usize = 160;
 
-/// What became of a trial so far.
+/// The fate of a trial so far.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrialFate {
@@ -30,7 +30,7 @@ pub enum TrialFate {
     Trained,
     /// Its loss was not finite or had doubled.
     Diverged,
-    /// It panicked or a collective of its group failed: the message.
+    /// It panicked or a collective of its group failed: the error.
     Crashed(String),
     /// Its settings make no model: the reason.
     Refused(String),
@@ -39,7 +39,7 @@ pub enum TrialFate {
 /// The outcome of a trial in one rung.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct TrialOutcome {
-    /// What became of it.
+    /// Its fate.
     pub fate: TrialFate,
     /// Steps done since its beginning.
     pub steps: u64,
@@ -89,7 +89,7 @@ pub struct TrialRun {
 
 impl TrialRun {
     /// Begins trial `number`. All ranks of `group` call it. For settings that make no model the
-    /// inner error is a sentence that says why.
+    /// inner error is a sentence with the cause.
     ///
     /// # Errors
     /// As the library's `split`.
@@ -124,8 +124,8 @@ impl TrialRun {
 
     /// Trains until `steps` steps are done, and computes the loss on held-out text. An error or a
     /// panic is returned as the outcome [`TrialFate::Crashed`]. Collective in the group of the
-    /// trial: a panic before a step is the outcome on all its ranks. A panic within a step gives up
-    /// the world, because the other ranks may be in any call of it.
+    /// trial: a panic before a step is the outcome on all its ranks. A panic within a step aborts the
+    /// world, because the other ranks may be in any call of it.
     pub fn advance(&mut self, space: &SearchSpace, steps: u64, texts: TrialTexts) -> TrialOutcome {
         let mut curve = Vec::new();
         let went = catch_unwind(AssertUnwindSafe(|| self.train(space, steps, texts, &mut curve)));
@@ -247,7 +247,6 @@ pub(crate) fn refused(why: &str) -> TrialOutcome {
     TrialOutcome::ended(TrialFate::Refused(shortened(why)))
 }
 
-/// The message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());

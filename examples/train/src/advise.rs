@@ -170,7 +170,7 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     Ok(output::print(advice_text(&advice, args.best).as_bytes())?)
 }
 
-/// Prints predictions beside published figures.
+/// Prints predictions with the published figures.
 fn published() -> anyhow::Result<()> {
     output::line(format_args!(
         "{:<20} {:>9} {:>9} {:>7} {:>6} {:>6} {:>6}\n{:<20} {:>9} {:>9} {:>7} {:>6} {:>6} {:>6}",
@@ -250,7 +250,6 @@ impl AdviseArgs {
     }
 }
 
-/// A model by name, or from a file.
 fn model(name: &str) -> anyhow::Result<ModelSizes> {
     let path = Path::new(name);
     if path.extension().is_none() && !name.contains('/') {

@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     done.unwrap_or_else(|error| output::failure(&error))
 }
 
-/// Prints the help or the version, or says on standard error which option is wrong.
+/// Prints the help or the version, or reports the wrong option on standard error.
 fn explain(text: &clap::Error) -> anyhow::Result<ExitCode> {
     if text.use_stderr() {
         text.exit();

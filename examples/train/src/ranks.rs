@@ -108,7 +108,7 @@ fn first_cause(results: Vec<anyhow::Result<()>>) -> anyhow::Result<()> {
     errors.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// True if an error says, or may mean, that another rank failed.
+/// True if the cause of an error is, or may be, the failure of another rank.
 fn follows(error: &anyhow::Error) -> bool {
     let relayed = matches!(
         error.downcast_ref(),
@@ -177,7 +177,7 @@ fn relay(printed: &mut PipeReader) -> Result<(), PrintError> {
 }
 
 /// Waits for all ranks. When a rank fails, or their output stays `unprinted`, stops the others. Ranks
-/// that survive it (`on_failure`) end by themselves; if they go on, one that succeeds is enough.
+/// that survive it (`on_failure`) end by themselves; if they continue, one that succeeds is enough.
 fn supervise(
     mut running: Vec<Child>,
     unprinted: &AtomicBool,

@@ -3,19 +3,19 @@
 //! # What is here to be learnt
 //!
 //! Training on many processors divides a model, its data and its optimizer in a handful of ways.
-//! Each way needs collectives. The module page of every axis says what is sharded, which collective
-//! runs where, and what it costs. Every axis is compared with the same training in a single
-//! process, number by number.
+//! Each way needs collectives. The module page of every axis lists the sharded tensors, the
+//! collectives, and their cost. Every axis is compared with the same training in a single process,
+//! number by number.
 //!
 //! # In reading order
 //!
 //! A folder names only folders above it in this table; `tests/architecture.rs` of the repository
 //! holds it to that.
 //!
-//! | folder | what is in it |
+//! | folder | contents |
 //! |---|---|
 //! | [`tensor`] | numbers, matrix products, layers forward and backward, devices |
-//! | [`ranks`] | groups of ranks, the mesh, what they send, where their time goes |
+//! | [`ranks`] | groups of ranks, the mesh, bytes sent, timelines |
 //! | [`tensor_parallel`] | matrices, tokens and the vocabulary divided |
 //! | [`model`] | the GPT and the Llama, the place of each parameter in one flat buffer, stores of weights |
 //! | [`data_parallel`] | rows divided: replicas, ZeRO-1, ZeRO-2, FSDP |

@@ -49,9 +49,9 @@ impl HostGroup {
         self.nodes.iter().map(|node| if node.contains(&root) { root } else { node[0] }).collect()
     }
 
-    /// All hosts, or chunks that correspond to them, beginning here. So what a rank does with them, the rank at
-    /// its place of another host does at the same place of its schedule, if the algorithm across hosts is
-    /// [symmetric](Algorithm::symmetry).
+    /// All hosts, or chunks that correspond to them, beginning here. So the steps of a rank with
+    /// them are those of the rank at its place of another host, at the same place of its schedule,
+    /// if the algorithm across hosts is [symmetric](Algorithm::symmetry).
     pub(super) fn beginning_here(
         &self,
         across: Collective,

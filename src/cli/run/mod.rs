@@ -1,7 +1,7 @@
 //! `maypole run`: starts N ranks of a program, on this host or on [`hosts`], and waits until all have
 //! ended.
 //!
-//! Four promises. Lines of different ranks never mix. The rank that failed *first* is named with
+//! Four guarantees. Lines of different ranks never mix. The rank that failed *first* is named with
 //! its own exit code, and a rank that the launcher stopped is never named. No process of the job
 //! outlives the launcher, in whatever group or session it runs; only if the launcher itself is
 //! killed by SIGKILL, the kernel kills no more than the ranks. The launcher serves signals and

@@ -21,7 +21,7 @@ pub struct HostDevice {
     pub kind: NodeKind,
     /// The name: `GPU0`, `mlx5_0`.
     pub name: String,
-    /// The number of its NUMA node, if known.
+    /// The number of its NUMA node, if found.
     pub numa: Option<usize>,
 }
 

@@ -3,7 +3,6 @@
 
 use maypole::topology::model::graph::{LinkKind, NodeKind, Topology};
 
-/// The middle of a box.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BoxPosition {
     pub(super) x: f64,

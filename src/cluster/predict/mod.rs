@@ -1,4 +1,4 @@
-//! Predicts how long a collective takes on a topology, and which link limits it.
+//! Predicts the time of a collective on a topology, and the link that limits its bandwidth.
 //!
 //! # The model
 //!
@@ -57,7 +57,7 @@ use std::collections::HashMap;
 pub struct PredictedTime {
     /// The time from the common start of all ranks to the end of the last one, in seconds.
     pub seconds: f64,
-    /// The number of windows that the vector is cut into.
+    /// The number of windows in the vector.
     pub windows: usize,
     /// The name of the protocol, see [`protocol`].
     pub protocol: &'static str,

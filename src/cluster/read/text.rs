@@ -127,7 +127,6 @@ pub(crate) fn plain(glyphs: &[LocatedChar]) -> String {
     glyphs.iter().map(|glyph| glyph.char).collect()
 }
 
-/// True if the characters begin with `word`.
 pub(crate) fn begins_with(glyphs: &[LocatedChar], word: &str) -> bool {
     let mut glyphs = glyphs.iter();
     word.chars().all(|char| glyphs.next().is_some_and(|glyph| glyph.char == char))

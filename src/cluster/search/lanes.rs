@@ -133,7 +133,7 @@ const fn members(path: &Path) -> u32 {
     }
 }
 
-/// The rings of hosts that were searched before: most hosts of a cluster are alike.
+/// The rings of hosts that were searched before: most hosts of a cluster are equal.
 #[derive(Default)]
 struct RingCache(HashMap<HostClasses, Vec<Vec<usize>>>);
 

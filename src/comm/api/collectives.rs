@@ -26,8 +26,8 @@ use crate::schedule::collective::Collective;
 /// All ranks of an all-gather or a reduce-scatter pass the same counts, one for each rank. Of a
 /// gather or a scatter, only the root's counts are used, and other ranks may pass `&[]`. A rank's
 /// all-to-all has the counts that it sends to each rank, and those that it receives. Counts that
-/// contradict what another rank brings or expects are an [`Error::Invalid`](crate::Error::Invalid) on every rank. A call
-/// without counts does not match one with counts.
+/// contradict another rank's input or output are an [`Error::Invalid`](crate::Error::Invalid) on
+/// every rank. A call without counts does not match one with counts.
 ///
 /// ```
 /// use maypole::Communicator;

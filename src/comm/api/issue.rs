@@ -1,5 +1,5 @@
 //! The one path from the arguments of a collective to the engine. Which buffers a rank needs, and
-//! how long they must be, follows from the [`Collective`].
+//! their lengths, follows from the [`Collective`].
 
 use crate::comm::Communicator;
 use crate::comm::api::arguments::buffers::CallBuffers;
@@ -50,9 +50,10 @@ impl Communicator {
         buffers: CallBuffers<'_, T>,
         op: OpKind<'_>,
     ) -> Result<()> {
-        let kind = buffers.output.kind;
+        let (kind, stands_for) = (buffers.output.kind, buffers.stands_for);
         buffers.lend(|input, output| {
-            let ready = self.ready(collective, (kind, count), op, input, output)?;
+            let mut ready = self.ready(collective, (kind, count), op, input, output)?;
+            ready.call.stands_for = stands_for;
             self.run_ready(ready, op, None)
         })
     }
@@ -90,7 +91,7 @@ impl Communicator {
         self.invalid(operation, flaw.to_string())
     }
 
-    /// The count that all ranks pass alike.
+    /// The count, equal on all ranks.
     #[inline(always)]
     pub(crate) fn even_count(
         &self,

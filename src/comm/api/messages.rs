@@ -110,8 +110,8 @@ impl Communicator {
     /// Returns the rank whose message [`recv_any`](Self::recv_any) with this `tag` would take now,
     /// or `None` if no such message has arrived. Takes no message and does not wait.
     ///
-    /// A thread with several communicators can look at each of them in turn, and receive where a
-    /// message has come.
+    /// A thread with several communicators can poll each of them in turn, and receive where a
+    /// message has arrived.
     ///
     /// ```
     /// use maypole::Communicator;

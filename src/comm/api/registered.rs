@@ -12,9 +12,9 @@ impl Communicator {
     ///
     /// The buffer is a slice and an argument of every call, also in part. If all ranks of a call
     /// pass such memory and the vector is not small, ranks read their inputs and write their
-    /// results where they lie, and no byte goes through a slot. Otherwise the call runs as with a
-    /// `Vec`. Results are the same numbers, though a
-    /// plan of its own may combine floats in another order, as for a vector of another length.
+    /// results in place, and no byte goes through a slot. Otherwise the call runs as with a `Vec`.
+    /// Results are the same numbers, though a plan of its own may combine floats in another order,
+    /// as for a vector of another length.
     ///
     /// A buffer may outlive the communicator. After a call on it has failed, no rank reaches it any
     /// more.

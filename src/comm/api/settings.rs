@@ -112,7 +112,7 @@ impl Communicator {
 
     /// Returns a guard. All calls through the guard share one deadline: they must be done
     /// `duration` from now, with any number of waits, and for any [`timeout`](Self::timeout). The
-    /// time of a request begins when its turn comes.
+    /// time of a request begins when it reaches the head of the queue.
     ///
     /// A call that misses the deadline fails the communicator on all ranks, as every call does that
     /// does not end in time.

@@ -49,8 +49,8 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such root, or it brings no value; [`Error::Value`] if the
-    /// root's value cannot be serialized, or the bytes that came are not a value of type `T`; else
+    /// [`Error::Invalid`] if there is no such root, or it passes no value; [`Error::Value`] if the
+    /// root's value cannot be serialized, or the received bytes are not a value of type `T`; else
     /// as every call.
     pub fn broadcast_value<T: Serialize + DeserializeOwned>(
         &mut self,
@@ -82,7 +82,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such root; [`Error::Value`] on every rank if some value
-    /// cannot be serialized, and at the root if the bytes that came are not a value of type `T`;
+    /// cannot be serialized, and at the root if the received bytes are not a value of type `T`;
     /// else as every call.
     pub fn gather_values<T: Serialize + DeserializeOwned>(
         &mut self,
@@ -113,7 +113,7 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Value`] on every rank if some value cannot be serialized, or if the bytes that came
+    /// [`Error::Value`] on every rank if some value cannot be serialized, or if the received bytes
     /// are not a value of type `T`; else as every call.
     pub fn all_gather_values<T: Serialize + DeserializeOwned>(
         &mut self,
@@ -247,8 +247,8 @@ impl Communicator {
 }
 
 /// How many bytes are sent for a value of `length` bytes: at most a quarter more, and 63 bytes. So
-/// many lengths share few programs. The largest number, for which there is no memory, stands for
-/// every larger one.
+/// many lengths share few programs. A length whose padding would overflow becomes the largest
+/// number, for which there is no memory.
 fn padded(length: usize) -> usize {
     let step = (length / 8 + 1).next_power_of_two().max(64);
     length.checked_next_multiple_of(step).unwrap_or(usize::MAX)

@@ -1,4 +1,4 @@
-//! Joining ranks that run, and letting processes join.
+//! Joining a running world, and admitting processes to it.
 
 use super::environment::Environment;
 use super::report::{JoinReport, JoinedWorld};
@@ -18,12 +18,12 @@ use std::time::Duration;
 /// Why ranks that were admitted use no verbs.
 const ADMITTED: &str = "a rank has joined ranks that ran";
 
-/// Where processes may join ranks that run: see [`Communicator::admit`]. All ranks make one, equal
-/// on all of them, and keep it while they want to admit.
+/// The address at which processes join a running world: see [`Communicator::admit`]. All ranks make
+/// one, equal on all of them, and keep it as long as they admit.
 ///
 /// The rank that is rank 0 when the ranks first call `admit` listens there, on a thread of its own,
 /// and keeps the newcomers until the ranks call it. After rank 0 has died, the next rank 0 listens,
-/// if it is on the host that the address names; else `admit` says that it cannot.
+/// if it is on the host that the address names; else `admit` returns an error.
 #[derive(Debug)]
 pub struct Admissions {
     config: JoinConfig,
@@ -32,9 +32,9 @@ pub struct Admissions {
 }
 
 impl Admissions {
-    /// Lets processes join that hold the job's key and name of `config`, at its address and ports,
-    /// where no other program may listen. `config.world` is the most ranks that there may be;
-    /// processes beyond that wait. `config.rank` does not count. Opens nothing yet.
+    /// Admits processes that hold the job's key and name of `config`, at its address and ports,
+    /// where no other program may listen. `config.world` is the limit of ranks; processes beyond it
+    /// wait. `config.rank` is ignored. Opens no socket yet.
     pub fn new(config: JoinConfig) -> Self {
         Self { config, is_newcomer: false, room: None }
     }
@@ -43,7 +43,7 @@ impl Admissions {
     /// started for, up to `MAYPOLE_WORLD` ranks. `None` if that port is not set.
     ///
     /// # Errors
-    /// [`Error::Join`] if a variable has a value that it cannot have.
+    /// [`Error::Join`] if a variable has an invalid value.
     pub fn from_env() -> Result<Option<Self>> {
         let launch = launch::from_env()?;
         let is_newcomer = launch.is_newcomer;
@@ -51,8 +51,7 @@ impl Admissions {
         Ok(config.map(|config| Self { is_newcomer, ..Self::new(config) }))
     }
 
-    /// True in a process that was started to replace a rank. It has nothing of what the other ranks
-    /// have computed.
+    /// True in a process that was started to replace a rank. It has no data of the other ranks.
     pub fn is_newcomer(&self) -> bool {
         self.is_newcomer
     }
@@ -65,7 +64,7 @@ impl Admissions {
         within: Duration,
     ) -> std::result::Result<usize, JoinError> {
         if self.room.as_ref().is_none_or(WaitingRoom::has_closed) {
-            // The old one must not hold the port of the new one.
+            // Frees the port of the old room for the new one.
             self.room = None;
             self.room = Some(WaitingRoom::open(&self.config, one_host)?);
         }
@@ -76,31 +75,32 @@ impl Admissions {
 }
 
 impl Communicator {
-    /// Admits processes that want to [enter](Self::enter), if there are any. Collective: all ranks
-    /// call it, at a point that they agree on, such as the end of a step. Waits for at most
-    /// `within` (and at most half of [`timeout`](Self::timeout)) until one has come; zero means
-    /// only those that wait already.
+    /// Admits processes that [enter](Self::enter), if there are any. Collective: all ranks call it,
+    /// at a point that they agree on, such as the end of a step. Waits for at most `within` (and at
+    /// most half of [`timeout`](Self::timeout)) until one has arrived; zero means only those that
+    /// wait already.
     ///
-    /// `None` if nobody has come. This communicator is as before, and the call has cost an exchange
-    /// over the control plane.
+    /// `None` if none has arrived. This communicator is as before, and the cost is an exchange over
+    /// the control plane.
     ///
-    /// Otherwise all ranks and newcomers get one new communicator, which has worked once. A newcomer
-    /// gets the rank that it wants if that is not 0 and not taken by another newcomer, else a later
-    /// one. The other ranks keep their order; rank 0 stays rank 0. They keep their settings and
-    /// timeouts, and the transport; newcomers have those of their environment. A
-    /// [trace](Self::trace) goes on in a file of its own, of all ranks. A process that dies
-    /// while this goes on, an old rank or a newcomer, is left out, as by [`shrink`](Self::shrink). So
-    /// look at the new communicator's ranks and do not assume who is there. This communicator can
-    /// still be used and dropped, but not shrunk, and admits nobody any more.
+    /// Otherwise all ranks and newcomers get one new communicator, which has worked once. A
+    /// newcomer gets the rank that it requests if that is not 0 and not taken by another newcomer,
+    /// else a later one. The other ranks keep their order; rank 0 stays rank 0. They keep their
+    /// settings and timeouts, and the transport; newcomers have those of their environment. A
+    /// [trace](Self::trace) continues in a file of its own, of all ranks. A process that dies
+    /// during the call, an old rank or a newcomer, is left out, as by [`shrink`](Self::shrink). So
+    /// read the ranks of the new communicator and do not assume them. This communicator can still
+    /// be used and dropped, but not shrunk, and admits no further process.
     ///
-    /// Requests in flight stay with this communicator, and go on there.
+    /// Requests in flight stay with this communicator, and complete there.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if a rank makes another call instead: nobody is admitted. [`Error::Join`],
-    /// the same on all ranks, if rank 0 cannot listen where newcomers come, if ranks are threads of
-    /// one process ([`Local`](crate::Local)), or if they use InfiniBand or RoCE; this communicator is
-    /// as before. [`Error::Connect`] as of [`shrink`](Self::shrink). If a rank dies before all have
-    /// agreed that somebody has come, as every call: then shrink.
+    /// [`Error::Mismatch`] if a rank makes another call instead: no process is admitted.
+    /// [`Error::Join`], the same on all ranks, if rank 0 cannot listen at the address for
+    /// newcomers, if ranks are threads of one process ([`Local`](crate::Local)), or if they use
+    /// InfiniBand or RoCE; this communicator is as before. [`Error::Connect`] as of
+    /// [`shrink`](Self::shrink). If a rank dies before all have agreed that a newcomer has arrived,
+    /// as every call: then shrink.
     ///
     /// # Examples
     ///
@@ -142,7 +142,7 @@ impl Communicator {
         let found = match self.rank() {
             0 => self.newcomers_at(admissions, within),
             _ => {
-                // Newcomers come to rank 0.
+                // Newcomers connect to rank 0.
                 admissions.room = None;
                 Ok(0)
             }
@@ -158,7 +158,8 @@ impl Communicator {
         }
     }
 
-    /// On rank 0: how many newcomers can be admitted; or why none can, and whether that may change.
+    /// On rank 0: the number of newcomers that can be admitted; or the reason why none can, and
+    /// whether a retry may succeed.
     fn newcomers_at(
         &mut self,
         admissions: &mut Admissions,
@@ -186,19 +187,20 @@ impl Communicator {
         found.map_err(|error| (error.to_string(), error.is_retryable()))
     }
 
-    /// Joins ranks that run, as rank `config.rank` if that is free. Waits until they
-    /// [admit](Self::admit), and returns together with them. `config` has the address, the ports, the
-    /// job and the key of their [`Admissions`], and its world. The transport is that of the ranks.
+    /// Joins a running world, as rank `config.rank` if that is free. Waits until its ranks
+    /// [admit](Self::admit), and returns together with them. `config` has the address, the ports,
+    /// the job and the key of their [`Admissions`], and its world. The transport is that of the
+    /// ranks.
     ///
     /// # Errors
-    /// [`Error::Join`], within [`JoinConfig::join_timeout`] and [`JoinConfig::timeout`]: nobody
-    /// listens there, the key, the job, the version or a variable differs, or the ranks do not
-    /// admit. An example is that of [`admit`](Self::admit).
+    /// [`Error::Join`], within [`JoinConfig::join_timeout`] and [`JoinConfig::timeout`]: no process
+    /// listens at the address, the key, the job, the version or a variable differs, or the ranks do
+    /// not admit. An example is that of [`admit`](Self::admit).
     pub fn enter(config: JoinConfig) -> Result<Self> {
         Self::enter_in(&Environment::default(), config, &JoinStop::default())
     }
 
-    /// As [`enter`](Self::enter), with what the environment says of everything else.
+    /// As [`enter`](Self::enter), with the other settings from the environment.
     pub(super) fn enter_in(
         environment: &Environment,
         config: JoinConfig,
@@ -240,7 +242,7 @@ impl Communicator {
     }
 }
 
-/// What carries streams of a world with newcomers.
+/// The transport of streams in a world with newcomers.
 fn links() -> StreamLinks {
     StreamLinks::Tcp(RefusalReason::Other(ADMITTED.to_owned()))
 }

@@ -6,30 +6,30 @@ use crate::requests::progress::GRACE;
 use std::io::Write;
 
 impl Communicator {
-    /// Leaves the group in order. Waits for requests in flight, each of which has its deadline.
-    /// Everything that was sent still arrives. Then waits, for at most 5 s, until the other ranks
-    /// have made as many calls as this one, because they may find that the calls do not match. Ranks
-    /// that are processes wait for that when they close the last communicator of their world.
+    /// Leaves the group in an orderly shutdown. Waits for requests in flight, each of which has its
+    /// deadline. All sent bytes still arrive. Then waits, for at most 5 s, until the other ranks
+    /// have made as many calls as this one, because they may detect that the calls do not match.
+    /// Ranks that are processes wait for that when they close the last communicator of their world.
     ///
     /// Dropping leaves, too, and never panics. It does not wait for the others, nor for requests in
     /// flight: a background thread completes the requests and then leaves. The last communicator
     /// that a rank drops, of a world and the groups split from it, waits for these threads. So a
-    /// rank that returns early, as on an error, holds no other rank up: a rank that waits for it in a
-    /// group that it has dropped gets an error. A drop cannot return an error. It prints one that
-    /// `close` would return and that is known without waiting to standard error, so a program calls
-    /// `close` at its end.
+    /// rank that returns early, as on an error, blocks no other rank: a rank that waits for it in a
+    /// group that it has dropped gets an error. A drop cannot return an error. It prints an error
+    /// that `close` would return without waiting to standard error, so a program calls `close` at
+    /// its end.
     ///
     /// A request may close or drop the communicator that runs it. That does not wait either.
     ///
-    /// A communicator that is dropped by a panic waits at most 5 s for its requests. Then it fails on
-    /// all ranks: this rank has not left in order, and the others learn that it panicked. In a forked
-    /// child dropping does nothing, because the parent is the rank.
+    /// A communicator that is dropped by a panic waits at most 5 s for its requests. Then it fails
+    /// on all ranks: the others receive this rank's panic as the cause. In a forked child dropping
+    /// does nothing, because the parent is the rank.
     ///
     /// # Errors
     /// The error of a [request](crate::Request) that was dropped, if no call has returned it.
     /// [`Error::Mismatch`](crate::Error::Mismatch) if a call of this rank, which has returned `Ok`,
-    /// was not that of the other ranks, and no call has said so yet.
-    /// [`Error::Forked`](crate::Error::Forked) in a forked child, which leaves nothing.
+    /// was not that of the other ranks, and no call has reported it yet.
+    /// [`Error::Forked`](crate::Error::Forked) in a forked child, which does not leave.
     pub fn close(mut self) -> Result<()> {
         self.engine.check_process()?;
         self.leave(true)
@@ -48,7 +48,7 @@ impl Communicator {
         let may_wait = patient || std::thread::panicking();
         let hands_over = self.engine.runs_on_this_thread() || !may_wait;
         if hands_over && self.engine.messages.is_busy() {
-            // A thread that leaves after the messages.
+            // Starts a thread that leaves after the messages.
             let _ = self.lend_engine();
         }
         let result =
@@ -81,13 +81,13 @@ impl Drop for Communicator {
     }
 }
 
-/// Prints the error that a communicator ends with and that no caller receives.
+/// Prints the final error of a communicator that no caller receives.
 pub(crate) fn print_unreturned(ended: Result<()>) {
     if let Err(error) = ended
         && !std::thread::panicking()
     {
         let text = format!("maypole: {error}; no call has returned this, and close() would have\n");
-        // There is no other place for it if standard error is closed.
+        // The error is lost if standard error is closed.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 }

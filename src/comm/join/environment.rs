@@ -34,14 +34,14 @@ pub(super) struct Environment {
     pub(super) network: Option<Network>,
 }
 
-/// What is wrong with a text that is no number of bytes.
+/// The error of a text that is no number of bytes.
 const BYTES: &str = "is no number of bytes like 67108864";
 
 impl Environment {
     /// Reads the variables of this process.
     ///
     /// # Errors
-    /// [`Error::Join`], which names the variable, its value, and what it may be.
+    /// [`Error::Join`], which names the variable, its value, and the valid values.
     pub(super) fn read() -> Result<Self> {
         Ok(Self {
             transport: named("MAYPOLE_TRANSPORT")?.unwrap_or_default(),
@@ -71,7 +71,7 @@ impl Environment {
     /// `launch`.
     ///
     /// # Errors
-    /// [`Error::Join`] if the address of rank 0 is to come from the launcher, and does not.
+    /// [`Error::Join`] if the launcher must provide the address of rank 0, and does not.
     pub(super) fn configuration(&self, mut launch: Launch) -> Result<JoinConfig> {
         let mut address = launch.address.take();
         let is_root = launch.rank == 0 && launch.pmi.is_some();
@@ -99,7 +99,7 @@ impl Environment {
         Ok(published_address(host_name(), self.interface.as_ref())?)
     }
 
-    /// The configuration by which this process joins ranks that run, or lets processes join. `None`
+    /// The configuration by which this process joins a running world, or admits processes. `None`
     /// without an admission port.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ fn named<T: FromStr<Err: fmt::Display>>(variable: &str) -> Result<Option<T>> {
     read(variable, str::parse)
 }
 
-/// The port of an RDMA device, and what packets are sent with.
+/// The port of an RDMA device, and the parameters of its packets.
 fn verbs() -> Result<VerbsSettings> {
     let usual = VerbsSettings::default();
     Ok(VerbsSettings {
@@ -167,7 +167,7 @@ fn verbs() -> Result<VerbsSettings> {
         traffic_class: number("MAYPOLE_IB_TRAFFIC_CLASS", 0..=255)?.unwrap_or(usual.traffic_class),
         partition_key_index: number("MAYPOLE_IB_PKEY_INDEX", 0..=65_535)?
             .unwrap_or(usual.partition_key_index),
-        // 0 would mean that a packet is awaited for ever.
+        // 0 would mean no timeout of a packet.
         timeout: number("MAYPOLE_IB_TIMEOUT", 1..=31)?.unwrap_or(usual.timeout),
         retries: number("MAYPOLE_IB_RETRIES", 0..=7)?.unwrap_or(usual.retries),
     })
@@ -193,7 +193,7 @@ fn is_on(variable: &str) -> Result<bool> {
     Ok(switch?.unwrap_or(false))
 }
 
-/// What a variable's text says by the rules of its type; `flaw` completes the sentence about another text.
+/// The value of a variable, parsed by its type; `flaw` completes the error of an invalid text.
 fn parsed<T: FromStr>(variable: &str, flaw: &str) -> Result<Option<T>> {
     read(variable, |text| text.parse().map_err(|_| format!("'{text}' {flaw}")))
 }

@@ -65,22 +65,22 @@ impl Local {
         self
     }
 
-    /// Sets how many bytes a stream between two threads holds in each direction; at least 1.
+    /// Sets the buffer size of a stream between two threads, in bytes in each direction; at least
+    /// 1.
     #[must_use]
     pub fn stream_capacity(mut self, bytes: usize) -> Self {
         self.capacity = bytes.max(1);
         self
     }
 
-    /// Sets how long a wait for a peer may last.
+    /// Sets the timeout of a wait for a peer.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sets the costs of messages and bytes by which the tuner chooses, instead of the built-in
-    /// ones.
+    /// Sets the tuner's costs of messages and bytes, instead of the built-in ones.
     #[must_use]
     pub fn costs(mut self, costs: CostTable) -> Self {
         self.costs = costs;
@@ -168,8 +168,8 @@ fn run_on_threads(communicators: Vec<Communicator>, rank: &(dyn Fn(Communicator)
     std::thread::scope(|scope| {
         for comm in communicators {
             scope.spawn(|| {
-                // The panic goes on in the caller's thread, so nothing is used that it left half
-                // done.
+                // The panic continues in the caller's thread, so no state that it left incomplete
+                // is used.
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| rank(comm))) {
                     lock(&first_panic).get_or_insert(panic);
                 }
@@ -187,8 +187,8 @@ fn run_on_threads(communicators: Vec<Communicator>, rank: &(dyn Fn(Communicator)
 pub struct Deaths(Weak<SharedWorld>);
 
 impl Deaths {
-    /// Tells the world that its rank `rank` has died, and how this is known. A world that is gone does
-    /// not mind.
+    /// Reports the death of rank `rank` to the world, and how it was detected. Without effect after
+    /// the world was dropped.
     pub fn tell(&self, rank: usize, how: &str) {
         if let Some(shared) = self.0.upgrade() {
             shared.died(rank, how);

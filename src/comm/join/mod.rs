@@ -1,5 +1,5 @@
-//! How communicators are made, of processes that join a world or of threads of one process, and how
-//! they are left.
+//! Making communicators, of processes that join a world or of threads of one process, and leaving
+//! them.
 
 mod admission;
 pub(crate) mod close;
@@ -43,12 +43,13 @@ impl Communicator {
     /// Rank 0 warns on standard error of `MAYPOLE_...` variables that do not exist. They are
     /// ignored.
     ///
-    /// A process that was started to replace a rank (`maypole run --replace`) joins the ranks that
-    /// run, as [`enter`](Self::enter) says.
+    /// A process that was started to replace a rank (`maypole run --replace`) joins the running
+    /// world, as by [`enter`](Self::enter).
     ///
     /// # Errors
-    /// [`Error::Join`] if the environment contradicts itself, if this process has joined already, or
-    /// if the ranks do not find one another in time. Only the latter is [retryable](Error::is_retryable).
+    /// [`Error::Join`] if the environment contradicts itself, if this process has joined already,
+    /// or if the ranks do not connect before the deadline. Only the latter is
+    /// [retryable](Error::is_retryable).
     ///
     /// ```
     /// // Outside of any launcher:
@@ -69,8 +70,8 @@ impl Communicator {
         let launch = launch::from_env()?;
         let once = JoiningOnce::begin(&launch, &stop)?;
         launch::warn(&launch);
-        // Before this rank joins: a setting that cannot be read is an error of this rank alone, and
-        // must not look like a death to the others.
+        // Before this rank joins: an invalid setting is an error of this rank alone, and must not
+        // look like a death to the others.
         let environment = Environment::read()?;
         let comm = if launch.is_newcomer {
             let config = environment.admission(launch)?.ok_or_else(no_admission_port)?;
@@ -82,13 +83,13 @@ impl Communicator {
         Ok(comm)
     }
 
-    /// Joins the world that `config` describes, with what the environment says of everything but rank
-    /// and world, where rank 0 is, and the job: `MAYPOLE_TRANSPORT`, `MAYPOLE_DETERMINISTIC` and so
-    /// on. For programs whose ranks meet in a way of their own. Collective.
+    /// Joins the world that `config` describes. `config` determines rank and world, the address of
+    /// rank 0, and the job; the environment determines the other settings: `MAYPOLE_TRANSPORT`,
+    /// `MAYPOLE_DETERMINISTIC` and so on. For programs with a rendezvous of their own. Collective.
     ///
     /// # Errors
-    /// [`Error::Join`] if the ranks do not find one another in time, or a variable has a value that
-    /// it cannot have.
+    /// [`Error::Join`] if the ranks do not connect before the deadline, or a variable has a value
+    /// that it cannot have.
     pub fn join_by_env(config: JoinConfig) -> Result<Self> {
         Self::join_by_env_until(config, JoinStop::default())
     }
@@ -128,7 +129,7 @@ impl Communicator {
         server::serve(&self.engine.control, signal, environment.status_socket.as_deref())
             .map_err(|error| Error::wrong_setting(format!("MAYPOLE_STATUS_SIGNAL: {error}")))?;
         if environment.log.is_some_and(|level| level >= tracing::Level::INFO) {
-            // A program whose standard error is closed goes on all the same.
+            // The error of a closed standard error is ignored.
             let _ = std::io::stderr().write_all(self.joined_as(environment).as_bytes());
         }
         Ok(())
@@ -156,7 +157,7 @@ impl Communicator {
     /// Collective. All ranks have to pass the same `transport`; that of rank 0 is used.
     ///
     /// # Errors
-    /// [`Error::Join`] if the ranks do not find one another in time, or `transport` cannot serve
+    /// [`Error::Join`] if the ranks do not connect before the deadline, or `transport` cannot serve
     /// them.
     pub fn join(config: JoinConfig, transport: Transport) -> Result<Self> {
         let environment = Environment { transport, ..Environment::default() };
@@ -194,7 +195,7 @@ impl Communicator {
     }
 }
 
-/// Joins the ranks; their reports say what world they make.
+/// Joins the ranks; their reports determine the world.
 fn meet(
     environment: &Environment,
     config: &JoinConfig,
@@ -212,15 +213,15 @@ fn meet(
     let (service, agreed) = join_with(config, &mine.to_bytes(), stop)?;
     let world = JoinedWorld::of(agreed).map_err(Error::wrong_setting)?;
     if let Some(said) = world.unshared().filter(|_| config.rank == 0) {
-        // A program whose standard error is closed goes on all the same.
+        // The error of a closed standard error is ignored.
         let _ = std::io::stderr().write_all(format!("maypole: {said}\n").as_bytes());
     }
     Ok((service, world))
 }
 
 fn no_admission_port() -> Error {
-    let text = "MAYPOLE_NEWCOMER is 1, but MAYPOLE_ADMISSION_PORT does not say where the ranks are: set it \
-                to the port of their `maypole run --replace`";
+    let text = "MAYPOLE_NEWCOMER is 1, but MAYPOLE_ADMISSION_PORT does not say where the ranks \
+                are: set it to the port of their `maypole run --replace`";
     Error::wrong_setting(text)
 }
 

@@ -13,11 +13,11 @@ struct JoinNote {
     process: u32,
     job: String,
     rank: usize,
-    /// Ends the join that is under way; `None` once it has succeeded.
+    /// Ends the pending join; `None` once it has succeeded.
     stop: Option<JoinStop>,
 }
 
-/// A join under way. Withdraws its note, unless the process has joined in the end.
+/// A pending join. Removes its note on drop, unless the process has joined.
 pub(super) struct JoiningOnce(Option<JoinStop>);
 
 impl JoiningOnce {
@@ -25,9 +25,9 @@ impl JoiningOnce {
     /// be joined repeatedly.
     ///
     /// # Errors
-    /// [`Error::Join`] if it has joined that job already, or joins it in another thread. Other ranks
-    /// would hold it for another process that claims its rank, and rank 0 would wait for ranks that
-    /// are in the first world.
+    /// [`Error::Join`] if it has joined that job already, or joins it in another thread. Other
+    /// ranks would take it for another process that claims its rank, and rank 0 would wait for
+    /// ranks that are in the first world.
     pub(super) fn begin(launch: &Launch, stop: &JoinStop) -> Result<Self> {
         let (rank, world) = (launch.rank, launch.world);
         if world == 1 {

@@ -17,16 +17,15 @@ use maypole_transports::cores::UsableCores;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The report of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct JoinReport {
     pub(crate) cores: UsableCores,
     /// The table of costs, by which all ranks choose algorithms. While ranks join, that of rank 0
     /// alone; later, of every rank that runs.
     pub(crate) costs: Option<CostTable>,
-    /// `None` of a newcomer.
+    /// `None` for a newcomer.
     pub(crate) transport: Option<Transport>,
-    /// Where the calls of the world before are recorded, if they are.
+    /// The trace of the previous world's calls, if they are recorded.
     pub(crate) trace: Option<TraceName>,
     /// Why the rank cannot share memory with others, if it cannot.
     pub(crate) unshared: Option<String>,
@@ -36,7 +35,7 @@ pub(crate) struct JoinReport {
 type SentReport = (Vec<u8>, Option<String>, Option<String>, Option<TraceName>, Option<String>);
 
 impl JoinReport {
-    /// What this process has, whatever its world.
+    /// The properties of this process, independent of its world.
     pub(super) fn of_this_process() -> Self {
         let (cores, unshared) = (UsableCores::of_this_thread(), super::unshared());
         Self { cores, unshared, ..Self::default() }
@@ -53,7 +52,7 @@ impl JoinReport {
     /// Reads the report of rank `rank`.
     ///
     /// # Errors
-    /// What is wrong with `bytes`, in words.
+    /// The error in `bytes`, in words.
     pub(crate) fn from_bytes(rank: usize, bytes: &[u8]) -> Result<Self, String> {
         let refused = |why: String| {
             format!(
@@ -75,23 +74,23 @@ impl JoinReport {
 /// A world, equal on all of its ranks.
 pub(crate) struct JoinedWorld {
     pub(super) hosts: Hosts,
-    /// Which ranks share cores. Containers of one machine are several hosts.
+    /// Ranks by machine, whose cores they share. Containers of one machine are several hosts.
     machines: Hosts,
     pub(super) transport: Transport,
     boards: Boards,
     reports: Vec<JoinReport>,
     costs: CostTable,
-    /// Where the calls of the world before were recorded, if they were.
+    /// The trace of the previous world's calls, if they were recorded.
     trace: Option<TraceName>,
-    /// The ranks that still existed when it was tried.
+    /// The ranks that were alive at its trial.
     kept: Vec<usize>,
 }
 
 impl JoinedWorld {
     /// # Errors
-    /// What is wrong with a report, or why the transport cannot serve the ranks, in words.
+    /// The error in a report, or the reason why the transport cannot serve the ranks, in words.
     pub(crate) fn of(agreed: GrownWorld) -> Result<Self, String> {
-        let GrownWorld { hosts, machines, reports, round_trips, kept } = agreed;
+        let GrownWorld { hosts, machines, reports, round_trips, bandwidths, kept } = agreed;
         let read = |(rank, bytes): (usize, &Vec<u8>)| JoinReport::from_bytes(rank, bytes);
         let reports = reports.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
         let transport = reports.iter().find_map(|report| report.transport);
@@ -99,7 +98,7 @@ impl JoinedWorld {
         let costs = reports.iter().find_map(|report| report.costs);
         let mut costs = costs.ok_or("no rank tells costs")?;
         if costs.network.is_near() {
-            costs.network = Network::measured(&round_trips);
+            costs.network = Network::measured(&round_trips, &bandwidths);
         }
         let trace = reports.iter().find_map(|report| report.trace.clone());
         let hosts = Hosts::new(&hosts);
@@ -139,8 +138,8 @@ impl JoinedWorld {
         }
     }
 
-    /// The communicator of `rank` in this world: of a rank that has joined or, with the engine that it
-    /// had in the world `before`, of one that has let newcomers join.
+    /// The communicator of `rank` in this world: of a rank that has joined or, with its engine of
+    /// the world `before`, of one that has admitted newcomers.
     pub(super) fn communicator(
         &self,
         rank: usize,
@@ -161,7 +160,7 @@ impl JoinedWorld {
     }
 }
 
-/// How many ranks share how many cores of a machine.
+/// The number of ranks and of their cores on one machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct MachineLoad {
     pub(crate) ranks: usize,
@@ -214,6 +213,7 @@ mod tests {
             reports: reports.iter().map(|report| (*report).clone()).collect(),
             machines: vec![0; reports.len()],
             round_trips: Vec::new(),
+            bandwidths: Vec::new(),
             kept: (0..reports.len()).collect(),
         };
         let world = JoinedWorld::of(grown(&[&newcomer, &old])).unwrap();
@@ -236,7 +236,8 @@ mod tests {
         let round_trips = vec![Duration::from_micros(300); 2];
         // The first two are containers of one machine.
         let (hosts, machines) = (vec![0, 1, 2], vec![0, 0, 1]);
-        let world = GrownWorld { hosts, machines, reports, round_trips, kept: vec![1] };
+        let (bandwidths, kept) = (Vec::new(), vec![1]);
+        let world = GrownWorld { hosts, machines, reports, round_trips, bandwidths, kept };
         let world = JoinedWorld::of(world);
         let limit = Duration::from_secs(1);
         let links = StreamLinks::Tcp(RefusalReason::Forbidden);

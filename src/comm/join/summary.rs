@@ -1,4 +1,4 @@
-//! What the ranks agreed on when they joined, in words.
+//! The world that the ranks agreed on, in words.
 
 use crate::comm::Communicator;
 use crate::tuner::pair_groups;

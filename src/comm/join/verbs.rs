@@ -10,14 +10,14 @@ use crate::wire;
 use crate::world::PortChoice;
 use std::time::Instant;
 
-/// Attempts beside the first one. Each that fails takes some seconds.
+/// Attempts after the first one. Each failure takes some seconds.
 const MOST_ATTEMPTS: usize = 7;
 
 impl Transport {
-    /// What carries the streams between ranks on `hosts` that make these offers, by rank.
+    /// The transport of streams between ranks on `hosts` that make these offers, by rank.
     ///
     /// # Errors
-    /// If verbs were asked for by name, and a rank cannot use them.
+    /// If verbs were requested by name, and a rank cannot use them.
     pub(super) fn links(self, hosts: &Hosts, offers: &[VerbsOffer]) -> Result<StreamLinks, String> {
         if !self.looks_for_verbs(hosts) {
             return Ok(StreamLinks::Tcp(match self {
@@ -44,7 +44,7 @@ impl Transport {
     }
 }
 
-/// Rank `rank` of the ranks on `hosts`, which choose together what carries their streams.
+/// Rank `rank` of the ranks on `hosts`, which choose the transport of their streams together.
 pub(super) struct OfferingGroup<'a> {
     pub(super) control: &'a dyn Control,
     pub(super) transport: Transport,
@@ -66,14 +66,14 @@ impl OfferingGroup<'_> {
         self.decide(&offers)
     }
 
-    /// Decides what carries the streams between the ranks, which make these offers. Collective,
+    /// Decides the transport of streams between the ranks, which make these offers. Collective,
     /// with the same result on all ranks.
     ///
-    /// An active port may be on another network, so each rank makes sure that it reaches others. If
-    /// one does not, all try their next best ports.
+    /// An active port may be on another network, so each rank tests its connection to others. If
+    /// one fails, all try their next best ports.
     ///
     /// # Errors
-    /// If verbs were asked for by name and a rank cannot use them, or if an exchange of trial
+    /// If verbs were requested by name and a rank cannot use them, or if an exchange of trial
     /// results does not complete by the deadline.
     pub(super) fn decide(&self, offers: &[VerbsOffer]) -> Result<StreamLinks, Error> {
         let links = |offers| self.transport.links(self.hosts, offers).map_err(Error::wrong_setting);
@@ -100,8 +100,8 @@ impl OfferingGroup<'_> {
         Ok(told.iter().map(|offer| read(offer)).collect())
     }
 
-    /// Tries whether the ports of `offers` reach one another. Returns the same offers, but refuses those
-    /// of ranks that do not reach others.
+    /// Tests the connections between the ports of `offers`. Returns the same offers, but refuses
+    /// those of ranks that do not reach others.
     fn try_ways(&self, offers: &[VerbsOffer]) -> Result<Vec<VerbsOffer>, Error> {
         let offers = of_one_network(offers);
         let all: Result<Vec<_>, _> = offers.iter().map(Result::as_ref).collect();
@@ -120,8 +120,8 @@ impl OfferingGroup<'_> {
     }
 }
 
-/// What ranks try that do not reach one another by the ports of these offers: the best port of each,
-/// then the second best of each, and so on. Nothing, if a rank has no port.
+/// The next attempts of ranks that do not reach one another by the ports of these offers: the best
+/// port of each, then the second best of each, and so on. Empty if a rank has no port.
 fn other_attempts(offers: &[VerbsOffer]) -> Vec<PortChoice> {
     let offers: Option<Vec<_>> = offers.iter().map(|offer| offer.as_ref().ok()).collect();
     let offers = offers.unwrap_or_default();
@@ -131,9 +131,9 @@ fn other_attempts(offers: &[VerbsOffer]) -> Vec<PortChoice> {
     numbers.map(PortChoice::Nth).take(MOST_ATTEMPTS).collect()
 }
 
-/// The ranks to which `rank` tries the way: on the next host the rank that has its own number there,
-/// whose port is likely to have the same number, and the one after it. Where ranks of one host use
-/// verbs as well, also the next rank of this host.
+/// The ranks to which `rank` tests a connection: on the next host the rank with its own number
+/// there, whose port is likely to have the same number, and the one after it. Where ranks of one
+/// host use verbs too, also the next rank of this host.
 fn trial_peers(transport: Transport, hosts: &Hosts, rank: usize) -> Vec<usize> {
     let at = hosts.index(rank);
     let of_host = |host: usize| -> Vec<usize> {
@@ -168,7 +168,7 @@ fn of_one_network(offers: &[VerbsOffer]) -> Vec<VerbsOffer> {
     offers.iter().map(checked).collect()
 }
 
-/// Reads the offer of a rank. What cannot be read is an offer of nothing.
+/// Reads the offer of a rank. Invalid bytes are a refused offer.
 fn read(bytes: &[u8]) -> VerbsOffer {
     wire::decode(bytes).unwrap_or_else(|why| {
         Err(format!("it sent no valid offer: {why}; run one version of maypole on all ranks"))
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(other_attempts(&[Ok(port(ROCE, 99, 0))]).len(), MOST_ATTEMPTS);
     }
 
-    /// Opening a library takes time that ranks of one host need not spend.
+    /// Opening the library takes time, which ranks of one host save.
     #[test]
     fn ranks_of_one_host_look_for_ports_only_if_asked_by_name() {
         let one = Hosts::new(&[0; 4]);

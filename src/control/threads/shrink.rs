@@ -18,7 +18,7 @@ pub(super) struct PendingShrink {
 }
 
 impl SharedWorld {
-    /// Waits until each member of the group of this rank's `activity` has come, left or died.
+    /// Waits until each member of the group of this rank's `activity` has arrived, left or died.
     pub(super) fn shrink(
         &self,
         activity: &GroupActivity,

@@ -38,7 +38,7 @@ impl SharedWorld {
         mut ready: impl FnMut(&mut WorldState, bool) -> Option<T>,
         mut slow: impl FnMut(),
     ) -> T {
-        // Other threads see what this one has done.
+        // Other threads see this thread's changes.
         turns::begin_wait();
         let mut state = self.state();
         loop {

@@ -22,8 +22,8 @@ pub(crate) struct CollectiveCall {
     pub(crate) count: CallCount,
     /// Whether the result must be that of the plain loop over the ranks.
     pub(crate) deterministic: bool,
-    /// Whether input and output are one buffer. Ranks may differ in this: it changes where bytes
-    /// lie, never what is sent.
+    /// Whether input and output are one buffer. Ranks may differ in this: it changes the addresses
+    /// of bytes, never the messages.
     pub(crate) in_place: bool,
 }
 
@@ -200,7 +200,7 @@ impl CollectiveCall {
         (divides && world > 1).then_some(world as u64)
     }
 
-    /// What `rank` of `world` divides its result by, on a GPU.
+    /// The divisor of the result of `rank` of `world` on a GPU, if there is one.
     #[cfg(feature = "cuda")]
     pub(crate) fn output_divisor(&self, rank: usize, world: usize) -> Option<u64> {
         let has_result = self.collective.output(rank) != HeldChunks::Nothing;
@@ -250,7 +250,7 @@ impl CollectiveCall {
         Err(self.invalid(rank, why))
     }
 
-    /// How the whole is cut for a schedule of `chunks`.
+    /// The layout of the whole for a schedule of `chunks` chunks.
     pub(crate) fn layout(&self, world: usize, chunks: usize, given: &InternedCounts) -> Layout {
         match self.count {
             CallCount::Even(count) if self.collective.is_blocked() => {

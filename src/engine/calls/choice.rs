@@ -110,7 +110,7 @@ impl<'a> PlanChooser<'a> {
     }
 
     /// Explains the plan of a call of `bytes` bytes in all. `measured` is the duration of such
-    /// calls. `copies` is the reason why ranks cannot copy from one another, if known.
+    /// calls. `copies` is the reason why ranks cannot copy from one another, if there is one.
     pub(in crate::engine) fn explain(
         &self,
         collective: Collective,

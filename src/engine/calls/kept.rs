@@ -27,7 +27,7 @@ pub(crate) struct PreparedCalls {
     counts: InternedCounts,
     chosen: ChosenPlans,
     workspace: Workspace,
-    /// The last call, or [`NONE`] if the next one must be looked up.
+    /// The last call, or [`NONE`] if the next one requires a lookup in the cache.
     current: usize,
     /// Equal to `current`, or [`NONE`] while calls are traced or timed. Gates the fast path.
     fast: usize,
@@ -114,8 +114,8 @@ impl PreparedCalls {
         self.calls.iter()
     }
 
-    /// The programs that are kept, and those that were made and dropped, under a budget of `budget`
-    /// bytes.
+    /// The counts of cached programs, and of those that were lowered and evicted, under a budget of
+    /// `budget` bytes.
     pub(in crate::engine) fn cache(&self, budget: usize) -> ProgramCache {
         ProgramCache {
             lowered: self.lowered,
@@ -191,7 +191,7 @@ impl PreparedCalls {
         self.current
     }
 
-    /// The call made last, unless the next one must be looked up.
+    /// The call made last, unless the next one requires a lookup in the cache.
     pub(in crate::engine) fn last(&self) -> Option<&PreparedCall> {
         self.calls.get(self.current)
     }
@@ -201,7 +201,7 @@ impl PreparedCalls {
         self.fast = if observed { NONE } else { at };
     }
 
-    /// Makes the next call take the slow path: looked up, and recorded for peers.
+    /// Makes the next call take the slow path: a lookup in the cache, and a record for peers.
     pub(in crate::engine) fn forget_current(&mut self) {
         self.current = NONE;
         self.fast = NONE;

@@ -112,7 +112,7 @@ impl Engine {
         Some((layout, program))
     }
 
-    /// Connects the ranks that the program names, and keeps it. Returns its place.
+    /// Connects the ranks that the program names, and caches it. Returns its place.
     fn connect_lowered(
         &mut self,
         call: CollectiveCall,

@@ -15,7 +15,6 @@ use maypole_kernels::Reducer;
 use maypole_transports::HEAD;
 use std::sync::Arc;
 
-/// The source of a program's schedules.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(in crate::engine) enum ProgramSource {
     /// The table of algorithms, for calls under this plan.
@@ -24,7 +23,6 @@ pub(in crate::engine) enum ProgramSource {
     User(u64),
 }
 
-/// The key of a program.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(in crate::engine) struct ProgramKey {
     pub(in crate::engine) call: CollectiveCall,
@@ -52,7 +50,6 @@ impl CallProgram {
     }
 }
 
-/// Times of calls.
 #[derive(Clone, Debug, Default)]
 pub(in crate::engine) struct CallTimes {
     runs: u64,
@@ -134,7 +131,7 @@ impl PreparedCall {
         ProgramKey { call: self.call, source: self.source }
     }
 
-    /// Bytes that the call takes while it is kept, its entry in the map among them.
+    /// Bytes that the call takes in the cache, its entry in the map included.
     pub(super) fn bytes(&self, counts: &InternedCounts) -> usize {
         let entry = 2 * size_of::<ProgramKey>() + size_of::<Self>() - size_of::<CallProgram>();
         let programs =

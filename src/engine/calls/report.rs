@@ -136,7 +136,7 @@ pub struct ProgramCache {
     pub lowered: u64,
     /// Programs that were dropped, because all programs together would have exceeded the budget.
     pub evicted: u64,
-    /// Programs that are kept now.
+    /// The number of cached programs.
     pub kept: usize,
     /// Bytes that these take.
     pub bytes: usize,

@@ -28,7 +28,7 @@ impl WorkspaceNeed {
     }
 }
 
-/// Scratch and staging memory, as large as the most demanding call that is kept.
+/// Scratch and staging memory, as large as the most demanding cached call needs.
 #[derive(Debug)]
 pub(super) struct Workspace {
     scratch: Region,

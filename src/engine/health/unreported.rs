@@ -40,7 +40,7 @@ impl UnreportedError {
         }
     }
 
-    /// Takes the error for a caller, who receives it.
+    /// Takes the error, for a caller that returns it.
     pub(crate) fn take(&self) -> Option<Error> {
         if !self.is_set() {
             return None;

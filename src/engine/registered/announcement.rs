@@ -5,8 +5,8 @@
 use crate::engine::ways::StretchTime;
 use maypole_transports::registered::Ticket;
 
-/// The time of a rank's last stretch, where its buffers of one call lie, and by which programs the rank can run
-/// the call.
+/// The time of a rank's last stretch, the offsets of its buffers in one call, and the programs by
+/// which the rank can run the call.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Announcement {
     /// The rank can run the call on registered memory.

@@ -1,4 +1,5 @@
-//! A call whose bytes may move in several ways, for which ranks may exchange where its buffers lie.
+//! A call whose bytes may move in several ways, for which ranks may exchange the offsets of its
+//! buffers.
 
 use super::Registrations;
 use super::announcement::{ANNOUNCEMENT, AnnouncedPlace, Announcement};

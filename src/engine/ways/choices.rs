@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Kinds that are kept. Evicted ones begin anew, on all ranks.
+/// The number of cached kinds. Evicted ones begin anew, on all ranks.
 const MOST: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
 /// The ways of the calls of a kind.

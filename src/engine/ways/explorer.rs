@@ -1,9 +1,10 @@
 //! The choice of a way for one kind of calls: a pure function of the times that all ranks have exchanged.
 //!
-//! Most stretches run in the *present* way. A *round* compares all ways: each gets a short stretch in turn,
-//! up to three times, and its best stretch counts, because other work only adds time. Ways that are far behind leave the round after the first lap.
-//! A round begins when the calls since the last one have paid for it, or as soon as the duration of
-//! calls changes, which shows a change of the machine.
+//! Most stretches run in the *present* way. A *round* compares all ways: each gets a short stretch
+//! in turn, up to three times, and its best stretch counts, because other work only adds time. Ways
+//! that are much slower leave the round after the first lap. A round begins when the calls since
+//! the last one have paid for it, or as soon as the duration of calls changes, which shows a change
+//! of the machine.
 
 use super::clock::{MOST_TIMED, Stretch};
 use super::{Datapath, Ways};

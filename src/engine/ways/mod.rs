@@ -4,15 +4,15 @@
 //! apart the cores are, and on the state of a virtual machine, which changes while it runs. No table of
 //! costs has these effects, so calls themselves are measured.
 //!
-//! The calls of a kind are made in *stretches*, each in one way. Between two stretches the ranks of a board
-//! exchange how long the last one took. All of them compute the next stretch from the times of the slowest
-//! rank, by the same [`Explorer`], so they agree without a vote. Which calls a group makes is equal on all
-//! ranks, so all exchange in the same calls.
+//! The calls of a kind are made in *stretches*, each in one way. Between two stretches the ranks of
+//! a board exchange the time of the last one. All of them compute the next stretch from the times
+//! of the slowest rank, by the same [`Explorer`], so they agree without a vote. Which calls a group
+//! makes is equal on all ranks, so all exchange in the same calls.
 //!
 //! | part | contents |
 //! |---|---|
 //! | [`Explorer`] | the choice for one kind of calls: rounds of trials, and their budget |
-//! | [`StretchClock`] | how long the calls of a stretch took on this rank |
+//! | [`StretchClock`] | the times of a stretch's calls on this rank |
 //! | [`WayChoices`] | the state of all kinds of a group |
 
 mod choices;

@@ -22,7 +22,7 @@ pub(crate) struct MessageBatch<'a> {
 
 impl<'a> MessageBatch<'a> {
     /// Adds a message with elements of `kind` to or from rank `peer`. Without a rank, it is
-    /// received from any, and may be shorter than its memory.
+    /// received from any rank, and may be shorter than its memory.
     pub(crate) fn add(
         &mut self,
         memory: MessageMemory<'a>,
@@ -39,13 +39,13 @@ impl<'a> MessageBatch<'a> {
         self.messages.iter().map(|message| &message.head).filter(move |head| head.sends == sends)
     }
 
-    /// For each receive, in order: the rank whose message came, and its length in elements.
+    /// For each receive, in order: the rank whose message arrived, and its length in elements.
     ///
     /// # Errors
     /// The first message that did not fit its receive.
     ///
     /// # Panics
-    /// If a receive is not over.
+    /// If a receive has not completed.
     pub(crate) fn arrivals(&self) -> Result<Vec<(usize, usize)>, Misfit> {
         self.of_kind(false).map(MessageHead::arrival).collect()
     }
@@ -59,7 +59,7 @@ impl<'a> MessageBatch<'a> {
         self.messages.iter().position(|message| message.head.accepts(peer, tag))
     }
 
-    /// The first message that is not over. Receives come first.
+    /// The first message that has not completed; receives precede sends.
     pub(super) fn first_awaited(&self) -> usize {
         let open = |sends| {
             let is_open = |it: &BatchMessage<'_>| it.head.sends == sends && !it.head.is_over();
@@ -68,15 +68,16 @@ impl<'a> MessageBatch<'a> {
         open(false).or_else(|| open(true)).unwrap_or(0)
     }
 
-    /// The message that this rank waits for: in words, with its rank, if that is known, and its step.
+    /// The message that this rank waits for: in words, with its rank, if there is one, and its
+    /// step.
     pub(crate) fn awaited(&self) -> (String, Option<usize>, usize) {
         let at = self.first_awaited();
         (self.describe(at), self.messages[at].head.peer(), self.step(at))
     }
 
     /// The batch as this rank's part of a schedule; see
-    /// [`Group::schedule`](crate::comm::Group::schedule). `None` while it is not known which rank a
-    /// receive takes a message from.
+    /// [`Group::schedule`](crate::comm::Group::schedule). `None` while the source of a receive is
+    /// undetermined.
     pub(crate) fn schedule(&self) -> Option<Schedule> {
         let sends = self.of_kind(true).enumerate();
         let sends = sends.map(|(at, it)| Some(Step::Send { from: input(at), to: it.peer()? }));
@@ -97,7 +98,6 @@ impl<'a> MessageBatch<'a> {
         }
     }
 
-    /// The number of messages.
     pub(crate) fn len(&self) -> usize {
         self.messages.len()
     }
@@ -126,7 +126,8 @@ impl<'a> MessageBatch<'a> {
         }
     }
 
-    /// Passes each message that has become complete to `record`, as rank `rank` records it.
+    /// Passes each message that has completed since the last call to `record`, as rank `rank`
+    /// records it.
     pub(super) fn record_complete(&mut self, rank: usize, mut record: impl FnMut(MessageRecord)) {
         for at in 0..self.messages.len() {
             let BatchMessage { head, is_recorded, .. } = &mut self.messages[at];

@@ -1,5 +1,5 @@
-//! What both ends of a link have: a stream, the shared memory that may later take its place, and the frames
-//! that wait to leave.
+//! The common part of both ends of a link: a stream, the shared memory that may later replace it,
+//! and the queue of frames to send.
 
 use super::frame::Frame;
 use super::posted::Posted;
@@ -13,7 +13,7 @@ use maypole_transports::{Fault, HEAD, Stream};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-/// The bytes that follow the head of a frame.
+/// The payload of a frame.
 #[derive(Debug)]
 pub(super) enum FrameBody {
     Empty,
@@ -21,11 +21,11 @@ pub(super) enum FrameBody {
     Message(usize),
     /// An offer to use shared memory.
     Offer(Vec<u8>),
-    /// Nothing; all later frames go through shared memory.
+    /// Empty; all later frames go through shared memory.
     Switch,
 }
 
-/// A frame that has not left as a whole.
+/// A frame that is not yet sent completely.
 #[derive(Debug)]
 struct QueuedFrame {
     head: [u8; HEAD],
@@ -55,7 +55,7 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    /// The end of a sender, or that of a receiver, which `sends_replies`.
+    /// The end of a sender, or of a receiver, which `sends_replies`.
     pub(super) fn new(stream: AnyStream, sends_replies: bool) -> Self {
         Self {
             stream,
@@ -75,17 +75,17 @@ impl Carrier {
         self.queue.push_back(QueuedFrame { head: frame.to_bytes(), body });
     }
 
-    /// True if there is something to send.
+    /// True if a frame is queued.
     pub(super) fn is_sending(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// The other end breaks the protocol.
+    /// Records that the other end breaks the protocol.
     pub(super) fn fail(&mut self, why: &str) {
         self.fault = Some(protocol_violation(why));
     }
 
-    /// Sends as much as the link takes now; true if any byte left.
+    /// Sends as much as the link takes without blocking; true if any byte left.
     pub(super) fn push(&mut self, posted: &mut Posted<'_, '_>) -> bool {
         let mut moved = false;
         while let Some(frame) = self.queue.front() {
@@ -105,8 +105,8 @@ impl Carrier {
                     let payload = body.len();
                     self.end_frame(payload, posted);
                 }
-                // A sender that has left needs no replies. The death of a sender shows in the
-                // messages that do not come.
+                // A sender that has left needs no replies. The death of a sender shows in its
+                // missing messages.
                 Err(_) if self.sends_replies => {
                     self.sending.restart();
                     self.end_frame(0, posted);
@@ -121,7 +121,7 @@ impl Carrier {
         moved
     }
 
-    /// The first frame of the queue has left, with `bytes` bytes behind its head.
+    /// The first frame of the queue has left, with a payload of `bytes` bytes.
     fn end_frame(&mut self, bytes: usize, posted: &mut Posted<'_, '_>) {
         let frame = self.queue.pop_front().expect("a frame has left");
         self.sent.written += (HEAD + bytes) as u64;
@@ -136,7 +136,8 @@ impl Carrier {
         }
     }
 
-    /// Receives a part of the arriving frame, its body into `body`. Blocks after a fault.
+    /// Receives a part of the arriving frame, its payload into `body`. Returns `Advance::Blocked`
+    /// after a fault.
     #[inline(always)]
     pub(super) fn pull(&mut self, body: ViewMut<'_>) -> Advance {
         let inbound = match &mut self.pipe {
@@ -149,7 +150,7 @@ impl Carrier {
         })
     }
 
-    /// What this end waits for, and whether it `receives`; nothing after a fault.
+    /// The events that this end waits for; it `receives` or only sends. `None` after a fault.
     pub(super) fn awaited(&self, receives: bool) -> Option<LinkWait<'_>> {
         let sends = self.is_sending();
         self.fault.is_none().then_some(LinkWait { carrier: self, receives, sends })
@@ -166,17 +167,17 @@ impl Carrier {
         self.receives_through_pipe
     }
 
-    /// Asks for the event that ends a sleep. Returns false if something has come already.
+    /// Requests the event that ends a sleep. Returns false if bytes have arrived already.
     pub(super) fn prepare_to_sleep(&mut self) -> bool {
         self.stream.prepare_to_sleep()
     }
 
-    /// Makes closing the link not wait for what was sent.
+    /// Lets the link close without waiting for sent bytes.
     pub(super) fn abandon(&mut self) {
         self.stream.abandon();
     }
 
-    /// Says that nothing more will be sent.
+    /// Signals the end of the sent bytes to the other end.
     pub(super) fn finish(&mut self) {
         self.stream.finish();
         if let Some(pipe) = &mut self.pipe {
@@ -184,9 +185,9 @@ impl Carrier {
         }
     }
 
-    /// Reads replies that no batch will use any more. If they were left unread, closing the stream
-    /// would reset the connection and lose bytes in flight. A receiver that is gone is a fault:
-    /// nothing that was sent can arrive any more.
+    /// Reads replies that no batch will use. If they stayed unread, closing the stream would reset
+    /// the connection and lose bytes in flight. A receiver that has ended is a fault: sent bytes
+    /// cannot arrive.
     pub(super) fn discard_replies(&mut self) {
         while self.fault.is_none() {
             self.receiving.restart();
@@ -202,7 +203,7 @@ impl Carrier {
     }
 }
 
-/// What one end of a link waits for: something to receive, room to send, or both.
+/// The events that one end of a link waits for: bytes to receive, room to send, or both.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkWait<'a> {
     pub(super) carrier: &'a Carrier,
@@ -211,15 +212,15 @@ pub(super) struct LinkWait<'a> {
 }
 
 impl<'a> LinkWait<'a> {
-    /// The event that ends a sleep early; `None` for a direction through the pipe, of which the
-    /// kernel knows nothing.
+    /// The event that ends a sleep early; `None` for a direction through the pipe, which has no
+    /// events of the kernel.
     pub(super) fn interest(self) -> Option<(BorrowedFd<'a>, Interest)> {
         let reads = self.receives && !self.carrier.receives_through_pipe;
         let writes = self.sends && !self.carrier.sends_through_pipe;
         self.carrier.stream.interest(reads, writes)
     }
 
-    /// The same, if all of that goes through the pipe.
+    /// The same, if all directions use the pipe.
     pub(super) fn pipe_wait(self) -> Option<PipeWait<'a>> {
         let Self { carrier, receives, sends } = self;
         let is_only =

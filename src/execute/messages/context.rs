@@ -14,7 +14,7 @@ pub(crate) trait Connector: WaitWatcher {
     /// The reason why there is no stream by `deadline`, as a sentence.
     fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String>;
 
-    /// As [`dial`](Self::dial) for each of `peers`, in their order, at the same time.
+    /// As [`dial`](Self::dial) for each of `peers`, concurrently; results in their order.
     fn dial_all(&self, peers: &[usize], deadline: Instant) -> Vec<Result<AnyStream, String>> {
         peers.iter().map(|peer| self.dial(*peer, deadline)).collect()
     }

@@ -13,7 +13,7 @@ use crate::execute::record::Recorder;
 use maypole_transports::Sleep;
 use std::cell::RefCell;
 
-/// The messages of a call, and of all requests, while they are driven.
+/// A run of the driver: the messages of a call, and of all requests.
 pub(super) struct MessageRun<'a, 'b, 'c> {
     pub(super) links: &'a mut MessageLinks,
     pub(super) posted: Posted<'a, 'b>,
@@ -21,17 +21,18 @@ pub(super) struct MessageRun<'a, 'b, 'c> {
     recorder: Option<&'a mut Recorder>,
     /// Ranks that the batch sends to, once each.
     pub(super) targets: Vec<usize>,
-    /// Ranks that the batch receives from, once each; all ranks, if one may receive from any.
+    /// Ranks that the batch receives from, once each; all ranks, if a receive takes a message of
+    /// any rank.
     pub(super) sources: Vec<usize>,
     pub(super) polls: PollCounter,
 }
 
 impl MessageLinks {
-    /// Runs `batch` to its end and tells `recorder` of it. Meanwhile drives the messages of
-    /// `requests`, too. Calls `slow` with the batch once the wait has become long.
+    /// Runs `batch` to its end, with `recorder` as its observer. Drives the messages of `requests`
+    /// meanwhile. Calls `slow` with the batch once the wait has become long.
     ///
     /// # Errors
-    /// [`MessageError`]; afterwards the links can only be left.
+    /// [`MessageError`]; afterwards the links can only be closed.
     pub(crate) fn run(
         &mut self,
         batch: &mut MessageBatch<'_>,
@@ -40,7 +41,7 @@ impl MessageLinks {
         recorder: Option<&mut Recorder>,
         mut slow: impl FnMut(&MessageBatch<'_>),
     ) -> Result<(), MessageError> {
-        // The links name messages of the batch, so nobody may drive them without it.
+        // The links hold indices of the batch's messages, so no thread may drive them without it.
         self.is_broken = true;
         let mut run = MessageRun::new(self, Posted { batch, requests }, context, recorder);
         run.before_moving();
@@ -74,12 +75,11 @@ impl MessageLinks {
         ended
     }
 
-    /// Posts the requests that were started meanwhile, and moves for all requests what can be moved
-    /// now.
+    /// Posts the requests that were started meanwhile, and moves the bytes of all requests that can
+    /// be moved now.
     ///
     /// # Errors
-    /// [`MessageError`] of the first request that cannot go on; afterwards the links can only be
-    /// left.
+    /// [`MessageError`] of the first request that fails; afterwards the links can only be closed.
     pub(crate) fn drive_requests(
         &mut self,
         requests: &mut MessageRequests,
@@ -99,7 +99,7 @@ impl MessageLinks {
         ended
     }
 
-    /// True if the links have nothing to do for `requests` any more.
+    /// True if the links have no work left for `requests`.
     pub(crate) fn is_done_with(&self, requests: &MessageRequests) -> bool {
         let owes = || self.incoming.iter().flatten().any(|link| link.owes_answer());
         requests.is_empty() && (self.is_broken || !owes())
@@ -119,7 +119,7 @@ impl MessageLinks {
         self.accept_callers(context);
         let mut posted = Posted { batch: &mut MessageBatch::default(), requests };
         for link in self.incoming.iter_mut().flatten() {
-            // What no request has asked for goes to the unexpected queue, whose length is bounded.
+            // Messages without a receive go to the unexpected queue, whose length is bounded.
             while link.drive(&mut posted) {}
         }
         posted.requests.tell();
@@ -142,7 +142,6 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
         Self { links, posted, context, recorder, targets, sources, polls }
     }
 
-    /// Called before bytes are moved.
     #[inline]
     fn before_moving(&mut self) {
         if let Some(recorder) = &mut self.recorder {
@@ -150,7 +149,6 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
         }
     }
 
-    /// Called after bytes were moved.
     #[inline]
     fn after_moving(&mut self) {
         if let Some(recorder) = &mut self.recorder {
@@ -176,7 +174,7 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
         Ok(())
     }
 
-    /// Makes links, takes what is in the unexpected queues, and queues what may be sent.
+    /// Makes links, takes messages of the unexpected queues, and queues sends.
     fn post_batch(&mut self) -> Result<(), MessageError> {
         let messages = 0..self.posted.batch.len();
         self.connect(messages.clone())?;
@@ -212,8 +210,8 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
         })
     }
 
-    /// Queues a send. Serves a receive from the unexpected queue of its source, or of the first source
-    /// that has a message for it.
+    /// Queues a send. For a receive, takes a message of the unexpected queue of its source, or of
+    /// the first source that has one.
     fn post(&mut self, at: usize) {
         match *self.posted.head(at) {
             MessageHead { sends: true, rank: Some(to), .. } => {
@@ -247,7 +245,7 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
         }
     }
 
-    /// Notes the peers whose links the batch waits for.
+    /// Collects the peers whose links the batch waits for.
     fn name_peers(&mut self) {
         let batch = &*self.posted.batch;
         self.targets = once_each(batch.of_kind(true).filter_map(|it| it.rank).collect());
@@ -271,7 +269,7 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
         self.failed_message().map(Err)
     }
 
-    /// Moves what can be moved now, and tells requests that are over.
+    /// Moves the bytes that can be moved now, and notifies completed requests.
     #[inline(always)]
     fn advance(&mut self) {
         self.polls.count();
@@ -279,9 +277,9 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
         self.posted.requests.tell();
     }
 
-    /// Moves what can be moved now on the links that the batch waits for. Now and then, moves it on
-    /// all incoming links and takes new ones, so that no sender has to wait because a stream is
-    /// full.
+    /// Moves the bytes that can be moved now on the links that the batch waits for. At intervals,
+    /// drives all incoming links and takes new ones, so that no sender has to wait because a stream
+    /// is full.
     fn drive(&mut self) {
         let drives_all = self.polls.is_drive_due();
         let links = &mut *self.links;
@@ -310,7 +308,7 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
         }
     }
 
-    /// Moves what can be moved now on the links that requests wait for.
+    /// Moves the bytes that can be moved now on the links that requests wait for.
     fn drive_for_requests(&mut self, drives_all: bool) {
         let links = &mut *self.links;
         for link in links.outgoing.iter_mut().flatten().filter(|link| link.is_busy()) {
@@ -326,14 +324,14 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
         }
     }
 
-    /// True if a sender of the batch waits for an answer that has not left.
+    /// True if a sender of the batch waits for a reply that has not left.
     fn owes_answer(&self) -> bool {
         let incoming = &self.links.incoming;
         let owes = |from: &usize| matches!(incoming.get(*from), Some(Some(it)) if it.owes_answer());
         self.sources.iter().any(owes)
     }
 
-    /// Lets the next receive from any rank begin behind the rank whose message came last.
+    /// Lets the next receive from any rank begin after the last source, so that senders take turns.
     fn remember_source(&mut self) {
         let mut receives = self.posted.batch.of_kind(false).rev();
         let from_any = receives.find(|it| it.rank.is_none());

@@ -1,4 +1,4 @@
-//! Which posted message cannot be completed, and why.
+//! Finds posted messages that cannot be completed, and the reason.
 
 use super::MessageError;
 use super::drive::{MessageRun, once_each};
@@ -17,7 +17,7 @@ impl MessageRun<'_, '_, '_> {
     }
 
     /// A message that cannot be completed because its link is lost, if there is one. Requests are
-    /// many, so they are looked at less often.
+    /// many, so they are checked less often.
     fn lost_message(&mut self) -> Option<MessageError> {
         let lost = self.targets.iter().any(|to| self.is_lost_to(*to))
             || self.sources.iter().any(|from| self.is_lost_from(*from));
@@ -72,7 +72,7 @@ impl MessageRun<'_, '_, '_> {
         if gone.is_empty() {
             return None;
         }
-        // After this, the links of all peers that made one before they left are known.
+        // A peer that sent a message before it left has made its link: take all new ones first.
         self.links.accept_callers(self.context);
         let links = &*self.links;
         let silent = |peer: usize| gone.contains(&peer) && !links.receives_from(peer);
@@ -105,8 +105,8 @@ impl MessageRun<'_, '_, '_> {
         Some(self.with_full_queue(error))
     }
 
-    /// The same error, which says so if the awaited rank can send nothing more before this rank
-    /// receives what it has sent.
+    /// The same error, with a note if the awaited rank has no credit left until this rank receives
+    /// its earlier messages.
     pub(super) fn with_full_queue(&self, mut error: MessageError) -> MessageError {
         let link = error.peer.and_then(|peer| self.links.incoming.get(peer)?.as_ref());
         if let (Some(waiting), LinkError::TimedOut) =

@@ -1,4 +1,4 @@
-//! The frames on a link: those that a sender sends, and those that its receiver sends back.
+//! The frames on a link: those of the sender, and the replies of its receiver.
 
 use maypole_kernels::DataType;
 use maypole_transports::HEAD;
@@ -7,9 +7,7 @@ use maypole_transports::HEAD;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Envelope {
     pub(super) tag: u32,
-    /// The type of its elements.
     pub(super) kind: DataType,
-    /// Its length.
     pub(super) bytes: usize,
 }
 
@@ -26,7 +24,7 @@ pub(super) enum Frame {
     Data(u64),
     /// An offer to use shared memory, of this many bytes, follows.
     Offer(u64),
-    /// All later frames of this direction come through shared memory.
+    /// All later frames of this direction go through shared memory.
     Switch,
     /// From the receiver: a receive has taken the message of this number, and its bytes may be
     /// sent.
@@ -34,13 +32,13 @@ pub(super) enum Frame {
     /// From the receiver: this many bytes of credit are free again.
     Credit(u64),
     /// From the receiver: the message of this number did not fit the receive that took it, and its
-    /// bytes are not wanted.
+    /// bytes must not be sent.
     Dropped(u64),
 }
 
 impl Frame {
-    /// Encodes it in sixteen bytes: the kind of frame, the element type, a check of all other bytes,
-    /// the tag and a number, in little-endian order.
+    /// Encodes it in a header of sixteen bytes: the kind of frame, the element type, a checksum of
+    /// all other bytes, the tag and a number, in little-endian order.
     pub(super) fn to_bytes(self) -> [u8; HEAD] {
         let (frame, kind, tag, number) = match self {
             Self::Eager(message) => (1, message.kind as u8, message.tag, message.bytes as u64),
@@ -66,7 +64,7 @@ impl Frame {
 
     /// The reverse of [`to_bytes`](Self::to_bytes); `None` if the bytes are not a frame.
     pub(super) fn from_bytes(bytes: [u8; HEAD]) -> Option<Self> {
-        // The check is part of the sum, which is zero then.
+        // The XOR over all bytes, checksum included, is zero for a valid frame.
         if parity(bytes) != 0 {
             return None;
         }
@@ -90,8 +88,8 @@ impl Frame {
     }
 }
 
-/// The sum without carries of the eight pairs of bytes: it changes with every byte that changes
-/// alone, so that no damaged byte of a frame is believed.
+/// The XOR of the eight pairs of bytes. It changes with every single byte, so a frame with one
+/// damaged byte is always rejected.
 pub(super) fn parity(bytes: [u8; HEAD]) -> u16 {
     let whole = u128::from_le_bytes(bytes);
     let half = whole as u64 ^ (whole >> 64) as u64;

@@ -1,7 +1,7 @@
 //! Arbitrary frames on both kinds of link, and arbitrary bytes.
 //!
 //! An input is a list of frames: four bytes (kind of frame, element type, tag, length of the body),
-//! eight bytes for the number, and the body. The reader adds the check, without which nearly all
+//! eight bytes for the number, and the body. The reader adds the checksum, without which nearly all
 //! inputs would be refused at their first frame.
 
 use super::batch::MessageBatch;
@@ -18,10 +18,10 @@ use maypole_transports::{HEAD, Mem, Stream, mem};
 
 /// Bytes of a frame in an input, without its body.
 const RECORD: usize = 12;
-/// Room for what a link sends.
+/// Buffer space for the replies of a link.
 const ANSWERS: usize = 64 << 10;
 
-/// The bytes on the wire that an input stands for.
+/// The bytes on the wire of an input.
 fn wire(mut input: &[u8]) -> Vec<u8> {
     let mut wire = Vec::new();
     while let Some((record, rest)) = input.split_first_chunk::<RECORD>() {
@@ -76,7 +76,7 @@ fn receive(bytes: &[u8]) -> String {
     format!("{:?} {states:?}", link.carrier.fault.as_ref().map(ToString::to_string))
 }
 
-/// Lets a sender read `bytes` as the answers to messages that it has posted.
+/// Lets a sender read `bytes` as the replies to messages that it has posted.
 fn send(bytes: &[u8]) -> String {
     let (_near, far) = stream(bytes);
     let mut link = OutgoingLink::new(far, None);

@@ -29,7 +29,7 @@ impl IncomingMessage {
     }
 }
 
-/// A message whose bytes this end has asked for.
+/// A message that this end has cleared to send.
 #[derive(Debug)]
 struct ClearedMessage {
     number: u64,
@@ -40,7 +40,7 @@ struct ClearedMessage {
 /// The frame that is arriving.
 #[derive(Debug)]
 enum Arriving {
-    /// Its head, which is not whole yet.
+    /// Its header, which is incomplete.
     Head,
     /// A message or an announcement.
     Message(IncomingMessage),
@@ -52,8 +52,8 @@ enum Arriving {
     Switch,
 }
 
-/// Takes messages in the order in which they were sent, and keeps those that no receive has asked
-/// for in the unexpected queue.
+/// Takes messages in the order in which they were sent, and keeps those without a receive in the
+/// unexpected queue.
 #[derive(Debug)]
 pub(super) struct IncomingLink {
     peer: usize,
@@ -61,7 +61,6 @@ pub(super) struct IncomingLink {
     /// This end may provide shared memory.
     provides_memory: bool,
     arriving: Arriving,
-    /// The number of the next message.
     next_number: u64,
     unexpected: VecDeque<IncomingMessage>,
     /// Bytes of credit that the unexpected queue uses.
@@ -74,8 +73,8 @@ pub(super) struct IncomingLink {
 }
 
 impl IncomingLink {
-    /// Receives from `peer` over `stream`. `provides_memory` says whether this end may make shared
-    /// memory for the link.
+    /// Receives from `peer` over `stream`. `provides_memory`: this end may make shared memory for
+    /// the link.
     pub(super) fn new(peer: usize, stream: AnyStream, provides_memory: bool) -> Self {
         Self {
             peer,
@@ -91,7 +90,7 @@ impl IncomingLink {
         }
     }
 
-    /// True if it has carried nothing yet.
+    /// True if no byte has arrived yet.
     pub(super) fn is_fresh(&self) -> bool {
         self.next_number == 0 && self.carrier.receiving.is_at_start()
     }
@@ -101,13 +100,13 @@ impl IncomingLink {
         self.unexpected.iter().any(|message| message.envelope.tag == tag)
     }
 
-    /// True if one of `requests` waits for a message of the sender, the bytes of a message are on
-    /// their way here, or the sender waits for a reply that has not left.
+    /// True if one of `requests` waits for a message of the sender, the bytes of a cleared message
+    /// are in flight, or the sender waits for a reply that has not left.
     pub(super) fn is_awaited(&self, requests: &MessageRequests) -> bool {
         requests.awaits(self.peer) || self.is_receiving() || self.owes_answer()
     }
 
-    /// True if the bytes of a message that this end has asked for are on their way.
+    /// True if the bytes of a cleared message are in flight.
     pub(super) fn is_receiving(&self) -> bool {
         !self.cleared.is_empty()
     }
@@ -117,14 +116,14 @@ impl IncomingLink {
         self.owes_answer && self.carrier.fault.is_none()
     }
 
-    /// How many messages wait here for their receives, if the sender has no credit for another.
+    /// The length of the unexpected queue, if the sender has no credit for another message.
     pub(super) fn full_queue(&self) -> Option<usize> {
         let used = self.unexpected_credit + self.unreported;
         (used + CREDIT_PER_MESSAGE > 2 * CREDIT).then_some(self.unexpected.len())
     }
 
-    /// Gives receive `at` the first message with its tag from the unexpected queue; false if there
-    /// is none.
+    /// Matches receive `at` with the first message of its tag in the unexpected queue; false if
+    /// there is none.
     pub(super) fn match_unexpected(&mut self, at: usize, posted: &mut Posted<'_, '_>) -> bool {
         let tag = posted.head(at).tag;
         let mut unexpected = self.unexpected.iter();
@@ -149,7 +148,7 @@ impl IncomingLink {
                 posted.memory(at).room().slice(0, bytes).copy_from(View::of(eager));
                 MessageState::Complete { peer, bytes }
             }
-            // The reply gives the credit of the announcement back, too.
+            // The reply also returns the credit of the announcement.
             (None, None) => {
                 self.reply(Frame::ClearToSend(number));
                 self.cleared.push_back(ClearedMessage { number, receive: at });
@@ -173,7 +172,7 @@ impl IncomingLink {
         self.carrier.enqueue(reply, FrameBody::Empty);
     }
 
-    /// Gives `bytes` bytes of credit back, once they are enough to report.
+    /// Returns `bytes` bytes of credit to the sender, once the sum reaches [`CREDIT_REPORT`].
     fn give_back(&mut self, bytes: usize) {
         self.unreported += bytes;
         if self.unreported >= CREDIT_REPORT {
@@ -182,7 +181,8 @@ impl IncomingLink {
         }
     }
 
-    /// Moves what can be moved now, both ways, up to the end of a frame; true if any byte moved.
+    /// Moves the bytes that can be moved now, both ways, up to the end of a frame; true if any byte
+    /// moved.
     pub(super) fn drive(&mut self, posted: &mut Posted<'_, '_>) -> bool {
         if self.carrier.fault.is_some() {
             return false;
@@ -193,7 +193,7 @@ impl IncomingLink {
         pushed | pulled
     }
 
-    /// Receives up to the end of a frame; true if any byte came.
+    /// Receives up to the end of a frame; true if any byte arrived.
     fn pull(&mut self, posted: &mut Posted<'_, '_>) -> bool {
         let mut moved = false;
         loop {
@@ -230,8 +230,8 @@ impl IncomingLink {
         }
     }
 
-    /// The frame whose head has arrived, and the number of bytes that follow; `None` if the frame
-    /// breaks the protocol.
+    /// The frame whose header has arrived, and the size of its payload; `None` if the frame breaks
+    /// the protocol.
     fn read_head(&self, posted: &Posted<'_, '_>) -> Option<(Arriving, usize)> {
         let number = self.next_number;
         match Frame::from_bytes(self.carrier.receiving.head()?)? {
@@ -264,7 +264,7 @@ impl IncomingLink {
         }
     }
 
-    /// Handles a frame that has arrived as a whole.
+    /// Handles a complete frame.
     fn end_frame(&mut self, posted: &mut Posted<'_, '_>) {
         self.carrier.receiving.restart();
         match std::mem::replace(&mut self.arriving, Arriving::Head) {
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(sent, HEAD + body.len());
     }
 
-    /// Receives all that has been sent.
+    /// Receives all sent bytes.
     fn drain(link: &mut IncomingLink, batch: &mut MessageBatch<'_>) {
         let requests = &mut MessageRequests::default();
         while link.drive(&mut Posted { batch, requests }) {}

@@ -1,4 +1,4 @@
-//! The links of one rank: how they are made, and how they end.
+//! The links of one rank, from their making to their shutdown.
 
 use super::EAGER_LIMIT;
 use super::context::{BatchContext, Connector};
@@ -10,9 +10,9 @@ use crate::execute::{AnyStream, Moved};
 use maypole_transports::{Pipe, mem, turns};
 use std::time::{Duration, Instant};
 
-/// Bytes that the stream of a rank to itself holds.
+/// The buffer size of a rank's stream to itself, in bytes.
 const LOOPBACK_CAPACITY: usize = 64 << 10;
-/// How long a leaving rank waits until the bytes that it sent have arrived.
+/// The longest wait of a leaving rank for the arrival of its sent bytes.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// One rank's links for messages, each made at its first use.
@@ -24,13 +24,13 @@ pub(crate) struct MessageLinks {
     pub(super) outgoing: Vec<Option<Box<OutgoingLink>>>,
     /// By rank: the link on which this rank receives.
     pub(super) incoming: Vec<Option<Box<IncomingLink>>>,
-    /// The rank whose messages a receive from any rank looks at first, so that senders take turns.
+    /// The rank that a receive from any rank checks first, so that senders take turns.
     pub(super) first_source: usize,
     /// Bytes of shared memory that this rank may provide for links, and of registered memory that
     /// the streams of links have.
     memory: usize,
     pub(super) activity: StreamActivity,
-    /// True while links may name messages that are gone: within a batch, and after a failure.
+    /// True while links may hold indices of dropped messages: within a batch, and after a failure.
     pub(super) is_broken: bool,
 }
 
@@ -40,12 +40,12 @@ impl MessageLinks {
         Self { rank, world, ..Self::default() }
     }
 
-    /// True if the links can only be left.
+    /// True if the links can only be closed.
     pub(crate) fn is_broken(&self) -> bool {
         self.is_broken
     }
 
-    /// From now on the links can only be left.
+    /// Marks the links as broken: they can only be closed.
     pub(crate) fn abandon(&mut self) {
         self.is_broken = true;
     }
@@ -95,7 +95,7 @@ impl MessageLinks {
                 let dialled = dialled.next().expect("a result for each peer");
                 dialled.map_err(|why| (peer, why))?
             };
-            // Without an offer the link keeps its stream, which serves as well.
+            // Without an offer the link keeps its stream.
             let shares = self.can_share(peer, &stream, context);
             let offer = if shares { SharedMemoryOffer::new().ok() } else { None };
             self.outgoing[peer] = Some(Box::new(OutgoingLink::new(stream, offer)));
@@ -133,12 +133,12 @@ impl MessageLinks {
             self.incoming.resize_with(self.world, || None);
         }
         let shares = self.can_share(peer, &stream, context);
-        // A peer that dials a second time was not told that the first time had succeeded, and has
-        // sent nothing on that stream.
+        // A peer that dials a second time has lost the reply to the first, and has sent nothing on
+        // that stream.
         let slot = &mut self.incoming[peer];
         if slot.as_ref().is_none_or(|link| link.is_fresh()) {
             let provides = shares && self.memory + Pipe::BYTES <= context.memory;
-            // What a peer has registered here by connecting cannot be refused any more.
+            // Memory that a peer's connection has registered here cannot be refused.
             self.memory += match provides {
                 true => Pipe::BYTES,
                 false => context.connector.registered_bytes(peer),
@@ -161,7 +161,8 @@ impl MessageLinks {
 
     /// Waits until sent bytes have arrived, unless the group has `failed`, and closes all links.
     pub(crate) fn leave(&mut self, failed: bool, connector: &dyn Connector) {
-        // Closing these streams tells peers which still send to this rank that it receives nothing.
+        // Closing these streams signals peers which still send to this rank that it receives
+        // nothing.
         drop(connector.callers());
         self.outgoing.iter_mut().flatten().for_each(|link| link.carrier.finish());
         let deadline = Instant::now() + LINGER;

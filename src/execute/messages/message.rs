@@ -1,15 +1,14 @@
-//! One message that is posted, and how far it has come.
+//! One posted message, and its state.
 
 use super::frame::Envelope;
 use maypole_kernels::{DataType, View, ViewMut};
 use std::fmt;
 
-/// The memory of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MessageMemory<'a> {
     /// The bytes of a message to send.
     Data(View<'a>),
-    /// The memory that a received message goes to.
+    /// The memory for a received message.
     Room(ViewMut<'a>),
 }
 
@@ -40,15 +39,15 @@ impl<'a> MessageMemory<'a> {
 pub(super) struct MessageHead {
     /// True for a message to send, false for one to receive.
     pub(super) sends: bool,
-    /// The rank that it goes to or comes from; `None` to receive from any rank. A message from any
-    /// rank may be shorter than there is room for.
+    /// The other rank of the message; `None` to receive from any rank. A message from any rank may
+    /// be shorter than its memory.
     pub(super) rank: Option<usize>,
     pub(super) tag: u32,
     pub(super) kind: DataType,
     /// Bytes of its memory.
     pub(super) bytes: usize,
-    /// How many messages went between the same ranks in the same direction before it; known once it
-    /// is sent, or once a receive has taken it.
+    /// The sequence number among the messages between these ranks in this direction. Set when it is
+    /// sent, or when a receive takes it.
     pub(super) number: u64,
     pub(super) state: MessageState,
 }
@@ -58,23 +57,22 @@ pub(super) struct MessageHead {
 pub(crate) struct Misfit {
     pub(crate) peer: usize,
     pub(crate) tag: u32,
-    /// The type of its elements, and how many there are.
+    /// The type and number of its elements.
     pub(crate) sent: (DataType, usize),
-    /// The type of the elements of the receive, and how many it has room for.
+    /// The type and number of elements of the receive's memory.
     pub(crate) room: (DataType, usize),
-    /// True if fewer elements than there is room for would do.
+    /// True if the receive accepts fewer elements.
     pub(crate) up_to: bool,
 }
 
-/// How far a message has come.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum MessageState {
-    /// A send has not left as a whole. A receive has taken no message.
+    /// A send that is not yet sent completely, or a receive that has taken no message.
     Posted,
-    /// A receive has cleared the message of rank `peer`, whose bytes are on their way.
+    /// A receive has cleared the message of rank `peer`, whose bytes are in flight.
     Cleared { peer: usize, bytes: usize },
-    /// The bytes of a send are not needed any more: all have left, or the receiver dropped it. The
-    /// message that a receive took from rank `peer` is in its place.
+    /// A send whose memory is free: all bytes have left, or the receiver dropped it. Or a receive
+    /// whose memory holds the message of rank `peer`.
     Complete { peer: usize, bytes: usize },
     /// The message that a receive took is of another type or length, and was dropped.
     Misfit(Misfit),
@@ -96,7 +94,7 @@ impl MessageHead {
         Envelope { tag: self.tag, kind: self.kind, bytes: self.bytes }
     }
 
-    /// True if nothing more will come or leave.
+    /// True if no further byte will arrive or leave.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.state, MessageState::Complete { .. } | MessageState::Misfit(_))
     }
@@ -123,7 +121,7 @@ impl MessageHead {
         (!fits).then_some(Misfit { peer, tag, sent, room, up_to })
     }
 
-    /// The rank at its other end, if that is known.
+    /// The rank at its other end; `None` for a receive from any rank that has taken no message.
     pub(super) fn peer(&self) -> Option<usize> {
         match self.state {
             MessageState::Posted => self.rank,
@@ -138,7 +136,7 @@ impl MessageHead {
     /// It did not fit its receive.
     ///
     /// # Panics
-    /// If it is not over.
+    /// If it has not completed.
     pub(super) fn arrival(&self) -> Result<(usize, usize), Misfit> {
         match self.state {
             MessageState::Complete { peer, bytes } => Ok((peer, bytes / self.kind.size())),

@@ -11,17 +11,16 @@ use maypole_kernels::ViewMut;
 use maypole_transports::{HEAD, Pipe};
 use std::collections::VecDeque;
 
-/// A message by rendezvous that has been announced and not been cleared.
+/// A message by rendezvous that has been announced and not cleared.
 #[derive(Debug)]
 struct AnnouncedMessage {
-    /// The number of the message.
     number: u64,
     /// The number of its send among those that are posted.
     send: usize,
 }
 
 /// Sends messages in the order in which they were posted. A message by rendezvous that waits for
-/// its clear-to-send does not hold up the messages behind it.
+/// its clear-to-send does not block later messages.
 #[derive(Debug)]
 pub(super) struct OutgoingLink {
     pub(super) carrier: Carrier,
@@ -29,9 +28,8 @@ pub(super) struct OutgoingLink {
     offer: Option<SharedMemoryOffer>,
     /// Posted sends for which there is no credit yet, not even to announce them.
     without_credit: VecDeque<usize>,
-    /// The number of the next message.
     next_number: u64,
-    /// Bytes of credit that messages in flight use, as far as this end knows.
+    /// Bytes of credit that messages in flight use, by the replies received so far.
     credit_used: usize,
     announced: VecDeque<AnnouncedMessage>,
 }
@@ -97,7 +95,7 @@ impl OutgoingLink {
         bytes <= EAGER_LIMIT && used <= CREDIT
     }
 
-    /// Moves what can be moved now, both ways; true if any byte moved.
+    /// Moves the bytes that can be moved now, both ways; true if any byte moved.
     pub(super) fn drive(&mut self, posted: &mut Posted<'_, '_>) -> bool {
         if self.carrier.fault.is_some() {
             return false;
@@ -107,19 +105,19 @@ impl OutgoingLink {
         pushed | pulled
     }
 
-    /// True if there is something to send, or a reply is awaited.
+    /// True if a frame is queued, or a reply is awaited.
     pub(super) fn is_busy(&self) -> bool {
         self.carrier.is_sending() || self.needs_replies()
     }
 
-    /// True if a reply of the receiver could let a message go on, or credit runs short.
+    /// True if a message waits for a reply of the receiver, or credit runs short.
     pub(super) fn needs_replies(&self) -> bool {
         !self.announced.is_empty()
             || !self.without_credit.is_empty()
             || self.credit_used > CREDIT / 2
     }
 
-    /// Takes the replies that are here; true if any byte came.
+    /// Takes the replies that have arrived; true if any byte did.
     fn pull(&mut self, posted: &mut Posted<'_, '_>) -> bool {
         let mut moved = false;
         loop {
@@ -141,7 +139,7 @@ impl OutgoingLink {
         }
     }
 
-    /// Does what a reply says; `None` if it breaks the protocol.
+    /// Handles a reply; `None` if it breaks the protocol.
     fn handle_reply(&mut self, reply: [u8; HEAD], posted: &mut Posted<'_, '_>) -> Option<()> {
         match Frame::from_bytes(reply)? {
             Frame::ClearToSend(number) => {
@@ -163,8 +161,8 @@ impl OutgoingLink {
         Some(())
     }
 
-    /// The send of announced message `number`, which the receiver has answered: the credit of the
-    /// announcement is free again.
+    /// Removes the announced message `number` after the receiver's reply, frees its credit, and
+    /// returns its send.
     fn answered(&mut self, number: u64) -> Option<usize> {
         let at = self.announced.iter().position(|it| it.number == number)?;
         let announcement = self.announced.remove(at)?;

@@ -44,7 +44,6 @@ impl Posted<'_, '_> {
         self.head_mut(at).number = number;
     }
 
-    /// Notes how far a message has come.
     #[inline(always)]
     pub(super) fn set_state(&mut self, at: usize, state: MessageState) {
         let before = std::mem::replace(&mut self.head_mut(at).state, state);
@@ -53,7 +52,7 @@ impl Posted<'_, '_> {
         }
     }
 
-    /// The bytes of a send are not needed any more.
+    /// Completes a send, whose memory is free then.
     #[inline(always)]
     pub(super) fn complete_send(&mut self, at: usize) {
         let MessageHead { rank, bytes, .. } = *self.head(at);
@@ -61,7 +60,7 @@ impl Posted<'_, '_> {
         self.set_state(at, MessageState::Complete { peer, bytes });
     }
 
-    /// The receive that takes the next message of `peer` with this tag: requests come first,
+    /// The receive that takes the next message of `peer` with this tag: requests precede the batch,
     /// because they were started before the running call.
     #[inline(always)]
     pub(super) fn first_open(&self, peer: usize, tag: u32) -> Option<usize> {
@@ -72,7 +71,7 @@ impl Posted<'_, '_> {
         }
     }
 
-    /// The sends or receives that are not over: those of the batch, then those of requests.
+    /// The sends or receives that have not completed: those of the batch, then those of requests.
     pub(super) fn open(&self, sends: bool) -> impl Iterator<Item = (usize, &MessageHead)> {
         let batch = self.batch.messages.iter().map(|message| &message.head).enumerate();
         let all = batch.chain(self.requests.heads());

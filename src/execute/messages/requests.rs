@@ -1,4 +1,4 @@
-//! Messages that no call waits for: each belongs to a request, which owns its memory.
+//! Messages of requests, each of which owns its memory.
 
 use super::MessageError;
 use super::message::{MessageHead, MessageMemory, MessageState, Misfit};
@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 /// The number of the first request. Lower numbers are indices of messages of the running batch.
 pub(super) const FIRST_REQUEST: usize = 1 << (usize::BITS - 1);
 
-/// The end of the message of a request: its other rank, and its length in elements. All of it has left, or
-/// has arrived.
+/// The end of the message of a request: its other rank, and its length in elements, all of which
+/// have left or arrived.
 pub(crate) type MessageEnd = Result<(usize, usize), MessageFailure>;
 
-/// Why the message of a request has not moved.
+/// Why the message of a request has failed.
 #[derive(Debug)]
 pub(crate) enum MessageFailure {
     /// It is of another type or length than its receive, and is dropped.
@@ -33,20 +33,18 @@ pub(crate) enum MessageFailure {
 pub(crate) trait OwnedMessage: Send {
     /// The memory, the same each time.
     fn memory(&mut self) -> MessageMemory<'_>;
-    /// Gives the memory up and passes the end on. Does not block.
+    /// Releases the memory and passes the end on. Non-blocking.
     fn end(self: Box<Self>, end: MessageEnd);
 }
 
-/// How long a message may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageDeadline {
     pub(crate) end: Instant,
     pub(crate) allowed: Duration,
 }
 
-/// A message of a request.
 pub(crate) struct NewRequest {
-    /// The rank that it goes to or comes from; `None` to receive from any rank.
+    /// The other rank of the message; `None` to receive from any rank.
     pub(crate) peer: Option<usize>,
     pub(crate) tag: u32,
     pub(crate) kind: DataType,
@@ -54,11 +52,11 @@ pub(crate) struct NewRequest {
     pub(crate) deadline: MessageDeadline,
 }
 
-/// What other threads tell the thread that drives the links: which requests they have started since it
-/// looked, and that they wait for one.
+/// The queue from other threads to the thread that drives the links: requests that they have
+/// started since its last poll, and their number of waits.
 #[derive(Default)]
 pub(crate) struct RequestInbox {
-    /// Of the thread that drives.
+    /// Wakes the driving thread.
     bell: Bell,
     /// Threads that wait for a request, and drive if they can.
     waiters: AtomicUsize,
@@ -67,21 +65,20 @@ pub(crate) struct RequestInbox {
 }
 
 impl RequestInbox {
-    /// Adds a request behind all others.
     pub(crate) fn push(&self, new: NewRequest) {
         self.new.lock().unwrap_or_else(PoisonError::into_inner).push(new);
         self.is_filled.store(true, Ordering::Release);
         self.bell.ring();
     }
 
-    /// This thread waits, until the result is dropped: the thread in the background stands aside.
+    /// Registers this thread as a waiter until the result is dropped. The background thread does
+    /// not drive meanwhile.
     pub(crate) fn wait(&self) -> Waiter<'_> {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         self.bell.ring();
         Waiter(self)
     }
 
-    /// True if a thread waits.
     pub(crate) fn has_waiter(&self) -> bool {
         self.waiters.load(Ordering::SeqCst) > 0
     }
@@ -99,7 +96,6 @@ impl RequestInbox {
     }
 }
 
-/// A thread that waits.
 pub(crate) struct Waiter<'a>(&'a RequestInbox);
 
 impl Drop for Waiter<'_> {
@@ -114,7 +110,7 @@ struct RequestedMessage {
     owned: Box<dyn OwnedMessage>,
 }
 
-/// The messages of all requests under way, by number. A later request has a higher number.
+/// The messages of all requests in flight, by number. A later request has a higher number.
 #[derive(Default)]
 pub(crate) struct MessageRequests {
     inbox: Arc<RequestInbox>,
@@ -122,35 +118,35 @@ pub(crate) struct MessageRequests {
     messages: BTreeMap<usize, RequestedMessage>,
     /// The receives that have taken no message: by tag, then by number.
     open: BTreeSet<(u32, usize)>,
-    /// How many of them name this rank; none stands for any rank.
+    /// The number of them by source; `None` is any rank.
     awaited: BTreeMap<Option<usize>, usize>,
     deadlines: BTreeSet<(Instant, usize)>,
-    /// Messages that are complete, and whose requests have not been told.
+    /// Completed messages whose requests have not been notified.
     complete: Vec<usize>,
-    /// How many have ended since that was last asked.
+    /// The number that have ended since the last [`take_ended`](Self::take_ended).
     ended: usize,
     pub(super) polls: PollCounter,
 }
 
 impl MessageRequests {
-    /// Where requests are left that are started while another thread drives the links.
+    /// The inbox of requests that are started while another thread drives the links.
     pub(crate) fn inbox(&self) -> Arc<RequestInbox> {
         Arc::clone(&self.inbox)
     }
 
-    /// True if no request is under way or waits in the inbox.
+    /// True if no request is in flight or waits in the inbox.
     pub(crate) fn is_empty(&self) -> bool {
         self.is_idle() && !self.inbox.is_filled()
     }
 
-    /// True if no request is under way.
+    /// True if no request is in flight.
     #[inline(always)]
     pub(super) fn is_idle(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// Takes the `sleep`, which ends early once one of `waits` is over, there is a new request, or, on the
-    /// thread in the background, another thread waits.
+    /// Takes the `sleep`, which ends early once one of `waits` has ended, there is a new request,
+    /// or, on the background thread, another thread waits.
     pub(super) fn sleep(&self, waits: &[PipeWait<'_>], sleep: Sleep<'_>) {
         let yields = sleep.is_in_background();
         let is_over = || self.has_new() || yields && self.inbox.has_waiter();
@@ -162,7 +158,7 @@ impl MessageRequests {
         self.inbox.is_filled()
     }
 
-    /// Takes the requests of the inbox over. Returns their numbers, in order.
+    /// Takes the requests of the inbox. Returns their numbers, in order.
     pub(super) fn take_new(&mut self) -> Vec<usize> {
         self.inbox.take().into_iter().map(|new| self.add(new)).collect()
     }
@@ -197,12 +193,11 @@ impl MessageRequests {
         self.message(number).owned.memory()
     }
 
-    /// All messages, in order.
     pub(super) fn heads(&self) -> impl Iterator<Item = (usize, &MessageHead)> {
         self.messages.iter().map(|(number, message)| (*number, &message.head))
     }
 
-    /// The state of a message was `before`, and has changed.
+    /// Updates the indices after a message's state changed from `before`.
     pub(super) fn note_change(&mut self, number: usize, before: MessageState) {
         let MessageHead { sends, tag, rank, .. } = *self.head(number);
         if !sends && before == MessageState::Posted {
@@ -213,7 +208,7 @@ impl MessageRequests {
         }
     }
 
-    /// The receive takes no message any more.
+    /// Removes a receive from the indices of open ones.
     fn close(&mut self, number: usize, tag: u32, from: Option<usize>) {
         self.open.remove(&(tag, number));
         if let Some(count) = self.awaited.get_mut(&from) {
@@ -235,7 +230,7 @@ impl MessageRequests {
         self.awaited.contains_key(&Some(peer)) || self.awaited.contains_key(&None)
     }
 
-    /// Tells the requests whose messages are complete.
+    /// Notifies the requests whose messages have completed.
     #[inline]
     pub(super) fn tell(&mut self) {
         while let Some(number) = self.complete.pop() {
@@ -244,7 +239,7 @@ impl MessageRequests {
         }
     }
 
-    /// How many requests have ended since this was last asked.
+    /// The number of requests that have ended since the last call.
     pub(crate) fn take_ended(&mut self) -> usize {
         std::mem::take(&mut self.ended)
     }
@@ -261,12 +256,12 @@ impl MessageRequests {
         owned.end(end);
     }
 
-    /// When the first deadline of a request passes.
+    /// The first deadline of a request.
     pub(crate) fn first_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(end, _)| *end)
     }
 
-    /// How long the message of this number was allowed to take.
+    /// The timeout of the message of this number.
     pub(crate) fn allowed(&self, number: usize) -> Option<Duration> {
         Some(self.messages.get(&number)?.deadline.allowed)
     }
@@ -277,7 +272,8 @@ impl MessageRequests {
         passed.map(|(_, number)| *number).min()
     }
 
-    /// The message that was started first: in words, with the rank that it waits for, if that is known.
+    /// The message that was started first: in words, with the rank that it waits for, if there is
+    /// one.
     pub(crate) fn first(&self) -> Option<(String, Option<usize>)> {
         let (_, head) = self.heads().next()?;
         Some((head.to_string(), head.peer()))
@@ -289,9 +285,9 @@ impl MessageRequests {
         MessageError { operation, step: 0, peer, error, request: Some(at) }
     }
 
-    /// Ends all requests under way, each with what `error` makes of its own error.
+    /// Ends all requests in flight, each with the result of `error` for its own error.
     ///
-    /// The links may still name their messages, so no link can be driven any more.
+    /// The links may still hold their numbers, so no link may be driven afterwards.
     pub(crate) fn end_all<E: std::error::Error + Send + Sync + 'static>(
         &mut self,
         mut error: impl FnMut(MessageError) -> E,

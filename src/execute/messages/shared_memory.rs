@@ -1,11 +1,10 @@
-//! Gives a link between two processes of one host shared memory, without either process waiting for
-//! the other.
+//! Sets up shared memory for a link between two processes of one host, without either process
+//! waiting for the other.
 //!
 //! The sender listens on a Unix socket whose name the kernel chooses, and sends an *offer* over the
-//! link: that name, and a random token that no other process knows. When the receiver reads the
-//! offer, it makes a segment, passes it to the socket together with the token, and goes on. The
-//! sender finds the segment there when it next looks. If either end cannot do its part, it does
-//! nothing, and the link keeps its connection.
+//! link: that name, and a secret random token. When the receiver reads the offer, it makes a
+//! segment, passes it to the socket together with the token, and continues. The sender takes the
+//! segment at its next poll. After a failure on either end the link keeps its connection.
 
 use maypole_transports::Pipe;
 use maypole_transports::deadline::DeadlineSocket;
@@ -15,13 +14,12 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// Bytes of the token.
 const TOKEN: usize = 16;
 /// Most bytes of an offer: the token, and the longest name that the system allows.
 pub(super) const LONGEST_OFFER: usize = TOKEN + 107;
-/// Connections that may wait for the sender.
+/// The length of the socket's queue of connections.
 const BACKLOG: usize = 8;
-/// How long a connection that was accepted may take. A receiver sends all at once.
+/// The timeout of an accepted connection. A receiver sends all bytes in one write.
 const TRANSFER: Duration = Duration::from_millis(200);
 
 /// A sender's offer, which waits for a segment.
@@ -36,7 +34,7 @@ impl SharedMemoryOffer {
     /// Listens for a segment.
     ///
     /// # Errors
-    /// What the system reports.
+    /// The error of the system call.
     pub(super) fn new() -> io::Result<Self> {
         let (listener, name) = listen_abstract(BACKLOG)?;
         listener.set_nonblocking(true)?;
@@ -48,7 +46,7 @@ impl SharedMemoryOffer {
         [&self.token[..], &self.name].concat()
     }
 
-    /// Takes the segment that the receiver has passed; `None` if it has not come yet.
+    /// Takes the segment that the receiver has passed; `None` if it has not arrived yet.
     pub(super) fn take_segment(&self) -> Option<Segment> {
         while let Ok((connection, _)) = self.listener.accept() {
             match self.receive(connection) {
@@ -59,7 +57,7 @@ impl SharedMemoryOffer {
         None
     }
 
-    /// Receives the segment, if the other end is of the same user and knows the token.
+    /// Receives the segment, if the other end is of the same user and has sent the token.
     fn receive(&self, mut connection: UnixStream) -> io::Result<Segment> {
         if !same_user(&connection)? {
             return Err(io::ErrorKind::PermissionDenied.into());

@@ -1,4 +1,4 @@
-//! The sleeps of a wait for messages, which whatever lets a link go on ends early.
+//! The sleeps of a wait for messages. Any event on an awaited link ends them early.
 
 use super::carrier::{Carrier, LinkWait};
 use super::links::MessageLinks;
@@ -8,7 +8,7 @@ use maypole_transports::Sleep;
 use maypole_transports::pipe::PipeWait;
 
 impl MessageLinks {
-    /// True while the bytes of a message are on their way through shared memory.
+    /// True while the bytes of a message move through shared memory.
     pub(crate) fn is_moving(&self) -> bool {
         let outgoing = self.outgoing.iter().flatten().filter(|link| link.carrier.is_sending());
         let incoming = self.incoming.iter().flatten().filter(|link| link.is_receiving());
@@ -17,8 +17,9 @@ impl MessageLinks {
         moving.flatten().any(|link| link.pipe_wait().is_some())
     }
 
-    /// Takes the `sleep`, which ends early if a link to `targets`, from `sources` or of `requests` can go
-    /// on, or there is a new one of these, unless bytes are on the move. Ranks are ascending, or all.
+    /// Takes the `sleep`, which ends early if a link to `targets`, from `sources` or of `requests`
+    /// can progress, or there is a new one of these, unless bytes are moving. Ranks are ascending,
+    /// or all.
     pub(crate) fn sleep_on(
         &mut self,
         targets: &[usize],

@@ -84,7 +84,7 @@ fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// Seeks to where the end of the trace begins, and returns that position.
+/// Seeks to the offset of the trace's end, and returns it.
 fn seek_end(file: &mut File) -> io::Result<u64> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it is not a trace, or is damaged");
     let length = file.seek(SeekFrom::End(0))?;

@@ -63,7 +63,7 @@ enum EventKind {
     Message { message: MessageRecord, since: u64 },
     /// A wait.
     Wait(Awaited),
-    /// A wait that ended in an error, with the awaited rank if it is known.
+    /// A wait that ended in an error, with the awaited rank if there is one.
     FailedWait { peer: Option<usize> },
 }
 
@@ -160,7 +160,6 @@ impl Recorder {
         done
     }
 
-    /// A call begins.
     pub(crate) fn begin(&mut self) {
         self.begun = self.now();
         self.last = self.begun;

@@ -115,7 +115,7 @@ pub struct Picture {
     pub messages: Vec<DrawnMessage>,
     /// How many rounds there are.
     pub rounds: usize,
-    /// Into how many chunks the whole is cut.
+    /// The number of chunks of the whole.
     pub chunks: usize,
 }
 

@@ -11,15 +11,15 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How long the thread in the background sleeps while another thread drives.
+/// The sleep of the background thread while another thread drives.
 const STANDING_ASIDE: Duration = Duration::from_micros(200);
-/// How often, and how long each time, the thread in the background sleeps before it must be woken.
+/// The number and length of the background thread's sleeps before it waits for a wake-up.
 const NAPS: u32 = 10;
 const NAP: Duration = Duration::from_millis(1);
 
 impl Messages {
-    /// Lets the thread in the background drive. Without such a thread, requests go on while a
-    /// thread waits for one of them or makes a call.
+    /// Wakes the background thread, which then drives. Without such a thread, requests progress
+    /// only while a thread waits for one of them or makes a call.
     pub(super) fn rouse(self: &Arc<Self>) {
         if self.is_roused.swap(true, Ordering::AcqRel) || self.is_closing.load(Ordering::Acquire) {
             return;
@@ -37,7 +37,7 @@ impl Messages {
         }
     }
 
-    /// Drives in the background until no request is under way.
+    /// Drives in the background until no request is in flight.
     fn drive_in_background(&self) {
         let mut done = || {
             if !self.inbox.has_waiter() {
@@ -53,16 +53,17 @@ impl Messages {
             self.poll_until_over(waiting, |sleep| self.sleep_in_background(sleep), &mut done);
             self.doze();
             self.is_roused.store(false, Ordering::SeqCst);
-            // A request that was started before the line above has woken nobody.
+            // A request that was started before the line above has woken no thread.
             if !self.is_busy() || self.is_roused.swap(true, Ordering::SeqCst) {
                 return;
             }
         }
     }
 
-    /// Takes the `sleep`. While a message is on its way through shared memory, each of its parts ends the
-    /// sleep: the peer may wait for it. This thread keeps the links meanwhile, so at other times only the
-    /// alarm ends the sleep, and whoever starts a message drives it at once.
+    /// Takes the `sleep`. While a message moves through shared memory, each of its parts ends the
+    /// sleep, because the peer may wait for it. This thread holds the lock of the links meanwhile.
+    /// At other times only the alarm ends the sleep, without that lock, so a thread that starts a
+    /// message drives it immediately.
     fn sleep_in_background(&self, sleep: Sleep<'_>) {
         if !self.inbox.has_waiter()
             && let Some(mut driven) = self.try_drive()
@@ -73,7 +74,7 @@ impl Messages {
         sleep.take(iter::empty());
     }
 
-    /// Sleeps for a while in which a request need not wake this thread.
+    /// Sleeps for a time in which a request need not wake this thread.
     fn doze(&self) {
         for _ in 0..NAPS {
             let ends = turns::current().is_some() || self.is_closing.load(Ordering::Acquire);
@@ -84,7 +85,7 @@ impl Messages {
         }
     }
 
-    /// Ends the thread in the background, after the requests under way.
+    /// Ends the background thread, after the requests in flight.
     pub(super) fn end_background(&self) {
         self.is_closing.store(true, Ordering::Release);
         let background = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -104,7 +105,7 @@ impl BackgroundThread {
     }
 }
 
-/// Owns what it uses, so that all is dropped within the turns of a thread that takes them.
+/// Owns its arguments, so that they are dropped within the thread's turns of a simulation.
 fn serve(messages: Arc<Messages>, wakes: Receiver<()>) {
     while receive(&wakes).is_some() {
         messages.drive_in_background();

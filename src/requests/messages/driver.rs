@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 /// time between two polls.
 const SETTLING: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_micros(50);
-/// Polls after which a wait is noted, for peers that ask.
+/// Polls after which a wait is noted for status requests of peers.
 const POLLS_BEFORE_NOTE: u32 = 1024;
 
-/// What the thread that drives holds.
+/// The state that the driving thread locks.
 #[derive(Debug)]
 pub(crate) struct DrivenMessages {
     pub(crate) links: MessageLinks,
@@ -45,9 +45,9 @@ pub(crate) struct Messages {
     pub(super) inbox: Arc<RequestInbox>,
     driven: Mutex<DrivenMessages>,
     pub(super) background: Mutex<Option<BackgroundThread>>,
-    /// True while the thread in the background need not be woken.
+    /// True while the background thread need not be woken.
     pub(super) is_roused: AtomicBool,
-    /// True once no request will be started any more.
+    /// True once no further request will be started.
     pub(super) is_closing: AtomicBool,
 }
 
@@ -77,7 +77,7 @@ impl Messages {
         })
     }
 
-    /// Drives from now on, in place of every other thread, until the returned guard is dropped.
+    /// Locks the state, so that only this thread drives until the returned guard is dropped.
     #[inline]
     pub(crate) fn drive(&self) -> MutexGuard<'_, DrivenMessages> {
         self.try_drive().unwrap_or_else(|| self.drive_after_others())
@@ -97,13 +97,13 @@ impl Messages {
     pub(super) fn try_drive(&self) -> Option<MutexGuard<'_, DrivenMessages>> {
         match self.driven.try_lock() {
             Ok(driven) => Some(driven),
-            // The links are marked as broken while a thread that panics could leave them so.
+            // The links are marked as broken while a panic could leave them so.
             Err(TryLockError::Poisoned(driven)) => Some(driven.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    /// Starts a request. Moves what can be moved now, unless another thread drives.
+    /// Starts a request. Moves the bytes that can be moved now, unless another thread drives.
     pub(crate) fn start(self: &Arc<Self>, new: NewRequest) {
         self.inbox.push(new);
         if !self.poll() {
@@ -116,13 +116,13 @@ impl Messages {
         self.is_closing.load(Ordering::Acquire)
     }
 
-    /// True unless no request is under way.
+    /// True while a request is in flight.
     pub(crate) fn is_busy(&self) -> bool {
         self.try_drive().is_none_or(|driven| !driven.links.is_done_with(&driven.requests))
     }
 
-    /// Moves for all requests what can be moved now, unless another thread drives. Returns true if
-    /// no request is under way any more.
+    /// Moves the bytes of all requests that can be moved now, unless another thread drives. Returns
+    /// true if no request is in flight.
     pub(crate) fn poll(&self) -> bool {
         let Some(mut driven) = self.try_drive() else { return false };
         let DrivenMessages { links, requests, memory } = &mut *driven;
@@ -132,7 +132,7 @@ impl Messages {
                 links.drive_requests(requests, &self.context(self.conditions.waiting, *memory))
             }
         };
-        // What has arrived before the group failed has arrived.
+        // Messages that arrived before the group failed are complete.
         if self.alarm.raised() {
             self.give_up(links, requests, None);
         } else if let Err(failed) = moved {
@@ -145,7 +145,7 @@ impl Messages {
         links.is_done_with(requests)
     }
 
-    /// The parts of the communicator that a batch needs which waits so.
+    /// The parts of the communicator that a batch with this kind of wait needs.
     pub(crate) fn context(&self, waiting: Waiting, memory: usize) -> BatchContext<'_> {
         let Self { control, alarm, boards, .. } = self;
         BatchContext { connector: &**control, waiting, alarm, boards, memory }
@@ -209,7 +209,8 @@ impl Messages {
         value
     }
 
-    /// Notes, for peers that ask, the message that this thread waits for, unless the rank is in a call.
+    /// Notes the message that this thread waits for, for status requests of peers, unless the rank
+    /// is in a call.
     #[cold]
     fn note_wait(&self) -> bool {
         let first = self.try_drive().and_then(|driven| driven.requests.first());
@@ -219,8 +220,8 @@ impl Messages {
         true
     }
 
-    /// Polls `ready` until it returns a value. Each request has its deadline, behind which there is time
-    /// to end it.
+    /// Polls `ready` until it returns a value. Each request has its deadline, and time after it to
+    /// end.
     pub(super) fn poll_until_over<T>(
         &self,
         waiting: Waiting,
@@ -239,22 +240,22 @@ impl Messages {
         }
     }
 
-    /// When the first deadline of a request passes, if that can be seen now.
+    /// The first deadline of a request; `None` without one, or while another thread drives.
     fn first_deadline(&self) -> Option<Instant> {
         self.try_drive()?.requests.first_deadline()
     }
 
-    /// Waits for the requests under way, for no longer than `most`.
+    /// Waits for the requests in flight, for no longer than `most`.
     pub(crate) fn finish(self: &Arc<Self>, most: Option<Duration>) {
         let end = most.map(|most| turns::now() + most);
         let late = || end.is_some_and(|end| turns::now() >= end);
         self.drive_until(|| (!self.is_busy() || late()).then_some(()));
     }
 
-    /// Ends the thread in the background. Waits until sent bytes have arrived, unless the group has
+    /// Ends the background thread. Waits until sent bytes have arrived, unless the group has
     /// `failed`, and closes all links.
     pub(crate) fn leave(self: &Arc<Self>, failed: bool) {
-        // Requests that are still under way end: the group has failed.
+        // Ends the requests in flight if the group has failed.
         self.poll();
         self.end_background();
         let links = &mut self.drive().links;
@@ -268,7 +269,8 @@ impl Messages {
 }
 
 impl DrivenMessages {
-    /// Takes the `sleep`, which ends early if a link can go on for requests, or there is a new one.
+    /// Takes the `sleep`, which ends early if a link can progress for requests, or there is a new
+    /// one.
     pub(super) fn sleep(&mut self, sleep: Sleep<'_>) {
         self.links.sleep_on(&[], &[], &self.requests, sleep);
     }

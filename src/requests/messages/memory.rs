@@ -14,8 +14,8 @@ pub(crate) type Arrival = (usize, usize);
 /// A function that is called at the end of a message, before its request has the outcome.
 pub(crate) type EndHook = Box<dyn FnOnce(std::result::Result<Arrival, &Error>) + Send>;
 
-/// A message of a request, which owns `buffer`. `memory` finds the memory of the message in it, and `give`
-/// makes what the request gives back.
+/// A message of a request, which owns `buffer`. `memory` returns the message's memory in the
+/// buffer, and `give` makes the request's result.
 pub(crate) struct RequestBuffer<B, M, G, R> {
     pub(crate) rank: usize,
     pub(crate) buffer: B,
@@ -34,7 +34,7 @@ where
         let Self { buffer, give, hook, outcome, .. } = self;
         let end = end.map(|arrival| (give(buffer, arrival), arrival));
         if let Some(hook) = hook {
-            // The thread that drives has other messages, too, and goes on.
+            // A panic of the hook must not end the driving of other messages.
             let arrival = end.as_ref().map(|(_, arrival)| *arrival);
             let _ = catch_unwind(AssertUnwindSafe(|| hook(arrival)));
         }

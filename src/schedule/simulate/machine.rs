@@ -13,8 +13,8 @@
 //!   ahead of the others.
 //! * A message of several chunks is published chunk by chunk.
 //! * A rank with more than three streams polls all of them while it waits for one.
-//! * A read of a stream takes all short messages that have arrived, so a rank that lags behind its
-//!   senders reads seldom.
+//! * A read of a stream takes all short messages that have arrived, so a rank that is later than
+//!   its senders reads seldom.
 //!
 //! Everything is counted in whole picoseconds, and ties go to the lower rank, then to the earlier
 //! window, then to the earlier step. So equal arguments give equal numbers on every host.

@@ -43,7 +43,7 @@ pub(super) struct Turns<'a> {
     /// By node: the first message with the same content.
     original: Vec<u32>,
     waits: Vec<u32>,
-    /// By node: the earliest time at which it can run, as far as known.
+    /// By node: the earliest time at which it can run, by the events so far.
     available: Vec<u64>,
     /// By publication: whether it is on the board.
     published: Vec<bool>,

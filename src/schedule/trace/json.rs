@@ -52,8 +52,8 @@ fn written(event: &impl Serialize) -> String {
     serde_json::to_string(event).expect("numbers and strings can always be written")
 }
 
-/// One event: the name or the place of a lane, a slice, or one end of an arrow. Each leaves out what it does
-/// not have.
+/// One event: the name or the place of a lane, a slice, or one end of an arrow. Absent fields are
+/// omitted.
 #[derive(Default, Serialize)]
 struct TraceEvent<'a> {
     ph: &'static str,

@@ -127,7 +127,7 @@ pub enum Flaw {
         sent: Span,
         /// The span that the step receives into.
         into: Span,
-        /// Into how many chunks the whole is cut.
+        /// The number of chunks of the whole.
         chunks: usize,
     },
     /// A step reads a span into which nothing was written yet.

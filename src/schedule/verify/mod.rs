@@ -102,15 +102,9 @@ struct StepCheck<'a> {
 
 impl StepCheck<'_> {
     fn step(&self, nth: usize, step: Step) -> Result<(), Flaw> {
-        match step {
-            Step::Send { to: peer, .. }
-            | Step::Recv { from: peer, .. }
-            | Step::RecvReduce { from: peer, .. } => {
-                self.peer(nth, peer)?;
-            }
-            Step::Copy { from, into } | Step::Reduce { from, into } => {
-                self.lengths(nth, from, into)?
-            }
+        step.peer().map_or(Ok(()), |peer| self.peer(nth, peer))?;
+        if let Step::Copy { from, into } | Step::Reduce { from, into } = step {
+            self.lengths(nth, from, into)?;
         }
         if let Some(span) = step.writes().filter(|span| span.buffer == Buffer::Input) {
             return Err(Flaw::WritesInput { rank: self.rank, step: nth, span });

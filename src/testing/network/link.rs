@@ -57,7 +57,7 @@ impl LinkDirection {
         Ok(offered.min(capacity - self.held))
     }
 
-    /// Takes `bytes`, which arrive after `delay`, and not before the bytes before them. Returns
+    /// Takes `bytes`, which arrive after the latency `delay`, and not before earlier bytes. Returns
     /// when they arrive.
     pub(super) fn put(&mut self, bytes: Vec<u8>, now: u64, delay: u64) -> u64 {
         // The receiver is gone, and the sender's refusal has not arrived.
@@ -113,7 +113,7 @@ impl LinkDirection {
         *self.end.get_or_insert(noticed)
     }
 
-    /// The receiver ends the direction. The sender gets the refusal after `delay`.
+    /// The receiver ends the direction. The sender gets the refusal after the latency `delay`.
     pub(super) fn abandon(&mut self, now: u64, delay: u64) {
         self.refusal.get_or_insert(now + delay);
         self.segments.clear();

@@ -14,9 +14,9 @@
 //! * **Turns.** The ranks are threads, but only one of them runs at a time. A thread keeps its turn
 //!   until it waits; at a link it sometimes passes the turn on, too. The seed chooses the next
 //!   thread.
-//! * **Links.** A [`SimulatedStream`] takes a part of the offered bytes, keeps them for a while,
-//!   and delivers a part of the arrived ones. Bytes of one direction never overtake each other.
-//!   Bytes of different links do.
+//! * **Links.** A [`SimulatedStream`] takes a part of the offered bytes, buffers them for a
+//!   latency, and delivers a part of the arrived ones. Bytes of one direction never overtake each
+//!   other. Bytes of different links do.
 //! * **Time.** The clock counts microseconds of turns. If all threads are blocked, it jumps to the
 //!   next event: bytes that arrive, the detection of a death, a deadline. So a timeout of five
 //!   minutes takes no time, and ends at the same turn in each run.

@@ -250,7 +250,7 @@ impl SimulatedNetwork {
         self.obey(state, id)
     }
 
-    /// The longest delay, in microseconds.
+    /// The longest latency, in microseconds.
     fn longest_delay(&self) -> u64 {
         u64::try_from(self.conditions.longest_delay.as_micros()).unwrap_or(u64::MAX / 4)
     }

@@ -11,8 +11,9 @@ use std::sync::{Arc, MutexGuard};
 
 /// One end of a link of a [`SimulatedNetwork`].
 ///
-/// Takes a part of the offered bytes, keeps them for a while, and delivers a part of the arrived
-/// ones, all by the network's seed. Dropping it ends both directions; sent bytes still arrive.
+/// Takes a part of the offered bytes, buffers them for a latency, and delivers a part of the
+/// arrived ones, all by the network's seed. Dropping it ends both directions; sent bytes still
+/// arrive.
 ///
 /// ```
 /// use maypole_kernels::{View, ViewMut};

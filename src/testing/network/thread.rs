@@ -83,7 +83,6 @@ impl ThreadEnd for SimulatedEnd {
     }
 }
 
-/// The turns of a thread.
 #[derive(Clone, Debug)]
 pub(super) struct ThreadTurns {
     network: Arc<SimulatedNetwork>,

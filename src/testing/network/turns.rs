@@ -15,7 +15,6 @@ const QUIET_PAUSE: u64 = 50_000;
 /// Polls of a wait that begins to move bytes on links that it does not wait for.
 const MANY_POLLS: u32 = 65;
 
-/// The turns of a thread.
 #[derive(Debug)]
 pub(super) struct ThreadState {
     pub(super) rank: usize,

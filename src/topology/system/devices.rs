@@ -15,7 +15,7 @@ pub struct PlacedDevice<'a, T> {
     pub cpu: usize,
     /// The bridges between the NUMA node and the device, from the top.
     pub bridges: Vec<&'a PciDevice>,
-    /// The host bridge above all of them, if known.
+    /// The host bridge above all of them, if found.
     pub root: Option<&'a str>,
     /// The device: a [`PciGpu`] or a [`PciNic`].
     pub device: T,
@@ -26,7 +26,7 @@ pub struct PlacedDevice<'a, T> {
 pub struct PciGpu<'a> {
     /// Its PCI device.
     pub pci: &'a PciDevice,
-    /// Its attributes as a GPU, if known.
+    /// Its attributes as a GPU, if found.
     pub gpu: Option<&'a Gpu>,
 }
 

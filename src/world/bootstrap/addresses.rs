@@ -1,4 +1,4 @@
-//! The addresses at which ranks listen and connect, and what their services are made of.
+//! The addresses at which ranks listen and connect, and the settings of their services.
 
 use super::interface::{InterfaceChoice, InterfaceSelector, is_link_local};
 use super::{JoinConfig, JoinError};
@@ -10,11 +10,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 
-/// The addresses at which rank 0 may answer, with port 0, in the order in which they are tried.
+/// The addresses at which rank 0 may listen, with port 0, in the order in which they are tried.
 ///
-/// On many hosts the host's own name stands for a loopback address. A process that reached rank 0
-/// there would tell other hosts a loopback address of its own, so addresses that these reach come
-/// first.
+/// On many hosts the host's own name resolves to a loopback address. A process that reached rank 0
+/// there would publish a loopback address to other hosts, so addresses that they reach come first.
 pub(super) fn resolve(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
     let found = look_up(config)?;
     if !is_own_name(config, &found) {
@@ -27,8 +26,8 @@ pub(super) fn resolve(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError>
     Ok([others, own, loopback].concat())
 }
 
-/// The addresses that rank 0's name stands for, with port 0. IPv4 comes before IPv6, because a host
-/// name usually stands for its IPv4 address.
+/// The addresses that rank 0's name resolves to, with port 0, IPv4 before IPv6: a host name usually
+/// means its IPv4 address.
 fn look_up(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
     let Some(address) = config.address.as_deref() else {
         return Ok(vec![(Ipv4Addr::LOCALHOST, 0).into()]);
@@ -71,18 +70,19 @@ fn is_host_name(config: &JoinConfig) -> bool {
     })
 }
 
-/// True for an address in digits, also with an interface behind it.
+/// True for an address in digits, also with an interface suffix.
 fn is_number(address: &str) -> bool {
     let address = address.split_once('%').map_or(address, |(address, _)| address);
     address.parse::<IpAddr>().is_ok()
 }
 
-/// True if rank 0's name is this host's own and stands for loopback here, and other hosts may join.
+/// True if rank 0's name is this host's own and resolves to loopback here, and other hosts may
+/// join.
 fn is_own_name(config: &JoinConfig, found: &[SocketAddr]) -> bool {
     is_open(config) && is_host_name(config) && found.iter().any(is_loopback)
 }
 
-/// Addresses that stand for no host, by which the route to other hosts is found (RFC 5737, 3849).
+/// Addresses of no host, to query the route to other hosts (RFC 5737, 3849).
 const ELSEWHERE: [&str; 2] = ["192.0.2.1:9", "[2001:db8::1]:9"];
 
 /// The addresses of this host that other hosts may reach, the most likely one first: those that
@@ -90,7 +90,7 @@ const ELSEWHERE: [&str; 2] = ["192.0.2.1:9", "[2001:db8::1]:9"];
 fn own_addresses(selector: Option<&InterfaceSelector>) -> Vec<InterfaceAddress> {
     let routes: Vec<IpAddr> =
         ELSEWHERE.iter().filter_map(|to| interfaces::route_source(to.parse().ok()?).ok()).collect();
-    // In a sandbox that hides them, the name's addresses have to do.
+    // In a sandbox that hides them, the name's addresses are used.
     by_reach(interfaces::addresses().unwrap_or_default(), selector, &routes)
 }
 
@@ -116,7 +116,7 @@ fn is_virtual(interface: &InterfaceAddress) -> bool {
 }
 
 /// The address that rank 0 publishes, where no variable names it: the address of the selected
-/// interface; the name of this host, if that stands for an address of an interface here; else the
+/// interface; the name of this host, if it resolves to an address of an interface here; else the
 /// address that other hosts most likely reach, and `host_name` if there is none.
 pub(crate) fn published_address(
     host_name: String,
@@ -188,16 +188,16 @@ pub(super) fn listen_as_root(
     })
 }
 
-/// The error of a rank 0 that runs on another host than its address says.
+/// The error of a rank 0 that runs on a host other than that of its address.
 fn not_here(address: String, found: &[SocketAddr]) -> JoinError {
     let found = found.iter().map(SocketAddr::ip).collect();
     let here = interfaces::addresses().unwrap_or_default();
     JoinError::NotThisHost { address, found, here: here.iter().map(|it| it.address).collect() }
 }
 
-/// The addresses where rank 0 may listen: those that its name stands for and, if an interface is
-/// selected, that interface's alone. Where other hosts may know this host by another address than
-/// this one does, it listens at all.
+/// The addresses where rank 0 may listen: those that its name resolves to and, if an interface is
+/// selected, that interface's alone. Where the name may resolve to another address on other hosts,
+/// it listens at all.
 fn root_addresses(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
     let found = look_up(config)?;
     let is_own_name = is_own_name(config, &found);
@@ -237,7 +237,7 @@ fn root_addresses(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
     }
 }
 
-/// Where other hosts reach `listener`, as far as this host can tell.
+/// The most likely address at which other hosts reach `listener`.
 pub(super) fn reached_at(
     config: &JoinConfig,
     listener: &TcpListener,
@@ -275,7 +275,7 @@ pub(super) fn listen_at(config: &JoinConfig, route: SocketAddr) -> Result<TcpLis
     })
 }
 
-/// What the service of this process is made of. Without a job key the key is all zeros, which is no
+/// The settings of this process's service. Without a job key the key is all zeros, which is no
 /// secret.
 pub(super) fn settings(config: &JoinConfig, session: [u8; 16]) -> ServiceSettings {
     let key = config.key.unwrap_or([0; 32]);

@@ -40,7 +40,7 @@ pub enum JoinError {
         list(ports)
     )]
     PortsTaken {
-        /// The rank that wanted to listen.
+        /// The rank that could not listen.
         rank: usize,
         /// The host or address.
         address: String,
@@ -62,7 +62,7 @@ pub enum JoinError {
     NotThisHost {
         /// The host or address.
         address: String,
-        /// The addresses that it stands for here.
+        /// The addresses that it resolves to here.
         found: Vec<IpAddr>,
         /// The addresses of this host.
         here: Vec<IpAddr>,
@@ -81,15 +81,15 @@ pub enum JoinError {
         /// The process's hard limit.
         limit: u64,
     },
-    /// No process answered where rank 0 should listen. Start rank 0, or check the address, the
-    /// port and the firewall.
+    /// No process accepted a connection at rank 0's address. Start rank 0, or check the address,
+    /// the port and the firewall.
     #[error(
         "rank {rank} found no rank 0 at {address}{}, port {}, within {} s: is rank 0 running, and \
          its port open? ({last})",
         resolved(address, dialled), list(ports), waited.as_secs_f32()
     )]
     NobodyListening {
-        /// The rank that wanted to join.
+        /// The rank that could not join.
         rank: usize,
         /// The host or address of rank 0.
         address: String,
@@ -97,7 +97,7 @@ pub enum JoinError {
         dialled: Vec<IpAddr>,
         /// The ports that were tried.
         ports: Vec<u16>,
-        /// How long it tried.
+        /// The time spent on attempts.
         waited: Duration,
         /// The error of the last attempt.
         last: String,
@@ -122,13 +122,13 @@ pub enum JoinError {
          another port with {variable}"
     )]
     NotRankZero {
-        /// The rank that wanted to join.
+        /// The rank that could not join.
         rank: usize,
-        /// The address that answered.
+        /// The address of that program.
         address: SocketAddr,
         /// The job's name.
         job: String,
-        /// What the answer shows about it.
+        /// Its description, from its reply.
         what: String,
         /// The variable that names the port.
         variable: &'static str,
@@ -161,7 +161,7 @@ pub enum JoinError {
     Missing {
         /// The missing ranks.
         ranks: Vec<usize>,
-        /// How long the others waited.
+        /// The wait time of the others.
         waited: Duration,
         /// Which connections were refused, and why.
         note: String,
@@ -173,23 +173,23 @@ pub enum JoinError {
         rank: usize,
         /// The address of rank 0.
         address: SocketAddr,
-        /// How the loss was noticed.
+        /// How the loss was detected.
         why: String,
     },
-    /// The ranks that run did not admit this process. See that they call
+    /// The running ranks did not admit this process. Check that they call
     /// [`Communicator::admit`](crate::Communicator::admit), and that a rank is missing.
     #[error(
         "this process wanted to be rank {rank} of the ranks at {address}, and was not admitted: {why}"
     )]
     NotAdmitted {
-        /// The rank that the process wanted to be.
+        /// The rank that the process requested.
         rank: usize,
         /// Where the ranks are.
         address: SocketAddr,
         /// Why not.
         why: String,
     },
-    /// [`JoinStop::stop`](super::JoinStop::stop) has ended it.
+    /// [`JoinStop::stop`](super::JoinStop::stop) ended the join.
     #[error("joining was stopped by this process")]
     Stopped,
     /// The operating system refused a call.
@@ -217,7 +217,8 @@ impl JoinError {
     /// True if the same process may join another time. False if a setting or a limit must change
     /// first.
     pub fn is_retryable(&self) -> bool {
-        // Other errors pass: another program may end, a name may become known, and a rank may come.
+        // Other errors are transient: another program may end, a name may resolve later, a rank may
+        // start.
         !matches!(
             self,
             Self::Config(_)

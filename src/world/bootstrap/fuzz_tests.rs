@@ -13,6 +13,7 @@ fn peer() -> Peer {
         pid: 77,
         pid_namespace: "pid:[1]".to_owned(),
         round_trip: None,
+        bandwidth: None,
     }
 }
 

@@ -1,8 +1,7 @@
-//! Which network interface a rank uses: the address where it listens, and that the other ranks
-//! connect to.
+//! The network interface of a rank: the address where it listens and the other ranks connect.
 //!
-//! By default it is the address on the route to rank 0, because the other ranks are reached that
-//! way too. `MAYPOLE_INTERFACE` chooses another one.
+//! By default it is the address on the route to rank 0, which usually reaches the other ranks too.
+//! `MAYPOLE_INTERFACE` chooses another one.
 
 use ipnet::IpNet;
 use maypole_transports::interfaces::InterfaceAddress;
@@ -101,13 +100,13 @@ pub struct InterfaceChoice {
 
 impl InterfaceChoice {
     /// Chooses among `all` addresses of this host. `route` is the address from which the route to
-    /// rank 0 begins; on rank 0 it is the address that the others were told.
+    /// rank 0 begins; on rank 0 it is its published address.
     ///
     /// Of several addresses that `selector` selects, one of the family of `route` is preferred, and
     /// one that is not link-local.
     ///
     /// # Errors
-    /// If `selector` selects nothing; the message lists what is there.
+    /// If `selector` selects nothing; the message lists all interfaces.
     pub fn new(
         all: Vec<InterfaceAddress>,
         selector: Option<&InterfaceSelector>,
@@ -214,7 +213,7 @@ mod tests {
         assert_eq!(choose(Some("eth1"), "10.0.0.2").unwrap(), "10.1.0.2");
         assert_eq!(choose(Some("10.1.0.0/16"), "10.0.0.2").unwrap(), "10.1.0.2");
         assert_eq!(choose(Some("10.1.0.2"), "10.0.0.2").unwrap(), "10.1.0.2");
-        // The family of rank 0, and nothing link-local where there is something else.
+        // The family of rank 0, and no link-local address where there is another one.
         assert_eq!(choose(Some("eth1"), "fd01::9").unwrap(), "fd00::2");
         assert_eq!(choose(Some("fe80::/10"), "10.0.0.2").unwrap(), "fe80::1");
         let error = choose(Some("eth7"), "10.0.0.2").unwrap_err();

@@ -10,14 +10,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Time limit of the first attempt at an address. The limit doubles up to
-/// [`LONGEST_ATTEMPT`], so that an address that never answers does not block the others.
+/// Timeout of the first attempt at an address. It doubles up to [`LONGEST_ATTEMPT`], so that an
+/// unresponsive address does not block the others.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(500);
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);
 /// First pause between two rounds of attempts. The pause doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-/// How much longer than its own deadline a rank waits for rank 0, whose answer names the missing
+/// The time past its own deadline that a rank waits for rank 0, whose reply names the missing
 /// ranks.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -57,10 +57,10 @@ pub(super) fn find_root(
     stop: &JoinStop,
     deadline: Instant,
 ) -> Result<(DialedLink, SocketAddr), JoinError> {
-    // A process that cannot join fails before it looks for rank 0.
+    // A process that cannot join fails before it connects to rank 0.
     host(config.host.as_deref())?;
     let addresses = resolve(config)?;
-    // A newcomer has no rank yet, and may want that of rank 0.
+    // A newcomer has no rank yet, and may request that of rank 0.
     let initiator = if purpose == Purpose::Admit { u32::MAX } else { config.rank as u32 };
     let binding = Binding { purpose, group: [0; 2], lane: 0, initiator, responder: 0 };
     let mut time_limit = FIRST_ATTEMPT;
@@ -91,11 +91,12 @@ pub(super) fn find_root(
     }
 }
 
-/// Keeps the more telling error: that of `best`, or that of the failed attempt at `address`. `best` begins
-/// with how much the other end looked like rank 0, from 0 (no answer) to 4 (another key).
+/// Keeps the more specific error: that of `best`, or that of the failed attempt at `address`.
+/// `best` begins with the similarity of the other end to rank 0, from 0 (no reply) to 4 (another
+/// key).
 ///
-/// No answer of an unauthenticated address ends the search, because it may come from another
-/// program at that port. The answer only decides which error is reported in the end.
+/// A reply of an unauthenticated address never ends the search, because another program may listen
+/// at that port. It only selects the error that is reported in the end.
 fn keep_most_telling(
     best: &mut Option<(u8, JoinError)>,
     config: &JoinConfig,

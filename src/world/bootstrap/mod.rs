@@ -4,7 +4,7 @@
 //! older world as a fallback, so no rank has to be ready first.
 //!
 //! A process that holds the job's key may join once, as the rank that it names, if it agrees with
-//! rank 0 on everything that must be equal. Any other connection takes one place in a short queue
+//! rank 0 on everything that must be equal. Any other connection occupies one slot of a short queue
 //! for a few seconds, and is then closed.
 
 mod addresses;
@@ -30,7 +30,7 @@ use maypole_transports::turns::LONGEST;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// Which rank this process is, and where the other ranks are.
+/// The rank of this process, and the addresses of the other ranks.
 ///
 /// [`new`](Self::new) fills in everything but the rank, the number of ranks and the address of
 /// rank 0; the other fields can be set afterwards.
@@ -38,17 +38,18 @@ use std::time::{Duration, Instant};
 pub struct JoinConfig {
     /// This rank.
     pub rank: usize,
-    /// How many ranks there are.
+    /// The number of ranks.
     pub world: usize,
     /// The host where rank 0 listens, a name or an address; `None` is loopback. With a key, rank 0
-    /// listens at all addresses of its host if its name stands for several there, or for loopback:
+    /// listens at all addresses of its host if its name resolves to several there, or to loopback:
     /// other hosts may look up another one.
     pub address: Option<String>,
-    /// The ports that rank 0 tries in turn. The other ranks try all of them until rank 0 answers.
+    /// The ports that rank 0 tries in turn. The other ranks try all of them until they reach rank
+    /// 0.
     pub ports: Vec<u16>,
     /// The network interface of this process; `None` is the one on the route to rank 0. Without
-    /// effect where rank 0 is at a loopback address, unless that is what the name of its host stands
-    /// for there.
+    /// effect where rank 0 is at a loopback address, unless the name of its host resolves to it
+    /// there.
     pub interface: Option<InterfaceSelector>,
     /// The ports that the other ranks listen on; `None` lets the kernel choose.
     pub data_ports: Option<RangeInclusive<u16>>,
@@ -65,15 +66,16 @@ pub struct JoinConfig {
     pub insecure_without_key: bool,
     /// Encrypts and authenticates all bytes that go over TCP. It must be equal on all ranks, and
     /// joining compares it as `MAYPOLE_ENCRYPT`. Bytes in shared memory never leave their host and
-    /// are not encrypted. Without a [`key`](Self::key) it keeps out only those who listen.
+    /// are not encrypted. Without a [`key`](Self::key) it protects only against passive
+    /// eavesdroppers.
     pub encrypt: bool,
     /// The RDMA port of this process and how connections by verbs treat lost packets. It matters
     /// only where the ranks use verbs.
     pub verbs: VerbsSettings,
-    /// How long joining may take.
+    /// The timeout of joining.
     pub join_timeout: Duration,
-    /// How long each later wait may take. A data connection survives a network that is silent for
-    /// this long.
+    /// The timeout of each later wait. A data connection survives a network that is silent for this
+    /// long.
     pub timeout: Duration,
 }
 
@@ -89,9 +91,9 @@ impl std::fmt::Debug for JoinConfig {
     }
 }
 
-/// How long joining, and every wait after it, may take by default.
+/// The default timeout of joining, and of every wait after it.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
-/// The name of a job that has not been given one.
+/// The name of a job without a name of its own.
 const DEFAULT_JOB: &str = "maypole";
 
 impl JoinConfig {
@@ -173,13 +175,13 @@ impl JoinConfig {
     }
 }
 
-/// Descriptors for connections that are not authenticated yet, and for all else that the process
-/// has open.
+/// Descriptors for connections that are not authenticated yet, and for other open files of the
+/// process.
 const SPARE: u64 = 128;
 
 /// Raises the soft limit of descriptors to the hard limit. Every rank may need two: a connection,
-/// and one that tells when its process ends. For programs whose ranks meet in a way of their own: one that would
-/// fail to join can say so before others wait for it.
+/// and one that signals the end of its process. For programs with their own rendezvous: a process
+/// that would fail to join can report it before others wait for it.
 ///
 /// # Errors
 /// [`JoinError::Descriptors`] if the hard limit is too low for `world` ranks.
@@ -196,13 +198,14 @@ pub fn check_descriptors(world: usize) -> Result<(), JoinError> {
 /// needs no socket and no thread.
 ///
 /// # Errors
-/// Within [`JoinConfig::join_timeout`] and a few seconds, whatever the others do: [`JoinError`].
+/// [`JoinError`], within [`JoinConfig::join_timeout`] and a few seconds, independently of the
+/// others.
 #[doc(hidden)]
 pub fn join(config: JoinConfig) -> Result<Service, JoinError> {
     Ok(join_with(&config, &[], &JoinStop::default())?.0)
 }
 
-/// As [`join`], until `stop` ends it. All ranks are told the `report` of this one, and it is told theirs.
+/// As [`join`], until `stop` ends it. The ranks exchange their `report`s.
 pub(crate) fn join_with(
     config: &JoinConfig,
     report: &[u8],

@@ -6,34 +6,35 @@ use crate::wire::decode;
 use crate::world::peer::Peer;
 use crate::world::service::message::MAX_MESSAGE;
 use crate::world::service::{AgreedWorld, Attendee, DialedLink, is_timeout};
+use maypole_transports::random;
 use maypole_transports::secure::SecureError;
-use maypole_transports::{random, sockets};
+use maypole_transports::sockets::{self, Flight};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The version of this library. Only ranks of equal versions can join one world.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The variable that says whether data is encrypted.
+/// The variable that turns encryption of data on.
 const ENCRYPT: &str = "MAYPOLE_ENCRYPT";
 
-/// The request of a joining rank. In the encoded message the version comes first, so that every
+/// The request of a joining rank. The encoded message begins with the version, so that every
 /// version can read at least that.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct JoinRequest {
     pub(super) world: usize,
     pub(super) equal: Vec<(String, String)>,
-    /// The process as it takes part in an agreement. It wishes for a rank if it is a newcomer.
+    /// The process as a member of an agreement. A newcomer wishes for a rank.
     pub(super) attendee: Attendee,
-    /// Random, and chosen once in a process: distinguishes a rank that connects again from another
-    /// process that claims the same rank.
+    /// Random, and chosen once in a process: distinguishes a reconnecting rank from another process
+    /// that claims the same rank.
     pub(super) nonce: [u8; 16],
 }
 
-/// Rank 0's answer. The first variant keeps its place and shape in every version.
+/// Rank 0's reply. The first variant keeps its position and encoding in every version.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) enum JoinReply {
     OtherVersion(String),
@@ -135,6 +136,10 @@ impl Differences {
     }
 }
 
+/// The first byte of a message that measures the network and has no other meaning. Requests begin with the length of a
+/// version.
+pub(super) const FILLER: u8 = 0;
+
 impl JoinRequest {
     /// The request of the process of `config`, which listens at `listen`. All ranks receive
     /// `report`.
@@ -145,21 +150,24 @@ impl JoinRequest {
             pid: std::process::id(),
             pid_namespace: namespace("pid"),
             round_trip: None,
+            bandwidth: None,
         };
         let attendee = Attendee { peer, report: report.to_vec(), wish: None };
         Ok(Self { world: config.world, equal: equal(config), attendee, nonce: random::bytes()? })
     }
 
-    /// Sends the request to rank 0, and waits for the answer, until `stop` ends the wait.
+    /// Sends the request to rank 0, and waits for the reply, until `stop` ends the wait.
     pub(super) fn ask(
         &self,
         link: &mut DialedLink,
         stop: &JoinStop,
         deadline: Instant,
     ) -> Result<JoinReply, SecureError> {
-        // The handshake went to and fro several times.
         let mut request = self.clone();
-        request.attendee.peer.round_trip = sockets::round_trip(&link.stream);
+        let peer = &mut request.attendee.peer;
+        peer.bandwidth = bandwidth(link, deadline)?;
+        // Several went to and fro, and the kernel keeps the shortest.
+        peer.round_trip = sockets::round_trip(&link.stream);
         link.send(&(VERSION, request), deadline)?;
         loop {
             let until = stop.pause(deadline);
@@ -170,7 +178,8 @@ impl JoinRequest {
         }
     }
 
-    /// The version, and the request if the version is ours. `None` if not even a version is there.
+    /// The version, and the request if the version is ours. `None` if the version cannot be
+    /// decoded.
     pub(super) fn decode(bytes: &[u8]) -> Option<(String, Option<Self>)> {
         let (version, rest) = postcard::take_from_bytes::<String>(bytes).ok()?;
         let request = if version == VERSION { decode(rest).ok() } else { None };
@@ -195,15 +204,29 @@ impl JoinReply {
     }
 }
 
-/// What must be equal on all ranks: the variables, and whether data is encrypted, which a program
-/// may ask for without its variable.
+/// Round trips below this are those of one machine or of one switch, where no interface is slower than a copy.
+const NEAR: Duration = Duration::from_micros(64);
+
+/// Bytes of a filler's frames, at most.
+const SEALS: usize = 100;
+
+/// Bytes a second of the path to rank 0, measured by a filler. `None` if it is a short one.
+fn bandwidth(link: &mut DialedLink, deadline: Instant) -> Result<Option<u64>, SecureError> {
+    let is_far = sockets::round_trip(&link.stream).is_some_and(|it| it >= NEAR);
+    let Some(flight) = Flight::of(&link.stream).filter(|_| is_far) else { return Ok(None) };
+    link.send(&(FILLER, vec![0u8; flight.bytes.saturating_sub(SEALS)]), deadline)?;
+    Ok(flight.bandwidth(&link.stream, deadline))
+}
+
+/// The settings that must be equal on all ranks: the variables, and encryption, which a program may
+/// turn on without its variable.
 fn equal(config: &JoinConfig) -> Vec<(String, String)> {
     let others = config.equal.iter().filter(|(name, _)| name != ENCRYPT);
     let encrypt = (ENCRYPT.to_owned(), u8::from(config.encrypt).to_string());
     others.cloned().chain([encrypt]).collect()
 }
 
-/// What the kernel draws at each start of the machine.
+/// The random number that the kernel draws at each boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The identity of this host. Processes with equal identities can share memory: they run on the
@@ -248,6 +271,7 @@ mod tests {
             pid: 1,
             pid_namespace: "p".to_owned(),
             round_trip: None,
+            bandwidth: None,
         };
         let equal =
             equal.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();

@@ -1,8 +1,8 @@
-//! Connections of processes that want to join, at rank 0: each has proved the job's key, and stays here
-//! until its request has come and the ranks take it.
+//! Connections of joining processes at rank 0. Each has proved the job's key, and stays here until
+//! its request has arrived and the ranks take it.
 
 use super::JoinError;
-use super::protocol::{Differences, JoinRefusal, JoinReply, JoinRequest, VERSION};
+use super::protocol::{Differences, FILLER, JoinRefusal, JoinReply, JoinRequest, VERSION};
 use crate::world::service::message::MAX_JOIN_MESSAGE;
 use crate::world::service::{ACCEPTOR, Acceptor, Authenticated, ControlConnection, SILENCE_LIMIT};
 use maypole_transports::secure::{JobSecret, Purpose};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-/// How long an authenticated connection may take to send its request.
+/// The timeout of an authenticated connection for sending its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of the first visitor in the watch.
 const FIRST: u64 = 1;
@@ -24,9 +24,9 @@ pub(super) struct Reception {
     pub(super) acceptor: Acceptor,
     /// The purpose of connections. One for another purpose is closed.
     purpose: Purpose,
-    /// The request of this rank itself. Those of others must be equal to it.
+    /// This rank's own request. Those of others must be equal to it.
     pub(super) own: JoinRequest,
-    /// By number in the watch, in the order in which they came.
+    /// By number in the watch, in the order of arrival.
     pub(super) visitors: BTreeMap<u64, Visitor>,
     next: u64,
     /// Newcomers of other hosts are refused: the ranks share memory alone.
@@ -37,7 +37,7 @@ pub(super) struct Reception {
 #[derive(Debug)]
 pub(super) struct Visitor {
     pub(super) control: ControlConnection,
-    /// The rank that it has named in the handshake.
+    /// The rank that the handshake named.
     pub(super) rank: usize,
     since: Instant,
     /// Its request, once that was accepted.
@@ -48,9 +48,9 @@ pub(super) struct Visitor {
 pub(super) enum TurnedAway {
     /// Its process differs from this rank in something that must be equal.
     Differs(Differences),
-    /// There is no place for it.
+    /// It has no place in the world.
     Refused(JoinRefusal),
-    /// The process that has named this rank in the handshake did so.
+    /// The process itself closed it; the handshake named this rank.
     Gone(usize, &'static str),
 }
 
@@ -78,14 +78,14 @@ impl Reception {
         self.visitors.values().filter(|visitor| visitor.request.is_some()).count()
     }
 
-    /// When [`expire`](Self::expire) has something to do.
+    /// The next deadline for [`expire`](Self::expire).
     pub(super) fn deadline(&self) -> Option<Instant> {
         let silent = self.visitors.values().filter(|visitor| visitor.request.is_none());
         let requests = silent.map(|visitor| visitor.since + REQUEST_TIMEOUT);
         requests.chain(self.acceptor.deadline()).min()
     }
 
-    /// Closes the connections whose time is over.
+    /// Closes the connections whose deadline has passed.
     pub(super) fn expire(&mut self, now: Instant, watch: &Watch) -> Vec<TurnedAway> {
         self.acceptor.expire(now, watch);
         let late = self.visitors.iter().filter(|(_, visitor)| visitor.is_late(now));
@@ -101,19 +101,19 @@ impl Reception {
         Some(TurnedAway::Gone(visitor.rank, why))
     }
 
-    /// Handles the event of `number`: takes a new connection, or what one has sent.
+    /// Handles the event of `number`: a new connection, or bytes on an open one.
     pub(super) fn event(&mut self, number: u64, watch: &Watch) -> Option<TurnedAway> {
         let number = match number {
             ACCEPTOR.. => {
                 let authenticated = self.acceptor.ready(number, watch)?;
-                // Its request may have come together with the handshake.
+                // Its request may have arrived together with the handshake.
                 self.add(authenticated, watch)?
             }
             _ => number,
         };
         let visitor = self.visitors.get_mut(&number)?;
         let (messages, ended) = visitor.control.read(MAX_JOIN_MESSAGE);
-        if let Some(message) = messages.first() {
+        if let Some(message) = messages.iter().find(|it| it.first() != Some(&FILLER)) {
             if visitor.request.is_some() {
                 return self.dismiss(number, "sent a second message while joining", watch);
             }
@@ -154,7 +154,7 @@ impl Reception {
     fn examine(&self, rank: usize, message: &[u8]) -> Result<JoinRequest, (JoinReply, TurnedAway)> {
         let (version, request) = JoinRequest::decode(message).unwrap_or_default();
         let Some(request) = request else {
-            // It may not understand more than that.
+            // The version is all that every version can decode.
             let differences = Differences::of_version(rank, VERSION, &version);
             let reply = JoinReply::OtherVersion(VERSION.to_owned());
             return Err((reply, TurnedAway::Differs(differences)));
@@ -191,7 +191,7 @@ impl Reception {
         }
     }
 
-    /// Closes the connection that the process of visitor `number` made before.
+    /// Closes an earlier connection of the process of visitor `number`.
     fn drop_older(&mut self, number: u64, watch: &Watch) {
         let nonce = |visitor: &Visitor| Some(visitor.request.as_ref()?.nonce);
         let own = self.visitors.get(&number).and_then(nonce);

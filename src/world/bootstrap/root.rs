@@ -42,7 +42,7 @@ struct RankAdmission<'a> {
     listens_at: SocketAddr,
     watch: Watch,
     reception: Reception,
-    /// Why connections were refused, one sentence each.
+    /// The reasons of refused connections, one sentence each.
     notes: Vec<String>,
 }
 
@@ -143,8 +143,8 @@ impl RankAdmission<'_> {
     }
 }
 
-/// The answer to a process that wants to join when all ranks have joined: its rank is taken, or
-/// does not exist.
+/// The reply to a process that arrives after all ranks have joined: its rank is taken, or does not
+/// exist.
 fn late_answer(peers: &[Peer], rank: usize) -> Vec<u8> {
     let refusal = match peers.get(rank) {
         Some(holder) => JoinRefusal::duplicate(rank, holder),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a join waits before it looks again whether it is to end.
+/// The interval at which a join polls the stop flag.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Ends a join from another thread: see
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, Default)]
 pub struct JoinStop(Arc<AtomicBool>);
 
-/// Equal are those that end the same join.
+/// Stops of the same join are equal.
 impl PartialEq for JoinStop {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -44,12 +44,12 @@ impl JoinStop {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Refuses to wait on if the join is to end.
+    /// Returns an error if the join is to end.
     pub(super) fn check(&self) -> Result<(), JoinError> {
         if self.is_stopped() { Err(JoinError::Stopped) } else { Ok(()) }
     }
 
-    /// Until when to wait before the next [`check`](Self::check), if the whole wait ends at `deadline`.
+    /// The time of the next [`check`](Self::check) in a wait with this `deadline`.
     pub(super) fn pause(&self, deadline: Instant) -> Instant {
         deadline.min(Instant::now() + PAUSE)
     }

@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a wait has lasted when this rank first asks whether the calls match.
+/// The wait time before this rank first compares its call with the awaited rank's.
 const FIRST_QUESTION: Duration = Duration::from_millis(150);
-/// The longest time between two such questions.
+/// The longest time between two such queries; the interval doubles up to it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a rank waits for.
+/// The target of a wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WaitTarget {
     /// This rank of the group.
     Rank(usize),
-    /// Members whose part of an exchange is missing.
+    /// The members whose part of an exchange has not arrived.
     MissingMembers,
 }
 
@@ -27,21 +27,21 @@ pub enum WaitTarget {
 pub struct PendingWait {
     /// The operation that waits.
     pub sequence: u64,
-    /// What it waits for.
+    /// The rank or exchange that it waits for.
     pub target: WaitTarget,
     /// The fold of the program that waits; zero outside programs.
     pub step: usize,
-    /// Windows that are over, and all windows.
+    /// Completed windows, and all windows.
     pub windows: (u32, u32),
-    /// When the operation was first seen waiting.
+    /// The start of the wait.
     pub since: Instant,
-    /// A member whose part was missing when that was last asked.
+    /// A member whose part was missing at the last query.
     missing: Option<usize>,
     next_question: Instant,
     pause: Duration,
 }
 
-/// An operation that a member of the group will never take part in, because the member has left.
+/// An operation that a member of the group cannot join, because the member has left.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MissedOperation {
     /// The number of the operation.
@@ -50,22 +50,23 @@ pub struct MissedOperation {
     pub call: String,
 }
 
-/// What one rank does in one group. The rank's calls write it; any thread may read it.
+/// The activity of one rank in one group. The rank's calls write it; any thread may read it.
 ///
-/// A repeated call writes only its [pulse](Self::pulse), which is one store, and messages write as
-/// little. Everything else is behind a lock, and is written when a rank makes another call than
-/// before, or when a wait has become slow.
+/// A repeated call writes only its [pulse](Self::pulse), which is one atomic store; a message
+/// writes as little. A mutex protects the other state. It is locked when a rank makes a different
+/// call than before, or when a wait has become slow.
 #[derive(Debug, Default)]
 pub struct GroupActivity {
     group: GroupId,
     pulse: Pulse,
     /// True while the rank sends or receives messages.
     in_messages: AtomicBool,
-    /// Messages that are over.
+    /// Completed messages.
     messages: AtomicU64,
-    /// True while the noted message is awaited by a thread beside that of the calls.
+    /// True while a thread other than that of the calls waits for `message`.
     beside: AtomicBool,
-    /// True while a background thread has the rank's calls, and the rank computes in another thread.
+    /// True while a background thread runs the rank's calls and the rank computes in another
+    /// thread.
     background: AtomicBool,
     members: Vec<usize>,
     me: usize,
@@ -75,19 +76,17 @@ pub struct GroupActivity {
 #[derive(Debug, Default)]
 struct ActivityState {
     history: CallHistory,
-    /// The message that the rank is waiting for, beside the calls of the group.
+    /// The message that the rank waits for.
     message: Option<String>,
     numbered: NumberedMessages,
     wait: Option<PendingWait>,
-    /// True once this rank has left the group.
     left: bool,
-    /// Members that have said that they have left the group.
+    /// Members whose departure has been received.
     departed: BTreeSet<usize>,
 }
 
 impl GroupActivity {
-    /// Makes the activity of the rank `members[me]` of the world in `group`. It has called nothing
-    /// yet.
+    /// Makes the activity of the rank `members[me]` of the world in `group`, before its first call.
     pub fn new(group: GroupId, members: Vec<usize>, me: usize) -> Self {
         Self { group, members, me, ..Self::default() }
     }
@@ -103,7 +102,7 @@ impl GroupActivity {
         (self.group, self.members[0])
     }
 
-    /// Returns the word that calls write.
+    /// Returns the atomic word that calls write.
     #[inline(always)]
     pub fn pulse(&self) -> &Pulse {
         &self.pulse
@@ -130,20 +129,20 @@ impl GroupActivity {
         self.in_messages.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that these messages are over, and how many there were.
+    /// Notes that these `count` messages have completed.
     #[inline(always)]
     pub fn end_messages(&self, count: usize) {
         self.count_messages(count);
         self.in_messages.store(false, Ordering::Relaxed);
     }
 
-    /// Notes that `count` messages of requests are over.
+    /// Notes that `count` messages of requests have completed.
     #[inline(always)]
     pub fn count_messages(&self, count: usize) {
         self.messages.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Notes whether a background thread has the rank's calls.
+    /// Notes whether a background thread runs the rank's calls.
     pub fn set_background(&self, background: bool) {
         self.background.store(background, Ordering::Relaxed);
     }
@@ -154,7 +153,7 @@ impl GroupActivity {
         inside || self.in_messages.load(Ordering::Relaxed) || self.beside.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of the current operation, or how many operations came before the messages
+    /// Returns the number of the current operation, or how many operations precede the messages
     /// that the rank sends or receives.
     pub fn sequence(&self) -> u64 {
         match self.pulse.read() {
@@ -170,7 +169,7 @@ impl GroupActivity {
         self.pulse.enter(sequence);
     }
 
-    /// Notes that the rank waits for no message any more.
+    /// Notes the end of that wait.
     pub fn end_message(&self, sequence: u64) {
         let mut state = self.state();
         state.message = None;
@@ -187,7 +186,7 @@ impl GroupActivity {
         }
     }
 
-    /// Notes that the thread beside that of the calls waits for no message any more.
+    /// Notes the end of that wait.
     pub fn end_message_beside(&self) {
         let mut state = self.state();
         state.message = None;
@@ -195,14 +194,14 @@ impl GroupActivity {
         self.beside.store(false, Ordering::Relaxed);
     }
 
-    /// The message that the rank is waiting for, unless a call goes on beside it.
+    /// The message that the rank waits for, unless another thread is in a call.
     fn message_in<'a>(&self, state: &'a ActivityState) -> Option<&'a String> {
         let calls = || self.pulse.read().is_some_and(|(inside, _)| inside);
         state.message.as_ref().filter(|_| !(self.beside.load(Ordering::Relaxed) && calls()))
     }
 
-    /// Notes what the rank waits for `now`. Returns true if it should ask now whether the calls
-    /// match: after a while, and then at growing intervals.
+    /// Notes the rank's wait at `now`. Returns true when a query whether the calls match is due:
+    /// after a first timeout, and then at growing intervals.
     pub fn wait(&self, target: WaitTarget, step: usize, windows: (u32, u32), now: Instant) -> bool {
         let sequence = self.pulse.read().map_or(0, |(_, sequence)| sequence);
         let mut state = self.state();
@@ -242,15 +241,15 @@ impl GroupActivity {
         }
     }
 
-    /// Notes that the part of `peer` is missing in the exchange that this rank waits for, if it
-    /// waits for one.
+    /// Notes that the part of `peer` is missing in the exchange of the current wait, if there is
+    /// one.
     pub fn note_missing(&self, peer: usize) {
         if let Some(wait) = &mut self.state().wait {
             wait.missing = Some(peer);
         }
     }
 
-    /// Returns what the rank does now, or did last, in words; empty before the first call.
+    /// Returns the current or last call or message in words; empty before the first call.
     pub fn title(&self) -> String {
         self.title_in(&self.state())
     }
@@ -270,14 +269,15 @@ impl GroupActivity {
         sequence as u32 & !IS_MESSAGE
     }
 
-    /// Numbers a message, for [`find`](Self::find): it may fail when this rank does something
-    /// else.
+    /// Numbers a message, for [`find`](Self::find): its failure may be reported during a later
+    /// call.
     pub fn number_message(&self, message: &str) -> u32 {
         self.state().numbered.push(message)
     }
 
     /// Returns the operation or the message that has this number, in words, and the sequence of an
-    /// operation. What was long ago is forgotten: then the [last one](Self::title) without a sequence.
+    /// operation. For a number whose entry was evicted, returns the [last one](Self::title) without
+    /// a sequence.
     pub fn find(&self, number: u32) -> (String, Option<u64>) {
         let state = self.state();
         let found = match number & IS_MESSAGE {
@@ -297,8 +297,8 @@ impl GroupActivity {
         next.checked_sub(u64::from((next as u32).wrapping_sub(number) & !IS_MESSAGE))
     }
 
-    /// Returns what the rank does and, of its calls before operation `end`, the last `most` runs. A
-    /// thread of the rank `waits` for a request in the background, or none does.
+    /// Returns the rank's status with the last `most` runs of its calls before operation `end`.
+    /// `waits`: a thread of the rank waits for a request in the background.
     pub fn status(&self, waits: bool, end: u64, most: usize) -> GroupStatus {
         let state = self.state();
         // A message is no operation of the group.
@@ -342,8 +342,7 @@ impl GroupActivity {
         }
     }
 
-    /// Returns all that the rank has called, as far as it is remembered, to compare it with other
-    /// ranks.
+    /// Returns the status with the whole history that is kept, to compare it with other ranks.
     pub fn calls(&self) -> GroupStatus {
         self.status(false, u64::MAX, usize::MAX)
     }
@@ -353,19 +352,18 @@ impl GroupActivity {
         self.state().left = true;
     }
 
-    /// Returns true if `peer` has said that it has left the group.
+    /// Returns true if the departure of `peer` has been received.
     pub fn has_left(&self, peer: usize) -> bool {
         self.state().departed.contains(&peer)
     }
 
-    /// Notes that `peer` has said that it has left the group.
+    /// Notes the departure of `peer`.
     pub fn note_departure(&self, peer: usize) {
         self.state().departed.insert(peer);
     }
 
-    /// Returns the operation that a peer which has left will never take part in, if this rank waits
-    /// in such an operation now. `theirs` is what the peer has told about its calls before
-    /// operation `end`.
+    /// Returns the current operation of this rank if it waits in one that a departed peer never
+    /// began. `theirs` is the peer's last report of its calls before operation `end`.
     ///
     /// A message is no operation of the group: the peer may have sent it before it left.
     pub fn missed_operation(&self, end: u64, theirs: &GroupStatus) -> Option<MissedOperation> {
@@ -377,8 +375,8 @@ impl GroupActivity {
     }
 
     fn state(&self) -> MutexGuard<'_, ActivityState> {
-        // Every change is one assignment or insertion, so a thread that panicked while it held the
-        // lock left the state whole.
+        // Every change is one assignment or insertion, so the state is valid after a panic under
+        // the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -404,7 +402,7 @@ mod tests {
         assert_eq!((activity.title().as_str(), activity.is_inside()), ("recv()", true));
         activity.end_message_beside();
         assert_eq!((activity.pulse().completed(), activity.is_inside()), (1, false));
-        // A call goes on when the message ends.
+        // A call is still running when the message ends.
         recv();
         activity.pulse().enter(1);
         activity.end_message_beside();
@@ -428,7 +426,7 @@ mod tests {
         here.wait(WaitTarget::Rank(1), 0, (0, 1), Instant::now());
         let missed = MissedOperation { sequence: 1, call: "barrier()".to_owned() };
         assert_eq!(here.missed_operation(2, &told), Some(missed));
-        // A rank that has begun the operation takes part in it.
+        // A rank that has begun the operation also completes it.
         gone.pulse().enter(1);
         assert_eq!(here.missed_operation(2, &gone.status(false, 2, 64)), None);
     }

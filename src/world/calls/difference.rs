@@ -12,19 +12,19 @@ use std::time::Duration;
 #[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[non_exhaustive]
 pub struct CallMismatch {
-    /// The number of the operation: how many operations of the group came before it.
+    /// The sequence number of the operation: how many operations of the group precede it.
     pub sequence: u64,
-    /// The calls of two ranks. Where one rank receives a message that it did not expect, that rank
-    /// comes first; else the lower rank comes first.
+    /// The calls of two ranks. A rank that received an unexpected message comes first; else the
+    /// lower rank does.
     pub calls: [RankCall; 2],
-    /// The arguments that differ, in words, such as `algorithm (ring, tree)`. `None` if other
-    /// things were called.
+    /// The arguments that differ, in words, such as `algorithm (ring, tree)`. `None` for calls of
+    /// different operations.
     pub difference: Option<String>,
     /// The number in the world of each rank above that has another number there.
     pub world_ranks: BTreeMap<usize, usize>,
 }
 
-/// What one rank called.
+/// The call of one rank.
 #[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[non_exhaustive]
 pub struct RankCall {
@@ -38,28 +38,28 @@ pub struct RankCall {
 #[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[non_exhaustive]
 pub struct MissedDeadline {
-    /// The number of the operation: how many operations of the group came before it.
+    /// The sequence number of the operation: how many operations of the group precede it.
     pub sequence: u64,
     /// The rank whose deadline passed.
     pub waiter: usize,
-    /// The rank that it waited for; `None` if a message of any rank would do.
+    /// The rank that it waited for; `None` for a receive from any rank.
     pub peer: Option<usize>,
     /// The call of `waiter`.
     pub operation: String,
     /// The number of the fold in the program, or of the message in its group.
     pub step: usize,
-    /// How long `waiter` had.
+    /// The timeout of `waiter`.
     pub after: Duration,
-    /// What the ranks report about themselves.
+    /// The ranks' own reports.
     pub detail: Option<String>,
-    /// The rank that holds the others up: the end of the chain of waits that begins at `peer`.
+    /// The rank that blocks the others: the end of the chain of waits that begins at `peer`.
     pub culprit: Option<usize>,
     /// The number in the world of each rank above that has another number there.
     pub world_ranks: BTreeMap<usize, usize>,
 }
 
-/// The entries of `ranks`, which are ranks of the group of the ranks `members` of the world, that have
-/// other numbers in the world, with these.
+/// Maps each of `ranks` to its number in the world where the two differ. `members` are the world
+/// ranks of the group.
 fn world_ranks(
     ranks: impl IntoIterator<Item = usize>,
     members: &[usize],
@@ -68,8 +68,8 @@ fn world_ranks(
     pairs.filter(|(rank, world)| rank != world).collect()
 }
 
-/// A sentence about ranks of a group whose numbers in the world are `world_ranks` where they differ,
-/// with both numbers.
+/// The sentence with the group's numbers, and the world's where `world_ranks` holds a different
+/// one.
 fn with_both_numbers(sentence: &RankSentence, world_ranks: &BTreeMap<usize, usize>) -> String {
     sentence.print(|world| {
         let known = world_ranks.iter().find(|(_, number)| **number == world);
@@ -103,19 +103,18 @@ impl CallMismatch {
         Self::new(sequence, [(low.0, &*low.1.call), (high.0, &*high.1.call)], difference)
     }
 
-    /// The same of the group of the ranks `members` of the world.
+    /// The same for the group of the world's ranks `members`.
     pub(crate) fn in_group(mut self, members: &[usize]) -> Self {
         self.world_ranks = world_ranks(self.calls.iter().map(|call| call.rank), members);
         self
     }
 
-    /// True if the sentence of the mismatch tells what `rank` called as operation `sequence`.
+    /// True if the mismatch contains the call of `rank` as operation `sequence`.
     pub(crate) fn tells(&self, rank: usize, sequence: u64) -> bool {
         self.sequence == sequence && self.calls.iter().any(|call| call.rank == rank)
     }
 
-    /// The sentence for ranks that may not be members of the group, which is that of the ranks
-    /// `members` of the world.
+    /// The sentence for ranks outside the group too. `members` are the world ranks of the group.
     pub(crate) fn sentence(&self, members: &[usize]) -> RankSentence {
         let Self { sequence, calls: [one, other], difference, world_ranks } = self;
         let world = |rank: &usize| world_ranks.get(rank).copied().unwrap_or(*rank);
@@ -131,15 +130,15 @@ impl CallMismatch {
 }
 
 impl MissedDeadline {
-    /// The same of the group of the ranks `members` of the world.
+    /// The same for the group of the world's ranks `members`.
     pub(crate) fn in_group(mut self, members: &[usize]) -> Self {
         let named = [Some(self.waiter), self.peer, self.culprit];
         self.world_ranks = world_ranks(named.into_iter().flatten(), members);
         self
     }
 
-    /// The sentence, without what the ranks report about themselves, for ranks that may not be
-    /// members of the group, which is that of the ranks `members` of the world.
+    /// The sentence without the ranks' own reports, for ranks outside the group too. `members` are
+    /// the world ranks of the group.
     pub(crate) fn sentence(&self, members: &[usize]) -> RankSentence {
         let Self { waiter, operation, sequence, step, world_ranks, .. } = self;
         let world = |rank: &usize| world_ranks.get(rank).copied().unwrap_or(*rank);

@@ -14,7 +14,7 @@ pub const RUNS_KEPT: usize = 1000;
 pub struct CallRun {
     /// The number of its first operation.
     pub first: u64,
-    /// What was called.
+    /// The call.
     pub call: Arc<CallRecord>,
     /// When its first operation was prepared.
     pub since: Instant,
@@ -22,16 +22,15 @@ pub struct CallRun {
 
 /// The last [`RUNS_KEPT`] runs of a rank in a group.
 ///
-/// A history grows only when a rank makes another call than the one before. How many operations the
-/// last run has follows from the number of operations that the rank has begun, which its
-/// [pulse](super::Pulse) tells.
+/// A history grows only when a call differs from the one before. The length of the last run follows
+/// from the number of operations begun, which the [pulse](super::Pulse) counts.
 #[derive(Debug, Default)]
 pub struct CallHistory(VecDeque<CallRun>);
 
 impl CallHistory {
     /// Notes that the operations from `sequence` on are `call`.
     pub fn begin(&mut self, sequence: u64, call: &Arc<CallRecord>) {
-        // An operation that was noted and did not begin is replaced.
+        // Replaces an operation that was noted and did not begin.
         if self.0.back().is_some_and(|last| last.first == sequence) {
             self.0.pop_back();
         }
@@ -48,7 +47,7 @@ impl CallHistory {
         self.0.back()
     }
 
-    /// Returns the call that operation `sequence` is, if it is still known.
+    /// Returns the call of operation `sequence`, if the history still holds it.
     pub fn call_at(&self, sequence: u64) -> Option<&CallRecord> {
         let run = self.0.iter().rfind(|run| run.first <= sequence)?;
         Some(&run.call)

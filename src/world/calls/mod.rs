@@ -2,15 +2,15 @@
 //! ranks' records, and the error on all ranks when calls do not match. [`RankStatus`] is the one
 //! record of a rank's activity, for every reader.
 //!
-//! A call appears here as data ([`CallRecord`]): a fingerprint of everything that the ranks must
-//! agree on, and the same in words. Equal calls in a row are one entry, so a program that repeats a
-//! call writes nothing here: see [`GroupActivity`].
+//! A call is data here ([`CallRecord`]): a fingerprint of everything that the ranks must agree on,
+//! and the same in words. Equal calls in a row are one entry, so a program that repeats a call
+//! writes nothing here: see [`GroupActivity`].
 //!
 //! After a long wait, a rank requests the awaited rank's call of the same number, and compares
-//! fingerprints. This finds mismatches that no message shows: two ranks that wait for one another,
-//! an exchange against a collective, a broadcast whose root is another rank. The reply also
-//! contains whether that rank has left the group. A goodbye carries the last calls, and a rank that
-//! closes waits until the others have made as many.
+//! fingerprints. This detects mismatches that no message shows: a deadlock of two ranks, an
+//! exchange against a collective, a broadcast with different roots. The reply also contains whether
+//! that rank has left the group. A goodbye contains the last calls, and a rank that closes waits
+//! until the others have made as many.
 
 mod activity;
 mod difference;
@@ -34,7 +34,7 @@ pub use status::{GroupStatus, NetworkStatus, PendingOperation, RankStatus, Recen
     Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
 )]
 pub struct GroupId {
-    /// Tells groups of different parents apart; equal on all members.
+    /// Distinguishes groups of different parents; equal on all members.
     pub parent_epoch: u64,
     /// The number of the group among those of its parent.
     pub counter: u64,

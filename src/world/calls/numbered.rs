@@ -3,7 +3,7 @@
 use crate::world::keep_last;
 use std::collections::VecDeque;
 
-/// How many messages are known by number.
+/// The number of messages that are kept for lookup by number.
 const KEPT: usize = 64;
 /// This bit is set in the numbers of messages, and in no number of an operation.
 pub(super) const IS_MESSAGE: u32 = 1 << 31;
@@ -16,7 +16,6 @@ pub(super) struct NumberedMessages {
 }
 
 impl NumberedMessages {
-    /// Numbers `message`.
     pub(super) fn push(&mut self, message: &str) -> u32 {
         keep_last(&mut self.words, KEPT, message.to_owned());
         let number = self.next;
@@ -24,7 +23,7 @@ impl NumberedMessages {
         number | IS_MESSAGE
     }
 
-    /// Returns the message that has this number; `None` if it is forgotten.
+    /// Returns the message that has this number; `None` if it was evicted.
     pub(super) fn find(&self, number: u32) -> Option<&str> {
         let before = self.next.wrapping_sub(number) & !IS_MESSAGE;
         let at = self.words.len().checked_sub(before as usize)?;

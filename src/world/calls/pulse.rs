@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whether a rank is in a call, and in which, as one atomic word: zero before the first operation,
-/// `2 n + 1` within operation `n`, `2 n + 2` after it. Writing it costs a call one store.
+/// The call that a rank is in, as one atomic word: zero before the first operation, `2 n + 1`
+/// within operation `n`, `2 n + 2` after it. The overhead of a call is one store.
 #[derive(Debug, Default)]
 pub struct Pulse(AtomicU64);
 
@@ -14,7 +14,7 @@ impl Pulse {
         self.0.store(2 * sequence + 1, Ordering::Relaxed);
     }
 
-    /// Operation `sequence` is over.
+    /// Operation `sequence` has completed.
     #[inline(always)]
     pub fn exit(&self, sequence: u64) {
         self.0.store(2 * sequence + 2, Ordering::Relaxed);
@@ -37,7 +37,7 @@ impl Pulse {
         self.0.load(Ordering::Relaxed).div_ceil(2)
     }
 
-    /// Returns how many operations are over.
+    /// Returns how many operations have completed.
     pub fn completed(&self) -> u64 {
         self.0.load(Ordering::Relaxed) / 2
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A call that all ranks of a group make together, as far as they must agree on it.
 ///
-/// Two calls match if their fingerprints are equal. The words are for people.
+/// Two calls match if their fingerprints are equal. The words are for error messages.
 ///
 /// ```
 /// use maypole::world::calls::CallRecord;
@@ -18,10 +18,10 @@ pub struct CallRecord {
     pub fingerprint: u64,
     /// The call in words, such as `all_reduce(8 x f32, sum)`.
     pub call: String,
-    /// Name and value of every argument that the ranks must agree on. The first one is what is
-    /// called.
+    /// Name and value of every argument that the ranks must agree on. The first one is the
+    /// operation.
     pub arguments: Vec<(String, String)>,
-    /// Name and value of everything else that they must agree on: what settings or the tuner chose.
+    /// Name and value of everything else that they must agree on, chosen by settings or the tuner.
     pub choices: Vec<(String, String)>,
     /// Bytes of the vector, or of all blocks together.
     pub bytes: u64,
@@ -47,7 +47,7 @@ impl CallRecord {
         self
     }
 
-    /// Bytes that it takes, its words included.
+    /// Bytes of memory that it takes, its words included.
     pub(crate) fn memory(&self) -> usize {
         let pairs = self.arguments.iter().chain(&self.choices);
         let words = pairs.map(|(name, value)| name.capacity() + value.capacity()).sum::<usize>();
@@ -55,15 +55,15 @@ impl CallRecord {
         size_of::<Self>() + self.call.capacity() + words + lists * size_of::<(String, String)>()
     }
 
-    /// Returns what differs in two calls of the same thing, in words: name and both values of each
-    /// argument, or of each choice if the arguments are equal. `None` if different things are
-    /// called, or if nothing that has a name differs.
+    /// Returns the difference between two calls of one operation, in words: name and both values of
+    /// each argument, or of each choice if the arguments are equal. `None` for calls of different
+    /// operations, or if no named value differs.
     pub fn difference(&self, other: &Self) -> Option<String> {
         difference([&self.arguments, &self.choices], [&other.arguments, &other.choices])
     }
 }
 
-/// What differs in the arguments or in the choices of two calls, as [`CallRecord::difference`] tells it.
+/// The body of [`CallRecord::difference`], on arguments and choices.
 pub(super) fn difference(
     [mine, my_choices]: [&[(String, String)]; 2],
     [theirs, their_choices]: [&[(String, String)]; 2],

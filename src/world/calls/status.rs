@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-/// What one rank is doing, in each of its groups. `Display` prints it in plain words.
+/// The activity of one rank in each of its groups. `Display` prints it in plain words.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RankStatus {
@@ -15,24 +15,24 @@ pub struct RankStatus {
     pub rank: usize,
     /// How many ranks the world has.
     pub world: usize,
-    /// The number of the rank's process.
+    /// The process number of the rank.
     pub process: u32,
     /// When this was written, in seconds since 1970.
     pub unix_seconds: f64,
-    /// The groups that the rank is in. The world comes first.
+    /// The groups that the rank is in, the world first.
     pub groups: Vec<GroupStatus>,
-    /// What the control plane has seen.
+    /// Connections and peers as the control plane observes them.
     pub network: NetworkStatus,
     /// Why the rank's world has failed; `None` while it works.
     pub failure: Option<String>,
-    /// The rank of the world that failed first, as far as this rank can tell. All ranks agree on it
-    /// once they have settled the failure. `None` while the world works, and if no single rank is to
-    /// blame.
+    /// The rank of the world that failed first, by the data of this rank. All ranks agree on it
+    /// once they have settled the failure. `None` while the world works, and if no single rank is
+    /// the cause.
     #[serde(default)]
     pub culprit: Option<usize>,
 }
 
-/// What a rank is doing in one group.
+/// The activity of a rank in one group.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct GroupStatus {
@@ -45,13 +45,13 @@ pub struct GroupStatus {
     pub rank: usize,
     /// How many operations of the group this rank has ended.
     pub completed: u64,
-    /// How many messages between this rank and another one are over.
+    /// How many messages between this rank and another one have completed.
     pub messages: u64,
     /// The operation of the group, or the message, that the rank is in.
     pub pending: Option<PendingOperation>,
     /// The last calls, the oldest first; at most 1000 entries. Equal calls in a row are one entry.
     pub recent: Vec<RecentCalls>,
-    /// True if the rank has left the group. It begins no operation there any more.
+    /// True if the rank has left the group, and begins no further operation there.
     pub left: bool,
 }
 
@@ -59,7 +59,7 @@ pub struct GroupStatus {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PendingOperation {
-    /// How many operations of the group came before it.
+    /// How many operations of the group precede it.
     pub sequence: u64,
     /// The call in words.
     pub call: String,
@@ -73,7 +73,7 @@ pub struct PendingOperation {
     pub step: usize,
     /// For how many seconds the operation has been waiting; `None` if it has not waited for long.
     pub waiting_seconds: Option<f64>,
-    /// True of a request that no thread of the rank waits for: the rank computes meanwhile.
+    /// True for a request that no thread waits for: the rank computes concurrently.
     pub in_background: bool,
     /// Bytes of the vector, or of all blocks together.
     pub bytes: u64,
@@ -93,15 +93,15 @@ pub struct RecentCalls {
     pub call: String,
     /// A hash of everything that the ranks must agree on in the call.
     pub fingerprint: u64,
-    /// The arguments that they must agree on: names and values. The first one is what is called.
+    /// Names and values of the arguments that they must agree on. The first one is the operation.
     pub arguments: Vec<(String, String)>,
-    /// What settings or the tuner chose for it: names and values.
+    /// Names and values chosen by settings or the tuner.
     pub choices: Vec<(String, String)>,
     /// How many seconds ago the first one began.
     pub seconds_ago: f64,
 }
 
-/// What the control plane of a rank has seen.
+/// Connections and peers as the control plane of a rank observes them.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct NetworkStatus {
@@ -111,17 +111,18 @@ pub struct NetworkStatus {
     pub half_open: usize,
     /// Ranks of the world that have left.
     pub left: Vec<usize>,
-    /// Ranks of the world that were silent for 10 s or more. Rank 0 knows all of them, other ranks
+    /// Ranks of the world that were silent for 10 s or more. Rank 0 monitors all ranks, other ranks
     /// only rank 0.
     pub silent: Vec<usize>,
 }
 
 impl RankStatus {
-    /// The status of rank `rank` of `world`, which does this in its groups. A thread of the rank
-    /// `waits` for a request in the background, or none does.
+    /// The status of rank `rank` of `world`, from its activity in `groups`. `waits`: a thread of
+    /// the rank waits for a request in the background.
     ///
-    /// For a rank that waits in the group `about`, only groups are told that can explain that wait:
-    /// that one, those that the rank is in a call of, and the world, by their last call.
+    /// With `about`, a group in which a peer waits, the status holds only groups that can explain
+    /// that wait: that one, the world, and those in which the rank is in a call, each with its last
+    /// call.
     pub(crate) fn of(
         (rank, world): (usize, usize),
         groups: &[Arc<GroupActivity>],
@@ -141,12 +142,12 @@ impl RankStatus {
         Self { rank, world, process, unix_seconds, groups, ..Self::default() }
     }
 
-    /// True while the rank is in a call of the library in any group, and does nothing else.
+    /// True while a call of the library occupies the rank, in any group.
     pub fn is_inside(&self) -> bool {
         self.waits().next().is_some()
     }
 
-    /// The calls that the rank is in while it does nothing else, with their groups.
+    /// The calls that occupy the rank, with their groups.
     fn waits(&self) -> impl Iterator<Item = (&GroupStatus, &PendingOperation)> {
         self.groups.iter().filter_map(|group| {
             let pending = group.pending.as_ref().filter(|pending| !pending.in_background)?;
@@ -162,15 +163,14 @@ impl RankStatus {
         own.or_else(|| self.waits().min_by(|a, b| waited(b.1).total_cmp(&waited(a.1))))
     }
 
-    /// What the rank does in this group.
     pub(crate) fn group(&self, group: GroupId) -> Option<&GroupStatus> {
         self.groups.iter().find(|it| it.group == group)
     }
 }
 
 impl GroupStatus {
-    /// In words, where the rank is while it is in no operation of this group. `is_inside` says that it
-    /// is in a call in another group.
+    /// Describes a rank that is in no operation of this group. `is_inside`: it is in a call in
+    /// another group.
     pub fn absence(&self, is_inside: bool) -> String {
         match (is_inside, self.done()) {
             (true, None) => "in a call in another group".to_owned(),
@@ -180,7 +180,7 @@ impl GroupStatus {
         }
     }
 
-    /// What the rank has done in the group, in words: `after 2 operations, the last of them barrier()`.
+    /// The rank's past calls in words: `after 2 operations, the last of them barrier()`.
     pub(crate) fn done(&self) -> Option<String> {
         let counted = |count: u64, noun: &str| match count {
             1 => format!("1 {noun}"),
@@ -194,14 +194,14 @@ impl GroupStatus {
         (!done.is_empty()).then(|| format!("after {}", done.join(" and ")))
     }
 
-    /// How many operations have begun, as far as the calls tell. The rank may have begun later ones:
-    /// a question names an end, and both ranks go on meanwhile.
+    /// The number of operations that the report covers. The rank may have begun later ones: a query
+    /// names an end, and both ranks continue meanwhile.
     pub(crate) fn told(&self) -> u64 {
         self.recent.last().map_or(0, |last| last.first + last.count)
     }
 
     /// Compares the calls of this rank with those of another member. Returns the first two that do
-    /// not match, of the operations that both are known to have begun, the lower rank first.
+    /// not match among the operations in both reports, the lower rank first.
     pub fn compare(&self, other: &Self) -> Option<CallMismatch> {
         let start = self.recent.first()?.first.max(other.recent.first()?.first);
         let both = start..self.told().min(other.told());
@@ -236,7 +236,7 @@ impl RecentCalls {
         }
     }
 
-    /// What differs in two calls, as [`CallRecord::difference`] tells it.
+    /// As [`CallRecord::difference`].
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         difference([&self.arguments, &self.choices], [&other.arguments, &other.choices])
     }

@@ -37,7 +37,7 @@ impl fmt::Display for GroupStatus {
     }
 }
 
-/// Writes what a rank does in a group. `is_inside`: it is in a call in some group.
+/// Writes the activity of a rank in a group. `is_inside`: it is in a call in some group.
 fn write_group(f: &mut fmt::Formatter<'_>, group: &GroupStatus, is_inside: bool) -> fmt::Result {
     let GroupStatus { members, rank, pending, recent, .. } = group;
     match members.iter().enumerate().all(|(at, member)| at == *member) {

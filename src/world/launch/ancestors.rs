@@ -1,10 +1,10 @@
-//! The environments of the processes above this one, by which the closest launcher is found: a
-//! launcher's variables are in the processes that it started, and not in itself.
+//! The environments of the processes above this one. They show the closest launcher: its variables
+//! are in the processes that it started, and not in itself.
 
 use std::collections::HashMap;
 use std::fs;
 
-/// The most processes above this one that are looked at.
+/// The most processes above this one that are read.
 const MOST: usize = 64;
 
 /// The environments with which the processes above this one were started, the parent first. Ends
@@ -35,7 +35,7 @@ fn parent(process: &str) -> Option<String> {
     (parent != "0").then(|| parent.to_owned())
 }
 
-/// `None` if the process is not to be read, or has overwritten its environment.
+/// `None` if the process cannot be read, or has overwritten its environment.
 fn environment(process: &str) -> Option<HashMap<String, String>> {
     let bytes = fs::read(format!("/proc/{process}/environ")).ok().filter(|it| !it.is_empty())?;
     let variables = bytes.split(|byte| *byte == 0).filter_map(|variable| {

@@ -1,5 +1,5 @@
-//! Chooses among the sets of variables of several launchers: the set of the launcher that started
-//! this very process counts.
+//! Chooses among the variables of several launchers: those of the launcher that started this very
+//! process take precedence.
 
 use super::identity::{Identity, LauncherSet, alone, own, sets};
 use super::variables::VariableReader;
@@ -9,8 +9,8 @@ use super::{LaunchError, Launcher};
 /// all variables where that is unknown. The launcher of the least number is the closest one.
 pub(super) type Distance<'a> = &'a dyn Fn(&[(&str, String)]) -> usize;
 
-/// Reads every launcher's variables, and chooses among the complete sets. The text says which sets
-/// were left aside, if that is not how these launchers are usually nested.
+/// Reads every launcher's variables, and chooses among the complete sets. The text names the
+/// ignored sets, unless these launchers are nested as usual.
 pub(super) fn identity(
     vars: VariableReader,
     distance: Distance,
@@ -28,10 +28,10 @@ pub(super) fn identity(
     Ok((chosen.identity.clone(), note))
 }
 
-/// The set that counts, and a text about sets that it overrules. `None` without any set.
+/// The chosen set, and a text about sets that it overrules. `None` without any set.
 ///
 /// # Errors
-/// [`LaunchError::Contradiction`] if the sets differ and nothing tells which one counts.
+/// [`LaunchError::Contradiction`] if the sets differ and no rule selects one.
 fn choose<'a>(
     vars: VariableReader,
     sets: &'a [LauncherSet],
@@ -51,9 +51,9 @@ fn choose<'a>(
     Ok(Some((chosen, (!words.is_empty()).then_some(note))))
 }
 
-/// The set that counts of those that are equally close.
+/// The chosen set among those that are equally close.
 fn among_near<'a>(near: &[&'a LauncherSet]) -> Result<&'a LauncherSet, LaunchError> {
-    // A set of one process says no more than that its launcher started one process.
+    // A set of one process shows only that its launcher started one process.
     let chosen = near.iter().find(|set| set.identity.world > 1).unwrap_or(&near[0]);
     let differs = |set: &&&LauncherSet| set.identity.world > 1 && !set.agrees_with(chosen);
     match near.iter().filter(differs).find(|set| !is_usual(chosen, set)) {

@@ -4,8 +4,8 @@ use thiserror::Error;
 
 use super::{KeyError, PmiError};
 
-/// The environment does not say which rank this process is, or contradicts itself. The message
-/// names the variable and what to do.
+/// The environment does not determine the rank of this process, or contradicts itself. The message
+/// names the variable and the remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -16,7 +16,7 @@ pub enum LaunchError {
         variable: &'static str,
         /// Its value.
         value: String,
-        /// What the value must be.
+        /// The expected form of the value.
         expected: &'static str,
     },
     /// One of two variables that belong together is not set.
@@ -28,7 +28,7 @@ pub enum LaunchError {
         value: String,
         /// The variable that is not set.
         missing: &'static str,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// A number must be smaller than another number, and is not.
@@ -42,7 +42,7 @@ pub enum LaunchError {
         bound_variable: &'static str,
         /// The bound.
         bound: usize,
-        /// What must hold between them.
+        /// The rule between them.
         rule: &'static str,
     },
     /// Two launchers name different ranks, and it is unknown which one started this process.
@@ -67,7 +67,7 @@ pub enum LaunchError {
     UnknownLauncher {
         /// The launcher.
         launcher: &'static str,
-        /// The variable by which it was recognised.
+        /// The variable that identifies it.
         variable: &'static str,
         /// Its value.
         value: String,
@@ -86,7 +86,7 @@ pub enum LaunchError {
         /// The value of the launcher's variable.
         theirs: usize,
     },
-    /// No variable says where rank 0 is.
+    /// No variable names the address of rank 0.
     #[error(
         "this is rank {rank} of {world}, but no variable says where rank 0 is: set \
          MAYPOLE_ADDRESS to the name or address \
@@ -96,7 +96,7 @@ pub enum LaunchError {
     NoAddress {
         /// This rank.
         rank: usize,
-        /// How many ranks there are.
+        /// The number of ranks.
         world: usize,
     },
     /// Two variables name a job key.
@@ -113,7 +113,7 @@ pub enum LaunchError {
     /// The job key cannot be read.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The process manager does not answer as it should.
+    /// The exchange with the process manager failed.
     #[error(transparent)]
     Pmi(#[from] PmiError),
 }

@@ -33,7 +33,7 @@ const NAMES: &[&str] = &[
     "\n",
 ];
 
-/// The variables that an input stands for: a line each, `NAME=VALUE`.
+/// The variables of an input: a line each, `NAME=VALUE`.
 fn environment(input: &[u8]) -> HashMap<String, String> {
     let text = String::from_utf8_lossy(input);
     let lines = text.lines().filter_map(|line| line.split_once('='));
@@ -94,7 +94,7 @@ fn answers_of_a_process_manager() {
     fuzz.run(|input| {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let answers = input.to_vec();
-        // A long answer may not fit into the socket before it is read.
+        // A long reply may not fit into the socket buffer, so a thread sends it.
         let server = thread::spawn(move || (&theirs).write_all(&answers));
         let waits = Duration::from_secs(20);
         maypole_transports::descriptor::bound_waits(&ours, waits).unwrap();

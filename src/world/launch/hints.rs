@@ -1,5 +1,5 @@
-//! Variables of launchers whose rank or number of ranks this library does not read. A process that
-//! has one of them is one of several, and must not become a world of one.
+//! Variables of launchers that this library does not support. A process that has one of them is one
+//! of several, and must not become a world of one.
 
 use super::LaunchError;
 use super::variables::VariableReader;
@@ -27,8 +27,7 @@ const HINTS: &[(&str, &str, &str)] = &[
     ("a job of pods for torchrun", "GROUP_RANK", "GROUP_WORLD_SIZE"),
 ];
 
-/// Tasks of `pbsdsh`. A batch script of PBS or Torque has these variables, too, with the number
-/// beside each as the value.
+/// Tasks of `pbsdsh`. A batch script of PBS or Torque has the same variables with these values.
 const PBS: [(&str, &str); 3] = [("PBS_TASKNUM", "1"), ("PBS_NODENUM", "0"), ("PBS_VNODENUM", "0")];
 
 /// Refuses an environment in which a launcher has left one of these variables.

@@ -2,7 +2,7 @@
 
 /// The first host of a list, brackets expanded; `None` if the list is malformed or empty.
 ///
-/// Only the first is expanded: twenty characters may stand for a million hosts.
+/// Only the first is expanded: twenty characters may abbreviate a million hosts.
 pub(super) fn first_host(list: &str) -> Option<String> {
     let mut host = String::new();
     let mut rest = list.trim();

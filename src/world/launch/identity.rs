@@ -20,7 +20,7 @@ pub(super) struct LauncherVariables {
     pub(super) world: &'static str,
     local_rank: &'static str,
     local_world: &'static str,
-    /// What to do when only one of `rank` and `world` is set.
+    /// The remedy when only one of `rank` and `world` is set.
     remedy: &'static str,
 }
 
@@ -57,7 +57,7 @@ const HYDRA: LauncherVariables = names(
     ["MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
     "mpiexec sets both; unset the one that is left over, or set MAYPOLE_RANK and MAYPOLE_WORLD",
 );
-/// Slurm gives the number of tasks of all nodes at once.
+/// Slurm has one variable for the number of tasks on all nodes.
 const SLURM: LauncherVariables = names(
     Launcher::Slurm,
     ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"],
@@ -166,8 +166,7 @@ impl LauncherVariables {
         vars.text(self.rank).is_some() && vars.text(self.world).is_some()
     }
 
-    /// The variable that shows that this launcher, or something in its place, has set some but not
-    /// all variables.
+    /// The variable that shows an incomplete set of this launcher, or of a substitute for it.
     fn lone_variable(&self, vars: VariableReader) -> Option<&'static str> {
         let is_set = |name: &&'static str| vars.text(name).is_some();
         match self.launcher {
@@ -189,7 +188,7 @@ impl LauncherVariables {
     fn set(&'static self, vars: VariableReader) -> Result<LauncherSet, LaunchError> {
         let identity = self.require(vars)?;
         let is_per_process = match self.launcher {
-            // A pod has RANK and WORLD_SIZE, too. Launchers of processes also set what follows.
+            // A pod has RANK and WORLD_SIZE, too. Launchers of processes also set these.
             Launcher::Torchrun => {
                 let of_process = [self.local_rank, self.local_world];
                 vars.text("TORCHELASTIC_RUN_ID").is_some()

@@ -1,4 +1,4 @@
-//! The job key: the secret that lets a process join, and the three places that may hold it.
+//! The job key: the secret that a process needs to join, and the three places that may hold it.
 
 use std::fmt::{self, Write as _};
 use std::fs::OpenOptions;
@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::variables::VariableReader;
 use super::{KeySource, LaunchError};
 
-/// Most bytes of a file or descriptor that holds a key: the digits, and room for white space.
+/// Most bytes that are read from a key file or descriptor: the digits, and room for white space.
 const LIMIT: usize = 256;
 
 /// Keys that were read from a descriptor, by its number. A descriptor can be read only once, and
@@ -112,7 +112,7 @@ impl Drop for JobKey {
     }
 }
 
-/// Why the job key cannot be read from where a variable says it is.
+/// Why the job key cannot be read from the place that a variable names.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -132,7 +132,7 @@ pub enum KeyError {
     Bad {
         /// The variable, and the file or descriptor it names.
         place: String,
-        /// What is wrong with it.
+        /// The cause.
         source: Box<KeyError>,
     },
     /// The descriptor cannot be read.
@@ -152,7 +152,7 @@ pub enum KeyError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         source: NotPrivate,
     },
 }
@@ -170,10 +170,10 @@ fn remedy(path: &Path, wrong: &NotPrivate) -> String {
     }
 }
 
-/// The variables that may say where the key is, the most private place first.
+/// The variables that may name the place of the key, the most private place first.
 const PLACES: [&str; 3] = ["MAYPOLE_JOB_KEY_FD", "MAYPOLE_JOB_KEY_FILE", "MAYPOLE_JOB_KEY"];
 
-/// Where the variables say the key is. Two places are an error: the ranks of one job might take
+/// The place of the key by the variables. Two places are an error: the ranks of one job might take
 /// different ones.
 pub(super) fn source(vars: VariableReader) -> Result<KeySource, LaunchError> {
     let set: Vec<&'static str> =
@@ -200,7 +200,7 @@ impl KeySource {
     ///
     /// # Errors
     ///
-    /// [`KeyError`] says what is wrong there and what to do.
+    /// [`KeyError`], with the failure at that place and the remedy.
     pub fn open(self) -> Result<Option<JobKey>, KeyError> {
         match self {
             KeySource::None => Ok(None),

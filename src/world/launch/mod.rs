@@ -18,8 +18,8 @@
 //! # Several launchers
 //!
 //! A process may have variables of several launchers: a pod has `RANK` and `WORLD_SIZE`, and mpirun
-//! starts ranks in it. The closest complete set counts, that of the launcher which started this very
-//! process. The first line that fits decides.
+//! starts ranks in it. The closest complete set takes precedence: that of the launcher which
+//! started this very process. The first matching row decides.
 //!
 //! | the variables | what counts |
 //! |---|---|
@@ -34,13 +34,12 @@
 //! | other sets that differ | an error that names both |
 //!
 //! `RANK`, `WORLD_SIZE` or `MAYPOLE_WORLD` alone, together with a complete set, must agree with it.
-//! Rank 0 prints on standard error which set it has ignored, unless the launchers are nested as
-//! usual.
+//! Rank 0 prints ignored sets on standard error, unless the launchers are nested as usual.
 //!
-//! `MAYPOLE_ADDRESS`, `MAYPOLE_PORT` and `MAYPOLE_JOB` are obeyed under every launcher. An empty
+//! `MAYPOLE_ADDRESS`, `MAYPOLE_PORT` and `MAYPOLE_JOB` apply under every launcher. An empty
 //! variable counts as not set. Variables that contradict one another are an error that names them:
-//! after a wrong guess the job would hang at its first operation. [`VARIABLES`] lists
-//! every variable of maypole's own.
+//! after a wrong guess the job would hang at its first operation. [`VARIABLES`] lists every
+//! variable of maypole's own.
 //!
 //! Reading has two halves: [`from_vars`] is pure, and [`LaunchDescription::open`] then opens the
 //! job key and the process manager's socket.
@@ -75,7 +74,7 @@ use ancestors::Ancestors;
 use identity::Identity;
 use variables::VariableReader;
 
-/// What the environment says about this process.
+/// The launch of this process, read from the environment.
 ///
 /// It is consistent: `rank < world`, `local_rank < local_world <= world` if these are set, and
 /// `address` or `pmi` is set.
@@ -84,11 +83,11 @@ use variables::VariableReader;
 pub struct Launch {
     /// The rank of this process, from 0.
     pub rank: usize,
-    /// How many processes there are, at least 1.
+    /// The number of processes, at least 1.
     pub world: usize,
-    /// The rank of this process among those on its host, if the launcher says so.
+    /// The rank of this process among those on its host, if the launcher provides it.
     pub local_rank: Option<usize>,
-    /// How many processes there are on its host, if the launcher says so.
+    /// The number of processes on its host, if the launcher provides it.
     pub local_world: Option<usize>,
     /// The launcher whose variables were read.
     pub launcher: Launcher,
@@ -96,20 +95,20 @@ pub struct Launch {
     pub address: Option<String>,
     /// The ports that rank 0 tries to listen at, in this order; never empty.
     pub ports: Vec<u16>,
-    /// The name of the job: equal on all ranks, and different for different jobs as far as the
-    /// launcher tells.
+    /// The name of the job: equal on all ranks, and different for different jobs if the launcher
+    /// distinguishes them.
     pub job: String,
     /// The secret that all ranks share, if one is given.
     pub key: Option<JobKey>,
     /// The process manager at which ranks exchange the address of rank 0, if the launcher has one.
     pub pmi: Option<Pmi>,
-    /// How long joining, and every operation, may wait for other ranks.
+    /// The timeout of joining, and of every operation that waits for other ranks.
     pub timeout: Duration,
-    /// The port at which processes wait that want to join ranks that run.
+    /// The port at which newcomers wait to join a running world.
     pub admission_port: Option<u16>,
-    /// True of a process that was started to replace a rank, and joins ranks that run.
+    /// True for a process that was started to replace a rank, and joins a running world.
     pub is_newcomer: bool,
-    /// Which variables of another launcher contradict these, as a sentence; `None` if none do.
+    /// The contradicting variables of another launcher, as a sentence; `None` if there are none.
     pub overruled: Option<String>,
 }
 
@@ -119,7 +118,7 @@ pub struct Launch {
 pub enum Launcher {
     /// `maypole run`, or `MAYPOLE_RANK` and `MAYPOLE_WORLD` set by hand.
     Maypole,
-    /// torchrun, or anything else that sets `RANK` and `WORLD_SIZE`.
+    /// torchrun, or another launcher that sets `RANK` and `WORLD_SIZE`.
     Torchrun,
     /// Open MPI's mpirun.
     OpenMpi,
@@ -133,14 +132,14 @@ pub enum Launcher {
     Alone,
 }
 
-/// The pure half of a [`Launch`]: what the variables say, before the things that they name are
+/// The pure half of a [`Launch`]: the values of the variables, before the key and the socket are
 /// opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LaunchDescription {
     /// All fields that need no opening; `key` and `pmi` are still `None`.
     pub launch: Launch,
-    /// Where the job key is kept.
+    /// The place of the job key.
     pub key: KeySource,
     /// The process manager's descriptor, if the address is to be exchanged there.
     pub pmi: Option<i32>,
@@ -150,13 +149,13 @@ pub struct LaunchDescription {
     job_is_given: bool,
 }
 
-/// Where the job key is kept.
+/// The place of the job key.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum KeySource {
     /// There is no key: only processes of this host may join.
     None,
-    /// Behind an inherited descriptor (`MAYPOLE_JOB_KEY_FD`).
+    /// At an inherited descriptor (`MAYPOLE_JOB_KEY_FD`).
     Descriptor(i32),
     /// In a file of this user (`MAYPOLE_JOB_KEY_FILE`).
     File(PathBuf),
@@ -169,11 +168,11 @@ pub enum KeySource {
 ///
 /// It can be called again in the same process, except under hydra, whose socket serves one process
 /// once. For the same reason a program that also calls `MPI_Init` under hydra needs
-/// `MAYPOLE_ADDRESS` set: then the socket is left alone.
+/// `MAYPOLE_ADDRESS` set: then the socket is not used.
 ///
 /// # Errors
 ///
-/// [`LaunchError`] names the variable that is wrong or missing, its value, and what to do.
+/// [`LaunchError`] names the variable that is wrong or missing, its value, and the remedy.
 ///
 /// # Examples
 ///
@@ -192,7 +191,7 @@ pub fn from_env() -> Result<Launch, LaunchError> {
 ///
 /// # Errors
 ///
-/// [`LaunchError`] names the variable that is wrong or missing, its value, and what to do.
+/// [`LaunchError`] names the variable that is wrong or missing, its value, and the remedy.
 ///
 /// # Examples
 ///
@@ -208,12 +207,12 @@ pub fn describe_env() -> Result<LaunchDescription, LaunchError> {
     describe(&vars, &|values| ancestors.having(values))
 }
 
-/// Reads what `vars` says and touches nothing else. Where the variables of several launchers differ,
-/// the variables alone decide.
+/// Reads the variables `vars`, without other effects. Where the variables of several launchers
+/// differ, the variables alone decide.
 ///
 /// # Errors
 ///
-/// [`LaunchError`] names the variable that is wrong or missing, its value, and what to do.
+/// [`LaunchError`] names the variable that is wrong or missing, its value, and the remedy.
 ///
 /// # Examples
 ///
@@ -270,12 +269,12 @@ fn describe(
 }
 
 impl LaunchDescription {
-    /// Opens what the variables name: the job key, and the process manager's socket. The process
-    /// manager also has a better name for the job than any variable of its launcher.
+    /// Opens the job key and the process manager's socket. The process manager's name for the job
+    /// replaces that of the variables: it is unique.
     ///
     /// # Errors
     ///
-    /// [`LaunchError::Key`] and [`LaunchError::Pmi`] say what could not be opened and what to do.
+    /// [`LaunchError::Key`] and [`LaunchError::Pmi`], with the failure and the remedy.
     pub fn open(self) -> Result<Launch, LaunchError> {
         let mut launch = self.launch;
         launch.key = self.key.open()?;

@@ -19,7 +19,7 @@
 //! ```
 //!
 //! The process sends the lines after `>`, and the process manager replies with the lines after `<`.
-//! Our values have no white space, because some servers cut a value there.
+//! Our values contain no white space, because some servers truncate a value there.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -28,7 +28,7 @@ use std::time::Duration;
 use maypole_transports::descriptor;
 use thiserror::Error;
 
-/// Most bytes of a line that is read: more than the limits of any server allow.
+/// The size limit of a received line in bytes, above the limits of all servers.
 const LINE: u64 = 8192;
 
 /// A connection to the process manager. Dropping it sends `cmd=finalize`.
@@ -39,11 +39,11 @@ pub struct Pmi {
     longest_key: usize,
     longest_value: usize,
     waits: Duration,
-    /// True until an exchange fails. After that nothing is sent, not even `cmd=finalize`.
+    /// True until an exchange fails. After a failure nothing is sent, not even `cmd=finalize`.
     usable: bool,
 }
 
-/// Why the process manager could not be asked.
+/// Why a request to the process manager failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PmiError {
@@ -56,7 +56,7 @@ pub enum PmiError {
     Descriptor {
         /// Its number.
         number: i32,
-        /// What is wrong with it.
+        /// The socket error.
         source: io::Error,
     },
     /// The socket failed or was closed.
@@ -67,7 +67,7 @@ pub enum PmiError {
         /// How it failed.
         source: io::Error,
     },
-    /// The process manager did not answer in time. At `barrier_in`, some rank has not come.
+    /// The process manager did not reply in time. At `barrier_in`, a rank has not arrived.
     #[error(
         "the process manager (PMI_FD) did not answer `{request}` within {waits:?}{}; \
          MAYPOLE_TIMEOUT sets how \
@@ -77,10 +77,10 @@ pub enum PmiError {
     Silent {
         /// The request.
         request: String,
-        /// How long the process waited.
+        /// The timeout.
         waits: Duration,
     },
-    /// The process manager refused, or its answer does not follow the protocol.
+    /// The process manager refused, or its reply does not follow the protocol.
     #[error(
         "the process manager (PMI_FD) answered `{answer}` to `{request}`: set MAYPOLE_ADDRESS, \
          then it is not needed"
@@ -88,7 +88,7 @@ pub enum PmiError {
     Unexpected {
         /// The request.
         request: String,
-        /// The answer.
+        /// The reply.
         answer: String,
     },
     /// A key or value cannot be sent by this protocol.
@@ -98,14 +98,13 @@ pub enum PmiError {
     Unfit {
         /// The key or value.
         text: String,
-        /// The most characters it may have.
+        /// The limit in characters.
         longest: usize,
     },
 }
 
 impl Pmi {
-    /// Takes the descriptor that the launcher left open under `number` and introduces this
-    /// process.
+    /// Takes the descriptor that the launcher left open under `number`, and sends `init`.
     pub(super) fn inherit(number: i32, waits: Duration) -> Result<Pmi, PmiError> {
         let refused = |source| PmiError::Descriptor { number, source };
         let socket = descriptor::take_inherited(number).map_err(refused)?;
@@ -113,7 +112,7 @@ impl Pmi {
         Pmi::begin(socket.into(), waits)
     }
 
-    /// Introduces this process on a socket whose waits are bounded.
+    /// Sends `init` on a socket whose waits are bounded.
     pub(super) fn begin(socket: UnixStream, waits: Duration) -> Result<Pmi, PmiError> {
         let mut pmi = Pmi {
             socket: BufReader::new(socket),
@@ -140,12 +139,12 @@ impl Pmi {
         &self.job
     }
 
-    /// Broadcasts one value: rank 0 gives `Some(value)`, all others `None`, and all get the value
-    /// of rank 0. Collective: returns once every rank has called it.
+    /// Broadcasts one value: rank 0 passes `Some(value)`, all others `None`, and all receive the
+    /// value of rank 0. Collective: returns once every rank has called it.
     ///
     /// # Errors
     ///
-    /// [`PmiError`]. After any but [`PmiError::Unfit`] the connection cannot be used any more.
+    /// [`PmiError`]. After any error but [`PmiError::Unfit`] the connection is unusable.
     ///
     /// # Examples
     ///
@@ -169,10 +168,9 @@ impl Pmi {
         answer.field("value").map(str::to_owned).ok_or_else(|| answer.unexpected())
     }
 
-    /// Sends one line and reads its answer, which must be of the kind `expected` and no refusal.
+    /// Sends one line and reads the reply, which must be of the kind `expected` and no refusal.
     fn ask(&mut self, request: &str, expected: &str) -> Result<PmiAnswer, PmiError> {
-        // Usable again once a valid answer has come: before, the next answer would belong to this
-        // request.
+        // Usable again after a valid reply: before, the next line could belong to this request.
         self.usable = false;
         let lost = |source: io::Error| self.failed(request, source);
         self.socket.get_ref().write_all(format!("{request}\n").as_bytes()).map_err(lost)?;
@@ -229,7 +227,7 @@ fn fit(text: &str, longest: usize) -> Result<(), PmiError> {
     }
 }
 
-/// One line of `name=value` fields, and what it answers.
+/// One reply: a line of `name=value` fields, with its request.
 struct PmiAnswer {
     request: String,
     line: String,
@@ -260,7 +258,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    /// Words that lines of a server consist of.
+    /// The words of a server's lines.
     const WORD: &str = "cmd=(response_to_init|maxes|my_kvsname|put_result|barrier_out|get_result)|\
                         rc=-?[0-9]{0,30}|[a-z_]{0,9}=.{0,9}|\n";
 
@@ -274,7 +272,7 @@ mod tests {
         (ours, theirs)
     }
 
-    /// A server for one process, which answers `get` with the value of `put`, or with `stored`.
+    /// A server for one process, which replies to `get` with the value of `put`, or with `stored`.
     /// Returns the lines that the process sent.
     fn serve(
         mut socket: UnixStream,

@@ -4,18 +4,18 @@ use maypole_transports::random;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
-/// The ports that are tried. Below 32768 the system takes no ports for outgoing connections, so no
-/// connection gets the port between the launcher's choice and the moment when rank 0 listens.
+/// The ports that are tried. Below 32768 the system allocates no ports for outgoing connections, so
+/// no connection takes the port between the launcher's choice and rank 0's call of `listen`.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 /// How many ports are tried.
 const ATTEMPTS: u64 = 1000;
 
-/// Listens at `address` on a port that is free now, which lies from 20000 to 31999. A launcher drops
-/// the listener and names the port in `MAYPOLE_PORT`. The search begins at a random port, so that
-/// two launchers seldom choose the same one.
+/// Listens at `address` on a free port from 20000 to 31999. A launcher drops the listener and names
+/// the port in `MAYPOLE_PORT`. The search begins at a random port, so that two launchers seldom
+/// choose the same one.
 ///
 /// # Errors
-/// If none of a thousand ports is free, or the system gives no random number.
+/// If none of a thousand ports is free, or the system returns no random number.
 pub fn free_port(address: IpAddr) -> io::Result<TcpListener> {
     let start = u64::from_ne_bytes(random::bytes()?);
     let span = u64::from(PORTS.end - PORTS.start);
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    /// The system gives out higher ports to any program that connects.
+    /// The system allocates higher ports to any program that connects.
     #[test]
     fn ports_are_below_those_of_outgoing_connections() {
         let held: Vec<_> =

@@ -1,12 +1,13 @@
-//! Where the ranks join: the address of rank 0, its ports, and the name that distinguishes jobs.
+//! The rendezvous of the ranks: the address of rank 0, its ports, and the name that distinguishes
+//! jobs.
 
 use super::identity::Identity;
 use super::variables::VariableReader;
 use super::{LaunchError, Launcher, hosts};
 use maypole_transports::secure::job_hash;
 
-/// The address of rank 0, or the descriptor at which to ask for it. `is_overruled`: the variables of
-/// another launcher contradict `identity`.
+/// The address of rank 0, or the descriptor of the process manager that provides it.
+/// `is_overruled`: the variables of another launcher contradict `identity`.
 pub(super) fn address(
     vars: VariableReader,
     identity: &Identity,
@@ -38,7 +39,8 @@ pub(super) fn address(
     Err(LaunchError::NoAddress { rank: identity.rank, world: identity.world })
 }
 
-/// True if a step of Slurm has started the ranks, whichever launcher's variables name them as well.
+/// True if a step of Slurm has started the ranks, even if another launcher's variables name them
+/// too.
 fn is_of_slurm(vars: VariableReader, identity: &Identity) -> bool {
     let is = |name, number| vars.number(name).ok().flatten() == Some(number);
     is("SLURM_PROCID", identity.rank) && is("SLURM_STEP_NUM_TASKS", identity.world)
@@ -70,8 +72,8 @@ fn first_slurm_host(vars: VariableReader) -> Result<Option<String>, LaunchError>
     Ok(None)
 }
 
-/// The ports that a variable names. At `MASTER_PORT` itself torchrun's own store listens, so the
-/// eight ports after it are tried.
+/// The ports that a variable names. torchrun's own store listens at `MASTER_PORT`, so the eight
+/// ports after it are tried.
 pub(super) fn named_ports(vars: VariableReader) -> Result<Option<Vec<u16>>, LaunchError> {
     let with_address = vars.text("MAYPOLE_ADDRESS").and_then(|address| split_port(&address).1);
     match (vars.port("MAYPOLE_PORT")?, with_address) {
@@ -88,15 +90,15 @@ pub(super) fn named_ports(vars: VariableReader) -> Result<Option<Vec<u16>>, Laun
     Ok(vars.port("MASTER_PORT")?.map(after).filter(|ports| !ports.is_empty()))
 }
 
-/// The ports that ranks of a job try when none is named. They lie below the ports that the system
-/// gives to outgoing connections, and rarely coincide with those of another job.
+/// The default ports of a job. They are below the ports that the system allocates to outgoing
+/// connections, and rarely coincide with those of another job.
 pub(crate) fn default_ports(job: &str) -> Vec<u16> {
     let base = 20_000 + (job_hash(job) % 12_000) as u16;
     (0..16).map(|step| base + step).collect()
 }
 
-/// The launcher's name for this job: equal on all ranks, and another one after a restart where the
-/// launcher tells.
+/// The launcher's name for this job: equal on all ranks, and another one after a restart if the
+/// launcher distinguishes restarts.
 pub(super) fn job(vars: VariableReader, launcher: Launcher) -> String {
     if let Some(job) = vars.text("MAYPOLE_JOB") {
         return job;

@@ -23,7 +23,7 @@ fn check(
     assert_eq!(found, expected, "{words}");
 }
 
-/// Asserts that the error says all of `says`.
+/// Asserts that the error contains all of `says`.
 #[track_caller]
 fn refused(words: &str, says: &[&str]) {
     let error = read(words).map(|described| described.launch).expect_err(words).to_string();
@@ -71,8 +71,8 @@ const SRUN: &str = "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1 SLURM_
                     SLURM_STEP_TASKS_PER_NODE=2 SLURM_STEP_NODELIST=n1";
 const SRUN_OF_ONE: &str = "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_NODELIST=n1";
 
-/// Asserts which launcher counts, with the rank and the world, whether another set is said to be left
-/// aside, and the address.
+/// Asserts the chosen launcher with rank and world, whether a text names an ignored set, and the
+/// address.
 #[track_caller]
 fn nested(sets: &[&str], expected: (Launcher, usize, usize), is_said: bool, address: Option<&str>) {
     let launch = launch(&sets.join(" "));
@@ -99,10 +99,10 @@ fn the_launcher_of_the_process_overrules_those_around_it() {
     nested(&[HYDRA, SRUN_OF_ONE], (Mpich, 1, 2), false, HERE);
     let daemons = SRUN.replace("PROCID=1", "PROCID=0");
     nested(&[MPIRUN, &daemons], (OpenMpi, 1, 2), false, HERE);
-    // One process of an outer launcher says nothing about the ranks that another one starts.
+    // One process of an outer launcher shows nothing about the ranks that another one starts.
     nested(&[SRUN_OF_ONE, POD_OF_FOUR], (Torchrun, 3, 4), true, Some("pod-0"));
     nested(&[MPIRUN_OF_ONE, SRUN], (Slurm, 1, 2), true, Some("n1"));
-    // What is said by hand counts.
+    // Variables set by hand take precedence.
     let own = "MAYPOLE_RANK=3 MAYPOLE_WORLD=4 MAYPOLE_ADDRESS=other";
     for others in [POD_OF_ONE, ELASTIC, MPIRUN, SRUN, "WORLD_SIZE=9", "PMIX_RANK=1"] {
         nested(&[own, others], (Maypole, 3, 4), false, Some("other"));
@@ -113,7 +113,7 @@ fn the_launcher_of_the_process_overrules_those_around_it() {
 fn variables_that_agree_are_one_set() {
     use Launcher::{OpenMpi, Slurm};
     nested(&["RANK=1 WORLD_SIZE=2", MPIRUN], (OpenMpi, 1, 2), false, HERE);
-    // A batch script exports what a step has.
+    // A batch script exports the variables of a step.
     nested(&["WORLD_SIZE=2 MASTER_ADDR=head", SRUN], (Slurm, 1, 2), false, Some("head"));
     nested(&["RANK=1", SRUN], (Slurm, 1, 2), false, Some("n1"));
     nested(&["LOCAL_RANK=1", MPIRUN], (OpenMpi, 1, 2), false, HERE);
@@ -138,7 +138,7 @@ fn sets_that_contradict_one_another_are_refused() {
     both(POD_OF_FOUR, SRUN, &[torch, "SLURM_PROCID is 1", remedy]);
     let other = "PMI_RANK=2 PMI_SIZE=3";
     both(MPIRUN, other, &["OMPI_COMM_WORLD_SIZE is 2", "PMI_SIZE is 3"]);
-    // What is exported alone.
+    // Variables that are exported alone.
     both("WORLD_SIZE=16", SRUN, &["WORLD_SIZE is 16", "SLURM_STEP_NUM_TASKS is 2"]);
     both("RANK=0", SRUN, &["RANK is 0", "SLURM_PROCID is 1"]);
     both("MAYPOLE_WORLD=3", SRUN, &["MAYPOLE_WORLD is 3", "SLURM_STEP_NUM_TASKS is 2"]);
@@ -181,7 +181,7 @@ fn the_processes_above_show_which_launcher_is_the_closest() {
     // A wrapper is another process with the same variables.
     let both = format!("{POD_OF_FOUR} {MPIRUN}");
     check([POD_OF_FOUR, MPIRUN], &[&both, POD_OF_FOUR], Launcher::OpenMpi);
-    // The closest one counts though it has started one process, and that is said.
+    // The closest one is chosen though it has started one process, and a text reports it.
     let alone = below(&format!("{POD_OF_FOUR} {MPIRUN_OF_ONE}"), &[POD_OF_FOUR]).unwrap();
     assert_eq!((alone.world, alone.overruled.is_some()), (1, true));
     // `maypole run -n 1 mpirun -n 2 ...` would be two worlds of one.
@@ -380,7 +380,7 @@ fn nothing_is_read_that_the_table_does_not_list() {
 const VALUE: &str = "[0-9]{0,3}|.{0,12}|n\\[[0-9,-]{0,5}\\]?";
 
 proptest! {
-    /// Every variable holds something arbitrary or nothing: no panic, and what is accepted is
+    /// Every variable has an arbitrary value or none: no panic, and an accepted result is
     /// consistent.
     #[test]
     fn no_environment_makes_it_panic(seed: u64, values in proptest::collection::vec(VALUE, 1..8)) {

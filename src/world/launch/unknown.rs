@@ -8,7 +8,7 @@ const PREFIX: &str = "MAYPOLE_";
 
 /// Warns on standard error, once in a process, of `MAYPOLE_...` variables that do not exist, which
 /// are ignored, and of variables of another launcher that contradict `launch`. Only rank 0 warns,
-/// because launchers give all ranks the same variables.
+/// because launchers set the same variables on all ranks.
 pub(crate) fn warn(launch: &Launch) {
     static TOLD: Once = Once::new();
     if launch.rank != 0 {
@@ -18,7 +18,7 @@ pub(crate) fn warn(launch: &Launch) {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         let overruled = launch.overruled.iter().map(|text| format!("maypole: {text}"));
         for warning in warnings(names).into_iter().chain(overruled) {
-            // A program whose standard error is closed goes on all the same.
+            // The error of a closed standard error is ignored.
             let _ = writeln!(std::io::stderr(), "{warning}");
         }
     });
@@ -35,7 +35,7 @@ fn warnings(names: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// The variables among `names` that look like maypole's own and do not exist, in alphabetical
-/// order, each with the variable that was probably meant. They are ignored.
+/// order, each with the most similar existing one. They are ignored.
 ///
 /// ```
 /// use maypole::world::launch::unknown_variables;
@@ -56,7 +56,7 @@ pub fn unknown_variables(
     unknown
 }
 
-/// The known variable with the least edit distance to `name`, if at most a third of the letters
+/// The existing variable with the least edit distance to `name`, if at most a third of the letters
 /// after the prefix differ.
 fn nearest(name: &str) -> Option<&'static str> {
     let own_part = name.len() - PREFIX.len();

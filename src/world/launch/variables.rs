@@ -25,7 +25,7 @@ const fn equal(name: &'static str, meaning: &'static str) -> Variable {
     Variable { name, meaning, equal_on_all_ranks: true }
 }
 
-/// Every variable of maypole's own that is read anywhere in it.
+/// Every variable of maypole's own that its code reads.
 pub const VARIABLES: &[Variable] = &[
     each(
         "MAYPOLE_RANK",
@@ -265,7 +265,7 @@ impl VariableReader<'_> {
     }
 }
 
-/// Whether this process joins ranks that run.
+/// True if this process joins a running world.
 pub(super) fn newcomer(vars: VariableReader) -> Result<bool, LaunchError> {
     let parse = |text: &str| ["0", "1"].iter().position(|it| *it == text);
     Ok(vars.parse("MAYPOLE_NEWCOMER", "0 or 1", parse)? == Some(1))

@@ -11,11 +11,11 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// The most pending connections. The oldest is closed when another one comes.
+/// The most pending connections. A further one closes the oldest.
 const MAX_PENDING: usize = 64;
-/// How long a handshake may take.
+/// The timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long no connection is accepted after a failure to accept one.
+/// The backoff after a failure to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The most connections that are accepted before other events are handled.
 const MAX_ACCEPTS: usize = 64;
@@ -37,7 +37,7 @@ pub(crate) struct Acceptor {
     paused_until: Option<Instant>,
     /// How many connections were refused.
     pub(crate) refused: u64,
-    /// The most telling reason of a refusal, with the address it came from.
+    /// The most specific reason of a refusal, with its weight and the address of the connection.
     best_reason: Option<(u8, String)>,
 }
 
@@ -84,23 +84,23 @@ impl Acceptor {
         watch.remove(&self.listener);
     }
 
-    /// How many handshakes are not over yet.
+    /// The number of pending handshakes.
     pub(crate) fn half_open(&self) -> usize {
         self.pending.len()
     }
 
-    /// Says how many connections were refused, and why one of them was; `None` if there were none.
+    /// The number of refused connections in words, with one reason; `None` if there were none.
     pub(crate) fn complaint(&self) -> Option<String> {
         let (_, why) = self.best_reason.as_ref()?;
         Some(format!("{} connections were refused, one of them from {why}", self.refused))
     }
 
-    /// When [`expire`](Self::expire) has something to do.
+    /// The next deadline for [`expire`](Self::expire).
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.pending.front().map(|pending| pending.until).into_iter().chain(self.paused_until).min()
     }
 
-    /// Handles the event of `number`; returns a connection whose handshake is over.
+    /// Handles the event of `number`; returns a connection whose handshake has completed.
     pub(crate) fn ready(&mut self, number: u64, watch: &Watch) -> Option<Authenticated> {
         if number == ACCEPTOR {
             self.accept(watch);
@@ -152,15 +152,16 @@ impl Acceptor {
         }
     }
 
-    /// Accepts a connection by the spare descriptor, says why it cannot last, and closes it, so that the
-    /// other end does not wait. Returns false if that is not possible.
+    /// Accepts a connection by the spare descriptor, sends the reason of its refusal, and closes
+    /// it, so that the other end does not wait. Returns false if that is not possible.
     fn refuse_without_descriptor(&mut self) -> bool {
         if self.spare.take().is_none() {
             return false;
         }
         let accepted = self.listener.accept();
         if let Ok((stream, from)) = &accepted {
-            // What the other end has sent is read, so that closing does not take the answer back.
+            // Reads the bytes of the other end: closing a socket with unread bytes could lose the
+            // reply.
             let answered = stream.set_nonblocking(true);
             let mut stream = stream;
             let _ = answered.and_then(|()| stream.write_all(&refuse(&SecureError::NoDescriptor)));
@@ -174,8 +175,8 @@ impl Acceptor {
         is_accepted
     }
 
-    /// Without a free descriptor the watch would report the same connection without end. So the
-    /// listener is not watched for a while.
+    /// Without a free descriptor the watch would report the same connection indefinitely. So the
+    /// listener is not watched during a backoff.
     fn pause_unless_harmless(&mut self, error: &io::Error, watch: &Watch) {
         use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
         if !matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted) {
@@ -185,7 +186,7 @@ impl Acceptor {
         }
     }
 
-    /// Refuses connections whose handshake took too long.
+    /// Refuses connections whose handshake has timed out.
     pub(crate) fn expire(&mut self, now: Instant, watch: &Watch) {
         if self.paused_until.is_some_and(|until| until <= now) {
             self.paused_until =
@@ -213,8 +214,8 @@ impl Acceptor {
     }
 }
 
-/// Reads what has come on a `stream` that does not block, and answers. Returns the outcome once the
-/// handshake is over.
+/// Reads the available bytes of a non-blocking `stream`, and replies. Returns the outcome once the
+/// handshake has completed.
 pub(super) fn advance(
     stream: &mut (impl Read + Write),
     responder: &mut Responder,

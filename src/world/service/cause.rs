@@ -1,5 +1,5 @@
-//! Why a world has failed. Causes are totally ordered, so that all ranks name the same first
-//! cause.
+//! The cause of a world's failure. Causes are totally ordered, so that all ranks name the same
+//! first cause.
 
 use crate::world::RankSentence;
 use crate::world::calls::{CallMismatch, GroupId, MissedDeadline, MissedOperation};
@@ -11,7 +11,7 @@ use std::fmt;
 pub enum CauseKind {
     /// A process ended.
     Death,
-    /// A rank's program panicked or asked for the end.
+    /// A rank's program panicked or called abort.
     UserAbort,
     /// Two ranks made different calls.
     Mismatch,
@@ -19,21 +19,21 @@ pub enum CauseKind {
     Timeout,
 }
 
-/// A failure as it is told to all ranks. The least of all causes is the first cause.
+/// A failure as all ranks receive it. The least of all causes is the first cause.
 #[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Cause {
     /// The number of the operation in which it happened. Zero for a death that the control plane
-    /// noticed, so that it precedes every other cause.
+    /// detected, so that it precedes every other cause.
     pub sequence: u64,
-    /// What kind of failure.
+    /// The kind of failure.
     pub kind: CauseKind,
-    /// The rank that died; of other failures, the rank that noticed the failure.
+    /// The rank that died; for other failures, the rank that detected it.
     pub rank: usize,
     /// The sentence for the user, whose group prints it with its own numbers.
     pub text: RankSentence,
-    /// The rank to look at first; `None` if no single rank can be named.
+    /// The rank that caused the failure; `None` if no single rank did.
     pub culprit: Option<usize>,
-    /// The same as data; `None` of a failure that only a sentence describes.
+    /// The same as data; `None` for a failure that only a sentence describes.
     pub detail: Option<Box<CauseDetail>>,
 }
 
@@ -46,11 +46,11 @@ pub struct CauseDetail {
     /// The world rank of the group's rank 0. Groups of one split have the same number and differ in
     /// this.
     pub lead: usize,
-    /// What happened.
+    /// The event.
     pub event: CauseEvent,
 }
 
-/// What happened first in a group.
+/// The first event of a failure in a group.
 #[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub enum CauseEvent {
     /// Two ranks made different calls.
@@ -60,13 +60,13 @@ pub enum CauseEvent {
 }
 
 impl Cause {
-    /// The death of `rank`, as the control plane notices it. Equal on all ranks.
+    /// The death of `rank`, detected by the control plane. Equal on all ranks.
     pub(crate) fn death(rank: usize, how: &str) -> Self {
         let text = RankSentence::default().rank(rank).words(format!(" died: {how}"));
         Self { sequence: 0, kind: CauseKind::Death, rank, text, culprit: Some(rank), detail: None }
     }
 
-    /// Rank `gone` has left a group of which rank `waiter` waits for it in the operation `missed`.
+    /// Rank `gone` has left a group in which rank `waiter` waits for it in the operation `missed`.
     /// Ranks are those of the world.
     pub(crate) fn departure(gone: usize, waiter: usize, missed: &MissedOperation) -> Self {
         let MissedOperation { sequence, call } = missed;
@@ -76,8 +76,8 @@ impl Cause {
         Self { sequence: *sequence, kind, rank: gone, text, culprit, detail: None }
     }
 
-    /// The calls of two members of `group`, which are the ranks `members` of the world, do not match.
-    /// `rank` is the world rank that noticed it.
+    /// The calls of two members of `group` do not match. `members` are its world ranks; `rank` is
+    /// the world rank that detected it.
     pub(crate) fn mismatch(
         group: GroupId,
         members: &[usize],
@@ -102,7 +102,7 @@ impl Cause {
     }
 
     /// True if `self` comes before `other` in the order of causes. Of two failures of one kind in
-    /// one operation the one that rank 0 hears of first counts, so that no rank changes its mind.
+    /// one operation the first to reach rank 0 counts, so that no rank changes its cause.
     pub(crate) fn precedes(&self, other: &Self) -> bool {
         (self.sequence, self.kind) < (other.sequence, other.kind)
     }

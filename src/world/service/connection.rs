@@ -13,8 +13,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// The calling end of a connection whose other end has proved the job's key. A thread sends and
-/// receives one message after the other, each by a deadline.
+/// The calling end of a connection whose other end has proved the job's key. Each send or receive
+/// blocks until a deadline.
 #[derive(Debug)]
 pub(crate) struct DialedLink {
     pub(crate) stream: TcpStream,
@@ -33,7 +33,7 @@ impl DialedLink {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let mut stream = TcpStream::connect_timeout(&address, left)?;
         if stream.local_addr()? == stream.peer_addr()? {
-            // No process listens there, and the kernel connected the socket to itself.
+            // No process listens at that port, and the kernel connected the socket to itself.
             return Err(io::Error::from(ErrorKind::ConnectionRefused).into());
         }
         set_tcp_options(&stream, silence)?;
@@ -42,7 +42,7 @@ impl DialedLink {
         Ok(Self { stream, channel })
     }
 
-    /// The same connection, which never blocks from now on.
+    /// The same connection, non-blocking.
     pub(crate) fn into_control(self) -> io::Result<ControlConnection> {
         ControlConnection::new(self.stream, self.channel)
     }
@@ -81,7 +81,7 @@ impl DialedLink {
     }
 }
 
-/// What a connection for `purpose` is bound to, from the first of two ranks to the second.
+/// The binding of a connection for `purpose`, from the first of two ranks to the second.
 pub(crate) fn binding(
     purpose: Purpose,
     (group, lane): (GroupId, u32),
@@ -91,8 +91,7 @@ pub(crate) fn binding(
     Binding { purpose, group: group.words(), lane, initiator, responder }
 }
 
-/// True if the deadline of a wait has passed, or the system says the same of a connection whose other
-/// end has not answered for long.
+/// True for a wait whose deadline has passed, and for a socket error of a timeout.
 pub(crate) fn is_timeout(error: &SecureError) -> bool {
     let waited = |kind| matches!(kind, ErrorKind::TimedOut | ErrorKind::WouldBlock);
     matches!(error, SecureError::Io(error) if waited(error.kind()))
@@ -103,11 +102,11 @@ pub(crate) fn is_timeout(error: &SecureError) -> bool {
 pub(crate) struct ControlConnection {
     pub(crate) stream: TcpStream,
     channel: Channel,
-    /// Encrypted bytes that the socket has not taken.
+    /// Encrypted bytes that do not fit into the socket's buffer yet.
     out: Vec<u8>,
-    /// Whether the watch reports when the socket takes more.
+    /// True while the watch reports when the socket's buffer has room.
     writable: bool,
-    /// When the last bytes came from the other end.
+    /// The time of the last received bytes.
     pub(crate) heard: Instant,
 }
 
@@ -131,9 +130,10 @@ impl ControlConnection {
         self.out.is_empty()
     }
 
-    /// Sends what the socket takes. If bytes are left, the watch reports when it takes more.
+    /// Sends the bytes that fit into the socket's buffer. If bytes are left, the watch reports when
+    /// it has room.
     pub(crate) fn flush(&mut self, number: u64, watch: &Watch) {
-        // A failed connection is noticed when it is read.
+        // A read reports a failed connection.
         let _ = self.write();
         let writable = !self.out.is_empty();
         if writable != self.writable && watch.change(&self.stream, number, writable).is_ok() {
@@ -156,13 +156,13 @@ impl ControlConnection {
         Ok(())
     }
 
-    /// Sends what is queued, if the socket takes it at once, and ends the connection.
+    /// Sends the queued bytes that fit into the socket's buffer, and ends the connection.
     pub(crate) fn finish(&mut self) {
         let _ = self.write();
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Reads what has come: all messages, and if the connection has ended after them, how.
+    /// Reads all complete messages, and the reason if the connection has ended after them.
     pub(crate) fn read(&mut self, maximum: usize) -> (Vec<Vec<u8>>, Option<String>) {
         let mut messages = Vec::new();
         let ended = self.read_into(maximum, &mut messages).err();
@@ -171,7 +171,7 @@ impl ControlConnection {
 
     fn read_into(&mut self, maximum: usize, messages: &mut Vec<Vec<u8>>) -> Result<(), String> {
         let mut bytes = vec![0; 64 << 10];
-        // Messages may have come together with the last bytes of joining.
+        // Messages may have arrived together with the last bytes of joining.
         self.open(maximum, messages)?;
         let ended = || Err("its connection ended without a goodbye".to_owned());
         loop {
@@ -181,7 +181,7 @@ impl ControlConnection {
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => continue,
                     ErrorKind::WouldBlock => return Ok(()),
-                    // A process that is killed while bytes are unread resets its connections.
+                    // A killed process with unread bytes resets its connections.
                     ErrorKind::ConnectionReset => return ended(),
                     _ => return Err(format!("its connection failed ({error})")),
                 },

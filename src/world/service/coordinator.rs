@@ -1,4 +1,4 @@
-//! The state that only rank 0 keeps: open exchanges, and which ranks have left or died. Pure:
+//! The state that only rank 0 has: open exchanges, and the ranks that have left or died. Pure:
 //! requests are its inputs, messages its outputs, and time is an argument.
 
 mod farewells;
@@ -10,10 +10,10 @@ use farewells::Farewells;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// How long after the end of a process its connection may still be open.
+/// The time after the end of a process during which its connection may still be open.
 const CLOSING_TIME: Duration = Duration::from_millis(200);
 
-/// Notices, each with the rank that it is for.
+/// Messages of rank 0, each with its receiver.
 pub(super) type Notices = Vec<(usize, Notice)>;
 
 #[derive(Debug, Default)]
@@ -21,13 +21,12 @@ pub(super) struct Coordinator {
     world: usize,
     rounds: HashMap<ExchangeRound, BTreeMap<usize, Vec<u8>>>,
     left: BTreeMap<usize, u64>,
-    /// What ranks that have left did last, in each of their groups.
+    /// The last calls of departed ranks, in each of their groups.
     last_calls: BTreeMap<usize, Vec<GroupStatus>>,
     /// Goodbyes that are not confirmed yet.
     farewells: Farewells,
     dead: BTreeSet<usize>,
-    /// Ranks whose process has ended, with the time by which their connection ends or they count
-    /// as dead.
+    /// Ranks whose process has ended, each with the deadline after which it counts as dead.
     ending: BTreeMap<usize, Instant>,
     /// The least cause that was sent to all ranks.
     announced: Option<Cause>,
@@ -83,7 +82,7 @@ impl Coordinator {
                 }
                 out.extend(self.take_last_calls(from, last, calls));
                 if !self.farewells.holds(from) {
-                    // The rank that leaves is the one that can still say so.
+                    // Only the leaving rank can still report the mismatch.
                     let found = self.announced.clone().filter(|_| !had_failed);
                     out.extend(found.map(|found| (from, Notice::Abort(found))));
                     out.push((from, Notice::Farewell));
@@ -108,8 +107,8 @@ impl Coordinator {
         (0..self.world).filter(hears).map(|rank| (rank, notice())).collect()
     }
 
-    /// Keeps the last calls of a rank that leaves, for ranks that ask, and compares them with those
-    /// of ranks that left before.
+    /// Keeps the last calls of a leaving rank for later queries, and compares them with those of
+    /// ranks that left before.
     fn take_last_calls(&mut self, from: usize, last: u64, calls: Vec<GroupStatus>) -> Notices {
         self.farewells.note(from, last);
         let differ = |calls: &GroupStatus| {
@@ -122,7 +121,7 @@ impl Coordinator {
         found.into_iter().min().map_or_else(Vec::new, |found| self.abort(found))
     }
 
-    /// Confirms the goodbyes whose ranks need not wait any more.
+    /// Confirms the goodbyes whose wait has ended.
     fn release(&mut self, now: Instant) -> Notices {
         let Self { farewells, left, dead, world, announced, .. } = self;
         let ranks = match announced {
@@ -133,7 +132,7 @@ impl Coordinator {
         ranks.into_iter().map(|rank| (rank, Notice::Farewell)).collect()
     }
 
-    /// Asks the ranks that are here how many operations they have done, if a goodbye waits for that.
+    /// Requests the operation counts of the remaining ranks, if a goodbye waits for them.
     fn ask_for_farewells(&mut self, now: Instant) -> Notices {
         if !self.farewells.is_question_due(now) {
             return Vec::new();
@@ -143,8 +142,8 @@ impl Coordinator {
         here.map(|rank| (rank, Notice::AskStatus { asker: None, question })).collect()
     }
 
-    /// As [`abort`](Self::abort). Rank `from` always gets an answer, so that it knows that rank 0
-    /// passes the failure on.
+    /// As [`abort`](Self::abort). Rank `from` always receives a reply, which confirms that rank 0
+    /// forwards the failure.
     fn confirmed_abort(&mut self, from: usize, cause: Cause) -> Notices {
         let out = self.abort(cause);
         match &self.announced {
@@ -156,8 +155,7 @@ impl Coordinator {
     fn abort(&mut self, cause: Cause) -> Notices {
         let is_first = match &self.announced {
             None => true,
-            // A failed rank soon ends, and then looks dead to its peers. That death is a
-            // consequence.
+            // A failed rank soon ends, which its peers see as a death. That death is a consequence.
             Some(_) if cause.kind == CauseKind::Death => false,
             Some(announced) => cause.precedes(announced),
         };
@@ -189,7 +187,7 @@ impl Coordinator {
         gone.map(|rank| self.incomplete(&round, rank)).unwrap_or_default()
     }
 
-    /// Tells the members that gave their part that the exchange cannot complete.
+    /// Notifies the members that contributed that the exchange cannot complete.
     fn incomplete(&mut self, round: &ExchangeRound, rank: usize) -> Notices {
         let given = self.rounds.get_mut(round).map(std::mem::take).unwrap_or_default();
         given
@@ -198,7 +196,7 @@ impl Coordinator {
             .collect()
     }
 
-    /// Passes the question of `asker` on, or answers it for a rank that is gone.
+    /// Forwards the query of `asker`, or replies for a rank that has left or died.
     fn ask_status(&self, asker: usize, of: AskedRank, question: StatusQuestion) -> Notices {
         let rank = match of {
             AskedRank::World(rank) => Some(rank),
@@ -250,12 +248,12 @@ impl Coordinator {
         self.abort(Cause::death(rank, how))
     }
 
-    /// When [`pass`](Self::pass) has something to do.
+    /// The next deadline for [`pass`](Self::pass).
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.ending.values().copied().chain(self.farewells.deadline()).min()
     }
 
-    /// Does what is due.
+    /// Handles the deadlines that have passed.
     pub(super) fn pass(&mut self, now: Instant) -> Notices {
         let mut out = Notices::new();
         let overdue: Vec<usize> =

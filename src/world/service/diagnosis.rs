@@ -1,21 +1,21 @@
-//! Which rank is the straggler, by the reports of all ranks.
+//! Finds the straggler in the reports of all ranks.
 
 use crate::world::calls::{GroupId, RankStatus};
 use crate::world::{RankSentence, group_name};
 use std::fmt;
 
-/// The most ranks of a chain that a sentence tells of, besides its end.
+/// The most ranks of a chain that a sentence contains, in addition to its end.
 const LINKS_TOLD: usize = 3;
 
-/// Why a question has no answer.
+/// Why a query has no reply.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum AskError {
-    /// The kernel of the rank's host has accepted the connection, but the rank has not answered.
+    /// The kernel of the rank's host has accepted the connection, but the rank has not replied.
     Silent,
-    /// Nothing accepts connections at the rank's address, for this reason.
+    /// No process accepts connections at the rank's address, for this reason.
     Unreachable(String),
-    /// The time was over before the rank could be asked properly.
+    /// The deadline passed before the query could complete.
     NoTime,
 }
 
@@ -31,13 +31,13 @@ pub struct ChainLink {
     pub awaits: Option<usize>,
     group: GroupId,
     sequence: u64,
-    /// The group in words, if it is not the one in which the rank itself is awaited.
+    /// The group in words, if another rank waits for this one in a different group.
     place: String,
 }
 
 impl ChainLink {
-    /// What rank `rank` does, as `status` tells it, while a member of the group `asked` waits for it;
-    /// `None` if it is in no call.
+    /// The call in `status` that keeps rank `rank` from a member of the group `asked`; `None` if it
+    /// is in no call.
     fn of(rank: usize, asked: GroupId, status: &RankStatus) -> Option<Self> {
         let (group, pending) = status.held_in(asked)?;
         let place = match group_name(&group.members) {
@@ -58,7 +58,7 @@ impl fmt::Display for ChainLink {
     }
 }
 
-/// What a rank outside of all calls has done in the group `asked`.
+/// The past calls, in the group `asked`, of a rank outside the library.
 fn absence(asked: GroupId, status: &RankStatus) -> String {
     let done = status.group(asked).and_then(|group| group.done());
     match done {
@@ -70,31 +70,31 @@ fn absence(asked: GroupId, status: &RankStatus) -> String {
     }
 }
 
-/// Why a wait does not end, according to the statuses of all ranks.
+/// The reason of a wait without end, by the statuses of all ranks.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Diagnosis {
-    /// This rank's process does not answer: it is stopped or gets no processor time, or its host has
-    /// failed, or the network to it.
+    /// This rank's process does not reply: it is stopped or has no processor time, or its host or
+    /// the network to it has failed.
     Silent {
         /// The rank.
         rank: usize,
     },
-    /// Nothing accepts connections at this rank's address: its process has ended, or the network to
-    /// it is lost.
+    /// No process accepts connections at this rank's address: it has ended, or the network to it is
+    /// lost.
     Unreachable {
         /// The rank.
         rank: usize,
         /// The ranks of the chain before it.
         path: Vec<ChainLink>,
-        /// What the connection to it failed with.
+        /// The error of the connection to it.
         why: String,
     },
-    /// The chain of waits leads to this rank, which there was no time to ask.
+    /// The chain of waits leads to this rank, and the deadline passed before its query.
     Unknown {
         /// The rank.
         rank: usize,
-        /// How many ranks before it have answered.
+        /// How many ranks before it have replied.
         asked: usize,
     },
     /// This rank is not in a call of the library.
@@ -103,7 +103,7 @@ pub enum Diagnosis {
         rank: usize,
         /// The ranks of the chain before it.
         path: Vec<ChainLink>,
-        /// What it has done, in words.
+        /// Its past calls, in words.
         done: String,
     },
     /// This rank is in a call and has reported no rank that it waits for.
@@ -113,7 +113,7 @@ pub enum Diagnosis {
         /// The ranks of the chain before it.
         path: Vec<ChainLink>,
     },
-    /// These ranks wait for one another: each for the next, and the last for the first.
+    /// A deadlock: each of these ranks waits for the next, and the last for the first.
     Cycle {
         /// The ranks.
         path: Vec<ChainLink>,
@@ -121,8 +121,8 @@ pub enum Diagnosis {
 }
 
 impl Diagnosis {
-    /// Follows the chain of waits from `peer`, which is awaited in `group`, to its end. `ask` asks one
-    /// rank for its status, for the group in which it is awaited.
+    /// Follows the chain of waits from `peer`, which is awaited in `group`, to its end. `ask`
+    /// queries one rank's status, for the group in which it is awaited.
     pub fn follow(
         group: GroupId,
         peer: usize,
@@ -155,8 +155,8 @@ impl Diagnosis {
         }
     }
 
-    /// The rank that holds the others up; `None` if that is not known, and of a cycle, in which no
-    /// rank is to blame alone.
+    /// The rank that blocks the others; `None` if the chain's end is unknown, and for a cycle,
+    /// which no single rank causes.
     pub fn culprit(&self) -> Option<usize> {
         match self {
             Self::Silent { rank } | Self::Unreachable { rank, .. } | Self::Outside { rank, .. } => {
@@ -167,11 +167,11 @@ impl Diagnosis {
         }
     }
 
-    /// What was found, as a sentence.
+    /// The result as a sentence.
     pub fn sentence(&self) -> RankSentence {
         let text = RankSentence::default();
         let ends = |rank: usize, does: &dyn fmt::Display, path: &[ChainLink]| {
-            // Ranks that wait in the call that the sentence is about need no words.
+            // Ranks that wait in the failed call itself are not listed.
             let elsewhere = path.iter().filter(|link| !link.place.is_empty());
             let text = RankSentence::default().rank(rank).words(format!(" {does}"));
             elsewhere.take(LINKS_TOLD).fold(text, |text, link| chained(text.words("; "), link))
@@ -199,7 +199,7 @@ impl Diagnosis {
     }
 }
 
-/// Adds what a rank of a chain does and which rank it awaits.
+/// Adds the call of a rank in a chain, and the rank it awaits.
 fn chained(text: RankSentence, link: &ChainLink) -> RankSentence {
     let text = text.rank(link.rank).words(format!(" {link} and awaits "));
     text.rank(link.awaits.unwrap_or_default())
@@ -247,7 +247,8 @@ mod tests {
         in_world(true, awaits)
     }
 
-    /// What a rank that waits in the world is told of this rank, and the rank that this one awaits.
+    /// The diagnosis for a rank that waits in the world for this rank, and the rank that this one
+    /// awaits.
     fn told(progress: &ProgressTable) -> (String, Option<usize>) {
         let found = Diagnosis::follow(WORLD, 1, |rank, group| match rank {
             1 => Ok(status(progress, group, false)),
@@ -336,7 +337,7 @@ mod tests {
              is in recv(1 x u8, from rank 0, tag 5) ({place}) and awaits rank 2"
         );
         assert_eq!(found.to_string(), said);
-        // A request that no thread waits for keeps nobody from another call.
+        // A request that no thread waits for does not block another call.
         there.set_background(true);
         assert_eq!(Diagnosis::follow(WORLD, 1, ask).culprit(), Some(1));
         let waits = |rank, group| match rank {

@@ -1,4 +1,4 @@
-//! What can go wrong in a request to the control plane.
+//! Errors of requests to the control plane.
 
 use super::Cause;
 use crate::world::sentence::list_ranks;
@@ -7,10 +7,10 @@ use crate::world::sentence::list_ranks;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
-    /// The world has failed. No request works any more.
+    /// The world has failed, and with it all requests.
     #[error("the world has failed: {cause}")]
     Aborted {
-        /// The first cause known.
+        /// The first cause.
         cause: Cause,
     },
     /// A peer that the request needs has left.
@@ -22,9 +22,9 @@ pub enum ServiceError {
     /// The deadline passed.
     #[error("{what} did not end in time; missing: rank {}", list_ranks(missing))]
     TimedOut {
-        /// What was waited for.
+        /// The request.
         what: &'static str,
-        /// The ranks that have not taken part, as far as is known.
+        /// The ranks whose part is missing, by the last report.
         missing: Vec<usize>,
     },
     /// The arguments are wrong.

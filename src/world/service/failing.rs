@@ -1,6 +1,6 @@
-//! How a world fails: one rank notifies all others, and all of them name the same first cause.
+//! The failure of a world: one rank notifies all others, and all of them name the same first cause.
 //!
-//! Rank 0 passes causes on. It notifies all others before its own program gets the error, because a
+//! Rank 0 forwards causes. It notifies all others before its own program gets the error, because a
 //! program may end immediately, and its end must not look like the first failure. A rank whose
 //! message rank 0 does not confirm notifies its neighbours directly (the relay in `direct`).
 
@@ -8,10 +8,10 @@ use super::{Cause, Service, ServiceError, state::ServiceState};
 use crate::world::service::message::ControlRequest;
 use std::time::{Duration, Instant};
 
-/// How long no lesser cause may come before the least known one counts as the first.
+/// The least cause counts as the first one if no lesser cause arrives during this time.
 const CAUSE_QUIET_TIME: Duration = Duration::from_millis(200);
-/// How long telling all ranks of a failure may take. Rank 0 confirms within milliseconds; without
-/// it the neighbours are told.
+/// The timeout of broadcasting a failure. Rank 0 confirms within milliseconds; without it the
+/// neighbours are notified.
 const TELLING_TIME: Duration = Duration::from_millis(1500);
 
 impl Service {
@@ -31,10 +31,10 @@ impl Service {
     }
 
     /// As [`abort`](Self::abort), and returns once rank 0 has confirmed, or the neighbours of this
-    /// rank were told because rank 0 is silent. So the process may end after that. Takes at most
+    /// rank were notified because rank 0 is silent. The process may end after that. Takes at most
     /// 1.5 s.
     pub fn abort_and_tell(&self, cause: Cause) {
-        // A child is not the rank.
+        // A forked child is not the rank.
         if self.shared.is_forked() {
             return;
         }
@@ -42,16 +42,15 @@ impl Service {
         self.shared.wait(Instant::now() + TELLING_TIME, |state| state.has_told().then_some(()));
     }
 
-    /// Tells all ranks the cause `mine` and returns the first cause, the same on all ranks: the
-    /// least one known once 200 ms have passed without a lesser one. Returns after `within`, but
-    /// not before 400 ms, at the latest.
+    /// Broadcasts the cause `mine` and returns the first cause, the same on all ranks: the least
+    /// one after 200 ms without a lesser one. Times out after `within`, but not before 400 ms.
     pub fn settle(&self, mine: Cause, within: Duration) -> Cause {
         let deadline = Instant::now() + within.max(2 * CAUSE_QUIET_TIME);
         self.abort(mine.clone());
         let told =
             |state: &mut ServiceState| (state.cause.is_some() && state.has_told()).then_some(());
         if self.shared.wait(deadline, told).is_none() && self.cause().is_none() {
-            // No other rank answers, so this rank decides alone.
+            // No other rank replies, so this rank decides alone.
             self.shared.learn(&mine);
         }
         loop {

@@ -5,8 +5,7 @@ use super::{Cause, GroupId};
 use crate::fuzz::Fuzz;
 use crate::wire::{decode, encode};
 
-/// A list of numbers that claims to be long lets the decoder set up to 1 MiB aside for it, and
-/// lists may be in lists.
+/// For a list that claims to be long the decoder allocates up to 1 MiB, and lists may be nested.
 const MEMORY: (usize, usize) = (4 << 20, 100);
 
 fn kind<T: std::fmt::Debug>(message: Option<T>) -> String {

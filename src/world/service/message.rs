@@ -9,13 +9,13 @@ pub(crate) const MAX_JOIN_MESSAGE: usize = 64 << 10;
 /// Most bytes of a message from a rank that has joined.
 pub(crate) const MAX_MESSAGE: usize = 16 << 20;
 
-/// What an exchange is for. Exchanges for different purposes are numbered apart, so that ranks which
-/// do different things do not take each other's parts.
+/// The purpose of an exchange. Exchanges for different purposes are numbered apart, so that ranks
+/// in different calls do not mix their parts.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub(crate) enum ExchangePurpose {
     /// An operation of the group.
     Operation,
-    /// Handing out shared memory.
+    /// Distributing shared memory.
     SharedMemory,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct ExchangeRound {
     pub(crate) number: u64,
 }
 
-/// The rank whose status is asked for.
+/// The rank whose status is requested.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) enum AskedRank {
     /// This rank of the world.
@@ -37,13 +37,13 @@ pub(crate) enum AskedRank {
     Missing,
 }
 
-/// A question what a rank does in a group.
+/// A request for a rank's status in a group.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct StatusQuestion {
-    /// Tells the asker's questions apart; zero if no thread waits for the answer.
+    /// Distinguishes the sender's requests; zero if no thread waits for the reply.
     pub(crate) token: u64,
     pub(crate) group: GroupId,
-    /// Calls before this operation are asked for.
+    /// The request covers the calls before this operation.
     pub(crate) end: u64,
 }
 
@@ -52,20 +52,20 @@ pub(crate) struct StatusQuestion {
 pub(crate) enum ControlRequest {
     /// Sign of life.
     Heartbeat,
-    /// A failure, to be told to all ranks.
+    /// A failure for rank 0 to broadcast.
     Abort(Cause),
     /// The sender's part of an exchange.
     Contribute { round: ExchangeRound, payload: Vec<u8> },
-    /// Asks whose part of an exchange is missing.
+    /// Requests the ranks whose part of an exchange is missing.
     AskMissing { round: ExchangeRound },
     /// The process of this rank has ended, as the kernel of the sender's host reports.
     ProcessEnded { rank: usize },
-    /// The sender leaves after this operation. This is what it did last in each of its groups.
-    /// A patient sender waits for the confirmation until the others have done the same operations.
+    /// The sender leaves after this operation, with its last calls in each of its groups. A patient
+    /// sender waits for the confirmation until the others have done the same operations.
     Goodbye { last: u64, calls: Vec<GroupStatus>, patient: bool },
-    /// Asks what a rank does.
+    /// Requests the status of a rank.
     AskStatus { of: AskedRank, question: StatusQuestion },
-    /// The answer to [`Notice::AskStatus`]; `None` if the sender is not in the group.
+    /// The reply to [`Notice::AskStatus`]; `None` if the sender is not in the group.
     TellStatus { to: Option<usize>, question: StatusQuestion, status: Option<GroupStatus> },
 }
 
@@ -74,7 +74,7 @@ pub(crate) enum ControlRequest {
 pub(crate) enum Notice {
     /// Sign of life.
     Heartbeat,
-    /// The least cause known so far.
+    /// The least cause so far.
     Abort(Cause),
     /// All parts of an exchange.
     Exchanged { round: ExchangeRound, payloads: Vec<Vec<u8>> },
@@ -86,9 +86,9 @@ pub(crate) enum Notice {
     Left { rank: usize, last: u64 },
     /// Confirms the receiver's goodbye.
     Farewell,
-    /// Asks what the receiver does, for rank `asker`, or for rank 0 as the coordinator.
+    /// Requests the receiver's status, for rank `asker`, or for rank 0 as the coordinator.
     AskStatus { asker: Option<usize>, question: StatusQuestion },
-    /// What `rank` does; `None` if that is not known.
+    /// The status of `rank`; `None` if it is unknown.
     Status { rank: Option<usize>, question: StatusQuestion, status: Option<GroupStatus> },
 }
 

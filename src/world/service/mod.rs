@@ -1,4 +1,4 @@
-//! The control plane: how ranks agree, get connected, and fail together.
+//! The control plane: agreement, connections and failure of the ranks.
 //!
 //! Every rank has one service thread, which sleeps in epoll and never touches data. All control
 //! connections end at rank 0, so that rank 0 sends its messages to all ranks in the same order. A
@@ -7,7 +7,7 @@
 //!
 //! Causes are ordered by sequence number, then by kind (death before abort before mismatch before
 //! timeout). Of two failures of one kind in one operation the one that reaches rank 0 first counts,
-//! so no rank changes its cause. Rank 0 passes a cause on to all others before its own program gets
+//! so no rank changes its cause. Rank 0 forwards a cause to all others before its own program gets
 //! the error. If it is silent, ranks notify their neighbours in a binomial graph.
 //!
 //! A mismatch and a missed deadline are sent as data, so every rank reports equal fields, and adds
@@ -58,17 +58,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thread::ServiceThread;
 
-/// The first number of peers' connections for questions, in a service thread's watch.
+/// The first number of peers' connections for requests, in a service thread's watch.
 const CALLER: u64 = 3 << 40;
 /// After this silence a rank counts as silent, and a host whose kernel does not acknowledge
 /// packets counts as gone.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
-/// How long a leaving rank waits for the others.
+/// The longest wait of a leaving rank for the others.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many groups, and how many of the last calls in each, a goodbye contains.
 const GROUPS_IN_GOODBYE: usize = 8;
 const RUNS_IN_GOODBYE: usize = 16;
-/// How long rank 0 may take to answer a query.
+/// The timeout of rank 0's reply to a query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One rank's handle on the control plane of its world. Any thread may use it.
@@ -81,12 +81,12 @@ pub struct Service {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Makes the answer to a process that wants to join as some rank after all these ranks have joined.
+/// Makes the reply to a process that tries to join as some rank after all these ranks have joined.
 pub(crate) type LateAnswer = fn(&[Peer], usize) -> Vec<u8>;
 
 impl Service {
-    /// The service of a rank that has joined its `peers`. On rank 0, `late_answer` is for a process that
-    /// wants to join after all ranks have joined.
+    /// Starts the service of a rank that has joined its `peers`. On rank 0, `late_answer` makes the
+    /// reply to a process that tries to join later.
     pub(crate) fn start(
         settings: ServiceSettings,
         (rank, peers): (usize, Vec<Peer>),
@@ -121,7 +121,7 @@ impl Service {
         self.shared.rank
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn world(&self) -> usize {
         self.hosts.len()
     }
@@ -141,17 +141,17 @@ impl Service {
         Arc::clone(&self.shared.alarm)
     }
 
-    /// Returns the table in which this rank records what it does, for ranks that ask.
+    /// Returns the table of this rank's activity, which other ranks may request.
     pub fn progress(&self) -> Arc<ProgressTable> {
         Arc::clone(&self.shared.progress)
     }
 
-    /// The least cause known; `None` while the world has not failed.
+    /// The least cause so far; `None` while the world has not failed.
     pub fn cause(&self) -> Option<Cause> {
         self.shared.state().cause.clone()
     }
 
-    /// The last operation of a rank that said goodbye; `None` of others.
+    /// The last operation of a rank that has left; `None` for others.
     pub fn left(&self, rank: usize) -> Option<u64> {
         self.shared.state().left.get(&rank).copied()
     }
@@ -192,7 +192,7 @@ impl Service {
         self.await_round(round, deadline)
     }
 
-    /// Gives this rank's part of an exchange of several members, for which
+    /// Sends this rank's part of an exchange of several members, for which
     /// [`await_round`](Self::await_round) waits.
     fn contribute(
         &self,
@@ -269,15 +269,15 @@ impl Service {
     }
 
     /// Requests the calls of the awaited rank of `group`. If they do not match those of this rank,
-    /// the world fails. Does not wait.
+    /// the world fails. Non-blocking.
     pub fn ask_calls(&self, group: GroupId, activity: &GroupActivity, awaited: WaitTarget) {
         if self.world() > 1 {
             self.shared.ask_calls(group, activity, awaited, 0);
         }
     }
 
-    /// Compares the calls of this rank in `group` with those of the group's rank `peer`. Returns the
-    /// first two calls that do not match, as far as that is known within a second. The world fails
+    /// Compares the calls of this rank in `group` with those of the group's rank `peer`. Returns
+    /// the first two calls that do not match, if the reply arrives within a second. The world fails
     /// then.
     pub fn compare_calls(&self, group: GroupId, peer: usize) -> Option<CallMismatch> {
         let activity = self.shared.progress.activity(group).filter(|_| self.world() > 1)?;
@@ -296,18 +296,18 @@ impl Service {
         activity.calls().compare(&answer??)
     }
 
-    /// What this rank does in all of its groups.
+    /// The status of this rank in all of its groups.
     pub fn status(&self) -> RankStatus {
         self.shared.status(None)
     }
 
-    /// What the control plane has seen.
+    /// Connections and peers as the control plane observes them.
     pub fn network(&self) -> NetworkStatus {
         self.shared.state().network()
     }
 
-    /// Says goodbye after operation `last_sequence`, and ends the service. Rank 0 waits until the
-    /// others have left. A `patient` rank waits until the others have left, have done as many
+    /// Sends the goodbye after operation `last_sequence`, and ends the service. Rank 0 waits until
+    /// the others have left. A `patient` rank waits until the others have left, have done as many
     /// operations, or have failed; after a failure [`cause`](Self::cause) has the reason. No rank
     /// waits longer than 5 s. Idempotent; later requests fail.
     ///
@@ -354,8 +354,8 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         if self.shared.is_forked() {
-            // The thread runs in the parent process, so it can be neither joined nor detached
-            // here. Its locks may be held for ever.
+            // The thread runs in the parent process, so it can be neither joined nor detached here.
+            // Its locks may be held indefinitely.
             let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner);
             return std::mem::forget(thread.take());
         }

@@ -1,4 +1,4 @@
-//! What one rank does in each of its groups, for the threads of its process.
+//! The activity of one rank in each of its groups, for the threads of its process.
 
 use super::GroupId;
 use crate::world::calls::GroupActivity;
@@ -6,20 +6,20 @@ use crate::world::keep_last;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What one rank does in each of its groups. Written by the rank's calls, read by the service thread
-/// when others ask.
+/// The activity of one rank in each of its groups. The rank's calls write it; the service thread
+/// reads it for requests of other ranks.
 #[derive(Debug, Default)]
 pub struct ProgressTable(Mutex<ActivityTable>);
 
 #[derive(Debug, Default)]
 struct ActivityTable {
     open: HashMap<GroupId, Arc<GroupActivity>>,
-    /// Groups that this rank has left, the last ones. A member that still waits in such a group can
-    /// learn what this rank called there.
+    /// The last groups that this rank has left, for members that still wait in one and request its
+    /// calls.
     closed: VecDeque<(GroupId, Arc<GroupActivity>)>,
 }
 
-/// How many groups that a rank has left are remembered.
+/// The number of left groups that are kept.
 const CLOSED_KEPT: usize = 16;
 
 impl ProgressTable {
@@ -72,8 +72,8 @@ impl ProgressTable {
     }
 
     fn table(&self) -> MutexGuard<'_, ActivityTable> {
-        // Every change is one insertion or removal, so a thread that panicked while it held the
-        // lock left the table whole.
+        // Every change is one insertion or removal, so the table is valid after a panic under the
+        // lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The state that a rank's calling threads and its service thread share, under a lock. A waker
+//! The state that a rank's calling threads and its service thread share, under a mutex. A waker
 //! wakes the service thread for new requests, and a condition variable wakes callers on changes.
 
 mod left_groups;
@@ -17,7 +17,8 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a thread that waits for the control plane checks whether a question about calls is due.
+/// The interval at which a thread that waits for the control plane polls whether a query about
+/// calls is due.
 const CALL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -36,33 +37,33 @@ pub(crate) struct ServiceContext {
 
 #[derive(Debug, Default)]
 pub(crate) struct ServiceState {
-    /// Requests that the service thread has to send to rank 0.
+    /// The queue of requests that the service thread sends to rank 0.
     pub(crate) requests: Vec<ControlRequest>,
     pub(crate) cause: Option<Cause>,
     /// When `cause` last changed.
     pub(crate) cause_since: Option<Instant>,
-    /// This rank has sent a failure, and neither has rank 0 confirmed it, nor have the neighbours
-    /// of this rank received it.
+    /// True while a failure that this rank has sent is neither confirmed by rank 0 nor relayed to
+    /// the neighbours.
     pub(crate) telling: bool,
     /// The least cause that was or is being relayed to the neighbours of this rank.
     pub(crate) relayed: Option<Cause>,
-    /// Ranks that said goodbye, with their last operation.
+    /// Ranks that have left, with their last operation.
     pub(crate) left: BTreeMap<usize, u64>,
     /// Ranks whose processes have ended, as the kernel of this host reports.
     pub(crate) ended: BTreeSet<usize>,
-    /// Calls of ranks that go on without the dead.
+    /// Calls of survivors that agree on a new world.
     pub(crate) shrinks: ShrinkCalls,
-    /// Exchanges that are over: all parts, or the rank that left before it gave its part.
+    /// Ended exchanges: all parts, or the rank that left before its part arrived.
     pub(crate) gathered: HashMap<ExchangeRound, Result<Vec<Vec<u8>>, usize>>,
     pub(crate) missing: HashMap<ExchangeRound, Vec<usize>>,
     /// Data connections that peers made to this rank, by group, peer and lane.
     pub(crate) arrived: HashMap<(GroupId, usize, u32), DataConnection>,
-    /// Number of exchanges that were begun, by group, purpose and members.
+    /// The number of exchanges begun, by group, purpose and members.
     pub(crate) rounds: HashMap<(GroupId, ExchangePurpose, Vec<usize>), u64>,
     /// Groups that this rank has left.
     pub(crate) left_groups: LeftGroups,
     pub(crate) next_question: u64,
-    /// Questions about calls that a thread waits for, and the answers that have come.
+    /// Queries about calls that a thread waits for, and the replies so far.
     pub(crate) questions: HashMap<u64, Option<Option<GroupStatus>>>,
     /// Connections that were refused because they did not prove the job's key.
     pub(crate) refused: u64,
@@ -71,11 +72,11 @@ pub(crate) struct ServiceState {
     pub(crate) silent: Vec<usize>,
     /// On rank 0: all others have left or died. On others: rank 0 has confirmed the goodbye.
     pub(crate) farewell: bool,
-    /// This rank has said goodbye, so that the end of a connection is no failure.
+    /// This rank has sent its goodbye, so the end of a connection is no failure.
     pub(crate) leaving: bool,
-    /// Tells the service thread to end.
+    /// Stops the service thread.
     pub(crate) stop: bool,
-    /// Why the service thread has ended or can do nothing more.
+    /// Why the service thread has ended or cannot continue.
     pub(crate) closed: Option<String>,
 }
 
@@ -89,7 +90,7 @@ impl ServiceState {
         }
     }
 
-    /// Keeps the first of `cause` and the known cause; true if that is `cause`.
+    /// Keeps the first of `cause` and the recorded cause; true if that is `cause`.
     pub(crate) fn learn(&mut self, cause: &Cause) -> bool {
         let news = self.cause.as_ref().is_none_or(|known| cause.precedes(known));
         if news {
@@ -119,8 +120,8 @@ impl ServiceContext {
         })
     }
 
-    /// What this rank does in all of its groups or, for a rank that waits in the group `about`, in those
-    /// that can explain that wait.
+    /// This rank's status in all of its groups or, for a rank that waits in the group `about`, in
+    /// those that can explain that wait.
     pub(crate) fn status(&self, about: Option<GroupId>) -> RankStatus {
         let groups = self.progress.activities(about);
         let waits = self.alarm.has_foreground_wait();
@@ -132,14 +133,14 @@ impl ServiceContext {
         RankStatus { network: state.network(), failure, culprit, ..status }
     }
 
-    /// What the data connections of this world are for.
+    /// The purpose of this world's data connections.
     pub(crate) fn data_purpose(&self) -> Purpose {
         if self.settings.encrypt { Purpose::EncryptedData } else { Purpose::Data }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, ServiceState> {
-        // A thread that panicked while it held the lock left the state whole, because every change
-        // is one assignment or insertion.
+        // Every change is one assignment or insertion, so the state is valid after a panic under
+        // the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -162,7 +163,7 @@ impl ServiceContext {
         self.waker.wake();
     }
 
-    /// Records a failure. Every wait ends soon after. The cause and the alarm become visible
+    /// Records a failure, which ends every wait soon. The cause and the alarm become visible
     /// together: a thread that sees the cause alone could begin a call for which others have
     /// published their parts.
     pub(crate) fn learn(&self, cause: &Cause) {
@@ -179,7 +180,7 @@ impl ServiceContext {
         self.update(|state| state.telling = false);
     }
 
-    /// Records a relayed failure. Without rank 0, two failures of one kind in one operation have no
+    /// Records a relayed failure. Without rank 0 two failures of one kind in one operation have no
     /// order, so the lesser one counts.
     pub(crate) fn learn_relayed(&self, cause: &Cause) {
         self.update(|state| {
@@ -212,9 +213,8 @@ impl ServiceContext {
         }
     }
 
-    /// As [`wait`](Self::wait), but returns an error as soon as the world has failed or the
-    /// service has ended. Meanwhile asks now and then whether the calls of the ranks that this rank
-    /// waits for match its own.
+    /// As [`wait`](Self::wait), but returns an error as soon as the world has failed or the service
+    /// has ended. Meanwhile compares the calls of awaited ranks with this rank's own, at intervals.
     pub(crate) fn wait_or_fail<T>(
         &self,
         deadline: Instant,
@@ -233,8 +233,8 @@ impl ServiceContext {
         }
     }
 
-    /// For each group in which this rank waits: asks the awaited rank what it has called, if such a
-    /// question is due.
+    /// For each group in which this rank waits: requests the awaited rank's calls, if a query is
+    /// due.
     fn check_calls(&self) {
         for (group, activity) in self.progress.open_groups() {
             let Some(wait) = activity.pending_wait() else { continue };
@@ -244,7 +244,7 @@ impl ServiceContext {
         }
     }
 
-    /// Asks the awaited rank of `group` what it has called. The service thread takes the answer and
+    /// Requests the calls of the awaited rank of `group`. The service thread takes the reply and
     /// fails the world if the calls do not match.
     pub(crate) fn ask_calls(
         &self,
@@ -263,12 +263,12 @@ impl ServiceContext {
 }
 
 impl ServiceState {
-    /// True if no failure of this rank is still to be confirmed or relayed.
+    /// True if no failure of this rank waits to be confirmed or relayed.
     pub(crate) fn has_told(&self) -> bool {
         !self.telling || self.closed.is_some()
     }
 
-    /// Why the control plane cannot be used any more; `None` while it can.
+    /// Why the control plane is unusable; `None` while it works.
     pub(crate) fn failure(&self) -> Option<ServiceError> {
         let aborted = self.cause.clone().map(|cause| ServiceError::Aborted { cause });
         aborted.or_else(|| self.closed.clone().map(|why| ServiceError::Closed { why }))

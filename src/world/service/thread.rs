@@ -1,4 +1,5 @@
-//! The service thread: sleeps until a connection, a calling thread or a deadline needs it.
+//! The service thread: sleeps until an event of a connection, a request of a calling thread, or a
+//! deadline.
 
 mod arrivals;
 mod causes;
@@ -23,13 +24,13 @@ const WAKER: u64 = 0;
 const CONTROL: u64 = 1 << 40;
 const PROCESS: u64 = 2 << 40;
 
-/// The most entries of this rank's history in an answer to another rank.
+/// The most entries of this rank's history in a reply to another rank.
 const RUNS_TOLD: usize = 64;
 
-/// Time between two signs of life.
+/// The interval of heartbeats.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
-/// How long rank 0 may take to take a failure from this rank, and another rank to take it from rank
-/// 0. Milliseconds are usual; a stopped process takes nothing.
+/// The timeout of rank 0 for confirming a failure of this rank, and of another rank for receiving
+/// one from rank 0. Milliseconds are usual; a stopped process receives nothing.
 const RELAY_TIME: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -42,16 +43,17 @@ pub(super) struct ServiceThread {
     /// Descriptors that report the end of the processes of this host's other ranks.
     processes: BTreeMap<usize, OwnedFd>,
     root: Option<Coordinator>,
-    /// Connections of peers for questions to this rank.
+    /// Connections of peers for requests to this rank.
     callers: Callers,
-    /// On rank 0: the answer to a process that wants to join now.
+    /// On rank 0: makes the reply to a process that tries to join now.
     late_answer: Option<LateAnswer>,
-    /// On rank 0: a failure and the later notices for its own program, which receives them after
-    /// all others.
+    /// On rank 0: a queue of a failure and later messages for its own program, which receives them
+    /// after all others.
     withheld: Vec<Notice>,
-    /// When the own program receives them in any case.
+    /// The deadline after which the own program receives them in any case.
     withheld_until: Instant,
-    /// On others: a failure that rank 0 has not confirmed, and when it counts as silent.
+    /// On others: a failure that rank 0 has not confirmed, and the deadline after which rank 0
+    /// counts as silent.
     unconfirmed: Option<(Cause, Instant)>,
     next_heartbeat: Instant,
 }
@@ -89,8 +91,8 @@ impl ServiceThread {
     /// Runs until the service is stopped.
     pub(super) fn run(mut self) {
         let _closed = CloseOnDrop(Arc::clone(&self.shared));
-        // Messages that came together with the end of joining are already read from the socket, so
-        // that no event reports them.
+        // Messages that arrived with the end of joining were read from the socket already, so no
+        // event reports them.
         for rank in self.controls.keys().copied().collect::<Vec<_>>() {
             self.read(rank);
         }
@@ -168,7 +170,7 @@ impl ServiceThread {
         }
     }
 
-    /// On rank 0: sends notices to other ranks, and to itself.
+    /// On rank 0: sends messages to other ranks, and to itself.
     fn tell(&mut self, out: Notices) {
         for (to, notice) in out {
             if to == self.shared.rank {
@@ -178,7 +180,7 @@ impl ServiceThread {
             }
         }
         if self.root.as_ref().is_some_and(Coordinator::is_alone) {
-            // No other rank has to receive a failure before the program of this one.
+            // No other rank is left that must receive the failure first.
             for notice in std::mem::take(&mut self.withheld) {
                 self.hear(notice);
             }
@@ -186,7 +188,7 @@ impl ServiceThread {
         }
     }
 
-    /// Handles a notice of rank 0.
+    /// Handles a message of rank 0.
     fn hear(&mut self, notice: Notice) {
         match notice {
             Notice::Heartbeat => {}
@@ -212,7 +214,7 @@ impl ServiceThread {
                 self.ask(ControlRequest::TellStatus { to, question, status });
             }
             Notice::Status { rank, question, status } => self.compare(rank, question, status),
-            // Rank 0 confirms its own goodbye at once, but waits for those of the others.
+            // Rank 0 confirms its own goodbye immediately, but waits for those of the others.
             Notice::Farewell if self.root.is_some() => {}
             Notice::Farewell => self.shared.update(|state| state.farewell = true),
         }
@@ -290,7 +292,7 @@ impl ServiceThread {
         }
     }
 
-    /// Rank 0 is gone, and with it the control plane. Rank 0 leaves last, unless it dies or its
+    /// Rank 0 has ended, and with it the control plane. Rank 0 leaves last, unless it dies or its
     /// goodbye times out.
     fn root_is_gone(&mut self, how: &str) {
         self.shared.update(|state| {
@@ -313,7 +315,7 @@ impl ServiceThread {
         if self.root.is_some() || rank != 0 {
             self.ask(ControlRequest::ProcessEnded { rank });
         } else {
-            // Messages that it still sent come first. On one host all of them have arrived.
+            // Its last messages are handled first. On one host all of them have arrived.
             self.read(0);
             if self.controls.contains_key(&0) {
                 self.ended(0, "its process ended");
@@ -321,15 +323,15 @@ impl ServiceThread {
         }
     }
 
-    /// Tells the status how many connections were refused, also while the ranks joined, and how
-    /// many are not authenticated yet.
+    /// Copies the counts of refused connections, those during joining included, and of
+    /// unauthenticated ones to the status.
     fn count_strangers(&self) {
         let mut state = self.shared.state();
         state.refused = self.acceptor.refused;
         state.half_open = self.acceptor.half_open();
     }
 
-    /// Does what is due at `now`.
+    /// Handles the deadlines that have passed at `now`.
     fn pass(&mut self, now: Instant) {
         self.acceptor.expire(now, &self.watch);
         self.callers.expire(now, &self.watch);
@@ -343,8 +345,8 @@ impl ServiceThread {
         }
         self.next_heartbeat = now + HEARTBEAT_INTERVAL;
         let root = self.root.is_some();
-        // A peer that reads nothing gets no more signs of life, so that the queue for a stopped
-        // process does not grow.
+        // A peer that reads nothing gets no heartbeats, so that the queue for a stopped process
+        // does not grow.
         for control in self.controls.values_mut().filter(|control| control.is_idle()) {
             if root {
                 control.push(&Notice::Heartbeat)

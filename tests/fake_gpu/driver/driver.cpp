@@ -14,7 +14,7 @@
 // - whether a kernel may reach memory of another device: it reaches all memory of its process,
 //   also without peer access and in pools;
 // - how long a free, or the load of a module, really waits: here for all work of the device, as the
-//   manual allows, and with FAKE_CUDA_FREE_HOLDS no thread starts work meanwhile, as is known of real
+//   manual allows, and with FAKE_CUDA_FREE_HOLDS no thread starts work meanwhile, as with real
 //   drivers;
 // - memory that is allocated and freed in a graph: the fake refuses to capture that;
 // - speed, and how long a real driver compiles PTX.

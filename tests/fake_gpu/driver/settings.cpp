@@ -7,8 +7,8 @@
 //   FAKE_CUDA_VERSION     the version of CUDA that the driver is for (12080)
 //   FAKE_CUDA_POOLS       0: devices have no memory pools
 //   FAKE_CUDA_NO_PEERS    "all", or pairs of devices, "0-1,0-2", that do not reach each other
-//   FAKE_CUDA_MIRROR      "all", or pairs of devices: what one writes to memory of the other that it has
-//                         opened does not arrive, and it does not see later writes of the other
+//   FAKE_CUDA_MIRROR      "all", or pairs of devices: writes of one to mapped memory of the other do not
+//                         arrive, and it does not see later writes of the other
 //   FAKE_CUDA_LOAD_WAITS  1: loading a module waits for all work of the device
 //   FAKE_CUDA_FREE_HOLDS  1: while freeing or loading waits for the device, no work is started on it
 //   FAKE_CUDA_WHOLE_BLOCKS 1: memory of other processes is a multiple of 2 MiB, or there is no handle
@@ -16,7 +16,7 @@
 //   FAKE_CUDA_DELAY       microseconds that a stream waits before each piece of work (0)
 //   FAKE_CUDA_PATIENCE    seconds after which the host no longer waits for a device (300)
 //   FAKE_CUDA_SEED        draws the order of the threads of a block (1)
-//   FAKE_CUDA_LEAKS       1: prints what is left when the process ends
+//   FAKE_CUDA_LEAKS       1: prints leaks when the process ends
 //   FAKE_CUDA_FAIL        calls that fail, see `planned_failure`
 //   CUDA_VISIBLE_DEVICES  numbers of the devices that the process sees, as for a GPU (all)
 #include "driver.h"

@@ -59,7 +59,7 @@ pub(crate) fn calls_when_flags_repeat(salt: u64) -> (u64, Vec<Case>) {
 /// Where the movers of a lane move the bytes of a step.
 const MOVE: &str = "execute<T, Op>(self, data, step, mine.bytes, 0);";
 
-/// A mistake: what is replaced in the text of the kernel, and the runs that must each show it.
+/// A mistake: its replacements in the text of the kernel, and the runs that must each detect it.
 type Mistake = (&'static str, &'static [(&'static str, &'static str)], &'static [Runs]);
 
 /// Runs of the kernel, of which one must end wrongly.
@@ -147,7 +147,7 @@ fn every_planted_mistake_is_caught_emulated() {
 
 const HAS_FAILED: (&str, &str) = ("self.failed = failed;", "self.failed = failed * 0;");
 const OVERLAPS: (&str, &str) = ("self.overlaps = taken != 0;", "self.overlaps = taken * 0 != 0;");
-/// The mark tells calls of other numbers apart, so it would hide what some mistakes do.
+/// The mark separates calls of other numbers, so it would hide the effect of some mistakes.
 const UNNUMBERED: (&str, &str) = (
     "    u32 call = fingerprint + number * 0x9e3779b1u;",
     "    u32 call = fingerprint + number * 0;",

@@ -177,7 +177,6 @@ fn a_flipped_byte_anywhere_is_an_error_and_never_a_wrong_sum() {
     }
 }
 
-/// The attack on a whole record.
 #[derive(Clone, Copy, Debug)]
 enum RecordAttack {
     Drop,

@@ -6,7 +6,6 @@ use maypole::{Communicator, ReduceOp};
 /// Elements of a vector of several records.
 const COUNT: usize = 50_000;
 
-/// A rank process of a test of this file.
 pub(crate) fn rank_process(_: &str) {
     match Communicator::from_env() {
         Ok(mut comm) => everything(&mut comm),

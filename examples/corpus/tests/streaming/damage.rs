@@ -1,4 +1,4 @@
-//! Files that are no text, and shards that are not what was written: each is named, with a remedy.
+//! Files that are no text, and damaged shards: the error names each, with a remedy.
 
 use crate::files::{cut, play};
 use crate::tokens;
@@ -91,8 +91,8 @@ fn what_is_no_text_is_named() {
     let path = data.join("a.txt");
     fs::write(&path, "").unwrap();
     said(&bytes(folder.path()).unwrap_err(), &data, "give a folder of UTF-8 text files");
-    // A byte of no character, before and after the end of what is read at a time; a character that
-    // the file ends in the middle of; a character that goes over that end.
+    // A byte of no character, before and after the end of a read buffer; a character that the file
+    // truncates; a character across the end of the buffer.
     let text = |start: usize| "x".repeat(start).into_bytes();
     for (start, end, at) in [
         (0, &[0xff, 120][..], Some(0)),

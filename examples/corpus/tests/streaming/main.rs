@@ -1,5 +1,5 @@
 //! Text that streams from a folder: the same rows as from memory, in little memory, and no wrong
-//! row whatever happens to its files.
+//! row after damage to its files.
 
 use maypole_trainer_kernels::counting::CountingAllocator;
 

@@ -31,7 +31,7 @@ fn a_folder_has_the_rows_of_its_text_in_memory_however_it_is_cut() {
     let data = cut(folder.path(), &text, &[70_001, 70_002, 140_000]);
     let cache = folder.path().join("cache");
     let (memory, held) = Text::of_bytes(text.clone(), 32, 5).divided().unwrap();
-    // TokenFiles shorter than a row, as long as two, and longer than the text.
+    // Shards shorter than a row, as long as two, and longer than the text.
     for each in [20, 64, 10_007, 1 << 24] {
         let shards = tokens(&data, &cache, &Bpe::default(), each).unwrap();
         assert_eq!(shards.tokens(), text.len());

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 pub(crate) enum Arm {
     /// Each by itself, at the same time as the other.
     Alone,
-    /// Together; sums begin when the backward pass is over.
+    /// Together; sums begin when the backward pass has ended.
     After,
     /// Together; sums run while the backward pass does.
     During,

@@ -1,8 +1,8 @@
 //! DiLoCo: each rank trains alone for H steps; then the mean change of the weights is the gradient
 //! of an outer optimizer.
 //!
-//! * **Sharded:** the batch. Besides its own weights a rank keeps the weights after the last outer
-//!   step (the anchor), and the velocity of the outer optimizer: in f32 8 bytes a parameter more.
+//! * **Sharded:** the batch. A rank also keeps the weights after the last outer step (the anchor), and
+//!   the velocity of the outer optimizer: in f32 8 bytes a parameter more.
 //! * **Collective:** one all-reduce of the change every H steps.
 //! * **Cost:** 2 (n-1)/n numbers a parameter leave each rank every H steps: 1/H of data
 //!   parallelism.

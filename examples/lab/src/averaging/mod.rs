@@ -1,9 +1,8 @@
 //! Asynchronous updates and averaging: ranks that do not add their gradients after every step.
 //!
-//! Over a slow link the sum of gradients takes longer than the step. Then it pays to send less
-//! often, to send to fewer ranks, or to continue before the sum has arrived. Each of these is
-//! another algorithm than data parallelism: losses are near those of data parallelism, and not
-//! equal.
+//! Over a slow link the all-reduce of gradients takes longer than the step. Then it pays to send less
+//! often, to send to fewer ranks, or to continue before the sum has arrived. Each of these is an
+//! algorithm of its own: losses are near those of data parallelism, but not equal.
 //!
 //! ```text
 //!                  sent each step by a rank      what ranks have
@@ -35,7 +34,7 @@
 //! Stale Synchronous Parallel Parameter Server" (2013), for bounded staleness; Stich, "Local SGD
 //! Converges Fast and Communicates Little" (2019).
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
 //! | [`apart`] | the store of ranks that train apart, for any rule of averaging |
 //! | [`local_sgd`] | weights averaged every H steps |
@@ -67,10 +66,10 @@ use maypole_trainer::train::stores::mixed;
 use maypole_trainer::train::trainer::Trainer;
 use std::rc::Rc;
 
-/// How ranks with the same parameters learn from each other's rows.
+/// The form of data parallelism of ranks with the same parameters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DataForm {
-    /// They sum gradients in every step: a form of the trainer.
+    /// An all-reduce of gradients in every step: a form of the trainer.
     Summed(Sharding),
     /// They average weights.
     Local {
@@ -87,7 +86,7 @@ pub enum DataForm {
         /// The steps from one average to the next.
         every: u64,
     },
-    /// Sums of gradients update the weights some steps later.
+    /// An all-reduce of gradients in the background, which updates the weights some steps later.
     Stale {
         /// The number of steps.
         late: u64,
@@ -119,7 +118,7 @@ impl DataForm {
     /// Checks that ranks of `setup` can train in this form.
     ///
     /// # Errors
-    /// A sentence that says what does not go with what.
+    /// A sentence that names the two options that do not combine.
     pub fn check(self, setup: &Parallelism) -> std::result::Result<(), String> {
         if self.diverges() && setup.mesh.size(MeshAxis::Cp) > 1 {
             let why = "averaging lets weights differ along dp, but positions of one sequence need \

@@ -1,4 +1,4 @@
-//! Stale sums: a rank continues while the sum of gradients is under way, and updates its weights by
+//! Stale sums: a rank continues while the all-reduce of gradients is in flight, and updates its weights by
 //! the sum some steps later.
 //!
 //! * **Sharded:** the batch, as in data parallelism. All ranks have the same weights at all times.

@@ -1,5 +1,5 @@
-//! Mistakes in what a rank trains on: the weight of a token, the numbers of positions, the targets
-//! of a micro-batch.
+//! Mistakes in the batch of a rank: the weight of a token, the numbers of positions, the targets of a
+//! micro-batch.
 
 use maypole::Result;
 use maypole_trainer::model::batch::TokenBatch;
@@ -21,7 +21,6 @@ pub(super) enum Spoil {
     Equal(Box<RankRows>),
 }
 
-/// Rows with a mistake.
 pub(super) struct SpoiltRows {
     pub(super) inner: Box<dyn Rows>,
     pub(super) spoil: Spoil,

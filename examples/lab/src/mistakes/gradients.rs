@@ -1,6 +1,6 @@
 //! Mistakes of data parallelism: gradients are averaged although the weights of tokens already
-//! divide by the whole batch, the router's are summed once too often, those of micro-batches are
-//! summed again or forgotten, gathered units stay.
+//! divide by the whole batch, the router's are all-reduced once too often, those of micro-batches are
+//! reduced again or lost, the buffers of all-gathered units are not freed.
 
 use maypole::Result;
 use maypole_trainer::model::layout::LayoutEntry;
@@ -27,7 +27,7 @@ impl<T: FloatElement> Store<T> for Averaged<T> {
     }
 }
 
-/// A store that does after every micro-batch what is due after the last one, or the reverse.
+/// A store that sums gradients after every micro-batch instead of after the last one, or the reverse.
 pub(super) struct MicroSums<T> {
     pub(super) inner: Box<dyn Store<T>>,
     /// True if the sums of the last micro-batch replace those of earlier ones; false if gradients are

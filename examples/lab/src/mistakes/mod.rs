@@ -3,8 +3,8 @@
 //! What it does: nearly all of these mistakes have occurred in published trainers, and none of them
 //! stops the loss from falling. The code of an axis contains no mistake: [`Mistake::plant`] replaces
 //! one of a rank's parts by a decorator that makes one mistake. The tests plant every mistake and
-//! check that the comparison with one process detects it. The last four of the list change no number: the tour detects them by memory,
-//! by the order of passes, and by what runs beside them. A learner plants a mistake with
+//! check that the comparison with one process detects it. The last four of the list change no number: the tour detects them by
+//! memory, by the order of passes, and by overlap. A learner plants a mistake with
 //! `train run --fault NAME` and looks for it in the losses; `train run --fault list` explains each
 //! mistake.
 //!

@@ -1,4 +1,4 @@
-//! Mistakes of tensor parallelism: a sum that is left out, positions of another rank, a remainder
+//! Mistakes of tensor parallelism: a missing all-reduce, positions of another rank, a remainder
 //! that no rank owns, a maximum over too few logits.
 
 use maypole::Result;
@@ -9,7 +9,7 @@ use maypole_trainer::tensor_parallel::sequence;
 use maypole_trainer::tensor_parallel::vocab::{VocabParallel, Vocabulary};
 use std::ops::Range;
 
-/// The two sums of a region of divided layers.
+/// The two all-reduces of a region of divided layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegionSum {
     /// Forward, after a row-parallel layer.
@@ -18,7 +18,7 @@ pub(super) enum RegionSum {
     InputGradients,
 }
 
-/// Leaves out one of a region's sums: a rank goes on with its own terms.
+/// Omits one all-reduce of a region: a rank continues with its partial sums.
 #[derive(Debug)]
 pub(super) struct ForgottenSum {
     pub(super) right: TensorParallelRegion,
@@ -89,8 +89,8 @@ impl<T: Real> ParallelRegion<T> for FirstTokens {
     }
 }
 
-/// Each rank knows the rounded-down share of the vocabulary alone: a target in the remainder is
-/// turned into one that no rank has.
+/// Each rank has the rounded-down share of the vocabulary alone: a target in the remainder becomes
+/// one that no rank has.
 #[derive(Debug)]
 pub(super) struct WithoutRemainder(pub(super) VocabParallel);
 

@@ -3,10 +3,10 @@
 //!
 //! What it does: a stage waits before its first pass, between passes, and after its last pass until
 //! the last pass of every stage has ended (the *flush*). A rank spends this last wait in its next
-//! collective, such as the sum of the losses of all ranks, so it would be counted as communication.
+//! collective, such as the all-reduce of the losses, so it would be counted as communication.
 //! From the passes of all stages this file computes the flush, and counts a rank's time from its
-//! last pass to the flush as bubble too. The time of its update, and of a sum of gradients that is
-//! under way, is not bubble.
+//! last pass to the flush as bubble too. The time of its update, and of an all-reduce of gradients in
+//! flight, is not bubble.
 //!
 //! ```text
 //!   rank 0   F0 F1 .  .  B0 B0 B1 B1 | update        between the rank's passes: bubble
@@ -14,9 +14,8 @@
 //!                                  flush             after the flush: exposed communication
 //! ```
 //!
-//! What is sharded, which collective runs where, what it costs: nothing.
-//! [`gather_trace`](crate::replay::gather_trace) gives the trace of all
-//! stages.
+//! What is sharded, which collective runs where, cost: nothing.
+//! [`gather_trace`](crate::replay::gather_trace) gives the trace of all stages.
 
 use crate::replay::TraceFigures;
 use maypole_trainer::pipeline_parallel::plan::PassKind;
@@ -76,7 +75,7 @@ fn waited(
     let holes =
         ends.zip(starts).map(|(start, end)| TimeSpan { kind: RankActivity::Bubble, start, end });
     let holes: Vec<TimeSpan> = holes.filter(|hole| hole.start < hole.end).collect();
-    // Sums that run during passes are hidden. Only after the last pass may a rank wait for a sum.
+    // All-reduces overlap with passes. Only after the last pass may a rank wait for one.
     let last = passes.last().map_or(start, |pass| pass.end);
     let busy = noted
         .iter()
@@ -158,7 +157,7 @@ mod tests {
             let (all, own) = traces(schedule, micros, [0.0, 0.0]);
             for own in own {
                 let end = own.spans.last().unwrap().end;
-                // All ranks wait for a sum, which ends half a second after the flush. The update
+                // All ranks wait for an all-reduce, which ends half a second after the flush. The update
                 // follows.
                 let meeting = noted(RankActivity::Wait, 100.0 + end, 100.5 + all.length());
                 let update =

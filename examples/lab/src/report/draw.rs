@@ -1,7 +1,7 @@
 //! Pictures of a pipeline: one line for each rank, time to the right. Gaps are the bubble.
 //!
 //! What it does: draws a [`PipelineTrace`], simulated or measured, as text and as SVG. What is
-//! sharded, which collective runs where, what it costs: nothing.
+//! sharded, which collective runs where, cost: nothing.
 
 use crate::replay::TraceFigures;
 use maypole_pictures::writer::SvgWriter;

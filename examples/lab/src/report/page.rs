@@ -1,7 +1,8 @@
-//! A page to step through the passes of pipelines: which stage runs which micro-batch when, which rank
-//! waits for which, and what it keeps. Beside them, the groups of ranks along each axis of a mesh.
+//! A page to step through the passes of pipelines: the micro-batch of each stage over time, the waits
+//! between ranks, and the activations of each rank. It also shows the groups of ranks along each axis of
+//! a mesh.
 //!
-//! What is sharded, which collective runs where, what it costs: nothing.
+//! What is sharded, which collective runs where, cost: nothing.
 
 use crate::replay::TraceFigures;
 use maypole_pictures::page::SteppedPage;
@@ -111,7 +112,7 @@ fn mesh_data(mesh: &Mesh) -> Value {
     })
 }
 
-/// What an axis divides, what the ranks along it exchange, and when.
+/// The objects that an axis divides, the messages of the ranks along it, and their times.
 fn words(axis: MeshAxis) -> [&'static str; 3] {
     match axis {
         MeshAxis::Dp => ["rows of the batch", "sums of gradients", "once a step"],

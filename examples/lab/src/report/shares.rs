@@ -34,7 +34,7 @@ const ORDER: [RankActivity; 8] = [
 /// The index of the time that belongs to no activity.
 const OTHER: usize = ORDER.len();
 
-/// The time of one rank, by what it was spent on.
+/// The time of one rank by activity.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TimeShares {
     /// The time of each activity in the order of [`ORDER`], then the other time.
@@ -258,7 +258,7 @@ mod tests {
             span(Forward, 0, 5),
             span(Wait, 6, 7),
             span(Update, 7, 9),
-            // Two waits at once, and both within a save.
+            // Two concurrent waits, both within a save.
             span(Saving, 10, 20),
             span(Wait, 11, 15),
             span(Wait, 12, 19),

@@ -1,4 +1,4 @@
-//! The states that a rank keeps, so that the others can go on when one dies.
+//! The kept states of a rank, from which the others continue when one dies.
 
 use crate::survivors::can_lose_ranks;
 use crate::unequal::rows::RowDivision;
@@ -24,7 +24,7 @@ pub struct StepState<T> {
     pub step: u64,
     /// All weights, in the order of the layout.
     pub weights: Vec<T>,
-    /// The optimizer of what this rank updates.
+    /// The optimizer state of this rank's own part.
     pub own: Optimizer<T>,
     /// The copy of the previous rank's; without averages if nothing is sharded.
     pub copy: Optimizer<T>,
@@ -32,7 +32,7 @@ pub struct StepState<T> {
     pub plateau: Option<PlateauRate>,
 }
 
-/// An optimizer that keeps the state before the step under way, and a copy of the previous rank's part
+/// An optimizer that keeps the state before the current step, and a copy of the previous rank's part
 /// of the optimizer.
 #[derive(Debug)]
 pub struct StateKeeper<T> {
@@ -43,13 +43,13 @@ pub struct StateKeeper<T> {
     pub(super) copy: Optimizer<T>,
     /// The state before the last step whose gradients were summed.
     pub(super) before: Option<StepState<T>>,
-    /// The state from which this run goes on after a death, with the whole optimizer: until all
-    /// ranks have begun to go on from it.
+    /// The state from which this run continues after a death, with the whole optimizer. Dropped when all
+    /// ranks have continued.
     pub(super) whole: Option<StepState<T>>,
 }
 
-/// From now on `trainer` keeps what it takes to go on when another rank has died. `whole`: the state
-/// that it has, if it goes on after a death. Collective.
+/// From now on `trainer` keeps the states for recovery from the death of another rank. `whole`: its
+/// present state, if it continues after a death. Collective.
 ///
 /// # Errors
 /// As the shift of the optimizer's averages.
@@ -94,7 +94,7 @@ impl<T: Real> StateKeeper<T> {
         &self.copy
     }
 
-    /// Updates the copy as the previous rank updates what it owns.
+    /// Updates the copy as the previous rank updates its own part.
     fn follow(&mut self, owned: &[OwnedRun<'_, T>], rate: f64, factor: f64) -> Result<()> {
         let (Some(previous), Some(before)) = (&self.previous, &self.before) else {
             return Ok(());

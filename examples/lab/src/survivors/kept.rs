@@ -11,11 +11,11 @@ use maypole_trainer::train::optim::Optimizer;
 use maypole_trainer::train::trainer::Trainer;
 use std::any::Any;
 
-/// The ranks that are left cannot go on.
+/// The surviving ranks cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoveryError {
-    /// All ranks are there: the cause is none that a smaller world would not have.
+    /// All ranks are alive: a smaller world would fail for the same cause.
     #[error("all {0} ranks are there, so that there is no death to go on after")]
     NoneGone(usize),
     /// A part of the optimizer had two holders, and both have died.
@@ -36,7 +36,7 @@ pub enum RecoveryError {
         /// The last step that all ranks have done.
         step: u64,
     },
-    /// No rank is left that has the state: all that are there came to replace others.
+    /// No surviving rank has the state: all present ranks are replacements.
     #[error(
         "no rank is left that has the weights: go on from the last checkpoint, if the run has --save"
     )]
@@ -88,8 +88,8 @@ impl<T: Real> KeptStates<T> {
     }
 
     /// The state after the last step that all ranks have done, with the whole optimizer. `members`:
-    /// which ranks of the former world those of `comm` were, and `names` what they are called. `whole`:
-    /// that state, if this rank has it already.
+    /// the ranks of `comm` in the former world, and `names` their names. `whole`: that state, if this
+    /// rank has it already.
     pub(super) fn assemble(
         &self,
         comm: &mut Communicator,
@@ -116,7 +116,7 @@ impl<T: Real> KeptStates<T> {
         Ok(whole)
     }
 
-    /// All averages of the optimizer: each part comes from a rank that has it.
+    /// All averages of the optimizer. A rank that has a part broadcasts it.
     fn whole_optimizer(
         &self,
         comm: &mut Communicator,

@@ -1,17 +1,17 @@
-//! A rank dies, and the others go on: with no checkpoint, and with no number lost.
+//! A rank dies, and the others continue: without a checkpoint, and without losing a number.
 //!
-//! What it does: the ranks that are left make a smaller communicator
+//! What it does: the surviving ranks make a smaller communicator
 //! ([`shrink`](maypole::Communicator::shrink)), agree on the last step that all of them have done,
-//! go back to the state after that step, and divide the rows of a batch anew. From there on losses
+//! restore the state after that step, and divide the rows of a batch anew. From there on losses
 //! are those of a run on the smaller world, to the bit if sums are added in the order of ranks.
 //!
 //! # What is sharded
 //!
 //! Under ZeRO 1 and 2 a rank has the optimizer's averages of its part of the parameters. The next
 //! rank keeps a copy of them ([`keeper`]), which it updates in the same step, from the same
-//! gradients, by the same rule: the copy is bitwise what it copies. So a part is lost only if a rank
-//! and the next one die at once. Weights are on every rank. Forms of data parallelism that divide
-//! them (FSDP), or that let them differ, have no second copy and are refused.
+//! gradients, by the same rule: the copy is bitwise equal. So a part is lost only if a rank
+//! and the next one die in the same step. Weights are on every rank. Forms of data parallelism that
+//! divide them (FSDP), or that let them differ, have no second copy and are refused.
 //!
 //! # Which collective runs where
 //!
@@ -19,27 +19,26 @@
 //! After a death ([`recovery`]): `shrink`, an all-gather of steps, and a broadcast of each part of
 //! the optimizer by a rank that has it.
 //!
-//! # A rank comes again
+//! # A rank is replaced
 //!
-//! Where the launcher starts a process in the place of a dead one, ranks let it in at the end of a step
+//! Where the launcher starts a replacement of a dead process, ranks admit it at the end of a step
 //! ([`Survivors::admit`](recovery::Survivors::admit)), which costs nothing while no rank is missing.
-//! The newcomer gets weights and optimizer from them (`newcomers`), rows are divided anew, and losses
-//! are from then on those of a run of that many ranks, to the bit.
+//! The newcomer receives weights and optimizer from them (`newcomers`), rows are divided anew, and
+//! losses are from then on those of a run of that many ranks, to the bit.
 //!
 //! # Cost
 //!
-//! With n ranks and AdamW, 1/n more numbers a parameter leave each rank in a step, beside 2 (n-1)/n.
-//! Memory: the weights once more and three more parts of the optimizer, since the state before the
-//! step under way is kept, too. Right after a death each rank holds the whole optimizer until its
+//! With n ranks and AdamW, 1/n more numbers a parameter leave each rank in a step, in addition to
+//! 2 (n-1)/n. Memory: the weights once more and three more parts of the optimizer, since the state
+//! before the current step is kept, too. After a death each rank holds the whole optimizer until its
 //! next step.
 //!
 //! # Why one earlier state is enough
 //!
-//! A rank that dies stops the others at different places, but no two of them are further apart than
-//! one step. A rank writes over its earlier state when it has the sums of all gradients of a step. By
-//! then every rank has ended the step before, because no gradient of this one could come from it
-//! otherwise. So the last step that the slowest rank has ended is, on each of the others, either the
-//! last one or the one before.
+//! After a death the others stop at different points, but at most one step apart. A rank overwrites
+//! its earlier state when it has the sums of all gradients of a step. By then every rank has ended the
+//! previous step, because otherwise its gradient of this one would be missing. So the last step of the
+//! slowest rank is, on each of the others, either the last one or the one before.
 
 pub mod keeper;
 pub mod kept;
@@ -51,12 +50,11 @@ use crate::unequal::rows::RowDivision;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
 
-/// Whether the other ranks of `mesh` can go on when one dies, if they train in this `form` and divide
-/// `rows` so.
+/// Whether the other ranks of `mesh` can continue when one dies, if they train in this `form` and
+/// divide `rows` so.
 ///
 /// # Errors
-/// The end of a sentence that begins with the option that asks for it: what would be lost, and what
-/// to give instead.
+/// The end of a sentence that begins with the option's name: the loss, and a remedy.
 pub fn can_lose_ranks(mesh: Mesh, form: DataForm, rows: &RowDivision) -> Result<(), String> {
     let others = [MeshAxis::Pp, MeshAxis::Ep, MeshAxis::Cp, MeshAxis::Tp];
     if let Some(axis) = others.into_iter().find(|axis| mesh.size(*axis) > 1) {

@@ -1,7 +1,7 @@
-//! Giving newcomers the state: they come with nothing, in the place of ranks that have died.
+//! Broadcast of the state to newcomers, which replace dead ranks.
 //!
 //! What it does: the ranks that have kept states agree on one among themselves, as after any death,
-//! and put the whole optimizer together. Then the first of them sends all of it to everybody.
+//! and gather the whole optimizer. Then the first of them broadcasts it to all ranks.
 //! What is sharded: nothing on the way; each rank takes its own part of the optimizer afterwards, for
 //! the world that it is in now.
 //! Which collective runs where: a split into those that have a state and those that have none, the

@@ -1,4 +1,4 @@
-//! Going on after a death: who is left, from which step, and with which state.
+//! Recovery from a death: the surviving ranks, the step, and the state.
 
 use crate::survivors::keeper::{StepState, keep_states};
 use crate::survivors::kept::{KeptStates, RecoveryError, gather};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The ranks of a run, of which some may die, and be replaced.
 #[derive(Debug)]
 pub struct Survivors {
-    /// A communicator that nothing else uses, so that it is there when all others have failed.
+    /// A communicator without other users, so that it is usable when all others have failed.
     anchor: Communicator,
     /// The number that each rank had when the run began. One that replaces another has its number.
     names: Vec<usize>,
@@ -27,7 +27,7 @@ pub struct Survivors {
     grown: bool,
 }
 
-/// A trainer that goes on after a death.
+/// A trainer that continues after a death.
 pub struct Recovered<T> {
     /// The rank in the smaller world.
     pub trainer: Trainer<T>,
@@ -55,9 +55,9 @@ impl Survivors {
         Self { admissions, ..self }
     }
 
-    /// In a process that has come in place of rank `name` of `full`: takes part in the others'
-    /// [`go_on`](Self::go_on), and gets weights and optimizer from them. `comm` is the communicator
-    /// by which it came.
+    /// In a process that replaces rank `name` of `full`: the counterpart of the others'
+    /// [`go_on`](Self::go_on), from which it receives weights and optimizer. `comm` is the communicator
+    /// of its join.
     ///
     /// # Errors
     /// As [`go_on`](Self::go_on).
@@ -73,9 +73,9 @@ impl Survivors {
         Ok((entered, recovered))
     }
 
-    /// Lets processes come in place of ranks that have died. All ranks call it at the same step, while
-    /// none is in another collective. If it returns true, all of them call [`go_on`](Self::go_on).
-    /// Sends nothing while no rank is missing.
+    /// Admits replacements of dead ranks. All ranks call it at the same step, while none is in another
+    /// collective. If it returns true, all of them call [`go_on`](Self::go_on). Sends nothing while no
+    /// rank is missing.
     ///
     /// # Errors
     /// As the library's `admit`.
@@ -91,8 +91,8 @@ impl Survivors {
         Ok(self.grown)
     }
 
-    /// From now on, [`admit`](Self::admit) lets nobody in and sends nothing. All ranks call this, or
-    /// none.
+    /// From now on, [`admit`](Self::admit) admits no process and sends nothing. All ranks call this,
+    /// or none.
     pub fn admit_nobody(&mut self) {
         self.admissions = None;
     }
@@ -153,8 +153,8 @@ impl Survivors {
         }
     }
 
-    /// Goes on with the ranks that are there now. `before`: the names of the ranks of the former world.
-    /// `stuck`: this rank has found nobody gone.
+    /// Continues with the present ranks. `before`: the names of the ranks of the former world. `stuck`:
+    /// this rank has found no dead rank.
     fn attempt<T: Real>(
         &mut self,
         held: &mut HeldState<T>,

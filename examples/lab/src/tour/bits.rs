@@ -1,8 +1,8 @@
-//! Bitwise comparisons that the tour makes besides comparing whole runs with one process.
+//! Bitwise comparisons of the tour, in addition to those of whole runs with one process.
 //!
-//! What it does: two axes promise bitwise equality of a part of the computation. A whole run cannot
+//! What it does: two axes guarantee bitwise equality of a part of the computation. A whole run cannot
 //! show it, because a run on more ranks adds gradients in another order. What is sharded, which
-//! collective runs where, what it costs: in the file of each axis.
+//! collective runs where, cost: in the file of each axis.
 
 use crate::tour::meshes::MeshCheck;
 use maypole::{Communicator, Result};

@@ -319,7 +319,7 @@ fn measure_rank(
     }
 }
 
-/// Counts passes and what is sent from now on.
+/// From now on counts passes and bytes sent.
 fn begin_to_measure(trainer: &mut Trainer<f32>) -> Before {
     let timeline = trainer.watch.timeline.clone();
     let passes = ObservedStore::wrap(&mut trainer.parts.store, &timeline);

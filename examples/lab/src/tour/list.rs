@@ -42,7 +42,7 @@ pub fn checks() -> Vec<MeshCheck> {
         recipe: with_config(Config { experts: 4, layers: 2, ..Config::default() }),
         ..check(axis, Parallelism { router: Some(router), ..setup(mesh) })
     };
-    // With pretended times it is known beforehand what each rank holds and sends.
+    // With pretended times theory gives the bytes of each rank in advance.
     let by_speed = |axis, setup, seconds| {
         let clock = SpeedClock::Pretended(seconds);
         let division = RowDivision::BySpeed { every: 1, clock };

@@ -1,4 +1,4 @@
-//! What a rank of the tour held and overlapped, and whether that is as theory says.
+//! The measured memory and overlap of a rank of the tour, and their comparison with theory.
 
 use crate::memory::RankMemory;
 use crate::overlap::OverlappedPasses;
@@ -15,9 +15,9 @@ const LISTS: f64 = 8192.0;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct StepMeasure {
     pub(crate) memory: RankMemory,
-    /// Most bytes of activations that waited for their backward pass at once.
+    /// Peak bytes of activations that waited for their backward pass.
     pub(crate) activations: usize,
-    /// Most bytes of units that the store held for a moment.
+    /// Peak bytes of units in the store.
     pub(crate) units: usize,
     /// The passes of the units of one step.
     pub(crate) passes: OverlappedPasses,

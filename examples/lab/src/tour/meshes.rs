@@ -2,7 +2,7 @@
 //! and compares both.
 //!
 //! What it does: runs every [`MeshCheck`] on threads of this process and makes a [`TourRow`] of it.
-//! What is sharded, which collective runs where, what it costs: in the file of each axis. The bytes
+//! What is sharded, which collective runs where, cost: in the file of each axis. The bytes
 //! of a row are those of rank 0. A row passes only if the bytes of every rank equal the theory of
 //! that rank. [`list`](crate::tour::list) has all checks.
 
@@ -37,7 +37,6 @@ pub(crate) const ROWS: usize = 8;
 /// change the weight by a whole step, and runs could not be compared.
 const RULE: Rule = Rule::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-4, decay: 0.1 };
 
-/// The recipe of a check.
 pub(crate) fn recipe() -> Recipe {
     let schedule = RateSchedule::constant(1e-2);
     let text = |config: &Config| Text::invented(config.context, 1);
@@ -110,14 +109,14 @@ impl MeshCheck {
         })
     }
 
-    /// The fewest steps that show what the row is about: rows are divided by the times of the first step,
-    /// and experts move after theirs.
+    /// The minimum of steps of the row: rows are divided by the times of the first step, and experts move
+    /// after theirs.
     pub fn least_steps(&self) -> u64 {
         let divided = if self.recipe.division == RowDivision::Equal { 1 } else { 2 };
         self.recipe.rebalance.unwrap_or(1).max(divided)
     }
 
-    /// What `rank` should hold and overlap, and what it should send, in a step with `routing`.
+    /// The theoretical memory, overlap and traffic of `rank` in a step with `routing`.
     fn theory(&self, rank: usize, routing: &RoutingRecord) -> (StepMeasure, Traffic) {
         let Parallelism { sharding, micros, mesh, .. } = self.setup;
         let site = RankTheory {
@@ -170,7 +169,6 @@ impl MeshCheck {
         recipe.on_ranks(setup, |trainer| self.rank(&recipe, trainer))
     }
 
-    /// [`train`](Self::train) on one rank.
     fn rank(&self, recipe: &Recipe, mut trainer: Trainer<f32>) -> Result<RankResult> {
         recipe.place(&mut trainer);
         self.plant.map_or(Ok(()), |plant| plant(&mut trainer))?;

@@ -29,7 +29,6 @@ pub struct AxisCheck {
     pub(crate) show: CheckKind,
 }
 
-/// The kind of a configuration.
 #[derive(Clone, Debug)]
 pub(crate) enum CheckKind {
     /// A form of data parallelism.
@@ -67,8 +66,8 @@ impl AxisCheck {
         self.run_with(&TourSettings::default())
     }
 
-    /// Trains the configuration as `settings` say, also in the one process that it is compared with, and
-    /// returns its row. The memory that a GPU has of its own is not counted.
+    /// Trains the configuration by `settings`, also in one process for comparison, and returns its row.
+    /// The memory of a GPU is not counted.
     ///
     /// # Errors
     /// As the collectives in it.

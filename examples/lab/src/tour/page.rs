@@ -1,7 +1,7 @@
-//! The tour as one page: a table, and pictures of what ranks held and of how pipelines ran.
+//! The tour as one page: a table, and pictures of the ranks' memory and of pipelines.
 //!
 //! What it does: writes HTML that names no other file and runs no script. What is sharded, which
-//! collective runs where, what it costs: nothing.
+//! collective runs where, cost: nothing.
 
 use crate::report::draw;
 use crate::tour::row::{NOTE, TourRow};
@@ -94,7 +94,7 @@ fn table(out: &mut String, rows: &[TourRow]) {
     *out += "</table>\n";
 }
 
-/// Bars of what rank 0 held, measured and by theory.
+/// Bars of the memory of rank 0, measured and by theory.
 fn memory(out: &mut String, rows: &[TourRow]) {
     let most = rows.iter().map(|row| total(row, 0).max(total(row, 1))).max().unwrap_or(0).max(1);
     let left = 260.0;

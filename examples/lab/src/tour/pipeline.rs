@@ -60,14 +60,14 @@ impl PipelineCheck {
         }
     }
 
-    /// True if passes ran in order, and the bubble is near that of theory. On a GPU it is not compared:
-    /// processor time says nothing about its layers.
+    /// True if passes ran in order, and the bubble is near that of theory. On a GPU the bubble is not
+    /// compared, because CPU time does not measure its layers.
     pub(crate) fn fits(&self, on_processors: bool) -> bool {
         self.ordered && self.held && (!on_processors || (self.bubble - self.theory).abs() <= NEAR)
     }
 }
 
-/// True if as many passes of rank 0 wait at most in `trace` as the schedule's formula says.
+/// True if the maximum of waiting passes of rank 0 in `trace` equals the schedule's formula.
 fn holds_by_formula(setup: &Parallelism, trace: &PipelineTrace) -> bool {
     let (mut waiting, mut most) = (0i64, 0);
     for span in trace.spans.iter().filter(|span| span.rank == 0) {

@@ -1,8 +1,7 @@
 //! A row of the tour: an axis, and how it compares with one process and with theory.
 //!
-//! What it does: holds each measured value beside its theoretical value, and writes them as two
-//! lines of a table and as a JSON object. What is sharded, which collective runs where, what it
-//! costs: nothing.
+//! What it does: pairs each measured value with its theoretical value, and writes them as two
+//! lines of a table and as a JSON object. What is sharded, which collective runs where, cost: nothing.
 
 use crate::overlap::OverlappedPasses;
 use crate::tour::measure::StepMeasure;
@@ -39,12 +38,10 @@ pub struct TourRow {
     pub grads_bytes_theory: u64,
     pub optimizer_bytes: u64,
     pub optimizer_bytes_theory: u64,
-    /// The most bytes of activations that waited for their backward pass at once, as the allocator
-    /// counts them.
+    /// Peak bytes of activations that waited for their backward pass, as the allocator counts them.
     pub activations_bytes: u64,
     pub activations_bytes_theory: u64,
-    /// The most bytes of units that the store gathered, made or widened at once, as the allocator
-    /// counts them.
+    /// Peak bytes of units that the store gathered, made or widened, as the allocator counts them.
     pub units_bytes: u64,
     pub units_bytes_theory: u64,
     /// The payload that rank 0 sends in one step.
@@ -56,7 +53,7 @@ pub struct TourRow {
     pub bubble: f64,
     /// The same share of the plan, with as many multiplications as each stage needs.
     pub bubble_theory: f64,
-    /// Passes of units in a step during which a collective of the store was under way.
+    /// Passes of units in a step during which a collective of the store was in flight.
     pub overlapped: u64,
     pub overlapped_theory: u64,
     /// All passes of units in a step.
@@ -100,7 +97,7 @@ pub fn heading() -> String {
 }
 
 impl TourRow {
-    /// The row of a run that took `seconds`, with what a rank measured and should have measured.
+    /// The row of a run that took `seconds`, with the measured and the theoretical values of a rank.
     /// The bytes sent and the bubble are 0, and the comparison fails, until the caller sets them.
     pub(crate) fn new(
         axis: &str,
@@ -139,7 +136,7 @@ impl TourRow {
         }
     }
 
-    /// The row as two lines below [`heading`]: what was measured, and theory.
+    /// The row as two lines below [`heading`]: measured values, and theory.
     pub fn line(&self) -> String {
         let pass = if self.pass { "yes" } else { "NO" };
         let head = format!("{:<26} {:>8.1e} {pass:<4}", self.axis, self.difference);

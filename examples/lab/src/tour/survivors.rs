@@ -1,10 +1,10 @@
-//! The tour's rows of ranks that die, and of a rank that comes again.
+//! The tour's rows of ranks that die, and of a rank that is replaced.
 //!
-//! What it does: ranks train under ZeRO-1, one of them leaves in the middle, and the others go on. The
+//! What it does: ranks train under ZeRO-1, one of them leaves in the middle, and the others continue. The
 //! losses and weights are compared, to the bit, with one process that adds gradients in the order of
-//! the ranks that there were in each step. So a number of the optimizer that was lost or is a step old
+//! the ranks of each step. So a lost or outdated number of the optimizer
 //! fails the row. The bytes are those of the last step, in which two ranks train.
-//! What is sharded, which collective runs where, what it costs: in [`survivors`](crate::survivors).
+//! What is sharded, which collective runs where, cost: in [`survivors`](crate::survivors).
 
 use crate::compare::{Recipe, TrainingOutcome};
 use crate::held::UnitTheory;
@@ -79,7 +79,6 @@ impl MortalRun {
         Ok(trainer)
     }
 
-    /// The ranks of `comm`, and this rank's trainer.
     fn begin(&self, mut comm: Communicator) -> Outcome<(Survivors, Trainer<f32>)> {
         comm.set_timeout(PATIENCE);
         let survivors = Survivors::new(&mut comm)?;
@@ -92,7 +91,6 @@ impl MortalRun {
         Ok(survivors.go_on(trainer, |comm| self.trainer(comm))?.trainer)
     }
 
-    /// Trains until step `end`.
     fn train(&self, trainer: &mut Trainer<f32>, end: u64, losses: &mut Vec<f64>) -> Outcome<()> {
         let text = self.recipe.text();
         while trainer.step < end {
@@ -147,8 +145,8 @@ impl MortalRun {
         (step, (FULL as f64 * numbers) as u64 + 16 * (LAST as u64 - 1))
     }
 
-    /// The row of what ranks `seen` have seen, where there were `worlds` ranks until these steps.
-    /// If a rank could not go on, the row says no.
+    /// The row of the results `seen` of the ranks, with `worlds` ranks until these steps. If a rank could
+    /// not continue, the row fails.
     fn row(
         &self,
         axis: &str,
@@ -177,7 +175,7 @@ impl MortalRun {
     }
 }
 
-/// One of three ranks dies, and two go on.
+/// One of three ranks dies, and two continue.
 pub(crate) fn without_a_rank(axis: &'static str, settings: &TourSettings) -> TourRow {
     let run = MortalRun::new(settings);
     let start = Instant::now();
@@ -199,7 +197,7 @@ pub(crate) fn without_a_rank(axis: &'static str, settings: &TourSettings) -> Tou
     run.row(axis, &worlds, seen, start.elapsed().as_secs_f64())
 }
 
-/// One of two ranks dies, the other goes on alone, and a third one comes in the place of the first.
+/// One of two ranks dies, the other continues alone, and a third process replaces the first.
 /// The ranks are threads, joined over TCP as processes are.
 pub(crate) fn again(axis: &'static str, settings: &TourSettings) -> TourRow {
     static RUNS: AtomicU32 = AtomicU32::new(0);

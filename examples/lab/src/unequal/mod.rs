@@ -38,7 +38,7 @@
 //! Batches by speed: Chen et al., "Semi-Dynamic Load Balancing: Efficient Distributed Learning in
 //! Non-Dedicated Environments" (2020); layers by cost: Narayanan et al., "PipeDream" (2019).
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
 //! | [`divide`] | the division of equal pieces over ranks of unequal cost |
 //! | [`rows`] | rows by measured speed, decided anew every N steps |

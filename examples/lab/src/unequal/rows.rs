@@ -63,7 +63,7 @@ impl RowDivision {
     /// Reads `25`, or `25:1,2`: the steps between divisions, and the pretended seconds of a row.
     ///
     /// # Errors
-    /// A sentence that says what is wrong and what to give.
+    /// A sentence with the error and a valid form.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let wrong = || {
             format!(
@@ -85,7 +85,7 @@ impl RowDivision {
     /// Checks that the ranks of `setup` can divide the rows of a model of `config` in this way.
     ///
     /// # Errors
-    /// A sentence that says what does not go with what, and what to give instead.
+    /// A sentence that names the two options that do not combine, and a remedy.
     pub fn check(
         &self,
         config: &Config,

@@ -29,7 +29,6 @@ fn recipe(steps: u64) -> Recipe {
     Recipe { config, rule: Rule::ADAMW, schedule, steps, ..Recipe::default() }
 }
 
-/// Trains on `ranks` ranks with outer steps by `outer`.
 fn diloco(recipe: &Recipe, ranks: usize, every: u64, outer: OuterStep) -> (Vec<f64>, Vec<f32>) {
     let prepare = |trainer: &mut Trainer<f32>| {
         let layout = trainer.parts.store.layout().clone();

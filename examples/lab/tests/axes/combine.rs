@@ -136,7 +136,7 @@ fn a_trainer_refuses_what_it_cannot_divide() {
     assert!(context.is_multiple_of(4) && vocab > 4, "what is not changed would fit");
 }
 
-/// Replicas with unequal rows train on all of them, and stages without layers pass on what they get.
+/// Replicas with unequal rows train on all of them, and stages without layers forward their input.
 #[test]
 fn parts_of_unequal_size_and_empty_stages_train_as_one_process() {
     let mut task = Recipe { rows: 10, ..small() };

@@ -16,7 +16,6 @@ use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
 const HEADS: Heads = Heads { rows: 2, heads: 4, size: 8 };
 const TOKENS: usize = 32;
 
-/// The part of `all` at the positions of `rank`.
 fn mine(all: &[f64], division: PositionDivision, rank: usize, ranks: usize) -> Vec<f64> {
     let each = all.len() / HEADS.rows / TOKENS;
     let positions = division.positions(rank, ranks, TOKENS);
@@ -90,8 +89,8 @@ fn ulysses_has_the_very_bits_of_one_process() {
     }
 }
 
-/// Gradients are compared on their own, because a wrong backward pass can hide behind a right
-/// forward pass.
+/// Gradients are compared on their own, because a wrong backward pass can follow a correct forward
+/// pass.
 #[test]
 fn mistakes_show_forward_or_only_backward() {
     let ring = |fault| far(ContextExchange::Ring, PositionDivision::ZigZag, 4, Some(fault));

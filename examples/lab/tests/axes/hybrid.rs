@@ -1,4 +1,4 @@
-//! Axes together: every mesh trains what one process trains.
+//! Axes combined: every mesh trains as one process.
 
 use crate::support::{Recipe, Run, alone, full, mesh, router, small, train, with_experts};
 use maypole_trainer::data_parallel::sharding::Sharding;

@@ -1,5 +1,5 @@
-//! A Llama-shaped model over every axis: it trains what one process trains, by the same bounds as a
-//! GPT, and what it holds and sends is what the formulas say.
+//! A Llama-shaped model over every axis: it trains as one process, by the same bounds as a GPT, and its
+//! memory and its bytes sent are those of the formulas.
 
 use crate::support::{self, Run, SEED, alone, full, mesh, train, train_by};
 use half::bf16;
@@ -112,7 +112,7 @@ fn every_schedule_of_a_pipeline_has_the_bits_of_one_process() {
     }
 }
 
-/// Stages exchange what they have, so nothing is rounded otherwise.
+/// Stages exchange numbers without rounding.
 #[test]
 fn sixteen_bits_over_a_pipeline_are_those_of_one_process() {
     let narrow = |setup: &Parallelism| -> Run<f32> {

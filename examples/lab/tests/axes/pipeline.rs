@@ -123,7 +123,7 @@ fn backwards_in_another_order_end_in_other_bits() {
     assert!(weights > 0.0 && weights < 1e-5, "the same but for rounding: {weights:e}");
 }
 
-/// The bytes that wait are those of as many micro-batches as the formula says.
+/// The bytes that wait are those of the formula's number of micro-batches.
 #[test]
 fn waiting_activations_are_those_of_the_plan() {
     let task = Recipe { steps: 1, ..small() };

@@ -147,8 +147,8 @@ fn twenty_steps_end_where_one_process_ends() {
     }
 }
 
-/// A vocabulary is as large as a text makes it, and ranks do not divide 293: parts of it differ by
-/// a line, and so does what goes with them.
+/// The size of a vocabulary depends on the text, and ranks do not divide 293: its parts differ by a row,
+/// and so do their gradients.
 #[test]
 fn a_learnt_vocabulary_of_any_size_is_divided() {
     let play = &RICHARD_III[..20_000];

@@ -96,7 +96,7 @@ fn rows_follow_speed_once_and_stay() {
     assert_eq!(rows(&mesh("dp=2"), &by_speed(&[1.0, 1.04]), 2), [[4, 4]; 2]);
 }
 
-/// Whatever the clock says, all ranks divide alike, and every row is trained on.
+/// All ranks compute the same division from any measured times, and every row is trained on.
 #[test]
 fn ranks_that_measure_divide_alike() {
     let measured = RowDivision::BySpeed { every: 1, clock: SpeedClock::Measured };

@@ -56,7 +56,6 @@ fn refusal(place: &Path) -> Option<CheckpointError> {
     error
 }
 
-/// The rank whose part `file` is.
 fn rank_of(file: &Path) -> Option<usize> {
     file.file_stem()?.to_str()?.strip_prefix("rank-")?.parse().ok()
 }

@@ -122,7 +122,7 @@ fn framed(header: &[u8], numbers: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes(), header, numbers].concat()
 }
 
-/// False if the bytes are no part. Runs of a part have as many numbers as they say.
+/// False if the bytes are no part. Runs of a part have as many numbers as their header states.
 fn use_part(bytes: &[u8]) -> bool {
     let Ok(part) = RankPart::from_bytes(bytes) else { return false };
     let all: usize = part.runs.iter().map(|run| run.len).sum();
@@ -186,7 +186,7 @@ fn a_manifest_is_whole_or_refused() {
     assert!(taken > 500, "only {taken} mutations were manifests");
 }
 
-/// Checks what a reader of a valid manifest relies on.
+/// Checks the invariants of a valid manifest.
 fn use_manifest(manifest: &Manifest) {
     manifest.config.check().unwrap();
     assert!(!manifest.parts.is_empty());

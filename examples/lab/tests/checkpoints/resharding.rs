@@ -1,5 +1,5 @@
 //! From any mesh to any other: a checkpoint has the same weights and the same optimizer on all of
-//! them, to the bit, and training goes on where it was.
+//! them, to the bit, and training continues at the same step.
 
 use crate::support::{Recipe, alone, mesh, router, small, with_experts};
 use half::bf16;
@@ -109,7 +109,7 @@ fn every_pair(config: &Config, setups: &[Parallelism]) {
         );
         for to in setups {
             let there = tempfile::tempdir().unwrap();
-            // No step is done: what is read is written again, in other parts.
+            // Without a step: the checkpoint is read and written again, in other parts.
             train(config, to, 0, here.path(), there.path());
             let files = fs::read_dir(latest(there.path()).unwrap().unwrap()).unwrap().count();
             assert_eq!(files, to.mesh.world() + 1, "a part a rank, and the manifest");

@@ -95,7 +95,7 @@ fn any_sharding_on_any_number_of_ranks_reads_any_other() {
     let folder = tempfile::tempdir().unwrap();
     let start = run(&recipe(2), 2, DATA, folder.path());
     let first = fs::read(folder.path().join("step-00000002/rank-000.safetensors")).unwrap();
-    // No step is done: what is read is written again, in other parts.
+    // Without a step: the checkpoint is read and written again, in other parts.
     for (ranks, sharding) in
         [(4, FSDP), (8, Sharding::Zero2), (1, DATA), (4, Sharding::Zero1), (2, DATA)]
     {

@@ -1,4 +1,4 @@
-//! One answer to each exercise: the solutions, or the solutions with one blank in place of its
+//! One function for each exercise: the solutions, or the solutions with one blank in place of its
 //! solution.
 
 use crate::chapters::{OnlineSoftmax, RegionEnd};
@@ -51,7 +51,7 @@ impl Answers {
         }
     }
 
-    /// Returns these answers with the function in the blank of `chapter`.
+    /// Returns these functions with that of the blank of `chapter`.
     pub fn with_blank(self, chapter: &str) -> Self {
         match chapter {
             "data_parallel" => Self { data_parallel: blanks::data_parallel::sum_gradients, ..self },

@@ -1,5 +1,5 @@
-//! The tests of the chapters. Where possible, the answer is put into the trainer, and the training
-//! is compared with that of one process.
+//! The tests of the chapters. Where possible, the function under test becomes a part of the trainer, and
+//! the training is compared with that of one process.
 
 use crate::answers::{Answers, RegionAnswer};
 use crate::support::{Recipe, alone, mesh, small, train, train_by};
@@ -23,7 +23,6 @@ use std::ops::Range;
 /// batch, and the number of ranks.
 type TokenWeight = fn(&TokenBatch, usize, usize) -> f64;
 
-/// The test of a chapter.
 type ChapterTest = fn(&Answers);
 
 /// The chapters and their tests.
@@ -60,7 +59,7 @@ pub struct OnlineSoftmax {
     pub output: f64,
 }
 
-/// Trains as `setup` says, after `change` of each rank, and compares the result with one process.
+/// Trains with `setup`, after `change` of each rank, and compares the result with one process.
 fn compare(setup: &Parallelism, change: impl Fn(&mut Trainer<f64>) + Sync) {
     let task = small();
     let run = train_by::<f64>(&task, setup, change);
@@ -70,17 +69,15 @@ fn compare(setup: &Parallelism, change: impl Fn(&mut Trainer<f64>) + Sync) {
     assert!(run.agreed, "ranks with the same parameters have different bits");
 }
 
-/// Returns `count` random numbers of rank `rank`.
 fn numbers(rank: usize, count: usize) -> Vec<f64> {
     (0..count as u64).map(|nth| centred(rank as u64, nth)).collect()
 }
 
-/// Runs `rank` on `world` ranks.
 fn on_ranks<R: Send>(world: usize, rank: impl Fn(RankGroup) -> R + Sync) -> Vec<R> {
     Communicator::run_local(world, |comm| rank(RankGroup::new(comm, SumOrder::Ranks)))
 }
 
-/// A flat store whose gradients are summed by the answer.
+/// A flat store whose gradients are summed by the function under test.
 struct SummedStore {
     inner: FlatStore<f64>,
     group: RankGroup,
@@ -147,7 +144,7 @@ pub fn zero(answers: &Answers) {
     });
 }
 
-/// A region whose ends are the answer.
+/// A region whose ends are the function under test.
 struct AnsweredRegion {
     group: RankGroup,
     answer: RegionAnswer,
@@ -271,7 +268,7 @@ pub fn experts(answers: &Answers) {
     });
 }
 
-/// A rule that averages by the answer.
+/// A rule that averages by the function under test.
 struct AnsweredAverage(fn(&RankGroup, &mut [f64]) -> Result<()>);
 
 impl AveragingRule<f64> for AnsweredAverage {

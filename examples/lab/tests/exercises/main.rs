@@ -5,7 +5,7 @@
 //! ```
 //!
 //! tests `blanks/tensor.rs`; the other files there are tested in the same way. Without `--ignored`
-//! the answers in `solutions` are tested. Another test checks that each blank fails the test of its
+//! the solutions in `solutions` are tested. Another test checks that each blank fails the test of its
 //! own chapter and no other.
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
@@ -46,8 +46,7 @@ macro_rules! exercises {
 
 exercises!(data_parallel, zero, tensor, sequence, pipeline, context, experts, averaging, unequal);
 
-/// A test that passes without the answer, or fails for want of another answer, tells a learner
-/// nothing.
+/// A test that passes with a blank, or fails because of another blank, is of no use to a learner.
 #[test]
 fn each_blank_fails_the_test_of_its_own_chapter_and_no_other() {
     for (blank, _) in CHAPTERS {

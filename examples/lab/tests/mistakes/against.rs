@@ -55,7 +55,6 @@ fn every_mistake_is_found_within_five_steps_and_nothing_without_one() {
     }
 }
 
-/// A mistake in one tensor names that tensor.
 #[test]
 fn a_mistake_in_one_tensor_names_that_tensor() {
     for (fault, tensor) in [

@@ -25,7 +25,6 @@ enum Mistake {
     None,
     /// Gradients are not summed at all.
     NoSum,
-    /// One bucket is not summed.
     OneBucketUnsummed,
     /// Gradients are averaged where they should be summed.
     AverageForSum,

@@ -1,4 +1,4 @@
-//! Derivatives, norms, precision, and what theory says of bytes.
+//! Derivatives, norms, precision, and the bytes of theory.
 
 use maypole_trainer_kernels::counting::CountingAllocator;
 

@@ -1,4 +1,4 @@
-//! Bytes a rank, measured on its buffers, beside the formulas.
+//! Bytes a rank, measured on its buffers, compared with the formulas.
 
 use crate::support::{SEED, Seen, full, mesh, router, train, train_by};
 use half::bf16;
@@ -154,7 +154,7 @@ fn activations_and_units_are_what_the_formulas_say() {
     }
 }
 
-/// Trains two steps and compares what each rank held with theory.
+/// Trains two steps and compares the memory of each rank with theory.
 fn compare(config: &Config, setup: &Parallelism, recompute: bool) {
     let task = Recipe { config: config.clone(), steps: 2, recompute, ..full() };
     let run = train::<f32>(&task, setup);
@@ -212,8 +212,8 @@ fn activations_of_sixteen_bits_take_sixteen_bits() {
     }
 }
 
-/// Between steps no activation waits, after many steps too: what a forward pass makes for longer is
-/// of another kind.
+/// Between steps no activation waits, after many steps too: longer-lived allocations of a forward pass
+/// are of another kind.
 #[test]
 fn no_activation_is_left_after_many_steps() {
     let few = Router { capacity: Some(1.0), ..router(4) };

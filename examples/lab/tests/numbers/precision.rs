@@ -73,7 +73,7 @@ fn sixteen_bits_are_the_same_bits_in_every_sharding() {
     assert_eq!(sent[0], wide[0], "gradients are summed in 32 bits");
 }
 
-/// An optimizer that writes down what it gets, and what it would make of it in 32 bits.
+/// An optimizer that records its input, and its result in 32 bits.
 #[derive(Debug)]
 struct Noting {
     inner: Optimizer<f32>,

@@ -88,7 +88,7 @@ fn parameters_of_a_place_are_the_formulas() {
     assert_eq!(site.parameters(), ParameterLayout::whole(&config).len());
 }
 
-/// To the byte, by group, on every rank: what the library counts is what the formulas say.
+/// To the byte, by group, on every rank: the library's counters equal the formulas.
 #[test]
 fn bytes_that_leave_a_rank_are_the_formulas() {
     let meshes = [

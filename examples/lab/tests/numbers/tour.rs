@@ -1,4 +1,4 @@
-//! Every check of the tour trains as one process, and holds and sends what theory says.
+//! Every check of the tour trains as one process, and its memory and bytes sent are those of theory.
 
 use crate::skip::runs_all;
 use half::{bf16, f16};
@@ -39,7 +39,6 @@ fn every_row_of_the_tour_passes() {
     }
 }
 
-/// The row `axis` with `fault`, after two steps.
 fn with_fault(axis: &str, fault: Mistake) -> TourRow {
     let mut check = list::checks().into_iter().find(|check| check.axis == axis).unwrap();
     check.recipe.mistake = Some(fault);
@@ -203,7 +202,7 @@ fn masters_that_are_rounded_fail_the_rows_of_16_bits() {
     assert!(!row.pass && row.difference > row.bound, "{row:?}");
 }
 
-/// Ranks with different weights are a row that says no, and the tour goes on.
+/// Ranks with different weights are a failed row, and the tour continues.
 #[test]
 fn ranks_that_differ_fail_their_row() {
     for axis in ["data, sums overlapped", "micro-batches", "without a rank that died"] {

@@ -85,7 +85,7 @@ impl<T: Real> Run<T> {
     }
 }
 
-/// Trains `recipe` spread as `setup` says.
+/// Trains `recipe` on ranks with `setup`.
 pub fn train<T: Real>(recipe: &Recipe, setup: &Parallelism) -> Run<T> {
     train_by(recipe, setup, |_| ())
 }

@@ -1,4 +1,4 @@
-//! Bytes that are almost what a parser expects: mutations of a corpus, the same in every run.
+//! Bytes that are nearly valid: mutations of a corpus, the same in every run.
 
 #![allow(unreachable_pub, reason = "a module of test files")]
 
@@ -95,7 +95,6 @@ fn mutate(draws: &mut Draws, bytes: &mut Vec<u8>, other: &[u8]) {
     }
 }
 
-/// Replaces one of the numbers in a text.
 fn replace_number(draws: &mut Draws, bytes: &mut Vec<u8>) {
     let digit = |byte: &u8| byte.is_ascii_digit();
     let starts: Vec<usize> = (0..bytes.len())

@@ -1,4 +1,4 @@
-//! What a rank keeps is what it copies, to the bit, and what comes back is what was.
+//! A kept copy equals its original to the bit, and a restored state equals the earlier one.
 
 use crate::mortal::{Mortals, task};
 use crate::support::SEED;
@@ -26,7 +26,7 @@ fn each_rank_has_its_neighbours_optimizer_of_the_same_step() {
         let text = task().text();
         let ranks = Communicator::run_local(3, |comm| {
             let mut trainer = case.trainer(comm).unwrap();
-            // Not from the beginning: what was there before is copied, too.
+            // Not from the beginning: earlier state is copied, too.
             trainer.step(&text, 6).unwrap();
             keep_states(&mut trainer, None).unwrap();
             let mut seen = Vec::new();
@@ -128,7 +128,7 @@ fn what_has_no_second_copy_is_refused() {
         let why = can_lose_ranks(mesh, sharding, &RowDivision::Equal).unwrap_err();
         assert!(why.contains(part), "{mesh}: {why}");
     }
-    // One rank has nobody to lose.
+    // One rank has no other rank to lose.
     let optimizer = (task().rule, RateSchedule::constant(0.1));
     let comm = Communicator::local(1).remove(0);
     let mut one =

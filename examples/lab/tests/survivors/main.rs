@@ -1,4 +1,4 @@
-//! Ranks die, and the others go on: no number is lost, and no loss is wrong.
+//! Ranks die, and the others continue: no number is lost, and no loss is wrong.
 
 #[path = "../support/mod.rs"]
 mod support;

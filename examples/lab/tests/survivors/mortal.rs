@@ -157,7 +157,7 @@ impl Mortals {
     }
 
     /// The losses of ranks of which none dies, but which are fewer from these steps on: each world
-    /// goes on from a checkpoint of the one before.
+    /// continues from a checkpoint of the one before.
     pub(crate) fn expected(&self, worlds: &[(usize, u64)]) -> Vec<f64> {
         let folder = tempfile::tempdir().unwrap();
         let (task, text) = (task(), task().text());

@@ -1,4 +1,4 @@
-//! What ranks that share the cores of one host change in a price.
+//! The effect of shared cores on a price: contention of the ranks of one host.
 
 use super::StepPricing;
 use crate::groups::{GroupShape, PricedCollective};
@@ -48,13 +48,13 @@ impl StepPricing<'_> {
         Ok(sharing.seconds(sent))
     }
 
-    /// Seconds of a rank's part in `calls` collectives, beyond the time of their bytes.
+    /// Seconds of a rank's overhead in `calls` collectives, in addition to the time of their bytes.
     pub(super) fn calls(&self, calls: f64) -> f64 {
         self.sharing.map_or(0.0, |sharing| calls * sharing.call)
     }
 
-    /// Seconds of a collective that passes of `behind` seconds do not hide. A core that moves bytes
-    /// computes nothing meanwhile.
+    /// Seconds of a collective that do not overlap with passes of `behind` seconds. A core that moves
+    /// bytes does not compute at the same time.
     pub(super) fn shown(&self, seconds: f64, behind: f64) -> f64 {
         if self.sharing.is_some() { seconds } else { (seconds - behind).max(0.0) }
     }

@@ -1,4 +1,4 @@
-//! The planner: bytes, seconds, what it finds and what it refuses.
+//! The planner: bytes, seconds, results and refusals.
 
 mod input;
 mod memory;

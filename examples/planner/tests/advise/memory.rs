@@ -19,7 +19,7 @@ fn seven_billion_parameters_take_14_gb_of_weights_and_56_gb_of_moments() {
     let whole = bytes(ZeroStage::Replicated);
     assert_eq!([whole.weights, whole.gradients], [14e9, 14e9]);
     assert_eq!([whole.masters, whole.moments], [28e9, 56e9]);
-    // On eight ranks: what each sharding makes of 16 bytes a parameter.
+    // On eight ranks: each sharding of 16 bytes a parameter.
     assert_eq!(whole.total(), 112e9);
     assert_eq!(bytes(ZeroStage::One).total(), 28e9 + 84e9 / 8.0);
     assert_eq!(bytes(ZeroStage::Two).total(), 14e9 + 98e9 / 8.0);
@@ -38,7 +38,7 @@ fn figure_1_of_the_zero_paper_is_reproduced() {
     assert_eq!(ZeroStage::ALL.map(gigabytes), [120.0, 31.4, 16.6, 1.9]);
 }
 
-/// A model of the trainer, as the planner knows it.
+/// A model of the trainer as sizes of the planner.
 fn same(config: &Config) -> ModelSizes {
     let Config { vocab, context, width, heads, layers, .. } = *config;
     let text = format!(

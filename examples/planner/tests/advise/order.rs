@@ -113,7 +113,6 @@ const THIRD_TOOK: [f64; 14] = [
 /// A model, and ways to train it that are compared.
 struct Study {
     config: fn() -> Config,
-    /// Rows of a batch.
     rows: usize,
     cases: &'static [Case],
     /// What the correlation of the orders was not below in any run so far.
@@ -179,7 +178,6 @@ impl Study {
         }
     }
 
-    /// Predicted seconds of a step on `cluster`.
     fn predicted(&self, case: &Case, cluster: &AcceleratorCluster) -> f64 {
         let Config { vocab, context, width, heads, layers, .. } = (self.config)();
         let text = format!(
@@ -290,7 +288,6 @@ fn seconds<W: FnMut()>(repeats: usize, work: impl Fn(Communicator) -> W + Sync) 
     Communicator::run_local(RANKS, rank).into_iter().fold(0.0, f64::max)
 }
 
-/// Seconds of an all-reduce of `len` elements.
 fn all_reduce(len: usize) -> f64 {
     seconds(30, |mut comm| {
         let mut data = vec![1.0f32; len];
@@ -298,8 +295,8 @@ fn all_reduce(len: usize) -> f64 {
     })
 }
 
-/// This machine: the rates of a core at matrix products and at memory that no cache holds, and what
-/// ranks that share cores pay for collectives and small products.
+/// This machine: the rates of a core at matrix products and at uncached memory, and the overhead of
+/// collectives and small products for ranks that share cores.
 fn this_machine() -> AcceleratorCluster {
     let cores = std::thread::available_parallelism().unwrap().get().min(RANKS);
     let crowding = RANKS as f64 / cores as f64;

@@ -43,11 +43,11 @@ fn groups_have_the_links_that_are_left_to_them() {
     let near = |found: f64, expected: f64| {
         assert!((found / expected - 1.0).abs() < 0.02, "{found} GB/s, not {expected}");
     };
-    // A host: NVLink. One rank of each host: a card of its own, behind its PCI link.
+    // A host: NVLink. One rank of each host: a card of its own, attached to its PCI link.
     near(bus("dgx-h100", 1, 8), 18.0 * 20.6);
     near(bus("4xdgx-h100", 8, 4), 48.0);
     near(bus("4xdgx-a100", 8, 4), 24.0);
-    // Four GPUs share a card, and all four groups send at once.
+    // Four GPUs share a card, and all four groups send concurrently.
     near(bus("4xpcie-phb", 4, 4), 12.5 / 4.0);
     // Two ranks of each host have two cards. They first add up within the host, so that 3/4 of the
     // vector crosses hosts instead of 7/8.
@@ -88,7 +88,6 @@ fn shapes_say_where_the_ranks_of_an_axis_are() {
     assert_eq!(prices.shape(1, 128), shape(8, 1, 16));
 }
 
-/// Prices of groups that are too large to be priced exactly are close to the exact price.
 #[test]
 fn extrapolated_prices_of_large_groups_are_close() {
     let cluster = AcceleratorCluster::named("96xdgx-h100").unwrap();
@@ -164,7 +163,7 @@ fn each_axis_pays_for_its_own_collectives() {
     ] {
         let price = priced(&model, "dgx-h100", &ParallelStrategy { micros: 16, ..way(mesh) });
         let found = [price.tp, price.cp, price.ep, price.stages, price.copies].map(|x| x > 0.0);
-        // A short ring hides behind the scores.
+        // A short ring overlaps with the scores.
         let found = [found[0], found[1] && !mesh.starts_with("cp"), found[2], found[3], found[4]];
         assert_eq!(found, pays, "{mesh}: {price:?}");
     }

@@ -1,4 +1,4 @@
-//! Predictions beside published speeds.
+//! Predictions compared with published speeds.
 
 use maypole_planner::published::ALL;
 

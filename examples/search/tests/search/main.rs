@@ -1,4 +1,4 @@
-//! The search: the same winner on any number of ranks, whatever happens to single trials.
+//! The search: the same winner on any number of ranks, also after failures of single trials.
 
 use maypole::Communicator;
 use maypole_search::run::{JOURNAL, SearchError, SearchJob, SearchJournal, search};
@@ -84,7 +84,7 @@ fn groups_of_several_ranks_train_one_trial_together() {
     assert!(wrong.iter().all(|it| matches!(it, Err(SearchError::Groups { world: 3, each: 2 }))));
 }
 
-/// Two ranks train each trial. `before` is called by both at once, and fails on one of them.
+/// Two ranks train each trial. Both call `before` at the same time, and it fails on one of them.
 #[test]
 fn a_trial_that_crashes_on_one_of_its_ranks_is_a_row() {
     let space = SearchSpace { ranks_per_trial: 2, ..small() };

@@ -1,9 +1,9 @@
-//! What has changed of the settings that decide the result of a run, when it resumes.
+//! Changed settings of a resumed run, as far as they determine its result.
 //!
-//! Without the same model, optimizer and vocabulary the numbers of a checkpoint mean nothing: such
-//! a run is refused. With another rate, other rows or another precision they mean the same, but the
-//! run is no continuation of the one before: each change is announced. Another mesh
-//! changes only rounding, and is not announced.
+//! A checkpoint is valid only for the same model, optimizer and vocabulary: another run is refused. With
+//! another learning rate, other sequences or another precision it stays valid, but the result differs from
+//! that of an uninterrupted run: each change is announced. Another mesh changes only rounding, and is not
+//! announced.
 
 use super::TrainOptions;
 use super::job::TrainingJob;
@@ -21,7 +21,7 @@ pub(crate) struct SettingChange {
     pub(crate) before: String,
     /// The value in this run.
     pub(crate) now: String,
-    /// The effect of the change; empty where the option says it.
+    /// The effect of the change; empty where the option's name states it.
     pub(crate) effect: &'static str,
 }
 

@@ -1,9 +1,9 @@
 //! The text of a run: read whole from a file that fits in memory.
 //!
-//! Rows begin anywhere in the text, so all of it stays in memory: a byte each, or what a token of
-//! the vocabulary takes. A text that is too long for the machine is refused before it is read, and
-//! the error gives the sizes. Otherwise the kernel would kill the run without a message. A folder, or
-//! a long file, is not read into memory at all: see `streaming`.
+//! Rows begin anywhere in the text, so all of it stays in memory: a byte per byte, or the size of a
+//! token. A text that exceeds the memory of the machine is refused before it is read, with an error that
+//! gives the sizes, because the kernel would kill the run without a message. A folder or a long file
+//! is not read into memory: see `streaming`.
 
 use super::section;
 use crate::ranks::JoinedRanks;
@@ -48,7 +48,7 @@ impl DataOptions {
         Ok(())
     }
 
-    /// The tokens that `--bpe` asks for; the text may give fewer.
+    /// The vocabulary size of `--bpe`; a short text gives fewer tokens.
     pub(super) fn vocab(&self) -> usize {
         self.bpe.unwrap_or(256)
     }
@@ -146,7 +146,7 @@ fn read(path: &Path, factor: u64, available: u64) -> anyhow::Result<Vec<u8>> {
     ensure!(metadata.len() <= most, too_long(&(metadata.len() >> 20).to_string()));
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes).with_context(cannot)?;
-    // A pipe says its length only at its end.
+    // The length of a pipe is unknown until its end.
     ensure!(bytes.len() as u64 <= most, too_long(&format!("more than {}", most >> 20)));
     Ok(bytes)
 }

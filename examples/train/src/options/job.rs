@@ -1,4 +1,4 @@
-//! A run with all its options settled: the options, and what is made of them.
+//! A run with resolved options, and the objects built from them.
 
 use super::TrainOptions;
 use super::lab::OnFailure;
@@ -24,7 +24,6 @@ pub(crate) struct TrainingJob {
     pub(crate) form: DataForm,
     /// The division of rows over replicas.
     pub(crate) row_division: RowDivision,
-    /// A deliberate mistake.
     pub(crate) fault: Option<Mistake>,
     pub(crate) rule: Rule,
     pub(crate) schedule: RateSchedule,
@@ -47,7 +46,7 @@ impl TrainingJob {
         self.options.run.prompt.as_deref().or(plays)
     }
 
-    /// What a checkpoint records of this run, besides its trainer.
+    /// The metadata of this run in a checkpoint.
     pub(crate) fn record(&self) -> RunRecord {
         let data =
             DataFingerprint { vocabulary: self.bpe.fingerprint(), text: self.text.fingerprint() };

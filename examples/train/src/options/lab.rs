@@ -1,5 +1,5 @@
-//! The section of what the lab adds: unequal ranks, experts that move, deliberate mistakes,
-//! comparisons, and what the other ranks do when one has died.
+//! The section of the lab's options: unequal ranks, experts that move, deliberate mistakes,
+//! comparisons, and recovery from the death of a rank.
 
 use super::data::DataOptions;
 use super::{named, refuse_without_effect, section};
@@ -67,19 +67,18 @@ impl LabOptions {
         Ok(())
     }
 
-    /// What `--rows-by-speed` says.
+    /// The value of `--rows-by-speed`.
     pub(super) fn row_division(&self) -> anyhow::Result<RowDivision> {
         let division = self.rows_by_speed.as_deref().map(RowDivision::parse);
         Ok(division.transpose().map_err(Error::msg)?.unwrap_or_default())
     }
 
-    /// The deliberate mistake.
     pub(super) fn mistake(&self) -> anyhow::Result<Option<Mistake>> {
         self.fault.as_deref().map(Mistake::parse).transpose().map_err(Error::msg)
     }
 
-    /// Refuses options that change nothing in this model or on this mesh, and promises that a
-    /// division by measured times would break.
+    /// Refuses options without effect in this model or on this mesh, and guarantees that a division by
+    /// measured times would break.
     pub(super) fn check_effects(
         &self,
         config: &Config,

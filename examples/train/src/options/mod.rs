@@ -1,7 +1,7 @@
 //! The options of a run: from flags, else from a file, else defaults.
 //!
-//! Each file is a section: one struct, which flags, a file and a checkpoint share, with what it
-//! refuses and what is made of it.
+//! Each file is a section: one struct, shared by flags, files and checkpoints, with its checks and
+//! the objects built from it.
 
 mod changes;
 mod data;
@@ -69,7 +69,7 @@ macro_rules! section {
             /// The fields.
             pub(super) const NAMES: &[&str] = &[$(stringify!($name)),*];
 
-            /// These options, and where they say nothing, the others.
+            /// These options; unset ones from `other`.
             pub(super) fn or(self, other: Self) -> Self {
                 Self { $($name: self.$name.or(other.$name),)* }
             }
@@ -166,7 +166,7 @@ impl TrainOptions {
             .collect()
     }
 
-    /// The options that a checkpoint has recorded. Those that this build does not know are left out.
+    /// The options recorded in a checkpoint. Options unknown to this build are ignored.
     fn recorded(options: &Map<String, Value>) -> Self {
         let options = Value::Object(options.clone());
         Self {
@@ -178,8 +178,8 @@ impl TrainOptions {
         }
     }
 
-    /// Checks each section, builds what they describe, and refuses what does not go together. The
-    /// text is still missing.
+    /// Checks each section, builds the job, and refuses options that do not combine. The text is still
+    /// missing.
     fn settle(self) -> anyhow::Result<(TrainingJob, JoinedRanks)> {
         let Built { mut config, setup, form, row_division, fault, rule, schedule, precision } =
             self.build()?;
@@ -254,7 +254,7 @@ struct Built {
     precision: Precision,
 }
 
-/// The section of a file, all of which are in `table`. An error says where it is in `text`.
+/// One section of a file, whose sections are all in `table`. An error gives the position in `text`.
 fn section_of<T: DeserializeOwned>(table: &toml::Table, text: &str) -> Result<T, toml::de::Error> {
     T::deserialize(table.clone()).or_else(|_| toml::from_str(text))
 }

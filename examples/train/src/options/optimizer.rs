@@ -51,7 +51,6 @@ impl OptimizerOptions {
         Ok(())
     }
 
-    /// Steps of the run.
     pub(super) fn steps(&self) -> u64 {
         self.steps.unwrap_or(200)
     }

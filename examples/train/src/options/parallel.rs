@@ -98,7 +98,7 @@ impl ParallelOptions {
         self.stages.as_deref() == Some("measured")
     }
 
-    /// What `--stages` says; equal numbers where a measurement is still to come.
+    /// The value of `--stages`; equal numbers before a measurement.
     pub(super) fn layer_counts(&self) -> anyhow::Result<Option<Vec<usize>>> {
         let given = self.stages.as_deref().filter(|_| !self.measures_layers());
         given.map(layer_counts).transpose()

@@ -1,4 +1,4 @@
-//! The section of the run: its device and processes, its files, and what it prints at the end.
+//! The section of the run: its device and processes, its files, and its sample of text.
 
 use super::{check_number, refuse_without_effect, section};
 use crate::output::files;
@@ -71,7 +71,7 @@ impl RunOptions {
         self.save.as_deref().filter(|_| due)
     }
 
-    /// Refuses options that change nothing, and checkpoints of a `form` that has no one state.
+    /// Refuses options without effect, and checkpoints of a `form` without a common state.
     pub(super) fn check_effects(&self, form: DataForm) -> anyhow::Result<()> {
         refuse_without_effect(&[
             (

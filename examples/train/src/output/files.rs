@@ -22,7 +22,7 @@ pub(crate) fn try_file(flag: &str, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes sure that the folder that `flag` names is there, and that files can be made in it.
+/// Creates the folder that `flag` names, if it is missing, and checks that files can be made in it.
 pub(crate) fn try_folder(flag: &str, path: &Path) -> anyhow::Result<()> {
     let trial = path.join(format!(".trial-{}", std::process::id()));
     let tried = fs::create_dir_all(path)

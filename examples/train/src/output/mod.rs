@@ -1,7 +1,7 @@
 //! Standard output: the one writer of everything that `train` prints.
 //!
-//! A reader such as `head` closes the pipe early. Then the program prints no error and ends at
-//! once, with the status that shells report for a program that `SIGPIPE` ended. Any other failure,
+//! A reader such as `head` closes the pipe early. Then the program exits immediately and prints no
+//! error, with the status that shells report for a program that `SIGPIPE` ended. Any other failure,
 //! such as a full disk, is an error.
 
 pub(crate) mod files;
@@ -28,7 +28,6 @@ pub(crate) enum PrintError {
 /// The status of a program that `SIGPIPE` ended, as shells report it.
 const ENDED_BY_PIPE: u8 = 128 + 13;
 
-/// Prints a line.
 pub(crate) fn line(text: impl Display) -> Result<(), PrintError> {
     print(format!("{text}\n").as_bytes())
 }

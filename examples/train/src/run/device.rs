@@ -1,4 +1,4 @@
-//! The device of a rank's layers: opened before the first step, and asked whether it has failed.
+//! The device of a rank's layers: opened before the first step, and checked for failures.
 
 use crate::options::TrainingJob;
 use crate::output;
@@ -7,8 +7,8 @@ use maypole::Communicator;
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::device_choice::OpenDevice;
 
-/// Opens the device of this rank, or fails on all ranks with the reason. Rank 0 tells what it is,
-/// unless it is the processor.
+/// Opens the device of this rank, or fails on all ranks with the error. Rank 0 prints the device,
+/// unless it is the CPU.
 pub(super) fn open(comm: &Communicator, job: &TrainingJob) -> anyhow::Result<OpenDevice<f32>> {
     let opened = job.device.open::<f32>(comm.rank()).map_err(|why| {
         comm.abort(&why);
@@ -20,7 +20,7 @@ pub(super) fn open(comm: &Communicator, job: &TrainingJob) -> anyhow::Result<Ope
     Ok(opened)
 }
 
-/// Makes sure that the device has not failed: then its results are not those of the layers.
+/// Checks that the device has not failed. After a failure its results are invalid.
 pub(super) fn check(device: &dyn Device<f32>) -> anyhow::Result<()> {
     let failed = |why| Err(anyhow!("the device that computes layers has failed: {why}"));
     device.failure().map_or(Ok(()), failed)

@@ -1,4 +1,4 @@
-//! Prints the memory of each rank at the end of a run, by kind, beside theory.
+//! Prints the memory of each rank at the end of a run, by kind, with the theoretical values.
 
 use crate::options::TrainingJob;
 use crate::output;
@@ -9,7 +9,7 @@ use maypole_trainer::tensor::precision::Precision;
 use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer_kernels::counting;
 
-/// From now on the allocator counts what this thread allocates for rank `rank`.
+/// From now on the allocator counts allocations of this thread for rank `rank`.
 pub(super) fn count(rank: usize) {
     counting::count_for(rank + 1);
 }

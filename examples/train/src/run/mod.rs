@@ -76,8 +76,7 @@ pub(crate) fn rank(comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> 
     }
 }
 
-/// The trainer of this rank before the first step, or after the last one that is saved, and what it
-/// takes to survive a death.
+/// The trainer of this rank, new or from the last checkpoint, and its means of recovery from a death.
 fn begin(
     mut comm: Communicator,
     job: &TrainingJob,
@@ -103,7 +102,7 @@ fn begin(
     Ok((survivors, trainer))
 }
 
-/// All steps that are left, what is said of them, and what follows the last.
+/// Runs the remaining steps, prints their progress, and finishes the run.
 fn to_the_end(
     trainer: &mut Trainer<f32>,
     job: &TrainingJob,
@@ -157,7 +156,7 @@ fn share_cores(hosts: &Hosts) -> bool {
     hosts.sizes().into_iter().any(|ranks| ranks > cores)
 }
 
-/// Says that a mistake is planted, which no line of the output would show.
+/// The notice of a planted mistake, which no other line of the output shows.
 fn fault_notice(name: &str) -> String {
     format!(
         "the mistake {name} is planted in this run (--fault): it trains wrongly, and \
@@ -173,7 +172,6 @@ fn remedy(job: &TrainingJob) -> String {
     rate + clip + precision
 }
 
-/// The record of the last step.
 struct LastStep {
     spans: Vec<TimeSpan>,
     /// The passes of all stages of this rank's pipeline; `None` before the first step.
@@ -241,7 +239,7 @@ fn train(
     Ok((losses, last))
 }
 
-/// The training in one process to compare with, if the job asks for it.
+/// The training in one process to compare with, if the job selects it.
 fn against(
     trainer: &mut Trainer<f32>,
     job: &TrainingJob,
@@ -291,8 +289,8 @@ fn save_and_remove(
     Ok(if trainer.groups.world.rank() == 0 { resume::remove_old(job) } else { None })
 }
 
-/// Says for each layer how uneven the ranks of `ep` were and, where experts moved, how uneven they
-/// are now.
+/// Describes for each layer the imbalance of the ranks of `ep` and, where experts moved, the new
+/// imbalance.
 fn balance(moves: &[ExpertMove]) -> String {
     let layer = |it: &ExpertMove| {
         let [before, after] = it.uneven;

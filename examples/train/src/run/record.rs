@@ -82,8 +82,8 @@ impl LossRecord {
     }
 }
 
-/// Removes from a file what comes after step `done`: a run that was killed did steps after its last
-/// checkpoint, which are done again. Pipes, terminals and paths under `/dev` are not cut.
+/// Removes the lines after step `done` from a file: a killed run had done steps after its last
+/// checkpoint, which are repeated. Pipes, terminals and paths under `/dev` are not truncated.
 fn cut_back(path: &Path, done: u64) -> io::Result<LossCurve> {
     if !path.is_file() || path.starts_with("/dev") {
         return Ok(LossCurve::new(done + 1));

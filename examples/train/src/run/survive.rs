@@ -1,5 +1,5 @@
-//! What a run does when a rank has died, by `--on-failure`: it goes on without the rank, lets a
-//! process in that comes in its place, or saves what all ranks have done and ends.
+//! Recovery from the death of a rank, by `--on-failure`: the run continues without the rank, admits a
+//! replacement process, or saves a checkpoint and ends.
 
 use super::{prepare, save_and_remove};
 use crate::options::{OnFailure, TrainingJob};
@@ -15,22 +15,22 @@ use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::trainer::Trainer;
 use std::sync::Arc;
 
-/// Not an error of the run: processes have come in the place of ranks.
+/// Not an error of the run: replacement processes have joined.
 #[derive(Debug, thiserror::Error)]
 #[error("processes have come in the place of ranks")]
 pub(super) struct NewcomersCame;
 
-/// The ranks of a run and, of a process that has come in the place of another, its trainer.
+/// The ranks of a run and the trainer of a replacement process.
 pub(super) type Entered = (Survivors, Trainer<f32>);
 
-/// True of an error after which ranks agree anew on who is there: that the death of another rank may
-/// be the cause of, or that is none.
+/// True if the ranks have to agree on a new world: after an error that the death of a rank may have
+/// caused, or after newcomers have joined.
 pub(super) fn world_changes(error: &anyhow::Error) -> bool {
     if error.is::<NewcomersCame>() {
         return true;
     }
     let saving = matches!(error.downcast_ref(), Some(CheckpointError::Collective(_)));
-    // A text that cannot be read is no death.
+    // An unreadable text does not indicate a death.
     let cause = error.downcast_ref().filter(|error| !matches!(error, Error::Invalid { .. }));
     saving || cause.is_some()
 }
@@ -47,7 +47,7 @@ pub(super) fn begin(
     Ok(Some(Survivors::new(comm)?.replaced_by(admissions)))
 }
 
-/// In a process that was started in the place of a rank: gets the state from the others.
+/// In a replacement process: receives the state from the other ranks.
 pub(super) fn enter(
     (comm, admissions): (Communicator, Admissions),
     job: &TrainingJob,
@@ -65,9 +65,9 @@ pub(super) fn enter(
     Ok((survivors, recovered.trainer))
 }
 
-/// After a step: lets processes in that have come in the place of ranks. All ranks call it. If some
-/// have come, the error says so, with which all ranks [go on](go_on). Where nobody can come, such as
-/// when the first rank's port is taken, the run goes on with the ranks that it has.
+/// After a step: admits replacement processes. All ranks call it. If some have joined, it returns
+/// [`NewcomersCame`], with which all ranks call [`go_on`]. If none can join, for example because the
+/// first rank's port is in use, the run continues with its present ranks.
 pub(super) fn admit(survivors: &mut Option<Survivors>) -> anyhow::Result<()> {
     let Some(survivors) = survivors else { return Ok(()) };
     match survivors.admit() {
@@ -84,8 +84,8 @@ pub(super) fn admit(survivors: &mut Option<Survivors>) -> anyhow::Result<()> {
     }
 }
 
-/// Goes on without the ranks that have gone and with those that have come, or fails with `why` if
-/// there are none. All that are left call it; the first of them says who has gone.
+/// Continues without dead ranks and with replacements, or fails with `why` if the ranks are
+/// unchanged. All surviving ranks call it; the first of them prints the change.
 pub(super) fn go_on(
     survivors: &mut Survivors,
     trainer: Trainer<f32>,
@@ -105,7 +105,7 @@ pub(super) fn go_on(
     Ok(recovered.trainer)
 }
 
-/// The trainer of this rank among those that are there now.
+/// The trainer of this rank in the new world.
 fn again(
     comm: Communicator,
     job: &TrainingJob,
@@ -120,7 +120,7 @@ fn again(
     Ok(trainer)
 }
 
-/// On the first rank: says who has gone, who has come, and who goes on.
+/// Prints, on the first rank, the dead ranks, the replacements, and the ranks of the new world.
 fn tell(survivors: &Survivors, recovered: &Recovered<f32>) -> anyhow::Result<()> {
     let Recovered { trainer, gone, came } = recovered;
     if trainer.groups.world.rank() > 0 {

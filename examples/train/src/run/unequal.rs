@@ -7,7 +7,7 @@ use maypole_lab::unequal::layers::measured;
 use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::train::parallelism::Parallelism;
 
-/// The setup of `job`, with layers divided by their measured cost, if the job asks for it. All
+/// The setup of `job`, with layers divided by their measured cost, if the job selects it. All
 /// ranks call it; rank 0 prints the layers of each stage.
 pub(super) fn setup(comm: &mut Communicator, job: &TrainingJob) -> anyhow::Result<Parallelism> {
     if !job.options.parallel.measures_layers() {

@@ -1,6 +1,6 @@
-//! The README and the book show what this command prints, and name options that it has.
+//! The README and the book show the output of this command, and name its options.
 //!
-//! `UPDATE=1 cargo test --workspace --test command book` writes what it prints.
+//! `UPDATE=1 cargo test --workspace --test command book` writes the output.
 
 use super::blocks::{compare_consoles, pages, repository, wrong_options};
 use std::fs;

@@ -1,5 +1,5 @@
-//! On every line that a run prints about its time, the shares sum to 100 % and none is negative,
-//! whatever the run does between its steps; and where ranks share cores, each line says so.
+//! On every line about the time of a run, the shares sum to 100 % and none is negative, also with work
+//! between the steps. If ranks share cores, each line states it.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +20,6 @@ fn lines(text: &str) -> Vec<&str> {
     text.lines().filter(|line| line.contains(" %")).collect()
 }
 
-/// The shares of a line, each with its name.
 fn shares(line: &str) -> Vec<(String, i64)> {
     let rest = &line[line.find("compute ").unwrap_or_else(|| panic!("{line}"))..];
     let parts = rest.split("  ").filter_map(|part| part.strip_suffix(" %"));
@@ -35,7 +34,7 @@ fn share(line: &str, name: &str) -> Option<i64> {
     shares(line).into_iter().find(|(known, _)| known == name).map(|(_, share)| share)
 }
 
-/// Fails unless each line sums to 100 and says whether `ranks` ranks share cores.
+/// Fails unless each line sums to 100 and states whether `ranks` ranks share cores.
 fn sums(text: &str, ranks: usize) {
     let shared = available_parallelism().unwrap().get() < ranks;
     for line in lines(text) {

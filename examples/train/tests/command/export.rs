@@ -4,7 +4,7 @@ use maypole_trainer::train::bpe::Bpe;
 use std::fs;
 use std::process::Command;
 
-/// Runs `train` with these words; returns whether it succeeded, and what it printed.
+/// Runs `train` with these words; returns whether it succeeded, and its output.
 fn train(words: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_train"))
         .args(words)

@@ -1,5 +1,5 @@
-//! `train` refuses impossible options before it begins to work, with a sentence that names the
-//! option and says what to give instead.
+//! `train` refuses impossible options before it begins to work, with an error that names the
+//! option and a valid alternative.
 
 use std::fs;
 use std::path::Path;

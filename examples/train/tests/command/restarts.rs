@@ -53,7 +53,7 @@ fn kill_at_random_steps(kills: usize, seed: u64) {
     let mut launcher = start(disturbed.path(), kills);
     for nth in 0..kills {
         let draw = random(seed, nth as u64);
-        // Later kills are at later steps, so that the run comes to all of them.
+        // Later kills are at later steps, so that the run reaches all of them.
         let from = STEPS * nth / (kills + 1);
         let step = from + 1 + draw as usize % (STEPS / (kills + 1)).max(1);
         let mut before = Vec::new();

@@ -1,5 +1,5 @@
-//! What a run prints about the checkpoints that it finds: from which it resumes, which it passes
-//! over, what has changed since, what is damaged; and which checkpoints stay on the disk.
+//! The output of a run about existing checkpoints: the one that it resumes from, skipped ones, changed
+//! settings, and damage; and the checkpoints that stay on the disk.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +37,6 @@ fn said(output: &Output) -> String {
     String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap()
 }
 
-/// The names in the folder of checkpoints.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder.join("saved")).unwrap();
     let mut names: Vec<String> =
@@ -162,7 +161,7 @@ fn the_last_checkpoints_are_kept_and_nothing_else_is_touched() {
     let constant = "--shape constant --save-every 2";
     trained(folder, &format!("{constant} --steps 6"));
     assert_eq!(names(folder), ["step-00000002", "step-00000004", "step-00000006"]);
-    // What interrupted runs left, before and after, and what is not the run's own.
+    // Files of interrupted runs, before and after, and files of other programs.
     for name in
         ["step-00000003.partial", "step-00000005", "step-00000099.partial", "step-7", "kept"]
     {

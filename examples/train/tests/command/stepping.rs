@@ -1,5 +1,5 @@
-//! The page of `train plan --html`, as a browser shows it: what ranks do at each time, the bubble, keys,
-//! and the groups of a mesh.
+//! The page of `train plan --html`, as a browser shows it: the pass of each rank over time, the bubble,
+//! keys, and the groups of a mesh.
 
 use super::browser::{self, Browser, compare_keys};
 use super::skip::skipped;
@@ -25,8 +25,7 @@ fn planned(options: &str, page: &Path) -> String {
     std::fs::read_to_string(page).expect("it is written")
 }
 
-/// By rank, what it does at a time: direction, micro-batch and stage of its pass; and the micro-batches
-/// that it keeps.
+/// By rank, its pass at a time: direction, micro-batch and stage; and the micro-batches in its memory.
 fn doing(spans: &[PassSpan], ranks: usize, at: f64) -> Value {
     let code = |span: &PassSpan| {
         json!([u8::from(span.op.pass == PassKind::Backward), span.op.micro, span.op.chunk])
@@ -43,7 +42,7 @@ fn doing(spans: &[PassSpan], ranks: usize, at: f64) -> Value {
     (0..ranks).map(of).collect()
 }
 
-/// JavaScript for what [`doing`] says.
+/// JavaScript that computes the same as [`doing`].
 const DOING: &str = "const doing = at => plan.passes.map((_, rank) => { \
     const pass = running(rank, at); \
     return [pass ? [pass.pass, pass.micro, pass.chunk] : null, held(rank, at).length]; });";

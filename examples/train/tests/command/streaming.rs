@@ -21,7 +21,6 @@ fn printed(folder: &Path, words: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The losses that are in a file.
 fn losses(folder: &Path, name: &str) -> Vec<f64> {
     let text = fs::read_to_string(folder.join(name)).unwrap();
     let loss = |line: &str| {

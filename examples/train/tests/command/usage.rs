@@ -86,8 +86,8 @@ fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
     assert_eq!(resumed, whole);
 }
 
-/// Both stages of a pipeline wait for one another, and say so: the last one too, whose wait comes
-/// after its last pass.
+/// Both stages of a pipeline report their waits for one another: the last one too, which waits after
+/// its last pass.
 #[test]
 fn idle_stages_are_a_bubble_and_not_communication() {
     let folder = tempfile::tempdir().unwrap();
@@ -109,7 +109,7 @@ fn idle_stages_are_a_bubble_and_not_communication() {
         let what = if cores < 2 { "waiting for other stages " } else { "bubble " };
         let idle = percent(line, what).unwrap();
         let exposed = percent(line, "exposed communication ").unwrap();
-        // A third by the formula; others may want the cores meanwhile.
+        // A third by the formula; other processes may use the cores meanwhile.
         assert!(idle > 5.0 && idle > exposed, "{line}");
         assert_eq!(line.contains("time-shared"), cores < 2, "{line}");
     }
@@ -210,8 +210,7 @@ fn a_run_that_was_killed_records_each_step_once_and_draws_all_of_them() {
     run("parts.jsonl", &["--steps", "3", "--save", "saved"]);
     let three = fs::read_to_string(&file).unwrap();
     run("parts.jsonl", &["--steps", "5", "--save", "saved", "--save-every", "1000"]);
-    // What is there after a kill in the middle of step 6, when the last checkpoint is that of step
-    // 3.
+    // The files after a kill in the middle of step 6, when the last checkpoint is that of step 3.
     fs::remove_dir_all(folder.join("saved/step-00000005")).unwrap();
     let killed = fs::read_to_string(&file).unwrap() + "{\"step\":6,\"lo";
     assert!(killed.starts_with(&three) && killed.lines().count() == 6);

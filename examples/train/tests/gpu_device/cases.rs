@@ -46,12 +46,10 @@ impl<T: Number> Case<T> {
     }
 }
 
-/// `count` numbers about 0, of the stream `seed`.
 fn numbers<T: Real>(seed: u64, count: usize) -> Vec<T> {
     (0..count).map(|nth| T::of(centred(seed, nth as u64))).collect()
 }
 
-/// `count` numbers from 0 to `end`.
 fn ids(seed: u64, count: usize, end: usize) -> Vec<u32> {
     (0..count).map(|nth| (random(seed, nth as u64) % end as u64) as u32).collect()
 }

@@ -5,7 +5,7 @@ use maypole_trainer_kernels::layers::ProductKernels;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The trainer's program: where it was built, or, on another machine, beside this program.
+/// The trainer's program: where it was built, or, on another machine, in the folder of this program.
 pub(crate) fn train() -> Command {
     let built = PathBuf::from(env!("CARGO_BIN_EXE_train"));
     let beside = || std::env::current_exe().unwrap().parent().unwrap().join("../train");

@@ -17,7 +17,6 @@ pub(crate) struct Emulator {
     folder: TempDir,
 }
 
-/// The kernels of layers.
 pub(crate) fn kernels() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../trainer/kernels/cuda")
 }
@@ -180,7 +179,7 @@ impl Machine for EmulatedGpu {
 
 impl Drop for EmulatedGpu {
     fn drop(&mut self) {
-        // It ends by itself when it reads no more, and there is nobody to tell if it does not.
+        // It ends by itself at the end of its input. A failure to kill it is ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -47,8 +47,8 @@ fn small(options: &[&str]) -> Command {
     command
 }
 
-/// A training with these options and these variables of the driver: whether it succeeded, what it
-/// printed, and what it printed on standard error.
+/// A training with these options and these variables of the driver: whether it succeeded, its
+/// standard output, and its standard error.
 fn train_over_fake(options: &[&str], variables: &[(&str, &str)]) -> Option<(bool, String, String)> {
     let ran = over_fake(&mut small(options), variables)?.output().unwrap();
     let [printed, errors] = [ran.stdout, ran.stderr].map(|text| String::from_utf8(text).unwrap());

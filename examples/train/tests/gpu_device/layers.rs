@@ -7,8 +7,8 @@ use maypole_trainer::tensor::device::{CpuDevice, Device};
 use maypole_trainer::tensor::gpu::GpuDevice;
 use maypole_trainer_kernels::layers::{Machine, ProductKernels};
 
-/// How far the results of a GPU are from the processor's, as a multiple of what is tolerated.
-/// Infinite, if a result is not a number.
+/// The error of the GPU's results against the CPU's, as a multiple of the tolerance. Infinite if a
+/// result is not a number.
 fn distance<T: Number>(found: &Results<T>, expected: &Results<T>) -> f64 {
     let of_one = |(found, expected): (&Vec<T>, &Vec<T>)| {
         assert_eq!(found.len(), expected.len());

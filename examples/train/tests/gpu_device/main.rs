@@ -1,8 +1,8 @@
 //! Layers on NVIDIA GPUs: each compared with the processor, and whole trainings on every axis.
 //!
 //! The same cases run on a GPU that is emulated, in tests whose names end in `_emulated`: the
-//! kernels compiled for the processor. They say nothing about a real GPU's speed. The other tests
-//! need a GPU, and say that they were skipped where there is none.
+//! kernels compiled for the CPU. They do not model a GPU's speed. The other tests need a GPU, and
+//! are reported as skipped where there is none.
 
 #[path = "../../../../tests/common/fake_gpu.rs"]
 mod fake_gpu;

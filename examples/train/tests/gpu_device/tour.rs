@@ -37,7 +37,7 @@ fn devices() -> Option<RankDevices> {
 }
 
 /// Every axis that divides the model trains on GPUs as in one process on a GPU, by the criteria of the
-/// processor, and holds and sends what theory says.
+/// CPU. Its memory and its bytes sent are those of theory.
 #[test]
 fn every_small_mesh_of_the_tour_passes() {
     let Some(devices) = devices() else { return };
@@ -89,7 +89,7 @@ fn the_meshes_of_the_tour_pass_over_the_fake_driver_emulated() {
     );
 }
 
-/// `train` with these arguments over the fake driver: what it printed.
+/// The output of `train` with these arguments over the fake driver.
 fn over_fake_driver(arguments: &[&str]) -> Option<String> {
     let mut command = train();
     let ran = over_fake(command.args(arguments), &[])?.output().unwrap();
@@ -110,7 +110,7 @@ fn the_command_tours_on_a_gpu_emulated() {
     assert!(printed.contains("1 of 1 agree with one process"), "{printed}");
 }
 
-/// Layers that ran on the processor instead would not notice the device.
+/// Layers that ran on the CPU instead would not fail with the device.
 #[test]
 fn a_device_that_fails_ends_a_tour_and_a_measurement_with_its_reason_emulated() {
     if crate::skip::takes_minutes() {
@@ -143,7 +143,7 @@ fn the_command_measures_on_a_gpu_emulated() {
 }
 
 /// `train search` on so many ranks over a space of two tiny trials, with these variables of the driver:
-/// whether it succeeded, what it printed, and what it printed on standard error.
+/// whether it succeeded, its standard output, and its standard error.
 fn search_over_fake(ranks: &str, variables: &[(&str, &str)]) -> Option<(bool, String, String)> {
     let folder = tempfile::tempdir().unwrap();
     let space = folder.path().join("space.toml");

@@ -1,5 +1,5 @@
-//! Whole trainings whose layers run on a GPU, on every axis: they give what one process gives on
-//! the processor, by the criteria of the trainings on the processor.
+//! Whole trainings whose layers run on a GPU, on every axis: the results are those of one process on
+//! the CPU, by the criteria of the trainings on the CPU.
 
 use crate::cases::Number;
 use crate::support::{

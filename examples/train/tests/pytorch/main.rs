@@ -49,7 +49,7 @@ const OF_FILES: &str = "torch, numpy, safetensors";
 
 const ROWS: usize = 3;
 
-/// Writes a batch, the weights of a model of `config`, and what the trainer makes of them.
+/// Writes a batch, the weights of a model of `config`, and the trainer's gradients.
 fn write_gradients(config: &Config, file: &Path) {
     let layout = ParameterLayout::whole(config);
     let mut weights: Vec<f64> = layout.initial(1);

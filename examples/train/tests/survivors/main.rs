@@ -1,4 +1,4 @@
-//! Processes of `train` die, and the others go on: no loss is wrong, and none waits for long.
+//! Processes of `train` die, and the others continue: no loss is wrong, and none waits for long.
 
 mod processes;
 mod replaced;

@@ -55,7 +55,7 @@ pub(crate) fn wait_until(what: &str, run: &mut Child, mut done: impl FnMut(u32) 
     }
 }
 
-/// Kills `kills` of four ranks, each at a random step, and returns what was printed.
+/// Kills `kills` of four ranks, each at a random step, and returns the output.
 fn killed(folder: &Path, sharding: &str, kills: usize, seed: u64) -> Output {
     let words = format!("--mesh dp=4 --processes --on-failure shrink --sharding {sharding}");
     let mut run = train(folder, STEPS, &words).spawn().unwrap();

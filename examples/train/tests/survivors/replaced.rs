@@ -1,5 +1,5 @@
-//! `maypole run --replace` and `train run --on-failure shrink`: ranks are killed, the others go on,
-//! processes come in their place, and losses are those of worlds of these sizes, to the bit.
+//! `maypole run --replace` and `train run --on-failure shrink`: ranks are killed, the others continue,
+//! replacements join, and losses are those of worlds of these sizes, to the bit.
 
 use crate::processes::{arguments, children, expected, kill, losses, wait_until, worlds};
 use maypole_trainer::tensor::random::random;

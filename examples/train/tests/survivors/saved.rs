@@ -1,5 +1,5 @@
-//! `train run --on-failure wait`: a rank is killed at a random step, the others save what all have
-//! done, and a run that goes on from there has the losses of one that was not disturbed, to the bit.
+//! `train run --on-failure wait`: a rank is killed at a random step, the others save a checkpoint of the
+//! last common step, and a run that resumes there has the losses of an undisturbed one, to the bit.
 
 use crate::processes::{losses, train};
 use crate::replaced::{kill_one, launch, printed};

@@ -1,10 +1,9 @@
 //! An allocator that counts bytes, by thread and kind and by owner.
 //!
-//! A thread says of which kind the memory is that it allocates ([`with_kind`]). Where several owners
-//! share a process, it also says for which of them ([`count_for`]). Every block of memory has a tag
-//! in front of it with its owner and its kind. So a block is subtracted from the owner that it was
-//! added to, whichever thread frees it. A program counts if it says so, with a line that needs no
-//! `unsafe`:
+//! A thread sets the kind of its allocations ([`with_kind`]) and, where several owners share a process,
+//! their owner ([`count_for`]). Every block of memory has a tag in front of it with its owner and its
+//! kind. So a block is subtracted from the owner that it was added to, whichever thread frees it. A
+//! program enables counting by one line, which needs no `unsafe`:
 //!
 //! ```
 //! use maypole_trainer_kernels::counting::{self, CountingAllocator};
@@ -28,12 +27,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
-/// Owners that are told apart. Bytes of owners from this number on count for owner 0.
+/// The number of separate owners. Bytes of owners from this number on count for owner 0.
 pub const OWNERS: usize = 65;
-/// Kinds that are told apart.
+/// The number of separate kinds.
 pub const KINDS: usize = 8;
 
-/// The bytes that were asked for and not freed, and the most that they were.
+/// The allocated bytes that are not freed, and their peak.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LiveBytes {
     /// Bytes now.
@@ -129,7 +128,7 @@ pub fn of_thread(kind: usize) -> LiveBytes {
     KIND.with(|kinds| kinds[kind].get())
 }
 
-/// The peaks of this thread become what is live now.
+/// Resets the peaks of this thread to the live bytes.
 pub fn reset_peaks() {
     KIND.with(|kinds| {
         kinds.iter().for_each(|kind| kind.set(LiveBytes { peak: kind.get().live, ..kind.get() }))
@@ -157,7 +156,7 @@ fn room(align: usize) -> usize {
     align.max(16)
 }
 
-/// What is asked of the system for a block of `layout`; `None` if that is too much.
+/// The layout of the system's allocation for a block of `layout`; `None` on overflow.
 fn with_room(layout: Layout) -> Option<Layout> {
     let size = layout.size().checked_add(room(layout.align()))?;
     Layout::from_size_align(size, layout.align()).ok()
@@ -167,7 +166,7 @@ impl CountingAllocator {
     /// Tags the block whose room begins at `whole`, and returns where the block begins.
     ///
     /// # Safety
-    /// `whole` is null, or points to memory of [`with_room`] of `layout`, aligned as it says.
+    /// `whole` is null, or points to memory with the size and alignment of [`with_room`] of `layout`.
     unsafe fn tagged(whole: *mut u8, layout: Layout) -> *mut u8 {
         if whole.is_null() {
             return whole;
@@ -199,12 +198,12 @@ impl CountingAllocator {
 }
 
 // SAFETY: each request goes to the system's allocator with room for a tag in front, a multiple of
-// the alignment; so blocks are aligned and as long as asked for. Counting allocates nothing and
+// the alignment; so blocks are aligned and have the requested length. Counting does not allocate and
 // cannot panic: tags are made here, of numbers below the tables' lengths.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(whole) = with_room(layout) else { return std::ptr::null_mut() };
-        // SAFETY: `whole` is not empty, because room is not; the memory is as `tagged` wants it.
+        // SAFETY: `whole` is not empty, because room is not; the memory is as `tagged` requires.
         unsafe { Self::tagged(System.alloc(whole), layout) }
     }
 
@@ -249,7 +248,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 mod tests {
     use super::*;
 
-    /// The allocator by itself, beside the one of this program.
+    /// A separate instance of the allocator, which is not that of this program.
     #[test]
     fn blocks_of_any_alignment_keep_their_bytes_and_are_subtracted_where_they_were_added() {
         count_for(7);

@@ -24,7 +24,7 @@
 //!
 //! Cost: `2 n (cp-1)` numbers a rank and layer forward and `2 n (2 cp - 1)` backward, where `n` is
 //! the rank's tokens times the width. A rank waits for each shift before it computes the next step:
-//! sending a block of keys while computing on another would hide the shifts, and is not done here.
+//! shifts could overlap with compute on the previous block, which is not implemented here.
 //! Scores exist for one pair of pieces at a time, and are not kept for the backward pass. One
 //! process keeps `tokens^2` probabilities for each head of a row.
 //!
@@ -96,8 +96,7 @@ struct RingPass<'a> {
     heads: Heads,
 }
 
-/// A piece of queries and a piece of keys of one head of one row: the index at which each begins in
-/// its buffer.
+/// A piece of queries and a piece of keys of one head of one row: the offset of each in its buffer.
 #[derive(Clone, Copy, Debug)]
 struct BlockPair {
     /// The first query in `qkv`, its output, and its number among all queries of all heads.

@@ -2,7 +2,7 @@
 //!
 //! What it does: all layers but attention compute each position by itself. Before attention an
 //! all-to-all gives each rank all positions of some heads. Attention runs as in one process.
-//! Another all-to-all gives each rank its own positions of all heads again.
+//! Another all-to-all restores each rank's positions of all heads.
 //!
 //! ```text
 //!              positions of rank 0 | 1                   positions of both ranks
@@ -20,7 +20,7 @@
 //! rank's tokens times the width. A rank of the ring sends `2 n (cp-1)` forward, which grows with
 //! the number of ranks; a rank of Ulysses sends less than `4 n` on any number of ranks. The ring
 //! works with any number of heads; Ulysses needs a multiple of the ranks. In this trainer
-//! computation hides neither: a rank waits for each all-to-all, and for each shift of the ring.
+//! neither overlaps with compute: a rank waits for each all-to-all, and for each shift of the ring.
 //!
 //! Source: Jacobs et al., "DeepSpeed Ulysses" (2023).
 
@@ -121,8 +121,8 @@ impl HeadExchange<'_> {
     }
 
     /// Calls `each` for every run of consecutive numbers of the message, in order. Its arguments
-    /// are the run's number, its index in the buffer by positions (this rank's positions, the
-    /// peer's heads), its index in the buffer by heads (this rank's heads, the peer's positions),
+    /// are the run's number, its offset in the buffer by positions (this rank's positions, the
+    /// peer's heads), its offset in the buffer by heads (this rank's heads, the peer's positions),
     /// and its length.
     fn for_each_run(
         &self,

@@ -1,16 +1,16 @@
 //! Fully sharded data parallelism, ZeRO stage 3: no rank has the whole model.
 //!
 //! * **Sharded:** weights, gradients and optimizer: with AdamW in f32, 16/n bytes a parameter.
-//!   During a step a rank also holds up to two gathered units, and the gradients of up to two
-//!   units: of the unit that runs, and of the unit that is being summed.
+//!   During a step a rank also holds buffers of up to two unsharded units, and the gradients of up to
+//!   two units: of the unit that runs, and of the unit in its reduce-scatter.
 //! * **Collectives:** all-gather of a unit's weights before its forward pass, and again before its
-//!   backward pass; the gathered weights are dropped after each pass. Reduce-scatter of its
-//!   gradients. After the update nothing is sent: each rank keeps its own part.
+//!   backward pass; the buffer of unsharded weights is freed after each pass. Reduce-scatter of its
+//!   gradients. No collective after the update: each rank keeps its own shard.
 //! * **Cost:** 3 (n-1)/n numbers a parameter leave each rank in a micro-batch. Plain data
 //!   parallelism sends 2 (n-1)/n in a step.
 //!
-//! A rank that waits for a unit computes nothing. With `prefetch`, a rank starts to gather the
-//! *next* unit of a pass before it computes the present one (Zhao et al. 2023).
+//! A rank that waits for a unit is idle. With `prefetch`, a rank starts the all-gather of the *next*
+//! unit of a pass before it computes the present one (Zhao et al. 2023).
 
 use crate::data_parallel::shards::Shards;
 use crate::model::layout::ParameterLayout;
@@ -43,8 +43,8 @@ pub struct Fsdp<T, G = T> {
 }
 
 impl<T: FloatElement, G: FloatElement> Fsdp<T, G> {
-    /// A store of this rank's parts of `weights`, which are equal on all ranks of `group`. With
-    /// `prefetch` the next unit is gathered while a unit runs.
+    /// A store of this rank's shards of `weights`, which are equal on all ranks of `group`. With
+    /// `prefetch` the all-gather of the next unit overlaps with the pass of a unit.
     ///
     /// # Panics
     /// If the number of weights is not that of the layout.
@@ -77,7 +77,7 @@ impl<T: FloatElement, G: FloatElement> Fsdp<T, G> {
         Ok((unit, self.group.start_all_gather(whole)?))
     }
 
-    /// Gathers `unit`, unless it is gathered already, and starts to gather the next unit of the pass.
+    /// Waits for the all-gather of `unit`, which it starts if not prefetched. Prefetches the next unit.
     fn gather(&mut self, unit: usize) -> Result<()> {
         let asked = match self.next.take() {
             Some(next) if next.0 == unit => next,
@@ -92,12 +92,12 @@ impl<T: FloatElement, G: FloatElement> Fsdp<T, G> {
         Ok(())
     }
 
-    /// Ends the pass with its last unit, so that what is gathered between passes asks for no other.
+    /// Ends the pass with its last unit, so that an all-gather between passes prefetches no other.
     fn pass_leaves(&mut self, unit: usize) {
         self.pass.take_if(|pass| pass.after(unit).is_none());
     }
 
-    /// Updates the most bytes that were held for a moment.
+    /// Updates the peak bytes of transient buffers.
     fn note(&mut self) {
         let present = self.present.as_ref().map(|it| it.0);
         let next = self.next.as_ref().map(|it| it.0);
@@ -109,7 +109,7 @@ impl<T: FloatElement, G: FloatElement> Fsdp<T, G> {
         self.transient = self.transient.max(gathered + gradients);
     }
 
-    /// Waits for the reduce-scatter that is under way, and adds its sums to this rank's gradients.
+    /// Waits for the reduce-scatter in flight, and adds its result to this rank's gradients.
     fn receive(&mut self) -> Result<()> {
         if let Some((unit, sum)) = self.sending.take() {
             let sum = sum.wait()?;

@@ -1,10 +1,10 @@
-//! The weights of ZeRO stages 1 and 2: a rank has all of them, updates its part of each unit, and
-//! then gathers the parts of the others.
+//! The weights of ZeRO stages 1 and 2: a rank has all of them, updates its shard of each unit, and
+//! then all-gathers the shards of the others.
 //!
 //! * **Sharded:** nothing; the optimizer's state is elsewhere.
 //! * **Collective:** one all-gather for each unit.
 //! * **Cost:** (n-1)/n numbers a parameter leave each rank. Where the ranks share a host, the
-//!   weights lie in registered memory, and each rank reads the others' parts where they lie.
+//!   weights are in a registered buffer, and each rank reads the others' shards in place.
 
 use crate::data_parallel::shards::Shards;
 use crate::ranks::group::RankGroup;
@@ -32,8 +32,8 @@ pub struct GatheredWeights<T> {
 }
 
 impl<T: FloatElement> GatheredWeights<T> {
-    /// A copy of `weights`, which are alike on all ranks of `group` and are cut as `shards` says.
-    /// All ranks call it.
+    /// A copy of `weights`, which are equal on all ranks of `group`, divided by `shards`. All ranks
+    /// call it.
     ///
     /// # Errors
     /// If the ranks cannot make memory that they share.
@@ -45,12 +45,12 @@ impl<T: FloatElement> GatheredWeights<T> {
         Ok(Self { weights: copy, arena, largest })
     }
 
-    /// Gathers the parts of all ranks, after each has updated its own. All ranks call it.
+    /// All-gathers the shards of all ranks, after each has updated its own. All ranks call it.
     ///
     /// # Errors
     /// As the library's.
     pub fn share(&mut self, shards: &Shards, group: &RankGroup) -> Result<()> {
-        // A call does not read what it writes, so this rank sends a copy of its part.
+        // The send buffer of a call must not overlap its receive buffer, so this rank sends a copy.
         let mut mine = MemoryKind::Units.hold(|| self.arena.alloc(self.largest));
         for (unit, part) in shards.units.iter().zip(&shards.mine) {
             let mine = &mut mine[..part.len()];

@@ -34,10 +34,10 @@
 //! Li et al., "PyTorch Distributed" (2020), for buckets; Rajbhandari et al., "ZeRO" (2020); Zhao et
 //! al., "PyTorch FSDP" (2023).
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
-//! | [`replicated`] | buckets of gradients, summed while the backward pass runs |
-//! | [`gathered`] | the weights of ZeRO-1 and ZeRO-2, in registered memory |
+//! | [`replicated`] | buckets of gradients, whose all-reduces overlap with the backward pass |
+//! | [`gathered`] | the weights of ZeRO-1 and ZeRO-2, in registered buffers |
 //! | [`shards`] | the equal parts of a flat buffer that ranks own |
 //! | [`zero1`], [`zero2`], [`fsdp`] | the optimizer, gradients, weights in parts |
 //! | [`summed`] | gradients that are first summed over another axis |

@@ -1,11 +1,11 @@
 //! Replicated data parallelism: every rank has the whole model and trains on its own rows, and
-//! gradients are summed in buckets.
+//! gradients are all-reduced in buckets.
 //!
 //! * **Sharded:** the batch. Weights, gradients and optimizer are on every rank, 16 bytes a
 //!   parameter with AdamW in f32.
 //! * **Collective:** one all-reduce of all gradients a step, cut into buckets.
-//! * **Cost:** 2 (n-1)/n numbers a parameter leave each rank (ring). Only the time that the
-//!   backward pass does not hide makes a step longer.
+//! * **Cost:** 2 (n-1)/n numbers a parameter leave each rank (ring). Only time that does not overlap
+//!   with the backward pass prolongs a step.
 //!
 //! The backward pass ends with the first layer, so gradients become final from the end of the flat
 //! buffer to its beginning. Waiting for the last of them would leave links idle during the backward
@@ -15,11 +15,11 @@
 //! (Li et al. 2020 found 25 MB to be good for PyTorch).
 //!
 //! A unit of the model (the embedding, a block, the head) becomes final as a whole, so a bucket is
-//! made of whole units. Each bucket has a buffer of its own, which the all-reduce owns while it is
-//! under way: nothing is copied. Where the ranks share a host, the buffer is registered memory, and
-//! ranks read one another's gradients where they lie.
+//! made of whole units. Each bucket has a buffer of its own, which the all-reduce owns while it is in
+//! flight, so nothing is copied. Where the ranks share a host, the buffer is registered, and ranks read
+//! one another's gradients in place.
 //!
-//! The numbers do not depend on where buckets end: each element is summed over ranks by itself.
+//! The result does not depend on the boundaries of buckets: each element is reduced by itself.
 
 use crate::data_parallel::gathered::arena_bytes;
 use crate::model::layout::ParameterLayout;
@@ -32,9 +32,9 @@ use std::ops::Range;
 /// The default for the most bytes of a bucket.
 pub const BUCKET: usize = 25 << 20;
 
-/// Returns the most bytes of a bucket of a rank that has `gradients` bytes in all: `asked`, if a
-/// number was asked for. The default is [`BUCKET`], but at most a quarter of the gradients of the
-/// rank, because the sum of a single bucket would overlap with nothing.
+/// Returns the maximum of bytes of a bucket of a rank that has `gradients` bytes in all: `asked`, if it
+/// is set. The default is [`BUCKET`], but at most a quarter of the gradients of the rank, because the
+/// all-reduce of a single bucket would not overlap with the backward pass.
 pub fn bucket(asked: Option<usize>, gradients: usize) -> usize {
     asked.unwrap_or(BUCKET.min(gradients / 4))
 }
@@ -47,7 +47,7 @@ pub struct Replicated<T, G = T> {
     /// In the order of the layout.
     buckets: Vec<Bucket<G>>,
     group: RankGroup,
-    /// True if sums start while the backward pass runs.
+    /// True if all-reduces start during the backward pass.
     overlap: bool,
     last: bool,
 }
@@ -56,9 +56,9 @@ pub struct Replicated<T, G = T> {
 #[derive(Debug)]
 struct Bucket<T> {
     units: Range<usize>,
-    /// The place of the units in the flat buffer.
+    /// The range of the units in the flat buffer.
     range: Range<usize>,
-    /// Empty while the all-reduce is under way.
+    /// Empty while the all-reduce is in flight.
     gradients: RegisteredBuffer<T>,
     under_way: Option<PendingCollective<T, RegisteredBuffer<T>>>,
     /// The number of units whose gradients are not final.
@@ -90,7 +90,6 @@ impl<T: FloatElement, G: FloatElement> Replicated<T, G> {
         Ok(Self { buckets, layout, weights, group, overlap, last: false })
     }
 
-    /// Returns the number of a unit's bucket.
     fn bucket_of(&self, unit: usize) -> usize {
         self.buckets.partition_point(|bucket| bucket.units.end <= unit)
     }
@@ -237,7 +236,7 @@ mod tests {
     }
 
     /// The default must leave several buckets on a rank that has a part of the model: with one, no
-    /// sum would run beside the backward pass.
+    /// all-reduce would overlap with the backward pass.
     #[test]
     fn a_part_of_the_model_has_as_many_buckets_as_the_whole() {
         let config = Config::default();

@@ -19,7 +19,7 @@ pub enum Sharding {
     Replicated {
         /// The most bytes of a bucket; `None` for [`bucket`](crate::data_parallel::replicated::bucket)'s default.
         bucket: Option<usize>,
-        /// True if sums run during the backward pass.
+        /// True if all-reduces overlap with the backward pass.
         overlap: bool,
     },
     /// The optimizer's state is sharded.
@@ -28,7 +28,7 @@ pub enum Sharding {
     Zero2,
     /// The optimizer's state, gradients and weights are sharded.
     Fsdp {
-        /// True if the next unit's weights are gathered while a unit runs.
+        /// True if the all-gather of the next unit overlaps with the pass of a unit.
         prefetch: bool,
     },
 }

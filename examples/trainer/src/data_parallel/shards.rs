@@ -1,8 +1,8 @@
 //! The part of a flat buffer that each of n ranks owns: rank r owns the r-th part of *every unit*.
 //!
 //! If the whole buffer were cut into n parts, rank 0 would own the first layers. Since each unit is
-//! cut, one collective gathers a unit or scatters its gradients, and all ranks send equally much.
-//! Parts of a unit differ by at most one element, so nothing is padded.
+//! cut, one all-gather restores a unit, one reduce-scatter reduces its gradients, and all ranks send
+//! equally much. Shards of a unit differ by at most one element, so the buffer needs no padding.
 
 use crate::model::layout::ParameterLayout;
 use crate::model::store::OwnedRun;
@@ -12,9 +12,9 @@ use std::ops::Range;
 /// One rank's part of each unit.
 #[derive(Clone, Debug)]
 pub struct Shards {
-    /// The place of each unit in the flat buffer.
+    /// The range of each unit in the flat buffer.
     pub units: Vec<Range<usize>>,
-    /// The place of this rank's part of each unit in the flat buffer.
+    /// The range of this rank's part of each unit in the flat buffer.
     pub mine: Vec<Range<usize>>,
 }
 
@@ -39,14 +39,14 @@ impl Shards {
         self.len() == 0
     }
 
-    /// Returns the place of this rank's part of unit number `unit` within the unit.
+    /// Returns the range of this rank's part of unit number `unit` within the unit.
     pub fn within(&self, unit: usize) -> Range<usize> {
         let whole = &self.units[unit];
         let mine = &self.mine[unit];
         mine.start - whole.start..mine.end - whole.start
     }
 
-    /// Returns the place of this rank's part of unit number `unit` in the concatenation of its
+    /// Returns the range of this rank's part of unit number `unit` in the concatenation of its
     /// parts of all units.
     pub fn packed(&self, unit: usize) -> Range<usize> {
         let before = self.mine[..unit].iter().map(ExactSizeIterator::len).sum();

@@ -1,9 +1,9 @@
-//! Gradients that are summed over another axis before data parallelism sums them.
+//! Gradients that are all-reduced over another axis before data parallelism reduces them.
 //!
 //! What it does: wraps another [`Store`]. After a unit's backward pass some of its gradients are
-//! only terms, and ranks of another axis have the other terms. This store sums these gradients over
-//! that axis, and then passes the unit on to the inner store. It sums after the last backward pass
-//! of a step, or after every backward pass if the inner store sends gradients after every one.
+//! partial sums, and ranks of another axis have the other terms. This store all-reduces these gradients
+//! over that axis, and then forwards the unit to the inner store. It does so after the last backward
+//! pass of a step, or after every backward pass if the inner store sends gradients after every one.
 //!
 //! ```text
 //! which                                    over   why
@@ -15,7 +15,7 @@
 //! unit and each line above. Cost: the first line is a few vectors; the second is the data
 //! parallelism of the expert axis.
 //!
-//! The inner store sums over `dp` and `cp`, along which ranks have the same parameters.
+//! The inner store reduces over `dp` and `cp`, along which ranks have the same parameters.
 
 use crate::data_parallel::sharding::Sharding;
 use crate::model::layout::LayoutEntry;
@@ -40,7 +40,7 @@ pub fn dense(entry: &LayoutEntry) -> bool {
     entry.expert.is_none()
 }
 
-/// A store that sums some gradients over other groups before the inner store sums them.
+/// A store that all-reduces some gradients over other groups before the inner store reduces them.
 pub struct SummedStore<T, G = T> {
     inner: Box<dyn Store<T, G>>,
     sums: Vec<(RankGroup, SummedEntries)>,
@@ -51,7 +51,7 @@ pub struct SummedStore<T, G = T> {
 
 impl<T, G> SummedStore<T, G> {
     /// A store around `inner`, which is of the form `sharding`. For each of `sums`, gradients of
-    /// its entries are summed over its group before `inner` gets them.
+    /// its entries are all-reduced over its group before `inner` receives them.
     pub fn new(
         inner: Box<dyn Store<T, G>>,
         sums: Vec<(RankGroup, SummedEntries)>,
@@ -83,7 +83,7 @@ impl<T: FloatElement, G: FloatElement> Store<T, G> for SummedStore<T, G> {
     }
 }
 
-/// Sums the gradients of all such entries of a unit over `group`, in one all-reduce.
+/// All-reduces the gradients of all such entries of a unit over `group`, in one call.
 fn sum<T: FloatElement, G: FloatElement>(
     store: &mut dyn Store<T, G>,
     unit: usize,

@@ -1,14 +1,14 @@
 //! ZeRO stage 1: every rank has all weights and gradients, and its part of the optimizer's state.
 //!
 //! * **Sharded:** the optimizer: with AdamW in f32, 8 of 16 bytes a parameter become 8/n. During the
-//!   last backward pass a rank also holds a copy of the gradients of one unit, which is being summed.
+//!   last backward pass a rank also holds a copy of the gradients of one unit, in its reduce-scatter.
 //! * **Collectives:** reduce-scatter of each unit's gradients during the last backward pass, after
 //!   which each rank has the sums of its part and updates that part; then all-gather of the
 //!   weights.
 //! * **Cost:** an all-reduce *is* a reduce-scatter and an all-gather, so 2 (n-1)/n numbers a
 //!   parameter leave each rank, as in plain data parallelism. The memory is saved without
-//!   sending more (Rajbhandari et al. 2020). A known mistake is to wait for all sums at the end of
-//!   the backward pass: then the copies of all units are held at once, 4 + 4/n bytes a parameter,
+//!   sending more (Rajbhandari et al. 2020). A common mistake is to wait for all sums at the end of
+//!   the backward pass: then the copies of all units are live together, 4 + 4/n bytes a parameter,
 //!   and two ranks need more memory than without ZeRO.
 
 use crate::data_parallel::gathered::GatheredWeights;
@@ -49,7 +49,7 @@ impl<T: FloatElement, G: FloatElement> Zero1<T, G> {
         Ok(Self { layout, weights, gradients, group, shards, under_way, last: false })
     }
 
-    /// Waits for the reduce-scatter that is under way, and takes the sums of this rank's part.
+    /// Waits for the reduce-scatter in flight, and takes the result of this rank's part.
     fn receive(&mut self) -> Result<()> {
         if let Some((unit, sum)) = self.under_way.take() {
             let sum = sum.wait()?;

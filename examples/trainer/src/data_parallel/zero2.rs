@@ -2,12 +2,12 @@
 //!
 //! * **Sharded:** the optimizer and the gradients: with AdamW in f32, 4 + 12/n bytes a parameter
 //!   are left. During a step a rank also holds the gradients of up to two units: of the unit that
-//!   runs, and of the unit that is being summed.
+//!   runs, and of the unit in its reduce-scatter.
 //! * **Collectives:** reduce-scatter of each unit's gradients as soon as its backward pass is done,
 //!   *in every micro-batch*: no rank has the memory to keep all gradients until the last
 //!   micro-batch. After the update an all-gather of the weights.
 //! * **Cost:** (m + 1) (n-1)/n numbers a parameter leave each rank with m micro-batches: with one,
-//!   as much as in plain data parallelism. A known mistake is to replace the shard by the sums of
+//!   as much as in plain data parallelism. A common mistake is to replace the shard by the sums of
 //!   the last micro-batch instead of adding these sums.
 
 use crate::data_parallel::gathered::GatheredWeights;
@@ -58,7 +58,7 @@ impl<T: FloatElement, G: FloatElement> Zero2<T, G> {
         })
     }
 
-    /// Waits for the reduce-scatter that is under way, and adds its sums to this rank's gradients.
+    /// Waits for the reduce-scatter in flight, and adds its result to this rank's gradients.
     fn receive(&mut self) -> Result<()> {
         if let Some((unit, sum)) = self.under_way.take() {
             let sum = sum.wait()?;

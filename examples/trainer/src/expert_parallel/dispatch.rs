@@ -1,8 +1,8 @@
-//! Dispatch and combine: tokens are sent to the ranks of their experts, and results come back.
+//! Dispatch and combine: tokens are sent to the ranks of their experts, and results are returned.
 //!
 //! What it does: each rank has some of the experts. For each kept choice of a token
 //! ([`crate::expert_parallel::router`]) the token's row is sent to the rank of the expert, and the
-//! result comes back.
+//! result is returned.
 //!
 //! ```text
 //!   tokens of rank 0  a0 b2 c1 d3        dispatch        experts 0 1 on rank 0: [a0 e0 c1 f1]
@@ -50,8 +50,8 @@ pub struct TokenRoutes {
     pub load: Vec<usize>,
     /// The number of rows to other ranks, and of rows from other ranks.
     pub abroad: [usize; 2],
-    /// For each row that comes back, the choice that it belongs to. Rows come back in the order in
-    /// which they were sent.
+    /// For each returned row, the choice that it belongs to. Rows return in the order in which they
+    /// were sent.
     pub returned: Vec<usize>,
 }
 

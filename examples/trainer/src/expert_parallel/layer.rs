@@ -1,8 +1,8 @@
 //! A feed-forward part of many experts, of which each token uses a few.
 //!
 //! What it does: a router ([`crate::expert_parallel::router`]) chooses experts for each token. The
-//! token's row is sent to the ranks of these experts ([`crate::expert_parallel::dispatch`]), and
-//! their results come back. A token's output is the sum of its experts' outputs, each multiplied by
+//! token's row is sent to the ranks of these experts ([`crate::expert_parallel::dispatch`]), which
+//! return their results. A token's output is the sum of its experts' outputs, each multiplied by
 //! its gate. One rank runs the same code with all experts.
 //!
 //! Ranks of `ep` wait for the rank with the busiest experts. The [`RoutingRecord`] counts the

@@ -12,14 +12,13 @@
 //! Once a step an all-reduce of the gradients of all parameters but those of experts.
 //!
 //! # Cost
-//! In each layer and micro-batch a rank sends twice as many numbers as the rows that leave it and
-//! the rows that come to it have together. A step lasts as long as that of the rank with the
-//! busiest experts.
+//! In each layer and micro-batch a rank sends twice as many numbers as its sent and its received rows
+//! have together. A step lasts as long as that of the rank with the busiest experts.
 //!
 //! # Source
 //! Lepikhin et al., "GShard" (2020); Fedus et al., "Switch Transformers" (2021).
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
 //! | [`router`] | the choice of experts for each token, capacity, the auxiliary loss |
 //! | [`dispatch`] | tokens are sent to their experts and back |

@@ -178,8 +178,8 @@ impl Config {
 /// The most heads that are looked at: no model has as many.
 const MOST_HEADS: usize = 1 << 16;
 
-/// Returns the greatest number up to `most` that divides `whole`, at least 1. Looks at no number
-/// above 65,536, so that an absurd number of heads is refused at once.
+/// Returns the greatest number up to `most` that divides `whole`, at least 1. Tries no number
+/// above 65,536, so that an absurd number of heads is refused immediately.
 pub fn divisor(whole: usize, most: usize) -> usize {
     let most = most.min(whole).min(MOST_HEADS);
     (1..=most).rev().find(|part| whole.is_multiple_of(*part)).unwrap_or(1)

@@ -3,12 +3,12 @@
 //!
 //! A rank keeps its parameters in one flat buffer and their gradients in another of the same form.
 //! So a bucket of data parallelism, a shard of ZeRO and a gathered block of FSDP are sub-slices of
-//! a buffer, and no axis needs to know what the numbers mean. Which numbers a rank has at all
-//! depends on its [`ModelShare`]: some layers (pipeline), some rows or columns of each matrix
-//! (tensor), some experts (expert).
+//! a buffer, and no axis depends on the meaning of the numbers. The [`ModelShare`] of a rank determines
+//! its numbers: some layers (pipeline), some rows or columns of each matrix (tensor), some experts
+//! (expert).
 //!
-//! A [`LayoutEntry`] says where a tensor lies in the rank's buffer *and* which elements of the
-//! whole model it has. By the numbers in the whole model two meshes can be compared: initial weight
+//! A [`LayoutEntry`] holds the offset of a tensor in the rank's buffer *and* its elements of the
+//! whole model. By the numbers in the whole model two meshes can be compared: initial weight
 //! `i` is a function of the seed and of its number `i` in the whole model, and any mesh can load
 //! the checkpoint of any other.
 

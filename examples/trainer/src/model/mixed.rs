@@ -1,6 +1,6 @@
 //! Weights in 16 bits, and in 32 bits the gradients and the masters that the optimizer updates.
 //!
-//! * **Sharded:** what the inner store shards. Its weights take 2 bytes a parameter and its gradients
+//! * **Sharded:** as in the inner store. Its weights take 2 bytes a parameter and its gradients
 //!   4. A rank has `f32` masters of the parameters that it updates, so masters are sharded with the
 //!   optimizer.
 //! * **Collective:** those of the inner store.

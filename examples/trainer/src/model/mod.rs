@@ -4,7 +4,7 @@
 //! parts in [`axes`] (region, attention, feed-forward part, vocabulary) or the [`store`] that holds
 //! weights and gradients.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
 //! | [`config`] | the sizes, and the two architectures |
 //! | `tensors`, [`layout`] | the tensors of each; the offset of each, here and in the whole model |

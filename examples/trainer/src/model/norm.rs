@@ -29,7 +29,7 @@ impl<T: Real> Norm<&[T]> {
         (h, stats)
     }
 
-    /// Adds to `dx` and to `gradients` what `dh` says of them. `x` and `stats` are the input and
+    /// Accumulates the gradients of `dh` in `dx` and `gradients`. `x` and `stats` are the input and
     /// the statistics of the forward pass.
     pub(crate) fn backward(
         &self,

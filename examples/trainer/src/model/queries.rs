@@ -16,7 +16,7 @@ use crate::tensor_parallel::column::ColumnParallelLinear;
 use crate::tensor_parallel::region::ParallelRegion;
 use maypole::Result;
 
-/// What attention of a block has to know besides its tensors.
+/// The parameters of attention in a block, without its tensors.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionShape<'a> {
     /// What the block is made of.
@@ -93,7 +93,7 @@ impl<T: Real> Queries<&[T]> {
     }
 }
 
-/// The gradients of what each of `layers` gave, from that of q, k and v as attention takes them.
+/// The gradients of the outputs of `layers`, from those of q, k and v in attention's layout.
 fn unspread<T: Real>(
     layers: &[ColumnParallelLinear<&[T]>; 3],
     device: &dyn Device<T>,

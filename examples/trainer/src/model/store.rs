@@ -1,11 +1,11 @@
-//! The weights and gradients of a rank: the model asks for them unit by unit, and a step updates
+//! The weights and gradients of a rank: the model acquires them unit by unit, and a step updates
 //! them.
 //!
 //! A model of one process has all of them, in two flat buffers ([`FlatStore`]). Every form of data
-//! parallelism is another [`Store`]: it may gather a unit's weights when the model asks for them,
-//! drop them when the unit is done, and send a unit's gradients when they are final. The code of
-//! the model is the same for every store. Weights and gradients may be numbers of two kinds: of 16 and
-//! of 32 bits, in [mixed precision](crate::model::mixed).
+//! parallelism is another [`Store`]: it may gather a unit's weights when the model needs them, free
+//! them when the pass of the unit has ended, and send a unit's gradients when they are final. The code
+//! of the model is the same for every store. Weights and gradients may be numbers of two kinds: of 16
+//! and of 32 bits, in [mixed precision](crate::model::mixed).
 
 use crate::model::layout::ParameterLayout;
 use crate::tensor::math::FloatElement;
@@ -40,7 +40,7 @@ pub struct StoreBytes {
     pub gathered: usize,
 }
 
-/// A pass over consecutive units, which asks the store for one unit after the other.
+/// A pass over consecutive units, which acquires one unit of the store after the other.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum StorePass {
     /// A forward pass, from the first unit to the last.
@@ -59,7 +59,7 @@ pub enum StorePass {
 }
 
 impl StorePass {
-    /// Returns the unit that the pass asks for after `unit`; `None` if `unit` ends the pass.
+    /// Returns the unit of the pass after `unit`; `None` if `unit` ends the pass.
     pub fn after(&self, unit: usize) -> Option<usize> {
         let (units, next) = match self {
             Self::Forward { units } => (units, unit.checked_add(1)),

@@ -29,7 +29,6 @@ pub struct Transformer<T> {
     pub config: Config,
     /// The units of this rank.
     pub parts: Vec<ModelPart>,
-    /// The tensors of each unit.
     tensors: Vec<UnitTensors>,
     /// Heads of this rank.
     pub heads: usize,

@@ -16,7 +16,7 @@
 //!
 //! Cost: those messages, and the bubble ([`crate::pipeline_parallel::plan`]).
 //!
-//! Messages travel on links of their own ([`crate::pipeline_parallel::links`]) while ranks compute.
+//! Threads send and receive messages ([`crate::pipeline_parallel::links`]) while ranks compute.
 //! A rank waits only for the inputs of its passes. `maypole_lab::replay::simulate`
 //! shows whether a plan ends.
 
@@ -152,7 +152,7 @@ mod tests {
     use crate::ranks::group::{RankGroup, SumOrder};
     use maypole::Communicator;
 
-    /// Stages that send the micro-batch and the number of the stage, and check what they receive.
+    /// Stages that send the micro-batch and the number of the stage, and check received ones.
     struct CheckedStages {
         rank: usize,
         ranks: usize,

@@ -1,10 +1,10 @@
-//! Links between the stages of a pipeline: messages that travel while ranks compute.
+//! Links between the stages of a pipeline: asynchronous messages that overlap with compute.
 //!
-//! What it does: joins each rank with the next and the previous rank. Activations go to the next
+//! What it does: connects each rank with the next and the previous rank. Activations go to the next
 //! rank, gradients to the previous. Every link has its own communicator of two ranks, and during a
-//! step a thread at each end. A rank gives a message to its sending thread and continues to
+//! step a thread at each end. A rank queues a message at its sending thread and continues to
 //! compute. When a pass needs a message, the rank takes it from its receiving thread. So a rank
-//! waits for passes that are not done, and never for a receiver that computes.
+//! waits for incomplete passes, and never for a receiver that computes.
 //!
 //! What is sharded: nothing. Which collective runs where: none; one send and one receive for each
 //! message. Cost: the message. In mixed precision it has half the bytes: layers then give 16-bit

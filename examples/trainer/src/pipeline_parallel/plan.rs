@@ -102,7 +102,7 @@ impl PipelineSchedule {
         fill / ((self.chunks() * micros) as f64 + fill)
     }
 
-    /// Returns the most micro-batches whose activations rank 0 holds at once, by the formula. A
+    /// Returns the maximum of micro-batches whose activations rank 0 holds, by the formula. A
     /// micro-batch counts as one with the activations of all stages of the rank. The formula of
     /// interleaved stages needs at least `2 * ranks` micro-batches.
     pub fn held(self, ranks: usize, micros: usize) -> f64 {

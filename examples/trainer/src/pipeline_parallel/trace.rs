@@ -1,6 +1,6 @@
-//! When the passes of a pipeline ran. `maypole_lab::replay` computes from them what they cost.
+//! The times of the passes of a pipeline. `maypole_lab::replay` computes their cost.
 //!
-//! What is sharded, which collective runs where, what it costs: nothing.
+//! What is sharded, which collective runs where, cost: nothing.
 
 use crate::pipeline_parallel::plan::StagePass;
 

@@ -2,9 +2,9 @@
 //! it.
 //!
 //! A [`RankGroup`] is a handle that can be cloned, because several parts of a model use the same
-//! ranks. A group of one calls no collective. A [`Timeline`] notes the time in blocking calls, and
-//! the time that a rank waits for started calls, as [`RankActivity::Wait`]: communication that no
-//! computation hides. The time of a started call itself, on a thread of its own, is noted as
+//! ranks. A group of one calls no collective. A [`Timeline`] records the time in blocking calls, and
+//! the waits for started calls, as [`RankActivity::Wait`]: exposed communication, without overlap. The
+//! time of a started call itself, on its background thread, is recorded as
 //! [`RankActivity::Communication`].
 
 use crate::ranks::memory::MemoryKind;
@@ -100,7 +100,7 @@ impl RankGroup {
     }
 
     /// Returns the payload bytes that this rank has sent to the others so far, as the library
-    /// counts them. Waits for calls that are under way.
+    /// counts them. Waits for calls in flight.
     pub fn payload(&self) -> u64 {
         self.inner.borrow().comm.as_ref().map_or(0, |comm| comm.counters().payload())
     }
@@ -120,8 +120,8 @@ impl RankGroup {
         self.timeline.record(RankActivity::Wait, || MemoryKind::Other.hold(|| call(comm)))
     }
 
-    /// Gives up the group on all ranks, for the reason `why`. Their calls fail with it, as those of
-    /// all groups of the same world. Returns the error of this rank.
+    /// Aborts the group on all ranks with the cause `why`. Their calls fail with this error, and so do
+    /// those of all groups of the same world. Returns the error of this rank.
     pub fn abort(&self, why: &str) -> Error {
         if let Some(comm) = &self.inner.borrow().comm {
             comm.abort(why);
@@ -136,8 +136,8 @@ impl RankGroup {
         }
     }
 
-    /// Makes an arena of `bytes` bytes: memory that ranks of one host reach in place during a call,
-    /// so that a large vector is read where it lies. All ranks call it.
+    /// Makes an arena of `bytes` bytes: memory for registered buffers, which all ranks of a host map, so
+    /// that collectives read a large vector in place. All ranks call it.
     ///
     /// Ranks that share no memory, and the group of one, get an arena without memory. Its buffers
     /// are private, and every call takes them as it takes a `Vec`.
@@ -170,7 +170,7 @@ impl RankGroup {
         })
     }
 
-    /// Sums `data` over all ranks; every rank's `data` becomes the sum.
+    /// All-reduces `data`: every rank's `data` becomes the sum.
     ///
     /// # Errors
     /// As the library's.
@@ -181,8 +181,8 @@ impl RankGroup {
         self.call(|comm| comm.all_reduce(data, ReduceOp::Sum))
     }
 
-    /// Sums `data` over all ranks. This rank's [`shard`](Self::shard) of `data` becomes that part
-    /// of the sum; the rest is undefined.
+    /// Reduce-scatters `data`. This rank's [`shard`](Self::shard) of `data` becomes that part of the
+    /// sum; the rest of the buffer is undefined.
     ///
     /// # Errors
     /// As the library's.
@@ -198,7 +198,7 @@ impl RankGroup {
         Ok(())
     }
 
-    /// Fills `data` with the parts of all ranks, each in its place. On entry this rank's part is
+    /// Fills `data` with the parts of all ranks, in rank order. On entry this rank's part is
     /// its [`shard`](Self::shard) of `data`.
     ///
     /// # Errors
@@ -211,7 +211,7 @@ impl RankGroup {
         self.all_gather_into(&mine, data)
     }
 
-    /// Fills `data` with the parts of all ranks, each in its place. `mine` is this rank's part, as
+    /// Fills `data` with the parts of all ranks, in rank order. `mine` is this rank's part, as
     /// long as this rank's [`shard`](Self::shard) of `data`.
     ///
     /// # Errors
@@ -254,7 +254,7 @@ impl RankGroup {
         Ok(counts.into_iter().map(|len| take(&mut rest, len).to_vec()).collect())
     }
 
-    /// Returns `bytes` of rank `root`, on every rank.
+    /// Broadcasts `bytes` of rank `root`, and returns them on every rank.
     ///
     /// # Errors
     /// As the library's.
@@ -357,7 +357,7 @@ impl RankGroup {
     }
 }
 
-/// A collective under way on a buffer `B`, while this rank computes.
+/// A collective in flight on a buffer `B`, while this rank computes.
 #[derive(Debug)]
 #[must_use = "`wait` returns the result"]
 pub struct PendingCollective<T, B = Vec<T>> {

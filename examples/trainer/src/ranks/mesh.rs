@@ -1,7 +1,7 @@
 //! The mesh: the coordinates of each rank on five axes, and the group of ranks along each axis.
 //!
 //! What it does: gives every rank five coordinates, one for each axis, and divides the world into
-//! groups along each axis. What is sharded: nothing here; the table says what each axis divides.
+//! groups along each axis. What is sharded: nothing here; the table lists the division of each axis.
 //!
 //! ```text
 //! axis  divides                     ranks along it exchange                          when
@@ -82,7 +82,7 @@ impl Mesh {
     ///
     /// # Errors
     /// A sentence that names the part that is not an axis, is given twice or has no positive size,
-    /// or that says that there are too many ranks.
+    /// or the limit of ranks.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let mut mesh = Self::ONE;
         let mut named = Vec::new();

@@ -1,8 +1,8 @@
-//! Ranks: the groups along each axis, the mesh of all axes, and what a rank sends and waits for.
+//! Ranks: the groups along each axis, the mesh of all axes, and the traffic and waits of a rank.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
-//! | [`group`], [`exchange`] | the collectives of a step: sums and gathers; exchanges |
+//! | [`group`], [`exchange`] | the collectives of a step: all-reduce, reduce-scatter, all-gather; all-to-all, shift |
 //! | [`mesh`] | the coordinates of each rank on the five axes, and the group of each axis |
 //! | [`memory`] | the kinds of memory that are allocated and freed within a step |
 //! | [`shard`] | one rank's part of something that is divided evenly |

@@ -1,9 +1,8 @@
 //! The spans of time of one rank: spans of compute, of sending and of waiting, for the shares
 //! (`maypole_lab::report::shares`) and for pictures.
 //!
-//! A collective that was started runs on a thread of its own. Its span overlaps the spans of what
-//! the rank does meanwhile. The part that overlaps a backward pass is hidden; the part that
-//! overlaps a wait is not.
+//! A started collective runs on a thread of its own, so its span overlaps other spans of the rank. The
+//! part that overlaps a backward pass is hidden; the part that overlaps a wait is exposed.
 
 use crate::ranks::memory::MemoryKind;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +18,7 @@ pub enum RankActivity {
     Backward,
     /// The optimizer.
     Update,
-    /// Waiting for a collective: communication that nothing hides.
+    /// Waiting for a collective: exposed communication.
     Wait,
     /// Waiting for other stages of the pipeline: the bubble.
     Bubble,
@@ -120,7 +119,7 @@ impl Timeline {
         result
     }
 
-    /// Counts a collective as under way for as long as the result lives.
+    /// Counts a collective as in flight for as long as the result lives.
     pub(crate) fn begin(&self) -> UnderWay {
         self.under_way.fetch_add(1, Ordering::Relaxed);
         UnderWay(Arc::clone(&self.under_way))

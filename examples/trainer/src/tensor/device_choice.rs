@@ -19,7 +19,7 @@ pub enum DeviceChoice {
     Gpu(usize),
 }
 
-/// A device, and what to tell of it.
+/// A device and its description.
 #[derive(Clone, Debug)]
 pub struct OpenDevice<T> {
     /// The device.
@@ -32,7 +32,7 @@ impl DeviceChoice {
     /// Reads `cpu`, `cuda` or `cuda:N`.
     ///
     /// # Errors
-    /// A sentence that says what to give.
+    /// A sentence that lists the valid forms.
     pub fn parse(text: &str) -> Result<Self, String> {
         let number = |text: &str| text.parse().ok().map(Self::Gpu);
         let choice = match text {
@@ -48,7 +48,7 @@ impl DeviceChoice {
     /// The number of the GPU of rank `rank`; `None` for the processor.
     ///
     /// # Errors
-    /// A sentence that says why there is no such GPU, and what to do.
+    /// A sentence with the reason why the GPU is missing, and a remedy.
     pub fn gpu(self, rank: usize) -> Result<Option<usize>, String> {
         if self == Self::Cpu {
             return Ok(None);
@@ -72,7 +72,7 @@ impl DeviceChoice {
     /// installed, in the full precision of the numbers.
     ///
     /// # Errors
-    /// A sentence that says why the device cannot be used, and what to do.
+    /// A sentence with the reason why the device is unusable, and a remedy.
     pub fn open<T: Real + Float>(self, rank: usize) -> Result<OpenDevice<T>, String> {
         self.open_with(rank, ProductKernels::Fastest)
     }
@@ -111,9 +111,9 @@ impl Default for RankDevices {
 }
 
 impl RankDevices {
-    /// Opens the devices of `ranks` ranks. Products are computed by `products`. By the kernels of this
-    /// project, a row of a result has the same bits whatever the other rows are; cuBLAS takes other
-    /// kernels for other shapes.
+    /// Opens the devices of `ranks` ranks. Products are computed by `products`. With the kernels of this
+    /// project, the bits of a row of a result do not depend on the other rows; cuBLAS selects kernels by
+    /// shape.
     ///
     /// # Errors
     /// As [`DeviceChoice::open`].

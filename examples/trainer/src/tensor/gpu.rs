@@ -5,13 +5,13 @@
 //! * **Collective:** none.
 //! * **Cost:** every call copies its operands to the GPU and its results back, weights and
 //!   activations alike. They cross PCIe on every layer. So this is a way to check kernels and axes
-//!   on a GPU, and not a fast trainer. On the processor stay optimizers, routers, the gates of experts,
+//!   on a GPU, and not a fast trainer. The CPU runs optimizers, routers, the gates of experts,
 //!   ring attention, the repetition of grouped keys for all heads of queries, the loss of a
 //!   vocabulary that is divided over ranks, and collectives.
 //!
 //! A GPU may fail in the middle of a call: another process may have taken its memory. The methods
-//! of a device return no error. So the first failure is kept, later calls do nothing, and
-//! [`Device::failure`] tells what happened. A step asks for it before it updates weights.
+//! of a device return no error. So the first failure is stored, later calls do nothing, and
+//! [`Device::failure`] returns it. A step checks for it before it updates weights.
 //!
 //! Kernels and launches are in the crate `maypole-trainer-kernels`, in `layers`.
 
@@ -30,7 +30,7 @@ use maypole_trainer_kernels::layers::{Float, LayerCall, Machine, loss};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// A GPU, or what stands in for one in a test, as a device for layers.
+/// A GPU, or a substitute in a test, as a device for layers.
 pub struct GpuDevice<M> {
     machine: Mutex<M>,
     failure: Mutex<Option<String>>,

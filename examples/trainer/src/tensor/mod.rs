@@ -3,11 +3,11 @@
 //! These files use neither the model nor other ranks. Each layer is a file of two functions on
 //! slices, `forward` and `backward`; [`device`] has the trait through which the model calls them.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
 //! | [`math`], [`matmul`] | number types, loops compiled for this processor, matrix products |
 //! | [`linear`], [`norm`], [`gelu`], [`attention`], [`embed`], [`loss`] | the layers of a GPT |
-//! | [`rms_norm`], [`swiglu`], [`rotary`], [`grouped`] | the layers that a Llama has instead or besides |
+//! | [`rms_norm`], [`swiglu`], [`rotary`], [`grouped`] | the layers of a Llama that differ |
 //! | [`device`], [`precision`] | the layers of a device; the same in 16 bits, with loss scaling |
 //! | [`gpu`], [`device_choice`] | the layers on an NVIDIA GPU; which rank computes on which |
 //! | [`packed`] | activations until their backward pass, in 16 bits where that loses nothing |

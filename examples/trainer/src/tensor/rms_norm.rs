@@ -24,8 +24,8 @@ pub fn forward<T: Real>(y: &mut [T], stats: &mut [T], x: &[T], w: &[T]) {
     });
 }
 
-/// `dx +=` and `dw +=` what `dy` says of them. The statistics in `before` are the `rstd` of each
-/// row.
+/// Accumulates the gradients of `dy` in `dx` and `dw`. The statistics in `before` are the `rstd` of
+/// each row.
 pub fn backward<T: Real>(dx: &mut [T], dw: &mut [T], dy: &[T], before: NormInputs<'_, T>) {
     let NormInputs { x, stats, w } = before;
     let width = w.len();

@@ -5,8 +5,8 @@
 //! of their positions alone (Su et al. 2021). Which numbers make a plane is a convention; this is
 //! the one of published Llama checkpoints in the format of Hugging Face.
 //!
-//! A token is turned by its own position, wherever it is: an axis that divides positions has to say
-//! which ones a rank has, and nothing else. The backward pass turns gradients back.
+//! A token is turned by its own position, on any rank: an axis that divides positions only has to
+//! provide the positions of a rank. The backward pass turns gradients back.
 
 use crate::tensor::math::{Real, vectorized};
 
@@ -27,7 +27,6 @@ pub enum Turn {
 pub struct Rotation<'a, T> {
     /// The position of each token in its row.
     positions: &'a [u32],
-    /// Planes of a head.
     planes: usize,
     /// For each position from 0 on, and each plane, the cosine and the sine of the angle.
     angles: Vec<[T; 2]>,

@@ -15,8 +15,8 @@ pub fn forward<T: Real>(y: &mut [T], gate: &[T], up: &[T]) {
     });
 }
 
-/// The gradient of `gate` into `dgate` and that of `up` into `dup`, which comes in as the gradient
-/// of `y`.
+/// The gradient of `gate` into `dgate` and that of `up` into `dup`. On entry `dup` is the gradient of
+/// `y`.
 pub fn backward<T: Real>(dgate: &mut [T], dup: &mut [T], gate: &[T], up: &[T]) {
     vectorized(|| {
         for ((dgate, dup), (gate, up)) in dgate.iter_mut().zip(dup).zip(gate.iter().zip(up)) {

@@ -71,7 +71,7 @@ impl<T: Real> ColumnParallelLinear<&[T]> {
         y
     }
 
-    /// Returns the gradient of the input, summed over ranks, from `dy`, the gradient of this rank's
+    /// Returns the all-reduced gradient of the input from `dy`, the gradient of this rank's
     /// outputs. `x` is the input that [`forward`](Self::forward) returned. The gradients of the
     /// layer are added to `gradients`.
     ///

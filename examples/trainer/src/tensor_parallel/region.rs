@@ -1,10 +1,10 @@
 //! A region: the part of the model between a column-parallel layer and a row-parallel one.
 //!
-//! What it does: two matrices are cut so that one sum after the second is enough. The first is cut
+//! What it does: two matrices are cut so that one all-reduce after the second is enough. The first is cut
 //! by outputs ([`crate::tensor_parallel::column`]), so each rank has some of the hidden numbers.
 //! The function between them works on each hidden number alone (GELU, or attention on whole heads).
 //! The second matrix is cut by inputs ([`crate::tensor_parallel::row`]), so each rank has a term of
-//! every output, and the sum over ranks is the output. A [`ParallelRegion`] has the collectives at
+//! every output, and an all-reduce gives the output. A [`ParallelRegion`] has the collectives at
 //! both ends, forward and backward.
 //!
 //! ```text
@@ -25,8 +25,8 @@
 //! and one where it is entered backward: two regions a block, so four a block and step.
 //! [`crate::tensor_parallel::sequence`] replaces each by a reduce-scatter and an all-gather.
 //!
-//! Cost: `4 * 2 (p-1)/p * tokens * width` numbers a rank, block and step. Computation hides none of
-//! it.
+//! Cost: `4 * 2 (p-1)/p * tokens * width` numbers a rank, block and step. None of it overlaps with
+//! compute.
 //!
 //! Source: Shoeybi et al., "Megatron-LM" (2019), whose `f` and `g` are `enter` and `leave`.
 
@@ -48,7 +48,7 @@ pub trait ParallelRegion<T: Real> {
         Ok(x)
     }
 
-    /// Ends a region. Sums over ranks the terms that the second matrix gave.
+    /// Ends a region: all-reduces the partial results of the second matrix.
     ///
     /// # Errors
     /// As the collective in it.
@@ -56,7 +56,7 @@ pub trait ParallelRegion<T: Real> {
         Ok(x)
     }
 
-    /// The backward pass of [`enter`](Self::enter): sums the terms of the input's gradient.
+    /// The backward pass of [`enter`](Self::enter): all-reduces the partial gradients of the input.
     ///
     /// # Errors
     /// As the collective in it.
@@ -80,7 +80,7 @@ pub trait ParallelRegion<T: Real> {
     }
 }
 
-/// The region of a rank that has the whole model: every method returns what it is given.
+/// The region of a rank that has the whole model: every method returns its argument.
 #[derive(Clone, Copy, Debug)]
 pub struct SingleRank;
 

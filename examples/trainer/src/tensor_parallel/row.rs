@@ -2,8 +2,8 @@
 //!
 //! `y = x w^T + b`, with `w` of shape outputs x inputs. Each rank has some columns of `w` and the
 //! inputs for these columns, which are its outputs of the column-parallel layer before
-//! ([`crate::tensor_parallel::column`]). Its product is a term of every output, and the sum over
-//! ranks is the output. The bias is added once, after the sum.
+//! ([`crate::tensor_parallel::column`]). Its product is a term of every output, and an all-reduce
+//! gives the output. The bias is added once, after the all-reduce.
 //!
 //! ```text
 //!                    rank 0        rank 1           256 inputs, d = 64 outputs, 2 ranks, 512 tokens

@@ -17,10 +17,10 @@
 //!
 //! Which collective runs where: as above, and one more that is easily forgotten. Norms, the biases
 //! after the sum and the positions are on every rank, but each rank now applies them to its own
-//! tokens. So a rank's gradients of them are terms, which are summed over the tensor axis once a
-//! step. Without that sum the loss still falls, but the training is no longer that of one process.
+//! tokens. So a rank's gradients of them are partial sums, with one all-reduce over the tensor axis a
+//! step. Without that all-reduce the loss still falls, but the training differs from one process.
 //!
-//! Cost: the bytes of the all-reduces that it replaces, and one sum of the small parameters a step.
+//! Cost: the bytes of the replaced all-reduces, and one all-reduce of the small parameters a step.
 //! Activations outside of regions take `1/p` of the memory.
 //!
 //! Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models"
@@ -30,7 +30,7 @@ use crate::ranks::group::RankGroup;
 use crate::tensor::math::Real;
 use maypole::Result;
 
-/// Returns the vectors of the tokens of all ranks, in rank order.
+/// All-gathers the vectors of the tokens of all ranks, in rank order.
 ///
 /// # Errors
 /// As the collective.
@@ -38,7 +38,7 @@ pub fn gather<T: Real>(tp: &RankGroup, part: &[T]) -> Result<Vec<T>> {
     tp.gather(part)
 }
 
-/// Sums `terms` over ranks, and returns the vectors of this rank's tokens.
+/// Reduce-scatters `terms`: returns the sums of the vectors of this rank's tokens.
 ///
 /// # Errors
 /// As the collective.

@@ -1,9 +1,9 @@
 //! The vocabulary over the tensor axis: the embedding, the head, and the softmax over its logits.
 //!
 //! What it does: each rank has some lines of the embedding and of the head. A rank without a
-//! token's line embeds the token as zeros. The sum over ranks is the embedding, bit for bit as in
-//! one process. Logits stay divided: for the softmax ranks exchange three numbers a token, not the
-//! logits.
+//! token's line embeds the token as zeros. An all-reduce gives the embedding, bit for bit as in
+//! one process. Logits stay divided: the softmax needs all-reduces of three numbers a token, not of
+//! the logits.
 //!
 //! ```text
 //! greatest   all-reduce (max) of each token's greatest logit
@@ -19,7 +19,7 @@
 //! Which collective runs where: as above; the embedding leaves a region, the head enters one
 //! ([`crate::tensor_parallel::region`]). Cost: three numbers a token instead of a vocabulary.
 //!
-//! It pays if the vocabulary is large beside the width, as a learnt vocabulary is
+//! It pays if the vocabulary is large compared with the width, as a learnt vocabulary is
 //! ([`crate::train::bpe`]). The size of a learnt vocabulary depends on the text, so ranks seldom
 //! divide it: `train tour` trains on 301 learnt tokens of a play over two ranks.
 //!
@@ -72,7 +72,7 @@ impl VocabParallel {
         self.group.shard().range(self.vocabulary)
     }
 
-    /// Returns the place of `target` among this rank's lines, if it is one of them.
+    /// Returns the index of `target` among this rank's lines, if it is one of them.
     fn place(&self, target: u32) -> Option<usize> {
         let lines = self.lines();
         (target as usize).checked_sub(lines.start).filter(|at| *at < lines.len())

@@ -1,9 +1,9 @@
 //! Byte-pair encoding: a vocabulary of common strings, learnt from a text (Gage 1994; Sennrich et
 //! al. 2016).
 //!
-//! Start with bytes. Count which two tokens stand side by side most often, make one token of them,
-//! and begin again, until there are as many tokens as wanted. A larger vocabulary needs
-//! fewer tokens for a text, and a larger table: then splitting the table over ranks saves more.
+//! Start with bytes. Merge the most frequent pair of adjacent tokens into one token, and repeat until the
+//! vocabulary has its size. A larger vocabulary needs fewer tokens for a text, and a larger table: then
+//! splitting the table over ranks saves more.
 
 use crate::tensor::random::fingerprint;
 use serde::{Deserialize, Serialize};

@@ -96,8 +96,8 @@ impl Clip {
     }
 }
 
-/// Computes the norm of the whole gradient. For each parameter of this rank it knows how many ranks
-/// have the same one, so that each counts once.
+/// Computes the norm of the whole gradient. It stores for each parameter of this rank the number of
+/// ranks that have the same one, so that each counts once.
 #[derive(Clone, Debug)]
 pub struct GradientNorm {
     /// The ranks that have the parts of the gradient.

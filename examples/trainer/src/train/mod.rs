@@ -1,6 +1,6 @@
 //! Training: a step, one rank of any mesh, and everything that a run reads and writes.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
 //! | [`parallelism`] | how a model is spread over a mesh, and whether that is possible |
 //! | [`trainer`] | the step |
@@ -8,11 +8,11 @@
 //! | [`rows`] | the rows and positions of a rank |
 //! | [`pipeline`] | all micro-batches of a step through the stages of a rank |
 //! | [`optim`], [`schedule`], [`clip`] | the update, the learning rate, clipping by norm |
-//! | [`watch`] | what is measured of a step |
+//! | [`watch`] | the measurements of a step |
 //! | [`plateau`] | the learning rate that adapts to losses |
 //! | [`text`], [`bpe`] | rows of tokens by their number; byte-pair encoding |
 //! | [`validation`], [`sample`] | the loss on text that was held out; text written by the model |
-//! | [`settings`] | what decides the result of a run beside its trainer |
+//! | [`settings`] | the settings outside the trainer that determine the result of a run |
 //! | [`checkpoint`] | to disk and back; from any mesh to any other |
 
 pub mod bpe;

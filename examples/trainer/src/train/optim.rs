@@ -1,4 +1,4 @@
-//! Optimizers: what a step does to each parameter, given its gradient.
+//! Optimizers: the update of each parameter by its gradient.
 //!
 //! Both work on each number alone. So a rank that updates a part of the parameters needs the
 //! optimizer's state of that part only, which is why ZeRO can shard it.
@@ -66,8 +66,8 @@ pub struct Optimizer<T> {
     pub rule: Rule,
     /// Steps done.
     pub steps: u64,
-    /// Averages of gradients of what is owned, in order; empty if the rule needs none or no step
-    /// was done.
+    /// Averages of gradients of the owned parameters, in order; empty if the rule needs none or before
+    /// the first step.
     pub first: Vec<T>,
     /// Averages of squares.
     pub second: Vec<T>,
@@ -120,7 +120,7 @@ impl<T: Real> Optimizer<T> {
 
 /// What a step does with the gradients.
 pub trait Update<T: Real>: Any {
-    /// Is told before the update number `step`, when all gradients are summed.
+    /// Called before the update number `step`, when all gradients are summed.
     ///
     /// # Errors
     /// As the store.

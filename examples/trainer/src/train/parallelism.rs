@@ -1,9 +1,9 @@
 //! The division of a model over a mesh: every choice of a run except the model, the text and the
 //! optimizer.
 //!
-//! What it does: [`Parallelism`] names the choices; [`Parallelism::check`] says in a sentence why a choice does
-//! not go with the model or with another one. What is sharded, which collective runs where, what it
-//! costs: in the file of each axis.
+//! What it does: [`Parallelism`] names the choices; [`Parallelism::check`] explains in a sentence why a choice
+//! does not suit the model or another choice. What is sharded, which collective runs where, cost: in the
+//! file of each axis.
 
 use crate::context_parallel::zigzag::PositionDivision;
 use crate::data_parallel::sharding::Sharding;
@@ -113,7 +113,7 @@ impl Parallelism {
     /// Errors name choices as the options of `train` do.
     ///
     /// # Errors
-    /// A sentence that says what does not go with what, and what to give instead.
+    /// A sentence that names the two choices that do not combine, and a remedy.
     pub fn check(&self, config: &Config, rows: usize) -> Result<(), String> {
         self.check_model(config)?;
         self.check_rows(config, rows)?;
@@ -278,7 +278,7 @@ impl Parallelism {
         Err(format!("{what}, and a context of {context} is no multiple of {pieces}: {give}"))
     }
 
-    /// The least multiple of `each` rows that a rank can run forward at once.
+    /// The least multiple of `each` rows that a rank can run forward together.
     pub(super) fn rows_of_a_pass(&self, config: &Config, each: usize) -> usize {
         let fits = |rows: &usize| self.check_sequence(config, *rows).is_ok();
         let tp = self.mesh.size(MeshAxis::Tp);

@@ -10,9 +10,9 @@
 //! ([`crate::pipeline_parallel`]).
 //!
 //! # Which collective runs where
-//! None of its own. The [`Store`] is told which backward pass is the last of the step
-//! ([`Store::pass_begins`]), so that replicated gradients are summed over ranks once a step,
-//! whatever the number of micro-batches (PyTorch calls the other passes `no_sync`).
+//! None of its own. [`Store::pass_begins`] marks the last backward pass of the step, so that replicated
+//! gradients are summed over ranks once a step, for any number of micro-batches (PyTorch calls the
+//! other passes `no_sync`).
 //!
 //! # Cost
 //! Memory: activations of the micro-batches that wait for their backward pass, instead of those of
@@ -244,7 +244,8 @@ impl<T: Real> Stages<T> for StageRunner<'_, T> {
         let uncounted = activations.bytes() as i64;
         let before = MemoryKind::Activations.held();
         let gradient = self.gpt.backward(units, self.store, batch, activations, gradient);
-        // What the pass has freed, and not what it should have: whatever is kept longer still counts.
+        // The measured bytes that the pass has freed, not the theoretical ones: longer-lived memory
+        // still counts.
         let freed = before - MemoryKind::Activations.held();
         *self.held -= if counted() { freed + input } else { uncounted };
         gradient

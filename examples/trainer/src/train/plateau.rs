@@ -83,7 +83,7 @@ mod tests {
             rate.observe(10.0 * 0.98_f64.powi(step));
         }
         assert_eq!(rate.factor(), 1.0, "the loss falls by two hundredths a step");
-        // The mean goes on falling for a while, as it lags behind.
+        // The mean continues to fall for a while, because it lags.
         for _ in 0..80 {
             rate.observe(10.0 * 0.98_f64.powi(99));
         }

@@ -19,8 +19,8 @@ pub trait Rows {
     /// If the ranks cannot divide so many rows, or if the text cannot be read.
     fn of_step(&mut self, text: &Text, step: (u64, usize), scale: f64) -> Result<Vec<TokenBatch>>;
 
-    /// Is told that `steps` steps are done, and that this rank worked for `work` seconds in the
-    /// last one. All ranks call it.
+    /// Called after `steps` steps. `work`: seconds of this rank's work in the last one. All ranks call
+    /// it.
     ///
     /// # Errors
     /// As the collectives in it, if there are any.

@@ -1,12 +1,12 @@
 //! Text from a trained model: the next token drawn by its probability, again and again.
 //!
 //! Rank 0 runs the whole model, and no rank holds it: before the forward pass of each unit all ranks
-//! put the weights of this unit together, and rank 0 drops them after the pass. Each rank writes its
-//! part of the unit where it belongs in a buffer that is minus infinity elsewhere, and an all-reduce
-//! takes the greatest of each number over ranks. Copies are equal to the bit, so the greatest is the
+//! gather the weights of this unit, and rank 0 frees them after the pass. Each rank writes its
+//! part of the unit at its offset in a buffer that is minus infinity elsewhere, and an all-reduce
+//! takes the maximum of each number over ranks. Copies are equal to the bit, so the maximum is the
 //! weight itself; a sum would count copies.
 //!
-//! * **Collective:** for each unit and token what the store needs to gather the unit and, where
+//! * **Collective:** for each unit and token the store's all-gather of the unit and, where
 //!   `pp`, `ep` or `tp` divide the model, one all-reduce (maximum) of the unit.
 //! * **Cost:** the weights of the whole model cross the links for each token. Where every rank has
 //!   all of them nothing is sent.
@@ -25,7 +25,7 @@ use maypole::{ReduceOp, Result};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The whole model of a mesh, one unit at a time. All ranks ask it for the same units.
+/// The whole model of a mesh, one unit at a time. All ranks acquire the same units.
 pub struct WholeModel<'a> {
     inner: &'a mut dyn Store<f32>,
     whole: ParameterLayout,

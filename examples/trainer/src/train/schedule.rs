@@ -107,12 +107,12 @@ fn fraction(step: u64, start: u64, end: u64) -> f64 {
     }
 }
 
-/// The rate of each step: the schedule, and what lowers it when the loss no longer falls.
+/// The rate of each step: the schedule, and its reduction when the loss no longer falls.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
     /// The size of each step.
     pub schedule: RateSchedule,
-    /// What lowers the rate, if the schedule says so.
+    /// The reduction on a plateau, if the schedule has one.
     pub plateau: Option<PlateauRate>,
     /// The rate of the last step.
     pub last: f64,

@@ -1,4 +1,4 @@
-//! What a checkpoint records of a run besides its trainer.
+//! The settings of a run outside its trainer, as a checkpoint records them.
 
 use crate::expert_parallel::router::Router;
 use crate::train::bpe::Bpe;
@@ -6,15 +6,14 @@ use crate::train::text::DataFingerprint;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What a run is besides its trainer: its text, and the options that it was given.
+/// The text and the options of a run.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct RunRecord {
     /// The routing of tokens to experts, if the model has experts.
     pub router: Option<Router>,
     /// The text and its vocabulary.
     pub data: DataFingerprint,
-    /// What each token stands for. Checkpoints of older builds have no merges, whatever the
-    /// vocabulary.
+    /// The string of each token. Checkpoints of older builds have no merges, for any vocabulary.
     #[serde(default, skip_serializing_if = "Bpe::is_bytes")]
     pub bpe: Bpe,
     /// The options by name, which the program that trains reads again.

@@ -17,7 +17,7 @@ use std::rc::Rc;
 pub type MakeStore<T> =
     Rc<dyn Fn(&StorePlan<T>, ParameterLayout, Vec<T>) -> Result<Box<dyn Store<T>>>>;
 
-/// How the store of a rank's weights is made: what each gradient is summed over.
+/// The plan of the store of a rank's weights: the groups over which each gradient is summed.
 #[derive(Clone)]
 pub struct StorePlan<T> {
     /// What ranks that have the same parameters divide among them.

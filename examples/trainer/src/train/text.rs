@@ -23,7 +23,7 @@ pub const HAMLET: &[u8] = include_bytes!("../../text/hamlet.txt");
 /// Another one.
 pub const RICHARD_III: &[u8] = include_bytes!("../../text/richard-iii.txt");
 
-/// Fingerprints of what a run trains on.
+/// Fingerprints of the vocabulary and the text of a run.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct DataFingerprint {
     /// Of the vocabulary: a model is of no use with another one.
@@ -177,8 +177,8 @@ impl Text {
         self.rows_from(&starts, weight)
     }
 
-    /// `rows` rows that begin at equal distances, in batches of at most `each`: the same whatever
-    /// the seed. Weights are such that the losses of all batches add up to the mean.
+    /// `rows` rows that begin at equal distances, in batches of at most `each`: the same for every
+    /// seed. Weights are such that the losses of all batches add up to the mean.
     ///
     /// # Errors
     /// As [`part`](Self::part).

@@ -1,4 +1,4 @@
-//! The step: what every rank of every mesh does with a batch, and the parts that it is made of.
+//! The step of a rank on any mesh, and its parts.
 //!
 //! ```text
 //! rows of a batch -- dp, ep --> micro-batches -- pp: plan --> stage -- tp, cp, ep in a block
@@ -9,11 +9,10 @@
 //! [`Trainer::step`] is the same for all meshes: an axis is a choice of [`Parts`], which
 //! [`crate::train::parts`] makes. Every part may be replaced before a step by another one of its
 //! kind: by one that keeps copies for the death of a rank, by one that makes a deliberate mistake,
-//! or by an answer to an exercise.
+//! or by the solution of an exercise.
 //!
 //! What is sharded: layers over `pp`, experts over `ep`, matrices over `tp`; rows over `dp` and
-//! `ep`, positions over `cp`. Which collective runs where, and what it costs: the sum of the axes'
-//! own.
+//! `ep`, positions over `cp`. Which collective runs where, and cost: the sum of the axes' own.
 
 use crate::model::store::Store;
 use crate::model::transformer::Transformer;
@@ -75,10 +74,10 @@ impl<T: Real> Trainer<T> {
     /// Trains on the next batch of `count` rows of `text`.
     ///
     /// # Errors
-    /// As every collective. If the device fails, this rank updates no weight, and all ranks get
-    /// [`maypole::Error::Aborted`] with the reason. [`maypole::Error::Invalid`] says why, if the
-    /// text cannot be read, if the ranks cannot divide `count` rows, or if the gradients of several
-    /// steps in a row were not finite ([`Clip`]).
+    /// As every collective. If the device fails, this rank updates no weight, and all ranks return
+    /// [`maypole::Error::Aborted`] with the cause. [`maypole::Error::Invalid`] if the text cannot be
+    /// read, if the ranks cannot divide `count` rows, or if the gradients of several steps in a row
+    /// were not finite ([`Clip`]).
     pub fn step(&mut self, text: &Text, count: usize) -> Result<StepOutcome> {
         let Parts { rows, model, pipeline, store, clip, update, rate } = &mut self.parts;
         self.watch.begin();

@@ -1,4 +1,4 @@
-//! What is measured of a step: its loss, when its passes ran, and what it held at most.
+//! The measurements of a step: its loss, the times of its passes, and its peak memory.
 
 use crate::pipeline_parallel::trace::PipelineTrace;
 use crate::ranks::memory::{MemoryKind, reset_peaks};
@@ -16,7 +16,7 @@ pub struct Passes {
     pub loss: f64,
     /// The start and end of each pass, in seconds from the start of the step.
     pub trace: PipelineTrace,
-    /// Most bytes of activations that waited for their backward pass at once.
+    /// Peak bytes of activations that waited for their backward pass.
     pub activations: usize,
     /// Seconds of the passes, without those in which this rank waited for other ranks.
     pub work: f64,
@@ -51,10 +51,10 @@ pub struct StepOutcome {
 /// The most bytes that one rank held for a part of a step.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StepPeaks {
-    /// Of activations that waited for their backward pass at once.
+    /// Of activations that waited for their backward pass.
     pub activations: usize,
-    /// Of units of weights and gradients that the store gathered, made or widened at once; 0 if the
-    /// program does not count its memory.
+    /// Of units of weights and gradients that the store gathered, made or widened; 0 if the program does
+    /// not count its memory.
     pub units: usize,
 }
 
@@ -84,7 +84,6 @@ impl Watch {
         Self { timeline, peaks, start, waited, epoch: start, units_before }
     }
 
-    /// A step begins.
     pub(super) fn begin(&mut self) {
         self.start = Instant::now();
         reset_peaks();
@@ -96,7 +95,7 @@ impl Watch {
         self.timeline.record(RankActivity::Update, update)
     }
 
-    /// A step with these passes and this loss of the whole batch is over.
+    /// Ends a step with these passes and this loss of the whole batch.
     pub(super) fn end(
         &mut self,
         passes: Passes,

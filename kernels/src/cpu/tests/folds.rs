@@ -5,12 +5,10 @@ use crate::cpu::instruction_set::InstructionSet;
 use crate::{BinaryOp, BuiltInReducer, DataType, View, ViewMut};
 use proptest::prelude::*;
 
-/// The memory of a destination.
 #[derive(Clone, Copy, Debug)]
 enum Destination {
     /// Memory of its own.
     Own,
-    /// The memory of this source.
     Source(usize),
 }
 

@@ -10,7 +10,7 @@
 //! them once, so that the caches of the ranks that read them hold them in every later call. A
 //! comparison with those sets the same ([`SamplingOptions::reuse`]).
 //!
-//! # What the check notices
+//! # Errors that the check detects
 //!
 //! One call of each batch is checked. Every batch has new inputs, a poisoned output for the
 //! checked call, and another position of that call in the batch. So a result that is missing,

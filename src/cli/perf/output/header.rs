@@ -28,7 +28,7 @@ pub(crate) struct RunHeader {
     pub(crate) cores: usize,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) kernel: String,
-    /// What decides the clock of the cores; `None` without a figure of the kernel, as in most
+    /// The frequency governor of the cores; `None` if the kernel does not name one, as in most
     /// virtual machines.
     pub(crate) governor: Option<String>,
     /// The mean number of runnable processes in the minute before the run.

@@ -1,4 +1,4 @@
-//! What the threads of a connection to a host share: its state, and the output of ssh.
+//! The state that the threads of a connection to a host share, and the output of ssh.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

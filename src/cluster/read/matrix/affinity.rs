@@ -20,7 +20,6 @@ pub(super) fn is_affinity(text: &str) -> bool {
 }
 
 impl Affinity {
-    /// Reads the rest of a row.
     pub(super) fn read(rest: &[LocatedChar], columns: &Columns) -> Affinity {
         let names = [columns.cpu_affinity, columns.numa_affinity, columns.gpu_numa];
         let expected = names.into_iter().filter(|there| *there).count();

@@ -10,7 +10,7 @@ pub(super) struct RowReading {
     pub(super) end: usize,
 }
 
-/// Whether a cell begins at `at`, after blanks.
+/// True if a cell begins at offset `at`, after blanks.
 pub(super) fn begins(line: &[LocatedChar], at: usize) -> bool {
     let start = skip_blanks(line, at);
     // `SYSTEM` and `XYZ` are no cells; `SYSSYS` and `SYS0-7` begin with one.
@@ -65,7 +65,7 @@ pub(super) fn skip_blanks(row: &[LocatedChar], at: usize) -> usize {
     at + row.get(at..).unwrap_or_default().iter().take_while(|glyph| glyph.is_blank()).count()
 }
 
-/// The classes that may begin at `at`, each with its end.
+/// The classes that may begin at offset `at`, each with its end.
 fn classes(row: &[LocatedChar], at: usize) -> Vec<(PrintedClass, usize)> {
     let word = |(word, class): (&str, PrintedClass)| Some((class, end_of(row, at, word)?));
     let plain = PrintedClass::WORDS.into_iter().find_map(word);
@@ -75,7 +75,7 @@ fn classes(row: &[LocatedChar], at: usize) -> Vec<(PrintedClass, usize)> {
         .collect()
 }
 
-/// Where `word` ends if it begins at `at`. A wrapped line may break inside it.
+/// The end offset of `word` if it begins at `at`. A wrapped line may break inside it.
 fn end_of(row: &[LocatedChar], at: usize, word: &str) -> Option<usize> {
     begins_with(row.get(at..)?, word).then_some(at + word.len())
 }

@@ -12,7 +12,6 @@ pub(super) struct ReportLines {
     pub(super) columns: Columns,
 }
 
-/// The columns of the report.
 #[derive(Debug)]
 pub(super) struct Columns {
     /// In the report's order.
@@ -63,7 +62,7 @@ pub(super) fn first_row(lines: &[Vec<LocatedChar>]) -> Option<(usize, usize)> {
     lines.iter().enumerate().find_map(|(number, line)| Some((number, row(line)?)))
 }
 
-/// The end of a label such as `GPU7` that begins at `at`.
+/// The end offset of a label such as `GPU7` that begins at `at`.
 fn gpu_label(line: &[LocatedChar], at: usize) -> Option<usize> {
     let is_gpu = begins_with(line.get(at..)?, "GPU");
     let digits = line.get(at + 3..)?.iter().take_while(|glyph| glyph.char.is_ascii_digit()).count();

@@ -23,7 +23,6 @@ struct MatrixRow<'a> {
     ellipses: Vec<usize>,
 }
 
-/// The rows of a report.
 struct Rows<'a> {
     rows: Vec<MatrixRow<'a>>,
     /// Whether a line of `...` stands for rows that were left out.

@@ -10,7 +10,6 @@ pub(super) struct XmlSource<'a> {
     pub(super) skipped: usize,
 }
 
-/// An element of the file.
 pub(super) struct XmlElement<'a> {
     pub(super) node: Node<'a, 'a>,
     pub(super) source: XmlSource<'a>,

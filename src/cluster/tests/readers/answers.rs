@@ -35,7 +35,7 @@ fn object(summary: &DeviceSummary) -> Value {
     })
 }
 
-/// The differences between the reading of a sample and its expected answers, one line each.
+/// The differences between the reading of a sample and its expected values, one line each.
 fn faults(sample: &Sample) -> Vec<String> {
     let Sample { name, expected, .. } = sample;
     let description = match Description::read(&sample.text()) {

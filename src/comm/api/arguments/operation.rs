@@ -1,4 +1,4 @@
-//! How a call combines elements: a built-in operation, or one that the user brings.
+//! How a call combines elements: a built-in operation, or one of the user's.
 
 use crate::element::{Element, ReduceOp};
 use crate::engine::calls::call::Reduction;
@@ -7,13 +7,13 @@ use bytemuck::Pod;
 use maypole_kernels::CustomReducer;
 use std::marker::PhantomData;
 
-/// A way to combine elements that the user brings.
+/// A user-defined operation on elements.
 ///
-/// The function is given `left` and `right`, equally long, and makes
-/// `right[i] = left[i] op right[i]`; `left` is that of lower ranks if the operation does not
-/// commute. It is called for parts of the vectors and must treat every element alike. The operation
-/// must be associative, up to rounding. If the function panics, the communicator fails on all
-/// ranks, and the call panics with the same panic.
+/// The function is given `left` and `right`, equally long, and makes `right[i] = left[i] op
+/// right[i]`; `left` is that of lower ranks if the operation does not commute. It is called for
+/// chunks of the vectors and must treat every element equally. The operation must be associative,
+/// up to rounding. If the function panics, the communicator fails on all ranks, and the call panics
+/// with the same panic.
 ///
 /// All ranks pass the same operation. The calls of different ranks are compared by its name and by
 /// whether it commutes. A call of an operation that does not commute is refused with

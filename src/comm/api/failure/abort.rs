@@ -1,10 +1,10 @@
-//! Giving up a group from any thread.
+//! Aborting a group from any thread.
 
 use crate::comm::Communicator;
 use crate::control::Control;
 use std::sync::{Arc, Weak};
 
-/// Gives up a communicator from another thread: see [`Communicator::abort_handle`].
+/// Aborts a communicator from another thread: see [`Communicator::abort_handle`].
 ///
 /// The handle does not keep the communicator. After the communicator has been dropped, aborting
 /// does nothing.
@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 pub struct AbortHandle(Weak<dyn Control>);
 
 impl AbortHandle {
-    /// Gives up the communicator, on all ranks, for the reason `why`. All calls and requests that
+    /// Aborts the communicator, on all ranks, for the reason `why`. All calls and requests that
     /// wait, on every rank, return [`Error::Aborted`](crate::Error::Aborted), which names this rank
     /// and the reason; later calls fail. Groups that were split from the same world fail with it.
     ///
@@ -46,7 +46,7 @@ impl Communicator {
         AbortHandle(Arc::downgrade(&self.engine.control))
     }
 
-    /// Gives up this communicator on all ranks, for the reason `why`: see [`AbortHandle::abort`].
+    /// Aborts this communicator on all ranks, for the reason `why`: see [`AbortHandle::abort`].
     pub fn abort(&self, why: &str) {
         self.abort_handle().abort(why);
     }

@@ -1,4 +1,4 @@
-//! Going on without the dead.
+//! Continuing after a death.
 
 use crate::comm::Communicator;
 use crate::comm::join::JoinedWorld;
@@ -40,14 +40,13 @@ impl Communicator {
     /// # Errors
     /// [`Error::Connect`] if a rank neither calls this nor ends within the shortest
     /// [`timeout`](Self::timeout) of those that call: the error names the rank, and the call can be
-    /// repeated. Also if the others went on without this rank, because the network between them was
-    /// cut.
+    /// repeated. Also if the others continued without this rank after a network partition.
     pub fn shrink(&mut self) -> Result<Self> {
         self.successor("shrink", None)
     }
 
-    /// Makes a communicator of those ranks that still exist and of the newcomers that this rank
-    /// brings. `operation`: the user's call.
+    /// Makes a communicator of the surviving ranks and of this rank's newcomers. `operation`: the
+    /// user's call.
     pub(crate) fn successor(
         &mut self,
         operation: &str,

@@ -52,7 +52,8 @@ impl Communicator {
         self.engine.get().last_call()
     }
 
-    /// How many programs this communicator has made for its calls, and how many it keeps.
+    /// The numbers of programs that this communicator has lowered for its calls, and that its cache
+    /// holds.
     ///
     /// The first call of its kind (collective, type, operation, counts, algorithm, in place or not)
     /// makes a program, which takes far longer than running it. Later calls of that kind only run
@@ -73,14 +74,14 @@ impl Communicator {
         self.engine.get().program_cache()
     }
 
-    /// Sets how many bytes the programs that are kept may take, on this rank alone. The default is
-    /// that of `MAYPOLE_PROGRAM_MEMORY`, or 8 MiB. Groups that are split off later inherit it, and
-    /// each has a budget of its own.
+    /// Sets the size limit of the program cache in bytes, on this rank alone. The default is that
+    /// of `MAYPOLE_PROGRAM_MEMORY`, or 8 MiB. Groups that are split off later inherit it, and each
+    /// has a budget of its own.
     ///
-    /// A program takes about a kilobyte among a few ranks, and more among many. Before a program
-    /// is added, those that were not used for the longest time are dropped until all of them keep
-    /// to the budget. One program is kept in any case. Working memory, which all programs share, is
-    /// as large as the most demanding program that is kept, and does not count.
+    /// A program takes about a kilobyte among a few ranks, and more among many. Before a program is
+    /// added, those that were not used for the longest time are dropped until all of them keep to
+    /// the budget. One program is cached in any case. Working memory, which all programs share, is
+    /// as large as the most demanding cached program needs, and does not count.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};

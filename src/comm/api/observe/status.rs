@@ -1,4 +1,4 @@
-//! What a rank is doing, for people and tools that look for the reason of a hang.
+//! The status of a rank, for people and tools that diagnose a hang.
 
 use crate::comm::Communicator;
 use crate::status::{RankStatus, StatusHandle};

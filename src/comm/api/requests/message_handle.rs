@@ -13,7 +13,7 @@ use crate::requests::messages::memory::{Arrival, data_of, room_of};
 /// communicator has been closed, they fail with [`Error::Invalid`].
 #[derive(Debug)]
 pub struct MessageHandle {
-    /// Has no engine, which messages do not need.
+    /// Without an engine, which messages do not need.
     comm: Communicator,
 }
 

@@ -83,10 +83,11 @@ impl Communicator {
     /// Lets requests wait for other ranks as eagerly as calls do, from now on: those of this
     /// communicator and of every other one of its world in this process.
     ///
-    /// Where ranks have few cores, the thread of the requests sleeps while it waits for other ranks,
-    /// because the program computes meanwhile; [`Request::wait`] wakes it. A program that learns in
-    /// another way that a request is done, as by a channel that `call` sends to, wakes nothing: each of
-    /// the request's waits then takes up to 0.4 ms, and it begins later. It calls this method.
+    /// Where ranks have few cores, the thread of the requests sleeps while it waits for other
+    /// ranks, because the program computes meanwhile; [`Request::wait`] wakes it. A program that
+    /// detects the end of a request by other means, as by a channel that `call` sends to, wakes no
+    /// thread: each of the request's waits then takes up to 0.4 ms, and it begins later. Such a
+    /// program calls this method.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};

@@ -4,7 +4,7 @@ use crate::comm::{Communicator, Request};
 use crate::error::Result;
 use std::fmt;
 
-/// A call with its buffers, which is started as often as one likes: see [`Communicator::prepare`].
+/// A call with its buffers, which can be started repeatedly: see [`Communicator::prepare`].
 pub struct PersistentCall<B> {
     /// The buffers of the call: inputs are written here before a start, results are read here
     /// afterwards.
@@ -38,8 +38,8 @@ impl<B> fmt::Debug for PersistentCall<B> {
 
 impl Communicator {
     /// Describes `call` on `buffers` once, so that it can be started again and again, as MPI's
-    /// persistent requests. Does not communicate: the first start chooses the algorithm and makes the
-    /// connections, and the communicator keeps them for the later ones.
+    /// persistent requests. Does not communicate: the first start chooses the algorithm and makes
+    /// the connections, and the communicator caches them for the later ones.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};

@@ -19,7 +19,7 @@ use std::thread::{self, Builder};
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     runner: RequestRunner<'scope>,
-    /// Has no engine, which is with the runner.
+    /// Without an engine, which the runner owns.
     engine: EngineHandle<Communicator>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,

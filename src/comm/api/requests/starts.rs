@@ -69,9 +69,9 @@ macro_rules! starts {
 /// # Requests
 ///
 /// Each of these queues the call of its name: see [`start`](Communicator::start) for the rules of
-/// all requests, and [`Request::wait`] for errors. The buffers are `data`, in place, or
-/// `(input, output)`: see [`OwnedBuffers`]. The request gives them back as they were given. Any
-/// other call is queued with [`start`](Communicator::start):
+/// all requests, and [`Request::wait`] for errors. The buffers are `data`, in place, or `(input,
+/// output)`: see [`OwnedBuffers`]. The request returns them in the same form. Any other call is
+/// queued with [`start`](Communicator::start):
 ///
 /// ```
 /// use maypole::{Communicator, ReduceOp};

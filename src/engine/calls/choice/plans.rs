@@ -46,7 +46,7 @@ impl<K: Eq + Hash, V> Default for Memo<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> Memo<K, V> {
-    /// The value of `key`, which `make` makes if it is not kept.
+    /// The value of `key`, which `make` makes if it is not cached.
     pub(in crate::engine) fn get<E>(
         &self,
         key: K,

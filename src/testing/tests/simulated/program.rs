@@ -306,7 +306,7 @@ fn split(
     Ok(())
 }
 
-/// Draws a world: its hosts, and the capacity and the longest delay of its links.
+/// Draws a world: its hosts, and the buffer size and the longest latency of its links.
 pub(crate) fn draw_world(seed: u64, ranks: usize, rng: &mut SeededRng) -> SimulatedWorld {
     let hosts: Vec<usize> = match rng.below(4) {
         0 => (0..ranks).map(|_| rng.below(3)).collect(),

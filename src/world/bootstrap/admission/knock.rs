@@ -1,4 +1,4 @@
-//! A newcomer's side: it finds the waiting room, waits to be invited, and enters.
+//! A newcomer's side: it connects to the waiting room, waits for the invitation, and joins.
 
 use super::super::addresses::{listen_at, settings};
 use super::super::joiner::find_root;
@@ -11,14 +11,14 @@ use maypole_transports::secure::{Purpose, SecureError};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// The pause before a process whose rank 0 has died knocks again.
+/// The pause before a process connects again after the death of its rank 0.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Joins ranks that run, as rank `config.rank` if that is free. Waits until they call `admit` and
-/// have room. All of them receive `report`.
+/// Joins a running world, as rank `config.rank` if that is free. Waits until its ranks call `admit`
+/// and have room. All of them receive `report`.
 ///
 /// # Errors
-/// [`JoinError`], when [`JoinConfig::join_timeout`] has passed, or at once if they refuse this
+/// [`JoinError`], when [`JoinConfig::join_timeout`] has passed, or immediately if they refuse this
 /// process.
 pub(crate) fn knock(
     config: &JoinConfig,
@@ -42,8 +42,8 @@ pub(crate) fn knock(
     }
 }
 
-/// Visits the waiting room at the other end of `link` once. The inner error says why this process
-/// may knock again: the room has closed, or the ranks went on without it.
+/// Waits once in the waiting room at the other end of `link`. The inner error allows a retry: the
+/// room has closed, or the ranks continued without this process.
 fn visit(
     config: &JoinConfig,
     settings: ServiceSettings,
@@ -82,7 +82,7 @@ mod tests {
     use crate::{Admissions, Communicator, Transport};
     use std::sync::mpsc::channel;
 
-    /// As a process that is stopped once it waits: it is connected, and does nothing any more.
+    /// As a process that is stopped while it waits: it is connected, and sends nothing.
     #[test]
     fn a_newcomer_that_does_not_answer_is_left_out() {
         const TIMEOUT: Duration = Duration::from_secs(8);

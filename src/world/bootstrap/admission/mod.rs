@@ -2,9 +2,9 @@
 //!
 //! # The problem
 //!
-//! Ranks that train cannot wait for a process that may never arrive, and cannot admit it in the
-//! middle of a step. A newcomer needs an address that outlives the ranks. It may die while it is
-//! let in, and so may a rank. All ranks have to end in one world: the old one, or the same new one.
+//! Ranks that train cannot wait for a process that may never arrive, and cannot admit it within a
+//! step. A newcomer needs an address that outlives the ranks. It may die during admission, and so
+//! may a rank. All ranks have to end in one world: the old one, or the same new one.
 //!
 //! # The plan
 //!
@@ -18,17 +18,17 @@
 //! ```
 //!
 //! * **A waiting room** ([`room`]) is a thread of the rank that is rank 0 at the first `admit`. It
-//!   listens at a port that is fixed from the start. A process proves the job's key and name,
-//!   agrees on everything that must be equal, and then waits. A stranger, a process of another job
-//!   or with another key fails the handshake. One that dies leaves the room.
-//! * **The point** is an operation that all ranks call
-//!   ([`admit`](crate::Communicator::admit)). So no rank is in another call, and a rank that is makes
-//!   it an error. If the room is empty, nothing happens to the communicator.
+//!   listens at a fixed port. A process proves the job's key and name, agrees on everything that
+//!   must be equal, and then waits. A process of another job or with another key fails the
+//!   handshake. A process that dies leaves the room.
+//! * **The point** is an operation that all ranks call ([`admit`](crate::Communicator::admit)). So
+//!   no rank is in another call; if one is, the calls do not match, which is an error. If the room
+//!   is empty, nothing happens to the communicator.
 //! * **The agreement** is that of survivors of a death (`service::shrink`), to which rank 0 brings
-//!   the newcomers as followers. It already handles a death at any moment, so there is no second
-//!   protocol: all ranks get a new communicator of the ranks that were alive to the end.
-//! * **Several newcomers** enter together. Those that the world has no room for, and those whose
-//!   rank 0 has died, wait or knock again until their own deadline.
+//!   the newcomers as followers. It handles a death at any moment, so there is no second protocol:
+//!   all ranks get a new communicator of the ranks that were alive to the end.
+//! * **Several newcomers** join together. Newcomers without room in the world, and those whose rank
+//!   0 has died, wait or connect again until their own deadline.
 //!
 //! # Cost
 //!

@@ -1,5 +1,5 @@
-//! The waiting room: a thread of rank 0 that authenticates newcomers, and keeps them until the
-//! ranks call `admit`.
+//! The waiting room: a thread of rank 0 that authenticates newcomers, and holds their connections
+//! until the ranks call `admit`.
 
 use super::super::addresses::{ADMISSION_PORT, listen_as_root, reached_at, settings};
 use super::super::protocol::{JoinReply, JoinRequest};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// The number of the waker in the watch. Newcomers have the numbers above it.
 const WAKER: u64 = 0;
-/// How long the thread sleeps where nothing happens. The end of the sleep has no effect.
+/// The longest sleep without events. Its end has no effect.
 const SLEEP: Duration = Duration::from_secs(3600);
 
 /// Newcomers of a job that wait at this rank. Dropping it closes the room.
@@ -24,7 +24,7 @@ pub(crate) struct WaitingRoom {
     shared: Arc<SharedRoom>,
     base: ServiceBase,
     thread: Option<JoinHandle<()>>,
-    /// The process that has the thread.
+    /// The process that owns the thread.
     process: u32,
 }
 
@@ -38,7 +38,7 @@ struct SharedRoom {
 }
 
 impl WaitingRoom {
-    /// Listens where `config` says that rank 0 is. `one_host`: only processes of this host may wait.
+    /// Listens at rank 0's address in `config`. `one_host`: only processes of this host may wait.
     pub(crate) fn open(config: &JoinConfig, one_host: bool) -> Result<Self, JoinError> {
         let listener = listen_as_root(config, ADMISSION_PORT)?;
         let own = JoinRequest::new(config, reached_at(config, &listener)?, &[])?;
@@ -59,12 +59,13 @@ impl WaitingRoom {
         Ok(Self { shared, base, thread: Some(thread), process: std::process::id() })
     }
 
-    /// True if the room has closed by itself: newcomers that knock are not let in any more.
+    /// True if the room has closed by itself, and accepts no newcomers.
     pub(crate) fn has_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)
     }
 
-    /// How many newcomers wait. If none does, waits until one comes, at most for `within`.
+    /// The number of waiting newcomers. If it is zero, waits for the first one, at most for
+    /// `within`.
     pub(crate) fn count(&self, within: Duration) -> usize {
         let empty = |reception: &mut Reception| reception.ready() == 0;
         let reception = self.shared.lock();
@@ -73,7 +74,7 @@ impl WaitingRoom {
         reception.ready()
     }
 
-    /// Takes the newcomers that wait, at most so many, and invites them.
+    /// Takes at most `most` waiting newcomers, and invites them.
     pub(crate) fn take(&self, most: usize) -> Newcomers {
         let mut reception = self.shared.lock();
         let visitors = &mut reception.visitors;
@@ -85,7 +86,7 @@ impl WaitingRoom {
             self.shared.watch.remove(&control.stream);
             control.push(&JoinReply::Invited);
             let attendee = request.expect("it was accepted").attendee;
-            // Only ranks that ran before want no rank.
+            // Only ranks of the old world have no wish.
             let wish = Some(attendee.wish.unwrap_or(0));
             waiting.push((control, Attendee { wish, ..attendee }));
         }
@@ -102,7 +103,7 @@ impl Drop for WaitingRoom {
         }
         self.shared.closed.store(true, Ordering::Release);
         self.shared.waker.wake();
-        // The thread looks at `closed` after each event, and handles an event within milliseconds.
+        // The thread polls `closed` after each event, and handles an event within milliseconds.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

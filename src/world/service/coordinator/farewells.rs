@@ -1,27 +1,25 @@
 //! Goodbyes that rank 0 has not confirmed yet. A patient rank that leaves waits until its calls are
-//! compared with those of the others: a rank whose part in a call was only to send has done it
-//! before the others have looked at it. Pure: time is an argument.
+//! compared with those of the others: a rank that only sends in a call completes it before the
+//! others have compared it. Pure: time is an argument.
 
 use crate::world::calls::{CallMismatch, GroupId, GroupStatus};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long a goodbye waits for ranks that have done fewer operations.
+/// The longest wait of a goodbye for ranks that have done fewer operations.
 const LONGEST: Duration = Duration::from_secs(4);
-/// The pauses between two questions how many operations the other ranks have done: the first one,
-/// and the longest one.
+/// The first and the longest pause between two queries for the operation counts of the other ranks.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// The goodbyes of a world.
 #[derive(Debug, Default)]
 pub(super) struct Farewells {
-    /// Ranks that wait, how many operations they have done, and until when they wait at most.
+    /// Waiting ranks, with their operation count and the deadline of the wait.
     held: BTreeMap<usize, (u64, Instant)>,
-    /// How many operations each rank has done, as far as is known.
+    /// The last reported operation count of each rank.
     completed: BTreeMap<usize, u64>,
-    /// For each group, by its number and first member: the calls of the member that said goodbye
-    /// first.
+    /// For each group, by its number and first member: the calls of the first member that left.
     first_calls: BTreeMap<(GroupId, usize), GroupStatus>,
     next_question: Option<(Instant, Duration)>,
 }
@@ -33,24 +31,24 @@ impl Farewells {
         self.next_question.get_or_insert((now + FIRST_PAUSE, FIRST_PAUSE));
     }
 
-    /// True if `rank` has said goodbye and waits.
+    /// True if the goodbye of `rank` waits.
     pub(super) fn holds(&self, rank: usize) -> bool {
         self.held.contains_key(&rank)
     }
 
-    /// Notes how many operations `rank` has done.
+    /// Notes the operation count of `rank`.
     pub(super) fn note(&mut self, rank: usize, completed: u64) {
         self.completed.insert(rank, completed);
     }
 
-    /// Compares the calls of a rank that leaves with those of the member of the group that left first.
+    /// Compares the calls of a leaving rank with those of the first member of the group that left.
     pub(super) fn compare(&mut self, calls: &GroupStatus) -> Option<CallMismatch> {
         let lead = calls.members.first().copied().unwrap_or_default();
         let first = self.first_calls.entry((calls.group, lead));
         first.or_insert_with(|| calls.clone()).compare(calls)
     }
 
-    /// Takes the ranks whose wait is over: all others are `gone` or have done as many operations.
+    /// Takes the ranks whose wait has ended: all others are `gone` or have done as many operations.
     pub(super) fn release(
         &mut self,
         world: usize,
@@ -82,14 +80,14 @@ impl Farewells {
         ranks.to_vec()
     }
 
-    /// When [`is_question_due`](Self::is_question_due) or [`release`](Self::release) has something
-    /// to do.
+    /// The next deadline for [`is_question_due`](Self::is_question_due) or
+    /// [`release`](Self::release).
     pub(super) fn deadline(&self) -> Option<Instant> {
         let ends = self.held.values().map(|(_, until)| *until);
         ends.chain(self.next_question.map(|(when, _)| when)).min()
     }
 
-    /// True if the ranks that are not gone should be asked now how many operations they have done.
+    /// True if a query for the operation counts of the remaining ranks is due.
     pub(super) fn is_question_due(&mut self, now: Instant) -> bool {
         match self.next_question {
             Some((when, pause)) if when <= now => {

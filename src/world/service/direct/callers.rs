@@ -10,12 +10,12 @@ use maypole_transports::watch::Watch;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The most connections that are kept. The oldest is closed when another one comes.
+/// The most open connections. A further one closes the oldest.
 const MAX_CALLERS: usize = 64;
-/// How long a connection is kept. A question takes one round trip.
+/// The lifetime of a connection. A query takes one round trip.
 const CALL_TIME: Duration = Duration::from_secs(5);
 
-/// Connections that peers have made for questions, the oldest first.
+/// Connections that peers have made for queries, the oldest first.
 #[derive(Debug, Default)]
 pub(in crate::world::service) struct Callers {
     open: VecDeque<Caller>,
@@ -27,7 +27,7 @@ struct Caller {
     number: u64,
     control: ControlConnection,
     until: Instant,
-    /// The connection by verbs that the peer wants; `None` if it asks questions.
+    /// The requested connection by verbs; `None` if the peer sends status requests.
     meeting: Option<VerbsMeeting>,
 }
 
@@ -46,7 +46,7 @@ impl Callers {
         self.keep(call, None, watch);
     }
 
-    /// Keeps a connection whose other end wants to connect by verbs.
+    /// Keeps a connection whose other end requests a connection by verbs.
     pub(in crate::world::service) fn meet(
         &mut self,
         mut call: Authenticated,
@@ -71,7 +71,7 @@ impl Callers {
         }
     }
 
-    /// Keeps a connection to which `reply` is the only answer, until the other end has read it.
+    /// Sends `reply`, and keeps the connection until the other end has read it.
     pub(in crate::world::service) fn dismiss(
         &mut self,
         call: Authenticated,
@@ -85,7 +85,7 @@ impl Callers {
         }
     }
 
-    /// Handles the event of `number`. Returns what the service thread has to act on.
+    /// Handles the event of `number`. Returns the event for the service thread, if there is one.
     pub(in crate::world::service) fn ready(
         &mut self,
         number: u64,
@@ -106,12 +106,12 @@ impl Callers {
         event
     }
 
-    /// When [`expire`](Self::expire) has something to do.
+    /// The next deadline for [`expire`](Self::expire).
     pub(in crate::world::service) fn deadline(&self) -> Option<Instant> {
         self.open.front().map(|caller| caller.until)
     }
 
-    /// Closes the connections whose time is over.
+    /// Closes the connections whose deadline has passed.
     pub(in crate::world::service) fn expire(&mut self, now: Instant, watch: &Watch) {
         while self.open.front().is_some_and(|caller| caller.until <= now) {
             self.close(0, watch);
@@ -126,14 +126,14 @@ impl Callers {
 }
 
 impl Caller {
-    /// Answers a message of the peer.
+    /// Handles a message of the peer.
     fn hear(&mut self, bytes: &[u8], shared: &ServiceContext) -> Option<CallerEvent> {
         if let Some(meeting) = &mut self.meeting {
             let (answer, made) = meeting.hear(decode(bytes).ok()?, &shared.settings.verbs);
             self.control.push(&answer);
             return made.map(|(key, connection)| CallerEvent::Connected(key, connection));
         }
-        // A process that wanted to join sends another message, and has its answer already.
+        // A process that was refused sends a join request, which needs no second reply.
         match decode(bytes).ok()? {
             PeerQuestion::Status(group) => {
                 self.control.push(&Some(shared.status(Some(group))));

@@ -11,15 +11,15 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time limit of one attempt. A peer's service thread answers at once unless its machine is very
-/// busy.
+/// Timeout of one attempt. A peer's service thread replies immediately unless its machine is
+/// overloaded.
 const ATTEMPT: Duration = Duration::from_secs(5);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
-/// The most connections that one call asks for at the same time.
+/// The most connections that one call requests concurrently.
 const MOST_DIALS: usize = 32;
 
-/// The results of `make` for all `items`, in their order. Threads make them at the same time, so that the delay
-/// of a network counts once and not once an item.
+/// The results of `make` for all `items`, in their order. Threads call it concurrently, so that the
+/// latency of a network counts once and not once an item.
 pub fn at_once<T: Sync, R: Send>(items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let made: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::new());
@@ -32,7 +32,7 @@ pub fn at_once<T: Sync, R: Send>(items: &[T], make: impl Fn(&T) -> R + Sync) -> 
     };
     thread::scope(|threads| {
         for _ in 1..items.len().min(MOST_DIALS) {
-            // Without a thread, the items follow one another.
+            // Without a thread, the items are processed in sequence.
             let _ = thread::Builder::new().spawn_scoped(threads, work);
         }
         work();
@@ -43,8 +43,8 @@ pub fn at_once<T: Sync, R: Send>(items: &[T], make: impl Fn(&T) -> R + Sync) -> 
 }
 
 impl Service {
-    /// Data connections as of [`connect`](Self::connect), in the order of `wanted`. Those that this rank
-    /// requests are made at the same time.
+    /// As [`connect`](Self::connect), for all `wanted`, in their order. Those that this rank
+    /// requests are made concurrently.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -53,16 +53,19 @@ impl Service {
         wanted: &[(DataPath, ConnectionKey)],
         deadline: Instant,
     ) -> Result<Vec<AnyStream>, ServiceError> {
-        let dialled = at_once(wanted, |(path, key)| {
-            (self.rank() < key.1).then(|| self.connect(*path, *key, deadline))
-        });
-        let awaited = |(path, key): &(DataPath, ConnectionKey)| self.connect(*path, *key, deadline);
-        let streams = dialled.into_iter().zip(wanted);
-        streams.map(|(made, wanted)| made.unwrap_or_else(|| awaited(wanted))).collect()
+        let connect = |(path, key): &(DataPath, ConnectionKey)| self.connect(*path, *key, deadline);
+        let is_dialled = |(_, key): &(DataPath, ConnectionKey)| self.rank() < key.1;
+        let dials: Vec<_> = wanted.iter().copied().filter(is_dialled).collect();
+        let mut dialled = at_once(&dials, connect).into_iter();
+        let stream = |wanted: &_| match is_dialled(wanted) {
+            true => dialled.next().expect("a result for each dial"),
+            false => connect(wanted),
+        };
+        wanted.iter().map(stream).collect()
     }
 
-    /// A data connection: `key` is its group, the other rank (of the world), and its number in that group.
-    /// Both ends call it, with equal group and number, once.
+    /// Makes a data connection: `key` is its group, the other rank (of the world), and its number
+    /// in that group. Both ends call it, with equal group and number, once.
     ///
     /// The lower rank does not wait until the higher rank calls.
     ///
@@ -82,7 +85,7 @@ impl Service {
         connection.open().map_err(failed)
     }
 
-    /// A data connection that this rank alone asks for; the other rank finds it among its
+    /// A data connection that this rank alone requests; the other rank finds it among its
     /// [`callers`](Self::callers). Otherwise as [`connect`](Self::connect), which must not be used
     /// for the same number.
     ///
@@ -99,7 +102,7 @@ impl Service {
     }
 
     /// The connections that peers [dialled](Self::dial) to this rank since the last call, by rank.
-    /// One that is broken already is dropped; its peer then finds it closed.
+    /// A broken one is dropped; its peer then finds it closed.
     pub fn callers(&self, group: GroupId, lane: u32) -> Vec<(usize, AnyStream)> {
         let mut state = self.shared.state();
         let called = |(of, _, on): &ConnectionKey| (*of, *on) == (group, lane);
@@ -133,7 +136,7 @@ impl Service {
         arrived.ok_or_else(|| late(key.1))??.ok_or_else(|| self.gone(key.1))
     }
 
-    /// Connects, as the end that asks for the connection.
+    /// Connects, as the requesting end.
     pub(super) fn reach(
         &self,
         path: DataPath,

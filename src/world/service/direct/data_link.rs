@@ -5,19 +5,19 @@ use maypole_transports::secure::RecordKeys;
 use maypole_transports::{AnyStream, EncryptedStream, Tcp};
 use std::net::TcpStream;
 
-/// A connection for bulk data that nobody has used yet, and the keys for what follows on it. Both
-/// ends have proved the job's key on it. There are keys if
-/// [`JoinConfig::encrypt`](crate::world::bootstrap::JoinConfig) says so.
+/// A fresh connection for bulk data, with the keys for its payload if
+/// [`JoinConfig::encrypt`](crate::world::bootstrap::JoinConfig) is set. Both ends have proved the
+/// job's key on it.
 #[derive(Debug)]
 pub(in crate::world::service) enum DataConnection {
-    /// A socket. It sends small writes at once, and fails when the other host is silent for
+    /// A socket. It sends small writes without delay, and fails when the other host is silent for
     /// [`JoinConfig::timeout`](crate::world::bootstrap::JoinConfig).
     Tcp(TcpStream, Option<RecordKeys>),
     /// A reliable connection between two RDMA ports. In a box, because its state is larger.
     Verbs(Box<VerbsStream>, Option<RecordKeys>),
 }
 
-/// What carries a data connection. Both ranks ask for the same.
+/// The transport of a data connection. Both ranks request the same.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DataPath {
     /// A socket.

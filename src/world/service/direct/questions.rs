@@ -1,6 +1,6 @@
 //! Status requests from one rank to another, on a connection of their own. The service thread of
 //! the other rank replies, even if its calling threads are busy. So a rank identifies the straggler
-//! also if rank 0 is stopped, and no responsive rank is accused.
+//! also if rank 0 is stopped, and never blames a responsive rank.
 
 use crate::world::calls::RankStatus;
 use crate::world::service::connection::{DialedLink, is_timeout};
@@ -12,27 +12,27 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-/// How long one rank may take to answer.
+/// The timeout of one rank's reply.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
-/// How long following a chain of waits may take.
+/// The timeout of following a chain of waits.
 const CHAIN_TIME: Duration = Duration::from_secs(1);
-/// The pause after which a busy rank is asked again.
+/// The backoff before the next request to a busy rank.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 
-/// A question of one rank to another.
+/// A request of one rank to another.
 #[derive(Debug, Deserialize, Serialize)]
 pub(in crate::world::service) enum PeerQuestion {
-    /// The status of the rank is wanted, because the asking rank waits for it in this group.
+    /// Requests the status of the rank, for which the sender waits in this group.
     Status(GroupId),
-    /// The least cause that the sender has received, which rank 0 may not have. The answer is
+    /// The least cause that the sender has received, which rank 0 may not have. The reply is
     /// `None`.
     Failed(Cause),
 }
 
 impl Service {
-    /// Finds out why `peer` does not do its part in `group`: follows the chain of waits to a rank
-    /// that does not answer, is outside the library, or is busy, or to a cycle. Asks the ranks on
-    /// the chain, and no others. Takes at most a second.
+    /// Diagnoses why `peer` is late in `group`: follows the chain of waits to a rank that does not
+    /// reply, is outside the library, or is busy, or to a cycle. Sends requests only to the ranks
+    /// on the chain. Takes at most a second.
     pub fn ask_where(&self, group: GroupId, peer: usize) -> Diagnosis {
         let deadline = Instant::now() + CHAIN_TIME;
         let ask = |rank, group| self.ask_status(group, rank, deadline);
@@ -54,8 +54,8 @@ impl Service {
 }
 
 impl ServiceContext {
-    /// Asks rank `peer` on a connection of its own. Returns its status if that was asked for, by
-    /// `deadline`, and after half a second at the latest.
+    /// Sends a request to rank `peer` on a connection of its own. Returns its status if `question`
+    /// requests it, by `deadline`, and after half a second at the latest.
     pub(in crate::world::service) fn ask_peer(
         &self,
         peer: usize,
@@ -68,7 +68,7 @@ impl ServiceContext {
         loop {
             match self.ask_once(peer, question, until) {
                 Ok(answer) => return Ok(answer),
-                // The rank has more callers at this moment than it takes at a time.
+                // The rank's queue of callers is full.
                 Err(SecureError::Refused) if Instant::now() + BETWEEN_ATTEMPTS < until => {
                     std::thread::sleep(BETWEEN_ATTEMPTS);
                 }

@@ -1,4 +1,4 @@
-//! The relay of a failure from rank to rank, for failures that rank 0 does not pass on because it
+//! The relay of a failure from rank to rank, for failures that rank 0 does not forward because it
 //! is stopped or unreachable.
 //!
 //! Each rank sends the cause to its neighbours in the *binomial graph*: the ranks at the distances
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// How long one neighbour may take to hear of a failure.
+/// The timeout of sending a failure to one neighbour.
 const TELLING_TIME: Duration = Duration::from_millis(500);
 
 /// The neighbours of `rank` in the binomial graph of `world` ranks, in ascending order.
@@ -30,9 +30,9 @@ fn neighbours(rank: usize, world: usize) -> Vec<usize> {
     found
 }
 
-/// Tells the neighbours of this rank that the world has failed by `cause`, in a thread of its own.
-/// This rank's own program learns of the failure after that, because it may end at once. Does
-/// nothing if the neighbours were told of that cause or a lesser one already.
+/// Broadcasts `cause`, the failure of the world, to the neighbours of this rank, in a thread of its
+/// own. This rank's own program receives the failure after that, because it may end immediately.
+/// Without effect if that cause or a lesser one was sent before.
 pub(in crate::world::service) fn relay(shared: &Arc<ServiceContext>, cause: Cause) {
     let is_news = |state: &mut ServiceState| {
         let news = state.relayed.as_ref().is_none_or(|relayed| cause < *relayed);
@@ -64,7 +64,7 @@ fn tell_neighbours(shared: &ServiceContext, cause: &Cause) {
         for peer in targets {
             let question = &question;
             let tell = move || shared.ask_peer(peer, question, Instant::now() + TELLING_TIME);
-            // A neighbour that cannot be told hears of the failure from another one.
+            // A neighbour that cannot be reached receives the failure from another rank.
             let _ = Builder::new().spawn_scoped(scope, tell);
         }
     });
@@ -87,7 +87,8 @@ mod tests {
         }
     }
 
-    /// The ranks that hear of a failure that rank `first` knows, if `silent` ranks pass on nothing.
+    /// The ranks that receive a failure which rank `first` relays, if `silent` ranks forward
+    /// nothing.
     fn heard(first: usize, world: usize, silent: &[usize]) -> BTreeSet<usize> {
         let mut known = BTreeSet::from([first]);
         let mut fresh = vec![first];

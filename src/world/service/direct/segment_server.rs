@@ -1,5 +1,5 @@
-//! The socket by which the maker of a segment hands it out. Connections are served side by side, so
-//! a silent one delays no other.
+//! The socket by which the maker of a segment distributes it. Connections are served concurrently,
+//! so a silent one delays no other.
 
 use crate::world::service::acceptor::advance;
 use crate::world::service::message::ExchangeRound;
@@ -14,11 +14,11 @@ use std::io::{self, ErrorKind};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// How long a connection may take to prove the job's key.
+/// The timeout of a connection's handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the maker looks whether the world has failed, or a receiver has.
+/// The interval at which the maker polls for a failure of the world or of a receiver.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// The most connections that have not proved the job's key. The oldest is closed when another one comes.
+/// The most connections that have not proved the job's key. A further one closes the oldest.
 const MAX_PENDING: usize = 64;
 /// The number of the listener in the watch; connections have the numbers above it.
 const LISTENER: u64 = 0;
@@ -48,7 +48,7 @@ struct PendingReceiver {
 }
 
 impl SegmentServer {
-    /// Makes a segment of `bytes` bytes for `members` ranks, and all that serving it takes.
+    /// Makes a segment of `bytes` bytes for `members` ranks, and the socket that serves it.
     pub(super) fn new(bytes: usize, members: usize) -> io::Result<Self> {
         let make = || {
             let segment = Segment::create(bytes)?;
@@ -63,8 +63,8 @@ impl SegmentServer {
         make().map_err(with_limit)
     }
 
-    /// Sends the segment to all `members` but this rank, until each has it, or all have told in
-    /// `round` whether they have, or the `deadline` passes.
+    /// Sends the segment to all `members` but this rank, until each has it, or all have contributed
+    /// to `round`, or the `deadline` passes.
     ///
     /// # Errors
     /// If the world fails meanwhile, or this process can accept no connection.
@@ -109,7 +109,8 @@ impl SegmentServer {
                 Ok((socket, _)) => socket,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                // Without a free descriptor, those of strangers and the spare one are for receivers.
+                // Without a free descriptor, frees the spare one and those of pending connections
+                // for receivers.
                 Err(_) if self.spare.take().is_some() => continue,
                 Err(_) if self.pending.pop_front().is_some() => continue,
                 Err(error) => return Err(with_limit(error)),
@@ -129,7 +130,7 @@ impl SegmentServer {
         }
     }
 
-    /// Handles what has come on the connection `number`. Returns the rank that was sent the segment.
+    /// Handles the bytes of the connection `number`. Returns the rank that was sent the segment.
     fn advance(&mut self, service: &Service, group: GroupId, number: u64) -> Option<usize> {
         let at = self.pending.iter().position(|receiver| receiver.number == number)?;
         let receiver = &mut self.pending[at];

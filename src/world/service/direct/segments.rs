@@ -14,7 +14,7 @@ use maypole_transports::sockets::{connect_abstract, same_user};
 use std::io;
 use std::time::Instant;
 
-/// What one rank did for a segment, or why it could not.
+/// The result of one rank's part in a segment, or its error.
 type Part<T> = Result<T, String>;
 
 impl Service {
@@ -56,7 +56,7 @@ impl Service {
         let (segment, parts) = match server {
             Some(server) => {
                 let mut server = server.map_err(failed)?;
-                // Complete once all receivers have given their parts.
+                // Complete once all receivers have contributed.
                 let mine = encode(&Part::Ok(()));
                 let round = self.contribute(purpose, group, local_members, mine)?;
                 server.serve(self, group, local_members, &round, deadline)?;

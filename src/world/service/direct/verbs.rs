@@ -1,5 +1,5 @@
-//! Data connections by verbs. The two ends exchange the places of their queue pairs and rings over
-//! the encrypted channel of a handshake, and nowhere else.
+//! Data connections by verbs. The two ends exchange the addresses of their queue pairs and rings
+//! only over the encrypted channel of a handshake.
 //!
 //! ```text
 //! connecting rank              the other rank's service thread
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The accepting end connects before it replies, so it can receive all data after `ready`. It sends
-//! nothing before it has read `ready`, because the connecting end could not take it yet.
+//! nothing before it has read `ready`, because the connecting end could not receive it yet.
 
 use super::data_link::{DataConnection, DataPath};
 use crate::world::service::message::MAX_JOIN_MESSAGE;
@@ -24,12 +24,12 @@ use maypole_transports::secure::{RecordKeys, SecureError};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// The bit of a lane's number that asks for a connection by verbs.
+/// The bit of a lane's number that requests a connection by verbs.
 pub(in crate::world::service) const VERBS_LANE: u32 = 1 << 31;
 
-/// Time limit of a trial whether a peer can be reached.
+/// Timeout of a trial connection to a peer.
 const TRIAL: Duration = Duration::from_secs(5);
-/// Between two looks whether the peer has taken what was sent.
+/// The interval of polling for the peer's receipt of the sent bytes.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// A group, the other rank (of the world), and the number of their connection.
@@ -80,11 +80,11 @@ fn refused(why: impl ToString) -> AttemptError {
 }
 
 impl Service {
-    /// Opens an RDMA port of this process, if it is not open, and makes sure that `connections`
-    /// connections can be made. Peers may connect to this port by verbs from then on.
+    /// Opens an RDMA port of this process, if it is not open, and checks that it can make
+    /// `connections` connections. Peers may connect to this port by verbs from then on.
     ///
     /// # Errors
-    /// What this machine lacks, and what mends it.
+    /// A missing resource of this machine, and its remedy.
     pub(crate) fn open_verbs(
         &self,
         choice: PortChoice,
@@ -99,11 +99,11 @@ impl Service {
     }
 
     /// Connects by verbs to rank `peer` of the world, which finds the connection among its
-    /// [`callers`](Self::callers), and waits until the peer's port has taken a number. An active port
-    /// may be on another network, and what is on the way may drop its packets.
+    /// [`callers`](Self::callers), and waits until the peer's port has received a number. An active
+    /// port may be on another network, or a switch may drop its packets.
     ///
     /// # Errors
-    /// Why there is no way to `peer`, within 5 s.
+    /// The reason why `peer` is unreachable, within 5 s.
     pub fn try_verbs(&self, group: GroupId, peer: usize, lane: u32) -> Result<(), String> {
         let deadline = Instant::now() + TRIAL;
         let key = (group, peer, lane);
@@ -114,7 +114,7 @@ impl Service {
             return Err("the connection is none by verbs".to_owned());
         };
         stream.finish();
-        // A peer that does not answer need not be waited for again.
+        // Dropping the stream must not wait a second time for a silent peer.
         stream.abandon();
         while !stream.is_delivered().map_err(|fault| fault.to_string())? {
             if Instant::now() >= deadline {
@@ -167,7 +167,7 @@ impl VerbsMeeting {
         Self { key, keys: call.channel.take_record_keys(), connected: None }
     }
 
-    /// Takes a message of the connecting end. Returns the answer and, once both ends have
+    /// Handles a message of the connecting end. Returns the reply and, once both ends have
     /// connected, the connection.
     pub(super) fn hear(
         &mut self,
@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// The rank that connects learns the reason, and need not wait for its deadline.
+    /// The connecting rank receives the reason before its deadline.
     #[test]
     fn a_rank_that_uses_no_verbs_says_so() {
         let access = VerbsAccess::default();

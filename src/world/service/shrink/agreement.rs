@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The number of a proposal. A later leader has a later place in the group, so its proposals have
-/// higher numbers.
+/// The number of a proposal. A later leader has a later place in the group, so its ballots are
+/// higher.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub(super) struct Ballot {
     /// The place of the leader in the group.
@@ -17,14 +17,14 @@ pub(super) struct Ballot {
     pub(super) number: u64,
 }
 
-/// A process that takes part in an agreement, as it describes itself.
+/// A process in an agreement, by its own description.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Attendee {
-    /// How it is reached in the new world.
+    /// Its address in the new world, and its host and process.
     pub(crate) peer: Peer,
-    /// What it tells all others, which the control plane does not read.
+    /// Its message to all others, opaque to the control plane.
     pub(crate) report: Vec<u8>,
-    /// The rank that a newcomer wants; `None` for a rank that ran before.
+    /// The requested rank of a newcomer; `None` for a rank of the old world.
     pub(crate) wish: Option<usize>,
 }
 
@@ -35,17 +35,17 @@ impl Attendee {
     }
 }
 
-/// A new world, as all of its ranks know it.
+/// A new world, equal on all of its ranks.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct AgreedWorld {
-    /// Tells its connections from those of other worlds of the job.
+    /// Distinguishes its connections from those of other worlds of the job.
     pub(crate) session: [u8; 16],
-    /// By rank: how each describes itself.
+    /// By rank: the description of each.
     pub(crate) attendees: Vec<Attendee>,
 }
 
 impl AgreedWorld {
-    /// The same world as a host sees it that reaches link-local addresses through interface `scope`.
+    /// The same world for a host that reaches link-local addresses through interface `scope`.
     pub(crate) fn within(mut self, scope: u32) -> Self {
         for attendee in &mut self.attendees {
             attendee.peer.listen = with_scope(attendee.peer.listen, scope);
@@ -53,7 +53,7 @@ impl AgreedWorld {
         self
     }
 
-    /// How each rank is reached.
+    /// The address, host and process of each rank.
     pub(crate) fn peers(&self) -> Vec<Peer> {
         self.attendees.iter().map(|it| it.peer.clone()).collect()
     }
@@ -80,17 +80,18 @@ impl Proposal {
 /// A message of a follower to the leader.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) enum FollowerMessage {
-    /// The sender takes part. `prepared` is the last proposal that it was ready for. Within `patience`
-    /// it has to be told which members are missing, so that it hears so before its own deadline.
+    /// The sender joins the agreement. `prepared` is the last proposal that it was ready for.
+    /// Within `patience` the leader must send the list of missing members, to arrive before the
+    /// sender's own deadline.
     Hello { own: Box<Attendee>, prepared: Option<Proposal>, patience: Duration },
     /// The sender is ready for this proposal.
     Ready(Ballot),
 }
 
-/// A message of the leader to a follower, or the answer of a member that does not lead.
+/// A message of the leader to a follower, or the reply of a member that does not lead.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) enum LeaderMessage {
-    /// Asks whether the receiver is ready for this proposal.
+    /// Requests the receiver's readiness for this proposal.
     Prepare(Proposal),
     /// The proposal holds.
     Commit(Ballot),
@@ -98,17 +99,17 @@ pub(super) enum LeaderMessage {
     Decided(Proposal),
     /// The sender has left the group.
     Gone,
-    /// A member that has come must not wait any longer. These members neither came nor ended, and
-    /// nothing was decided.
+    /// The patience of an arrived member has ended without a decision. These members neither
+    /// arrived nor ended.
     TimedOut(Vec<usize>),
 }
 
-/// What a leader does next.
+/// The next action of a leader.
 #[derive(Debug)]
 pub(super) enum NextStep {
-    /// Wait for members to come, to be ready or to end.
+    /// Wait for members to arrive, to be ready or to end.
     Wait,
-    /// Send this proposal to all members that have come.
+    /// Send this proposal to all members that have arrived.
     Prepare(Proposal),
     /// All are ready: this proposal holds.
     Commit(Proposal),
@@ -116,7 +117,7 @@ pub(super) enum NextStep {
     Inherit(Proposal),
 }
 
-/// What a leader knows.
+/// The state of a leader.
 #[derive(Debug)]
 pub(super) struct Agreement {
     /// The leader's world rank.
@@ -126,7 +127,7 @@ pub(super) struct Agreement {
     /// World ranks of the group, in its order.
     members: Vec<usize>,
     gone: BTreeSet<usize>,
-    /// The members that have come, the leader among them.
+    /// The members that have arrived, the leader among them.
     here: BTreeMap<usize, Attendee>,
     /// The highest proposal of an earlier leader.
     inherited: Option<Proposal>,
@@ -157,8 +158,8 @@ impl Agreement {
         }
     }
 
-    /// Somebody was ready for `proposal`, or has decided it. A proposal of this leader itself was
-    /// given up: this leader would know if it had been committed.
+    /// A member was ready for `proposal`, or has decided it. A proposal of this leader itself was
+    /// aborted: only this leader could have committed it.
     pub(super) fn inherit(&mut self, proposal: Proposal) {
         let higher = |known: &Proposal| known.ballot < proposal.ballot;
         if proposal.ballot.leader != self.place && self.inherited.as_ref().is_none_or(higher) {
@@ -166,7 +167,7 @@ impl Agreement {
         }
     }
 
-    /// A member has decided `proposal`. No member needs to be waited for any more.
+    /// A member has decided `proposal`, which ends the wait for missing members.
     pub(super) fn inherit_decided(&mut self, proposal: Proposal) {
         self.inherit(proposal);
         let missing = self.missing();
@@ -175,7 +176,7 @@ impl Agreement {
         }
     }
 
-    /// `rank` has come.
+    /// `rank` has arrived.
     pub(super) fn hello(&mut self, rank: usize, own: Attendee, prepared: Option<Proposal>) {
         if !self.members.contains(&rank) {
             return;
@@ -193,32 +194,32 @@ impl Agreement {
         }
     }
 
-    /// The connection to `rank` has ended. The rank may come again.
+    /// The connection to `rank` has ended. The rank may reconnect.
     pub(super) fn lost(&mut self, rank: usize) {
         self.here.remove(&rank);
         self.proposal = None;
     }
 
-    /// `rank` does not exist any more, or has left.
+    /// `rank` has ended or left.
     pub(super) fn gone(&mut self, rank: usize) {
         self.lost(rank);
         self.gone.insert(rank);
     }
 
-    /// The members that have neither come nor gone.
+    /// The members that have neither arrived nor ended.
     pub(super) fn missing(&self) -> Vec<usize> {
         let absent = |rank: &usize| !self.here.contains_key(rank) && !self.gone.contains(rank);
         self.members.iter().copied().filter(absent).collect()
     }
 
-    /// Newcomers that were asked and have not said that they are ready.
+    /// Newcomers of the current proposal that have not reported that they are ready.
     pub(super) fn silent_newcomers(&self) -> Vec<usize> {
         let asked = self.proposal.iter().flat_map(|proposal| &proposal.members);
         let is_newcomer = |rank: &usize| self.here.get(rank).is_some_and(Attendee::is_newcomer);
         asked.copied().filter(|rank| is_newcomer(rank) && !self.ready.contains(rank)).collect()
     }
 
-    /// What is to be done now. `session` names the new world, if there is to be a new proposal.
+    /// The next action. `session` names the new world of a new proposal.
     pub(super) fn next(&mut self, session: [u8; 16]) -> NextStep {
         if !self.missing().is_empty() {
             return NextStep::Wait;
@@ -249,9 +250,9 @@ impl Agreement {
     }
 }
 
-/// The members of a new world, by rank there. `here`: each member, and the rank that it wants.
+/// The members of a new world, by rank there. `here`: each member, and the rank that it requests.
 ///
-/// A member gets the rank that it wants, if that exists, is not taken and is not 0: rank 0 stays
+/// A member gets the rank that it requests, if that exists, is not taken and is not 0: rank 0 stays
 /// with the leader, at which the control connections end. The others keep their order.
 fn in_order(here: &[(usize, Option<usize>)]) -> Vec<usize> {
     let mut places: Vec<Option<usize>> = vec![None; here.len()];
@@ -277,6 +278,7 @@ mod tests {
             pid: 1,
             pid_namespace: "p".to_owned(),
             round_trip: None,
+            bandwidth: None,
         };
         Attendee { peer, report: vec![rank as u8], wish: None }
     }
@@ -291,7 +293,7 @@ mod tests {
         // Rank 0 stays with a survivor; a rank beyond the world is none.
         check(&[(1, None), (2, None), (4, Some(0))], &[1, 2, 4]);
         check(&[(1, None), (4, Some(9))], &[1, 4]);
-        // Two that want the same rank.
+        // Two that request the same rank.
         check(&[(0, None), (1, None), (4, Some(1)), (5, Some(1))], &[0, 4, 1, 5]);
         check(&[(3, None), (4, Some(1)), (5, Some(2))], &[3, 4, 5]);
     }
@@ -307,7 +309,7 @@ mod tests {
         assert_eq!(agreement.silent_newcomers(), [3]);
         agreement.ready(3, proposal.ballot);
         assert_eq!(agreement.silent_newcomers(), [0; 0]);
-        // A newcomer that dies is gone, and does not come again.
+        // A newcomer that dies does not reconnect.
         agreement.gone(3);
         assert_eq!(prepare(&mut agreement).members, [0]);
     }

@@ -1,4 +1,4 @@
-//! Calls of members that agree: connections that arrive at this rank's service thread, which keeps
+//! Connections of members in an agreement. They arrive at this rank's service thread, which keeps
 //! them for its calling thread, or replies if this rank has decided or left already.
 
 use super::agreement::{LeaderMessage, Proposal};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The number of a follower's connection.
 pub(super) const FOLLOWER: u32 = 0;
-/// The number of a connection by which a leader watches a member that has not come.
+/// The number of a connection by which a leader watches a member that has not arrived.
 pub(super) const PROBE: u32 = 1;
 
 /// The calls of all groups of a process.
@@ -23,8 +23,8 @@ pub(in crate::world::service) struct ShrinkCalls {
 struct GroupCalls {
     /// The last connection of each member that no thread has taken, by rank and number.
     waiting: BTreeMap<(usize, u32), ControlConnection>,
-    /// Connections that were answered. They stay open until this rank leaves the group, because
-    /// closing a socket with unread bytes could lose the answer.
+    /// Connections that were replied to. They stay open until this rank leaves the group, because
+    /// closing a socket with unread bytes could lose the reply.
     answered: Vec<ControlConnection>,
     decided: Option<Proposal>,
     /// Wakes the thread that leads.
@@ -41,7 +41,7 @@ impl GroupCalls {
 
 impl ShrinkCalls {
     /// Keeps the call of a member of `group` until a thread of this rank takes it. If this rank has
-    /// decided, or if it `has_left`, returns the call and its answer.
+    /// decided, or if it `has_left`, returns the call and its reply.
     pub(in crate::world::service) fn arrived(
         &mut self,
         call: Authenticated,
@@ -65,12 +65,12 @@ impl ShrinkCalls {
         None
     }
 
-    /// True if this rank has gone on from `group`.
+    /// True if this rank has decided in `group`.
     pub(super) fn is_decided(&self, group: GroupId) -> bool {
         self.groups.get(&group).is_some_and(|calls| calls.decided.is_some())
     }
 
-    /// This rank leads in `group`: `waker` tells it of calls.
+    /// This rank leads in `group`: `waker` signals calls.
     pub(super) fn lead(&mut self, group: GroupId, waker: Arc<Waker>) {
         self.groups.entry(group).or_default().leader = Some(waker);
     }
@@ -91,13 +91,13 @@ impl ShrinkCalls {
         }
     }
 
-    /// Records what this rank has decided in `group`, and tells all members that have called.
+    /// Records this rank's decision in `group`, and sends it to all members that have called.
     pub(super) fn decide(&mut self, group: GroupId, proposal: &Proposal) {
         self.answer_all(group, &LeaderMessage::Decided(proposal.clone()));
         self.groups.entry(group).or_default().decided = Some(proposal.clone());
     }
 
-    /// This rank does not lead in `group` any more, and nothing is decided.
+    /// Ends the lead of this rank in `group` without a decision.
     pub(super) fn stop_leading(&mut self, group: GroupId) {
         if let Some(calls) = self.groups.get_mut(&group) {
             calls.leader = None;

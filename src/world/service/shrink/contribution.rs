@@ -1,4 +1,4 @@
-//! What a rank brings to an agreement, and what its service in the new world is made of.
+//! A rank's contribution to an agreement, and the settings of its service in the new world.
 
 use super::agreement::{AgreedWorld, Attendee};
 use crate::labels;
@@ -14,46 +14,48 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A world that ranks have joined, or newcomers, as it was agreed on.
+/// A world that ranks or newcomers have joined, as it was agreed on.
 #[derive(Clone, Debug)]
 pub struct GrownWorld {
     /// By rank: the number of its host.
     pub hosts: Vec<usize>,
-    /// By rank: the number of the machine, whose cores ranks in unlike containers share.
+    /// By rank: the number of the machine. Ranks in different containers share its cores.
     pub machines: Vec<usize>,
-    /// By rank: what it told all others.
+    /// By rank: its report to all others.
     pub reports: Vec<Vec<u8>>,
-    /// Round trips between hosts, as processes found them when they joined.
+    /// Round-trip times between hosts, measured while joining.
     pub round_trips: Vec<Duration>,
-    /// The ranks of this world that still existed when it was tried, in order.
+    /// Bytes a second between hosts, measured while joining.
+    pub bandwidths: Vec<u64>,
+    /// The ranks of this world that were alive at its trial, in order.
     pub kept: Vec<usize>,
 }
 
-/// What one rank brings to an agreement.
+/// One rank's contribution to an agreement.
 #[derive(Debug, Default)]
 pub struct Contribution {
-    /// What this rank tells all others if there are newcomers.
+    /// The report to all others if there are newcomers.
     pub report: Vec<u8>,
-    /// Processes that want to join, on the rank at which they wait.
+    /// Waiting newcomers, on the rank of the waiting room.
     pub(crate) newcomers: Option<Newcomers>,
 }
 
-/// Processes that want to join, and what a rank needs to be reached by them that was alone before.
+/// Waiting newcomers, and the settings of a service for a rank that was alone before.
 #[derive(Debug)]
 pub(crate) struct Newcomers {
     pub(crate) waiting: Vec<(ControlConnection, Attendee)>,
     pub(crate) base: ServiceBase,
 }
 
-/// What a rank brings to every world that it belongs to.
+/// The part of a rank's service that every world of it shares.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceBase {
-    /// How this rank is reached. The port is chosen anew for each world.
+    /// This rank's address, host and process. The port is chosen anew for each world.
     pub(crate) own: Peer,
     pub(crate) settings: ServiceSettings,
 }
 
-/// What the service of a rank is made of, but for the ranks of its world.
+/// The settings of a rank's service, without the ranks of its world.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceSettings {
     /// The job's key and name, and the session of the world.
@@ -74,22 +76,24 @@ impl GrownWorld {
         let machines = labels::numbers(peers.iter().map(Peer::machine));
         let kept = (0..hosts.len()).collect();
         let elsewhere = peers.iter().filter(|peer| peer.host != peers[0].host);
-        let round_trips = elsewhere.filter_map(|peer| peer.round_trip).collect();
-        Self { hosts, machines, reports, round_trips, kept }
+        let round_trips = elsewhere.clone().filter_map(|peer| peer.round_trip).collect();
+        let bandwidths = elsewhere.filter_map(|peer| peer.bandwidth).collect();
+        Self { hosts, machines, reports, round_trips, bandwidths, kept }
     }
 
-    /// A world of one rank, which has told this.
+    /// A world of one rank with this `report`.
     pub(crate) fn alone(report: &[u8]) -> Self {
         Self {
             hosts: vec![0],
             machines: vec![0],
             reports: vec![report.to_vec()],
             round_trips: Vec::new(),
+            bandwidths: Vec::new(),
             kept: vec![0],
         }
     }
 
-    /// The same world, of which these ranks of those that were kept are left.
+    /// The same world with only these of the kept ranks.
     pub(super) fn without(self, places: &[usize]) -> Self {
         let kept = places.iter().map(|place| self.kept[*place]).collect();
         Self { kept, ..self }

@@ -1,4 +1,4 @@
-//! A follower's part: it stays with one leader until the leader has decided or is gone.
+//! A follower's part: it follows one leader until the leader has decided or is gone.
 
 use super::agreement::{FollowerMessage, LeaderMessage, Proposal};
 use super::calls::FOLLOWER;
@@ -8,33 +8,33 @@ use crate::world::service::{DialedLink, SILENCE_LIMIT, binding, is_timeout};
 use maypole_transports::secure::{Binding, Purpose, SecureError};
 use std::time::{Duration, Instant};
 
-/// How long one attempt to connect to the leader may take.
+/// The timeout of one attempt to connect to the leader.
 const ATTEMPT: Duration = Duration::from_secs(1);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
-/// The most time that is kept for the leader's answer that members are missing.
+/// The most time that is reserved for the leader's reply that members are missing.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
-/// How often a follower checks whether the control plane has reported the end of the leader.
+/// The interval at which a follower polls the control plane for the end of the leader.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How following one leader ended. A leader's probe of a member ends in the same ways.
+/// The result of following one leader, or of a leader's probe of a member.
 pub(super) enum Followed {
     /// The proposal for which the follower was ready holds.
     Committed(Proposal),
     /// The leader had decided before.
     Decided(Proposal),
-    /// The leader does not exist any more, or has left the group.
+    /// The leader has ended, or has left the group.
     Gone,
-    /// The leader is in another session: the others went on without this rank.
+    /// The leader is in another session: the others continued without this rank.
     LeftBehind,
-    /// The leader must not wait any longer. These ranks are missing.
+    /// The leader has timed out. These ranks are missing.
     TimedOut(Vec<usize>),
     /// The follower's own deadline has passed.
     Late,
 }
 
-/// Does what the leader at the other end of `link` says, until the connection ends or the leader has
-/// decided. `prepared` is the last proposal that this process was ready for. `is_ended`: the leader's
-/// process is known to have ended.
+/// Handles the messages of the leader at the other end of `link`, until the connection ends or the
+/// leader has decided. `prepared` is the last proposal that this process was ready for. `is_ended`:
+/// the control plane has reported the end of the leader's process.
 ///
 /// # Errors
 /// How the connection has ended. The leader may still exist.
@@ -45,8 +45,7 @@ pub(super) fn obey(
     is_ended: impl Fn() -> bool,
 ) -> Result<Followed, SecureError> {
     loop {
-        // What the leader sent before its process ended has arrived by the time that the end is
-        // known.
+        // All messages of the leader arrive before the report of its process's end.
         let ended = is_ended();
         match link.receive(MAX_MESSAGE, deadline.min(Instant::now() + CHECK_INTERVAL)) {
             Ok(LeaderMessage::Prepare(proposal)) => {
@@ -61,7 +60,7 @@ pub(super) fn obey(
             Ok(LeaderMessage::Decided(proposal)) => return Ok(Followed::Decided(proposal)),
             Ok(LeaderMessage::Gone) => return Ok(Followed::Gone),
             Ok(LeaderMessage::TimedOut(missing)) => {
-                // The leader has given its proposals up.
+                // The leader has aborted its proposals.
                 *prepared = None;
                 return Ok(Followed::TimedOut(missing));
             }
@@ -112,7 +111,7 @@ impl Member<'_> {
         DialedLink::dial(shared.peers[leader].listen, SILENCE_LIMIT, proof, until)
     }
 
-    /// How long the leader may wait for other members. What is left then is for its answer.
+    /// The leader's time to wait for other members. The rest of the deadline is for its reply.
     fn patience(&self) -> Duration {
         let left = self.deadline.saturating_duration_since(Instant::now());
         left - (left / 4).min(LONGEST_ANSWER)
@@ -122,7 +121,7 @@ impl Member<'_> {
         binding(Purpose::Shrink, (self.group, lane), [self.rank(), responder])
     }
 
-    /// Says hello, and does what the leader says.
+    /// Sends `Hello`, and handles the leader's messages.
     fn listen_to(
         &self,
         leader: usize,

@@ -1,5 +1,5 @@
-//! A leader's part: it takes the connections of the followers, looks after members that have not
-//! come, and decides.
+//! A leader's part: it takes the connections of the followers, probes members that have not
+//! arrived, and decides.
 
 use super::agreement::{Agreement, FollowerMessage, LeaderMessage, NextStep, Proposal};
 use super::follow::Followed;
@@ -21,14 +21,14 @@ const FOLLOWERS: u64 = 1 << 40;
 /// Probes have the numbers from here on, by rank.
 const PROBES: u64 = 2 << 40;
 
-/// How long members may take to come before the leader connects to them.
+/// The time for members to arrive before the leader connects to them.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// The most connections to members that have not come.
+/// The most connections to members that have not arrived.
 const MAX_PROBES: usize = 64;
-/// How long a newcomer may take to say that it is ready, at most half of the time that is left. One
-/// that does not, because it was stopped or its host hangs, is left out.
+/// The timeout of a newcomer's `Ready`, at most half of the time that is left. A newcomer that
+/// times out, because it was stopped or its host hangs, is left out.
 const NEWCOMER_PATIENCE: Duration = SILENCE_LIMIT;
-/// How often the leader checks whether the control plane has reported the end of a member.
+/// The interval at which the leader polls the control plane for the end of a member.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) struct Leader<'a> {
@@ -38,11 +38,11 @@ pub(super) struct Leader<'a> {
     waker: Arc<Waker>,
     followers: BTreeMap<usize, ControlConnection>,
     probes: BTreeMap<usize, Probe>,
-    /// When this rank, or a member that has come, has to receive the list of missing members.
+    /// The first deadline of this rank and the arrived members for the list of missing members.
     until: Instant,
-    /// When newcomers must have answered a proposal.
+    /// The deadline of newcomers for a reply to a proposal.
     answers_until: Option<Instant>,
-    /// A member went on without this rank.
+    /// A member continued without this rank.
     left_behind: bool,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Leader<'a> {
         })
     }
 
-    /// Leads until there is a decision, or a member that has come must not wait any longer.
+    /// Leads until there is a decision, or the patience of an arrived member has ended.
     pub(super) fn run(mut self) -> Result<Agreed, ServiceError> {
         let shared = &self.member.service.shared;
         let group = self.member.group;
@@ -132,7 +132,7 @@ impl<'a> Leader<'a> {
         }
     }
 
-    /// Sleeps until something happens, and handles it.
+    /// Sleeps until the next event, and handles it.
     fn wait(&mut self, now: Instant, patient_until: Instant) -> Result<(), ServiceError> {
         let due = self.probes.values().filter(|probe| probe.is_idle()).map(|probe| probe.due);
         let patience = Some(patient_until).filter(|until| *until > now);
@@ -165,7 +165,7 @@ impl<'a> Leader<'a> {
             self.drop_follower(rank);
             if self.watch.add(&control.stream, FOLLOWERS | rank as u64, false).is_ok() {
                 self.followers.insert(rank, control);
-                // Its first message may have come together with the handshake.
+                // Its first message may have arrived together with the handshake.
                 self.read(rank);
             }
         }
@@ -174,7 +174,7 @@ impl<'a> Leader<'a> {
     fn drop_follower(&mut self, rank: usize) {
         if let Some(old) = self.followers.remove(&rank) {
             self.watch.remove(&old.stream);
-            // A newcomer has nowhere to come again to.
+            // A newcomer cannot reconnect.
             if rank >= self.member.service.world() {
                 self.agreement.gone(rank);
             } else {
@@ -183,7 +183,7 @@ impl<'a> Leader<'a> {
         }
     }
 
-    /// A newcomer that does not answer must not hold up the ranks that run.
+    /// Leaves out newcomers that do not reply: they must not block the running ranks.
     fn leave_out_silent_newcomers(&mut self) {
         self.answers_until = None;
         for rank in self.agreement.silent_newcomers() {
@@ -226,7 +226,7 @@ impl<'a> Leader<'a> {
         }
     }
 
-    /// Connects to members that have not come, and removes those that are reported gone.
+    /// Connects to members that have not arrived, and removes those that are reported gone.
     fn look_after_missing(&mut self, now: Instant, patient_until: Instant) {
         for rank in self.agreement.missing() {
             if self.member.is_known_gone(rank) {
@@ -271,7 +271,7 @@ impl<'a> Leader<'a> {
         followers.filter_map(control).collect()
     }
 
-    /// Tells all that have come which members are missing.
+    /// Sends the list of missing members to all that have arrived.
     fn give_up(&mut self) -> ServiceError {
         let missing = self.agreement.missing();
         self.tell_all(&LeaderMessage::TimedOut(missing.clone()));

@@ -1,4 +1,4 @@
-//! Continuing without the dead: the survivors of a group agree on their set, and become a world of
+//! Continuing after a death: the survivors of a group agree on their set, and become a world of
 //! their own, with a service, a session and numbers of ranks of its own.
 //!
 //! # The problem
@@ -23,26 +23,26 @@
 //! * **Gone** is never guessed from silence alone. A member is gone if its kernel refuses
 //!   connections to its port, if its host cannot be reached for 10 s, if the kernel reports the end
 //!   of its process, or if it has announced its departure. An ended connection is only a reason to
-//!   connect again. The leader connects to members that have not come, to learn whether they are
+//!   connect again. The leader connects to members that have not arrived, to check whether they are
 //!   gone.
 //! * **A leader that dies** is followed by the next member, with whom all others begin anew. The
 //!   Hello of each has the last proposal that it was ready for. If there is any, the new leader
 //!   decides the latest of them. So a proposal that one member may have committed is decided by
 //!   all: it was committed only if all its members were ready for it, the new leader among them,
 //!   and no later proposal was made.
-//! * **A member that has decided** replies with its decision, as long as it keeps the group.
+//! * **A member that has decided** replies with its decision, until it leaves the group.
 //! * **The new world is tried** by an exchange among its members before a call returns. If a member
 //!   has died meanwhile (the leader, in the case above), the same protocol runs again in the new
 //!   world, until it works or the deadline has passed.
-//! * **A member that is alive but does not come** is not left out: the call fails on all ranks that
-//!   came, and names the member. Ranks have deadlines of their own; the leader aborts shortly
-//!   before the first of them, so that no rank takes the leader for the missing one. It can be
-//!   called again. A rank that the others left out, which can only happen if the network was cut,
-//!   gets an error from its next request.
+//! * **A member that is alive but does not arrive** is not left out: the call fails on all ranks
+//!   that arrived, and names the member. Ranks have deadlines of their own; the leader aborts
+//!   shortly before the first of them, so that no rank takes the leader for the missing one. The
+//!   call can be repeated. A rank that the others left out, which can only happen after a network
+//!   partition, gets an error from its next request.
 //!
 //! # Newcomers
 //!
-//! Processes that join are followers that the leader brings along: the waiting room
+//! Processes that join are followers that the leader adds: the waiting room
 //! (`bootstrap::admission`) has authenticated them, so they are connected already and only have to
 //! be ready. They have the numbers above the old world. Nothing else differs: a newcomer that dies
 //! before it is ready is left out, a leader that dies takes its newcomers with it unless a member
@@ -52,7 +52,7 @@
 //! # Cost
 //!
 //! The leader has one connection to each member, the others have one. There are two round trips
-//! after the last member has come.
+//! after the last member has arrived.
 //!
 //! # Source
 //!
@@ -87,7 +87,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// What a request that fails at its deadline waited for.
+/// The name of the request in the error of a timeout.
 const WHAT: &str = "going on without the dead";
 
 /// The survivors of a group.
@@ -95,8 +95,7 @@ const WHAT: &str = "going on without the dead";
 pub struct Survivors {
     /// This rank's service in the new world.
     pub service: Service,
-    /// By rank of the new world: its place among the members of the group. Newcomers have the places
-    /// above the group.
+    /// By rank of the new world: its place in the group. Newcomers have the places above the group.
     pub places: Vec<usize>,
     /// The world that was agreed on first, if there were newcomers in it.
     pub grown: Option<GrownWorld>,
@@ -108,9 +107,9 @@ struct Member<'a> {
     group: GroupId,
     /// World ranks of the group, in its order.
     members: &'a [usize],
-    /// How this rank describes itself.
+    /// This rank's description.
     own: Attendee,
-    /// Newcomers that this rank brings along if it leads.
+    /// Newcomers that this rank adds if it leads.
     newcomers: Mutex<Vec<(ControlConnection, Attendee)>>,
     deadline: Instant,
 }
@@ -118,7 +117,7 @@ struct Member<'a> {
 /// How an agreement ended.
 struct Agreed {
     proposal: Proposal,
-    /// The control connections of the new world, by rank there; none if the leader that made the proposal
+    /// The control connections of the new world, by rank there; none if the leader of the proposal
     /// has died.
     controls: BTreeMap<usize, ControlConnection>,
 }
@@ -135,9 +134,10 @@ impl Service {
     /// order.
     ///
     /// # Errors
-    /// [`ServiceError::TimedOut`] if a member neither comes nor ends before the first `deadline` of
-    /// those that came, the same on all of them; it can be called again. [`ServiceError::Failed`] if the others went on
-    /// without this rank, or the system refuses a socket or a thread.
+    /// [`ServiceError::TimedOut`] if a member neither arrives nor ends before the first `deadline`
+    /// of those that arrived, the same on all of them; the call can be repeated.
+    /// [`ServiceError::Failed`] if the others continued without this rank, or the system refuses a
+    /// socket or a thread.
     pub fn shrink(
         &self,
         group: GroupId,
@@ -194,7 +194,7 @@ impl Service {
         Ok(Survivors { service, places, grown })
     }
 
-    /// What a service of this rank in another world is made of; `None` for a rank that is alone.
+    /// The base of this rank's service in another world; `None` for a rank that is alone.
     fn base(&self) -> Option<ServiceBase> {
         let own = self.shared.peers.get(self.rank())?.clone();
         Some(ServiceBase { own, settings: self.shared.settings.clone() })
@@ -202,8 +202,8 @@ impl Service {
 }
 
 impl Survivors {
-    /// Lets the members of the new world exchange nothing, to see whether all are there. Where one is
-    /// not, the others agree again, until it works.
+    /// Tries the new world by an empty exchange among its members. If one has died, the others
+    /// agree again, until the exchange works.
     fn tried(mut self, deadline: Instant) -> Result<Self, ServiceError> {
         loop {
             let service = &self.service;
@@ -260,8 +260,8 @@ impl Member<'_> {
         }
     }
 
-    /// The newcomers that this rank brings along. Those that are not taken into the new world find
-    /// their connections closed, and ask again.
+    /// The newcomers of this rank. Those that the new world does not admit find their connections
+    /// closed, and retry.
     fn take_newcomers(&self) -> Vec<(ControlConnection, Attendee)> {
         std::mem::take(&mut *self.newcomers.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -279,24 +279,24 @@ impl Member<'_> {
         refused(format!("the other ranks went on without rank {rank}, which they could not reach"))
     }
 
-    /// True if the process of `rank` is known to have ended.
+    /// True if the end of `rank`'s process was reported.
     fn is_known_ended(&self, rank: usize) -> bool {
         self.service.shared.state().ended.contains(&rank)
     }
 
-    /// True if `rank` is known to have ended or left.
+    /// True if `rank` was reported to have ended or left.
     fn is_known_gone(&self, rank: usize) -> bool {
         let state = self.service.shared.state();
         state.ended.contains(&rank) || state.left.contains_key(&rank)
     }
 }
 
-/// Since when a rank could not be reached at all.
+/// The start of a rank's unreachability.
 #[derive(Debug, Default)]
 struct UnreachableSince(Option<Instant>);
 
 impl UnreachableSince {
-    /// Records a failed attempt to connect. True if the rank does not exist any more.
+    /// Records a failed attempt to connect. True if the rank has ended.
     fn is_gone(&mut self, error: &SecureError) -> bool {
         use io::ErrorKind::{
             BrokenPipe, ConnectionRefused, ConnectionReset, UnexpectedEof, WouldBlock,

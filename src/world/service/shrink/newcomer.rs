@@ -1,5 +1,4 @@
-//! A newcomer's part: a process that the leader has brought along. It stays with that leader until
-//! the leader has decided or is gone.
+//! A newcomer's part. It follows the leader that added it until the leader has decided or is gone.
 
 use super::agreement::Proposal;
 use super::follow::{Followed, obey};
@@ -9,9 +8,9 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::time::Instant;
 
-/// Takes part in the agreement of the leader at the other end of `link`; returns this process's service
-/// in the new world, which has worked once. `base.own` has the address of `listener`. The inner error says
-/// why this process may ask again: the leader is gone, or has decided on a world without it.
+/// Joins the agreement of the leader at the other end of `link`; returns this process's service in
+/// the new world, after a successful trial. `base.own` has the address of `listener`. The inner
+/// error allows a retry: the leader has ended, or has decided on a world without this process.
 ///
 /// # Errors
 /// If the deadline passes, or the system refuses a socket or a thread.
@@ -41,7 +40,7 @@ pub(crate) fn enter(
     match (Survivors { service, places, grown: Some(grown) }).tried(deadline) {
         Err(error @ ServiceError::TimedOut { .. }) => Err(error),
         Err(error) => Ok(Err(error.to_string())),
-        // Newcomers alone have nothing of what the job has computed.
+        // Newcomers alone have no data of the job.
         Ok(survivors) if !survivors.places.iter().any(|place| ran[*place]) => {
             Ok(Err("the ranks that took this process died".to_owned()))
         }
@@ -51,8 +50,9 @@ pub(crate) fn enter(
     }
 }
 
-/// The world that the leader has committed, or one that it may have: then it has died, and the processes
-/// that were ready for it find out together. The inner error says why there is none.
+/// The world that the leader has committed, or one that it may have committed before it died: then
+/// the processes that were ready for it try it together. The inner error is the reason why there is
+/// none.
 fn await_world(
     link: &mut DialedLink,
     deadline: Instant,
@@ -82,8 +82,8 @@ mod tests {
 
     type Entered = Result<(Service, GrownWorld), JoinError>;
 
-    /// A newcomer has been ready for a world of rank 0, the members that `join` adds, and itself, and
-    /// the leader, rank 0, has died then. Returns what became of it, and of the members.
+    /// A newcomer is ready for a world of rank 0, the members that `join` adds, and itself. Then
+    /// the leader, rank 0, dies. Returns the newcomer's result.
     fn leader_dies<T>(
         name: &str,
         join: impl FnOnce(&ServiceBase, &mut Vec<Attendee>) -> T,
@@ -112,7 +112,7 @@ mod tests {
             let watch = Watch::new().unwrap();
             watch.add(&control.stream, 1, false).unwrap();
             control.flush(1, &watch);
-            // Its answer has come: it is ready.
+            // Its reply has arrived: it is ready.
             watch.wait(&mut Vec::new(), config.join_timeout).unwrap();
             drop(control);
             go_on(base, world, joined, Instant::now() + Duration::from_secs(60));

@@ -1,6 +1,6 @@
-//! A leader's connection to a member that has not come: it shows whether the member still exists,
-//! and brings the member's answer if it has decided or left. A thread of its own makes it, so that the
-//! leader does not wait for hosts that do not answer.
+//! A leader's connection to a member that has not arrived: it shows whether the member is alive,
+//! and carries the member's reply if it has decided or left. A thread of its own connects, so that
+//! the leader does not wait for unresponsive hosts.
 
 use super::agreement::LeaderMessage;
 use super::calls::PROBE;
@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// How long one attempt to connect may take.
+/// The timeout of one attempt to connect.
 const ATTEMPT: Duration = Duration::from_secs(1);
 /// First pause between two connections. The pause doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -56,7 +56,7 @@ impl Probe {
         matches!(self.stage, ProbeStage::Idle)
     }
 
-    /// Begins to connect. `waker` wakes the leader when that has ended.
+    /// Begins to connect. `waker` wakes the leader when the attempt has ended.
     pub(super) fn connect(&mut self, member: &Member<'_>, waker: &Arc<Waker>) {
         let shared = &member.service.shared;
         let (address, secret) = (shared.peers[self.rank].listen, shared.settings.secret.clone());
@@ -81,7 +81,7 @@ impl Probe {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    /// Takes the connection, or the member's answer on it: it is gone, it has decided, or it is in
+    /// Takes the connection, or the member's reply on it: it has left, it has decided, or it is in
     /// another session.
     pub(super) fn ready(&mut self, watch: &Watch) -> Option<Followed> {
         let error = match self.advance(watch) {
@@ -107,7 +107,7 @@ impl Probe {
             self.pause = FIRST_PAUSE;
             self.stage = ProbeStage::Open(Box::new(control));
         }
-        // An answer may have come together with the handshake.
+        // A reply may have arrived together with the handshake.
         let ProbeStage::Open(control) = &mut self.stage else { return Ok(None) };
         let (messages, ended) = control.read(MAX_MESSAGE);
         match messages.first().and_then(|bytes| decode(bytes).ok()) {

@@ -1,19 +1,19 @@
-//! Groups that this rank has left. Nothing of them is kept: a program that splits and drops groups
-//! for ever needs no more memory than one that does so once.
+//! Groups that this rank has left. Their state is dropped: a program that splits and drops groups
+//! repeatedly needs no more memory than one that does so once.
 
 use super::ServiceState;
 use crate::world::keep_last;
 use crate::world::service::{DataConnection, GroupId, Service};
 use std::collections::VecDeque;
 
-/// The groups that are remembered. A peer that connects for a group after this rank has left it is
-/// at most some calls behind.
+/// The number of left groups whose names are kept. A peer that connects for a group after this rank
+/// has left it lags by a few calls at most.
 const REMEMBERED: usize = 1024;
-/// The connections of such groups that stay open. A peer that finds its connection closed would take
-/// this rank for dead.
+/// The connections of such groups that stay open. A peer would take a closed connection for this
+/// rank's death.
 const KEPT_OPEN: usize = 16;
 
-/// The groups that this rank has left last, and connections for them that nobody will take.
+/// The last groups that this rank has left, and connections for them that no thread will take.
 #[derive(Debug, Default)]
 pub(crate) struct LeftGroups {
     groups: VecDeque<GroupId>,
@@ -29,15 +29,15 @@ impl LeftGroups {
         self.groups.contains(&group)
     }
 
-    /// Keeps a connection open until others take its place.
+    /// Keeps a connection open until later ones evict it.
     pub(crate) fn keep_open(&mut self, untaken: DataConnection) {
         keep_last(&mut self.untaken, KEPT_OPEN, untaken);
     }
 }
 
 impl ServiceState {
-    /// Forgets what was kept of `group`: connections that nobody has taken, exchanges that did not
-    /// end, and their numbers. No group gets the same name again.
+    /// Drops the state of `group`: untaken connections, exchanges that did not end, and their
+    /// numbers. Names of groups are never reused.
     fn forget(&mut self, group: GroupId) {
         let untaken = self.arrived.extract_if(|(of, _, _), _| *of == group);
         let untaken: Vec<_> = untaken.map(|(_, connection)| connection).collect();
@@ -50,10 +50,10 @@ impl ServiceState {
 }
 
 impl Service {
-    /// This rank has left `group`: nothing of it is needed any more, except what this rank called
-    /// there, for members that still wait for it.
+    /// This rank has left `group`. Drops its state, except this rank's calls there, for members
+    /// that still wait.
     pub(crate) fn leave_group(&self, group: GroupId) {
-        // A child has left nothing, and its locks may be held for ever.
+        // A forked child has left no group, and its locks may be held indefinitely.
         if self.shared.is_forked() {
             return;
         }

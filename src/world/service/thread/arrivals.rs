@@ -57,7 +57,7 @@ impl ServiceThread {
         });
     }
 
-    /// Answers a process that wants to join after all ranks have joined.
+    /// Replies to a process that tries to join after all ranks have joined.
     fn turn_away(&mut self, rank: usize, call: Authenticated) {
         if let Some(answer) = self.late_answer {
             let answer = answer(&self.shared.peers, rank);
@@ -65,7 +65,8 @@ impl ServiceThread {
         }
     }
 
-    /// A peer asks, tells a failure that rank 0 has not passed on, or connects by verbs.
+    /// Handles a peer's status request, a failure that rank 0 has not forwarded, or a connection by
+    /// verbs.
     pub(super) fn hear_caller(&mut self, number: u64) {
         let cause = match self.callers.ready(number, &self.shared, &self.watch) {
             Some(CallerEvent::Failed(cause)) => cause,

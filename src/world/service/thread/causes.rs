@@ -1,5 +1,4 @@
-//! The time at which a service thread's own program gets a failure: after the notification of the
-//! other ranks.
+//! The delivery of a failure to the rank's own program, after the other ranks.
 
 use super::{RELAY_TIME, ServiceThread};
 use crate::world::service::ControlConnection;
@@ -8,7 +7,8 @@ use crate::world::service::message::Notice;
 use std::time::Instant;
 
 impl ServiceThread {
-    /// On rank 0: handles a notice for itself, after all others were told of a failure before it.
+    /// On rank 0: handles a message for itself, and queues it while a failure is sent to the
+    /// others.
     pub(super) fn hear_own(&mut self, notice: Notice) {
         let is_failure = matches!(notice, Notice::Abort(_));
         if !is_failure && self.withheld.is_empty() {
@@ -20,8 +20,8 @@ impl ServiceThread {
         self.withheld.push(notice);
     }
 
-    /// On rank 0: lets its own program learn of a failure once the kernel has taken the notices for
-    /// all others. On others: tells the neighbours what rank 0 does not confirm.
+    /// On rank 0: delivers a failure to its own program once the socket buffers hold the messages
+    /// for all others. On others: relays a failure that rank 0 does not confirm to the neighbours.
     pub(super) fn pass_causes(&mut self, now: Instant) {
         let all_sent = self.controls.values().all(ControlConnection::is_idle);
         if all_sent || self.withheld_until <= now {

@@ -16,7 +16,7 @@ pub(super) fn watch_processes(shared: &ServiceContext, watch: &Watch) -> BTreeMa
         if !can_watch || peer.pid == this.pid {
             continue;
         }
-        // The end of a process that cannot be watched is noticed by its connection.
+        // For a process that cannot be watched, the end of its connection is the signal.
         if let Ok(end) = pidfd(peer.pid)
             && watch.add(&end, PROCESS | rank as u64, false).is_ok()
         {

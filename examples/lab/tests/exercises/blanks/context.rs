@@ -1,4 +1,4 @@
-//! Context parallelism: a softmax over keys that come in blocks, from one rank after the other.
+//! Context parallelism: a softmax over keys that arrive in blocks, from one rank after the other.
 //!
 //! Read `examples/trainer/src/context_parallel/ring.rs` first.
 

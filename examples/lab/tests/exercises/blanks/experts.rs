@@ -1,4 +1,4 @@
-//! Expert parallelism: tokens are sent to the ranks of their experts, and results come back.
+//! Expert parallelism: tokens are sent to the ranks of their experts, and results are returned.
 //!
 //! Read `examples/trainer/src/expert_parallel/dispatch.rs` first.
 
@@ -8,7 +8,7 @@ use maypole_trainer::ranks::group::RankGroup;
 
 /// Sends token `t` of this rank, one number, to rank `owner[t]`. That rank applies `expert` with
 /// its own number to the token, and sends the result back. Returns the results in the order of
-/// `tokens`. A rank does not know how many tokens each other rank sends to it: `group.gather` can
+/// `tokens`. A rank has no count of the tokens that each other rank sends to it: `group.gather` can
 /// exchange these numbers.
 pub fn through_experts(
     group: &RankGroup,

@@ -1,5 +1,5 @@
 //! The exercises: for each axis one function whose body is missing. `chapters.rs` has the test of
-//! each function, and `solutions` an answer.
+//! each function, and `solutions` a solution.
 
 #![allow(unused_variables, reason = "a blank uses no argument")]
 

@@ -9,7 +9,7 @@ use maypole_trainer::ranks::group::RankGroup;
 
 /// Called at both ends of a region of divided layers, forward and backward. Outside the region `x` has
 /// the vectors of this rank's part of the tokens, the `group.rank()`-th of `group.world()` equal parts;
-/// inside it has those of all tokens. At the ends at which `x` comes from inside, it has this rank's
+/// inside it has those of all tokens. At the ends at which `x` leaves the inside, it has this rank's
 /// terms of sums over all ranks. Returns the vectors that the next layer needs. All four cases need a
 /// collective, and none of them sends as much as an all-reduce.
 pub fn region(group: &RankGroup, end: RegionEnd, x: Vec<f64>) -> Result<Vec<f64>> {

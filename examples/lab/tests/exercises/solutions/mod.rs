@@ -1,4 +1,4 @@
-//! An answer to each exercise.
+//! A solution of each exercise.
 
 pub mod averaging;
 pub mod context;

@@ -1,4 +1,4 @@
-// The kernels of layers for both types of numbers, and what a launch gives them.
+// The kernels of layers for both types of numbers, and the arguments of a launch.
 #pragma once
 #include "layer.h"
 

@@ -1,8 +1,8 @@
 // A GPU that computes layers, on a CPU: the threads of a block are fibers. Reads commands from
-// standard input, writes what `read` asks for to standard output. All numbers of a command are 64
+// standard input, writes the bytes of `read` to standard output. All numbers of a command are 64
 // bits, little endian; `examples/trainer/tests/gpu_device/` writes them.
 //
-//   0 bytes            makes the memory this long; what it held stays
+//   0 bytes            resizes the memory; its content stays
 //   1 at bytes data    writes to the memory
 //   2 at bytes         reads from the memory
 //   3 type length-of-name name blocks threads words, and for each word: 1 if it is a place in the

@@ -137,8 +137,7 @@ fn factor(place: &MatrixPlace) -> Option<BlasFactor> {
 }
 
 fn is_present() -> bool {
-    // SAFETY: the library may be loaded by any program; what it does when it is loaded concerns
-    // only itself.
+    // SAFETY: the library may be loaded by any program; its initializers affect only itself.
     let found = LIBRARIES.iter().find_map(|name| unsafe { Library::new(name) }.ok());
     // SAFETY: the symbols are not used, so their type does not matter.
     let has = |library: &Library, name: &str| unsafe {

@@ -127,7 +127,7 @@ pub fn swiglu<T: Float>(
     each::<T>("swiglu", y.len()).slice(y).slice(gate).slice(up).count(y.len()).on(machine)
 }
 
-/// The gradients of `gate` and `up`. `dup` comes in as the gradient of the result.
+/// The gradients of `gate` and `up`. On entry `dup` is the gradient of the result.
 ///
 /// # Errors
 /// As [`Machine::launch`].

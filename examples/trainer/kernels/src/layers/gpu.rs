@@ -14,7 +14,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Memory is asked for in multiples of so many bytes, so that calls that grow slowly ask rarely.
+/// Memory is allocated in multiples of this many bytes, so that slowly growing calls rarely allocate.
 const PIECE: usize = 2 << 20;
 
 /// The kernels that compute products of matrices.
@@ -30,14 +30,14 @@ pub enum ProductKernels {
 ///
 /// The memory, and the host's copy of it in pinned memory, are as large as the largest call so
 /// far. They grow when a larger call comes, and nothing else is allocated during a call. Dropping
-/// waits for work that is under way.
+/// waits for work in flight.
 pub struct Gpu {
     ordinal: usize,
     stream: Arc<CudaStream>,
     functions: HashMap<(&'static str, &'static str), CudaFunction>,
     memory: Option<GpuMemory>,
     blas: Option<Blas>,
-    /// True if a copy from or to the host's copy may be under way.
+    /// True if a copy from or to the host's buffer may be in flight.
     copying: bool,
 }
 
@@ -79,10 +79,10 @@ impl Gpu {
         self.blas.is_some()
     }
 
-    /// The name of the GPU, as its driver tells it.
+    /// The name of the GPU, from its driver.
     ///
     /// # Errors
-    /// [`CudaError`] if the driver does not tell it.
+    /// [`CudaError`] if the driver does not return it.
     pub fn name(&self) -> Result<String, CudaError> {
         let name = self.context().name();
         name.map_err(|error| CudaError::new(format!("the name of GPU {}", self.ordinal), error))
@@ -109,7 +109,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// What to say when `bytes` bytes cannot be had.
+    /// The error message when an allocation of `bytes` bytes fails.
     fn too_much(&self, bytes: usize, whose: &str) -> String {
         let mib = |bytes: usize| bytes.div_ceil(1 << 20);
         let free = self.context().mem_get_info();
@@ -124,11 +124,11 @@ impl Gpu {
     }
 
     fn allocate(&self, bytes: usize) -> Result<GpuMemory, CudaError> {
-        // SAFETY: every byte may have any value, and kernels read what was copied or written
+        // SAFETY: every byte may have any value, and kernels read only bytes that were copied or written
         // before.
         let device = unsafe { self.stream.alloc::<u8>(bytes) }
             .map_err(|error| CudaError::new(self.too_much(bytes, "its"), error))?;
-        // SAFETY: pinned memory comes from the system, which gives none that is not initialised.
+        // SAFETY: the system allocates pinned memory, which it initialises.
         let staging = unsafe { self.context().alloc_pinned_with_flags::<u8>(bytes, 0) }
             .map_err(|error| CudaError::new(self.too_much(bytes, "pinned"), error))?;
         Ok(GpuMemory { device, staging })
@@ -228,7 +228,7 @@ impl Machine for Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // The host's copy is freed now, so no copy may be under way. A GPU that has failed copies
+        // The host's buffer is freed now, so no copy may be in flight. A GPU that has failed copies
         // no more.
         let _ = self.wait();
     }

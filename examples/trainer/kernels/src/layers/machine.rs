@@ -1,4 +1,4 @@
-//! What a layer asks of a GPU.
+//! The interface of a layer to a GPU.
 
 use super::call::DeviceSlice;
 use super::product::Product;
@@ -30,7 +30,7 @@ mod private {
     impl Sealed for f64 {}
 }
 
-/// The memory of one GPU, and its kernels. Work is done in the order in which it is asked for.
+/// The memory of one GPU, and its kernels. Work is done in the order of the calls.
 ///
 /// Memory is one piece of bytes, which the host sees as a copy of equal length.
 pub trait Machine: Send {
@@ -41,7 +41,7 @@ pub trait Machine: Send {
     fn reserve(&mut self, bytes: usize) -> Result<(), CudaError>;
 
     /// Returns the host's copy of the memory, of at least as many bytes as were reserved. Waits
-    /// for copies that are under way.
+    /// for copies in flight.
     ///
     /// # Errors
     /// [`CudaError`] if earlier work has failed.

@@ -6,9 +6,9 @@
 //! files check the shapes of a layer and launch its kernels. No kernel adds numbers in an order
 //! that changes from run to run, so the same call gives the same bits on the same GPU.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
-//! | `machine` | what a layer asks of a GPU: memory, copies, launches |
+//! | `machine` | the interface of a layer to a GPU: memory, copies, launches |
 //! | `call` | slices of the host as places in a GPU's memory |
 //! | `gpu`, `blas` | a GPU by its driver; matrix products by cuBLAS, where it is installed |
 //! | `product` | products of matrices with any strides |

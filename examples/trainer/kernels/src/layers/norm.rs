@@ -9,7 +9,7 @@ use maypole_kernels::cuda::CudaError;
 /// Threads of a block that computes one row, as in `sums.h`.
 pub(super) const ROW_THREADS: u32 = 128;
 
-/// The input of a norm, and what its backward pass needs besides.
+/// The input of a norm, and the other arguments of its backward pass.
 #[derive(Clone, Copy, Debug)]
 pub struct NormSlices<T> {
     /// The input.
@@ -65,7 +65,7 @@ pub fn forward<T: Float>(
     launch.count(w.len()).number(epsilon).on(machine)
 }
 
-/// Adds to `gradients` what follows from `dy`, the gradient of the result.
+/// Accumulates in `gradients` those of `dy`, the gradient of the result.
 ///
 /// # Errors
 /// As [`Machine::launch`].

@@ -105,7 +105,7 @@ impl<T> DeviceMatrix<T> {
     }
 }
 
-/// How many products are computed at once: `inner` in each of `outer` rows.
+/// The number of products of a launch: `inner` in each of `outer` rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
     /// Rows of the batch.

@@ -61,8 +61,8 @@ fn remove_manifest(folder: &Path) -> Result<(), CheckpointError> {
     }
 }
 
-/// Removes a folder and all that is in it, if it is there; first the manifest, so that what is left
-/// of a checkpoint that is half removed is none.
+/// Removes a folder with its contents, if it exists; first the manifest, so that a partly removed
+/// checkpoint is not a complete one.
 ///
 /// # Errors
 /// [`CheckpointError::File`].

@@ -1,10 +1,10 @@
 //! The checkpoints in a folder: the last that is complete, those that are not, and how many are
 //! kept.
 //!
-//! A checkpoint is complete if its manifest is there, which is written last and removed first, whether
-//! its folder has its last name or still that of the time when it was written. Its files
-//! are checked when they are read: a damaged checkpoint is an error and is not passed over, so that
-//! no run resumes from an older step without notice.
+//! A checkpoint is complete if it has a manifest, which is written last and removed first. Its folder
+//! may have its final name or still that of a partial one. Its files are checked when they are read: a
+//! damaged checkpoint is an error and is not skipped, so that no run silently resumes from an older
+//! step.
 
 use crate::ranks::group::RankGroup;
 use crate::train::checkpoint::files::remove_folder;
@@ -29,7 +29,7 @@ pub(super) fn partial_name(step: u64) -> String {
     format!("step-{step:08}.partial")
 }
 
-/// A checkpoint from which no run can go on.
+/// A checkpoint from which no run can resume.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IncompleteCheckpoint {
     /// The step of the checkpoint.
@@ -142,9 +142,9 @@ pub fn latest(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     Ok(CheckpointHistory::read(folder)?.newest().map(Path::to_owned))
 }
 
-/// Returns the history of `folder` as rank 0 sees it, and the checkpoint from which all ranks of
-/// `world` go on. Rank 0 chooses it, because hosts may see different states of a shared folder. All
-/// ranks call it; the other ranks get an empty history.
+/// Returns the history of `folder` as rank 0 reads it, and the checkpoint from which all ranks of
+/// `world` resume. Rank 0 chooses it, because hosts may see different states of a shared folder. All
+/// ranks call it; the other ranks return an empty history.
 ///
 /// # Errors
 /// As [`CheckpointHistory::read`], on every rank.

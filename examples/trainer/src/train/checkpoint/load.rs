@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::path::Path;
 
-/// Restores `trainer`, which may be on any mesh, from the checkpoint in `place`, and returns what
-/// the checkpoint says of the run that wrote it. All ranks call it. Every file is compared with its digest first.
+/// Restores `trainer`, which may be on any mesh, from the checkpoint in `place`, and returns the
+/// record of the run that wrote it. All ranks call it. Every file is compared with its digest first.
 ///
 /// # Errors
 /// [`CheckpointError`]: the cause on a rank that has one, and the first cause on every other rank.
@@ -51,7 +51,7 @@ pub fn read_whole(place: &Path) -> std::result::Result<(Manifest, Vec<f32>), Che
     Ok((manifest, weights))
 }
 
-/// Refuses a path that names different checkpoints on different hosts: ranks would go on from
+/// Refuses a path that names different checkpoints on different hosts: ranks would resume from
 /// different steps.
 fn same_everywhere(
     world: &RankGroup,

@@ -183,7 +183,7 @@ impl Manifest {
     /// Reads the text of the file, and compares it with its digest.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with it.
+    /// A sentence that describes the damage.
     pub fn from_bytes(text: &[u8]) -> Result<Self, String> {
         let (body, digest) = split_digest(text)?;
         let found = blake3::hash(body).to_hex();

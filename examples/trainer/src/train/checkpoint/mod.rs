@@ -1,42 +1,42 @@
-//! Checkpoints: each rank writes what it updates, and any mesh can go on from it.
+//! Checkpoints: each rank writes the parameters that it updates, and any mesh can resume from them.
 //!
 //! * **Sharded:** the writing. No rank gathers the model; the copies of a data-parallel group write
 //!   a part each.
-//! * **Collective:** one number a rank after each stage of writing or reading, so that all ranks go
-//!   on or all fail; 40 bytes a rank for the digests of the parts.
+//! * **Collective:** one number a rank after each stage of writing or reading, so that all ranks
+//!   continue or all fail; 40 bytes a rank for the digests of the parts.
 //! * **Cost:** 12 bytes a parameter with AdamW (weights and two averages), divided by all ranks to
 //!   write. To read, every rank reads every part once for its digest, a piece at a time, and its own
-//!   numbers from where they lie in the files to where they are wanted: it holds its own numbers
-//!   and a flag for each.
+//!   numbers from their offsets in the files directly into its buffers: it holds its own numbers and
+//!   a flag for each.
 //!
 //! A checkpoint is a folder `step-00000100` with `manifest.json` and one `rank-000.safetensors` a
-//! rank, which says in its header which runs of the whole model its numbers are (see [`reshard`]).
+//! rank, whose header lists the runs of the whole model that it contains (see [`reshard`]).
 //! It appears atomically: files are written and flushed in `step-00000100.partial`, the manifest
-//! last, and the folder gets its name when all ranks are done. A run that is killed while it writes
-//! leaves a folder without a manifest, which is never read. A run that cannot write removes what it
-//! has written.
+//! last, and the folder is renamed when all ranks are done. A run that is killed while it writes
+//! leaves a folder without a manifest, which is never read. After a write error a run removes its
+//! partial checkpoint.
 //!
 //! # What is checked
 //!
 //! Everything. The manifest has the length and the BLAKE3 digest of each part, and a digest of its
 //! own. Every file is compared with them before a number of it is used, whether to resume, to move
-//! to another mesh or to export. A file that was changed, cut short, lengthened, lost or exchanged
-//! for another one is refused by its name. Checkpoints of builds that wrote no digests are refused
-//! too, because they cannot be told from damaged ones.
+//! to another mesh or to export. A file that was changed, truncated, lengthened, lost or exchanged
+//! for another one is refused by its name. Checkpoints without digests are refused too, because
+//! damage to them cannot be detected.
 //!
 //! The manifest also has the [options](crate::train::settings::RunRecord) of the run. A run that
 //! resumes with others prints which ones differ. With another model, optimizer or vocabulary it is refused.
 //!
 //! # What a resumed run is
 //!
-//! A run that resumes on the same mesh goes on as if it had not stopped, to the last bit: rows and
+//! A run that resumes on the same mesh continues as if it had not stopped, to the last bit: rows and
 //! rates are functions of the step, and the manifest has the scale of losses in `f16` and the state
 //! of a rate that falls on a plateau. Local SGD is the exception: its ranks have an optimizer each,
-//! and a checkpoint has one. Experts move by loads that are
-//! counted from the last move on: a checkpoint of a step at which they did not move has lost the
-//! count, so that they may move differently, which changes losses only by rounding.
+//! and a checkpoint has one. Experts move by loads that are counted from the last move on. A checkpoint
+//! lacks these counters, so after it experts may move differently, unless they moved at its step; that
+//! changes losses only by rounding.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
 //! | [`manifest`] | the model, the state and the settings of a run, and the digest of each file |
 //! | [`part`] | the file of one rank |
@@ -70,8 +70,8 @@ pub enum CheckpointError {
         /// The error of the system.
         why: io::Error,
     },
-    /// A file is not what was written there: it was changed, cut short, lengthened, exchanged or
-    /// lost. Nothing of the checkpoint is used.
+    /// A file differs from its digest: it was changed, truncated, lengthened, exchanged or lost. Nothing
+    /// of the checkpoint is used.
     #[error(
         "{path}{}: {why}; put the file back as it was, or remove {} to go on from an earlier checkpoint",
         part_of(*rank),
@@ -150,11 +150,11 @@ fn part_of(rank: Option<usize>) -> String {
     rank.map_or_else(String::new, |rank| format!(", the part of rank {rank}"))
 }
 
-/// All ranks go on, or all fail with the same first cause: the first rank that failed returns its
-/// error, and every other rank returns [`CheckpointError::Rank`] with the sentence of that one.
+/// All ranks continue, or all fail with the same first cause.
 ///
 /// # Errors
-/// As said.
+/// The first rank that failed returns its error, and every other rank returns
+/// [`CheckpointError::Rank`] with the sentence of that error.
 pub fn agree<T>(world: &RankGroup, mine: Result<T, CheckpointError>) -> Result<T, CheckpointError> {
     let failures = match world.gather(&[u8::from(mine.is_err())]) {
         Ok(failures) => failures,

@@ -45,7 +45,7 @@ impl RankPart<'_> {
     /// Reads the bytes of a file. All sizes in the result agree.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with them.
+    /// A sentence that describes the damage.
     pub fn from_bytes(bytes: &[u8]) -> Result<RankPart<'static>, String> {
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(|why| why.to_string())?;
         let tensors = SafeTensors::deserialize(bytes).map_err(|why| why.to_string())?;

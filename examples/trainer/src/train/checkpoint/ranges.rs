@@ -1,9 +1,9 @@
 //! Reads from a checkpoint only the numbers that a rank needs, directly into the rank's buffers.
 //!
-//! What it does: a part's file is compared with its digest piece by piece; its header says which
-//! runs of the whole model it has; and of these the elements that are wanted are read from their
-//! places in the file into the rank's own buffers. A rank holds its own numbers, a header, and a
-//! flag for each of its parameters: 13 bytes a parameter, where the numbers are 12.
+//! What it does: a part's file is compared with its digest piece by piece; its header lists its runs
+//! of the whole model; and the elements that this rank needs are read from their offsets in the file
+//! into the rank's own buffers. A rank holds its own numbers, a header, and a flag for each of its
+//! parameters: 13 bytes a parameter, of which the numbers are 12.
 //!
 //! What is sharded: nothing more. Which collective runs where: none. Cost: each rank reads every
 //! file for its digest, and its own numbers again.
@@ -55,7 +55,7 @@ impl WantedNumbers {
         Self { wanted, buffers, read: vec![false; at] }
     }
 
-    /// Reads what is wanted of `run`, whose numbers are from number `at` on in each of `tensors` of
+    /// Reads the needed elements of `run`, whose numbers begin at offset `at` in each of `tensors` of
     /// `file`.
     fn take(&mut self, run: ParameterRun, at: usize, part: &PartFile) -> std::io::Result<()> {
         let end = run.start + run.len;
@@ -102,8 +102,8 @@ struct PartFile {
     tensors: [Option<u64>; 3],
 }
 
-/// Reads what is `wanted` of the parts of the checkpoint in `place`, each compared with its digest
-/// first.
+/// Reads the elements `wanted` from the parts of the checkpoint in `place`, each compared with its
+/// digest first.
 pub(super) fn read_wanted(
     place: &Path,
     parts: &[PartDigest],

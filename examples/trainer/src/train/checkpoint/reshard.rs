@@ -3,9 +3,8 @@
 //!
 //! A rank of a tensor group has some rows of a matrix, a stage of a pipeline some layers, a rank of
 //! FSDP the third quarter of a block. All of these are *runs*: consecutive elements of the whole
-//! model. A checkpoint is a set of runs with their numbers; reading it on another
-//! mesh is finding, for each run that is wanted, the runs that cover it. No case is special, so
-//! there is no table of which mesh can become which.
+//! model. A checkpoint is a set of runs with their numbers. A reader on another mesh finds, for each of
+//! its runs, the runs that cover it. No case is special: any mesh can become any other.
 
 use crate::model::layout::ParameterLayout;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Writing: all ranks write at once, and the checkpoint appears atomically.
+//! Writing: all ranks write concurrently, and the checkpoint appears atomically.
 
 use crate::model::config::Config;
 use crate::model::layout::ParameterLayout;
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// [`CheckpointError`]: the cause on a rank that has one, and the first cause on every other rank.
-/// No checkpoint appears then, and what was written of it is removed, unless it is whole.
+/// No checkpoint appears then, and its files are removed, unless it is complete.
 pub fn save(trainer: &mut Trainer<f32>, folder: &Path) -> Result<PathBuf, CheckpointError> {
     if trainer.parts.store.diverges() {
         return Err(CheckpointError::Apart);
@@ -118,8 +118,7 @@ fn own_part(trainer: &mut Trainer<f32>) -> RankPart<'static> {
     RankPart { runs: list, buffers: buffers.map(Cow::Owned) }
 }
 
-/// Refuses numbers from which no run could go on. A checkpoint of them must not take the place of one
-/// that is good.
+/// Refuses numbers from which no run could resume. A checkpoint of them must not replace a good one.
 fn finite(part: &RankPart<'_>, config: &Config) -> Result<(), CheckpointError> {
     for (buffer, what) in part.buffers.iter().zip(["weights", "averages", "averages of squares"]) {
         let Some(at) = buffer.iter().position(|number| !number.is_finite()) else { continue };
