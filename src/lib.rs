@@ -53,8 +53,8 @@
 //! * lowering ([`lower`]) turns it into the program by which the executor (`execute`) moves real
 //!   bytes.
 //!
-//! So the list that is proved, drawn and timed *is* the one that runs. A drawing has a column for each rank and a row for each message
-//! latency:
+//! So the list that is proved, drawn and timed *is* the one that runs. A drawing has a column for
+//! each rank and a row for each message latency:
 //!
 //! ```text
 //! ring reduce_scatter, n = 4
