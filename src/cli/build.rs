@@ -1,4 +1,6 @@
 //! The commit that the command is built from, for `--version` and the reports of `perf`.
+//!
+//! cargo also sets these variables where it runs the command, which reports unknown ones that begin with `MAYPOLE_`.
 
 use std::process::Command;
 use std::{env, fs};
@@ -8,10 +10,10 @@ fn main() {
     let named = env::var("MAYPOLE_COMMIT").ok();
     let mut version = env::var("CARGO_PKG_VERSION").expect("cargo sets it");
     if let Some(commit) = named.or_else(packed).or_else(checked_out) {
-        println!("cargo:rustc-env=MAYPOLE_COMMIT={commit}");
+        println!("cargo:rustc-env=BUILT_COMMIT={commit}");
         version += &format!(" ({commit})");
     }
-    println!("cargo:rustc-env=MAYPOLE_VERSION={version}");
+    println!("cargo:rustc-env=BUILT_VERSION={version}");
 }
 
 /// The commit that cargo noted when it packed this crate.

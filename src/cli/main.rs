@@ -41,7 +41,7 @@ const USAGE: u8 = 2;
 /// Collective communication from first principles: run, measure, draw, predict and explain
 /// collectives.
 #[derive(Parser)]
-#[command(name = "maypole", version = env!("MAYPOLE_VERSION"), about)]
+#[command(name = "maypole", version = env!("BUILT_VERSION"), about)]
 struct Cli {
     #[command(subcommand)]
     command: MaypoleCommand,
