@@ -53,7 +53,17 @@
 //! * lowering ([`lower`]) turns it into the program by which the executor (`execute`) moves real
 //!   bytes.
 //!
-//! So the list that is proved, drawn and timed *is* the one that runs.
+//! So the list that is proved, drawn and timed *is* the one that runs. A drawing has a column for
+//! each rank and a row for each message latency:
+//!
+//! ```text
+//! ring reduce_scatter, n = 4
+//!      rank 0             rank 1             rank 2             rank 3
+//! 0    in3 ->1            in0 ->2            in1 ->3            in2 ->0
+//! 1    tmp2 =in2 +=3 ->1  tmp3 =in3 +=0 ->2  tmp0 =in0 +=1 ->3  tmp1 =in1 +=2 ->0
+//! 2    tmp1 =in1 +=3 ->1  tmp2 =in2 +=0 ->2  tmp3 =in3 +=1 ->3  tmp0 =in0 +=2 ->0
+//! 3    out0 =in0 +=3      out1 =in1 +=0      out2 =in2 +=1      out3 =in3 +=2
+//! ```
 //!
 //! ```
 //! use maypole::algorithms::Algorithm;
@@ -61,26 +71,19 @@
 //! use maypole::schedule::Placement;
 //! use maypole::schedule::verify::verify;
 //! use maypole::{Communicator, ReduceOp};
-//! use maypole_pictures::draw;
 //!
-//! // Three ranks in a ring: the picture, and the proof.
-//! let ring = Algorithm::Ring.schedules(Collective::ReduceScatter, 3).unwrap();
-//! assert_eq!(draw::text(&ring), "
-//!      rank 0             rank 1             rank 2
-//! 0    in2 ->1            in0 ->2            in1 ->0
-//! 1    tmp1 =in1 +=2 ->1  tmp2 =in2 +=0 ->2  tmp0 =in0 +=1 ->0
-//! 2    out0 =in0 +=2      out1 =in1 +=0      out2 =in2 +=1
-//! ".trim_start_matches('\n'));
+//! // The proof of the steps above.
+//! let ring = Algorithm::Ring.schedules(Collective::ReduceScatter, 4).unwrap();
 //! assert!(verify(Collective::ReduceScatter, &ring, Placement::InPlace).is_ok());
 //!
-//! // The same list, moving bytes between three threads.
-//! let blocks = Communicator::run_local(3, |mut comm| {
+//! // The same steps, moving bytes between four threads.
+//! let blocks = Communicator::run_local(4, |mut comm| {
 //!     comm.set_algorithm(Some(Algorithm::Ring));
 //!     let mut block = [0u32];
-//!     comm.reduce_scatter((&[1, 10, 100], &mut block), ReduceOp::Sum).unwrap();
+//!     comm.reduce_scatter((&[1, 10, 100, 1000], &mut block), ReduceOp::Sum).unwrap();
 //!     block[0]
 //! });
-//! assert_eq!(blocks, [3, 30, 300]);
+//! assert_eq!(blocks, [4, 40, 400, 4000]);
 //! ```
 //!
 //! # The rooms, in reading order
@@ -149,10 +152,11 @@ pub use maypole_kernels::with_type;
 pub use status::{RankStatus, StatusHandle};
 
 #[cfg(test)]
-#[path = "../tests/common/fuzz.rs"]
+#[path = "../tests/readers/fuzz.rs"]
 mod fuzz;
 
-/// The README's programs compile.
+/// The programs of the READMEs compile.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
+#[doc = include_str!("README.md")]
 mod readme {}

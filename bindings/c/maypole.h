@@ -15,6 +15,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// The version of this header; maypole_version() is that of the library.
+#define MAYPOLE_VERSION_MAJOR 0
+#define MAYPOLE_VERSION_MINOR 1
+#define MAYPOLE_VERSION_PATCH 0
+#define MAYPOLE_VERSION "0.1.0"
+
 // One rank's membership in a group of ranks.
 typedef struct maypole_comm maypole_comm;
 
@@ -206,8 +212,7 @@ maypole_result_t maypole_duplicate(maypole_comm_t comm, maypole_comm_t *made);
 
 // After a failure: makes a group of the surviving ranks. All of them call it. `comm` must still be
 // closed.
-maypole_result_t maypole_shrink(maypole_comm_t comm,
-                                maypole_comm_t *made);
+maypole_result_t maypole_shrink(maypole_comm_t comm, maypole_comm_t *made);
 
 // Aborts every call of the group on every rank. Any thread may call it. `why` may be NULL.
 maypole_result_t maypole_abort(maypole_comm_t comm, const char *why);

@@ -2,6 +2,10 @@
 
 #![warn(missing_docs)]
 
+// Here, in the lowest crate, because the crates above then are not compiled: it is the only error.
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("Maypole needs Linux on a 64-bit processor, such as x86-64 or AArch64");
+
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;

@@ -2,113 +2,72 @@
 
 use clap::Command;
 
-/// A subcommand, and example lines: a command, and its effect.
-type Examples = (&'static str, &'static [(&'static str, &'static str)]);
+/// A command line, and its effect.
+type Example = (&'static str, &'static str);
 
-const EXAMPLES: &[Examples] = &[
+const EXAMPLES: &[Example] = &[
+    ("maypole run -n 4 -- ./program", "four ranks of a program on this host"),
+    ("maypole run -n 2 --no-tag-output -- hostname", "without the rank before each line"),
+    ("maypole perf", "every collective, checked and timed"),
+    ("maypole perf all-reduce -n 8 -b 8 -e 64M -f 2", "one collective, in many sizes"),
+    ("maypole perf all-reduce -a all --report report/", "every algorithm, as a page with plots"),
     (
-        "run",
-        &[
-            ("maypole run -n 4 -- ./program", "four ranks of a program on this host"),
-            ("maypole run -n 2 --no-tag-output -- hostname", "without the rank before each line"),
-        ],
+        "maypole perf all-reduce --report new/ --compare report/",
+        "a page that also shows what changed since an earlier one",
     ),
+    ("maypole perf p2p -b 1 -e 1M", "latency and bandwidth between two ranks"),
+    ("maypole perf latency --pairs all -n 8 --svg heat.svg", "all pairs: slow links, odd ranks"),
+    ("maypole perf all-gather --counts linear", "blocks of unequal lengths"),
     (
-        "perf",
-        &[
-            ("maypole perf", "every collective, checked and timed"),
-            ("maypole perf all-reduce -n 8 -b 8 -e 64M -f 2", "one collective, in many sizes"),
-            (
-                "maypole perf all-reduce -a all --report report/",
-                "every algorithm, as a page with plots",
-            ),
-            (
-                "maypole perf all-reduce --report new/ --compare report/",
-                "a page that also shows what changed since an earlier one",
-            ),
-            ("maypole perf p2p -b 1 -e 1M", "latency and bandwidth between two ranks"),
-            (
-                "maypole perf latency --pairs all -n 8 --svg heat.svg",
-                "all pairs: slow links, odd ranks",
-            ),
-            ("maypole perf all-gather --counts linear", "blocks of unequal lengths"),
-            (
-                "maypole perf all-reduce --off-cache -b 8 -e 16M",
-                "buffers that lie in memory and in no cache",
-            ),
-            ("maypole perf all-reduce --streams 4 -n 2", "four groups at once"),
-            (
-                "maypole perf --aggregate 64 -n 2 --sizes 8,1K",
-                "64 buffers: by a call each, and by one call",
-            ),
-            ("maypole perf all-reduce --hosts a:8,b:8", "ranks on two hosts, over ssh"),
-            ("maypole perf p2p --json old.json --samples", "results to compare with later"),
-            (
-                "maypole perf p2p --compare old.json --fail-below 0.95",
-                "exit code 3 if a row is slower",
-            ),
-            ("maypole perf --alternate ./older/maypole", "two builds in turn"),
-        ],
+        "maypole perf all-reduce --off-cache -b 8 -e 16M",
+        "buffers that lie in memory and in no cache",
     ),
-    ("learn", &[("maypole learn", "the exercises, and which of them are solved")]),
+    ("maypole perf all-reduce --streams 4 -n 2", "four groups at once"),
     (
-        "draw",
-        &[
-            ("maypole draw all-reduce -a ring -n 4", "a schedule as text"),
-            ("maypole draw all-reduce -a double-tree -n 16 --svg tree.svg", "as a picture"),
-            ("maypole draw broadcast -a ring --html ring.html", "as a page to step through"),
-        ],
+        "maypole perf --aggregate 64 -n 2 --sizes 8,1K",
+        "64 buffers: by a call each, and by one call",
     ),
-    ("verify", &[("maypole verify all-reduce -a ring -n 8", "proves a schedule")]),
+    ("maypole perf all-reduce --hosts a:8,b:8", "ranks on two hosts, over ssh"),
+    ("maypole perf p2p --json old.json --samples", "results to compare with later"),
+    ("maypole perf p2p --compare old.json --fail-below 0.95", "exit code 3 if a row is slower"),
+    ("maypole perf --alternate ./older/maypole", "two builds in turn"),
+    ("maypole learn", "the exercises, and which of them are solved"),
+    ("maypole draw all-reduce -a ring -n 4", "a schedule as text"),
+    ("maypole draw all-reduce -a double-tree -n 16 --svg tree.svg", "as a picture"),
+    ("maypole draw broadcast -a ring --html ring.html", "as a page to step through"),
+    ("maypole verify all-reduce -a ring -n 8", "proves a schedule"),
+    ("maypole simulate all-reduce -n 8 --bytes 1M", "predicted times of every algorithm"),
+    ("maypole simulate all-reduce --cluster dgx-h100", "on a machine that is not here"),
+    ("maypole explain all-reduce --bytes 64K -n 4", "why an algorithm is chosen"),
+    ("maypole explain all-reduce --bytes 1M -n 4 --measure", "beside the measured time"),
+    ("maypole tune", "measures what the choice is computed from, and saves it"),
+    ("maypole tune --dry-run", "without saving"),
+    ("maypole key new job.key", "a key that the ranks of a job share"),
+    ("maypole topo", "this machine"),
+    ("maypole topo --cluster dgx-h100", "another one"),
+    ("maypole doctor", "what this machine lacks, and what to do about it"),
     (
-        "simulate",
-        &[
-            ("maypole simulate all-reduce -n 8 --bytes 1M", "predicted times of every algorithm"),
-            ("maypole simulate all-reduce --cluster dgx-h100", "on a machine that is not here"),
-        ],
-    ),
-    (
-        "explain",
-        &[
-            ("maypole explain all-reduce --bytes 64K -n 4", "why an algorithm is chosen"),
-            ("maypole explain all-reduce --bytes 1M -n 4 --measure", "beside the measured time"),
-        ],
-    ),
-    (
-        "tune",
-        &[
-            ("maypole tune", "measures what the choice is computed from, and saves it"),
-            ("maypole tune --dry-run", "without saving"),
-        ],
-    ),
-    ("key", &[("maypole key new job.key", "a key that the ranks of a job share")]),
-    (
-        "topo",
-        &[("maypole topo", "this machine"), ("maypole topo --cluster dgx-h100", "another one")],
-    ),
-    ("doctor", &[("maypole doctor", "what this machine lacks, and what to do about it")]),
-    (
-        "completions",
-        &[(
-            "maypole completions bash",
-            "a script for bash; write it to ~/.local/share/bash-completion/completions/maypole",
-        )],
+        "maypole completions bash",
+        "a script for bash; write it to ~/.local/share/bash-completion/completions/maypole",
     ),
 ];
 
+/// The lines of one subcommand.
+fn of(name: &str) -> impl Iterator<Item = &'static Example> {
+    EXAMPLES.iter().filter(move |(line, _)| line.split(' ').nth(1) == Some(name))
+}
+
 /// `command` with the examples at the end of the help of each subcommand.
 pub(crate) fn with_examples(command: Command) -> Command {
-    EXAMPLES.iter().fold(command, |command, (name, lines)| {
-        command.mut_subcommand(name, |subcommand| subcommand.after_help(text(lines)))
+    command.mut_subcommands(|subcommand| match text(subcommand.get_name()) {
+        Some(text) => subcommand.after_help(text),
+        None => subcommand,
     })
 }
 
-fn text(lines: &[(&str, &str)]) -> String {
-    let mut text = "Examples:".to_owned();
-    for (line, what) in lines {
-        text += &format!("\n  {line}\n      {what}");
-    }
-    text
+fn text(name: &str) -> Option<String> {
+    let lines = of(name).map(|(line, what)| format!("\n  {line}\n      {what}"));
+    lines.reduce(|all, line| all + &line).map(|lines| format!("Examples:{lines}"))
 }
 
 #[cfg(test)]
@@ -118,19 +77,14 @@ mod tests {
 
     #[test]
     fn every_subcommand_has_examples_that_can_be_typed() {
-        let command = with_examples(crate::Cli::command());
-        let shown = command.get_subcommands().filter(|it| !it.is_hide_set());
-        let names = shown.map(Command::get_name).collect::<Vec<_>>();
-        let known = EXAMPLES.iter().map(|(name, _)| *name).collect::<Vec<_>>();
-        assert_eq!(names, known);
-        for (name, lines) in EXAMPLES {
-            for (line, _) in *lines {
-                assert!(line.starts_with(&format!("maypole {name}")), "{line}");
-                let read = command.clone().try_get_matches_from(line.split(' '));
-                assert!(read.is_ok(), "{line}: {}", read.unwrap_err());
-            }
+        let mut command = with_examples(crate::Cli::command());
+        for shown in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+            assert!(of(shown.get_name()).next().is_some(), "{} has no example", shown.get_name());
         }
-        let mut command = command;
+        for (line, _) in EXAMPLES {
+            let read = command.clone().try_get_matches_from(line.split(' '));
+            assert!(read.is_ok(), "{line}: {}", read.unwrap_err());
+        }
         let help = command.find_subcommand_mut("perf").unwrap().render_long_help().to_string();
         assert!(help.contains("Examples:\n  maypole perf\n"), "{help}");
     }

@@ -13,6 +13,7 @@ mod gpus;
 mod input;
 mod key;
 mod learn;
+mod manual;
 mod names;
 mod output;
 mod perf;
@@ -40,7 +41,7 @@ const USAGE: u8 = 2;
 /// Collective communication from first principles: run, measure, draw, predict and explain
 /// collectives.
 #[derive(Parser)]
-#[command(name = "maypole", version, about)]
+#[command(name = "maypole", version = env!("BUILT_VERSION"), about)]
 struct Cli {
     #[command(subcommand)]
     command: MaypoleCommand,
@@ -60,6 +61,8 @@ enum MaypoleCommand {
     Topo(topo::TopoArgs),
     Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
+    #[command(hide = true)]
+    Man(manual::ManArgs),
     #[command(hide = true)]
     Agent(run::hosts::agent::AgentArgs),
 }
@@ -89,6 +92,7 @@ fn dispatch(command: MaypoleCommand) -> anyhow::Result<ExitCode> {
         MaypoleCommand::Topo(args) => topo::main(args),
         MaypoleCommand::Doctor(args) => doctor::main(args),
         MaypoleCommand::Completions(args) => completions::main(args),
+        MaypoleCommand::Man(args) => manual::main(&args),
     }
 }
 

@@ -112,7 +112,7 @@ fn pages_show_what_is_drawn() {
 fn pages() -> impl Iterator<Item = PathBuf> {
     let folder = fs::read_dir(root().join("src/algorithms")).expect("the folder is there");
     let paths = folder.map(|entry| entry.expect("it can be listed").path());
-    paths.filter(|path| path.is_file())
+    paths.filter(|path| path.is_file()).chain([root().join("src/lib.rs")])
 }
 
 fn golden_page(path: &Path, page: &str, shown: &mut Vec<Algorithm>) {

@@ -47,7 +47,8 @@ fn names_files_that_are_there() {
     list(root, &mut paths);
     let others = ["benches", "bindings/c", "bindings/python", "examples/trainer", "transports"];
     let others = others.map(|folder| format!("{folder}/README.md"));
-    let main = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(str::to_owned);
+    let main =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned);
     let listed = main.into_iter().chain(others).map(|page| root.join(page));
     for page in listed.chain(pages()) {
         let text = fs::read_to_string(&page).unwrap();

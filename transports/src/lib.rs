@@ -7,9 +7,6 @@
 //! [`stream`]. No method of a board or a stream waits, allocates or locks, and boards make no
 //! system calls. All waiting follows the policy in [`wait`].
 
-#[cfg(not(target_os = "linux"))]
-compile_error!("maypole needs Linux");
-
 pub mod affinity;
 pub mod alarm;
 mod any_stream;

@@ -1,7 +1,7 @@
 //! The readers of bytes that a connection brings, before and after the handshake: arbitrary bytes
 //! give an error or a value, and never a panic, a long wait or much memory.
 
-#[path = "../../tests/common/fuzz.rs"]
+#[path = "../../tests/readers/fuzz.rs"]
 mod fuzz;
 
 use fuzz::Fuzz;

@@ -65,9 +65,23 @@ fn skip(what: &str) {
     }
 }
 
+/// The version that a program was compiled with; that of the library it runs with is `maypole_version()`.
+fn version_macros() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let [major, minor, patch] = ["MAJOR", "MINOR", "PATCH"];
+    let mut parts = version.split('.');
+    let mut part = |name| format!("#define MAYPOLE_VERSION_{name} {}\n", parts.next().unwrap());
+    let numbers = [part(major), part(minor), part(patch)].concat();
+    format!(
+        "\n// The version of this header; maypole_version() is that of the library.\n\
+         {numbers}#define MAYPOLE_VERSION \"{version}\""
+    )
+}
+
 #[test]
 fn the_header_is_that_of_the_source() {
-    let config = cbindgen::Config::from_file(here().join("cbindgen.toml")).unwrap();
+    let mut config = cbindgen::Config::from_file(here().join("cbindgen.toml")).unwrap();
+    config.after_includes = Some(version_macros());
     let mut header = Vec::new();
     let files = ["error", "types", "communicator", "calls", "variable", "messages"];
     let builder = files.iter().fold(cbindgen::Builder::new().with_config(config), |it, name| {
@@ -154,6 +168,41 @@ fn an_installed_library_is_found_by_pkg_config_and_has_versions() {
     let needed = run(Command::new("readelf").arg("-dVW").arg(&program));
     let needed = String::from_utf8_lossy(&needed.stdout).into_owned();
     assert!(needed.contains("libmaypole.so.0") && needed.contains("MAYPOLE_0"), "{needed}");
+}
+
+#[test]
+fn a_library_that_a_package_has_staged_is_found_by_cmake() {
+    let folder = tempfile::tempdir().unwrap();
+    let [stage, build] = ["stage", "build"].map(|name| folder.path().join(name));
+    run(Command::new(here().join("install"))
+        .arg("/opt/maypole")
+        .envs([("DESTDIR", stage.as_os_str()), ("LIBDIR", "lib/multiarch".as_ref())])
+        .env("MAYPOLE_STATICLIB", library()));
+    let lib = stage.join("opt/maypole/lib/multiarch");
+    for file in ["pkgconfig/maypole.pc", "cmake/maypole/maypole-config.cmake"] {
+        let text = std::fs::read_to_string(lib.join(file)).unwrap();
+        assert!(!text.contains(stage.to_str().unwrap()), "{file} names the stage:\n{text}");
+    }
+    if !found("cmake") {
+        return skip("libmaypole found by CMake, which is not installed");
+    }
+    let sum = here().join("examples/sum.c");
+    let project = format!(
+        "cmake_minimum_required(VERSION 3.16)\nproject(sum C)\nfind_package(maypole {} REQUIRED)\n\
+         add_executable(sum {sum})\ntarget_link_libraries(sum maypole::maypole)\n\
+         add_executable(alone {sum})\ntarget_link_libraries(alone maypole::static)\n",
+        env!("CARGO_PKG_VERSION"),
+        sum = sum.display()
+    );
+    std::fs::write(folder.path().join("CMakeLists.txt"), project).unwrap();
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(folder.path()).arg("-B").arg(&build);
+    run(configure.env("maypole_DIR", lib.join("cmake/maypole")));
+    run(Command::new("cmake").arg("--build").arg(&build));
+    for program in ["sum", "alone"] {
+        let output = run(&mut Command::new(build.join(program)));
+        assert_eq!(output.stdout, b"rank 0 of 1: 1\n", "{program}");
+    }
 }
 
 #[test]

@@ -128,7 +128,7 @@ static LAST: [AtomicU8; ROOM] = [const { AtomicU8::new(0) }; ROOM];
 pub(crate) fn remember(text: &str) {
     static WRITER: Mutex<()> = Mutex::new(());
     let _one_at_a_time = WRITER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let fits = text.floor_char_boundary(ROOM - 1);
+    let fits = (0..ROOM).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     for (place, byte) in LAST.iter().zip(text.as_bytes()[..fits].iter().chain(&[0])) {
         place.store(*byte, Relaxed);
     }

@@ -253,3 +253,22 @@ fn values_and_layouts_are_those_of_nccl() {
         compile(&["-DNVIDIA_HEADER"], include);
     }
 }
+
+#[test]
+fn an_installed_library_has_the_names_that_programs_look_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let stage = folder.path().join("stage");
+    run(Command::new(here().join("install"))
+        .arg("/opt/maypole")
+        .envs([("DESTDIR", stage.as_os_str()), ("LIBDIR", "lib64".as_ref())])
+        .env("MAYPOLE_NCCL", library()));
+    let lib = stage.join("opt/maypole/lib64");
+    for name in ["libnccl.so.2", "libnccl.so"] {
+        let dynamic = text(Command::new("readelf").arg("-dW").arg(lib.join(name)));
+        assert!(dynamic.contains("soname: [libnccl.so.2]"), "{dynamic}");
+    }
+    let package = std::fs::read_to_string(lib.join("pkgconfig/nccl.pc")).unwrap();
+    assert!(package.contains("\nlibdir=/opt/maypole/lib64\n"), "{package}");
+    assert!(package.contains("\nVersion: 2.28.9\n"), "{package}");
+    assert!(stage.join("opt/maypole/include/nccl.h").exists());
+}

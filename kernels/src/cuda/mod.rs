@@ -8,4 +8,4 @@ mod modules;
 
 pub use driver::{CudaError, Driver, Unavailable, capture_of, driver, uuid_of};
 pub use map::{MapKernels, ScaleFactor};
-pub use modules::{MODULES, Modules, WALK_THREADS, WalkKernels, walk_module};
+pub use modules::{MODULES, Modules, PROGRAM_HEADER, WALK_THREADS, WalkKernels, walk_module};

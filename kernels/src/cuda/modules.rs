@@ -15,6 +15,10 @@ macro_rules! modules {
     };
 }
 
+/// The header of the kernels. Its numbers are those that other crates launch them with.
+#[doc(hidden)]
+pub const PROGRAM_HEADER: &str = include_str!("../../cuda/program.h");
+
 /// The modules of this crate.
 pub const MODULES: Modules = modules! {
     "walk_f16_sum" "walk_f16_product" "walk_f16_min" "walk_f16_max"

@@ -41,7 +41,7 @@ pub(crate) fn check_length(text: &str) -> Result<(), ReadError> {
     if text.len() <= LONGEST {
         return Ok(());
     }
-    let end = text.floor_char_boundary(LONGEST);
+    let end = (0..=LONGEST).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let line_start = text[..end].rfind('\n').map_or(0, |newline| newline + 1);
     let rest = text[end..].split_whitespace().next().unwrap_or_default();
     Err(ReadError {

@@ -296,7 +296,7 @@ impl<'a> Group<'a> {
     ///
     /// ```
     /// use maypole::Communicator;
-    /// use maypole_pictures::draw;
+    /// use maypole::schedule::{Step, input, output};
     /// let parts = Communicator::run_local(3, |mut comm| {
     ///     let rank = comm.rank();
     ///     let mut came = [0u8];
@@ -310,11 +310,8 @@ impl<'a> Group<'a> {
     ///     .unwrap();
     ///     part.unwrap()
     /// });
-    /// assert_eq!(draw::text(&parts), "
-    ///      rank 0    rank 1    rank 2
-    /// 0    in0 ->1   in0 ->2   in0 ->0
-    /// 1    out0 <-2  out0 <-0  out0 <-1
-    /// ".trim_start_matches('\n'));
+    /// let (send, receive) = (Step::Send { from: input(0), to: 1 }, Step::Recv { into: output(0), from: 2 });
+    /// assert_eq!(parts[0].steps, [send, receive]);
     /// ```
     pub fn schedule(&self) -> Option<Schedule> {
         self.batch.schedule()

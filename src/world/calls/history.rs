@@ -31,13 +31,14 @@ impl CallHistory {
     /// Notes that the operations from `sequence` on are `call`.
     pub fn begin(&mut self, sequence: u64, call: &Arc<CallRecord>) {
         // Replaces an operation that was noted and did not begin.
-        self.0.pop_back_if(|last| last.first == sequence);
+        if self.0.back().is_some_and(|last| last.first == sequence) {
+            self.0.pop_back();
+        }
         let same = |last: &CallRun| last.call.fingerprint == call.fingerprint;
         if self.0.back().is_some_and(same) {
             return;
         }
-        let call = Arc::clone(call);
-        let run = CallRun { first: sequence, call, since: Instant::now() };
+        let run = CallRun { first: sequence, call: Arc::clone(call), since: Instant::now() };
         keep_last(&mut self.0, RUNS_KEPT, run);
     }
 

@@ -12,10 +12,9 @@ use crate::perf::measure::calls::{
 use crate::perf::measure::device::{self, DeviceWork};
 use crate::perf::measure::overlap::Beside;
 use crate::perf::off_cache::BufferRotation;
-use bytemuck::Pod;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Schedule;
-use maypole::{Arena, CallPath, Communicator, Element, ReduceOp, Request, Result};
+use maypole::{Arena, CallPath, Communicator, ReduceOp, Request, Result};
 use std::ops::Range;
 #[cfg(feature = "cuda")]
 use std::sync::Arc;
@@ -331,7 +330,8 @@ type MadeDeviceWork = anyhow::Result<Box<dyn DeviceWork>>;
 #[cfg(feature = "cuda")]
 const fn device_work<T>() -> MakeDeviceWork
 where
-    T: Element + Pod + cudarc::driver::DeviceRepr + cudarc::driver::ValidAsZeroBits,
+    T: maypole::Element + bytemuck::Pod + cudarc::driver::DeviceRepr,
+    T: cudarc::driver::ValidAsZeroBits,
 {
     device::work::<T>
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct RunHeader {
     pub(crate) version: &'static str,
-    /// The commit that the program was built from, if the variable `MAYPOLE_COMMIT` named it then.
+    /// The commit that the program was built from, where the build knew it.
     pub(crate) commit: Option<&'static str>,
     pub(crate) build: &'static str,
     /// When the run began, in UTC.
@@ -55,7 +55,7 @@ impl RunHeader {
         let places = mapping.hosts.numbers().iter().zip(&mapping.pids).zip(&mapping.bound);
         Self {
             version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("MAYPOLE_COMMIT"),
+            commit: option_env!("BUILT_COMMIT"),
             build: build(),
             date: date::now(),
             command: one_line(&std::env::args().collect::<Vec<_>>().join(" ")).into_owned(),

@@ -7,7 +7,7 @@ mod damage;
 mod detect;
 mod files;
 mod foreign;
-#[path = "../../../../tests/common/fuzz.rs"]
+#[path = "../../../../tests/readers/fuzz.rs"]
 mod fuzz;
 mod hostile;
 mod matrices;

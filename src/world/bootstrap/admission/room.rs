@@ -77,9 +77,12 @@ impl WaitingRoom {
     /// Takes at most `most` waiting newcomers, and invites them.
     pub(crate) fn take(&self, most: usize) -> Newcomers {
         let mut reception = self.shared.lock();
-        let ready = reception.visitors.extract_if(.., |_, visitor| visitor.request.is_some());
+        let visitors = &mut reception.visitors;
+        let is_ready = |at: &_| visitors[at].request.is_some();
+        let ready: Vec<_> = visitors.keys().copied().filter(is_ready).take(most).collect();
         let mut waiting = Vec::new();
-        for (_, Visitor { mut control, request, .. }) in ready.take(most) {
+        for visitor in ready.iter().filter_map(|at| visitors.remove(at)) {
+            let Visitor { mut control, request, .. } = visitor;
             self.shared.watch.remove(&control.stream);
             control.push(&JoinReply::Invited);
             let attendee = request.expect("it was accepted").attendee;

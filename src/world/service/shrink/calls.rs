@@ -78,8 +78,9 @@ impl ShrinkCalls {
     /// The followers' connections that have arrived.
     pub(super) fn take(&mut self, group: GroupId) -> Vec<(usize, ControlConnection)> {
         let Some(calls) = self.groups.get_mut(&group) else { return Vec::new() };
-        let followers = calls.waiting.extract_if(.., |(_, number), _| *number == FOLLOWER);
-        followers.map(|((rank, _), control)| (rank, control)).collect()
+        let waiting = &mut calls.waiting;
+        let followers: Vec<_> = waiting.keys().filter(|key| key.1 == FOLLOWER).copied().collect();
+        followers.into_iter().filter_map(|key| Some((key.0, waiting.remove(&key)?))).collect()
     }
 
     fn answer_all(&mut self, group: GroupId, message: &LeaderMessage) {
