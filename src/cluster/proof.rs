@@ -33,7 +33,9 @@ pub struct SymmetricSchedules {
 struct RankMoves {
     symmetry: Symmetry,
     world: usize,
+    /// The chunks of input and output.
     chunks: ChunkMoves,
+    scratch: ChunkMoves,
 }
 
 /// How chunks are renamed where rank 0 becomes rank `k`.
@@ -80,13 +82,16 @@ impl SymmetricSchedules {
         first: Schedule,
         of: impl Fn(usize) -> Option<Schedule>,
     ) -> Option<Self> {
+        use ChunkMoves::{AsRanks, Fixed, Reversed};
         let ways = match (collective.is_blocked(), first.chunks == world) {
-            (true, _) => &[ChunkMoves::AsRanks][..],
-            (false, true) => &[ChunkMoves::AsRanks, ChunkMoves::Reversed, ChunkMoves::Fixed],
-            (false, false) => &[ChunkMoves::Fixed],
+            // A block that changes its number may lie anywhere meanwhile.
+            _ if collective.transposes() => &[(AsRanks, AsRanks), (AsRanks, Fixed)][..],
+            (true, _) => &[(AsRanks, AsRanks)],
+            (false, true) => &[(AsRanks, AsRanks), (Reversed, Reversed), (Fixed, Fixed)],
+            (false, false) => &[(Fixed, Fixed)],
         };
-        ways.iter().find_map(|chunks| {
-            let moves = RankMoves { symmetry, world, chunks: *chunks };
+        ways.iter().find_map(|&(chunks, scratch)| {
+            let moves = RankMoves { symmetry, world, chunks, scratch };
             let mut turned = false;
             for rank in 1..world {
                 turned |= moves.compare(&first, &of(rank)?, rank)?;
@@ -131,8 +136,8 @@ impl RankMoves {
         }
     }
 
-    fn chunk(self, chunk: usize, by: usize) -> usize {
-        match self.chunks {
+    fn chunk(self, ways: ChunkMoves, chunk: usize, by: usize) -> usize {
+        match ways {
             ChunkMoves::Fixed => chunk,
             ChunkMoves::AsRanks => self.rank(chunk, by),
             ChunkMoves::Reversed => {
@@ -144,7 +149,8 @@ impl RankMoves {
     /// A span of a whole in so many chunks. Rows of scratch stay where they are.
     fn span(self, span: Span, chunks: usize, by: usize) -> Span {
         let row = if span.chunk < chunks { 0 } else { span.chunk - span.chunk % chunks };
-        Span { chunk: row + self.chunk(span.chunk - row, by), ..span }
+        let ways = if span.buffer == Buffer::Scratch { self.scratch } else { self.chunks };
+        Span { chunk: row + self.chunk(ways, span.chunk - row, by), ..span }
     }
 
     /// Whether some combination of `other`, the schedule of `rank`, has its two sides the other way around than
@@ -345,7 +351,7 @@ impl Meaning for MovedSums<'_> {
         }
         let moved = |sum: Rc<ChunkSum>| {
             let ranks = moves.ranks(ones(&sum.ranks).map(|rank| moves.rank(rank, from)));
-            Rc::new(ChunkSum { chunk: moves.chunk(sum.chunk, from), ranks })
+            Rc::new(ChunkSum { chunk: moves.chunk(moves.chunks, sum.chunk, from), ranks })
         };
         self.write(step, into, sum.map(moved), reduce);
     }

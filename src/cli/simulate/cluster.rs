@@ -142,7 +142,9 @@ fn costs(
         Some(wanted) if costs.is_empty() && !wanted.supports(collective) => {
             bail!("{}", names::not_implemented(wanted, collective))
         }
-        _ if costs.is_empty() => bail!("no algorithm can run this collective on this cluster"),
+        _ if costs.is_empty() => {
+            bail!("no algorithm can run this collective here, or all have too many steps")
+        }
         _ => Ok(costs),
     }
 }
