@@ -123,7 +123,7 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
         !args.gpus.is_given() && args.cluster.is_none(),
         "--gpus and --cluster need --transport cuda"
     );
-    let collective = names::rooted(args.collective, args.root, ranks)?;
+    let collective = names::rooted(args.collective, args.root, ranks, names::MOST_RANKS)?;
     if alone && args.measure {
         return run::again(ranks, args.bind, tune::GRACE);
     }
@@ -176,7 +176,8 @@ impl ExplainArgs {
     #[cfg(feature = "cuda")]
     fn explain_on_gpus(&self, ranks: usize, is_first: bool) -> Result<ExitCode> {
         let links = self.gpus.links(self.cluster.as_deref(), ranks)?;
-        let collective = names::rooted(self.collective, self.root, links.world())?;
+        let collective =
+            names::rooted(self.collective, self.root, links.world(), names::MOST_RANKS)?;
         let bytes = self.whole(collective, links.world());
         let wanted = self.algorithm.map(PlanOverride::from);
         show(&maypole::cuda::explain_on(&links, collective, bytes, wanted), is_first)

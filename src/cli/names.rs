@@ -33,18 +33,21 @@ pub(crate) fn not_implemented(algorithm: Algorithm, collective: Collective) -> S
     format!("{algorithm} does not implement {collective}; these algorithms do: {others}")
 }
 
-/// The most ranks of a world that is drawn or simulated and does not run.
-const MOST_RANKS: usize = 1024;
+/// The most ranks of a world that is drawn, or simulated rank by rank.
+pub(crate) const MOST_DRAWN: usize = 1024;
+/// The most ranks of a world that does not run.
+pub(crate) const MOST_RANKS: usize = 4096;
 
-/// `collective` with this root, if a world of `ranks` has such a rank.
+/// `collective` with this root, if a world of `ranks`, of at most `most`, has such a rank.
 pub(crate) fn rooted(
     collective: Collective,
     root: usize,
     ranks: usize,
+    most: usize,
 ) -> anyhow::Result<Collective> {
     anyhow::ensure!(
-        (1..=MOST_RANKS).contains(&ranks),
-        "-n {ranks}: the number of ranks must be from 1 to {MOST_RANKS}"
+        (1..=most).contains(&ranks),
+        "-n {ranks}: the number of ranks must be from 1 to {most}"
     );
     anyhow::ensure!(root < ranks, no_such_root(root, ranks));
     Ok(collective.with_root(root))

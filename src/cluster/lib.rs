@@ -12,12 +12,14 @@
 //! | [`build`] | graphs from such descriptions, from classes of pairs, and of common clusters |
 //! | [`search`] | edge-disjoint rings, rails, lanes and trees on a graph |
 //! | [`predict`] | the time of a collective on a graph, and the link that limits its bandwidth |
+//! | [`proof`] | schedules of thousands of ranks, proved by that of one |
 //! | [`picture`] | a graph and its rings as SVG |
 #![forbid(unsafe_code)]
 
 pub mod build;
 pub mod picture;
 pub mod predict;
+pub mod proof;
 pub mod rates;
 pub mod read;
 pub mod search;

@@ -4,7 +4,7 @@
 //! strictly in list order over links that hold nothing, which is the weakest of all executors:
 //! schedules that complete here complete on every executor.
 
-use crate::schedule::{Placement, Schedule, Span, Step};
+use crate::schedule::{Placement, Schedule, Span, Step, Symmetry};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
@@ -44,6 +44,9 @@ pub struct Stuck {
     pub unreceived: Vec<(usize, usize)>,
 }
 
+/// The most waits and messages that an error names.
+const MOST_NAMED: usize = 64;
+
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = self
@@ -54,7 +57,10 @@ impl fmt::Display for Stuck {
             .unreceived
             .iter()
             .map(|(from, to)| format!("rank {to} never takes what rank {from} sent"));
-        f.write_str(&waiting.chain(unreceived).collect::<Vec<_>>().join("; "))
+        let all: Vec<String> = waiting.chain(unreceived).collect();
+        let (first, more) = all.split_at(all.len().min(MOST_NAMED));
+        f.write_str(&first.join("; "))?;
+        if more.is_empty() { Ok(()) } else { write!(f, "; and {} more", more.len()) }
     }
 }
 
@@ -103,11 +109,55 @@ pub fn walk<M: Meaning>(
     placement: Placement,
     meaning: &mut M,
 ) -> Result<(), Stuck> {
+    walk_board(schedules, (Symmetry::Rotation, 1), placement, meaning)
+}
+
+/// [`walk`] by the schedules of the first board's ranks alone, from which those of all `boards` follow by
+/// `symmetry`: a message to another board is taken as the one that its sender's counterpart sends to this board.
+///
+/// `from` of [`Meaning::receive`] is the true sender. Its message was made for the sender's counterpart on the
+/// first board, whose steps and spans correspond.
+///
+/// ```
+/// use maypole::schedule::walk::{Meaning, walk_board};
+/// use maypole::schedule::{Placement, Span, Symmetry, collective::Collective};
+/// use maypole::algorithms::Algorithm;
+///
+/// /// The ranks that rank 0 receives from.
+/// struct Senders(Vec<usize>);
+///
+/// impl Meaning for Senders {
+///     type Message = ();
+///     fn send(&mut self, _: usize, _: usize, _: Span, _: usize) {}
+///     fn receive(&mut self, _: usize, _: usize, _: Span, from: usize, (): (), _: bool) {
+///         self.0.push(from);
+///     }
+///     fn local(&mut self, _: usize, _: usize, _: Span, _: Span, _: bool) {}
+/// }
+///
+/// let first = Algorithm::Pairwise.schedule(Collective::AllToAll, 4096, 0).unwrap();
+/// let mut senders = Senders(Vec::new());
+/// walk_board(&[first], (Symmetry::Rotation, 4096), Placement::Apart, &mut senders).unwrap();
+/// assert_eq!((senders.0.len(), senders.0[0]), (4095, 4095));
+/// ```
+///
+/// # Errors
+/// As [`walk`].
+///
+/// # Panics
+/// As [`walk`].
+pub fn walk_board<M: Meaning>(
+    schedules: &[Schedule],
+    symmetry: (Symmetry, usize),
+    placement: Placement,
+    meaning: &mut M,
+) -> Result<(), Stuck> {
     let mut walker = Walker {
         schedules,
+        symmetry,
         placement,
         at: vec![0; schedules.len()],
-        links: Links::new(schedules.len()),
+        links: Links { ends: HashMap::new(), entries: Vec::new(), free: Vec::new() },
         leaving: vec![HashMap::new(); schedules.len()],
         ready: (0..schedules.len()).collect(),
         queued: vec![true; schedules.len()],
@@ -119,45 +169,45 @@ pub fn walk<M: Meaning>(
     walker.end()
 }
 
-/// A queue for each link. All queues share one list, because most links of a world are never used.
+/// A queue for each link that has messages. All queues share one list.
 struct Links<T> {
-    /// By link: its first and its last entry, if it has any.
-    ends: Vec<Option<(u32, u32)>>,
+    /// By link: its first and its last entry.
+    ends: HashMap<(usize, usize), (u32, u32)>,
     /// Messages, each with the next entry of its link. Messages that were taken leave `None`.
     entries: Vec<(Option<T>, u32)>,
+    /// The entries whose messages were taken.
+    free: Vec<u32>,
 }
 
 impl<T> Links<T> {
-    fn new(world: usize) -> Self {
-        Self { ends: vec![None; world * world], entries: Vec::new() }
+    fn push(&mut self, link: (usize, usize), message: T) {
+        let entry = self.free.pop().unwrap_or_else(|| {
+            self.entries.push((None, 0));
+            self.entries.len() as u32 - 1
+        });
+        self.entries[entry as usize].0 = Some(message);
+        let (_, last) = self.ends.entry(link).or_insert((entry, entry));
+        self.entries[*last as usize].1 = entry;
+        *last = entry;
     }
 
-    fn push(&mut self, link: usize, message: T) {
-        let entry = self.entries.len() as u32;
-        self.entries.push((Some(message), entry));
-        match &mut self.ends[link] {
-            Some((_, last)) => {
-                self.entries[*last as usize].1 = entry;
-                *last = entry;
-            }
-            none => *none = Some((entry, entry)),
-        }
-    }
-
-    fn pop(&mut self, link: usize) -> Option<T> {
-        let (first, last) = self.ends[link]?;
+    fn pop(&mut self, link: (usize, usize)) -> Option<T> {
+        let ends = self.ends.get_mut(&link)?;
+        let (first, last) = *ends;
         let (message, next) = &mut self.entries[first as usize];
-        self.ends[link] = (first != last).then_some((*next, last));
+        *ends = (*next, last);
+        if first == last {
+            self.ends.remove(&link);
+        }
+        self.free.push(first);
         message.take()
-    }
-
-    fn is_empty(&self, link: usize) -> bool {
-        self.ends[link].is_none()
     }
 }
 
 struct Walker<'a, T> {
     schedules: &'a [Schedule],
+    /// How the other boards follow, and how many boards there are in all.
+    symmetry: (Symmetry, usize),
     placement: Placement,
     /// The step each rank is at.
     at: Vec<usize>,
@@ -185,14 +235,8 @@ impl<T> Walker<'_, T> {
             }
             Step::Recv { into, from } | Step::RecvReduce { into, from } => {
                 let Some(message) = self.take(from, rank) else { return false };
-                meaning.receive(
-                    rank,
-                    nth,
-                    into,
-                    from,
-                    message,
-                    matches!(step, Step::RecvReduce { .. }),
-                );
+                let reduce = matches!(step, Step::RecvReduce { .. });
+                meaning.receive(rank, nth, into, from, message, reduce);
             }
             Step::Copy { from, into } => meaning.local(rank, nth, from, into, false),
             Step::Reduce { from, into } => meaning.local(rank, nth, from, into, true),
@@ -206,23 +250,19 @@ impl<T> Walker<'_, T> {
     }
 
     fn post(&mut self, rank: usize, to: usize, span: Span, message: T) {
-        assert!(
-            to < self.schedules.len(),
-            "rank {rank} sends to rank {to} of {}",
-            self.schedules.len()
-        );
-        self.links.push(rank * self.schedules.len() + to, (span, message));
+        let (width, world) = self.size();
+        assert!(to < world, "rank {rank} sends to rank {to} of {world}");
+        self.links.push((rank, to), (span, message));
         *self.leaving[rank].entry(span.in_place(self.placement)).or_default() += 1;
-        self.wake(to);
+        self.wake(to % width);
     }
 
     fn take(&mut self, from: usize, rank: usize) -> Option<T> {
-        assert!(
-            from < self.schedules.len(),
-            "rank {rank} receives from rank {from} of {}",
-            self.schedules.len()
-        );
-        let (span, message) = self.links.pop(from * self.schedules.len() + rank)?;
+        let (width, world) = self.size();
+        assert!(from < world, "rank {rank} receives from rank {from} of {world}");
+        let (symmetry, boards) = self.symmetry;
+        let [to, from] = symmetry.moved([rank, from], 0, (boards, width));
+        let (span, message) = self.links.pop((from, to))?;
         let span = span.in_place(self.placement);
         let posted = self.leaving[from].get_mut(&span);
         let posted = posted.expect("the span of a message on a link is in `leaving`");
@@ -234,6 +274,11 @@ impl<T> Walker<'_, T> {
         Some(message)
     }
 
+    /// How many ranks the board has, and how many there are in all.
+    fn size(&self) -> (usize, usize) {
+        (self.schedules.len(), self.schedules.len() * self.symmetry.1)
+    }
+
     fn wake(&mut self, rank: usize) {
         if !std::mem::replace(&mut self.queued[rank], true) {
             self.ready.push_back(rank);
@@ -241,15 +286,12 @@ impl<T> Walker<'_, T> {
     }
 
     fn end(&self) -> Result<(), Stuck> {
-        let world = self.schedules.len();
-        let waiting: Vec<_> = (0..world)
+        let waiting: Vec<_> = (0..self.schedules.len())
             .filter(|&r| self.at[r] < self.schedules[r].steps.len())
             .map(|r| (r, self.at[r]))
             .collect();
-        let unreceived: Vec<_> = (0..world * world)
-            .filter(|&l| !self.links.is_empty(l))
-            .map(|l| (l / world, l % world))
-            .collect();
+        let mut unreceived: Vec<_> = self.links.ends.keys().copied().collect();
+        unreceived.sort_unstable();
         if waiting.is_empty() && unreceived.is_empty() {
             Ok(())
         } else {

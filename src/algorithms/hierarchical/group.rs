@@ -18,13 +18,12 @@ pub(super) struct HostGroup {
 
 impl HostGroup {
     pub(super) fn new(hosts: &[usize], rank: usize, levels: Levels) -> Self {
-        let mut nodes: Vec<Vec<usize>> = Vec::new();
-        for (other, host) in hosts.iter().enumerate() {
-            match nodes.iter_mut().find(|node| hosts[node[0]] == *host) {
-                Some(node) => node.push(other),
-                None => nodes.push(vec![other]),
-            }
-        }
+        // In a time that hardly grows with the hosts: sorting what is sorted is quick.
+        let mut ranks: Vec<usize> = (0..hosts.len()).collect();
+        ranks.sort_by_key(|&other| hosts[other]);
+        let together = |a: &usize, b: &usize| hosts[*a] == hosts[*b];
+        let mut nodes: Vec<Vec<usize>> = ranks.chunk_by(together).map(<[_]>::to_vec).collect();
+        nodes.sort_unstable_by_key(|node| node[0]);
         let node =
             nodes.iter().position(|node| node.contains(&rank)).expect("every rank has a host");
         Self { levels, rank, nodes, node }

@@ -20,7 +20,7 @@ pub(super) fn write(folder: &Path, root: usize, ranks: usize) -> Result<ExitCode
         .with_context(|| format!("cannot make the folder of --gallery {}", folder.display()))?;
     let mut sections = String::new();
     for collective in Collective::all(0) {
-        let collective = names::rooted(collective, root, ranks)?;
+        let collective = names::rooted(collective, root, ranks, names::MOST_DRAWN)?;
         sections += &section(folder, collective, ranks)?;
     }
     let title = format!("Every collective by every algorithm, {ranks} ranks");

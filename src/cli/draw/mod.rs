@@ -128,7 +128,7 @@ pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
         Some(path) => NamedSchedules::of_file(path)?,
         None => {
             let wanted = args.collective.context("no collective is named")?;
-            let collective = names::rooted(wanted, args.root, args.ranks)?;
+            let collective = names::rooted(wanted, args.root, args.ranks, names::MOST_DRAWN)?;
             if args.values {
                 return draw_values(collective, args.ranks);
             }

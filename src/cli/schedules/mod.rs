@@ -5,7 +5,7 @@ mod order;
 mod room;
 
 use crate::{input, names, output};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Schedule;
 use maypole::schedule::collective::Collective;
@@ -22,6 +22,9 @@ pub(crate) struct NamedSchedules {
     pub(crate) by: String,
     pub(crate) schedules: Vec<Schedule>,
 }
+
+/// The most steps of all ranks together: some hundred megabytes. Up to 1,024 ranks, all algorithms have fewer.
+const MOST_STEPS: usize = 1 << 23;
 
 /// Which schedules a command is about.
 #[derive(clap::Args)]
@@ -46,9 +49,21 @@ impl NamedSchedules {
         hosts: &[usize],
     ) -> Result<Self> {
         let algorithm = algorithm.unwrap_or(names::algorithms_for(collective)[0]);
-        let Some(schedules) = algorithm.schedules_on(collective, hosts) else {
-            bail!("{}", names::not_implemented(algorithm, collective));
-        };
+        let mut steps = 0;
+        let mut schedules = Vec::new();
+        for rank in 0..hosts.len() {
+            let Some(schedule) = algorithm.schedule_on(collective, hosts, rank) else {
+                bail!("{}", names::not_implemented(algorithm, collective));
+            };
+            steps += schedule.steps.len();
+            ensure!(
+                steps <= MOST_STEPS,
+                "{algorithm} on {} ranks has more than {MOST_STEPS} steps, which do not follow from those of \
+                 one rank",
+                hosts.len()
+            );
+            schedules.push(schedule);
+        }
         Ok(Self { collective, by: algorithm.to_string(), schedules })
     }
 
@@ -64,8 +79,7 @@ impl NamedSchedules {
 
     /// `all-reduce by ring, 4 ranks`.
     pub(crate) fn title(&self) -> String {
-        let (name, ranks) = (names::dashed(self.collective), self.schedules.len());
-        format!("{name} by {}, {ranks} ranks", self.by)
+        title(self.collective, &self.by, self.schedules.len())
     }
 
     /// Writes them to a file that `of_file` reads.
@@ -77,6 +91,11 @@ impl NamedSchedules {
         };
         Ok(output::save(option, path, text)?)
     }
+}
+
+/// `all-reduce by ring, 4 ranks`.
+pub(crate) fn title(collective: Collective, by: &str, ranks: usize) -> String {
+    format!("{} by {by}, {ranks} ranks", names::dashed(collective))
 }
 
 /// A flaw, and the steps at which ranks are stuck.

@@ -8,8 +8,7 @@ use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::topology::{NodeKind, Topology};
 use maypole_cluster::build::cluster::{Fabric, named, several_of};
-use maypole_cluster::predict::lane_algorithm::LaneAlgorithm;
-use maypole_cluster::predict::{CollectiveCost, CostModel, PredictedTime, bus_factor};
+use maypole_cluster::predict::{CollectiveCost, CostError, CostModel, PredictedTime, bus_factor};
 use maypole_cluster::rates::network;
 use maypole_cluster::search::lanes::bandwidth;
 use serde_json::json;
@@ -67,8 +66,8 @@ enum FabricArg {
 /// The bandwidth in Gbit/s of a network card, by default.
 pub(crate) const GIGABITS: u32 = 100;
 
-/// The most ranks: flat algorithms send up to the square of this number in messages.
-const MOST_RANKS: usize = 512;
+/// The most ranks of a host: among them, messages grow with the square.
+const MOST_OF_A_HOST: usize = 512;
 
 /// Predicts `wanted` on the cluster called `name`.
 pub(super) fn main(args: &SimulateArgs, name: &str, wanted: Collective) -> Result<ExitCode> {
@@ -79,8 +78,9 @@ pub(super) fn main(args: &SimulateArgs, name: &str, wanted: Collective) -> Resul
     };
     let topology = cluster(name, args.lab.gigabits, fabric)?;
     let ranks = topology.devices().len();
-    ensure!(ranks <= MOST_RANKS, "--cluster {name} has {ranks} ranks; the most is {MOST_RANKS}");
-    let collective = names::rooted(wanted, args.root, ranks)?;
+    let most = names::MOST_RANKS.min(MOST_OF_A_HOST * topology.hosts());
+    ensure!(ranks <= most, "--cluster {name} has {ranks} ranks; the most is {most}");
+    let collective = names::rooted(wanted, args.root, ranks, most)?;
     let model = CostModel::new(&topology)?;
     let costs = costs(&model, collective, args.algorithm)?;
     let sizes = args.bytes.sizes();
@@ -115,7 +115,7 @@ pub(crate) fn cluster(name: &str, gigabits: u32, fabric: Fabric) -> Result<Topol
         return Ok(host);
     }
     let number = hosts.strip_suffix('x').and_then(|hosts| hosts.parse().ok());
-    let hosts = number.filter(|hosts| (1..=MOST_RANKS).contains(hosts));
+    let hosts = number.filter(|hosts| (1..=names::MOST_RANKS).contains(hosts));
     let hosts = hosts.with_context(|| {
         format!("--cluster {name}: no number of hosts before the x; write for example 4x@{path}")
     })?;
@@ -129,22 +129,22 @@ fn costs(
     collective: Collective,
     wanted: Option<Algorithm>,
 ) -> Result<Vec<CollectiveCost>> {
-    let is_part = |algorithm: &LaneAlgorithm| match (wanted, algorithm) {
-        (None, _) => true,
-        (Some(wanted), LaneAlgorithm::Flat(algorithm)) => *algorithm == wanted,
-        (Some(wanted), LaneAlgorithm::Levels(levels)) => {
-            levels.local == wanted || levels.across == wanted
+    let algorithms = model.algorithms(collective).into_iter();
+    let algorithms = algorithms.filter(|it| wanted.is_none_or(|wanted| it.has(wanted)));
+    let mut costs = Vec::new();
+    for algorithm in algorithms {
+        match model.cost(collective, algorithm) {
+            Err(why @ CostError::TooLong { .. }) => output::complain(format_args!("note: {why}")),
+            cost => costs.extend(cost?),
         }
-    };
-    let algorithms = model.algorithms(collective).into_iter().filter(is_part);
-    let costs: Vec<CollectiveCost> = algorithms
-        .filter_map(|algorithm| model.cost(collective, algorithm).transpose())
-        .collect::<Result<_, _>>()?;
+    }
     match wanted {
-        Some(wanted) if costs.is_empty() => {
+        Some(wanted) if costs.is_empty() && !wanted.supports(collective) => {
             bail!("{}", names::not_implemented(wanted, collective))
         }
-        _ if costs.is_empty() => bail!("no algorithm can run this collective on this cluster"),
+        _ if costs.is_empty() => {
+            bail!("no algorithm can run this collective here, or all have too many steps")
+        }
         _ => Ok(costs),
     }
 }

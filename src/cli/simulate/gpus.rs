@@ -14,7 +14,7 @@ use std::process::ExitCode;
 /// Prints every candidate of every size with its price: those that `maypole explain` prints.
 pub(super) fn main(args: &SimulateArgs, wanted: Collective) -> Result<ExitCode> {
     let links = args.gpus.links(args.lab.cluster.as_deref(), args.ranks)?;
-    let collective = names::rooted(wanted, args.root, links.world())?;
+    let collective = names::rooted(wanted, args.root, links.world(), names::MOST_RANKS)?;
     if let Some(algorithm) = args.algorithm.filter(|it| !it.supports(collective)) {
         bail!("{}", names::not_implemented(algorithm, collective));
     }

@@ -176,7 +176,7 @@ pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
         args.bytes.sizes().len() == 1,
         "--bytes with several sizes needs --cluster or --transport cuda"
     );
-    let collective = names::rooted(wanted, args.root, args.ranks)?;
+    let collective = names::rooted(wanted, args.root, args.ranks, names::MOST_DRAWN)?;
     let algorithms = match args.algorithm {
         Some(algorithm) if !algorithm.supports(collective) => {
             bail!("{}", names::not_implemented(algorithm, collective))

@@ -53,6 +53,9 @@ pub(crate) struct TopoArgs {
     json: bool,
 }
 
+/// The most ranks of several hosts whose pairs are classified: their number grows with the square.
+const MOST_RANKS: usize = 1024;
+
 pub(crate) fn main(args: TopoArgs) -> Result<ExitCode> {
     let progress = Progress::start("classifying the paths between devices");
     let facts = args.facts()?;
@@ -81,7 +84,19 @@ impl TopoArgs {
                     .map_or_else(|| path.display().to_string(), |name| name.display().to_string());
                 Ok(MachineFacts::described(&described, name))
             }
-            (None, Some(name)) => Ok(MachineFacts::named(named(name, Fabric::Flat)?, name)),
+            (None, Some(name)) => {
+                let topology = named(name, Fabric::Flat)?;
+                let (ranks, hosts) = (topology.devices().len(), topology.hosts());
+                let two = name.split_once('x').filter(|_| ranks > MOST_RANKS && hosts > 2);
+                let Some((_, host)) = two else { return Ok(MachineFacts::named(topology, name)) };
+                let two = format!("2x{host}");
+                let mut facts = MachineFacts::named(named(&two, Fabric::Flat)?, &two);
+                facts.notes.push(format!(
+                    "{name} has {ranks} ranks, so two of its {hosts} equal hosts are shown; \
+                     'maypole simulate --cluster {name}' predicts for all"
+                ));
+                Ok(facts)
+            }
             (None, None) => Ok(MachineFacts::detected(&detect::machine())),
         }
     }

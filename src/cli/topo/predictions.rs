@@ -8,7 +8,7 @@ use maypole_cluster::predict::lane_algorithm::LaneAlgorithm;
 use maypole_cluster::predict::published::{PublishedBandwidth, figure};
 use maypole_cluster::predict::{CostModel, bus_factor};
 
-/// With more ranks, nothing is predicted, because it would take minutes.
+/// With more ranks, nothing is predicted here: it would take seconds, and `maypole simulate` does it.
 const MOST_RANKS: usize = 128;
 
 /// The prediction for one collective by its fastest algorithm.
@@ -31,25 +31,15 @@ pub(super) fn rows(facts: &MachineFacts, bytes: usize) -> Result<Vec<PredictedCo
     }
     let model = CostModel::new(&facts.topology)?;
     for collective in Collective::all(0).into_iter().filter(|one| is_shown(*one)) {
-        let mut best: Option<PredictedCollective> = None;
-        for shape in model.algorithms(collective) {
-            let Some(cost) = model.cost(collective, shape)? else { continue };
-            let seconds = cost.predict(bytes as f64).seconds;
-            if best.as_ref().is_none_or(|best| seconds < best.seconds) {
-                let bus = bytes as f64 / seconds * bus_factor(collective, facts.ranks) / 1e9;
-                let bottleneck = cost.bottleneck.map(|link| facts.topology.describe(link));
-                let published = figure(&facts.topology, collective);
-                best = Some(PredictedCollective {
-                    collective,
-                    shape,
-                    seconds,
-                    bus,
-                    bottleneck,
-                    published,
-                });
-            }
-        }
-        rows.extend(best);
+        let Some((cost, time)) = model.fastest(collective, bytes as f64)? else { continue };
+        rows.push(PredictedCollective {
+            collective,
+            shape: cost.algorithm,
+            seconds: time.seconds,
+            bus: bytes as f64 / time.seconds * bus_factor(collective, facts.ranks) / 1e9,
+            bottleneck: cost.bottleneck.map(|link| facts.topology.describe(link)),
+            published: figure(&facts.topology, collective),
+        });
     }
     Ok(rows)
 }

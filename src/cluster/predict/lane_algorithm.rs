@@ -3,8 +3,9 @@
 use crate::search::lanes::Lane;
 use maypole::algorithms::hierarchical::{self, Levels};
 use maypole::algorithms::{Algorithm, reordered};
-use maypole::schedule::Schedule;
 use maypole::schedule::collective::Collective;
+use maypole::schedule::hosts::Boards;
+use maypole::schedule::{Schedule, Symmetry};
 use std::fmt;
 
 /// An algorithm along the lanes of a topology.
@@ -28,6 +29,14 @@ impl fmt::Display for LaneAlgorithm {
 }
 
 impl LaneAlgorithm {
+    /// Returns whether it is `algorithm`, or has it among the ranks of a host or across hosts.
+    pub fn has(self, algorithm: Algorithm) -> bool {
+        match self {
+            Self::Flat(own) => own == algorithm,
+            Self::Levels(Levels { local, across }) => local == algorithm || across == algorithm,
+        }
+    }
+
     /// Returns the lanes that the algorithm uses for `collective`.
     pub fn lanes(self, collective: Collective, lanes: &[Lane]) -> &[Lane] {
         let cut = matches!(
@@ -47,6 +56,36 @@ impl LaneAlgorithm {
             Self::Flat(algorithm) => algorithm.schedule(collective, hosts.len(), place),
             Self::Levels(levels) => hierarchical::schedule(collective, hosts, place, levels),
         }
+    }
+
+    /// How the messages of all hosts follow from those of one, if they do. Each of `hosts` hosts has
+    /// `width` consecutive places.
+    ///
+    /// As [`Algorithm::symmetry`]. The order in which a rank combines what it receives may also follow the
+    /// ranks, because that changes no message.
+    pub(super) fn symmetry(
+        self,
+        collective: Collective,
+        (hosts, width): (usize, usize),
+    ) -> Option<Symmetry> {
+        let (algorithm, boards, part) = match self {
+            Self::Flat(algorithm) => (algorithm, (hosts, width), collective),
+            // A barrier may be an all-reduce of its token across hosts.
+            Self::Levels(levels) if !levels.across.supports(collective) => {
+                (levels.across, (hosts, 1), Collective::AllReduce)
+            }
+            Self::Levels(levels) => (levels.across, (hosts, 1), collective),
+        };
+        let folds = matches!(
+            (algorithm, part),
+            (Algorithm::OneShot | Algorithm::TwoShot, _)
+                | (Algorithm::Direct, Collective::ReduceScatter)
+        );
+        if folds {
+            return Some(Symmetry::Rotation);
+        }
+        let labels: Vec<_> = (0..boards.0 * boards.1).map(|place| place / boards.1).collect();
+        algorithm.symmetry(part, &Boards::new(&labels))
     }
 }
 

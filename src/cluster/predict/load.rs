@@ -4,18 +4,24 @@
 //! message that it waits for, in conflict order. The walk counts the bytes that cross each link in
 //! each round. It also sums the latencies along the longest chain of messages that wait for one
 //! another.
+//!
+//! Where [equal hosts](EqualHosts) do the same, the walk takes the steps of the first alone. A link of
+//! that host carries what it carries in the whole world, because each message stands for one of every
+//! host, and each link of the host for one of every host.
 
+use crate::predict::equal_hosts::EqualHosts;
 use crate::predict::protocol::{MOST, WireProtocol};
-use maypole::schedule::walk::{Meaning, Stuck, walk};
-use maypole::schedule::{Buffer, Placement, Schedule, Span, Step};
-use maypole::topology::model::graph::{Path, Topology};
+use maypole::schedule::walk::{Meaning, Stuck, walk_board};
+use maypole::schedule::{Placement, Schedule, Span, Step, Symmetry};
+use maypole::topology::model::graph::Path;
 use std::collections::HashMap;
 
-/// The part of the whole that crosses each link in a round, and by protocol the longest latency of
-/// a message of that round.
+/// How many chunks cross each link in a round, and by protocol the longest latency of a message of that
+/// round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MessageRound {
-    pub(super) crossing: Vec<f64>,
+    /// By link. Links that nothing crosses are absent.
+    pub(super) crossing: HashMap<usize, usize>,
     pub(super) latency: [f64; MOST],
 }
 
@@ -34,28 +40,32 @@ pub(super) struct LinkLoad<'a> {
     pub(super) rounds: Vec<MessageRound>,
     /// By protocol: the latency of the longest chain of messages, in seconds.
     pub(super) latency: [f64; MOST],
-    topology: &'a Topology,
+    /// The part of the whole that a chunk is.
+    pub(super) chunk: f64,
     protocols: &'a [WireProtocol],
     pace: SendOrder,
+    /// The hosts that do the same, if schedules are those of the first.
+    hosts: Option<(&'a EqualHosts, Symmetry)>,
 }
 
 /// The links and the latencies between two ranks.
 struct RankPath {
-    links: Vec<usize>,
+    /// Each with the number of times that a message crosses it, or those of all equal hosts together.
+    links: Vec<(usize, usize)>,
     latency: [f64; MOST],
 }
 
 impl<'a> LinkLoad<'a> {
     pub(super) fn new(
-        topology: &'a Topology,
         protocols: &'a [WireProtocol],
         pace: SendOrder,
+        hosts: Option<(&'a EqualHosts, Symmetry)>,
     ) -> Self {
-        Self { rounds: Vec::new(), latency: [0.0; MOST], topology, protocols, pace }
+        Self { rounds: Vec::new(), latency: [0.0; MOST], chunk: 0.0, protocols, pace, hosts }
     }
 
-    /// Adds the load of `schedules`, which run at the same time as those added before. Their chunks
-    /// are equal parts of `share` of the whole. `path` is the path between two ranks.
+    /// Adds the load of `schedules`, which run at the same time as those added before, with equally many
+    /// chunks. These are equal parts of `share` of the whole. `path` is the path between two ranks.
     pub(super) fn add<E: From<Stuck>>(
         &mut self,
         schedules: &[Schedule],
@@ -63,36 +73,39 @@ impl<'a> LinkLoad<'a> {
         path: impl FnMut(usize, usize) -> Result<Path, E>,
     ) -> Result<(), E> {
         let chunks = schedules.first().map_or(1, |schedule| schedule.chunks);
-        let world = schedules.len();
+        self.chunk = share / chunks as f64;
+        let symmetry = self
+            .hosts
+            .map_or((Symmetry::Rotation, 1), |(hosts, symmetry)| (symmetry, hosts.count()));
         let mut pass = LoadWalk {
             schedules,
             load: self,
-            chunk: share / chunks as f64,
-            chunks,
-            world,
             path,
             failed: None,
             hops: HashMap::new(),
-            sent: vec![0; world * world],
-            last: vec![None; world],
-            spans: schedules
-                .iter()
-                .map(|s| vec![SpanTimes::default(); 2 * chunks + s.scratch])
-                .collect(),
+            sent: HashMap::new(),
+            last: vec![None; schedules.len()],
+            spans: HashMap::new(),
         };
-        let walked = walk(schedules, Placement::Apart, &mut pass);
+        let walked = walk_board(schedules, symmetry, Placement::Apart, &mut pass);
         pass.failed.map_or(Ok(()), Err)?;
         Ok(walked?)
     }
 
     fn round(&mut self, round: usize) -> &mut MessageRound {
         if self.rounds.len() <= round {
-            let links = self.topology.links().len();
-            let empty = || MessageRound { crossing: vec![0.0; links], latency: [0.0; MOST] };
-            self.rounds.resize_with(round + 1, empty);
+            self.rounds.resize_with(round + 1, MessageRound::default);
         }
         &mut self.rounds[round]
     }
+}
+
+/// The links that stand for `links`.
+fn crossed(hosts: Option<(&EqualHosts, Symmetry)>, links: Vec<usize>) -> Vec<(usize, usize)> {
+    links
+        .into_iter()
+        .map(|link| hosts.map_or((link, 1), |(hosts, _)| hosts.crossed(link)))
+        .collect()
 }
 
 /// A point in time: the number of messages before it, and by protocol the sum of their latencies.
@@ -119,36 +132,24 @@ struct SpanTimes {
 struct LoadWalk<'a, 'b, P, E> {
     schedules: &'a [Schedule],
     load: &'a mut LinkLoad<'b>,
-    chunk: f64,
-    chunks: usize,
-    world: usize,
     path: P,
     failed: Option<E>,
     hops: HashMap<(usize, usize), RankPath>,
     /// By pair of ranks: the round of the last message. The next message is not in an earlier one.
-    sent: Vec<usize>,
+    sent: HashMap<(usize, usize), usize>,
     /// By rank: when its last message left.
     last: Vec<Option<MessageTime>>,
-    spans: Vec<Vec<SpanTimes>>,
+    /// By rank and span. Most of the spans of a world with many chunks are never used.
+    spans: HashMap<(usize, Span), SpanTimes>,
 }
 
 impl<P: FnMut(usize, usize) -> Result<Path, E>, E> LoadWalk<'_, '_, P, E> {
-    fn index(&self, span: Span) -> usize {
-        let row = match span.buffer {
-            Buffer::Input => 0,
-            Buffer::Output => self.chunks,
-            Buffer::Scratch => 2 * self.chunks,
-        };
-        row + span.chunk
-    }
-
     fn written(&self, rank: usize, span: Span) -> MessageTime {
-        self.spans[rank][self.index(span)].written
+        self.spans.get(&(rank, span)).map_or(MessageTime::default(), |times| times.written)
     }
 
     fn span(&mut self, rank: usize, span: Span) -> &mut SpanTimes {
-        let index = self.index(span);
-        &mut self.spans[rank][index]
+        self.spans.entry((rank, span)).or_default()
     }
 
     /// Writes a span at `when` or later. Returns the time of the write.
@@ -176,7 +177,8 @@ impl<P: FnMut(usize, usize) -> Result<Path, E>, E> LoadWalk<'_, '_, P, E> {
             Ok(path) => {
                 let latency =
                     |nth: usize| protocols.get(nth).map_or(0.0, |protocol| protocol.latency(&path));
-                RankPath { latency: std::array::from_fn(latency), links: path.links }
+                let latency = std::array::from_fn(latency);
+                RankPath { latency, links: crossed(self.load.hosts, path.links) }
             }
             Err(error) => {
                 failed.get_or_insert(error);
@@ -202,12 +204,12 @@ impl<P: FnMut(usize, usize) -> Result<Path, E>, E> Meaning for LoadWalk<'_, '_, 
         }
         let ready = steps[step..].iter().map_while(sent).map(|span| self.written(rank, span));
         let mut moment = ready.fold(MessageTime::default(), MessageTime::max);
-        let link = rank * self.world + to;
-        moment.round = moment.round.max(self.sent[link]);
+        let sent = self.sent.entry((rank, to)).or_default();
+        moment.round = moment.round.max(*sent);
         if let (SendOrder::Sequential, Some(last)) = (self.load.pace, self.last[rank]) {
             moment.round = moment.round.max(last.round + 1);
         }
-        self.sent[link] = moment.round;
+        *sent = moment.round;
         self.last[rank] = Some(moment);
         (moment, from)
     }
@@ -221,17 +223,16 @@ impl<P: FnMut(usize, usize) -> Result<Path, E>, E> Meaning for LoadWalk<'_, '_, 
         (left, sent): Self::Message,
         _: bool,
     ) {
-        let chunk = self.chunk;
         self.hop(from, rank);
         let hop = &self.hops[&(from, rank)];
         let round = self.load.round(left.round);
-        for &link in &hop.links {
-            round.crossing[link] += chunk;
+        for &(link, times) in &hop.links {
+            *round.crossing.entry(link).or_default() += times;
         }
         round.latency = std::array::from_fn(|nth| round.latency[nth].max(hop.latency[nth]));
         let time = std::array::from_fn(|nth| left.time[nth] + hop.latency[nth]);
         let taken = self.write(rank, into, MessageTime { round: left.round + 1, time });
-        self.read(from, sent, taken);
+        self.read(from % self.schedules.len(), sent, taken);
     }
 
     fn local(&mut self, rank: usize, _: usize, from: Span, into: Span, _: bool) {

@@ -33,22 +33,32 @@
 //! * A switch carries the full bandwidth of all its links.
 //! * A path is the one that the topology gives, and does not change.
 //! * The best of all [protocols](crate::predict::protocol) is used.
+//!
+//! # Many hosts
+//!
+//! Where hosts are equal and all do the same, each with others of its own, the steps of one host tell those of
+//! all: a cluster of 512 hosts takes as long as its longest schedule. So do rings, exchanges, halving and
+//! doubling among a power of two of ranks, and any of them across hosts. Trees and whatever has a root have
+//! few steps a rank, and are followed on all ranks. An algorithm with neither property is
+//! [too long](CostError::TooLong) for thousands of ranks.
 
+mod equal_hosts;
 pub mod lane_algorithm;
 mod load;
 pub mod protocol;
 pub mod published;
 
+use crate::predict::equal_hosts::EqualHosts;
 use crate::predict::lane_algorithm::LaneAlgorithm;
 use crate::predict::load::{LinkLoad, MessageRound, SendOrder};
 use crate::predict::protocol::{MOST, WireProtocol, protocols};
-use crate::search::lanes::{Lane, lanes};
+use crate::search::lanes::{Lane, lanes_on};
 use crate::search::rails::{RoutingTable, Unreachable};
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::Levels;
-use maypole::schedule::Schedule;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::walk::Stuck;
+use maypole::schedule::{Schedule, Symmetry};
 use maypole::topology::model::graph::{Path, Topology};
 use std::collections::HashMap;
 
@@ -85,6 +95,8 @@ pub struct CostModel<'a> {
     routes: RoutingTable<'a>,
     hosts: Vec<usize>,
     lanes: Vec<Lane>,
+    /// The hosts, if they are equal and the lanes run through all of them alike.
+    equal: Option<(EqualHosts, usize)>,
 }
 
 /// The cost of a collective by one algorithm on a topology, for any number of bytes.
@@ -122,7 +134,21 @@ pub enum CostError {
     /// The schedules cannot complete. Schedules of this crate's algorithms always complete.
     #[error(transparent)]
     Stuck(#[from] Stuck),
+    /// The schedules of all ranks have too many steps, and they do not follow from those of one host.
+    #[error(
+        "{algorithm} on {ranks} ranks has more than {MOST_STEPS} steps, which do not follow from those of \
+         one host"
+    )]
+    TooLong {
+        /// The algorithm.
+        algorithm: LaneAlgorithm,
+        /// The number of ranks.
+        ranks: usize,
+    },
 }
+
+/// The most steps of all schedules together that are followed: a few seconds, and a few hundred megabytes.
+const MOST_STEPS: usize = 1 << 22;
 
 /// The largest number of windows that is tried.
 const MOST_WINDOWS: usize = 4096;
@@ -134,7 +160,13 @@ impl<'a> CostModel<'a> {
     /// [`Unreachable`] if no path joins two hosts.
     pub fn new(topology: &'a Topology) -> Result<Self, Unreachable> {
         let routes = RoutingTable::new(topology);
-        Ok(Self { topology, hosts: routes.hosts(), routes, lanes: lanes(topology)? })
+        let lanes = lanes_on(topology, &routes)?;
+        let equal = EqualHosts::new(topology).and_then(|hosts| {
+            let widths = lanes.iter().map(|lane| hosts.width(topology, lane));
+            let widths = widths.collect::<Option<Vec<usize>>>()?;
+            Some((hosts, *widths.first()?))
+        });
+        Ok(Self { topology, hosts: routes.hosts(), routes, lanes, equal })
     }
 
     /// Returns the number of ranks.
@@ -166,6 +198,34 @@ impl<'a> CostModel<'a> {
         flat.chain(levels.filter(answers)).collect()
     }
 
+    /// Returns the cost of the algorithm that is fastest for `bytes`, and its time; `None` if no algorithm
+    /// implements the collective here.
+    ///
+    /// # Errors
+    /// As [`cost`](Self::cost). An algorithm that has too many steps is left out.
+    ///
+    /// # Panics
+    /// As [`cost`](Self::cost).
+    pub fn fastest(
+        &self,
+        collective: Collective,
+        bytes: f64,
+    ) -> Result<Option<(CollectiveCost, PredictedTime)>, CostError> {
+        let mut best: Option<(CollectiveCost, PredictedTime)> = None;
+        for algorithm in self.algorithms(collective) {
+            let cost = match self.cost(collective, algorithm) {
+                Err(CostError::TooLong { .. }) | Ok(None) => continue,
+                Ok(Some(cost)) => cost,
+                Err(error) => return Err(error),
+            };
+            let time = cost.predict(bytes);
+            if best.as_ref().is_none_or(|(_, best)| time.seconds < best.seconds) {
+                best = Some((cost, time));
+            }
+        }
+        Ok(best)
+    }
+
     /// The host of each position of the first lane.
     fn by_place(&self) -> Vec<usize> {
         self.lanes
@@ -174,7 +234,8 @@ impl<'a> CostModel<'a> {
     }
 
     /// Returns the cost of `collective` by `algorithm`; `None` if the algorithm does not implement
-    /// the collective. Takes some hundred nanoseconds for each message and link.
+    /// the collective. Takes some hundred nanoseconds for each message and link; where equal hosts do the
+    /// same, for those of one host.
     ///
     /// ```
     /// use maypole_cluster::build::cluster::{Fabric, named};
@@ -193,7 +254,7 @@ impl<'a> CostModel<'a> {
     /// ```
     ///
     /// # Errors
-    /// [`CostError`] if no path joins two ranks that communicate.
+    /// [`CostError`] if no path joins two ranks that communicate, or if the algorithm has too many steps.
     ///
     /// # Panics
     /// If the collective's root is no rank.
@@ -202,9 +263,29 @@ impl<'a> CostModel<'a> {
         collective: Collective,
         algorithm: LaneAlgorithm,
     ) -> Result<Option<CollectiveCost>, CostError> {
+        self.cost_by(collective, algorithm, self.symmetry(collective, algorithm))
+    }
+
+    /// The equal hosts, if their schedules follow from those of the first.
+    fn symmetry(
+        &self,
+        collective: Collective,
+        algorithm: LaneAlgorithm,
+    ) -> Option<(&EqualHosts, Symmetry)> {
+        let (hosts, width) = self.equal.as_ref()?;
+        Some((hosts, algorithm.symmetry(collective, (hosts.count(), *width))?))
+    }
+
+    /// The cost by the schedules of the first of `hosts`, or of all ranks.
+    fn cost_by(
+        &self,
+        collective: Collective,
+        algorithm: LaneAlgorithm,
+        hosts: Option<(&EqualHosts, Symmetry)>,
+    ) -> Result<Option<CollectiveCost>, CostError> {
         let used = algorithm.lanes(collective, &self.lanes);
-        let Some(first) = used.first().and_then(|lane| self.schedules(collective, lane, algorithm))
-        else {
+        let schedules = |lane| self.schedules(collective, lane, algorithm, hosts);
+        let Some(first) = used.first().map(schedules).transpose()?.flatten() else {
             return Ok(None);
         };
         let mut cost = CollectiveCost {
@@ -217,33 +298,45 @@ impl<'a> CostModel<'a> {
             rounds: Default::default(),
         };
         for (nth, pace) in [SendOrder::Concurrent, SendOrder::Sequential].into_iter().enumerate() {
-            let mut load = LinkLoad::new(self.topology, cost.protocols, pace);
+            let mut load = LinkLoad::new(cost.protocols, pace, hosts);
             for lane in used {
                 let hops = self.hops(lane, algorithm);
                 let path = |from, to| self.path(lane, &hops, from, to);
-                let own =
-                    collective.root().and_then(|_| self.schedules(collective, lane, algorithm));
+                let own = collective.root().map(|_| schedules(lane)).transpose()?.flatten();
                 load.add(own.as_ref().unwrap_or(&first), 1.0 / used.len() as f64, path)?;
             }
             cost.latency = load.latency;
-            cost.rounds[nth] = load.rounds.iter().map(|round| self.busy(round)).collect();
-            (cost.bottleneck, cost.busiest) = self.busiest(&load.rounds);
+            cost.rounds[nth] =
+                load.rounds.iter().map(|round| self.busy(round, load.chunk)).collect();
+            (cost.bottleneck, cost.busiest) = self.busiest(&load.rounds, load.chunk);
         }
         Ok(Some(cost))
     }
 
-    /// The schedules of all positions of a lane.
+    /// The schedules of all positions of a lane, or with `hosts` those on its first host.
     fn schedules(
         &self,
         collective: Collective,
         lane: &Lane,
         algorithm: LaneAlgorithm,
-    ) -> Option<Vec<Schedule>> {
+        hosts: Option<(&EqualHosts, Symmetry)>,
+    ) -> Result<Option<Vec<Schedule>>, CostError> {
         let place =
             |rank| lane.order.iter().position(|&other| other == rank).expect("a root is a rank");
         let there = collective.root().map_or(collective, |root| collective.with_root(place(root)));
-        let hosts: Vec<usize> = lane.order.iter().map(|&rank| self.hosts[rank]).collect();
-        (0..hosts.len()).map(|place| algorithm.at(there, &hosts, place)).collect()
+        let by_place: Vec<usize> = lane.order.iter().map(|&rank| self.hosts[rank]).collect();
+        let places = by_place.len() / hosts.map_or(1, |(hosts, _)| hosts.count());
+        let mut steps = 0;
+        let mut all = Vec::new();
+        for place in 0..places {
+            let Some(schedule) = algorithm.at(there, &by_place, place) else { return Ok(None) };
+            steps += schedule.steps.len();
+            if steps > MOST_STEPS {
+                return Err(CostError::TooLong { algorithm, ranks: by_place.len() });
+            }
+            all.push(schedule);
+        }
+        Ok(Some(all))
     }
 
     /// The paths of the lane's own hops, which a ring uses.
@@ -279,20 +372,20 @@ impl<'a> CostModel<'a> {
         1.0 / (self.topology.links()[link].bandwidth * 1e9)
     }
 
-    fn busy(&self, round: &MessageRound) -> RoundCost {
+    /// The cost of a round whose chunks are each this part of the whole.
+    fn busy(&self, round: &MessageRound, chunk: f64) -> RoundCost {
         let seconds = round
             .crossing
             .iter()
-            .enumerate()
-            .map(|(link, crossing)| crossing * self.seconds_per_byte(link));
+            .map(|(link, chunks)| *chunks as f64 * chunk * self.seconds_per_byte(*link));
         RoundCost { seconds: seconds.fold(0.0, f64::max), latency: round.latency }
     }
 
     /// The link that is busiest over all rounds, and its time in seconds a byte.
-    fn busiest(&self, rounds: &[MessageRound]) -> (Option<usize>, f64) {
+    fn busiest(&self, rounds: &[MessageRound], chunk: f64) -> (Option<usize>, f64) {
         let mut all = vec![0.0; self.topology.links().len()];
-        for (link, crossing) in rounds.iter().flat_map(|round| round.crossing.iter().enumerate()) {
-            all[link] += crossing * self.seconds_per_byte(link);
+        for (link, chunks) in rounds.iter().flat_map(|round| &round.crossing) {
+            all[*link] += *chunks as f64 * chunk * self.seconds_per_byte(*link);
         }
         let used = all.iter().copied().enumerate().filter(|(_, seconds)| *seconds > 0.0);
         // `max_by` takes the last of several maxima: here the link with the lowest number.
@@ -336,4 +429,76 @@ impl CollectiveCost {
 /// The fastest; the first of several.
 fn fastest(all: impl Iterator<Item = PredictedTime>) -> PredictedTime {
     all.min_by(|a, b| a.seconds.total_cmp(&b.seconds)).expect("there is at least one protocol")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::cluster::{Fabric, named};
+    use maypole::topology::{LinkKind, NodeKind};
+
+    /// The costs of all collectives and algorithms: by one host where that is possible, and by all ranks.
+    fn compare(topology: &Topology, name: &str) -> usize {
+        let model = CostModel::new(topology).unwrap();
+        let mut by_one_host = 0;
+        for collective in Collective::all(model.world() - 1) {
+            for algorithm in model.algorithms(collective) {
+                let symmetry = model.symmetry(collective, algorithm);
+                by_one_host += usize::from(symmetry.is_some());
+                let by = |hosts| model.cost_by(collective, algorithm, hosts).unwrap();
+                let [one, all] = [symmetry, None].map(|hosts| format!("{:?}", by(hosts)));
+                assert!(one == all, "{name}, {algorithm} {collective:?}:\n{one}\n{all}");
+            }
+        }
+        by_one_host
+    }
+
+    #[test]
+    fn one_host_tells_what_all_hosts_tell() {
+        let fabrics = [Fabric::Flat, Fabric::Rails, Fabric::IsolatedRails];
+        for name in ["2xdgx-a100", "3xpcie-phb", "4xcpu:2x2", "3xmi300x", "5xcpu:1x1", "4xdgx-h100"]
+        {
+            for fabric in fabrics {
+                let topology = named(name, fabric).unwrap();
+                let by_one_host = compare(&topology, &format!("{name} {fabric:?}"));
+                assert!(by_one_host > 30, "{name}: {by_one_host}");
+            }
+        }
+        assert!(compare(&named("8xpcie-phb", Fabric::Flat).unwrap(), "8xpcie-phb") > 50);
+    }
+
+    /// A link, a rank or a cable that one host alone has is a difference, also where its schedules are alike.
+    #[test]
+    fn unequal_hosts_are_all_followed() {
+        let mut slower = named("4xdgx-a100", Fabric::Flat).unwrap();
+        let of_second = |link: usize, cluster: &Topology| {
+            cluster.nodes()[cluster.links()[link].from].host == Some(1)
+        };
+        let link = (0..slower.links().len()).find(|link| of_second(*link, &slower)).unwrap();
+        slower.set_bandwidth(link, slower.links()[link].bandwidth / 2.0);
+
+        let mut larger = named("3xpcie-phb", Fabric::Flat).unwrap();
+        let bridge = larger.nodes_of(NodeKind::HostBridge)[1];
+        let gpu = larger.add(NodeKind::Gpu, Some(1), "GPU4");
+        larger.join(gpu, bridge, LinkKind::Pci, 20.0);
+
+        let mut wired = named("3xpcie-phb", Fabric::Flat).unwrap();
+        let cards = wired.nodes_of(NodeKind::Nic);
+        wired.join(cards[0], cards[1], LinkKind::Network, 12.5);
+
+        for (topology, name) in [(slower, "slower"), (larger, "larger"), (wired, "wired")] {
+            assert_eq!(compare(&topology, name), 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_left_out() {
+        // 1,152 ranks, of which halving makes no symmetric pairs.
+        let topology = named("48xcpu:24x1", Fabric::Flat).unwrap();
+        let model = CostModel::new(&topology).unwrap();
+        let of = |algorithm| model.cost(Collective::AllReduce, LaneAlgorithm::Flat(algorithm));
+        let error = of(Algorithm::HalvingDoubling).unwrap_err();
+        assert!(error.to_string().contains("halving-doubling on 1152 ranks has more"), "{error}");
+        assert!(of(Algorithm::Ring).unwrap().is_some());
+    }
 }

@@ -42,24 +42,31 @@ pub struct Lane {
 /// # Errors
 /// [`Unreachable`] if no path joins two hosts.
 pub fn lanes(topology: &Topology) -> Result<Vec<Lane>, Unreachable> {
-    let routes = RoutingTable::new(topology);
+    lanes_on(topology, &RoutingTable::new(topology))
+}
+
+/// [`lanes`] by routes that are known.
+pub(crate) fn lanes_on(
+    topology: &Topology,
+    routes: &RoutingTable<'_>,
+) -> Result<Vec<Lane>, Unreachable> {
     let hosts = by_host(&routes.hosts());
     let mut cache = RingCache::default();
     let bases: Vec<Vec<Vec<usize>>> =
-        hosts.iter().map(|ranks| cache.bases(&routes, ranks)).collect();
+        hosts.iter().map(|ranks| cache.bases(routes, ranks)).collect();
     let lanes: Vec<Lane> = match &bases[..] {
         [] => Vec::new(),
-        [alone] => alone.iter().map(|order| within(&routes, order)).collect::<Result<_, _>>()?,
+        [alone] => alone.iter().map(|order| within(routes, order)).collect::<Result<_, _>>()?,
         several => {
             let rails = several
                 .iter()
-                .map(|bases| entries(&routes, &bases[0]).len())
+                .map(|bases| entries(routes, &bases[0]).len())
                 .min()
                 .unwrap_or(0)
                 .max(1);
             let lane = |rail: usize| {
                 let base = |bases: &Vec<Vec<usize>>| bases[rail % bases.len()].clone();
-                across(&routes, &several.iter().map(base).collect::<Vec<_>>(), rail)
+                across(routes, &several.iter().map(base).collect::<Vec<_>>(), rail)
             };
             (0..rails).map(lane).collect::<Result<_, _>>()?
         }

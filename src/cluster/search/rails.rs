@@ -11,14 +11,18 @@
 use maypole::topology::model::class::PathClass;
 use maypole::topology::model::graph::Paths;
 use maypole::topology::model::graph::{Link, LinkKind, NodeKind, Path, Topology};
+use std::cell::OnceCell;
+use std::collections::HashMap;
 
 /// The paths between ranks. Rank `r` runs on the `r`-th of [`Topology::devices`].
 pub struct RoutingTable<'a> {
     topology: &'a Topology,
     /// By rank: its device, and the paths from it that stay on its host.
     ranks: Vec<(usize, Paths<'a>)>,
-    /// The network cards, each with its paths within the host and over the network.
+    /// The network cards, each with its paths within the host.
     cards: Vec<NicPaths<'a>>,
+    /// By host: its ranks, and the indices of its cards in `cards`.
+    of_host: HashMap<usize, (Vec<usize>, Vec<usize>)>,
     /// By rank: the index of its card in `cards`.
     own: Vec<Option<usize>>,
 }
@@ -26,10 +30,11 @@ pub struct RoutingTable<'a> {
 struct NicPaths<'a> {
     node: usize,
     host: usize,
-    /// Whether it is joined to a network.
-    wired: bool,
     within: Paths<'a>,
-    cables: Paths<'a>,
+    /// The cables that arrive at it. None if it is not joined to a network.
+    arriving: Vec<usize>,
+    /// The paths from it to switches of the network, once one is asked for.
+    cables: OnceCell<Paths<'a>>,
 }
 
 /// No path joins two ranks.
@@ -53,20 +58,28 @@ impl<'a> RoutingTable<'a> {
     /// Assigns a network card to every rank.
     pub fn new(topology: &'a Topology) -> Self {
         let within = |node| topology.paths_over(node, |link| !is_cable(link));
-        let cables = |node| topology.paths_over(node, is_cable);
         let ranks: Vec<_> =
             topology.devices().into_iter().map(|device| (device, within(device))).collect();
         let host = |node: usize| topology.nodes()[node].host.unwrap_or(0);
-        let wired = |node| topology.links().iter().any(|link| link.from == node && is_cable(link));
+        let mut arriving: HashMap<usize, Vec<usize>> = HashMap::new();
+        let cables = topology.links().iter().enumerate().filter(|(_, link)| is_cable(link));
+        cables.for_each(|(number, link)| arriving.entry(link.to).or_default().push(number));
         let card = |node| NicPaths {
             node,
             host: host(node),
-            wired: wired(node),
             within: within(node),
-            cables: cables(node),
+            arriving: arriving.remove(&node).unwrap_or_default(),
+            cables: OnceCell::new(),
         };
-        let cards = topology.nodes_of(NodeKind::Nic).into_iter().map(card).collect();
-        let mut routes = Self { topology, ranks, cards, own: Vec::new() };
+        let cards: Vec<_> = topology.nodes_of(NodeKind::Nic).into_iter().map(card).collect();
+        let mut of_host: HashMap<usize, (Vec<usize>, Vec<usize>)> = HashMap::new();
+        for (rank, (device, _)) in ranks.iter().enumerate() {
+            of_host.entry(host(*device)).or_default().0.push(rank);
+        }
+        for (number, card) in cards.iter().enumerate() {
+            of_host.entry(card.host).or_default().1.push(number);
+        }
+        let mut routes = Self { topology, ranks, cards, of_host, own: Vec::new() };
         let mut users = vec![0; routes.cards.len()];
         for rank in 0..routes.ranks.len() {
             // `min_by_key` takes the first of several minima.
@@ -94,13 +107,14 @@ impl<'a> RoutingTable<'a> {
     /// Returns the numbers of the nearest cards on the rank's host. If any card is joined to a
     /// network, only such cards count.
     pub fn nearest(&self, rank: usize) -> Vec<usize> {
-        let here = (0..self.cards.len()).filter(|&card| self.cards[card].host == self.host(rank));
         let near = |card: &usize| {
             self.ranks[rank].1.to(self.cards[*card].node).map(|path| (path.class, path.bandwidth))
         };
-        let mut all: Vec<_> = here.filter_map(|card| Some((card, near(&card)?))).collect();
-        if all.iter().any(|(card, _)| self.cards[*card].wired) {
-            all.retain(|(card, _)| self.cards[*card].wired);
+        let here = self.of_host[&self.host(rank)].1.iter();
+        let mut all: Vec<_> = here.filter_map(|card| Some((*card, near(card)?))).collect();
+        let is_wired = |card: usize| !self.cards[card].arriving.is_empty();
+        if all.iter().any(|(card, _)| is_wired(*card)) {
+            all.retain(|(card, _)| is_wired(*card));
         }
         let order =
             |a: &(PathClass, f64), b: &(PathClass, f64)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1));
@@ -118,12 +132,11 @@ impl<'a> RoutingTable<'a> {
     pub fn out(&self, rank: usize, card: usize) -> Option<Path> {
         let straight = self.ranks[rank].1.to(self.cards[card].node)?;
         let through = |peer: usize| self.through(rank, peer, card);
-        let peers =
-            || (0..self.world()).filter(|&peer| peer != rank && self.host(peer) == self.host(rank));
+        let mut peers = self.of_host[&self.host(rank)].0.iter().filter(|peer| **peer != rank);
         Some(if straight.class >= PathClass::Pxb {
             straight
         } else {
-            peers().find_map(through).unwrap_or(straight)
+            peers.find_map(|peer| through(*peer)).unwrap_or(straight)
         })
     }
 
@@ -150,7 +163,24 @@ impl<'a> RoutingTable<'a> {
     pub fn cables(&self, from: usize, to: usize) -> Result<Path, Unreachable> {
         let label = |card: usize| self.topology.label(self.cards[card].node);
         let unreachable = || Unreachable { from: label(from), to: label(to) };
-        self.cards[from].cables.to(self.cards[to].node).ok_or_else(unreachable)
+        if from == to {
+            return Ok(self.topology.path_over(Vec::new()));
+        }
+        let nodes = self.topology.nodes();
+        let is_between =
+            |link: &Link| is_cable(link) && nodes[link.to].kind == NodeKind::NetworkSwitch;
+        let start = self.cards[from].node;
+        let switches =
+            self.cards[from].cables.get_or_init(|| self.topology.paths_over(start, is_between));
+        // All cables are alike: the nearest switch is the one after the fewest of them.
+        let last = |&cable: &usize| {
+            let before = self.topology.links()[cable].from;
+            Some((switches.to(before)?.links, before, cable))
+        };
+        let arriving = self.cards[to].arriving.iter().filter_map(last);
+        let nearest = arriving.min_by_key(|(links, before, cable)| (links.len(), *before, *cable));
+        let (links, _, cable) = nearest.ok_or_else(unreachable)?;
+        Ok(self.topology.path_over([links, vec![cable]].concat()))
     }
 
     /// Returns the path from one rank to another over these two cards.
@@ -183,9 +213,7 @@ impl<'a> RoutingTable<'a> {
         }
         let out = self.own[from].ok_or_else(ends)?;
         let into = self.own[to].ok_or_else(ends)?;
-        let of = |rank: usize| {
-            (0..self.cards.len()).filter(move |&card| self.cards[card].host == self.host(rank))
-        };
+        let of = |rank: usize| self.of_host[&self.host(rank)].1.iter().copied();
         let theirs = of(from).map(|card| (card, into));
         let ours = of(to).map(|card| (out, card));
         let mut pairs = [(out, into)].into_iter().chain(theirs).chain(ours);

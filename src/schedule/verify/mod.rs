@@ -73,23 +73,41 @@ pub fn verify(
     symbols.result()
 }
 
-/// Checks each step by itself.
+/// Checks each schedule by itself.
 fn form(collective: Collective, schedules: &[Schedule]) -> Result<(), Flaw> {
     let world = schedules.len();
     if let Some(root) = collective.root().filter(|&root| root >= world) {
         return Err(Flaw::Root { root, world });
     }
-    let first = schedules.first().map_or(1, |schedule| schedule.chunks.max(1));
-    let expected = if collective.is_blocked() { world } else { first };
-    for (rank, schedule) in schedules.iter().enumerate() {
-        let chunks = schedule.chunks;
-        if chunks != expected {
-            return Err(Flaw::Chunks { rank, chunks, expected });
-        }
-        let place = StepCheck { collective, schedule, world, rank };
-        schedule.steps.iter().enumerate().try_for_each(|(nth, step)| place.step(nth, *step))?;
+    let chunks = schedules.first().map_or(1, |schedule| schedule.chunks.max(1));
+    let check = |(rank, schedule)| check_steps(collective, schedule, (world, rank), chunks);
+    schedules.iter().enumerate().try_for_each(check)
+}
+
+/// Checks each step of `rank`, one of `world`, by itself: the part of [`verify`] that needs no other schedule.
+/// Where the algorithm chooses into how many chunks the whole is cut, there must be `chunks`.
+///
+/// # Errors
+/// The first [`Flaw`] of form.
+///
+/// ```
+/// use maypole::algorithms::Algorithm;
+/// use maypole::schedule::{collective::Collective, verify::check_steps};
+/// let schedule = Algorithm::Ring.schedule(Collective::AllGather, 4096, 17).unwrap();
+/// assert_eq!(check_steps(Collective::AllGather, &schedule, (4096, 17), 4096), Ok(()));
+/// ```
+pub fn check_steps(
+    collective: Collective,
+    schedule: &Schedule,
+    (world, rank): (usize, usize),
+    chunks: usize,
+) -> Result<(), Flaw> {
+    let expected = if collective.is_blocked() { world } else { chunks };
+    if schedule.chunks != expected {
+        return Err(Flaw::Chunks { rank, chunks: schedule.chunks, expected });
     }
-    Ok(())
+    let place = StepCheck { collective, schedule, world, rank };
+    schedule.steps.iter().enumerate().try_for_each(|(nth, step)| place.step(nth, *step))
 }
 
 /// The place of a step, for its checks and their flaws.

@@ -3,7 +3,7 @@
 
 use crate::topology::model::class::PathClass;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 /// The kind of a node.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -259,22 +259,21 @@ impl Topology {
     /// # Panics
     /// If the node does not exist.
     pub fn paths_over(&self, from: usize, may: impl Fn(&Link) -> bool) -> Paths<'_> {
-        let mut paths = Paths { topology: self, from, reached: vec![None; self.nodes.len()] };
-        let mut costs = vec![u64::MAX; self.nodes.len()];
+        let mut paths = Paths { topology: self, from, reached: HashMap::new() };
+        let mut costs = HashMap::from([(from, 0)]);
         let mut open = BinaryHeap::from([Reverse((0, from))]);
-        costs[from] = 0;
         while let Some(Reverse((cost, node))) = open.pop() {
-            if cost > costs[node] || (node != from && !self.is_passed(node)) {
+            if cost > costs[&node] || (node != from && !self.is_passed(node)) {
                 continue;
             }
-            let arrived = paths.reached[node].map(|link: usize| self.links[link].kind);
+            let arrived = paths.reached.get(&node).map(|link: &usize| self.links[*link].kind);
             for &link in &self.leaving[node] {
                 let Link { to, kind, .. } = self.links[link];
                 let cost = cost + kind.weight();
-                if cost < costs[to] && self.may_turn(node, arrived, kind) && may(&self.links[link])
-                {
-                    costs[to] = cost;
-                    paths.reached[to] = Some(link);
+                let is_nearer = || costs.get(&to).is_none_or(|known| cost < *known);
+                if may(&self.links[link]) && self.may_turn(node, arrived, kind) && is_nearer() {
+                    costs.insert(to, cost);
+                    paths.reached.insert(to, link);
                     open.push(Reverse((cost, to)));
                 }
             }
@@ -344,20 +343,17 @@ impl Topology {
 pub struct Paths<'a> {
     topology: &'a Topology,
     from: usize,
-    /// By node: the last link of the path to it.
-    reached: Vec<Option<usize>>,
+    /// By node that is reached: the last link of the path to it.
+    reached: HashMap<usize, usize>,
 }
 
 impl Paths<'_> {
     /// Returns the path to `to`; `None` if no path exists.
-    ///
-    /// # Panics
-    /// If the node does not exist.
     pub fn to(&self, to: usize) -> Option<Path> {
         let mut links = Vec::new();
         let mut node = to;
         while node != self.from {
-            let link = self.reached[node]?;
+            let link = *self.reached.get(&node)?;
             links.push(link);
             node = self.topology.links[link].from;
         }

@@ -28,7 +28,9 @@ fn contradictions_exit_with_2_and_a_reason() {
         ("draw broadcast -n 4 --root 4", "no rank 4"),
         ("draw broadcast -n 18446744073709551615", "must be from 1 to 1024"),
         ("simulate all-reduce -n 1000000000", "must be from 1 to 1024"),
-        ("explain all-reduce -n 1000000000", "must be from 1 to 1024"),
+        ("explain all-reduce -n 1000000000", "must be from 1 to 4096"),
+        ("verify all-reduce -n 4096 -a two-shot", "do not follow from those of one rank"),
+        ("simulate all-reduce --cluster 500xdgx-h100 -a halving-doubling", "too many steps"),
         ("simulate all-to-all --algorithm tree", "pairwise"),
         ("simulate all-reduce --alpha -1", ""),
         ("simulate all-reduce --windows 0", "from 1"),
@@ -84,9 +86,9 @@ fn missing_memory_is_an_error_and_kills_nothing() {
     assert!(failures > 0, "a limit of 150 MiB leaves no room for buffers of 192 MiB");
 }
 
-/// A command that only computes accepts the largest size. One that needs buffers refuses it.
+/// A command that only computes accepts the largest size and world. One that needs buffers refuses it.
 #[test]
-fn the_largest_size_is_priced_without_overflow() {
+fn the_largest_size_and_the_largest_world_are_priced() {
     for line in [
         "simulate all-reduce -b 1024T -n 16",
         "simulate all-to-all -b 1024T -n 16",
@@ -95,6 +97,12 @@ fn the_largest_size_is_priced_without_overflow() {
         "explain all-reduce -b 1024T -n 64",
         "explain all-to-all -b 1024T -n 64",
         "explain reduce-scatter -b 1024T -n 7 --type u8",
+        "explain all-reduce -n 4096",
+        "simulate all-reduce --cluster 512xdgx-h100 -a recursive-doubling",
+        "topo --cluster 512xdgx-h100",
+        "verify all-to-all -n 4096 -a bruck",
+        "verify all-reduce -n 4096 -a recursive-doubling",
+        "verify all-reduce -n 4096 -a double-tree",
     ] {
         printed(line);
     }

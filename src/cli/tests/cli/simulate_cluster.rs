@@ -98,7 +98,7 @@ fn hosts_may_be_read_from_a_file() {
 fn contradictions_are_refused_with_a_reason() {
     assert!(refusal("--cluster 4xdgx-h100").contains("no collective is named"));
     assert!(refusal("all-reduce --cluster 4xdgx").contains("the names are dgx-a100"));
-    assert!(refusal("all-reduce --cluster 99xdgx-h100").contains("the most is 512"));
+    assert!(refusal("all-reduce --cluster 513xdgx-h100").contains("the most is 4096"));
     assert!(refusal("all-reduce --bytes 1M..4M").contains("needs --cluster"));
     assert!(refusal("all-reduce --cluster dgx-a100 --bytes 4M..1M").contains("goes down"));
     assert!(refusal("all-reduce --cluster dgx-a100 -n 4").contains("cannot be used with"));
