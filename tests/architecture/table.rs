@@ -131,6 +131,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "the same calls on the memory of GPUs: a kernel takes the place of the executor",
     ),
     ("src/cluster/{rates,search}", "", "rates and searches know graphs alone"),
+    ("src/cluster/proof", "", "a proof knows schedules alone"),
     ("src/cluster/read", "", "a reader knows texts, and not what is made of them"),
     ("src/cluster/build", "rates read", "a cluster is made of what was read of its hosts"),
     ("src/cluster/{picture,predict}", "search", "what follows from a graph and its rings"),
