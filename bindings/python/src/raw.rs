@@ -153,13 +153,18 @@ impl AlignedBytes {
         this
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the words have at least `len` bytes, all of them initialized.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
     }
 
-    /// The bytes, to be written as long as this is kept and not used otherwise.
+    /// The first of the bytes, which may be written as long as `self` is kept and not used otherwise.
+    pub(crate) fn start(&mut self) -> *mut u8 {
+        self.words.as_mut_ptr().cast()
+    }
+
+    /// The bytes, to be written as long as `self` is kept and not used otherwise.
     pub(crate) fn raw(&mut self) -> RawBytes {
-        RawBytes::new((self.words.as_mut_ptr().expose_provenance(), self.len))
+        RawBytes::new((self.start().expose_provenance(), self.len))
     }
 }
