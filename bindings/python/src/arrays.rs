@@ -10,10 +10,10 @@ use crate::raw::{AlignedBytes, RawBytes};
 use maypole::DataType;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyCapsule, PyDict};
+use pyo3::types::{IntoPyDict, PyCapsule};
 use pyo3::{PyAny, ffi};
 use std::ffi::{CStr, c_char, c_void};
-use std::fmt::{Display, Formatter, Result as FormatResult};
+use std::fmt::{self, Display, Formatter};
 
 /// How a call uses an array.
 #[derive(Clone, Copy)]
@@ -44,36 +44,31 @@ pub(crate) struct ArrayElements {
 }
 
 impl ArrayElements {
-    /// Those of a barrier.
-    pub(crate) const NONE: Self = Self { data_type: DataType::U8, stands_for: None, scale: 1 };
-
-    /// Elements of a known type, or, if the call only moves them, of `size` bytes each.
-    fn of(
-        known: Option<DataType>,
-        usage: ArrayUse,
-        size: usize,
-        name: impl FnOnce() -> String,
-        refusal: impl FnOnce() -> PyErr,
-    ) -> PyResult<Self> {
-        match known {
-            Some(data_type) => Ok(Self { data_type, stands_for: None, scale: 1 }),
-            None if usage.moves => {
-                let stands_for = Some(kept_name(&format!("uint8 of {}", name())));
-                Ok(Self { data_type: DataType::U8, stands_for, scale: size.max(1) })
-            }
-            None => Err(refusal()),
+    /// Elements of a type that the library lacks. A call that only moves them moves their `size` bytes.
+    fn foreign(usage: ArrayUse, type_name: &str, size: usize) -> PyResult<Self> {
+        if !usage.moves || size == 0 || has_addresses(type_name) {
+            return Err(foreign_elements(usage.name, type_name));
         }
+        let stands_for = Some(kept_name(&format!("uint8 of {type_name}")));
+        Ok(Self { data_type: DataType::U8, stands_for, scale: size })
+    }
+
+    pub(crate) fn known(data_type: DataType) -> Self {
+        Self { data_type, stands_for: None, scale: 1 }
     }
 }
 
 impl Display for ArrayElements {
-    fn fmt(&self, out: &mut Formatter<'_>) -> FormatResult {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match self.stands_for {
             Some(name) => out.write_str(name),
             None => write!(out, "{:?}", self.data_type),
         }
     }
 }
+
+/// The calls for what is no array.
+const OBJECTS: &str = "send_object, broadcast_object, gather_object and scatter_object";
 
 /// The memory of an array, and the object that keeps the memory alive.
 pub(crate) struct ArrayMemory {
@@ -98,10 +93,7 @@ enum ArrayKeeper {
         _object: Py<PyAny>,
     },
     /// A copy in C order of an array in Fortran order.
-    Copy {
-        bytes: AlignedBytes,
-        view: BufferView,
-    },
+    Copy(AlignedBytes, BufferView),
 }
 
 /// A view of the buffer protocol, released when it is dropped.
@@ -126,17 +118,18 @@ impl BufferView {
         unsafe { ffi::PyBuffer_IsContiguous(&*self.0, order as c_char) == 1 }
     }
 
-    /// The elements in C order.
-    fn copy(&self, py: Python<'_>) -> PyResult<AlignedBytes> {
+    /// The elements of an array in Fortran order, in C order.
+    fn copy(&self, py: Python<'_>, usage: ArrayUse) -> PyResult<AlignedBytes> {
+        if !usage.moves || !self.is_contiguous(b'F') {
+            return Err(strided(usage.name, self.is_contiguous(b'F')));
+        }
         let len = self.0.len;
         let lacking = || invalid(format!("no memory for a copy of {len} bytes in C order"));
         let mut copy = AlignedBytes::zeroed(len as usize).ok_or_else(lacking)?;
         let to = copy.start().cast();
         // SAFETY: the view is filled, and the copy has as many bytes, which nothing else uses.
-        match unsafe { ffi::PyBuffer_ToContiguous(to, &*self.0, len, b'C' as c_char) } {
-            0 => Ok(copy),
-            _ => Err(PyErr::fetch(py)),
-        }
+        let code = unsafe { ffi::PyBuffer_ToContiguous(to, &*self.0, len, b'C' as c_char) };
+        if code == 0 { Ok(copy) } else { Err(PyErr::fetch(py)) }
     }
 }
 
@@ -154,8 +147,7 @@ impl ArrayMemory {
         let name = usage.name;
         // SAFETY: a reference to a living object.
         if unsafe { ffi::PyObject_CheckBuffer(array.as_ptr()) } == 1 {
-            let of_type = array.get_type();
-            if of_type.name()? == "MaskedArray" {
+            if array.get_type().name()? == "MaskedArray" {
                 return Err(invalid(format!(
                     "{name} is a masked array, whose mask no call moves or heeds: pass \
                      {name}.filled(value), or {name}.data and {name}.mask"
@@ -178,8 +170,7 @@ impl ArrayMemory {
         }
         Err(invalid_type(format!(
             "{name} is a {} and no array: pass an object with the buffer protocol or __dlpack__, such as \
-             an array of NumPy or a tensor of PyTorch; send_object, broadcast_object, gather_object and \
-             scatter_object move other objects",
+             an array of NumPy or a tensor of PyTorch; {OBJECTS} move other objects",
             array.get_type().name()?
         )))
     }
@@ -191,51 +182,39 @@ impl ArrayMemory {
             false => unsafe { CStr::from_ptr(view.0.format) }.to_string_lossy().into_owned(),
         };
         let size = view.0.itemsize as usize;
-        let refusal = || foreign_elements(usage.name, &format);
-        if has_addresses(&format) {
-            return Err(refusal());
-        }
-        let name = || type_name(&format);
-        let elements = ArrayElements::of(of_format(&format, size), usage, size, name, refusal)?;
+        let elements = match of_format(&format, size) {
+            Some(data_type) => ArrayElements::known(data_type),
+            None => ArrayElements::foreign(usage, &type_name(&format), size)?,
+        };
         let len = view.0.len as usize;
-        if view.is_contiguous(b'C') {
-            let start = view.0.buf.cast();
-            return Ok(Self {
-                start,
-                len,
-                elements,
-                usage,
-                keeper: ArrayKeeper::View { _view: view },
-            });
-        }
-        if !(usage.moves && view.is_contiguous(b'F')) {
-            return Err(strided(usage.name, view.is_contiguous(b'F')));
-        }
-        let mut bytes = view.copy(py)?;
-        let start = bytes.start();
-        Ok(Self { start, len, elements, usage, keeper: ArrayKeeper::Copy { bytes, view } })
+        let (start, keeper) = if view.is_contiguous(b'C') {
+            (view.0.buf.cast(), ArrayKeeper::View { _view: view })
+        } else {
+            let mut bytes = view.copy(py, usage)?;
+            (bytes.start(), ArrayKeeper::Copy(bytes, view))
+        };
+        Ok(Self { start, len, elements, usage, keeper })
     }
 
     /// The memory of an array of NumPy whose type the buffer protocol lacks, such as datetime64 and
     /// those of ml_dtypes. None for another object, and for a read-only array that the call writes.
     fn of_interface(array: &Bound<'_, PyAny>, usage: ArrayUse) -> PyResult<Option<Self>> {
         let Ok(interface) = array.getattr("__array_interface__") else { return Ok(None) };
-        let Ok(interface) = interface.cast_into::<PyDict>() else { return Ok(None) };
-        let item = |key| interface.as_any().get_item(key);
-        let (address, is_read_only): (usize, bool) = item("data")?.extract()?;
+        let (address, is_read_only): (usize, bool) = interface.get_item("data")?.extract()?;
         if usage.writes && is_read_only {
             return Ok(None);
         }
         let dtype = array.getattr("dtype")?;
         let type_name: String = dtype.getattr("name")?.extract()?;
         let size: usize = dtype.getattr("itemsize")?.extract()?;
-        if dtype.getattr("hasobject")?.extract()? {
-            return Err(foreign_elements(usage.name, "O"));
-        }
-        let refusal = || combines_nothing(usage.name, &type_name);
-        let known = (type_name == "bfloat16").then_some(DataType::BF16);
-        let elements = ArrayElements::of(known, usage, size, || type_name.clone(), refusal)?;
-        if !item("strides")?.is_none() {
+        let elements = match type_name.as_str() {
+            "bfloat16" => ArrayElements::known(DataType::BF16),
+            other => {
+                let has_objects: bool = dtype.getattr("hasobject")?.extract()?;
+                ArrayElements::foreign(usage, if has_objects { "O" } else { other }, size)?
+            }
+        };
+        if !interface.get_item("strides")?.is_none() {
             return Err(strided(usage.name, false));
         }
         let len = array.getattr("nbytes")?.extract()?;
@@ -266,17 +245,17 @@ impl ArrayMemory {
             return Err(strided(name, false));
         }
         let bits = usize::from(tensor.bits) * usize::from(tensor.lanes);
-        let type_name = || match tensor.code {
-            DL_COMPLEX => format!("complex{bits}"),
-            code => format!("DLPack's type {code} of {bits} bits"),
+        let elements = match of_code(tensor.code, tensor.bits, tensor.lanes) {
+            Some(data_type) => ArrayElements::known(data_type),
+            None if tensor.code == DL_COMPLEX => {
+                ArrayElements::foreign(usage, &format!("complex{bits}"), bits / 8)?
+            }
+            None => {
+                let type_name =
+                    format!("a type of {bits} bits, in dlpack.h number {}", tensor.code);
+                ArrayElements::foreign(usage, &type_name, bits / 8)?
+            }
         };
-        let refusal = || match tensor.code {
-            DL_COMPLEX => foreign_elements(name, "Z"),
-            _ => combines_nothing(name, &type_name()),
-        };
-        let known = of_code(tensor.code, tensor.bits, tensor.lanes);
-        let usage = ArrayUse { moves: usage.moves && bits.is_multiple_of(8), ..usage };
-        let elements = ArrayElements::of(known, usage, bits / 8, type_name, refusal)?;
         let len = count as usize * elements.data_type.size() * elements.scale;
         let start = tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize);
         let keeper = ArrayKeeper::Object { _object: capsule.into_any().unbind() };
@@ -294,24 +273,20 @@ impl ArrayMemory {
     /// Refuses an array that a request would have to fill through a copy.
     pub(crate) fn check_direct(self) -> PyResult<Self> {
         match self.keeper {
-            ArrayKeeper::Copy { .. } if self.usage.writes => Err(strided(self.usage.name, true)),
+            ArrayKeeper::Copy(..) if self.usage.writes => Err(strided(self.usage.name, true)),
             _ => Ok(self),
         }
     }
 
     /// Copies the result of a call to an array in Fortran order.
     pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        let ArrayKeeper::Copy { bytes, view } = &self.keeper else { return Ok(()) };
-        if !self.usage.writes {
+        let (ArrayKeeper::Copy(bytes, view), true) = (&self.keeper, self.usage.writes) else {
             return Ok(());
-        }
-        let (from, len) = (bytes.bytes().as_ptr(), view.0.len);
-        let to: *const ffi::Py_buffer = &*view.0;
+        };
+        let (from, len) = (bytes.bytes().as_ptr().cast(), view.0.len);
         // SAFETY: the view is filled and writable, and the copy has as many bytes.
-        match unsafe { ffi::PyBuffer_FromContiguous(to, from.cast(), len, b'C' as c_char) } {
-            0 => Ok(()),
-            _ => Err(PyErr::fetch(py)),
-        }
+        let code = unsafe { ffi::PyBuffer_FromContiguous(&*view.0, from, len, b'C' as c_char) };
+        if code == 0 { Ok(()) } else { Err(PyErr::fetch(py)) }
     }
 }
 
@@ -368,38 +343,33 @@ fn strided(name: &str, is_fortran: bool) -> PyErr {
     ))
 }
 
-/// The error for elements of a `format` of the `struct` module that no operation combines.
-fn foreign_elements(name: &str, format: &str) -> PyErr {
-    let (what, advice) = match format.trim_start_matches(['@', '=', '<', '|']).as_bytes() {
-        [b'Z', ..] => (
+/// The error for elements of a type, or of a format of the `struct` module, that a call cannot take.
+fn foreign_elements(name: &str, type_name: &str) -> PyErr {
+    let (what, advice) = match type_name {
+        "complex64" | "complex128" => (
             "complex numbers",
             format!("pass their parts, {name}.view('float32') or .view('float64')"),
         ),
-        [b'>' | b'!', ..] => (
+        _ if type_name.starts_with(['>', '!']) => (
             "numbers in the other byte order",
             format!("pass {name}.astype({name}.dtype.newbyteorder('='))"),
         ),
-        _ if has_addresses(format) => (
-            "addresses or objects of Python",
-            "send_object, broadcast_object, gather_object and scatter_object move objects"
-                .to_owned(),
-        ),
-        _ => return combines_nothing(name, &format!("the format '{format}'")),
+        _ if has_addresses(type_name) => {
+            ("objects of Python, or addresses", format!("{OBJECTS} move objects"))
+        }
+        _ => {
+            let known = format!("elements of {type_name}: known are {}", types());
+            (
+                "elements that no operation combines",
+                format!("{known}. Broadcast, send and the like move any"),
+            )
+        }
     };
     invalid(format!("{name} has {what}: {advice}"))
 }
 
-/// The error for elements of a type that calls only move.
-fn combines_nothing(name: &str, type_name: &str) -> PyErr {
-    invalid(format!(
-        "{name} has elements of {type_name}: known are {}. Calls that combine nothing, such as broadcast \
-         and send, move elements of any type",
-        types()
-    ))
-}
-
-/// The name of the type of a `format`, as in DLPack where that has it. NumPy marks fields as native or as
-/// standard by their alignment, which the moved bytes do not have.
+/// The type that a format means, as in DLPack where that has it. NumPy marks fields as native or standard
+/// by their alignment, which bytes on their way do not have.
 fn type_name(format: &str) -> String {
     match format.replace(['@', '=', '<', '^'], "").as_str() {
         "Zf" => "complex64".to_owned(),

@@ -2,7 +2,7 @@
 
 use crate::arrays::{ArrayElements, ArrayMemory, ArrayUse};
 use crate::communicator::Communicator;
-use crate::error::invalid;
+use crate::error::{invalid, invalid_type};
 use crate::names::operation;
 use crate::raw::{AlignedBytes, RawBytes, RawCall};
 use crate::request::{Request, RequestBuffers};
@@ -10,7 +10,6 @@ use crate::shared::InFlight;
 use maypole::DataType;
 use maypole::schedule::collective::Collective;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyInt};
 
 /// The counts of the blocks that are sent, and that are received.
 pub(crate) type BlockCounts = [Option<Vec<usize>>; 2];
@@ -74,8 +73,10 @@ impl ArrayCall {
         counts: BlockCounts,
     ) -> PyResult<Self> {
         let known = data.as_ref().or(out.as_ref()).map(|array| array.elements);
-        let nothing = (collective == Collective::Barrier).then_some(ArrayElements::NONE);
-        let elements = known.or(nothing).ok_or_else(|| invalid("data is None: pass an array"))?;
+        let elements = match known {
+            None if collective == Collective::Barrier => ArrayElements::known(DataType::U8),
+            known => known.ok_or_else(|| invalid("data is None: pass an array"))?,
+        };
         let ArrayElements { data_type, stands_for, scale } = elements;
         let scaled =
             |counts: Vec<usize>| counts.iter().map(|it| it.saturating_mul(scale)).collect();
@@ -135,25 +136,6 @@ fn bytes_written(
     }
 }
 
-/// The word of a number of Python or NumPy, and its type. `None` if `data` is no number.
-fn number(data: &Bound<'_, PyAny>, op: &str) -> PyResult<Option<(DataType, u64)>> {
-    let of_numpy = data.hasattr("item")? && !data.hasattr("__setitem__")?;
-    let data = if of_numpy { &data.call_method0("item")? } else { data };
-    let is_int = data.is_instance_of::<PyInt>() && !data.is_instance_of::<PyBool>();
-    if data.is_instance_of::<PyFloat>() || is_int && matches!(op, "avg" | "mean") {
-        return Ok(Some((DataType::F64, data.extract::<f64>()?.to_bits())));
-    }
-    if !is_int {
-        return Ok(None);
-    }
-    let word = data.extract::<i64>().map_err(|_| {
-        invalid(format!(
-            "data is {data}, which has more than 64 bits: gather_object moves it whole"
-        ))
-    })?;
-    Ok(Some((DataType::I64, word as u64)))
-}
-
 impl Communicator {
     /// Makes a call on arrays.
     pub(crate) fn of_name(
@@ -168,58 +150,27 @@ impl Communicator {
     }
 
     /// Makes a call that combines arrays, or numbers, of which it returns the result.
-    pub(crate) fn combine(
-        &self,
-        py: Python<'_>,
+    pub(crate) fn combine<'py>(
+        this: &Bound<'py, Self>,
         which: Collective,
-        (data, out): (&Bound<'_, PyAny>, Option<&Bound<'_, PyAny>>),
+        (data, out): (&Bound<'py, PyAny>, Option<&Bound<'py, PyAny>>),
         op: &str,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        // A number of NumPy has a buffer, which a rank other than the root could read.
-        let is_rooted = which.root().is_some() && out.is_none();
-        let call = match is_rooted.then(|| number(data, op)).transpose()?.flatten() {
-            Some(number) => return self.combine_numbers(py, which, number, op),
-            None => ArrayCall::of(self, which, (Some(data), out), op, [None, None]),
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, on) = (this.py(), this.get());
+        let root = which.root();
+        // The root of a reduction cannot write a number of NumPy, but other ranks could read it.
+        let call = match root.filter(|_| out.is_none() && data.hasattr("item").unwrap_or(false)) {
+            Some(_) if !data.hasattr("__setitem__")? => Err(invalid_type("data is a number")),
+            _ => ArrayCall::of(on, which, (Some(data), out), op, [None, None]),
         };
         match call {
-            Ok(call) => self.run_call(py, call).map(|()| None),
-            Err(error) => match number(data, op)?.filter(|_| out.is_none()) {
-                Some(number) => self.combine_numbers(py, which, number, op),
-                None => Err(error),
-            },
+            Ok(call) => on.run_call(py, call).map(|()| py.None().into_bound(py)),
+            Err(error) if out.is_some() => Err(error),
+            Err(error) => {
+                let arguments = (this, which.name(), data, op, root, error);
+                py.import("maypole._numbers")?.call_method1("combine", arguments)
+            }
         }
-    }
-
-    fn combine_numbers(
-        &self,
-        py: Python<'_>,
-        which: Collective,
-        (data_type, word): (DataType, u64),
-        op: &str,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        let mut words = [word.to_ne_bytes(), word.to_ne_bytes()];
-        let start = words.as_mut_ptr().expose_provenance();
-        let gets_result = which.root().is_none_or(|root| root == self.rank);
-        let result = RawBytes::new((start + 8, 8));
-        let call = RawCall {
-            collective: which,
-            data_type,
-            stands_for: None,
-            op: operation(op, None)?,
-            input: Some(RawBytes::new((start, 8))),
-            output: if gets_result { result } else { RawBytes::EMPTY },
-            counts: None,
-            receive_counts: None,
-        };
-        // SAFETY: the two words are apart, and kept until the call has ended.
-        self.shared.with(py, |comm| unsafe { call.run(comm) })?;
-        // SAFETY: as above, and the call has ended.
-        let word = u64::from_ne_bytes(unsafe { result.bytes() }.try_into().expect("8 bytes"));
-        let number = match data_type {
-            DataType::F64 => f64::from_bits(word).into_pyobject(py)?.into_any().unbind(),
-            _ => (word as i64).into_pyobject(py)?.into_any().unbind(),
-        };
-        Ok(gets_result.then_some(number))
     }
 
     fn run_call(&self, py: Python<'_>, on: ArrayCall) -> PyResult<()> {

@@ -102,14 +102,13 @@ impl Communicator {
     /// sum, product (or prod), min, max, avg (or mean), and, or, xor. The avg of ints is cut towards zero; that of
     /// numbers of Python is a float.
     #[pyo3(signature = (data, op="sum", *, out=None))]
-    fn all_reduce(
-        &self,
-        py: Python<'_>,
-        data: &Bound<'_, PyAny>,
+    fn all_reduce<'py>(
+        this: &Bound<'py, Self>,
+        data: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = op_name)] op: &str,
-        out: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        self.combine(py, Collective::AllReduce, (data, out), op)
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::combine(this, Collective::AllReduce, (data, out), op)
     }
 
     /// Copies the root's `data` (count) into every rank's `data` (count).
@@ -127,15 +126,14 @@ impl Communicator {
     /// Combines the `data` (count) of all ranks into the root's `out` (count), or into its `data`.
     /// Other ranks pass no `out`.
     #[pyo3(signature = (data, op="sum", root=0, *, out=None))]
-    fn reduce(
-        &self,
-        py: Python<'_>,
-        data: &Bound<'_, PyAny>,
+    fn reduce<'py>(
+        this: &Bound<'py, Self>,
+        data: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = op_name)] op: &str,
         #[pyo3(from_py_with = numbers::root)] root: usize,
-        out: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        self.combine(py, Collective::Reduce { root }, (data, out), op)
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::combine(this, Collective::Reduce { root }, (data, out), op)
     }
 
     /// Collects the `data` (count) of all ranks, in rank order, in every rank's `out` (world * count).
@@ -212,27 +210,25 @@ impl Communicator {
 
     /// Combines the `data` (count) of ranks 0 to r into rank r's `out` (count), or in place.
     #[pyo3(signature = (data, op="sum", *, out=None))]
-    fn scan(
-        &self,
-        py: Python<'_>,
-        data: &Bound<'_, PyAny>,
+    fn scan<'py>(
+        this: &Bound<'py, Self>,
+        data: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = op_name)] op: &str,
-        out: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        self.combine(py, Collective::Scan, (data, out), op)
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::combine(this, Collective::Scan, (data, out), op)
     }
 
     /// Combines the `data` (count) of ranks 0 to r - 1 into rank r's `out` (count), or in place. Rank
     /// 0 keeps what it has.
     #[pyo3(signature = (data, op="sum", *, out=None))]
-    fn exclusive_scan(
-        &self,
-        py: Python<'_>,
-        data: &Bound<'_, PyAny>,
+    fn exclusive_scan<'py>(
+        this: &Bound<'py, Self>,
+        data: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = op_name)] op: &str,
-        out: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        self.combine(py, Collective::ExclusiveScan, (data, out), op)
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::combine(this, Collective::ExclusiveScan, (data, out), op)
     }
 
     /// Waits until all ranks have called this.
@@ -325,8 +321,7 @@ impl Communicator {
     /// A barrier has no `data`, and neither has a scatter on other ranks than the root.
     #[pyo3(signature = (name, data=None, op="sum", *, out=None, root=0, counts=None, receive_counts=None))]
     fn start(
-        &self,
-        py: Python<'_>,
+        this: &Bound<'_, Self>,
         name: &str,
         data: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = op_name)] op: &str,
@@ -336,7 +331,7 @@ impl Communicator {
         #[pyo3(from_py_with = numbers::counts)] receive_counts: Option<Vec<usize>>,
     ) -> PyResult<Request> {
         let counts = [counts, receive_counts];
-        self.start_call(py, collective(name, root)?, (data, out), op, counts)
+        this.get().start_call(this.py(), collective(name, root)?, (data, out), op, counts)
     }
 
     /// Ranks of equal `color` form a new group, by `key` and then by rank; None joins none. All ranks

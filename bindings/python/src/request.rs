@@ -18,19 +18,13 @@ pub(crate) enum RequestBuffers {
     Kept { _object: Option<Py<PyAny>> },
 }
 
-/// A request before or after its first wait.
-enum RequestState {
-    Pending(maypole::Request<RequestBuffers>),
-    /// The outcome, which every later wait returns, too.
-    Complete(maypole::Result<()>),
-}
-
 /// A call in flight. wait() returns when the call has completed, or raises its error, and may be called
 /// again; `await request` waits in a coroutine. No array of the call may be touched before. A request that
 /// is dropped continues.
 #[pyclass(frozen, module = "maypole")]
 pub(crate) struct Request {
-    state: Mutex<Option<RequestState>>,
+    /// The request before its first wait, and the outcome after it.
+    state: Mutex<(Option<maypole::Request<RequestBuffers>>, maypole::Result<()>)>,
     /// The name of the call.
     name: &'static str,
     abort: AbortHandle,
@@ -42,7 +36,7 @@ impl Request {
         name: &'static str,
         abort: AbortHandle,
     ) -> Self {
-        Self { state: Mutex::new(Some(RequestState::Pending(request))), name, abort }
+        Self { state: Mutex::new((Some(request), Ok(()))), name, abort }
     }
 }
 
@@ -54,13 +48,10 @@ impl Request {
         // A second thread waits for the lock, without that of the interpreter.
         let outcome = py.detach(|| {
             let mut state = lock(&self.state);
-            let outcome = match state.take() {
-                Some(RequestState::Pending(request)) => request.wait().map(drop),
-                Some(RequestState::Complete(outcome)) => outcome,
-                None => unreachable!("the state is taken under the lock alone"),
-            };
-            *state = Some(RequestState::Complete(outcome.clone()));
-            outcome
+            if let Some(request) = state.0.take() {
+                state.1 = request.wait().map(drop);
+            }
+            state.1.clone()
         });
         drop(waiting);
         outcome.map_err(|error| py.check_signals().err().unwrap_or_else(|| raise(&error)))
@@ -69,19 +60,14 @@ impl Request {
     /// Runs the request as if a thread waited for it: PyTorch does not report waits for futures.
     fn _wait_eagerly(&self) {
         // If the lock is taken, a thread waits.
-        let Ok(state) = self.state.try_lock() else { return };
-        if let Some(RequestState::Pending(request)) = &*state {
-            request.wait_eagerly();
-        }
+        let state = self.state.try_lock();
+        state.ok().and_then(|it| it.0.as_ref().map(maypole::Request::wait_eagerly));
     }
 
     /// True once the call has completed or failed.
     fn test(&self) -> bool {
-        let Ok(mut state) = self.state.try_lock() else { return false };
-        match &mut *state {
-            Some(RequestState::Pending(request)) => request.test(),
-            _ => true,
-        }
+        let state = self.state.try_lock();
+        state.is_ok_and(|mut it| it.0.as_mut().is_none_or(maypole::Request::test))
     }
 
     fn __repr__(&self) -> String {

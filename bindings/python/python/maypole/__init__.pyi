@@ -7,30 +7,12 @@ __version__: str
 _T = TypeVar("_T")
 _Op = Literal["sum", "product", "prod", "min", "max", "avg", "mean", "and", "or", "xor"]
 _Kind = Literal[
-    "invalid",
-    "mismatch",
-    "timed out",
-    "peer lost",
-    "aborted",
-    "connect",
-    "join",
-    "forked",
-    "unsupported",
-    "failed",
+    "invalid", "mismatch", "timed out", "peer lost", "aborted", "connect", "join", "forked", "unsupported", "failed",
     "panic",
 ]
 _Collective = Literal[
-    "broadcast",
-    "reduce",
-    "all_reduce",
-    "gather",
-    "all_gather",
-    "scatter",
-    "reduce_scatter",
-    "all_to_all",
-    "scan",
-    "exclusive_scan",
-    "barrier",
+    "broadcast", "reduce", "all_reduce", "gather", "all_gather", "scatter", "reduce_scatter", "all_to_all", "scan",
+    "exclusive_scan", "barrier",
 ]
 
 class _DLPack(Protocol):

@@ -27,11 +27,13 @@ class Timeout(MaypoleError, TimeoutError):
 
 
 class PeerLost(MaypoleError, ConnectionError):
-    """Another rank has ended or cannot be reached any more."""
+    """Another rank has ended or cannot be reached any more. One rank detects this first; the others may raise
+    Aborted instead, with the same culprit."""
 
 
 class Aborted(MaypoleError):
-    """A rank has ended the group, by abort() or after a failure."""
+    """Another rank has ended the group, by abort() or after a failure that it reported first. The culprit and
+    `retryable` are those of that failure."""
 
 
 class JoinError(MaypoleError, ConnectionError):

@@ -1,52 +1,24 @@
 """Hints for programs that were written for mpi4py: the error for a name of its communicator has ours."""
 
-HINTS = {
-    "Abort": "abort()",
-    "Allgather": "all_gather(data, out=...)",
-    "Allgatherv": "all_gather(data, out=..., counts=...)",
-    "allgather": "gather_object(value)",
-    "Allreduce": "all_reduce(data, op, out=...)",
-    "allreduce": "all_reduce(number, op)",
-    "Alltoall": "all_to_all(data, out=...)",
-    "Alltoallv": "all_to_all(data, out=..., counts=..., receive_counts=...)",
-    "Barrier": "barrier()",
-    "Bcast": "broadcast(data, root)",
-    "bcast": "broadcast_object(value, root)",
-    "Dup": "duplicate()",
-    "Exscan": "exclusive_scan(data, op, out=...)",
-    "exscan": "exclusive_scan(number, op)",
-    "Free": "close()",
-    "Gather": "gather(data, root, out=...)",
-    "Gatherv": "gather(data, root, out=..., counts=...)",
-    "Get_rank": "rank",
-    "Get_size": "world",
-    "Iallreduce": "start('all_reduce', data, op)",
-    "Ibarrier": "start('barrier')",
-    "Ibcast": "start('broadcast', data, root=...)",
-    "Irecv": "irecv(data, source, tag)",
-    "Isend": "isend(data, to, tag)",
-    "Recv": "recv(data, source, tag)",
-    "Reduce": "reduce(data, op, root, out=...)",
-    "Reduce_scatter": "reduce_scatter(data, op, out=..., counts=...)",
-    "Reduce_scatter_block": "reduce_scatter(data, op, out=...)",
-    "Scan": "scan(data, op, out=...)",
-    "Scatter": "scatter(data, root, out=...)",
-    "Scatterv": "scatter(data, root, out=..., counts=...)",
-    "Send": "send(data, to, tag)",
-    "Sendrecv": "sendrecv(data, to, out, source, tag)",
-    "size": "world",
-    "Split": "split(color, key)",
-}
+_NAMES = """
+Abort=abort Allgather=all_gather Allgatherv=all_gather allgather=gather_object Allreduce=all_reduce allreduce=all_reduce
+Alltoall=all_to_all Alltoallv=all_to_all Barrier=barrier Bcast=broadcast bcast=broadcast_object Dup=duplicate
+Exscan=exclusive_scan exscan=exclusive_scan Free=close Gather=gather Gatherv=gather Get_rank=rank Get_size=world
+Iallreduce=start('all_reduce') Ibarrier=start('barrier') Ibcast=start('broadcast') Irecv=irecv Isend=isend Recv=recv
+Reduce=reduce Reduce_scatter=reduce_scatter Reduce_scatter_block=reduce_scatter Scan=scan Scatter=scatter
+Scatterv=scatter Send=send Sendrecv=sendrecv Split=split size=world
+"""
+HINTS = dict(pair.split("=") for pair in _NAMES.split())
 
 
 class _Hint:
-    """A name that no communicator has. It costs other names nothing, unlike ``__getattr__``."""
+    """A name that no communicator has. Unlike ``__getattr__`` it does not slow other names down."""
 
     def __init__(self, name):
-        self._name = name
+        self._text = f"a communicator has no {name}, as mpi4py's has: use comm.{HINTS[name]}"
 
     def __get__(self, instance, owner=None):
-        raise AttributeError(f"a communicator has no {self._name}, as mpi4py's has: use comm.{HINTS[self._name]}")
+        raise AttributeError(self._text)
 
 
 def add_hints(communicator):

@@ -1,0 +1,22 @@
+"""All ranks write one file, each its own part: memory that NumPy maps takes the place of MPI's files."""
+
+import pathlib
+import tempfile
+
+import maypole
+import numpy as np
+
+with maypole.Communicator() as comm:
+    path = comm.broadcast_object(tempfile.mktemp(suffix=".npy") if comm.rank == 0 else None)
+    if comm.rank == 0:
+        np.lib.format.open_memmap(path, "w+", "i4", (comm.world, 10)).flush()
+    comm.barrier()
+    rows = np.lib.format.open_memmap(path, "r+")
+    rows[comm.rank] = comm.rank
+    rows.flush()
+    comm.barrier()
+    assert (rows == np.arange(comm.world)[:, None]).all()
+    print(f"rank {comm.rank} wrote its row")
+    comm.barrier()
+    if comm.rank == 0:
+        pathlib.Path(path).unlink()
