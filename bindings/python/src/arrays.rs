@@ -5,7 +5,7 @@
 
 use crate::busy::MemoryUse;
 use crate::error::{invalid, invalid_type};
-use crate::names::{kept_name, types};
+use crate::names::{kept_name, name_of, types};
 use crate::raw::{AlignedBytes, RawBytes};
 use maypole::DataType;
 use pyo3::exceptions::PyTypeError;
@@ -60,10 +60,7 @@ impl ArrayElements {
 
 impl Display for ArrayElements {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        match self.stands_for {
-            Some(name) => out.write_str(name),
-            None => write!(out, "{:?}", self.data_type),
-        }
+        out.write_str(self.stands_for.unwrap_or(name_of(self.data_type)))
     }
 }
 

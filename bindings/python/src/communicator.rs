@@ -50,7 +50,7 @@ impl Communicator {
     }
 
     /// Joins as rank `rank` of `world` ranks: rank 0 listens at `address`. All ranks pass the same
-    /// `job` and the same `key` of 32 bytes. The environment says the rest, such as MAYPOLE_TRANSPORT.
+    /// `job` and the same `key` of 32 bytes. The environment has the rest, such as MAYPOLE_TRANSPORT.
     /// Joining may take `join_timeout` seconds, by default as long as every later wait, `timeout`.
     #[staticmethod]
     #[pyo3(signature = (rank, world, address, *, job, key=None, timeout=300.0, join_timeout=None))]
@@ -137,7 +137,7 @@ impl Communicator {
     }
 
     /// Collects the `data` (count) of all ranks, in rank order, in every rank's `out` (world * count).
-    /// In place, `data` is the whole, with this rank's block in its place. With `counts`, rank r
+    /// In place, `data` is the whole, and has this rank's block at its position. With `counts`, rank r
     /// sends counts[r] elements.
     #[pyo3(signature = (data, *, out=None, counts=None))]
     fn all_gather(
@@ -220,7 +220,7 @@ impl Communicator {
     }
 
     /// Combines the `data` (count) of ranks 0 to r - 1 into rank r's `out` (count), or in place. Rank
-    /// 0 keeps what it has.
+    /// 0 keeps its `data`.
     #[pyo3(signature = (data, op="sum", *, out=None))]
     fn exclusive_scan<'py>(
         this: &Bound<'py, Self>,
@@ -408,7 +408,7 @@ impl Communicator {
         py.detach(|| self.shared.abort.abort(why));
     }
 
-    /// Leaves the group in order. Waits until what was sent has arrived. Later calls are refused;
+    /// Leaves the group in order. Waits until all sent bytes have arrived. Later calls are refused;
     /// closing again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.shared.close()).map_err(|error| raise(&error))

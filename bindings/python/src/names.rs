@@ -57,6 +57,12 @@ pub(crate) fn kept_name(name: &str) -> &'static str {
     })
 }
 
+/// The name of a type.
+pub(crate) fn name_of(data_type: DataType) -> &'static str {
+    let place = DataType::ALL.iter().position(|it| *it == data_type);
+    place.map_or("unknown", |at| TYPES[at])
+}
+
 /// The names of all types that arrays may have.
 pub(crate) fn types() -> String {
     TYPES.join(", ")

@@ -22,7 +22,7 @@ def test_wrong_arguments_are_refused_and_do_no_harm():
             (lambda: comm.all_reduce(array[:, 1]), "contiguous"),
             (lambda: comm.all_reduce(fixed), "read-only"),
             (lambda: comm.all_reduce(array, out=array[:2]), "overlap"),
-            (lambda: comm.all_reduce(array, out=np.zeros(16)), "elements of F32"),
+            (lambda: comm.all_reduce(array, out=np.zeros(16)), "data has elements of float32, and out of float64"),
             (lambda: comm.all_reduce(array, out=np.zeros(3, "float32")), "3"),
             (lambda: comm.all_reduce(array, "median"), "median"),
             (lambda: comm.all_reduce(array, "xor"), "xor"),
