@@ -196,7 +196,12 @@ impl ArrayMemory {
     /// The memory of an array of NumPy whose type the buffer protocol lacks, such as datetime64 and
     /// those of ml_dtypes. None for another object, and for a read-only array that the call writes.
     fn of_interface(array: &Bound<'_, PyAny>, usage: ArrayUse) -> PyResult<Option<Self>> {
-        let Ok(interface) = array.getattr("__array_interface__") else { return Ok(None) };
+        // The interface of a scalar of NumPy has the address of a copy, which is freed immediately.
+        let class = array.py().import("numpy").and_then(|it| it.getattr("ndarray"));
+        if !class.and_then(|class| array.is_instance(&class)).unwrap_or(false) {
+            return Ok(None);
+        }
+        let interface = array.getattr("__array_interface__")?;
         let (address, is_read_only): (usize, bool) = interface.get_item("data")?.extract()?;
         if usage.writes && is_read_only {
             return Ok(None);

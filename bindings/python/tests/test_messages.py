@@ -242,6 +242,12 @@ def test_objects_of_python_in_an_array_are_not_moved():
         for dtype in (object, [("a", "f4"), ("b", "O")], [("a", "M8[s]"), ("b", "O")]):
             with pytest.raises(maypole.InvalidArgument, match="objects of Python"):
                 comm.broadcast(np.zeros(2, dtype))
+        # NumPy lends only a copy of these, which would be freed before it is sent.
+        for scalar in (ml_dtypes.bfloat16(1), np.array([("2020",)], [("a", "M8[s]")])[0]):
+            with pytest.raises(maypole.InvalidArgument, match="data cannot be"):
+                comm.isend(scalar, 0)
+            with pytest.raises(maypole.InvalidArgument, match="data cannot be"):
+                comm.broadcast(scalar)
         fixed = np.zeros(2, "M8[s]")
         fixed.flags.writeable = False
         with pytest.raises(maypole.InvalidArgument, match="data cannot be written"):

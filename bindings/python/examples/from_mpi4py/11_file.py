@@ -1,13 +1,14 @@
 """All ranks write one file, each its own part: memory that NumPy maps takes the place of MPI's files."""
 
-import pathlib
+import shutil
 import tempfile
 
 import maypole
 import numpy as np
 
 with maypole.Communicator() as comm:
-    path = comm.broadcast_object(tempfile.mktemp(suffix=".npy") if comm.rank == 0 else None)
+    folder = comm.broadcast_object(tempfile.mkdtemp() if comm.rank == 0 else None)
+    path = f"{folder}/rows.npy"
     if comm.rank == 0:
         np.lib.format.open_memmap(path, "w+", "i4", (comm.world, 10)).flush()
     comm.barrier()
@@ -19,4 +20,4 @@ with maypole.Communicator() as comm:
     print(f"rank {comm.rank} wrote its row")
     comm.barrier()
     if comm.rank == 0:
-        pathlib.Path(path).unlink()
+        shutil.rmtree(folder)

@@ -11,7 +11,7 @@ class MaypoleError(RuntimeError):
 
 
 class InvalidArgument(MaypoleError, ValueError):
-    """An argument is wrong. Nothing was sent, and the group works as before."""
+    """An argument is wrong, or a message does not fit its receive. The group works as before."""
 
 
 class InvalidType(InvalidArgument, TypeError):
