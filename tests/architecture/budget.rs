@@ -17,7 +17,7 @@ const PARTS: [Part; 6] = [
     Part { name: "tests of the library", most: 35_300, goal: 29_000 },
     Part { name: "trainer", most: 9_800, goal: 7_500 },
     Part { name: "crates beside the trainer", most: 13_100, goal: 10_500 },
-    Part { name: "bindings", most: 6_200, goal: 5_500 },
+    Part { name: "bindings", most: 6_550, goal: 5_500 },
 ];
 
 /// How far below its number a part may be: then the number is lowered, so that nothing takes the room back.

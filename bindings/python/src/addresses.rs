@@ -1,5 +1,5 @@
-//! Calls on addresses, as functions of Python: what the backend of PyTorch calls. The caller vouches
-//! for the memory at the addresses.
+//! Calls on addresses, as functions of Python, for the backend of PyTorch. The caller guarantees that
+//! the memory at the addresses stays valid.
 
 use crate::communicator::Communicator;
 use crate::error::raise;
@@ -10,7 +10,7 @@ use crate::shared::InFlight;
 use pyo3::prelude::*;
 
 /// Makes a call on addresses: (name, root, type, op, factor), ((address, bytes), (address,
-/// bytes)), (counts, receive counts). The caller vouches for the memory.
+/// bytes)), (counts, receive counts). The caller guarantees the memory.
 #[pyfunction]
 pub(crate) fn _call(
     py: Python<'_>,
@@ -22,7 +22,7 @@ pub(crate) fn _call(
     let (name, root, type_name, op, factor) = &call;
     let call = raw_call((name, *root, type_name, op, *factor), buffers, counts)?;
     on.shared.check_free(py, &call.uses(on.rank))?;
-    // SAFETY: the caller vouches for the memory until this returns.
+    // SAFETY: the caller guarantees the memory until this returns.
     on.shared.with(py, |comm| unsafe { call.run(comm) })
 }
 
@@ -49,11 +49,12 @@ pub(crate) fn _start(
     for call in &calls {
         on.shared.check_free(py, &call.uses(on.rank))?;
     }
+    let name = calls.first().map_or("nothing", |call| call.collective.name());
     let in_flight = InFlight::call(&on.shared);
     let tells_done = done.is_some();
     let run = move |comm: &mut maypole::Communicator, _: &mut RequestBuffers| {
         let _in_flight = in_flight;
-        // SAFETY: the request keeps what the caller says keeps the memory.
+        // SAFETY: the request keeps the object that keeps the memory, as the caller guarantees.
         let result = calls.iter().try_for_each(|call| unsafe { call.run(comm) });
         if let Some(done) = done {
             notify(done, result.as_ref().err());
@@ -66,7 +67,7 @@ pub(crate) fn _start(
         // `done` has the error, so no later call returns it.
         request.ignore_error();
     }
-    Ok(Request::new(request, on.shared.abort.clone()))
+    Ok(Request::new(request, name, on.shared.abort.clone()))
 }
 
 fn raw_call(
@@ -88,7 +89,7 @@ fn raw_call(
     })
 }
 
-/// Calls `done` with None or the exception. Without an interpreter nobody listens any more.
+/// Calls `done` with None or the exception, unless the interpreter has ended.
 fn notify(done: Py<PyAny>, error: Option<&maypole::Error>) {
     Python::try_attach(|py| {
         let error = error.map(|error| raise(error).into_value(py));

@@ -1,33 +1,96 @@
-//! Arrays of Python as memory: by the buffer protocol (PEP 3118) or by DLPack.
+//! Arrays of Python as memory: by the buffer protocol (PEP 3118), by NumPy's array interface or by DLPack.
+//!
+//! A call that combines nothing moves elements of any type as bytes. It reads and writes arrays in
+//! Fortran order through a copy in C order, so that every rank sees the same elements.
 
-use crate::error::invalid;
-use crate::names::types;
+use crate::busy::MemoryUse;
+use crate::error::{invalid, invalid_type};
+use crate::names::{kept_name, name_of, types};
+use crate::raw::{AlignedBytes, RawBytes};
 use maypole::DataType;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCapsule};
 use pyo3::{PyAny, ffi};
 use std::ffi::{CStr, c_char, c_void};
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 
-/// The elements of an array, and what keeps them.
+/// How a call uses an array.
+#[derive(Clone, Copy)]
+pub(crate) struct ArrayUse {
+    /// The name of the argument.
+    pub(crate) name: &'static str,
+    pub(crate) writes: bool,
+    /// The call combines nothing, so elements of other types move as bytes.
+    pub(crate) moves: bool,
+}
+
+impl ArrayUse {
+    /// A message, as `data`.
+    pub(crate) const SENT: Self = Self { name: "data", writes: false, moves: true };
+    /// The memory of a message, as `data`.
+    pub(crate) const RECEIVED: Self = Self { writes: true, ..Self::SENT };
+}
+
+/// The elements of an array.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct ArrayElements {
+    /// The type that the library moves.
+    pub(crate) data_type: DataType,
+    /// The type of the program, where the library lacks that.
+    pub(crate) stands_for: Option<&'static str>,
+    /// How many moved elements are one element of the program. At least 1.
+    pub(crate) scale: usize,
+}
+
+impl ArrayElements {
+    /// Elements of a type that the library lacks. A call that only moves them moves their `size` bytes.
+    fn foreign(usage: ArrayUse, type_name: &str, size: usize) -> PyResult<Self> {
+        if !usage.moves || size == 0 || has_addresses(type_name) {
+            return Err(foreign_elements(usage.name, type_name));
+        }
+        let stands_for = Some(kept_name(&format!("uint8 of {type_name}")));
+        Ok(Self { data_type: DataType::U8, stands_for, scale: size })
+    }
+
+    pub(crate) fn known(data_type: DataType) -> Self {
+        Self { data_type, stands_for: None, scale: 1 }
+    }
+}
+
+impl Display for ArrayElements {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        out.write_str(self.stands_for.unwrap_or(name_of(self.data_type)))
+    }
+}
+
+/// The calls for what is no array.
+const OBJECTS: &str = "send_object, broadcast_object, gather_object and scatter_object";
+
+/// The memory of an array, and the object that keeps the memory alive.
 pub(crate) struct ArrayMemory {
-    pub(crate) start: *mut u8,
+    start: *mut u8,
     /// Bytes.
     pub(crate) len: usize,
-    pub(crate) data_type: DataType,
-    #[expect(dead_code, reason = "it keeps the memory until it is dropped")]
+    pub(crate) elements: ArrayElements,
+    usage: ArrayUse,
     keeper: ArrayKeeper,
 }
 
-// SAFETY: a pointer and what keeps its memory; the keeper takes the interpreter's lock to let go.
+// SAFETY: a pointer and the owner of its memory; the owner takes the interpreter's lock when it is dropped.
 unsafe impl Send for ArrayMemory {}
-// SAFETY: nothing is done through a shared reference.
+// SAFETY: the memory is not accessed through a shared reference.
 unsafe impl Sync for ArrayMemory {}
 
 enum ArrayKeeper {
-    View { _view: BufferView },
-    Object { _object: Py<PyAny> },
+    View {
+        _view: BufferView,
+    },
+    Object {
+        _object: Py<PyAny>,
+    },
+    /// A copy in C order of an array in Fortran order.
+    Copy(AlignedBytes, BufferView),
 }
 
 /// A view of the buffer protocol, released when it is dropped.
@@ -45,6 +108,26 @@ impl BufferView {
             _ => Err(PyErr::fetch(array.py())),
         }
     }
+
+    /// True in `order` 'C' or 'F'.
+    fn is_contiguous(&self, order: u8) -> bool {
+        // SAFETY: the view is filled.
+        unsafe { ffi::PyBuffer_IsContiguous(&*self.0, order as c_char) == 1 }
+    }
+
+    /// The elements of an array in Fortran order, in C order.
+    fn copy(&self, py: Python<'_>, usage: ArrayUse) -> PyResult<AlignedBytes> {
+        if !usage.moves || !self.is_contiguous(b'F') {
+            return Err(strided(usage.name, self.is_contiguous(b'F')));
+        }
+        let len = self.0.len;
+        let lacking = || invalid(format!("no memory for a copy of {len} bytes in C order"));
+        let mut copy = AlignedBytes::zeroed(len as usize).ok_or_else(lacking)?;
+        let to = copy.start().cast();
+        // SAFETY: the view is filled, and the copy has as many bytes, which nothing else uses.
+        let code = unsafe { ffi::PyBuffer_ToContiguous(to, &*self.0, len, b'C' as c_char) };
+        if code == 0 { Ok(copy) } else { Err(PyErr::fetch(py)) }
+    }
 }
 
 impl Drop for BufferView {
@@ -56,49 +139,97 @@ impl Drop for BufferView {
 }
 
 impl ArrayMemory {
-    /// The memory of `array`, which a call writes if `writes`. `name` is what the caller calls it.
-    pub(crate) fn of(array: &Bound<'_, PyAny>, name: &str, writes: bool) -> PyResult<Self> {
-        let has_dlpack = array.hasattr("__dlpack__")?;
+    /// The memory of `array`.
+    pub(crate) fn of(array: &Bound<'_, PyAny>, usage: ArrayUse) -> PyResult<Self> {
+        let name = usage.name;
         // SAFETY: a reference to a living object.
         if unsafe { ffi::PyObject_CheckBuffer(array.as_ptr()) } == 1 {
-            match BufferView::of(array, writes) {
-                Ok(view) => return Self::of_view(view, name),
-                // JAX does not say by DLPack that nobody may write its arrays.
-                Err(why) if writes => return Err(unwritable(name, &why)),
-                // The buffer protocol has no bfloat16, so JAX lends such arrays by DLPack alone.
-                Err(_) if has_dlpack => {}
-                Err(why) => return Err(unusable(name, &why)),
+            if array.get_type().name()? == "MaskedArray" {
+                return Err(invalid(format!(
+                    "{name} is a masked array, whose mask no call moves or heeds: pass \
+                     {name}.filled(value), or {name}.data and {name}.mask"
+                )));
+            }
+            match BufferView::of(array, usage.writes) {
+                Ok(view) => return Self::of_view(array.py(), view, usage),
+                Err(why) => match Self::of_interface(array, usage)? {
+                    Some(memory) => return Ok(memory),
+                    // JAX does not mark its arrays as read-only in DLPack.
+                    None if usage.writes => return Err(unwritable(name, &why)),
+                    // The buffer protocol lacks bfloat16, so JAX exports such arrays by DLPack alone.
+                    None if array.hasattr("__dlpack__")? => {}
+                    None => return Err(unusable(name, &why)),
+                },
             }
         }
-        if has_dlpack {
-            return Self::of_dlpack(array, name, writes);
+        if array.hasattr("__dlpack__")? {
+            return Self::of_dlpack(array, usage);
         }
-        Err(PyTypeError::new_err(format!(
-            "{name} is no array: pass an object with the buffer protocol or __dlpack__, such as an \
-             array of NumPy or a tensor of PyTorch"
+        Err(invalid_type(format!(
+            "{name} is a {} and no array: pass an object with the buffer protocol or __dlpack__, such as \
+             an array of NumPy or a tensor of PyTorch; {OBJECTS} move other objects",
+            array.get_type().name()?
         )))
     }
 
-    fn of_view(view: BufferView, name: &str) -> PyResult<Self> {
-        // SAFETY: the view is filled.
-        if unsafe { ffi::PyBuffer_IsContiguous(&*view.0, b'C' as c_char) } == 0 {
-            return Err(strided(name));
-        }
+    fn of_view(py: Python<'_>, view: BufferView, usage: ArrayUse) -> PyResult<Self> {
         let format = match view.0.format.is_null() {
             true => "B".to_owned(),
             // SAFETY: a string that lives as long as the view.
             false => unsafe { CStr::from_ptr(view.0.format) }.to_string_lossy().into_owned(),
         };
-        let data_type = of_format(&format, view.0.itemsize as usize)
-            .ok_or_else(|| foreign_elements(name, &format))?;
-        let (start, len) = (view.0.buf.cast(), view.0.len as usize);
-        Ok(Self { start, len, data_type, keeper: ArrayKeeper::View { _view: view } })
+        let size = view.0.itemsize as usize;
+        let elements = match of_format(&format, size) {
+            Some(data_type) => ArrayElements::known(data_type),
+            None => ArrayElements::foreign(usage, &type_name(&format), size)?,
+        };
+        let len = view.0.len as usize;
+        let (start, keeper) = if view.is_contiguous(b'C') {
+            (view.0.buf.cast(), ArrayKeeper::View { _view: view })
+        } else {
+            let mut bytes = view.copy(py, usage)?;
+            (bytes.start(), ArrayKeeper::Copy(bytes, view))
+        };
+        Ok(Self { start, len, elements, usage, keeper })
     }
 
-    fn of_dlpack(array: &Bound<'_, PyAny>, name: &str, writes: bool) -> PyResult<Self> {
+    /// The memory of an array of NumPy whose type the buffer protocol lacks, such as datetime64 and
+    /// those of ml_dtypes. None for another object, and for a read-only array that the call writes.
+    fn of_interface(array: &Bound<'_, PyAny>, usage: ArrayUse) -> PyResult<Option<Self>> {
+        // The interface of a scalar of NumPy has the address of a copy, which is freed immediately.
+        let class = array.py().import("numpy").and_then(|it| it.getattr("ndarray"));
+        if !class.and_then(|class| array.is_instance(&class)).unwrap_or(false) {
+            return Ok(None);
+        }
+        let interface = array.getattr("__array_interface__")?;
+        let (address, is_read_only): (usize, bool) = interface.get_item("data")?.extract()?;
+        if usage.writes && is_read_only {
+            return Ok(None);
+        }
+        let dtype = array.getattr("dtype")?;
+        let type_name: String = dtype.getattr("name")?.extract()?;
+        let size: usize = dtype.getattr("itemsize")?.extract()?;
+        let elements = match type_name.as_str() {
+            "bfloat16" => ArrayElements::known(DataType::BF16),
+            other => {
+                let has_objects: bool = dtype.getattr("hasobject")?.extract()?;
+                ArrayElements::foreign(usage, if has_objects { "O" } else { other }, size)?
+            }
+        };
+        if !interface.get_item("strides")?.is_none() {
+            return Err(strided(usage.name, false));
+        }
+        let len = array.getattr("nbytes")?.extract()?;
+        let start = std::ptr::with_exposed_provenance_mut(address);
+        let keeper = ArrayKeeper::Object { _object: array.clone().unbind() };
+        Ok(Some(Self { start, len, elements, usage, keeper }))
+    }
+
+    fn of_dlpack(array: &Bound<'_, PyAny>, usage: ArrayUse) -> PyResult<Self> {
+        let name = usage.name;
         let capsule = dlpack_capsule(array, name)?;
         let (tensor, is_read_only) = dlpack_tensor(&capsule)?;
-        if writes && is_read_only {
+        if usage.writes && is_read_only {
             return Err(unwritable(name, &"it is read-only"));
         }
         if tensor.device_type != DL_CPU {
@@ -113,15 +244,51 @@ impl ArrayMemory {
         let (shape, strides) = (lengths(tensor.shape), lengths(tensor.strides));
         let count: i64 = shape.iter().product();
         if count > 0 && !strides.is_empty() && !is_packed(shape, strides) {
-            return Err(strided(name));
+            return Err(strided(name, false));
         }
-        let data_type = of_code(tensor.code, tensor.bits, tensor.lanes).ok_or_else(|| {
-            foreign_elements(name, if tensor.code == DL_COMPLEX { "Z" } else { "" })
-        })?;
-        let len = count as usize * data_type.size();
+        let bits = usize::from(tensor.bits) * usize::from(tensor.lanes);
+        let elements = match of_code(tensor.code, tensor.bits, tensor.lanes) {
+            Some(data_type) => ArrayElements::known(data_type),
+            None if tensor.code == DL_COMPLEX => {
+                ArrayElements::foreign(usage, &format!("complex{bits}"), bits / 8)?
+            }
+            None => {
+                let type_name =
+                    format!("a type of {bits} bits, in dlpack.h number {}", tensor.code);
+                ArrayElements::foreign(usage, &type_name, bits / 8)?
+            }
+        };
+        let len = count as usize * elements.data_type.size() * elements.scale;
         let start = tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize);
         let keeper = ArrayKeeper::Object { _object: capsule.into_any().unbind() };
-        Ok(Self { start, len, data_type, keeper })
+        Ok(Self { start, len, elements, usage, keeper })
+    }
+
+    pub(crate) fn raw(&self) -> RawBytes {
+        RawBytes::new((self.start.expose_provenance(), self.len))
+    }
+
+    pub(crate) fn memory_use(&self) -> MemoryUse {
+        MemoryUse { bytes: self.raw().addresses(), is_written: self.usage.writes }
+    }
+
+    /// Refuses an array that a request would have to fill through a copy.
+    pub(crate) fn check_direct(self) -> PyResult<Self> {
+        match self.keeper {
+            ArrayKeeper::Copy(..) if self.usage.writes => Err(strided(self.usage.name, true)),
+            _ => Ok(self),
+        }
+    }
+
+    /// Copies the result of a call to an array in Fortran order.
+    pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        let (ArrayKeeper::Copy(bytes, view), true) = (&self.keeper, self.usage.writes) else {
+            return Ok(());
+        };
+        let (from, len) = (bytes.bytes().as_ptr().cast(), view.0.len);
+        // SAFETY: the view is filled and writable, and the copy has as many bytes.
+        let code = unsafe { ffi::PyBuffer_FromContiguous(&*view.0, from, len, b'C' as c_char) };
+        if code == 0 { Ok(()) } else { Err(PyErr::fetch(py)) }
     }
 }
 
@@ -168,30 +335,57 @@ fn unusable(name: &str, why: &PyErr) -> PyErr {
     invalid(format!("{name} cannot be used: {why}"))
 }
 
-fn strided(name: &str) -> PyErr {
+fn strided(name: &str, is_fortran: bool) -> PyErr {
+    let in_place = match is_fortran {
+        true => format!(", or {name}.T, which is contiguous in C order"),
+        false => String::new(),
+    };
     invalid(format!(
-        "{name} is not contiguous: pass numpy.ascontiguousarray({name}) or {name}.contiguous()"
+        "{name} is not contiguous: pass numpy.ascontiguousarray({name}) or {name}.contiguous(){in_place}"
     ))
 }
 
-/// The error for elements of a `format` of the `struct` module that no type has.
-fn foreign_elements(name: &str, format: &str) -> PyErr {
-    let (what, advice) = match format.as_bytes() {
-        [b'Z', ..] | [b'<' | b'=' | b'@', b'Z', ..] => (
-            "complex numbers".to_owned(),
+/// The error for elements of a type, or of a format of the `struct` module, that a call cannot take.
+fn foreign_elements(name: &str, type_name: &str) -> PyErr {
+    let (what, advice) = match type_name {
+        "complex64" | "complex128" => (
+            "complex numbers",
             format!("pass their parts, {name}.view('float32') or .view('float64')"),
         ),
-        [b'>' | b'!', ..] => (
-            "numbers in the other byte order".to_owned(),
+        _ if type_name.starts_with(['>', '!']) => (
+            "numbers in the other byte order",
             format!("pass {name}.astype({name}.dtype.newbyteorder('='))"),
         ),
-        [] => ("elements of an unknown type".to_owned(), format!("known are {}", types())),
-        _ => (format!("elements of the format '{format}'"), format!("known are {}", types())),
+        _ if has_addresses(type_name) => {
+            ("objects of Python, or addresses", format!("{OBJECTS} move objects"))
+        }
+        _ => {
+            let known = format!("elements of {type_name}: known are {}", types());
+            (
+                "elements that no operation combines",
+                format!("{known}. Broadcast, send and the like move any"),
+            )
+        }
     };
     invalid(format!("{name} has {what}: {advice}"))
 }
 
-/// True if elements lie one behind the other, the last dimension first.
+/// The type that a format means, as in DLPack where that has it. NumPy marks fields as native or standard
+/// by their alignment, which bytes on their way do not have.
+fn type_name(format: &str) -> String {
+    match format.replace(['@', '=', '<', '^'], "").as_str() {
+        "Zf" => "complex64".to_owned(),
+        "Zd" => "complex128".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// True if elements of a `format` are or contain addresses. The names of fields stand between colons.
+fn has_addresses(format: &str) -> bool {
+    format.split(':').step_by(2).any(|types| types.contains(['O', 'P', '&', 'X']))
+}
+
+/// True if the elements are contiguous in C order.
 fn is_packed(shape: &[i64], strides: &[i64]) -> bool {
     let mut step = 1;
     shape.iter().zip(strides).rev().all(|(length, stride)| {

@@ -13,7 +13,8 @@ pub(crate) struct MemoryUse {
 }
 
 impl MemoryUse {
-    fn conflicts_with(&self, other: &Self) -> bool {
+    /// True if the two have bytes in common, and one of them writes.
+    pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
         let (mine, theirs) = (&self.bytes, &other.bytes);
         let overlap = mine.start.max(theirs.start) < mine.end.min(theirs.end);
         overlap && (self.is_written || other.is_written)

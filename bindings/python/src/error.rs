@@ -1,17 +1,7 @@
-//! The exception that every failed call raises.
+//! The exceptions that failed calls raise: the classes of `maypole._errors`, one for each kind.
 
 use maypole::Error;
-use pyo3::create_exception;
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-
-create_exception!(
-    maypole,
-    MaypoleError,
-    PyRuntimeError,
-    "A call has failed. `kind` says how (\"timed out\", \"mismatch\", ...), `culprit` is the rank to \
-     look at first or None, and `retryable` says whether the same program may succeed another time."
-);
 
 fn kind(error: &Error) -> &'static str {
     match error {
@@ -29,14 +19,11 @@ fn kind(error: &Error) -> &'static str {
 }
 
 fn exception(kind: &str, text: String, culprit: Option<usize>, retryable: bool) -> PyErr {
-    let error = MaypoleError::new_err(text);
     Python::attach(|py| {
-        let value = error.value(py);
-        let set = value.setattr("kind", kind).and(value.setattr("culprit", culprit));
-        // The exception has a dictionary, so this succeeds unless memory is exhausted.
-        let _ = set.and(value.setattr("retryable", retryable));
-    });
-    error
+        let classes = py.import("maypole._errors");
+        let made = classes.and_then(|it| it.call_method1("make", (kind, text, culprit, retryable)));
+        made.map_or_else(|error| error, PyErr::from_value)
+    })
 }
 
 /// The exception for `error`.
@@ -47,6 +34,11 @@ pub(crate) fn raise(error: &Error) -> PyErr {
 /// The exception for a wrong argument.
 pub(crate) fn invalid(why: impl Into<String>) -> PyErr {
     exception("invalid", why.into(), None, false)
+}
+
+/// The exception for an argument of a wrong type.
+pub(crate) fn invalid_type(why: impl Into<String>) -> PyErr {
+    exception("type", why.into(), None, false)
 }
 
 /// The exception for a panic of the library, which is a defect.

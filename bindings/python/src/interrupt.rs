@@ -1,5 +1,5 @@
-//! Ctrl-C ends a wait. Python's own handler only notes the signal; it raises once Python code runs
-//! again, which is after the wait. So a thread of ours aborts the communicator that the main thread
+//! Ctrl-C ends a wait. Python's own handler only stores the signal, and raises when Python code runs
+//! again, after the wait. So a thread of this module aborts the communicator that the main thread
 //! waits on, and the call raises `KeyboardInterrupt`.
 
 use crate::error::{invalid, panicked, raise};
@@ -45,13 +45,13 @@ impl Drop for InterruptibleWait {
     }
 }
 
-/// How long a join goes on before a signal is looked for.
+/// The interval at which a join checks for signals.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long an interrupted join may take to end before the exception is raised.
 const GRACE: Duration = Duration::from_millis(300);
 
 /// Runs `join` on a thread of its own, while this thread handles signals. If a handler raises, as that of
-/// Ctrl-C does, the exception is returned at once, and the join ends soon.
+/// Ctrl-C does, the exception is returned immediately, and the join ends soon.
 pub(crate) fn interruptible_join(
     py: Python<'_>,
     join: impl FnOnce(JoinStop) -> maypole::Result<maypole::Communicator> + Send + 'static,
@@ -61,7 +61,7 @@ pub(crate) fn interruptible_join(
     let (give, given) = channel();
     let run = move || {
         let made = catch_unwind(AssertUnwindSafe(|| join(stop_of_thread)));
-        // After an interruption no one takes it, and a rank that has joined leaves again.
+        // After an interruption there is no receiver, and a rank that has joined leaves again.
         let _ = give.send(made);
     };
     let spawned = thread::Builder::new().name("maypole-join".to_owned()).spawn(run);
@@ -76,7 +76,7 @@ pub(crate) fn interruptible_join(
             Err(RecvTimeoutError::Timeout) => {
                 let Err(raised) = py.check_signals() else { continue };
                 stop.stop();
-                // Rank 0 has left its port then, if it is asked for again.
+                // Then rank 0 has closed its port, and a new join can use the port.
                 let _ = py.detach(|| lock(&given).recv_timeout(GRACE));
                 return Err(raised);
             }
@@ -96,6 +96,9 @@ pub(crate) fn listen(py: Python<'_>) {
     MAIN.get_or_init(|| thread::current().id());
     STARTED.call_once(|| {
         let Ok(mut signals) = Signals::new([SIGINT]) else { return };
+        // A signal must end the waits of Python itself, too, as in `threading.Event().wait()`.
+        let signal = py.import("signal");
+        let _ = signal.and_then(|it| it.call_method1("siginterrupt", (SIGINT, true)));
         let listen = move || {
             for _ in &mut signals {
                 if let Some(abort) = waiting().take() {

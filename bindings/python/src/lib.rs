@@ -12,6 +12,7 @@ mod memory;
 mod messages;
 mod names;
 mod network;
+mod numbers;
 mod raw;
 mod request;
 mod shared;
@@ -23,9 +24,9 @@ use pyo3::prelude::*;
 fn _maypole(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("_IS_OPTIMIZED", cfg!(not(debug_assertions)))?;
-    module.add("MaypoleError", module.py().get_type::<error::MaypoleError>())?;
     module.add_class::<communicator::Communicator>()?;
     module.add_class::<memory::Memory>()?;
+    module.add_class::<messages::MessageRequest>()?;
     module.add_class::<request::Request>()?;
     module.add_function(wrap_pyfunction!(shared::_leave, module)?)?;
     module.add_function(wrap_pyfunction!(addresses::_call, module)?)?;

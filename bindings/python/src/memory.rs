@@ -32,6 +32,11 @@ impl Memory {
         self.nbytes
     }
 
+    fn __repr__(&self) -> String {
+        let kind = if self.is_registered() { "registered" } else { "not registered" };
+        format!("<maypole.Memory: {} bytes, {kind}>", self.nbytes)
+    }
+
     /// # Safety
     /// Called by the interpreter, with a view to fill.
     unsafe fn __getbuffer__(

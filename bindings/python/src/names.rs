@@ -1,9 +1,8 @@
 //! The names that Python passes: of collectives, of reductions and of types of elements.
 
-use crate::error::invalid;
+use crate::error::{invalid, invalid_type};
 use maypole::schedule::collective::Collective;
 use maypole::{DataType, Factor, ReduceOp};
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use std::sync::{Mutex, PoisonError};
 
@@ -23,7 +22,7 @@ pub(crate) fn collective(name: &str, root: usize) -> PyResult<Collective> {
         Collective::Barrier,
     ];
     let found = all.iter().find(|it| it.name() == name).copied();
-    found.ok_or_else(|| unknown("collective", name, &all.map(|it| it.name())))
+    found.ok_or_else(|| unknown("name", "collective", name, &all.map(|it| it.name())))
 }
 
 /// The names of [`DataType::ALL`], as NumPy and PyTorch call them.
@@ -35,22 +34,33 @@ const TYPES: [&str; 13] = [
 /// The type of this name.
 pub(crate) fn data_type(name: &str) -> PyResult<DataType> {
     let place = TYPES.iter().position(|known| *known == name);
-    place.map(|at| DataType::ALL[at]).ok_or_else(|| unknown("type", name, &TYPES))
+    place.map(|at| DataType::ALL[at]).ok_or_else(|| unknown("type", "type", name, &TYPES))
 }
 
 /// The type that moves elements of this name, and the name itself if it is that of another type, such as
 /// "float32 of complex64".
 pub(crate) fn element(name: &str) -> PyResult<(DataType, Option<&'static str>)> {
+    match name.split_once(" of ") {
+        Some((moved, _)) => Ok((data_type(moved)?, Some(kept_name(name)))),
+        None => Ok((data_type(name)?, None)),
+    }
+}
+
+/// The name of a type, kept until the process ends. A program has few types.
+pub(crate) fn kept_name(name: &str) -> &'static str {
     static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-    let Some((moved, _)) = name.split_once(" of ") else { return Ok((data_type(name)?, None)) };
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let known = names.iter().find(|known| **known == name).copied();
-    let kept = known.unwrap_or_else(|| {
-        // A program has few types.
+    known.unwrap_or_else(|| {
         names.push(Box::leak(name.into()));
         names[names.len() - 1]
-    });
-    Ok((data_type(moved)?, Some(kept)))
+    })
+}
+
+/// The name of a type.
+pub(crate) fn name_of(data_type: DataType) -> &'static str {
+    let place = DataType::ALL.iter().position(|it| *it == data_type);
+    place.map_or("unknown", |at| TYPES[at])
 }
 
 /// The names of all types that arrays may have.
@@ -63,27 +73,32 @@ pub(crate) fn operation(name: &str, factor: Option<f64>) -> PyResult<ReduceOp> {
     if let Some(factor) = factor {
         return Ok(ReduceOp::PreMulSum(Factor::new(factor)));
     }
-    name.parse::<ReduceOp>()
-        .map_err(|_| unknown("operation", name, &ReduceOp::ALL.map(ReduceOp::name)))
+    // As NumPy calls them.
+    let ours = match name {
+        "prod" => "product",
+        "mean" => "avg",
+        _ => name,
+    };
+    ours.parse::<ReduceOp>()
+        .map_err(|_| unknown("op", "operation", name, &ReduceOp::ALL.map(ReduceOp::name)))
 }
 
-/// The name that a program has passed as `op`. Programs on mpi4py pass objects, and others a
-/// function of NumPy.
+/// The name in the argument `op`. Programs for mpi4py pass objects there, others functions of NumPy.
 pub(crate) fn op_name(op: &Bound<'_, PyAny>) -> PyResult<&'static str> {
     let name = op.extract::<String>().map_err(|_| {
         let known = ReduceOp::ALL.map(ReduceOp::name).join(", ");
-        PyTypeError::new_err(format!("op is {op}: pass the name of an operation ({known})"))
+        invalid_type(format!("op is {op}: pass the name of an operation ({known})"))
     })?;
     operation(&name, None).map(ReduceOp::name)
 }
 
 /// The error for a name that is none of `known`, of which it names the nearest, or all.
-fn unknown(kind: &str, name: &str, known: &[&str]) -> PyErr {
+fn unknown(argument: &str, kind: &str, name: &str, known: &[&str]) -> PyErr {
     let distance = |it: &&&str| strsim::damerau_levenshtein(it, name);
     let nearest = known.iter().min_by_key(distance).filter(|it| distance(it) * 3 <= name.len());
     let advice = match nearest {
         Some(nearest) => format!("did you mean '{nearest}'?"),
         None => format!("pass one of {}", known.join(", ")),
     };
-    invalid(format!("there is no {kind} '{name}': {advice}"))
+    invalid(format!("{argument} is '{name}', which is no {kind}: {advice}"))
 }

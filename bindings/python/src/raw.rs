@@ -29,23 +29,23 @@ impl RawBytes {
     }
 
     /// # Safety
-    /// The bytes must be readable, and nobody may write them, until the slice is dropped.
+    /// The bytes must be readable, and must not be written, until the slice is dropped.
     pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
         let start = std::ptr::with_exposed_provenance(self.start);
         match self.len {
             0 => &[],
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             len => unsafe { std::slice::from_raw_parts(start, len) },
         }
     }
 
     /// # Safety
-    /// The bytes must be writable, and nobody else may use them, until the slice is dropped.
+    /// The bytes must be writable, and not be used otherwise, until the slice is dropped.
     pub(crate) unsafe fn bytes_mut<'a>(self) -> &'a mut [u8] {
         let start = std::ptr::with_exposed_provenance_mut(self.start);
         match self.len {
             0 => &mut [],
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             len => unsafe { std::slice::from_raw_parts_mut(start, len) },
         }
     }
@@ -67,7 +67,7 @@ pub(crate) struct RawCall {
 }
 
 impl RawCall {
-    /// Makes the call. It works in place where [`BufferPlacement`] says so. If the buffers overlap in
+    /// Makes the call, in place where [`BufferPlacement`] finds that. If the buffers overlap in
     /// another way, it reads a copy of the input.
     ///
     /// # Safety
@@ -76,7 +76,7 @@ impl RawCall {
         let counts = [&self.counts, &self.receive_counts].map(Option::as_deref);
         let placement = self.placement(comm);
         let copy;
-        // SAFETY: the caller's promise, and no two of the slices have bytes in common.
+        // SAFETY: guaranteed by the caller, and no two of the slices have bytes in common.
         let (input, output) = unsafe {
             match (placement, self.input) {
                 (BufferPlacement::InInput, Some(whole)) => (None, whole.bytes_mut()),
@@ -148,18 +148,23 @@ impl AlignedBytes {
     fn copy_of(bytes: &[u8]) -> Self {
         let mut this = Self::zeroed(bytes.len()).expect("memory for a copy of the input");
         let start = this.words.as_mut_ptr().cast::<u8>();
-        // SAFETY: the words have at least as many bytes, and are nobody else's.
+        // SAFETY: the words have at least as many bytes, and are not used otherwise.
         unsafe { std::slice::from_raw_parts_mut(start, bytes.len()) }.copy_from_slice(bytes);
         this
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the words have at least `len` bytes, all of them initialized.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
     }
 
-    /// The bytes, to be written as long as this is kept and not used otherwise.
+    /// The first of the bytes, which may be written as long as `self` is kept and not used otherwise.
+    pub(crate) fn start(&mut self) -> *mut u8 {
+        self.words.as_mut_ptr().cast()
+    }
+
+    /// The bytes, to be written as long as `self` is kept and not used otherwise.
     pub(crate) fn raw(&mut self) -> RawBytes {
-        RawBytes::new((self.words.as_mut_ptr().expose_provenance(), self.len))
+        RawBytes::new((self.start().expose_provenance(), self.len))
     }
 }

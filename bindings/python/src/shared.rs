@@ -80,7 +80,7 @@ impl SharedCommunicator {
         match done {
             None => Err(closed()),
             Some(Ok(Ok(result))) => Ok(result),
-            // An interrupted wait fails, too, and that is told as Python tells it.
+            // An interrupted wait fails, too, with Python's exception.
             Some(Ok(Err(error))) => Err(py.check_signals().err().unwrap_or_else(|| raise(&error))),
             Some(Err(panic)) => Err(panicked(&*panic)),
         }

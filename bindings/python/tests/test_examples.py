@@ -18,7 +18,7 @@ def run(*command):
 
 def test_sum():
     said = run(sys.executable, "-m", "maypole", "run", "-n", "3", "sum.py")
-    assert sorted(said.splitlines()) == [f"rank {rank} of 3: 6, {{'rate': 0.1}}" for rank in range(3)]
+    assert sorted(said.splitlines()) == [f"[rank {rank}] rank {rank} of 3: 6, {{'rate': 0.1}}" for rank in range(3)]
 
 
 def test_ddp():

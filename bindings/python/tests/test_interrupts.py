@@ -76,6 +76,15 @@ raise SystemExit(other.wait())
     assert interrupted(NUMPY + other, MAYPOLE_RANK=0, **at) == 0
 
 
+@pytest.mark.parametrize("call", [
+    "maypole.run_threads(2, lambda comm: comm.recv(bytearray(1), 1 - comm.rank))",
+    "__import__('threading').Event().wait(60)",
+])
+def test_waits_of_python_beside_a_communicator(call):
+    program = f"comms = maypole.Communicator.threads(1)\nwait(lambda: {call})"
+    assert interrupted(NUMPY + program) == 0
+
+
 TORCH = """
 import torch, torch.distributed as dist
 from datetime import timedelta

@@ -11,36 +11,38 @@ Every rank runs the same program; ``python -m maypole run -n 4 program.py`` star
 A wait that fails raises :class:`MaypoleError`, which names the rank to look at first.
 """
 
+import asyncio as _asyncio
 import atexit as _atexit
-import pickle as _pickle
 
-from . import _maypole
-from ._maypole import Communicator, MaypoleError, Memory, Request, __version__
+from . import _errors, _maypole, _mpi4py, _objects
+from ._errors import Aborted, InvalidArgument, InvalidType, JoinError, MaypoleError, Mismatch, PeerLost, Timeout
+from ._maypole import Communicator, Memory, MessageRequest, Request, __version__
 
-__all__ = ["Communicator", "MaypoleError", "Memory", "Request", "run_threads", "__version__"]
-
-
-def _broadcast_object(comm, value=None, root=0):
-    """Returns the root's ``value`` on every rank. The value is pickled, so ranks trust one another."""
-    data = _pickle.dumps(value) if comm.rank == root else b""
-    return _pickle.loads(comm._broadcast_bytes(data, root))
+__all__ = ["Communicator", "Memory", "MessageRequest", "Request", "run_threads", "__version__", *_errors.__all__]
 
 
-def _gather_object(comm, value):
-    """Returns the ``value`` of every rank, in rank order, on every rank. Values are pickled."""
-    return [_pickle.loads(data) for data in comm._all_gather_bytes(_pickle.dumps(value))]
+async def _completed(request):
+    """Polls, rarer and rarer: a thread for each request that waits would be one too many for a thousand requests."""
+    pause = 0
+    while not request.test():
+        await _asyncio.sleep(pause)
+        pause = min(2 * pause or 50e-6, 2e-3)
+    return request.wait()
 
 
-Communicator.broadcast_object = _broadcast_object
-Communicator.gather_object = _gather_object
+for _name in ("broadcast_object", "gather_object", "scatter_object", "send_object", "recv_object"):
+    setattr(Communicator, _name, getattr(_objects, _name))
+Request.__await__ = MessageRequest.__await__ = lambda self: _completed(self).__await__()
+_mpi4py.add_hints(Communicator)
 _atexit.register(_maypole._leave)
 
 
 def run_threads(world, rank):
     """Calls ``rank(comm)`` on ``world`` threads of this process, each with its communicator, and returns
-    the results by rank. For tests and lessons. The exception that came first is raised again, with a note for
-    each other rank that raised one; they are the ``exceptions`` of the group that is its context."""
-    from concurrent.futures import ThreadPoolExecutor
+    the results by rank. For notebooks, tests and lessons. The exception that came first is raised again, with a
+    note for each other rank that raised one; these are the ``exceptions`` of the group that is its context.
+    Ctrl-C ends the calls of all ranks."""
+    from concurrent.futures import ThreadPoolExecutor, wait
 
     raised = []
 
@@ -53,8 +55,15 @@ def run_threads(world, rank):
                 raised.append((comm.rank, error))
                 raise
 
+    comms = Communicator.threads(world)
     with ThreadPoolExecutor(world) as pool:
-        futures = [pool.submit(run, comm) for comm in Communicator.threads(world)]
+        futures = [pool.submit(run, comm) for comm in comms]
+        try:
+            wait(futures)
+        except BaseException:
+            # KeyboardInterrupt, which Python raises in the main thread alone.
+            comms[0].abort("interrupted")
+            raise
     if raised:
         raise _first_with_others(raised)
     return [future.result() for future in futures]

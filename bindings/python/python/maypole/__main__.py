@@ -1,10 +1,15 @@
-"""``python -m maypole run -n 4 program.py ARGUMENTS``: starts ranks on this machine."""
+"""``python -m maypole run -n 4 program.py ARGUMENTS``: starts ranks on this machine.
+
+PROGRAM is as for the command ``maypole run`` a command such as ``python program.py``, or else what follows
+``python`` alone: a file, ``-m MODULE`` or ``-c CODE``. ``python`` is the interpreter that runs this launcher.
+"""
 
 import argparse
 import collections
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import struct
@@ -20,17 +25,22 @@ LONGEST = 64 << 20
 
 
 def parse(arguments):
-    """Our options come first. The rest is the program, whose options are none of ours."""
+    """The launcher's options come first, then the program and its arguments."""
     parser = argparse.ArgumentParser(
-        prog="python -m maypole", usage="%(prog)s run [-n RANKS] PROGRAM ARGUMENTS...", description=__doc__
+        prog="python -m maypole",
+        usage="%(prog)s run [-n RANKS] [--no-tag-output] PROGRAM ARGUMENTS...",
+        description=__doc__,
     )
     parser.add_argument("command", choices=["run"])
     parser.add_argument("-n", "--ranks", type=int, default=os.cpu_count() or 1, help="how many ranks")
+    parser.add_argument("--no-tag-output", action="store_true", help='print lines without "[rank R] " before them')
     ours = 1
-    while ours < len(arguments) and arguments[ours] in ("-n", "--ranks", "-h", "--help"):
-        ours += 1 if arguments[ours] in ("-h", "--help") else 2
+    while ours < len(arguments) and arguments[ours] in ("-n", "--ranks", "-h", "--help", "--no-tag-output"):
+        ours += 2 if arguments[ours] in ("-n", "--ranks") else 1
     parsed = parser.parse_args(arguments[:ours])
     parsed.program = arguments[ours:]
+    if parsed.program[:1] == ["--"]:
+        del parsed.program[0]
     if parsed.ranks < 1:
         parser.error(f"-n {parsed.ranks}: a world has at least one rank")
     if not parsed.program:
@@ -39,7 +49,7 @@ def parse(arguments):
 
 
 class Verdicts:
-    """Listens to what ranks tell when they have failed: which rank failed first."""
+    """Receives the reports of ranks that have failed: which rank failed first."""
 
     def __init__(self):
         self._culprits, self._readers = {}, []
@@ -80,29 +90,54 @@ class Verdicts:
                 pass
 
     def first(self):
-        """The rank that most name, once all ranks have ended; None if none is named."""
+        """The rank that most reports name, once all ranks have ended; None without reports."""
         for reader in self._readers:
             reader.join(GRACE)
         counts = collections.Counter(self._culprits.values())
         return min(counts, key=lambda rank: (-counts[rank], rank), default=None)
 
 
+def command(program):
+    """The command of a rank: ``program`` is one, or the arguments of the interpreter."""
+    first = program[0]
+    if first in ("python", "python3"):
+        return [sys.executable, *program[1:]]
+    if first.startswith("-") or first.endswith((".py", ".pyz")) or shutil.which(first) is None:
+        return [sys.executable, *program]
+    return program
+
+
 def start(rank, ranks, program, shared):
-    here = {"MAYPOLE_RANK": str(rank), "MAYPOLE_WORLD": str(ranks), "MAYPOLE_ADDRESS": "127.0.0.1"}
+    own = {"MAYPOLE_RANK": rank, "MAYPOLE_WORLD": ranks, "MAYPOLE_LOCAL_RANK": rank, "MAYPOLE_LOCAL_WORLD": ranks}
+    # Those of torchrun, which PyTorch reads.
+    torch = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks}
+    here = {name: str(value) for name, value in {**own, **torch}.items()}
     pipe = subprocess.PIPE
-    environment = {**os.environ, **shared, **here}
-    return subprocess.Popen([sys.executable, *program], env=environment, stdout=pipe, stderr=pipe)
+    environment = {**os.environ, **shared, **here, "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(command(program), env=environment, stdout=pipe, stderr=pipe)
 
 
-def forward_lines(source, target, lock):
-    """Passes whole lines on, so that ranks do not write into one another's."""
+def free_port():
+    """A port where PyTorch's rank 0 can listen, below the ports of outgoing connections. Maypole's rank 0 tries
+    the ports after it."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return str(port)
+        except OSError:
+            continue
+
+
+def forward_lines(source, target, lock, tag):
+    """Forwards whole lines with a tag, so that lines of several ranks do not mix."""
     for line in source:
         with lock:
             try:
-                target.write(line if line.endswith(b"\n") else line + b"\n")
+                target.write(tag + line if line.endswith(b"\n") else tag + line + b"\n")
                 target.flush()
             except BrokenPipeError:
-                # Nobody reads any more. The ranks go on, and their output is dropped.
+                # The reader has ended. The ranks continue, and their output is dropped.
                 continue
 
 
@@ -113,7 +148,7 @@ def code_of(process):
 
 def wait(processes):
     """Waits for all. After the first failure the others have ``GRACE`` seconds. Returns the exit codes of
-    the ranks that failed by themselves, by rank, in the order of their ends."""
+    the ranks that were not killed here, by rank, in the order of their ends."""
     failed = {}
     deadline = None
     running = dict(enumerate(processes))
@@ -136,6 +171,7 @@ def wait(processes):
 def main(arguments=None):
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     shared = {"MAYPOLE_JOB": secrets.token_hex(8), "MAYPOLE_JOB_KEY": secrets.token_hex(32)}
+    shared |= {"MAYPOLE_ADDRESS": "127.0.0.1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     processes, verdicts = [], Verdicts()
     if verdicts.name:
         shared["MAYPOLE_STATUS_SOCKET"] = verdicts.name
@@ -153,8 +189,9 @@ def main(arguments=None):
     for rank in range(parsed.ranks):
         process = start(rank, parsed.ranks, parsed.program, shared)
         processes.append(process)
+        tag = b"" if parsed.no_tag_output or parsed.ranks == 1 else b"[rank %d] " % rank
         for source, target in ((process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer)):
-            reader = threading.Thread(target=forward_lines, args=(source, target, lock), daemon=True)
+            reader = threading.Thread(target=forward_lines, args=(source, target, lock, tag), daemon=True)
             reader.start()
             readers.append(reader)
     failed = wait(processes)

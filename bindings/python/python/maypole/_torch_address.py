@@ -5,7 +5,8 @@ import os
 import secrets
 import socket
 
-from . import MaypoleError, _maypole
+from . import _maypole
+from ._errors import make
 
 LOOPBACK = ("127.0.0.1", "::1")
 # How long a listener's own host may take to connect to it.
@@ -47,12 +48,11 @@ def address_for(mine, others):
         if _is_reachable(address):
             return address
     tried = ", ".join(dict.fromkeys(candidates)) or "none"
-    error = MaypoleError(
+    text = (
         f"rank 0 has no address at which ranks of other hosts reach it (tried {tried}): set MAYPOLE_INTERFACE to the "
         "interface, or the network, that joins the hosts"
     )
-    error.kind, error.culprit, error.retryable = "join", 0, False
-    raise error
+    raise make("join", text, 0, False)
 
 
 def location_of(store):

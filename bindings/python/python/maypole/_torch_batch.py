@@ -8,7 +8,7 @@ import threading
 import torch
 from torch.distributed import distributed_c10d
 
-from . import MaypoleError
+from ._errors import make
 from ._torch_overlap import check_apart
 from ._torch_works import MaypoleWork
 
@@ -68,9 +68,7 @@ class Batch:
     def discard(self, why):
         """Ends the batch without starting its collectives."""
         collectives, self._collectives = self._collectives, []
-        error = MaypoleError(f"this call was never made: {why}")
-        error.kind, error.culprit, error.retryable = "invalid", None, False
-        end_with(error, collectives)
+        end_with(make("invalid", f"this call was never made: {why}", None, False), collectives)
 
 
 def end_with(error, collectives):

@@ -11,6 +11,7 @@ import secrets
 import time
 
 from . import Communicator, MaypoleError, _maypole
+from ._errors import make
 from ._torch_address import address_for, describe_rank, location_of
 
 ANSWER = "maypole/answer"
@@ -162,6 +163,4 @@ def _answer(store, rank, number, seconds, deadline):
 
 
 def _join_error(text):
-    error = MaypoleError(text)
-    error.kind, error.culprit, error.retryable = "join", None, True
-    return error
+    return make("join", text, None, True)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from . import MaypoleError
+from ._errors import MaypoleError, make
 from ._torch_futures import Outcome, complete_later, depth_here
 
 # Taken for a few assignments, so one lock does for all works.
@@ -165,10 +165,8 @@ class MessageWork(_EndingWork):
             if self._over:
                 return
             if failure is None and self._needed not in (None, count):
-                failure = MaypoleError(
-                    f"recv: rank {self._peer} sent {count} elements, and the tensor has {self._needed}"
-                )
-                failure.kind, failure.culprit, failure.retryable = "invalid", self._peer, False
+                text = f"recv: rank {self._peer} sent {count} elements, and the tensor has {self._needed}"
+                failure = make("invalid", text, self._peer, False)
             self._end(failure or copied(self._copies))
 
     def wait(self, timeout=timedelta(0)):
@@ -264,6 +262,4 @@ _TIMED_OUT = "; a longer timeout would wait for longer"
 def explained(error):
     if getattr(error, "kind", "") != "timed out" or str(error).endswith(_TIMED_OUT):
         return error
-    said = MaypoleError(f"{error}{_TIMED_OUT}")
-    said.kind, said.culprit, said.retryable = error.kind, error.culprit, error.retryable
-    return said
+    return make(error.kind, f"{error}{_TIMED_OUT}", error.culprit, error.retryable)
