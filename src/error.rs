@@ -4,12 +4,17 @@ use crate::algorithms::Algorithm;
 use crate::world::bootstrap::JoinError;
 pub use crate::world::calls::{CallMismatch, MissedDeadline, RankCall};
 use crate::world::launch::LaunchError;
+pub use crate::world::service::FailureKind;
 use std::fmt;
 
 /// Why a call failed.
 ///
 /// After [`Error::Invalid`], [`Error::Unsupported`] and [`Error::Value`] the communicator works as
-/// before. After every other error it has failed: each later call returns [`Error::Failed`].
+/// before. After every other error it has failed: each later call returns [`Error::Failed`]. All
+/// groups of one world fail together, on every rank: those made by
+/// [`split`](crate::Communicator::split) or [`duplicate`](crate::Communicator::duplicate), and
+/// also where a deadline of [`within`](crate::Communicator::within) has passed in one of them.
+/// [`shrink`](crate::Communicator::shrink) makes a new communicator of the ranks that still exist.
 ///
 /// `Debug` prints the same sentence as `Display`, so a `main` that returns
 /// [`maypole::Result`](crate::Result) ends with a readable message.
@@ -66,6 +71,7 @@ pub enum Error {
     /// rank of the communicator call the same collectives, in the same order, with the same type,
     /// count, operation and root.
     #[error("{cause}{}", given_up(*rank, operation, *sequence, cause.tells(*rank, *sequence)))]
+    #[non_exhaustive]
     Mismatch {
         /// The rank that reports the error.
         rank: usize,
@@ -79,6 +85,7 @@ pub enum Error {
     /// A peer did not do its part in time. Every rank gets this error, with an equal `cause`. Look at
     /// what the culprit does instead. Raise `MAYPOLE_TIMEOUT` if it is only slow.
     #[error("{cause}{}", given_up(*rank, operation, *sequence, cause.waiter == *rank))]
+    #[non_exhaustive]
     TimedOut {
         /// The rank that reports the error.
         rank: usize,
@@ -91,6 +98,7 @@ pub enum Error {
     },
     /// A peer is gone: its process ended, or the network to it is lost.
     #[error("rank {rank} lost rank {peer} in {operation} (operation {sequence}): {why}")]
+    #[non_exhaustive]
     PeerLost {
         /// The rank that noticed it.
         rank: usize,
@@ -103,7 +111,8 @@ pub enum Error {
         /// How the loss was noticed.
         why: String,
     },
-    /// Another rank failed first. Every rank names the same cause.
+    /// Another rank failed first. Every rank names the same cause, which is the
+    /// [`source`](std::error::Error::source).
     #[error("rank {rank} gives up {operation} (operation {sequence}), because {cause}")]
     Aborted {
         /// The rank that gives up its call.
@@ -113,21 +122,17 @@ pub enum Error {
         /// Number of operations before this one on the communicator.
         sequence: u64,
         /// What happened first, and on which rank.
-        cause: String,
-        /// Whether a new attempt may succeed: see [`Error::is_retryable`].
-        retryable: bool,
-        /// The culprit of the first failure: see [`Error::culprit`].
-        culprit: Option<usize>,
+        #[source]
+        cause: FirstFailure,
     },
     /// The communicator failed earlier. Make a new one.
     #[error("this communicator has failed already: {first}")]
+    #[non_exhaustive]
     Failed {
-        /// The first failure.
-        first: String,
-        /// Whether a new attempt may succeed: see [`Error::is_retryable`].
-        retryable: bool,
-        /// The culprit of the first failure: see [`Error::culprit`].
-        culprit: Option<usize>,
+        /// The first failure, as this rank's first error told it: the
+        /// [`source`](std::error::Error::source).
+        #[source]
+        first: FirstFailure,
     },
     /// This process was forked from the one that made the communicator, which goes on being the
     /// rank. Make a communicator in the process that calls it: fork before joining, or start
@@ -142,6 +147,7 @@ pub enum Error {
     },
     /// Ranks could not be connected.
     #[error("rank {rank} cannot connect to its peers for {operation}: {why}")]
+    #[non_exhaustive]
     Connect {
         /// The rank that could not connect.
         rank: usize,
@@ -164,12 +170,34 @@ pub enum Error {
     /// The environment does not say which rank this process is, a setting is wrong, or the ranks could
     /// not join.
     #[error("{why}")]
+    #[non_exhaustive]
     Join {
         /// What happened, and what to do.
         why: String,
         /// Whether a new attempt may succeed: see [`Error::is_retryable`].
         retryable: bool,
     },
+}
+
+/// The first failure of a communicator. Its kind and its culprit are those that every rank has, whether its
+/// error is [`Error::PeerLost`], [`Error::Aborted`] or [`Error::Failed`].
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{text}")]
+#[non_exhaustive]
+pub struct FirstFailure {
+    /// What kind of failure.
+    pub kind: FailureKind,
+    /// The rank to look at first: see [`Error::culprit`].
+    pub culprit: Option<usize>,
+    /// What happened, and on which rank.
+    pub text: String,
+}
+
+impl FirstFailure {
+    /// A failure of this kind.
+    pub fn new(kind: FailureKind, culprit: Option<usize>, text: impl Into<String>) -> Self {
+        Self { kind, culprit, text: text.into() }
+    }
 }
 
 /// The part of a sentence that is this rank's own, unless the cause tells it already.
@@ -218,6 +246,39 @@ impl Error {
         matches!(self, Self::Invalid { .. } | Self::Unsupported { .. } | Self::Value { .. })
     }
 
+    /// The kind of the first failure of the communicator, equal on all ranks; `None` if it has not failed,
+    /// or there is none.
+    ///
+    /// ```
+    /// use maypole::error::FailureKind;
+    /// use maypole::{Communicator, Error};
+    /// let kinds = Communicator::run_local(3, |mut comm| {
+    ///     if comm.rank() == 2 {
+    ///         return None; // leaves without a call
+    ///     }
+    ///     let first = comm.barrier().unwrap_err();
+    ///     let later = comm.barrier().unwrap_err();
+    ///     assert!(matches!(&later, Error::Failed { first, .. } if first.culprit == Some(2)));
+    ///     assert_eq!((later.kind(), later.culprit()), (first.kind(), first.culprit()));
+    ///     first.kind()
+    /// });
+    /// assert_eq!(kinds, [Some(FailureKind::Death), Some(FailureKind::Death), None]);
+    /// ```
+    pub fn kind(&self) -> Option<FailureKind> {
+        match self {
+            Self::Mismatch { .. } => Some(FailureKind::Mismatch),
+            Self::TimedOut { .. } | Self::Connect { .. } => Some(FailureKind::Timeout),
+            Self::PeerLost { .. } => Some(FailureKind::Death),
+            Self::Device { .. } => Some(FailureKind::UserAbort),
+            Self::Aborted { cause: first, .. } | Self::Failed { first } => Some(first.kind),
+            Self::Invalid { .. }
+            | Self::Unsupported { .. }
+            | Self::Value { .. }
+            | Self::Forked { .. }
+            | Self::Join { .. } => None,
+        }
+    }
+
     /// True if the same program may succeed on a new communicator: a peer died or was late, or the
     /// ranks did not find one another. False if the program, its arguments or a setting must change
     /// first, and after a panic. If another rank failed first, the answer is that of the first
@@ -229,20 +290,11 @@ impl Error {
     /// | `Mismatch`, `Device`, `Forked` | no | no |
     /// | `TimedOut`, `PeerLost`, `Connect` | yes | no |
     /// | `Join` | unless a setting is wrong, such as a variable | no |
-    /// | `Aborted`, `Failed` | if the first failure was | no |
+    /// | `Aborted`, `Failed` | if the first failure was a death or a deadline | no |
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Invalid { .. }
-            | Self::Unsupported { .. }
-            | Self::Value { .. }
-            | Self::Mismatch { .. }
-            | Self::Device { .. }
-            | Self::Forked { .. } => false,
-            Self::TimedOut { .. } | Self::PeerLost { .. } => true,
-            Self::Connect { .. } => true,
-            Self::Aborted { retryable, .. }
-            | Self::Failed { retryable, .. }
-            | Self::Join { retryable, .. } => *retryable,
+            Self::Join { retryable, .. } => *retryable,
+            _ => matches!(self.kind(), Some(FailureKind::Death | FailureKind::Timeout)),
         }
     }
 
@@ -280,7 +332,7 @@ impl Error {
             Self::Invalid { rank, .. } | Self::Device { rank, .. } => Some(*rank),
             Self::Value { peer, .. } | Self::PeerLost { peer, .. } => Some(*peer),
             Self::TimedOut { cause, .. } => cause.culprit,
-            Self::Aborted { culprit, .. } | Self::Failed { culprit, .. } => *culprit,
+            Self::Aborted { cause: first, .. } | Self::Failed { first } => first.culprit,
             Self::Mismatch { .. }
             | Self::Unsupported { .. }
             | Self::Forked { .. }
@@ -429,16 +481,17 @@ mod tests {
 
     #[test]
     fn later_errors_have_the_culprit_of_the_first_failure() {
-        for (culprit, retryable) in [(Some(3), true), (None, false)] {
+        for (culprit, kind) in [(Some(3), FailureKind::Death), (None, FailureKind::Mismatch)] {
+            let retryable = kind == FailureKind::Death;
             let aborted = Error::Aborted {
                 rank: 1,
                 operation: CALL.to_owned(),
                 sequence: 7,
-                cause: "so".to_owned(),
-                retryable,
-                culprit,
+                cause: FirstFailure::new(kind, culprit, "so"),
             };
-            let failed = Error::Failed { first: "so".to_owned(), retryable, culprit };
+            let failed = Error::Failed { first: FirstFailure::new(kind, culprit, "so") };
+            let source = std::error::Error::source(&failed).unwrap();
+            assert_eq!((failed.kind(), source.to_string()), (aborted.kind(), "so".to_owned()));
             Case::failure(aborted, culprit, retryable).check();
             Case::without_call(failed, culprit, retryable).check();
         }

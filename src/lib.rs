@@ -136,12 +136,12 @@ pub use comm::{
     CallBuffers, CallPath, Communicator, Counters, Group, IntoBuffers, IntoInput, IntoOp,
     IntoOutput, LastCall, Local, MessageHandle, Moved, Op, Operation, OwnedBuffers, PersistentCall,
     ProgramCache, RegisteredBuffer, Request, Scope, Sent, StoreCounts, Transport, UnknownTransport,
-    Within, wait_all,
+    Within, wait_all, wait_any,
 };
 #[doc(inline)]
 pub use element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};
 #[doc(inline)]
-pub use error::{CallMismatch, Error, MissedDeadline, RankCall, Result};
+pub use error::{CallMismatch, Error, FailureKind, FirstFailure, MissedDeadline, RankCall, Result};
 pub use maypole_kernels::with_type;
 #[doc(inline)]
 pub use status::{RankStatus, StatusHandle};

@@ -237,7 +237,6 @@ impl<C> fmt::Debug for EngineHandle<C> {
         f.debug_struct("EngineHandle")
             .field("rank", &self.rank)
             .field("world", &self.boards.world())
-            .field("here", &self.here)
             .finish_non_exhaustive()
     }
 }

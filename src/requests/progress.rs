@@ -6,7 +6,7 @@ use crate::control::departures::LeavingThread;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::world::RankSentence;
-use crate::world::service::{Cause, CauseKind};
+use crate::world::service::{Cause, FailureKind};
 use maypole_transports::Alarm;
 use maypole_transports::turns::{self, DeadlinePassed};
 use std::collections::VecDeque;
@@ -23,8 +23,8 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// A call with its buffers. The thread that has the engine runs it for its communicator `C`.
 pub(crate) type RequestJob<'a, C> = Box<dyn FnOnce(&mut C) + Send + 'a>;
 
-/// The outcome of a request: a panic, an error, or the buffers.
-pub(crate) type RequestOutcome<B> = thread::Result<Result<B, Error>>;
+/// The outcome of a request: a panic, an error with the buffers that outlived it, or the buffers.
+pub(crate) type RequestOutcome<B> = thread::Result<Result<B, (Error, Option<B>)>>;
 
 /// A communicator that has its engine only while it makes calls in a thread beside the caller's.
 pub(crate) trait EngineBorrower: Send + 'static {
@@ -277,7 +277,7 @@ pub(crate) fn await_or_fail<T>(
             // The highest sequence number: any other cause that is known came first.
             control.fail(Cause {
                 sequence: u64::MAX,
-                kind: CauseKind::UserAbort,
+                kind: FailureKind::UserAbort,
                 rank,
                 text,
                 culprit: Some(rank),

@@ -77,7 +77,7 @@ fn bits_of_floats_are_refused_and_harm_nothing() {
 
 #[test]
 fn names_are_read_back() {
-    for op in ReduceOp::ALL {
+    for &op in ReduceOp::ALL {
         assert_eq!(op.name().parse(), Ok(op));
     }
     assert!("nand".parse::<ReduceOp>().unwrap_err().to_string().ends_with("avg, and, or, xor"));

@@ -130,7 +130,7 @@ fn a_panic_fails_the_group_if_peers_do_not_start_the_requests() {
         if comm.rank() == 1 {
             let error = group.barrier().unwrap_err();
             assert!(
-                matches!(&error, Error::Aborted { cause, .. } if cause.contains("rank 0 panicked")),
+                matches!(&error, Error::Aborted { cause, .. } if cause.text.contains("rank 0 panicked")),
                 "{error}"
             );
             return;
@@ -160,7 +160,7 @@ fn a_failure_within_a_scope_reaches_its_requests_and_later_calls() {
             errors[0]
         );
         assert!(
-            matches!(&errors[1], Error::Failed { first, .. } if *first == errors[0].to_string()),
+            matches!(&errors[1], Error::Failed { first, .. } if first.text == errors[0].to_string()),
             "{}",
             errors[1]
         );

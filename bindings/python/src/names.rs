@@ -63,15 +63,18 @@ pub(crate) fn operation(name: &str, factor: Option<f64>) -> PyResult<ReduceOp> {
     if let Some(factor) = factor {
         return Ok(ReduceOp::PreMulSum(Factor::new(factor)));
     }
-    name.parse::<ReduceOp>()
-        .map_err(|_| unknown("operation", name, &ReduceOp::ALL.map(ReduceOp::name)))
+    name.parse::<ReduceOp>().map_err(|_| unknown("operation", name, &op_names()))
+}
+
+fn op_names() -> Vec<&'static str> {
+    ReduceOp::ALL.iter().map(|op| op.name()).collect()
 }
 
 /// The name that a program has passed as `op`. Programs on mpi4py pass objects, and others a
 /// function of NumPy.
 pub(crate) fn op_name(op: &Bound<'_, PyAny>) -> PyResult<&'static str> {
     let name = op.extract::<String>().map_err(|_| {
-        let known = ReduceOp::ALL.map(ReduceOp::name).join(", ");
+        let known = op_names().join(", ");
         PyTypeError::new_err(format!("op is {op}: pass the name of an operation ({known})"))
     })?;
     operation(&name, None).map(ReduceOp::name)

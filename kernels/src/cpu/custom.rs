@@ -8,12 +8,13 @@ use super::built_in::check;
 use crate::{View, ViewMut};
 use bytemuck::Pod;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 /// Elements of a block.
 const BLOCK: usize = 1024;
 /// Elements of the only block of a short message, for which clearing the buffers of a full block
-/// would take longer than combining.
+/// would take longer than combining; and of a block of long elements, for which the stack has room.
 const SHORT_BLOCK: usize = 64;
 
 type ReduceViews = dyn Fn(ViewMut<'_>, Option<ViewMut<'_>>, &[View<'_>]) + Send + Sync;
@@ -65,6 +66,10 @@ impl CustomReducer {
     }
 }
 
+/// A call whose function panics fails its communicator, so nothing that the panic left half done is used.
+impl UnwindSafe for CustomReducer {}
+impl RefUnwindSafe for CustomReducer {}
+
 impl fmt::Debug for CustomReducer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CustomReducer").finish_non_exhaustive()
@@ -77,13 +82,14 @@ fn reduce<T: Pod>(
     also: Option<ViewMut<'_>>,
     sources: &[View<'_>],
 ) {
-    let len = check(into, also, sources, size_of::<T>() - 1);
+    let len = check(into, also, sources, 0);
+    assert!(len.is_multiple_of(size_of::<T>()), "{len} bytes are no whole number of elements");
     if let [source] = *sources {
         into.copy_from(source);
         if let Some(also) = also {
             also.copy_from(source);
         }
-    } else if len <= SHORT_BLOCK * size_of::<T>() {
+    } else if len <= SHORT_BLOCK * size_of::<T>() || size_of::<T>() > SHORT_BLOCK {
         reduce_blocks::<T, SHORT_BLOCK>(combine, into, also, sources);
     } else {
         reduce_blocks::<T, BLOCK>(combine, into, also, sources);

@@ -115,7 +115,10 @@ impl Communicator {
     /// time of a request begins when its turn comes.
     ///
     /// A call that misses the deadline fails the communicator on all ranks, as every call does that
-    /// does not end in time.
+    /// does not end in time, and with it every other group of the same world: those that were
+    /// [split](Self::split) or [duplicated](Self::duplicate), and the one that they came from. The
+    /// ranks [continue](Self::shrink) with a new communicator. To look whether something has come,
+    /// without failing: [`Request::test`](crate::Request::test) or [`probe_any`](Self::probe_any).
     ///
     /// ```
     /// use maypole::{Communicator, Error, ReduceOp};

@@ -52,6 +52,7 @@ impl Communicator {
     /// [`Error::Invalid`] if there is no such root, or it brings no value; [`Error::Value`] if the
     /// root's value cannot be serialized, or the bytes that came are not a value of type `T`; else
     /// as every call.
+    #[doc(alias = "broadcast_object_list")]
     pub fn broadcast_value<T: Serialize + DeserializeOwned>(
         &mut self,
         value: Option<T>,
@@ -84,6 +85,7 @@ impl Communicator {
     /// [`Error::Invalid`] if there is no such root; [`Error::Value`] on every rank if some value
     /// cannot be serialized, and at the root if the bytes that came are not a value of type `T`;
     /// else as every call.
+    #[doc(alias = "gather_object")]
     pub fn gather_values<T: Serialize + DeserializeOwned>(
         &mut self,
         value: &T,
@@ -115,6 +117,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Value`] on every rank if some value cannot be serialized, or if the bytes that came
     /// are not a value of type `T`; else as every call.
+    #[doc(alias = "all_gather_object")]
     pub fn all_gather_values<T: Serialize + DeserializeOwned>(
         &mut self,
         value: &T,

@@ -3,9 +3,11 @@
 use crate::comm::api::arguments::slices::{
     AnyElement, AnySlice, AnySliceMut, IntoInput, IntoOutput, SliceFlaw,
 };
-use crate::element::{Element, Written};
+use crate::element::{DataType, Element, Written};
 use crate::engine::calls::counts::BufferLengths;
+use bytemuck::Pod;
 use maypole_kernels::{View, ViewMut};
+use std::any::type_name;
 use std::marker::PhantomData;
 
 /// The buffers of a collective call, with elements of type `T`.
@@ -52,13 +54,15 @@ pub struct CallBuffers<'a, T> {
     /// The lengths of the blocks that the input is cut into, and the output.
     pub(crate) counts: [Option<&'a [usize]>; 2],
     pub(crate) stands_for: Option<&'static str>,
+    /// How many of the library's elements are one of the caller's.
+    pub(crate) lanes: usize,
     elements: PhantomData<fn(T)>,
 }
 
 impl<'a, T> CallBuffers<'a, T> {
     #[inline]
     fn new(input: Option<AnySlice<'a>>, output: AnySliceMut<'a>) -> Self {
-        Self { input, output, counts: [None; 2], stands_for: None, elements: PhantomData }
+        Self { input, output, counts: [None; 2], stands_for: None, lanes: 1, elements: PhantomData }
     }
 
     /// The same buffers, cut into blocks of these lengths: the input, and the output. A collective
@@ -83,6 +87,63 @@ impl<'a, T> CallBuffers<'a, T> {
     #[must_use]
     pub fn standing_for(self, name: &'static str) -> Self {
         Self { stands_for: Some(name), ..self }
+    }
+
+    /// Elements of a type of your own, in place: structs, pairs or arrays of 1 to 1024 bytes, which an
+    /// [`Operation`](crate::Operation) combines. No record is cut: the function is given whole ones, and
+    /// counts are in records. Every collective that combines nothing moves them.
+    ///
+    /// All ranks pass records of one type. A built-in operation is an
+    /// [`Error::Invalid`](crate::Error::Invalid).
+    ///
+    /// ```
+    /// use bytemuck::{Pod, Zeroable};
+    /// use maypole::{CallBuffers, Communicator, Operation};
+    ///
+    /// /// A loss, and the index of the trial that has it.
+    /// #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+    /// #[repr(C)]
+    /// struct Trial {
+    ///     loss: f64,
+    ///     index: u64,
+    /// }
+    ///
+    /// // The argmin, MPI's MINLOC: the least loss, and the lower index of two equal ones.
+    /// let least = Operation::new("argmin", true, |left: &[Trial], right: &mut [Trial]| {
+    ///     for (left, right) in left.iter().zip(right) {
+    ///         let order = left.loss.total_cmp(&right.loss).then(left.index.cmp(&right.index));
+    ///         *right = if order.is_lt() { *left } else { *right };
+    ///     }
+    /// });
+    /// let best = Communicator::run_local(3, |mut comm| {
+    ///     let loss = [0.7, 0.2, 0.5][comm.rank()];
+    ///     let mut trials = [Trial { loss, index: comm.rank() as u64 }];
+    ///     comm.all_reduce(CallBuffers::records(&mut trials), &least).unwrap();
+    ///     trials[0]
+    /// });
+    /// assert_eq!(best, [Trial { loss: 0.2, index: 1 }; 3]);
+    /// ```
+    #[doc(alias("MPI_MINLOC", "MPI_MAXLOC", "MPI_Type_create_struct", "argmin"))]
+    pub fn records(data: &'a mut [T]) -> Self
+    where
+        T: Pod,
+    {
+        const { assert!(size_of::<T>() > 0 && size_of::<T>() <= 1024, "a record has 1 to 1024 bytes") };
+        let count = data.len();
+        let mut output = AnySliceMut::new(DataType::U8, bytemuck::cast_slice_mut(data));
+        output.count = count;
+        let buffers = Self::new(None, output);
+        Self { stands_for: Some(type_name::<T>()), lanes: size_of::<T>(), ..buffers }
+    }
+
+    /// As [`records`](Self::records), with an input apart from the output.
+    pub fn records_apart(input: &'a [T], output: &'a mut [T]) -> Self
+    where
+        T: Pod,
+    {
+        let mut bytes = AnySlice::new(DataType::U8, bytemuck::cast_slice(input));
+        bytes.count = input.len();
+        Self { input: Some(bytes), ..Self::records(output) }
     }
 
     #[inline(always)]
@@ -211,7 +272,8 @@ impl<'a, T> CallBuffers<'a, T> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the buffers of a call",
     label = "these are not the buffers of a call",
-    note = "a call takes `&mut data` in place, or `(&input, &mut output)`",
+    note = "a call takes `&mut data` in place, or `(&input, &mut output)`: two buffers are one tuple",
+    note = "one number: `std::slice::from_mut(&mut number)`",
     note = "blocks of unequal lengths: `(&input, &mut output, &counts)`, or `&counts` behind \
             `&input`"
 )]
@@ -299,14 +361,31 @@ impl<'a> IntoBuffers<'a, AnyElement> for (AnySlice<'a>, AnySliceMut<'a>) {
     }
 }
 
-/// The owner of the elements of a request's buffers: `data` in place, or `(input, output)`.
+/// The owner of the elements of a request's buffers: `data` in place, or `(input, output)`. Where blocks
+/// have unequal lengths, `(input, output, counts)` has those of the buffer that is cut, one a rank, and
+/// `(input, sent, output, received)` those of an all-to-all.
 ///
 /// `data` and `output` are arrays, `Vec`s and all else that lends elements of type `T` by
-/// [`AsMut`]; `input` lends them by [`AsRef`]. `Form` distinguishes the two, and follows from them.
+/// [`AsMut`]; `input` lends them by [`AsRef`]. `Form` distinguishes in place from apart, and follows from
+/// the buffers.
+///
+/// ```
+/// use maypole::Communicator;
+/// let came = Communicator::run_local(2, |mut comm| {
+///     let rank = comm.rank();
+///     // Rank 0 sends one element to each rank, and rank 1 sends two.
+///     let (mine, sent) = (vec![rank as u8; 2 * (rank + 1)], vec![rank + 1; 2]);
+///     let request = comm.start_all_to_all((mine, sent, vec![9u8; 3], vec![1, 2]));
+///     let (_mine, _sent, theirs, _received) = request.wait().unwrap();
+///     theirs
+/// });
+/// assert_eq!(came, [[0, 1, 1]; 2]);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the buffers of a request",
     label = "these are not the buffers of a request",
-    note = "a request takes `data` in place, or `(input, output)`, and gives them back"
+    note = "a request takes `data` in place, or `(input, output)`, and gives them back; with counts: \
+            `(input, output, counts)`, or `(input, sent, output, received)`"
 )]
 pub trait OwnedBuffers<T, Form> {
     /// The buffers, for a call.
@@ -330,5 +409,30 @@ impl<T: Element, B: AsMut<[T]>> OwnedBuffers<T, InPlace> for B {
 impl<T: Element, A: AsRef<[T]>, B: AsMut<[T]>> OwnedBuffers<T, Apart> for (A, B) {
     fn buffers(&mut self) -> CallBuffers<'_, T> {
         (&self.0, &mut self.1).into_buffers()
+    }
+}
+
+impl<T, A, B, C> OwnedBuffers<T, Apart> for (A, B, C)
+where
+    T: Element,
+    A: AsRef<[T]>,
+    B: AsMut<[T]>,
+    C: AsRef<[usize]>,
+{
+    fn buffers(&mut self) -> CallBuffers<'_, T> {
+        (&self.0, &mut self.1, &self.2).into_buffers()
+    }
+}
+
+impl<T, A, B, C, D> OwnedBuffers<T, Apart> for (A, C, B, D)
+where
+    T: Element,
+    A: AsRef<[T]>,
+    B: AsMut<[T]>,
+    C: AsRef<[usize]>,
+    D: AsRef<[usize]>,
+{
+    fn buffers(&mut self) -> CallBuffers<'_, T> {
+        (&self.0, &self.1, &mut self.2, &self.3).into_buffers()
     }
 }

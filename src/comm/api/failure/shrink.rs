@@ -42,6 +42,7 @@ impl Communicator {
     /// [`timeout`](Self::timeout) of those that call: the error names the rank, and the call can be
     /// repeated. Also if the others went on without this rank, because the network between them was
     /// cut.
+    #[doc(alias("MPIX_Comm_shrink", "ncclCommShrink"))]
     pub fn shrink(&mut self) -> Result<Self> {
         self.successor("shrink", None)
     }
