@@ -206,16 +206,10 @@ pub enum ReduceOp {
 
 impl ReduceOp {
     /// Every operation that needs no factor, in declaration order.
-    pub const ALL: &[Self] = &[
-        Self::Sum,
-        Self::Product,
-        Self::Min,
-        Self::Max,
-        Self::Avg,
-        Self::And,
-        Self::Or,
-        Self::Xor,
-    ];
+    pub const ALL: &[Self] = {
+        use ReduceOp::*;
+        &[Sum, Product, Min, Max, Avg, And, Or, Xor]
+    };
 
     /// The name on the command line and in JSON.
     pub const fn name(self) -> &'static str {

@@ -271,11 +271,8 @@ impl Error {
             Self::PeerLost { .. } => Some(FailureKind::Death),
             Self::Device { .. } => Some(FailureKind::UserAbort),
             Self::Aborted { cause: first, .. } | Self::Failed { first } => Some(first.kind),
-            Self::Invalid { .. }
-            | Self::Unsupported { .. }
-            | Self::Value { .. }
-            | Self::Forked { .. }
-            | Self::Join { .. } => None,
+            Self::Forked { .. } | Self::Join { .. } => None,
+            Self::Invalid { .. } | Self::Unsupported { .. } | Self::Value { .. } => None,
         }
     }
 
@@ -301,15 +298,11 @@ impl Error {
     /// The rank that reports the error; `None` if the error is the same wherever it happens.
     pub fn rank(&self) -> Option<usize> {
         match self {
-            Self::Invalid { rank, .. }
-            | Self::Value { rank, .. }
-            | Self::Mismatch { rank, .. }
-            | Self::TimedOut { rank, .. }
-            | Self::PeerLost { rank, .. }
-            | Self::Aborted { rank, .. }
-            | Self::Device { rank, .. }
-            | Self::Forked { rank }
-            | Self::Connect { rank, .. } => Some(*rank),
+            Self::Invalid { rank, .. } | Self::Value { rank, .. } => Some(*rank),
+            Self::Mismatch { rank, .. } | Self::TimedOut { rank, .. } => Some(*rank),
+            Self::PeerLost { rank, .. } | Self::Aborted { rank, .. } => Some(*rank),
+            Self::Device { rank, .. } | Self::Forked { rank } => Some(*rank),
+            Self::Connect { rank, .. } => Some(*rank),
             Self::Unsupported { .. } | Self::Failed { .. } | Self::Join { .. } => None,
         }
     }
@@ -333,26 +326,19 @@ impl Error {
             Self::Value { peer, .. } | Self::PeerLost { peer, .. } => Some(*peer),
             Self::TimedOut { cause, .. } => cause.culprit,
             Self::Aborted { cause: first, .. } | Self::Failed { first } => first.culprit,
-            Self::Mismatch { .. }
-            | Self::Unsupported { .. }
-            | Self::Forked { .. }
-            | Self::Connect { .. }
-            | Self::Join { .. } => None,
+            Self::Mismatch { .. } | Self::Unsupported { .. } | Self::Connect { .. } => None,
+            Self::Forked { .. } | Self::Join { .. } => None,
         }
     }
 
     /// The call that failed; `None` if no call did.
     pub fn operation(&self) -> Option<&str> {
         match self {
-            Self::Invalid { operation, .. }
-            | Self::Unsupported { operation, .. }
-            | Self::Value { operation, .. } => Some(operation),
-            Self::Mismatch { operation, .. }
-            | Self::TimedOut { operation, .. }
-            | Self::PeerLost { operation, .. }
-            | Self::Aborted { operation, .. }
-            | Self::Device { operation, .. }
-            | Self::Connect { operation, .. } => Some(operation),
+            Self::Invalid { operation, .. } | Self::Value { operation, .. } => Some(operation),
+            Self::Unsupported { operation, .. } => Some(operation),
+            Self::Mismatch { operation, .. } | Self::TimedOut { operation, .. } => Some(operation),
+            Self::PeerLost { operation, .. } | Self::Aborted { operation, .. } => Some(operation),
+            Self::Device { operation, .. } | Self::Connect { operation, .. } => Some(operation),
             Self::Failed { .. } | Self::Forked { .. } | Self::Join { .. } => None,
         }
     }

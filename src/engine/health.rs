@@ -180,10 +180,7 @@ impl Health {
     pub(super) fn aborted(&self, operation: String) -> Error {
         match self.control.cause() {
             Some(cause) => self.error_of(operation, cause),
-            None => {
-                let cause = FirstFailure::new(FailureKind::UserAbort, None, "a rank failed");
-                Error::Aborted { rank: self.rank, operation, sequence: self.sequence, cause }
-            }
+            None => self.aborted_by(operation, FailureKind::UserAbort, None, "a rank failed"),
         }
     }
 
@@ -204,10 +201,20 @@ impl Health {
             }
             _ => {
                 let text = first.text.in_group(self.activity.members());
-                let cause = FirstFailure::new(first.kind, first.culprit, text);
-                Error::Aborted { rank, operation, sequence, cause }
+                self.aborted_by(operation, first.kind, first.culprit, text)
             }
         }
+    }
+
+    fn aborted_by(
+        &self,
+        operation: String,
+        kind: FailureKind,
+        culprit: Option<usize>,
+        text: impl Into<String>,
+    ) -> Error {
+        let cause = FirstFailure::new(kind, culprit, text);
+        Error::Aborted { rank: self.rank, operation, sequence: self.sequence, cause }
     }
 
     /// Reports to all ranks that the calls of two ranks do not match. Returns the error of this
@@ -315,10 +322,8 @@ impl Health {
     /// Ends the group on all ranks for a failure of this rank, described by `text`.
     fn abort(&mut self, operation: String, text: RankSentence) -> Error {
         let rank = self.rank;
-        let sequence = self.sequence;
         let words = text.in_group(self.activity.members());
-        let cause = FirstFailure::new(FailureKind::UserAbort, Some(rank), words);
-        let error = Error::Aborted { rank, operation, sequence, cause };
+        let error = self.aborted_by(operation, FailureKind::UserAbort, Some(rank), words);
         self.fail(error.clone());
         let rank = self.world_rank(rank);
         self.tell(FailureKind::UserAbort, rank, text, Some(rank));

@@ -64,14 +64,8 @@ impl Cause {
     /// The death of `rank`, as the control plane notices it. Equal on all ranks.
     pub(crate) fn death(rank: usize, how: &str) -> Self {
         let text = RankSentence::default().rank(rank).words(format!(" died: {how}"));
-        Self {
-            sequence: 0,
-            kind: FailureKind::Death,
-            rank,
-            text,
-            culprit: Some(rank),
-            detail: None,
-        }
+        let kind = FailureKind::Death;
+        Self { sequence: 0, kind, rank, text, culprit: Some(rank), detail: None }
     }
 
     /// Rank `gone` has left a group of which rank `waiter` waits for it in the operation `missed`.

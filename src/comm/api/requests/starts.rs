@@ -1,8 +1,8 @@
 //! The collectives as requests: the same methods for a communicator, whose requests own their buffers, and
 //! for a scope, whose requests may have borrowed them.
 
-use crate::comm::api::arguments::buffers::OwnedBuffers;
 use crate::comm::api::arguments::operation::{IntoOp, Op};
+use crate::comm::api::arguments::owned::OwnedBuffers;
 use crate::comm::{Communicator, Request, Scope};
 use crate::schedule::collective::Collective;
 
@@ -18,8 +18,7 @@ macro_rules! start {
             $($op: impl IntoOp<'o, T>,)?
             $($root: usize,)?
         ) -> Request<B> {
-            let op: Op<'_, T> = start!($($op)?);
-            let op = op.into_owned();
+            let op = Op::<T>::into_owned(start!($($op)?));
             self.start(buffers, move |comm, buffers| {
                 comm.issue($collective, buffers.buffers(), op.lend())
             })
