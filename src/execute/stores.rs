@@ -111,6 +111,15 @@ impl Executor {
     }
 }
 
+/// The `len` bytes from `at` on of all `views`.
+pub(super) fn slices<'a>(
+    views: &[View<'a>],
+    at: usize,
+    len: usize,
+) -> ArrayVec<View<'a>, MAX_SOURCES> {
+    views.iter().map(|view| view.slice(at, len)).collect()
+}
+
 /// Combines `views`, stores the result in `into`, if that is given, and past the caches in `slot`. A
 /// block of the result stays in the first cache until it is copied to the slot. `scratch` holds a block.
 #[inline(never)]
@@ -125,10 +134,8 @@ pub(super) fn publish_past_caches(
         into.iter().for_each(|into| into.copy_from(*only));
         return slot.copy_past_caches(*only);
     }
-    for at in (0..slot.len()).step_by(BLOCK) {
-        let len = BLOCK.min(slot.len() - at);
-        let block: ArrayVec<View<'_>, MAX_SOURCES> =
-            views.iter().map(|view| view.slice(at, len)).collect();
+    for (at, len) in reducer.blocks(slot.len(), BLOCK) {
+        let block = slices(views, at, len);
         let result = match into {
             Some(into) => into.slice(at, len),
             None => scratch.view().slice(0, len),

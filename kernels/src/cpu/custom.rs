@@ -43,6 +43,8 @@ type ReduceViews = dyn Fn(ViewMut<'_>, Option<ViewMut<'_>>, &[View<'_>]) + Send 
 #[derive(Clone)]
 pub struct CustomReducer {
     apply: Arc<ReduceViews>,
+    /// Bytes of an element.
+    pub(super) element: usize,
 }
 
 impl CustomReducer {
@@ -52,6 +54,7 @@ impl CustomReducer {
             apply: Arc::new(move |into, also, sources: &[View<'_>]| {
                 reduce(&combine, into, also, sources)
             }),
+            element: size_of::<T>(),
         }
     }
 
