@@ -101,7 +101,8 @@ pub(crate) mod sealed {
     }
 }
 
-/// Memory that a call writes.
+/// Memory that a call writes: for the sealed part of [`Element`].
+#[doc(hidden)]
 #[derive(Debug)]
 pub enum Written<'a> {
     /// Elements of which every pattern of bytes is one.

@@ -102,7 +102,7 @@
 //! | [`status`] | what a rank tells about itself |
 //! | `engine` | from a call to a program that runs |
 //! | `requests` | calls that run while their caller does something else |
-//! | [`comm`] | [`Communicator`], the front door |
+//! | `comm` | [`Communicator`], the front door, and [`faults`], what each fault looks like |
 //! | `cuda` | the same calls on the memory of GPUs |
 //!
 //! Bytes themselves are touched in two crates below, which know no collective: `maypole-transports`
@@ -111,6 +111,7 @@
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
+#[doc(hidden)]
 pub mod comm;
 mod control;
 #[cfg(feature = "cuda")]
@@ -131,6 +132,9 @@ mod wire;
 pub mod world;
 
 #[doc(inline)]
+pub use algorithms::Algorithm;
+pub use comm::faults;
+#[doc(inline)]
 pub use comm::{
     AbortHandle, Admissions, AnyElement, AnySlice, AnySliceMut, Arena, BufferPlacement,
     CallBuffers, CallPath, Communicator, Counters, Group, IntoBuffers, IntoInput, IntoOp,
@@ -143,6 +147,8 @@ pub use element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f1
 #[doc(inline)]
 pub use error::{CallMismatch, Error, FailureKind, FirstFailure, MissedDeadline, RankCall, Result};
 pub use maypole_kernels::with_type;
+#[doc(inline)]
+pub use schedule::collective::Collective;
 #[doc(inline)]
 pub use status::{RankStatus, StatusHandle};
 

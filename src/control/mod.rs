@@ -193,7 +193,5 @@ pub(crate) trait Control: Connector {
 
 /// The abort of rank `rank` of the world. It precedes all causes but a death.
 fn aborted(rank: usize, why: &str) -> Cause {
-    let text = RankSentence::default().rank(rank).words(format!(" aborted: {why}"));
-    let kind = FailureKind::UserAbort;
-    Cause { sequence: 0, kind, rank, text, culprit: Some(rank), detail: None }
+    Cause::of_rank(0, FailureKind::UserAbort, rank, format!(" aborted: {why}"))
 }

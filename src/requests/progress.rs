@@ -5,7 +5,6 @@ use crate::control::Control;
 use crate::control::departures::LeavingThread;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::world::RankSentence;
 use crate::world::service::{Cause, FailureKind};
 use maypole_transports::Alarm;
 use maypole_transports::turns::{self, DeadlinePassed};
@@ -270,19 +269,10 @@ pub(crate) fn await_or_fail<T>(
     }
     match receive_within(done, Some(GRACE)) {
         Err(RecvTimeoutError::Timeout) => {
-            let activity = control.activity();
-            let rank = activity.members()[rank];
-            let text = RankSentence::default().rank(rank);
-            let text = text.words(" panicked while it had requests in flight");
+            let rank = control.activity().members()[rank];
+            let words = " panicked while it had requests in flight";
             // The highest sequence number: any other cause that is known came first.
-            control.fail(Cause {
-                sequence: u64::MAX,
-                kind: FailureKind::UserAbort,
-                rank,
-                text,
-                culprit: Some(rank),
-                detail: None,
-            });
+            control.fail(Cause::of_rank(u64::MAX, FailureKind::UserAbort, rank, words));
             receive_within(done, Some(GRACE)).ok()
         }
         done => done.ok(),

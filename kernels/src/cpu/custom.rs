@@ -86,7 +86,8 @@ fn reduce<T: Pod>(
     sources: &[View<'_>],
 ) {
     let len = check(into, also, sources, 0);
-    assert!(len.is_multiple_of(size_of::<T>()), "{len} bytes are no whole number of elements");
+    let size = size_of::<T>();
+    assert!(len.is_multiple_of(size), "{len} bytes are no multiple of the element size {size}");
     if let [source] = *sources {
         into.copy_from(source);
         if let Some(also) = also {

@@ -300,11 +300,8 @@ fn check_peer(operation: &'static str, rank: usize, world: usize, peer: usize) -
     if peer < world {
         return Ok(());
     }
-    Err(Error::Invalid {
-        rank,
-        operation,
-        why: format!("rank {peer} is not one of the {world} ranks"),
-    })
+    let why = format!("rank {peer} is not one of the {world} ranks");
+    Err(Error::Invalid { rank, operation, why })
 }
 
 /// Sends and receives that are posted together; see [`Communicator::group`].

@@ -63,9 +63,18 @@ pub enum CauseEvent {
 impl Cause {
     /// The death of `rank`, as the control plane notices it. Equal on all ranks.
     pub(crate) fn death(rank: usize, how: &str) -> Self {
-        let text = RankSentence::default().rank(rank).words(format!(" died: {how}"));
-        let kind = FailureKind::Death;
-        Self { sequence: 0, kind, rank, text, culprit: Some(rank), detail: None }
+        Self::of_rank(0, FailureKind::Death, rank, format!(" died: {how}"))
+    }
+
+    /// A failure of `rank`, whose number is the beginning of the sentence.
+    pub(crate) fn of_rank(
+        sequence: u64,
+        kind: FailureKind,
+        rank: usize,
+        words: impl Into<String>,
+    ) -> Self {
+        let text = RankSentence::default().rank(rank).words(words);
+        Self { sequence, kind, rank, text, culprit: Some(rank), detail: None }
     }
 
     /// Rank `gone` has left a group of which rank `waiter` waits for it in the operation `missed`.

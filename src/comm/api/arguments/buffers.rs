@@ -187,6 +187,33 @@ impl<'a, T> CallBuffers<'a, T> {
 /// comm.all_reduce(&x, maypole::ReduceOp::Sum).unwrap();
 /// ```
 ///
+/// Two buffers that are not one tuple, and one number:
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let (x, mut y) = ([1.0f32; 4], [1.0f32; 4]);
+/// // error: `&[f32; 4]` cannot be the buffers of a call
+/// // note: a call takes `&mut data` in place, or `(&input, &mut output)`: two buffers are one tuple
+/// comm.all_reduce(&x, &mut y, maypole::ReduceOp::Sum).unwrap();
+/// ```
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// // error: `&mut f32` cannot be the buffers of a call
+/// // note: one number: `std::slice::from_mut(&mut number)`
+/// comm.all_reduce(&mut 1.0f32, maypole::ReduceOp::Sum).unwrap();
+/// ```
+///
+/// Elements of a type of your own:
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// struct Pair(f32, u32);
+/// // error: `Pair` is no type of elements
+/// // note: a slice of a type of your own: `CallBuffers::records(&mut data)` with an `Operation`, or ...
+/// comm.all_reduce(&mut [Pair(1.0, 2)], maypole::ReduceOp::Sum).unwrap();
+/// ```
+///
 /// A `Vec` instead of its slice:
 ///
 /// ```compile_fail,E0277
@@ -214,6 +241,14 @@ impl<'a, T> CallBuffers<'a, T> {
 /// comm.all_reduce(&mut x, &maypole::Operation::new("first", false, first)).unwrap();
 /// ```
 ///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let mut x = [1.0f32; 4];
+/// // error: `{closure}` cannot combine elements of type `f32`
+/// // note: ... an `Operation<f32>`, which `Operation::new(name, commutative, function)` makes of a function
+/// comm.all_reduce(&mut x, |left: f32, right: f32| left + right).unwrap();
+/// ```
+///
 /// ```compile_fail,E0061
 /// # let mut comm = maypole::Communicator::local(1).remove(0);
 /// # let mut x = [1.0f32; 4];
@@ -235,6 +270,24 @@ impl<'a, T> CallBuffers<'a, T> {
 /// # let mut y = [1.0f32; 4];
 /// // error: `(&mut [f32; 4], &[usize; 1])` cannot be the buffers of a call
 /// comm.all_gather((&mut y, &[4usize])).unwrap();
+/// ```
+///
+/// A request on borrowed buffers. Pass a `Vec` or an array, or begin a
+/// [`scope`](crate::Communicator::scope):
+///
+/// ```compile_fail,E0597
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// let mut x = [1.0f32; 4];
+/// // error: `x` does not live long enough: argument requires that `x` is borrowed for `'static`
+/// let request = comm.start_all_reduce(&mut x[..], maypole::ReduceOp::Sum);
+/// ```
+///
+/// ```
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// let mut x = [1.0f32; 4];
+/// comm.scope(|scope| {
+///     let request = scope.start_all_reduce(&mut x[..], maypole::ReduceOp::Sum);
+/// });
 /// ```
 ///
 /// A slice that an earlier call has taken; the compiler proposes `&mut *slice`:
