@@ -99,6 +99,13 @@ impl Communicator {
     /// a thread of its own. For tests, lessons and trainers that use threads; [`Local`] has
     /// options.
     ///
+    /// ```
+    /// use maypole::Communicator;
+    /// for mut comm in Communicator::local(2) {
+    ///     std::thread::spawn(move || comm.barrier().unwrap());
+    /// }
+    /// ```
+    ///
     /// # Panics
     /// If `world` is zero.
     pub fn local(world: usize) -> Vec<Self> {

@@ -4,8 +4,7 @@
 //! a rank's consumption counter signals that it has read them.
 
 use super::run::{ProgramRun, failed};
-use super::stores::slices;
-use super::{Buffers, ExecuteError, Executor, LinkError, RunObserver, in_clock_order};
+use super::{Buffers, ExecuteError, Executor, LinkError, RunObserver, in_clock_order, slices};
 use crate::lower::{Flush, Fold, FoldSource, Program, Push, RegisteredAccess, SourceLocation};
 use crate::schedule::Buffer;
 use arrayvec::ArrayVec;

@@ -6,9 +6,8 @@
 //! it. In a deep ring the readers' caches have evicted a slot before it is filled again; but so
 //! have the writer's. A virtual machine that is moved changes its behaviour while it runs.
 
-use super::{Buffers, ExecuteError, Executor, RunObserver};
-use crate::lower::{MAX_SOURCES, Program};
-use arrayvec::ArrayVec;
+use super::{Buffers, ExecuteError, Executor, RunObserver, slices};
+use crate::lower::Program;
 use maypole_kernels::{Reducer, Region, View, ViewMut};
 use maypole_transports::board::{Board, SlotClass};
 
@@ -109,15 +108,6 @@ impl Executor {
     pub fn store_counts(&self) -> StoreCounts {
         self.store_counts
     }
-}
-
-/// The `len` bytes from `at` on of all `views`.
-pub(super) fn slices<'a>(
-    views: &[View<'a>],
-    at: usize,
-    len: usize,
-) -> ArrayVec<View<'a>, MAX_SOURCES> {
-    views.iter().map(|view| view.slice(at, len)).collect()
 }
 
 /// Combines `views`, stores the result in `into`, if that is given, and past the caches in `slot`. A

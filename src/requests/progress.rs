@@ -270,7 +270,7 @@ pub(crate) fn await_or_fail<T>(
     match receive_within(done, Some(GRACE)) {
         Err(RecvTimeoutError::Timeout) => {
             let rank = control.activity().members()[rank];
-            let words = " panicked while it had requests in flight";
+            let words = " panicked while it had requests in flight".to_owned();
             // The highest sequence number: any other cause that is known came first.
             control.fail(Cause::of_rank(u64::MAX, FailureKind::UserAbort, rank, words));
             receive_within(done, Some(GRACE)).ok()

@@ -79,6 +79,15 @@ impl Communicator {
 
     /// Returns the values of all ranks, by rank, at the root, and `None` at other ranks.
     ///
+    /// ```
+    /// use maypole::Communicator;
+    /// let reports = Communicator::run_local(2, |mut comm| {
+    ///     comm.gather_values(&format!("rank {} is done", comm.rank()), 0).unwrap()
+    /// });
+    /// assert_eq!(reports[0].as_ref().unwrap(), &["rank 0 is done", "rank 1 is done"]);
+    /// assert_eq!(reports[1], None);
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such root; [`Error::Value`] on every rank if some value
     /// cannot be serialized, and at the root if the bytes that came are not a value of type `T`;

@@ -67,12 +67,7 @@ impl Cause {
     }
 
     /// A failure of `rank`, whose number is the beginning of the sentence.
-    pub(crate) fn of_rank(
-        sequence: u64,
-        kind: FailureKind,
-        rank: usize,
-        words: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn of_rank(sequence: u64, kind: FailureKind, rank: usize, words: String) -> Self {
         let text = RankSentence::default().rank(rank).words(words);
         Self { sequence, kind, rank, text, culprit: Some(rank), detail: None }
     }

@@ -9,12 +9,8 @@ use std::time::{Duration, Instant};
 #[test]
 fn all_ranks_name_the_same_first_cause() {
     let settled = world(4, |service| {
-        let kind = [
-            FailureKind::Timeout,
-            FailureKind::Timeout,
-            FailureKind::Mismatch,
-            FailureKind::UserAbort,
-        ][service.rank()];
+        use FailureKind::{Mismatch, Timeout, UserAbort};
+        let kind = [Timeout, Timeout, Mismatch, UserAbort][service.rank()];
         let sequence = [6, 6, 5, 6][service.rank()];
         let settled = service.settle(cause(sequence, kind, service.rank()), LONG);
         assert!(service.alarm().raised());

@@ -195,10 +195,6 @@ impl<'a, T> CallBuffers<'a, T> {
 /// // error: `&[f32; 4]` cannot be the buffers of a call
 /// // note: a call takes `&mut data` in place, or `(&input, &mut output)`: two buffers are one tuple
 /// comm.all_reduce(&x, &mut y, maypole::ReduceOp::Sum).unwrap();
-/// ```
-///
-/// ```compile_fail,E0277
-/// # let mut comm = maypole::Communicator::local(1).remove(0);
 /// // error: `&mut f32` cannot be the buffers of a call
 /// // note: one number: `std::slice::from_mut(&mut number)`
 /// comm.all_reduce(&mut 1.0f32, maypole::ReduceOp::Sum).unwrap();
@@ -227,9 +223,8 @@ impl<'a, T> CallBuffers<'a, T> {
 ///
 /// ```compile_fail,E0277
 /// # let mut comm = maypole::Communicator::local(1).remove(0);
-/// # let (x, mut z) = ([1.0f32; 4], [1.0f64; 4]);
 /// // error: the trait bound `[f32; 4]: AsRef<[f64]>` is not satisfied
-/// comm.all_reduce((&x, &mut z), maypole::ReduceOp::Sum).unwrap();
+/// comm.all_reduce((&[1.0f32; 4], &mut [1.0f64; 4]), maypole::ReduceOp::Sum).unwrap();
 /// ```
 ///
 /// An operation on other elements, and none at all:

@@ -54,12 +54,8 @@ impl<T: Element, A: AsRef<[T]>, B: AsMut<[T]>> OwnedBuffers<T, Apart> for (A, B)
     }
 }
 
-impl<T, A, B, C> OwnedBuffers<T, Apart> for (A, B, C)
-where
-    T: Element,
-    A: AsRef<[T]>,
-    B: AsMut<[T]>,
-    C: AsRef<[usize]>,
+impl<T: Element, A: AsRef<[T]>, B: AsMut<[T]>, C: AsRef<[usize]>> OwnedBuffers<T, Apart>
+    for (A, B, C)
 {
     fn buffers(&mut self) -> CallBuffers<'_, T> {
         (&self.0, &mut self.1, &self.2).into_buffers()
