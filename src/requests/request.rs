@@ -281,7 +281,7 @@ pub fn wait_all<B>(requests: impl IntoIterator<Item = Request<B>>) -> Result<Vec
 ///     if comm.rank() > 0 {
 ///         return comm.send(&[comm.rank()], 0, 0).unwrap();
 ///     }
-///     let mut receives: Vec<_> = [1, 2].map(|from| comm.start_recv(vec![0], from, 0)).into();
+///     let mut receives: Vec<_> = [1, 2].map(|from| comm.start_recv(vec![0usize], from, 0)).into();
 ///     let mut sum = 0;
 ///     while let Some((_, came)) = wait_any(&mut receives) {
 ///         sum += came.unwrap()[0]; // in the order in which they arrive
