@@ -105,7 +105,7 @@ fn threads_over_streams_in_memory() {
 
 #[test]
 fn processes_over_shared_memory_and_tcp() {
-    over_processes("messages", RANKS, |path| check(path));
+    over_processes("messages", RANKS, check);
 }
 
 #[test]

@@ -12,6 +12,7 @@ macro_rules! start {
      $collective:expr, $call:literal, $alias:literal) => {
         #[doc = concat!("[`", $call, "`](Communicator::", $call, ") as a request.")]
         #[doc(alias = $alias)]
+        #[allow(clippy::extra_unused_lifetimes, reason = "some collectives combine nothing")]
         pub fn $name<'o, T, F, B: OwnedBuffers<T, F> + Send + $life>(
             &mut self,
             buffers: B,
