@@ -73,6 +73,13 @@ use std::str::FromStr;
 /// assert_eq!(usize::DATA_TYPE, DataType::U64);
 /// assert_eq!(bool::DATA_TYPE, DataType::Bool);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no type of elements",
+    label = "no element, as `f32` is one",
+    note = "a slice of a type of your own: `CallBuffers::records(&mut data)` with an `Operation`, or \
+            `bytemuck::cast_slice_mut(&mut data)`, which makes numbers of it",
+    note = "several buffers: `all_reduce_many(&mut buffers, op)`, or a call for each of them"
+)]
 pub trait Element: NoUninit + Zeroable + Send + Sync + sealed::Writable {
     /// The type, as a value.
     const DATA_TYPE: DataType;
@@ -94,7 +101,8 @@ pub(crate) mod sealed {
     }
 }
 
-/// Memory that a call writes.
+/// Memory that a call writes: for the sealed part of [`Element`].
+#[doc(hidden)]
 #[derive(Debug)]
 pub enum Written<'a> {
     /// Elements of which every pattern of bytes is one.
@@ -199,8 +207,10 @@ pub enum ReduceOp {
 
 impl ReduceOp {
     /// Every operation that needs no factor, in declaration order.
-    pub const ALL: [Self; 8] =
-        [Self::Sum, Self::Product, Self::Min, Self::Max, Self::Avg, Self::And, Self::Or, Self::Xor];
+    pub const ALL: &[Self] = {
+        use ReduceOp::*;
+        &[Sum, Product, Min, Max, Avg, And, Or, Xor]
+    };
 
     /// The name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
@@ -288,16 +298,14 @@ impl fmt::Display for ReduceOp {
 /// The error for a name that is no operation.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("'{0}' is no reduction; use one of \
-         {names}", names = ReduceOp::ALL.map(ReduceOp::name).join(", "))]
+         {names}", names = ReduceOp::ALL.iter().map(|op| op.name()).collect::<Vec<_>>().join(", "))]
 pub struct UnknownReduceOp(String);
 
 impl FromStr for ReduceOp {
     type Err = UnknownReduceOp;
 
     fn from_str(name: &str) -> Result<Self, UnknownReduceOp> {
-        Self::ALL
-            .into_iter()
-            .find(|op| op.name() == name)
-            .ok_or_else(|| UnknownReduceOp(name.to_owned()))
+        let known = Self::ALL.iter().find(|op| op.name() == name);
+        known.copied().ok_or_else(|| UnknownReduceOp(name.to_owned()))
     }
 }

@@ -4,12 +4,17 @@ use crate::algorithms::Algorithm;
 use crate::world::bootstrap::JoinError;
 pub use crate::world::calls::{CallMismatch, MissedDeadline, RankCall};
 use crate::world::launch::LaunchError;
+pub use crate::world::service::FailureKind;
 use std::fmt;
 
 /// The error of a call.
 ///
 /// After [`Error::Invalid`], [`Error::Unsupported`] and [`Error::Value`] the communicator works as
-/// before. After every other error it has failed: each later call returns [`Error::Failed`].
+/// before. After every other error it has failed: each later call returns [`Error::Failed`]. All
+/// groups of one world fail together, on every rank: those made by
+/// [`split`](crate::Communicator::split) or [`duplicate`](crate::Communicator::duplicate), and
+/// also where a deadline of [`within`](crate::Communicator::within) has passed in one of them.
+/// [`shrink`](crate::Communicator::shrink) makes a new communicator of the ranks that still exist.
 ///
 /// `Debug` prints the same sentence as `Display`, so a `main` that returns
 /// [`maypole::Result`](crate::Result) ends with a readable message.
@@ -66,6 +71,7 @@ pub enum Error {
     /// rank of the communicator call the same collectives, in the same order, with the same type,
     /// count, operation and root.
     #[error("{cause}{}", given_up(*rank, operation, *sequence, cause.tells(*rank, *sequence)))]
+    #[non_exhaustive]
     Mismatch {
         /// The rank that reports the error.
         rank: usize,
@@ -79,6 +85,7 @@ pub enum Error {
     /// A peer did not do its part before the deadline. Every rank gets this error, with an equal
     /// `cause`. Check the culprit's program. Raise `MAYPOLE_TIMEOUT` if it is only slow.
     #[error("{cause}{}", given_up(*rank, operation, *sequence, cause.waiter == *rank))]
+    #[non_exhaustive]
     TimedOut {
         /// The rank that reports the error.
         rank: usize,
@@ -91,6 +98,7 @@ pub enum Error {
     },
     /// A peer is lost: its process ended, or the network to it failed.
     #[error("rank {rank} lost rank {peer} in {operation} (operation {sequence}): {why}")]
+    #[non_exhaustive]
     PeerLost {
         /// The rank that detected it.
         rank: usize,
@@ -103,7 +111,8 @@ pub enum Error {
         /// How the loss was detected.
         why: String,
     },
-    /// Another rank failed first. Every rank names the same cause.
+    /// Another rank failed first. Every rank names the same cause, which is the
+    /// [`source`](std::error::Error::source).
     #[error("rank {rank} gives up {operation} (operation {sequence}), because {cause}")]
     Aborted {
         /// The rank whose call was aborted.
@@ -113,21 +122,17 @@ pub enum Error {
         /// Number of operations before this one on the communicator.
         sequence: u64,
         /// The first failure, and its rank.
-        cause: String,
-        /// Whether a new attempt may succeed: see [`Error::is_retryable`].
-        retryable: bool,
-        /// The culprit of the first failure: see [`Error::culprit`].
-        culprit: Option<usize>,
+        #[source]
+        cause: FirstFailure,
     },
     /// The communicator failed earlier. Make a new one.
     #[error("this communicator has failed already: {first}")]
+    #[non_exhaustive]
     Failed {
-        /// The first failure.
-        first: String,
-        /// Whether a new attempt may succeed: see [`Error::is_retryable`].
-        retryable: bool,
-        /// The culprit of the first failure: see [`Error::culprit`].
-        culprit: Option<usize>,
+        /// The first failure, as this rank's first error told it: the
+        /// [`source`](std::error::Error::source).
+        #[source]
+        first: FirstFailure,
     },
     /// This process was forked from the one that made the communicator, which remains the rank.
     /// Make a communicator in the process that calls it: fork before joining, or start processes
@@ -142,6 +147,7 @@ pub enum Error {
     },
     /// Ranks could not be connected.
     #[error("rank {rank} cannot connect to its peers for {operation}: {why}")]
+    #[non_exhaustive]
     Connect {
         /// The rank that could not connect.
         rank: usize,
@@ -164,12 +170,34 @@ pub enum Error {
     /// The environment does not determine the rank of this process, a setting is wrong, or the
     /// ranks could not join.
     #[error("{why}")]
+    #[non_exhaustive]
     Join {
         /// The failure and the remedy.
         why: String,
         /// Whether a new attempt may succeed: see [`Error::is_retryable`].
         retryable: bool,
     },
+}
+
+/// The first failure of a communicator. Its kind and its culprit are those that every rank has, whether its
+/// error is [`Error::PeerLost`], [`Error::Aborted`] or [`Error::Failed`].
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{text}")]
+#[non_exhaustive]
+pub struct FirstFailure {
+    /// The kind of failure.
+    pub kind: FailureKind,
+    /// The rank to look at first: see [`Error::culprit`].
+    pub culprit: Option<usize>,
+    /// The failure in words, with its rank.
+    pub text: String,
+}
+
+impl FirstFailure {
+    /// A failure of this kind.
+    pub fn new(kind: FailureKind, culprit: Option<usize>, text: impl Into<String>) -> Self {
+        Self { kind, culprit, text: text.into() }
+    }
 }
 
 /// The part of a sentence that is this rank's own, unless the cause contains it already.
@@ -218,6 +246,36 @@ impl Error {
         matches!(self, Self::Invalid { .. } | Self::Unsupported { .. } | Self::Value { .. })
     }
 
+    /// The kind of the first failure of the communicator, equal on all ranks; `None` if it has not failed,
+    /// or there is none.
+    ///
+    /// ```
+    /// use maypole::error::FailureKind;
+    /// use maypole::{Communicator, Error};
+    /// let kinds = Communicator::run_local(3, |mut comm| {
+    ///     if comm.rank() == 2 {
+    ///         return None; // leaves without a call
+    ///     }
+    ///     let first = comm.barrier().unwrap_err();
+    ///     let later = comm.barrier().unwrap_err();
+    ///     assert!(matches!(&later, Error::Failed { first, .. } if first.culprit == Some(2)));
+    ///     assert_eq!((later.kind(), later.culprit()), (first.kind(), first.culprit()));
+    ///     first.kind()
+    /// });
+    /// assert_eq!(kinds, [Some(FailureKind::Death), Some(FailureKind::Death), None]);
+    /// ```
+    pub fn kind(&self) -> Option<FailureKind> {
+        match self {
+            Self::Mismatch { .. } => Some(FailureKind::Mismatch),
+            Self::TimedOut { .. } | Self::Connect { .. } => Some(FailureKind::Timeout),
+            Self::PeerLost { .. } => Some(FailureKind::Death),
+            Self::Device { .. } => Some(FailureKind::UserAbort),
+            Self::Aborted { cause: first, .. } | Self::Failed { first } => Some(first.kind),
+            Self::Forked { .. } | Self::Join { .. } => None,
+            Self::Invalid { .. } | Self::Unsupported { .. } | Self::Value { .. } => None,
+        }
+    }
+
     /// True if the same program may succeed on a new communicator: a peer died or was late, or the
     /// ranks did not find one another. False if the program, its arguments or a setting must change
     /// first, and after a panic. If another rank failed first, the result is that of the first
@@ -229,35 +287,22 @@ impl Error {
     /// | `Mismatch`, `Device`, `Forked` | no | no |
     /// | `TimedOut`, `PeerLost`, `Connect` | yes | no |
     /// | `Join` | unless a setting is wrong, such as a variable | no |
-    /// | `Aborted`, `Failed` | if the first failure was | no |
+    /// | `Aborted`, `Failed` | if the first failure was a death or a deadline | no |
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Invalid { .. }
-            | Self::Unsupported { .. }
-            | Self::Value { .. }
-            | Self::Mismatch { .. }
-            | Self::Device { .. }
-            | Self::Forked { .. } => false,
-            Self::TimedOut { .. } | Self::PeerLost { .. } => true,
-            Self::Connect { .. } => true,
-            Self::Aborted { retryable, .. }
-            | Self::Failed { retryable, .. }
-            | Self::Join { retryable, .. } => *retryable,
+            Self::Join { retryable, .. } => *retryable,
+            _ => matches!(self.kind(), Some(FailureKind::Death | FailureKind::Timeout)),
         }
     }
 
     /// The rank that reports the error; `None` if the error is the same wherever it happens.
     pub fn rank(&self) -> Option<usize> {
         match self {
-            Self::Invalid { rank, .. }
-            | Self::Value { rank, .. }
-            | Self::Mismatch { rank, .. }
-            | Self::TimedOut { rank, .. }
-            | Self::PeerLost { rank, .. }
-            | Self::Aborted { rank, .. }
-            | Self::Device { rank, .. }
-            | Self::Forked { rank }
-            | Self::Connect { rank, .. } => Some(*rank),
+            Self::Invalid { rank, .. } | Self::Value { rank, .. } => Some(*rank),
+            Self::Mismatch { rank, .. } | Self::TimedOut { rank, .. } => Some(*rank),
+            Self::PeerLost { rank, .. } | Self::Aborted { rank, .. } => Some(*rank),
+            Self::Device { rank, .. } | Self::Forked { rank } => Some(*rank),
+            Self::Connect { rank, .. } => Some(*rank),
             Self::Unsupported { .. } | Self::Failed { .. } | Self::Join { .. } => None,
         }
     }
@@ -280,27 +325,20 @@ impl Error {
             Self::Invalid { rank, .. } | Self::Device { rank, .. } => Some(*rank),
             Self::Value { peer, .. } | Self::PeerLost { peer, .. } => Some(*peer),
             Self::TimedOut { cause, .. } => cause.culprit,
-            Self::Aborted { culprit, .. } | Self::Failed { culprit, .. } => *culprit,
-            Self::Mismatch { .. }
-            | Self::Unsupported { .. }
-            | Self::Forked { .. }
-            | Self::Connect { .. }
-            | Self::Join { .. } => None,
+            Self::Aborted { cause: first, .. } | Self::Failed { first } => first.culprit,
+            Self::Mismatch { .. } | Self::Unsupported { .. } | Self::Connect { .. } => None,
+            Self::Forked { .. } | Self::Join { .. } => None,
         }
     }
 
     /// The call that failed; `None` if no call did.
     pub fn operation(&self) -> Option<&str> {
         match self {
-            Self::Invalid { operation, .. }
-            | Self::Unsupported { operation, .. }
-            | Self::Value { operation, .. } => Some(operation),
-            Self::Mismatch { operation, .. }
-            | Self::TimedOut { operation, .. }
-            | Self::PeerLost { operation, .. }
-            | Self::Aborted { operation, .. }
-            | Self::Device { operation, .. }
-            | Self::Connect { operation, .. } => Some(operation),
+            Self::Invalid { operation, .. } | Self::Value { operation, .. } => Some(operation),
+            Self::Unsupported { operation, .. } => Some(operation),
+            Self::Mismatch { operation, .. } | Self::TimedOut { operation, .. } => Some(operation),
+            Self::PeerLost { operation, .. } | Self::Aborted { operation, .. } => Some(operation),
+            Self::Device { operation, .. } | Self::Connect { operation, .. } => Some(operation),
             Self::Failed { .. } | Self::Forked { .. } | Self::Join { .. } => None,
         }
     }
@@ -429,16 +467,17 @@ mod tests {
 
     #[test]
     fn later_errors_have_the_culprit_of_the_first_failure() {
-        for (culprit, retryable) in [(Some(3), true), (None, false)] {
+        for (culprit, kind) in [(Some(3), FailureKind::Death), (None, FailureKind::Mismatch)] {
+            let retryable = kind == FailureKind::Death;
             let aborted = Error::Aborted {
                 rank: 1,
                 operation: CALL.to_owned(),
                 sequence: 7,
-                cause: "so".to_owned(),
-                retryable,
-                culprit,
+                cause: FirstFailure::new(kind, culprit, "so"),
             };
-            let failed = Error::Failed { first: "so".to_owned(), retryable, culprit };
+            let failed = Error::Failed { first: FirstFailure::new(kind, culprit, "so") };
+            let source = std::error::Error::source(&failed).unwrap();
+            assert_eq!((failed.kind(), source.to_string()), (aborted.kind(), "so".to_owned()));
             Case::failure(aborted, culprit, retryable).check();
             Case::without_call(failed, culprit, retryable).check();
         }

@@ -116,6 +116,7 @@
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
+#[doc(hidden)]
 pub mod comm;
 mod control;
 #[cfg(feature = "cuda")]
@@ -136,18 +137,23 @@ mod wire;
 pub mod world;
 
 #[doc(inline)]
+pub use algorithms::Algorithm;
+pub use comm::faults;
+#[doc(inline)]
 pub use comm::{
     AbortHandle, Admissions, AnyElement, AnySlice, AnySliceMut, Arena, BufferPlacement,
     CallBuffers, CallPath, Communicator, Counters, Group, IntoBuffers, IntoInput, IntoOp,
     IntoOutput, LastCall, Local, MessageHandle, Moved, Op, Operation, OwnedBuffers, PersistentCall,
     ProgramCache, RegisteredBuffer, Request, Scope, Sent, StoreCounts, Transport, UnknownTransport,
-    Within, wait_all,
+    Within, wait_all, wait_any,
 };
 #[doc(inline)]
 pub use element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};
 #[doc(inline)]
-pub use error::{CallMismatch, Error, MissedDeadline, RankCall, Result};
+pub use error::{CallMismatch, Error, FailureKind, FirstFailure, MissedDeadline, RankCall, Result};
 pub use maypole_kernels::with_type;
+#[doc(inline)]
+pub use schedule::collective::Collective;
 #[doc(inline)]
 pub use status::{RankStatus, StatusHandle};
 

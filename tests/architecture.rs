@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 mod budget;
 #[path = "architecture/rooms.rs"]
 mod rooms;
+#[path = "architecture/surface.rs"]
+mod surface;
 #[path = "architecture/table.rs"]
 mod table;
 #[path = "architecture/trainer.rs"]

@@ -50,29 +50,16 @@ use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Step, input, output};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
-    match collective {
-        Collective::AllToAll => Some(all_to_all(world, rank)),
-        Collective::ReduceScatter => Some(reduce_scatter(world, rank)),
-        _ => None,
-    }
-}
-
-fn all_to_all(world: usize, rank: usize) -> Schedule {
+    let receive: fn(usize, usize) -> Step = match collective {
+        Collective::AllToAll => |_, from| Step::Recv { into: output(from), from },
+        Collective::ReduceScatter => |rank, from| Step::RecvReduce { into: output(rank), from },
+        _ => return None,
+    };
     let mut steps = vec![Step::Copy { from: input(rank), into: output(rank) }];
     for to in others(world, rank) {
         let from = (2 * rank + world - to) % world;
         steps.push(Step::Send { from: input(to), to });
-        steps.push(Step::Recv { into: output(from), from });
+        steps.push(receive(rank, from));
     }
-    Schedule::new(world, steps)
-}
-
-fn reduce_scatter(world: usize, rank: usize) -> Schedule {
-    let mut steps = vec![Step::Copy { from: input(rank), into: output(rank) }];
-    for to in others(world, rank) {
-        let from = (2 * rank + world - to) % world;
-        steps.push(Step::Send { from: input(to), to });
-        steps.push(Step::RecvReduce { into: output(rank), from });
-    }
-    Schedule::new(world, steps)
+    Some(Schedule::new(world, steps))
 }

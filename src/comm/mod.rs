@@ -11,12 +11,13 @@ pub use crate::engine::calls::report::{CallPath, Counters, LastCall, ProgramCach
 use crate::engine::conditions::RunConditions;
 pub use crate::execute::{Moved, StoreCounts};
 use crate::requests::handle::EngineHandle;
-pub use crate::requests::request::{Request, wait_all};
+pub use crate::requests::request::{Request, wait_all, wait_any};
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
 pub use crate::{element, error, status};
-pub use api::arguments::buffers::{Apart, CallBuffers, InPlace, IntoBuffers, OwnedBuffers};
+pub use api::arguments::buffers::{CallBuffers, IntoBuffers};
 pub use api::arguments::operation::{IntoOp, Op, Operation};
+pub use api::arguments::owned::{Apart, InPlace, OwnedBuffers};
 pub use api::arguments::placement::BufferPlacement;
 pub use api::arguments::slices::{AnyElement, AnySlice, AnySliceMut, IntoInput, IntoOutput};
 pub use api::failure::abort::AbortHandle;
@@ -28,6 +29,7 @@ pub use api::settings::Within;
 pub use join::Admissions;
 pub use join::local::Local;
 pub use maypole_transports::registered::{Arena, RegisteredBuffer};
+use std::fmt;
 use std::time::Duration;
 #[doc(hidden)]
 pub use {crate::control::links::ThreadLinks, join::local::Deaths};
@@ -68,7 +70,6 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// });
 /// assert_eq!(sums, [[6.0, 4.0]; 4]);
 /// ```
-#[derive(Debug)]
 pub struct Communicator {
     pub(crate) engine: EngineHandle<Self>,
     /// Where the ranks run, whatever joins them.
@@ -77,6 +78,14 @@ pub struct Communicator {
     /// True if dropping this communicator does not leave the group: this rank has left already, or
     /// another communicator of this rank will leave.
     left: bool,
+}
+
+/// Prints rank and world, without waiting for requests.
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("Communicator");
+        fields.field("rank", &self.rank()).field("world", &self.world()).finish_non_exhaustive()
+    }
 }
 
 impl Communicator {
@@ -89,6 +98,13 @@ impl Communicator {
     /// Makes the communicators of `world` ranks that are threads of this process. Each one goes to
     /// a thread of its own. For tests, lessons and trainers that use threads; [`Local`] has
     /// options.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// for mut comm in Communicator::local(2) {
+    ///     std::thread::spawn(move || comm.barrier().unwrap());
+    /// }
+    /// ```
     ///
     /// # Panics
     /// If `world` is zero.
@@ -105,15 +121,24 @@ impl Communicator {
     }
 
     /// Returns this rank, from 0 to `world - 1`.
+    #[doc(alias("MPI_Comm_rank", "ncclCommUserRank", "get_rank"))]
     #[inline]
     pub fn rank(&self) -> usize {
         self.engine.rank
     }
 
     /// Returns the number of ranks.
+    #[doc(alias("ncclCommCount", "get_world_size", "world_size"))]
     #[inline]
     pub fn world(&self) -> usize {
         self.engine.boards.world()
+    }
+
+    /// Another name of [`world`](Self::world), MPI's: the number of ranks of this communicator.
+    #[doc(alias = "MPI_Comm_size")]
+    #[inline]
+    pub fn size(&self) -> usize {
+        self.world()
     }
 
     /// Returns the hosts that the ranks run on, whatever transport joins them.

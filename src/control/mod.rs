@@ -19,7 +19,7 @@ use crate::topology::StreamLinks;
 use crate::world::PortChoice;
 use crate::world::RankSentence;
 use crate::world::calls::{CallMismatch, GroupActivity, RankStatus};
-use crate::world::service::{Cause, CauseKind, Contribution, GroupId, GrownWorld};
+use crate::world::service::{Cause, Contribution, FailureKind, GroupId, GrownWorld};
 use error::Result;
 use maypole_kernels::mix;
 use maypole_transports::shm::Segment;
@@ -192,7 +192,5 @@ pub(crate) trait Control: Connector {
 
 /// The abort of rank `rank` of the world. It precedes all causes but a death.
 fn aborted(rank: usize, why: &str) -> Cause {
-    let text = RankSentence::default().rank(rank).words(format!(" aborted: {why}"));
-    let kind = CauseKind::UserAbort;
-    Cause { sequence: 0, kind, rank, text, culprit: Some(rank), detail: None }
+    Cause::of_rank(0, FailureKind::UserAbort, rank, format!(" aborted: {why}"))
 }

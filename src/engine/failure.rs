@@ -7,7 +7,7 @@ use crate::engine::health::Health;
 use crate::error::{CallMismatch, Error, MissedDeadline, Result};
 use crate::execute::messages::MessageError;
 use crate::execute::{ExecuteError, LinkError, SlowWait, Unexpected};
-use crate::world::service::{Cause, CauseDetail, CauseEvent, CauseKind};
+use crate::world::service::{Cause, CauseDetail, CauseEvent, FailureKind};
 use maypole_transports::Fault;
 use maypole_transports::turns::{self, poll_until};
 use std::any::Any;
@@ -247,7 +247,7 @@ impl Health {
         let event = CauseEvent::Deadline(missed);
         let first = control.fail(Cause {
             sequence: self.sequence(),
-            kind: CauseKind::Timeout,
+            kind: FailureKind::Timeout,
             rank: self.world_rank(self.rank()),
             text: report.into_iter().fold(text, |text, report| text.words("; ").then(report)),
             culprit,

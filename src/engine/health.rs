@@ -3,11 +3,11 @@
 mod unreported;
 
 use crate::control::Control;
-use crate::error::{Error, Result};
+use crate::error::{Error, FirstFailure, Result};
 use crate::status::report_failure;
 use crate::world::RankSentence;
 use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, WaitTarget};
-use crate::world::service::{Cause, CauseEvent, CauseKind};
+use crate::world::service::{Cause, CauseEvent, FailureKind};
 use maypole_transports::{Alarm, OwnerProcess, turns};
 use std::any::Any;
 use std::sync::Arc;
@@ -179,14 +179,7 @@ impl Health {
     pub(super) fn aborted(&self, operation: String) -> Error {
         match self.control.cause() {
             Some(cause) => self.error_of(operation, cause),
-            None => Error::Aborted {
-                rank: self.rank,
-                operation,
-                sequence: self.sequence,
-                cause: "a rank failed".to_owned(),
-                retryable: false,
-                culprit: None,
-            },
+            None => self.aborted_by(operation, FailureKind::UserAbort, None, "a rank failed"),
         }
     }
 
@@ -205,15 +198,22 @@ impl Health {
                     }
                 }
             }
-            _ => Error::Aborted {
-                rank,
-                operation,
-                sequence,
-                retryable: is_retryable(first.kind),
-                culprit: first.culprit,
-                cause: first.text.in_group(self.activity.members()),
-            },
+            _ => {
+                let text = first.text.in_group(self.activity.members());
+                self.aborted_by(operation, first.kind, first.culprit, text)
+            }
         }
+    }
+
+    fn aborted_by(
+        &self,
+        operation: String,
+        kind: FailureKind,
+        culprit: Option<usize>,
+        text: impl Into<String>,
+    ) -> Error {
+        let cause = FirstFailure::new(kind, culprit, text);
+        Error::Aborted { rank: self.rank, operation, sequence: self.sequence, cause }
     }
 
     /// Reports to all ranks that the calls of two ranks do not match. Returns the error of this
@@ -232,9 +232,9 @@ impl Health {
         let lost = self.world_rank(peer);
         let text = self.named(" lost ").rank(lost);
         let text = text.words(format!(" in {operation} (operation {sequence}): {why}"));
-        let first = self.tell(CauseKind::Death, lost, text, Some(lost));
+        let first = self.tell(FailureKind::Death, lost, text, Some(lost));
         // A rank that has failed leaves, which its peers may take for a death.
-        if first.kind == CauseKind::Death && first.rank == peer {
+        if first.kind == FailureKind::Death && first.rank == peer {
             let why = match lost == peer {
                 true => why,
                 false => format!("{why} (rank {peer} is rank {lost} of the world)"),
@@ -252,14 +252,14 @@ impl Health {
         }
         let text = format!(" cannot connect to its peers for {operation}: {why}");
         let me = self.world_rank(self.rank);
-        self.tell(CauseKind::Timeout, me, self.named(&text), None);
+        self.tell(FailureKind::Timeout, me, self.named(&text), None);
         Error::Connect { rank: self.rank, operation, why }
     }
 
     /// Reports a failure that only a sentence describes to all ranks. Returns the first failure.
     fn tell(
         &self,
-        kind: CauseKind,
+        kind: FailureKind,
         rank: usize,
         text: RankSentence,
         culprit: Option<usize>,
@@ -321,13 +321,11 @@ impl Health {
     /// Ends the group on all ranks for a failure of this rank, described by `text`.
     fn abort(&mut self, operation: String, text: RankSentence) -> Error {
         let rank = self.rank;
-        let sequence = self.sequence;
-        let culprit = Some(rank);
-        let cause = text.in_group(self.activity.members());
-        let error = Error::Aborted { rank, operation, sequence, cause, retryable: false, culprit };
+        let words = text.in_group(self.activity.members());
+        let error = self.aborted_by(operation, FailureKind::UserAbort, Some(rank), words);
         self.fail(error.clone());
         let rank = self.world_rank(rank);
-        self.tell(CauseKind::UserAbort, rank, text, Some(rank));
+        self.tell(FailureKind::UserAbort, rank, text, Some(rank));
         error
     }
 }
@@ -340,9 +338,4 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
 /// Fails in a child that was forked from `owner`, the process that is rank `rank`.
 pub(crate) fn check_process(owner: OwnerProcess, rank: usize) -> Result<()> {
     if owner.is_current() { Ok(()) } else { Err(Error::Forked { rank }) }
-}
-
-/// True if the same program may succeed another time.
-fn is_retryable(kind: CauseKind) -> bool {
-    matches!(kind, CauseKind::Death | CauseKind::Timeout)
 }

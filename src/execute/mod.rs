@@ -24,8 +24,9 @@ mod stores;
 mod streams;
 mod watcher;
 
-use crate::lower::{FoldSource, Program};
+use crate::lower::{FoldSource, MAX_SOURCES, Program};
 use crate::schedule::Buffer;
+use arrayvec::ArrayVec;
 pub use error::{ExecuteError, LinkError, Unexpected};
 use maypole_kernels::{Reducer, Region, View, ViewMut};
 pub use maypole_transports::AnyStream;
@@ -250,6 +251,11 @@ impl Executor {
             board.consume(peer, *position);
         }
     }
+}
+
+/// The `len` bytes from `at` on of each view.
+fn slices<'a>(from: &[View<'a>], at: usize, len: usize) -> ArrayVec<View<'a>, MAX_SOURCES> {
+    from.iter().map(|view| view.slice(at, len)).collect()
 }
 
 /// Runs all windows of all folds in the order of their clocks: window `k` at clock `k + stage`.

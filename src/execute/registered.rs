@@ -4,7 +4,7 @@
 //! a rank's consumption counter signals that it has read them.
 
 use super::run::{ProgramRun, failed};
-use super::{Buffers, ExecuteError, Executor, LinkError, RunObserver, in_clock_order};
+use super::{Buffers, ExecuteError, Executor, LinkError, RunObserver, in_clock_order, slices};
 use crate::lower::{Flush, Fold, FoldSource, Program, Push, RegisteredAccess, SourceLocation};
 use crate::schedule::Buffer;
 use arrayvec::ArrayVec;
@@ -321,10 +321,8 @@ fn combine_to_all(reducer: &Reducer, places: &[ViewMut<'_>], sources: &[View<'_>
         [first, second, ref others @ ..] => (first, second, others),
         [] => unreachable!("a result goes somewhere"),
     };
-    for at in (0..first.len()).step_by(BLOCK) {
-        let len = BLOCK.min(first.len() - at);
-        let block: ArrayVec<View<'_>, { crate::lower::MAX_SOURCES }> =
-            sources.iter().map(|source| source.slice(at, len)).collect();
+    for (at, len) in reducer.blocks(first.len(), BLOCK) {
+        let block = slices(sources, at, len);
         let result = first.slice(at, len);
         reducer.apply(result, Some(second.slice(at, len)), &block);
         others.iter().for_each(|other| other.slice(at, len).copy_from(result.as_view()));
@@ -338,10 +336,8 @@ fn combine_past_caches(reducer: &Reducer, places: &[ViewMut<'_>], sources: &[Vie
     if let [source] = sources {
         return places.iter().for_each(|place| place.copy_past_caches(*source));
     }
-    for at in (0..first.len()).step_by(LONG_BLOCK) {
-        let len = LONG_BLOCK.min(first.len() - at);
-        let block: ArrayVec<View<'_>, { crate::lower::MAX_SOURCES }> =
-            sources.iter().map(|source| source.slice(at, len)).collect();
+    for (at, len) in reducer.blocks(first.len(), LONG_BLOCK) {
+        let block = slices(sources, at, len);
         let result = first.slice(at, len);
         reducer.apply(result, None, &block);
         others.iter().for_each(|other| other.slice(at, len).copy_past_caches(result.as_view()));

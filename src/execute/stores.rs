@@ -7,9 +7,8 @@
 //! again; but so have the writer's. A virtual machine that is migrated changes its behaviour while
 //! it runs.
 
-use super::{Buffers, ExecuteError, Executor, RunObserver};
-use crate::lower::{MAX_SOURCES, Program};
-use arrayvec::ArrayVec;
+use super::{Buffers, ExecuteError, Executor, RunObserver, slices};
+use crate::lower::Program;
 use maypole_kernels::{Reducer, Region, View, ViewMut};
 use maypole_transports::board::{Board, SlotClass};
 
@@ -126,10 +125,8 @@ pub(super) fn publish_past_caches(
         into.iter().for_each(|into| into.copy_from(*only));
         return slot.copy_past_caches(*only);
     }
-    for at in (0..slot.len()).step_by(BLOCK) {
-        let len = BLOCK.min(slot.len() - at);
-        let block: ArrayVec<View<'_>, MAX_SOURCES> =
-            views.iter().map(|view| view.slice(at, len)).collect();
+    for (at, len) in reducer.blocks(slot.len(), BLOCK) {
+        let block = slices(views, at, len);
         let result = match into {
             Some(into) => into.slice(at, len),
             None => scratch.view().slice(0, len),

@@ -21,7 +21,6 @@ use crate::requests::progress::{EngineBorrower, Progress};
 use crate::schedule::hosts::Boards;
 use maypole_transports::{Alarm, OwnerProcess};
 use std::cell::OnceCell;
-use std::fmt;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
@@ -228,15 +227,5 @@ impl<C: EngineBorrower> EngineHandle<C> {
                 Box::new(Engine::of_process(self.owner, self.rank, boards, control, conditions))
             }
         })
-    }
-}
-
-impl<C> fmt::Debug for EngineHandle<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EngineHandle")
-            .field("rank", &self.rank)
-            .field("world", &self.boards.world())
-            .field("here", &self.here)
-            .finish_non_exhaustive()
     }
 }

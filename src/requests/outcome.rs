@@ -2,7 +2,7 @@
 
 use super::progress::RequestOutcome;
 use crate::engine::health::{UnreportedError, panic_message};
-use crate::error::Error;
+use crate::error::{Error, FailureKind, FirstFailure};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
@@ -105,18 +105,18 @@ impl OutcomeReport {
         let rank = self.0.rank;
         match outcome {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => self.0.unreported.keep(error),
-            Err(panic) => self.0.unreported.keep(Error::Failed {
-                first: format!("rank {rank} panicked in a request: {}", panic_message(&*panic)),
-                retryable: false,
-                culprit: Some(rank),
-            }),
+            Ok(Err((error, _))) => self.0.unreported.keep(error),
+            Err(panic) => {
+                let text = format!("rank {rank} panicked in a request: {}", panic_message(&*panic));
+                let first = FirstFailure::new(FailureKind::UserAbort, Some(rank), text);
+                self.0.unreported.keep(Error::Failed { first });
+            }
         }
     }
 
     /// Notes that a caller receives this outcome.
     pub(crate) fn note_received<B>(&self, outcome: &RequestOutcome<B>) {
-        if let Ok(Err(error)) = outcome {
+        if let Ok(Err((error, _))) = outcome {
             self.0.unreported.note_received(error);
         }
     }

@@ -5,8 +5,7 @@ use crate::control::Control;
 use crate::control::departures::LeavingThread;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::world::RankSentence;
-use crate::world::service::{Cause, CauseKind};
+use crate::world::service::{Cause, FailureKind};
 use maypole_transports::Alarm;
 use maypole_transports::turns::{self, DeadlinePassed};
 use std::collections::VecDeque;
@@ -23,8 +22,8 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// A call with its buffers. The thread that owns the engine runs it for its communicator `C`.
 pub(crate) type RequestJob<'a, C> = Box<dyn FnOnce(&mut C) + Send + 'a>;
 
-/// The outcome of a request: a panic, an error, or the buffers.
-pub(crate) type RequestOutcome<B> = thread::Result<Result<B, Error>>;
+/// The outcome of a request: a panic, an error with the buffers that outlived it, or the buffers.
+pub(crate) type RequestOutcome<B> = thread::Result<Result<B, (Error, Option<B>)>>;
 
 /// A communicator that owns its engine only while it runs calls of requests.
 pub(crate) trait EngineBorrower: Send + 'static {
@@ -267,19 +266,10 @@ pub(crate) fn await_or_fail<T>(
     }
     match receive_within(done, Some(GRACE)) {
         Err(RecvTimeoutError::Timeout) => {
-            let activity = control.activity();
-            let rank = activity.members()[rank];
-            let text = RankSentence::default().rank(rank);
-            let text = text.words(" panicked while it had requests in flight");
-            // The highest sequence number, so that any other cause precedes it.
-            control.fail(Cause {
-                sequence: u64::MAX,
-                kind: CauseKind::UserAbort,
-                rank,
-                text,
-                culprit: Some(rank),
-                detail: None,
-            });
+            let rank = control.activity().members()[rank];
+            let words = " panicked while it had requests in flight".to_owned();
+            // The highest sequence number: so that any other cause precedes it.
+            control.fail(Cause::of_rank(u64::MAX, FailureKind::UserAbort, rank, words));
             receive_within(done, Some(GRACE)).ok()
         }
         done => done.ok(),

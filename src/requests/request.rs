@@ -1,6 +1,6 @@
 //! Requests: asynchronous operations.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, FailureKind, FirstFailure, Result};
 use crate::requests::handle::EngineHandle;
 use crate::requests::messages::driver::Messages;
 use crate::requests::outcome::{OutcomeReport, channel};
@@ -11,9 +11,9 @@ use maypole_transports::{Alarm, ForegroundWait, OwnerProcess};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender, channel as wakeups};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
 
 /// An operation in flight, which owns its buffers until it is done.
 ///
@@ -63,6 +63,7 @@ impl<B> Request<B> {
 
     /// True once the operation has succeeded or failed. [`wait`](Self::wait) then returns
     /// immediately. Non-blocking.
+    #[doc(alias("MPI_Test", "is_completed"))]
     pub fn test(&mut self) -> bool {
         if !self.owner.is_current() {
             return true;
@@ -72,7 +73,7 @@ impl<B> Request<B> {
         }
         if let Some(outcome) = &self.outcome {
             let come = poll(outcome);
-            self.done = come.map(|come| come.unwrap_or_else(|_| Ok(Err(abandoned()))));
+            self.done = come.map(|come| come.unwrap_or_else(|_| Ok(Err((abandoned(), None)))));
             if self.done.is_some() {
                 self.outcome = None;
             }
@@ -114,14 +115,39 @@ impl<B> Request<B> {
     ///
     /// # Errors
     /// The errors of the call. [`Error::Invalid`] is one of them, because arguments are checked
-    /// when the operation runs. After an error the buffers are lost. [`Error::Forked`] in a child
+    /// when the operation runs. After an error the buffers are lost, unless
+    /// [`wait_or_buffers`](Self::wait_or_buffers) returns them. [`Error::Forked`] in a child
     /// of the process that started the request, where the operation does not run.
     ///
     /// # Panics
     /// If a function of the user's panicked in the call, with the same panic.
-    pub fn wait(mut self) -> Result<B> {
+    #[doc(alias = "MPI_Wait")]
+    pub fn wait(self) -> Result<B> {
+        self.wait_or_buffers().map_err(|(error, _)| error)
+    }
+
+    /// As [`wait`](Self::wait), with the buffers beside an error. If the call was
+    /// [refused](Error::is_harmless), they are unchanged; else parts of the outputs may be written. None in
+    /// a forked child, and if the communicator has ended before the operation ran.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// Communicator::run_local(2, |mut comm| {
+    ///     let request = comm.start_broadcast(vec![1u8, 2], 9);
+    ///     let (error, buffers) = request.wait_or_buffers().unwrap_err();
+    ///     assert!(error.to_string().ends_with("root 9 is not one of the 2 ranks"));
+    ///     assert_eq!(buffers, Some(vec![1, 2]));
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    ///
+    /// # Panics
+    /// As [`wait`](Self::wait).
+    pub fn wait_or_buffers(mut self) -> std::result::Result<B, (Error, Option<B>)> {
         if !self.owner.is_current() {
-            return Err(Error::Forked { rank: self.rank });
+            return Err((Error::Forked { rank: self.rank }, None));
         }
         if let Some(jobs) = self.jobs.take().and_then(|jobs| jobs.upgrade()) {
             jobs.run_until(&mut || self.test());
@@ -132,7 +158,7 @@ impl<B> Request<B> {
             Some(messages) => messages.drive_until(|| poll(&outcome)).ok(),
             None => receive(&outcome),
         });
-        let come = come.map(|come| come.unwrap_or_else(|| Ok(Err(abandoned()))));
+        let come = come.map(|come| come.unwrap_or_else(|| Ok(Err((abandoned(), None)))));
         let outcome = self.done.take().or(come).expect("a request has an outcome or awaits it");
         self.report.note_received(&outcome);
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
@@ -183,7 +209,8 @@ impl<B> Future for Request<B> {
         self.awaited = None;
         let outcome = self.done.take().expect("it has come");
         self.report.note_received(&outcome);
-        Poll::Ready(outcome.unwrap_or_else(|panic| resume_unwind(panic)))
+        let outcome = outcome.unwrap_or_else(|panic| resume_unwind(panic));
+        Poll::Ready(outcome.map_err(|(error, _)| error))
     }
 }
 
@@ -213,8 +240,8 @@ impl<B> fmt::Debug for Request<B> {
 /// The error of an operation that never ran, because its communicator ended first.
 #[cold]
 fn abandoned() -> Error {
-    let first = "it ended before the operation could run".to_owned();
-    Error::Failed { first, retryable: false, culprit: None }
+    let text = "it ended before the operation could run";
+    Error::Failed { first: FirstFailure::new(FailureKind::UserAbort, None, text) }
 }
 
 /// Waits for all of `requests` and returns their buffers, in order.
@@ -231,17 +258,65 @@ fn abandoned() -> Error {
 /// # Errors
 /// The first error, in the order of the requests, after the end of all of them. The next call
 /// returns another one that does not follow from the first.
+#[doc(alias("MPI_Waitall", "waitall"))]
 pub fn wait_all<B>(requests: impl IntoIterator<Item = Request<B>>) -> Result<Vec<B>> {
     let mut all = Ok(Vec::new());
     for request in requests {
         let report = request.report.clone();
-        match (request.wait(), &mut all) {
+        match (request.wait_or_buffers(), &mut all) {
             (Ok(buffers), Ok(all)) => all.push(buffers),
-            (Err(error), Ok(_)) => all = Err(error),
+            (Err((error, _)), Ok(_)) => all = Err(error),
             (outcome, Err(_)) => report.keep(Ok(outcome)),
         }
     }
     all
+}
+
+/// Waits until one of `requests` is over, which is removed from them. Returns its index before that and
+/// its outcome; `None` without requests.
+///
+/// ```
+/// use maypole::{Communicator, wait_any};
+/// Communicator::run_local(3, |mut comm| {
+///     if comm.rank() > 0 {
+///         return comm.send(&[comm.rank()], 0, 0).unwrap();
+///     }
+///     let mut receives: Vec<_> = [1, 2].map(|from| comm.start_recv(vec![0usize], from, 0)).into();
+///     let mut sum = 0;
+///     while let Some((_, came)) = wait_any(&mut receives) {
+///         sum += came.unwrap()[0]; // in the order in which they arrive
+///     }
+///     assert_eq!(sum, 3);
+/// });
+/// ```
+///
+/// # Panics
+/// As [`Request::wait`] of the request that is over.
+#[doc(alias("MPI_Waitany", "waitany", "select"))]
+pub fn wait_any<B>(requests: &mut Vec<Request<B>>) -> Option<(usize, Result<B>)> {
+    let (wake, woken) = wakeups::<()>();
+    let waker = Waker::from(Arc::new(Woken(wake)));
+    while !requests.is_empty() {
+        for at in 0..requests.len() {
+            let polled = Pin::new(&mut requests[at]).poll(&mut Context::from_waker(&waker));
+            if let Poll::Ready(outcome) = polled {
+                drop(requests.remove(at));
+                return Some((at, outcome));
+            }
+        }
+        receive(&woken);
+    }
+    None
+}
+
+/// Wakes a thread that waits for one of several requests.
+struct Woken(Sender<()>);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        // The receiver is gone once another request was over.
+        let _ = self.0.send(());
+    }
 }
 
 /// A job, and the request that returns its outcome to the caller.
@@ -260,7 +335,10 @@ pub(crate) fn task<'a, C: EngineBorrower, B: Send + 'a>(
             comm.engine().panicked("a request", &**panic);
         }
         comm.engine().set_in_request(was_in_request);
-        tell.send(done.map(|done| done.map(|()| buffers)));
+        tell.send(done.map(|done| match done {
+            Ok(()) => Ok(buffers),
+            Err(error) => Err((error, Some(buffers))),
+        }));
     };
     (Box::new(job), Request::new(engine, (outcome, report), None))
 }

@@ -309,15 +309,9 @@ impl Collective {
                 HeldChunks::Nothing
             }
             Self::Gather { .. } | Self::AllGather => HeldChunks::One(rank),
-            Self::Broadcast { .. }
-            | Self::Scatter { .. }
-            | Self::Reduce { .. }
-            | Self::AllReduce
-            | Self::ReduceScatter
-            | Self::AllToAll
-            | Self::Scan
-            | Self::ExclusiveScan
-            | Self::Barrier => HeldChunks::All,
+            Self::Broadcast { .. } | Self::Scatter { .. } | Self::Reduce { .. } => HeldChunks::All,
+            Self::AllReduce | Self::ReduceScatter | Self::AllToAll => HeldChunks::All,
+            Self::Scan | Self::ExclusiveScan | Self::Barrier => HeldChunks::All,
         }
     }
 
@@ -328,15 +322,9 @@ impl Collective {
             Self::Reduce { root } | Self::Gather { root } if rank != root => HeldChunks::Nothing,
             Self::Scatter { .. } | Self::ReduceScatter => HeldChunks::One(rank),
             Self::ExclusiveScan if rank == 0 => HeldChunks::Nothing,
-            Self::Broadcast { .. }
-            | Self::Reduce { .. }
-            | Self::Gather { .. }
-            | Self::AllReduce
-            | Self::AllGather
-            | Self::AllToAll
-            | Self::Scan
-            | Self::ExclusiveScan
-            | Self::Barrier => HeldChunks::All,
+            Self::Broadcast { .. } | Self::Reduce { .. } | Self::Gather { .. } => HeldChunks::All,
+            Self::AllReduce | Self::AllGather | Self::AllToAll => HeldChunks::All,
+            Self::Scan | Self::ExclusiveScan | Self::Barrier => HeldChunks::All,
         }
     }
 

@@ -215,7 +215,7 @@ fn integers<T: Integer>() {
     let mut rng = SeededRng::new(5);
     for _ in 0..5_000 {
         let values: Vec<T> = (0..1 + rng.below(5)).map(|_| T::any(rng.next_u64())).collect();
-        for op in ReduceOp::ALL {
+        for &op in ReduceOp::ALL {
             assert_eq!(combined(&values, op), [whole(&values, op); 2], "the {op} of {values:?}");
         }
         let factor = ReduceOp::PreMulSum(Factor::new(3.0));

@@ -2,7 +2,7 @@
 
 use super::skip;
 use maypole::algorithms::Algorithm;
-use maypole::{Communicator, Element, Error, Factor, Local, Operation, ReduceOp};
+use maypole::{CallBuffers, Communicator, Element, Error, Factor, Local, Operation, ReduceOp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ fn bits_of_floats_are_refused_and_harm_nothing() {
 
 #[test]
 fn names_are_read_back() {
-    for op in ReduceOp::ALL {
+    for &op in ReduceOp::ALL {
         assert_eq!(op.name().parse(), Ok(op));
     }
     assert!("nand".parse::<ReduceOp>().unwrap_err().to_string().ends_with("avg, and, or, xor"));
@@ -178,6 +178,37 @@ fn check_scans_blocks_and_requests(
     assert_eq!(in_place.wait().unwrap(), result);
 }
 
+/// Every algorithm, between hosts and on one, cuts vectors between records, whatever their size.
+#[test]
+fn records_are_never_cut() {
+    let least = Operation::new("least", true, |left: &[[u32; 3]], right: &mut [[u32; 3]]| {
+        left.iter().zip(right).for_each(|(left, right)| *right = (*left).min(*right));
+    });
+    let record = |rank, at| [number(rank, at) as u32 % 5, rank as u32, at as u32];
+    for hosts in [vec![0; 3], vec![0, 1, 2], vec![0, 0, 1, 1, 1]] {
+        run(&hosts, |mut comm| {
+            let (rank, world) = (comm.rank(), comm.world());
+            for (algorithm, count) in Algorithm::named().flat_map(|it| [(it, 37), (it, 100_003)]) {
+                comm.set_algorithm(Some(algorithm));
+                let mut data: Vec<_> = (0..count).map(|at| record(rank, at)).collect();
+                match comm.all_reduce(CallBuffers::records(&mut data), &least) {
+                    Err(error) if error.is_harmless() => continue,
+                    done => done.unwrap(),
+                }
+                let least_at = |at| (0..world).map(|rank| record(rank, at)).min().unwrap();
+                assert!((0..count).all(|at| data[at] == least_at(at)), "{algorithm}, {count}");
+            }
+            comm.set_algorithm(None);
+            let mut all = vec![[9u8; 1024]; world];
+            all[rank] = [rank as u8; 1024];
+            comm.all_gather(CallBuffers::records(&mut all)).unwrap();
+            assert!((0..world).all(|from| all[from] == [from as u8; 1024]));
+            let error = comm.all_reduce(CallBuffers::records(&mut all), ReduceOp::Sum).unwrap_err();
+            assert!(error.to_string().ends_with("have no 'sum': pass an `Operation`"), "{error}");
+        });
+    }
+}
+
 #[test]
 fn an_algorithm_that_breaks_the_order_is_refused() {
     Communicator::run_local(3, |mut comm| {
@@ -224,10 +255,8 @@ fn a_panic_in_an_operation_fails_all_ranks_and_goes_on_at_the_call() {
         assert_eq!(ends[1].as_ref().unwrap_err(), &"no such sum");
         for rank in [0, 2] {
             let Ok(Err(error)) = &ends[rank] else { panic!("{ends:?}") };
-            assert!(
-                error.to_string().contains("rank 1 panicked in all_reduce(3 x u64, 'broken')"),
-                "{error}"
-            );
+            let why = "rank 1 panicked in all_reduce(3 x u64, 'broken')";
+            assert!(error.to_string().contains(why), "{error}");
         }
     }
 }

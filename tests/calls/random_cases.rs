@@ -161,7 +161,7 @@ fn check_coverage(ended: &[Ended]) {
     let types = drawn(|case| case[4..6].join(" "));
     for kind in kinds() {
         let scaled = ReduceOp::PreMulSum(Factor::new(1.0));
-        let all = ReduceOp::ALL.into_iter().chain([scaled]);
+        let all = ReduceOp::ALL.iter().copied().chain([scaled]);
         for op in all.filter(|op| op.supports(kind)).map(ReduceOp::name) {
             assert!(
                 types.contains_key(&format!("{} {op}", kind.name())),

@@ -158,7 +158,7 @@ impl Case {
 /// The operations that `collective` can use on elements of `kind`.
 fn operations(collective: Collective, kind: DataType) -> impl Strategy<Value = ReduceOp> {
     let is_scan = matches!(collective, Collective::Scan | Collective::ExclusiveScan);
-    let able = ReduceOp::ALL.into_iter().filter(move |op| op.supports(kind));
+    let able = ReduceOp::ALL.iter().copied().filter(move |op| op.supports(kind));
     let able: Vec<ReduceOp> = able.filter(|op| !(is_scan && *op == ReduceOp::Avg)).collect();
     let factors = [1.0, 2.0, 3.0].map(|factor| ReduceOp::PreMulSum(Factor::new(factor)));
     let weight = able.len() as u32;

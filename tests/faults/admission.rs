@@ -151,7 +151,7 @@ fn churn(processes: usize, first: usize, last: &[u64]) -> World {
 
 /// The numbers that all of `processes` have reported, which are equal.
 #[track_caller]
-fn reported(ended: &[Ended], processes: &[u64]) -> String {
+pub(super) fn reported(ended: &[Ended], processes: &[u64]) -> String {
     let mut reports: Vec<&str> = Vec::new();
     for process in processes {
         let one = &ended[*process as usize];

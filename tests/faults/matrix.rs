@@ -78,7 +78,7 @@ fn queue_requests(comm: &mut Communicator) -> Vec<Error> {
     let errors: Vec<_> = requests.into_iter().map(|it| it.wait().unwrap_err()).collect();
     for later in &errors[1..] {
         let first = errors[0].to_string();
-        assert!(matches!(later, Error::Failed { first: it, .. } if *it == first), "{later}");
+        assert!(matches!(later, Error::Failed { first: it, .. } if it.text == first), "{later}");
         assert_eq!(later.is_retryable(), errors[0].is_retryable(), "{later}");
     }
     let next = comm.start((), |comm, ()| comm.barrier()).wait();
@@ -96,7 +96,7 @@ fn post_messages(comm: &mut Communicator) -> Vec<Error> {
     let mut errors: Vec<_> = ends.collect();
     let later = comm.barrier().unwrap_err();
     match &later {
-        Error::Failed { first, .. } => errors.sort_by_key(|error| error.to_string() != *first),
+        Error::Failed { first, .. } => errors.sort_by_key(|error| error.to_string() != first.text),
         _ => errors.insert(0, later),
     }
     errors

@@ -88,7 +88,7 @@ pub(crate) fn report(mut comm: Communicator, error: &Error, since: Instant) {
         comm.split(None, 0).map(drop),
     ] {
         assert!(
-            matches!(&later, Err(Error::Failed { first, .. }) if *first == error.to_string()),
+            matches!(&later, Err(Error::Failed { first, .. }) if first.text == error.to_string()),
             "{later:?}"
         );
     }

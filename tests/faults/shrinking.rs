@@ -3,6 +3,7 @@
 //!
 //! `MAYPOLE_TEST_ROUNDS` sets how many worlds with random deaths are made.
 
+use super::admission::reported;
 use crate::report::{die_if_told, linked, random, rounds, sum_of_bits};
 use crate::spawn::{Ended, World, await_file, say};
 use maypole::{Communicator, Error, Local};
@@ -96,16 +97,7 @@ fn go_on(comm: Communicator) {
 #[track_caller]
 fn survivors(ended: &[Ended], victims: &[usize]) -> String {
     let alive = (0..ended.len()).filter(|rank| !victims.contains(rank));
-    let mut reports: Vec<&str> = Vec::new();
-    for rank in alive {
-        assert_eq!(ended[rank].code, Some(0), "rank {rank}: {ended:#?}");
-        let ids = ended[rank].said("ids");
-        assert_eq!(ids.len(), 1, "rank {rank}: {ended:#?}");
-        reports.push(ids[0]);
-    }
-    reports.dedup();
-    assert_eq!(reports.len(), 1, "{ended:#?}");
-    reports[0].to_owned()
+    reported(ended, &alive.map(|rank| rank as u64).collect::<Vec<_>>())
 }
 
 /// Six ranks, of which one to four die at random moments, some of them while others agree.

@@ -138,7 +138,7 @@ impl Draw {
     }
 
     pub(crate) fn op(&mut self, kind: DataType, is_scan: bool) -> ReduceOp {
-        let able = ReduceOp::ALL.into_iter().filter(|op| op.supports(kind));
+        let able = ReduceOp::ALL.iter().copied().filter(|op| op.supports(kind));
         let mut able: Vec<_> = able.filter(|op| !(is_scan && *op == ReduceOp::Avg)).collect();
         able.push(ReduceOp::PreMulSum(Factor::new(2.0)));
         able[self.rng.below(able.len())]

@@ -2,7 +2,7 @@
 
 use super::{LIMIT, mixtures, start_sum};
 use crate::common::SeededRng;
-use maypole::{Communicator, Error, Local, ReduceOp};
+use maypole::{Communicator, Error, Local, ReduceOp, wait_any};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -44,48 +44,84 @@ fn block_on<T>(task: impl Future<Output = T>) -> (T, usize, usize) {
     }
 }
 
-/// Awaits all of `tasks`, each of which is polled whenever one is woken.
-async fn all<F: Future + Unpin>(mut tasks: Vec<F>) -> Vec<F::Output> {
-    let mut done: Vec<Option<F::Output>> = tasks.iter().map(|_| None).collect();
-    std::future::poll_fn(move |context| {
-        for (task, done) in tasks.iter_mut().zip(&mut done) {
-            if done.is_none()
-                && let Poll::Ready(result) = Pin::new(task).poll(context)
-            {
-                *done = Some(result);
-            }
-        }
-        match done.iter().all(Option::is_some) {
-            true => Poll::Ready(done.drain(..).flatten().collect()),
-            false => Poll::Pending,
-        }
-    })
-    .await
-}
-
 #[test]
 fn tasks_await_requests_and_messages_together() {
     for local in mixtures() {
         local.run(|mut comm| {
             let (rank, world) = (comm.rank(), comm.world());
-            let sums: Vec<_> =
+            let mut sums: Vec<_> =
                 (0..5).map(|nth| start_sum(&mut comm, nth, 1 + 3000 * nth as usize)).collect();
             let come = comm.start_recv(vec![0u64; 3], (rank + world - 1) % world, 1);
             let sent = comm.start_send(vec![rank as u64; 3], (rank + 1) % world, 1);
-            let ((came, sums), ..) = block_on(async {
+            let (came, ..) = block_on(async {
                 let came = come.await.unwrap();
                 sent.await.unwrap();
-                (came, all(sums).await)
+                came
             });
             assert_eq!(came, [((rank + world - 1) % world) as u64; 3]);
-            for (nth, sum) in sums.into_iter().enumerate() {
-                assert_eq!(sum.unwrap(), vec![(nth * world) as u64; 1 + 3000 * nth]);
+            for nth in 0..5 {
+                let (at, sum) = wait_any(&mut sums).unwrap();
+                assert_eq!((at, sum.unwrap()), (0, vec![(nth * world) as u64; 1 + 3000 * nth]));
             }
+            assert!(wait_any(&mut sums).is_none());
             // The communicator continues, also where a task is dropped while it awaits.
             let mut dropped = start_sum(&mut comm, 1, 100_000);
             let _ = Pin::new(&mut dropped).poll(&mut Context::from_waker(Waker::noop()));
             drop(dropped);
             comm.barrier().unwrap();
+        });
+    }
+}
+
+/// The first of two receives ends last, and a request that fails gives its buffer back.
+#[test]
+fn a_thread_waits_for_one_of_several_requests() {
+    Local::new(2).timeout(LIMIT).run(|mut comm| {
+        if comm.rank() == 1 {
+            comm.send(&[2u8], 0, 2).unwrap();
+            comm.recv(&mut [0u8], 0, 9).unwrap();
+            return comm.send(&[1u8], 0, 1).unwrap();
+        }
+        let mut receives = vec![comm.start_recv([0u8], 1, 1), comm.start_recv([0u8], 1, 2)];
+        assert!(matches!(wait_any(&mut receives), Some((1, Ok([2])))));
+        comm.send(&[0u8], 1, 9).unwrap();
+        assert!(matches!(wait_any(&mut receives), Some((0, Ok([1])))));
+        let late = comm.within(Duration::from_millis(20)).start_all_reduce([3u8], ReduceOp::Sum);
+        let (error, buffers) = late.wait_or_buffers().unwrap_err();
+        assert!(error.is_retryable() && buffers == Some([3]), "{error}");
+    });
+}
+
+/// Rank r brings r + 1 elements, which are r + 1.
+#[test]
+fn every_collective_is_a_request() {
+    for local in mixtures() {
+        local.run(|mut comm| {
+            let (rank, world) = (comm.rank(), comm.world());
+            let counts: Vec<usize> = (1..=world).collect();
+            let whole = counts.iter().flat_map(|count| vec![*count; *count]).collect::<Vec<_>>();
+            let (mine, none) = (vec![rank + 1; rank + 1], vec![0; whole.len()]);
+            let spread = vec![rank + 1; world * (rank + 1)];
+            let spread = (spread, vec![rank + 1; world], none.clone(), counts.clone());
+            comm.start_barrier().wait().unwrap();
+            let reduced = comm.start_reduce([1u8; 9], ReduceOp::Sum, 1);
+            let scanned = comm.start_scan([1u8; 9], ReduceOp::Sum);
+            let before = comm.start_exclusive_scan(([1u8; 9], [0; 9]), ReduceOp::Sum);
+            let gathered = comm.start_gather((mine.clone(), none.clone(), counts.clone()), 1);
+            let all = comm.start_all_gather((mine.clone(), none.clone(), counts.clone()));
+            let part = (whole.clone(), vec![0; rank + 1], counts);
+            let scattered = comm.start_scatter(part.clone(), 0);
+            let part = comm.start_reduce_scatter(part, ReduceOp::Sum);
+            let swapped = comm.start_all_to_all(spread);
+            let at_root = if rank == 1 { &whole } else { &none };
+            assert_eq!(reduced.wait().unwrap()[8], if rank == 1 { world as u8 } else { 1 });
+            assert_eq!(scanned.wait().unwrap()[8], rank as u8 + 1);
+            assert_eq!(before.wait().unwrap().1[8], rank as u8);
+            assert_eq!(gathered.wait().unwrap().1, *at_root);
+            assert_eq!(all.wait().unwrap().1, whole);
+            assert_eq!(scattered.wait().unwrap().1, mine);
+            assert_eq!(part.wait().unwrap().1, vec![(rank + 1) * world; rank + 1]);
+            assert_eq!(swapped.wait().unwrap().2, whole);
         });
     }
 }

@@ -11,7 +11,7 @@ mod scopes;
 mod splits;
 mod unreported;
 
-use maypole::{Communicator, Local, ReduceOp, Request};
+use maypole::{Communicator, Error, Local, ReduceOp, Request};
 use maypole_tests::common;
 use std::time::Duration;
 
@@ -30,6 +30,28 @@ fn mixtures() -> [Local; 4] {
         Local::new(5).hosts(&[0, 0, 1, 1, 1]).stream_capacity(1000),
     ]
     .map(|local| local.timeout(LIMIT))
+}
+
+/// Asserts that a deadline of `allowed` has passed.
+#[track_caller]
+fn is_late(error: &Error, allowed: Duration) {
+    let late = matches!(error, Error::TimedOut { cause, .. } if cause.after == allowed);
+    assert!(late, "{error}");
+}
+
+/// Asserts that another rank failed first, and why.
+#[track_caller]
+fn is_aborted(error: &Error, why: &str) {
+    let aborted = matches!(error, Error::Aborted { cause, .. } if cause.text.contains(why));
+    assert!(aborted, "{error}");
+}
+
+/// The sum of all ranks' `value`, by an all-reduce of `count` elements.
+fn sum(comm: &mut Communicator, value: u64, count: usize) -> u64 {
+    let mut data = vec![value; count];
+    comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
+    assert!(data.iter().all(|it| *it == data[0]));
+    data[0]
 }
 
 fn start_sum(comm: &mut Communicator, value: u64, count: usize) -> Request<Vec<u64>> {

@@ -1,7 +1,7 @@
 //! Requests on slices of one flat buffer, groups that are used at the same time, and deadlines of
 //! single calls.
 
-use super::{LIMIT, mixtures};
+use super::{LIMIT, is_aborted, is_late, mixtures, sum};
 use crate::spawn::World;
 use maypole::{Communicator, Error, Local, ReduceOp, Transport, wait_all};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -129,10 +129,7 @@ fn a_panic_fails_the_group_if_peers_do_not_start_the_requests() {
         let mut group = comm.duplicate().unwrap();
         if comm.rank() == 1 {
             let error = group.barrier().unwrap_err();
-            assert!(
-                matches!(&error, Error::Aborted { cause, .. } if cause.contains("rank 0 panicked")),
-                "{error}"
-            );
+            is_aborted(&error, "rank 0 panicked");
             return;
         }
         let mut data = [1; 8];
@@ -154,16 +151,11 @@ fn a_failure_within_a_scope_reaches_its_requests_and_later_calls() {
                 data.chunks_mut(5000).map(|it| scope.start_all_reduce(it, ReduceOp::Sum)).collect();
             requests.into_iter().map(|request| request.wait().unwrap_err()).collect()
         });
-        assert!(
-            matches!(errors[0], Error::TimedOut { .. } | Error::PeerLost { .. }),
-            "{}",
-            errors[0]
-        );
-        assert!(
-            matches!(&errors[1], Error::Failed { first, .. } if *first == errors[0].to_string()),
-            "{}",
-            errors[1]
-        );
+        let first = &errors[0];
+        assert!(matches!(first, Error::TimedOut { .. } | Error::PeerLost { .. }), "{first}");
+        let later =
+            matches!(&errors[1], Error::Failed { first: it, .. } if it.text == first.to_string());
+        assert!(later, "{}", errors[1]);
         assert!(matches!(comm.barrier(), Err(Error::Failed { .. })));
     });
 }
@@ -196,12 +188,6 @@ fn groups(mut comm: Communicator) {
     }
 }
 
-fn sum(comm: &mut Communicator, value: u64, count: usize) -> u64 {
-    let mut data = vec![value; count];
-    comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
-    data[count - 1]
-}
-
 #[test]
 fn groups_are_used_from_two_threads_at_once() {
     World::new("groups", 3).start().succeed();
@@ -226,10 +212,7 @@ fn a_call_within_a_duration_ends_in_time() {
             let error =
                 comm.within(short).all_reduce(&mut [1.0f32; 5000], ReduceOp::Sum).unwrap_err();
             let took = since.elapsed();
-            assert!(
-                matches!(&error, Error::TimedOut { cause, rank: 0, .. } if cause.after == short),
-                "{error}"
-            );
+            is_late(&error, short);
             assert!(error.is_retryable() && took >= short && took < SOON, "{took:?}");
         });
     }
@@ -253,22 +236,16 @@ fn messages_and_requests_have_deadlines_of_their_own_too() {
         assert_eq!(comm.timeout(), LIMIT);
         assert_eq!(first.wait().unwrap(), [2; 9]);
         let error = second.wait().unwrap_err();
-        assert!(matches!(&error, Error::TimedOut { cause, .. } if cause.after == short), "{error}");
+        is_late(&error, short);
         assert!(since.elapsed() >= short && since.elapsed() < SOON);
     });
     Local::new(2).timeout(LIMIT).run(|mut comm| {
         if comm.rank() == 0 {
             let error = comm.within(short).recv_any(&mut [0u8; 4], 3).unwrap_err();
-            assert!(
-                matches!(&error, Error::TimedOut { cause, .. } if cause.after == short),
-                "{error}"
-            );
+            is_late(&error, short);
         } else {
             let error = comm.recv(&mut [0u8], 0, 0).unwrap_err();
-            assert!(
-                matches!(&error, Error::TimedOut { cause, .. } if cause.after == short),
-                "{error}"
-            );
+            is_late(&error, short);
         }
     });
 }
@@ -311,11 +288,6 @@ fn a_deadline_ends_with_its_guard() {
 }
 
 pub(crate) fn rank_process(role: &str) {
-    match role {
-        "groups" => groups(Communicator::from_env().unwrap()),
-        role => {
-            assert_eq!(role, "buckets");
-            buckets(Communicator::from_env().unwrap());
-        }
-    }
+    let comm = Communicator::from_env().unwrap();
+    if role == "groups" { groups(comm) } else { buckets(comm) }
 }

@@ -1,17 +1,10 @@
 //! Groups of ranks: by colour and key, of groups, at the same time as their parents, over other
 //! transports.
 
+use super::sum;
 use crate::spawn::{World, as_each_rank};
-use maypole::{Communicator, Local, ReduceOp, Transport};
+use maypole::{Communicator, Local, Transport};
 use std::time::Duration;
-
-/// The sum of all ranks' `value`, by an all-reduce of `count` elements.
-fn sum(comm: &mut Communicator, value: u64, count: usize) -> u64 {
-    let mut data = vec![value; count];
-    comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
-    assert!(data.iter().all(|it| *it == data[0]));
-    data[0]
-}
 
 /// Even ranks and odd ranks, each group in reverse order, so that its rank 0 is the highest rank.
 fn by_parity(comm: &mut Communicator) {

@@ -173,7 +173,8 @@ fn what_follows_from_a_known_failure_is_not_returned_again() {
         drop(other_counts(&mut comm));
         for _ in 0..2 {
             let error = comm.barrier().unwrap_err();
-            let is_told = matches!(&error, Error::Failed { first, .. } if first.contains("match"));
+            let is_told =
+                matches!(&error, Error::Failed { first, .. } if first.text.contains("match"));
             assert!(is_told, "{error}");
         }
         comm.close().unwrap();

@@ -1,7 +1,7 @@
 //! Messages between two ranks, in traces of real runs.
 
 use crate::file::TraceFile;
-use crate::spawn::World;
+use crate::over_processes;
 use maypole::{Communicator, Local};
 use std::path::Path;
 
@@ -104,13 +104,7 @@ fn threads_over_streams_in_memory() {
 
 #[test]
 fn processes_over_shared_memory_and_tcp() {
-    let folder = tempfile::tempdir().unwrap();
-    for transport in ["shm", "tcp"] {
-        let path = folder.path().join(format!("{transport}.json"));
-        let world = World::new("messages", RANKS).set("MAYPOLE_TRACE", path.display());
-        world.set("MAYPOLE_TRANSPORT", transport).start().succeed();
-        check(&path);
-    }
+    over_processes("messages", RANKS, check);
 }
 
 #[test]

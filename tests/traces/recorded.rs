@@ -1,7 +1,7 @@
 //! Traces of real runs: between threads and processes, over boards and streams.
 
 use crate::file::TraceFile;
-use crate::spawn::World;
+use crate::over_processes;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Layout;
 use maypole::schedule::collective::Collective;
@@ -133,13 +133,7 @@ fn threads_over_boards_and_streams() {
 
 #[test]
 fn processes_over_shared_memory_and_tcp() {
-    let folder = tempfile::tempdir().unwrap();
-    for transport in ["shm", "tcp"] {
-        let path = folder.path().join(format!("{transport}.json"));
-        let world = World::new("everything", RANKS).set("MAYPOLE_TRACE", path.display());
-        world.set("MAYPOLE_TRANSPORT", transport).start().succeed();
-        check(&read(&path));
-    }
+    over_processes("everything", RANKS, |path| check(&read(path)));
 }
 
 #[test]

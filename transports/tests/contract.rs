@@ -11,6 +11,7 @@
 #[path = "contract/mount.rs"]
 mod mount;
 #[path = "contract/drive.rs"]
+#[allow(dead_code, reason = "not every mount uses all of it")]
 mod drive;
 #[cfg(target_os = "linux")]
 #[path = "contract/encrypted.rs"]

@@ -24,9 +24,7 @@ mod faults;
 mod waits;
 
 use library::{Controls, FakeVerbs};
-use maypole_transports::ib::{
-    UnconnectedVerbs, VerbsAdapter, VerbsEndpoint, VerbsSettings, VerbsStream,
-};
+use maypole_transports::ib::VerbsStream;
 use std::sync::OnceLock;
 
 /// The devices of these tests. A test that counts, or changes a device, has one of its own.
@@ -48,17 +46,7 @@ fn fake() -> &'static Controls {
 /// Both ends of a connection between two devices.
 fn pair_between(near: &str, far: &str) -> (VerbsStream, VerbsStream) {
     fake();
-    let end = |name: &str| {
-        let settings = VerbsSettings { device: Some(name.to_owned()), ..VerbsSettings::default() };
-        UnconnectedVerbs::new(&VerbsAdapter::open(settings).unwrap()).unwrap()
-    };
-    let (near, far) = (end(near), end(far));
-    let [to_near, to_far] = [&near, &far].map(|end| {
-        // As a control connection carries it.
-        VerbsEndpoint::from_bytes(&end.endpoint().to_bytes()).unwrap()
-    });
-    let (near, far) = (near.connect(&to_far).unwrap(), far.connect(&to_near).unwrap());
-    (near.open(), far.open())
+    drive::verbs_pair(near, far)
 }
 
 fn pair_on(device: &str) -> (VerbsStream, VerbsStream) {

@@ -13,23 +13,9 @@ mod mount;
 #[path = "contract/drive.rs"]
 mod drive;
 
-use maypole_transports::ib::{
-    UnconnectedVerbs, VerbsAdapter, VerbsEndpoint, VerbsSettings, VerbsStream,
-};
-
 /// Both ends of a connection between the two soft-RoCE devices of the virtual machine.
-fn verbs_pair() -> (VerbsStream, VerbsStream) {
-    let end = |name: &str| {
-        let settings = VerbsSettings { device: Some(name.to_owned()), ..VerbsSettings::default() };
-        UnconnectedVerbs::new(&VerbsAdapter::open(settings).unwrap()).unwrap()
-    };
-    let (near, far) = (end("rxe0"), end("rxe1"));
-    let [to_near, to_far] = [&near, &far].map(|end| {
-        // As a control connection carries it.
-        VerbsEndpoint::from_bytes(&end.endpoint().to_bytes()).unwrap()
-    });
-    let (near, far) = (near.connect(&to_far).unwrap(), far.connect(&to_near).unwrap());
-    (near.open(), far.open())
+fn verbs_pair() -> (maypole_transports::ib::VerbsStream, maypole_transports::ib::VerbsStream) {
+    drive::verbs_pair("rxe0", "rxe1")
 }
 
 mount!(verbs, largest: 1 << 20, crate::verbs_pair());

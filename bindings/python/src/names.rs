@@ -79,14 +79,17 @@ pub(crate) fn operation(name: &str, factor: Option<f64>) -> PyResult<ReduceOp> {
         "mean" => "avg",
         _ => name,
     };
-    ours.parse::<ReduceOp>()
-        .map_err(|_| unknown("op", "operation", name, &ReduceOp::ALL.map(ReduceOp::name)))
+    ours.parse::<ReduceOp>().map_err(|_| unknown("op", "operation", name, &op_names()))
+}
+
+fn op_names() -> Vec<&'static str> {
+    ReduceOp::ALL.iter().map(|op| op.name()).collect()
 }
 
 /// The name in the argument `op`. Programs for mpi4py pass objects there, others functions of NumPy.
 pub(crate) fn op_name(op: &Bound<'_, PyAny>) -> PyResult<&'static str> {
     let name = op.extract::<String>().map_err(|_| {
-        let known = ReduceOp::ALL.map(ReduceOp::name).join(", ");
+        let known = op_names().join(", ");
         invalid_type(format!("op is {op}: pass the name of an operation ({known})"))
     })?;
     operation(&name, None).map(ReduceOp::name)

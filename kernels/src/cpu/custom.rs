@@ -8,12 +8,13 @@ use super::built_in::check;
 use crate::{View, ViewMut};
 use bytemuck::Pod;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 /// Elements of a block.
 const BLOCK: usize = 1024;
 /// Elements of the only block of a short message, for which clearing the buffers of a full block
-/// would take longer than combining.
+/// would take longer than combining; and of a block of long elements, for which the stack has room.
 const SHORT_BLOCK: usize = 64;
 
 type ReduceViews = dyn Fn(ViewMut<'_>, Option<ViewMut<'_>>, &[View<'_>]) + Send + Sync;
@@ -42,6 +43,8 @@ type ReduceViews = dyn Fn(ViewMut<'_>, Option<ViewMut<'_>>, &[View<'_>]) + Send 
 #[derive(Clone)]
 pub struct CustomReducer {
     apply: Arc<ReduceViews>,
+    /// Bytes of an element.
+    pub(super) element: usize,
 }
 
 impl CustomReducer {
@@ -51,6 +54,7 @@ impl CustomReducer {
             apply: Arc::new(move |into, also, sources: &[View<'_>]| {
                 reduce(&combine, into, also, sources)
             }),
+            element: size_of::<T>(),
         }
     }
 
@@ -65,6 +69,10 @@ impl CustomReducer {
     }
 }
 
+/// A call whose function panics fails its communicator, so nothing that the panic left half done is used.
+impl UnwindSafe for CustomReducer {}
+impl RefUnwindSafe for CustomReducer {}
+
 impl fmt::Debug for CustomReducer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CustomReducer").finish_non_exhaustive()
@@ -77,13 +85,15 @@ fn reduce<T: Pod>(
     also: Option<ViewMut<'_>>,
     sources: &[View<'_>],
 ) {
-    let len = check(into, also, sources, size_of::<T>() - 1);
+    let len = check(into, also, sources, 0);
+    let size = size_of::<T>();
+    assert!(len.is_multiple_of(size), "{len} bytes are no multiple of the element size {size}");
     if let [source] = *sources {
         into.copy_from(source);
         if let Some(also) = also {
             also.copy_from(source);
         }
-    } else if len <= SHORT_BLOCK * size_of::<T>() {
+    } else if len <= SHORT_BLOCK * size_of::<T>() || size_of::<T>() > SHORT_BLOCK {
         reduce_blocks::<T, SHORT_BLOCK>(combine, into, also, sources);
     } else {
         reduce_blocks::<T, BLOCK>(combine, into, also, sources);

@@ -26,6 +26,17 @@ impl Reducer {
         }
     }
 
+    /// Cuts `len` bytes into blocks of whole elements: the start of each, and its length of at most `most`
+    /// bytes. An element has no more than that.
+    #[inline]
+    pub fn blocks(&self, len: usize, most: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let step = match self {
+            Self::BuiltIn(_) => most,
+            Self::Custom(reducer) => most - most % reducer.element,
+        };
+        (0..len).step_by(step).map(move |at| (at, step.min(len - at)))
+    }
+
     /// Does what [`apply`](Self::apply) with one destination does, faster where `into` is memory that
     /// another core has read last.
     ///

@@ -43,6 +43,18 @@ use crate::schedule::collective::Collective;
 /// ```
 impl Communicator {
     /// Waits until every rank has called this.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    /// let ready = AtomicUsize::new(0);
+    /// Communicator::run_local(3, |mut comm| {
+    ///     ready.fetch_add(1, SeqCst);
+    ///     comm.barrier().unwrap();
+    ///     assert_eq!(ready.load(SeqCst), 3);
+    /// });
+    /// ```
+    #[doc(alias = "MPI_Barrier")]
     #[inline]
     pub fn barrier(&mut self) -> Result<()> {
         let none: (&[u8], &mut [u8]) = (&[], &mut []);
@@ -60,6 +72,7 @@ impl Communicator {
     ///     assert_eq!(weights, [1.0; 2]);
     /// });
     /// ```
+    #[doc(alias("MPI_Bcast", "bcast", "ncclBroadcast", "ncclBcast"))]
     #[inline]
     pub fn broadcast<'a, T>(
         &mut self,
@@ -72,6 +85,17 @@ impl Communicator {
     /// Combines the inputs (`count`) of all ranks into the root's output (`count`). Only the root
     /// needs an output. In place, the root's `data` (`count`) becomes the result, and that of other
     /// ranks does not change.
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp};
+    /// let losses = Communicator::run_local(3, |mut comm| {
+    ///     let mut loss = [1.5 * comm.rank() as f64];
+    ///     comm.reduce(&mut loss, ReduceOp::Avg, 0).unwrap();
+    ///     loss[0]
+    /// });
+    /// assert_eq!(losses, [1.5, 1.5, 3.0]);
+    /// ```
+    #[doc(alias("MPI_Reduce", "ncclReduce"))]
     #[inline]
     pub fn reduce<'a, 'o, T>(
         &mut self,
@@ -95,6 +119,7 @@ impl Communicator {
     ///     assert_eq!(sum, [3; 2]);
     /// });
     /// ```
+    #[doc(alias("MPI_Allreduce", "allreduce", "ncclAllReduce", "all_reduce_tensor"))]
     #[inline]
     pub fn all_reduce<'a, 'o, T>(
         &mut self,
@@ -110,6 +135,19 @@ impl Communicator {
     /// In place, the root's `data` is the whole (`world * count`), in which its own block is in
     /// place already. The `data` of any other rank is its block (`count`). With counts, those of the
     /// output, rank `r` brings `counts[r]` elements.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// let results = Communicator::run_local(3, |mut comm| {
+    ///     let mine = [comm.rank() as u32, 7];
+    ///     // Only the root needs room for the whole.
+    ///     let mut all = vec![0; if comm.rank() == 0 { 6 } else { 0 }];
+    ///     comm.gather((&mine, &mut all), 0).unwrap();
+    ///     all
+    /// });
+    /// assert_eq!(results, [vec![0, 7, 1, 7, 2, 7], vec![], vec![]]);
+    /// ```
+    #[doc(alias("MPI_Gather", "MPI_Gatherv", "gatherv", "ncclGather"))]
     #[inline]
     pub fn gather<'a, T>(&mut self, buffers: impl IntoBuffers<'a, T>, root: usize) -> Result<()> {
         self.issue(Collective::Gather { root }, buffers.into_buffers(), Op::NONE)
@@ -131,6 +169,7 @@ impl Communicator {
     /// });
     /// assert_eq!(gathered, [[1, 2, 2]; 3]);
     /// ```
+    #[doc(alias("MPI_Allgather", "allgatherv", "ncclAllGather", "all_gather_into_tensor"))]
     #[inline]
     pub fn all_gather<'a, T>(&mut self, buffers: impl IntoBuffers<'a, T>) -> Result<()> {
         self.issue(Collective::AllGather, buffers.into_buffers(), Op::NONE)
@@ -142,6 +181,19 @@ impl Communicator {
     /// In place, the root's `data` is the whole (`world * count`) and does not change; the `data` of
     /// any other rank becomes its block (`count`). With counts, those of the input, rank `r` gets
     /// `counts[r]` elements.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// let rows = Communicator::run_local(3, |mut comm| {
+    ///     // Only the root has the table.
+    ///     let table: &[u8] = if comm.rank() == 0 { b"abcdef" } else { b"" };
+    ///     let mut row = [0; 2];
+    ///     comm.scatter((table, &mut row), 0).unwrap();
+    ///     row
+    /// });
+    /// assert_eq!(rows, [*b"ab", *b"cd", *b"ef"]);
+    /// ```
+    #[doc(alias("MPI_Scatter", "MPI_Scatterv", "scatterv", "ncclScatter"))]
     #[inline]
     pub fn scatter<'a, T>(&mut self, buffers: impl IntoBuffers<'a, T>, root: usize) -> Result<()> {
         self.issue(Collective::Scatter { root }, buffers.into_buffers(), Op::NONE)
@@ -164,6 +216,7 @@ impl Communicator {
     /// });
     /// assert_eq!(blocks, [([2], [2, 0, 0]), ([20], [4, 6, 8])]);
     /// ```
+    #[doc(alias("MPI_Reduce_scatter_block", "ncclReduceScatter", "reduce_scatter_tensor"))]
     #[inline]
     pub fn reduce_scatter<'a, 'o, T>(
         &mut self,
@@ -177,6 +230,18 @@ impl Communicator {
     /// `s`. Both are `world * count` long. In place, `data` (`world * count`) is both, and is copied
     /// once. With counts, rank `s` sends `sent[r]` elements to rank `r`, which receives
     /// `received[s]`.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// let turned = Communicator::run_local(3, |mut comm| {
+    ///     let row = [0, 1, 2].map(|column| 10 * comm.rank() + column);
+    ///     let mut column = [0; 3];
+    ///     comm.all_to_all((&row, &mut column)).unwrap();
+    ///     column
+    /// });
+    /// assert_eq!(turned, [[0, 10, 20], [1, 11, 21], [2, 12, 22]]);
+    /// ```
+    #[doc(alias("MPI_Alltoall", "alltoallv", "ncclAlltoAll", "all_to_all_single"))]
     #[inline]
     pub fn all_to_all<'a, T>(&mut self, buffers: impl IntoBuffers<'a, T>) -> Result<()> {
         self.issue(Collective::AllToAll, buffers.into_buffers(), Op::NONE)
@@ -195,6 +260,7 @@ impl Communicator {
     /// });
     /// assert_eq!(totals, [10, 30, 60]);
     /// ```
+    #[doc(alias("MPI_Scan", "inclusive_scan", "prefix_sum"))]
     #[inline]
     pub fn scan<'a, 'o, T>(
         &mut self,
@@ -207,6 +273,19 @@ impl Communicator {
     /// Combines the inputs (`count`) of the ranks before this one, in rank order, into this rank's
     /// output (`count`). Rank 0 needs no output; in place, its `data` does not change. An average is
     /// refused.
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp};
+    /// // Where the rows of each rank begin in a file that all of them write.
+    /// let starts = Communicator::run_local(3, |mut comm| {
+    ///     let rows = [5, 3, 4][comm.rank()];
+    ///     let mut start = [0u64];
+    ///     comm.exclusive_scan((&[rows], &mut start), ReduceOp::Sum).unwrap();
+    ///     start[0]
+    /// });
+    /// assert_eq!(starts, [0, 5, 8]);
+    /// ```
+    #[doc(alias("MPI_Exscan", "exscan"))]
     #[inline]
     pub fn exclusive_scan<'a, 'o, T>(
         &mut self,

@@ -34,7 +34,7 @@ impl Communicator {
         match buffers.plain() {
             Some((input, output)) => {
                 let mut ready = self.ready(collective, (kind, count), op, input, output)?;
-                ready.call.stands_for = buffers.stands_for;
+                (ready.call.stands_for, ready.call.lanes) = (buffers.stands_for, buffers.lanes);
                 self.run_ready(ready, op, None)
             }
             None => self.issue_counted(collective, count, buffers, op),

@@ -30,6 +30,7 @@ impl Communicator {
     /// # Errors
     /// Those of an all-reduce; [`Error::Mismatch`](crate::Error::Mismatch) also where the lengths
     /// differ and their sums do not. Buffers before the call that failed are reduced, later ones unchanged.
+    #[doc(alias = "all_reduce_coalesced")]
     pub fn all_reduce_many<'o, T: Element, B: AsMut<[T]>>(
         &mut self,
         buffers: &mut [B],

@@ -45,6 +45,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Invalid`] if there is no such rank, or it is this one and the message would wait
     /// for itself; else as every call.
+    #[doc(alias("MPI_Send", "ncclSend"))]
     pub fn send<'a, T>(&mut self, data: impl IntoInput<'a, T>, to: usize, tag: u32) -> Result<()> {
         let data = data.into_input();
         self.check_peer("send", to)?;
@@ -63,12 +64,13 @@ impl Communicator {
 
     /// Receives the next message with this `tag` from rank `from`. It must have the type and the
     /// length of `data`. A message of another type or length is dropped, `data` does not change,
-    /// and the next receive takes the next message.
+    /// and the next receive takes the next message. [`send`](Self::send) has an example.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such rank; [`Error::Value`] if the message is of another
     /// type or length, after which the communicator works as before; else as every call. The sender
     /// gets no error: it has sent its message.
+    #[doc(alias("MPI_Recv", "ncclRecv", "receive"))]
     pub fn recv<'a, T>(
         &mut self,
         data: impl IntoOutput<'a, T>,
@@ -99,6 +101,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Value`] if the message is of another type or too long, and is dropped;
     /// [`Error::TimedOut`] without a peer if none arrives in time; else as every call.
+    #[doc(alias = "MPI_ANY_SOURCE")]
     pub fn recv_any<'a, T>(
         &mut self,
         data: impl IntoOutput<'a, T>,
@@ -130,6 +133,7 @@ impl Communicator {
     ///
     /// # Errors
     /// Those of a group that has failed.
+    #[doc(alias("MPI_Iprobe", "iprobe"))]
     pub fn probe_any(&mut self, tag: u32) -> Result<Option<usize>> {
         let (engine, messages, mut driven) = self.engine.with_messages();
         engine.check_usable(|| format!("probe_any(tag {tag})"))?;
@@ -138,7 +142,19 @@ impl Communicator {
     }
 
     /// Sends `data` to rank `to` and receives `into` from rank `from`, concurrently. A ring of
-    /// ranks that all do this never deadlocks, at any length.
+    /// ranks that all do this never deadlocks, at any length. MPI's name is
+    /// [`sendrecv`](Self::sendrecv).
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// let came = Communicator::run_local(3, |mut comm| {
+    ///     let (rank, world) = (comm.rank(), comm.world());
+    ///     let mut left = [0];
+    ///     comm.exchange(&[rank], (rank + 1) % world, &mut left, (rank + 2) % world, 0).unwrap();
+    ///     left[0]
+    /// });
+    /// assert_eq!(came, [2, 0, 1]);
+    /// ```
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -163,6 +179,22 @@ impl Communicator {
                 self.run_batch(batch).map(drop)
             })
         })
+    }
+
+    /// Another name of [`exchange`](Self::exchange).
+    ///
+    /// # Errors
+    /// As [`exchange`](Self::exchange).
+    #[doc(alias = "MPI_Sendrecv")]
+    pub fn sendrecv<'a, 'b, T>(
+        &mut self,
+        data: impl IntoInput<'a, T>,
+        to: usize,
+        into: impl IntoOutput<'b, T>,
+        from: usize,
+        tag: u32,
+    ) -> Result<()> {
+        self.exchange(data, to, into, from, tag)
     }
 
     /// Runs several sends and receives as one [schedule](Group::schedule). All are posted before
@@ -194,6 +226,7 @@ impl Communicator {
     /// # Errors
     /// The error of `fill`, after which nothing is posted; else as each send and receive. If a
     /// message does not fit its receive, all other messages are done.
+    #[doc(alias("ncclGroupStart", "batch_isend_irecv"))]
     pub fn group<'a>(
         &mut self,
         fill: impl FnOnce(&mut Group<'a>) -> Result<()>,
@@ -267,11 +300,8 @@ fn check_peer(operation: &'static str, rank: usize, world: usize, peer: usize) -
     if peer < world {
         return Ok(());
     }
-    Err(Error::Invalid {
-        rank,
-        operation,
-        why: format!("rank {peer} is not one of the {world} ranks"),
-    })
+    let why = format!("rank {peer} is not one of the {world} ranks");
+    Err(Error::Invalid { rank, operation, why })
 }
 
 /// Sends and receives that are posted together; see [`Communicator::group`].

@@ -39,6 +39,7 @@ impl Communicator {
     ///
     /// # Panics
     /// If `count` elements are more than an allocation can have.
+    #[doc(alias("ncclMemAlloc", "ncclCommRegister", "MPI_Win_allocate_shared"))]
     pub fn alloc<T: Element>(&mut self, count: usize) -> Result<RegisteredBuffer<T>> {
         let bytes = count.saturating_mul(size_of::<T>());
         Ok(self.arena(bytes)?.alloc(count))

@@ -59,7 +59,7 @@ impl Communicator {
             let why = "a schedule of the user's has blocks of equal lengths";
             return Err(self.invalid("run", why.to_owned()));
         }
-        let (kind, stands_for) = (buffers.output.kind, buffers.stands_for);
+        let (kind, stands_for, lanes) = (buffers.output.kind, buffers.stands_for, buffers.lanes);
         let count = match collective {
             Collective::Barrier => CallCount::Even(0),
             _ => self.even_count(collective, buffers.lengths())?,
@@ -67,7 +67,7 @@ impl Communicator {
         let schedules: Vec<_> = (0..self.world()).map(schedule).collect();
         buffers.lend(|input, output| {
             let mut ready = self.ready(collective, (kind, count), op, input, output)?;
-            ready.call.stands_for = stands_for;
+            (ready.call.stands_for, ready.call.lanes) = (stands_for, lanes);
             let done = self.run_ready(ready, op, Some(schedules));
             // The next equal call runs by an algorithm of the table again.
             self.engine.get_mut().forget_current();

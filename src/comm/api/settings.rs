@@ -14,6 +14,18 @@ pub struct Within<'a>(&'a mut Communicator);
 impl Communicator {
     /// Names the algorithm of the calls that follow; `None` leaves the choice to the tuner. All
     /// ranks must name the same one, or their calls do not match.
+    ///
+    /// ```
+    /// use maypole::{Algorithm, Communicator, Error, ReduceOp};
+    /// Communicator::run_local(2, |mut comm| {
+    ///     comm.set_algorithm(Some(Algorithm::Ring));
+    ///     comm.all_reduce(&mut [1.0f32; 100], ReduceOp::Sum).unwrap();
+    ///     let error = comm.scatter((&[1u8, 2], &mut [0]), 0).unwrap_err();
+    ///     assert!(matches!(error, Error::Unsupported { algorithm: Algorithm::Ring, .. }));
+    ///     comm.set_algorithm(None);
+    ///     comm.scatter((&[1u8, 2], &mut [0]), 0).unwrap();
+    /// });
+    /// ```
     pub fn set_algorithm(&mut self, algorithm: Option<Algorithm>) {
         self.change_plan(algorithm.map(PlanOverride::from));
     }
@@ -106,6 +118,15 @@ impl Communicator {
 
     /// Changes [`timeout`](Self::timeout) for the calls and requests that follow, on this rank
     /// alone.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// use std::time::Duration;
+    /// let mut comm = Communicator::from_env()?;
+    /// comm.set_timeout(Duration::from_secs(20));
+    /// assert_eq!(comm.timeout().as_secs(), 20);
+    /// # Ok::<(), maypole::Error>(())
+    /// ```
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.engine.set_timeout(timeout);
     }
@@ -115,7 +136,10 @@ impl Communicator {
     /// time of a request begins when it reaches the head of the queue.
     ///
     /// A call that misses the deadline fails the communicator on all ranks, as every call does that
-    /// does not end in time.
+    /// does not end in time, and with it every other group of the same world: those that were
+    /// [split](Self::split) or [duplicated](Self::duplicate), and the one that they came from. The
+    /// ranks [continue](Self::shrink) with a new communicator. To look whether something has come,
+    /// without failing: [`Request::test`](crate::Request::test) or [`probe_any`](Self::probe_any).
     ///
     /// ```
     /// use maypole::{Communicator, Error, ReduceOp};

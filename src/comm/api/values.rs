@@ -52,6 +52,7 @@ impl Communicator {
     /// [`Error::Invalid`] if there is no such root, or it passes no value; [`Error::Value`] if the
     /// root's value cannot be serialized, or the received bytes are not a value of type `T`; else
     /// as every call.
+    #[doc(alias = "broadcast_object_list")]
     pub fn broadcast_value<T: Serialize + DeserializeOwned>(
         &mut self,
         value: Option<T>,
@@ -59,47 +60,46 @@ impl Communicator {
     ) -> Result<T> {
         let operation = "broadcast_value";
         self.check_root(operation, root)?;
-        if self.rank() != root {
-            let bytes = self
-                .broadcast_some(None, root)?
-                .ok_or_else(|| self.unserialized(operation, root))?;
-            return self.read_value(operation, root, &bytes);
-        }
+        let mine = value.as_ref().filter(|_| self.rank() == root);
+        let written = mine.map(|value| self.write_value(operation, value)).transpose();
         // The root broadcasts also after a failure, because the other ranks wait for it.
-        let (bytes, failed) = match value.as_ref().map(|value| self.write_value(operation, value)) {
-            Some(Ok(bytes)) => (Some(bytes), None),
-            Some(Err(error)) => (None, Some(error)),
-            None => (None, None),
+        let (bytes, written) = match written {
+            Ok(bytes) => (bytes, Ok(())),
+            Err(error) => (None, Err(error)),
         };
-        self.broadcast_some(bytes, root)?;
-        if let Some(error) = failed {
-            return Err(error);
+        let came = self.broadcast_some(bytes, root)?;
+        written?;
+        if self.rank() == root {
+            let none = || self.invalid(operation, "the root brings no value".to_owned());
+            return value.ok_or_else(none);
         }
-        value.ok_or_else(|| self.invalid(operation, "the root brings no value".to_owned()))
+        let bytes = came.ok_or_else(|| self.unserialized(operation, root))?;
+        self.read_value(operation, root, &bytes)
     }
 
     /// Returns the values of all ranks, by rank, at the root, and `None` at other ranks.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// let reports = Communicator::run_local(2, |mut comm| {
+    ///     comm.gather_values(&format!("rank {} is done", comm.rank()), 0).unwrap()
+    /// });
+    /// assert_eq!(reports[0].as_ref().unwrap(), &["rank 0 is done", "rank 1 is done"]);
+    /// assert_eq!(reports[1], None);
+    /// ```
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such root; [`Error::Value`] on every rank if some value
     /// cannot be serialized, and at the root if the received bytes are not a value of type `T`;
     /// else as every call.
+    #[doc(alias = "gather_object")]
     pub fn gather_values<T: Serialize + DeserializeOwned>(
         &mut self,
         value: &T,
         root: usize,
     ) -> Result<Option<Vec<T>>> {
-        let operation = "gather_values";
-        self.check_root(operation, root)?;
-        let (mine, lengths) = self.share_lengths(operation, value)?;
-        let total = offsets(&lengths).1;
-        let mut all = self.room(operation, if self.rank() == root { total } else { 0 })?;
-        self.run_bytes(Collective::Gather { root }, &lengths, &mine, &mut all)?;
-        if self.rank() == root {
-            self.read_values(operation, &lengths, &all).map(Some)
-        } else {
-            Ok(None)
-        }
+        self.check_root("gather_values", root)?;
+        self.collect_values("gather_values", Collective::Gather { root }, value)
     }
 
     /// Returns the values of all ranks, by rank, on every rank.
@@ -115,15 +115,35 @@ impl Communicator {
     /// # Errors
     /// [`Error::Value`] on every rank if some value cannot be serialized, or if the received bytes
     /// are not a value of type `T`; else as every call.
+    #[doc(alias = "all_gather_object")]
     pub fn all_gather_values<T: Serialize + DeserializeOwned>(
         &mut self,
         value: &T,
     ) -> Result<Vec<T>> {
-        let operation = "all_gather_values";
+        let all = self.collect_values("all_gather_values", Collective::AllGather, value)?;
+        Ok(all.expect("every rank has the values"))
+    }
+
+    /// The values of all ranks, where `collective` collects them.
+    fn collect_values<T: Serialize + DeserializeOwned>(
+        &mut self,
+        operation: &'static str,
+        collective: Collective,
+        value: &T,
+    ) -> Result<Option<Vec<T>>> {
         let (mine, lengths) = self.share_lengths(operation, value)?;
-        let mut all = self.room(operation, offsets(&lengths).1)?;
-        self.run_bytes(Collective::AllGather, &lengths, &mine, &mut all)?;
-        self.read_values(operation, &lengths, &all)
+        let keeps = collective.root().is_none_or(|root| root == self.rank());
+        let (starts, total) = offsets(&lengths);
+        let mut all = self.room(operation, if keeps { total } else { 0 })?;
+        let padded_lengths = lengths.iter().map(|length| padded(*length)).collect();
+        self.collect_bytes(collective, padded_lengths, &mine, &mut all)?;
+        let blocks = starts.into_iter().zip(lengths).enumerate().filter(|_| keeps);
+        let values: Result<Vec<T>> = blocks
+            .map(|(peer, (start, length))| {
+                self.read_value(operation, peer, &all[start..start + length])
+            })
+            .collect();
+        values.map(|values| keeps.then_some(values))
     }
 
     /// Copies the root's bytes to all ranks, or that the root has none.
@@ -190,22 +210,10 @@ impl Communicator {
         Ok((mine, lengths.into_iter().map(|length| length as usize).collect()))
     }
 
-    fn run_bytes(
-        &mut self,
-        collective: Collective,
-        lengths: &[usize],
-        mine: &[u8],
-        all: &mut [u8],
-    ) -> Result<()> {
-        let lengths = lengths.iter().map(|length| padded(*length)).collect();
-        self.collect_bytes(collective, lengths, mine, all)
-    }
-
     fn write_value<T: Serialize>(&self, operation: &'static str, value: &T) -> Result<Vec<u8>> {
         postcard::to_stdvec(value).map_err(|error| {
-            let rank = self.rank();
             let why = format!("brings a value that cannot be serialized: {error}");
-            Error::Value { rank, operation, peer: rank, why }
+            self.wrong_value(operation, self.rank(), why)
         })
     }
 
@@ -215,34 +223,18 @@ impl Communicator {
         peer: usize,
         bytes: &[u8],
     ) -> Result<T> {
-        let wrong = |why: String| {
+        wire::decode(bytes).map_err(|why| {
             let why = format!("brings bytes that are not a value of the type asked for: {why}");
-            Error::Value { rank: self.rank(), operation, peer, why }
-        };
-        wire::decode(bytes).map_err(wrong)
-    }
-
-    fn read_values<T: DeserializeOwned>(
-        &self,
-        operation: &'static str,
-        lengths: &[usize],
-        all: &[u8],
-    ) -> Result<Vec<T>> {
-        let starts = offsets(lengths).0.into_iter().zip(lengths).enumerate();
-        starts
-            .map(|(peer, (start, length))| {
-                self.read_value(operation, peer, &all[start..start + length])
-            })
-            .collect()
+            self.wrong_value(operation, peer, why)
+        })
     }
 
     fn unserialized(&self, operation: &'static str, peer: usize) -> Error {
-        Error::Value {
-            rank: self.rank(),
-            operation,
-            peer,
-            why: "brings a value that it could not serialize".to_owned(),
-        }
+        self.wrong_value(operation, peer, "brings a value that it could not serialize".to_owned())
+    }
+
+    fn wrong_value(&self, operation: &'static str, peer: usize, why: String) -> Error {
+        Error::Value { rank: self.rank(), operation, peer, why }
     }
 }
 

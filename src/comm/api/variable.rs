@@ -84,10 +84,9 @@ impl Communicator {
         let world = self.world();
         let both: Vec<u64> = sent.iter().chain(received).map(|count| *count as u64).collect();
         let all = self.gather_rows(&both)?;
-        let sends: Vec<Vec<usize>> =
-            all.chunks(2 * world).map(|row| to_counts(&row[..world])).collect();
-        let receives: Vec<Vec<usize>> =
-            all.chunks(2 * world).map(|row| to_counts(&row[world..])).collect();
+        let halves = all.chunks(2 * world).map(|row| row.split_at(world));
+        let halves = halves.map(|(sent, received)| (to_counts(sent), to_counts(received)));
+        let (sends, receives): (Vec<_>, Vec<_>) = halves.unzip();
         let mut pairs = (0..world).flat_map(|from| (0..world).map(move |to| (from, to)));
         match pairs.find(|(from, to)| sends[*from][*to] != receives[*to][*from]) {
             None => Ok(sends),
@@ -144,11 +143,8 @@ impl Communicator {
         root: usize,
     ) -> Result<Vec<usize>> {
         let world = self.world();
-        let wrong = if self.rank() == root {
-            self.check_blocks(operation, counts, Some(mine), whole).err()
-        } else {
-            None
-        };
+        let check = || self.check_blocks(operation, counts, Some(mine), whole).err();
+        let wrong = (self.rank() == root).then(check).flatten();
         // One row for each rank: whether its own arguments agree, the length of its block, and at
         // the root all counts.
         let mut row = vec![0; world + 2];
@@ -163,17 +159,14 @@ impl Communicator {
         }
         let rows: Vec<&[u64]> = rows.chunks(row.len()).collect();
         if rows[root][0] != 0 {
-            return Err(self.invalid(
-                operation,
-                format!("the arguments of the root, rank {root}, contradict one another"),
-            ));
+            let why = format!("the arguments of the root, rank {root}, contradict one another");
+            return Err(self.invalid(operation, why));
         }
         let counts = to_counts(&rows[root][2..]);
         match (0..world).find(|rank| rows[*rank][1] != counts[*rank] as u64) {
             None => Ok(counts),
             Some(rank) => {
-                let has = rows[rank][1];
-                let expected = counts[rank];
+                let (has, expected) = (rows[rank][1], counts[rank]);
                 let why = format!(
                     "rank {rank} has {has} elements, and the root, rank {root}, expects {expected}"
                 );

@@ -30,6 +30,7 @@ impl Communicator {
     /// [`Error::Mismatch`](crate::Error::Mismatch) if a call of this rank, which has returned `Ok`,
     /// was not that of the other ranks, and no call has reported it yet.
     /// [`Error::Forked`](crate::Error::Forked) in a forked child, which does not leave.
+    #[doc(alias("MPI_Finalize", "ncclCommFinalize", "destroy_process_group"))]
     pub fn close(mut self) -> Result<()> {
         self.engine.check_process()?;
         self.leave(true)

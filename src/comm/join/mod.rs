@@ -58,6 +58,7 @@ impl Communicator {
     /// comm.barrier()?;
     /// # Ok::<(), maypole::Error>(())
     /// ```
+    #[doc(alias("MPI_Init", "ncclCommInitRank", "init_process_group"))]
     pub fn from_env() -> Result<Self> {
         Self::from_env_until(JoinStop::default())
     }

@@ -18,6 +18,8 @@ pub(crate) struct CollectiveCall {
     pub(crate) kind: DataType,
     /// The name of the caller's elements, where the call moves others of type `kind` for them.
     pub(crate) stands_for: Option<&'static str>,
+    /// How many of type `kind` are one element, which is never cut.
+    pub(crate) lanes: usize,
     pub(crate) op: Reduction,
     pub(crate) count: CallCount,
     /// Whether the result must be that of the plain loop over the ranks.
@@ -179,7 +181,12 @@ impl CollectiveCall {
         in_place: bool,
     ) -> Self {
         let deterministic = settings.is_deterministic_for(collective);
-        Self { collective, kind, stands_for: None, op, count, deterministic, in_place }
+        Self { collective, kind, stands_for: None, lanes: 1, op, count, deterministic, in_place }
+    }
+
+    /// The bytes of an element.
+    pub(crate) fn element_bytes(&self) -> usize {
+        self.lanes * self.kind.size()
     }
 
     /// The name of the caller's elements.
@@ -236,12 +243,13 @@ impl CollectiveCall {
 
     /// Refuses reductions by an operation that the type does not have.
     pub(in crate::engine) fn check_operation(&self, rank: usize) -> Result<()> {
-        let supported = self.op.binary().is_none_or(|op| op.supports(self.kind));
+        let supported = self.op.binary().is_none_or(|op| self.lanes == 1 && op.supports(self.kind));
         if supported || !self.collective.reduces() {
             return Ok(());
         }
         let op = self.op;
         let why = match self.kind {
+            _ if self.lanes > 1 => format!("records have no '{op}': pass an `Operation`"),
             DataType::Bool => {
                 format!("bool has no {op}: use 'and', 'or' or 'xor', or sum integers")
             }

@@ -156,6 +156,6 @@ impl<'a> PlanChooser<'a> {
 
     /// The bytes of the vector, or of all blocks together.
     pub(in crate::engine) fn bytes(&self, call: CollectiveCall) -> usize {
-        call.layout(self.boards.world(), 1, self.counts).count() * call.kind.size()
+        call.layout(self.boards.world(), 1, self.counts).count() * call.element_bytes()
     }
 }

@@ -60,12 +60,16 @@ impl RankCounts {
         counts * size_of::<usize>()
     }
 
-    /// A hash of all counts, equal in every process.
-    fn hash(&self) -> u64 {
-        let rows = match self {
+    fn rows(&self) -> &[Vec<usize>] {
+        match self {
             Self::Blocks(counts) => std::slice::from_ref(counts),
             Self::Pairs(counts) => counts,
-        };
+        }
+    }
+
+    /// A hash of all counts, equal in every process.
+    fn hash(&self) -> u64 {
+        let rows = self.rows();
         let words = rows.iter().flat_map(|row| row.iter().copied().chain([usize::MAX]));
         words.fold(rows.len() as u64, |hash, count| mix(hash ^ count as u64))
     }
@@ -75,10 +79,7 @@ impl RankCounts {
 /// counts with equal beginnings.
 impl fmt::Display for RankCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows = match self {
-            Self::Blocks(counts) => std::slice::from_ref(counts),
-            Self::Pairs(counts) => counts,
-        };
+        let rows = self.rows();
         let all: usize = rows.iter().map(Vec::len).sum();
         let shown = rows.iter().flatten().take(COUNTS_SHOWN).map(usize::to_string);
         f.write_str(&shown.collect::<Vec<_>>().join(" "))?;

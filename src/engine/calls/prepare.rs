@@ -102,7 +102,7 @@ impl Engine {
             collective: call.collective,
             schedules,
             layout: &layout,
-            element: call.kind.size(),
+            element: call.element_bytes(),
             boards,
             window: label.window,
             fingerprint: label.fingerprint,
@@ -119,7 +119,7 @@ impl Engine {
         (layout, program): (Layout, Program),
         label: LoweringLabel,
     ) -> Result<usize> {
-        let bytes = layout.count() * call.kind.size();
+        let bytes = layout.count() * call.element_bytes();
         let record = Arc::new(self.record_of(call, label, bytes));
         self.connect_for(&record, &program)?;
         let reaching = match label.source {
@@ -205,7 +205,7 @@ impl Engine {
     ) -> WorkspaceNeed {
         let needs_staging = program.stages_input || call.stages_scaled(self.boards.world());
         let staging = match needs_staging {
-            true => layout.held(call.collective.input(self.rank)).len() * call.kind.size(),
+            true => layout.held(call.collective.input(self.rank)).len() * call.element_bytes(),
             false => 0,
         };
         let reaching = reaching.iter().map(|it| it.program.scratch);

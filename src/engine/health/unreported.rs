@@ -1,9 +1,9 @@
 //! The first error of a request that no caller has received.
 
 use super::Health;
-use crate::error::{Error, Result};
+use crate::error::{Error, FirstFailure, Result};
 use crate::status::report_failure;
-use crate::world::service::{Cause, CauseKind};
+use crate::world::service::{Cause, FailureKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -90,7 +90,7 @@ impl Health {
         if let Some(error) = self.unreported.take() {
             return Err(error);
         }
-        let unmatched = |cause: &Cause| cause.kind == CauseKind::Mismatch;
+        let unmatched = |cause: &Cause| cause.kind == FailureKind::Mismatch;
         match self.control.cause().filter(unmatched) {
             Some(cause) if !self.has_failed() => {
                 let error = self.error_of("close()".to_owned(), cause);
@@ -109,8 +109,9 @@ impl Health {
             let unreported = (!self.is_in_request).then(|| self.unreported.take()).flatten();
             return unreported.map_or(Ok(()), Err);
         };
-        let (retryable, culprit) = (first.is_retryable(), first.culprit());
-        let error = Error::Failed { first: first.to_string(), retryable, culprit };
+        let kind = first.kind().unwrap_or(FailureKind::UserAbort);
+        let first = FirstFailure::new(kind, first.culprit(), first.to_string());
+        let error = Error::Failed { first };
         self.note_received(&error);
         Err(error)
     }
@@ -132,7 +133,7 @@ mod tests {
     }
 
     fn failed(first: &str) -> Error {
-        Error::Failed { first: first.to_owned(), retryable: false, culprit: None }
+        Error::Failed { first: FirstFailure::new(FailureKind::UserAbort, None, first) }
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl Engine {
             lower_registered(input, rank, access)
         });
         let (layout, RegisteredProgram { program, allows_in_place }) = lowered?;
-        let bytes = layout.count() * call.kind.size();
+        let bytes = layout.count() * call.element_bytes();
         Some(self.call_program(call, label.algorithm, bytes, program, allows_in_place))
     }
 

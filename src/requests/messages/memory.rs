@@ -31,14 +31,17 @@ where
 {
     /// Ends the request. A message that was not posted ends so, too.
     pub(crate) fn finish(self, end: std::result::Result<Arrival, Error>) {
-        let Self { buffer, give, hook, outcome, .. } = self;
-        let end = end.map(|arrival| (give(buffer, arrival), arrival));
+        let Self { rank, buffer, give, hook, outcome, .. } = self;
+        let arrival = end.as_ref().copied();
+        let given = give(buffer, arrival.unwrap_or((rank, 0)));
         if let Some(hook) = hook {
             // A panic of the hook must not end the driving of other messages.
-            let arrival = end.as_ref().map(|(_, arrival)| *arrival);
             let _ = catch_unwind(AssertUnwindSafe(|| hook(arrival)));
         }
-        outcome.send(Ok(end.map(|(given, _)| given)));
+        outcome.send(Ok(match end {
+            Ok(_) => Ok(given),
+            Err(error) => Err((error, Some(given))),
+        }));
     }
 }
 

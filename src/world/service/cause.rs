@@ -6,16 +6,17 @@ use crate::world::calls::{CallMismatch, GroupId, MissedDeadline, MissedOperation
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The kind of a failure. A kind listed earlier is a cause of those listed later.
+/// The kind of a failure, equal on all ranks. A kind listed earlier is a cause of those listed later.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
-pub enum CauseKind {
-    /// A process ended.
+#[non_exhaustive]
+pub enum FailureKind {
+    /// A process ended, or the network to it is lost.
     Death,
     /// A rank's program panicked or called abort.
     UserAbort,
     /// Two ranks made different calls.
     Mismatch,
-    /// A deadline passed.
+    /// A deadline passed, or ranks could not be connected.
     Timeout,
 }
 
@@ -26,7 +27,7 @@ pub struct Cause {
     /// detected, so that it precedes every other cause.
     pub sequence: u64,
     /// The kind of failure.
-    pub kind: CauseKind,
+    pub kind: FailureKind,
     /// The rank that died; for other failures, the rank that detected it.
     pub rank: usize,
     /// The sentence for the user, whose group prints it with its own numbers.
@@ -62,8 +63,13 @@ pub enum CauseEvent {
 impl Cause {
     /// The death of `rank`, detected by the control plane. Equal on all ranks.
     pub(crate) fn death(rank: usize, how: &str) -> Self {
-        let text = RankSentence::default().rank(rank).words(format!(" died: {how}"));
-        Self { sequence: 0, kind: CauseKind::Death, rank, text, culprit: Some(rank), detail: None }
+        Self::of_rank(0, FailureKind::Death, rank, format!(" died: {how}"))
+    }
+
+    /// A failure of `rank`, whose number is the beginning of the sentence.
+    pub(crate) fn of_rank(sequence: u64, kind: FailureKind, rank: usize, words: String) -> Self {
+        let text = RankSentence::default().rank(rank).words(words);
+        Self { sequence, kind, rank, text, culprit: Some(rank), detail: None }
     }
 
     /// Rank `gone` has left a group in which rank `waiter` waits for it in the operation `missed`.
@@ -72,7 +78,7 @@ impl Cause {
         let MissedOperation { sequence, call } = missed;
         let text = RankSentence::default().rank(gone).words(" has left a group in which ");
         let text = text.rank(waiter).words(format!(" waits for it in {call}"));
-        let (kind, culprit) = (CauseKind::Death, Some(gone));
+        let (kind, culprit) = (FailureKind::Death, Some(gone));
         Self { sequence: *sequence, kind, rank: gone, text, culprit, detail: None }
     }
 
@@ -90,7 +96,7 @@ impl Cause {
         let lead = members.first().copied().unwrap_or_default();
         let detail = CauseDetail { group, lead, event: CauseEvent::Mismatch(found) };
         let detail = Some(Box::new(detail));
-        Self { sequence, kind: CauseKind::Mismatch, rank, text, culprit: None, detail }
+        Self { sequence, kind: FailureKind::Mismatch, rank, text, culprit: None, detail }
     }
 
     /// The cause with its ranks numbered as in the group of the ranks `members`. A rank that is no

@@ -4,7 +4,7 @@
 mod farewells;
 
 use super::message::{AskedRank, ControlRequest, ExchangeRound, Notice, StatusQuestion};
-use super::{Cause, CauseKind, GroupId};
+use super::{Cause, FailureKind, GroupId};
 use crate::world::calls::GroupStatus;
 use farewells::Farewells;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -156,7 +156,7 @@ impl Coordinator {
         let is_first = match &self.announced {
             None => true,
             // A failed rank soon ends, which its peers see as a death. That death is a consequence.
-            Some(_) if cause.kind == CauseKind::Death => false,
+            Some(_) if cause.kind == FailureKind::Death => false,
             Some(announced) => cause.precedes(announced),
         };
         if !is_first {
@@ -278,7 +278,7 @@ mod tests {
         ExchangeRound { group: GroupId::WORLD, purpose, members: members.to_vec(), number: 1 }
     }
 
-    fn cause(sequence: u64, kind: CauseKind, rank: usize) -> Cause {
+    fn cause(sequence: u64, kind: FailureKind, rank: usize) -> Cause {
         Cause { sequence, kind, rank, text: RankSentence::default(), culprit: None, detail: None }
     }
 
@@ -371,10 +371,10 @@ mod tests {
         let mut root = Coordinator::new(2);
         let now = Instant::now();
         let mut tell = |cause| root.request(1, ControlRequest::Abort(cause), now).len();
-        assert_eq!(tell(cause(5, CauseKind::Mismatch, 1)), 2);
-        assert_eq!(tell(cause(5, CauseKind::Timeout, 0)), 1, "the teller gets an answer");
-        assert_eq!(tell(cause(4, CauseKind::Timeout, 0)), 2);
-        assert_eq!(tell(cause(0, CauseKind::Death, 1)), 1);
+        assert_eq!(tell(cause(5, FailureKind::Mismatch, 1)), 2);
+        assert_eq!(tell(cause(5, FailureKind::Timeout, 0)), 1, "the teller gets an answer");
+        assert_eq!(tell(cause(4, FailureKind::Timeout, 0)), 2);
+        assert_eq!(tell(cause(0, FailureKind::Death, 1)), 1);
         assert!(root.ended(1, "gone").is_empty());
         assert!(root.is_alone());
     }
@@ -391,7 +391,7 @@ mod tests {
         let out = root.pass(root.deadline().unwrap());
         assert!(matches!(
             &out[..],
-            [(0, Notice::Abort(Cause { kind: CauseKind::Death, rank: 2, .. }))]
+            [(0, Notice::Abort(Cause { kind: FailureKind::Death, rank: 2, .. }))]
         ));
     }
 }

@@ -29,7 +29,7 @@ mod state;
 mod thread;
 
 pub(crate) use acceptor::{ACCEPTOR, Acceptor, Authenticated};
-pub use cause::{Cause, CauseDetail, CauseEvent, CauseKind};
+pub use cause::{Cause, CauseDetail, CauseEvent, FailureKind};
 pub(crate) use connection::{ControlConnection, DialedLink, binding, is_timeout};
 pub use diagnosis::{AskError, ChainLink, Diagnosis};
 pub(in crate::world::service) use direct::DataConnection;

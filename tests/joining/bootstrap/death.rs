@@ -3,7 +3,7 @@
 use super::{WORLD, cause, everybody, job, read, soon, write};
 use crate::spawn::{World, ranks, say};
 use maypole::world::bootstrap::{JoinConfig, join};
-use maypole::world::service::{Cause, CauseKind, Diagnosis};
+use maypole::world::service::{Cause, Diagnosis, FailureKind};
 use std::time::{Duration, Instant};
 
 /// The configuration of a rank of the world whose rank 0 listens at this port.
@@ -28,9 +28,9 @@ pub(crate) fn rank_process(_: &str) {
     while !service.alarm().raised() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let cause = service.settle(cause(u64::MAX, CauseKind::Timeout, rank), Duration::from_secs(1));
+    let cause = service.settle(cause(u64::MAX, FailureKind::Timeout, rank), Duration::from_secs(1));
     say("cause", &cause.text);
-    assert_eq!(cause.kind, CauseKind::Death);
+    assert_eq!(cause.kind, FailureKind::Death);
 }
 
 fn kill_one_of_four(victim: usize) {
@@ -71,7 +71,7 @@ fn a_stopped_process_is_silent_and_not_dead() {
         std::thread::yield_now();
     }
     assert!(start.elapsed() < Duration::from_secs(5));
-    assert!(matches!(service.cause(), Some(Cause { kind: CauseKind::Death, rank: 1, .. })));
+    assert!(matches!(service.cause(), Some(Cause { kind: FailureKind::Death, rank: 1, .. })));
 }
 
 #[test]

@@ -2,23 +2,22 @@
 
 use super::{LONG, WORLD, cause, soon, world};
 use maypole::world::calls::{CallRecord, WaitTarget};
-use maypole::world::service::{CauseKind, DataPath, Diagnosis, ServiceError};
+use maypole::world::service::{DataPath, Diagnosis, FailureKind, ServiceError};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 #[test]
 fn all_ranks_name_the_same_first_cause() {
     let settled = world(4, |service| {
-        let kind =
-            [CauseKind::Timeout, CauseKind::Timeout, CauseKind::Mismatch, CauseKind::UserAbort]
-                [service.rank()];
+        use FailureKind::{Mismatch, Timeout, UserAbort};
+        let kind = [Timeout, Timeout, Mismatch, UserAbort][service.rank()];
         let sequence = [6, 6, 5, 6][service.rank()];
         let settled = service.settle(cause(sequence, kind, service.rank()), LONG);
         assert!(service.alarm().raised());
         settled
     });
     assert!(
-        settled.iter().all(|settled| *settled == cause(5, CauseKind::Mismatch, 2)),
+        settled.iter().all(|settled| *settled == cause(5, FailureKind::Mismatch, 2)),
         "{settled:?}"
     );
 }
@@ -28,18 +27,18 @@ fn the_connections_that_a_failed_rank_closes_are_no_cause() {
     let told = Barrier::new(2);
     let settled = world(2, |service| {
         if service.rank() == 1 {
-            service.abort(cause(5, CauseKind::Mismatch, 1));
+            service.abort(cause(5, FailureKind::Mismatch, 1));
             told.wait();
-            return service.settle(cause(5, CauseKind::Mismatch, 1), LONG);
+            return service.settle(cause(5, FailureKind::Mismatch, 1), LONG);
         }
         told.wait();
         let alarm = service.alarm();
         while !alarm.raised() {
             std::thread::yield_now();
         }
-        service.settle(cause(5, CauseKind::Death, 1), LONG)
+        service.settle(cause(5, FailureKind::Death, 1), LONG)
     });
-    assert_eq!(settled, [cause(5, CauseKind::Mismatch, 1), cause(5, CauseKind::Mismatch, 1)]);
+    assert_eq!(settled, [cause(5, FailureKind::Mismatch, 1), cause(5, FailureKind::Mismatch, 1)]);
 }
 
 #[test]
@@ -53,7 +52,7 @@ fn an_abort_ends_every_wait() {
             let error = service.connect(DataPath::Tcp, (WORLD, 0, 9), soon()).unwrap_err();
             assert!(matches!(error, ServiceError::Aborted { .. }), "{error}");
         }
-        _ => service.abort(cause(0, CauseKind::UserAbort, 2)),
+        _ => service.abort(cause(0, FailureKind::UserAbort, 2)),
     });
 }
 

@@ -9,7 +9,7 @@ mod together;
 
 use maypole::world::RankSentence;
 use maypole::world::bootstrap::{JoinConfig, JoinError, join};
-use maypole::world::service::{Cause, CauseKind, GroupId, Service};
+use maypole::world::service::{Cause, FailureKind, GroupId, Service};
 use maypole_transports::shm::Segment;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ pub(crate) fn everybody(service: &Service) -> Vec<usize> {
     (0..service.world()).collect()
 }
 
-pub(crate) fn cause(sequence: u64, kind: CauseKind, rank: usize) -> Cause {
+pub(crate) fn cause(sequence: u64, kind: FailureKind, rank: usize) -> Cause {
     let text = RankSentence::default().rank(rank).words(format!(" says {kind:?}"));
     Cause { sequence, kind, rank, text, culprit: None, detail: None }
 }

@@ -2,6 +2,10 @@
 //! until a generous deadline.
 
 use maypole_kernels::{View, ViewMut};
+#[cfg(target_os = "linux")]
+use maypole_transports::ib::{
+    UnconnectedVerbs, VerbsAdapter, VerbsEndpoint, VerbsSettings, VerbsStream,
+};
 use maypole_transports::{Fault, HEAD, Head, Stream};
 use std::time::{Duration, Instant};
 
@@ -20,6 +24,22 @@ pub(crate) fn pipe() -> (maypole_transports::Pipe, maypole_transports::Pipe) {
     let segment = Segment::create(Pipe::BYTES).unwrap();
     let same = Segment::from_fd(segment.fd().try_clone_to_owned().unwrap(), Pipe::BYTES).unwrap();
     (Pipe::writer(segment), Pipe::reader(same))
+}
+
+/// Both ends of a connection between two RDMA devices.
+#[cfg(target_os = "linux")]
+pub(crate) fn verbs_pair(near: &str, far: &str) -> (VerbsStream, VerbsStream) {
+    let end = |name: &str| {
+        let settings = VerbsSettings { device: Some(name.to_owned()), ..VerbsSettings::default() };
+        UnconnectedVerbs::new(&VerbsAdapter::open(settings).unwrap()).unwrap()
+    };
+    let (near, far) = (end(near), end(far));
+    let [to_near, to_far] = [&near, &far].map(|end| {
+        // As a control connection carries it.
+        VerbsEndpoint::from_bytes(&end.endpoint().to_bytes()).unwrap()
+    });
+    let (near, far) = (near.connect(&to_far).unwrap(), far.connect(&to_near).unwrap());
+    (near.open(), far.open())
 }
 
 /// The keys that a handshake gives to the two ends of a connection for encrypted data.

@@ -11,7 +11,9 @@ use crate::ranks::memory::MemoryKind;
 use crate::ranks::shard::Shard;
 use crate::ranks::timeline::{RankActivity, Timeline, UnderWay};
 use crate::tensor::math::{FloatElement, take};
-use maypole::{Arena, Communicator, Element, Error, ReduceOp, Request, Result};
+use maypole::{
+    Arena, Communicator, Element, Error, FailureKind, FirstFailure, ReduceOp, Request, Result,
+};
 use std::cell::RefCell;
 use std::ops::{DerefMut, Range};
 use std::rc::Rc;
@@ -126,14 +128,9 @@ impl RankGroup {
         if let Some(comm) = &self.inner.borrow().comm {
             comm.abort(why);
         }
-        Error::Aborted {
-            rank: self.rank,
-            operation: "a step".into(),
-            sequence: self.calls(),
-            cause: why.into(),
-            retryable: false,
-            culprit: Some(self.rank),
-        }
+        let cause = FirstFailure::new(FailureKind::UserAbort, Some(self.rank), why);
+        let (rank, operation, sequence) = (self.rank, "a step".into(), self.calls());
+        Error::Aborted { rank, operation, sequence, cause }
     }
 
     /// Makes an arena of `bytes` bytes: memory for registered buffers, which all ranks of a host map, so

@@ -201,7 +201,7 @@ mod tests {
     /// Left to right and right to left give the same bits.
     fn is_exact<T: TestElement>() {
         for world in [1, 2, 3, 4, 7, 8, 15, 16, 32] {
-            for op in ReduceOp::ALL.into_iter().filter(|op| op.supports(T::DATA_TYPE)) {
+            for op in ReduceOp::ALL.iter().copied().filter(|op| op.supports(T::DATA_TYPE)) {
                 let rows: Vec<AlignedBuffer> = (0..world)
                     .map(|rank| numbers::<T>(257, rank, Some(op), world as usize))
                     .collect();
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn numbers_are_not_all_the_same() {
         for kind in DataType::NUMBERS {
-            for op in ReduceOp::ALL {
+            for &op in ReduceOp::ALL {
                 let buffer = (Arithmetic::of(kind).numbers)(100, 1, Some(op), 32);
                 let first = &buffer.bytes()[..kind.size()];
                 assert!(

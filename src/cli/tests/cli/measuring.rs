@@ -4,7 +4,7 @@ use super::{KEYS, keys, maypole, objects, printed, run, skip, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 #[test]
 fn every_collective_is_measured_and_right() {
@@ -243,13 +243,15 @@ fn registered_memory_is_measured_and_reported() {
     assert!(objects(&private).iter().all(|object| object["path"] == "staged"), "{private}");
 }
 
+fn on_two_hosts(script: &str) -> Output {
+    let mut command = maypole("run -n 2 --no-tag-output -- sh -c");
+    command.args([script, env!("CARGO_BIN_EXE_maypole")]).output().unwrap()
+}
+
 #[test]
 fn ranks_of_several_hosts_have_no_registered_memory() {
     let script = "MAYPOLE_HOST=h$RANK exec \"$0\" perf all-reduce --registered --sizes 8";
-    let output = maypole("run -n 2 --no-tag-output -- sh -c")
-        .args([script, env!("CARGO_BIN_EXE_maypole")])
-        .output()
-        .unwrap();
+    let output = on_two_hosts(script);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("--registered: the ranks do not all share memory"), "{error}");
@@ -258,10 +260,7 @@ fn ranks_of_several_hosts_have_no_registered_memory() {
 #[test]
 fn hosts_that_are_set_apart_are_counted() {
     let script = "MAYPOLE_HOST=h$RANK exec \"$0\" perf all-reduce --budget 2 --sizes 8";
-    let output = maypole("run -n 2 --no-tag-output -- sh -c")
-        .args([script, env!("CARGO_BIN_EXE_maypole")])
-        .output()
-        .unwrap();
+    let output = on_two_hosts(script);
     let table = text(&output.stdout);
     assert!(output.status.success(), "{table}{}", text(&output.stderr));
     assert!(table.contains("2 ranks on 2 hosts\n"), "{table}");

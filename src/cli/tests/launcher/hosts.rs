@@ -162,15 +162,19 @@ fn tell_processes(ssh: &FakeSsh, options: &str) -> (Running, Vec<[String; 2]>) {
     (job, processes.into_iter().map(|process| process.1).collect())
 }
 
+fn await_end(processes: &[[String; 2]]) {
+    for process in processes.as_flattened() {
+        eventually("ranks and agents are gone", || is_gone(process));
+    }
+}
+
 #[test]
 fn nothing_is_left_when_the_launcher_is_killed() {
     for script in [LOCALLY, BESIDE] {
         let ssh = FakeSsh::new(script);
         let (job, processes) = tell_processes(&ssh, &format!("--hosts {TWO}"));
         job.signal("KILL");
-        for process in processes.as_flattened() {
-            eventually("ranks and agents are gone", || is_gone(process));
-        }
+        await_end(&processes);
     }
 }
 
@@ -180,9 +184,7 @@ fn an_agent_whose_input_ends_stops_its_ranks() {
     let ssh = FakeSsh::new("cat | setsid sh -c \"$*\" | tee -p /dev/null");
     let (job, processes) = tell_processes(&ssh, &format!("--lost-after 3000 --hosts {TWO}"));
     job.signal("KILL");
-    for process in processes.as_flattened() {
-        eventually("ranks and agents are gone", || is_gone(process));
-    }
+    await_end(&processes);
 }
 
 #[test]
@@ -203,9 +205,7 @@ fn the_job_ends_when_an_agent_or_its_ssh_is_killed() {
         assert_eq!(code, 255, "{lines:#?}");
         has(&lines, "the connection to 127.0.0.3 was lost");
         has(&lines, "failed first: it was lost on 127.0.0.3");
-        for process in processes.as_flattened() {
-            eventually("ranks and agents are gone", || is_gone(process));
-        }
+        await_end(&processes);
     }
 }
 
@@ -227,15 +227,11 @@ fn a_silent_host_is_lost_and_a_silent_launcher_too() {
     assert_eq!(code, 255, "{lines:#?}");
     // Its input has ended meanwhile.
     kill("CONT", &processes[2][1]);
-    for process in processes.as_flattened() {
-        eventually("ranks and agents are gone", || is_gone(process));
-    }
+    await_end(&processes);
 
     let (job, processes) = tell_processes(&ssh, &options);
     job.signal("STOP");
-    for process in processes.as_flattened() {
-        eventually("ranks and agents are gone", || is_gone(process));
-    }
+    await_end(&processes);
     job.signal("CONT");
     assert_eq!(job.end().0, 255);
 }

@@ -3,9 +3,11 @@
 use crate::comm::api::arguments::slices::{
     AnyElement, AnySlice, AnySliceMut, IntoInput, IntoOutput, SliceFlaw,
 };
-use crate::element::{Element, Written};
+use crate::element::{DataType, Element, Written};
 use crate::engine::calls::counts::BufferLengths;
+use bytemuck::Pod;
 use maypole_kernels::{View, ViewMut};
+use std::any::type_name;
 use std::marker::PhantomData;
 
 /// The buffers of a collective call, with elements of type `T`.
@@ -52,13 +54,15 @@ pub struct CallBuffers<'a, T> {
     /// The lengths of the blocks that the input is cut into, and the output.
     pub(crate) counts: [Option<&'a [usize]>; 2],
     pub(crate) stands_for: Option<&'static str>,
+    /// How many of the library's elements are one of the caller's.
+    pub(crate) lanes: usize,
     elements: PhantomData<fn(T)>,
 }
 
 impl<'a, T> CallBuffers<'a, T> {
     #[inline]
     fn new(input: Option<AnySlice<'a>>, output: AnySliceMut<'a>) -> Self {
-        Self { input, output, counts: [None; 2], stands_for: None, elements: PhantomData }
+        Self { input, output, counts: [None; 2], stands_for: None, lanes: 1, elements: PhantomData }
     }
 
     /// The same buffers, cut into blocks of these lengths: the input, and the output. A collective
@@ -83,6 +87,53 @@ impl<'a, T> CallBuffers<'a, T> {
     #[must_use]
     pub fn standing_for(self, name: &'static str) -> Self {
         Self { stands_for: Some(name), ..self }
+    }
+
+    /// Elements of a type of your own, in place: structs, pairs or arrays of 1 to 1024 bytes, which an
+    /// [`Operation`](crate::Operation) combines. No record is cut: the function is given whole ones, and
+    /// counts are in records. Every collective that combines nothing moves them.
+    ///
+    /// All ranks pass records of one type. A built-in operation is an
+    /// [`Error::Invalid`](crate::Error::Invalid).
+    ///
+    /// ```
+    /// use bytemuck::{Pod, Zeroable};
+    /// use maypole::{CallBuffers, Communicator, Operation};
+    ///
+    /// /// A loss, and the index of the trial that has it.
+    /// #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+    /// #[repr(C)]
+    /// struct Trial {
+    ///     loss: f64,
+    ///     index: u64,
+    /// }
+    ///
+    /// // The argmin, MPI's MINLOC: the least loss, and the lower index of two equal ones.
+    /// let least = Operation::new("argmin", true, |left: &[Trial], right: &mut [Trial]| {
+    ///     for (left, right) in left.iter().zip(right) {
+    ///         let order = left.loss.total_cmp(&right.loss).then(left.index.cmp(&right.index));
+    ///         *right = if order.is_lt() { *left } else { *right };
+    ///     }
+    /// });
+    /// let best = Communicator::run_local(3, |mut comm| {
+    ///     let loss = [0.7, 0.2, 0.5][comm.rank()];
+    ///     let mut trials = [Trial { loss, index: comm.rank() as u64 }];
+    ///     comm.all_reduce(CallBuffers::records(&mut trials), &least).unwrap();
+    ///     trials[0]
+    /// });
+    /// assert_eq!(best, [Trial { loss: 0.2, index: 1 }; 3]);
+    /// ```
+    #[doc(alias("MPI_MINLOC", "MPI_MAXLOC", "MPI_Type_create_struct", "argmin"))]
+    pub fn records(data: &'a mut [T]) -> Self
+    where
+        T: Pod,
+    {
+        const { assert!(size_of::<T>() > 0 && size_of::<T>() <= 1024, "a record has 1 to 1024 bytes") };
+        let count = data.len();
+        let mut output = AnySliceMut::new(DataType::U8, bytemuck::cast_slice_mut(data));
+        output.count = count;
+        let buffers = Self::new(None, output);
+        Self { stands_for: Some(type_name::<T>()), lanes: size_of::<T>(), ..buffers }
     }
 
     #[inline(always)]
@@ -136,6 +187,29 @@ impl<'a, T> CallBuffers<'a, T> {
 /// comm.all_reduce(&x, maypole::ReduceOp::Sum).unwrap();
 /// ```
 ///
+/// Two buffers that are not one tuple, and one number:
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let (x, mut y) = ([1.0f32; 4], [1.0f32; 4]);
+/// // error: `&[f32; 4]` cannot be the buffers of a call
+/// // note: a call takes `&mut data` in place, or `(&input, &mut output)`: two buffers are one tuple
+/// comm.all_reduce(&x, &mut y, maypole::ReduceOp::Sum).unwrap();
+/// // error: `&mut f32` cannot be the buffers of a call
+/// // note: one number: `std::slice::from_mut(&mut number)`
+/// comm.all_reduce(&mut 1.0f32, maypole::ReduceOp::Sum).unwrap();
+/// ```
+///
+/// Elements of a type of your own:
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// struct Pair(f32, u32);
+/// // error: `Pair` is no type of elements
+/// // note: a slice of a type of your own: `CallBuffers::records(&mut data)` with an `Operation`, or ...
+/// comm.all_reduce(&mut [Pair(1.0, 2)], maypole::ReduceOp::Sum).unwrap();
+/// ```
+///
 /// A `Vec` instead of its slice:
 ///
 /// ```compile_fail,E0277
@@ -149,9 +223,8 @@ impl<'a, T> CallBuffers<'a, T> {
 ///
 /// ```compile_fail,E0277
 /// # let mut comm = maypole::Communicator::local(1).remove(0);
-/// # let (x, mut z) = ([1.0f32; 4], [1.0f64; 4]);
 /// // error: the trait bound `[f32; 4]: AsRef<[f64]>` is not satisfied
-/// comm.all_reduce((&x, &mut z), maypole::ReduceOp::Sum).unwrap();
+/// comm.all_reduce((&[1.0f32; 4], &mut [1.0f64; 4]), maypole::ReduceOp::Sum).unwrap();
 /// ```
 ///
 /// An operation on other elements, and none at all:
@@ -161,6 +234,14 @@ impl<'a, T> CallBuffers<'a, T> {
 /// # let (mut x, first) = ([1.0f32; 4], |_: &[f64], _: &mut [f64]| ());
 /// // error: `&Operation<f64>` cannot combine elements of type `f32`
 /// comm.all_reduce(&mut x, &maypole::Operation::new("first", false, first)).unwrap();
+/// ```
+///
+/// ```compile_fail,E0277
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// # let mut x = [1.0f32; 4];
+/// // error: `{closure}` cannot combine elements of type `f32`
+/// // note: ... an `Operation<f32>`, which `Operation::new(name, commutative, function)` makes of a function
+/// comm.all_reduce(&mut x, |left: f32, right: f32| left + right).unwrap();
 /// ```
 ///
 /// ```compile_fail,E0061
@@ -184,6 +265,24 @@ impl<'a, T> CallBuffers<'a, T> {
 /// # let mut y = [1.0f32; 4];
 /// // error: `(&mut [f32; 4], &[usize; 1])` cannot be the buffers of a call
 /// comm.all_gather((&mut y, &[4usize])).unwrap();
+/// ```
+///
+/// A request on borrowed buffers. Pass a `Vec` or an array, or begin a
+/// [`scope`](crate::Communicator::scope):
+///
+/// ```compile_fail,E0597
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// let mut x = [1.0f32; 4];
+/// // error: `x` does not live long enough: argument requires that `x` is borrowed for `'static`
+/// let request = comm.start_all_reduce(&mut x[..], maypole::ReduceOp::Sum);
+/// ```
+///
+/// ```
+/// # let mut comm = maypole::Communicator::local(1).remove(0);
+/// let mut x = [1.0f32; 4];
+/// comm.scope(|scope| {
+///     let request = scope.start_all_reduce(&mut x[..], maypole::ReduceOp::Sum);
+/// });
 /// ```
 ///
 /// A slice that an earlier call has taken; the compiler proposes `&mut *slice`:
@@ -211,7 +310,8 @@ impl<'a, T> CallBuffers<'a, T> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the buffers of a call",
     label = "these are not the buffers of a call",
-    note = "a call takes `&mut data` in place, or `(&input, &mut output)`",
+    note = "a call takes `&mut data` in place, or `(&input, &mut output)`: two buffers are one tuple",
+    note = "one number: `std::slice::from_mut(&mut number)`",
     note = "blocks of unequal lengths: `(&input, &mut output, &counts)`, or `&counts` behind \
             `&input`"
 )]
@@ -296,39 +396,5 @@ impl<'a> IntoBuffers<'a, AnyElement> for AnySliceMut<'a> {
 impl<'a> IntoBuffers<'a, AnyElement> for (AnySlice<'a>, AnySliceMut<'a>) {
     fn into_buffers(self) -> CallBuffers<'a, AnyElement> {
         CallBuffers::new(Some(self.0), self.1)
-    }
-}
-
-/// The owner of the elements of a request's buffers: `data` in place, or `(input, output)`.
-///
-/// `data` and `output` are arrays, `Vec`s and all else that lends elements of type `T` by
-/// [`AsMut`]; `input` lends them by [`AsRef`]. `Form` distinguishes the two, and follows from them.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be the buffers of a request",
-    label = "these are not the buffers of a request",
-    note = "a request takes `data` in place, or `(input, output)`, and gives them back"
-)]
-pub trait OwnedBuffers<T, Form> {
-    /// The buffers, for a call.
-    fn buffers(&mut self) -> CallBuffers<'_, T>;
-}
-
-/// One buffer in place: see [`OwnedBuffers`].
-#[derive(Clone, Copy, Debug)]
-pub enum InPlace {}
-
-/// An input and an output: see [`OwnedBuffers`].
-#[derive(Clone, Copy, Debug)]
-pub enum Apart {}
-
-impl<T: Element, B: AsMut<[T]>> OwnedBuffers<T, InPlace> for B {
-    fn buffers(&mut self) -> CallBuffers<'_, T> {
-        self.into_buffers()
-    }
-}
-
-impl<T: Element, A: AsRef<[T]>, B: AsMut<[T]>> OwnedBuffers<T, Apart> for (A, B) {
-    fn buffers(&mut self) -> CallBuffers<'_, T> {
-        (&self.0, &mut self.1).into_buffers()
     }
 }

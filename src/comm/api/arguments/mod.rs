@@ -2,5 +2,6 @@
 
 pub(crate) mod buffers;
 pub(crate) mod operation;
+pub(crate) mod owned;
 pub(crate) mod placement;
 pub(crate) mod slices;

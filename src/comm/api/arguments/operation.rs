@@ -1,6 +1,6 @@
 //! How a call combines elements: a built-in operation, or one of the user's.
 
-use crate::element::{Element, ReduceOp};
+use crate::element::ReduceOp;
 use crate::engine::calls::call::Reduction;
 use crate::schedule::collective::Collective;
 use bytemuck::Pod;
@@ -19,6 +19,9 @@ use std::marker::PhantomData;
 /// whether it commutes. A call of an operation that does not commute is refused with
 /// [`Error::Invalid`](crate::Error::Invalid) if the algorithm that was named does not keep the order
 /// of the ranks.
+///
+/// `T` is a type of elements, or one of your own, whose slices are [records](crate::CallBuffers::records):
+/// MPI's MINLOC and MAXLOC are operations on pairs.
 ///
 /// ```
 /// use maypole::{Communicator, Operation};
@@ -48,9 +51,10 @@ pub(crate) struct UserFunction {
     pub(crate) reducer: CustomReducer,
 }
 
-impl<T: Element> Operation<T> {
+impl<T> Operation<T> {
     /// The operation `right = left op right`. One that is not `commutative` runs only by algorithms
     /// that are proved to keep the order of the ranks.
+    #[doc(alias = "MPI_Op_create")]
     pub fn new(
         name: &'static str,
         commutative: bool,
@@ -144,7 +148,8 @@ impl OwnedOp {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot combine elements of type `{T}`",
     label = "this is no operation on elements of type `{T}`",
-    note = "a call takes a `ReduceOp`, or `&operation` with an `Operation<{T}>`"
+    note = "a call takes a `ReduceOp`, or `&operation` with an `Operation<{T}>`, which \
+            `Operation::new(name, commutative, function)` makes of a function"
 )]
 pub trait IntoOp<'a, T> {
     /// The operation.

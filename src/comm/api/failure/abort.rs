@@ -39,7 +39,7 @@ impl Communicator {
     ///     threads.spawn(|| handle.abort("the user pressed a key"));
     ///     comms[0].barrier().unwrap_err()
     /// });
-    /// assert!(matches!(&error, Error::Aborted { culprit: Some(0), .. }), "{error}");
+    /// assert!(matches!(&error, Error::Aborted { cause, .. } if cause.culprit == Some(0)), "{error}");
     /// assert!(error.to_string().ends_with("rank 0 aborted: the user pressed a key"), "{error}");
     /// ```
     pub fn abort_handle(&self) -> AbortHandle {
@@ -47,6 +47,7 @@ impl Communicator {
     }
 
     /// Aborts this communicator on all ranks, for the reason `why`: see [`AbortHandle::abort`].
+    #[doc(alias("MPI_Abort", "ncclCommAbort"))]
     pub fn abort(&self, why: &str) {
         self.abort_handle().abort(why);
     }

@@ -41,6 +41,7 @@ impl Communicator {
     /// [`Error::Connect`] if a rank neither calls this nor ends within the shortest
     /// [`timeout`](Self::timeout) of those that call: the error names the rank, and the call can be
     /// repeated. Also if the others continued without this rank after a network partition.
+    #[doc(alias("MPIX_Comm_shrink", "ncclCommShrink"))]
     pub fn shrink(&mut self) -> Result<Self> {
         self.successor("shrink", None)
     }

@@ -41,6 +41,7 @@ use std::sync::Arc;
 impl Communicator {
     /// [`send`](Self::send) without waiting, at any length of the message. A rank may also send to
     /// itself. The request gives the buffer back once all of its bytes have left.
+    #[doc(alias("MPI_Isend", "isend"))]
     pub fn start_send<T: Element, B: AsRef<[T]> + Send + 'static>(
         &mut self,
         data: B,
@@ -53,6 +54,7 @@ impl Communicator {
 
     /// [`recv`](Self::recv) without waiting. `bool` cannot be received in this way, because not
     /// every byte is a `bool`: receive `u8`.
+    #[doc(alias("MPI_Irecv", "irecv"))]
     pub fn start_recv<T: Element + Pod, B: AsMut<[T]> + Send + 'static>(
         &mut self,
         data: B,

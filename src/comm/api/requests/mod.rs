@@ -35,7 +35,7 @@ impl EngineBorrower for Communicator {
 
 impl Communicator {
     /// Queues `call`, to be run with `buffers` once the requests before it are done, and returns
-    /// immediately. `call` makes one call or several. Five collectives have a shorter form, such as
+    /// immediately. `call` makes one call or several. Collectives have a shorter form, such as
     /// [`start_all_reduce`](Self::start_all_reduce).
     ///
     /// Requests run one after the other, in the order in which they were started: on a thread that

@@ -56,6 +56,7 @@ impl Communicator {
     /// });
     /// assert_eq!(sums, [6, 6]);
     /// ```
+    #[doc(alias("MPI_Allreduce_init", "MPI_Start"))]
     pub fn prepare<B: Send + 'static>(
         &self,
         buffers: B,

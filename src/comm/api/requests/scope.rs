@@ -6,6 +6,7 @@ use crate::requests::handle::EngineHandle;
 use crate::requests::progress::{EngineBorrower, RequestJob, await_or_fail, receive};
 use crate::requests::request::{Request, task};
 use maypole_transports::turns::{self, ThreadEnd};
+use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -16,7 +17,6 @@ use std::thread::{self, Builder};
 ///
 /// Has the same `start` methods as [`Communicator`]. Buffers must live as long as `'scope`, and may
 /// be borrowed from anything that lives as long as `'env`, the surroundings of the scope.
-#[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     runner: RequestRunner<'scope>,
     /// Without an engine, which the runner owns.
@@ -26,12 +26,17 @@ pub struct Scope<'scope, 'env: 'scope> {
 }
 
 /// Where requests run.
-#[derive(Debug)]
 enum RequestRunner<'scope> {
     /// In the caller's thread, immediately: the world has one rank, or there is no thread.
     Inline(Box<Communicator>),
     /// On the scope's thread.
     Thread(Sender<RequestJob<'scope, Communicator>>),
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").finish_non_exhaustive()
+    }
 }
 
 impl<'scope> Scope<'scope, '_> {
