@@ -15,6 +15,7 @@ use std::path::Path;
 spawn::rank_processes!(admitted, broken, messages, recorded);
 
 /// Calls `check` with the trace of processes over each transport.
+#[track_caller]
 fn over_processes(role: &str, ranks: usize, check: impl Fn(&Path)) {
     let folder = tempfile::tempdir().unwrap();
     for transport in ["shm", "tcp"] {
