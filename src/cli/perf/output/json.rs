@@ -69,6 +69,7 @@ fn object(
         "buffers": row.aggregate.map_or(1, |aggregate| aggregate.buffers),
         "fused": row.aggregate.is_some_and(|aggregate| aggregate.is_fused),
         "speedup": row.aggregate.and_then(|aggregate| aggregate.speedup),
+        "tuners_choice": row.prediction.map(|prediction| prediction.choice.name()),
         "predicted_us": row.prediction.map(|prediction| prediction.us),
         "limit_us": row.limit_us(options.limits),
     });

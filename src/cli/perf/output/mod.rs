@@ -308,12 +308,15 @@ impl<'a> PerfOutput<'a> {
     }
 
     fn write_files(&mut self) -> Result<()> {
-        if let Some(out) = &mut self.csv {
-            out.write(if self.rows.is_empty() && !self.messages.is_empty() {
-                csv::messages(&self.messages, &self.header)?
-            } else {
-                csv::text(&self.rows, &self.limits, &self.header)?
-            })?;
+        let text = match self.csv.as_ref() {
+            None => None,
+            Some(_) if self.rows.is_empty() && !self.messages.is_empty() => {
+                Some(csv::messages(&self.messages, self.json_options(false))?)
+            }
+            Some(_) => Some(csv::text(&self.rows, self.json_options(false))?),
+        };
+        if let Some((out, text)) = self.csv.as_mut().zip(text) {
+            out.write(text)?;
         }
         if let Some(out) = &mut self.svg {
             out.write(heat::svg(&self.matrices))?;

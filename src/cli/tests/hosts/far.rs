@@ -34,10 +34,7 @@ impl Cluster {
 /// The lines of the table that `maypole explain` prints, and the network class of rank 0.
 fn explained(cluster: &Cluster, line: &str, network: Option<&str>) -> (String, String) {
     let job = cluster.job(&[0, 1, 2, 3, 4]);
-    let job = match network {
-        Some(network) => job.with(0, "MAYPOLE_NETWORK", network),
-        None => job,
-    };
+    let job = network.into_iter().fold(job, |job, it| job.with(0, "MAYPOLE_NETWORK", it));
     let outputs = job.maypole(line);
     let table = printed(&outputs[0]);
     let chosen = table.lines().find(|line| line.starts_with('*')).unwrap();

@@ -19,6 +19,7 @@ use crate::perf::measure::limits::MachineLimit;
 use crate::perf::messages::row::{MatrixRow, MessageRow};
 use crate::perf::output::csv;
 use crate::perf::output::header::RunHeader;
+use crate::perf::output::json::JsonOptions;
 use crate::perf::output::row::PerfRow;
 use crate::perf::settings::distinct;
 use crate::{names, output};
@@ -76,12 +77,13 @@ impl HtmlReport {
         let ReportContents { rows, messages, limits, header, objects, .. } = *contents;
         let page = self.folder.join("index.html");
         let lines: String = objects.iter().map(|object| format!("{object}\n")).collect();
+        let options = JsonOptions { header, limits, samples: false };
         let mut files = vec![("index.html", self.html(contents)), (RESULTS, lines)];
         if !rows.is_empty() {
-            files.push((CSV, csv::text(rows, limits, header)?));
+            files.push((CSV, csv::text(rows, options)?));
         }
         if !messages.is_empty() {
-            files.push((MESSAGES_CSV, csv::messages(messages, header)?));
+            files.push((MESSAGES_CSV, csv::messages(messages, options)?));
         }
         for (name, text) in files {
             output::save("--report", &self.folder.join(name), text)?;
