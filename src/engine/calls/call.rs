@@ -321,7 +321,7 @@ impl CollectiveCall {
         let names = [self.collective.name(), self.stands_for.unwrap_or_default()];
         let names = names.into_iter().flat_map(|name| name.bytes().map(u64::from));
         let mode = u64::from(self.deterministic);
-        let kind = self.kind as u64;
+        let kind = self.kind as u64 | (self.lanes as u64) << 8;
         let window = window as u64;
         let numbers = [algorithm, root, reduction, mode, kind, form, count, window, world as u64];
         names.chain(numbers).fold(START, |hash, word| mix(hash ^ word)) | 1

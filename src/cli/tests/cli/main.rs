@@ -38,7 +38,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 
 /// The keys of every JSON object of `perf`. Users depend on them.
-pub(crate) const KEYS: [&str; 43] = [
+pub(crate) const KEYS: [&str; 44] = [
     "algbw_GBps",
     "algorithm",
     "arrival_skew_us",
@@ -80,6 +80,7 @@ pub(crate) const KEYS: [&str; 43] = [
     "streams",
     "time_us",
     "transport",
+    "tuners_choice",
     "type",
     "wrong",
 ];
