@@ -249,8 +249,9 @@ impl<'a> Far<'a> {
             let command = self.network.command(host, "sh");
             let words = std::iter::once(command.get_program()).chain(command.get_args());
             let words: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+            // Daemons with one name of a host would share a folder.
             script += &format!(
-                "{}) shift; exec {} -c \"$*\";;\n",
+                "{}) shift; exec {} -c 'exec unshare --uts sh -c \"hostname node{host}; $0\"' \"$*\";;\n",
                 network::address(host),
                 words.join(" ")
             );
@@ -272,6 +273,8 @@ impl<'a> Far<'a> {
         ]);
         for (name, value) in [
             ("plm_rsh_agent", agent.display().to_string()),
+            // Its daemons crash where several start on one machine at the same time.
+            ("rtc", "^hwloc".to_owned()),
             ("btl", "tcp,self,vader".to_owned()),
             ("pml", "ob1".to_owned()),
             ("btl_tcp_if_include", "v0".to_owned()),
