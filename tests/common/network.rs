@@ -71,10 +71,8 @@ impl Network {
             let v4 = format!("{}/24", address(host));
             network.run(host, &["ip", "addr", "add", &v4, "dev", "v0"])?;
             // Few long packets: a hop costs time, not a processor. A device that is full would drop them.
-            network.run(
-                host,
-                &["ip", "link", "set", "v0", "mtu", "60000", "txqueuelen", "10000", "up"],
-            )?;
+            let up = "ip link set v0 mtu 60000 txqueuelen 10000 up";
+            network.run(host, &up.split(' ').collect::<Vec<_>>())?;
             network.run(host, &["ip", "link", "set", "lo", "up"])?;
             network.tell(&format!("delay {host} {}", delay.as_micros() / 2));
         }

@@ -61,8 +61,7 @@ fn the_network_is_measured_and_few_hops_are_chosen() {
     let table = cluster.folder.path().join("costs");
     let job = cluster.job(&[0, 1]).with(0, "MAYPOLE_TUNE", table.to_str().unwrap());
     fs::write(&table, CostTable::BUILT_IN.to_string()).unwrap();
-    let outputs = job.maypole("tune --samples 3");
-    assert!(printed(&outputs[0]).contains("saved in"), "{}", said(&outputs[0]));
+    job.maypole("tune --samples 3");
     let saved = TableLocation::File(table).load().unwrap();
     assert_eq!(CostTable { network: Network::default(), ..saved }, CostTable::BUILT_IN);
     assert!(saved.network.hop >= 900_000_000 && saved.network.wire >= 8_000_000, "{saved}");
