@@ -3,7 +3,7 @@
 //! ```text
 //! cargo bench --bench far                                   # maypole alone
 //! cargo bench --bench far -- --mpicc mpicc --mpirun mpirun --python PYTHON_WITH_TORCH
-//! cargo bench --bench far -- --networks 8@1ms,8@100us,1000mbit --force ring,linear,binomial
+//! cargo bench --bench far -- --networks 8@1ms,8@100us/1000mbit --force ring,linear,binomial
 //! cargo bench --bench far -- --processor                    # processor time of waits
 //! ```
 //!
@@ -251,7 +251,8 @@ impl<'a> Far<'a> {
             let words: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
             // Daemons with one name of a host would share a folder.
             script += &format!(
-                "{}) shift; exec {} -c 'exec unshare --uts sh -c \"hostname node{host}; $0\"' \"$*\";;\n",
+                "{}) shift; exec {} -c 'exec unshare --uts sh -c \
+                 \"hostname node{host}; $0\"' \"$*\";;\n",
                 network::address(host),
                 words.join(" ")
             );

@@ -25,9 +25,9 @@ enum Cores {
 
 pub(crate) fn measure(carrier: &Path, folder: &Path) -> Result<ExitCode> {
     println!(
-        "# all-reduce of 64 bytes between hosts {DELAY:?} apart: microseconds of a call, and processor"
+        "# all-reduce of 64 bytes between hosts {DELAY:?} apart: microseconds of a call, and\n\
+         # processor time of a rank a call"
     );
-    println!("# time of a rank a call");
     for (hosts, cores) in [(2, Cores::Own), (2, Cores::One), (4, Cores::One), (8, Cores::One)] {
         line(hosts, &cores, carrier, folder)?;
     }

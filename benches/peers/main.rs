@@ -210,7 +210,8 @@ impl PeersArgs {
         let together = if self.together { ", together" } else { "" };
         let busy = if self.busy > 0 { format!(", busy {}", self.busy) } else { String::new() };
         format!(
-            "collectives {}, sizes {:?}, offset {}, budget {} ms, algorithm {}{memory}{together}{busy}",
+            "collectives {}, sizes {:?}, offset {}, budget {} ms, algorithm {}{memory}{together}\
+             {busy}",
             self.collectives.join(","),
             self.sizes,
             self.offset,

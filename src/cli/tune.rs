@@ -196,7 +196,7 @@ fn network(world: &mut Communicator, samples: u32) -> Result<CostTable> {
     let wire = if kib > table.tcp.beta as f64 { kib as u64 } else { 0 };
     table.network = Network { hop: hop as u64, wire };
     if world.rank() == 0 {
-        output::print_line(format_args!("between the hosts {} is saved", table.network))?;
+        output::print_line(format_args!("between the hosts: {}", table.network))?;
     }
     Ok(table)
 }

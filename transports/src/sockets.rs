@@ -71,6 +71,10 @@ pub fn round_trip(socket: &TcpStream) -> Option<Duration> {
     counted(socket).map(|it| Duration::from_micros(it.round_trip.into()))
 }
 
+/// Shorter round trips are those of one machine or of one switch: a hop costs the same as over loopback, and no
+/// bandwidth is worth measuring.
+pub const NEAR: Duration = Duration::from_micros(64);
+
 /// What a new connection may send before the first byte is acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub struct Flight {
@@ -95,7 +99,7 @@ impl Flight {
     /// Returns the bandwidth of the path in bytes a second, on a connection that has sent this flight, and nothing since
     /// the last acknowledgement: the slowest link spaces the segments, so that the last is acknowledged later than
     /// after a round trip (packet-train dispersion: Dovrolis, Ramanathan and Moore, INFOCOM 2001). The kernel takes
-    /// the times, so a busy core does not change them. `None` if it counts none by `deadline`.
+    /// the times, so a late reader does not change them. `None` if it counts none by `deadline`.
     pub fn bandwidth(self, socket: &TcpStream, deadline: Instant) -> Option<u64> {
         loop {
             let Counted { segment, unacknowledged, round_trip, rate } = counted(socket)?;
@@ -108,6 +112,7 @@ impl Flight {
             if Instant::now() >= deadline {
                 return None;
             }
+            // The kernel signals no acknowledgement, so this polls.
             thread::sleep(Duration::from_micros(u64::from(round_trip / 8).clamp(20, 1000)));
         }
     }

@@ -245,6 +245,14 @@ mod tests {
         assert_eq!(format!("{waiting:?}"), format!("{:?}", Waiting::new(2, 2, limit)));
     }
 
+    /// The bandwidth is measured just where a network has a class.
+    #[test]
+    fn the_tuner_and_the_sockets_mean_the_same_by_near() {
+        let near = maypole_transports::sockets::NEAR;
+        let is_near = |round_trip| Network::measured(&[round_trip], &[]).is_near();
+        assert!(is_near(near - Duration::from_micros(1)) && !is_near(near));
+    }
+
     #[test]
     fn a_report_that_cannot_be_read_names_its_rank() {
         let error = JoinReport::from_bytes(3, &[200, 1]).unwrap_err();

@@ -8,7 +8,7 @@ use crate::world::service::message::MAX_MESSAGE;
 use crate::world::service::{AgreedWorld, Attendee, DialedLink, is_timeout};
 use maypole_transports::random;
 use maypole_transports::secure::SecureError;
-use maypole_transports::sockets::{self, Flight};
+use maypole_transports::sockets::{self, Flight, NEAR};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -204,8 +204,8 @@ impl JoinReply {
     }
 }
 
-/// Round trips below this are those of one machine or of one switch, where no interface is slower than a copy.
-const NEAR: Duration = Duration::from_micros(64);
+/// How long a filler may take, which no stop ends: it takes longer only below 1 Mbit/s.
+const FILLER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Bytes of a filler's frames, at most.
 const SEALS: usize = 100;
@@ -215,7 +215,7 @@ fn bandwidth(link: &mut DialedLink, deadline: Instant) -> Result<Option<u64>, Se
     let is_far = sockets::round_trip(&link.stream).is_some_and(|it| it >= NEAR);
     let Some(flight) = Flight::of(&link.stream).filter(|_| is_far) else { return Ok(None) };
     link.send(&(FILLER, vec![0u8; flight.bytes.saturating_sub(SEALS)]), deadline)?;
-    Ok(flight.bandwidth(&link.stream, deadline))
+    Ok(flight.bandwidth(&link.stream, deadline.min(Instant::now() + FILLER_TIMEOUT)))
 }
 
 /// The settings that must be equal on all ranks: the variables, and encryption, which a program may
