@@ -34,6 +34,7 @@ impl DeviceRank {
         let divisor = call.output_divisor(self.comm.rank(), self.comm.world());
         let op = if call.averages_integers() { ReduceOp::Sum } else { op };
         self.comm.call(call.collective, buffers, op)?;
+        self.last = self.comm.last_call().and_then(|last| last.algorithm.parse().ok());
         if let Some(divisor) = divisor {
             let written = ViewMut::of(&mut written);
             divide(written, written.as_view(), call.kind, divisor);

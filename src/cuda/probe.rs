@@ -9,12 +9,12 @@ use super::plan;
 use crate::comm::Communicator;
 use crate::engine::Engine;
 use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots};
-use cudarc::driver::CudaContext;
+use cudarc::driver::CudaStream;
 use maypole_kernels::cuda::WalkKernels;
 use maypole_kernels::mix;
 use maypole_transports::cuda::{
     CallStream, DeviceBoard, DeviceCall, DeviceCode, DeviceError, DeviceScratch, Lent, Offer,
-    ProgramCall, Reason, copies,
+    ProgramCall, Reason, Room, copies,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,96 +26,130 @@ const PUSHED: usize = 256;
 /// The identifier of a call of the probe: no other call has it.
 const FINGERPRINT: u32 = 0x7072_6f62;
 
-/// Moves bytes between all ranks over `board` by the kernels of bytes, on a stream of its own. All ranks of `comm` call it.
-///
-/// # Errors
-/// Names the rank whose bytes do not arrive.
-pub(super) fn run(
-    comm: &Communicator,
-    board: &mut DeviceBoard,
-    kernels: &WalkKernels,
-    context: &Arc<CudaContext>,
-    offers: &[Offer],
-) -> Result<(), String> {
-    let here = offers[comm.rank()];
-    let is_here = |offer: &Offer| (offer.process, offer.uuid) == (here.process, here.uuid);
-    if offers.iter().all(is_here) {
-        return Ok(());
+/// What the probe of a rank needs, made before any rank starts a kernel: allocations may wait for
+/// all work of the device, so also for the kernel of another rank that uses it.
+pub(super) struct ReachProbe {
+    stream: Arc<CudaStream>,
+    input: DeviceScratch,
+    pulled: DeviceScratch,
+    pushed: DeviceScratch,
+    room: Room,
+    code: DeviceCode,
+}
+
+impl ReachProbe {
+    /// For this rank of `comm`. `None` where all ranks are threads on one GPU, which needs no probe.
+    ///
+    /// # Errors
+    /// The driver's, if there is no memory.
+    pub(super) fn new(
+        comm: &Communicator,
+        board: &DeviceBoard,
+        aside: &CudaStream,
+        offers: &[Offer],
+    ) -> Result<Option<Self>, DeviceError> {
+        let (me, world) = (comm.rank(), comm.world());
+        let here = offers[me];
+        if offers.iter().all(|it| (it.process, it.uuid) == (here.process, here.uuid)) {
+            return Ok(None);
+        }
+        // A context's first stream waits for all its work in cudarc, a fork for that of `aside`.
+        let stream =
+            aside.fork().map_err(maypole_kernels::cuda::CudaError::of("making a stream"))?;
+        let scratch = |bytes| {
+            let mut scratch = DeviceScratch::new(&stream);
+            scratch.grow(bytes).map(|()| scratch)
+        };
+        let (input, pulled) = (scratch(PULLED)?, scratch(PULLED * world)?);
+        let pushed = scratch(PUSHED * world)?;
+        let (room, slots) = plan::counted_room(board.shapes());
+        let code = DeviceCode::load(&stream, pull(slots, me, world).bytes())?;
+        let bytes: Vec<u8> = (0..PULLED).map(|at| byte(me, at)).collect();
+        copies::write(&stream, input.lend().slice(0..PULLED as u64), &bytes)?;
+        Ok(Some(Self { stream, input, pulled, pushed, room, code }))
     }
-    let moved = move_bytes(comm, board, kernels, context).map_err(|error| error.to_string())?;
-    let report = board.words().report();
-    let failed = match report.map(|report| report.reason) {
-        None => moved.into_iter().position(|is_right| !is_right),
-        Some(Reason::TimedOut(rank) | Reason::Mismatch(rank) | Reason::Left(rank)) => Some(rank),
-        Some(Reason::Aborted | Reason::Overlap) => return Err("the probe was aborted".to_owned()),
-    };
-    match failed {
-        None => Ok(()),
-        Some(rank) => Err(format!(
-            "the driver says that the GPUs of ranks {} and {rank} reach one another's memory, but what \
-             one writes does not arrive at the other within {} s: PCI access control (ACS) or an IOMMU \
-             between them may drop it; switch ACS off for the bridges of the GPUs, and the IOMMU off or \
-             to passthrough (iommu=pt)",
-            comm.rank(),
-            PATIENCE.as_secs()
-        )),
+
+    /// Moves bytes between all ranks over `board` by the kernels of bytes. All ranks of `comm` call
+    /// it.
+    ///
+    /// # Errors
+    /// Names the rank whose bytes do not arrive.
+    pub(super) fn run(
+        self,
+        comm: &Communicator,
+        board: &mut DeviceBoard,
+        kernels: &WalkKernels,
+    ) -> Result<(), String> {
+        let moved =
+            self.move_bytes(comm.world(), board, kernels).map_err(|error| error.to_string())?;
+        let report = board.words().report();
+        let failed = match report.map(|report| report.reason) {
+            None => moved.into_iter().position(|is_right| !is_right),
+            Some(Reason::TimedOut(rank) | Reason::Mismatch(rank) | Reason::Left(rank)) => {
+                Some(rank)
+            }
+            Some(Reason::Aborted | Reason::Overlap) => {
+                return Err("the probe was aborted".to_owned());
+            }
+        };
+        match failed {
+            None => Ok(()),
+            Some(rank) => Err(format!(
+                "the driver says that the GPUs of ranks {} and {rank} reach one another's memory, but \
+                 what one writes does not arrive at the other within {} s: PCI access control (ACS) or \
+                 an IOMMU between them may drop it; switch ACS off for the bridges of the GPUs, and \
+                 the IOMMU off or to passthrough (iommu=pt)",
+                comm.rank(),
+                PATIENCE.as_secs()
+            )),
+        }
+    }
+
+    /// Lets each rank read and write the memory of all others. Returns whether the bytes of each
+    /// rank are right.
+    fn move_bytes(
+        &self,
+        world: usize,
+        board: &mut DeviceBoard,
+        kernels: &WalkKernels,
+    ) -> Result<Vec<bool>, DeviceError> {
+        let on = CallStream::new(&self.stream)?;
+        let pushes = board.makes_short_calls(PUSHED);
+        board.in_order(&on, |board| {
+            let base = DeviceCall {
+                input: self.input.lend().slice(0..PULLED as u64),
+                output: self.pulled.lend(),
+                fingerprint: FINGERPRINT,
+                patience: PATIENCE.as_nanos() as u64,
+                number: 0,
+            };
+            let (room, code) = (self.room, &self.code);
+            let whole = ProgramCall { room, code, scratch: Lent::EMPTY, call: base };
+            board.launch(&on, &kernels.walk, &[whole])?;
+            if pushes {
+                let input = self.input.lend().slice(0..PUSHED as u64);
+                let short = DeviceCall { input, output: self.pushed.lend(), ..base };
+                board.launch_short(&on, &kernels.short, &short, true)?;
+            }
+            Ok(())
+        })?;
+        let pulled_bytes = copies::read(&self.stream, self.pulled.lend())?;
+        let pushed_bytes = copies::read(&self.stream, self.pushed.lend())?;
+        let is_right = |rank: usize, from: &[u8], len: usize| {
+            let block = &from[rank * len..][..len];
+            block.iter().enumerate().all(|(at, is)| *is == byte(rank, at))
+        };
+        let check = |rank| {
+            is_right(rank, &pulled_bytes, PULLED)
+                && (!pushes || is_right(rank, &pushed_bytes, PUSHED))
+        };
+        Ok((0..world).map(check).collect())
     }
 }
 
 /// Byte `at` of the message of rank `rank`.
 fn byte(rank: usize, at: usize) -> u8 {
     mix((rank * PULLED + at) as u64 + 1) as u8
-}
-
-/// Lets each rank read and write the memory of all others. Returns whether the bytes of each rank are right.
-fn move_bytes(
-    comm: &Communicator,
-    board: &mut DeviceBoard,
-    kernels: &WalkKernels,
-    context: &Arc<CudaContext>,
-) -> Result<Vec<bool>, DeviceError> {
-    let (me, world) = (comm.rank(), comm.world());
-    let made = context.new_stream();
-    let stream = made.map_err(maypole_kernels::cuda::CudaError::of("making a stream"))?;
-    let on = CallStream::new(&stream)?;
-    let (mut input, mut pulled) = (DeviceScratch::new(&stream), DeviceScratch::new(&stream));
-    let mut pushed = DeviceScratch::new(&stream);
-    input.grow(PULLED)?;
-    pulled.grow(PULLED * world)?;
-    pushed.grow(PUSHED * world)?;
-    let bytes: Vec<u8> = (0..PULLED).map(|at| byte(me, at)).collect();
-    copies::write(&stream, input.lend().slice(0..PULLED as u64), &bytes)?;
-    let (room, slots) = plan::counted_room(board.shapes());
-    let program = pull(slots, me, world);
-    let code = DeviceCode::load(&stream, program.bytes())?;
-    board.in_order(&on, |board| {
-        let base = DeviceCall {
-            input: input.lend().slice(0..PULLED as u64),
-            output: pulled.lend(),
-            fingerprint: FINGERPRINT,
-            patience: PATIENCE.as_nanos() as u64,
-            number: 0,
-        };
-        let whole = ProgramCall { room, code: &code, scratch: Lent::EMPTY, call: base };
-        board.launch(&on, &kernels.walk, &[whole])?;
-        if board.makes_short_calls(PUSHED) {
-            let input = input.lend().slice(0..PUSHED as u64);
-            let short = DeviceCall { input, output: pushed.lend(), ..base };
-            board.launch_short(&on, &kernels.short, &short, true)?;
-        }
-        Ok(())
-    })?;
-    let pulled_bytes = copies::read(&stream, pulled.lend())?;
-    let pushed_bytes = copies::read(&stream, pushed.lend())?;
-    let is_right = |rank: usize, from: &[u8], len: usize| {
-        let block = &from[rank * len..][..len];
-        block.iter().enumerate().all(|(at, is)| *is == byte(rank, at))
-    };
-    let pushes = board.makes_short_calls(PUSHED);
-    let check = |rank| {
-        is_right(rank, &pulled_bytes, PULLED) && (!pushes || is_right(rank, &pushed_bytes, PUSHED))
-    };
-    Ok((0..world).map(check).collect())
 }
 
 /// The program by which each rank publishes its bytes, and reads those of all others directly.

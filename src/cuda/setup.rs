@@ -3,7 +3,7 @@
 use super::links::{self, Introduction};
 use super::options::CommOptions;
 use super::plan;
-use super::probe;
+use super::probe::ReachProbe;
 use super::programs::MessagePrograms;
 use super::rank::{Connected, DeviceRank};
 use crate::comm::Communicator;
@@ -95,16 +95,20 @@ pub(super) fn connect(
     warn_of_time_slices(comm, &offers);
     let table = use_table(comm, &offers)?;
     let board = pending.connect(comm.rank(), &offers, table);
-    let unreached = board.as_ref().err().map(ToString::to_string);
+    let ready = board.and_then(|board| {
+        let probe = ReachProbe::new(comm, &board, &aside, &offers)?;
+        Ok((board, probe))
+    });
+    let unreached = ready.as_ref().err().map(ToString::to_string);
     let reason = unreached.or(blocks.as_ref().err().cloned());
     // No rank starts a kernel before all ranks reach its mailbox.
     let told = comm.agree_on(CALL, &reason)?;
     // Equal on all ranks.
     let mut reason = told.into_iter().flatten().next();
-    let mut board = board.ok();
+    let (mut board, probe) = ready.ok().unzip();
     if let (None, Some(board)) = (&reason, &mut board) {
-        let found =
-            probe::run(comm, board, &walks[&DeviceRank::byte_module()], stream.context(), &offers);
+        let kernels = &walks[&DeviceRank::byte_module()];
+        let found = probe.flatten().map_or(Ok(()), |probe| probe.run(comm, board, kernels));
         reason = comm.agree_on(CALL, &found.err())?.into_iter().flatten().next();
     }
     match (board, blocks, reason) {

@@ -23,6 +23,7 @@ pub(crate) const ROLES: &[(&str, Role)] = &[
     ("adds a call that is refused", refuse_in_group),
     ("panics in a group", panic_in_group),
     ("is told that writes are lost", lose_writes),
+    ("makes a group beside a thread's call", make_beside_thread),
 ];
 
 const WAITING: [(&str, &str); 3] =
@@ -59,6 +60,30 @@ fn leave_beside() {
 #[test]
 fn a_group_is_left_beside_a_call_that_waits_emulated() {
     succeed("leaves beside a call", 2, &WAITING);
+}
+
+/// Ranks 0 and 2 are threads that share a GPU, whose call waits while a group is made on streams of
+/// their own. Nothing of that may wait for all work of the GPU.
+fn make_beside_thread() {
+    Communicator::run_local(3, |mut comm| {
+        let [of_a, new] = [(); 2].map(|()| context(comm.rank() % 2));
+        let (a, mut data) = ready(&mut comm, &of_a.new_stream().unwrap());
+        a.set_timeout(Duration::from_secs(60));
+        if comm.rank() == 0 {
+            a.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+        }
+        let made = Comm::new(&mut comm, new.per_thread_stream()).unwrap();
+        assert_eq!(made.host_reason(), None);
+        if comm.rank() > 0 {
+            a.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+        }
+        a.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn a_group_is_made_beside_the_call_of_a_thread_that_shares_the_gpu_emulated() {
+    check("makes a group beside a thread's call", &[WAITING[2]]);
 }
 
 /// Groups are made and left many times while a call waits. Their memory is used again, though

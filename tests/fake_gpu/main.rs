@@ -13,7 +13,6 @@ mod skip;
 #[path = "../common/spawn.rs"]
 mod spawn;
 
-mod captures;
 mod company;
 mod endings;
 mod failures;
@@ -37,7 +36,6 @@ type Role = fn();
 /// The roles of all tests, by name.
 const ROLES: &[&[(&str, Role)]] = &[
     unavailable::ROLES,
-    captures::ROLES,
     company::ROLES,
     hosts::ROLES,
     maps::ROLES,

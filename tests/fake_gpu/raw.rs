@@ -1,6 +1,6 @@
 //! Functions of the driver that cudarc does not wrap, and contexts to call them in.
 
-use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
+use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaContext, CudaStream};
 use maypole_kernels::cuda;
 use std::sync::Arc;
@@ -10,19 +10,6 @@ pub(crate) fn context(ordinal: usize) -> Arc<CudaContext> {
     let context = cuda::driver().unwrap().context(ordinal).unwrap();
     context.bind_to_thread().unwrap();
     context
-}
-
-/// Memory of `cuMemAlloc_v2`, which other processes can open.
-pub(crate) fn allocate(bytes: usize) -> Result<CUdeviceptr, CUresult> {
-    let mut address = 0;
-    // SAFETY: the pointer is valid.
-    result(unsafe { sys::cuMemAlloc_v2(&mut address, bytes) }).map(|()| address)
-}
-
-/// Frees memory of [`allocate`].
-pub(crate) fn free(address: CUdeviceptr) -> Result<(), CUresult> {
-    // SAFETY: the driver checks the address; no test uses memory that it has freed.
-    result(unsafe { sys::cuMemFree_v2(address) })
 }
 
 /// Adds a wait for `gate` to the stream: later work waits until the gate opens or is dropped.

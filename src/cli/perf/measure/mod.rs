@@ -204,7 +204,8 @@ impl<'a> Sampler<'a> {
             wrong += series.wrong;
         }
         let noise = self.noise.end(&mut self.comm, &before)?;
-        let Some((time, ran)) = Summary::of(&series.us).zip(series.ran) else { return Ok(None) };
+        let Some(time) = Summary::of(&series.us) else { return Ok(None) };
+        let ran = series.ran.unwrap_or(("unknown", CallPath::Staged));
         Ok(Some(Measurement {
             time,
             noise,
