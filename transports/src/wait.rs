@@ -9,7 +9,8 @@
 //! fence, so a wake-up can be missed until the bounded sleep ends. The alarm and the clock are read
 //! only once a wait is slow.
 //!
-//! A thread that shares its core with another program (`wait/crowd.rs`) sleeps where others yield.
+//! A thread that shares its core with another program (`wait/crowd.rs`) sleeps where others yield,
+//! and every thread that waits for long asks the kernel for short time slices (`wait/slice.rs`).
 //!
 //! A background thread, which runs requests while its rank computes on another thread, sleeps from
 //! the beginning of a wait, unless each of the two threads has a core of its own. Spinning or
@@ -19,6 +20,7 @@
 //! background thread waits as any other thread does.
 
 mod crowd;
+mod slice;
 mod vain;
 
 use crate::alarm::Alarm;
@@ -258,6 +260,7 @@ impl Waiting {
         if let Some(turns) = turns::current() {
             return self.by_turns(&*turns, alarm, ready);
         }
+        slice::shorten();
         let mut since: Option<Instant> = None;
         let mut yielding_since: Option<Instant> = None;
         let mut length = SHORTEST_SLEEP;
