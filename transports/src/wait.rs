@@ -10,7 +10,8 @@
 //! only once a wait is slow.
 //!
 //! A thread that shares its core with another program (`wait/crowd.rs`) sleeps where others yield,
-//! and every thread that waits for long asks the kernel for short time slices (`wait/slice.rs`).
+//! if something can end the sleep, and every thread that waits for long asks the kernel for short
+//! time slices (`wait/slice.rs`).
 //!
 //! A background thread, which runs requests while its rank computes on another thread, sleeps from
 //! the beginning of a wait, unless each of the two threads has a core of its own. Spinning or
@@ -80,17 +81,19 @@ pub struct Sleep<'a> {
     length: Duration,
     /// On a background thread, the alarm that ends the sleep early.
     alarm: Option<&'a Alarm>,
+    /// The wait would still yield if other programs did not compute on this core.
+    is_early: bool,
 }
 
 impl Sleep<'_> {
     #[cfg(test)]
     pub(crate) fn of(length: Duration) -> Self {
-        Self { length, alarm: None }
+        Self { length, alarm: None, is_early: false }
     }
 
     #[cfg(test)]
     pub(crate) fn in_background(length: Duration, alarm: &Alarm) -> Sleep<'_> {
-        Sleep { length, alarm: Some(alarm) }
+        Sleep { length, alarm: Some(alarm), is_early: false }
     }
 
     /// True on a background thread, whose sleep ends with its alarm, too.
@@ -116,6 +119,10 @@ impl Sleep<'_> {
             return self.on(&[], || false);
         }
         let interests: ArrayVec<_, MOST_INTERESTS> = interests.take(MOST_INTERESTS).collect();
+        if interests.is_empty() && self.is_early {
+            // Nothing would end the sleep.
+            return std::thread::yield_now();
+        }
         // If the system cannot poll, the streams report their own errors at the next attempt.
         if poll(&interests, self.length).is_err() {
             std::thread::sleep(self.length);
@@ -264,20 +271,15 @@ impl Waiting {
         let mut since: Option<Instant> = None;
         let mut yielding_since: Option<Instant> = None;
         let mut length = SHORTEST_SLEEP;
-        let mut yields = self.spins.then(Yields::begin);
+        let mut yields = Yields::begin();
         loop {
             let background = self.yields_core(alarm);
-            let mut crowded = self.spins && crowd::is_here();
+            let mut crowded = crowd::is_here();
             for _ in 0..if background { 0 } else { YIELDS } {
                 if let Some(value) = ready() {
                     return Ok(value);
                 }
-                match &mut yields {
-                    _ if crowded => {}
-                    // Threads that outnumber the cores always share them.
-                    None => std::thread::yield_now(),
-                    Some(yields) => crowded = yields.take(),
-                }
+                crowded = crowded || yields.take();
             }
             let now = Instant::now();
             let since = *since.get_or_insert(now);
@@ -286,12 +288,14 @@ impl Waiting {
             }
             if background {
                 yielding_since = None;
-                sleep(Sleep { length: BACKGROUND_SLEEP, alarm: Some(alarm) });
-            } else if !crowded && now - *yielding_since.get_or_insert(now) < YIELDING {
-                length = SHORTEST_SLEEP;
-                continue;
+                sleep(Sleep { length: BACKGROUND_SLEEP, alarm: Some(alarm), is_early: false });
             } else {
-                sleep(Sleep { length, alarm: None });
+                let is_early = now - *yielding_since.get_or_insert(now) < YIELDING;
+                if is_early && !crowded {
+                    length = SHORTEST_SLEEP;
+                    continue;
+                }
+                sleep(Sleep { length, alarm: None, is_early });
                 length = (length * 2).min(LONGEST_SLEEP);
             }
             if let Some(value) = ready() {
