@@ -15,5 +15,6 @@ mod lesson;
 mod limits;
 mod mpi;
 mod output;
+mod programs;
 mod replacing;
 mod restarts;
