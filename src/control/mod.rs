@@ -142,8 +142,8 @@ pub(crate) trait Control: Connector {
     /// Returns the status of this rank in all of its groups.
     fn status(&self) -> RankStatus;
 
-    /// Aborts the group on all ranks, for the reason `why`. Returns once the others have received
-    /// the abort, after 1.5 s at the latest.
+    /// Aborts the group on all ranks, for the reason `why`, unless it has failed: then the first cause stays.
+    /// Returns once the others have received the cause, after 1.5 s at the latest.
     fn abort(&self, why: &str);
 
     /// Returns the group of the surviving ranks, and of the newcomers of a rank. All ranks that

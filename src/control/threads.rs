@@ -65,6 +65,9 @@ struct GroupTable {
     activities: BTreeMap<usize, Arc<GroupActivity>>,
     left: BTreeSet<usize>,
     shrink: PendingShrink,
+    /// Why the group has failed alone, and the alarm of a group that can.
+    cause: Option<Cause>,
+    alarm: Option<Arc<Alarm>>,
 }
 
 #[derive(Debug, Default)]
@@ -118,14 +121,22 @@ impl SharedWorld {
         ThreadControl::handle(self, GroupMembership { activity, alarm, departures })
     }
 
-    /// Records that the world has failed. Returns the first cause. Ranks are those of the world.
+    /// Records that the world has failed, or a group alone. Returns the first cause. Ranks are those of the
+    /// world.
     pub(crate) fn fail(&self, cause: Cause) -> Cause {
         let mut state = self.state();
+        let world = &mut *state;
+        let (slot, alarm) = match cause.part() {
+            Some((group, members)) => {
+                let table = world.group((group, members[0]));
+                (&mut table.cause, table.alarm.as_ref())
+            }
+            None => (&mut world.cause, Some(&self.alarm)),
+        };
         // Of two failures of one kind in one operation the first one counts.
-        let known = state.cause.take();
-        let first = known.filter(|known| !cause.precedes(known)).unwrap_or(cause);
-        state.cause = Some(first.clone());
-        self.alarm.raise();
+        let first = slot.take().filter(|known| !cause.precedes(known)).unwrap_or(cause);
+        *slot = Some(first.clone());
+        alarm.inspect(|alarm| alarm.raise());
         drop(state);
         self.notify();
         first
@@ -232,8 +243,8 @@ impl Control for ThreadControl {
             (0..size).filter(is_missing).collect()
         };
         let ready = |state: &mut WorldState, is_late: bool| {
-            let cause = state.cause.as_ref().map(|cause| &cause.text);
             let group = state.groups.entry(self.identity()).or_default();
+            let cause = state.cause.as_ref().or(group.cause.as_ref()).map(|it| it.text.clone());
             let missing = missing(group);
             let exchange = group.exchanges.get_mut(&round).filter(|_| missing.is_empty());
             Some(match (exchange, missing.iter().find(|rank| group.left.contains(rank)), cause) {
@@ -316,7 +327,9 @@ impl Control for ThreadControl {
     }
 
     fn abort(&self, why: &str) {
-        self.fail(aborted(self.members()[self.me()], why));
+        if !self.shared.alarm.raised() {
+            self.fail(aborted(self.members()[self.me()], why));
+        }
     }
 
     fn shrink(&self, _: Contribution, deadline: Instant) -> Result<SurvivingGroup> {
@@ -326,7 +339,8 @@ impl Control for ThreadControl {
     }
 
     fn cause(&self) -> Option<Cause> {
-        let cause = self.shared.state().cause.clone();
+        let mut state = self.shared.state();
+        let cause = state.cause.clone().or_else(|| state.group(self.identity()).cause.clone());
         cause.map(|cause| cause.in_group(self.members()))
     }
 
@@ -336,7 +350,13 @@ impl Control for ThreadControl {
 
     fn subgroup(&self, members: &[usize], number: u64, _: &StreamLinks) -> Arc<dyn Control> {
         let open = |group, members, me| Arc::new(GroupActivity::new(group, members, me));
-        ThreadControl::handle(&self.shared, self.membership.split(members, number, open))
+        let mut membership = self.membership.split(members, number, open);
+        let mut state = self.shared.state();
+        let alarm = &mut state.group(membership.activity.identity()).alarm;
+        let fresh = || Arc::new(Alarm::of_part(&self.shared.alarm));
+        membership.alarm = Arc::clone(alarm.get_or_insert_with(fresh));
+        drop(state);
+        ThreadControl::handle(&self.shared, membership)
     }
 
     fn leave(&self, sequence: u64, patient: bool) {

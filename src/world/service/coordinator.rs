@@ -153,6 +153,11 @@ impl Coordinator {
     }
 
     fn abort(&mut self, cause: Cause) -> Notices {
+        if let Some((_, members)) = cause.part() {
+            let mut out = self.to_all(|| Notice::Abort(cause.clone()));
+            out.retain(|(to, _)| members.contains(to));
+            return out;
+        }
         let is_first = match &self.announced {
             None => true,
             // A failed rank soon ends, which its peers see as a death. That death is a consequence.

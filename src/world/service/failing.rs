@@ -4,7 +4,7 @@
 //! program may end immediately, and its end must not look like the first failure. A rank whose
 //! message rank 0 does not confirm notifies its neighbours directly (the relay in `direct`).
 
-use super::{Cause, Service, ServiceError, state::ServiceState};
+use super::{Cause, GroupId, Service, ServiceError, state::ServiceState};
 use crate::world::service::message::ControlRequest;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ const CAUSE_QUIET_TIME: Duration = Duration::from_millis(200);
 const TELLING_TIME: Duration = Duration::from_millis(1500);
 
 impl Service {
-    /// Fails the world: raises the alarm of every rank. The least of all causes becomes that of
+    /// Fails the world, or the [part](Cause::part) of it that fails alone: raises the alarm of every rank. The least of all causes becomes that of
     /// every rank.
     ///
     /// Rank 0 decides which of several failures is the first cause, and whether the death of a peer
@@ -47,20 +47,23 @@ impl Service {
     pub fn settle(&self, mine: Cause, within: Duration) -> Cause {
         let deadline = Instant::now() + within.max(2 * CAUSE_QUIET_TIME);
         self.abort(mine.clone());
-        let told =
-            |state: &mut ServiceState| (state.cause.is_some() && state.has_told()).then_some(());
-        if self.shared.wait(deadline, told).is_none() && self.cause().is_none() {
+        let told = |state: &mut ServiceState| {
+            (state.known(&mine).is_some() && state.has_told()).then_some(())
+        };
+        let is_told = self.shared.wait(deadline, told).is_some();
+        if !is_told && self.shared.state().known(&mine).is_none() {
             // No other rank replies, so this rank decides alone.
             self.shared.learn(&mine);
         }
         loop {
             let (least, since) = {
-                let state = self.shared.state();
-                (state.cause.clone().unwrap_or_else(|| mine.clone()), state.cause_since)
+                let mut state = self.shared.state();
+                (state.known(&mine).clone().unwrap_or_else(|| mine.clone()), state.cause_since)
             };
             let quiet = since.map_or(deadline, |since| since + CAUSE_QUIET_TIME).min(deadline);
-            let news =
-                |state: &mut ServiceState| (state.cause.as_ref() != Some(&least)).then_some(());
+            let news = |state: &mut ServiceState| {
+                (state.known(&mine).as_ref() != Some(&least)).then_some(())
+            };
             if self.world() == 1 || self.shared.wait(quiet, news).is_none() {
                 return least;
             }
@@ -70,6 +73,6 @@ impl Service {
     /// The error of a request that needs `rank`, which has left. A rank that fails leaves, too;
     /// then the error is the failure.
     pub(super) fn gone(&self, rank: usize) -> ServiceError {
-        self.shared.state().failure().unwrap_or(ServiceError::Left { rank })
+        self.shared.state().failure(GroupId::WORLD).unwrap_or(ServiceError::Left { rank })
     }
 }

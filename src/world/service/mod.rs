@@ -141,6 +141,11 @@ impl Service {
         Arc::clone(&self.shared.alarm)
     }
 
+    /// Returns the alarm of `group`, which can fail alone.
+    pub(crate) fn alarm_of(&self, group: GroupId) -> Arc<Alarm> {
+        self.shared.alarm_of(group)
+    }
+
     /// Returns the table of this rank's activity, which other ranks may request.
     pub fn progress(&self) -> Arc<ProgressTable> {
         Arc::clone(&self.shared.progress)
@@ -149,6 +154,11 @@ impl Service {
     /// The least cause so far; `None` while the world has not failed.
     pub fn cause(&self) -> Option<Cause> {
         self.shared.state().cause.clone()
+    }
+
+    /// The least cause of the world, or else of `group`; `None` while both work.
+    pub(crate) fn cause_in(&self, group: GroupId) -> Option<Cause> {
+        self.shared.state().cause_in(group)
     }
 
     /// The last operation of a rank that has left; `None` for others.
@@ -225,7 +235,8 @@ impl Service {
         round: ExchangeRound,
         deadline: Instant,
     ) -> Result<Vec<Vec<u8>>, ServiceError> {
-        match self.shared.wait_or_fail(deadline, |state| state.gathered.remove(&round)) {
+        let group = round.group;
+        match self.shared.wait_or_fail(group, deadline, |state| state.gathered.remove(&round)) {
             Some(Ok(Ok(payloads))) => Ok(payloads),
             Some(Ok(Err(rank))) => Err(self.gone(rank)),
             Some(Err(error)) => Err(error),

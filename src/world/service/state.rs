@@ -40,7 +40,9 @@ pub(crate) struct ServiceState {
     /// The queue of requests that the service thread sends to rank 0.
     pub(crate) requests: Vec<ControlRequest>,
     pub(crate) cause: Option<Cause>,
-    /// When `cause` last changed.
+    /// Groups that can fail alone.
+    pub(crate) parts: HashMap<GroupId, PartFate>,
+    /// When a cause last changed.
     pub(crate) cause_since: Option<Instant>,
     /// True while a failure that this rank has sent is neither confirmed by rank 0 nor relayed to
     /// the neighbours.
@@ -80,6 +82,13 @@ pub(crate) struct ServiceState {
     pub(crate) closed: Option<String>,
 }
 
+/// The first cause of a group that has failed alone, and its alarm once this rank has made the group.
+#[derive(Debug, Default)]
+pub(crate) struct PartFate {
+    cause: Option<Cause>,
+    alarm: Option<Arc<Alarm>>,
+}
+
 impl ServiceState {
     pub(crate) fn network(&self) -> NetworkStatus {
         NetworkStatus {
@@ -90,14 +99,26 @@ impl ServiceState {
         }
     }
 
-    /// Keeps the first of `cause` and the recorded cause; true if that is `cause`.
-    pub(crate) fn learn(&mut self, cause: &Cause) -> bool {
-        let news = self.cause.as_ref().is_none_or(|known| cause.precedes(known));
-        if news {
-            self.cause = Some(cause.clone());
+    /// The recorded cause of what fails by `cause`: a group alone, or the world.
+    pub(crate) fn known(&mut self, cause: &Cause) -> &mut Option<Cause> {
+        match cause.part() {
+            Some((group, _)) => &mut self.parts.entry(group).or_default().cause,
+            None => &mut self.cause,
+        }
+    }
+
+    /// The least cause of the world, or else of `group`; `None` while both work.
+    pub(crate) fn cause_in(&self, group: GroupId) -> Option<Cause> {
+        self.cause.clone().or_else(|| self.parts.get(&group)?.cause.clone())
+    }
+
+    /// Keeps the first of `cause` and the recorded cause.
+    pub(crate) fn learn(&mut self, cause: &Cause) {
+        let known = self.known(cause);
+        if known.as_ref().is_none_or(|known| cause.precedes(known)) {
+            *known = Some(cause.clone());
             self.cause_since = Some(Instant::now());
         }
-        news
     }
 }
 
@@ -167,10 +188,30 @@ impl ServiceContext {
     /// together: a thread that sees the cause alone could begin a call for which others have
     /// published their parts.
     pub(crate) fn learn(&self, cause: &Cause) {
-        self.update(|state| {
-            state.learn(cause);
-            self.alarm.raise();
+        self.update(|state| match cause.part() {
+            Some((group, _)) if state.left_groups.contains(group) => {}
+            Some((group, _)) => {
+                state.learn(cause);
+                state.parts[&group].alarm.iter().for_each(|alarm| alarm.raise());
+            }
+            None => {
+                state.learn(cause);
+                self.alarm.raise();
+            }
         });
+    }
+
+    /// Returns the alarm of `group`, which is raised when that group or the world has failed.
+    pub(crate) fn alarm_of(&self, group: GroupId) -> Arc<Alarm> {
+        let mut state = self.state();
+        let part = state.parts.entry(group).or_default();
+        let alarm =
+            Arc::clone(part.alarm.get_or_insert_with(|| Arc::new(Alarm::of_part(&self.alarm))));
+        // Another member may have made the group, and failed, before.
+        if part.cause.is_some() {
+            alarm.raise();
+        }
+        alarm
     }
 
     /// Records a failure that all other ranks have received, or will receive from the neighbours of
@@ -213,10 +254,11 @@ impl ServiceContext {
         }
     }
 
-    /// As [`wait`](Self::wait), but returns an error as soon as the world has failed or the service
+    /// As [`wait`](Self::wait), but returns an error as soon as `group` has failed or the service
     /// has ended. Meanwhile compares the calls of awaited ranks with this rank's own, at intervals.
     pub(crate) fn wait_or_fail<T>(
         &self,
+        group: GroupId,
         deadline: Instant,
         mut ready: impl FnMut(&mut ServiceState) -> Option<T>,
     ) -> Option<Result<T, ServiceError>> {
@@ -224,7 +266,7 @@ impl ServiceContext {
             let pause = deadline.min(Instant::now() + CALL_CHECK_INTERVAL);
             let ended = self.wait(pause, |state| match ready(state) {
                 Some(it) => Some(Ok(it)),
-                None => state.failure().map(Err),
+                None => state.failure(group).map(Err),
             });
             if ended.is_some() || pause == deadline {
                 return ended;
@@ -268,9 +310,9 @@ impl ServiceState {
         !self.telling || self.closed.is_some()
     }
 
-    /// Why the control plane is unusable; `None` while it works.
-    pub(crate) fn failure(&self) -> Option<ServiceError> {
-        let aborted = self.cause.clone().map(|cause| ServiceError::Aborted { cause });
+    /// Why the control plane is unusable for `group`; `None` while it works.
+    pub(crate) fn failure(&self, group: GroupId) -> Option<ServiceError> {
+        let aborted = self.cause_in(group).map(|cause| ServiceError::Aborted { cause });
         aborted.or_else(|| self.closed.clone().map(|why| ServiceError::Closed { why }))
     }
 }

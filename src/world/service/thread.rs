@@ -164,7 +164,9 @@ impl ServiceThread {
             self.tell(out);
         } else if let Some(control) = self.controls.get_mut(&0) {
             control.push(&request);
-            if let ControlRequest::Abort(cause) = request {
+            if let ControlRequest::Abort(cause) = request
+                && cause.part().is_none()
+            {
                 self.unconfirmed = Some((cause, Instant::now() + RELAY_TIME));
             }
         }
