@@ -12,10 +12,9 @@ use crate::world::calls::{CallMismatch, RankStatus, WaitTarget};
 use crate::world::service::{
     Cause, Contribution, DataPath, GroupId, Service, ServiceError, Survivors, at_once,
 };
-use maypole_transports::Board;
-use maypole_transports::Stream;
 use maypole_transports::ib::{UnconnectedVerbs, has_device_files};
 use maypole_transports::shm::Segment;
+use maypole_transports::{Board, Stream};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -93,7 +93,7 @@ impl DeviceWitness {
         let operation = self.0.go_back_to(number);
         let error = match wait(reason) {
             Some((peer, error)) => {
-                let allowed = AllowedTime::usual(allowed);
+                let allowed = AllowedTime { time: allowed, is_own: false };
                 self.0.explain_wait(FailedWait { operation, step: 0, peer, allowed }, error)
             }
             None => self.0.device_failed(operation, OVERLAP.to_owned()),

@@ -44,8 +44,8 @@ impl TimeLimits {
 
     /// The time that an operation had which has timed out.
     pub(crate) fn allowed(&self) -> AllowedTime {
-        let own = self.deadlines.last().map(|(_, time)| AllowedTime { time: *time, is_own: true });
-        own.unwrap_or(AllowedTime::usual(self.timeout))
+        let own = self.deadlines.last().map(|(_, allowed)| *allowed);
+        AllowedTime { time: own.unwrap_or(self.timeout), is_own: own.is_some() }
     }
 
     /// The policy of waits under these limits, if it is `usual` without them.

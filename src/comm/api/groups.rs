@@ -12,8 +12,8 @@ impl Communicator {
     ///
     /// The new communicator has its own board and streams, made at its first use. So two threads
     /// can use both communicators at the same time, and unread bytes of one never block the other.
-    /// But groups of one world fail together: a failure of one, also a deadline of
-    /// [`within`](Self::within), fails the calls of all.
+    /// But groups of one world fail together: a failure of one fails the calls of all. Only a deadline
+    /// of [`within`](Self::within) stays in the group in which it passes.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};

@@ -51,12 +51,6 @@ pub(crate) struct AllowedTime {
     pub(crate) is_own: bool,
 }
 
-impl AllowedTime {
-    pub(crate) fn usual(time: Duration) -> Self {
-        Self { time, is_own: false }
-    }
-}
-
 pub(crate) struct NewRequest {
     /// The other rank of the message; `None` to receive from any rank.
     pub(crate) peer: Option<usize>,

@@ -89,7 +89,7 @@ mod tests {
     fn requested() -> MessageRequests {
         let mut requests = MessageRequests::default();
         let owned = Box::new(vec![0u8; BYTES]);
-        let allowed = AllowedTime::usual(Duration::from_secs(60));
+        let allowed = AllowedTime { time: Duration::from_secs(60), is_own: false };
         let deadline = MessageDeadline { end: Instant::now() + allowed.time, allowed };
         let kind = DataType::U8;
         requests.inbox().push(NewRequest { peer: Some(1), tag: 5, kind, owned, deadline });

@@ -166,7 +166,7 @@ impl Messages {
         }
         let owner = OwnerProcess::current();
         let mut health = Health::new(self.rank, owner, Arc::clone(&self.control));
-        let timeout = AllowedTime::usual(self.conditions.waiting.timeout());
+        let timeout = AllowedTime { time: self.conditions.waiting.timeout(), is_own: false };
         let first = failed.map(|failed| {
             let request = failed.request;
             let allowed = request.and_then(|request| requests.allowed(request));

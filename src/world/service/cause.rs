@@ -109,10 +109,14 @@ impl Cause {
         Self { rank: member(self.rank).unwrap_or(usize::MAX), culprit, ..self }
     }
 
-    /// The group that fails alone, and its world ranks; `None` if the world fails.
-    pub(crate) fn part(&self) -> Option<(GroupId, &[usize])> {
-        let detail = self.detail.as_ref()?;
-        Some((detail.group, detail.alone.as_deref()?))
+    /// The members, by world rank, of the group that fails alone; `None` if the world fails.
+    pub(crate) fn members(&self) -> Option<&[usize]> {
+        self.detail.as_ref()?.alone.as_deref()
+    }
+
+    /// The group that fails alone; `None` if the world fails.
+    pub(crate) fn group(&self) -> Option<GroupId> {
+        self.members().and(self.detail.as_ref()).map(|detail| detail.group)
     }
 
     /// True if `self` comes before `other` in the order of causes. Of two failures of one kind in

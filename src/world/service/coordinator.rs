@@ -153,10 +153,8 @@ impl Coordinator {
     }
 
     fn abort(&mut self, cause: Cause) -> Notices {
-        if let Some((_, members)) = cause.part() {
-            let mut out = self.to_all(|| Notice::Abort(cause.clone()));
-            out.retain(|(to, _)| members.contains(to));
-            return out;
+        if let Some(members) = cause.members() {
+            return members.iter().map(|to| (*to, Notice::Abort(cause.clone()))).collect();
         }
         let is_first = match &self.announced {
             None => true,

@@ -3,15 +3,16 @@
 
 mod left_groups;
 
+use super::fates::Fates;
 use super::message::{AskedRank, ControlRequest, ExchangePurpose, ExchangeRound, StatusQuestion};
 use super::shrink::{ServiceSettings, ShrinkCalls};
 use super::{Cause, DataConnection, GroupId, ProgressTable, ServiceError};
 use crate::world::calls::{GroupActivity, GroupStatus, NetworkStatus, RankStatus, WaitTarget};
 use crate::world::peer::Peer;
 use left_groups::LeftGroups;
+use maypole_transports::OwnerProcess;
 use maypole_transports::secure::Purpose;
 use maypole_transports::watch::Waker;
-use maypole_transports::{Alarm, OwnerProcess};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,7 +27,6 @@ pub(crate) struct ServiceContext {
     pub(crate) rank: usize,
     pub(crate) peers: Vec<Peer>,
     pub(crate) settings: ServiceSettings,
-    pub(crate) alarm: Arc<Alarm>,
     pub(crate) progress: Arc<ProgressTable>,
     pub(crate) waker: Waker,
     /// The process that runs the service thread.
@@ -39,11 +39,7 @@ pub(crate) struct ServiceContext {
 pub(crate) struct ServiceState {
     /// The queue of requests that the service thread sends to rank 0.
     pub(crate) requests: Vec<ControlRequest>,
-    pub(crate) cause: Option<Cause>,
-    /// Groups that can fail alone.
-    pub(crate) parts: HashMap<GroupId, PartFate>,
-    /// When a cause last changed.
-    pub(crate) cause_since: Option<Instant>,
+    pub(crate) fates: Fates<GroupId>,
     /// True while a failure that this rank has sent is neither confirmed by rank 0 nor relayed to
     /// the neighbours.
     pub(crate) telling: bool,
@@ -82,13 +78,6 @@ pub(crate) struct ServiceState {
     pub(crate) closed: Option<String>,
 }
 
-/// The first cause of a group that has failed alone, and its alarm once this rank has made the group.
-#[derive(Debug, Default)]
-pub(crate) struct PartFate {
-    cause: Option<Cause>,
-    alarm: Option<Arc<Alarm>>,
-}
-
 impl ServiceState {
     pub(crate) fn network(&self) -> NetworkStatus {
         NetworkStatus {
@@ -96,28 +85,6 @@ impl ServiceState {
             half_open: self.half_open,
             left: self.left.keys().copied().collect(),
             silent: self.silent.clone(),
-        }
-    }
-
-    /// The recorded cause of what fails by `cause`: a group alone, or the world.
-    pub(crate) fn known(&mut self, cause: &Cause) -> &mut Option<Cause> {
-        match cause.part() {
-            Some((group, _)) => &mut self.parts.entry(group).or_default().cause,
-            None => &mut self.cause,
-        }
-    }
-
-    /// The least cause of the world, or else of `group`; `None` while both work.
-    pub(crate) fn cause_in(&self, group: GroupId) -> Option<Cause> {
-        self.cause.clone().or_else(|| self.parts.get(&group)?.cause.clone())
-    }
-
-    /// Keeps the first of `cause` and the recorded cause.
-    pub(crate) fn learn(&mut self, cause: &Cause) {
-        let known = self.known(cause);
-        if known.as_ref().is_none_or(|known| cause.precedes(known)) {
-            *known = Some(cause.clone());
-            self.cause_since = Some(Instant::now());
         }
     }
 }
@@ -132,7 +99,6 @@ impl ServiceContext {
             rank,
             peers,
             settings,
-            alarm: Arc::default(),
             progress: Arc::default(),
             waker: Waker::new()?,
             owner: OwnerProcess::current(),
@@ -145,12 +111,12 @@ impl ServiceContext {
     /// those that can explain that wait.
     pub(crate) fn status(&self, about: Option<GroupId>) -> RankStatus {
         let groups = self.progress.activities(about);
-        let waits = self.alarm.has_foreground_wait();
         let this = (self.rank, self.peers.len().max(1));
-        let status = RankStatus::of(this, &groups, waits, about);
         let state = self.state();
-        let failure = state.cause.as_ref().map(|cause| cause.text.to_string());
-        let culprit = state.cause.as_ref().and_then(|cause| cause.culprit);
+        let world = &state.fates.world;
+        let status = RankStatus::of(this, &groups, world.alarm.has_foreground_wait(), about);
+        let failure = world.cause.as_ref().map(|cause| cause.text.to_string());
+        let culprit = world.cause.as_ref().and_then(|cause| cause.culprit);
         RankStatus { network: state.network(), failure, culprit, ..status }
     }
 
@@ -188,49 +154,21 @@ impl ServiceContext {
     /// together: a thread that sees the cause alone could begin a call for which others have
     /// published their parts.
     pub(crate) fn learn(&self, cause: &Cause) {
-        self.update(|state| match cause.part() {
-            Some((group, _)) if state.left_groups.contains(group) => {}
-            Some((group, _)) => {
-                state.learn(cause);
-                state.parts[&group].alarm.iter().for_each(|alarm| alarm.raise());
-            }
-            None => {
-                state.learn(cause);
-                self.alarm.raise();
+        let group = cause.group();
+        self.update(|state| {
+            if group.is_none_or(|group| !state.left_groups.contains(group)) {
+                state.fates.of(group).learn(cause);
             }
         });
-    }
-
-    /// Returns the alarm of `group`, which is raised when that group or the world has failed.
-    pub(crate) fn alarm_of(&self, group: GroupId) -> Arc<Alarm> {
-        let mut state = self.state();
-        let part = state.parts.entry(group).or_default();
-        let alarm =
-            Arc::clone(part.alarm.get_or_insert_with(|| Arc::new(Alarm::of_part(&self.alarm))));
-        // Another member may have made the group, and failed, before.
-        if part.cause.is_some() {
-            alarm.raise();
-        }
-        alarm
-    }
-
-    /// Records a failure that all other ranks have received, or will receive from the neighbours of
-    /// this rank.
-    pub(crate) fn learn_told(&self, cause: &Cause) {
-        self.learn(cause);
-        self.update(|state| state.telling = false);
     }
 
     /// Records a relayed failure. Without rank 0 two failures of one kind in one operation have no
     /// order, so the lesser one counts.
     pub(crate) fn learn_relayed(&self, cause: &Cause) {
         self.update(|state| {
-            if state.cause.as_ref().is_none_or(|known| cause < known) {
-                state.cause = Some(cause.clone());
-                state.cause_since = Some(Instant::now());
-            }
+            state.fates.world.cause.take_if(|known| cause < known);
+            state.fates.world.learn(cause);
             state.telling = false;
-            self.alarm.raise();
         });
     }
 
@@ -312,7 +250,7 @@ impl ServiceState {
 
     /// Why the control plane is unusable for `group`; `None` while it works.
     pub(crate) fn failure(&self, group: GroupId) -> Option<ServiceError> {
-        let aborted = self.cause_in(group).map(|cause| ServiceError::Aborted { cause });
+        let aborted = self.fates.cause_in(&group).map(|cause| ServiceError::Aborted { cause });
         aborted.or_else(|| self.closed.clone().map(|why| ServiceError::Closed { why }))
     }
 }
