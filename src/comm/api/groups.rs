@@ -51,7 +51,7 @@ impl Communicator {
     /// Makes another communicator of the same ranks, as [`split`](Self::split) makes communicators.
     /// For two threads of a rank that both call collectives, or for calls that must not wait for
     /// the requests of this communicator. Collective. A failure of one of the two fails both, as of
-    /// all groups of a world.
+    /// all groups of a world; but a deadline of [`within`](Self::within) in the new one fails that alone.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
