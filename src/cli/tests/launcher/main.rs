@@ -15,6 +15,5 @@ mod lesson;
 mod limits;
 mod mpi;
 mod output;
-mod programs;
 mod replacing;
 mod restarts;

@@ -1,22 +1,26 @@
 //! The six programs of `examples/programs`, started as in their text. Each checks its own results.
 
-use crate::harness::{maypole, output};
 use std::path::PathBuf;
+use std::process::Command;
 
-/// A program that the same build has made: `cargo test --workspace` builds all examples.
-fn program(name: &str) -> PathBuf {
-    // target/debug/deps/launcher-0123 -> target/debug/examples/NAME
+/// A program that the same build has made: `cargo test --workspace` builds all examples, and the command.
+fn built(path: &str) -> PathBuf {
+    // target/debug/deps/programs-0123 -> target/debug/PATH
     let here = std::env::current_exe().expect("this test is a file");
-    here.ancestors().nth(2).expect("it lies in deps").join("examples").join(name)
+    here.ancestors().nth(2).expect("it lies in deps").join(path)
 }
 
 /// What the ranks of a program print, in any order. Fails if it ends with another code.
 #[track_caller]
 fn lines(name: &str, ranks: usize, code: i32) -> Vec<String> {
-    let mut command = maypole(&["run", "-n", &ranks.to_string(), "--failure-grace", "50"]);
-    command.arg(program(name));
-    let (ended, said, complained) = output(command);
-    assert_eq!(ended, code, "{name} as {ranks} ranks:\n{said}{complained}");
+    let mut command = Command::new(built("maypole"));
+    command.args(["run", "-n", &ranks.to_string(), "--failure-grace", "50"]);
+    let program = built("examples").join(name);
+    let output = command.arg(program).output().expect("the command is built");
+    let [said, complained] =
+        [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+    let ended = output.status.code();
+    assert_eq!(ended, Some(code), "{name} as {ranks} ranks:\n{said}{complained}");
     said.lines().map(str::to_owned).collect()
 }
 
