@@ -55,9 +55,8 @@
 
 use bytemuck::{NoUninit, Zeroable};
 pub use half::{bf16, f16};
-use maypole_kernels::BinaryOp;
 pub use maypole_kernels::DataType;
-use maypole_kernels::{Scalar, ViewMut};
+use maypole_kernels::{BinaryOp, Scalar, ViewMut};
 use std::fmt;
 use std::str::FromStr;
 

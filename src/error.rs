@@ -12,8 +12,9 @@ use std::fmt;
 /// After [`Error::Invalid`], [`Error::Unsupported`] and [`Error::Value`] the communicator works as
 /// before. After every other error it has failed: each later call returns [`Error::Failed`]. All
 /// groups of one world fail together, on every rank: those made by
-/// [`split`](crate::Communicator::split) or [`duplicate`](crate::Communicator::duplicate), and
-/// also where a deadline of [`within`](crate::Communicator::within) has passed in one of them.
+/// [`split`](crate::Communicator::split) or [`duplicate`](crate::Communicator::duplicate), too.
+/// The one exception: a deadline of [`within`](crate::Communicator::within) that passes in such a
+/// group fails that group alone, on all its ranks.
 /// [`shrink`](crate::Communicator::shrink) makes a new communicator of the ranks that still exist.
 ///
 /// `Debug` prints the same sentence as `Display`, so a `main` that returns
@@ -83,7 +84,8 @@ pub enum Error {
         cause: Box<CallMismatch>,
     },
     /// A peer did not do its part before the deadline. Every rank gets this error, with an equal
-    /// `cause`. Check the culprit's program. Raise `MAYPOLE_TIMEOUT` if it is only slow.
+    /// `cause`; every rank of the group where the deadline was that of
+    /// [`within`](crate::Communicator::within) in a group. Check the culprit's program. Raise `MAYPOLE_TIMEOUT` if it is only slow.
     #[error("{cause}{}", given_up(*rank, operation, *sequence, cause.waiter == *rank))]
     #[non_exhaustive]
     TimedOut {

@@ -7,6 +7,6 @@ from maturin import *  # noqa: F403
 
 if shutil.which("cargo") is None:
     sys.exit(
-        "Maypole needs Rust 1.95 or newer to be built, and there is no cargo in PATH. Install Rust from "
+        "Maypole needs Rust 1.89 or newer to be built, and there is no cargo in PATH. Install Rust from "
         "https://rustup.rs, or install a wheel that was built elsewhere (maturin build --release)."
     )

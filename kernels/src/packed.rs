@@ -267,10 +267,7 @@ impl<'a> Checker<'a> {
 }
 
 fn require(holds: bool, otherwise: &str) -> Result<(), String> {
-    match holds {
-        true => Ok(()),
-        false => Err(otherwise.to_owned()),
-    }
+    if holds { Ok(()) } else { Err(otherwise.to_owned()) }
 }
 
 /// The list of `count` entries that begins at `offset`, a multiple of eight.

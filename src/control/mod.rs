@@ -16,10 +16,9 @@ use crate::control::transport::{Transport, VerbsOffer};
 use crate::execute::AnyStream;
 use crate::execute::messages::Connector;
 use crate::topology::StreamLinks;
-use crate::world::PortChoice;
-use crate::world::RankSentence;
 use crate::world::calls::{CallMismatch, GroupActivity, RankStatus};
 use crate::world::service::{Cause, Contribution, FailureKind, GroupId, GrownWorld};
+use crate::world::{PortChoice, RankSentence};
 use error::Result;
 use maypole_kernels::mix;
 use maypole_transports::shm::Segment;
@@ -142,8 +141,8 @@ pub(crate) trait Control: Connector {
     /// Returns the status of this rank in all of its groups.
     fn status(&self) -> RankStatus;
 
-    /// Aborts the group on all ranks, for the reason `why`. Returns once the others have received
-    /// the abort, after 1.5 s at the latest.
+    /// Aborts the world on all ranks, for the reason `why`, unless it has failed: then the first
+    /// cause stays. Returns once the others have received the cause, after 1.5 s at the latest.
     fn abort(&self, why: &str);
 
     /// Returns the group of the surviving ranks, and of the newcomers of a rank. All ranks that

@@ -12,10 +12,9 @@ use crate::world::calls::{CallMismatch, RankStatus, WaitTarget};
 use crate::world::service::{
     Cause, Contribution, DataPath, GroupId, Service, ServiceError, Survivors, at_once,
 };
-use maypole_transports::Board;
-use maypole_transports::Stream;
 use maypole_transports::ib::{UnconnectedVerbs, has_device_files};
 use maypole_transports::shm::Segment;
+use maypole_transports::{Board, Stream};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -174,7 +173,8 @@ impl Control for ProcessControl {
     }
 
     fn abort(&self, why: &str) {
-        self.service.abort_and_tell(aborted(self.service.rank(), why));
+        let cause = || aborted(self.service.rank(), why);
+        self.service.abort_and_tell(self.service.cause().unwrap_or_else(cause));
     }
 
     fn shrink(&self, contribution: Contribution, deadline: Instant) -> Result<SurvivingGroup> {
@@ -185,7 +185,7 @@ impl Control for ProcessControl {
     }
 
     fn cause(&self) -> Option<Cause> {
-        self.service.cause().map(|cause| cause.in_group(self.members()))
+        self.service.cause_in(self.group()).map(|cause| cause.in_group(self.members()))
     }
 
     fn offer_verbs(&self, transport: Transport, choice: PortChoice) -> VerbsOffer {
@@ -216,7 +216,8 @@ impl Control for ProcessControl {
     fn subgroup(&self, members: &[usize], number: u64, links: &StreamLinks) -> Arc<dyn Control> {
         let progress = self.service.progress();
         let open = |group, members: Vec<usize>, me| progress.open(group, &members, me);
-        let membership = self.membership.split(members, number, open);
+        let mut membership = self.membership.split(members, number, open);
+        membership.alarm = self.service.alarm_of(membership.activity.group());
         let service = Arc::clone(&self.service);
         Arc::new(Self { service, membership, links: links.clone() })
     }

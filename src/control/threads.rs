@@ -13,12 +13,11 @@ use crate::execute::{AnyStream, SlowWait, WaitWatcher};
 use crate::topology::StreamLinks;
 use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, GroupActivity, NetworkStatus, RankStatus, WaitTarget};
-use crate::world::service::{Cause, Contribution, Diagnosis, GroupId};
+use crate::world::service::{Cause, Contribution, Diagnosis, Fates, GroupId};
 use maypole_kernels::SharedRegion;
 use maypole_transports::limits::with_limit;
 use maypole_transports::shm::Segment;
-use maypole_transports::turns;
-use maypole_transports::{Alarm, Board};
+use maypole_transports::{Board, turns};
 use shrink::PendingShrink;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -35,7 +34,6 @@ pub(crate) struct SharedWorld {
     links: Arc<dyn ThreadLinks>,
     /// By rank: its number in the first world, from which this one was shrunk.
     first_ranks: Vec<usize>,
-    alarm: Arc<Alarm>,
     state: Mutex<WorldState>,
     changed: Condvar,
 }
@@ -48,7 +46,7 @@ struct WorldState {
     dead: HashSet<usize>,
     /// Worlds in which ranks continue, and the ranks here of their ranks.
     successors: Vec<(Weak<SharedWorld>, Vec<usize>)>,
-    cause: Option<Cause>,
+    fates: Fates<(GroupId, usize)>,
 }
 
 /// The state that the threads of one group share.
@@ -106,26 +104,25 @@ fn take_shared<K: Copy + Eq + Hash, T>(
 impl SharedWorld {
     /// A world of the ranks that have these numbers in the first world.
     pub(crate) fn new(links: Arc<dyn ThreadLinks>, first_ranks: Vec<usize>) -> Arc<Self> {
-        let (alarm, state, changed) = Default::default();
-        Arc::new(Self { links, first_ranks, alarm, state, changed })
+        Arc::new(Self { links, first_ranks, state: Mutex::default(), changed: Condvar::new() })
     }
 
     /// The handle of rank `me`.
     pub(crate) fn control_of(self: &Arc<Self>, me: usize) -> Arc<dyn Control> {
         let members = (0..self.first_ranks.len()).collect();
         let activity = Arc::new(GroupActivity::new(GroupId::WORLD, members, me));
-        let (alarm, departures) = (Arc::clone(&self.alarm), Arc::default());
-        ThreadControl::handle(self, GroupMembership { activity, alarm, departures })
+        let alarm = Arc::clone(&self.state().fates.world.alarm);
+        ThreadControl::handle(self, GroupMembership { activity, alarm, departures: Arc::default() })
     }
 
-    /// Records that the world has failed. Returns the first cause. Ranks are those of the world.
+    /// Records that the world has failed, or a group alone. Returns the first cause. Ranks are those of the
+    /// world.
     pub(crate) fn fail(&self, cause: Cause) -> Cause {
         let mut state = self.state();
-        // Of two failures of one kind in one operation the first one counts.
-        let known = state.cause.take();
-        let first = known.filter(|known| !cause.precedes(known)).unwrap_or(cause);
-        state.cause = Some(first.clone());
-        self.alarm.raise();
+        let group = cause.group().zip(cause.members().map(|members| members[0]));
+        let fate = state.fates.of(group);
+        fate.learn(&cause);
+        let first = fate.cause.clone().unwrap_or(cause);
         drop(state);
         self.notify();
         first
@@ -205,11 +202,11 @@ impl ThreadControl {
         let all = state.groups.values().flat_map(|group| group.activities.values());
         let groups: Vec<_> = all.filter(|it| it.members()[it.rank()] == rank).cloned().collect();
         let left = state.group((GroupId::WORLD, 0)).left.iter().copied().collect();
-        let failure = state.cause.as_ref().map(|cause| cause.text.to_string());
+        let failure = state.fates.world.cause.as_ref().map(|cause| cause.text.to_string());
+        let waits = state.fates.world.alarm.has_foreground_wait();
         drop(state);
         let network = NetworkStatus { left, ..NetworkStatus::default() };
         let this = (rank, self.shared.first_ranks.len());
-        let waits = self.shared.alarm.has_foreground_wait();
         RankStatus { network, failure, ..RankStatus::of(this, &groups, waits, about) }
     }
 }
@@ -232,8 +229,8 @@ impl Control for ThreadControl {
             (0..size).filter(is_missing).collect()
         };
         let ready = |state: &mut WorldState, is_late: bool| {
-            let cause = state.cause.as_ref().map(|cause| &cause.text);
             let group = state.groups.entry(self.identity()).or_default();
+            let cause = state.fates.cause_in(&self.identity()).map(|cause| cause.text);
             let missing = missing(group);
             let exchange = group.exchanges.get_mut(&round).filter(|_| missing.is_empty());
             Some(match (exchange, missing.iter().find(|rank| group.left.contains(rank)), cause) {
@@ -316,7 +313,9 @@ impl Control for ThreadControl {
     }
 
     fn abort(&self, why: &str) {
-        self.fail(aborted(self.members()[self.me()], why));
+        if self.shared.state().fates.world.cause.is_none() {
+            self.fail(aborted(self.members()[self.me()], why));
+        }
     }
 
     fn shrink(&self, _: Contribution, deadline: Instant) -> Result<SurvivingGroup> {
@@ -326,7 +325,7 @@ impl Control for ThreadControl {
     }
 
     fn cause(&self) -> Option<Cause> {
-        let cause = self.shared.state().cause.clone();
+        let cause = self.shared.state().fates.cause_in(&self.identity());
         cause.map(|cause| cause.in_group(self.members()))
     }
 
@@ -336,7 +335,10 @@ impl Control for ThreadControl {
 
     fn subgroup(&self, members: &[usize], number: u64, _: &StreamLinks) -> Arc<dyn Control> {
         let open = |group, members, me| Arc::new(GroupActivity::new(group, members, me));
-        ThreadControl::handle(&self.shared, self.membership.split(members, number, open))
+        let mut membership = self.membership.split(members, number, open);
+        let group = Some(membership.activity.identity());
+        membership.alarm = Arc::clone(&self.shared.state().fates.of(group).alarm);
+        ThreadControl::handle(&self.shared, membership)
     }
 
     fn leave(&self, sequence: u64, patient: bool) {
@@ -354,6 +356,7 @@ impl Control for ThreadControl {
         // Frees the state of a group that all members have left.
         if left.len() == self.members().len() && identity.0 != GroupId::WORLD {
             state.groups.remove(&identity);
+            state.fates.forget(&identity);
         }
         drop(state);
         self.shared.notify();

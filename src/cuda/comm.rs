@@ -267,10 +267,7 @@ impl Comm {
     /// As [`synchronize`](Self::synchronize).
     pub fn check(&self) -> Result<()> {
         let reports = self.words.as_ref().is_some_and(|words| words.report().is_some());
-        match reports || self.witness.has_failed() {
-            true => self.lock().check(),
-            false => Ok(()),
-        }
+        if reports || self.witness.has_failed() { self.lock().check() } else { Ok(()) }
     }
 
     /// Returns a handle by which any thread can abort this rank's calls, also while another thread

@@ -56,10 +56,8 @@ impl DeviceRank {
             copied.map_err(|error| self.fail(&name, error.to_string()))?;
         }
         self.await_stream(on, &name)?;
-        let mut buffers = Vec::new();
-        for message in messages {
-            buffers.push(self.read(on, message.data, &name)?);
-        }
+        let read = |message: &DeviceMessage<'_>| self.read(on, message.data, &name);
+        let mut buffers = messages.iter().map(read).collect::<Result<Vec<_>>>()?;
         self.comm.group(|group| {
             for (message, buffer) in messages.iter().zip(&mut buffers) {
                 match message.sends {

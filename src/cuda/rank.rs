@@ -152,7 +152,7 @@ impl DeviceRank {
 
     /// Nanoseconds of a wait in a call that begins.
     pub(super) fn patience(&self) -> u64 {
-        let patience = patience(self.comm.engine.get().limits().allowed());
+        let patience = patience(self.comm.engine.get().limits().allowed().time);
         self.patience.store(patience, Ordering::Relaxed);
         patience
     }

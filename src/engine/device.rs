@@ -11,6 +11,7 @@ use crate::engine::conditions::RunConditions;
 use crate::engine::failure::FailedWait;
 use crate::engine::health::Health;
 use crate::error::{Error, Result};
+use crate::execute::messages::AllowedTime;
 use crate::execute::{LinkError, Unexpected};
 use crate::lower::{
     BufferPlaces, DeviceProgram, DeviceSlots, LoweringInput, Program, lower_for_device,
@@ -92,6 +93,7 @@ impl DeviceWitness {
         let operation = self.0.go_back_to(number);
         let error = match wait(reason) {
             Some((peer, error)) => {
+                let allowed = AllowedTime { time: allowed, is_own: false };
                 self.0.explain_wait(FailedWait { operation, step: 0, peer, allowed }, error)
             }
             None => self.0.device_failed(operation, OVERLAP.to_owned()),

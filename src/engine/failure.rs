@@ -5,9 +5,9 @@ use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::health::Health;
 use crate::error::{CallMismatch, Error, MissedDeadline, Result};
-use crate::execute::messages::MessageError;
+use crate::execute::messages::{AllowedTime, MessageError};
 use crate::execute::{ExecuteError, LinkError, SlowWait, Unexpected};
-use crate::world::service::{Cause, CauseDetail, CauseEvent, FailureKind};
+use crate::world::service::{Cause, CauseDetail, CauseEvent, FailureKind, GroupId};
 use maypole_transports::Fault;
 use maypole_transports::turns::{self, poll_until};
 use std::any::Any;
@@ -126,7 +126,7 @@ impl Engine {
     /// before, and the thread may have panicked because of that.
     #[cold]
     pub(crate) fn gave_up_in_panic(&mut self) {
-        if !self.health.has_failed() {
+        if !self.health.has_failed() && !self.health.is_alarmed() {
             self.calls.forget_current();
             self.health.gave_up_in_panic();
         }
@@ -139,14 +139,14 @@ pub(super) struct FailedWait {
     pub(super) step: usize,
     /// The rank that was awaited; `None` if any rank was.
     pub(super) peer: Option<usize>,
-    pub(super) allowed: Duration,
+    pub(super) allowed: AllowedTime,
 }
 
 impl Health {
     /// Records that a message cannot be completed, which was `allowed` that long, and reports it to all ranks.
     #[cold]
     #[inline(never)]
-    pub(crate) fn explain_message(&mut self, failed: MessageError, allowed: Duration) -> Error {
+    pub(crate) fn explain_message(&mut self, failed: MessageError, allowed: AllowedTime) -> Error {
         let MessageError { operation, step, peer, error, .. } = failed;
         let error = self.explain_wait(FailedWait { operation, step, peer, allowed }, error);
         self.fail(error)
@@ -217,7 +217,7 @@ impl Health {
     }
 
     /// Reports to all ranks that the deadline of `wait` has passed, with the diagnosis of the
-    /// straggler. Returns the error of this rank.
+    /// straggler. A group in which a call has a deadline of its own fails alone. Returns the error of this rank.
     fn report_deadline(&self, wait: FailedWait) -> Error {
         let FailedWait { operation, step, peer, allowed } = wait;
         let control = self.control();
@@ -229,7 +229,7 @@ impl Health {
             peer,
             operation: operation.clone(),
             step,
-            after: allowed,
+            after: allowed.time,
             detail: None,
             culprit: peer,
             world_ranks: BTreeMap::new(),
@@ -245,13 +245,15 @@ impl Health {
         let missed = missed.in_group(members);
         let text = missed.sentence(members);
         let event = CauseEvent::Deadline(missed);
+        let fails_alone = allowed.is_own && group != GroupId::WORLD;
+        let alone = fails_alone.then(|| members.to_vec());
         let first = control.fail(Cause {
             sequence: self.sequence(),
             kind: FailureKind::Timeout,
             rank: self.world_rank(self.rank()),
             text: report.into_iter().fold(text, |text, report| text.words("; ").then(report)),
             culprit,
-            detail: Some(Box::new(CauseDetail { group, lead, event })),
+            detail: Some(Box::new(CauseDetail { group, lead, event, alone })),
         });
         self.error_of(operation, first)
     }

@@ -1,5 +1,6 @@
 //! Time limits of calls.
 
+use crate::execute::messages::AllowedTime;
 use maypole_transports::{Waiting, turns};
 use std::time::{Duration, Instant};
 
@@ -41,9 +42,10 @@ impl TimeLimits {
         }
     }
 
-    /// The timeout of an operation that has timed out.
-    pub(crate) fn allowed(&self) -> Duration {
-        self.deadlines.last().map_or(self.timeout, |(_, allowed)| *allowed)
+    /// The time that an operation had which has timed out.
+    pub(crate) fn allowed(&self) -> AllowedTime {
+        let own = self.deadlines.last().map(|(_, allowed)| *allowed);
+        AllowedTime { time: own.unwrap_or(self.timeout), is_own: own.is_some() }
     }
 
     /// The policy of waits under these limits, if it is `usual` without them.

@@ -90,10 +90,8 @@ pub(super) fn answers(question: &Question<'_>) -> impl Iterator<Item = Algorithm
 /// board where the others follow from them, else of all ranks.
 fn is_short(question: &Question<'_>, algorithm: Algorithm) -> bool {
     let (boards, world) = (question.boards, question.world());
-    let ranks = match algorithm.symmetry(question.collective, boards) {
-        Some(_) => boards.width().unwrap_or(world),
-        None => world,
-    };
+    let is_symmetric = algorithm.symmetry(question.collective, boards).is_some();
+    let ranks = if is_symmetric { boards.width().unwrap_or(world) } else { world };
     // The rank before the root is a leaf of a tree, and does what most ranks do.
     let root = question.collective.root().unwrap_or(0);
     let schedule =

@@ -14,7 +14,7 @@ struct Part {
 const PARTS: [Part; 6] = [
     Part { name: "core", most: 45_300, goal: 38_000 },
     Part { name: "command line", most: 16_350, goal: 10_500 },
-    Part { name: "tests of the library", most: 35_180, goal: 29_000 },
+    Part { name: "tests of the library", most: 35_300, goal: 29_000 },
     Part { name: "trainer", most: 9_800, goal: 7_500 },
     Part { name: "crates beside the trainer", most: 13_100, goal: 10_500 },
     Part { name: "bindings", most: 6_550, goal: 5_500 },
@@ -23,7 +23,8 @@ const PARTS: [Part; 6] = [
 /// How far below its number a part may be: then the number is lowered, so that nothing takes the room back.
 const SLACK: usize = 400;
 
-/// The part that a file counts in; `None` for the book, lessons, benches and tests of examples and bindings.
+/// The part that a file counts in; `None` for the book, lessons, programs, benches and tests of examples and
+/// bindings.
 fn part(path: &str) -> Option<&'static str> {
     let folders: Vec<&str> = path.split('/').collect();
     let is_test = folders[0] == "tests" || folders[1..folders.len() - 1].contains(&"tests");
@@ -36,7 +37,7 @@ fn part(path: &str) -> Option<&'static str> {
         ("src" | "transports" | "kernels", ..) => Some("core"),
         ("bindings", ..) => Some("bindings"),
         ("examples", "trainer", _) => Some("trainer"),
-        ("examples", "book", _) => None,
+        ("examples", "book" | "programs", _) => None,
         ("examples", _, _) if folders.len() > 2 => Some("crates beside the trainer"),
         _ => None,
     }

@@ -8,6 +8,7 @@ mod admission;
 mod calls;
 mod collectives;
 mod deaths;
+mod groups;
 mod matrix;
 mod mismatches;
 mod report;
@@ -19,6 +20,7 @@ spawn::rank_processes!(
     admission,
     collectives,
     deaths,
+    groups,
     matrix,
     mismatches,
     shrinking,

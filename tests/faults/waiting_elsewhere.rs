@@ -71,7 +71,10 @@ fn in_a_pair(comm: &mut Communicator) -> Told {
         0 => told(&comm.recv(&mut [0u8], 2, 5).unwrap_err()),
         1 => hold_up(comm),
         2 => told(&pair.recv(&mut [0u8], 0, 5).unwrap_err()),
-        _ => told(&pair.within(SOON).barrier().unwrap_err()),
+        _ => {
+            pair.set_timeout(SOON);
+            told(&pair.barrier().unwrap_err())
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::bell::Bell;
 use rustix::thread::futex;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct Alarm {
     raised: AtomicBool,
+    /// The alarm whose flag and count are also those of this one.
+    whole: Option<Arc<Alarm>>,
     /// Foreground threads that wait for the background thread.
     foreground_waits: AtomicUsize,
     /// The number of changes of the two: the futex word of sleepers, so no change is missed.
@@ -30,6 +33,22 @@ pub struct Alarm {
 }
 
 impl Alarm {
+    /// The alarm of a part of the threads of `whole`: raised if either is. The count is that of `whole`.
+    ///
+    /// ```
+    /// use maypole_transports::Alarm;
+    /// use std::sync::Arc;
+    /// let whole = Arc::new(Alarm::default());
+    /// let [one, other] = [(); 2].map(|()| Alarm::of_part(&whole));
+    /// one.raise();
+    /// assert!(one.raised() && !other.raised() && !whole.raised());
+    /// whole.raise();
+    /// assert!(other.raised());
+    /// ```
+    pub fn of_part(whole: &Arc<Self>) -> Self {
+        Self { whole: Some(Arc::clone(whole)), ..Self::default() }
+    }
+
     /// Aborts every wait. Further calls change nothing; an alarm stays raised.
     pub fn raise(&self) {
         self.raised.store(true, Ordering::Release);
@@ -40,7 +59,7 @@ impl Alarm {
     /// then.
     #[inline]
     pub fn raised(&self) -> bool {
-        self.raised.load(Ordering::Acquire)
+        self.raised.load(Ordering::Acquire) || self.whole.as_ref().is_some_and(|it| it.raised())
     }
 
     /// Announces that a foreground thread does nothing but wait for the background thread, until
@@ -71,27 +90,34 @@ impl Alarm {
     /// Returns true while a [foreground wait](Self::begin_foreground_wait) lasts.
     #[inline]
     pub fn has_foreground_wait(&self) -> bool {
-        self.foreground_waits.load(Ordering::Relaxed) > 0
+        self.whole().foreground_waits.load(Ordering::Relaxed) > 0
     }
 
     /// Sleeps for `length`, or until the alarm is raised, a foreground wait begins, or one of `bells`
     /// rings. Returns immediately if one of these has happened; for the bells, `is_over` decides.
     pub(crate) fn sleep(&self, bells: &[&Bell], length: Duration, is_over: impl FnOnce() -> bool) {
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let changes = self.changes.load(Ordering::SeqCst);
+        let whole = self.whole();
+        whole.sleepers.fetch_add(1, Ordering::SeqCst);
+        let changes = whole.changes.load(Ordering::SeqCst);
         // The checks below see a change that was made before this line. A later one changes the word that
         // this thread sleeps on, and wakes it.
         if !self.raised() && !self.has_foreground_wait() {
-            Bell::sleep_on(bells, Some((&self.changes, changes)), length, is_over);
+            Bell::sleep_on(bells, Some((&whole.changes, changes)), length, is_over);
         }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        whole.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn wake(&self) {
-        self.changes.fetch_add(1, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            let _ = futex::wake(&self.changes, futex::Flags::empty(), i32::MAX as u32);
+        let whole = self.whole();
+        whole.changes.fetch_add(1, Ordering::SeqCst);
+        if whole.sleepers.load(Ordering::SeqCst) > 0 {
+            let _ = futex::wake(&whole.changes, futex::Flags::empty(), i32::MAX as u32);
         }
+    }
+
+    #[inline]
+    fn whole(&self) -> &Self {
+        self.whole.as_deref().unwrap_or(self)
     }
 }
 
@@ -112,7 +138,7 @@ impl<A: Deref<Target = Alarm>> ForegroundWait<A> {
     /// assert!(!alarm.has_foreground_wait());
     /// ```
     pub fn begin(alarm: A) -> Self {
-        alarm.foreground_waits.fetch_add(1, Ordering::Relaxed);
+        alarm.whole().foreground_waits.fetch_add(1, Ordering::Relaxed);
         alarm.wake();
         Self(alarm)
     }
@@ -120,7 +146,7 @@ impl<A: Deref<Target = Alarm>> ForegroundWait<A> {
 
 impl<A: Deref<Target = Alarm>> Drop for ForegroundWait<A> {
     fn drop(&mut self) {
-        self.0.foreground_waits.fetch_sub(1, Ordering::Relaxed);
+        self.0.whole().foreground_waits.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

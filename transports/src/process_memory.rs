@@ -161,10 +161,8 @@ impl ProcessMemory {
         // SAFETY: the kernel writes only to `to`, which are a view's memory and a word here, and outlive the
         // call. It reads `from` in the other process, or fails if there is no such memory.
         let read = unsafe { libc::process_vm_readv(pid, to.as_ptr(), 2, from.as_ptr(), 2, 0) };
-        match usize::try_from(read) {
-            Ok(read) => Ok((read, word)),
-            Err(_) => Err(io::Error::last_os_error()),
-        }
+        let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
+        Ok((read, word))
     }
 }
 

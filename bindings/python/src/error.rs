@@ -1,20 +1,24 @@
 //! The exceptions that failed calls raise: the classes of `maypole._errors`, one for each kind.
 
-use maypole::Error;
+use maypole::{Error, FailureKind};
 use pyo3::prelude::*;
 
+/// The kind of a failure that all ranks have is that of the first one, whichever rank detected it.
 fn kind(error: &Error) -> &'static str {
     match error {
         Error::Invalid { .. } | Error::Value { .. } => "invalid",
-        Error::Mismatch { .. } => "mismatch",
-        Error::TimedOut { .. } => "timed out",
-        Error::PeerLost { .. } => "peer lost",
-        Error::Aborted { .. } => "aborted",
         Error::Connect { .. } => "connect",
         Error::Join { .. } => "join",
         Error::Forked { .. } => "forked",
         Error::Unsupported { .. } => "unsupported",
-        _ => "failed",
+        Error::Device { .. } => "failed",
+        _ => match error.kind() {
+            Some(FailureKind::Death) => "peer lost",
+            Some(FailureKind::Mismatch) => "mismatch",
+            Some(FailureKind::Timeout) => "timed out",
+            Some(FailureKind::UserAbort) => "aborted",
+            _ => "failed",
+        },
     }
 }
 

@@ -55,20 +55,44 @@ def test_calls_raise_the_class_of_their_failure():
     maypole.run_threads(2, aborted)
 
 
-def test_a_lost_rank_is_named_as_the_culprit():
-    """By the rank that detects the loss as PeerLost, by those that it tells as Aborted."""
-    said = run(2, """
+def test_all_ranks_name_a_lost_rank_and_later_calls_do_again():
+    """Also those that are told of the loss by a rank that gives up because of it."""
+    said = run(3, """
         import maypole, os
         comm = maypole.Communicator()
         comm.barrier()
         if comm.rank == 1:
             os._exit(7)
+        for _ in range(2):
+            try:
+                comm.barrier()
+            except maypole.PeerLost as error:
+                print(comm.rank, type(error).__name__, error.kind, error.culprit, error.retryable)
+                comm.abort("I cannot go on")
+    """, code=7)
+    assert all(said.count(f"{rank} PeerLost peer lost 1 True") == 2 for rank in (0, 2)), said
+
+
+def test_a_rank_that_leaves_is_lost_also_where_an_abort_follows(tmp_path):
+    """Rank 2 learns of the loss after the abort of a rank that has given up because of it."""
+    said = run(3, f"""
+        import maypole, pathlib, time
+        comm, told = maypole.Communicator(), pathlib.Path({str(tmp_path / "told")!r})
+        comm.barrier()
+        if comm.rank == 1:
+            raise SystemExit  # leaves in order
+        if comm.rank == 2:
+            until = time.monotonic() + 60
+            while not told.exists() and time.monotonic() < until:
+                time.sleep(0.01)
         try:
             comm.barrier()
-        except (maypole.PeerLost, maypole.Aborted) as error:
-            print(type(error).__name__, error.kind, error.culprit, error.retryable)
-    """, code=7)
-    assert "PeerLost peer lost 1 True" in said or "Aborted aborted 1 True" in said, said
+        except maypole.PeerLost as error:
+            print(comm.rank, "lost", error.culprit)
+            comm.abort("I cannot go on")
+            told.touch()
+    """)
+    assert "0 lost 1" in said and "2 lost 1" in said, said
 
 
 def test_joining_fails_as_a_connection_error():

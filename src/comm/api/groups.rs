@@ -12,8 +12,8 @@ impl Communicator {
     ///
     /// The new communicator has its own board and streams, made at its first use. So two threads
     /// can use both communicators at the same time, and unread bytes of one never block the other.
-    /// But groups of one world fail together: a failure of one, also a deadline of
-    /// [`within`](Self::within), fails the calls of all.
+    /// But groups of one world fail together: a failure of one fails the calls of all. Only a deadline
+    /// of [`within`](Self::within) stays in the group in which it passes.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};
@@ -51,7 +51,7 @@ impl Communicator {
     /// Makes another communicator of the same ranks, as [`split`](Self::split) makes communicators.
     /// For two threads of a rank that both call collectives, or for calls that must not wait for
     /// the requests of this communicator. Collective. A failure of one of the two fails both, as of
-    /// all groups of a world.
+    /// all groups of a world; but a deadline of [`within`](Self::within) in the new one fails that alone.
     ///
     /// ```
     /// use maypole::{Communicator, ReduceOp};

@@ -80,10 +80,7 @@ impl Communicator {
         operation: &'static str,
         flaw: Option<SliceFlaw>,
     ) -> Result<()> {
-        match flaw {
-            None => Ok(()),
-            Some(flaw) => Err(self.unsuitable(operation, flaw)),
-        }
+        flaw.map_or(Ok(()), |flaw| Err(self.unsuitable(operation, flaw)))
     }
 
     #[cold]

@@ -135,11 +135,13 @@ impl Communicator {
     /// `duration` from now, with any number of waits, and for any [`timeout`](Self::timeout). The
     /// time of a request begins when it reaches the head of the queue.
     ///
-    /// A call that misses the deadline fails the communicator on all ranks, as every call does that
-    /// does not end in time, and with it every other group of the same world: those that were
-    /// [split](Self::split) or [duplicated](Self::duplicate), and the one that they came from. The
-    /// ranks [continue](Self::shrink) with a new communicator. To look whether something has come,
-    /// without failing: [`Request::test`](crate::Request::test) or [`probe_any`](Self::probe_any).
+    /// A call that misses the deadline fails this communicator on all its ranks, as every call does
+    /// that does not end in time. If it was [split](Self::split) off or [duplicated](Self::duplicate),
+    /// it fails alone: its parent and all other groups work as before, and the same split makes it
+    /// again. If it is that of the whole world, all groups fail with it, and the ranks
+    /// [continue](Self::shrink) with a new communicator. So a call that may be tried again is made in
+    /// a duplicate. To look whether something has come, without failing:
+    /// [`Request::test`](crate::Request::test) or [`probe_any`](Self::probe_any).
     ///
     /// ```
     /// use maypole::{Communicator, Error, ReduceOp};
@@ -150,6 +152,27 @@ impl Communicator {
     /// let error = comms[0].within(soon).all_reduce(&mut [1.0f32], ReduceOp::Sum).unwrap_err();
     /// let Error::TimedOut { cause, .. } = error else { panic!("{error}") };
     /// assert_eq!((cause.peer, cause.after), (Some(1), soon));
+    /// ```
+    ///
+    /// Trying again:
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp};
+    /// use std::time::Duration;
+    /// let sums = Communicator::run_local(2, |mut comm| {
+    ///     let mut attempt = comm.duplicate()?;
+    ///     if comm.rank() == 0 {
+    ///         // Rank 1 does not come.
+    ///         assert!(attempt.within(Duration::from_millis(20)).barrier().is_err());
+    ///     }
+    ///     comm.barrier()?; // works as before
+    ///     attempt = comm.duplicate()?;
+    ///     let mut one = [1];
+    ///     attempt.all_reduce(&mut one, ReduceOp::Sum)?;
+    ///     Ok::<_, maypole::Error>(one[0])
+    /// });
+    /// assert_eq!(sums.into_iter().collect::<maypole::Result<Vec<_>>>()?, [2, 2]);
+    /// # Ok::<(), maypole::Error>(())
     /// ```
     pub fn within(&mut self, duration: Duration) -> Within<'_> {
         self.engine.change(move |engine| engine.change_limits(|limits| limits.open(duration)));

@@ -1,7 +1,6 @@
 //! Ranks that are threads of one process.
 
-use crate::comm::Communicator;
-use crate::comm::DEFAULT_TIMEOUT;
+use crate::comm::{Communicator, DEFAULT_TIMEOUT};
 use crate::control::links::{MemoryLinks, ThreadLinks, between_threads};
 use crate::control::threads::SharedWorld;
 use crate::engine::Engine;

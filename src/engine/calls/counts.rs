@@ -121,10 +121,8 @@ impl InternedCounts {
     }
 
     fn number_of(&mut self, counts: RankCounts) -> u64 {
-        let number = match self.numbers.get(&counts) {
-            Some(number) => *number,
-            None => self.add(counts),
-        };
+        let known = self.numbers.get(&counts).copied();
+        let number = known.unwrap_or_else(|| self.add(counts));
         if let Some(before) = self.latest.replace(number) {
             self.forget_unused(before);
         }
@@ -237,10 +235,7 @@ fn of_block(len: usize, blocks: usize) -> Result<usize, String> {
     if blocks == 1 {
         return Ok(len);
     }
-    match len.is_multiple_of(blocks) {
-        true => Ok(len / blocks),
-        false => Err(no_multiple(len, blocks)),
-    }
+    if len.is_multiple_of(blocks) { Ok(len / blocks) } else { Err(no_multiple(len, blocks)) }
 }
 
 #[cold]
@@ -251,10 +246,7 @@ fn no_multiple(len: usize, ranks: usize) -> String {
 /// Refuses a buffer of the wrong length.
 #[inline(always)]
 pub(crate) fn check_len(which: &str, len: usize, needed: usize) -> Result<(), String> {
-    match len == needed {
-        true => Ok(()),
-        false => Err(wrong_len(which, len, needed)),
-    }
+    if len == needed { Ok(()) } else { Err(wrong_len(which, len, needed)) }
 }
 
 #[cold]

@@ -48,10 +48,7 @@ impl Registrations {
     /// The place of `own` bytes, if they are registered or untouched.
     fn ticket_if(&self, is_exposed: bool, own: View<'_>) -> Option<Ticket> {
         // Without bytes there is nothing that could lie elsewhere.
-        match is_exposed && !own.is_empty() {
-            true => self.ticket_of(own),
-            false => Some(Ticket::default()),
-        }
+        if is_exposed && !own.is_empty() { self.ticket_of(own) } else { Some(Ticket::default()) }
     }
 
     fn get(&self, number: u32) -> Option<&Registration> {

@@ -160,10 +160,7 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
     /// Posts the requests that were started meanwhile.
     #[inline(always)]
     fn post_new(&mut self) -> Result<(), MessageError> {
-        match self.posted.requests.has_new() {
-            true => self.post_requests(),
-            false => Ok(()),
-        }
+        if self.posted.requests.has_new() { self.post_requests() } else { Ok(()) }
     }
 
     #[cold]

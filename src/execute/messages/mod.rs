@@ -72,8 +72,8 @@ pub(crate) use links::MessageLinks;
 use maypole_transports::Fault;
 pub(crate) use message::{MessageMemory, Misfit};
 pub(crate) use requests::{
-    MessageDeadline, MessageEnd, MessageFailure, MessageRequests, NewRequest, OwnedMessage,
-    RequestInbox,
+    AllowedTime, MessageDeadline, MessageEnd, MessageFailure, MessageRequests, NewRequest,
+    OwnedMessage, RequestInbox,
 };
 use std::io;
 

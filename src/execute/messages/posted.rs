@@ -17,10 +17,7 @@ pub(super) struct Posted<'p, 'a> {
 impl Posted<'_, '_> {
     #[inline(always)]
     pub(super) fn head(&self, at: usize) -> &MessageHead {
-        match at < FIRST_REQUEST {
-            true => &self.batch.messages[at].head,
-            false => self.requests.head(at),
-        }
+        if at < FIRST_REQUEST { &self.batch.messages[at].head } else { self.requests.head(at) }
     }
 
     #[inline(always)]
@@ -33,10 +30,7 @@ impl Posted<'_, '_> {
 
     #[inline(always)]
     pub(super) fn memory(&mut self, at: usize) -> MessageMemory<'_> {
-        match at < FIRST_REQUEST {
-            true => self.batch.messages[at].memory,
-            false => self.requests.memory(at),
-        }
+        if at < FIRST_REQUEST { self.batch.messages[at].memory } else { self.requests.memory(at) }
     }
 
     #[inline(always)]

@@ -40,7 +40,15 @@ pub(crate) trait OwnedMessage: Send {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageDeadline {
     pub(crate) end: Instant,
-    pub(crate) allowed: Duration,
+    pub(crate) allowed: AllowedTime,
+}
+
+/// How long a wait may last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllowedTime {
+    pub(crate) time: Duration,
+    /// The caller gave this call a deadline, rather than the timeout of every wait.
+    pub(crate) is_own: bool,
 }
 
 pub(crate) struct NewRequest {
@@ -262,7 +270,7 @@ impl MessageRequests {
     }
 
     /// The timeout of the message of this number.
-    pub(crate) fn allowed(&self, number: usize) -> Option<Duration> {
+    pub(crate) fn allowed(&self, number: usize) -> Option<AllowedTime> {
         Some(self.messages.get(&number)?.deadline.allowed)
     }
 

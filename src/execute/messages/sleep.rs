@@ -64,7 +64,9 @@ mod tests {
     use super::super::frame::{Envelope, Frame};
     use super::super::incoming::IncomingLink;
     use super::super::posted::Posted;
-    use super::super::{MessageDeadline, MessageEnd, MessageMemory, NewRequest, OwnedMessage};
+    use super::super::{
+        AllowedTime, MessageDeadline, MessageEnd, MessageMemory, NewRequest, OwnedMessage,
+    };
     use super::*;
     use crate::execute::AnyStream;
     use maypole_kernels::{DataType, View, ViewMut};
@@ -87,8 +89,8 @@ mod tests {
     fn requested() -> MessageRequests {
         let mut requests = MessageRequests::default();
         let owned = Box::new(vec![0u8; BYTES]);
-        let allowed = Duration::from_secs(60);
-        let deadline = MessageDeadline { end: Instant::now() + allowed, allowed };
+        let allowed = AllowedTime { time: Duration::from_secs(60), is_own: false };
+        let deadline = MessageDeadline { end: Instant::now() + allowed.time, allowed };
         let kind = DataType::U8;
         requests.inbox().push(NewRequest { peer: Some(1), tag: 5, kind, owned, deadline });
         requests.take_new();

@@ -7,7 +7,8 @@ use crate::engine::conditions::RunConditions;
 use crate::engine::health::Health;
 use crate::execute::Moved;
 use crate::execute::messages::{
-    BatchContext, MessageError, MessageLinks, MessageRequests, NewRequest, RequestInbox,
+    AllowedTime, BatchContext, MessageError, MessageLinks, MessageRequests, NewRequest,
+    RequestInbox,
 };
 use crate::schedule::hosts::Boards;
 use maypole_transports::turns::{self, poll_until};
@@ -165,7 +166,7 @@ impl Messages {
         }
         let owner = OwnerProcess::current();
         let mut health = Health::new(self.rank, owner, Arc::clone(&self.control));
-        let timeout = self.conditions.waiting.timeout();
+        let timeout = AllowedTime { time: self.conditions.waiting.timeout(), is_own: false };
         let first = failed.map(|failed| {
             let request = failed.request;
             let allowed = request.and_then(|request| requests.allowed(request));

@@ -302,10 +302,8 @@ impl GroupActivity {
     pub fn status(&self, waits: bool, end: u64, most: usize) -> GroupStatus {
         let state = self.state();
         // A message is no operation of the group.
-        let begun = match self.message_in(&state) {
-            Some(_) => self.pulse.completed(),
-            None => self.pulse.begun(),
-        };
+        let in_message = self.message_in(&state).is_some();
+        let begun = if in_message { self.pulse.completed() } else { self.pulse.begun() };
         GroupStatus {
             group: self.group,
             members: self.members.clone(),

@@ -56,10 +56,8 @@ fn among_near<'a>(near: &[&'a LauncherSet]) -> Result<&'a LauncherSet, LaunchErr
     // A set of one process shows only that its launcher started one process.
     let chosen = near.iter().find(|set| set.identity.world > 1).unwrap_or(&near[0]);
     let differs = |set: &&&LauncherSet| set.identity.world > 1 && !set.agrees_with(chosen);
-    match near.iter().filter(differs).find(|set| !is_usual(chosen, set)) {
-        Some(other) => Err(contradiction(chosen, other)),
-        None => Ok(chosen),
-    }
+    let other = near.iter().filter(differs).find(|set| !is_usual(chosen, set));
+    other.map_or(Ok(chosen), |other| Err(contradiction(chosen, other)))
 }
 
 /// True if a process of `outer` usually starts the launcher of `inner`, as srun starts torchrun or

@@ -49,6 +49,8 @@ pub struct CauseDetail {
     pub lead: usize,
     /// The event.
     pub event: CauseEvent,
+    /// The world ranks of the group if it fails alone; `None` if the world fails.
+    pub alone: Option<Vec<usize>>,
 }
 
 /// The first event of a failure in a group.
@@ -94,7 +96,7 @@ impl Cause {
         let sequence = found.sequence;
         let text = found.sentence(members);
         let lead = members.first().copied().unwrap_or_default();
-        let detail = CauseDetail { group, lead, event: CauseEvent::Mismatch(found) };
+        let detail = CauseDetail { group, lead, event: CauseEvent::Mismatch(found), alone: None };
         let detail = Some(Box::new(detail));
         Self { sequence, kind: FailureKind::Mismatch, rank, text, culprit: None, detail }
     }
@@ -105,6 +107,16 @@ impl Cause {
         let member = |world: usize| members.iter().position(|member| *member == world);
         let culprit = self.culprit.and_then(member);
         Self { rank: member(self.rank).unwrap_or(usize::MAX), culprit, ..self }
+    }
+
+    /// The members, by world rank, of the group that fails alone; `None` if the world fails.
+    pub(crate) fn members(&self) -> Option<&[usize]> {
+        self.detail.as_ref()?.alone.as_deref()
+    }
+
+    /// The group that fails alone; `None` if the world fails.
+    pub(crate) fn group(&self) -> Option<GroupId> {
+        self.members().and(self.detail.as_ref()).map(|detail| detail.group)
     }
 
     /// True if `self` comes before `other` in the order of causes. Of two failures of one kind in

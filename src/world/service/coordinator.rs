@@ -153,6 +153,9 @@ impl Coordinator {
     }
 
     fn abort(&mut self, cause: Cause) -> Notices {
+        if let Some(members) = cause.members() {
+            return members.iter().map(|to| (*to, Notice::Abort(cause.clone()))).collect();
+        }
         let is_first = match &self.announced {
             None => true,
             // A failed rank soon ends, which its peers see as a death. That death is a consequence.

@@ -4,7 +4,7 @@
 //! program may end immediately, and its end must not look like the first failure. A rank whose
 //! message rank 0 does not confirm notifies its neighbours directly (the relay in `direct`).
 
-use super::{Cause, Service, ServiceError, state::ServiceState};
+use super::{Cause, GroupId, Service, ServiceError, state::ServiceState};
 use crate::world::service::message::ControlRequest;
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ const CAUSE_QUIET_TIME: Duration = Duration::from_millis(200);
 const TELLING_TIME: Duration = Duration::from_millis(1500);
 
 impl Service {
-    /// Fails the world: raises the alarm of every rank. The least of all causes becomes that of
-    /// every rank.
+    /// Fails the world, or the [group](Cause::group) that fails alone: raises the alarm of every
+    /// member. The least of all causes becomes that of every member.
     ///
     /// Rank 0 decides which of several failures is the first cause, and whether the death of a peer
     /// is a consequence, because a peer that fails closes its connections, too.
@@ -46,21 +46,26 @@ impl Service {
     /// one after 200 ms without a lesser one. Times out after `within`, but not before 400 ms.
     pub fn settle(&self, mine: Cause, within: Duration) -> Cause {
         let deadline = Instant::now() + within.max(2 * CAUSE_QUIET_TIME);
+        let group = mine.group();
         self.abort(mine.clone());
-        let told =
-            |state: &mut ServiceState| (state.cause.is_some() && state.has_told()).then_some(());
-        if self.shared.wait(deadline, told).is_none() && self.cause().is_none() {
+        let told = |state: &mut ServiceState| {
+            (state.fates.of(group).cause.is_some() && state.has_told()).then_some(())
+        };
+        let is_told = self.shared.wait(deadline, told).is_some();
+        if !is_told && self.shared.state().fates.of(group).cause.is_none() {
             // No other rank replies, so this rank decides alone.
             self.shared.learn(&mine);
         }
         loop {
             let (least, since) = {
-                let state = self.shared.state();
-                (state.cause.clone().unwrap_or_else(|| mine.clone()), state.cause_since)
+                let mut state = self.shared.state();
+                let fate = state.fates.of(group);
+                (fate.cause.clone().unwrap_or_else(|| mine.clone()), fate.since)
             };
             let quiet = since.map_or(deadline, |since| since + CAUSE_QUIET_TIME).min(deadline);
-            let news =
-                |state: &mut ServiceState| (state.cause.as_ref() != Some(&least)).then_some(());
+            let news = |state: &mut ServiceState| {
+                (state.fates.of(group).cause.as_ref() != Some(&least)).then_some(())
+            };
             if self.world() == 1 || self.shared.wait(quiet, news).is_none() {
                 return least;
             }
@@ -70,6 +75,6 @@ impl Service {
     /// The error of a request that needs `rank`, which has left. A rank that fails leaves, too;
     /// then the error is the failure.
     pub(super) fn gone(&self, rank: usize) -> ServiceError {
-        self.shared.state().failure().unwrap_or(ServiceError::Left { rank })
+        self.shared.state().failure(GroupId::WORLD).unwrap_or(ServiceError::Left { rank })
     }
 }

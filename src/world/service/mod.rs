@@ -22,6 +22,7 @@ mod diagnosis;
 mod direct;
 mod error;
 mod failing;
+mod fates;
 pub(crate) mod message;
 mod progress;
 mod shrink;
@@ -35,6 +36,7 @@ pub use diagnosis::{AskError, ChainLink, Diagnosis};
 pub(in crate::world::service) use direct::DataConnection;
 pub use direct::{DataPath, at_once};
 pub use error::ServiceError;
+pub(crate) use fates::Fates;
 pub use progress::ProgressTable;
 pub(crate) use shrink::{
     AgreedWorld, Attendee, Newcomers, ServiceBase, ServiceSettings, enter, scope_of,
@@ -138,7 +140,12 @@ impl Service {
 
     /// Returns the alarm, which is raised when the world has failed. Slow waits check it.
     pub fn alarm(&self) -> Arc<Alarm> {
-        Arc::clone(&self.shared.alarm)
+        Arc::clone(&self.shared.state().fates.world.alarm)
+    }
+
+    /// Returns the alarm of `group`, which can fail alone.
+    pub(crate) fn alarm_of(&self, group: GroupId) -> Arc<Alarm> {
+        Arc::clone(&self.shared.state().fates.of(Some(group)).alarm)
     }
 
     /// Returns the table of this rank's activity, which other ranks may request.
@@ -148,7 +155,12 @@ impl Service {
 
     /// The least cause so far; `None` while the world has not failed.
     pub fn cause(&self) -> Option<Cause> {
-        self.shared.state().cause.clone()
+        self.shared.state().fates.world.cause.clone()
+    }
+
+    /// The least cause of the world, or else of `group`; `None` while both work.
+    pub(crate) fn cause_in(&self, group: GroupId) -> Option<Cause> {
+        self.shared.state().fates.cause_in(&group)
     }
 
     /// The last operation of a rank that has left; `None` for others.
@@ -225,7 +237,8 @@ impl Service {
         round: ExchangeRound,
         deadline: Instant,
     ) -> Result<Vec<Vec<u8>>, ServiceError> {
-        match self.shared.wait_or_fail(deadline, |state| state.gathered.remove(&round)) {
+        let group = round.group;
+        match self.shared.wait_or_fail(group, deadline, |state| state.gathered.remove(&round)) {
             Some(Ok(Ok(payloads))) => Ok(payloads),
             Some(Ok(Err(rank))) => Err(self.gone(rank)),
             Some(Err(error)) => Err(error),
@@ -328,7 +341,7 @@ impl Service {
         // Rank 0 serves the others until they have left, also after a failure.
         let ends_by_failure = patient && self.rank() != 0;
         let over = |state: &mut state::ServiceState| {
-            let failed = ends_by_failure && state.cause.is_some();
+            let failed = ends_by_failure && state.fates.world.cause.is_some();
             (failed || state.farewell || state.closed.is_some()).then_some(())
         };
         let heard = self.shared.wait(Instant::now() + GOODBYE_TIMEOUT, over);

@@ -3,15 +3,16 @@
 
 mod left_groups;
 
+use super::fates::Fates;
 use super::message::{AskedRank, ControlRequest, ExchangePurpose, ExchangeRound, StatusQuestion};
 use super::shrink::{ServiceSettings, ShrinkCalls};
 use super::{Cause, DataConnection, GroupId, ProgressTable, ServiceError};
 use crate::world::calls::{GroupActivity, GroupStatus, NetworkStatus, RankStatus, WaitTarget};
 use crate::world::peer::Peer;
 use left_groups::LeftGroups;
+use maypole_transports::OwnerProcess;
 use maypole_transports::secure::Purpose;
 use maypole_transports::watch::Waker;
-use maypole_transports::{Alarm, OwnerProcess};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,7 +27,6 @@ pub(crate) struct ServiceContext {
     pub(crate) rank: usize,
     pub(crate) peers: Vec<Peer>,
     pub(crate) settings: ServiceSettings,
-    pub(crate) alarm: Arc<Alarm>,
     pub(crate) progress: Arc<ProgressTable>,
     pub(crate) waker: Waker,
     /// The process that runs the service thread.
@@ -39,9 +39,7 @@ pub(crate) struct ServiceContext {
 pub(crate) struct ServiceState {
     /// The queue of requests that the service thread sends to rank 0.
     pub(crate) requests: Vec<ControlRequest>,
-    pub(crate) cause: Option<Cause>,
-    /// When `cause` last changed.
-    pub(crate) cause_since: Option<Instant>,
+    pub(crate) fates: Fates<GroupId>,
     /// True while a failure that this rank has sent is neither confirmed by rank 0 nor relayed to
     /// the neighbours.
     pub(crate) telling: bool,
@@ -89,16 +87,6 @@ impl ServiceState {
             silent: self.silent.clone(),
         }
     }
-
-    /// Keeps the first of `cause` and the recorded cause; true if that is `cause`.
-    pub(crate) fn learn(&mut self, cause: &Cause) -> bool {
-        let news = self.cause.as_ref().is_none_or(|known| cause.precedes(known));
-        if news {
-            self.cause = Some(cause.clone());
-            self.cause_since = Some(Instant::now());
-        }
-        news
-    }
 }
 
 impl ServiceContext {
@@ -111,7 +99,6 @@ impl ServiceContext {
             rank,
             peers,
             settings,
-            alarm: Arc::default(),
             progress: Arc::default(),
             waker: Waker::new()?,
             owner: OwnerProcess::current(),
@@ -124,12 +111,12 @@ impl ServiceContext {
     /// those that can explain that wait.
     pub(crate) fn status(&self, about: Option<GroupId>) -> RankStatus {
         let groups = self.progress.activities(about);
-        let waits = self.alarm.has_foreground_wait();
         let this = (self.rank, self.peers.len().max(1));
-        let status = RankStatus::of(this, &groups, waits, about);
         let state = self.state();
-        let failure = state.cause.as_ref().map(|cause| cause.text.to_string());
-        let culprit = state.cause.as_ref().and_then(|cause| cause.culprit);
+        let world = &state.fates.world;
+        let status = RankStatus::of(this, &groups, world.alarm.has_foreground_wait(), about);
+        let failure = world.cause.as_ref().map(|cause| cause.text.to_string());
+        let culprit = world.cause.as_ref().and_then(|cause| cause.culprit);
         RankStatus { network: state.network(), failure, culprit, ..status }
     }
 
@@ -167,29 +154,21 @@ impl ServiceContext {
     /// together: a thread that sees the cause alone could begin a call for which others have
     /// published their parts.
     pub(crate) fn learn(&self, cause: &Cause) {
+        let group = cause.group();
         self.update(|state| {
-            state.learn(cause);
-            self.alarm.raise();
+            if group.is_none_or(|group| !state.left_groups.contains(group)) {
+                state.fates.of(group).learn(cause);
+            }
         });
-    }
-
-    /// Records a failure that all other ranks have received, or will receive from the neighbours of
-    /// this rank.
-    pub(crate) fn learn_told(&self, cause: &Cause) {
-        self.learn(cause);
-        self.update(|state| state.telling = false);
     }
 
     /// Records a relayed failure. Without rank 0 two failures of one kind in one operation have no
     /// order, so the lesser one counts.
     pub(crate) fn learn_relayed(&self, cause: &Cause) {
         self.update(|state| {
-            if state.cause.as_ref().is_none_or(|known| cause < known) {
-                state.cause = Some(cause.clone());
-                state.cause_since = Some(Instant::now());
-            }
+            state.fates.world.cause.take_if(|known| cause < known);
+            state.fates.world.learn(cause);
             state.telling = false;
-            self.alarm.raise();
         });
     }
 
@@ -213,10 +192,11 @@ impl ServiceContext {
         }
     }
 
-    /// As [`wait`](Self::wait), but returns an error as soon as the world has failed or the service
+    /// As [`wait`](Self::wait), but returns an error as soon as `group` has failed or the service
     /// has ended. Meanwhile compares the calls of awaited ranks with this rank's own, at intervals.
     pub(crate) fn wait_or_fail<T>(
         &self,
+        group: GroupId,
         deadline: Instant,
         mut ready: impl FnMut(&mut ServiceState) -> Option<T>,
     ) -> Option<Result<T, ServiceError>> {
@@ -224,7 +204,7 @@ impl ServiceContext {
             let pause = deadline.min(Instant::now() + CALL_CHECK_INTERVAL);
             let ended = self.wait(pause, |state| match ready(state) {
                 Some(it) => Some(Ok(it)),
-                None => state.failure().map(Err),
+                None => state.failure(group).map(Err),
             });
             if ended.is_some() || pause == deadline {
                 return ended;
@@ -268,9 +248,9 @@ impl ServiceState {
         !self.telling || self.closed.is_some()
     }
 
-    /// Why the control plane is unusable; `None` while it works.
-    pub(crate) fn failure(&self) -> Option<ServiceError> {
-        let aborted = self.cause.clone().map(|cause| ServiceError::Aborted { cause });
+    /// Why the control plane is unusable for `group`; `None` while it works.
+    pub(crate) fn failure(&self, group: GroupId) -> Option<ServiceError> {
+        let aborted = self.fates.cause_in(&group).map(|cause| ServiceError::Aborted { cause });
         aborted.or_else(|| self.closed.clone().map(|why| ServiceError::Closed { why }))
     }
 }

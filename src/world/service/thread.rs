@@ -52,8 +52,7 @@ pub(super) struct ServiceThread {
     withheld: Vec<Notice>,
     /// The deadline after which the own program receives them in any case.
     withheld_until: Instant,
-    /// On others: a failure that rank 0 has not confirmed, and the deadline after which rank 0
-    /// counts as silent.
+    /// On others: a failure of the world that rank 0 has not confirmed, and when it counts as silent.
     unconfirmed: Option<(Cause, Instant)>,
     next_heartbeat: Instant,
 }
@@ -164,7 +163,9 @@ impl ServiceThread {
             self.tell(out);
         } else if let Some(control) = self.controls.get_mut(&0) {
             control.push(&request);
-            if let ControlRequest::Abort(cause) = request {
+            if let ControlRequest::Abort(cause) = request
+                && cause.group().is_none()
+            {
                 self.unconfirmed = Some((cause, Instant::now() + RELAY_TIME));
             }
         }
@@ -194,7 +195,8 @@ impl ServiceThread {
             Notice::Heartbeat => {}
             Notice::Abort(cause) => {
                 self.unconfirmed = None;
-                self.shared.learn_told(&cause);
+                self.shared.learn(&cause);
+                self.shared.update(|state| state.telling = false);
             }
             Notice::Exchanged { round, payloads } => {
                 self.shared.update(|state| state.gathered.insert(round, Ok(payloads)));
@@ -299,9 +301,8 @@ impl ServiceThread {
             let left = state.left.contains_key(&0) || state.leaving;
             let closed = if left { "rank 0 has left" } else { "rank 0 died" };
             // A thread that sees the end of the control plane sees the cause, too.
-            if !left && state.cause.is_none() {
-                state.learn(&Cause::death(0, how));
-                self.shared.alarm.raise();
+            if !left && state.fates.world.cause.is_none() {
+                state.fates.world.learn(&Cause::death(0, how));
             }
             state.closed = Some(closed.to_owned());
         });
@@ -393,7 +394,7 @@ impl Drop for CloseOnDrop {
             state.stop
         });
         if !expected {
-            self.0.alarm.raise();
+            self.0.state().fates.world.alarm.raise();
         }
     }
 }

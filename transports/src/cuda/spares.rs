@@ -62,10 +62,7 @@ impl SpareMemory {
                 // Spare memory may be too short for this.
                 let before = spares().len();
                 free_on_idle_gpus();
-                match spares().len() < before {
-                    true => Self::allocate(context, kind, bytes),
-                    false => made,
-                }
+                if spares().len() < before { Self::allocate(context, kind, bytes) } else { made }
             }
             _ => made,
         }

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 
-# How long the other ranks may go on after one has failed, so that they can say what they saw.
+# How many seconds the other ranks may go on after one has failed, so that they can say what they saw.
 GRACE = 5.0
 # The most bytes of what a rank tells about itself in one line.
 LONGEST = 64 << 20
@@ -28,15 +28,18 @@ def parse(arguments):
     """The launcher's options come first, then the program and its arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m maypole",
-        usage="%(prog)s run [-n RANKS] [--no-tag-output] PROGRAM ARGUMENTS...",
+        usage="%(prog)s run [-n RANKS] [--failure-grace SECONDS] [--no-tag-output] PROGRAM ARGUMENTS...",
         description=__doc__,
     )
     parser.add_argument("command", choices=["run"])
     parser.add_argument("-n", "--ranks", type=int, default=os.cpu_count() or 1, help="how many ranks")
+    grace = "how long the others may go on after a rank has failed (default: %(default)s)"
+    parser.add_argument("--failure-grace", type=float, default=GRACE, metavar="SECONDS", help=grace)
     parser.add_argument("--no-tag-output", action="store_true", help='print lines without "[rank R] " before them')
+    with_value = ("-n", "--ranks", "--failure-grace")
     ours = 1
-    while ours < len(arguments) and arguments[ours] in ("-n", "--ranks", "-h", "--help", "--no-tag-output"):
-        ours += 2 if arguments[ours] in ("-n", "--ranks") else 1
+    while ours < len(arguments) and arguments[ours] in (*with_value, "-h", "--help", "--no-tag-output"):
+        ours += 2 if arguments[ours] in with_value else 1
     parsed = parser.parse_args(arguments[:ours])
     parsed.program = arguments[ours:]
     if parsed.program[:1] == ["--"]:
@@ -146,8 +149,8 @@ def code_of(process):
     return 128 - process.returncode if process.returncode < 0 else process.returncode
 
 
-def wait(processes):
-    """Waits for all. After the first failure the others have ``GRACE`` seconds. Returns the exit codes of
+def wait(processes, grace):
+    """Waits for all. After the first failure the others have ``grace`` seconds. Returns the exit codes of
     the ranks that were not killed here, by rank, in the order of their ends."""
     failed = {}
     deadline = None
@@ -158,7 +161,7 @@ def wait(processes):
                 continue
             del running[rank]
             if process.returncode != 0 and deadline != float("inf"):
-                deadline = deadline or time.monotonic() + GRACE
+                deadline = deadline or time.monotonic() + grace
                 failed[rank] = code_of(process)
         if deadline is not None and time.monotonic() > deadline:
             for process in running.values():
@@ -194,7 +197,7 @@ def main(arguments=None):
             reader = threading.Thread(target=forward_lines, args=(source, target, lock, tag), daemon=True)
             reader.start()
             readers.append(reader)
-    failed = wait(processes)
+    failed = wait(processes, parsed.failure_grace)
     for reader in readers:
         # A process that a rank has left behind may hold its pipe open.
         reader.join(GRACE)

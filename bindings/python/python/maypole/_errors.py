@@ -3,7 +3,8 @@
 
 class MaypoleError(RuntimeError):
     """A call has failed. `kind` names the failure ("timed out", "mismatch", ...), `culprit` is the rank to look at
-    first or None, and `retryable` is true if the same program may succeed another time."""
+    first or None, and `retryable` is true if the same program may succeed another time. All ranks raise the class of
+    the first failure, and later calls raise it again."""
 
     kind = "failed"
     culprit = None
@@ -27,13 +28,12 @@ class Timeout(MaypoleError, TimeoutError):
 
 
 class PeerLost(MaypoleError, ConnectionError):
-    """Another rank has ended or cannot be reached any more. One rank detects this first; the others may raise
-    Aborted instead, with the same culprit."""
+    """Another rank has ended or cannot be reached any more. All ranks raise this, with the same culprit, whichever of
+    them detected it."""
 
 
 class Aborted(MaypoleError):
-    """Another rank has ended the group, by abort() or after a failure that it reported first. The culprit and
-    `retryable` are those of that failure."""
+    """Another rank has ended the group, by abort() or by an exception in its program."""
 
 
 class JoinError(MaypoleError, ConnectionError):

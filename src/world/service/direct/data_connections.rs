@@ -129,7 +129,7 @@ impl Service {
         deadline: Instant,
     ) -> Result<DataConnection, ServiceError> {
         let arrived =
-            self.shared.wait_or_fail(deadline, |state| match state.arrived.remove(&key) {
+            self.shared.wait_or_fail(key.0, deadline, |state| match state.arrived.remove(&key) {
                 None if state.left.contains_key(&key.1) => Some(None),
                 connection => connection.map(Some),
             });
@@ -159,7 +159,7 @@ impl Service {
             let again = deadline.min(Instant::now() + BETWEEN_ATTEMPTS);
             let gone = self
                 .shared
-                .wait_or_fail(again, |state| state.left.contains_key(&peer).then_some(()));
+                .wait_or_fail(group, again, |state| state.left.contains_key(&peer).then_some(()));
             match gone {
                 Some(Ok(())) => return Err(self.gone(peer)),
                 Some(Err(error)) => return Err(error),

@@ -80,7 +80,7 @@ impl SegmentServer {
         let mut awaited: BTreeSet<usize> = others.collect();
         let mut numbers = Vec::new();
         while !awaited.is_empty() {
-            if let Some(failure) = service.shared.state().failure() {
+            if let Some(failure) = service.shared.state().failure(group) {
                 return Err(failure);
             }
             let now = Instant::now();

@@ -45,6 +45,7 @@ impl ServiceState {
         self.rounds.retain(|(of, ..), _| *of != group);
         self.gathered.retain(|round, _| round.group != group);
         self.missing.retain(|round, _| round.group != group);
+        self.fates.forget(&group);
         self.left_groups.add(group);
     }
 }

@@ -73,7 +73,8 @@ impl ServiceThread {
             Some(CallerEvent::Connected(key, connection)) => return self.keep(key, connection),
             None => return,
         };
-        let is_news = self.shared.state().cause.as_ref().is_none_or(|known| cause < *known);
+        let is_news =
+            self.shared.state().fates.world.cause.as_ref().is_none_or(|known| cause < *known);
         if is_news {
             relay(&self.shared, cause);
         }

@@ -30,7 +30,7 @@ impl ServiceThread {
             }
         }
         if let Some((cause, _)) = self.unconfirmed.take_if(|(_, until)| *until <= now) {
-            let known = self.shared.state().cause.clone();
+            let known = self.shared.state().fates.world.cause.clone();
             relay(&self.shared, known.map_or(cause.clone(), |known| known.min(cause)));
         }
     }
