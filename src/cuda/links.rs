@@ -4,6 +4,7 @@
 //! must be equal on all ranks.
 
 use super::options::CommOptions;
+use super::place::WantedPlace;
 use super::plan::RankGpu;
 use crate::comm::Communicator;
 use crate::error::Result;
@@ -21,7 +22,7 @@ use std::sync::OnceLock;
 #[repr(C)]
 pub(super) struct Introduction {
     pub(super) uuid: [u8; 16],
-    process: ProcessName,
+    pub(super) process: ProcessName,
     pub(super) processors: u32,
     /// Multiprocessors that no group of its process has reserved.
     pub(super) free: u32,
@@ -29,7 +30,8 @@ pub(super) struct Introduction {
     pub(super) most: u32,
     /// The [rank](PathClass::rank) of the farthest GPUs whose memory it may use.
     farthest: u32,
-    unused: u32,
+    /// The [`WantedPlace`] of the mailboxes.
+    pub(super) wanted: u32,
     /// Domain, bus and device of its PCI address.
     address: [u32; 3],
 }
@@ -50,7 +52,7 @@ impl Introduction {
             free: ReservedBlocks::left(uuid, processors),
             most: options.most_lanes.unwrap_or(u32::MAX).max(1),
             farthest: options.farthest_peers.map_or(0, PathClass::rank),
-            unused: 0,
+            wanted: WantedPlace::read()? as u32,
             process: ProcessName::current(),
             address: [
                 number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
@@ -69,6 +71,11 @@ impl Introduction {
         let reserved: u32 = processes.iter().map(|(_, free)| self.processors - free).sum();
         let free = self.processors.saturating_sub(reserved);
         RankGpu { uuid: self.uuid, processors: self.processors, free }
+    }
+
+    /// True if the two ranks are threads of one process on one GPU.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        (self.process, self.uuid) == (other.process, other.uuid)
     }
 
     /// Its PCI address, as in `/sys`.
@@ -165,7 +172,7 @@ mod tests {
             free: 100,
             most: 66,
             farthest: 0,
-            unused: 0,
+            wanted: 0,
             process: ProcessName::current(),
             address: [0, bus, 0],
         }
@@ -193,6 +200,18 @@ mod tests {
         assert_eq!(numbers(&all), [0, 1, 0, 2]);
         let alone = detected(&[one(9, 1); 3], &[0; 3]);
         assert_eq!(alone, (DeviceLinks::unknown(&[0; 3]), None));
+    }
+
+    #[test]
+    fn the_host_on_one_rank_counts_for_all_and_peer_before_auto() {
+        let of = |wanted: &[WantedPlace]| {
+            let one = |wanted: &WantedPlace| Introduction { wanted: *wanted as u32, ..one(1, 1) };
+            WantedPlace::of_group(&wanted.iter().map(one).collect::<Vec<_>>())
+        };
+        use WantedPlace::{Auto, Host, Peer};
+        assert_eq!(of(&[Auto, Auto]), Auto);
+        assert_eq!(of(&[Auto, Peer]), Peer);
+        assert_eq!(of(&[Host, Peer, Auto]), Host);
     }
 
     #[test]
