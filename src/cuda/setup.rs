@@ -96,7 +96,8 @@ pub(super) fn connect(
         tracing::info!("the mailboxes of the GPUs are in memory of the host: {reason}");
         Connected { host_mailboxes: Some(reason.clone()), ..connected }
     });
-    let failed = |why| through_host(format!("{reason}; and mailboxes in memory of the host: {why}"));
+    let failed =
+        |why| through_host(format!("{reason}; and mailboxes in memory of the host: {why}"));
     Ok(made.map_err(failed))
 }
 
