@@ -176,7 +176,7 @@ impl Comm {
     /// # }
     /// ```
     pub fn host_mailboxes(&self) -> Option<String> {
-        self.lock().connected.as_ref().ok()?.host_mailboxes.clone()
+        self.lock().connected.as_ref().ok()?.in_host.clone()
     }
 
     /// Returns how many blocks of a kernel a call has at most; 0 if bytes go through the host. Equal on all

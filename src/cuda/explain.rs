@@ -123,7 +123,7 @@ impl Comm {
             if let Ok(choice) = &mut explanation.choice {
                 choice.keep_to(engine.keeps_order_on_device(collective, &rank.machine));
             }
-            if let Some(why) = &rank.connected().host_mailboxes {
+            if let Some(why) = &rank.connected().in_host {
                 explanation.refuse_gpus(&format!("mailboxes are in memory of the host: {why}"));
             }
             return explanation;

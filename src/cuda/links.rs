@@ -4,7 +4,7 @@
 //! must be equal on all ranks.
 
 use super::options::CommOptions;
-use super::place::WantedPlace;
+use super::place;
 use super::plan::RankGpu;
 use crate::comm::Communicator;
 use crate::error::Result;
@@ -30,7 +30,7 @@ pub(super) struct Introduction {
     pub(super) most: u32,
     /// The [rank](PathClass::rank) of the farthest GPUs whose memory it may use.
     farthest: u32,
-    /// The [`WantedPlace`] of the mailboxes.
+    /// Where it [wants](place::wanted) mailboxes.
     pub(super) wanted: u32,
     /// Domain, bus and device of its PCI address.
     address: [u32; 3],
@@ -52,7 +52,7 @@ impl Introduction {
             free: ReservedBlocks::left(uuid, processors),
             most: options.most_lanes.unwrap_or(u32::MAX).max(1),
             farthest: options.farthest_peers.map_or(0, PathClass::rank),
-            wanted: WantedPlace::read()? as u32,
+            wanted: place::wanted()?,
             process: ProcessName::current(),
             address: [
                 number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
@@ -200,18 +200,6 @@ mod tests {
         assert_eq!(numbers(&all), [0, 1, 0, 2]);
         let alone = detected(&[one(9, 1); 3], &[0; 3]);
         assert_eq!(alone, (DeviceLinks::unknown(&[0; 3]), None));
-    }
-
-    #[test]
-    fn the_host_on_one_rank_counts_for_all_and_peer_before_auto() {
-        let of = |wanted: &[WantedPlace]| {
-            let one = |wanted: &WantedPlace| Introduction { wanted: *wanted as u32, ..one(1, 1) };
-            WantedPlace::of_group(&wanted.iter().map(one).collect::<Vec<_>>())
-        };
-        use WantedPlace::{Auto, Host, Peer};
-        assert_eq!(of(&[Auto, Auto]), Auto);
-        assert_eq!(of(&[Auto, Peer]), Peer);
-        assert_eq!(of(&[Host, Peer, Auto]), Host);
     }
 
     #[test]

@@ -17,10 +17,6 @@ const MOST_LANES: u32 = 66;
 const MOST_LANES_BETWEEN_GPUS: u32 = 32;
 /// Bytes of a long publication, which lanes share: fewer, and counters cost more than bytes.
 const LONGEST: usize = 8 << 20;
-/// In memory of the host: PCIe is slow, and the memory is pinned. Looks for lines cross it twice.
-const LONGEST_IN_HOST: usize = 2 << 20;
-const LONGEST_LINES_IN_HOST: usize = 16 << 10;
-const MOST_LANES_IN_HOST: u32 = 8;
 /// Most messages that a rank has at a time, most lanes of one, and bytes that a lane moves between two
 /// counters. A rank of a small group has few messages, so each gets many lanes.
 const MOST_MESSAGES_AT_ONCE: u32 = 8;
@@ -61,11 +57,11 @@ pub(super) struct CallPrices {
 impl CallPrices {
     /// Those of mailboxes that are there.
     pub(super) fn of(place: MailboxPlace) -> Self {
-        let (message, longest, source) = match place {
-            MailboxPlace::Gpus => (MESSAGE, LONGEST, MEASURED),
-            MailboxPlace::Host => (MESSAGE_IN_HOST, LONGEST_IN_HOST, ASSUMED),
+        let (message, source) = match place {
+            MailboxPlace::Gpus => (MESSAGE, MEASURED),
+            MailboxPlace::Host => (MESSAGE_IN_HOST, ASSUMED),
         };
-        let unit = longest / CHUNK;
+        let unit = limits(place).2 / CHUNK;
         let message = Costs { beta: message.beta * unit as u64, ..message };
         let costs =
             CostTable { tiny: message, small: message, chunk: message, ..CostTable::BUILT_IN };
@@ -98,20 +94,23 @@ pub(super) struct RankGpu {
     pub(super) free: u32,
 }
 
+/// Most lanes of a rank there, and bytes of the longest publications in lines and in slots. In the host
+/// the memory is pinned, PCIe is slow, and looks for lines cross it twice.
+fn limits(place: MailboxPlace) -> (u32, usize, usize) {
+    match place {
+        MailboxPlace::Gpus => (u32::MAX, LONGEST_LINES, LONGEST),
+        MailboxPlace::Host => (8, 16 << 10, 2 << 20),
+    }
+}
+
 /// How many of `lanes` lanes a rank has there.
 pub(super) fn lanes_at(place: MailboxPlace, lanes: u32) -> u32 {
-    match place {
-        MailboxPlace::Gpus => lanes,
-        MailboxPlace::Host => lanes.min(MOST_LANES_IN_HOST),
-    }
+    lanes.min(limits(place).0)
 }
 
 /// The mailboxes of `world` ranks that have `lanes` lanes each.
 pub(super) fn shapes(place: MailboxPlace, lanes: u32, world: usize) -> Shapes {
-    let (longest_lines, longest) = match place {
-        MailboxPlace::Gpus => (LONGEST_LINES, LONGEST),
-        MailboxPlace::Host => (LONGEST_LINES_IN_HOST, LONGEST_IN_HOST),
-    };
+    let (_, longest_lines, longest) = limits(place);
     let lines = Shape {
         protocol: Protocol::LowLatency,
         lanes: lanes.min(LANES_OF_LINES),

@@ -94,14 +94,8 @@ impl ReachProbe {
         };
         match failed {
             None => Ok(()),
-            Some(rank) if board.is_in_host() => Err(format!(
-                "what the GPU of rank {rank} writes to memory of the host does not arrive at that of rank \
-                 {} within {} s",
-                comm.rank(),
-                PATIENCE.as_secs()
-            )),
             Some(rank) => Err(format!(
-                "the driver says that the GPUs of ranks {} and {rank} reach one another's memory, but \
+                "the driver says that the GPUs of ranks {} and {rank} reach the mailboxes of both, but \
                  what one writes does not arrive at the other within {} s: PCI access control (ACS) or \
                  an IOMMU between them may drop it; switch ACS off for the bridges of the GPUs, and \
                  the IOMMU off or to passthrough (iommu=pt)",

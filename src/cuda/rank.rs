@@ -49,7 +49,7 @@ const NO_HOST_FACTOR: &str = "bytes go through the host, which does not read a f
 pub(super) struct Connected {
     pub(super) board: DeviceBoard,
     /// Why the mailboxes are in memory of the host, if they are.
-    pub(super) host_mailboxes: Option<String>,
+    pub(super) in_host: Option<String>,
     /// Room for the blocks of the kernels.
     pub(super) _blocks: ReservedBlocks,
     /// Blocks of a kernel at most, equal on all ranks.
@@ -65,10 +65,7 @@ pub(super) struct Connected {
 impl Connected {
     /// Where the mailboxes are.
     pub(super) fn place(&self) -> MailboxPlace {
-        match self.host_mailboxes {
-            None => MailboxPlace::Gpus,
-            Some(_) => MailboxPlace::Host,
-        }
+        if self.in_host.is_some() { MailboxPlace::Host } else { MailboxPlace::Gpus }
     }
 }
 

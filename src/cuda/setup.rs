@@ -2,7 +2,7 @@
 
 use super::links::{self, Introduction};
 use super::options::CommOptions;
-use super::place::{MailboxPlace, WantedPlace};
+use super::place::{self, MailboxPlace};
 use super::plan;
 use super::probe::ReachProbe;
 use super::programs::MessagePrograms;
@@ -12,10 +12,10 @@ use crate::error::Result;
 use crate::topology::DeviceLinks;
 use bytemuck::Pod;
 use cudarc::driver::CudaStream;
+use maypole_kernels::cuda::WalkKernels;
 use maypole_kernels::packed::MOST_RANKS;
 use maypole_transports::cuda::{
-    BesideCapture, DeviceBoard, DeviceError, Offer, PendingBoard, ReservedBlocks, Shapes, UseTable,
-    stream_aside,
+    BesideCapture, DeviceBoard, Offer, PendingBoard, ReservedBlocks, Shapes, UseTable, stream_aside,
 };
 use maypole_transports::shm::Segment;
 use std::sync::Arc;
@@ -80,25 +80,22 @@ pub(super) fn connect(
     let lanes = if world > 1 { plan::lanes(&gpus, most) } else { Some(LANES_ALONE.min(most)) };
     let Some(lanes) = lanes else { return Ok(Err(through_host(NO_ROOM.to_owned()))) };
     warn_of_time_slices(comm, &all, stream.context().ordinal());
-    let wanted = WantedPlace::of_group(&all);
+    let wanted = all.iter().map(|one| one.wanted).max().unwrap_or_default();
+    let forced = (wanted == place::HOST).then(|| "MAYPOLE_CUDA_MAILBOXES=host".to_owned());
     let group = NewGroup { stream, all, lanes, links };
     // A rank alone reaches its own GPU.
-    let refused = wanted.host_reason().or(refused).filter(|_| world > 1);
-    let made = match refused {
-        None => group.connect(comm, MailboxPlace::Gpus)?,
+    let made = match forced.or(refused).filter(|_| world > 1) {
+        None => group.connect(comm, None)?,
         Some(reason) => Err(reason),
     };
     let reason = match made {
-        Err(reason) if wanted != WantedPlace::Peer && world > 1 => reason,
+        Err(reason) if wanted != place::PEER && world > 1 => reason,
         made => return Ok(made.map_err(through_host)),
     };
-    let made = group.connect(comm, MailboxPlace::Host)?.map(|connected| {
-        tracing::info!("the mailboxes of the GPUs are in memory of the host: {reason}");
-        Connected { host_mailboxes: Some(reason.clone()), ..connected }
-    });
-    let failed =
-        |why| through_host(format!("{reason}; and mailboxes in memory of the host: {why}"));
-    Ok(made.map_err(failed))
+    tracing::info!("the mailboxes of the GPUs are in memory of the host: {reason}");
+    let made = group.connect(comm, Some(reason.clone()))?;
+    let both = |why| format!("{reason}; and mailboxes in memory of the host: {why}");
+    Ok(made.map_err(|why| through_host(both(why))))
 }
 
 /// A group whose ranks know one another's GPUs.
@@ -111,8 +108,13 @@ struct NewGroup<'a> {
 }
 
 impl NewGroup<'_> {
-    /// Makes mailboxes there, and moves a few bytes through them. Collective.
-    fn connect(&self, comm: &mut Communicator, place: MailboxPlace) -> Result<Found<Connected>> {
+    /// Makes mailboxes on the GPUs, or in memory of the host for a reason. Collective.
+    fn connect(
+        &self,
+        comm: &mut Communicator,
+        in_host: Option<String>,
+    ) -> Result<Found<Connected>> {
+        let place = if in_host.is_some() { MailboxPlace::Host } else { MailboxPlace::Gpus };
         let (stream, world) = (self.stream, comm.world());
         let lanes = plan::lanes_at(place, self.lanes);
         // Of ranks that make other groups at this moment, one may have been faster.
@@ -120,7 +122,6 @@ impl NewGroup<'_> {
         // The kernels of a rank alone wait for no rank.
         let reserved = if world > 1 { lanes } else { 0 };
         let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.processors);
-        let blocks = blocks.ok_or_else(|| NO_ROOM.to_owned());
         let shapes = plan::shapes(place, lanes, world);
         let walks = on_gpu(comm, DeviceRank::load_ahead(stream.context()))?;
         let aside = on_gpu(comm, stream_aside(stream))?;
@@ -129,36 +130,13 @@ impl NewGroup<'_> {
             MailboxPlace::Gpus => self.on_gpus(comm, &shapes)?,
             MailboxPlace::Host => self.in_host(comm, &shapes)?,
         };
-        let ready = board.and_then(|board| {
-            let probe = ReachProbe::new(&self.all, comm.rank(), &board, &aside)?;
-            Ok((board, probe))
-        });
-        let unreached = ready.as_ref().err().map(ToString::to_string);
-        let reason = unreached.or(blocks.as_ref().err().cloned());
-        // No rank starts a kernel before all ranks reach its mailbox.
-        let told = comm.agree_on(CALL, &reason)?;
-        // Equal on all ranks.
-        let mut reason = told.into_iter().flatten().next();
-        let (mut board, probe) = ready.ok().unzip();
-        if let (None, Some(board)) = (&reason, &mut board) {
-            let kernels = &walks[&DeviceRank::byte_module()];
-            let found = probe.flatten().map_or(Ok(()), |probe| probe.run(comm, board, kernels));
-            reason = comm.agree_on(CALL, &found.err())?.into_iter().flatten().next();
-        }
+        let no_room = blocks.is_none().then(|| NO_ROOM.to_owned());
+        let kernels = &walks[&DeviceRank::byte_module()];
+        let (board, reason) = self.probed(comm, (board, no_room), &aside, kernels)?;
         match (board, blocks, reason) {
-            (Some(board), Ok(_blocks), None) => {
-                let (links, host_mailboxes) = (self.links.clone(), None);
-                let connected = Connected {
-                    board,
-                    host_mailboxes,
-                    _blocks,
-                    lanes,
-                    links,
-                    walks,
-                    messages,
-                    aside,
-                };
-                Ok(Ok(connected))
+            (Some(board), Some(_blocks), None) => {
+                let links = self.links.clone();
+                Ok(Ok(Connected { board, in_host, _blocks, lanes, links, walks, messages, aside }))
             }
             (board, _, reason) => {
                 // The kernels of the probe have ended, so their blocks are free for other mailboxes.
@@ -170,30 +148,44 @@ impl NewGroup<'_> {
         }
     }
 
-    fn on_gpus(
+    /// Moves a few bytes through the mailboxes, unless there is no room. Returns them, and why all ranks do
+    /// not use them, which is equal on all. Collective.
+    fn probed(
         &self,
         comm: &mut Communicator,
-        shapes: &Shapes,
-    ) -> Result<std::result::Result<DeviceBoard, DeviceError>> {
+        (board, no_room): (Found<DeviceBoard>, Option<String>),
+        aside: &CudaStream,
+        kernels: &WalkKernels,
+    ) -> Result<(Option<DeviceBoard>, Option<String>)> {
+        let ready = board.and_then(|board| {
+            let probe = ReachProbe::new(&self.all, comm.rank(), &board, aside);
+            probe.map(|probe| (board, probe)).map_err(|error| error.to_string())
+        });
+        // No rank starts a kernel before all ranks reach its mailbox.
+        let told = comm.agree_on(CALL, &ready.as_ref().err().cloned().or(no_room))?;
+        // Equal on all ranks.
+        let mut reason = told.into_iter().flatten().next();
+        let (mut board, probe) = ready.ok().unzip();
+        if let (None, Some(board)) = (&reason, &mut board) {
+            let found = probe.flatten().map_or(Ok(()), |probe| probe.run(comm, board, kernels));
+            reason = comm.agree_on(CALL, &found.err())?.into_iter().flatten().next();
+        }
+        Ok((board, reason))
+    }
+
+    fn on_gpus(&self, comm: &mut Communicator, shapes: &Shapes) -> Result<Found<DeviceBoard>> {
         let pending = PendingBoard::new(self.stream, shapes, comm.world());
         let pending = on_gpu(comm, pending)?;
         let offers = agree_on(comm, CALL, pending.offer())?;
         let table = use_table(comm, &offers)?;
-        Ok(pending.connect(comm.rank(), &offers, table))
+        Ok(pending.connect(comm.rank(), &offers, table).map_err(|error| error.to_string()))
     }
 
-    fn in_host(
-        &self,
-        comm: &mut Communicator,
-        shapes: &Shapes,
-    ) -> Result<std::result::Result<DeviceBoard, DeviceError>> {
+    fn in_host(&self, comm: &mut Communicator, shapes: &Shapes) -> Result<Found<DeviceBoard>> {
         let ranks = (comm.rank(), comm.world());
-        let bytes = DeviceBoard::bytes_in_host(shapes, ranks.1);
-        let near = |segment: &Segment| DeviceBoard::place_in_host(segment, ranks);
-        let segment = shared_segment(comm, 1, bytes, near)?;
-        Ok(segment
-            .map_err(DeviceError::NoSharedMemory)
-            .and_then(|segment| DeviceBoard::in_host(self.stream, shapes, ranks, segment)))
+        let segment = shared_segment(comm, 1, DeviceBoard::bytes_in_host(shapes, ranks.1))?;
+        let board = |segment| DeviceBoard::in_host(self.stream, shapes, ranks, segment);
+        Ok(segment.and_then(|segment| board(segment).map_err(|error| error.to_string())))
     }
 }
 
@@ -209,7 +201,7 @@ fn use_table(comm: &mut Communicator, offers: &[Offer]) -> Result<Option<UseTabl
         return Ok(None);
     }
     let bytes = UseTable::bytes(comm.world());
-    match shared_segment(comm, 0, bytes, |_| {})? {
+    match shared_segment(comm, 0, bytes)? {
         Ok(segment) => Ok(Some(UseTable::new(segment, comm.rank(), offers))),
         Err(why) => {
             tracing::warn!(
@@ -221,19 +213,13 @@ fn use_table(comm: &mut Communicator, offers: &[Offer]) -> Result<Option<UseTabl
     }
 }
 
-/// A segment of all ranks of `comm`, which each of them has made `ready`, or why some rank has none, which is
-/// equal on all ranks. Collective.
-fn shared_segment(
-    comm: &mut Communicator,
-    number: u32,
-    bytes: usize,
-    ready: impl FnOnce(&Segment),
-) -> Result<Found<Segment>> {
+/// A segment of all ranks of `comm`, or why some rank has none, which is equal on all ranks. Collective.
+fn shared_segment(comm: &mut Communicator, number: u32, bytes: usize) -> Result<Found<Segment>> {
     let ranks: Vec<_> = (0..comm.world()).collect();
     let engine = comm.engine.get();
     let deadline = engine.limits().deadline();
     let made = engine.health().control().segment(&ranks, number, bytes, deadline);
-    let made = made.inspect(ready).map_err(|error| error.to_string());
+    let made = made.map_err(|error| error.to_string());
     let told = comm.agree_on(CALL, &made.as_ref().err().cloned())?;
     match told.into_iter().flatten().next() {
         Some(why) => Ok(Err(why)),

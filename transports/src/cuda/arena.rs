@@ -1,9 +1,9 @@
 //! The memory of one rank that the others access.
 
 use super::error::{DeviceError, Result};
-use super::in_host::RegisteredSegment;
 use super::memory::DeviceMemory;
 use super::order::BesideCapture;
+use super::registered_segment::RegisteredSegment;
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::{
     CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUresult, cuCtxEnablePeerAccess,

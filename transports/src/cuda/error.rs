@@ -22,9 +22,6 @@ pub enum DeviceError {
         /// Why.
         why: String,
     },
-    /// The ranks share no memory of their host.
-    #[error("the ranks share no memory of the host: {0}")]
-    NoSharedMemory(String),
     /// A program would touch memory that is none of its buffers.
     #[error("the program cannot run: {0}")]
     Program(String),

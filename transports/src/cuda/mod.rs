@@ -22,6 +22,7 @@ mod locals;
 mod memory;
 mod order;
 mod pending;
+mod registered_segment;
 mod reserved_blocks;
 mod short_and_direct;
 mod spares;
