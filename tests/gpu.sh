@@ -62,6 +62,7 @@ if [ -n "${ORDER_TESTS:-}" ]; then
 else
     skip "order" "ORDER_TESTS names no program"
 fi
+step "mailboxes in the host" 200 bash -c 'MAYPOLE_CUDA_MAILBOXES=host tests calls:: messages:: faults:: deaths::'
 step "stress" 60 bash -c 'tests stress:: --ignored --nocapture'
 if command -v compute-sanitizer >/dev/null; then
     step "memcheck" 100 compute-sanitizer --tool memcheck --error-exitcode 3 \
@@ -72,6 +73,7 @@ fi
 # Processes that share a GPU take turns, so these are few and small.
 step "processes" 60 bash -c 'perf -n 2 --sizes 8,64K --iters 5 --warmup 0 all-reduce'
 step "perf of 2 ranks" 60 bash -c 'perf -n 2 --threads --sizes 8,64K,1M,16M,128M all-reduce'
+step "perf through the host" 60 bash -c 'MAYPOLE_CUDA_MAILBOXES=host perf -n 2 --threads --sizes 8,64K,1M,16M,128M all-reduce'
 step "perf of 4 ranks" 100 bash -c 'perf -n 4 --threads --sizes 8,1M,64M all'
 step "speed" 60 bash -c 'tests speed:: --ignored --nocapture'
 skip "NCCL beside" "NCCL before 2.30 refuses two ranks of one GPU"

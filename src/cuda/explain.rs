@@ -1,7 +1,8 @@
 //! Explanations of calls on GPUs: the candidates with their predicted costs.
 
 use super::comm::Comm;
-use super::plan::{COSTS, LAUNCH_NS, MEASURED, UNIT};
+use super::place::MailboxPlace;
+use super::plan::{CallPrices, LAUNCH_NS};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
 use crate::topology::DeviceLinks;
@@ -63,17 +64,29 @@ pub fn explain_on(
     bytes: usize,
     wanted: Option<PlanOverride>,
 ) -> Explanation {
+    explain_at(MailboxPlace::Gpus, links, (collective, bytes), wanted)
+}
+
+/// As [`explain_on`], with mailboxes that are there.
+fn explain_at(
+    place: MailboxPlace,
+    links: &DeviceLinks,
+    (collective, bytes): (Collective, usize),
+    wanted: Option<PlanOverride>,
+) -> Explanation {
     let boards = Boards::new(&vec![0; links.world()]);
-    let gpus = Some(DeviceQuestion { links, unit: UNIT });
-    let units = bytes.div_ceil(UNIT);
+    let prices = CallPrices::of(place);
+    let gpus = Some(DeviceQuestion { links, unit: prices.unit });
+    let units = bytes.div_ceil(prices.unit);
     let question = Question { collective, boards: &boards, bytes: units, crowding: 1, gpus };
-    let choice = choose(&question, wanted, &COSTS);
-    let mut explanation = Explanation::on_gpus(&question, wanted, choice, prices(links));
+    let choice = choose(&question, wanted, &prices.costs);
+    let mut explanation =
+        Explanation::on_gpus(&question, wanted, choice, sources(&prices, place, links));
     explanation.bytes = bytes;
     if let Ok(choice) = &mut explanation.choice {
-        choice.plan.window = choice.plan.window.saturating_mul(UNIT);
+        choice.plan.window = choice.plan.window.saturating_mul(prices.unit);
         for candidate in &mut choice.candidates {
-            candidate.plan.window = candidate.plan.window.saturating_mul(UNIT);
+            candidate.plan.window = candidate.plan.window.saturating_mul(prices.unit);
             for price in [&mut candidate.predicted_ns, &mut candidate.alone_ns] {
                 *price = price.saturating_add(LAUNCH_NS);
             }
@@ -82,29 +95,36 @@ pub fn explain_on(
     explanation
 }
 
-/// The source of the costs.
-fn prices(links: &DeviceLinks) -> DevicePrices {
+/// The sources of the costs.
+fn sources(prices: &CallPrices, place: MailboxPlace, links: &DeviceLinks) -> DevicePrices {
     let one_gpu = links.gpus().iter().all(|gpu| *gpu == links.gpus()[0]);
     let between = match links.between(0, 0) {
         _ if one_gpu => "",
         Some(_) => "; links by their typical bandwidths, not measured",
         None => "; what joins GPUs is not counted, and was not measured",
     };
-    let source = format!("{MEASURED}{between}");
-    DevicePrices { links: links.clone(), source, are_measured: one_gpu }
+    let source = format!("{}{between}", prices.source);
+    let are_measured = one_gpu && place == MailboxPlace::Gpus;
+    DevicePrices { links: links.clone(), source, are_measured }
 }
 
 impl Comm {
     /// Explains the plan of a call: as [`explain`], with this group's choices, or why calls go
-    /// [through the host](Self::through_host) and the choice there. Not collective.
+    /// [through the host](Self::through_host) and the choice there. Says why mailboxes are in
+    /// [memory of the host](Self::host_mailboxes), if they are. Not collective.
     pub fn explain(&self, collective: Collective, bytes: usize) -> Explanation {
         let mut rank = self.lock();
         let Some(why) = rank.connected.as_ref().err().cloned() else {
             let engine = rank.comm.engine.get();
             let wanted = engine.wanted_on_device(collective);
-            let mut explanation = explain_on(&rank.machine.links, collective, bytes, wanted);
+            let place = rank.connected().place();
+            let links = &rank.machine.links;
+            let mut explanation = explain_at(place, links, (collective, bytes), wanted);
             if let Ok(choice) = &mut explanation.choice {
                 choice.keep_to(engine.keeps_order_on_device(collective, &rank.machine));
+            }
+            if let Some(why) = &rank.connected().in_host {
+                explanation.refuse_gpus(&format!("mailboxes are in memory of the host: {why}"));
             }
             return explanation;
         };

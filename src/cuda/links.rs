@@ -4,6 +4,7 @@
 //! must be equal on all ranks.
 
 use super::options::CommOptions;
+use super::place;
 use super::plan::RankGpu;
 use crate::comm::Communicator;
 use crate::error::Result;
@@ -21,7 +22,7 @@ use std::sync::OnceLock;
 #[repr(C)]
 pub(super) struct Introduction {
     pub(super) uuid: [u8; 16],
-    process: ProcessName,
+    pub(super) process: ProcessName,
     pub(super) processors: u32,
     /// Multiprocessors that no group of its process has reserved.
     pub(super) free: u32,
@@ -29,7 +30,8 @@ pub(super) struct Introduction {
     pub(super) most: u32,
     /// The [rank](PathClass::rank) of the farthest GPUs whose memory it may use.
     farthest: u32,
-    unused: u32,
+    /// Where it [wants](place::wanted) mailboxes.
+    pub(super) wanted: u32,
     /// Domain, bus and device of its PCI address.
     address: [u32; 3],
 }
@@ -50,7 +52,7 @@ impl Introduction {
             free: ReservedBlocks::left(uuid, processors),
             most: options.most_lanes.unwrap_or(u32::MAX).max(1),
             farthest: options.farthest_peers.map_or(0, PathClass::rank),
-            unused: 0,
+            wanted: place::wanted()?,
             process: ProcessName::current(),
             address: [
                 number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
@@ -69,6 +71,11 @@ impl Introduction {
         let reserved: u32 = processes.iter().map(|(_, free)| self.processors - free).sum();
         let free = self.processors.saturating_sub(reserved);
         RankGpu { uuid: self.uuid, processors: self.processors, free }
+    }
+
+    /// True if the two ranks are threads of one process on one GPU.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        (self.process, self.uuid) == (other.process, other.uuid)
     }
 
     /// Its PCI address, as in `/sys`.
@@ -165,7 +172,7 @@ mod tests {
             free: 100,
             most: 66,
             farthest: 0,
-            unused: 0,
+            wanted: 0,
             process: ProcessName::current(),
             address: [0, bus, 0],
         }

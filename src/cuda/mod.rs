@@ -56,11 +56,12 @@
 //! | `prepare` | how a call gets its program on the GPU |
 //! | `load` | loading kernels while calls run |
 //! | `programs` | the cache of programs, and those of captured graphs |
+//! | `place` | where the mailboxes are: on GPUs, or in memory of the host |
 //! | `plan` | the mailboxes and windows of a call, and costs |
 //! | `links` | the GPUs of the ranks, and their links |
 //! | `setup`, `probe` | how mailboxes are made, and why not |
 //! | `leave` | how a rank leaves, and the end of its memory |
-//! | `host` | calls through the memory of the host |
+//! | `host` | calls by the communicator of the host, where there are no mailboxes |
 //! | `watch` | the thread that aborts waiting kernels after a failure, and reports aborted kernels |
 
 mod abort;
@@ -77,6 +78,7 @@ mod links;
 mod load;
 mod messages;
 mod options;
+mod place;
 mod plan;
 mod prepare;
 mod probe;

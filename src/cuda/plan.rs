@@ -1,5 +1,6 @@
 //! The mailboxes and windows of a call on GPUs, and the costs of its messages and bytes.
 
+use super::place::MailboxPlace;
 use crate::lower::DeviceSlots;
 use crate::tuner::{CostTable, Costs};
 use maypole_transports::board::CHUNK;
@@ -26,25 +27,47 @@ const SLOTS: u32 = 4;
 /// Slots of short publications: some algorithms make many in a row.
 const SLOTS_OF_LINES: u32 = 16;
 
-/// The bytes that [`COSTS`] counts as one: a slot is so many times as long as one of a board.
-pub(super) const UNIT: usize = LONGEST / CHUNK;
-
-/// A message between two kernels, and a KiB of [units](UNIT) that one of them moves, on an H100
-/// that ranks share: measured by `tests/gpu/speed.rs`. Lines and slots have equal costs at the
+/// A message between two kernels, and a KiB of [units](CallPrices::unit) that one of them moves, on an
+/// H100 that ranks share: measured by `tests/gpu/speed.rs`. Lines and slots have equal costs at the
 /// lengths that they are used for.
-const MESSAGE: Costs = Costs { alpha: 3_000_000, beta: 1_000 * UNIT as u64, gamma: 0 };
+const MESSAGE: Costs = Costs { alpha: 3_000_000, beta: 1_000, gamma: 0 };
+/// One through memory of the host: assumed, at 20 GB/s.
+const MESSAGE_IN_HOST: Costs = Costs { alpha: 6_000_000, beta: 50_000, gamma: 0 };
 
 /// Fixed nanoseconds of a call, without its messages: 8 bytes between two ranks take 9.3 us on that
 /// GPU, of which a message takes 3. All candidates take them, so they do not choose.
 pub(super) const LAUNCH_NS: u64 = 6_300;
 
 /// Where [`MESSAGE`] and [`LAUNCH_NS`] were measured.
-pub(super) const MEASURED: &str =
+const MEASURED: &str =
     "calls, messages and memory as measured on one H100 that ranks shared (23 November 2026)";
+const ASSUMED: &str = "messages through memory of the host at 6 us and 20 GB/s, which is assumed and \
+                       was not measured";
 
 /// The costs of calls on GPUs.
-pub(super) const COSTS: CostTable =
-    CostTable { tiny: MESSAGE, small: MESSAGE, chunk: MESSAGE, ..CostTable::BUILT_IN };
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallPrices {
+    pub(super) costs: CostTable,
+    /// The bytes that `costs` counts as one: a slot is so many times as long as one of a board.
+    pub(super) unit: usize,
+    /// The source of the costs.
+    pub(super) source: &'static str,
+}
+
+impl CallPrices {
+    /// Those of mailboxes that are there.
+    pub(super) fn of(place: MailboxPlace) -> Self {
+        let (message, source) = match place {
+            MailboxPlace::Gpus => (MESSAGE, MEASURED),
+            MailboxPlace::Host => (MESSAGE_IN_HOST, ASSUMED),
+        };
+        let unit = limits(place).2 / CHUNK;
+        let message = Costs { beta: message.beta * unit as u64, ..message };
+        let costs =
+            CostTable { tiny: message, small: message, chunk: message, ..CostTable::BUILT_IN };
+        Self { costs, unit, source }
+    }
+}
 
 /// The lanes of each rank of a group whose ranks have these GPUs; at most as many as are `wanted`. `None` if
 /// some rank gets none.
@@ -71,15 +94,30 @@ pub(super) struct RankGpu {
     pub(super) free: u32,
 }
 
+/// Most lanes of a rank there, and bytes of the longest publications in lines and in slots. In the host
+/// the memory is pinned, PCIe is slow, and looks for lines cross it twice.
+fn limits(place: MailboxPlace) -> (u32, usize, usize) {
+    match place {
+        MailboxPlace::Gpus => (u32::MAX, LONGEST_LINES, LONGEST),
+        MailboxPlace::Host => (8, 16 << 10, 2 << 20),
+    }
+}
+
+/// How many of `lanes` lanes a rank has there.
+pub(super) fn lanes_at(place: MailboxPlace, lanes: u32) -> u32 {
+    lanes.min(limits(place).0)
+}
+
 /// The mailboxes of `world` ranks that have `lanes` lanes each.
-pub(super) fn shapes(lanes: u32, world: usize) -> Shapes {
+pub(super) fn shapes(place: MailboxPlace, lanes: u32, world: usize) -> Shapes {
+    let (_, longest_lines, longest) = limits(place);
     let lines = Shape {
         protocol: Protocol::LowLatency,
         lanes: lanes.min(LANES_OF_LINES),
         slots: SLOTS_OF_LINES,
-        bytes: LONGEST_LINES,
+        bytes: longest_lines,
     };
-    let long = Shape { protocol: Protocol::Simple, lanes, slots: SLOTS, bytes: LONGEST };
+    let long = Shape { protocol: Protocol::Simple, lanes, slots: SLOTS, bytes: longest };
     // One to each other rank and one from it.
     let wanted = (2 * (world as u32).saturating_sub(1)).clamp(2, MOST_MESSAGES_AT_ONCE);
     let of_message = (lanes / wanted).clamp(1, LANES_OF_MESSAGES);
@@ -114,14 +152,15 @@ mod tests {
     /// One hop while bytes are few; every byte once when they are many.
     #[test]
     fn short_vectors_go_in_one_hop_and_long_ones_in_few_bytes() {
+        let prices = CallPrices::of(MailboxPlace::Gpus);
         for world in [2, 4, 8] {
             let boards = Boards::new(&vec![0; world]);
             let chosen = |bytes| {
                 let collective = Collective::AllReduce;
-                let bytes = usize::div_ceil(bytes, UNIT);
+                let bytes = usize::div_ceil(bytes, prices.unit);
                 let question =
                     Question { collective, boards: &boards, bytes, crowding: 1, gpus: None };
-                plan(&question, None, &COSTS).unwrap().algorithm
+                plan(&question, None, &prices.costs).unwrap().algorithm
             };
             assert_eq!(chosen(8), Algorithm::OneShot);
             assert_eq!(chosen(256 << 10), Algorithm::OneShot);
@@ -132,7 +171,7 @@ mod tests {
     #[test]
     fn the_blocks_of_a_rank_are_as_many_as_it_has_lanes() {
         for (lanes, world) in [(1, 2), (2, 2), (7, 3), (12, 8), (32, 64), (49, 2), (66, 4)] {
-            let shapes = shapes(lanes, world);
+            let shapes = shapes(MailboxPlace::Gpus, lanes, world);
             for shape in shapes.groups.iter().chain([&shapes.messages]) {
                 assert!(shape.lanes >= 1 && shape.slots.is_power_of_two());
                 assert!(shape.lanes <= lanes);

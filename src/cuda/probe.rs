@@ -3,8 +3,9 @@
 //! A driver may report that GPUs reach one another's memory where writes are lost: PCI's access
 //! control (ACS) or an IOMMU redirects them. Kernels of a call would time out, and the rank at the
 //! other end would be blamed. So before the first call each pair of ranks moves a few bytes in both
-//! ways in which calls do.
+//! ways in which calls do. Mailboxes in memory of the host are tested in the same way.
 
+use super::links::Introduction;
 use super::plan;
 use crate::comm::Communicator;
 use crate::engine::Engine;
@@ -13,8 +14,8 @@ use cudarc::driver::CudaStream;
 use maypole_kernels::cuda::WalkKernels;
 use maypole_kernels::mix;
 use maypole_transports::cuda::{
-    CallStream, DeviceBoard, DeviceCall, DeviceCode, DeviceError, DeviceScratch, Lent, Offer,
-    ProgramCall, Reason, Room, copies,
+    CallStream, DeviceBoard, DeviceCall, DeviceCode, DeviceError, DeviceScratch, Lent, ProgramCall,
+    Reason, Room, copies,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,19 +39,18 @@ pub(super) struct ReachProbe {
 }
 
 impl ReachProbe {
-    /// For this rank of `comm`. `None` where all ranks are threads on one GPU, which needs no probe.
+    /// For rank `me` of `all`. `None` where all ranks are threads on one GPU, which needs no probe.
     ///
     /// # Errors
     /// The driver's, if there is no memory.
     pub(super) fn new(
-        comm: &Communicator,
+        all: &[Introduction],
+        me: usize,
         board: &DeviceBoard,
         aside: &CudaStream,
-        offers: &[Offer],
     ) -> Result<Option<Self>, DeviceError> {
-        let (me, world) = (comm.rank(), comm.world());
-        let here = offers[me];
-        if offers.iter().all(|it| (it.process, it.uuid) == (here.process, here.uuid)) {
+        let world = all.len();
+        if all.iter().all(|other| other.is_beside(&all[me])) {
             return Ok(None);
         }
         // A context's first stream waits for all its work in cudarc, a fork for that of `aside`.
@@ -95,7 +95,7 @@ impl ReachProbe {
         match failed {
             None => Ok(()),
             Some(rank) => Err(format!(
-                "the driver says that the GPUs of ranks {} and {rank} reach one another's memory, but \
+                "the driver says that the GPUs of ranks {} and {rank} reach the mailboxes of both, but \
                  what one writes does not arrive at the other within {} s: PCI access control (ACS) or \
                  an IOMMU between them may drop it; switch ACS off for the bridges of the GPUs, and \
                  the IOMMU off or to passthrough (iommu=pt)",

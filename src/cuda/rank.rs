@@ -1,7 +1,8 @@
 //! One rank's state for calls on a GPU: mailboxes, kernels and programs.
 
 use super::load;
-use super::plan;
+use super::place::MailboxPlace;
+use super::plan::CallPrices;
 use super::programs::{Captured, KeptPrograms, MessagePrograms, Prepared, Way};
 use super::scaling::{LentScaling, placed};
 use crate::algorithms::Algorithm;
@@ -47,6 +48,8 @@ const NO_HOST_FACTOR: &str = "bytes go through the host, which does not read a f
 /// The mailboxes of a rank, and the links of all GPUs.
 pub(super) struct Connected {
     pub(super) board: DeviceBoard,
+    /// Why the mailboxes are in memory of the host, if they are.
+    pub(super) in_host: Option<String>,
     /// Room for the blocks of the kernels.
     pub(super) _blocks: ReservedBlocks,
     /// Blocks of a kernel at most, equal on all ranks.
@@ -57,6 +60,13 @@ pub(super) struct Connected {
     pub(super) messages: MessagePrograms,
     /// For allocations and copies while a graph is captured.
     pub(super) aside: Arc<CudaStream>,
+}
+
+impl Connected {
+    /// Where the mailboxes are.
+    pub(super) fn place(&self) -> MailboxPlace {
+        if self.in_host.is_some() { MailboxPlace::Host } else { MailboxPlace::Gpus }
+    }
 }
 
 /// One rank's side of the calls of a group on GPUs.
@@ -92,7 +102,9 @@ impl DeviceRank {
         // Calls that go through the host do not read the links.
         let apart = |_: &String| DeviceLinks::apart(comm.world());
         let links = connected.as_ref().map_or_else(apart, |connected| connected.links.clone());
-        let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS, plan::UNIT, links);
+        let place = connected.as_ref().map_or(MailboxPlace::Gpus, Connected::place);
+        let CallPrices { costs, unit, .. } = CallPrices::of(place);
+        let machine = DeviceMachine::new(comm.engine.get(), costs, unit, links);
         let scratch = DeviceScratch::new(&stream);
         let staging = DeviceScratch::new(&stream);
         Self {

@@ -2,18 +2,22 @@
 
 use super::links::{self, Introduction};
 use super::options::CommOptions;
+use super::place::{self, MailboxPlace};
 use super::plan;
 use super::probe::ReachProbe;
 use super::programs::MessagePrograms;
 use super::rank::{Connected, DeviceRank};
 use crate::comm::Communicator;
 use crate::error::Result;
+use crate::topology::DeviceLinks;
 use bytemuck::Pod;
 use cudarc::driver::CudaStream;
+use maypole_kernels::cuda::WalkKernels;
 use maypole_kernels::packed::MOST_RANKS;
 use maypole_transports::cuda::{
-    BesideCapture, Offer, PendingBoard, ProcessName, ReservedBlocks, UseTable, stream_aside,
+    BesideCapture, DeviceBoard, Offer, PendingBoard, ReservedBlocks, Shapes, UseTable, stream_aside,
 };
+use maypole_transports::shm::Segment;
 use std::sync::Arc;
 
 type Found<T> = std::result::Result<T, String>;
@@ -66,61 +70,122 @@ pub(super) fn connect(
     if !comm.hosts().is_one() {
         return Ok(Err("the ranks are on several hosts".to_owned()));
     }
-    if comm.world() > MOST_RANKS as usize {
+    let world = comm.world();
+    if world > MOST_RANKS as usize {
         return Ok(Err(format!("mailboxes serve at most {MOST_RANKS} ranks")));
     }
     let (links, refused) = links::find(comm, CALL, &all)?;
     let gpus: Vec<_> = all.iter().map(|one| one.gpu(&all)).collect();
     let most = all.iter().map(|one| one.most).min().unwrap_or(u32::MAX);
-    let lanes =
-        if comm.world() > 1 { plan::lanes(&gpus, most) } else { Some(LANES_ALONE.min(most)) };
-    let refused = refused.or_else(|| lanes.is_none().then(|| NO_ROOM.to_owned()));
-    if let Some(reason) = refused {
-        return Ok(Err(through_host(reason)));
-    }
-    let lanes = lanes.unwrap_or(1);
-    // Of ranks that make other groups at this moment, one may have been faster.
-    let mine = all[comm.rank()];
-    // The kernels of a rank alone wait for no rank.
-    let reserved = if comm.world() > 1 { lanes } else { 0 };
-    let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.processors);
-    let blocks = blocks.ok_or_else(|| NO_ROOM.to_owned());
-    let shapes = plan::shapes(lanes, comm.world());
-    let walks = on_gpu(comm, DeviceRank::load_ahead(stream.context()))?;
-    let aside = on_gpu(comm, stream_aside(stream))?;
-    let messages = on_gpu(comm, MessagePrograms::new(stream))?;
-    let pending = PendingBoard::new(stream, &shapes, comm.world());
-    let pending = on_gpu(comm, pending)?;
-    let offers = agree_on(comm, CALL, pending.offer())?;
-    warn_of_time_slices(comm, &offers);
-    let table = use_table(comm, &offers)?;
-    let board = pending.connect(comm.rank(), &offers, table);
-    let ready = board.and_then(|board| {
-        let probe = ReachProbe::new(comm, &board, &aside, &offers)?;
-        Ok((board, probe))
-    });
-    let unreached = ready.as_ref().err().map(ToString::to_string);
-    let reason = unreached.or(blocks.as_ref().err().cloned());
-    // No rank starts a kernel before all ranks reach its mailbox.
-    let told = comm.agree_on(CALL, &reason)?;
-    // Equal on all ranks.
-    let mut reason = told.into_iter().flatten().next();
-    let (mut board, probe) = ready.ok().unzip();
-    if let (None, Some(board)) = (&reason, &mut board) {
+    let lanes = if world > 1 { plan::lanes(&gpus, most) } else { Some(LANES_ALONE.min(most)) };
+    let Some(lanes) = lanes else { return Ok(Err(through_host(NO_ROOM.to_owned()))) };
+    warn_of_time_slices(comm, &all, stream.context().ordinal());
+    let wanted = all.iter().map(|one| one.wanted).max().unwrap_or_default();
+    let forced = (wanted == place::HOST).then(|| "MAYPOLE_CUDA_MAILBOXES=host".to_owned());
+    let group = NewGroup { stream, all, lanes, links };
+    // A rank alone reaches its own GPU.
+    let made = match forced.or(refused).filter(|_| world > 1) {
+        None => group.connect(comm, None)?,
+        Some(reason) => Err(reason),
+    };
+    let reason = match made {
+        Err(reason) if wanted != place::PEER && world > 1 => reason,
+        made => return Ok(made.map_err(through_host)),
+    };
+    tracing::info!("the mailboxes of the GPUs are in memory of the host: {reason}");
+    let made = group.connect(comm, Some(reason.clone()))?;
+    let both = |why| format!("{reason}; and mailboxes in memory of the host: {why}");
+    Ok(made.map_err(|why| through_host(both(why))))
+}
+
+/// A group whose ranks know one another's GPUs.
+struct NewGroup<'a> {
+    stream: &'a Arc<CudaStream>,
+    /// By rank.
+    all: Vec<Introduction>,
+    lanes: u32,
+    links: DeviceLinks,
+}
+
+impl NewGroup<'_> {
+    /// Makes mailboxes on the GPUs, or in memory of the host for a reason. Collective.
+    fn connect(
+        &self,
+        comm: &mut Communicator,
+        in_host: Option<String>,
+    ) -> Result<Found<Connected>> {
+        let place = if in_host.is_some() { MailboxPlace::Host } else { MailboxPlace::Gpus };
+        let (stream, world) = (self.stream, comm.world());
+        let lanes = plan::lanes_at(place, self.lanes);
+        // Of ranks that make other groups at this moment, one may have been faster.
+        let mine = self.all[comm.rank()];
+        // The kernels of a rank alone wait for no rank.
+        let reserved = if world > 1 { lanes } else { 0 };
+        let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.processors);
+        let shapes = plan::shapes(place, lanes, world);
+        let walks = on_gpu(comm, DeviceRank::load_ahead(stream.context()))?;
+        let aside = on_gpu(comm, stream_aside(stream))?;
+        let messages = on_gpu(comm, MessagePrograms::new(stream))?;
+        let board = match place {
+            MailboxPlace::Gpus => self.on_gpus(comm, &shapes)?,
+            MailboxPlace::Host => self.in_host(comm, &shapes)?,
+        };
+        let no_room = blocks.is_none().then(|| NO_ROOM.to_owned());
         let kernels = &walks[&DeviceRank::byte_module()];
-        let found = probe.flatten().map_or(Ok(()), |probe| probe.run(comm, board, kernels));
-        reason = comm.agree_on(CALL, &found.err())?.into_iter().flatten().next();
-    }
-    match (board, blocks, reason) {
-        (Some(board), Ok(blocks), None) => {
-            Ok(Ok(Connected { board, _blocks: blocks, lanes, links, walks, messages, aside }))
-        }
-        (board, blocks, reason) => {
-            if let Some(board) = board {
-                board.leave(Box::new((blocks, walks, messages)));
+        let (board, reason) = self.probed(comm, (board, no_room), &aside, kernels)?;
+        match (board, blocks, reason) {
+            (Some(board), Some(_blocks), None) => {
+                let links = self.links.clone();
+                Ok(Ok(Connected { board, in_host, _blocks, lanes, links, walks, messages, aside }))
             }
-            Ok(Err(through_host(reason.unwrap_or_default())))
+            (board, _, reason) => {
+                // The kernels of the probe have ended, so their blocks are free for other mailboxes.
+                if let Some(board) = board {
+                    board.leave(Box::new((walks, messages)));
+                }
+                Ok(Err(reason.unwrap_or_default()))
+            }
         }
+    }
+
+    /// Moves a few bytes through the mailboxes, unless there is no room. Returns them, and why all ranks do
+    /// not use them, which is equal on all. Collective.
+    fn probed(
+        &self,
+        comm: &mut Communicator,
+        (board, no_room): (Found<DeviceBoard>, Option<String>),
+        aside: &CudaStream,
+        kernels: &WalkKernels,
+    ) -> Result<(Option<DeviceBoard>, Option<String>)> {
+        let ready = board.and_then(|board| {
+            let probe = ReachProbe::new(&self.all, comm.rank(), &board, aside);
+            probe.map(|probe| (board, probe)).map_err(|error| error.to_string())
+        });
+        // No rank starts a kernel before all ranks reach its mailbox.
+        let told = comm.agree_on(CALL, &ready.as_ref().err().cloned().or(no_room))?;
+        // Equal on all ranks.
+        let mut reason = told.into_iter().flatten().next();
+        let (mut board, probe) = ready.ok().unzip();
+        if let (None, Some(board)) = (&reason, &mut board) {
+            let found = probe.flatten().map_or(Ok(()), |probe| probe.run(comm, board, kernels));
+            reason = comm.agree_on(CALL, &found.err())?.into_iter().flatten().next();
+        }
+        Ok((board, reason))
+    }
+
+    fn on_gpus(&self, comm: &mut Communicator, shapes: &Shapes) -> Result<Found<DeviceBoard>> {
+        let pending = PendingBoard::new(self.stream, shapes, comm.world());
+        let pending = on_gpu(comm, pending)?;
+        let offers = agree_on(comm, CALL, pending.offer())?;
+        let table = use_table(comm, &offers)?;
+        Ok(pending.connect(comm.rank(), &offers, table).map_err(|error| error.to_string()))
+    }
+
+    fn in_host(&self, comm: &mut Communicator, shapes: &Shapes) -> Result<Found<DeviceBoard>> {
+        let ranks = (comm.rank(), comm.world());
+        let segment = shared_segment(comm, 1, DeviceBoard::bytes_in_host(shapes, ranks.1))?;
+        let board = |segment| DeviceBoard::in_host(self.stream, shapes, ranks, segment);
+        Ok(segment.and_then(|segment| board(segment).map_err(|error| error.to_string())))
     }
 }
 
@@ -135,33 +200,43 @@ fn use_table(comm: &mut Communicator, offers: &[Offer]) -> Result<Option<UseTabl
     if offers.iter().all(|offer| offer.process == offers[0].process) {
         return Ok(None);
     }
-    let (me, ranks) = (comm.rank(), (0..comm.world()).collect::<Vec<_>>());
+    let bytes = UseTable::bytes(comm.world());
+    match shared_segment(comm, 0, bytes)? {
+        Ok(segment) => Ok(Some(UseTable::new(segment, comm.rank(), offers))),
+        Err(why) => {
+            tracing::warn!(
+                "the ranks share no memory of the host ({why}), so memory of this group stays allocated \
+                 until its processes end"
+            );
+            Ok(None)
+        }
+    }
+}
+
+/// A segment of all ranks of `comm`, or why some rank has none, which is equal on all ranks. Collective.
+fn shared_segment(comm: &mut Communicator, number: u32, bytes: usize) -> Result<Found<Segment>> {
+    let ranks: Vec<_> = (0..comm.world()).collect();
     let engine = comm.engine.get();
     let deadline = engine.limits().deadline();
-    let bytes = UseTable::bytes(ranks.len());
-    let made = engine.health().control().segment(&ranks, 0, bytes, deadline);
-    let told = comm.agree_on(CALL, &made.is_ok())?;
-    if told.iter().all(|made| *made) {
-        return Ok(made.ok().map(|segment| UseTable::new(segment, me, offers)));
+    let made = engine.health().control().segment(&ranks, number, bytes, deadline);
+    let made = made.map_err(|error| error.to_string());
+    let told = comm.agree_on(CALL, &made.as_ref().err().cloned())?;
+    match told.into_iter().flatten().next() {
+        Some(why) => Ok(Err(why)),
+        None => Ok(made),
     }
-    tracing::warn!(
-        "the ranks share no memory of the host, so memory of this group stays allocated until its \
-         processes end"
-    );
-    Ok(None)
 }
 
 /// Processes that share a GPU take turns on it, so a kernel that waits for another process waits
 /// for that process's time slice.
-fn warn_of_time_slices(comm: &Communicator, offers: &[Offer]) {
-    let here = offers[comm.rank()];
-    let shares = |other: &&Offer| other.uuid == here.uuid && other.process != here.process;
-    if here.process == ProcessName::current() && offers.iter().any(|other| shares(&other)) {
+fn warn_of_time_slices(comm: &Communicator, all: &[Introduction], ordinal: usize) {
+    let here = all[comm.rank()];
+    let shares = |other: &&Introduction| other.uuid == here.uuid && other.process != here.process;
+    if all.iter().any(|other| shares(&other)) {
         tracing::warn!(
-            "rank {} shares GPU {} with another process: they take turns, which is slow; make \
+            "rank {} shares GPU {ordinal} with another process: they take turns, which is slow; make \
              ranks that share a GPU threads of one process",
-            comm.rank(),
-            here.ordinal
+            comm.rank()
         );
     }
 }

@@ -27,7 +27,7 @@ use maypole_transports::cuda::{Reason, Report};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The machine model of calls on GPUs: all ranks reach one another's memory.
+/// The machine model of calls on GPUs: all ranks reach one another's mailboxes.
 #[derive(Debug)]
 pub(crate) struct DeviceMachine {
     boards: Boards,

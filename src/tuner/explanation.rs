@@ -190,12 +190,16 @@ impl Explanation {
         explanation
     }
 
-    /// Adds why bytes of GPUs go by the transports between hosts and processes.
+    /// Adds why bytes of GPUs go by the transports between hosts and processes, or through memory of the
+    /// host.
     pub(crate) fn refuse_gpus(&mut self, why: &str) {
         for group in &mut self.pair_groups {
             group.refused.retain(|(better, _)| *better != TransportKind::CudaPeer);
             let refusal = crate::topology::transport::RefusalReason::Other(why.to_owned());
             group.refused.insert(0, (TransportKind::CudaPeer, refusal));
+            if group.transport == TransportKind::CudaPeer {
+                group.transport = TransportKind::SharedMemory;
+            }
         }
     }
 }

@@ -1,15 +1,16 @@
 //! Groups concurrent with others: left while a call of another group waits, made and left during a
-//! capture of the program, aborted while a call goes through the host, and with calls that cannot
-//! start. The driver waits for all work of a device when memory is freed, and no launch begins
+//! capture of the program, aborted while a call goes through the host, with calls that cannot start,
+//! and with mailboxes in memory of the host. The driver waits for all work of a device when memory is freed, and no launch begins
 //! meanwhile (`FAKE_CUDA_FREE_HOLDS`); with `FAKE_CUDA_LOAD_WAITS` so it does when a module is
 //! loaded.
 
 use crate::raw::context;
 use crate::spawn::{as_each_rank, say};
 use crate::walks::ready;
-use crate::{Role, check, succeed};
+use crate::{PLACES, Role, check, succeed, world};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use maypole::cuda::Comm;
+use maypole::schedule::collective::Collective;
 use maypole::{Communicator, Error, ReduceOp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ pub(crate) const ROLES: &[(&str, Role)] = &[
     ("gives up a call through the host", abort_through_host),
     ("adds a call that is refused", refuse_in_group),
     ("panics in a group", panic_in_group),
-    ("is told that writes are lost", lose_writes),
+    ("tells where mailboxes are", tell_place),
     ("makes a group beside a thread's call", make_beside_thread),
 ];
 
@@ -59,7 +60,9 @@ fn leave_beside() {
 
 #[test]
 fn a_group_is_left_beside_a_call_that_waits_emulated() {
-    succeed("leaves beside a call", 2, &WAITING);
+    for place in PLACES {
+        succeed("leaves beside a call", 2, &[WAITING[0], WAITING[1], WAITING[2], place]);
+    }
 }
 
 /// Ranks 0 and 2 are threads that share a GPU, whose call waits while a group is made on streams of
@@ -83,7 +86,9 @@ fn make_beside_thread() {
 
 #[test]
 fn a_group_is_made_beside_the_call_of_a_thread_that_shares_the_gpu_emulated() {
-    check("makes a group beside a thread's call", &[WAITING[2]]);
+    for place in PLACES {
+        check("makes a group beside a thread's call", &[WAITING[2], place]);
+    }
 }
 
 /// Groups are made and left many times while a call waits. Their memory is used again, though
@@ -121,7 +126,10 @@ fn make_beside() {
 #[test]
 fn memory_of_groups_is_used_again_while_a_call_waits_emulated() {
     let memory = ("FAKE_CUDA_MEMORY", "200000000");
-    succeed("makes and leaves beside a call", 2, &[WAITING[0], WAITING[1], WAITING[2], memory]);
+    for place in PLACES {
+        let variables = [WAITING[0], WAITING[1], WAITING[2], memory, place];
+        succeed("makes and leaves beside a call", 2, &variables);
+    }
 }
 
 /// The program captures in global mode on one thread, while others make, use and leave groups.
@@ -170,7 +178,9 @@ fn groups_come_and_go_beside_a_capture_emulated() {
     if check("makes and leaves beside a capture", &[("TEST_THREADS", "1"), trace, devices])
         .is_some()
     {
-        succeed("makes and leaves beside a capture", 2, &[trace, devices]);
+        for place in PLACES {
+            succeed("makes and leaves beside a capture", 2, &[trace, devices, place]);
+        }
     }
 }
 
@@ -208,7 +218,8 @@ fn abort_through_host() {
 
 #[test]
 fn a_call_through_the_host_is_given_up_by_a_handle_that_is_made_meanwhile_emulated() {
-    succeed("gives up a call through the host", 2, &[("FAKE_CUDA_NO_PEERS", "all"), WAITING[2]]);
+    let variables = [("FAKE_CUDA_NO_PEERS", "all"), WAITING[2], PLACES[0]];
+    succeed("gives up a call through the host", 2, &variables);
 }
 
 /// A group of calls to which one cannot be added starts none of them, dropped or ended.
@@ -275,29 +286,88 @@ fn a_panic_in_a_group_starts_nothing_and_is_told_emulated() {
     check("panics in a group", &[("FAKE_CUDA_DEVICES", "2")]);
 }
 
-/// Writes of one GPU do not arrive at the other: bytes go through the host, and are correct.
-fn lose_writes() {
+/// Says where the mailboxes are, and why. Sums, also in a graph if there are mailboxes.
+fn tell_place() {
     as_each_rank(|mut comm| {
         let stream = context(comm.rank()).new_stream().unwrap();
-        let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
-        say("reason", gpu.host_reason().unwrap_or_default());
+        // SAFETY: all work is on one stream.
+        unsafe { stream.context().disable_event_tracking() };
+        let gpu = match Comm::new(&mut comm, Arc::clone(&stream)) {
+            Ok(gpu) => gpu,
+            Err(error) => return say("error", error),
+        };
+        let (place, reason) = (gpu.host_mailboxes(), gpu.host_reason());
+        let told = gpu.explain(Collective::AllReduce, 4096).to_string();
+        for why in place.iter().chain(&reason) {
+            assert!(told.contains(why), "{told}");
+        }
         let mut data = stream.clone_htod(&[1.0f32; 100]).unwrap();
+        if reason.is_none() {
+            stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+        }
         gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
-        assert_eq!(stream.clone_dtoh(&data).unwrap(), [2.0; 100]);
+        if reason.is_none() {
+            let graph = stream.end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
+            graph.launch().unwrap();
+            graph.launch().unwrap();
+            gpu.synchronize().unwrap();
+        }
+        let sum = if reason.is_none() { 4.0 } else { 2.0 };
+        assert_eq!(stream.clone_dtoh(&data).unwrap(), [sum; 100]);
+        say("place", place.unwrap_or_default());
+        say("reason", reason.unwrap_or_default());
         comm.barrier().unwrap();
     });
+}
+
+/// What two ranks on two GPUs say, equal on both: why mailboxes are in memory of the host, and why there are
+/// none.
+fn place(variables: &[(&str, &str)]) -> Option<[String; 2]> {
+    let variables = [&[WAITING[2]], variables].concat();
+    let ended = succeed("tells where mailboxes are", 2, &variables)?;
+    let [one, other] =
+        [0, 1].map(|rank| ["place", "reason"].map(|tag| ended[rank].said(tag)[0].to_owned()));
+    assert_eq!(one, other);
+    Some(one)
 }
 
 #[test]
 fn writes_that_do_not_arrive_are_found_before_the_first_call_emulated() {
     for pairs in ["all", "1-0"] {
-        let variables = [("FAKE_CUDA_MIRROR", pairs), WAITING[2]];
-        let Some(ended) = succeed("is told that writes are lost", 2, &variables) else { return };
-        let reasons: Vec<_> = ended.iter().flat_map(|one| one.said("reason")).collect();
-        assert!(reasons[0] == reasons[1] && reasons[0].contains("(ACS)"), "{reasons:?}");
+        let Some([place, reason]) = place(&[("FAKE_CUDA_MIRROR", pairs)]) else { return };
+        assert!(place.contains("(ACS)") && reason.is_empty(), "{place}, {reason}");
     }
     // Other pairs do not matter.
     let variables = [("FAKE_CUDA_MIRROR", "2-3"), ("FAKE_CUDA_DEVICES", "4")];
-    let Some(ended) = succeed("is told that writes are lost", 2, &variables) else { return };
-    assert!(ended.iter().all(|one| one.said("reason") == [""]));
+    assert_eq!(place(&variables), Some([const { String::new() }; 2]));
+}
+
+#[test]
+fn gpus_that_do_not_reach_one_another_meet_in_memory_of_the_host_emulated() {
+    let apart = ("FAKE_CUDA_NO_PEERS", "all");
+    let Some(said) = place(&[apart]) else { return };
+    assert!(said[0].contains("cannot reach the memory") && said[1].is_empty(), "{said:?}");
+    assert_eq!(place(&[PLACES[1]]).unwrap(), ["MAYPOLE_CUDA_MAILBOXES=host", ""]);
+    let said = place(&[apart, PLACES[0]]).unwrap();
+    assert!(said[0].is_empty() && said[1].contains("cannot reach the memory"), "{said:?}");
+}
+
+/// The driver of rank 1 does not register memory of the host, or a variable is wrong there.
+#[test]
+fn a_rank_without_memory_of_the_host_and_a_wrong_value_are_told_on_all_emulated() {
+    let start = |(name, value): (&str, &str)| {
+        let world = world("tells where mailboxes are", 2)?.set("FAKE_CUDA_DEVICES", 2);
+        Some(world.set(PLACES[1].0, PLACES[1].1).set_of(1, name, value).start().succeed())
+    };
+    let Some(ended) = start(("FAKE_CUDA_FAIL", "cuMemHostRegister_v2:0:712")) else { return };
+    for one in ended {
+        let why = one.said("reason")[0];
+        assert!(
+            why.contains("MAYPOLE_CUDA_MAILBOXES=host; and") && why.contains("ALREADY"),
+            "{why}"
+        );
+    }
+    for one in start(("MAYPOLE_CUDA_MAILBOXES", "gpu")).unwrap() {
+        assert!(one.said("error")[0].contains("none of auto, peer and host"), "{:?}", one.lines);
+    }
 }

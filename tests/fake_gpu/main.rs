@@ -68,6 +68,10 @@ fn world(role: &str, processes: usize) -> Option<World> {
     Some(world.set("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7"))
 }
 
+/// Where the mailboxes of a test are: on GPUs that reach one another, and in memory of the host.
+const PLACES: [(&str, &str); 2] =
+    [("MAYPOLE_CUDA_MAILBOXES", "peer"), ("MAYPOLE_CUDA_MAILBOXES", "host")];
+
 /// Runs `role` in so many processes with these variables. Asserts that all succeed, and that no memory was
 /// freed while another process used it.
 #[track_caller]

@@ -15,7 +15,8 @@ fn make_groups() {
         let stream = context(comm.rank()).new_stream().unwrap();
         let groups = [0; 3].map(|_| ready(&mut comm, &stream));
         for (group, _) in &groups {
-            say("reason", group.host_reason().unwrap_or_default());
+            assert_eq!(group.host_reason(), None);
+            say("reason", group.host_mailboxes().unwrap_or_default());
         }
         comm.barrier().unwrap();
     });
@@ -53,7 +54,7 @@ fn the_management_library_is_asked_once_for_all_groups_emulated() {
 }
 
 #[test]
-fn gpus_that_the_management_library_keeps_apart_go_through_the_host_emulated() {
+fn gpus_that_the_management_library_keeps_apart_meet_in_memory_of_the_host_emulated() {
     for (answer, why) in [("1", "the chipset"), ("2", "the GPU does not"), ("4", "settings forbid")]
     {
         let Some((said, _)) = reasons(answer) else { return };

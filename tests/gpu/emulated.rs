@@ -16,18 +16,30 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-#[test]
-fn all_of_these_tests_pass_over_the_fake_driver_emulated() {
+/// With mailboxes where `MAYPOLE_CUDA_MAILBOXES` says.
+#[track_caller]
+fn check(mailboxes: &str) {
     let this = std::env::current_exe().unwrap();
     let skipped = tempfile::NamedTempFile::new().unwrap();
     let mut command = Command::new(this);
     // Not those of this file, which would start themselves.
     command
         .args(["calls::", "deaths::", "faults::", "links::", "messages::"])
-        .env("SKIPPED_TESTS", skipped.path());
+        .env("SKIPPED_TESTS", skipped.path())
+        .env("MAYPOLE_CUDA_MAILBOXES", mailboxes);
     let Some(output) = over_fake_driver(&mut command) else { return };
     let said = said(&output);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("test result: ok") && !said.contains("ok. 0 passed"), "{said}");
     assert_eq!(std::fs::read_to_string(skipped.path()).unwrap(), "", "a test was skipped");
+}
+
+#[test]
+fn all_of_these_tests_pass_over_the_fake_driver_emulated() {
+    check("auto");
+}
+
+#[test]
+fn all_of_these_tests_pass_with_mailboxes_in_memory_of_the_host_emulated() {
+    check("host");
 }

@@ -85,7 +85,8 @@ fn driver(class: Class, world: usize, rng: &mut SeededRng) -> Driver {
         processors: if is_crowded { few * world } else { of(&[16, 32, 132]) },
         threads: of(&[2, 3, 4, 4]),
         delay: of(&[0, 0, 0, 30, 200]),
-        has_peers: needs_gpu(class) || of(&[0, 1, 2, 3, 4, 5, 6, 7]) > 0,
+        has_peers: of(&[0, 1, 2, 3, 4, 5, 6, 7]) > 0,
+        mailboxes: ["auto", "auto", "auto", "host"][of(&[0, 1, 2, 3])],
         fails: None,
     }
 }

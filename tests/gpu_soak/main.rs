@@ -108,6 +108,7 @@ fn play(plan: &Plan, driver: &FakeDriver) -> Result<Vec<Ended>, String> {
         .set("FAKE_CUDA_THREADS", of.threads)
         .set("FAKE_CUDA_DELAY", of.delay)
         .set("FAKE_CUDA_SEED", plan.seed)
+        .set("MAYPOLE_CUDA_MAILBOXES", of.mailboxes)
         .set(SEED, plan.seed)
         .set(steps::MARKS, marks.path().display());
     if !of.has_peers {

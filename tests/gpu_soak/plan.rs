@@ -88,6 +88,8 @@ pub(crate) struct Driver {
     /// Microseconds before each piece of work of a stream.
     pub(crate) delay: usize,
     pub(crate) has_peers: bool,
+    /// Where mailboxes are: the variable's value.
+    pub(crate) mailboxes: &'static str,
     /// A call that fails, as `FAKE_CUDA_FAIL` has it, and the rank in whose process.
     pub(crate) fails: Option<(usize, String)>,
 }

@@ -112,7 +112,11 @@ fn join(function: &'static str, start: Start) -> (Arc<Communicator>, Job) {
 fn log_made(communicator: &Communicator) {
     variables::log(DebugLevel::Info, || {
         let lanes = match communicator.comm() {
-            Ok(comm) => format!("at most {} lanes", comm.lanes()),
+            Ok(comm) => {
+                let place = comm.host_mailboxes();
+                let place = place.map(|why| format!(", mailboxes in memory of the host: {why}"));
+                format!("at most {} lanes{}", comm.lanes(), place.unwrap_or_default())
+            }
             Err(_) => "by NVIDIA's library".to_owned(),
         };
         format!(

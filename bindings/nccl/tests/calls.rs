@@ -476,19 +476,62 @@ fn a_call_after_a_rank_has_left_is_an_error_long_before_the_timeout() {
     fail("left", &[]);
 }
 
+const PEER: (&str, &str) = ("MAYPOLE_CUDA_MAILBOXES", "peer");
+const HOST: (&str, &str) = (PEER.0, "host");
+
+/// The driver says that GPUs do not reach one another, writes are lost, the user forbids it, or the user wants
+/// memory of the host.
+#[test]
+fn gpus_that_do_not_reach_each_other_meet_in_memory_of_the_host() {
+    let _turn = TURN.read().unwrap();
+    let apart = ("FAKE_CUDA_NO_PEERS", "all");
+    for (program, test, ranks, variable) in [
+        ("collectives", "all", Processes(3), apart),
+        ("collectives", "all", Threads(2), HOST),
+        ("collectives", "factors", OnOneGpu(2), HOST),
+        ("messages", "all_to_all", Processes(3), ("FAKE_CUDA_MIRROR", "all")),
+        ("messages", "large", Threads(3), apart),
+        ("groups", "three_comms", Processes(2), ("NCCL_P2P_DISABLE", "1")),
+        ("groups", "one_thread", Processes(1), apart),
+        ("groups", "split", Processes(4), apart),
+        ("held", "split_beside", Threads(2), HOST),
+        ("hard", "nothing_left", Processes(3), apart),
+        ("hard", "nothing_left_of_aborts", Processes(2), HOST),
+    ] {
+        let text = said(program, &[test], ranks, &[variable, ("NCCL_DEBUG", "INFO")]);
+        assert!(text.contains("mailboxes in memory of the host: "), "{text}");
+        check_leaks(&text);
+    }
+    for (program, test) in [
+        ("captures", "two_streams"),
+        ("captures", "graph_lives_longer"),
+        ("hard", "abort_at_end"),
+        ("hard", "killed"),
+        ("states", "shrunk"),
+        ("failures", "other_count"),
+        ("failures", "left"),
+    ] {
+        print!("{}", said(program, &[test], Processes(3), &[apart]));
+    }
+}
+
 #[test]
 fn a_communicator_that_cannot_be_made_is_an_error_on_all_ranks() {
-    fail("no_init", &[("FAKE_CUDA_NO_PEERS", "all")]);
+    fail("no_init", &[("FAKE_CUDA_NO_PEERS", "all"), PEER]);
     for mirror in ["all", "0-1"] {
-        let text = fail("no_init", &[("FAKE_CUDA_MIRROR", mirror)]);
+        let text = fail("no_init", &[("FAKE_CUDA_MIRROR", mirror), PEER]);
         assert!(text.contains("(ACS)") && text.contains("ranks 0 and 1"), "{text}");
     }
     for level in [("NCCL_P2P_DISABLE", "1"), ("NCCL_P2P_LEVEL", "LOC"), ("NCCL_P2P_LEVEL", "NVL")] {
-        let text = fail("no_init", &[level]);
+        let text = fail("no_init", &[level, PEER]);
         assert!(text.contains(level.0), "{text}");
     }
     fail("no_init", &[("TEST_FAIL", "cuMemAlloc_v2:1")]);
-    fail("no_init", &[("TEST_FAIL", "cuIpcOpenMemHandle_v2:1:205")]);
+    fail("no_init", &[("TEST_FAIL", "cuIpcOpenMemHandle_v2:1:205"), PEER]);
+    let text = fail("no_init", &[("TEST_FAIL", "cuMemHostRegister_v2:1"), HOST]);
+    assert!(text.contains("registering"), "{text}");
+    let text = fail("no_init", &[(HOST.0, "gpu")]);
+    assert!(text.contains("none of auto, peer and host"), "{text}");
 }
 
 #[test]
@@ -630,13 +673,13 @@ fn another_library_serves_gpus_that_do_not_reach_each_other() {
     assert!(compile.status().unwrap().success());
     let _turn = TURN.read().unwrap();
     let apart = ("FAKE_CUDA_NO_PEERS", "all");
-    let text = said("instead", &["refused"], Processes(2), &[apart]);
+    let text = said("instead", &["refused"], Processes(2), &[apart, PEER]);
     assert!(text.contains("cannot reach the memory"), "{text}");
     let missing = ("MAYPOLE_NCCL_REAL", "/not/there.so");
-    let text = said("instead", &["refused"], Processes(2), &[apart, missing]);
+    let text = said("instead", &["refused"], Processes(2), &[apart, missing, PEER]);
     assert!(text.contains("MAYPOLE_NCCL_REAL=/not/there.so"), "{text}");
     let named = ("MAYPOLE_NCCL_REAL", real.to_str().unwrap());
-    let text = said("instead", &["forwarded"], Processes(2), &[apart, named]);
+    let text = said("instead", &["forwarded"], Processes(2), &[apart, named, PEER]);
     for rank in 0..2 {
         let own = format!("real: rank {rank} ");
         let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(&own)).collect();

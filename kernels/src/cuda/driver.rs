@@ -123,6 +123,8 @@ const FUNCTIONS: &[&str] = &[
     "cuMemGetInfo_v2",
     "cuMemHostAlloc",
     "cuMemHostGetDevicePointer_v2",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
     "cuMemcpyDtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyHtoDAsync_v2",

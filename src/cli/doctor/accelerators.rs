@@ -52,7 +52,27 @@ const LIBRARIES: [Library; 3] = [
 pub(super) fn check() -> Vec<Finding> {
     let exists = |path: &Path| path.exists();
     let path = env::var("LD_LIBRARY_PATH").unwrap_or_default();
-    LIBRARIES.iter().map(|library| assess(library, &path, exists)).collect()
+    let place = env::var_os("MAYPOLE_CUDA_MAILBOXES").unwrap_or_default();
+    let has_gpus = !place.is_empty() || exists(Path::new(LIBRARIES[0].device));
+    let mailboxes = has_gpus.then(|| mailboxes(&place.to_string_lossy()));
+    LIBRARIES.iter().map(|library| assess(library, &path, exists)).chain(mailboxes).collect()
+}
+
+/// Where the ranks of a host's GPUs publish their bytes, if the variable has this value.
+fn mailboxes(value: &str) -> Finding {
+    let text = match value {
+        "" | "auto" => {
+            "on the GPUs, or in memory of the host if some do not reach one another, as \
+             `maypole topo` may show; NCCL_DEBUG=INFO has the choice of a group"
+        }
+        "host" => "in memory of the host, because MAYPOLE_CUDA_MAILBOXES=host",
+        "peer" => "on the GPUs alone, because MAYPOLE_CUDA_MAILBOXES=peer",
+        _ => {
+            let text = format!("MAYPOLE_CUDA_MAILBOXES={value} means nothing, so groups fail");
+            return Finding::problem("GPU mailboxes", text, "set auto, peer or host");
+        }
+    };
+    Finding::ok("GPU mailboxes", text)
 }
 
 fn find(file: &str, path: &str, exists: impl Fn(&Path) -> bool) -> Option<PathBuf> {
@@ -81,6 +101,13 @@ fn assess(library: &Library, path: &str, exists: impl Fn(&Path) -> bool) -> Find
 mod tests {
     use super::super::Severity;
     use super::*;
+
+    #[test]
+    fn a_wrong_place_of_mailboxes_is_a_problem() {
+        let severity = |value| mailboxes(value).severity;
+        assert_eq!(["", "auto", "host", "peer"].map(severity), [Severity::Ok; 4]);
+        assert_eq!(severity("gpu"), Severity::Problem);
+    }
 
     #[test]
     fn a_missing_library_is_a_warning_only_with_its_device() {

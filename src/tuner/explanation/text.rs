@@ -2,7 +2,6 @@
 
 use super::{DevicePrices, Explanation, MeasuredTime};
 use crate::schedule::collective::Collective;
-use crate::topology::transport::TransportKind;
 use crate::tuner::{Candidate, CandidateVerdict, Choice, ReachingChoice, regrets};
 use std::fmt;
 
@@ -14,7 +13,7 @@ impl fmt::Display for Explanation {
             write!(f, " at root {root}")?;
         }
         write!(f, " of {bytes} bytes on {world} ranks, ")?;
-        match self.pair_groups.iter().any(|group| group.transport == TransportKind::CudaPeer) {
+        match self.gpus.is_some() {
             true => writeln!(f, "on GPUs")?,
             false if *crowding < 2 => writeln!(f, "each with a core of its own")?,
             false => writeln!(f, "{crowding} to a core")?,

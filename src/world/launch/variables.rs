@@ -178,6 +178,12 @@ pub const VARIABLES: &[Variable] = &[
          that were not used for the longest time are dropped. Default: 8388608 (8 MiB).",
     ),
     each(
+        "MAYPOLE_CUDA_MAILBOXES",
+        "Where ranks on GPUs of one host publish their bytes: `peer` (in the memory of the GPUs, or calls go \
+         by the CPU), `host` (in memory of the host that all GPUs reach), or `auto`: on the GPUs, and in the \
+         host where some do not reach one another. `host` on one rank counts for all. Default: `auto`.",
+    ),
+    each(
         "MAYPOLE_TUNE",
         "The file of costs that `maypole tune` has measured, or `off` for the built-in costs; \
          that of rank 0 counts. \

@@ -15,6 +15,9 @@ constexpr size_t PAGE = 4096;
 constexpr int POISON = 0xa5;
 constexpr size_t MOST_POISON = 16 << 20;
 
+// The flag of memory of the program that devices reach.
+constexpr unsigned DEVICEMAP = 2;
+
 size_t whole_pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
 // Counts bytes of a device as used. False if the device has not so many left.
@@ -160,21 +163,25 @@ API cuMemFreeHost(void* address) {
     return result;
 }
 
+// Older drivers want whole pages.
 API cuMemHostRegister_v2(void* address, size_t bytes, unsigned flags) {
     ENTER(Needs::Context);
-    if (!address || bytes == 0) return INVALID_VALUE;
     uintptr_t start = (uintptr_t)address;
+    if (start == 0 || bytes == 0 || start % PAGE != 0 || bytes % PAGE != 0) return INVALID_VALUE;
+    if (int failed = refuse_while_capturing()) return failed;
     if (memories().overlaps(start, bytes)) return HOST_MEMORY_ALREADY_REGISTERED;
     int ordinal = current_device().ordinal;
     memories().add(Allocation{Kind::Registered, ordinal, start, bytes, bytes, -1, 0, flags, 0});
     return SUCCESS;
 }
 
+// As on a GPU, this may wait for all work of the device.
 API cuMemHostUnregister(void* address) {
     ENTER(Needs::Context);
+    if (int failed = refuse_while_capturing()) return failed;
     Allocation removed;
     bool found = memories().remove((uintptr_t)address, removed, is_registered);
-    return found ? SUCCESS : HOST_MEMORY_NOT_REGISTERED;
+    return found ? synchronize_alone(current_device()) : HOST_MEMORY_NOT_REGISTERED;
 }
 
 API cuMemHostGetDevicePointer_v2(uintptr_t* address, void* host, unsigned flags) {
@@ -182,6 +189,7 @@ API cuMemHostGetDevicePointer_v2(uintptr_t* address, void* host, unsigned flags)
     if (flags != 0) return INVALID_VALUE;
     Allocation found;
     if (!memories().find((uintptr_t)host, found) || found.is_of_device()) return INVALID_VALUE;
+    if (found.kind == Kind::Registered && !(found.flags & DEVICEMAP)) return INVALID_VALUE;
     *address = (uintptr_t)host;
     return SUCCESS;
 }

@@ -3,6 +3,7 @@
 use super::error::{DeviceError, Result};
 use super::memory::DeviceMemory;
 use super::order::BesideCapture;
+use super::registered_segment::RegisteredSegment;
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::{
     CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUresult, cuCtxEnablePeerAccess,
@@ -130,6 +131,8 @@ pub(super) enum Reached {
     Here(Arc<DeviceMemory>),
     /// Of another process of this host.
     Opened(OpenedHandle),
+    /// In memory of the host, so many bytes from its start on.
+    InHost(Arc<RegisteredSegment>, u64),
 }
 
 /// Memory of another process, as the driver has mapped it.
@@ -169,6 +172,7 @@ impl Reached {
         match self {
             Self::Here(memory) => memory.address(),
             Self::Opened(opened) => opened.address,
+            Self::InHost(memory, offset) => memory.address() + offset,
         }
     }
 }

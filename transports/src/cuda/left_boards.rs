@@ -21,7 +21,7 @@ struct LeftBoard {
     order: WorkOrder,
     /// Resources of the board's calls. `None` once these have ended.
     used: Option<[Kept; 2]>,
-    /// The memory of the other ranks, until it is closed.
+    /// The memory of the other ranks, or that of the host, until it is closed.
     others: Vec<Reached>,
     is_closed: bool,
     /// The memory of this rank, while other ranks may use it.
@@ -99,11 +99,11 @@ impl LeftBoard {
         self.memory = None;
     }
 
-    /// Closes memory of other processes, if nothing waits on the GPU.
+    /// Closes memory of other processes and of the host, if nothing waits on the GPU.
     fn close_others(&mut self) -> bool {
         let Self { others, order, .. } = self;
-        // That of this process needs no call of the driver.
-        others.retain(|reached| matches!(reached, Reached::Opened(_)));
+        // That of a GPU of this process needs no call of the driver.
+        others.retain(|reached| !matches!(reached, Reached::Here(_)));
         let work = ContextWork::of(order.context());
         others.is_empty() || work.while_idle(|| others.clear()).is_some()
     }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 /// Memory of a rank that others may have open. Dropping it leaves it allocated until the process
 /// ends: the driver's manual forbids to free memory that another process has open.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LentMemory {
+    /// `None` if it is taken, or in memory of the host, which needs no care.
     memory: Option<Arc<DeviceMemory>>,
 }
 

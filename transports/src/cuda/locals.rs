@@ -81,8 +81,13 @@ impl Locals {
         let counts = take(SHORT_BLOCKS * size_of::<u64>());
         let lanes = board.shapes.groups.iter().map(|shape| shape.lanes as usize).max();
         let direct_counts = take(lanes.unwrap_or(0) * size_of::<u64>());
-        let failed = others[me].address() + board.layout.failed as u64;
+        let own_failed = take(size_of::<u64>());
         let memory = DeviceMemory::new(board.stream, end)?;
+        let failed = match &others[me] {
+            // No operation of a GPU is atomic in memory of the host, for each of them.
+            Reached::InHost(..) => memory.address() + own_failed as u64,
+            mine => mine.address() + board.layout.failed as u64,
+        };
         let at = |offset: usize| {
             let mut all = [0; MOST_SHORT_RANKS];
             let places = others.iter().map(|other| other.address() + offset as u64);

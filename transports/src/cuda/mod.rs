@@ -5,13 +5,15 @@
 //! arenas of the other ranks, as its GPU reaches them. A rank of the same process passes the
 //! address, after its GPU was allowed to read the other's memory. A rank of another process of the
 //! host passes a handle that the driver opens. Mailboxes are allocations of our own, because memory
-//! of a pool, as a user's buffers may be, cannot be shared.
+//! of a pool, as a user's buffers may be, cannot be shared. If some GPUs do not reach one another, the
+//! mailboxes of all ranks are in memory of the host that each GPU reaches.
 
 mod arena;
 mod board;
 mod code;
 pub mod copies;
 mod error;
+mod in_host;
 mod launch;
 mod layout;
 mod left_boards;
@@ -20,6 +22,7 @@ mod locals;
 mod memory;
 mod order;
 mod pending;
+mod registered_segment;
 mod reserved_blocks;
 mod short_and_direct;
 mod spares;

@@ -23,7 +23,7 @@ fn perf(arguments: &[&str]) -> Option<String> {
 /// Of a driver whose devices do not reach one another if they are `apart`.
 fn perf_among(apart: &str, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
-    command.env("FAKE_CUDA_NO_PEERS", apart);
+    command.env("FAKE_CUDA_NO_PEERS", apart).env("MAYPOLE_CUDA_MAILBOXES", "peer");
     command.args(["perf", "--transport", "cuda", "--budget", "1"]).args(arguments);
     let said = said(&over_fake_driver(&mut command)?);
     assert!(said.contains("#wrong total: 0"), "{said}");

@@ -1,0 +1,65 @@
+//! Memory of the host that a group shares, registered with the driver.
+
+use super::error::Result;
+use super::order::BesideCapture;
+use crate::shm::Segment;
+use cudarc::driver::sys::{
+    CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUresult,
+    cuMemHostGetDevicePointer_v2, cuMemHostRegister_v2, cuMemHostUnregister,
+};
+use cudarc::driver::{CudaContext, DriverError};
+use maypole_kernels::cuda::CudaError;
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+/// Memory of the host that processes share, as a GPU reaches it.
+#[derive(Debug)]
+pub(super) struct RegisteredSegment {
+    context: Arc<CudaContext>,
+    segment: ManuallyDrop<Segment>,
+    address: CUdeviceptr,
+}
+
+impl RegisteredSegment {
+    pub(super) fn new(context: &Arc<CudaContext>, segment: Segment) -> Result<Self> {
+        let failed = |error: DriverError| {
+            CudaError::new(format!("registering {} bytes of the host", segment.len()), error)
+        };
+        let _beside = BesideCapture::begin();
+        context.bind_to_thread().map_err(failed)?;
+        let start = segment.start().as_ptr().cast::<c_void>();
+        let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+        // SAFETY: the memory is a mapping of ours, which stays until it is no longer registered.
+        unsafe { cuMemHostRegister_v2(start, segment.len(), flags) }.result().map_err(failed)?;
+        let mut address = 0;
+        // SAFETY: the memory was registered as mapped, and the pointer is valid.
+        let mapped = unsafe { cuMemHostGetDevicePointer_v2(&mut address, start, 0) };
+        let mapped = mapped.result().map_err(failed);
+        let segment = ManuallyDrop::new(segment);
+        let registered = Self { context: Arc::clone(context), segment, address };
+        mapped?;
+        Ok(registered)
+    }
+
+    pub(super) fn address(&self) -> CUdeviceptr {
+        self.address
+    }
+}
+
+impl Drop for RegisteredSegment {
+    fn drop(&mut self) {
+        if !self.segment.is_mapped() || self.context.bind_to_thread().is_err() {
+            return;
+        }
+        let _beside = BesideCapture::begin();
+        let start = self.segment.start().as_ptr().cast::<c_void>();
+        // SAFETY: `new` has registered it, and no kernel of this rank runs any more.
+        let freed = unsafe { cuMemHostUnregister(start) };
+        // A GPU may still write to pages that are registered: these stay mapped.
+        if freed == CUresult::CUDA_SUCCESS {
+            // SAFETY: nothing uses the segment after this.
+            unsafe { ManuallyDrop::drop(&mut self.segment) };
+        }
+    }
+}
