@@ -61,7 +61,7 @@ DEVICE void tell_readers(Lane& self, const Step& step, const Threads& threads) {
 
 // Tells the writers of the sources. All movers have read them.
 DEVICE void tell_writers(Lane& self, const StepData& data, const Step& step, const Threads& threads) {
-    u64 mine = counter_of(self.launch.me, self.lane, self.lanes);
+    u64 mine = counter_of(self.launch, self.launch.me, self.lane);
     for (u32 at = threads.mine(); at < step.fold->count; at += threads.count) {
         u64 done = data.credits[at];
         if (done == 0) continue;
@@ -84,8 +84,8 @@ struct Parts {
 };
 
 DEVICE Parts parts_of(const Lane& self, const Step& step) {
-    Range whole = window(step.fold->extent, self.launch.element, step.k);
-    return Parts{whole, part(whole.bytes, self.lanes, self.lane)};
+    Range whole = window(step.fold->extent, self.program->windows, step.k);
+    return Parts{whole, part(whole.bytes, self.launch.lanes, self.lane)};
 }
 
 // Moves the lines of a step. All threads have seen where they lie.

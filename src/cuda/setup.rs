@@ -2,7 +2,7 @@
 
 use super::links::{self, Introduction};
 use super::options::CommOptions;
-use super::plan;
+use super::plan::{self, Wanted};
 use super::probe::ReachProbe;
 use super::programs::MessagePrograms;
 use super::rank::{Connected, DeviceRank};
@@ -70,23 +70,30 @@ pub(super) fn connect(
         return Ok(Err(format!("mailboxes serve at most {MOST_RANKS} ranks")));
     }
     let (links, refused) = links::find(comm, CALL, &all)?;
-    let gpus: Vec<_> = all.iter().map(|one| one.gpu(&all)).collect();
-    let most = all.iter().map(|one| one.most).min().unwrap_or(u32::MAX);
-    let lanes =
-        if comm.world() > 1 { plan::lanes(&gpus, most) } else { Some(LANES_ALONE.min(most)) };
-    let refused = refused.or_else(|| lanes.is_none().then(|| NO_ROOM.to_owned()));
     if let Some(reason) = refused {
         return Ok(Err(through_host(reason)));
     }
-    let lanes = lanes.unwrap_or(1);
+    let walks = on_gpu(comm, DeviceRank::load_ahead(stream.context()))?;
+    let fitting = walks.values().map(|kernels| kernels.fitting).min().unwrap_or(1);
+    let fits = agree_on(comm, CALL, fitting)?;
+    let gpus = all.iter().zip(fits).map(|(one, fitting)| one.gpu(&all, fitting));
+    let wanted = Wanted {
+        least: all.iter().map(|one| one.least).max().unwrap_or(1),
+        most: all.iter().map(|one| one.most).min().unwrap_or(u32::MAX),
+    };
+    let lanes = match comm.world() {
+        1 => Some(LANES_ALONE.min(wanted.most)),
+        _ => plan::lanes(&gpus.collect::<Vec<_>>(), &links, wanted),
+    };
+    let Some(lanes) = lanes else { return Ok(Err(through_host(NO_ROOM.to_owned()))) };
     // Of ranks that make other groups at this moment, one may have been faster.
     let mine = all[comm.rank()];
     // The kernels of a rank alone wait for no rank.
     let reserved = if comm.world() > 1 { lanes } else { 0 };
-    let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.processors);
+    let places = mine.gpu(&[], fitting).places;
+    let blocks = ReservedBlocks::new(mine.uuid, reserved, places);
     let blocks = blocks.ok_or_else(|| NO_ROOM.to_owned());
-    let shapes = plan::shapes(lanes, comm.world());
-    let walks = on_gpu(comm, DeviceRank::load_ahead(stream.context()))?;
+    let shapes = plan::shapes(lanes, wanted.least, comm.world());
     let aside = on_gpu(comm, stream_aside(stream))?;
     let messages = on_gpu(comm, MessagePrograms::new(stream))?;
     let pending = PendingBoard::new(stream, &shapes, comm.world());
@@ -113,7 +120,8 @@ pub(super) fn connect(
     }
     match (board, blocks, reason) {
         (Some(board), Ok(blocks), None) => {
-            Ok(Ok(Connected { board, _blocks: blocks, lanes, links, walks, messages, aside }))
+            let _blocks = blocks;
+            Ok(Ok(Connected { board, _blocks, lanes, fitting, links, walks, messages, aside }))
         }
         (board, blocks, reason) => {
             if let Some(board) = board {

@@ -175,11 +175,13 @@ pub struct WalkKernels {
     pub short: CudaFunction,
     /// Makes direct calls: `kernels/cuda/direct.h`.
     pub direct: CudaFunction,
+    /// Blocks of any of them that run on a multiprocessor at the same time, at least one: the driver counts
+    /// registers and memory.
+    pub fitting: u32,
 }
 
 impl WalkKernels {
-    /// Loads the kernels of `module`: as [`Modules::load`]. A multiprocessor has room for one block of
-    /// each.
+    /// Loads the kernels of `module`: as [`Modules::load`].
     ///
     /// # Errors
     /// [`CudaError`] if the driver refuses the module, or if there is no room.
@@ -197,10 +199,13 @@ impl WalkKernels {
                     let why = format!("a multiprocessor has no room for {WALK_THREADS} threads");
                     Err(CudaError::described(what(), why))
                 }
-                _ => Ok(function),
+                blocks => Ok((function, blocks)),
             }
         };
-        Ok(Self { walk: load(module)?, short: load("short_call")?, direct: load("direct_call")? })
+        let (walk, short) = (load(module)?, load("short_call")?);
+        let direct = load("direct_call")?;
+        let fitting = walk.1.min(short.1).min(direct.1);
+        Ok(Self { walk: walk.0, short: short.0, direct: direct.0, fitting })
     }
 }
 

@@ -275,8 +275,8 @@ fn input(
     let mut input = Vec::new();
     let world = cases[0].world();
     let slots = cases[0].slots;
-    let packs = slots.bytes.div_ceil(16).div_ceil(grid.lanes as usize);
-    let slot_bytes = 32 * packs * grid.lanes as usize;
+    // One lane may have a whole publication.
+    let slot_bytes = 32 * slots.bytes.div_ceil(16) * grid.lanes as usize;
     for word in [
         cases[0].kind as usize,
         cases[0].op as usize,

@@ -189,17 +189,17 @@ const MISTAKES: &[Mistake] = &[
     (
         "sources from the last to the first",
         &[(
-            "report = read<T>(self, data, sources[nth], nth, at, count, next);",
-            "nth = step.fold->count - nth;
-            report = read<T>(self, data, sources[nth], nth, at, count, next);
-            nth = step.fold->count - nth;",
+            "next.bits = eights[nth];
+                if (first + nth == 0) {",
+            "next.bits = eights[nth == 0 || first > 0 ? nth : left - nth];
+                if (first + nth == 0) {",
         )],
         &[Sensitive(Simple)],
     ),
     (
         "lanes whose pieces of a slot overlap",
         &[(
-            "return self.launch.slot_bytes / self.lanes / 16 * 16; }",
+            "return self.launch.slot_bytes / self.launch.room / 16 * 16; }",
             "return self.launch.slot_bytes * 0 + 48; }",
         )],
         &[Sensitive(Simple)],
@@ -299,7 +299,7 @@ const MISTAKES: &[Mistake] = &[
             "for (u32 at = threadIdx.x; at < step.fold->count; at += self.movers) {
             if (step.sources[at].place == BOARD) publish(
                 self.peers[step.sources[at].peer].mailbox.consumed
-                    + counter_of(self.launch.me, self.lane, self.lanes),
+                    + counter_of(self.launch, self.launch.me, self.lane),
                 data.number[at]);
         }
         execute<T, Op>(self, data, step, mine.bytes, 0);",
