@@ -91,33 +91,31 @@ struct SourceLines {
     DEVICE const u64* place(u32 nth) const { return (const u64*)(data.from[first + nth] + at * 2); }
     DEVICE u32 flag(u32 nth) const { return flag_of(self.mark, data.number[first + nth] - 1); }
     DEVICE u32 peer(u32 nth) const { return sources[first + nth].peer; }
-    DEVICE bool is_line(u32 nth) const {
-        return self.launch.protocol == LOW_LATENCY && sources[first + nth].place == BOARD;
-    }
 };
 
 // Sources that are read at the same time.
 template <class T> constexpr u32 AT_ONCE = sizeof(typename T::Stored) < 4 ? 4 : 8;
 
-// Reads the `count` elements from `at` on, which fit in eight bytes, of each of `left` sources.
-template <class T>
+// Reads the `count` elements from `at` on, which fit in eight bytes, of each of `left` sources. `Lines`:
+// publications are lines.
+template <class T, bool Lines>
 DEVICE u64 read(const SourceLines& lines, u32 left, u32 count, u64 (&eights)[AT_ONCE<T>]) {
     u32 missing = 0;
     UNROLL for (u32 nth = 0; nth < AT_ONCE<T>; nth++) {
         eights[nth] = 0;
         if (nth >= left) continue;
-        if (lines.is_line(nth)) {
+        if (Lines && lines.sources[lines.first + nth].place == BOARD) {
             missing |= 1u << nth;
         } else {
             eights[nth] = load_piece<T>(lines.data.from[lines.first + nth] + lines.at, count).bits;
         }
     }
-    return await_lines(lines.self, lines, missing, eights);
+    return Lines ? await_lines(lines.self, lines, missing, eights) : (u64)OK;
 }
 
 // Combines the bytes from `at` on of all sources, in their order, and stores the result where it
 // belongs. Each mover takes eight bytes at a time, wherever they lie. `flag` marks the lines.
-template <class T, class Op>
+template <class T, class Op, bool Lines>
 DEVICE u64 fold_eights(const Lane& self, const StepData& data, const Step& step, u64 at, u64 bytes,
                        u32 flag) {
     const u32 element = sizeof(typename T::Stored);
@@ -129,7 +127,7 @@ DEVICE u64 fold_eights(const Lane& self, const StepData& data, const Step& step,
             u64 eights[AT_ONCE<T>];
             u32 left = step.fold->count - first;
             SourceLines lines = {self, data, step.sources, first, at};
-            u64 report = read<T>(lines, left, count, eights);
+            u64 report = read<T, Lines>(lines, left, count, eights);
             if (report != OK) return report;
             UNROLL for (u32 nth = 0; nth < AT_ONCE<T>; nth++) {
                 if (nth >= left) continue;
@@ -143,7 +141,7 @@ DEVICE u64 fold_eights(const Lane& self, const StepData& data, const Step& step,
             }
         }
         if (data.into) store_piece<T>(data.into + at, sum, count);
-        if (data.slot && self.launch.protocol == LOW_LATENCY) {
+        if (data.slot && Lines) {
             store_eight((u64*)(data.slot + at * 2), sum.bits, flag);
         } else if (data.slot) {
             store_piece<T>(data.slot + at, sum, count);
@@ -196,22 +194,20 @@ DEVICE u64 pass_empty_line(const Lane& self, const StepData& data, const Step& s
     return OK;
 }
 
-// Combines `bytes` bytes of all sources, in their order, and stores the result where it belongs.
+// Combines `bytes` bytes of all sources, none of which is a line, in their order, and stores the result where
+// it belongs.
 template <class T, class Op>
-DEVICE u64 execute(const Lane& self, const StepData& data, const Step& step, u64 bytes, u32 flag) {
+DEVICE void execute(const Lane& self, const StepData& data, const Step& step, u64 bytes) {
     u32 count = step.fold->count;
-    if (self.launch.protocol == LOW_LATENCY || !is_aligned(data, count)) {
-        return fold_eights<T, Op>(self, data, step, 0, bytes, flag);
-    }
+    u64 whole = is_aligned(data, count) ? bytes / 16 * 16 : 0;
     const int rows = 4;
-    u64 whole = bytes / 16 * 16;
     u64 stride = (u64)self.movers * 16;
     u64 at = (u64)threadIdx.x * 16;
     for (; at + (rows - 1) * stride < whole; at += rows * stride) {
         fold_rows<T, Op, rows>(data, count, at, stride);
     }
     for (; at < whole; at += stride) fold_rows<T, Op, 1>(data, count, at, stride);
-    return fold_eights<T, Op>(self, data, step, whole, bytes, flag);
+    fold_eights<T, Op, false>(self, data, step, whole, bytes, 0);
 }
 
 // Removes all flags of the lane's piece of the slot.

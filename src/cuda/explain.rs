@@ -64,7 +64,7 @@ pub fn explain_on(
     wanted: Option<PlanOverride>,
 ) -> Explanation {
     let boards = Boards::new(&vec![0; links.world()]);
-    let gpus = Some(DeviceQuestion { links, unit: UNIT });
+    let gpus = Some(DeviceQuestion { links, unit: UNIT, start_ns: LAUNCH_NS });
     let units = bytes.div_ceil(UNIT);
     let question = Question { collective, boards: &boards, bytes: units, crowding: 1, gpus };
     let choice = choose(&question, wanted, &COSTS);
@@ -74,9 +74,6 @@ pub fn explain_on(
         choice.plan.window = choice.plan.window.saturating_mul(UNIT);
         for candidate in &mut choice.candidates {
             candidate.plan.window = candidate.plan.window.saturating_mul(UNIT);
-            for price in [&mut candidate.predicted_ns, &mut candidate.alone_ns] {
-                *price = price.saturating_add(LAUNCH_NS);
-            }
         }
     }
     explanation

@@ -45,7 +45,7 @@ pub(super) const UNIT: usize = LONGEST / CHUNK;
 const MESSAGE: Costs = Costs { alpha: 3_000_000, beta: 1_000 * UNIT as u64, gamma: 0 };
 
 /// Fixed nanoseconds of a call, without its messages: 8 bytes between two ranks take 9.3 us on that
-/// GPU, of which a message takes 3. All candidates take them, so they do not choose.
+/// GPU, of which a message takes 3. All candidates take them, so they decide only which are near.
 pub(super) const LAUNCH_NS: u64 = 6_300;
 
 /// Where [`MESSAGE`] and [`LAUNCH_NS`] were measured.

@@ -94,7 +94,8 @@ impl DeviceRank {
         // Calls that go through the host do not read the links.
         let apart = |_: &String| DeviceLinks::apart(comm.world());
         let links = connected.as_ref().map_or_else(apart, |connected| connected.links.clone());
-        let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS, plan::UNIT, links);
+        let costs = (plan::UNIT, plan::LAUNCH_NS);
+        let machine = DeviceMachine::new(comm.engine.get(), plan::COSTS, costs, links);
         let scratch = DeviceScratch::new(&stream);
         let staging = DeviceScratch::new(&stream);
         Self {

@@ -16,18 +16,26 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-#[test]
-fn all_of_these_tests_pass_over_the_fake_driver_emulated() {
+/// Runs these tests over the fake driver, whose GPUs ranks take in turn, and asserts that none is skipped.
+fn check(tests: &[&str], devices: &str) {
     let this = std::env::current_exe().unwrap();
     let skipped = tempfile::NamedTempFile::new().unwrap();
     let mut command = Command::new(this);
-    // Not those of this file, which would start themselves.
-    command
-        .args(["calls::", "deaths::", "faults::", "links::", "messages::"])
-        .env("SKIPPED_TESTS", skipped.path());
+    command.args(tests).env("SKIPPED_TESTS", skipped.path()).env(crate::DEVICES, devices);
     let Some(output) = over_fake_driver(&mut command) else { return };
     let said = said(&output);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("test result: ok") && !said.contains("ok. 0 passed"), "{said}");
     assert_eq!(std::fs::read_to_string(skipped.path()).unwrap(), "", "a test was skipped");
+}
+
+/// All but those of this file, which would start themselves.
+#[test]
+fn all_of_these_tests_pass_over_the_fake_driver_emulated() {
+    check(&["calls::", "deaths::", "faults::", "links::", "messages::"], "1");
+}
+
+#[test]
+fn messages_pass_between_two_devices_emulated() {
+    check(&["messages::"], "2");
 }

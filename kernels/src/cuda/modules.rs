@@ -226,4 +226,37 @@ mod tests {
             }
         }
     }
+
+    /// What a thread indexes at run time lies in memory of its own, which is as far away as the memory of the
+    /// GPU; and what another rank writes must not come from a cache that is never refreshed.
+    #[test]
+    fn no_kernel_uses_local_memory_or_the_read_only_cache() {
+        for (module, _) in MODULES.0 {
+            let text = MODULES.ptx(module).unwrap();
+            for banned in ["ld.local", "st.local", ".local .align", "ld.global.nc", "ldu."] {
+                assert!(!text.contains(banned), "{module} has {banned}");
+            }
+        }
+    }
+
+    /// The lines of all other ranks are on their way before the first one is looked at, and an await has one
+    /// ordered look before its loop and one behind.
+    #[test]
+    fn lines_are_read_together_and_polls_have_no_order() {
+        for module in ["walk_f32_sum", "walk_u8_max", "walk_bf16_sum"] {
+            let text = MODULES.ptx(module).unwrap();
+            let of = |name: &str| {
+                let mut kernels = text.split(".entry ");
+                kernels.find(|kernel| kernel.starts_with(name)).expect("the module has it")
+            };
+            for (kernel, most) in [("direct_call", 7), ("short_call", 0), (module, 9)] {
+                let ordered = of(kernel).matches("ld.acquire.sys").count();
+                assert!(ordered <= most, "{module}: {ordered} of at most {most}");
+            }
+            let lines: Vec<&str> = of("short_call").split("ld.relaxed.sys.global.v2").collect();
+            assert_eq!(lines.len(), 9, "a load for each of eight ranks");
+            let between = lines[1..8].iter().any(|code| code.contains("ld.relaxed.sys.global.u"));
+            assert!(!between, "nothing is awaited between them");
+        }
+    }
 }

@@ -57,7 +57,7 @@ pub(crate) fn calls_when_flags_repeat(salt: u64) -> (u64, Vec<Case>) {
 }
 
 /// Where the movers of a lane move the bytes of a step.
-const MOVE: &str = "execute<T, Op>(self, data, step, mine.bytes, 0);";
+const MOVE: &str = "execute<T, Op>(self, data, step, mine.bytes);";
 
 /// A mistake: its replacements in the text of the kernel, and the runs that must each detect it.
 type Mistake = (&'static str, &'static [(&'static str, &'static str)], &'static [Runs]);
@@ -115,6 +115,7 @@ fn is_caught(
 
 /// Asserts that each of the runs shows the mistake. `None` if there is no compiler.
 fn check((name, edits, runs): &Mistake) -> Option<()> {
+    eprintln!("MUTANT {name}");
     let edited = Cell::new(0);
     let emulator = Emulator::edited(|text| {
         edits.iter().fold(text, |text, (from, to)| {
@@ -172,7 +173,7 @@ const MISTAKES: &[Mistake] = &[
                     + arrived_of(self, self.launch.me, step.position),
                 arrival_of(self, step.position));
         }
-        execute<T, Op>(self, data, step, mine.bytes, 0);",
+        execute<T, Op>(self, data, step, mine.bytes);",
         )],
         &[Sensitive(Simple)],
     ),
@@ -302,7 +303,7 @@ const MISTAKES: &[Mistake] = &[
                     + counter_of(self.launch, self.launch.me, self.lane),
                 data.number[at]);
         }
-        execute<T, Op>(self, data, step, mine.bytes, 0);",
+        execute<T, Op>(self, data, step, mine.bytes);",
         )],
         &[Sensitive(Simple)],
     ),

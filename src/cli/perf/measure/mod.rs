@@ -188,11 +188,12 @@ impl<'a> Sampler<'a> {
 
     /// Measures one workload. Returns `None` if the user stops before the first sample.
     pub(crate) fn measure(&mut self, work: &mut dyn SampledWork) -> Result<Option<Measurement>> {
-        let mut wrong = self.check_one_by_one(work, self.options.warmup)?;
+        let mut wrong = self.check_one_by_one(work, self.options.warmup, Duration::MAX)?;
         let (calls, wrong_there) = self.plan(work)?;
         wrong += wrong_there;
         if calls > 1 && self.options.check {
-            wrong += self.check_one_by_one(work, self.options.in_a_row)?;
+            let longest = self.options.budget * SLOW_AFTER_BUDGETS;
+            wrong += self.check_one_by_one(work, self.options.in_a_row, longest)?;
         }
         let before = self.noise.begin();
         let mut restarts = 0;
@@ -258,7 +259,11 @@ impl<'a> Sampler<'a> {
     /// Finds the number of calls in a batch. Returns it with the number of wrong elements on the
     /// way. The fastest of several trials counts, because a trial may be preempted.
     fn plan(&mut self, work: &mut dyn SampledWork) -> Result<(u64, u64)> {
+        let before = self.share((0, 0), 1, 0)?.now;
         let first = self.batch(work, 1, true)?;
+        // Inputs that take long to make, and to move to a GPU, are made for what is measured.
+        let took = Duration::from_nanos(first.now.saturating_sub(before));
+        let is_quick = took <= self.options.budget;
         if self.options.together {
             return Ok((1, first.wrong));
         }
@@ -266,7 +271,7 @@ impl<'a> Sampler<'a> {
         let mut wrong = first.wrong;
         let mut tries = |sampler: &mut Self, times, calls| {
             for _ in 0..times {
-                let joint = sampler.batch(&mut *work, calls, true)?;
+                let joint = sampler.batch(&mut *work, calls, is_quick)?;
                 us = us.min(joint.us);
                 wrong += joint.wrong;
             }
@@ -293,17 +298,30 @@ impl<'a> Sampler<'a> {
         Ok((calls, wrong))
     }
 
-    /// Makes `calls` untimed calls, each with new inputs and checked. Returns the wrong elements.
-    fn check_one_by_one(&mut self, work: &mut dyn SampledWork, calls: usize) -> Result<u64> {
+    /// Makes `calls` untimed calls, each with new inputs and checked, or as many as begin within `longest`.
+    /// Returns the wrong elements.
+    fn check_one_by_one(
+        &mut self,
+        work: &mut dyn SampledWork,
+        calls: usize,
+        longest: Duration,
+    ) -> Result<u64> {
         let mut wrong = 0;
+        let begun = self.share((0, 0), 1, 0)?.now;
         for _ in 0..calls {
             let batch = self.next(1);
             work.fill(&batch);
             work.upload()?;
             self.run(work, &batch)?;
-            wrong += self.wrong(work, &batch)?;
+            let wrong_here = self.wrong(work, &batch)?;
+            let joint = self.share((0, 0), 1, wrong_here)?;
+            wrong += joint.wrong;
+            let elapsed = Duration::from_nanos(joint.now.saturating_sub(begun));
+            if elapsed > longest {
+                break;
+            }
         }
-        Ok(self.share((0, 0), 1, wrong)?.wrong)
+        Ok(wrong)
     }
 
     /// Takes one sample. Without new inputs, the buffers stay as the batch before left them, and
