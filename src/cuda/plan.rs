@@ -31,6 +31,8 @@ const LONGEST: usize = 8 << 20;
 const PIECE: usize = UNDER_WAY as usize;
 /// Bytes of the slots of all messages of a rank: fewer lanes in a large group.
 const MEMORY_OF_MESSAGES: usize = 24 << 20;
+/// Windows of a long chunk, at least, if they are not too short.
+const WINDOWS: usize = 8;
 /// Slots of long publications.
 const SLOTS: u32 = 4;
 /// Slots of short publications: some algorithms make many in a row.
@@ -132,6 +134,13 @@ pub(super) fn room(shapes: &Shapes, longest: usize) -> (Room, DeviceSlots) {
     (Room::Group(index), DeviceSlots { bytes: shape.bytes, count: shape.slots as usize })
 }
 
+/// Bytes of a window of a call over such mailboxes whose longest chunk has `longest` bytes. Several follow one
+/// another, so that a rank reads one while the next is written, but each lane has two loads of one.
+pub(super) fn window(shape: &Shape, longest: usize) -> usize {
+    let least = (2 * PIECE * shape.lanes as usize).min(shape.bytes);
+    (longest / WINDOWS).next_multiple_of(16).clamp(least, shape.bytes)
+}
+
 /// The mailboxes whose publications are counted, and their capacity.
 pub(super) fn counted_room(shapes: &Shapes) -> (Room, DeviceSlots) {
     room(shapes, usize::MAX)
@@ -205,6 +214,10 @@ mod tests {
         assert_eq!([8, 4 << 10].map(lanes), [(1, 1), (1, 1)]);
         assert_eq!([32 << 10, 64 << 10].map(lanes), [(8, 4), (16, 8)]);
         assert_eq!([128 << 10, 16 << 20].map(lanes), [(16, 16), (48, 48)]);
+        let window = |longest| window(shapes.of(room(&shapes, longest).0), longest);
+        assert_eq!([8, 64 << 10].map(window), [LONGEST_LINES; 2]);
+        assert_eq!([1 << 20, 16 << 20].map(window), [48 * 2 * PIECE; 2]);
+        assert_eq!([32 << 20, 1 << 30].map(window), [4 << 20, LONGEST]);
     }
 
     #[test]

@@ -66,7 +66,8 @@ impl DeviceRank {
     ) -> Made<Prepared> {
         let said = |error: DeviceError| error.to_string();
         let (room, slots) = plan::room(self.board().shapes(), longest);
-        let plan = Plan { window: slots.bytes, ..plan };
+        let window = plan::window(self.board().shapes().of(room), longest);
+        let plan = Plan { window, ..plan };
         let (lowered, packed) =
             self.comm.engine.get().lower_on_device(call, plan, slots, &self.machine);
         let packed = packed.ok_or("its folds cut the same bytes into different parts")?;

@@ -64,6 +64,8 @@ pub(crate) enum Failure {
     CauseLost,
     /// Threads of a block violate the rules of a barrier.
     MisusedBarrier,
+    /// A signal ended the emulator: it left its memory.
+    Crashed,
 }
 
 impl Failure {
@@ -198,6 +200,7 @@ impl Emulator {
             Some(RACE) => {
                 return Err(Failure::Race(String::from_utf8_lossy(&output.stderr).into_owned()));
             }
+            None => return Err(Failure::Crashed),
             other => panic!("the emulator ended with {other:?}"),
         }
         find_wrong(cases, &calls, &output.stdout)?;

@@ -84,13 +84,18 @@ impl Runs {
                 is_caught(emulator, LowLatency, |seed| vec![calls_when_flags_repeat(seed)])
             }
             Disturbed(scenario, protocol) => {
-                use Failure::{CauseLost, Deadlock, MisusedBarrier, PassedBarrier, Wrong};
+                use Failure::{CauseLost, Crashed, Deadlock, MisusedBarrier, PassedBarrier, Wrong};
                 let failure = scenario.first_failure(emulator, *protocol, 0..40);
                 failure.is_some_and(|(_, end)| {
                     let Err(failure) = end else { return true };
                     matches!(
                         failure,
-                        CauseLost | Deadlock | MisusedBarrier | PassedBarrier | Wrong { .. }
+                        CauseLost
+                            | Crashed
+                            | Deadlock
+                            | MisusedBarrier
+                            | PassedBarrier
+                            | Wrong { .. }
                     )
                 })
             }
@@ -115,7 +120,6 @@ fn is_caught(
 
 /// Asserts that each of the runs shows the mistake. `None` if there is no compiler.
 fn check((name, edits, runs): &Mistake) -> Option<()> {
-    eprintln!("MUTANT {name}");
     let edited = Cell::new(0);
     let emulator = Emulator::edited(|text| {
         edits.iter().fold(text, |text, (from, to)| {
