@@ -1,7 +1,6 @@
 //! Room on a device: for blocks of several groups, and for programs.
 
 use crate::raw::context;
-use crate::spawn::say;
 use crate::walks::ready;
 use crate::{Role, check};
 use maypole::cuda::Comm;
@@ -164,9 +163,7 @@ fn exchange_groups() {
         let part = |comm: &mut Communicator| {
             gpu.synchronize().unwrap();
             comm.barrier().unwrap();
-            if me == 0 {
-                eprintln!("@part");
-            }
+            eprintln!("@part");
             comm.barrier().unwrap();
         };
         let bytes = |of: usize, len: usize| -> Vec<u8> {
@@ -203,28 +200,22 @@ fn exchange_groups() {
 fn a_group_of_messages_is_one_launch_emulated() {
     let variables = [("FAKE_CUDA_PROCESSORS", "132"), ("FAKE_CUDA_LAUNCH_TRACE", "1")];
     let Some(ended) = check("exchanges groups of messages", &variables) else { return };
-    let blocks = |kernel, part| blocks(&ended.lines, kernel, part);
+    // Each of the two ranks prints a line.
+    let blocks = |kernel, part: usize| blocks(&ended.lines, kernel, 2 * part);
     assert_eq!(blocks("walk_f32_sum", 1), [48, 48], "{:?}", ended.lines);
-    let groups = [2, 3, 4].map(|part| blocks("walk_u8_max", part));
-    assert_eq!(groups, [[5; 2], [48; 2], [48; 2]], "{:?}", ended.lines);
+    assert_eq!([2, 3, 4].map(|part| blocks("walk_u8_max", part)), [[5; 2], [48; 2], [48; 2]]);
 }
 
-/// Eight ranks make long and short calls, and messages that take all of their blocks.
+/// Eight ranks exchange messages that take all of their blocks.
 fn share_few() {
-    let world = 8;
-    Communicator::run_local(world, |mut comm| {
+    Communicator::run_local(8, |mut comm| {
         let stream = context(0).new_stream().unwrap();
-        let (gpu, mut data) = ready(&mut comm, &stream);
+        let (gpu, _data) = ready(&mut comm, &stream);
         gpu.set_timeout(Duration::from_secs(60));
-        if gpu.lanes() == 0 {
-            return say("refused", gpu.host_reason().unwrap());
-        }
-        gpu.set_algorithm(Some(maypole::algorithms::Algorithm::Ring));
-        gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
         let (me, count) = (gpu.rank(), 50_000);
         let mine = stream.clone_htod(&vec![me as u32; count]).unwrap();
         let mut theirs: Vec<_> =
-            (0..world).map(|_| stream.alloc_zeros::<u32>(count).unwrap()).collect();
+            (0..8).map(|_| stream.alloc_zeros::<u32>(count).unwrap()).collect();
         let views: Vec<_> = theirs.iter_mut().map(|it| it.as_view_mut()).collect();
         let mut group = gpu.group();
         for (peer, view) in views.into_iter().enumerate() {
@@ -240,19 +231,12 @@ fn share_few() {
     });
 }
 
-/// All blocks of all ranks run at the same time, so there are never more than the driver has room for: four
-/// multiprocessors with room for one block each are too few for eight ranks.
+/// All blocks of all ranks run at the same time, so there are never more than the driver has room for: here two on each of
+/// four multiprocessors.
 #[test]
 fn ranks_share_the_blocks_that_the_driver_has_room_for_emulated() {
-    let few = [
-        ("FAKE_CUDA_PROCESSORS", "4"),
-        ("FAKE_CUDA_REGISTERS", "131072"),
-        ("FAKE_CUDA_LAUNCH_TRACE", "1"),
-    ];
+    let [few, trace] = [("FAKE_CUDA_PROCESSORS", "4"), ("FAKE_CUDA_LAUNCH_TRACE", "1")];
+    let few = [few, ("FAKE_CUDA_REGISTERS", "131072"), trace];
     let Some(ended) = check("shares few multiprocessors", &few) else { return };
-    let of = |kernel| blocks(&ended.lines, kernel, 0);
-    assert!(of("walk_f32_sum").iter().chain(&of("walk_u8_max")).all(|blocks| *blocks == 1));
-    assert_eq!(of("walk_u8_max").len(), 8, "a group of each rank");
-    let why = check("shares few multiprocessors", &few[..1]).expect("there is a compiler");
-    assert_eq!(why.said("refused").len(), 8);
+    assert_eq!(blocks(&ended.lines, "walk_u8_max", 0), [1; 8], "a group of each rank");
 }

@@ -33,9 +33,5 @@ fn check(tests: &[&str], devices: &str) {
 #[test]
 fn all_of_these_tests_pass_over_the_fake_driver_emulated() {
     check(&["calls::", "deaths::", "faults::", "links::", "messages::"], "1");
-}
-
-#[test]
-fn messages_pass_between_two_devices_emulated() {
     check(&["messages::"], "2");
 }

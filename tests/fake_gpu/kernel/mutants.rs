@@ -84,19 +84,9 @@ impl Runs {
                 is_caught(emulator, LowLatency, |seed| vec![calls_when_flags_repeat(seed)])
             }
             Disturbed(scenario, protocol) => {
-                use Failure::{CauseLost, Crashed, Deadlock, MisusedBarrier, PassedBarrier, Wrong};
                 let failure = scenario.first_failure(emulator, *protocol, 0..40);
                 failure.is_some_and(|(_, end)| {
-                    let Err(failure) = end else { return true };
-                    matches!(
-                        failure,
-                        CauseLost
-                            | Crashed
-                            | Deadlock
-                            | MisusedBarrier
-                            | PassedBarrier
-                            | Wrong { .. }
-                    )
+                    !matches!(end, Err(Failure::GaveUp { .. } | Failure::Race(_)))
                 })
             }
         }

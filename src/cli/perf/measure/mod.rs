@@ -38,6 +38,7 @@ pub(crate) mod drift;
 pub(crate) mod limits;
 mod measurement;
 pub(crate) mod noise;
+mod options;
 pub(crate) mod overlap;
 pub(crate) mod rank_times;
 pub(crate) mod streams;
@@ -54,6 +55,7 @@ use crate::perf::measure::summary::Summary;
 use crate::perf::off_cache::CacheSweep;
 use maypole::{CallPath, Communicator, Result};
 use maypole_transports::clock::monotonic_ns;
+pub(crate) use options::SamplingOptions;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -75,28 +77,6 @@ const MOST_RESTARTS: u32 = 2;
 /// The calls of a batch, where one takes `us` microseconds.
 fn calls_of_batch(us: f64) -> u64 {
     if us >= BATCH_US { 1 } else { (BATCH_US / us.max(0.05)).clamp(1.0, MOST_CALLS) as u64 }
-}
-
-/// How many samples are taken of each point, and whether they are checked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SamplingOptions {
-    pub(crate) iters: Option<usize>,
-    pub(crate) warmup: usize,
-    pub(crate) budget: Duration,
-    pub(crate) check: bool,
-    /// How many calls are checked one by one before the samples of each series.
-    pub(crate) in_a_row: usize,
-    /// Only the first sample of a point has new inputs and is checked. The untimed calls before it
-    /// have new inputs and are checked in any case.
-    pub(crate) reuse: bool,
-    /// A batch is one call.
-    pub(crate) together: bool,
-    /// Leave out every call with a number divisible by this, to test the check.
-    pub(crate) leave_out: Option<usize>,
-    /// This rank computes for [`SLOW_NS`](batch::SLOW_NS) before each call.
-    pub(crate) slow: Option<usize>,
-    /// So many bytes are written before each sample, so that no cache holds a buffer.
-    pub(crate) off_cache: Option<usize>,
 }
 
 /// Takes samples with one communicator.
