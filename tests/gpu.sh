@@ -32,14 +32,15 @@ step() {
         124) verdict="FAILED: not done in $limit s"; failed=1 ;;
         *) verdict="FAILED"; failed=1 ;;
     esac
-    table+=("$(printf '%-28s %4d s  %s' "$name" $((SECONDS - start)) "$verdict")")
+    table+=("$(printf '%-40s %4d s  %s' "$name" $((SECONDS - start)) "$verdict")")
 }
 
 skip() {
-    table+=("$(printf '%-28s         skipped: %s' "$1" "$2")")
+    table+=("$(printf '%-40s         skipped: %s' "$1" "$2")")
 }
 
-tests() { "$GPU_TESTS" "$@" --test-threads 1; }
+# The tests, whose ranks take so many GPUs in turn.
+tests() { TEST_DEVICES=${DEVICES:-1} "$GPU_TESTS" "$@" --test-threads 1; }
 # Calls behind a failure, calls that do not match, barriers beside streams that are busy, and graphs
 # beside calls: tests of the fake driver, here over the machine's.
 order() { TEST_REAL_DRIVER=1 "$ORDER_TESTS" order:: --test-threads 1; }
@@ -52,18 +53,27 @@ if ! nvidia-smi >/dev/null 2>&1; then
     exit 0
 fi
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+# Ranks on one GPU, and on two where there are as many.
+case $(nvidia-smi -L | wc -l) in
+    0 | 1) places=1 ;;
+    *) places="1 2" ;;
+esac
 
-step "bits" 120 bash -c 'tests calls::'
-step "messages and other groups" 60 bash -c 'tests messages::'
+for DEVICES in $places; do
+    export DEVICES
+    on=$([ "$DEVICES" = 1 ] || echo " on $DEVICES GPUs")
+    step "bits$on" 120 bash -c 'tests calls::'
+    step "messages and other groups$on" 60 bash -c 'tests messages::'
+    step "faults$on" 60 bash -c 'tests faults::'
+    step "stress$on" 60 bash -c 'tests stress:: --ignored --nocapture'
+done
 step "rings along links" 60 bash -c 'tests links::'
-step "faults" 60 bash -c 'tests faults::'
 if [ -n "${ORDER_TESTS:-}" ]; then
     step "order" 200 bash -c 'order'
 else
     skip "order" "ORDER_TESTS names no program"
 fi
 step "mailboxes in the host" 200 bash -c 'MAYPOLE_CUDA_MAILBOXES=host tests calls:: messages:: faults:: deaths::'
-step "stress" 60 bash -c 'tests stress:: --ignored --nocapture'
 if command -v compute-sanitizer >/dev/null; then
     step "memcheck" 100 compute-sanitizer --tool memcheck --error-exitcode 3 \
         "$GPU_TESTS" calls::chosen messages::a_message_alone --test-threads 1
@@ -75,8 +85,9 @@ step "processes" 60 bash -c 'perf -n 2 --sizes 8,64K --iters 5 --warmup 0 all-re
 step "perf of 2 ranks" 60 bash -c 'perf -n 2 --threads --sizes 8,64K,1M,16M,128M all-reduce'
 step "perf through the host" 60 bash -c 'MAYPOLE_CUDA_MAILBOXES=host perf -n 2 --threads --sizes 8,64K,1M,16M,128M all-reduce'
 step "perf of 4 ranks" 100 bash -c 'perf -n 4 --threads --sizes 8,1M,64M all'
+# On two GPUs, if there are as many.
 step "speed" 60 bash -c 'tests speed:: --ignored --nocapture'
-skip "NCCL beside" "NCCL before 2.30 refuses two ranks of one GPU"
+skip "NCCL beside" "the step beside of tests/nccl.sh does that"
 
 printf '\n'
 printf '%s\n' "${table[@]}"

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Runs PyTorch, CuPy and calls of the C interface over Maypole's libnccl.so.2, as two processes on
-# one GPU: tests/nccl.sh [STEP...]
+# Runs PyTorch, CuPy and calls of the C interface over Maypole's libnccl.so.2, as two processes on a GPU
+# each where there are several, else on one: tests/nccl.sh [STEP...]
 #
 # NCCL_LIBRARY names the library; without it cargo builds one. PYTHON names a Python with PyTorch
 # (python3). All steps together take less than 6 minutes. What a machine lacks is skipped, and the
 # table at the end says so. With OUT all output goes to that folder: the table, what failed, and
 # everything in one archive. DEVICE=cpu runs the programs over gloo, which checks the programs and
-# not the library.
+# not the library. DEVICES=0 has both processes on GPU 0, also where there are several.
+#
+# The step `beside` runs NVIDIA's nccl-tests with both libraries, one after the other, if NCCL_TESTS names the
+# folder of the programs and NCCL_BESIDE the other library. TESTS_ARGUMENTS are those of the programs: without
+# them, a GPU a rank.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 ulimit -c 0
@@ -166,7 +170,28 @@ traces() {
     done
     return $wrong
 }
-export -f program traced bundled traces
+# The programs of NVIDIA's nccl-tests over this library, and over the one that NCCL_BESIDE names.
+beside() {
+    local arguments=${TESTS_ARGUMENTS:-} library program count
+    if [ ! -d "${NCCL_TESTS:-}" ] || [ ! -e "${NCCL_BESIDE:-}" ]; then
+        echo "SKIPPED: NCCL_TESTS names no folder, or NCCL_BESIDE no library"
+        return 77
+    fi
+    count=$(tr , '\n' <<<"$DEVICES" | wc -l)
+    if [ -z "$arguments" ] && [ "$count" -lt 2 ]; then
+        echo "SKIPPED: one GPU, and no TESTS_ARGUMENTS for several ranks of it"
+        return 77
+    fi
+    for program in all_reduce sendrecv alltoall reduce broadcast; do
+        for library in "$NCCL_LIBRARY" "$NCCL_BESIDE"; do
+            echo "-- $program over $library"
+            # shellcheck disable=SC2086 # the arguments are words
+            CUDA_VISIBLE_DEVICES=$DEVICES LD_PRELOAD=$library NCCL_MULTI_RANK_GPU_ENABLE=1 \
+                timeout 12 "$NCCL_TESTS/${program}_perf" ${arguments:--g $count -b 8 -e 128M -f 16} || return 1
+        done
+    done
+}
+export -f program traced bundled traces beside
 export programs python logs
 
 if [ "$DEVICE" = cuda ]; then
@@ -174,6 +199,8 @@ if [ "$DEVICE" = cuda ]; then
         echo "SKIPPED: nvidia-smi finds no GPU"
         exit 0
     fi
+    DEVICES=${DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | head -n 2 | paste -sd,)}
+    export DEVICES
     if [ -z "${NCCL_LIBRARY:-}" ]; then
         cargo build --release -p maypole-nccl || exit 1
         built=${CARGO_TARGET_DIR:-target}/release
@@ -188,7 +215,11 @@ fi
     commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
     echo "library: ${NCCL_LIBRARY:-none}, commit: ${COMMIT:-$commit}"
     "$python" -c "$versions"
-    [ "$DEVICE" = cpu ] || start_mps
+    case $DEVICE,${DEVICES:-} in
+        cpu,*) ;;
+        *,*,*) echo "devices: $DEVICES, one a rank" ;;
+        *) start_mps ;;
+    esac
 } > >(tee "$logs/machine.txt") 2>&1
 
 # A first look, so that a failure of everything is seen early. Without MPS if it does not help.
@@ -215,7 +246,11 @@ step speed 80 bash -c 'program speed'
 if [ "$DEVICE" = cuda ]; then
     step traces 10 bash -c traces
     step cupy 45 bash -c 'program cupy_ranks'
-    step bundled 40 bash -c bundled
+    case $DEVICES in
+        *,*) skip bundled "NCCL refuses two ranks of one GPU alone" ;;
+        *) step bundled 40 bash -c bundled ;;
+    esac
+    step beside 120 bash -c beside
 fi
 step destroy 90 bash -c 'program destroy'
 # A process that is killed can take others of MPS with it.

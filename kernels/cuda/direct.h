@@ -43,16 +43,8 @@ DEVICE Words* words_of(const DirectCall& self, u32 to, u32 from) {
 
 // Waits until `*counter`, which `peer` writes, is at least `target`.
 DEVICE bool await_word(DirectCall& self, const u64* counter, u64 target, u32 peer, u64& value) {
-    Patience patience = {peer, 0, 0, false};
-    for (;;) {
-        value = load_acquire(counter);
-        if (value >= target) return true;
-        u64 report = patience.look(self);
-        if (report != OK) {
-            self.report = report;
-            return false;
-        }
-    }
+    value = poll(self, counter, target, peer, self.report);
+    return value >= target;
 }
 
 // Exchanges addresses with the other ranks, one thread each.

@@ -13,34 +13,65 @@ template <class T> union Piece<T, 16> {
     typename T::Stored elements[16 / sizeof(typename T::Stored)];
 };
 
+// Places in a piece are constants, so that it lies in registers: loops over them are unrolled, and what is
+// behind the elements that there are is left out.
+
 // The first `count` elements of `sum`, each combined with that of `next`.
 template <class T, class Op, int N>
 DEVICE void combine(Piece<T, N>& sum, const Piece<T, N>& next, u32 count) {
-    for (u32 i = 0; i < count; i++) {
+    UNROLL for (u32 i = 0; i < N / sizeof(typename T::Stored); i++) {
+        if (i >= count) continue;
         typename T::Value a = T::load(sum.elements[i]);
         sum.elements[i] = T::store(Op::of(a, T::load(next.elements[i])));
     }
 }
 
-// Reads the eight bytes of a line of `peer`, as soon as it has arrived.
-template <class Self>
-DEVICE u64 await_line(const Self& self, u32 peer, const u64* line, u32 flag, u64& eight) {
-    Patience patience = {peer, 0, 0, false};
-    for (;;) {
-        u64 low, high;
-        load_line(line, low, high);
-        u32 first = (u32)(low >> 32);
-        u32 second = (u32)(high >> 32);
-        if (first == flag && second == flag) {
-            eight = (low & 0xffffffffull) | high << 32;
-            return OK;
+template <class T> DEVICE Piece<T, 8> load_piece(const u8* from, u32 count) {
+    Piece<T, 8> piece;
+    piece.bits = 0;
+    UNROLL for (u32 i = 0; i < 8 / sizeof(typename T::Stored); i++) {
+        if (i < count) piece.elements[i] = ((const typename T::Stored*)from)[i];
+    }
+    return piece;
+}
+
+template <class T> DEVICE void store_piece(u8* into, const Piece<T, 8>& piece, u32 count) {
+    UNROLL for (u32 i = 0; i < 8 / sizeof(typename T::Stored); i++) {
+        if (i < count) ((typename T::Stored*)into)[i] = piece.elements[i];
+    }
+}
+
+// Reads the eight bytes of each of the `lines` that `missing` has a bit of. All are on their way before the
+// first one is looked at; those that have not arrived are on their way again, together.
+template <int N, class Self, class Lines>
+DEVICE u64 await_lines(const Self& self, const Lines& lines, u32 missing, u64 (&eights)[N]) {
+    Patience patience = {0, 0, 0, false};
+    while (missing != 0) {
+        u64 low[N] = {}, high[N] = {};
+        u32 looked = missing;
+        UNROLL for (u32 nth = 0; nth < N; nth++) {
+            if (looked >> nth & 1) load_line(lines.place(nth), low[nth], high[nth]);
         }
-        if (is_of_other_call(first, flag) || is_of_other_call(second, flag)) {
-            return report_of(self, peer, MISMATCH);
+        UNROLL for (u32 nth = 0; nth < N; nth++) {
+            if (!(looked >> nth & 1)) continue;
+            u32 flag = lines.flag(nth);
+            u32 first = (u32)(low[nth] >> 32);
+            u32 second = (u32)(high[nth] >> 32);
+            if (first == flag && second == flag) {
+                eights[nth] = (low[nth] & 0xffffffffull) | high[nth] << 32;
+                missing &= ~(1u << nth);
+            } else if (is_of_other_call(first, flag) || is_of_other_call(second, flag)) {
+                return report_of(self, lines.peer(nth), MISMATCH);
+            }
         }
+        if (missing == 0) break;
+        u32 nth = 0;
+        while (!(missing >> nth & 1)) nth += 1;
+        patience.await(lines.peer(nth));
         u64 report = patience.look(self);
         if (report != OK) return report;
     }
+    return OK;
 }
 
 // Writes eight bytes as a line.
@@ -49,52 +80,71 @@ DEVICE void store_eight(u64* line, u64 eight, u32 flag) {
     store_line(line, (eight & 0xffffffffull) | above, eight >> 32 | above);
 }
 
-// Reads the eight bytes from `at` on from a line, as soon as it has arrived.
-DEVICE u64 read_line(const Lane& self, const StepData& data, const Source& source, u32 nth, u64 at,
-                     u64& eight) {
-    const u64* line = (const u64*)(data.from[nth] + at * 2);
-    u32 flag = flag_of(self.mark, data.number[nth] - 1);
-    return await_line(self, source.peer, line, flag, eight);
-}
+// The lines of the sources from `first` on of a fold, for its bytes from `at` on.
+struct SourceLines {
+    const Lane& self;
+    const StepData& data;
+    const Source* sources;
+    u32 first;
+    u64 at;
 
-// Reads the `count` elements from `at` on, which fit in eight bytes.
-template <class T>
-DEVICE u64 read(const Lane& self, const StepData& data, const Source& source, u32 nth, u64 at,
-                u32 count, Piece<T, 8>& eight) {
-    bool is_line = self.launch.protocol == LOW_LATENCY && source.place == BOARD;
-    if (is_line) return read_line(self, data, source, nth, at, eight.bits);
-    const typename T::Stored* from = (const typename T::Stored*)(data.from[nth] + at);
-    for (u32 i = 0; i < count; i++) eight.elements[i] = from[i];
-    return OK;
+    DEVICE const u64* place(u32 nth) const { return (const u64*)(data.from[first + nth] + at * 2); }
+    DEVICE u32 flag(u32 nth) const { return flag_of(self.mark, data.number[first + nth] - 1); }
+    DEVICE u32 peer(u32 nth) const { return sources[first + nth].peer; }
+};
+
+// Sources that are read at the same time.
+template <class T> constexpr u32 AT_ONCE = sizeof(typename T::Stored) < 4 ? 4 : 8;
+
+// Reads the `count` elements from `at` on, which fit in eight bytes, of each of `left` sources. `Lines`:
+// publications are lines.
+template <class T, bool Lines>
+DEVICE u64 read(const SourceLines& lines, u32 left, u32 count, u64 (&eights)[AT_ONCE<T>]) {
+    u32 missing = 0;
+    UNROLL for (u32 nth = 0; nth < AT_ONCE<T>; nth++) {
+        eights[nth] = 0;
+        if (nth >= left) continue;
+        if (Lines && lines.sources[lines.first + nth].place == BOARD) {
+            missing |= 1u << nth;
+        } else {
+            eights[nth] = load_piece<T>(lines.data.from[lines.first + nth] + lines.at, count).bits;
+        }
+    }
+    return Lines ? await_lines(lines.self, lines, missing, eights) : (u64)OK;
 }
 
 // Combines the bytes from `at` on of all sources, in their order, and stores the result where it
 // belongs. Each mover takes eight bytes at a time, wherever they lie. `flag` marks the lines.
-template <class T, class Op>
+template <class T, class Op, bool Lines>
 DEVICE u64 fold_eights(const Lane& self, const StepData& data, const Step& step, u64 at, u64 bytes,
                        u32 flag) {
     const u32 element = sizeof(typename T::Stored);
-    const Source* sources = step.sources;
     for (at += (u64)threadIdx.x * 8; at < bytes; at += (u64)self.movers * 8) {
         u32 count = (u32)((bytes - at < 8 ? bytes - at : 8) / element);
-        Piece<T, 8> sum, next;
+        Piece<T, 8> sum;
         sum.bits = 0;
-        next.bits = 0;
-        u64 report = read<T>(self, data, sources[0], 0, at, count, sum);
-        for (u32 nth = 1; nth < step.fold->count && report == OK; nth++) {
-            report = read<T>(self, data, sources[nth], nth, at, count, next);
-            combine<T, Op, 8>(sum, next, count);
+        for (u32 first = 0; first < step.fold->count; first += AT_ONCE<T>) {
+            u64 eights[AT_ONCE<T>];
+            u32 left = step.fold->count - first;
+            SourceLines lines = {self, data, step.sources, first, at};
+            u64 report = read<T, Lines>(lines, left, count, eights);
+            if (report != OK) return report;
+            UNROLL for (u32 nth = 0; nth < AT_ONCE<T>; nth++) {
+                if (nth >= left) continue;
+                Piece<T, 8> next;
+                next.bits = eights[nth];
+                if (first + nth == 0) {
+                    sum = next;
+                } else {
+                    combine<T, Op, 8>(sum, next, count);
+                }
+            }
         }
-        if (report != OK) return report;
-        if (data.into) {
-            typename T::Stored* into = (typename T::Stored*)(data.into + at);
-            for (u32 i = 0; i < count; i++) into[i] = sum.elements[i];
-        }
-        if (data.slot && self.launch.protocol == LOW_LATENCY) {
+        if (data.into) store_piece<T>(data.into + at, sum, count);
+        if (data.slot && Lines) {
             store_eight((u64*)(data.slot + at * 2), sum.bits, flag);
         } else if (data.slot) {
-            typename T::Stored* slot = (typename T::Stored*)(data.slot + at);
-            for (u32 i = 0; i < count; i++) slot[i] = sum.elements[i];
+            store_piece<T>(data.slot + at, sum, count);
         }
     }
     return OK;
@@ -135,8 +185,8 @@ DEVICE bool is_aligned(const StepData& data, u32 count) {
 DEVICE u64 pass_empty_line(const Lane& self, const StepData& data, const Step& step, u32 flag) {
     for (u32 nth = 0; nth < step.fold->count; nth++) {
         if (step.sources[nth].place != BOARD) continue;
-        u64 nothing;
-        u64 report = read_line(self, data, step.sources[nth], nth, 0, nothing);
+        u64 nothing[1];
+        u64 report = await_lines(self, SourceLines{self, data, step.sources, nth, 0}, 1, nothing);
         if (report != OK) return report;
     }
     release();
@@ -144,22 +194,20 @@ DEVICE u64 pass_empty_line(const Lane& self, const StepData& data, const Step& s
     return OK;
 }
 
-// Combines `bytes` bytes of all sources, in their order, and stores the result where it belongs.
+// Combines `bytes` bytes of all sources, none of which is a line, in their order, and stores the result where
+// it belongs.
 template <class T, class Op>
-DEVICE u64 execute(const Lane& self, const StepData& data, const Step& step, u64 bytes, u32 flag) {
+DEVICE void execute(const Lane& self, const StepData& data, const Step& step, u64 bytes) {
     u32 count = step.fold->count;
-    if (self.launch.protocol == LOW_LATENCY || !is_aligned(data, count)) {
-        return fold_eights<T, Op>(self, data, step, 0, bytes, flag);
-    }
+    u64 whole = is_aligned(data, count) ? bytes / 16 * 16 : 0;
     const int rows = 4;
-    u64 whole = bytes / 16 * 16;
     u64 stride = (u64)self.movers * 16;
     u64 at = (u64)threadIdx.x * 16;
     for (; at + (rows - 1) * stride < whole; at += rows * stride) {
         fold_rows<T, Op, rows>(data, count, at, stride);
     }
     for (; at < whole; at += stride) fold_rows<T, Op, 1>(data, count, at, stride);
-    return fold_eights<T, Op>(self, data, step, whole, bytes, flag);
+    fold_eights<T, Op, false>(self, data, step, whole, bytes, 0);
 }
 
 // Removes all flags of the lane's piece of the slot.

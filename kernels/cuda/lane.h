@@ -10,11 +10,12 @@ struct Range {
     u64 bytes;
 };
 
-// Window `k` of an extent.
-DEVICE Range window(const Extent& extent, u32 element, u32 k) {
+// Window `k` of so many of an extent.
+DEVICE Range window(const Extent& extent, u32 windows, u32 k) {
     u64 skipped = (u64)k * extent.quotient + (k < extent.remainder ? k : extent.remainder);
-    u64 count = extent.quotient + (k < extent.remainder ? 1 : 0);
-    return Range{extent.start + skipped * element, count * element};
+    u64 packs = extent.quotient + (k < extent.remainder ? 1 : 0);
+    bool is_last = k + 1 == (extent.quotient > 0 ? windows : extent.remainder);
+    return Range{extent.start + skipped * 16, packs * 16 - (is_last ? extent.lacks : 0)};
 }
 
 // The part of `lane` of `bytes` bytes. All parts but the last are multiples of sixteen bytes, so that a
@@ -99,7 +100,6 @@ struct Lane {
     Launch launch;
     const Program* program;
     u32 lane;
-    u32 lanes;
     // The first so many threads move bytes.
     u32 movers;
     // The number of earlier calls.
@@ -121,7 +121,7 @@ struct Lane {
 
 // Where the part of a lane begins in a slot. Each lane has its own piece of the slot, however long the
 // publication is: lanes are not in step, so one may still read what another one writes over.
-DEVICE u64 piece(const Lane& self) { return self.launch.slot_bytes / self.lanes / 16 * 16; }
+DEVICE u64 piece(const Lane& self) { return self.launch.slot_bytes / self.launch.room / 16 * 16; }
 
 DEVICE u8* slot_of(const Lane& self, const Mailbox& mailbox, u64 position) {
     u64 slot = position & (self.launch.slots - 1);
@@ -170,12 +170,12 @@ DEVICE bool begins_half(u64 position, u32 slots) {
 }
 
 // The place of a counter for a lane: counters of one rank lie side by side.
-DEVICE u64 counter_of(u32 rank, u32 lane, u32 lanes) { return (u64)rank * lanes + lane; }
+DEVICE u64 counter_of(const Launch& launch, u32 rank, u32 lane) { return (u64)rank * launch.room + lane; }
 
 // The place in `arrived` for publication `position` of a rank.
 DEVICE u64 arrived_of(const Lane& self, u32 rank, u64 position) {
     u64 slots = self.launch.slots;
-    return counter_of(rank, self.lane, self.lanes) * slots + (position & (slots - 1));
+    return counter_of(self.launch, rank, self.lane) * slots + (position & (slots - 1));
 }
 
 // ---- Waiting
@@ -222,6 +222,12 @@ struct Patience {
     // The peer had left at the last look. What it has published before has come since then.
     bool is_gone;
 
+    // Looks for `other` from now on.
+    DEVICE void await(u32 other) {
+        is_gone = is_gone && other == peer;
+        peer = other;
+    }
+
     // `Self` knows the launch: a lane, or a block of a short call.
     template <class Self> DEVICE u64 look(const Self& self) {
         PAUSE();
@@ -246,18 +252,25 @@ template <class L> DEVICE void give_up(const L& launch, u64 report) {
     store_relaxed(launch.abort, 1);
 }
 
-// Waits until `*counter`, which `peer` writes, is at least `target`. Returns what it is.
-DEVICE u64 await(const Lane& self, StepData& data, const u64* counter, u64 target, u32 peer) {
+// Waits until `*counter`, which `peer` writes, is at least `target`. Returns what it is. Looks have no order
+// until one finds it: one that has drops what the multiprocessor has cached, also for other kernels.
+template <class Self>
+DEVICE u64 poll(const Self& self, const u64* counter, u64 target, u32 peer, u64& gives_up) {
     Patience patience = {peer, 0, 0, false};
-    for (;;) {
-        u64 value = load_acquire(counter);
-        if (value >= target) return value;
+    u64 value = load_acquire(counter);
+    while (value < target) {
         u64 report = patience.look(self);
         if (report != OK) {
-            data.waits = report;
-            return value;
+            gives_up = report;
+            break;
         }
+        if (load_relaxed(counter) >= target) value = load_acquire(counter);
     }
+    return value;
+}
+
+DEVICE u64 await(const Lane& self, StepData& data, const u64* counter, u64 target, u32 peer) {
+    return poll(self, counter, target, peer, data.waits);
 }
 
 // Waits until publication `position` of `peer` is in its slot. Another call's may be there instead.
@@ -280,7 +293,7 @@ DEVICE void await_source(const Lane& self, StepData& data, const Source& source,
                          Range mine) {
     const Launch& launch = self.launch;
     if (source.place != BOARD) {
-        Range range = window(source.extent, launch.element, k);
+        Range range = window(source.extent, self.program->windows, k);
         data.from[at] = memory(launch, source.place) + range.start + mine.start;
         data.number[at] = 0;
         return;
@@ -299,7 +312,7 @@ DEVICE void await_room(Lane& self, StepData& data, u64 position, u32 reader) {
     bool reads = self.audiences[position & (slots - 1)] >> reader & 1;
     u64 done = position + 1 > slots ? position + 1 - slots : 0;
     if (!reads || self.peers[reader].seen >= done) return;
-    const u64* consumed = self.launch.ours.consumed + counter_of(reader, self.lane, self.lanes);
+    const u64* consumed = self.launch.ours.consumed + counter_of(self.launch, reader, self.lane);
     self.peers[reader].seen = await(self, data, consumed, done, reader);
 }
 
@@ -325,7 +338,7 @@ DEVICE void prepare(Lane& self, StepData& data, const Step& step, Range mine) {
         await_room(self, data, step.position, reader);
     }
     if (threadIdx.x == 0) {
-        Range range = window(fold.extent, self.launch.element, step.k);
+        Range range = window(fold.extent, self.program->windows, step.k);
         bool stores = fold.into != NOWHERE;
         data.into = stores ? memory(self.launch, fold.into) + range.start + mine.start : 0;
         data.slot = fold.audience ? slot_of(self, self.launch.ours, step.position) : 0;

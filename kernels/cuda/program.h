@@ -7,13 +7,14 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// A chunk of a buffer in bytes, and how windows cut it: window k takes an equal fraction, and the
-// first `remainder` windows have one element more.
+// A chunk of a buffer in bytes, and how windows cut it: window k takes an equal number of packs of
+// sixteen bytes, and the first `remainder` windows have one pack more. So all windows begin as aligned as
+// the chunk. The last window that has a pack lacks `lacks` bytes of it.
 struct Extent {
     u64 start;
     u64 quotient;
     u32 remainder;
-    u32 unused;
+    u32 lacks;
 };
 
 // Where a fold stores, and where a source lies.
@@ -72,9 +73,8 @@ struct Program {
 // back, also not from one call to the next.
 struct Mailbox {
     // `slots` slots of `slot_bytes` bytes, a power of two of them. Publication p lies in slot p % slots.
-    // Each lane has an equal
-    // piece of a slot, with room for its part of the longest publication: twice with `LOW_LATENCY`,
-    // where a line is half flags.
+    // Each lane of the room has an equal piece of a slot, with room for its part of the longest
+    // publication: twice with `LOW_LATENCY`, where a line is half flags.
     u8* slots;
     // By publisher, lane and slot: the number of the last publication of that rank in the slot, from
     // one, above the mark of its call. That rank writes it. With `LOW_LATENCY`, lines say it.
@@ -149,7 +149,12 @@ struct Launch {
     u32 bytes;
     u32 ranks;
     u32 me;
-    u32 element;
+    // The lanes of the launch, and of its mailboxes. A short call has fewer lanes than the mailboxes: those
+    // from the first one on. It is the same on all ranks that meet there, and lanes count for themselves.
+    u32 lanes;
+    u32 room;
+    // The block that is its first lane. Others follow, and behind the last block comes the first.
+    u32 first;
     // Not `EACH`: reports name this rank, the only other one of a room of two.
     u32 other;
     // Not zero: no rank makes more publications in the call than it has slots. So nobody waits within
@@ -159,6 +164,9 @@ struct Launch {
     u32 number;
 };
 
+// What a short call leaves: the combination of all inputs, the inputs of all ranks side by side, or of
+// each rank's input the block that is for this rank.
+enum ShortKind : u32 { COMBINE = 0, GATHER = 1, EXCHANGE = 2 };
 // One rank's part of a short call, which has no program: `short.h`.
 enum { MOST_SHORT_RANKS = 8, SHORT_BLOCKS = 4, SHORT_THREADS = 512 };
 struct ShortLaunch {
@@ -175,14 +183,14 @@ struct ShortLaunch {
     u64* gone;
     u64* failed;
     u64 patience;
-    // Of this rank's input.
+    // Of what this rank has for another one.
     u32 bytes;
     u32 fingerprint;
     u32 ranks;
     u32 me;
     u32 number;
-    // Not zero: the result is what all ranks have, side by side, instead of the combination.
-    u32 gathers;
+    // A `ShortKind`.
+    u32 kind;
 };
 
 // One rank's part of a direct call, which has no program either: `direct.h`.
@@ -212,10 +220,11 @@ struct DirectLaunch {
     u32 root;
 };
 
-// What one launch of the kernel walks at a time: the calls of several ranks, or several calls of one.
+// What one launch of the kernel walks: the calls of several ranks, or several calls of one. A block that
+// is a lane of several makes them in their order. One without ranks copies `slot_bytes` bytes.
 enum { MOST_LAUNCHES = 16 };
 struct Launches {
-    u32 lanes;
+    u32 count;
     u32 unused;
     Launch of[MOST_LAUNCHES];
 };

@@ -1,4 +1,4 @@
-// Calls of few bytes in which every rank reads what every rank has: all-reduce, all-gather and barrier.
+// Calls of few bytes in which every rank reads from every rank: all-reduce, all-gather, all-to-all and barrier.
 // No program is walked: each thread has eight bytes, writes them as a line for every other rank, and
 // reads one line from each.
 //
@@ -46,17 +46,6 @@ template <class T> DEVICE u32 elements_from(u64 at, u64 bytes) {
     return (u32)((left < 8 ? left : 8) / sizeof(typename T::Stored));
 }
 
-template <class T> DEVICE Piece<T, 8> load_piece(const u8* from, u32 count) {
-    Piece<T, 8> piece;
-    piece.bits = 0;
-    for (u32 i = 0; i < count; i++) piece.elements[i] = ((const typename T::Stored*)from)[i];
-    return piece;
-}
-
-template <class T> DEVICE void store_piece(u8* into, const Piece<T, 8>& piece, u32 count) {
-    for (u32 i = 0; i < count; i++) ((typename T::Stored*)into)[i] = piece.elements[i];
-}
-
 // Removes the flags of lines that this call does not write, before they are as old as a period of flags:
 // a reader would take one for new.
 DEVICE void wipe_unused(const ShortCall& self, u64 lines) {
@@ -70,27 +59,35 @@ DEVICE void wipe_unused(const ShortCall& self, u64 lines) {
     }
 }
 
-// Writes line `nth` for all other ranks, and combines those of all ranks in their order, or stores them side
-// by side.
+// Line `nth` of each rank for this one.
+struct LinesHere {
+    const ShortCall& self;
+    u64 nth;
+    u32 marked;
+
+    DEVICE const u64* place(u32 peer) const { return lines_of(self, self.launch.me, peer) + nth * 2; }
+    DEVICE u32 flag(u32) const { return marked; }
+    DEVICE u32 peer(u32 peer) const { return peer; }
+};
+
+// The eight bytes of line `nth` of what this rank has for `peer`.
+template <class T> DEVICE Piece<T, 8> mine_for(const ShortLaunch& launch, u32 peer, u64 nth) {
+    u64 skipped = launch.kind == EXCHANGE ? (u64)peer * launch.bytes : 0;
+    return load_piece<T>(launch.input + skipped + nth * 8, elements_from<T>(nth * 8, launch.bytes));
+}
+
+// Combines the eight bytes of all ranks from `at` on in their order, or stores them side by side.
 template <class T, class Op>
-DEVICE u64 exchange_line(const ShortCall& self, u64 nth, u32 flag, const Piece<T, 8>& mine) {
-    const ShortLaunch& launch = self.launch;
-    u64 at = nth * 8;
+DEVICE void leave_line(const ShortLaunch& launch, u64 at, const Piece<T, 8>& mine,
+                       const u64 (&eights)[MOST_SHORT_RANKS]) {
     u32 count = elements_from<T>(at, launch.bytes);
-    for (u32 hop = 1; hop < launch.ranks; hop++) {
-        u32 peer = (launch.me + hop) % launch.ranks;
-        store_eight(lines_of(self, peer, launch.me) + nth * 2, mine.bits, flag);
-    }
     Piece<T, 8> sum, next;
     sum.bits = 0;
-    for (u32 peer = 0; peer < launch.ranks; peer++) {
-        next = mine;
-        if (peer != launch.me) {
-            const u64* line = lines_of(self, launch.me, peer) + nth * 2;
-            u64 report = await_line(self, peer, line, flag, next.bits);
-            if (report != OK) return report;
-        }
-        if (launch.gathers) {
+    UNROLL for (u32 peer = 0; peer < MOST_SHORT_RANKS; peer++) {
+        if (peer >= launch.ranks) continue;
+        next.bits = eights[peer];
+        if (peer == launch.me) next = mine;
+        if (launch.kind != COMBINE) {
             store_piece<T>(launch.output + (u64)peer * launch.bytes + at, next, count);
         } else if (peer == 0) {
             sum = next;
@@ -98,8 +95,24 @@ DEVICE u64 exchange_line(const ShortCall& self, u64 nth, u32 flag, const Piece<T
             combine<T, Op, 8>(sum, next, count);
         }
     }
-    if (!launch.gathers) store_piece<T>(launch.output + at, sum, count);
-    return OK;
+    if (launch.kind == COMBINE) store_piece<T>(launch.output + at, sum, count);
+}
+
+// Writes line `nth` for all other ranks, reads theirs, and leaves the result. `mine` is this rank's for itself.
+template <class T, class Op>
+DEVICE u64 exchange_line(const ShortCall& self, u64 nth, u32 flag, const Piece<T, 8>& mine) {
+    const ShortLaunch& launch = self.launch;
+    for (u32 hop = 1; hop < launch.ranks; hop++) {
+        u32 peer = (launch.me + hop) % launch.ranks;
+        Piece<T, 8> theirs = mine;
+        if (launch.kind == EXCHANGE) theirs = mine_for<T>(launch, peer, nth);
+        store_eight(lines_of(self, peer, launch.me) + nth * 2, theirs.bits, flag);
+    }
+    u64 eights[MOST_SHORT_RANKS] = {};
+    u32 others = ((1u << launch.ranks) - 1) & ~(1u << launch.me);
+    u64 report = await_lines(self, LinesHere{self, nth, flag}, others, eights);
+    if (report == OK) leave_line<T, Op>(launch, nth * 8, mine, eights);
+    return report;
 }
 
 // Makes the call, each block its lines.
@@ -108,7 +121,7 @@ template <class T, class Op> DEVICE void run_short(const ShortLaunch& launch) {
     u64 lines = launch.bytes == 0 ? 1 : ((u64)launch.bytes + 7) / 8;
     u64 nth = (u64)blockIdx.x * SHORT_THREADS + threadIdx.x;
     // What is loaded here is on its way at the same time.
-    Piece<T, 8> mine = load_piece<T>(launch.input + nth * 8, elements_from<T>(nth * 8, launch.bytes));
+    Piece<T, 8> mine = mine_for<T>(launch, launch.me, nth);
     if (threadIdx.x == 0) {
         self.failed = load_relaxed(launch.failed);
         self.calls = launch.counts[blockIdx.x];

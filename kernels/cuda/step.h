@@ -61,7 +61,7 @@ DEVICE void tell_readers(Lane& self, const Step& step, const Threads& threads) {
 
 // Tells the writers of the sources. All movers have read them.
 DEVICE void tell_writers(Lane& self, const StepData& data, const Step& step, const Threads& threads) {
-    u64 mine = counter_of(self.launch.me, self.lane, self.lanes);
+    u64 mine = counter_of(self.launch, self.launch.me, self.lane);
     for (u32 at = threads.mine(); at < step.fold->count; at += threads.count) {
         u64 done = data.credits[at];
         if (done == 0) continue;
@@ -84,15 +84,15 @@ struct Parts {
 };
 
 DEVICE Parts parts_of(const Lane& self, const Step& step) {
-    Range whole = window(step.fold->extent, self.launch.element, step.k);
-    return Parts{whole, part(whole.bytes, self.lanes, self.lane)};
+    Range whole = window(step.fold->extent, self.program->windows, step.k);
+    return Parts{whole, part(whole.bytes, self.launch.lanes, self.lane)};
 }
 
 // Moves the lines of a step. All threads have seen where they lie.
 template <class T, class Op>
 DEVICE u64 move_lines(const Lane& self, const StepData& data, const Step& step, const Parts& parts) {
     u32 flag = flag_of(self.mark, step.position);
-    if (parts.whole.bytes > 0) return execute<T, Op>(self, data, step, parts.mine.bytes, flag);
+    if (parts.whole.bytes > 0) return fold_eights<T, Op, true>(self, data, step, 0, parts.mine.bytes, flag);
     bool is_first = self.lane == 0 && threadIdx.x == 0;
     return is_first ? pass_empty_line(self, data, step, flag) : (u64)OK;
 }
@@ -140,7 +140,7 @@ template <class T, class Op> struct Mover {
         wait_at(READY + parity(step.nth), blockDim.x);
         bool goes_on = data.waits == OK;
         if (goes_on) {
-            execute<T, Op>(self, data, step, mine.bytes, 0);
+            execute<T, Op>(self, data, step, mine.bytes);
             note(self, data, step);
         }
         if (threadIdx.x == 0) data.gives_up = !goes_on;

@@ -37,13 +37,11 @@ DEVICE void enter(Lane& self, const Launch& launch, u32 lane) {
 }
 
 // Begins what other walks leave alone.
-DEVICE void begin(Lane& self, const Launch& launch, u32 lanes, u64* copy) {
-    u32 lane = blockIdx.x % lanes;
+DEVICE void begin(Lane& self, const Launch& launch, u32 lane, u64* copy) {
     if (threadIdx.x == blockDim.x - 1) enter(self, launch, lane);
     if (threadIdx.x == 0) {
         self.launch = launch;
         self.lane = lane;
-        self.lanes = lanes;
         self.movers = blockDim.x - (launch.protocol == SIMPLE ? POSTERS : 0);
         self.report = OK;
         self.data[0].waits = OK;
@@ -53,7 +51,7 @@ DEVICE void begin(Lane& self, const Launch& launch, u32 lanes, u64* copy) {
     for (u32 rank = threadIdx.x; rank < launch.ranks; rank += blockDim.x) {
         Peer& peer = self.peers[rank];
         peer.mailbox = launch.mailboxes[rank];
-        peer.seen = load_acquire(launch.ours.consumed + counter_of(rank, lane, lanes));
+        peer.seen = load_acquire(launch.ours.consumed + counter_of(launch, rank, lane));
         peer.done = 0;
     }
     const u64* from = (const u64*)launch.program;
@@ -110,7 +108,7 @@ DEVICE void count(Lane& self) {
 // Tells writers what the lane is done with, and the next walk that it may read what `count` wrote.
 DEVICE void leave(const Lane& self) {
     const Launch& launch = self.launch;
-    u64 mine = counter_of(launch.me, self.lane, self.lanes);
+    u64 mine = counter_of(launch, launch.me, self.lane);
     for (u32 rank = threadIdx.x; rank < launch.ranks; rank += blockDim.x) {
         const Peer& peer = self.peers[rank];
         if (peer.done == 0) continue;
@@ -130,11 +128,9 @@ DEVICE void tell_host(const Lane& self, u64 report) { store_relaxed(self.launch.
 
 DEVICE void give_up(const Lane& self, u64 report) { give_up(self.launch, report); }
 
-// Walks the program of launch `blockIdx.x / lanes` as lane `blockIdx.x % lanes`.
-template <class T, class Op> DEVICE void walk(const Launches& launches) {
-    SHARED(Lane, self);
-    SHARED_WORDS(copy, SHORT_PROGRAM / 8);
-    begin(self, launches.of[blockIdx.x / launches.lanes], launches.lanes, copy);
+// Walks the program of a launch as one of its lanes.
+template <class T, class Op> DEVICE void walk_as(Lane& self, const Launch& launch, u32 lane, u64* copy) {
+    begin(self, launch, lane, copy);
     if (self.failed != OK) {
         if (threadIdx.x == 0) tell_host(self, self.failed);
         return;
@@ -152,6 +148,43 @@ template <class T, class Op> DEVICE void walk(const Launches& launches) {
         leave(self);
     } else if (threadIdx.x == 0) {
         give_up(self, self.report);
+    }
+}
+
+// Copies the part of a lane of a launch without ranks.
+DEVICE void copy_as(const Launch& launch, u32 lane) {
+    Range mine = part(launch.slot_bytes, launch.lanes, lane);
+    const u8* from = launch.input + mine.start;
+    u8* into = launch.output + mine.start;
+    u64 whole = ((u64)from | (u64)into) % 16 == 0 ? mine.bytes / 16 * 16 : 0;
+    u64 stride = (u64)blockDim.x * 16;
+    const int rows = 4;
+    u64 at = (u64)threadIdx.x * 16;
+    for (; at + (rows - 1) * stride < whole; at += rows * stride) {
+        Sixteen row[rows];
+        UNROLL for (int i = 0; i < rows; i++) row[i] = *(const Sixteen*)(from + at + i * stride);
+        UNROLL for (int i = 0; i < rows; i++) *(Sixteen*)(into + at + i * stride) = row[i];
+    }
+    for (; at < whole; at += stride) *(Sixteen*)(into + at) = *(const Sixteen*)(from + at);
+    for (at = whole + threadIdx.x; at < mine.bytes; at += blockDim.x) into[at] = from[at];
+}
+
+// Makes those of the launches that this block is a lane of. They are in one order on all ranks, so one that
+// waits for another rank waits for a block that has come as far, or comes there.
+template <class T, class Op> DEVICE void walk(const Launches& launches) {
+    SHARED(Lane, self);
+    SHARED_WORDS(copy, SHORT_PROGRAM / 8);
+    for (u32 at = 0; at < launches.count; at++) {
+        const Launch& launch = launches.of[at];
+        u32 lane = (blockIdx.x + gridDim.x - launch.first) % gridDim.x;
+        if (lane >= launch.lanes) continue;
+        if (launch.ranks == 0) {
+            copy_as(launch, lane);
+        } else {
+            walk_as<T, Op>(self, launch, lane, copy);
+        }
+        // What a block knows is written over for the next one.
+        __syncthreads();
     }
 }
 

@@ -18,8 +18,11 @@ pub mod place {
     pub const NOWHERE: u32 = 4;
 }
 
-/// A chunk of a buffer, and how windows cut it: window `k` takes `quotient` elements, and the first
-/// `remainder` windows take one more.
+/// Bytes that windows cut a chunk into, so that each begins as aligned as the chunk.
+pub const PACK: u64 = 16;
+
+/// A chunk of a buffer, and how windows cut it: window `k` takes `quotient` [packs](PACK), and the first
+/// `remainder` windows take one more. The last window that has a pack lacks `lacks` bytes of it.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 #[allow(missing_docs, reason = "the names are the meaning")]
@@ -28,7 +31,8 @@ pub struct PackedExtent {
     pub start: u64,
     pub quotient: u64,
     pub remainder: u32,
-    pub unused: u32,
+    /// In bytes.
+    pub lacks: u32,
 }
 
 /// A source of a fold.
@@ -226,8 +230,8 @@ impl<'a> Checker<'a> {
                 needs.publication = needs.publication.max(longest);
                 continue;
             }
-            let alike = (source.extent.quotient, source.extent.remainder)
-                == (fold.extent.quotient, fold.extent.remainder);
+            let cut = |it: &PackedExtent| (it.quotient, it.remainder, it.lacks);
+            let alike = cut(&source.extent) == cut(&fold.extent);
             require(alike, "a source has another length than its fold")?;
             self.add(source.place, &source.extent, needs)?;
         }
@@ -254,15 +258,18 @@ impl<'a> Checker<'a> {
         require(is_aligned, "a chunk begins at no multiple of an element")?;
         let whole = extent.quotient.checked_mul(u64::from(self.program.windows));
         let count = whole.and_then(|whole| whole.checked_add(u64::from(extent.remainder)));
-        let bytes = count.and_then(|count| count.checked_mul(u64::from(self.program.element)));
+        require(u64::from(extent.lacks) < PACK, "a window lacks a whole pack")?;
+        require(extent.lacks.is_multiple_of(self.program.element), "an element is cut")?;
+        require(extent.lacks == 0 || count != Some(0), "a chunk without bytes lacks some")?;
+        let bytes = count.and_then(|count| count.checked_mul(PACK));
+        let bytes = bytes.map(|bytes| bytes - u64::from(extent.lacks));
         let end = bytes.and_then(|bytes| extent.start.checked_add(bytes));
         end.map(|end| extent.start..end).ok_or_else(|| "a chunk is too long".to_owned())
     }
 
     fn longest_window(&self, extent: &PackedExtent) -> Result<u64, String> {
         self.range(extent)?;
-        let elements = extent.quotient + u64::from(extent.remainder > 0);
-        Ok(elements * u64::from(self.program.element))
+        Ok((extent.quotient + u64::from(extent.remainder > 0)) * PACK)
     }
 }
 

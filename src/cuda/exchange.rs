@@ -9,7 +9,7 @@ use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots};
 use cudarc::driver::CudaStream;
 use maypole_kernels::mix;
 use maypole_transports::cuda::{
-    BesideCapture, CallStream, DeviceCall, DeviceCode, Lent, ProgramCall, Room, copies,
+    BesideCapture, CallStream, DeviceCall, DeviceCode, Lent, ProgramCall, Room,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,35 +48,22 @@ impl DeviceMessage<'_> {
     }
 }
 
-/// Messages in batches that start together. Both ends of a message find it in the same batch,
-/// because the place of a message follows from the distance of its ranks, and from the messages of
-/// the same ranks before it. So no batch waits for a later one.
-fn batches(
-    messages: &[DeviceMessage<'_>],
-    me: usize,
-    world: usize,
-    at_once: usize,
-) -> Vec<Vec<usize>> {
+/// The messages of rank `me` of `world`, by place, in one order of all messages of all ranks. So the first of
+/// those that are not over has both ends at hand, and no message waits for a later one. Messages over the same
+/// distance are beside one another: each rank sends one of them and receives one. Of two that follow one
+/// another around, one is earlier for both ends, so that half of the ranks need not wait for the other half.
+fn in_order(messages: &[DeviceMessage<'_>], me: usize, world: usize) -> Vec<usize> {
     let mut before = HashMap::new();
-    let mut keyed: Vec<((usize, usize), usize)> = Vec::new();
+    let mut keyed = Vec::with_capacity(messages.len());
     for (at, message) in messages.iter().enumerate() {
-        let occurrence = before.entry((message.peer, message.sends)).or_insert(0);
-        let distance = match message.sends {
-            true => (message.peer + world - me) % world,
-            false => (me + world - message.peer) % world,
-        };
+        let nth = before.entry((message.peer, message.sends)).or_insert(0_usize);
         let (from, to) = if message.sends { (me, message.peer) } else { (message.peer, me) };
-        // A message to a rank and one from another rank have the same distance. One at a time, messages
-        // of the same distance would wait for one another in a circle.
-        let place = match at_once {
-            0 | 1 => from * world + to,
-            _ => distance / (at_once / 2),
-        };
-        keyed.push(((*occurrence, place), at));
-        *occurrence += 1;
+        let distance = (to + world - from) % world;
+        keyed.push(((*nth, distance, from / distance % 2, from), at));
+        *nth += 1;
     }
     keyed.sort_unstable();
-    keyed.chunk_by(|a, b| a.0 == b.0).map(|batch| batch.iter().map(|it| it.1).collect()).collect()
+    keyed.into_iter().map(|(_, at)| at).collect()
 }
 
 impl DeviceRank {
@@ -104,37 +91,30 @@ impl DeviceRank {
             let engine = self.comm.engine.get_mut();
             numbers.push(engine.begin_message_on_device(&text, message.peer)?);
         }
-        let at_once = self.board_mut().shapes().messages_at_once;
-        let world = self.comm.world();
-        let copied = own.into_iter().try_for_each(|(from, into)| {
-            let copied = self.board_mut().in_order(&on, |_| copies::copy(&on, into, from));
-            copied.map_err(|error| error.to_string())
-        });
-        let mut batches = batches(&messages, me, world, at_once).into_iter();
-        let done = copied.and_then(|()| {
-            batches.try_for_each(|batch| {
-                let batch: Vec<_> =
-                    batch.into_iter().map(|at| (messages[at], numbers[at])).collect();
-                self.start_messages(&on, &batch)
-            })
-        });
+        let ordered = in_order(&messages, me, self.comm.world());
+        let ordered: Vec<_> = ordered.into_iter().map(|at| (messages[at], numbers[at])).collect();
+        let done = self.start_messages(&on, &ordered, &own);
         let engine = self.comm.engine.get_mut();
         engine.health().end_message();
         done.map_err(|why| self.fail(&first(), why))
     }
 
+    /// Starts messages in their order, and copies from this rank to itself, all in one launch if it has room
+    /// for them.
     fn start_messages(
         &mut self,
         on: &CallStream<'_>,
-        batch: &[(DeviceMessage<'_>, u32)],
+        messages: &[(DeviceMessage<'_>, u32)],
+        own: &[(Lent<'_>, Lent<'_>)],
     ) -> std::result::Result<(), String> {
         let kernel = self.byte_kernel().map_err(|error| error.to_string())?;
         let patience = self.patience();
-        let codes = batch.iter().map(|(message, _)| self.message_code(message, on.is_captured()));
+        let codes = messages.iter().map(|(it, _)| self.message_code(it, on.is_captured()));
         let codes = codes.collect::<std::result::Result<Vec<_>, String>>()?;
-        let calls = batch.iter().zip(&codes).map(|((message, number), code)| ProgramCall {
+        let calls = messages.iter().zip(&codes).map(|((message, number), code)| ProgramCall {
             room: if message.sends { Room::To(message.peer) } else { Room::From(message.peer) },
             code,
+            longest: message.data.bytes(),
             scratch: Lent::EMPTY,
             call: DeviceCall {
                 input: if message.sends { message.data } else { Lent::EMPTY },
@@ -145,7 +125,7 @@ impl DeviceRank {
             },
         });
         let calls: Vec<ProgramCall<'_>> = calls.collect();
-        let started = self.board_mut().in_order(on, |board| board.launch(on, &kernel, &calls));
+        let started = self.board_mut().in_order(on, |board| board.launch(on, &kernel, &calls, own));
         started.map_err(|error| error.to_string())
     }
 
@@ -227,54 +207,38 @@ mod tests {
         messages
     }
 
-    /// A message that is longer than its slots ends only when its other end has begun.
+    /// The ends of the messages of a rank, in their order, the last one first.
+    fn in_turn(me: usize, world: usize) -> Vec<(usize, bool)> {
+        let messages = of_rank(me, world);
+        let ordered = in_order(&messages, me, world).into_iter();
+        ordered.map(|at| (messages[at].peer, messages[at].sends)).rev().collect()
+    }
+
+    /// A message that is longer than its slots ends only when its other end has begun, and a block begins
+    /// one when it has ended the one before.
     #[test]
     fn messages_one_at_a_time_wait_in_no_circle() {
-        let world = 7;
-        let in_turn = |me: usize| {
-            let messages = of_rank(me, world);
-            let batches = batches(&messages, me, world, 1);
-            assert!(batches.iter().all(|batch| batch.len() == 1));
-            let ends =
-                batches.concat().into_iter().map(|at| (messages[at].peer, messages[at].sends));
-            ends.rev().collect::<Vec<_>>()
-        };
-        let mut left: Vec<_> = (0..world).map(in_turn).collect();
-        while let Some(me) = (0..world).find(|me| {
-            let Some((peer, sends)) = left[*me].last() else { return false };
-            left[*peer].last() == Some(&(*me, !sends))
-        }) {
-            let (peer, _) = left[me].pop().expect("it is there");
-            left[peer].pop();
-        }
-        assert!(left.iter().all(Vec::is_empty), "{left:?}");
-    }
-
-    /// The two ends of a message are in the batch with the same number.
-    #[test]
-    fn both_ends_of_a_message_are_in_one_batch() {
-        [2, 3, 4, 16].into_iter().for_each(check_batches);
-    }
-
-    fn check_batches(at_once: usize) {
-        let world = 21;
-        let mut batch_of = HashMap::new();
-        for me in 0..world {
-            let messages = of_rank(me, world);
-            for (number, batch) in batches(&messages, me, world, at_once).iter().enumerate() {
-                assert!(batch.len() <= at_once);
-                let mut rooms: Vec<_> =
-                    batch.iter().map(|at| (messages[*at].peer, messages[*at].sends)).collect();
-                rooms.sort_unstable();
-                assert!(rooms.windows(2).all(|pair| pair[0] != pair[1]), "a room is used once");
-                for (peer, sends) in rooms {
-                    let ends = if sends { (me, peer) } else { (peer, me) };
-                    batch_of.entry((ends, sends)).or_insert_with(Vec::new).push(number);
-                }
+        for world in [2, 3, 4, 7, 21] {
+            let mut left: Vec<_> = (0..world).map(|me| in_turn(me, world)).collect();
+            while let Some(me) = (0..world).find(|me| {
+                let Some((peer, sends)) = left[*me].last() else { return false };
+                left[*peer].last() == Some(&(*me, !sends))
+            }) {
+                let (peer, _) = left[me].pop().expect("it is there");
+                left[peer].pop();
             }
+            assert!(left.iter().all(Vec::is_empty), "{left:?}");
         }
-        for ((ends, sends), numbers) in &batch_of {
-            assert_eq!(batch_of.get(&(*ends, !sends)), Some(numbers), "{ends:?}");
-        }
+    }
+
+    /// Around a circle of ranks, messages that take all blocks of both ends are over after two turns.
+    #[test]
+    fn a_circle_of_messages_takes_two_turns() {
+        let world = 8;
+        let order = |me: usize| {
+            let all = [message((me + 1) % world, true), message((me + 7) % world, false)];
+            in_order(&all, me, world)
+        };
+        assert!((0..world).all(|me| order(me) == [me % 2, 1 - me % 2]));
     }
 }

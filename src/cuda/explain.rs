@@ -76,7 +76,7 @@ fn explain_at(
 ) -> Explanation {
     let boards = Boards::new(&vec![0; links.world()]);
     let prices = CallPrices::of(place);
-    let gpus = Some(DeviceQuestion { links, unit: prices.unit });
+    let gpus = Some(DeviceQuestion { links, unit: prices.unit, start_ns: LAUNCH_NS });
     let units = bytes.div_ceil(prices.unit);
     let question = Question { collective, boards: &boards, bytes: units, crowding: 1, gpus };
     let choice = choose(&question, wanted, &prices.costs);
@@ -87,9 +87,6 @@ fn explain_at(
         choice.plan.window = choice.plan.window.saturating_mul(prices.unit);
         for candidate in &mut choice.candidates {
             candidate.plan.window = candidate.plan.window.saturating_mul(prices.unit);
-            for price in [&mut candidate.predicted_ns, &mut candidate.alone_ns] {
-                *price = price.saturating_add(LAUNCH_NS);
-            }
         }
     }
     explanation

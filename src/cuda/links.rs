@@ -24,16 +24,18 @@ pub(super) struct Introduction {
     pub(super) uuid: [u8; 16],
     pub(super) process: ProcessName,
     pub(super) processors: u32,
-    /// Multiprocessors that no group of its process has reserved.
-    pub(super) free: u32,
-    /// The most lanes that it allows.
+    /// Blocks that groups of its process have reserved.
+    reserved: u32,
+    /// The most lanes that it allows, and the least that it wants.
     pub(super) most: u32,
+    pub(super) least: u32,
     /// The [rank](PathClass::rank) of the farthest GPUs whose memory it may use.
     farthest: u32,
     /// Where it [wants](place::wanted) mailboxes.
     pub(super) wanted: u32,
     /// Domain, bus and device of its PCI address.
     address: [u32; 3],
+    _padding: u32,
 }
 
 impl Introduction {
@@ -49,7 +51,8 @@ impl Introduction {
         Ok(Self {
             uuid,
             processors,
-            free: ReservedBlocks::left(uuid, processors),
+            reserved: ReservedBlocks::taken(uuid),
+            least: options.least_lanes.unwrap_or(1).max(1),
             most: options.most_lanes.unwrap_or(u32::MAX).max(1),
             farthest: options.farthest_peers.map_or(0, PathClass::rank),
             wanted: place::wanted()?,
@@ -59,18 +62,22 @@ impl Introduction {
                 number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
                 number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
             ],
+            _padding: 0,
         })
     }
 
-    /// Its GPU, with the reservations of all groups, in all processes of these ranks.
-    pub(super) fn gpu(&self, all: &[Self]) -> RankGpu {
+    /// Its GPU, each of whose multiprocessors has room for `fitting` blocks, with the reservations of all
+    /// groups, in all processes of these ranks.
+    pub(super) fn gpu(&self, all: &[Self], fitting: u32) -> RankGpu {
         let here = all.iter().filter(|other| other.uuid == self.uuid);
-        let mut processes: Vec<_> = here.map(|other| (other.process, other.free)).collect();
-        processes.sort_unstable_by_key(|(process, free)| (process.to_bytes(), *free));
+        let mut processes: Vec<_> = here.map(|other| (other.process, other.reserved)).collect();
+        processes.sort_unstable_by_key(|(process, reserved)| {
+            (process.to_bytes(), std::cmp::Reverse(*reserved))
+        });
         processes.dedup_by_key(|(process, _)| *process);
-        let reserved: u32 = processes.iter().map(|(_, free)| self.processors - free).sum();
-        let free = self.processors.saturating_sub(reserved);
-        RankGpu { uuid: self.uuid, processors: self.processors, free }
+        let reserved: u32 = processes.iter().map(|(_, reserved)| reserved).sum();
+        let places = self.processors * fitting;
+        RankGpu { uuid: self.uuid, places, free: places.saturating_sub(reserved) }
     }
 
     /// True if the two ranks are threads of one process on one GPU.
@@ -169,12 +176,14 @@ mod tests {
         Introduction {
             uuid: [uuid; 16],
             processors: 132,
-            free: 100,
+            reserved: 32,
             most: 66,
+            least: 1,
             farthest: 0,
             wanted: 0,
             process: ProcessName::current(),
             address: [0, bus, 0],
+            _padding: 0,
         }
     }
 
@@ -186,12 +195,14 @@ mod tests {
     /// Two threads of this process are on the first GPU, and another process.
     #[test]
     fn a_gpu_has_free_what_no_process_has_reserved() {
-        let other = |free| Introduction { process: bytemuck::cast([3u8; 16]), free, ..one(9, 1) };
-        let all = [one(9, 1), one(9, 1), other(90), one(4, 2)];
-        let free: Vec<u32> = all.iter().map(|one| one.gpu(&all).free).collect();
+        let process = bytemuck::cast([3u8; 16]);
+        let other = |reserved| Introduction { process, reserved, ..one(9, 1) };
+        let all = [one(9, 1), one(9, 1), other(42), one(4, 2)];
+        let free: Vec<u32> = all.iter().map(|one| one.gpu(&all, 1).free).collect();
         assert_eq!(free, [58, 58, 58, 100], "32 and 42 of 132 are reserved on the first GPU");
-        let full = [other(20), one(9, 1)];
-        assert_eq!(full.map(|one| one.gpu(&full).free), [0, 0]);
+        assert_eq!(one(9, 1).gpu(&all, 2).free, 190, "two blocks fit on a multiprocessor");
+        let full = [other(112), one(9, 1)];
+        assert_eq!(full.map(|one| one.gpu(&full, 1).free), [0, 0]);
     }
 
     #[test]

@@ -7,8 +7,12 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CommOptions {
-    /// Most blocks of threads of a kernel; `None` fits the GPU. The least of all ranks counts.
+    /// Most blocks of threads of a kernel; `None`: as many as keep the memory of the GPU or the links between
+    /// GPUs busy, of those that no other group has reserved. The least of all ranks counts.
     pub most_lanes: Option<u32>,
+    /// Least blocks of threads of a kernel, as far as so many are reserved; `None`: as many as pay for the
+    /// bytes of the call. The most of all ranks counts.
+    pub least_lanes: Option<u32>,
     /// How long a wait for another rank may last, when the group is made and later. `None`: 300 s,
     /// independent of `MAYPOLE_TIMEOUT`.
     pub timeout: Option<Duration>,

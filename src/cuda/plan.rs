@@ -2,26 +2,38 @@
 
 use super::place::MailboxPlace;
 use crate::lower::DeviceSlots;
+use crate::topology::DeviceLinks;
 use crate::tuner::{CostTable, Costs};
 use maypole_transports::board::CHUNK;
-use maypole_transports::cuda::{MOST_LAUNCHES, Protocol, Room, Shape, Shapes};
+use maypole_transports::cuda::{Protocol, Room, Shape, Shapes};
 
 /// Publications up to this go in lines: twice the bytes, but no wait for a counter.
 pub(super) const LONGEST_LINES: usize = 64 << 10;
-/// Lanes of short publications.
-const LANES_OF_LINES: u32 = 8;
-/// Most lanes of long publications of ranks that share a GPU.
-const MOST_LANES: u32 = 66;
-/// Most lanes of long publications between GPUs, whose links are slower than their memory. Blocks that
-/// wait for other ranks are taken from the user's kernels.
-const MOST_LANES_BETWEEN_GPUS: u32 = 32;
+/// Bytes of lines for which one more lane pays: each thread reads one, so that all are under way at a time.
+const LANE_OF_LINES: usize = 4 << 10;
+/// The same without lines: a lane costs as much as it moves within a microsecond.
+const LANE: usize = 8 << 10;
+/// Lanes of ranks that share a GPU, of all together. On an H200 an all-reduce of 128 MiB by two ranks has
+/// 0.85 of the speed of NVIDIA's library with 24 lanes each, 0.98 with 32, and 1.11 with 48 or 64.
+const LANES_OF_MEMORY: u32 = 96;
+/// Bytes that a lane has under way: four loads of sixteen bytes by each thread that moves.
+const UNDER_WAY: u64 = 4 * 16 * 480;
+/// How long a load from another GPU takes under load, in nanoseconds. 32 lanes cover it for the
+/// 450 GB/s of an H100 by NVLink.
+const LOAD_NS: u64 = 2_180;
+/// Lanes of ranks on GPUs whose links are unknown: those of NVLink. Blocks that wait for other ranks are taken
+/// from the user's kernels.
+const LANES_OF_LINKS: u32 = 32;
+/// The least for a link, however slow.
+const LEAST_OF_LINKS: u32 = 8;
 /// Bytes of a long publication, which lanes share: fewer, and counters cost more than bytes.
 const LONGEST: usize = 8 << 20;
-/// Most messages that a rank has at a time, most lanes of one, and bytes that a lane moves between two
-/// counters. A rank of a small group has few messages, so each gets many lanes.
-const MOST_MESSAGES_AT_ONCE: u32 = 8;
-const LANES_OF_MESSAGES: u32 = 16;
-const MESSAGE_BYTES: usize = 64 << 10;
+/// Bytes that a lane of a message moves between two counters.
+const PIECE: usize = UNDER_WAY as usize;
+/// Bytes of the slots of all messages of a rank: fewer lanes in a large group.
+const MEMORY_OF_MESSAGES: usize = 24 << 20;
+/// Windows of a long chunk, at least, if they are not too short.
+const WINDOWS: usize = 8;
 /// Slots of long publications.
 const SLOTS: u32 = 4;
 /// Slots of short publications: some algorithms make many in a row.
@@ -35,7 +47,7 @@ const MESSAGE: Costs = Costs { alpha: 3_000_000, beta: 1_000, gamma: 0 };
 const MESSAGE_IN_HOST: Costs = Costs { alpha: 6_000_000, beta: 50_000, gamma: 0 };
 
 /// Fixed nanoseconds of a call, without its messages: 8 bytes between two ranks take 9.3 us on that
-/// GPU, of which a message takes 3. All candidates take them, so they do not choose.
+/// GPU, of which a message takes 3. All candidates take them, so they decide only which are near.
 pub(super) const LAUNCH_NS: u64 = 6_300;
 
 /// Where [`MESSAGE`] and [`LAUNCH_NS`] were measured.
@@ -69,28 +81,51 @@ impl CallPrices {
     }
 }
 
-/// The lanes of each rank of a group whose ranks have these GPUs; at most as many as are `wanted`. `None` if
-/// some rank gets none.
+/// What the program allows: at least and at most so many lanes of a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) least: u32,
+    pub(super) most: u32,
+}
+
+/// The lanes of a long call of each rank of a group whose ranks have these GPUs: as many as keep memory
+/// and links busy, and no more than are `wanted`. `None` if some rank gets none.
 ///
-/// Every block of every rank must run at the same time, also together with those of other groups. A
-/// multiprocessor has room for one block of each kernel (`KERNEL` in `machine.h`). The first group
-/// of a GPU leaves a quarter to later groups, and each of these takes a quarter of the rest:
-/// programs have one large group and many small ones.
-pub(super) fn lanes(gpus: &[RankGpu], wanted: u32) -> Option<u32> {
+/// Every block of every rank must run at the same time, also together with those of other groups:
+/// as many as the driver says that the GPU has room for. The first group of a GPU leaves a quarter to later
+/// groups, and each of these takes a quarter of the rest: programs have one large group and many
+/// small ones.
+pub(super) fn lanes(gpus: &[RankGpu], links: &DeviceLinks, wanted: Wanted) -> Option<u32> {
     let crowd = |uuid| gpus.iter().filter(|other| other.uuid == uuid).count() as u32;
     let share = gpus.iter().map(|gpu| gpu.free / crowd(gpu.uuid)).min().filter(|it| *it > 0)?;
-    let is_shared = gpus.iter().any(|gpu| crowd(gpu.uuid) > 1);
-    let is_first = gpus.iter().all(|gpu| gpu.free == gpu.processors);
-    let most = if is_shared { MOST_LANES } else { MOST_LANES_BETWEEN_GPUS };
+    let is_first = gpus.iter().all(|gpu| gpu.free == gpu.places);
     let lanes = if is_first { share - share.div_ceil(4) } else { share / 4 };
-    Some(lanes.clamp(1, most.min(wanted)))
+    let most = needed(links).max(wanted.least).min(wanted.most);
+    Some(lanes.clamp(1, most.max(1)))
+}
+
+/// The lanes that keep the memory that ranks share, and the fastest link between two of them, busy.
+fn needed(links: &DeviceLinks) -> u32 {
+    let crowd = (0..links.world()).map(|rank| links.sharing(rank) as u32).max().unwrap_or(1);
+    let memory = if crowd > 1 { LANES_OF_MEMORY / crowd } else { 1 };
+    let pairs = (0..links.world()).flat_map(|a| (0..a).map(move |b| (a, b)));
+    let apart = pairs.filter(|(a, b)| links.gpus()[*a] != links.gpus()[*b]);
+    let of_link = apart.map(|(a, b)| match links.between(a, b) {
+        Some(path) if path.megabytes > 0 => {
+            let bytes = path.megabytes * LOAD_NS / 1000;
+            (bytes.div_ceil(UNDER_WAY) as u32).max(LEAST_OF_LINKS)
+        }
+        _ => LANES_OF_LINKS,
+    });
+    of_link.max().unwrap_or(1).max(memory)
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RankGpu {
     pub(super) uuid: [u8; 16],
-    pub(super) processors: u32,
-    /// Multiprocessors that no other group has reserved.
+    /// Blocks that run on it at the same time.
+    pub(super) places: u32,
+    /// Those of them that no other group has reserved.
     pub(super) free: u32,
 }
 
@@ -108,22 +143,24 @@ pub(super) fn lanes_at(place: MailboxPlace, lanes: u32) -> u32 {
     lanes.min(limits(place).0)
 }
 
-/// The mailboxes of `world` ranks that have `lanes` lanes each.
-pub(super) fn shapes(place: MailboxPlace, lanes: u32, world: usize) -> Shapes {
+/// The mailboxes of `world` ranks that have up to `lanes` lanes in a call, and at least `least`.
+pub(super) fn shapes(place: MailboxPlace, lanes: u32, least: u32, world: usize) -> Shapes {
     let (_, longest_lines, longest) = limits(place);
+    let least = least.min(lanes);
     let lines = Shape {
         protocol: Protocol::LowLatency,
-        lanes: lanes.min(LANES_OF_LINES),
+        lanes: lanes.min((longest_lines / LANE_OF_LINES) as u32),
         slots: SLOTS_OF_LINES,
         bytes: longest_lines,
+        lane_bytes: LANE_OF_LINES,
+        least,
     };
-    let long = Shape { protocol: Protocol::Simple, lanes, slots: SLOTS, bytes: longest };
-    // One to each other rank and one from it.
-    let wanted = (2 * (world as u32).saturating_sub(1)).clamp(2, MOST_MESSAGES_AT_ONCE);
-    let of_message = (lanes / wanted).clamp(1, LANES_OF_MESSAGES);
-    let messages = Shape { lanes: of_message, bytes: MESSAGE_BYTES * of_message as usize, ..long };
-    let messages_at_once = ((lanes / of_message) as usize).clamp(1, MOST_LAUNCHES);
-    Shapes { groups: vec![lines, long], messages, messages_at_once }
+    let (slots, protocol) = (SLOTS, Protocol::Simple);
+    let long = Shape { protocol, lanes, slots, bytes: longest, lane_bytes: LANE, least };
+    let fitting = MEMORY_OF_MESSAGES / (world * slots as usize * PIECE);
+    let of_message = lanes.min(fitting.max(1) as u32);
+    let messages = Shape { lanes: of_message, bytes: PIECE * of_message as usize, ..long };
+    Shapes { groups: vec![lines, long], messages }
 }
 
 /// The mailboxes of a call whose longest chunk has `longest` bytes, and the slots that it is
@@ -134,6 +171,13 @@ pub(super) fn room(shapes: &Shapes, longest: usize) -> (Room, DeviceSlots) {
     let index = shapes.groups.iter().position(|shape| fits(&shape)).unwrap_or(last);
     let shape = &shapes.groups[index];
     (Room::Group(index), DeviceSlots { bytes: shape.bytes, count: shape.slots as usize })
+}
+
+/// Bytes of a window of a call over such mailboxes whose longest chunk has `longest` bytes. Several follow one
+/// another, so that a rank reads one while the next is written, but each lane has two loads of one.
+pub(super) fn window(shape: &Shape, longest: usize) -> usize {
+    let least = (2 * PIECE * shape.lanes as usize).min(shape.bytes);
+    (longest / WINDOWS).next_multiple_of(16).clamp(least, shape.bytes)
 }
 
 /// The mailboxes whose publications are counted, and their capacity.
@@ -147,6 +191,7 @@ mod tests {
     use crate::algorithms::Algorithm;
     use crate::schedule::collective::Collective;
     use crate::schedule::hosts::Boards;
+    use crate::topology::{LinkKind, NodeKind, Topology};
     use crate::tuner::{Question, plan};
 
     /// One hop while bytes are few; every byte once when they are many.
@@ -171,39 +216,101 @@ mod tests {
     #[test]
     fn the_blocks_of_a_rank_are_as_many_as_it_has_lanes() {
         for (lanes, world) in [(1, 2), (2, 2), (7, 3), (12, 8), (32, 64), (49, 2), (66, 4)] {
-            let shapes = shapes(MailboxPlace::Gpus, lanes, world);
+            let shapes = shapes(MailboxPlace::Gpus, lanes, 1, world);
             for shape in shapes.groups.iter().chain([&shapes.messages]) {
                 assert!(shape.lanes >= 1 && shape.slots.is_power_of_two());
                 assert!(shape.lanes <= lanes);
+                let piece = shape.bytes / shape.lanes as usize;
+                assert!(shape.lane_bytes <= piece.next_multiple_of(16), "{shape:?}");
             }
-            assert!(shapes.messages.lanes * shapes.messages_at_once as u32 <= lanes);
+            let slots = world * shapes.messages.slots as usize * shapes.messages.bytes;
+            assert!(slots <= MEMORY_OF_MESSAGES, "{slots} bytes");
         }
+    }
+
+    const ANY: Wanted = Wanted { least: 1, most: u32::MAX };
+
+    fn most(most: u32) -> Wanted {
+        Wanted { most, ..ANY }
+    }
+
+    /// `crowd` ranks on one GPU of so many places.
+    fn sharing(crowd: usize, places: u32, wanted: Wanted) -> Option<u32> {
+        let gpu = RankGpu { uuid: [7; 16], places, free: places };
+        lanes(&vec![gpu; crowd], &DeviceLinks::unknown(&vec![0; crowd]), wanted)
+    }
+
+    /// On an H200 with 132 multiprocessors two ranks have the 48 lanes that its memory needs; more ranks have
+    /// what is there.
+    #[test]
+    fn a_call_has_as_many_lanes_as_its_bytes_and_its_gpu_pay_for() {
+        assert_eq!([2, 4, 8].map(|crowd| sharing(crowd, 132, ANY)), [48, 24, 12].map(Some));
+        assert_eq!([2, 4, 8].map(|crowd| sharing(crowd, 264, ANY)), [48, 24, 12].map(Some));
+        let shapes = shapes(MailboxPlace::Gpus, 48, 1, 2);
+        let lanes = |bytes| {
+            let shape = shapes.of(room(&shapes, bytes).0);
+            (shape.lanes_of(bytes as u64), shapes.messages.lanes_of(bytes as u64))
+        };
+        assert_eq!([8, 4 << 10].map(lanes), [(1, 1), (1, 1)]);
+        assert_eq!([32 << 10, 64 << 10].map(lanes), [(8, 4), (16, 8)]);
+        assert_eq!([128 << 10, 16 << 20].map(lanes), [(16, 16), (48, 48)]);
+        let window = |longest| window(shapes.of(room(&shapes, longest).0), longest);
+        assert_eq!([8, 64 << 10].map(window), [LONGEST_LINES; 2]);
+        assert_eq!([1 << 20, 16 << 20].map(window), [48 * 2 * PIECE; 2]);
+        assert_eq!([32 << 20, 1 << 30].map(window), [4 << 20, LONGEST]);
+    }
+
+    #[test]
+    fn links_have_the_lanes_that_keep_them_busy() {
+        let of = |kind, bandwidth| {
+            let mut host = Topology::new();
+            let switch = host.add(NodeKind::GpuSwitch, Some(0), "switch");
+            for name in ["GPU0", "GPU1"] {
+                let gpu = host.add(NodeKind::Gpu, Some(0), name);
+                host.join(gpu, switch, kind, bandwidth);
+            }
+            needed(&DeviceLinks::new(&host, &[0, 1]).unwrap())
+        };
+        assert_eq!(of(LinkKind::NvLink(18), 450.0), 32);
+        assert_eq!(of(LinkKind::NvLink(18), 900.0), 64);
+        assert_eq!(of(LinkKind::Pci, 25.0), 8);
+        assert_eq!(needed(&DeviceLinks::apart(2)), 32);
+        assert_eq!(needed(&DeviceLinks::unknown(&[0, 0, 1, 1])), 48);
+    }
+
+    #[test]
+    fn a_program_bounds_the_lanes() {
+        assert_eq!(sharing(2, 132, most(24)), Some(24));
+        assert_eq!(sharing(2, 132, Wanted { least: 49, most: 64 }), Some(49));
+        assert_eq!(sharing(2, 132, Wanted { least: 60, ..ANY }), Some(49), "no more have room");
+        let few = shapes(MailboxPlace::Gpus, 16, 4, 2);
+        assert_eq!((few.messages.lanes_of(8), few.groups[0].lanes_of(8)), (4, 4));
+        assert_eq!(shapes(MailboxPlace::Gpus, 2, 4, 2).messages.lanes_of(8), 2);
     }
 
     /// Groups that are made one after the other, by `crowd` ranks on one GPU.
     #[test]
     fn all_groups_of_a_gpu_run_at_once() {
-        for (crowd, processors) in [(1, 132), (2, 132), (8, 132), (8, 16), (4, 2), (1, 1)] {
-            let (mut free, mut groups) = (processors, 0);
-            let gpu = |free| RankGpu { uuid: [7; 16], processors, free };
-            while let Some(lanes) = lanes(&vec![gpu(free); crowd as usize], 24) {
+        for (crowd, places) in [(1, 132), (2, 132), (8, 132), (8, 16), (4, 2), (1, 1), (8, 4)] {
+            let (mut free, mut groups) = (places, 0);
+            let links = DeviceLinks::unknown(&vec![0; crowd as usize]);
+            let gpu = |free| RankGpu { uuid: [7; 16], places, free };
+            while let Some(lanes) = lanes(&vec![gpu(free); crowd as usize], &links, ANY) {
                 free = free.checked_sub(lanes * crowd).expect("their blocks fit");
                 groups += 1;
             }
             assert!(free < crowd, "all are used in the end");
-            println!("{crowd} ranks on {processors} multiprocessors: {groups} groups");
-            assert!(groups >= 10 || processors / crowd < 66, "{groups} groups");
+            println!("{crowd} ranks on {places} places: {groups} groups");
+            assert!(groups >= 10 || places / crowd < 66, "{groups} groups");
         }
     }
 
     #[test]
     fn the_rank_with_the_fullest_gpu_decides() {
-        let gpu = |name: u8, free| RankGpu { uuid: [name; 16], processors: 132, free };
-        let any = |gpus: &[_]| lanes(gpus, u32::MAX);
+        let gpu = |name: u8, free| RankGpu { uuid: [name; 16], places: 132, free };
+        let any = |gpus: &[_]| lanes(gpus, &DeviceLinks::apart(2), ANY);
         assert_eq!(any(&[gpu(1, 132), gpu(2, 132)]), Some(32));
         assert_eq!(any(&[gpu(1, 132), gpu(2, 4)]), Some(1));
-        assert_eq!(any(&[gpu(1, 132), gpu(1, 132)]), Some(49));
-        assert_eq!(lanes(&[gpu(1, 132), gpu(1, 132)], 24), Some(24));
         assert_eq!(any(&[gpu(1, 132), gpu(2, 0)]), None);
         assert_eq!(any(&[gpu(1, 1), gpu(1, 1)]), None);
     }

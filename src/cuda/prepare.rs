@@ -11,7 +11,9 @@ use crate::schedule::collective::Collective;
 use crate::tuner::Plan;
 use cudarc::driver::CudaStream;
 use maypole_kernels::cuda::WalkKernels;
-use maypole_transports::cuda::{BesideCapture, ContextWork, DeviceCode, DeviceError, DirectKind};
+use maypole_transports::cuda::{
+    BesideCapture, ContextWork, DeviceCode, DeviceError, DirectKind, ShortKind,
+};
 use std::sync::Arc;
 
 impl DeviceRank {
@@ -64,7 +66,8 @@ impl DeviceRank {
     ) -> Made<Prepared> {
         let said = |error: DeviceError| error.to_string();
         let (room, slots) = plan::room(self.board().shapes(), longest);
-        let plan = Plan { window: slots.bytes, ..plan };
+        let window = plan::window(self.board().shapes().of(room), longest);
+        let plan = Plan { window, ..plan };
         let (lowered, packed) =
             self.comm.engine.get().lower_on_device(call, plan, slots, &self.machine);
         let packed = packed.ok_or("its folds cut the same bytes into different parts")?;
@@ -83,7 +86,7 @@ impl DeviceRank {
             true => load_aside(&self.connected().aside, packed.bytes()),
             false => self.make_room(&lowered, call, |home| DeviceCode::load(home, packed.bytes())),
         };
-        let way = Way::Walk { kernel, code: code.map_err(said)?, room };
+        let way = Way::Walk { kernel, code: code.map_err(said)?, room, longest: longest as u64 };
         Ok(Prepared { lowered, way })
     }
 
@@ -96,7 +99,6 @@ impl DeviceRank {
         lowered: &DeviceLowered,
         kernels: &WalkKernels,
     ) -> Option<Way> {
-        let kind = direct_kind(call.collective)?;
         let is_alone = self.comm.world() == 1;
         // These combine the ranks in their order, as the kernels do. Data that is only moved has no
         // order.
@@ -108,11 +110,17 @@ impl DeviceRank {
         if is_alone || !keeps_bits {
             return None;
         }
-        let is_short = self.board().makes_short_calls(lowered.input);
-        if is_short && matches!(kind, DirectKind::AllReduce | DirectKind::AllGather) {
-            let kernel = kernels.short.clone();
-            return Some(Way::Short { kernel, gathers: kind == DirectKind::AllGather });
+        let (short, blocks) = match call.collective {
+            Collective::AllReduce | Collective::Barrier => (Some(ShortKind::Combine), 1),
+            Collective::AllGather => (Some(ShortKind::Gather), 1),
+            Collective::AllToAll => (Some(ShortKind::Exchange), self.comm.world()),
+            _ => (None, 1),
+        };
+        let is_short = self.board().makes_short_calls(lowered.input / blocks);
+        if let Some(kind) = short.filter(|_| is_short) {
+            return Some(Way::Short { kernel: kernels.short.clone(), kind });
         }
+        let kind = direct_kind(call.collective)?;
         // The root of a short broadcast waits for no rank, and here it would.
         let is_long = !matches!(kind, DirectKind::Broadcast(_))
             || lowered.record.bytes as usize > plan::LONGEST_LINES;

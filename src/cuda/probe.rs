@@ -15,7 +15,7 @@ use maypole_kernels::cuda::WalkKernels;
 use maypole_kernels::mix;
 use maypole_transports::cuda::{
     CallStream, DeviceBoard, DeviceCall, DeviceCode, DeviceError, DeviceScratch, Lent, ProgramCall,
-    Reason, Room, copies,
+    Reason, Room, ShortKind, copies,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,12 +124,13 @@ impl ReachProbe {
                 number: 0,
             };
             let (room, code) = (self.room, &self.code);
-            let whole = ProgramCall { room, code, scratch: Lent::EMPTY, call: base };
-            board.launch(&on, &kernels.walk, &[whole])?;
+            let longest = PULLED as u64;
+            let whole = ProgramCall { room, code, longest, scratch: Lent::EMPTY, call: base };
+            board.launch(&on, &kernels.walk, &[whole], &[])?;
             if pushes {
                 let input = self.input.lend().slice(0..PUSHED as u64);
                 let short = DeviceCall { input, output: self.pushed.lend(), ..base };
-                board.launch_short(&on, &kernels.short, &short, true)?;
+                board.launch_short(&on, &kernels.short, &short, ShortKind::Gather)?;
             }
             Ok(())
         })?;

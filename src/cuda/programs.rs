@@ -7,6 +7,7 @@ use cudarc::driver::{CudaFunction, CudaStream};
 use maypole_kernels::cuda::CudaError;
 use maypole_transports::cuda::{
     BesideCapture, CodeShelf, DeviceCode, DeviceError, DeviceScratch, DirectKind, Lent, Room,
+    ShortKind,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,9 +20,9 @@ pub(super) struct Prepared {
 /// How a call runs on the GPU.
 pub(super) enum Way {
     /// A kernel walks its program, over the mailboxes of a room.
-    Walk { kernel: CudaFunction, code: DeviceCode, room: Room },
+    Walk { kernel: CudaFunction, code: DeviceCode, room: Room, longest: u64 },
     /// It is short enough for a kernel that needs no program.
-    Short { kernel: CudaFunction, gathers: bool },
+    Short { kernel: CudaFunction, kind: ShortKind },
     /// The ranks read one another's buffers.
     Direct { kernel: CudaFunction, kind: DirectKind },
 }

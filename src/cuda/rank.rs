@@ -2,7 +2,7 @@
 
 use super::load;
 use super::place::MailboxPlace;
-use super::plan::CallPrices;
+use super::plan::{CallPrices, LAUNCH_NS};
 use super::programs::{Captured, KeptPrograms, MessagePrograms, Prepared, Way};
 use super::scaling::{LentScaling, placed};
 use crate::algorithms::Algorithm;
@@ -54,6 +54,8 @@ pub(super) struct Connected {
     pub(super) _blocks: ReservedBlocks,
     /// Blocks of a kernel at most, equal on all ranks.
     pub(super) lanes: u32,
+    /// Blocks of each kernel that a multiprocessor has room for.
+    pub(super) fitting: u32,
     pub(super) links: DeviceLinks,
     /// Kernels that are loaded already: that of messages, and those of the usual calls.
     pub(super) walks: HashMap<String, WalkKernels>,
@@ -104,7 +106,7 @@ impl DeviceRank {
         let links = connected.as_ref().map_or_else(apart, |connected| connected.links.clone());
         let place = connected.as_ref().map_or(MailboxPlace::Gpus, Connected::place);
         let CallPrices { costs, unit, .. } = CallPrices::of(place);
-        let machine = DeviceMachine::new(comm.engine.get(), costs, unit, links);
+        let machine = DeviceMachine::new(comm.engine.get(), costs, (unit, LAUNCH_NS), links);
         let scratch = DeviceScratch::new(&stream);
         let staging = DeviceScratch::new(&stream);
         Self {
@@ -307,11 +309,17 @@ impl DeviceRank {
     }
 
     fn kernels(&mut self, module: String) -> std::result::Result<WalkKernels, DeviceError> {
-        let walks = &mut self.connected.as_mut().expect(IS_CONNECTED).walks;
+        let Connected { walks, fitting, .. } = self.connected.as_mut().expect(IS_CONNECTED);
         if let Some(kernels) = walks.get(&module) {
             return Ok(kernels.clone());
         }
         let kernels = load::walks(self.stream.context(), &module)?;
+        if kernels.fitting < *fitting {
+            // Blocks that do not run at the same time would wait for one another.
+            let why =
+                format!("a multiprocessor has room for less than {fitting} blocks of {module}");
+            return Err(DeviceError::Program(why));
+        }
         walks.insert(module, kernels.clone());
         Ok(kernels)
     }
@@ -370,13 +378,12 @@ impl DeviceRank {
             let fingerprint = lowered.fingerprint ^ u32::from(on.is_captured());
             let made = DeviceCall { input: from, output, fingerprint, patience, number };
             match &prepared.way {
-                Way::Walk { kernel, code, room } => {
-                    let made = ProgramCall { room: *room, code, scratch, call: made };
-                    board.launch(on, kernel, &[made])?;
+                Way::Walk { kernel, code, room, longest } => {
+                    let (room, longest) = (*room, *longest);
+                    let made = ProgramCall { room, code, longest, scratch, call: made };
+                    board.launch(on, kernel, &[made], &[])?;
                 }
-                Way::Short { kernel, gathers } => {
-                    board.launch_short(on, kernel, &made, *gathers)?;
-                }
+                Way::Short { kernel, kind } => board.launch_short(on, kernel, &made, *kind)?,
                 Way::Direct { kernel, kind } => board.launch_direct(on, kernel, &made, *kind)?,
             }
             match lowered.divisor {

@@ -3,7 +3,7 @@
 use super::links::{self, Introduction};
 use super::options::CommOptions;
 use super::place::{self, MailboxPlace};
-use super::plan;
+use super::plan::{self, Wanted};
 use super::probe::ReachProbe;
 use super::programs::MessagePrograms;
 use super::rank::{Connected, DeviceRank};
@@ -75,14 +75,23 @@ pub(super) fn connect(
         return Ok(Err(format!("mailboxes serve at most {MOST_RANKS} ranks")));
     }
     let (links, refused) = links::find(comm, CALL, &all)?;
-    let gpus: Vec<_> = all.iter().map(|one| one.gpu(&all)).collect();
-    let most = all.iter().map(|one| one.most).min().unwrap_or(u32::MAX);
-    let lanes = if world > 1 { plan::lanes(&gpus, most) } else { Some(LANES_ALONE.min(most)) };
+    let fitting = on_gpu(comm, DeviceRank::load_ahead(stream.context()))?;
+    let fitting = fitting.values().map(|kernels| kernels.fitting).min().unwrap_or(1);
+    let fits = agree_on(comm, CALL, fitting)?;
+    let gpus: Vec<_> = all.iter().zip(fits).map(|(one, fits)| one.gpu(&all, fits)).collect();
+    let bounds = Wanted {
+        least: all.iter().map(|one| one.least).max().unwrap_or(1),
+        most: all.iter().map(|one| one.most).min().unwrap_or(u32::MAX),
+    };
+    let lanes = match world {
+        1 => Some(LANES_ALONE.min(bounds.most)),
+        _ => plan::lanes(&gpus, &links, bounds),
+    };
     let Some(lanes) = lanes else { return Ok(Err(through_host(NO_ROOM.to_owned()))) };
     warn_of_time_slices(comm, &all, stream.context().ordinal());
     let wanted = all.iter().map(|one| one.wanted).max().unwrap_or_default();
     let forced = (wanted == place::HOST).then(|| "MAYPOLE_CUDA_MAILBOXES=host".to_owned());
-    let group = NewGroup { stream, all, lanes, links };
+    let group = NewGroup { stream, all, lanes, least: bounds.least, fitting, links };
     // A rank alone reaches its own GPU.
     let made = match forced.or(refused).filter(|_| world > 1) {
         None => group.connect(comm, None)?,
@@ -103,7 +112,11 @@ struct NewGroup<'a> {
     stream: &'a Arc<CudaStream>,
     /// By rank.
     all: Vec<Introduction>,
+    /// Blocks of a call, at most and at least.
     lanes: u32,
+    least: u32,
+    /// Blocks of each kernel that a multiprocessor of this GPU has room for.
+    fitting: u32,
     links: DeviceLinks,
 }
 
@@ -115,14 +128,14 @@ impl NewGroup<'_> {
         in_host: Option<String>,
     ) -> Result<Found<Connected>> {
         let place = if in_host.is_some() { MailboxPlace::Host } else { MailboxPlace::Gpus };
-        let (stream, world) = (self.stream, comm.world());
+        let (stream, world, fitting) = (self.stream, comm.world(), self.fitting);
         let lanes = plan::lanes_at(place, self.lanes);
         // Of ranks that make other groups at this moment, one may have been faster.
         let mine = self.all[comm.rank()];
         // The kernels of a rank alone wait for no rank.
         let reserved = if world > 1 { lanes } else { 0 };
-        let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.processors);
-        let shapes = plan::shapes(place, lanes, world);
+        let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.gpu(&[], fitting).places);
+        let shapes = plan::shapes(place, lanes, self.least, world);
         let walks = on_gpu(comm, DeviceRank::load_ahead(stream.context()))?;
         let aside = on_gpu(comm, stream_aside(stream))?;
         let messages = on_gpu(comm, MessagePrograms::new(stream))?;
@@ -136,7 +149,17 @@ impl NewGroup<'_> {
         match (board, blocks, reason) {
             (Some(board), Some(_blocks), None) => {
                 let links = self.links.clone();
-                Ok(Ok(Connected { board, in_host, _blocks, lanes, links, walks, messages, aside }))
+                Ok(Ok(Connected {
+                    board,
+                    in_host,
+                    _blocks,
+                    lanes,
+                    fitting,
+                    links,
+                    walks,
+                    messages,
+                    aside,
+                }))
             }
             (board, _, reason) => {
                 // The kernels of the probe have ended, so their blocks are free for other mailboxes.

@@ -32,8 +32,9 @@ use std::time::Duration;
 pub(crate) struct DeviceMachine {
     boards: Boards,
     conditions: RunConditions,
-    /// The bytes that the costs count as one.
+    /// The bytes that the costs count as one, and nanoseconds of a call without its messages.
     unit: usize,
+    start_ns: u64,
     /// The links of the GPUs, equal on all ranks.
     pub(crate) links: DeviceLinks,
 }
@@ -104,11 +105,20 @@ impl DeviceWitness {
 
 impl DeviceMachine {
     /// The ranks of `engine` on GPUs that `links` join, where messages, and units of `unit` bytes,
-    /// have the costs `costs`.
-    pub(crate) fn new(engine: &Engine, costs: CostTable, unit: usize, links: DeviceLinks) -> Self {
+    /// have the costs `costs`, and a call without any takes `start_ns` nanoseconds.
+    pub(crate) fn new(
+        engine: &Engine,
+        costs: CostTable,
+        (unit, start_ns): (usize, u64),
+        links: DeviceLinks,
+    ) -> Self {
         let boards = Boards::new(&vec![0; engine.boards.world()]);
         let conditions = RunConditions { costs, crowding: 1, ..engine.conditions.clone() };
-        Self { boards, conditions, unit, links }
+        Self { boards, conditions, unit, start_ns, links }
+    }
+
+    fn question(&self) -> DeviceQuestion<'_> {
+        DeviceQuestion { links: &self.links, unit: self.unit, start_ns: self.start_ns }
     }
 
     fn schedules(&self, algorithm: Algorithm, collective: Collective) -> Vec<Schedule> {
@@ -131,7 +141,7 @@ impl Engine {
             settings: &self.settings,
             counts: self.calls.counts(),
             chosen: self.calls.chosen(),
-            gpus: Some(DeviceQuestion { links: &machine.links, unit: machine.unit }),
+            gpus: Some(machine.question()),
         };
         let plan = chooser.plan(call)?;
         let schedules = machine.schedules(plan.algorithm, call.collective);

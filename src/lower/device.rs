@@ -14,7 +14,7 @@ use super::program::{Extent, Fold, Numbering, Program, SourceLocation};
 use crate::schedule::Buffer;
 use bytemuck::Pod;
 use maypole_kernels::packed::{
-    PackedExtent, PackedFold, PackedNumbering, PackedProgram, PackedSource, place,
+    PACK, PackedExtent, PackedFold, PackedNumbering, PackedProgram, PackedSource, place,
 };
 use std::ops::Range;
 
@@ -68,7 +68,8 @@ impl DeviceProgram {
             return None;
         }
         let mut bytes = vec![0; size_of::<PackedProgram>()];
-        let folds: Vec<PackedFold> = program.folds.iter().map(packed_fold).collect();
+        let folds = program.folds.iter().map(|fold| packed_fold(fold, program.windows));
+        let folds: Vec<PackedFold> = folds.collect();
         let header = PackedProgram {
             folds: append(&mut bytes, &folds),
             sources: append(&mut bytes, &packed_sources(program)),
@@ -102,18 +103,20 @@ fn place_of(buffer: Buffer) -> u32 {
     }
 }
 
-fn packed_extent(extent: &Extent) -> PackedExtent {
+fn packed_extent(extent: &Extent, windows: u32) -> PackedExtent {
+    let bytes = extent.bytes(windows);
+    let packs = bytes.div_ceil(PACK);
     PackedExtent {
         start: extent.start as u64,
-        quotient: extent.quotient as u64,
-        remainder: extent.remainder,
-        unused: 0,
+        quotient: packs / u64::from(windows),
+        remainder: (packs % u64::from(windows)) as u32,
+        lacks: (packs * PACK - bytes) as u32,
     }
 }
 
-fn packed_fold(fold: &Fold) -> PackedFold {
+fn packed_fold(fold: &Fold, windows: u32) -> PackedFold {
     PackedFold {
-        extent: packed_extent(&fold.extent),
+        extent: packed_extent(&fold.extent, windows),
         audience: fold.audience,
         into: fold.into.map_or(place::NOWHERE, place_of),
         stage: fold.stage,
@@ -129,7 +132,7 @@ fn element(program: &Program) -> u32 {
 
 fn packed_sources(program: &Program) -> Vec<PackedSource> {
     let packed = program.sources.iter().map(|source| PackedSource {
-        extent: packed_extent(&source.extent),
+        extent: packed_extent(&source.extent, program.windows),
         place: match source.from {
             SourceLocation::Own(buffer) => place_of(buffer),
             _ => place::BOARD,

@@ -14,6 +14,9 @@ pub struct DeviceQuestion<'a> {
     pub links: &'a DeviceLinks,
     /// The bytes that the question and the table count as one.
     pub unit: usize,
+    /// Nanoseconds of a call without its messages. All candidates take them, so prices that differ by less
+    /// than a part of them are near.
+    pub start_ns: u64,
 }
 
 /// The schedules of all ranks on `boards`; on GPUs that `links` join, ranks stand in a ring in the

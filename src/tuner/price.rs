@@ -179,7 +179,8 @@ impl<'a> Pricer<'a> {
             _ => price(&prices[0]),
         };
         let picoseconds = Prices { row: of(|it| it.row), alone: of(|it| it.alone) };
-        (windows, picoseconds.map(|price| price.div_ceil(1000)))
+        let start = self.question.gpus.map_or(0, |gpus| gpus.start_ns);
+        (windows, picoseconds.map(|price| price.div_ceil(1000).saturating_add(start)))
     }
 
     /// Picoseconds of `windows` windows of `bytes` bytes a chunk, at least those of the busiest link.

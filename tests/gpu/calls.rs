@@ -139,7 +139,7 @@ impl Both<'_> {
 fn with_ranks(world: usize, check: impl Fn(&mut Both<'_>) + Sync) {
     let Some(_alone) = alone() else { return };
     Communicator::run_local(world, |mut comm| {
-        let stream = stream().unwrap();
+        let stream = stream(comm.rank()).unwrap();
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
         let mut meeting = comm.duplicate().unwrap();
         let (comm, meeting) = (&mut comm, &mut meeting);
@@ -273,7 +273,7 @@ fn chosen_plans_have_the_bits_of_the_loop_over_the_ranks() {
 fn explanations_tell_the_algorithm_that_runs_or_why_calls_go_through_the_host() {
     let Some(_alone) = alone() else { return };
     Communicator::run_local(4, |mut comm| {
-        let stream = stream().unwrap();
+        let stream = stream(comm.rank()).unwrap();
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
         for (count, deterministic) in [(2, false), (1 << 24, false), (2, true), (1 << 24, true)] {
             gpu.set_deterministic(deterministic);
@@ -303,7 +303,7 @@ fn captured(gpu: &Comm, stream: &Arc<CudaStream>, data: &mut CudaSlice<f64>) -> 
 fn a_rank_that_leaves_after_a_captured_call_fails_no_other() {
     let Some(_alone) = alone() else { return };
     Communicator::run_local(2, |mut comm| {
-        let stream = stream().unwrap();
+        let stream = stream(comm.rank()).unwrap();
         // SAFETY: each buffer is used on one stream alone, as in the test of replays.
         unsafe { stream.context().disable_event_tracking() };
         for _ in 0..3 {
@@ -322,7 +322,7 @@ fn a_rank_that_leaves_after_a_captured_call_fails_no_other() {
 fn a_graph_is_replayed_a_thousand_times() {
     let Some(_alone) = alone() else { return };
     let sums = Communicator::run_local(2, |mut comm| {
-        let stream = stream().unwrap();
+        let stream = stream(comm.rank()).unwrap();
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
         // SAFETY: each buffer is used on one stream alone. cudarc would record its events across
         // the capture, which the driver refuses.

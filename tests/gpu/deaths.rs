@@ -22,7 +22,7 @@ pub(crate) fn rank_process(role: &str) {
 
 /// Makes a group on the GPU, and calls until that or a call fails.
 fn fail(comm: &mut Communicator) -> Error {
-    let stream = stream().expect("the test has seen the GPU");
+    let stream = stream(comm.rank()).expect("the test has seen the GPU");
     let gpu = match Comm::new(comm, Arc::clone(&stream)) {
         Ok(gpu) => gpu,
         Err(error) => return error,

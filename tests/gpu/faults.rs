@@ -11,7 +11,7 @@ fn a_rank_that_never_calls_is_named() {
     let Some(_alone) = alone() else { return };
     let start = Instant::now();
     Communicator::run_local(3, |mut comm| {
-        let stream = stream().unwrap();
+        let stream = stream(comm.rank()).unwrap();
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
         let mut data = stream.clone_htod(&vec![1.0f32; 100_000]).unwrap();
         gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
@@ -36,7 +36,7 @@ fn calls_that_do_not_match_are_an_error_on_both_ranks() {
     let Some(_alone) = alone() else { return };
     for known in [&[1000, 2000][..], &[]] {
         Communicator::run_local(2, |mut comm| {
-            let stream = stream().unwrap();
+            let stream = stream(comm.rank()).unwrap();
             let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
             let mut data = stream.clone_htod(&vec![1.0f32; 2000]).unwrap();
             for count in known {

@@ -25,17 +25,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 spawn::rank_processes!(deaths);
 
-/// The GPU for one test: ranks that wait for one another all have to fit on it. `None` if there is
+/// The GPUs for one test: ranks that wait for one another all have to fit on them. `None` if there is
 /// no GPU.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
-    stream()?;
+    stream(0)?;
     Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A stream of GPU 0, unless there is none.
-fn stream() -> Option<Arc<CudaStream>> {
-    let found = driver().and_then(|driver| driver.context(0));
+/// How many GPUs the ranks of a test take in turn; one if it is not set. For `tests/gpu.sh`.
+const DEVICES: &str = "TEST_DEVICES";
+
+/// A stream for a rank, on its GPU, unless there is none.
+fn stream(rank: usize) -> Option<Arc<CudaStream>> {
+    let devices = std::env::var(DEVICES).map_or(1, |count| count.parse().expect("a number"));
+    let found = driver().and_then(|driver| driver.context(rank % devices));
     match found {
         Ok(context) => Some(context.new_stream().expect("a GPU has streams")),
         Err(why) => {

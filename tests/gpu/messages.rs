@@ -9,7 +9,8 @@ use std::sync::Arc;
 fn ranks(world: usize, rank: impl Fn(&mut Communicator, &Comm) + Sync) {
     let Some(_alone) = alone() else { return };
     Communicator::run_local(world, |mut comm| {
-        let gpu = Comm::new(&mut comm, stream().unwrap()).unwrap();
+        let stream = stream(comm.rank()).unwrap();
+        let gpu = Comm::new(&mut comm, stream).unwrap();
         rank(&mut comm, &gpu);
         comm.barrier().unwrap();
     });
@@ -102,7 +103,8 @@ fn a_message_alone_arrives_and_collectives_go_on() {
 fn a_message_of_another_length_is_an_error() {
     let Some(_alone) = alone() else { return };
     Communicator::run_local(2, |mut comm| {
-        let gpu = Comm::new(&mut comm, stream().unwrap()).unwrap();
+        let stream = stream(comm.rank()).unwrap();
+        let gpu = Comm::new(&mut comm, stream).unwrap();
         let mut data = gpu.stream().alloc_zeros::<u32>(100_000 + gpu.rank()).unwrap();
         match gpu.rank() {
             0 => gpu.send(&data, 1).unwrap(),
@@ -125,7 +127,7 @@ fn a_message_of_another_length_is_an_error() {
 fn calls_through_the_host_have_the_same_bits() {
     let Some(_alone) = alone() else { return };
     Communicator::run_local(3, |mut comm| {
-        let stream = stream().unwrap();
+        let stream = stream(comm.rank()).unwrap();
         let gpu = Comm::through_host(&mut comm, Arc::clone(&stream)).unwrap();
         assert!(gpu.host_reason().is_some());
         let mut meeting = comm.duplicate().unwrap();
@@ -152,7 +154,7 @@ fn ranks_meet_by_an_id() {
     std::thread::scope(|threads| {
         for rank in 0..2 {
             threads.spawn(move || {
-                let comm = Comm::from_rank(stream().unwrap(), rank, 2, id).unwrap();
+                let comm = Comm::from_rank(stream(rank).unwrap(), rank, 2, id).unwrap();
                 let mut x = comm.stream().clone_htod(&vec![1.0f32 + rank as f32; 300]).unwrap();
                 comm.all_reduce_in_place(&mut x, &ReduceOp::Sum).unwrap();
                 comm.synchronize().unwrap();
@@ -160,7 +162,7 @@ fn ranks_meet_by_an_id() {
             });
         }
     });
-    let streams = vec![stream().unwrap(), stream().unwrap(), stream().unwrap()];
+    let streams = (0..3).map(|rank| stream(rank).unwrap()).collect();
     let comms = Comm::from_devices(streams).unwrap();
     std::thread::scope(|threads| {
         for comm in comms {

@@ -20,8 +20,8 @@ pub(crate) fn capture(stream: &Arc<CudaStream>, work: impl FnOnce()) -> CudaGrap
 }
 
 /// A stream whose buffers have no events, so that work can be captured.
-pub(crate) fn quiet_stream() -> Arc<CudaStream> {
-    let stream = stream().unwrap();
+pub(crate) fn quiet_stream(rank: usize) -> Arc<CudaStream> {
+    let stream = stream(rank).unwrap();
     // SAFETY: each buffer is used on one stream alone.
     unsafe { stream.context().disable_event_tracking() };
     stream
@@ -33,7 +33,7 @@ fn all_reduce(world: usize, bytes: usize, algorithm: Option<Algorithm>) -> (f64,
     const REPLAYS: u32 = 5;
     let calls = if bytes > 4 << 20 { 10 } else { 100 };
     let times = Communicator::run_local(world, |mut comm| {
-        let stream = quiet_stream();
+        let stream = quiet_stream(comm.rank());
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
         gpu.set_algorithm(algorithm);
         let input = stream.alloc_zeros::<f32>(bytes / 4).unwrap();
@@ -67,7 +67,7 @@ fn all_reduce(world: usize, bytes: usize, algorithm: Option<Algorithm>) -> (f64,
 
 /// Microseconds of a copy of `bytes` bytes on the GPU, from graphs as well.
 fn copy(bytes: usize) -> f64 {
-    let stream = quiet_stream();
+    let stream = quiet_stream(0);
     let from = stream.alloc_zeros::<u8>(bytes).unwrap();
     let mut into = stream.alloc_zeros::<u8>(bytes).unwrap();
     let graph = capture(&stream, || {

@@ -24,7 +24,7 @@ fn no_publication_is_old() {
         [(1001, Algorithm::Ring), (300_000, Algorithm::Ring), (300_001, Algorithm::OneShot)]
     {
         let right = Communicator::run_local(3, |mut comm| {
-            let stream = quiet_stream();
+            let stream = quiet_stream(comm.rank());
             let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
             gpu.set_algorithm(Some(algorithm));
             let first: Vec<u32> = (0..count).map(|at| at * 2 + 1).collect();

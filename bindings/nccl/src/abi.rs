@@ -120,8 +120,9 @@ pub struct ncclEncryptionConfig_t {
 pub(crate) struct Settings {
     /// Whether calls that make or end a communicator block until they have completed.
     pub(crate) blocking: Option<bool>,
-    /// The maximum of lanes (blocks of a kernel) of a call.
+    /// The maximum of lanes (blocks of a kernel) of a call, and the minimum.
     pub(crate) most_lanes: Option<u32>,
+    pub(crate) least_lanes: Option<u32>,
     /// The program's name for the communicator, for logs.
     pub(crate) name: Option<String>,
 }
@@ -133,12 +134,11 @@ const WITH_NAME: c_uint = 22_700;
 
 /// Settings without effect here: name, version that introduced it, and offset. All but `netName` are
 /// numbers.
-const IGNORED: [(&str, c_uint, usize); 20] = {
+const IGNORED: [(&str, c_uint, usize); 19] = {
     use std::mem::offset_of as at;
     type C = ncclConfig_t;
     [
         ("cgaClusterSize", 21_700, at!(C, cga_cluster_size)),
-        ("minCTAs", 21_700, at!(C, min_ctas)),
         ("splitShare", 21_800, at!(C, split_share)),
         ("trafficClass", 22_600, at!(C, traffic_class)),
         ("collnetEnable", 22_700, at!(C, collnet_enable)),
@@ -268,13 +268,14 @@ impl ncclConfig_t {
             Some(Ok(most)) if most > 0 => Some(most),
             Some(_) => return Err(Failure::argument("maxCTAs is not positive")),
         };
+        let least_lanes = least.map_or(inherited.least_lanes, |least| u32::try_from(least).ok());
         let name_end = std::mem::offset_of!(Self, comm_name) + size_of::<*const c_char>();
         let name = match known(WITH_NAME, name_end) && !all.comm_name.is_null() {
             false => inherited.name.clone(),
             // SAFETY: not NULL, so the caller guarantees a string.
             true => Some(unsafe { CStr::from_ptr(all.comm_name) }.to_string_lossy().into_owned()),
         };
-        Ok(Settings { blocking, most_lanes, name })
+        Ok(Settings { blocking, most_lanes, least_lanes, name })
     }
 }
 
@@ -403,8 +404,9 @@ mod tests {
         refused(&|config| config.max_ctas = 0);
         refused(&|config| config.min_ctas = -1);
         refused(&|config| (config.min_ctas, config.max_ctas) = (5, 4));
-        let parent =
-            Settings { blocking: Some(true), most_lanes: Some(3), name: Some("p".to_owned()) };
+        let (most_lanes, least_lanes) = (Some(3), Some(2));
+        let (blocking, name) = (Some(true), Some("p".to_owned()));
+        let parent = Settings { blocking, most_lanes, least_lanes, name };
         // SAFETY: NULL.
         let inherited = unsafe { ncclConfig_t::read(std::ptr::null(), &parent) };
         assert_eq!(inherited.unwrap(), parent);
@@ -414,15 +416,14 @@ mod tests {
     fn settings_without_effect_are_named_if_the_version_has_them() {
         let set = |version, size| {
             let mut config = ncclConfig_t { version, ..ncclConfig_t::UNDEFINED };
-            config.min_ctas = 4;
             config.net_name = c"net".as_ptr();
             config.nvls_ctas = 2;
             config.nvls_host_mode = 1;
             config.ignored(size)
         };
-        assert_eq!(set(23_203, 120), ["minCTAs", "nvlsCTAs", "nvlsHostMode", "netName"]);
-        assert_eq!(set(22_700, 72), ["minCTAs", "nvlsCTAs", "netName"]);
-        assert_eq!(set(21_700, 40), ["minCTAs", "netName"]);
+        assert_eq!(set(23_203, 120), ["nvlsCTAs", "nvlsHostMode", "netName"]);
+        assert_eq!(set(22_700, 72), ["nvlsCTAs", "netName"]);
+        assert_eq!(set(21_700, 40), ["netName"]);
         assert!(set(21_400, 24).is_empty());
         let effective =
             ncclConfig_t { version: 23_203, blocking: 1, max_ctas: 4, ..ncclConfig_t::UNDEFINED };

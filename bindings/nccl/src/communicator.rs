@@ -247,7 +247,7 @@ impl Communicator {
     pub(crate) fn options(settings: &Settings) -> Result<CommOptions, Failure> {
         let mut options = CommOptions::default();
         // `CommOptions` is non-exhaustive, so it has no literal here.
-        options.most_lanes = Some(variables::most_lanes(settings));
+        [options.most_lanes, options.least_lanes] = variables::lanes(settings);
         options.timeout = Some(variables::timeout()?);
         options.join_timeout = Some(variables::join_timeout()?);
         options.host = variables::host_name();

@@ -18,12 +18,8 @@ use std::time::Duration;
 /// The reported version, 2.28.9. It has all collectives and no windows.
 const VERSION: c_int = 22_809;
 
-/// The default maximum of lanes of a call. Two communicators leave multiprocessors for a third one, and for
-/// the program's kernels.
-const MOST_LANES: u32 = 24;
-
 /// The supported variables of NCCL.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 14] = [
     "NCCL_COMM_BLOCKING",
     "NCCL_COMM_ID",
     "NCCL_CONF_FILE",
@@ -32,6 +28,8 @@ const KNOWN: [&str; 12] = [
     "NCCL_HOSTID",
     "NCCL_MAX_CTAS",
     "NCCL_MAX_NCHANNELS",
+    "NCCL_MIN_CTAS",
+    "NCCL_MIN_NCHANNELS",
     "NCCL_P2P_DISABLE",
     "NCCL_P2P_LEVEL",
     "NCCL_SOCKET_FAMILY",
@@ -91,12 +89,13 @@ pub(crate) fn version() -> c_int {
     parsed("MAYPOLE_NCCL_VERSION", what, version_of).unwrap_or(VERSION)
 }
 
-/// The maximum of lanes of a call: from the environment, else from the program's settings.
-pub(crate) fn most_lanes(settings: &Settings) -> u32 {
+/// The maximum of lanes of a call, and the minimum: from the environment, else from the program's settings.
+pub(crate) fn lanes(settings: &Settings) -> [Option<u32>; 2] {
     let lanes = |value: &str| value.parse().ok().filter(|lanes| *lanes > 0);
     let read = |name| parsed(name, "a number of blocks above 0", lanes);
-    let set = ["NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"].into_iter().find_map(read);
-    set.or(settings.most_lanes).unwrap_or(MOST_LANES)
+    let most = ["NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"].into_iter().find_map(read);
+    let least = ["NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS"].into_iter().find_map(read);
+    [most.or(settings.most_lanes), least.or(settings.least_lanes)]
 }
 
 /// Whether calls that make or end a communicator block: from the environment, else from the program's
@@ -405,9 +404,10 @@ mod tests {
 
     #[test]
     fn what_the_program_sets_counts_where_the_environment_is_silent() {
-        let settings = Settings { most_lanes: Some(4), ..Settings::default() };
-        assert_eq!(most_lanes(&settings), 4);
-        assert_eq!(most_lanes(&Settings::default()), MOST_LANES);
+        let (most_lanes, least_lanes) = (Some(4), Some(2));
+        let settings = Settings { most_lanes, least_lanes, ..Settings::default() };
+        assert_eq!(lanes(&settings), [Some(4), Some(2)]);
+        assert_eq!(lanes(&Settings::default()), [None; 2]);
         assert!(is_blocking(&Settings::default()));
         assert!(!is_blocking(&Settings { blocking: Some(false), ..Settings::default() }));
         assert!(is_ignored("NCCL_ALGO") && !is_ignored("NCCL_DEBUG") && !is_ignored("PATH"));

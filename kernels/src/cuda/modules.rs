@@ -175,11 +175,13 @@ pub struct WalkKernels {
     pub short: CudaFunction,
     /// Makes direct calls: `kernels/cuda/direct.h`.
     pub direct: CudaFunction,
+    /// Blocks of any of them that run on a multiprocessor at the same time, at least one: the driver counts
+    /// registers and memory.
+    pub fitting: u32,
 }
 
 impl WalkKernels {
-    /// Loads the kernels of `module`: as [`Modules::load`]. A multiprocessor has room for one block of
-    /// each.
+    /// Loads the kernels of `module`: as [`Modules::load`].
     ///
     /// # Errors
     /// [`CudaError`] if the driver refuses the module, or if there is no room.
@@ -197,10 +199,13 @@ impl WalkKernels {
                     let why = format!("a multiprocessor has no room for {WALK_THREADS} threads");
                     Err(CudaError::described(what(), why))
                 }
-                _ => Ok(function),
+                blocks => Ok((function, blocks)),
             }
         };
-        Ok(Self { walk: load(module)?, short: load("short_call")?, direct: load("direct_call")? })
+        let (walk, short) = (load(module)?, load("short_call")?);
+        let direct = load("direct_call")?;
+        let fitting = walk.1.min(short.1).min(direct.1);
+        Ok(Self { walk: walk.0, short: short.0, direct: direct.0, fitting })
     }
 }
 
@@ -219,6 +224,39 @@ mod tests {
                 let text = MODULES.ptx(&module).unwrap();
                 assert!(text.contains(&format!(".entry {module}(")), "{module}");
             }
+        }
+    }
+
+    /// What a thread indexes at run time lies in memory of its own, which is as far away as the memory of the
+    /// GPU; and what another rank writes must not come from a cache that is never refreshed.
+    #[test]
+    fn no_kernel_uses_local_memory_or_the_read_only_cache() {
+        for (module, _) in MODULES.0 {
+            let text = MODULES.ptx(module).unwrap();
+            for banned in ["ld.local", "st.local", ".local .align", "ld.global.nc", "ldu."] {
+                assert!(!text.contains(banned), "{module} has {banned}");
+            }
+        }
+    }
+
+    /// The lines of all other ranks are on their way before the first one is looked at, and an await has one
+    /// ordered look before its loop and one behind.
+    #[test]
+    fn lines_are_read_together_and_polls_have_no_order() {
+        for module in ["walk_f32_sum", "walk_u8_max", "walk_bf16_sum"] {
+            let text = MODULES.ptx(module).unwrap();
+            let of = |name: &str| {
+                let mut kernels = text.split(".entry ");
+                kernels.find(|kernel| kernel.starts_with(name)).expect("the module has it")
+            };
+            for (kernel, most) in [("direct_call", 7), ("short_call", 0), (module, 9)] {
+                let ordered = of(kernel).matches("ld.acquire.sys").count();
+                assert!(ordered <= most, "{module}: {ordered} of at most {most}");
+            }
+            let lines: Vec<&str> = of("short_call").split("ld.relaxed.sys.global.v2").collect();
+            assert_eq!(lines.len(), 9, "a load for each of eight ranks");
+            let between = lines[1..8].iter().any(|code| code.contains("ld.relaxed.sys.global.u"));
+            assert!(!between, "nothing is awaited between them");
         }
     }
 }

@@ -78,7 +78,7 @@ std::vector<Device*> make_devices() {
 }
 
 Device::Device(int ordinal, int number)
-    : ordinal(ordinal), number(number), registers((long)REGISTERS * settings().processors) {}
+    : ordinal(ordinal), number(number), registers((long)settings().registers * settings().processors) {}
 
 bool Registers::take(long count) {
     long seen = left;

@@ -74,6 +74,9 @@ struct Settings {
     bool free_holds;
     bool whole_blocks;
     bool traces_captures;
+    bool traces_launches;
+    // Of a multiprocessor.
+    unsigned registers;
     // Numbers of the devices of the machine that this process sees.
     std::vector<int> visible;
     std::string failures;

@@ -2,6 +2,7 @@
 #include "modules.h"
 #include "streams.h"
 
+#include <cstdio>
 #include <cstring>
 
 namespace fake {
@@ -91,7 +92,8 @@ int launch(const Request& request) {
     const Kernel& kernel = *function->kernel;
     if (int failed = check(request, kernel)) return failed;
     int fitting = occupancy(kernel, request.block.x, request.shared_bytes);
-    long registers = (long)REGISTERS / fitting;
+    if (settings().traces_launches) fprintf(stderr, "launch %s %u\n", kernel.name, request.grid.x);
+    long registers = (long)settings().registers / fitting;
     unsigned most = kernel.runs_whole_blocks ? request.block.x : (unsigned)settings().threads;
     unsigned threads = request.block.x < most ? request.block.x : most;
     fibers::Grid grid{request.grid.x, threads, next_seed(), request.cooperative};

@@ -83,7 +83,7 @@ int occupancy(const Kernel& kernel, unsigned threads, size_t shared_bytes) {
     const unsigned most_threads = 2048;
     const size_t most_shared = 228 << 10;
     unsigned by_threads = most_threads / threads;
-    unsigned by_registers = REGISTERS / (threads * (unsigned)kernel.registers);
+    unsigned by_registers = settings().registers / (threads * (unsigned)kernel.registers);
     size_t by_shared = most_shared / ((size_t)kernel.shared_bytes + shared_bytes + 1024);
     unsigned least = by_threads < by_registers ? by_threads : by_registers;
     return (int)(least < by_shared ? least : by_shared);

@@ -13,13 +13,15 @@
 //   FAKE_CUDA_FREE_HOLDS  1: while freeing or loading waits for the device, no work is started on it
 //   FAKE_CUDA_WHOLE_BLOCKS 1: memory of other processes is a multiple of 2 MiB, or there is no handle
 //   FAKE_CUDA_CAPTURE_TRACE 1: prints which function, on which thread, ends a capture
+//   FAKE_CUDA_LAUNCH_TRACE 1: prints the kernel and the blocks of each launch
+//   FAKE_CUDA_REGISTERS   registers of a multiprocessor, of which a block has some (65536)
 //   FAKE_CUDA_DELAY       microseconds that a stream waits before each piece of work (0)
 //   FAKE_CUDA_PATIENCE    seconds after which the host no longer waits for a device (300)
 //   FAKE_CUDA_SEED        draws the order of the threads of a block (1)
 //   FAKE_CUDA_LEAKS       1: prints leaks when the process ends
 //   FAKE_CUDA_FAIL        calls that fail, see `planned_failure`
 //   CUDA_VISIBLE_DEVICES  numbers of the devices that the process sees, as for a GPU (all)
-#include "driver.h"
+#include "devices.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -73,6 +75,8 @@ Settings read_settings() {
     settings.free_holds = number("FAKE_CUDA_FREE_HOLDS", 0) != 0;
     settings.whole_blocks = number("FAKE_CUDA_WHOLE_BLOCKS", 0) != 0;
     settings.traces_captures = number("FAKE_CUDA_CAPTURE_TRACE", 0) != 0;
+    settings.traces_launches = number("FAKE_CUDA_LAUNCH_TRACE", 0) != 0;
+    settings.registers = (unsigned)number("FAKE_CUDA_REGISTERS", REGISTERS);
     settings.failures = text("FAKE_CUDA_FAIL");
     return settings;
 }

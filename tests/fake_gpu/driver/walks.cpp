@@ -26,11 +26,11 @@ template <class T, class Op> void run_direct_call(void** parameters) {
 }
 
 #define WALK(name, type, operation)                                                \
-    {name, nullptr, PARAMETERS, 1, run<type, operation>, true, 96, \
+    {name, nullptr, PARAMETERS, 1, run<type, operation>, true, 128, \
      (int)(sizeof(Lane) + SHORT_PROGRAM)}, \
-    {"short_call", name, SHORT_PARAMETERS, 1, run_short_call<type, operation>, true, 40, \
+    {"short_call", name, SHORT_PARAMETERS, 1, run_short_call<type, operation>, true, 80, \
      (int)sizeof(ShortCall), true}, \
-    {"direct_call", name, DIRECT_PARAMETERS, 1, run_direct_call<type, operation>, true, 96, \
+    {"direct_call", name, DIRECT_PARAMETERS, 1, run_direct_call<type, operation>, true, 128, \
      (int)sizeof(DirectCall), true},
 #define ORDER(name, type) WALK("walk_" name "_min", type, Min) WALK("walk_" name "_max", type, Max)
 #define NUMBER(name, type)                    \

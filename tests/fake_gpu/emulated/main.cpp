@@ -287,7 +287,7 @@ int main() {
     }
     // Of calls that run at the same time, the first one has all.
     u32 blocks = ranks * lanes * (u32)(at_once ? calls : 1);
-    std::vector<Launches> launches(at_once ? 1 : calls, Launches{lanes, 0, {}});
+    std::vector<Launches> launches(at_once ? 1 : calls, Launches{ranks * (u32)(at_once ? calls : 1), 0, {}});
     std::vector<std::vector<Call>>& made = world.calls;
     made.resize(calls);
     for (u64 number = 0; number < calls; number++) {
@@ -295,14 +295,17 @@ int main() {
         for (u32 rank = 0; rank < ranks; rank++) {
             Call& call = made[number][rank];
             const Program* program = (const Program*)call.program.start();
-            Launch& launch = launches[at_once ? 0 : number].of[at_once ? number * ranks + rank : rank];
+            u32 nth = at_once ? (u32)number * ranks + rank : rank;
+            Launch& launch = launches[at_once ? 0 : number].of[nth];
+            // Calls have different numbers of lanes, equal on all ranks.
+            u32 used = at_once ? lanes : 1 + (u32)(number + seed) % lanes;
             launch = Launch{
                 program, mailboxes.data(), mailboxes[rank], state[rank].published.data(),
                 state[rank].audiences.data(), call.memory.start() + call.input,
                 call.memory.start() + call.output, call.scratch.start(), &state[rank].abort,
                 &state[rank].report, &state[rank].gone, &state[rank].failed, ~0ull, slot_bytes, slots,
                 protocol, (u32)call.fingerprint, (u32)call.program.bytes, ranks, rank,
-                program->element ? program->element : 1, EACH, (u32)tells_late, (u32)number};
+                used, lanes, nth * lanes, EACH, (u32)tells_late, (u32)number};
         }
     }
     Hosts hosts{world, asked, asked_after, seed * 7919 % 3000, failed != OK};

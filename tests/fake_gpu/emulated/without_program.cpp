@@ -27,6 +27,9 @@ namespace {
 
 constexpr uint64_t PATIENCE = 2000000;
 
+// Of short calls alone.
+constexpr DirectKind ALL_TO_ALL = (DirectKind)4;
+
 struct Random {
     u64 state;
 
@@ -77,12 +80,14 @@ struct Call {
 Call make_call(Random& random, bool is_short, u32 ranks) {
     const u32 most = SHORT_BLOCKS * SHORT_THREADS * 2;
     u32 count = random.next() % 4 == 0 ? random.next() % 3 : 1 + random.next() % most;
-    DirectKind kind = (DirectKind)(random.next() % (is_short ? 2 : 4));
+    DirectKind kind = (DirectKind)(random.next() % (is_short ? 3 : 4));
+    if (is_short && kind == REDUCE_SCATTER) kind = ALL_TO_ALL;
     Call call{kind, count, (u32)random.next() % ranks, random.next() % 2 == 0, {}, {}, {}};
     for (u32 rank = 0; rank < ranks; rank++) {
-        std::vector<float> input(kind == REDUCE_SCATTER ? count * ranks : count);
+        bool has_blocks = kind == REDUCE_SCATTER || kind == ALL_TO_ALL;
+        std::vector<float> input(has_blocks ? count * ranks : count);
         for (float& number : input) number = (float)random.next() / 7.0f;
-        bool is_long = kind == ALL_GATHER || (call.in_place && kind == REDUCE_SCATTER);
+        bool is_long = kind == ALL_GATHER || (call.in_place && has_blocks) || kind == ALL_TO_ALL;
         std::vector<float> output(is_long ? count * ranks : count);
         call.before.push_back(input);
         u32 start = kind == ALL_GATHER ? count * rank : 0;
@@ -96,6 +101,7 @@ Call make_call(Random& random, bool is_short, u32 ranks) {
 // The expected element `i` of the result of `rank`.
 float expected(const Call& call, u32 rank, u32 i) {
     if (call.kind == ALL_GATHER) return call.before[i / call.count][i % call.count];
+    if (call.kind == ALL_TO_ALL) return call.before[i / call.count][call.count * rank + i % call.count];
     if (call.kind == BROADCAST) return call.before[call.root][i];
     u32 at = call.kind == REDUCE_SCATTER ? call.count * rank + i : i;
     float sum = call.before[0][at];
@@ -104,7 +110,7 @@ float expected(const Call& call, u32 rank, u32 i) {
 }
 
 bool is_right(Call& call, u32 rank) {
-    u32 count = call.kind == ALL_GATHER ? call.count * (u32)call.before.size() : call.count;
+    u32 count = call.kind == ALL_GATHER || call.kind == ALL_TO_ALL ? call.count * (u32)call.before.size() : call.count;
     for (u32 i = 0; i < count; i++) {
         if (call.output_of(rank)[i] != expected(call, rank, i)) return false;
     }
@@ -137,7 +143,7 @@ template <class L> L launch_of(std::vector<Rank>& state, Call& call, u32 me, u32
 void make_short(std::vector<Rank>& state, Call& call, u32 me, u32 block, u32 nth, bool is_other) {
     ShortLaunch launch = launch_of<ShortLaunch>(state, call, me, nth, is_other);
     for (u32 peer = 0; peer < state.size(); peer++) launch.lines[peer] = state[peer].lines.data();
-    launch.gathers = call.kind == ALL_GATHER;
+    launch.kind = call.kind == ALL_GATHER ? GATHER : call.kind == ALL_TO_ALL ? EXCHANGE : COMBINE;
     // Blocks without lines are not started.
     u64 used = call.count == 0 ? 1 : (call.count * 4 + 7) / 8;
     if (block * SHORT_THREADS < used) run_short<F32, Sum>(launch);

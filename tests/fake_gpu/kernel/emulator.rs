@@ -64,6 +64,8 @@ pub(crate) enum Failure {
     CauseLost,
     /// Threads of a block violate the rules of a barrier.
     MisusedBarrier,
+    /// A signal ended the emulator: it left its memory.
+    Crashed,
 }
 
 impl Failure {
@@ -198,6 +200,7 @@ impl Emulator {
             Some(RACE) => {
                 return Err(Failure::Race(String::from_utf8_lossy(&output.stderr).into_owned()));
             }
+            None => return Err(Failure::Crashed),
             other => panic!("the emulator ended with {other:?}"),
         }
         find_wrong(cases, &calls, &output.stdout)?;
@@ -275,8 +278,8 @@ fn input(
     let mut input = Vec::new();
     let world = cases[0].world();
     let slots = cases[0].slots;
-    let packs = slots.bytes.div_ceil(16).div_ceil(grid.lanes as usize);
-    let slot_bytes = 32 * packs * grid.lanes as usize;
+    // One lane may have a whole publication.
+    let slot_bytes = 32 * slots.bytes.div_ceil(16) * grid.lanes as usize;
     for word in [
         cases[0].kind as usize,
         cases[0].op as usize,

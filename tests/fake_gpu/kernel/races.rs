@@ -61,6 +61,11 @@ fn every_planted_race_is_found_emulated() {
             "u64 value = load_relaxed(counter);",
         ),
         (
+            "a look that finds a counter without order",
+            "value = load_acquire(counter);\n    }\n    return",
+            "value = load_relaxed(counter);\n    }\n    return",
+        ),
+        (
             "threads that tell of bytes which other threads still read or write",
             "        wait_at(DONE + parity(last.nth), blockDim.x);
         const StepData& data = self.data[parity(last.nth)];

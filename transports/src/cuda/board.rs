@@ -5,7 +5,7 @@ use super::code::ProgramCall;
 use super::copies;
 use super::error::{DeviceError, Result};
 use super::launch::{self, EACH, KernelLaunch, Launches, Lent, MOST_LAUNCHES, Protocol};
-use super::layout::Shapes;
+use super::layout::{Room, Shapes};
 use super::lent_memory::LentMemory;
 use super::locals::Locals;
 use super::order::{BesideCapture, CallStream, WorkOrder};
@@ -77,46 +77,61 @@ impl DeviceBoard {
         self.order.is_drained()
     }
 
-    /// Starts `kernel` on `calls` concurrently, when all earlier work of the stream is done: within
-    /// [`in_order`](Self::in_order). Calls of one launch use different rooms with equally many
-    /// lanes.
+    /// Starts `kernel` on `calls`, when all earlier work of the stream is done: within
+    /// [`in_order`](Self::in_order). Beside the calls it copies each of `copied` from the first place to
+    /// the second. One launch has 16 of both. They run concurrently as far as blocks are reserved for them,
+    /// and else in their order, which must be one order on all ranks: calls of two ranks follow one
+    /// another in the same way on both.
     ///
     /// # Errors
     /// [`DeviceError::Program`] if a buffer is too short for its program; [`DeviceError::Driver`]
     /// if the driver refuses the launch.
-    ///
-    /// # Panics
-    /// If there are no calls, or more than 16.
     pub fn launch(
         &mut self,
         on: &CallStream<'_>,
         kernel: &CudaFunction,
         calls: &[ProgramCall<'_>],
+        copied: &[(Lent<'_>, Lent<'_>)],
     ) -> Result<()> {
-        assert!((1..=MOST_LAUNCHES).contains(&calls.len()), "a launch has 1 to 16 calls");
-        let lanes = self.shapes.of(calls[0].room).lanes;
-        let mut launches =
-            Launches { lanes, unused: 0, of: [KernelLaunch::default(); MOST_LAUNCHES] };
-        for (launch, call) in launches.of.iter_mut().zip(calls) {
-            *launch = self.describe(call)?;
+        let described = calls.iter().map(|call| Ok((Some(call.room), self.describe(call)?)));
+        let mut all = described.collect::<Result<Vec<_>>>()?;
+        all.extend(copied.iter().map(|(from, into)| (None, self.describe_copy(*from, *into))));
+        for part in all.chunks(MOST_LAUNCHES) {
+            let (blocks, launches) = placed(part, self.shapes.most_blocks());
+            // SAFETY: the kernel takes `Launches` by value. Programs were checked when they were
+            // loaded, and `describe` checks that their buffers are long enough; both ends of a copy
+            // are as long as it is. No launch has more lanes than there are blocks.
+            unsafe { launch::start(on, kernel, (blocks, WALK_THREADS), &launches)? };
         }
-        let grid = (lanes * calls.len() as u32, WALK_THREADS);
-        // SAFETY: the kernel takes `Launches` by value. Programs were checked when they were
-        // loaded, and `describe` checks that their buffers are long enough.
-        unsafe { launch::start(on, kernel, grid, &launches) }
+        Ok(())
+    }
+
+    /// A launch without ranks, which copies as much of `from` as `into` has room for.
+    fn describe_copy(&self, from: Lent<'_>, into: Lent<'_>) -> KernelLaunch {
+        let bytes = from.bytes().min(into.bytes());
+        let shape = self.shapes.groups.last().expect("a group has mailboxes");
+        KernelLaunch {
+            input: from.address(),
+            output: into.address(),
+            slot_bytes: bytes,
+            lanes: shape.lanes_of(bytes),
+            ..KernelLaunch::default()
+        }
     }
 
     fn describe(
         &self,
-        ProgramCall { room, code, scratch, call }: &ProgramCall<'_>,
+        ProgramCall { room, code, longest, scratch, call }: &ProgramCall<'_>,
     ) -> Result<KernelLaunch> {
         let shape = self.shapes.of(*room);
         let parts = self.locals.parts[self.shapes.index(*room, self.others.len())];
         let (needs, header) = (code.needs, &code.header);
+        let lanes = shape.lanes_of(*longest);
+        let part = needs.publication.div_ceil(16).div_ceil(u64::from(lanes)) * 16;
         let enough = needs.input <= call.input.bytes()
             && needs.output <= call.output.bytes()
             && needs.scratch <= scratch.bytes()
-            && needs.publication <= shape.bytes as u64;
+            && part <= shape.piece() as u64;
         if !enough || header.ranks as usize != parts.members {
             let why = format!("it needs {needs:?}, which its buffers do not have");
             return Err(DeviceError::Program(why));
@@ -145,7 +160,9 @@ impl DeviceBoard {
             bytes: header.bytes as u32,
             ranks: header.ranks,
             me: header.me,
-            element: header.element,
+            lanes,
+            room: shape.lanes,
+            first: 0,
             other: room.other().map_or(EACH, |rank| rank as u32),
             tells_late: u32::from(tells_late),
             number: call.number,
@@ -171,5 +188,49 @@ impl DeviceBoard {
     pub fn drain(&self) {
         // A kernel that failed leaves an error here, which its calls have reported.
         let _ = self.order.drain();
+    }
+}
+
+/// The blocks of a launch of these, at most `most`, and which of them are the lanes of which. Two calls over the
+/// same mailboxes have the same blocks, so that they follow one another.
+fn placed(of: &[(Option<Room>, KernelLaunch)], most: u32) -> (u32, Launches) {
+    let total: u32 = of.iter().map(|(_, launch)| launch.lanes).sum();
+    let blocks = total.min(most);
+    let mut all = [KernelLaunch::default(); MOST_LAUNCHES];
+    let mut next = 0;
+    for (at, (room, launch)) in of.iter().enumerate() {
+        let earlier = of[..at].iter().position(|(other, _)| room.is_some() && other == room);
+        let first = earlier.map_or(next % blocks, |earlier| all[earlier].first);
+        all[at] = KernelLaunch { first, ..*launch };
+        next += launch.lanes;
+    }
+    (blocks, Launches { count: of.len() as u32, unused: 0, of: all })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn firsts(of: &[(Option<Room>, u32)], most: u32) -> (u32, Vec<u32>) {
+        let launch = |(room, lanes): &(_, u32)| {
+            (*room, KernelLaunch { lanes: *lanes, ..KernelLaunch::default() })
+        };
+        let of: Vec<_> = of.iter().map(launch).collect();
+        let (blocks, launches) = placed(&of, most);
+        assert!(of.iter().all(|(_, launch)| launch.lanes <= blocks && blocks <= most));
+        (blocks, launches.of[..of.len()].iter().map(|launch| launch.first).collect())
+    }
+
+    /// A group of messages is one launch: beside one another as far as there are blocks, which is never
+    /// more than are reserved.
+    #[test]
+    fn a_launch_has_no_more_blocks_than_are_reserved() {
+        let [to, from] = [Some(Room::To(1)), Some(Room::From(1))];
+        assert_eq!(firsts(&[(to, 2), (from, 2), (None, 1)], 48), (5, vec![0, 2, 4]));
+        assert_eq!(firsts(&[(to, 40), (from, 40)], 48), (48, vec![0, 40]));
+        assert_eq!(firsts(&[(to, 48), (from, 48), (None, 3)], 48), (48, vec![0, 0, 0]));
+        assert_eq!(firsts(&[(to, 1), (from, 1)], 1), (1, vec![0, 0]));
+        let twice = firsts(&[(to, 3), (from, 3), (to, 5), (from, 1)], 48);
+        assert_eq!(twice, (12, vec![0, 3, 0, 3]), "two messages of one room follow one another");
     }
 }

@@ -29,6 +29,9 @@ pub struct ProgramCall<'a> {
     pub room: Room,
     /// The program.
     pub code: &'a DeviceCode,
+    /// Bytes of the longest publication of all ranks, equal on all of them: the call has as many
+    /// [lanes](super::Shape::lanes_of) as that pays for.
+    pub longest: u64,
     /// Its working memory.
     pub scratch: Lent<'a>,
     /// The rest.

@@ -190,7 +190,9 @@ pub(super) struct KernelLaunch {
     pub(super) bytes: u32,
     pub(super) ranks: u32,
     pub(super) me: u32,
-    pub(super) element: u32,
+    pub(super) lanes: u32,
+    pub(super) room: u32,
+    pub(super) first: u32,
     pub(super) other: u32,
     pub(super) tells_late: u32,
     pub(super) number: u32,
@@ -210,13 +212,13 @@ pub(super) struct Mailbox {
 pub(super) const EACH: u32 = u32::MAX;
 
 /// Most calls of one launch.
-pub const MOST_LAUNCHES: usize = 16;
+pub(super) const MOST_LAUNCHES: usize = 16;
 
 /// `Launches` of `program.h`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Launches {
-    pub(super) lanes: u32,
+    pub(super) count: u32,
     pub(super) unused: u32,
     pub(super) of: [KernelLaunch; MOST_LAUNCHES],
 }

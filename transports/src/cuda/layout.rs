@@ -17,6 +17,10 @@ pub struct Shape {
     pub slots: u32,
     /// Bytes of the longest publication.
     pub bytes: usize,
+    /// Bytes of a publication for which one more lane pays.
+    pub lane_bytes: usize,
+    /// Lanes that every call has at least.
+    pub least: u32,
 }
 
 /// The mailboxes of a group on GPUs, equal on all ranks.
@@ -26,9 +30,6 @@ pub struct Shapes {
     pub groups: Vec<Shape>,
     /// Those of messages, one for each peer and direction.
     pub messages: Shape,
-    /// Messages of one rank that run at a time: the blocks of all ranks of a GPU fit on it
-    /// together.
-    pub messages_at_once: usize,
 }
 
 /// Which mailboxes a call uses.
@@ -62,11 +63,22 @@ pub(super) struct Parts {
 }
 
 impl Shape {
+    /// The lanes of a call whose longest publication has `bytes` bytes, equal on all ranks: as many as pay,
+    /// and as many as there are.
+    pub fn lanes_of(&self, bytes: u64) -> u32 {
+        let paying = bytes.div_ceil(self.lane_bytes as u64);
+        paying.clamp(u64::from(self.least.clamp(1, self.lanes)), u64::from(self.lanes)) as u32
+    }
+
+    /// Bytes of a lane's piece of a slot, but for flags.
+    pub(super) fn piece(&self) -> usize {
+        self.bytes.div_ceil(16).div_ceil(self.lanes as usize) * 16
+    }
+
     /// Bytes of a slot: each lane has a piece for its part of a publication.
     pub(super) fn slot_bytes(&self) -> usize {
-        let packs = self.bytes.div_ceil(16).div_ceil(self.lanes as usize);
         let lines = if self.protocol == Protocol::LowLatency { 2 } else { 1 };
-        packs * 16 * lines * self.lanes as usize
+        self.piece() * lines * self.lanes as usize
     }
 
     /// Places a mailbox of a group of `ranks`, with `slots` slots of its own, at `end`, and
@@ -138,8 +150,7 @@ impl MailboxLayout {
             start
         };
         let failed = take(size_of::<u64>());
-        let lanes = shapes.groups.iter().map(|shape| shape.lanes as usize).max().unwrap_or(0);
-        let direct = take(lanes * ranks * DIRECT_WORDS);
+        let direct = take(shapes.most_blocks() as usize * ranks * DIRECT_WORDS);
         let lines = 2 * ranks * SHORT_BLOCKS * SHORT_THREADS * 16;
         let short = (ranks <= MOST_SHORT_RANKS).then(|| take(lines));
         Self { group, to, from, failed, short, direct, bytes: end }
@@ -162,6 +173,11 @@ impl MailboxLayout {
 }
 
 impl Shapes {
+    /// Most blocks of a kernel: as many as are reserved for the group on the GPU of each rank.
+    pub(super) fn most_blocks(&self) -> u32 {
+        self.groups.iter().map(|shape| shape.lanes).max().unwrap_or(1)
+    }
+
     /// The mailboxes of `room`.
     pub fn of(&self, room: Room) -> &Shape {
         match room {

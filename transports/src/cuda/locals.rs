@@ -79,8 +79,7 @@ impl Locals {
             tables.push(members.iter().map(mailbox).collect::<Vec<_>>());
         }
         let counts = take(SHORT_BLOCKS * size_of::<u64>());
-        let lanes = board.shapes.groups.iter().map(|shape| shape.lanes as usize).max();
-        let direct_counts = take(lanes.unwrap_or(0) * size_of::<u64>());
+        let direct_counts = take(board.shapes.most_blocks() as usize * size_of::<u64>());
         let own_failed = take(size_of::<u64>());
         let memory = DeviceMemory::new(board.stream, end)?;
         let failed = match &others[me] {

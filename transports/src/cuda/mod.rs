@@ -36,7 +36,7 @@ pub use board::DeviceBoard;
 pub use code::{CodeShelf, DeviceCode, ProgramCall};
 pub use copies::LentFactor;
 pub use error::DeviceError;
-pub use launch::{DeviceCall, ForeignBuffer, Lent, MOST_LAUNCHES, Protocol, lend, lend_mut};
+pub use launch::{DeviceCall, ForeignBuffer, Lent, Protocol, lend, lend_mut};
 pub use layout::{Room, Shape, Shapes};
 pub use left_boards::{Kept, LeftMemory, end_left_boards};
 pub use order::{
@@ -44,7 +44,7 @@ pub use order::{
 };
 pub use pending::PendingBoard;
 pub use reserved_blocks::ReservedBlocks;
-pub use short_and_direct::DirectKind;
+pub use short_and_direct::{DirectKind, ShortKind};
 pub use use_table::UseTable;
 pub use words::{Reason, Report, ReportWords};
 pub use workspace::DeviceScratch;

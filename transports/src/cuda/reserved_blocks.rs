@@ -24,9 +24,9 @@ pub struct ReservedBlocks {
 }
 
 impl ReservedBlocks {
-    /// How many of the `most` blocks that fit on a GPU no group of this process has reserved.
-    pub fn left(uuid: Uuid, most: u32) -> u32 {
-        most.saturating_sub(reserved().get(&uuid).copied().unwrap_or(0))
+    /// How many blocks groups of this process have reserved on a GPU.
+    pub fn taken(uuid: Uuid) -> u32 {
+        reserved().get(&uuid).copied().unwrap_or(0)
     }
 
     /// Reserves `blocks` blocks on a GPU on which `most` fit. `None` if fewer are left.
@@ -57,12 +57,12 @@ mod tests {
     fn no_more_blocks_are_reserved_than_fit() {
         let (uuid, other) = ([0xab; 16], [0xac; 16]);
         let first = ReservedBlocks::new(uuid, 10, 16).unwrap();
-        assert_eq!((ReservedBlocks::left(uuid, 16), ReservedBlocks::left(other, 16)), (6, 16));
+        assert_eq!((ReservedBlocks::taken(uuid), ReservedBlocks::taken(other)), (10, 0));
         assert!(ReservedBlocks::new(uuid, 7, 16).is_none());
         let second = ReservedBlocks::new(uuid, 6, 16).unwrap();
         drop(first);
-        assert_eq!(ReservedBlocks::left(uuid, 16), 10);
+        assert_eq!(ReservedBlocks::taken(uuid), 6);
         drop(second);
-        assert_eq!(ReservedBlocks::left(uuid, 16), 16);
+        assert_eq!(ReservedBlocks::taken(uuid), 0);
     }
 }

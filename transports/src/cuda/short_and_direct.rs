@@ -26,11 +26,22 @@ pub(super) struct ShortLaunch {
     pub(super) ranks: u32,
     pub(super) me: u32,
     pub(super) number: u32,
-    pub(super) gathers: u32,
+    pub(super) kind: u32,
 }
 
 // SAFETY: plain numbers, in the order of the struct that the kernel takes by value.
 unsafe impl DeviceRepr for ShortLaunch {}
+
+/// The operation of a short call. Its numbers are those of `program.h`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ShortKind {
+    /// Every rank gets the combination of all inputs.
+    Combine = 0,
+    /// Every rank gets all inputs, side by side.
+    Gather = 1,
+    /// Every rank gets its block of each input, side by side.
+    Exchange = 2,
+}
 
 /// The operation of a direct call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -5,23 +5,19 @@ use super::error::{DeviceError, Result};
 use super::launch::{DeviceCall, start};
 use super::layout::SHORT_THREADS;
 use super::order::CallStream;
-use super::short_and_direct::{DirectKind, DirectLaunch, MOST_SHORT_BYTES, ShortLaunch};
+use super::short_and_direct::{DirectKind, DirectLaunch, MOST_SHORT_BYTES, ShortKind, ShortLaunch};
 use cudarc::driver::CudaFunction;
 use maypole_kernels::cuda::WALK_THREADS;
 
-/// The least bytes of a direct call for which one more lane pays.
-const BYTES_OF_DIRECT_LANE: u64 = 8 << 10;
-
 impl DeviceBoard {
-    /// True if a call of so many bytes a rank can be [short](Self::launch_short).
+    /// True if a call in which a rank has so many bytes for another one can be [short](Self::launch_short).
     pub fn makes_short_calls(&self, bytes: usize) -> bool {
         self.locals.short.is_some() && bytes <= MOST_SHORT_BYTES
     }
 
     /// Starts a short call, as [`launch`](Self::launch) starts others: of so few bytes that the board
-    /// [makes short calls](Self::makes_short_calls) of them, equally many on all ranks. With `gathers` the
-    /// result is the concatenated inputs of all ranks instead of the combination. All ranks pass
-    /// the same `gathers`.
+    /// [makes short calls](Self::makes_short_calls) of them, equally many on all ranks. All ranks pass the
+    /// same `kind`.
     ///
     /// # Errors
     /// [`DeviceError::Program`] if the output is too short; [`DeviceError::Driver`] if the driver refuses
@@ -34,12 +30,13 @@ impl DeviceBoard {
         on: &CallStream<'_>,
         kernel: &CudaFunction,
         call: &DeviceCall<'_>,
-        gathers: bool,
+        kind: ShortKind,
     ) -> Result<()> {
-        let bytes = call.input.bytes();
-        assert!(self.makes_short_calls(bytes as usize), "{bytes} bytes are few");
         let common = self.locals.short.expect("the group makes short calls");
-        let blocks = if gathers { u64::from(common.ranks) } else { 1 };
+        let ranks = u64::from(common.ranks);
+        let bytes = call.input.bytes() / if kind == ShortKind::Exchange { ranks } else { 1 };
+        assert!(self.makes_short_calls(bytes as usize), "{bytes} bytes are few");
+        let blocks = if kind == ShortKind::Combine { 1 } else { ranks };
         if call.output.bytes() < bytes * blocks {
             let why = format!("{} bytes of output are too few", call.output.bytes());
             return Err(DeviceError::Program(why));
@@ -51,7 +48,7 @@ impl DeviceBoard {
             bytes: bytes as u32,
             fingerprint: call.fingerprint,
             number: call.number,
-            gathers: u32::from(gathers),
+            kind: kind as u32,
             ..common
         };
         let lines = bytes.div_ceil(8).max(1) as u32;
@@ -108,9 +105,8 @@ impl DeviceBoard {
             root,
             ..common
         };
-        let most = self.shapes.groups.iter().map(|shape| shape.lanes).max().unwrap_or(1);
-        // A lane costs as much as it moves within a microsecond.
-        let lanes = (bytes / BYTES_OF_DIRECT_LANE).clamp(1, u64::from(most)) as u32;
+        let shape = self.shapes.groups.last().expect("a group has mailboxes");
+        let lanes = shape.lanes_of(bytes);
         // SAFETY: the kernel takes `DirectLaunch` by value; the buffers have the stated lengths,
         // and those of the other ranks, which are threads of this process, stay until this rank has
         // ended the call.

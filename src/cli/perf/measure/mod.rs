@@ -38,6 +38,7 @@ pub(crate) mod drift;
 pub(crate) mod limits;
 mod measurement;
 pub(crate) mod noise;
+mod options;
 pub(crate) mod overlap;
 pub(crate) mod rank_times;
 pub(crate) mod streams;
@@ -54,6 +55,7 @@ use crate::perf::measure::summary::Summary;
 use crate::perf::off_cache::CacheSweep;
 use maypole::{CallPath, Communicator, Result};
 use maypole_transports::clock::monotonic_ns;
+pub(crate) use options::SamplingOptions;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -75,28 +77,6 @@ const MOST_RESTARTS: u32 = 2;
 /// The calls of a batch, where one takes `us` microseconds.
 fn calls_of_batch(us: f64) -> u64 {
     if us >= BATCH_US { 1 } else { (BATCH_US / us.max(0.05)).clamp(1.0, MOST_CALLS) as u64 }
-}
-
-/// How many samples are taken of each point, and whether they are checked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SamplingOptions {
-    pub(crate) iters: Option<usize>,
-    pub(crate) warmup: usize,
-    pub(crate) budget: Duration,
-    pub(crate) check: bool,
-    /// How many calls are checked one by one before the samples of each series.
-    pub(crate) in_a_row: usize,
-    /// Only the first sample of a point has new inputs and is checked. The untimed calls before it
-    /// have new inputs and are checked in any case.
-    pub(crate) reuse: bool,
-    /// A batch is one call.
-    pub(crate) together: bool,
-    /// Leave out every call with a number divisible by this, to test the check.
-    pub(crate) leave_out: Option<usize>,
-    /// This rank computes for [`SLOW_NS`](batch::SLOW_NS) before each call.
-    pub(crate) slow: Option<usize>,
-    /// So many bytes are written before each sample, so that no cache holds a buffer.
-    pub(crate) off_cache: Option<usize>,
 }
 
 /// Takes samples with one communicator.
@@ -188,11 +168,12 @@ impl<'a> Sampler<'a> {
 
     /// Measures one workload. Returns `None` if the user stops before the first sample.
     pub(crate) fn measure(&mut self, work: &mut dyn SampledWork) -> Result<Option<Measurement>> {
-        let mut wrong = self.check_one_by_one(work, self.options.warmup)?;
+        let mut wrong = self.check_one_by_one(work, self.options.warmup, Duration::MAX)?;
         let (calls, wrong_there) = self.plan(work)?;
         wrong += wrong_there;
         if calls > 1 && self.options.check {
-            wrong += self.check_one_by_one(work, self.options.in_a_row)?;
+            let longest = self.options.budget * SLOW_AFTER_BUDGETS;
+            wrong += self.check_one_by_one(work, self.options.in_a_row, longest)?;
         }
         let before = self.noise.begin();
         let mut restarts = 0;
@@ -258,7 +239,11 @@ impl<'a> Sampler<'a> {
     /// Finds the number of calls in a batch. Returns it with the number of wrong elements on the
     /// way. The fastest of several trials counts, because a trial may be preempted.
     fn plan(&mut self, work: &mut dyn SampledWork) -> Result<(u64, u64)> {
+        let before = self.share((0, 0), 1, 0)?.now;
         let first = self.batch(work, 1, true)?;
+        // Inputs that take long to make, and to move to a GPU, are made for what is measured.
+        let took = Duration::from_nanos(first.now.saturating_sub(before));
+        let is_quick = took <= self.options.budget;
         if self.options.together {
             return Ok((1, first.wrong));
         }
@@ -266,7 +251,7 @@ impl<'a> Sampler<'a> {
         let mut wrong = first.wrong;
         let mut tries = |sampler: &mut Self, times, calls| {
             for _ in 0..times {
-                let joint = sampler.batch(&mut *work, calls, true)?;
+                let joint = sampler.batch(&mut *work, calls, is_quick)?;
                 us = us.min(joint.us);
                 wrong += joint.wrong;
             }
@@ -293,17 +278,30 @@ impl<'a> Sampler<'a> {
         Ok((calls, wrong))
     }
 
-    /// Makes `calls` untimed calls, each with new inputs and checked. Returns the wrong elements.
-    fn check_one_by_one(&mut self, work: &mut dyn SampledWork, calls: usize) -> Result<u64> {
+    /// Makes `calls` untimed calls, each with new inputs and checked, or as many as begin within `longest`.
+    /// Returns the wrong elements.
+    fn check_one_by_one(
+        &mut self,
+        work: &mut dyn SampledWork,
+        calls: usize,
+        longest: Duration,
+    ) -> Result<u64> {
         let mut wrong = 0;
+        let begun = self.share((0, 0), 1, 0)?.now;
         for _ in 0..calls {
             let batch = self.next(1);
             work.fill(&batch);
             work.upload()?;
             self.run(work, &batch)?;
-            wrong += self.wrong(work, &batch)?;
+            let wrong_here = self.wrong(work, &batch)?;
+            let joint = self.share((0, 0), 1, wrong_here)?;
+            wrong += joint.wrong;
+            let elapsed = Duration::from_nanos(joint.now.saturating_sub(begun));
+            if elapsed > longest {
+                break;
+            }
         }
-        Ok(self.share((0, 0), 1, wrong)?.wrong)
+        Ok(wrong)
     }
 
     /// Takes one sample. Without new inputs, the buffers stay as the batch before left them, and
