@@ -8,8 +8,10 @@ use std::time::Duration;
 /// A deadline of a call to which a rank does not come.
 const SOON: Duration = Duration::from_millis(30);
 
-/// What the ranks of a world do.
-const ROLES: [(&str, fn(Communicator)); 4] =
+/// What a rank of a world does.
+type Role = fn(Communicator);
+
+const ROLES: [(&str, Role); 4] =
     [("rows", rows), ("waiting", waiting), ("messages", messages), ("abort", abort_later)];
 
 pub(crate) fn rank_process(role: &str) {
