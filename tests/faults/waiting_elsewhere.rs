@@ -67,14 +67,12 @@ fn in_a_pair(comm: &mut Communicator) -> Told {
     comm.set_timeout(LIMIT);
     let rank = comm.rank();
     let mut pair = comm.split(Some(rank as u64 % 2), 0).unwrap().unwrap();
+    pair.set_timeout(if rank == 3 { SOON } else { LIMIT });
     match rank {
         0 => told(&comm.recv(&mut [0u8], 2, 5).unwrap_err()),
         1 => hold_up(comm),
         2 => told(&pair.recv(&mut [0u8], 0, 5).unwrap_err()),
-        _ => {
-            pair.set_timeout(SOON);
-            told(&pair.barrier().unwrap_err())
-        }
+        _ => told(&pair.barrier().unwrap_err()),
     }
 }
 
