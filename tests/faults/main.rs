@@ -15,13 +15,4 @@ mod shrinking;
 mod status;
 mod waiting_elsewhere;
 
-spawn::rank_processes!(
-    admission,
-    collectives,
-    deaths,
-    matrix,
-    mismatches,
-    shrinking,
-    status,
-    waiting_elsewhere
-);
+spawn::rank_processes!(admission, deaths, matrix, mismatches, shrinking, status, waiting_elsewhere);
