@@ -7,7 +7,7 @@
 use crate::raw::context;
 use crate::spawn::{as_each_rank, say};
 use crate::walks::ready;
-use crate::{Role, check, succeed};
+use crate::{check, succeed};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use maypole::cuda::Comm;
 use maypole::{Communicator, Error, ReduceOp};
@@ -15,19 +15,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) const ROLES: &[(&str, Role)] = &[
-    ("leaves beside a call", leave_beside),
-    ("makes and leaves beside a call", make_beside),
-    ("makes and leaves beside a capture", beside_capture),
-    ("gives up a call through the host", abort_through_host),
-    ("adds a call that is refused", refuse_in_group),
-    ("panics in a group", panic_in_group),
-    ("is told that writes are lost", lose_writes),
-    ("makes a group beside a thread's call", make_beside_thread),
-];
+crate::roles! {
+    leave_beside in 2: a_group_is_left_beside_a_call_that_waits_emulated, WAITING;
+    make_beside in 2: memory_of_groups_is_used_again_while_a_call_waits_emulated,
+        [WAITING[0], WAITING[1], TWO, ("FAKE_CUDA_MEMORY", "200000000")];
+    beside_capture;
+    abort_through_host in 2:
+        a_call_through_the_host_is_given_up_by_a_handle_that_is_made_meanwhile_emulated,
+        [("FAKE_CUDA_NO_PEERS", "all"), TWO];
+    refuse_in_group in 1: a_group_with_a_refused_call_starts_nothing_emulated, [TWO];
+    panic_in_group in 1: a_panic_in_a_group_starts_nothing_and_is_told_emulated, [TWO];
+    lose_writes;
+    make_beside_thread in 1: a_group_is_made_beside_the_call_of_a_thread_that_shares_the_gpu_emulated, [TWO];
+}
 
+const TWO: (&str, &str) = ("FAKE_CUDA_DEVICES", "2");
 const WAITING: [(&str, &str); 3] =
-    [("FAKE_CUDA_FREE_HOLDS", "1"), ("FAKE_CUDA_LOAD_WAITS", "1"), ("FAKE_CUDA_DEVICES", "2")];
+    [("FAKE_CUDA_FREE_HOLDS", "1"), ("FAKE_CUDA_LOAD_WAITS", "1"), TWO];
 
 /// Rank 0 leaves group B while its call of group A waits for rank 1, which waits for a message that rank 0
 /// sends afterwards.
@@ -57,11 +61,6 @@ fn leave_beside() {
     });
 }
 
-#[test]
-fn a_group_is_left_beside_a_call_that_waits_emulated() {
-    succeed("leaves beside a call", 2, &WAITING);
-}
-
 /// Ranks 0 and 2 are threads that share a GPU, whose call waits while a group is made on streams of
 /// their own. Nothing of that may wait for all work of the GPU.
 fn make_beside_thread() {
@@ -79,11 +78,6 @@ fn make_beside_thread() {
         }
         a.synchronize().unwrap();
     });
-}
-
-#[test]
-fn a_group_is_made_beside_the_call_of_a_thread_that_shares_the_gpu_emulated() {
-    check("makes a group beside a thread's call", &[WAITING[2]]);
 }
 
 /// Groups are made and left many times while a call waits. Their memory is used again, though
@@ -116,12 +110,6 @@ fn make_beside() {
             std::thread::sleep(Duration::from_millis(5));
         }
     });
-}
-
-#[test]
-fn memory_of_groups_is_used_again_while_a_call_waits_emulated() {
-    let memory = ("FAKE_CUDA_MEMORY", "200000000");
-    succeed("makes and leaves beside a call", 2, &[WAITING[0], WAITING[1], WAITING[2], memory]);
 }
 
 /// The program captures in global mode on one thread, while others make, use and leave groups.
@@ -166,11 +154,8 @@ fn beside_capture() {
 #[test]
 fn groups_come_and_go_beside_a_capture_emulated() {
     let trace = ("FAKE_CUDA_CAPTURE_TRACE", "1");
-    let devices = ("FAKE_CUDA_DEVICES", "2");
-    if check("makes and leaves beside a capture", &[("TEST_THREADS", "1"), trace, devices])
-        .is_some()
-    {
-        succeed("makes and leaves beside a capture", 2, &[trace, devices]);
+    if check("beside_capture", &[("TEST_THREADS", "1"), trace, TWO]).is_some() {
+        succeed("beside_capture", 2, &[trace, TWO]);
     }
 }
 
@@ -206,11 +191,6 @@ fn abort_through_host() {
     });
 }
 
-#[test]
-fn a_call_through_the_host_is_given_up_by_a_handle_that_is_made_meanwhile_emulated() {
-    succeed("gives up a call through the host", 2, &[("FAKE_CUDA_NO_PEERS", "all"), WAITING[2]]);
-}
-
 /// A group of calls to which one cannot be added starts none of them, dropped or ended.
 fn refuse_in_group() {
     let sums = Communicator::run_local(2, |mut comm| {
@@ -235,11 +215,6 @@ fn refuse_in_group() {
         0
     });
     assert_eq!(sums, [0, 0]);
-}
-
-#[test]
-fn a_group_with_a_refused_call_starts_nothing_emulated() {
-    check("adds a call that is refused", &[("FAKE_CUDA_DEVICES", "2")]);
 }
 
 /// A thread panics between calls of a group: none of them starts, and the communicator has failed on all ranks.
@@ -270,11 +245,6 @@ fn panic_in_group() {
     assert_eq!(failed, [1, 1]);
 }
 
-#[test]
-fn a_panic_in_a_group_starts_nothing_and_is_told_emulated() {
-    check("panics in a group", &[("FAKE_CUDA_DEVICES", "2")]);
-}
-
 /// Writes of one GPU do not arrive at the other: bytes go through the host, and are correct.
 fn lose_writes() {
     as_each_rank(|mut comm| {
@@ -291,13 +261,13 @@ fn lose_writes() {
 #[test]
 fn writes_that_do_not_arrive_are_found_before_the_first_call_emulated() {
     for pairs in ["all", "1-0"] {
-        let variables = [("FAKE_CUDA_MIRROR", pairs), WAITING[2]];
-        let Some(ended) = succeed("is told that writes are lost", 2, &variables) else { return };
+        let variables = [("FAKE_CUDA_MIRROR", pairs), TWO];
+        let Some(ended) = succeed("lose_writes", 2, &variables) else { return };
         let reasons: Vec<_> = ended.iter().flat_map(|one| one.said("reason")).collect();
         assert!(reasons[0] == reasons[1] && reasons[0].contains("(ACS)"), "{reasons:?}");
     }
     // Other pairs do not matter.
     let variables = [("FAKE_CUDA_MIRROR", "2-3"), ("FAKE_CUDA_DEVICES", "4")];
-    let Some(ended) = succeed("is told that writes are lost", 2, &variables) else { return };
+    let Some(ended) = succeed("lose_writes", 2, &variables) else { return };
     assert!(ended.iter().all(|one| one.said("reason") == [""]));
 }

@@ -3,20 +3,23 @@
 use crate::raw::context;
 use crate::spawn::{as_each_rank, ranks, say};
 use crate::walks::ready;
-use crate::{Role, check, succeed, world};
+use crate::{check, succeed, world};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use maypole::cuda::Comm;
 use maypole::{Communicator, ReduceOp};
 use std::sync::Arc;
 
-pub(crate) const ROLES: &[(&str, Role)] = &[
-    ("drops early", drop_early),
-    ("drops two groups in other orders", drop_in_other_orders),
-    ("makes and drops groups", make_and_drop),
-    ("makes and closes groups", make_and_close),
-    ("cannot open memory", be_unable_to_open),
-    ("replays a graph after the drop", replay_after_drop),
-];
+const LITTLE: [(&str, &str); 1] = [("FAKE_CUDA_MEMORY", "120000000")];
+const LITTLE_OF_TWO: [(&str, &str); 2] = [LITTLE[0], ("FAKE_CUDA_DEVICES", "2")];
+
+crate::roles! {
+    drop_early in 2: a_rank_that_drops_its_group_early_waits_for_nobody_emulated;
+    drop_in_other_orders in 2: two_groups_may_be_dropped_in_any_order_emulated;
+    make_and_drop in 2: memory_of_groups_that_all_have_left_is_freed_emulated, LITTLE, LITTLE_OF_TWO;
+    make_and_close in 2: memory_of_groups_that_all_have_closed_is_free_emulated, LITTLE, LITTLE_OF_TWO;
+    be_unable_to_open;
+    replay_after_drop;
+}
 
 /// Rank 1 keeps its part of the group until rank 0, which has dropped its own, signals it.
 fn drop_early() {
@@ -35,11 +38,6 @@ fn drop_early() {
     });
 }
 
-#[test]
-fn a_rank_that_drops_its_group_early_waits_for_nobody_emulated() {
-    succeed("drops early", 2, &[]);
-}
-
 fn drop_in_other_orders() {
     as_each_rank(|mut comm| {
         let stream = context(0).new_stream().unwrap();
@@ -51,11 +49,6 @@ fn drop_in_other_orders() {
         }
         comm.barrier().unwrap();
     });
-}
-
-#[test]
-fn two_groups_may_be_dropped_in_any_order_emulated() {
-    succeed("drops two groups in other orders", 2, &[]);
 }
 
 /// The mailboxes of two groups at most fit into the memory of the device.
@@ -83,15 +76,6 @@ fn make_and_close() {
     });
 }
 
-#[test]
-fn memory_of_groups_that_all_have_left_is_freed_emulated() {
-    for devices in ["1", "2"] {
-        let variables = [("FAKE_CUDA_MEMORY", "120000000"), ("FAKE_CUDA_DEVICES", devices)];
-        succeed("makes and drops groups", 2, &variables);
-        succeed("makes and closes groups", 2, &variables);
-    }
-}
-
 /// The driver of rank 1 does not open the memory of rank 0.
 fn be_unable_to_open() {
     as_each_rank(|mut comm| {
@@ -106,7 +90,7 @@ fn be_unable_to_open() {
 
 #[test]
 fn memory_that_a_rank_cannot_open_is_freed_when_the_others_have_closed_theirs_emulated() {
-    let Some(world) = world("cannot open memory", 2) else { return };
+    let Some(world) = world("be_unable_to_open", 2) else { return };
     let world = world.set_of(1, "FAKE_CUDA_FAIL", "cuIpcOpenMemHandle_v2:0:205");
     for ended in world.set("FAKE_CUDA_MEMORY", "120000000").start().succeed() {
         assert!(!ended.lines.iter().any(|line| line.contains("freed while")));
@@ -157,7 +141,7 @@ fn replay_after_drop() {
 
 #[test]
 fn a_graph_that_is_replayed_after_its_group_was_dropped_does_nothing_emulated() {
-    if check("replays a graph after the drop", &[("TEST_THREADS", "1")]).is_some() {
-        succeed("replays a graph after the drop", 2, &[]);
+    if check("replay_after_drop", &[("TEST_THREADS", "1")]).is_some() {
+        succeed("replay_after_drop", 2, &[]);
     }
 }

@@ -2,18 +2,19 @@
 
 use crate::raw::context;
 use crate::walks::ready;
-use crate::{Role, check};
 use maypole::cuda::Comm;
 use maypole::{Communicator, ReduceOp};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) const ROLES: &[(&str, Role)] = &[
-    ("runs two groups on one device", run_two_groups),
-    ("exchanges first messages", exchange_first),
-    ("exchanges messages of many lengths", exchange_many),
-    ("makes calls of many lengths", call_many),
-];
+crate::roles! {
+    run_two_groups in 1: two_groups_of_one_device_run_at_the_same_time_emulated,
+        [("FAKE_CUDA_PROCESSORS", "16")], [("FAKE_CUDA_PROCESSORS", "7")];
+    // The first module is loaded when the group is made. Loading another one fails.
+    exchange_first in 1: the_first_message_loads_no_kernel_emulated, [("FAKE_CUDA_FAIL", "cuModuleLoadData:9:2")];
+    exchange_many in 1: messages_of_new_lengths_wait_for_no_kernel_emulated, [("FAKE_CUDA_POOLS", "0")];
+    call_many in 1: programs_on_a_device_keep_to_their_budget_emulated;
+}
 
 /// Rank 0 starts long calls of two groups, and then rank 1 does. Every block of a call waits for one of
 /// the other rank, so all of them need room at the same time.
@@ -51,13 +52,6 @@ fn run_two_groups() {
     });
 }
 
-#[test]
-fn two_groups_of_one_device_run_at_the_same_time_emulated() {
-    for processors in ["16", "7"] {
-        check("runs two groups on one device", &[("FAKE_CUDA_PROCESSORS", processors)]);
-    }
-}
-
 fn exchange_first() {
     Communicator::run_local(2, |mut comm| {
         let stream = context(0).new_stream().unwrap();
@@ -72,12 +66,6 @@ fn exchange_first() {
         assert_eq!(stream.clone_dtoh(&data).unwrap(), [0.0; 1000]);
         comm.barrier().unwrap();
     });
-}
-
-/// The first module is loaded when the group is made. Loading another one fails.
-#[test]
-fn the_first_message_loads_no_kernel_emulated() {
-    check("exchanges first messages", &[("FAKE_CUDA_FAIL", "cuModuleLoadData:9:2")]);
 }
 
 /// Rank 1 receives a long message of a new length while the kernel that sends it waits for that.
@@ -108,11 +96,6 @@ fn exchange_many() {
     });
 }
 
-#[test]
-fn messages_of_new_lengths_wait_for_no_kernel_emulated() {
-    check("exchanges messages of many lengths", &[("FAKE_CUDA_POOLS", "0")]);
-}
-
 /// Programs of ever new calls take no more memory of the device than they may.
 fn call_many() {
     Communicator::run_local(2, |mut comm| {
@@ -135,9 +118,4 @@ fn call_many() {
         assert!(taken < 1_000_000, "{taken} bytes");
         comm.barrier().unwrap();
     });
-}
-
-#[test]
-fn programs_on_a_device_keep_to_their_budget_emulated() {
-    check("makes calls of many lengths", &[]);
 }
