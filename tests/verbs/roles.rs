@@ -66,7 +66,9 @@ fn compare(mut comm: Communicator) {
                 let is_of = |case: &Case| case.collective.name() == collective.name();
                 let mut case = drawn.find(is_of).expect("every collective is drawn");
                 let share = bytes.div_ceil(world * case.kind.size());
-                case.lengths = Lengths::Even(share);
+                if collective != Collective::Barrier {
+                    case.lengths = Lengths::Even(share);
+                }
                 run(case);
             }
         }
