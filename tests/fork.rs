@@ -10,7 +10,7 @@ use maypole::schedule::collective::Collective;
 use maypole::schedule::{Schedule, Step, input, output};
 use maypole::{Communicator, Error, Local, Operation, ReduceOp, Request};
 use maypole_transports::fork::in_forked_child;
-use spawn::World;
+use spawn::over_shm_and_tcp;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -181,9 +181,7 @@ fn requests_in_flight(comm: &mut Communicator) {
 
 #[test]
 fn a_child_of_a_process_is_not_the_rank() {
-    for transport in ["shm", "tcp"] {
-        World::new("forks", 2).set("MAYPOLE_TRANSPORT", transport).start().succeed();
-    }
+    over_shm_and_tcp("forks", 2);
 }
 
 /// The peer waits meanwhile, and learns nothing.

@@ -16,16 +16,11 @@ const EXAMPLES: &[Example] = &[
         "a page that also shows what changed since an earlier one",
     ),
     ("maypole perf p2p -b 1 -e 1M", "latency and bandwidth between two ranks"),
-    ("maypole perf latency --pairs all -n 8 --svg heat.svg", "all pairs: slow links, odd ranks"),
+    ("maypole perf latency --pairs all -n 8 --report heat/", "all pairs: slow links, odd ranks"),
     ("maypole perf all-gather --counts linear", "blocks of unequal lengths"),
     (
         "maypole perf all-reduce --off-cache -b 8 -e 16M",
         "buffers that lie in memory and in no cache",
-    ),
-    ("maypole perf all-reduce --streams 4 -n 2", "four groups at once"),
-    (
-        "maypole perf --aggregate 64 -n 2 --sizes 8,1K",
-        "64 buffers: by a call each, and by one call",
     ),
     ("maypole perf all-reduce --hosts a:8,b:8", "ranks on two hosts, over ssh"),
     ("maypole perf p2p --json old.json --samples", "results to compare with later"),

@@ -13,7 +13,7 @@ use maypole::tuner::{
     registered_choice,
 };
 use maypole::world::launch::{self, Launcher};
-use maypole::{Communicator, DataType, ReduceOp, StoreCounts, Transport};
+use maypole::{Communicator, DataType, ReduceOp, Transport};
 use maypole_transports::cores::UsableCores;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -130,17 +130,7 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
     if alone {
         return show(&args.predict(collective, ranks), true);
     }
-    let (explanation, stores) = args.measure(collective)?;
-    let is_first = launched.rank == 0;
-    let code = show(&explanation, is_first)?;
-    if is_first && stores != StoreCounts::default() {
-        output::print_line(format_args!(
-            "of the publications in large slots, rank 0 stored {} by ordinary stores, {} past the \
-             caches and {} in a deep ring",
-            stores.ordinary, stores.past_caches, stores.deep_ring
-        ))?;
-    }
-    Ok(code)
+    show(&args.measure(collective)?, launched.rank == 0)
 }
 
 fn show(explanation: &Explanation, is_first: bool) -> Result<ExitCode> {
@@ -165,11 +155,7 @@ impl ExplainArgs {
     }
 
     fn is_on_gpus(&self) -> bool {
-        match self.transport {
-            TransportArg::Shm | TransportArg::Tcp | TransportArg::Ib => false,
-            #[cfg(feature = "cuda")]
-            TransportArg::Cuda => true,
-        }
+        !matches!(self.transport, TransportArg::Shm | TransportArg::Tcp | TransportArg::Ib)
     }
 
     /// Explains a call on GPUs, of which each of `ranks` ranks has one unless the options set more.
@@ -209,14 +195,14 @@ impl ExplainArgs {
     }
 
     /// Runs the call as one rank of several, then explains it with the measured time.
-    fn measure(&self, collective: Collective) -> Result<(Explanation, StoreCounts)> {
+    fn measure(&self, collective: Collective) -> Result<Explanation> {
         let mut world = Communicator::from_env()?;
         let mut comm = world.over(self.transport.into())?;
         comm.set_algorithm(self.algorithm);
         let bytes = self.whole(collective, comm.world());
         let explanation = comm.explain(collective, bytes);
         if explanation.choice.is_err() {
-            return Ok((explanation, StoreCounts::default()));
+            return Ok(explanation);
         }
         // Elements of another type take as long to move; only combining them may differ.
         let mut work = CollectiveBuffers::new(collective, bytes, comm.world())?;
@@ -231,7 +217,7 @@ impl ExplainArgs {
                 break;
             }
         }
-        Ok((comm.explain(collective, bytes), comm.counters().stores))
+        Ok(comm.explain(collective, bytes))
     }
 }
 

@@ -55,8 +55,7 @@ pub(crate) fn rooted(
 
 /// The error of a root outside a world of `ranks`.
 pub(crate) fn no_such_root(root: usize, ranks: usize) -> String {
-    let last = ranks - 1;
-    format!("--root {root}: there is no rank {root} in a world of {ranks}; use 0 to {last}")
+    format!("--root {root}: there is no rank {root} in a world of {ranks}; use 0 to {}", ranks - 1)
 }
 
 /// An element type by its name here (`f32`), in C (`float`) or in nccl-tests (`bfloat16`).

@@ -1,6 +1,5 @@
 //! Counters agree with theory, to the byte.
 
-use crate::spawn::World;
 use maypole::algorithms::Algorithm;
 use maypole::{Communicator, Local, ReduceOp};
 use maypole::{Counters, Sent};
@@ -174,20 +173,4 @@ fn what_counts_and_what_does_not() {
         let sent = if comm.rank() == 0 { (1..=rounds as u64).sum() } else { 2 * rounds as u64 };
         assert_eq!((many.payload(), many.calls["all_gather"]), (sent, rounds as u64));
     });
-}
-
-#[test]
-fn processes_count_alike() {
-    for transport in ["shm", "tcp"] {
-        World::new(transport, 3).set("MAYPOLE_TRANSPORT", transport).start().succeed();
-    }
-}
-
-pub(crate) fn rank_process(transport: &str) {
-    let mut comm = Communicator::from_env().unwrap();
-    comm.set_algorithm(Some(Algorithm::Ring));
-    let counted =
-        during(&mut comm, |comm| comm.all_reduce(&mut [1.0f64; 3000], ReduceOp::Sum).unwrap());
-    let moved = if transport == "shm" { counted.board } else { counted.stream };
-    assert_eq!((moved.payload, counted.payload()), (32_000, 32_000));
 }

@@ -22,12 +22,4 @@ mod values;
 
 use maypole_tests::{case, common};
 
-spawn::rank_processes!(
-    collectives,
-    counters,
-    determinism,
-    large,
-    own_schedules,
-    random_cases,
-    values
-);
+spawn::rank_processes!(collectives, determinism, large, own_schedules, random_cases, values);

@@ -223,19 +223,6 @@ fn an_algorithm_that_breaks_the_order_is_refused() {
 }
 
 #[test]
-fn operations_of_unlike_names_do_not_match() {
-    let errors = Communicator::run_local(2, |mut comm| {
-        comm.set_timeout(Duration::from_secs(20));
-        let op = operation(["plus", "times"][comm.rank()], true, u64::wrapping_add);
-        comm.all_reduce(&mut [1], &op).unwrap_err().to_string()
-    });
-    assert!(
-        errors.iter().any(|error| error.contains("'plus'") && error.contains("'times'")),
-        "{errors:?}"
-    );
-}
-
-#[test]
 fn a_panic_in_an_operation_fails_all_ranks_and_goes_on_at_the_call() {
     for hosts in [vec![0; 3], vec![0, 1, 2]] {
         let ends = run(&hosts, |mut comm| {

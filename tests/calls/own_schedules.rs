@@ -2,12 +2,13 @@
 //! they are refused with the checker's error.
 
 use crate::common::SeededRng;
-use crate::spawn;
-use crate::spawn::{World, as_each_rank};
+use crate::spawn::{World, as_each_rank, as_told, everywhere, say};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::schedule::{Schedule, Step, input, output};
-use maypole::{Communicator, Error, Factor, Local, Operation, ReduceOp, Transport};
+use maypole::{
+    Communicator, Element, Error, Factor, IntoBuffers, IntoOp, Local, Operation, ReduceOp,
+};
 use std::time::{Duration, Instant};
 
 /// A star: rank 0 receives the vectors of all ranks in rank order, and sends the sum to all ranks.
@@ -24,6 +25,16 @@ pub(super) fn star(world: usize, rank: usize) -> Schedule {
     Schedule::new(1, steps)
 }
 
+/// Reduces the buffers of all ranks by the star.
+pub(super) fn run_star<'a, 'o, T: Element>(
+    comm: &mut Communicator,
+    buffers: impl IntoBuffers<'a, T>,
+    op: impl IntoOp<'o, T>,
+) -> maypole::Result<()> {
+    let world = comm.world();
+    comm.run(|rank| star(world, rank), Collective::AllReduce, buffers, op)
+}
+
 /// The contribution of a rank: different numbers on every rank.
 fn numbers(rank: usize, count: usize) -> Vec<i64> {
     let mut rng = SeededRng::new(rank as u64 + 77);
@@ -36,15 +47,8 @@ fn stars(comm: &mut Communicator) {
     for count in [0, 1, 5, 1000, 70_001, 1 << 20] {
         let mut whole = numbers(rank, count);
         let mut apart = vec![0; count];
-        comm.run(
-            |rank| star(world, rank),
-            Collective::AllReduce,
-            (&whole, &mut apart),
-            ReduceOp::Sum,
-        )
-        .unwrap();
-        comm.run(|rank| star(world, rank), Collective::AllReduce, &mut whole, ReduceOp::Sum)
-            .unwrap();
+        run_star(comm, (&whole, &mut apart), ReduceOp::Sum).unwrap();
+        run_star(comm, &mut whole, ReduceOp::Sum).unwrap();
         let mut sum = vec![0; count];
         (0..world).for_each(|rank| {
             sum.iter_mut().zip(numbers(rank, count)).for_each(|(sum, x)| *sum += x)
@@ -55,29 +59,22 @@ fn stars(comm: &mut Communicator) {
         comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
         assert!(data == sum);
         let mut data = numbers(rank, count);
-        comm.run(|rank| star(world, rank), Collective::AllReduce, &mut data, ReduceOp::Sum)
-            .unwrap();
+        run_star(comm, &mut data, ReduceOp::Sum).unwrap();
         assert!(data == sum);
     }
     let remember = Operation::new("decimal places", false, |left: &[u64], right: &mut [u64]| {
         left.iter().zip(right).for_each(|(left, right)| *right += 10 * left);
     });
     let mut digits = [rank as u64 + 1; 5];
-    comm.run(|rank| star(world, rank), Collective::AllReduce, &mut digits, &remember).unwrap();
+    run_star(comm, &mut digits, &remember).unwrap();
     assert_eq!(digits, [(1..=world as u64).fold(0, |number, digit| 10 * number + digit); 5]);
     let mut mean = [rank as f32; 3];
-    comm.run(|rank| star(world, rank), Collective::AllReduce, &mut mean, ReduceOp::Avg).unwrap();
+    run_star(comm, &mut mean, ReduceOp::Avg).unwrap();
     assert_eq!(mean, [(world - 1) as f32 / 2.0; 3]);
     for round in 1..4u32 {
         let mut scaled = [1f32; 3];
         let factor = Factor::new(f64::from(round) + rank as f64);
-        comm.run(
-            |rank| star(world, rank),
-            Collective::AllReduce,
-            &mut scaled,
-            ReduceOp::PreMulSum(factor),
-        )
-        .unwrap();
+        run_star(comm, &mut scaled, ReduceOp::PreMulSum(factor)).unwrap();
         let sum = (0..world).map(|rank| rank as f32 + round as f32).sum::<f32>();
         assert_eq!(scaled, [sum; 3]);
     }
@@ -170,16 +167,9 @@ fn refused(comm: &mut Communicator) {
         let text = format!("rank {rank}: all_reduce: the schedules do something else: {words}");
         assert_eq!(error.to_string(), text);
     }
-    let error = comm.run(
-        |rank| star(world, rank),
-        Collective::AllReduce,
-        (&[1u8], &mut [0u8; 2]),
-        ReduceOp::Sum,
-    );
+    let error = run_star(comm, (&[1u8], &mut [0u8; 2]), ReduceOp::Sum);
     assert!(error.unwrap_err().is_harmless());
-    let error = comm
-        .run(|rank| star(world, rank), Collective::AllReduce, &mut [1f32], ReduceOp::Xor)
-        .unwrap_err();
+    let error = run_star(comm, &mut [1f32], ReduceOp::Xor).unwrap_err();
     assert!(error.is_harmless() && error.to_string().contains("bits of integers"), "{error}");
     comm.barrier().unwrap();
 }
@@ -195,7 +185,7 @@ fn deterministic(comm: &mut Communicator) {
         let why = "the user's algorithm does not combine the ranks one by one from left to right";
         assert!(error.is_harmless() && error.to_string().contains(why), "{error}");
     }
-    comm.run(|rank| star(world, rank), Collective::AllReduce, &mut data, ReduceOp::Sum).unwrap();
+    run_star(comm, &mut data, ReduceOp::Sum).unwrap();
     let sum = (1..world).fold(1e8f32, |sum, rank| sum + [1e8, 1.0, -1e8, 1.0][rank % 4]);
     assert_eq!(data, [sum]);
     comm.set_deterministic(false);
@@ -217,15 +207,14 @@ fn differs(mut comm: Communicator) -> Error {
     let rank = comm.rank();
     let world = comm.world();
     let since = Instant::now();
-    comm.run(|rank| star(world, rank), Collective::AllReduce, &mut [1u64; 100], ReduceOp::Sum)
-        .unwrap();
+    run_star(&mut comm, &mut [1u64; 100], ReduceOp::Sum).unwrap();
     let ring = |rank| Algorithm::Ring.schedule(Collective::AllReduce, world, rank).unwrap();
     let end = (0..3).try_for_each(|_| {
         let mut data = [1u64; 100];
         if rank == 1 {
             comm.run(ring, Collective::AllReduce, &mut data, ReduceOp::Sum)
         } else {
-            comm.run(|rank| star(world, rank), Collective::AllReduce, &mut data, ReduceOp::Sum)
+            run_star(&mut comm, &mut data, ReduceOp::Sum)
         }
     });
     assert!(since.elapsed() < Duration::from_secs(15));
@@ -234,29 +223,14 @@ fn differs(mut comm: Communicator) -> Error {
 
 pub(crate) fn rank_process(role: &str) {
     match role {
-        "differs" => as_each_rank(|comm| spawn::say("error", differs(comm))),
-        "tcp" => as_each_rank(|mut comm| everything(comm.over(Transport::Tcp).unwrap())),
-        _ => as_each_rank(everything),
+        "differs" => as_each_rank(|comm| say("error", differs(comm))),
+        _ => as_told(role, everything),
     }
 }
 
 #[test]
-fn own_algorithms_of_processes() {
-    for way in ["shm", "tcp"] {
-        World::new(way, 3).start().succeed();
-    }
-}
-
-#[test]
-fn own_algorithms_across_hosts() {
-    World::new("mixed", 4).hosts(&[0, 1, 0, 1]).start().succeed();
-}
-
-#[test]
-fn own_algorithms_of_threads() {
-    for hosts in [&[0][..], &[0, 0], &[0, 0, 1, 1, 2]] {
-        Local::new(hosts.len()).hosts(hosts).timeout(Duration::from_secs(60)).run(everything);
-    }
+fn own_algorithms_of_threads_and_processes() {
+    everywhere(everything);
 }
 
 #[test]

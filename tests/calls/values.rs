@@ -1,11 +1,10 @@
 //! Bytes and values whose length is not an argument on every rank.
 
 use crate::common::SeededRng;
-use crate::spawn::{World, as_told};
-use maypole::{Communicator, Error, Local};
+use crate::spawn::{as_told, everywhere};
+use maypole::{Communicator, Error};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 enum Setting {
@@ -128,11 +127,8 @@ pub(crate) fn rank_process(role: &str) {
 }
 
 #[test]
-fn values_of_processes() {
-    for way in ["shm", "tcp"] {
-        World::new(way, 3).start().succeed();
-    }
-    World::new("mixed", 4).hosts(&[0, 1, 1, 0]).start().succeed();
+fn values_of_threads_and_processes() {
+    everywhere(everything);
 }
 
 /// Rank 1 reads the bytes of another call as a length, which is more than any memory has.
@@ -156,12 +152,5 @@ fn a_length_that_no_memory_has_is_an_error_on_both_ranks() {
         assert!(text.contains("rank 1 has no memory for the 9223372036854775808 bytes"), "{text}");
         assert!(matches!(error, Error::Aborted { .. }) && !error.is_retryable(), "{text}");
         assert_eq!(error.culprit(), Some(1));
-    }
-}
-
-#[test]
-fn values_of_threads() {
-    for hosts in [&[0][..], &[0, 0], &[0, 0, 1, 1, 2]] {
-        Local::new(hosts.len()).hosts(hosts).timeout(Duration::from_secs(60)).run(everything);
     }
 }

@@ -208,10 +208,7 @@ impl Place<'_> {
     fn contribution<T: Number>(&self, nth: usize, rank: usize, index: usize) -> T {
         let seed = self.case.seed ^ ((nth * 4096 + rank) as u64) << 40 ^ index as u64;
         let word = SeededRng::new(seed).next_u64();
-        // The oracle's sums of integers wrap, and those of averages do not.
-        let averages_integers = self.case.op == ReduceOp::Avg && !self.case.kind.is_float();
-        let any = self.case.any && !averages_integers;
-        if any { T::any(word) } else { T::gentle(word, self.case.op, self.world) }
+        if self.case.any { T::any(word) } else { T::gentle(word, self.case.op, self.world) }
     }
 
     /// The expected value of `wanted` of the whole at this rank.

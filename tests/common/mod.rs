@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 pub mod random;
+pub mod tasks;
 pub mod walked;
 pub mod world;
 

@@ -22,6 +22,12 @@ pub trait Number: Element + CheckedBitPattern + Debug {
     /// The result of a combination: divided by `world` for an average of integers.
     #[allow(dead_code, reason = "not every test uses all of it")]
     fn finished(self, op: ReduceOp, world: usize) -> Self;
+    /// The average of the contributions of all ranks, whose sum no type need hold; `None` for floats, which are
+    /// divided before they are added.
+    #[allow(dead_code, reason = "not every test uses all of it")]
+    fn average(_: impl ExactSizeIterator<Item = Self>) -> Option<Self> {
+        None
+    }
     /// The bits; equal for all NaNs.
     fn bits(self) -> u64;
 }
@@ -38,8 +44,7 @@ macro_rules! integers {
                 }
             }
 
-            /// Integers wrap, so every order gives the same bits. Sums for averages do not: those of GPUs wrap,
-            /// and others do not.
+            /// Integers wrap, so every order gives the same bits. Sums for averages do not: those of GPUs wrap.
             fn gentle(word: u64, op: ReduceOp, world: usize) -> Self {
                 let any = Self::any(word);
                 if op == ReduceOp::Avg { (any as i128 / world as i128) as Self } else { any }
@@ -67,6 +72,11 @@ macro_rules! integers {
 
             fn finished(self, op: ReduceOp, world: usize) -> Self {
                 if op == ReduceOp::Avg { self / world as Self } else { self }
+            }
+
+            fn average(all: impl ExactSizeIterator<Item = Self>) -> Option<Self> {
+                let world = all.len() as i128;
+                Some((all.map(|it| it as i128).sum::<i128>() / world) as Self)
             }
 
             fn bits(self) -> u64 {

@@ -83,8 +83,10 @@ impl Order {
             let range: &Range<usize> = &layout[chunk];
             for index in range.start.max(wanted.start)..range.end.min(wanted.end) {
                 let tree = tree.as_ref().expect("only what this rank holds is asked for");
-                let combined = tree.evaluate(op, &|rank| of(rank, index));
-                result.push(combined.finished(op, world));
+                let combined = || tree.evaluate(op, &|rank| of(rank, index)).finished(op, world);
+                let average = |_| T::average((0..world).map(|rank| of(rank, index)));
+                let average = Some(op).filter(|op| *op == ReduceOp::Avg).and_then(average);
+                result.push(average.unwrap_or_else(combined));
             }
         }
         result

@@ -4,7 +4,7 @@
 #![allow(dead_code, unused_imports, unused_macros, reason = "not every test uses all of it")]
 
 use maypole::world::bootstrap::JoinConfig;
-use maypole::{Communicator, Transport};
+use maypole::{Communicator, Local, Transport};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::panic::Location;
@@ -424,5 +424,30 @@ pub(crate) fn as_told(role: &str, body: impl Fn(Communicator) + Sync) {
     match role {
         "tcp" => as_each_rank(|mut comm| body(comm.over(Transport::Tcp).unwrap())),
         _ => as_each_rank(body),
+    }
+}
+
+/// Runs `body` as every rank of worlds of threads and of processes, over every kind of link. Processes have
+/// the roles of [`as_told`], in the calling file.
+#[track_caller]
+pub(crate) fn everywhere(body: impl Fn(Communicator) + Sync) {
+    for hosts in [&[0][..], &[0; 2], &[0, 1], &[0; 5], &[0, 1, 0, 1, 2]] {
+        Local::new(hosts.len()).hosts(hosts).timeout(Duration::from_secs(120)).run(&body);
+    }
+    for world in [
+        World::new("shm", 3),
+        World::new("tcp", 3),
+        World::new("mixed", 4).hosts(&[0, 1, 1, 0]),
+        World::new("mixed", 4).processes(&[&[0, 2], &[1], &[3]]),
+    ] {
+        world.start().succeed();
+    }
+}
+
+/// Runs `role` in so many processes that share memory, and in others that are joined by TCP.
+#[track_caller]
+pub(crate) fn over_shm_and_tcp(role: &str, ranks: usize) {
+    for transport in ["shm", "tcp"] {
+        World::new(role, ranks).set("MAYPOLE_TRANSPORT", transport).start().succeed();
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::raw::{context, hold};
 use crate::walks::ready;
-use crate::{Role, check};
 use cudarc::driver::CudaSlice;
 use maypole::cuda::Comm;
 use maypole::{Communicator, Error, ReduceOp};
@@ -10,15 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-pub(crate) const ROLES: &[(&str, Role)] = &[
-    ("gives up unseen", give_up_unseen),
-    ("is told of a failure", be_told),
-    ("checks beside synchronize", check_beside),
-    ("drops a group that cannot start", drop_a_group),
-    ("ends a group in the middle", end_in_the_middle),
-    ("lends memory of another device", lend_elsewhere),
-    ("waits through the host", wait_through_host),
-];
+crate::roles! {
+    give_up_unseen in 1: a_kernel_that_gives_up_fails_the_job_without_a_call_of_its_rank_emulated;
+    be_told in 1: a_rank_whose_kernels_have_ended_is_told_of_a_failure_emulated;
+    check_beside in 1: a_thread_that_checks_does_not_wait_for_the_stream_emulated;
+    drop_a_group in 1: a_dropped_group_that_cannot_start_fails_the_job_emulated;
+    end_in_the_middle in 1: a_group_that_stops_in_the_middle_fails_the_job_emulated;
+    lend_elsewhere in 1: a_buffer_of_another_gpu_is_refused_emulated;
+    wait_through_host in 1: a_barrier_through_the_host_waits_for_all_streams_emulated;
+}
 
 /// Rank 0 starts a call that rank 1 does not make. No rank calls the library afterwards.
 fn give_up_unseen() {
@@ -48,11 +47,6 @@ fn give_up_unseen() {
     });
 }
 
-#[test]
-fn a_kernel_that_gives_up_fails_the_job_without_a_call_of_its_rank_emulated() {
-    check("gives up unseen", &[]);
-}
-
 /// The kernels of rank 1 have ended when rank 0 fails.
 fn be_told() {
     Communicator::run_local(2, |mut comm| {
@@ -68,11 +62,6 @@ fn be_told() {
             assert!(error.to_string().contains("all_reduce"), "{error}");
         }
     });
-}
-
-#[test]
-fn a_rank_whose_kernels_have_ended_is_told_of_a_failure_emulated() {
-    check("is told of a failure", &[]);
 }
 
 fn check_beside() {
@@ -102,11 +91,6 @@ fn check_beside() {
     });
 }
 
-#[test]
-fn a_thread_that_checks_does_not_wait_for_the_stream_emulated() {
-    check("checks beside synchronize", &[]);
-}
-
 /// Every rank runs `calls` on a buffer, which stops at a message of a rank to itself without a
 /// receive. Then the job has failed, and reports it.
 fn stop_in(calls: impl Fn(&Comm, &mut CudaSlice<f32>, &CudaSlice<f32>) + Sync) {
@@ -130,11 +114,6 @@ fn drop_a_group() {
     });
 }
 
-#[test]
-fn a_dropped_group_that_cannot_start_fails_the_job_emulated() {
-    check("drops a group that cannot start", &[]);
-}
-
 fn end_in_the_middle() {
     stop_in(|gpu, known, sent| {
         let mut group = gpu.group();
@@ -142,11 +121,6 @@ fn end_in_the_middle() {
         group.send(sent.as_view(), gpu.rank() as i32).unwrap();
         group.end().unwrap_err();
     });
-}
-
-#[test]
-fn a_group_that_stops_in_the_middle_fails_the_job_emulated() {
-    check("ends a group in the middle", &[]);
 }
 
 fn lend_elsewhere() {
@@ -178,11 +152,6 @@ fn lend_elsewhere() {
     });
 }
 
-#[test]
-fn a_buffer_of_another_gpu_is_refused_emulated() {
-    check("lends memory of another device", &[]);
-}
-
 /// The barrier of rank 0 returns after the work that was on the stream of rank 1.
 fn wait_through_host() {
     let opened = AtomicBool::new(false);
@@ -207,9 +176,4 @@ fn wait_through_host() {
         });
         comm.barrier().unwrap();
     });
-}
-
-#[test]
-fn a_barrier_through_the_host_waits_for_all_streams_emulated() {
-    check("waits through the host", &[]);
 }

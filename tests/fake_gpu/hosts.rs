@@ -3,13 +3,15 @@
 use crate::network::{self, Network};
 use crate::raw::context;
 use crate::spawn::{ranks, say};
-use crate::{Role, skip, world};
+use crate::{skip, world};
 use maypole::ReduceOp;
 use maypole::cuda::{Comm, CommOptions, Id};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub(crate) const ROLES: &[(&str, Role)] = &[("splits a group of hosts", split_hosts)];
+crate::roles! {
+    split_hosts;
+}
 
 const FILE: &str = "TEST_FILE";
 /// Where rank 0 is; empty: as `Id::new` finds it.
@@ -67,7 +69,7 @@ fn a_group_on_two_hosts_is_split_emulated() {
         Err(why) => return skip::skipped(&why),
     };
     for address in ["", &format!("{}.1", network::OTHER)] {
-        let Some(mut world) = world("splits a group of hosts", 2) else { return };
+        let Some(mut world) = world("split_hosts", 2) else { return };
         for host in 0..2 {
             let command = network.command(host, "env");
             let words = std::iter::once(command.get_program()).chain(command.get_args());

@@ -30,6 +30,21 @@ use fake_gpu::FakeDriver;
 use maypole_tests::common;
 use spawn::{Ended, World};
 
+/// The roles of a file, by the names of their functions. A test after `in` does the role in so many processes, with
+/// each of the lists of variables.
+macro_rules! roles {
+    ($($role:ident $(in $processes:literal: $test:ident $(, $variables:expr)*)?;)*) => {
+        pub(crate) const ROLES: &[(&str, crate::Role)] = &[$((stringify!($role), $role)),*];
+        $($(
+            #[test]
+            fn $test() {
+                crate::succeed_with_each(stringify!($role), $processes, &[$(&$variables),*]);
+            }
+        )?)*
+    };
+}
+pub(crate) use roles;
+
 /// The role of a process of a test. `expect` and `unwrap` in it fail the test.
 type Role = fn();
 
@@ -83,6 +98,15 @@ fn succeed(role: &str, processes: usize, variables: &[(&str, &str)]) -> Option<V
         assert!(!one.lines.iter().any(|line| line.contains("freed while")), "{:?}", one.lines);
     }
     Some(ended)
+}
+
+/// [`succeed`] with each of these lists of variables, or with none if there is no list.
+#[track_caller]
+fn succeed_with_each(role: &str, processes: usize, variables: &[&[(&str, &str)]]) {
+    let all = if variables.is_empty() { &[&[][..]] } else { variables };
+    for variables in all {
+        succeed(role, processes, variables);
+    }
 }
 
 /// Runs `role` in one process with these variables, and asserts that it succeeds.

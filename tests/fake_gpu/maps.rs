@@ -2,13 +2,14 @@
 
 use crate::common::SeededRng;
 use crate::raw::context;
-use crate::{Role, check};
 use cudarc::driver::{CudaContext, CudaSlice, DevicePtr, DevicePtrMut};
 use maypole_kernels::cuda::{MapKernels, ScaleFactor};
 use maypole_kernels::{DataType, Scalar, View, ViewMut, divide, scale};
 use std::sync::Arc;
 
-pub(crate) const ROLES: &[(&str, Role)] = &[("divides and scales", map)];
+crate::roles! {
+    map in 1: quotients_and_products_have_the_bits_of_the_cpu_emulated, [], [("FAKE_CUDA_THREADS", "33")];
+}
 
 const COUNTS: [usize; 5] = [0, 1, 7, 1023, 40_001];
 
@@ -76,14 +77,4 @@ fn map() {
             }
         }
     }
-}
-
-#[test]
-fn quotients_and_products_have_the_bits_of_the_cpu_emulated() {
-    check("divides and scales", &[]);
-}
-
-#[test]
-fn the_number_of_threads_changes_no_bit_emulated() {
-    check("divides and scales", &[("FAKE_CUDA_THREADS", "33")]);
 }

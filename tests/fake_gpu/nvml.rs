@@ -4,10 +4,12 @@ use crate::fake_gpu::{FakeDriver, repository};
 use crate::raw::context;
 use crate::spawn::{as_each_rank, say};
 use crate::walks::ready;
-use crate::{REAL_DRIVER, Role, world};
+use crate::{REAL_DRIVER, world};
 use std::process::Command;
 
-pub(crate) const ROLES: &[(&str, Role)] = &[("makes three groups", make_groups)];
+crate::roles! {
+    make_groups;
+}
 
 /// Groups of two GPUs, one after another, all of which sum.
 fn make_groups() {
@@ -28,7 +30,7 @@ fn reasons(answer: &str) -> Option<(Vec<String>, usize)> {
     if std::env::var_os(REAL_DRIVER).is_some() {
         return None;
     }
-    let (driver, world) = (FakeDriver::get()?, world("makes three groups", 2)?);
+    let (driver, world) = (FakeDriver::get()?, world("make_groups", 2)?);
     let folder = tempfile::tempdir().unwrap();
     let compiled = Command::new("c++")
         .args(["-x", "c", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o"])

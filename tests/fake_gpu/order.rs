@@ -1,9 +1,9 @@
 //! Calls in other orders than their ranks agreed on, or after a failure: no rank accepts wrong
 //! bytes.
 
+use crate::check;
 use crate::raw::{context, hold};
 use crate::walks::ready;
-use crate::{Role, check};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
 use maypole::cuda::Comm;
@@ -11,15 +11,15 @@ use maypole::{Communicator, Error, ReduceOp};
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
-pub(crate) const ROLES: &[(&str, Role)] = &[
-    ("passes a barrier", pass_barrier),
-    ("calls behind a failure", call_behind_failure),
-    ("crosses calls", cross_calls),
-    ("crosses broadcasts", cross_broadcasts),
-    ("sends less than is received", send_less),
-    ("launches a graph beside calls", launch_beside_calls),
-    ("fails long before the last call", fail_long_before),
-];
+crate::roles! {
+    pass_barrier in 1: a_barrier_waits_for_the_streams_of_all_ranks_emulated;
+    call_behind_failure in 1: calls_behind_one_that_failed_publish_nothing_emulated;
+    cross_calls in 1: calls_in_other_orders_are_not_summed_emulated;
+    cross_broadcasts in 1: the_same_call_at_another_place_is_another_call_emulated;
+    send_less in 1: a_message_of_another_length_is_not_received_emulated;
+    launch_beside_calls;
+    fail_long_before in 1: the_call_that_failed_is_named_not_the_last_one_emulated;
+}
 
 /// A group of two ranks that has reduced and broadcast two numbers, and the numbers of a rank.
 fn pair(comm: &mut Communicator) -> (Comm, Arc<CudaStream>, CudaSlice<f32>) {
@@ -62,11 +62,6 @@ fn pass_barrier() {
     assert_eq!(passed, [false, false]);
 }
 
-#[test]
-fn a_barrier_waits_for_the_streams_of_all_ranks_emulated() {
-    check("passes a barrier", &[]);
-}
-
 /// Rank 0 aborts a call, after which another one is queued. Then rank 1 makes the first one.
 fn call_behind_failure() {
     let met = Barrier::new(2);
@@ -94,11 +89,6 @@ fn call_behind_failure() {
     assert!([[11.0; 2], [10.0; 2]].contains(&[sums[1][0], sums[1][1]]), "{sums:?}");
 }
 
-#[test]
-fn calls_behind_one_that_failed_publish_nothing_emulated() {
-    check("calls behind a failure", &[]);
-}
-
 /// Rank 0 broadcasts and reduces, rank 1 reduces and broadcasts. Rank 0's broadcast ends
 /// immediately.
 fn cross_calls() {
@@ -124,11 +114,6 @@ fn cross_calls() {
     });
 }
 
-#[test]
-fn calls_in_other_orders_are_not_summed_emulated() {
-    check("crosses calls", &[]);
-}
-
 /// Each rank broadcasts first and receives then, so no rank waits in its first call.
 fn cross_broadcasts() {
     Communicator::run_local(2, |mut comm| {
@@ -140,11 +125,6 @@ fn cross_broadcasts() {
         let named = matches!(error, Error::Mismatch { .. } | Error::Aborted { .. });
         assert!(named, "{error}");
     });
-}
-
-#[test]
-fn the_same_call_at_another_place_is_another_call_emulated() {
-    check("crosses broadcasts", &[]);
 }
 
 fn send_less() {
@@ -167,11 +147,6 @@ fn send_less() {
         assert!(error.to_string().contains("recv(16 bytes of f32 from rank 0)"), "{error}");
         assert_eq!(numbers(&four), [-1.0; 4]);
     });
-}
-
-#[test]
-fn a_message_of_another_length_is_not_received_emulated() {
-    check("sends less than is received", &[]);
 }
 
 /// The work of `work` on `stream`, as work of `other` in a graph.
@@ -227,7 +202,7 @@ fn launch_beside_calls() {
 #[test]
 fn a_graph_beside_calls_is_right_or_an_error_emulated() {
     for delay in ["0", "100"] {
-        check("launches a graph beside calls", &[("FAKE_CUDA_DELAY", delay)]);
+        check("launch_beside_calls", &[("FAKE_CUDA_DELAY", delay)]);
     }
 }
 
@@ -246,9 +221,4 @@ fn fail_long_before() {
         }
         let _ = comm.barrier();
     });
-}
-
-#[test]
-fn the_call_that_failed_is_named_not_the_last_one_emulated() {
-    check("fails long before the last call", &[]);
 }

@@ -1,16 +1,16 @@
 //! The errors of a program where CUDA is unavailable.
 
+use crate::check;
 use crate::fake_gpu::FakeDriver;
 use crate::raw::context;
 use crate::spawn::{World, say};
-use crate::{Role, check};
 use maypole_kernels::cuda;
 
-pub(crate) const ROLES: &[(&str, Role)] = &[
-    ("finds a driver", find),
-    ("asks for too much", ask),
-    ("loads a kernel that is not there", load),
-];
+crate::roles! {
+    find;
+    ask;
+    load;
+}
 
 fn find() {
     match cuda::driver() {
@@ -34,8 +34,7 @@ fn a_machine_without_driver_says_so_emulated() {
     let broken = folder.path().join("libcuda.so.1");
     std::fs::write(&broken, "no library").unwrap();
     std::fs::write(folder.path().join("libcuda.so"), "no library").unwrap();
-    let world =
-        World::new("finds a driver", 1).set("LD_LIBRARY_PATH", folder.path().to_str().unwrap());
+    let world = World::new("find", 1).set("LD_LIBRARY_PATH", folder.path().to_str().unwrap());
     let ended = world.start().succeed().pop().unwrap();
     let why = ended.said("why")[0];
     assert!(why.starts_with("no driver of NVIDIA's GPUs is installed ("), "{why}");
@@ -45,7 +44,7 @@ fn a_machine_without_driver_says_so_emulated() {
 fn a_driver_without_a_function_names_it_emulated() {
     let Some(driver) = FakeDriver::get() else { return };
     let older = driver.without("cuIpcGetMemHandle");
-    let world = World::new("finds a driver", 1).set("LD_LIBRARY_PATH", older.library_path());
+    let world = World::new("find", 1).set("LD_LIBRARY_PATH", older.library_path());
     let ended = world.start().succeed().pop().unwrap();
     let expected =
         "the driver has no function cuIpcGetMemHandle; install driver 530 or a later one";
@@ -55,35 +54,35 @@ fn a_driver_without_a_function_names_it_emulated() {
 #[test]
 fn a_driver_that_cannot_be_used_says_why_emulated() {
     for (role, variables, tag, text) in [
-        ("finds a driver", &[("FAKE_CUDA_DEVICES", "3")][..], "found", "3 12080"),
+        ("find", &[("FAKE_CUDA_DEVICES", "3")][..], "found", "3 12080"),
         (
-            "finds a driver",
+            "find",
             &[("FAKE_CUDA_VERSION", "11040")],
             "why",
             "the driver is for CUDA 11.4, and the kernels need 12.1; install driver 530 or a \
              later one",
         ),
         (
-            "finds a driver",
+            "find",
             &[("FAKE_CUDA_DEVICES", "0")],
             "why",
             "the driver does not start: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)",
         ),
         (
-            "finds a driver",
+            "find",
             &[("FAKE_CUDA_FAIL", "cuInit:0:999")],
             "why",
             "the driver does not start: CUDA_ERROR_UNKNOWN (unknown error)",
         ),
-        ("asks for too much", &[], "why", "there is no GPU 2: this process sees 2 of them"),
+        ("ask", &[], "why", "there is no GPU 2: this process sees 2 of them"),
         (
-            "asks for too much",
+            "ask",
             &[("FAKE_CUDA_DEVICES", "3"), ("FAKE_CUDA_FAIL", "cuDevicePrimaryCtxRetain:1")],
             "why",
             "the driver does not start: CUDA_ERROR_OUT_OF_MEMORY (out of memory)",
         ),
         (
-            "loads a kernel that is not there",
+            "load",
             &[],
             "why",
             "loading kernel 'walk_f32_product': CUDA_ERROR_NOT_FOUND (named symbol not found)",

@@ -2,19 +2,20 @@
 
 use crate::raw::{context, hold};
 use crate::spawn::{as_each_rank, say};
-use crate::{Role, check, world};
+use crate::{check, world};
 use cudarc::driver::{CudaSlice, CudaStream};
 use maypole::cuda::Comm;
 use maypole::{Communicator, ReduceOp};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-pub(crate) const ROLES: &[(&str, Role)] = &[
-    ("sums among threads", among_threads),
-    ("sums among processes", among_processes),
-    ("comes late", come_late),
-    ("needs room", need_room),
-];
+crate::roles! {
+    among_threads in 1: every_number_of_threads_has_the_same_bits_emulated,
+        [("FAKE_CUDA_THREADS", "2")], [("FAKE_CUDA_THREADS", "3")], [("FAKE_CUDA_THREADS", "64")];
+    among_processes;
+    come_late in 1: a_kernel_that_comes_late_is_noticed_emulated;
+    need_room;
+}
 
 /// Sums of several lengths, compared with those of the executor.
 fn sum(comm: &mut Communicator, devices: usize) {
@@ -43,15 +44,8 @@ fn among_threads() {
 fn kernels_of_several_streams_wait_for_one_another_emulated() {
     for devices in ["1", "2", "4"] {
         let variables = [("FAKE_CUDA_DEVICES", devices), ("FAKE_CUDA_SEED", devices)];
-        let Some(ended) = check("sums among threads", &variables) else { return };
+        let Some(ended) = check("among_threads", &variables) else { return };
         assert_eq!(ended.said("done").len(), 4);
-    }
-}
-
-#[test]
-fn every_number_of_threads_has_the_same_bits_emulated() {
-    for threads in ["2", "3", "64"] {
-        check("sums among threads", &[("FAKE_CUDA_THREADS", threads)]);
     }
 }
 
@@ -62,7 +56,7 @@ fn among_processes() {
 #[test]
 fn kernels_of_several_processes_wait_for_one_another_emulated() {
     for processes in [2, 4] {
-        let Some(world) = world("sums among processes", processes) else { return };
+        let Some(world) = world("among_processes", processes) else { return };
         for ended in world.start().succeed() {
             assert_eq!(ended.said("done").len(), 1);
         }
@@ -99,11 +93,6 @@ pub(crate) fn ready(comm: &mut Communicator, stream: &Arc<CudaStream>) -> (Comm,
     (gpu, data)
 }
 
-#[test]
-fn a_kernel_that_comes_late_is_noticed_emulated() {
-    check("comes late", &[]);
-}
-
 /// Blocks of kernels that wait for one another need room at the same time.
 fn need_room() {
     let through_host = Communicator::run_local(2, |mut comm| {
@@ -122,7 +111,7 @@ fn need_room() {
 #[test]
 fn ranks_that_do_not_fit_on_a_device_go_through_the_host_emulated() {
     for (processors, through_host) in [("1", "true"), ("2", "false")] {
-        let Some(ended) = check("needs room", &[("FAKE_CUDA_PROCESSORS", processors)]) else {
+        let Some(ended) = check("need_room", &[("FAKE_CUDA_PROCESSORS", processors)]) else {
             return;
         };
         assert_eq!(ended.said("through host"), [through_host], "{processors} processors");

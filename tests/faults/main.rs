@@ -18,7 +18,6 @@ mod waiting_elsewhere;
 
 spawn::rank_processes!(
     admission,
-    collectives,
     deaths,
     groups,
     matrix,

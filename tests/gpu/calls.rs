@@ -1,9 +1,9 @@
 //! Every collective, type and operation on a GPU against the executor.
 
+use crate::speed::{capture, quiet_stream};
 use crate::{alone, stream};
 use bytemuck::Pod;
-use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaGraph, CudaSlice, CudaStream, DeviceRepr};
+use cudarc::driver::{CudaSlice, CudaStream, DeviceRepr};
 use maypole::algorithms::Algorithm;
 use maypole::cuda::Comm;
 use maypole::schedule::collective::Collective;
@@ -289,28 +289,19 @@ fn explanations_tell_the_algorithm_that_runs_or_why_calls_go_through_the_host() 
     });
 }
 
-fn captured(gpu: &Comm, stream: &Arc<CudaStream>, data: &mut CudaSlice<f64>) -> CudaGraph {
-    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-    stream.begin_capture(mode).unwrap();
-    gpu.all_reduce_in_place(data, &ReduceOp::Sum).unwrap();
-    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-    stream.end_capture(flags).unwrap().expect("something was captured")
-}
-
 /// A rank of which calls were captured refuses later replays when it leaves. The others may still be
 /// ending the last call with it. It keeps its memory, so that few groups fit a GPU.
 #[test]
 fn a_rank_that_leaves_after_a_captured_call_fails_no_other() {
     let Some(_alone) = alone() else { return };
     Communicator::run_local(2, |mut comm| {
-        let stream = stream(comm.rank()).unwrap();
-        // SAFETY: each buffer is used on one stream alone, as in the test of replays.
-        unsafe { stream.context().disable_event_tracking() };
+        let stream = quiet_stream(comm.rank());
         for _ in 0..3 {
             let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
             let mut data = stream.clone_htod(&vec![1.0f64; 3000]).unwrap();
             stream.synchronize().unwrap();
-            let graph = captured(&gpu, &stream, &mut data);
+            let graph =
+                capture(&stream, || gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap());
             graph.launch().unwrap();
             gpu.synchronize().unwrap();
             assert_eq!(stream.clone_dtoh(&data).unwrap()[2999], 2.0);
@@ -322,16 +313,14 @@ fn a_rank_that_leaves_after_a_captured_call_fails_no_other() {
 fn a_graph_is_replayed_a_thousand_times() {
     let Some(_alone) = alone() else { return };
     let sums = Communicator::run_local(2, |mut comm| {
-        let stream = stream(comm.rank()).unwrap();
+        let stream = quiet_stream(comm.rank());
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
-        // SAFETY: each buffer is used on one stream alone. cudarc would record its events across
-        // the capture, which the driver refuses.
-        unsafe { stream.context().disable_event_tracking() };
         let mut data = stream.clone_htod(&vec![1.0f64; 3000]).unwrap();
         stream.synchronize().unwrap();
         comm.barrier().unwrap();
         // The first call of its kind is the captured one.
-        let graph = captured(&gpu, &stream, &mut data);
+        let graph =
+            capture(&stream, || gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap());
         for nth in 0..1000 {
             graph.launch().unwrap();
             if nth % 100 == 0 {

@@ -1,34 +1,13 @@
 //! Rings follow what joins the GPUs, and calls that start together.
 
-use crate::{alone, skip};
-use cudarc::driver::CudaStream;
+use crate::ranks;
 use maypole::algorithms::Algorithm;
-use maypole::cuda::{Comm, driver};
+use maypole::cuda::Comm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::Boards;
 use maypole::topology::DeviceLinks;
 use maypole::tuner::schedules;
 use maypole::{Communicator, DataType, Error, ReduceOp};
-use std::sync::Arc;
-
-/// Runs `rank` on `world` ranks, of which rank r is on GPU `r % gpus`, if there are as many GPUs.
-fn ranks(world: usize, gpus: usize, rank: impl Fn(&mut Communicator, &Comm) + Sync) {
-    let Some(_alone) = alone() else { return };
-    let driver = driver().unwrap();
-    if driver.devices() < gpus {
-        skip::skipped(format!("needs {gpus} GPUs"));
-        return;
-    }
-    let stream = |rank: usize| -> Arc<CudaStream> {
-        driver.context(rank % gpus).unwrap().new_stream().unwrap()
-    };
-    Communicator::run_local(world, |mut comm| {
-        let stream = stream(comm.rank());
-        let gpu = Comm::new(&mut comm, stream).unwrap();
-        rank(&mut comm, &gpu);
-        comm.barrier().unwrap();
-    });
-}
 
 /// Numbers whose sum depends on the order of the ranks.
 fn numbers(rank: usize, len: usize) -> Vec<f32> {

@@ -20,7 +20,8 @@ mod speed;
 mod stress;
 
 use cudarc::driver::CudaStream;
-use maypole::cuda::driver;
+use maypole::Communicator;
+use maypole::cuda::{Comm, driver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 spawn::rank_processes!(deaths);
@@ -47,4 +48,23 @@ fn stream(rank: usize) -> Option<Arc<CudaStream>> {
             None
         }
     }
+}
+
+/// Runs `rank` on `world` ranks, of which rank r is on GPU `r % gpus`, if there are as many GPUs.
+fn ranks(world: usize, gpus: usize, rank: impl Fn(&mut Communicator, &Comm) + Sync) {
+    let Some(_alone) = alone() else { return };
+    let driver = driver().unwrap();
+    if driver.devices() < gpus {
+        skip::skipped(format!("needs {gpus} GPUs"));
+        return;
+    }
+    Communicator::run_local(world, |mut comm| {
+        let stream = match gpus {
+            1 => stream(comm.rank()).unwrap(),
+            _ => driver.context(comm.rank() % gpus).unwrap().new_stream().unwrap(),
+        };
+        let gpu = Comm::new(&mut comm, stream).unwrap();
+        rank(&mut comm, &gpu);
+        comm.barrier().unwrap();
+    });
 }

@@ -1,20 +1,10 @@
 //! Messages between ranks, and groups that are made in other ways.
 
 use crate::calls::{Both, check_calls};
-use crate::{alone, stream};
+use crate::{alone, ranks, stream};
 use maypole::cuda::{Comm, Id};
 use maypole::{Communicator, Error, ReduceOp};
 use std::sync::Arc;
-
-fn ranks(world: usize, rank: impl Fn(&mut Communicator, &Comm) + Sync) {
-    let Some(_alone) = alone() else { return };
-    Communicator::run_local(world, |mut comm| {
-        let stream = stream(comm.rank()).unwrap();
-        let gpu = Comm::new(&mut comm, stream).unwrap();
-        rank(&mut comm, &gpu);
-        comm.barrier().unwrap();
-    });
-}
 
 /// The numbers that `from` sends as its message `nth`.
 fn numbers(from: usize, nth: usize, len: usize) -> Vec<u32> {
@@ -26,7 +16,7 @@ fn numbers(from: usize, nth: usize, len: usize) -> Vec<u32> {
 #[test]
 fn a_circle_of_messages_arrives() {
     for world in [2, 3, 5] {
-        ranks(world, |comm, gpu| {
+        ranks(world, 1, |comm, gpu| {
             let me = gpu.rank();
             let (next, before) = ((me + 1) % world, (me + world - 1) % world);
             for (nth, len) in [1, 1000, 3_000_001].into_iter().enumerate() {
@@ -49,7 +39,7 @@ fn a_circle_of_messages_arrives() {
 /// All ranks send to all others in one group, each pair twice, in two orders.
 #[test]
 fn messages_of_all_to_all_arrive_in_order() {
-    ranks(4, |comm, gpu| {
+    ranks(4, 1, |comm, gpu| {
         let (me, len) = (gpu.rank(), 70_000);
         let others: Vec<usize> = (0..4).filter(|peer| *peer != me).collect();
         let sent = |peer: usize, nth| numbers(me * 10 + peer, nth, len);
@@ -82,7 +72,7 @@ fn messages_of_all_to_all_arrive_in_order() {
 
 #[test]
 fn a_message_alone_arrives_and_collectives_go_on() {
-    ranks(2, |comm, gpu| {
+    ranks(2, 1, |comm, gpu| {
         let mut data = gpu.stream().clone_htod(&numbers(gpu.rank(), 0, 5000)).unwrap();
         comm.barrier().unwrap();
         for _ in 0..20 {

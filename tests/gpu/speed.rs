@@ -89,27 +89,14 @@ fn copy(bytes: usize) -> f64 {
 #[ignore = "a measurement, which needs a GPU of its own"]
 fn all_reduce_against_a_copy() {
     let Some(_alone) = alone() else { return };
-    let sizes = [8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20];
     println!("{:>10} {:>10}  time of an all-reduce by ranks of one GPU", "bytes", "copy");
-    for bytes in sizes {
-        print!("{bytes:>10} {:>7.1} us", copy(bytes));
+    for bytes in [8, 16 << 10, 256 << 10, 2 << 20, 16 << 20, 128 << 20] {
+        println!("{bytes:>10} {:>7.1} us", copy(bytes));
         for world in [2, 4, 8] {
-            let (micros, algorithm) = all_reduce(world, bytes, None);
-            print!("   {world}: {micros:.1} us {algorithm}");
-        }
-        println!();
-    }
-}
-
-#[test]
-#[ignore = "a measurement, which needs a GPU of its own"]
-fn algorithms_of_an_all_reduce() {
-    let Some(_alone) = alone() else { return };
-    for world in [2, 4, 8] {
-        for bytes in [8, 16 << 10, 256 << 10, 2 << 20, 32 << 20] {
-            print!("{world} ranks, {bytes} bytes:");
-            for algorithm in [Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Ring] {
-                let (micros, name) = all_reduce(world, bytes, Some(algorithm));
+            print!("{world:>10} ranks:");
+            let own = [Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Ring].map(Some);
+            for algorithm in own.into_iter().chain([None]) {
+                let (micros, name) = all_reduce(world, bytes, algorithm);
                 print!("  {name} {micros:.1} us");
             }
             println!();

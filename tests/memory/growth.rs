@@ -343,48 +343,6 @@ fn each_group(comm: &mut Communicator) {
     }
 }
 
-/// The memory of this process as the kernel counts it, in bytes.
-fn resident() -> usize {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-    4096 * pages.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
-}
-
-fn act(role: &str, mut comm: Communicator) {
-    match role {
-        "lengths" => each_length(&mut comm),
-        "groups" => each_group(&mut comm),
-        _ => panic!("{role}"),
-    }
-}
-
-fn each_length(comm: &mut Communicator) {
-    let lengths = lengths();
-    let mut data = vec![1.0f32; lengths];
-    for length in 1..=lengths {
-        reduce(comm, &mut data[..length]);
-        if length % (lengths / 2) == 0 {
-            say("memory", resident());
-        }
-    }
-    say("programs", format!("{:?}", comm.programs()));
-}
-
-#[test]
-fn processes_that_call_with_ever_new_lengths_stay_as_large_as_they_are() {
-    let _alone = alone();
-    for transport in ["shm", "tcp"] {
-        let world = World::new("lengths", 2)
-            .set("MAYPOLE_TRANSPORT", transport)
-            .set("MAYPOLE_PROGRAM_MEMORY", BUDGET);
-        for rank in world.start().succeed() {
-            let memory = rank.said("memory");
-            let memory: Vec<usize> = memory.iter().map(|bytes| bytes.parse().unwrap()).collect();
-            assert!(memory[1] < memory[0] + 1_500_000, "{transport}: {memory:?}");
-            println!("{transport}: {memory:?} bytes, {}", rank.said("programs")[0]);
-        }
-    }
-}
-
-pub(crate) fn rank_process(role: &str) {
-    act(role, Communicator::from_env().unwrap());
+pub(crate) fn rank_process(_: &str) {
+    each_group(&mut Communicator::from_env().unwrap());
 }

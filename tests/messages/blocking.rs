@@ -3,10 +3,10 @@
 
 use crate::common::SeededRng;
 use crate::common::walked::Ignored;
-use crate::spawn::{World, as_told};
+use crate::spawn::{World, as_told, everywhere};
 use maypole::schedule::Placement;
 use maypole::schedule::walk::walk;
-use maypole::{Communicator, DataType, Element, Error, Local};
+use maypole::{Communicator, DataType, Error, Local};
 use std::time::{Duration, Instant};
 
 /// Lengths in bytes, around the limit between eager and rendezvous.
@@ -124,16 +124,6 @@ fn to_itself(comm: &mut Communicator) {
     assert!(mine == came);
 }
 
-fn of_type<T: Element + PartialEq>(comm: &mut Communicator, values: [T; 3]) {
-    if comm.rank() == 0 {
-        comm.send(&values, 1, 0).unwrap();
-    } else if comm.rank() == 1 {
-        let mut came = [T::zeroed(); 3];
-        comm.recv(&mut came, 0, 0).unwrap();
-        assert!(came == values);
-    }
-}
-
 /// Collectives and messages do not disturb one another.
 fn between_collectives(comm: &mut Communicator) {
     let rank = comm.rank();
@@ -192,9 +182,6 @@ fn everything_of_several(comm: &mut Communicator) {
     out_of_order(comm, &mut SeededRng::new(1));
     more_than_there_is_credit_for(comm);
     from_any(comm, &mut SeededRng::new(2));
-    of_type(comm, [1.5f32, f32::MIN, 0.0]);
-    of_type(comm, [u64::MAX, 0, 7]);
-    of_type(comm, [-1i16, 2, 3]);
     between_collectives(comm);
 }
 
@@ -203,10 +190,8 @@ pub(crate) fn rank_process(role: &str) {
 }
 
 #[test]
-fn messages_between_processes() {
-    for way in ["shm", "tcp"] {
-        World::new(way, 3).start().succeed();
-    }
+fn messages_between_threads_and_processes() {
+    everywhere(everything);
 }
 
 #[test]
@@ -214,23 +199,6 @@ fn encrypted_messages() {
     World::new("tcp", 3).set("MAYPOLE_ENCRYPT", 1).start().succeed();
     let mixed = World::new("mixed", 4).hosts(&[0, 0, 1, 1]);
     mixed.set("MAYPOLE_ENCRYPT", 1).start().succeed();
-}
-
-#[test]
-fn messages_between_hosts() {
-    World::new("mixed", 4).hosts(&[0, 0, 1, 1]).start().succeed();
-}
-
-#[test]
-fn messages_between_threads_and_processes() {
-    World::new("mixed", 4).processes(&[&[0, 2], &[1], &[3]]).start().succeed();
-}
-
-#[test]
-fn messages_between_threads() {
-    for hosts in [&[0][..], &[0, 0], &[0, 0, 0, 0, 0], &[0, 1, 0, 1, 2]] {
-        Local::new(hosts.len()).hosts(hosts).timeout(Duration::from_secs(60)).run(everything);
-    }
 }
 
 #[test]

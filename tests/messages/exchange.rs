@@ -2,7 +2,7 @@
 //! message arrives in the receive that it belongs to.
 
 use crate::common::SeededRng;
-use crate::spawn::{World, as_told};
+use crate::spawn::{as_told, everywhere};
 use maypole::{Communicator, Local};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -193,23 +193,8 @@ pub(crate) fn rank_process(role: &str) {
 }
 
 #[test]
-fn groups_of_messages_between_processes() {
-    for way in ["shm", "tcp"] {
-        World::new(way, 3).start().succeed();
-    }
-}
-
-#[test]
-fn groups_of_messages_between_hosts_and_between_threads_and_processes() {
-    World::new("mixed", 4).hosts(&[0, 1, 0, 1]).start().succeed();
-    World::new("mixed", 4).processes(&[&[0, 2], &[1, 3]]).start().succeed();
-}
-
-#[test]
-fn groups_of_messages_between_threads() {
-    for hosts in [&[0][..], &[0, 0], &[0, 0, 1, 1, 2]] {
-        Local::new(hosts.len()).hosts(hosts).timeout(Duration::from_secs(60)).run(everything);
-    }
+fn groups_of_messages_between_threads_and_processes() {
+    everywhere(everything);
 }
 
 #[test]

@@ -12,46 +12,6 @@ const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
 const LONG: usize = 5 << 20;
 
 #[test]
-fn another_length_or_type_than_expected() {
-    let golden = [
-        ("recv", "3 x u8"),
-        ("recv", "2 x u16"),
-        ("recv", "1 x u16"),
-        ("recv_any", "up to 1 x u8"),
-        ("recv", "0 x u8"),
-    ];
-    let errors = Local::new(2).timeout(Duration::from_secs(60)).run(|mut comm| {
-        if comm.rank() == 0 {
-            (0..=golden.len()).for_each(|_| comm.send(&[1u8, 2], 1, 9).unwrap());
-            comm.barrier().unwrap();
-            return Vec::new();
-        }
-        let errors = vec![
-            comm.recv(&mut [0u8; 3], 0, 9).unwrap_err(),
-            comm.recv(&mut [0u16; 2], 0, 9).unwrap_err(),
-            comm.recv(&mut [0u16], 0, 9).unwrap_err(),
-            comm.recv_any(&mut [0u8], 9).unwrap_err(),
-            comm.recv::<u8>(&mut [], 0, 9).unwrap_err(),
-        ];
-        // The messages were dropped, and the next one fits.
-        let mut came = [0u8; 2];
-        comm.recv(&mut came, 0, 9).unwrap();
-        assert_eq!(came, [1, 2]);
-        comm.barrier().unwrap();
-        errors
-    });
-    assert_eq!(errors[1].len(), golden.len());
-    for (error, (operation, takes)) in errors[1].iter().zip(golden) {
-        assert!(matches!(error, Error::Value { rank: 1, peer: 0, .. }), "{error:?}");
-        let text = format!(
-            "rank 1: {operation}: rank 0 sent 2 x u8 with tag 9, but this receive takes {takes}; \
-             the message is dropped"
-        );
-        assert_eq!(error.to_string(), text);
-    }
-}
-
-#[test]
 fn a_message_that_is_never_sent() {
     let since = Instant::now();
     let errors =

@@ -2,14 +2,11 @@
 //! concurrent with every other call.
 
 use crate::common::SeededRng;
+use crate::common::tasks::block_on;
 use crate::exchange::{Message, messages, posts};
-use crate::spawn::{World, as_told};
+use crate::spawn::{World, as_told, everywhere};
 use maypole::{Communicator, DataType, Error, Local, ReduceOp, Request, wait_all};
-use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// How long a call that fails may take on a busy machine.
@@ -91,27 +88,9 @@ fn beside_collectives(comm: &mut Communicator) {
     assert!(came.is_none_or(|data| data == bytes(LONG, 5)));
 }
 
-/// Wakes a thread.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Waits without driving: the threads in the background do.
-fn await_in_background<B>(mut request: Request<B>) -> B {
-    let start = Instant::now();
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    loop {
-        let polled = Pin::new(&mut request).poll(&mut Context::from_waker(&waker));
-        if let Poll::Ready(ended) = polled {
-            return ended.unwrap();
-        }
-        assert!(start.elapsed() < 10 * SOON, "the message does not go on");
-        thread::park_timeout(SOON);
-    }
+/// Waits as a task does.
+fn await_in_background<B>(request: Request<B>) -> B {
+    block_on(request, 10 * SOON).0.unwrap()
 }
 
 /// While the threads in the background of both ends move long messages, short ones are started, and blocking
@@ -161,6 +140,7 @@ fn misfits(comm: &mut Communicator) {
                     comm.start_send(data, 1, 8).wait().unwrap();
                 }
                 comm.start_send(bytes(len, 3), 1, 7).wait().unwrap();
+                comm.send(&[1u8], 1, 9).unwrap();
             }
             1 => {
                 let told = |takes: String, any: bool, tag: u32| {
@@ -197,6 +177,8 @@ fn misfits(comm: &mut Communicator) {
                 let mut last = vec![0u8; len];
                 comm.recv(&mut last, 0, 7).unwrap();
                 assert!(last == bytes(len, 3));
+                let empty = comm.recv::<u8>(&mut [], 0, 9).unwrap_err();
+                assert!(empty.to_string().contains("this receive takes 0 x u8"), "{empty}");
             }
             _ => {}
         }
@@ -351,17 +333,8 @@ pub(crate) fn rank_process(role: &str) {
 }
 
 #[test]
-fn started_messages_between_threads() {
-    for hosts in [&[0][..], &[0, 0], &[0, 1], &[0, 0, 0, 1]] {
-        Local::new(hosts.len()).hosts(hosts).timeout(Duration::from_secs(120)).run(everything);
-    }
-}
-
-#[test]
-fn started_messages_between_processes() {
-    for way in ["shm", "tcp"] {
-        World::new(way, 3).start().succeed();
-    }
+fn messages_between_threads_and_processes() {
+    everywhere(everything);
 }
 
 #[test]

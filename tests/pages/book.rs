@@ -5,8 +5,7 @@
 //! `examples/tests/lessons.rs` and `examples/train/tests/command/book.rs`.
 
 use crate::blocks::{
-    Block, blocks, book, commands, comment, compare_page, pages, repository, sessions, shows,
-    with_blocks, wrong_options,
+    Block, blocks, book, commands, compare_page, pages, repository, sessions, with_blocks,
 };
 use crate::skip::skipped;
 use serde_json::Value;
@@ -192,23 +191,6 @@ fn every_page_is_in_the_summary_and_every_picture_on_a_page() {
     }
 }
 
-/// A chapter opens with a question and ends with exercises.
-#[test]
-fn chapters_ask_a_question_first_and_end_with_exercises() {
-    let summary = read(&book().join("SUMMARY.md"));
-    let chapters = summary.lines().filter(|line| line.starts_with("1. ["));
-    let chapters: Vec<&str> = chapters.filter_map(|line| line.split(['(', ')']).nth(1)).collect();
-    assert_eq!(chapters.len(), 12);
-    for name in chapters {
-        let page = read(&book().join(name));
-        let opening = page.split("\n\n").nth(1).unwrap_or_default();
-        assert!(opening.starts_with("> ") && opening.ends_with('?'), "{name}: {opening}");
-        let last = page.rsplit("\n## ").next().unwrap_or_default();
-        assert!(last.starts_with("Exercises"), "{name} ends with exercises");
-        assert!(last.matches("\n1. ").count() >= 2, "{name} has two exercises or more");
-    }
-}
-
 /// The name in a command of cargo that is no target of the workspace.
 fn missing_target(command: &str, targets: &BTreeSet<(String, String)>) -> Option<String> {
     let words: Vec<&str> = command.split_whitespace().take_while(|word| *word != "--").collect();
@@ -294,52 +276,4 @@ fn is_ancestor(commit: &str) -> bool {
     let git = ["merge-base", "--is-ancestor", commit, "HEAD"];
     let output = Command::new("git").args(git).current_dir(repository()).output();
     output.expect("git starts").status.success()
-}
-
-#[test]
-fn planted_untruths_are_noticed() {
-    let printed = ["a", "b", "c"];
-    assert!(shows(&["a", "b", "c"], &printed) && shows(&["a", "..."], &printed));
-    assert!(shows(&["...", "c"], &printed) && shows(&["a", "...", "c"], &printed));
-    assert!(!shows(&["a", "c"], &printed) && !shows(&["...", "b"], &printed));
-
-    let page = "# One\n<!-- code: tests/fork.rs -->\n```rust,ignore\nfn wrong() {}\n```\n";
-    let right = with_blocks(page, |block| code(block.mark?));
-    assert!(right.len() > page.len() + 100, "code that differs is replaced");
-    assert_eq!(
-        item("/// A.\nfn a() {\n    1\n}\nfn ab() {}\n", "a"),
-        Some("/// A.\nfn a() {\n    1\n}\n")
-    );
-    assert_eq!(item("fn ab() {}\n", "a"), None, "a renamed function");
-
-    let path = repository().join("README.md");
-    assert!(dead(&path, page, "no_such_page.md").is_some());
-    assert!(dead(&path, page, "#two").is_some() && dead(&path, page, "#one").is_none());
-    assert_eq!(links("[a](b.md#c) [d](https://e)\n```sh\n[f](g)\n```\n"), ["b.md#c"]);
-
-    let targets = targets();
-    let missing = |command: &str| missing_target(command, &targets);
-    assert_eq!(missing("cargo test --test pages"), None);
-    assert_eq!(missing("cargo lesson 01_hello"), None);
-    assert!(missing("cargo test --test no_such_test").is_some());
-    assert!(missing("cargo lesson 99_nothing").is_some());
-    assert!(missing("cargo run -p maypole-nothing -- --test x").is_some());
-
-    let untold = |block: &str| unchecked(&blocks(block)[0]);
-    assert!(untold("```text\na picture that nobody drew\n```\n").is_some());
-    assert!(untold("```console\n$ ls\n```\n").is_some());
-    assert!(untold("```rust,ignore\nlet x = 1;\n```\n").is_some());
-    assert!(untold("```console\n$ maypole topo\n...\n```\n").is_none());
-
-    let help =
-        |name: &str| (name == "draw").then(|| "-n, --ranks <N>\n    --svg <FILE>".to_owned());
-    let wrong = |page: &str| wrong_options(page, "maypole", help).len();
-    assert_eq!(wrong("```sh\nmaypole draw ring -n 4 --svg x # --no\n```\n"), 0);
-    assert_eq!(wrong("Call `maypole draw ring --colour red`, or `maypole paint`.\n"), 2);
-    assert_eq!(wrong("```sh\nA=b maypole draw && maypole draw -- --x\n```\n"), 0);
-
-    let is_commit = |name: &str| name.chars().all(|c| c.is_ascii_hexdigit());
-    assert!(commits("at commit `0123abc`, and `x`").into_iter().eq(["0123abc"]));
-    assert!(is_commit("0123abc") && (!has_history() || !is_ancestor("0123456789abcdef")));
-    assert_eq!(comment("<!-- code: a.rs b -->"), Some("code: a.rs b"));
 }

@@ -21,12 +21,6 @@ fn the_book_lists_every_variable() {
 }
 
 #[test]
-fn the_readme_is_read_in_two_minutes() {
-    let lines = fs::read_to_string(README).unwrap().lines().count();
-    assert!(lines <= 200, "{lines} lines; what is longer belongs into the book");
-}
-
-#[test]
 fn lists_every_algorithm_with_what_it_can_do() {
     let page = fs::read_to_string(README).unwrap();
     let chapter = fs::read_to_string(book().join("schedules.md")).unwrap();

@@ -1,6 +1,7 @@
 //! Hierarchical algorithms implement their collective, however ranks are spread over hosts.
 
 use crate::common::SeededRng;
+use maypole::Local;
 use maypole::algorithms::Algorithm;
 use maypole::algorithms::hierarchical::{Levels, schedule};
 use maypole::schedule::collective::Collective;
@@ -8,7 +9,6 @@ use maypole::schedule::hosts::Boards;
 use maypole::schedule::verify::{Proof, verify};
 use maypole::schedule::{Layout, Placement, Schedule};
 use maypole::tuner::{CostTable, Question, choose, rows};
-use maypole::{Communicator, Local, ReduceOp};
 use maypole_pictures::clocks::{Cost, Ports, simulate};
 
 fn schedules(collective: Collective, hosts: &[usize], levels: Levels) -> Option<Vec<Schedule>> {
@@ -165,61 +165,6 @@ fn the_usual_levels_are_right_however_ranks_are_spread() {
     }
 }
 
-/// Calls every collective that has a hierarchical form, by name, on ranks of several hosts.
-fn call_all(comm: &mut Communicator) {
-    let rank = comm.rank() as u64;
-    let world = comm.world();
-    comm.set_algorithm(Some(Algorithm::Hierarchical));
-    for count in [1, 7, 20_011] {
-        let of =
-            |rank: u64| (0..count as u64).map(move |at| (rank + 3) * (at + 1)).collect::<Vec<_>>();
-        let mine = of(rank);
-        let ranks = world as u64;
-        let sum: Vec<u64> =
-            (0..count as u64).map(|at| (ranks * (ranks - 1) / 2 + 3 * ranks) * (at + 1)).collect();
-        let everybody: Vec<u64> = (0..ranks).flat_map(of).collect();
-        comm.barrier().unwrap();
-        let mut all = mine.clone();
-        comm.all_reduce(&mut all, ReduceOp::Sum).unwrap();
-        assert_eq!(all, sum);
-        for root in 0..world {
-            let mut data = mine.clone();
-            comm.reduce(&mut data, ReduceOp::Sum, root).unwrap();
-            assert_eq!(data, if root as u64 == rank { sum.clone() } else { mine.clone() });
-            comm.broadcast(&mut data, root).unwrap();
-            assert_eq!(data, sum);
-            let mut gathered = vec![0; everybody.len()];
-            comm.gather((&mine, &mut gathered), root).unwrap();
-            assert!(root as u64 != rank || gathered == everybody);
-            let mut block = vec![0; count];
-            comm.scatter((&everybody, &mut block), root).unwrap();
-            assert_eq!(block, mine);
-        }
-        let mut gathered = vec![0; everybody.len()];
-        comm.all_gather((&mine, &mut gathered)).unwrap();
-        assert_eq!(gathered, everybody);
-        let mut block = vec![0; count];
-        comm.reduce_scatter((&everybody, &mut block), ReduceOp::Sum).unwrap();
-        assert_eq!(block, mine.iter().map(|x| x * ranks).collect::<Vec<_>>());
-    }
-    // Counts that differ between ranks, zero among them.
-    let counts: Vec<usize> = (0..world).map(|rank| rank * 5 % 7).collect();
-    let mut gathered = vec![0; counts.iter().sum()];
-    comm.all_gather((&vec![rank; counts[rank as usize]], &mut gathered, &counts)).unwrap();
-    let expected: Vec<u64> =
-        counts.iter().enumerate().flat_map(|(rank, count)| vec![rank as u64; *count]).collect();
-    assert_eq!(gathered, expected);
-    let refused = comm.all_to_all((&vec![0u8; world], &mut vec![0u8; world])).unwrap_err();
-    assert!(refused.to_string().contains("hierarchical"), "{refused}");
-}
-
-#[test]
-fn calls_by_levels_give_right_results() {
-    for hosts in [&[0, 0, 1, 1][..], &[0, 1, 0, 2, 1], &[0, 0, 0], &[0, 1, 2], &[0]] {
-        Local::new(hosts.len()).hosts(hosts).run(|mut comm| call_all(&mut comm));
-    }
-}
-
 #[test]
 fn levels_are_chosen_where_they_pay_and_explained_where_they_cannot() {
     let boards = Boards::new(&(0..15).map(|rank| rank / 5).collect::<Vec<_>>());
@@ -236,6 +181,11 @@ fn levels_are_chosen_where_they_pay_and_explained_where_they_cannot() {
     let told =
         Local::new(2).run(|mut comm| comm.explain(Collective::AllReduce, 1 << 20).to_string());
     assert!(told[0].contains("hierarchical          needs several hosts"), "{}", told[0]);
+    Local::new(3).hosts(&[0, 1, 0]).run(|mut comm| {
+        comm.set_algorithm(Some(Algorithm::Hierarchical));
+        let refused = comm.all_to_all((&[0u8; 3], &mut [0u8; 3])).unwrap_err();
+        assert!(refused.to_string().contains("hierarchical"), "{refused}");
+    });
     assert!(
         rows(&question(&one_board), None)
             .iter()

@@ -1,7 +1,7 @@
 //! Failures while requests are in flight. Every request soon gets an error.
 
 use super::{LIMIT, is_aborted, mixtures, start_sum};
-use crate::spawn::World;
+use crate::spawn::over_shm_and_tcp;
 use maypole::{Communicator, Error, Local, Operation, Request};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -62,9 +62,7 @@ fn forks(mut comm: Communicator) {
 
 #[test]
 fn a_forked_child_that_drops_its_copy_does_no_harm() {
-    for transport in ["shm", "tcp"] {
-        World::new("forks", 2).set("MAYPOLE_TRANSPORT", transport).start().succeed();
-    }
+    over_shm_and_tcp("forks", 2);
 }
 
 #[test]

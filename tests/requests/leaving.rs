@@ -1,7 +1,7 @@
 //! A rank drops communicators, in the middle of its work or while requests are in flight.
 
 use super::{LIMIT, start_sum};
-use crate::spawn::World;
+use crate::spawn::over_shm_and_tcp;
 use maypole::{Communicator, Error, Local, ReduceOp};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -66,10 +66,8 @@ fn a_rank_that_gives_up_with_requests_in_flight_does_not_hold_other_ranks_up() {
 
 #[test]
 fn a_process_that_gives_up_with_requests_in_flight_does_not_hold_other_processes_up() {
-    for transport in ["shm", "tcp"] {
-        for role in ["gives-up-first-group", "gives-up-second-group"] {
-            World::new(role, 3).set("MAYPOLE_TRANSPORT", transport).start().succeed();
-        }
+    for role in ["gives-up-first-group", "gives-up-second-group"] {
+        over_shm_and_tcp(role, 3);
     }
 }
 
@@ -98,10 +96,8 @@ fn leaves_a_group(
 
 #[test]
 fn a_process_that_leaves_a_group_and_stays_in_the_world_is_told_of() {
-    for transport in ["shm", "tcp"] {
-        for role in ["leaves-a-group", "leaves-a-fresh-group", "leaves-before-a-message"] {
-            World::new(role, 3).set("MAYPOLE_TRANSPORT", transport).start().succeed();
-        }
+    for role in ["leaves-a-group", "leaves-a-fresh-group", "leaves-before-a-message"] {
+        over_shm_and_tcp(role, 3);
     }
 }
 
@@ -140,9 +136,7 @@ fn detaches(mut world: Communicator) {
 
 #[test]
 fn requests_of_a_process_that_returns_complete() {
-    for transport in ["shm", "tcp"] {
-        World::new("detaches", 2).set("MAYPOLE_TRANSPORT", transport).start().succeed();
-    }
+    over_shm_and_tcp("detaches", 2);
 }
 
 /// Ranks 1 and 3 wait for room that ranks 0 and 2 would have to make, and each is the only reader of

@@ -3,7 +3,7 @@
 
 use super::{LIMIT, mixtures, start_sum};
 use crate::common::SeededRng;
-use crate::spawn::World;
+use crate::spawn::{World, over_shm_and_tcp};
 use maypole::{
     Algorithm, Collective, Communicator, DataType, Error, Local, ReduceOp, Request, wait_all,
 };
@@ -76,13 +76,7 @@ fn duplicated(mut comm: Communicator) {
 #[test]
 fn requests_go_on_while_their_caller_does_something_else() {
     mixtures().iter().for_each(|local| drop(local.run(duplicated)));
-}
-
-#[test]
-fn requests_go_on_in_processes() {
-    for transport in ["shm", "tcp"] {
-        World::new("overlap", 2).set("MAYPOLE_TRANSPORT", transport).start().succeed();
-    }
+    over_shm_and_tcp("overlap", 2);
     World::new("overlap", 3).hosts(&[0, 0, 1]).start().succeed();
 }
 

@@ -2,7 +2,7 @@
 //! single calls.
 
 use super::{LIMIT, is_aborted, is_late, mixtures, sum};
-use crate::spawn::World;
+use crate::spawn::{World, over_shm_and_tcp};
 use maypole::{Communicator, Error, Local, ReduceOp, Transport, wait_all};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -65,13 +65,7 @@ fn buckets(mut comm: Communicator) {
 #[test]
 fn slices_of_a_flat_buffer() {
     mixtures().iter().for_each(|local| drop(local.run(buckets)));
-}
-
-#[test]
-fn slices_of_a_flat_buffer_in_processes() {
-    for transport in ["shm", "tcp"] {
-        World::new("buckets", 2).set("MAYPOLE_TRANSPORT", transport).start().succeed();
-    }
+    over_shm_and_tcp("buckets", 2);
     World::new("buckets", 3).hosts(&[0, 1, 1]).start().succeed();
 }
 

@@ -2,9 +2,8 @@
 //! transports.
 
 use super::sum;
-use crate::spawn::{World, as_each_rank};
-use maypole::{Communicator, Local, Transport};
-use std::time::Duration;
+use crate::spawn::{World, as_told, everywhere};
+use maypole::{Communicator, Transport};
 
 /// Even ranks and odd ranks, each group in reverse order, so that its rank 0 is the highest rank.
 fn by_parity(comm: &mut Communicator) {
@@ -116,36 +115,12 @@ fn everything(mut comm: Communicator) {
     outlives_its_parent(comm);
 }
 
-pub(crate) fn rank_process(_: &str) {
-    as_each_rank(everything);
-}
-
-#[test]
-fn groups_of_processes() {
-    for world in [2, 5] {
-        World::new("everything", world).start().succeed();
-    }
-}
-
-#[test]
-fn groups_across_hosts() {
-    World::new("everything", 4).hosts(&[0, 1, 1, 0]).start().succeed();
+pub(crate) fn rank_process(role: &str) {
+    as_told(role, everything);
 }
 
 #[test]
 fn groups_of_threads_and_processes() {
-    World::new("everything", 4).processes(&[&[0, 2], &[1], &[3]]).start().succeed();
-}
-
-#[test]
-fn groups_of_threads() {
-    for hosts in [&[0, 0, 0][..], &[0, 1, 0, 1, 2]] {
-        Local::new(hosts.len()).hosts(hosts).timeout(Duration::from_secs(60)).run(everything);
-    }
-}
-
-#[test]
-fn groups_of_one() {
-    World::new("everything", 1).start().succeed();
-    everything(Communicator::local(1).remove(0));
+    everywhere(everything);
+    World::new("alone", 1).start().succeed();
 }

@@ -4,7 +4,6 @@
 //! functions called `check` read the machine.
 
 mod accelerators;
-mod bindings;
 mod kernel_text;
 mod machine;
 mod network;
@@ -114,7 +113,6 @@ pub(crate) fn main(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     findings.extend(machine::check(ranks));
     findings.extend(accelerators::check());
     findings.extend(verbs::check());
-    findings.extend(bindings::check());
     let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
     if args.json {
         let all: Vec<Value> = findings.iter().map(Finding::json).collect();

@@ -11,10 +11,9 @@ use std::process::ExitCode;
 
 /// Writes the pages of `ranks` ranks, and the page that lists them.
 pub(super) fn write(folder: &Path, root: usize, ranks: usize) -> Result<ExitCode> {
-    let most = MOST_RANKS;
     ensure!(
-        ranks <= most,
-        "-n {ranks}: a page of --gallery shows at most {most} ranks side by side"
+        ranks <= MOST_RANKS,
+        "-n {ranks}: a page of --gallery shows at most {MOST_RANKS} ranks side by side"
     );
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot make the folder of --gallery {}", folder.display()))?;

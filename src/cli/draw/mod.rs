@@ -165,10 +165,10 @@ impl DrawArgs {
     /// The page to step through.
     fn page(&self, named: &NamedSchedules) -> Result<String> {
         let schedules = &named.schedules;
-        let (ranks, most) = (schedules.len(), MOST_RANKS);
+        let ranks = schedules.len();
         ensure!(
-            ranks <= most,
-            "-n {ranks}: a page of --html shows at most {most} ranks side by side"
+            ranks <= MOST_RANKS,
+            "-n {ranks}: a page of --html shows at most {MOST_RANKS} ranks side by side"
         );
         let clock = self.clock.then(|| self.clocks.clock(schedules)).transpose()?;
         let page = page::page(named.collective, &named.title(), schedules, clock.as_ref());
@@ -203,8 +203,7 @@ impl ClockArgs {
 fn draw_values(collective: Collective, ranks: usize) -> Result<ExitCode> {
     let most = values::MOST_RANKS;
     ensure!(ranks <= most, "-n {ranks}: --values shows at most {most} ranks");
-    let name = names::dashed(collective);
-    let picture = values::text(collective, ranks);
+    let (name, picture) = (names::dashed(collective), values::text(collective, ranks));
     output::print(format_args!("{name}, {ranks} ranks\n\n{picture}"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,8 +5,8 @@ use crate::perf::counts::CountRule;
 use crate::perf::messages::MessageTest;
 use crate::perf::offset::BufferOffset;
 use crate::perf::parse::{
-    assignment, positive, rank, ratio, region, seconds, selected, selected_algorithm, several,
-    subject, yes_or_no,
+    assignment, positive, rank, ratio, region, seconds, selected, selected_algorithm, subject,
+    yes_or_no,
 };
 use crate::run::hosts::HostArgs;
 use crate::{names, sizes};
@@ -216,35 +216,10 @@ pub(crate) struct PerfArgs {
         long,
         value_name = "RULE",
         conflicts_with_all = [
-            "overlap", "streams", "aggregate", "schedule", "report", "registered", "registered_too"
+            "overlap", "schedule", "report", "registered", "registered_too"
         ]
     )]
     pub(crate) counts: Option<CountRule>,
-
-    /// Measure K groups of the same ranks, each of which has a call under way at the same time: the time
-    /// of a round of K calls, and the bandwidth of all of them together.
-    #[arg(
-        long,
-        value_name = "K",
-        value_parser = several,
-        conflicts_with_all = [
-            "overlap", "aggregate", "schedule", "report", "registered", "registered_too",
-            "off_cache"
-        ]
-    )]
-    pub(crate) streams: Option<usize>,
-
-    /// Measure all-reduces of N buffers, each by a call of its own and then all by one call
-    /// (Communicator::all_reduce_many), and how many times as fast that is. A size is that of a buffer.
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = several,
-        conflicts_with_all = [
-            "overlap", "schedule", "report", "registered", "registered_too", "off_cache"
-        ]
-    )]
-    pub(crate) aggregate: Option<usize>,
 
     /// Say below each row what each rank took, and how far apart the ranks began.
     #[arg(long)]
@@ -283,7 +258,7 @@ pub(crate) struct PerfArgs {
 
     /// Time each call by itself: all ranks begin it together, after a barrier, and it ends when the last one
     /// has its result. Without this a sample is a row of calls, in which some ranks run ahead of others.
-    #[arg(long, conflicts_with_all = ["overlap", "streams", "aggregate"])]
+    #[arg(long, conflicts_with = "overlap")]
     pub(crate) together: bool,
 
     /// Write one JSON object a line to FILE, for each point out of place and in place. `-` writes
@@ -304,10 +279,6 @@ pub(crate) struct PerfArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
 
-    /// Of --pairs all: draw the matrices as heat maps.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
-
     /// Compare with the results of an earlier run, which --json and --samples have written to FILE, or
     /// with those of the report in this folder, and print the rows that changed beyond noise.
     #[arg(long, value_name = "FILE")]
@@ -327,7 +298,7 @@ pub(crate) struct PerfArgs {
     #[arg(
         long,
         value_name = "PROGRAM",
-        conflicts_with_all = ["json", "csv", "svg", "report", "compare"]
+        conflicts_with_all = ["json", "csv", "report", "compare"]
     )]
     pub(crate) alternate: Option<PathBuf>,
 
@@ -336,7 +307,7 @@ pub(crate) struct PerfArgs {
         long,
         value_name = "NAME=VALUE",
         value_parser = assignment,
-        conflicts_with_all = ["json", "csv", "svg", "report", "compare"]
+        conflicts_with_all = ["json", "csv", "report", "compare"]
     )]
     pub(crate) alternate_env: Vec<(String, String)>,
 

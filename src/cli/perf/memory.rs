@@ -4,7 +4,7 @@
 use crate::perf::benchmark::{Benchmark, BenchmarkPoint, BufferPlacement};
 use crate::perf::measure::workload::buffer_ranges;
 use crate::perf::messages::MessageBenchmark;
-use crate::perf::settings::{CallForm, PerfSettings};
+use crate::perf::settings::PerfSettings;
 use crate::{names, sizes};
 use anyhow::{Result, ensure};
 use std::fs;
@@ -23,15 +23,9 @@ struct RankBuffers {
 /// The largest point, with the arithmetic.
 pub(crate) fn check(settings: &PerfSettings, ranks: usize) -> Result<()> {
     match (available(|path| fs::read_to_string(path).ok()), &settings.messages) {
-        (Some(available), None) => {
-            let times = match settings.form {
-                CallForm::Streams(times) | CallForm::Aggregate(times) => times,
-                CallForm::Alone | CallForm::BesideComputing => 1,
-            };
-            settings
-                .benchmarks()
-                .try_for_each(|benchmark| check_within(benchmark, times, ranks, available))
-        }
+        (Some(available), None) => settings
+            .benchmarks()
+            .try_for_each(|benchmark| check_within(benchmark, ranks, available)),
         (Some(available), Some(messages)) => check_messages(messages, ranks, available),
         (None, _) => Ok(()),
     }
@@ -51,18 +45,17 @@ fn check_messages(messages: &MessageBenchmark, ranks: usize, available: u64) -> 
     Ok(())
 }
 
-/// Checks that `ranks` ranks can hold the buffers of every point, `times` times.
-fn check_within(benchmark: &Benchmark, times: usize, ranks: usize, available: u64) -> Result<()> {
+/// Checks that `ranks` ranks can hold the buffers of every point.
+fn check_within(benchmark: &Benchmark, ranks: usize, available: u64) -> Result<()> {
     let points = benchmark.points();
     let needs = points.iter().map(|point| (largest(benchmark, point), point));
     let Some((buffers, point)) = needs.max_by_key(|(buffers, _)| *buffers) else { return Ok(()) };
     let regions = 2 * benchmark.parameters.off_cache.unwrap_or(0) as u128;
-    let each = buffers.total.saturating_mul(times as u128) + regions;
+    let each = buffers.total.saturating_add(regions);
     let need = each.saturating_mul(ranks as u128);
-    let also = match (times, regions) {
-        (1, 0) => String::new(),
-        (1, _) => format!(", and {} for --off-cache", sizes::rounded(regions)),
-        _ => format!(", {times} times"),
+    let also = match regions {
+        0 => String::new(),
+        _ => format!(", and {} for --off-cache", sizes::rounded(regions)),
     };
     let whole = point.whole(benchmark.parameters.world) * benchmark.parameters.kind.size();
     ensure!(
@@ -130,15 +123,12 @@ mod tests {
     fn the_largest_point_must_fit() {
         let need = 4 * 3 * (1 << 20);
         let all_reduce = benchmark(Collective::AllReduce, 1 << 20);
-        check_within(&all_reduce, 1, 4, need).unwrap();
-        check_within(&all_reduce, 3, 4, 3 * need).unwrap();
-        let twice = check_within(&all_reduce, 2, 4, 2 * need - 1).unwrap_err().to_string();
-        assert!(twice.contains("outputs of 1.0M, 2 times"), "{twice}");
+        check_within(&all_reduce, 4, need).unwrap();
         let mut cold = all_reduce.clone();
         cold.parameters.off_cache = Some(1 << 20);
-        check_within(&cold, 1, 4, need + 4 * (2 << 20)).unwrap();
-        check_within(&cold, 1, 4, need + 4 * (2 << 20) - 1).unwrap_err();
-        let error = check_within(&all_reduce, 1, 4, need - 1);
+        check_within(&cold, 4, need + 4 * (2 << 20)).unwrap();
+        check_within(&cold, 4, need + 4 * (2 << 20) - 1).unwrap_err();
+        let error = check_within(&all_reduce, 4, need - 1);
         let text = error.unwrap_err().to_string();
         for part in ["all-reduce of 1M needs 12.0M", "4 ranks", "input of 1.0M", "outputs of 1.0M"]
         {

@@ -66,16 +66,6 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A number of parallel things: two or more.
-pub(super) fn several(text: &str) -> Result<usize, String> {
-    const MOST: usize = 1024;
-    match positive(text)? {
-        1 => Err("must be at least 2; one alone is what is measured without this".to_owned()),
-        number if number > MOST => Err(format!("must be at most {MOST}")),
-        number => Ok(number),
-    }
-}
-
 /// The bytes of a region that no cache holds; `auto` for that of this machine.
 pub(super) fn region(text: &str) -> Result<usize, String> {
     match text {

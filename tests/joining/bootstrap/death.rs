@@ -1,6 +1,6 @@
 //! Processes that are killed or stopped.
 
-use super::{WORLD, cause, everybody, job, read, soon, write};
+use super::{WORLD, everybody, job, read, soon, write};
 use crate::spawn::{World, ranks, say};
 use maypole::world::bootstrap::{JoinConfig, join};
 use maypole::world::service::{Cause, Diagnosis, FailureKind};
@@ -28,24 +28,6 @@ pub(crate) fn rank_process(_: &str) {
     while !service.alarm().raised() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let cause = service.settle(cause(u64::MAX, FailureKind::Timeout, rank), Duration::from_secs(1));
-    say("cause", &cause.text);
-    assert_eq!(cause.kind, FailureKind::Death);
-}
-
-fn kill_one_of_four(victim: usize) {
-    let mut running = World::new("serve", 4).set("TEST_PORT", job(4).ports[0]).start();
-    running.wait_for("shared", &[0, 1, 2, 3]);
-    let start = Instant::now();
-    running.signal(victim, "KILL");
-    let ended = running.end();
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-    assert_eq!(ended[victim].code, None, "the victim was killed");
-    let expected = format!("rank {victim} died: its connection ended without a goodbye");
-    for rank in (0..4).filter(|rank| *rank != victim) {
-        assert_eq!(ended[rank].said("cause"), [&expected], "{:?}", ended[rank]);
-        assert_eq!(ended[rank].code, Some(0), "{:?}", ended[rank]);
-    }
 }
 
 #[test]
@@ -72,14 +54,4 @@ fn a_stopped_process_is_silent_and_not_dead() {
     }
     assert!(start.elapsed() < Duration::from_secs(5));
     assert!(matches!(service.cause(), Some(Cause { kind: FailureKind::Death, rank: 1, .. })));
-}
-
-#[test]
-fn a_killed_rank_is_the_cause_on_all_ranks() {
-    kill_one_of_four(2);
-}
-
-#[test]
-fn a_killed_rank_0_is_the_cause_on_all_ranks() {
-    kill_one_of_four(0);
 }

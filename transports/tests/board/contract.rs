@@ -364,66 +364,42 @@ fn a_single_rank_has_a_board_too() {
 }
 
 #[test]
-#[should_panic(expected = "a board serves 1 to 64 ranks")]
-fn a_board_of_no_ranks_is_refused() {
-    Board::bytes(0);
-}
-
-#[test]
-#[should_panic(expected = "a board serves 1 to 64 ranks")]
-fn a_board_of_65_ranks_is_refused() {
-    Board::bytes(MAX_RANKS + 1);
-}
-
-#[test]
-#[should_panic(expected = "a board of 2 ranks needs")]
-fn a_board_in_too_little_memory_is_refused() {
-    Board::new(Arc::new(SharedRegion::new(Board::bytes(2) - 1)), 2, 0);
-}
-
-#[test]
-#[should_panic(expected = "local rank 2 is not on a board of 2 ranks")]
-fn a_rank_that_is_not_on_the_board_is_refused() {
-    Board::new(Arc::new(SharedRegion::new(Board::bytes(2))), 2, 2);
-}
-
-#[test]
-#[should_panic(expected = "a payload of 49 bytes does not fit into a slot of 48 bytes")]
-fn a_payload_that_does_not_fit_is_refused() {
-    boards(2)[0].slot(Publication { len: TINY + 1, ..out(SlotClass::Tiny, 0, 0b10) });
-}
-
-#[test]
-#[should_panic(expected = "a payload of 16385 bytes does not fit into a slot of 16384 bytes")]
-fn an_expected_payload_that_does_not_fit_is_refused() {
-    boards(2)[1]
-        .lent(ExpectedPublication { len: SMALL + 1, ..wanted(out(SlotClass::Small, 0, 0b10), 0) });
-}
-
-#[test]
-fn peers_must_be_on_the_board() {
-    let boards = boards(2);
+fn wrong_arguments_are_refused() {
+    let both = boards(2);
     let stranger = wanted(out(SlotClass::Tiny, 0, 0b10), 2);
-    let calls: [&dyn Fn(); 4] = [
-        &|| assert!(boards[0].readable(stranger).is_ok()),
-        &|| assert!(boards[0].lent(stranger).is_empty()),
-        &|| assert!(boards[0].peek_fingerprint(2, 0).is_none()),
-        &|| boards[0].consume(2, 1),
+    let long = Publication { len: TINY + 1, ..out(SlotClass::Tiny, 0, 0b10) };
+    let longer =
+        ExpectedPublication { len: SMALL + 1, ..wanted(out(SlotClass::Small, 0, 0b10), 0) };
+    let region = |missing| Arc::new(SharedRegion::new(Board::bytes(2) - missing));
+    let shared = region(0);
+    let _there = [0, 1].map(|me| Board::new(Arc::clone(&shared), 2, me));
+    let calls: [(&str, &dyn Fn()); 11] = [
+        ("a board serves 1 to 64 ranks", &|| assert!(Board::bytes(0) > 0)),
+        ("a board serves 1 to 64 ranks", &|| assert!(Board::bytes(MAX_RANKS + 1) > 0)),
+        ("a board of 2 ranks needs", &|| drop(Board::new(region(1), 2, 0))),
+        ("local rank 2 is not on a board of 2 ranks", &|| drop(Board::new(region(0), 2, 2))),
+        ("the board has a local rank 1 already", &|| {
+            drop(Board::new(Arc::clone(&shared), 2, 1));
+        }),
+        ("a payload of 49 bytes does not fit into a slot of 48 bytes", &|| {
+            both[0].slot(long);
+        }),
+        ("a payload of 16385 bytes does not fit into a slot of 16384 bytes", &|| {
+            both[1].lent(longer);
+        }),
+        ("local rank 2 is not on a board", &|| assert!(both[0].readable(stranger).is_ok())),
+        ("local rank 2 is not on a board", &|| assert!(both[0].lent(stranger).is_empty())),
+        ("local rank 2 is not on a board", &|| {
+            assert!(both[0].peek_fingerprint(2, 0).is_none());
+        }),
+        ("local rank 2 is not on a board", &|| both[0].consume(2, 1)),
     ];
-    for call in calls {
-        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
-            .expect_err("a stranger is refused");
-        let text = panic.downcast_ref::<String>().expect("a message");
-        assert!(text.contains("local rank 2 is not on a board of 2 ranks"), "{text}");
+    for (why, call) in calls {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).expect_err(why);
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).expect("a message");
+        assert!(text.contains(why), "{text}");
     }
-}
-
-#[test]
-#[should_panic(expected = "the board has a local rank 1 already")]
-fn a_rank_is_on_a_board_once() {
-    let region = Arc::new(SharedRegion::new(Board::bytes(2)));
-    let _first = [0, 1].map(|me| Board::new(Arc::clone(&region), 2, me));
-    Board::new(region, 2, 1);
 }
 
 /// A reader that has consumed and gone is not the one that a writer waits for.

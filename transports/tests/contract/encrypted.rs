@@ -2,7 +2,7 @@
 //! bytes below, it delivers only bytes that the peer sent, and it ends as closed only if the peer
 //! has ended it.
 
-use crate::drive::{Message, Random, TestDeadline, record_keys};
+use crate::drive::{Message, Random, TestDeadline, receive_all, record_keys, send_all};
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::{EncryptedStream, Fault, HEAD, Stream, mem};
 use std::os::fd::BorrowedFd;
@@ -166,6 +166,37 @@ fn what_was_altered_stays_altered() {
     for _ in 0..3 {
         let received = Message::awaited(0).receive(&mut far, 0);
         assert!(matches!(received, Err(Fault::Altered)), "{received:?}");
+    }
+}
+
+/// An attacker leaves whole records out, sends one twice, or one instead of another.
+#[test]
+fn a_whole_record_that_is_dropped_repeated_or_replaced_is_an_error() {
+    let [here, there] = record_keys();
+    let (near, mut tap) = mem::pair(1 << 10);
+    let mut near = EncryptedStream::new(near, &here);
+    let messages = [0, 1, 2, 3].map(|position| Message::new(8, position, 100));
+    let records = messages.each_ref().map(|message| {
+        assert_eq!(message.send(&mut near, 0).unwrap(), message.len());
+        receive_all(&mut tap, 100 + 36)
+    });
+    for (sent, whole) in [
+        (&[0, 1, 2, 3][..], 4),
+        (&[1, 2], 0),
+        (&[0, 2, 3], 1),
+        (&[0, 0, 1], 1),
+        (&[0, 1, 1, 3], 2),
+        (&[1, 0], 0),
+    ] {
+        let (mut tap, far) = mem::pair(1 << 10);
+        let mut far = EncryptedStream::new(far, &there);
+        sent.iter().for_each(|nth: &usize| send_all(&mut tap, &records[*nth]));
+        messages[..whole]
+            .iter()
+            .for_each(|message| assert!(receive_all(&mut far, 100) == *message));
+        let next = Message::awaited(100).receive(&mut far, 0);
+        let is_altered = matches!(next, Err(Fault::Altered));
+        assert!(is_altered || whole == sent.len(), "{sent:?}: {next:?}");
     }
 }
 

@@ -8,12 +8,6 @@ proptest! {
     fn any_bytes_are_a_head_and_come_back(bytes in any::<[u8; HEAD]>()) {
         prop_assert_eq!(Head::from_bytes(bytes).to_bytes(), bytes);
     }
-
-    #[test]
-    fn any_head_comes_back(position in any::<u64>(), fingerprint in any::<u64>()) {
-        let head = Head { position, fingerprint };
-        prop_assert_eq!(Head::from_bytes(head.to_bytes()), head);
-    }
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! Reductions of every type, operation, instruction set, number of sources and kind of aliasing.
 
-use super::{Buffer, Random, assert_same, reference};
+use super::{Buffer, Random, assert_same, reference, refused};
 use crate::cpu::instruction_set::InstructionSet;
 use crate::{BinaryOp, BuiltInReducer, DataType, View, ViewMut};
-use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Destination {
@@ -94,28 +93,10 @@ fn check_kind(kind: DataType) {
 #[test]
 fn every_type_agrees_with_the_reference() {
     std::thread::scope(|threads| {
-        for kind in DataType::NUMBERS {
+        for kind in DataType::ALL {
             threads.spawn(move || check_kind(kind));
         }
     });
-}
-
-/// Lets the two destinations be the memory of every pair of sources.
-#[test]
-fn a_destination_may_be_any_source() {
-    let mut random = Random(7);
-    let pool = random.elements(DataType::F32, 4000);
-    for instructions in InstructionSet::available() {
-        let reducer = BuiltInReducer::with(instructions, DataType::F32, BinaryOp::Sum);
-        for k in 1..=9 {
-            let sources: Vec<_> = (0..k).map(|index| &pool[index * 1600..][..1500]).collect();
-            let pairs = (0..k).flat_map(|into| (0..k).map(move |also| (into, also)));
-            for (into, also) in pairs {
-                let places = [Some(Destination::Source(into)), Some(Destination::Source(also))];
-                check(&mut random, reducer, DataType::F32, BinaryOp::Sum, &sources, places);
-            }
-        }
-    }
 }
 
 /// Combines all 65,536 values with random values, by every operation.
@@ -156,67 +137,21 @@ fn partial_overlap_writes_nothing_outside() {
     }
 }
 
-proptest! {
-    /// Uses the public constructor on random sources.
-    #[test]
-    fn any_fold_agrees_with_the_reference(
-        seed: u64,
-        kind in prop::sample::select(DataType::ALL.to_vec()),
-        op in prop::sample::select(BinaryOp::ALL.to_vec()),
-        k in 1usize..20,
-        count in 0usize..600,
-    ) {
-        prop_assume!(op.supports(kind));
-        let mut random = Random(seed);
-        let contents: Vec<_> = (0..k).map(|_| random.elements(kind, count)).collect();
-        let sources: Vec<_> = contents.iter().map(Vec::as_slice).collect();
-        let places = [(); 2].map(|()| (random.below(3) > 0).then(|| any_place(&mut random, k)));
-        check(&mut random, BuiltInReducer::new(kind, op), kind, op, &sources, places);
-    }
-}
-
+/// What is no fold, and what its panic says.
 #[test]
-#[should_panic(expected = "at least one source")]
-fn no_source_is_refused() {
-    BuiltInReducer::new(DataType::F32, BinaryOp::Sum).apply(ViewMut::EMPTY, None, &[]);
-}
-
-#[test]
-#[should_panic(expected = "equal lengths")]
-fn a_short_source_is_refused() {
-    let mut into = [0f32; 4];
-    let short = [0f32; 3];
-    let into = ViewMut::of(&mut into);
-    BuiltInReducer::new(DataType::F32, BinaryOp::Sum).apply(
-        into,
-        None,
-        &[into.as_view(), View::of(&short)],
-    );
-}
-
-#[test]
-#[should_panic(expected = "equal lengths")]
-fn a_short_second_destination_is_refused() {
-    let mut into = [0f32; 4];
-    let mut also = [0f32; 3];
-    let into = ViewMut::of(&mut into);
-    BuiltInReducer::new(DataType::F32, BinaryOp::Sum).apply(
-        into,
-        Some(ViewMut::of(&mut also)),
-        &[into.as_view(); 2],
-    );
-}
-
-#[test]
-#[should_panic(expected = "no multiple of the element size 4")]
-fn half_an_element_is_refused() {
-    let mut bytes = [0u8; 6];
-    let into = ViewMut::of(&mut bytes);
-    BuiltInReducer::new(DataType::F32, BinaryOp::Sum).apply(into, None, &[into.as_view(); 2]);
-}
-
-#[test]
-#[should_panic(expected = "Xor is not defined for bf16 elements")]
-fn bits_of_floats_are_refused() {
-    BuiltInReducer::new(DataType::BF16, BinaryOp::Xor);
+fn wrong_views_and_types_are_refused() {
+    let sum = BuiltInReducer::new(DataType::F32, BinaryOp::Sum);
+    let (mut into, mut short, mut half) = ([0f32; 4], [0f32; 3], [0u8; 6]);
+    let [into, short] = [ViewMut::of(&mut into), ViewMut::of(&mut short)];
+    let half = ViewMut::of(&mut half);
+    let read = into.as_view();
+    refused("at least one source", || sum.apply(ViewMut::EMPTY, None, &[]));
+    refused("equal lengths", || sum.apply(into, None, &[read, short.as_view()]));
+    refused("equal lengths", || sum.apply(into, Some(short), &[read; 2]));
+    let why = "no multiple of the element size 4";
+    refused(why, || sum.apply(half, None, &[half.as_view(); 2]));
+    let why = "Xor is not defined for bf16 elements";
+    refused(why, || {
+        let _ = BuiltInReducer::new(DataType::BF16, BinaryOp::Xor);
+    });
 }

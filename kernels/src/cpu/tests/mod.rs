@@ -10,6 +10,16 @@ mod speed;
 
 use crate::{DataType, View, ViewMut};
 use half::{bf16, f16};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Asserts that `call` panics and says why.
+#[track_caller]
+fn refused(why: &str, call: impl FnOnce()) {
+    let panic = catch_unwind(AssertUnwindSafe(call)).expect_err(why);
+    let said = panic.downcast_ref::<String>().map(String::as_str);
+    let said = said.or(panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+    assert!(said.contains(why), "{said}");
+}
 
 /// Pseudo-random numbers (SplitMix64), the same in every run.
 struct Random(u64);

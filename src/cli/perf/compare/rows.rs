@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 /// The keys that distinguish rows of a run. Rows of two runs are compared if all of these agree.
 /// Settings such as encryption are no part of them, because two settings can be compared.
-const KEYS: [&str; 23] = [
+const KEYS: [&str; 20] = [
     "collective",
     "test",
     "transport",
@@ -26,9 +26,6 @@ const KEYS: [&str; 23] = [
     "overlapped",
     "counts",
     "off_cache_bytes",
-    "streams",
-    "buffers",
-    "fused",
 ];
 
 /// One row.
@@ -104,14 +101,6 @@ impl ResultRow {
         }
         if let Some(counts @ Value::Array(_)) = self.key.get("counts") {
             title += &format!(", counts {counts}");
-        }
-        for (key, what) in [("streams", "groups at once"), ("buffers", "buffers")] {
-            if let Some(number) = self.key.get(key).and_then(Value::as_u64).filter(|it| *it > 1) {
-                title += &format!(", {number} {what}");
-            }
-        }
-        if self.key.get("fused") == Some(&Value::Bool(true)) {
-            title += " by one call";
         }
         if self.key.get("off_cache_bytes").is_some_and(Value::is_number) {
             title += ", outside caches";

@@ -1,6 +1,5 @@
 //! A batch of back-to-back calls, and what can be timed in batches.
 
-use crate::perf::check::values::hash;
 use maypole::algorithms::Algorithm;
 use maypole::{CallPath, Communicator, Result};
 use maypole_transports::clock::monotonic_ns;
@@ -25,11 +24,6 @@ pub(crate) struct CallBatch {
 pub(crate) const SLOW_NS: u64 = 200_000;
 
 impl CallBatch {
-    /// The batch of another one of several buffers or groups, with inputs of its own.
-    pub(crate) fn beside(self, nth: usize) -> Self {
-        if nth == 0 { self } else { Self { number: hash(self.number ^ hash(nth as u64)), ..self } }
-    }
-
     /// False if the call `index` is to be left out. A slow rank computes first.
     #[inline]
     pub(crate) fn begins(&self, index: u64) -> bool {

@@ -4,11 +4,10 @@ use super::batch::{CallBatch, Times};
 use super::overlap::{self, Beside};
 use super::workload::WorkloadBuffers;
 use crate::perf::benchmark::BufferPlacement;
-use crate::perf::buffer::AlignedBuffer;
 use bytemuck::Pod;
 use maypole::schedule::Schedule;
 use maypole::schedule::collective::Collective;
-use maypole::{Communicator, Element, IntoBuffers, ReduceOp, Request, Result};
+use maypole::{Communicator, Element, IntoBuffers, ReduceOp, Result};
 use maypole_transports::clock::monotonic_ns;
 
 pub(super) type BesideFunction = fn(
@@ -37,28 +36,8 @@ pub(super) const fn pointer<T: Element + Pod>() -> BatchFunction {
     run::<T>
 }
 
-/// The input and the output of a request.
-pub(crate) type OwnedPair = (AlignedBuffer, AlignedBuffer);
-pub(super) type StartFunction =
-    fn(&mut Communicator, CallKind<'static>, OwnedPair) -> Request<OwnedPair>;
-
-pub(super) const fn start_pointer<T: Element + Pod>() -> StartFunction {
-    started::<T>
-}
-
 pub(super) const fn beside_pointer<T: Element + Pod>() -> BesideFunction {
     run_beside::<T>
-}
-
-/// Starts a request.
-fn started<T: Element + Pod>(
-    comm: &mut Communicator,
-    what: CallKind<'static>,
-    owned: OwnedPair,
-) -> Request<OwnedPair> {
-    comm.start(owned, move |comm, (input, output)| {
-        call::<T>(comm, &what, input.as_slice(), output.as_mut_slice())
-    })
 }
 
 /// Starts a request for each call, computes, and waits for the request; or only one of these.
@@ -79,7 +58,10 @@ fn run_beside<T: Element + Pod>(
             continue;
         }
         let output = if index == batch.checked { &mut buffers.once } else { &mut buffers.often };
-        let request = started::<T>(comm, what, (buffers.input.taken(), output.taken()));
+        let owned = (buffers.input.taken(), output.taken());
+        let request = comm.start(owned, move |comm, (input, output)| {
+            call::<T>(comm, &what, input.as_slice(), output.as_mut_slice())
+        });
         overlap::compute(beside.turns);
         (buffers.input, *output) = request.wait()?;
     }

@@ -28,7 +28,6 @@
 //! [`MOST_RESTARTS`] times. While samples are taken, each rank counts the time that other programs
 //! took from it ([`noise`]).
 
-pub(crate) mod aggregate;
 pub(crate) mod batch;
 pub(crate) mod calls;
 #[cfg(feature = "cuda")]
@@ -41,7 +40,6 @@ pub(crate) mod noise;
 mod options;
 pub(crate) mod overlap;
 pub(crate) mod rank_times;
-pub(crate) mod streams;
 pub(crate) mod summary;
 pub(crate) mod workload;
 
@@ -85,8 +83,6 @@ pub(crate) struct Sampler<'a> {
     /// The same ranks on GPUs, if the calls are made there.
     #[cfg(feature = "cuda")]
     pub(crate) gpu: Option<std::sync::Arc<maypole::cuda::Comm>>,
-    /// Groups of the same ranks with concurrent calls.
-    pub(crate) streams: Vec<Communicator>,
     options: SamplingOptions,
     /// Set when this process gets Ctrl-C.
     stop: &'a AtomicBool,
@@ -153,7 +149,6 @@ impl<'a> Sampler<'a> {
             comm,
             #[cfg(feature = "cuda")]
             gpu: None,
-            streams: Vec::new(),
             options,
             stop,
             one_clock,

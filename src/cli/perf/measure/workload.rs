@@ -5,8 +5,7 @@ use crate::perf::buffer::AlignedBuffer;
 use crate::perf::check::oracle::{Oracle, POISON};
 use crate::perf::measure::batch::{CallBatch, SampledWork, Times};
 use crate::perf::measure::calls::{
-    BatchFunction, BesideFunction, CallKind, OwnedPair, StartFunction, beside_pointer, pointer,
-    start_pointer,
+    BatchFunction, BesideFunction, CallKind, beside_pointer, pointer,
 };
 #[cfg(feature = "cuda")]
 use crate::perf::measure::device::{self, DeviceWork};
@@ -14,7 +13,7 @@ use crate::perf::measure::overlap::Beside;
 use crate::perf::off_cache::BufferRotation;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Schedule;
-use maypole::{Arena, CallPath, Communicator, ReduceOp, Request, Result};
+use maypole::{Arena, CallPath, Communicator, ReduceOp, Result};
 use std::ops::Range;
 #[cfg(feature = "cuda")]
 use std::sync::Arc;
@@ -34,7 +33,6 @@ pub(crate) struct Workload<'a> {
     counts: Option<[Vec<usize>; 2]>,
     run: BatchFunction,
     run_beside: BesideFunction,
-    start: StartFunction,
     /// The elements of the whole that this rank's input holds, that its output holds, and that a
     /// buffer holds.
     input_range: Range<usize>,
@@ -148,7 +146,6 @@ impl<'a> Workload<'a> {
         };
         let counts = point.counts(rank);
         let run = maypole::with_type!(parameters.kind, T => pointer::<T>());
-        let start = maypole::with_type!(parameters.kind, T => start_pointer::<T>());
         let run_beside = maypole::with_type!(parameters.kind, T => beside_pointer::<T>());
         Ok(Self {
             point,
@@ -161,7 +158,6 @@ impl<'a> Workload<'a> {
             counts,
             run,
             run_beside,
-            start,
             input_range: ranges.input,
             output_range: ranges.output,
             buffer_range: ranges.buffer,
@@ -180,26 +176,6 @@ impl<'a> Workload<'a> {
     /// Times requests, or computing, from now on.
     pub(crate) fn set_beside(&mut self, beside: Beside) {
         self.beside = Some(beside);
-    }
-
-    /// Starts a call as a request, which has the buffers until [`put_back`](Self::put_back). The
-    /// checked one has an output of its own.
-    pub(crate) fn start(
-        &mut self,
-        comm: &mut Communicator,
-        is_checked: bool,
-    ) -> Request<OwnedPair> {
-        let owned = (self.buffers.input.taken(), self.output(is_checked).taken());
-        (self.start)(comm, self.request(), owned)
-    }
-
-    pub(crate) fn put_back(&mut self, (input, output): OwnedPair, is_checked: bool) {
-        self.buffers.input = input;
-        *self.output(is_checked) = output;
-    }
-
-    fn output(&mut self, is_checked: bool) -> &mut AlignedBuffer {
-        if is_checked { &mut self.buffers.once } else { &mut self.buffers.often }
     }
 
     /// What a request calls: it borrows nothing.

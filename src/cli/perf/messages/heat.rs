@@ -6,9 +6,6 @@ use maypole_pictures::writer::SvgWriter;
 
 const CELL: f64 = 44.0;
 const LEFT: f64 = 60.0;
-const TOP: f64 = 70.0;
-/// Height of the lines of text below the cells.
-const LINE: f64 = 18.0;
 /// With more ranks, cells hold no figures.
 const MOST_FIGURES: usize = 24;
 
@@ -16,29 +13,6 @@ const MOST_FIGURES: usize = 24;
 const NUMBERS: f64 = 22.0;
 /// Up to this place between the least and the greatest time, black figures are read best on a cell.
 const BLACK_ON: f64 = 0.62;
-
-/// A picture of the matrices, one below the other. Each has a title, and lines about the outliers.
-pub(crate) fn svg(matrices: &[MatrixRow]) -> String {
-    let height = |row: &MatrixRow| {
-        let lines = row.verdict.text().lines().count() + 1;
-        TOP + CELL * row.matrix.world() as f64 + LINE * lines as f64
-    };
-    let widest = matrices.iter().map(|row| row.matrix.world()).max().unwrap_or(0) as f64;
-    let width = (LEFT + CELL * widest + 20.0).max(760.0);
-    let mut svg = SvgWriter::page(width, matrices.iter().map(height).sum::<f64>().max(LINE));
-    let mut y = 0.0;
-    for one in matrices {
-        svg.text([LEFT, y + 24.0], "font-size=15 font-weight=bold", one.title());
-        svg.text([LEFT, y + 44.0], "fill=#555555", AXES);
-        cells(&mut svg, y + TOP, &one.matrix);
-        let below = y + TOP + CELL * one.matrix.world() as f64 + LINE;
-        for (nth, line) in one.verdict.text().lines().enumerate() {
-            svg.text([LEFT, below + LINE * nth as f64], "", line);
-        }
-        y += height(one);
-    }
-    svg.finish()
-}
 
 /// What rows and columns are.
 pub(crate) const AXES: &str = "row: the rank that sends; column: the receiver";
@@ -121,7 +95,7 @@ mod tests {
     #[test]
     fn the_slowest_cell_is_the_darkest_and_every_cell_has_a_title() {
         let times = |low, high| if (low, high) == (0, 2) { 50.0 } else { 1.0 };
-        let picture = svg(&[row(matrix(3, times))]);
+        let picture = inline(&row(matrix(3, times)));
         assert_eq!(picture.matches("<title>").count(), 9);
         assert_eq!(picture.matches(&colour(1.0)).count(), 2, "one link, two cells: {picture}");
         assert_eq!(picture.matches(&colour(0.0)).count(), 4);
@@ -152,8 +126,7 @@ mod tests {
 
     #[test]
     fn equal_links_are_pale() {
-        let picture = svg(&[row(matrix(3, |_, _| 2.0))]);
+        let picture = inline(&row(matrix(3, |_, _| 2.0)));
         assert_eq!(picture.matches(&colour(0.0)).count(), 6, "{picture}");
-        assert!(!svg(&[]).contains("NaN"));
     }
 }

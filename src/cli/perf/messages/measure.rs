@@ -24,7 +24,6 @@ pub(crate) struct MessageRun<'a, 'b> {
     pub(crate) transport: PerfTransport,
     pub(crate) mapping: &'a RankMapping,
     pub(crate) sampler: &'a mut Sampler<'b>,
-    pub(crate) is_encrypted: bool,
 }
 
 impl MessageRun<'_, '_> {
@@ -154,7 +153,7 @@ impl MessageRun<'_, '_> {
         measured: Measurement,
     ) -> MessageRow {
         let world = self.sampler.comm.world();
-        let is_encrypted = self.is_encrypted && encryption::applies(self.transport);
+        let is_encrypted = self.sampler.comm.is_encrypted() && encryption::applies(self.transport);
         let (transport, off_cache) = (self.transport, self.benchmark.off_cache);
         MessageRow { test, transport, is_encrypted, world, pairs, bytes, off_cache, measured }
     }

@@ -179,7 +179,7 @@ impl MatrixRow {
 }
 
 /// Three significant digits or more, in nine columns.
-fn figure(value: f64) -> String {
+pub(crate) fn figure(value: f64) -> String {
     let digits = match value {
         ..0.01 => 6,
         ..10.0 => 3,

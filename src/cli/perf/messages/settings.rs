@@ -50,7 +50,6 @@ impl PerfArgs {
         let all_pairs = self.pairs == PairSelection::All;
         if tests.is_empty() {
             ensure!(!all_pairs, "--pairs all: only messages have pairs; measure p2p");
-            ensure!(self.svg.is_none(), "--svg draws the matrix of p2p --pairs all");
             return Ok(None);
         }
         let has_collective = |subject: &Subject| matches!(subject, Subject::Collectives(_));
@@ -64,16 +63,10 @@ impl PerfArgs {
             (self.deterministic, "--deterministic"),
             (self.overlap, "--overlap"),
             (self.counts.is_some(), "--counts"),
-            (self.streams.is_some(), "--streams"),
-            (self.aggregate.is_some(), "--aggregate"),
             (self.has_registered(), "--registered"),
         ] {
             ensure!(!is_given, "{option} is about collectives; leave it out for messages");
         }
-        ensure!(
-            all_pairs || self.svg.is_none(),
-            "--svg draws the matrix of all pairs: add --pairs all"
-        );
         let CallParameters { offset, off_cache, .. } = benchmark.parameters;
         let sizes = benchmark.sizes.clone();
         Ok(Some(MessageBenchmark { tests, sizes, all_pairs, offset, off_cache }))

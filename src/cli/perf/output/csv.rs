@@ -9,7 +9,7 @@ use serde_json::Value;
 const COLUMNS: &str = "collective transport encrypted ranks requested algorithm path tuners_choice in_place bytes count type op \
     root min_us=/time_us/min p50_us=/time_us/p50 p90_us=/time_us/p90 p99_us=/time_us/p99 mean_us=/time_us/mean \
     stdev_us=/time_us/stdev algbw_GBps busbw_GBps predicted_us limit_us wrong calls=/iterations batches overlap=/overlap/part \
-    counts off_cache_bytes streams buffers fused speedup registered slowest_rank=/rank_us/slowest arrival_skew_us noisy \
+    counts off_cache_bytes registered slowest_rank=/rank_us/slowest arrival_skew_us noisy \
     host=/header/host date=/header/date version=/header/version commit=/header/commit";
 
 /// The columns of messages.

@@ -16,7 +16,6 @@ use crate::perf::compare::Baseline;
 use crate::perf::compare::change::Comparison;
 use crate::perf::measure::Measurement;
 use crate::perf::measure::limits::MachineLimit;
-use crate::perf::messages::heat;
 use crate::perf::messages::row::{MatrixRow, MessageRow};
 use crate::perf::output::header::RunHeader;
 use crate::perf::output::json::JsonOptions;
@@ -36,7 +35,7 @@ use table::Totals;
 /// The schema of the objects of `--json`, as JSON Schema.
 pub(crate) const SCHEMA: &str = include_str!("schema.json");
 
-/// Checks that the files of `--json`, `--csv`, `--svg` and `--report` can be written, and that of
+/// Checks that the files of `--json`, `--csv` and `--report` can be written, and that of
 /// `--compare` read. Keeps the contents of existing
 /// files.
 ///
@@ -46,9 +45,7 @@ pub(crate) const SCHEMA: &str = include_str!("schema.json");
 pub(crate) fn can_write(settings: &PerfSettings) -> Result<()> {
     settings.report.as_deref().map_or(Ok(()), html::make_folder)?;
     settings.baseline()?;
-    for (option, path) in
-        [("--json", &settings.json), ("--csv", &settings.csv), ("--svg", &settings.svg)]
-    {
+    for (option, path) in [("--json", &settings.json), ("--csv", &settings.csv)] {
         let Some(path) = path.as_deref().filter(|path| *path != Path::new("-")) else { continue };
         let opened = File::options().append(true).create(true).open(path);
         opened.with_context(|| format!("cannot write {option} {}", path.display()))?;
@@ -68,7 +65,6 @@ pub(crate) struct PerfOutput<'a> {
     samples: bool,
     per_rank: bool,
     csv: Option<Output>,
-    svg: Option<Output>,
     report: Option<HtmlReport>,
     baseline: Option<Baseline>,
     fail_below: Option<f64>,
@@ -84,7 +80,7 @@ pub(crate) struct PerfOutput<'a> {
 
 impl<'a> PerfOutput<'a> {
     /// Outputs for `points` rows. With `--json -`, JSON goes to standard output instead of the
-    /// table; CSV and the picture likewise.
+    /// table; CSV likewise.
     pub(crate) fn new(
         points: usize,
         settings: &PerfSettings,
@@ -94,7 +90,7 @@ impl<'a> PerfOutput<'a> {
             path.as_deref().map(|path| Output::create(option, path)).transpose()
         };
         let is_dash = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
-        let takes_output = [&settings.json, &settings.csv, &settings.svg].into_iter().any(is_dash);
+        let takes_output = [&settings.json, &settings.csv].into_iter().any(is_dash);
         let json = file("--json", &settings.json)?;
         let target = if stderr().is_terminal() {
             ProgressDrawTarget::stderr()
@@ -114,7 +110,6 @@ impl<'a> PerfOutput<'a> {
             samples: settings.samples,
             per_rank: settings.per_rank,
             csv: file("--csv", &settings.csv)?,
-            svg: file("--svg", &settings.svg)?,
             report,
             baseline: settings.baseline()?,
             fail_below: settings.fail_below,
@@ -182,7 +177,7 @@ impl<'a> PerfOutput<'a> {
             self.section = section;
         }
         self.say(&table::line(row));
-        let below = [table::prediction(row), table::overlap(row), table::speedup(row)];
+        let below = [table::prediction(row), table::overlap(row)];
         below.iter().flatten().for_each(|line| self.say(line));
         let measured = row.measured().map(|(_, measured)| measured).collect::<Vec<_>>();
         self.say_circumstances(&measured);
@@ -308,18 +303,13 @@ impl<'a> PerfOutput<'a> {
     }
 
     fn write_files(&mut self) -> Result<()> {
-        let text = match self.csv.as_ref() {
-            None => None,
-            Some(_) if self.rows.is_empty() && !self.messages.is_empty() => {
-                Some(csv::messages(&self.messages, self.json_options(false))?)
-            }
-            Some(_) => Some(csv::text(&self.rows, self.json_options(false))?),
+        let options = self.json_options(false);
+        let text = match self.rows.is_empty() && !self.messages.is_empty() {
+            true => csv::messages(&self.messages, options)?,
+            false => csv::text(&self.rows, options)?,
         };
-        if let Some((out, text)) = self.csv.as_mut().zip(text) {
+        if let Some(out) = &mut self.csv {
             out.write(text)?;
-        }
-        if let Some(out) = &mut self.svg {
-            out.write(heat::svg(&self.matrices))?;
         }
         Ok(())
     }

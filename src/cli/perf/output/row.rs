@@ -3,7 +3,6 @@
 use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement, CallParameters, bus_factor};
 use crate::perf::communicators::PerfTransport;
 use crate::perf::measure::Measurement;
-use crate::perf::measure::aggregate::Aggregate;
 use crate::perf::measure::limits::MachineLimit;
 use crate::perf::measure::overlap::Overlap;
 use crate::perf::output::prediction::TunerPrediction;
@@ -38,16 +37,12 @@ pub(crate) struct PerfRow {
     pub(crate) is_registered: bool,
     /// Of requests: the part that computing hid. The measurement is that of both together.
     pub(crate) overlap: Option<Overlap>,
-    /// Groups that have a call under way at the same time. The time is that of a round of calls.
-    pub(crate) streams: usize,
-    /// Several buffers are reduced. The time is that of all of them.
-    pub(crate) aggregate: Option<Aggregate>,
 }
 
 /// Bandwidths in GB/s by the median sample; 1 GB/s is 10^9 bytes a second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bandwidths {
-    /// Bytes of the whole divided by the time: of all groups, and of all buffers.
+    /// Bytes of the whole divided by the time.
     pub(crate) algorithm: f64,
     /// The algorithm bandwidth times [`bus_factor`]: comparable with the bandwidth of a link.
     pub(crate) bus: f64,
@@ -91,11 +86,6 @@ impl PerfRow {
         if names.is_empty() { self.algorithm.to_string() } else { names.join(" ") }
     }
 
-    /// What is moved in the time of a row, in sizes of the row.
-    fn times(&self) -> usize {
-        self.streams * self.aggregate.map_or(1, |aggregate| aggregate.buffers)
-    }
-
     /// The elements of each rank's block, if these differ.
     pub(crate) fn counts(&self) -> Option<Vec<usize>> {
         let ranks = 0..self.point.shares.as_ref()?.len();
@@ -116,8 +106,7 @@ impl PerfRow {
     }
 
     pub(crate) fn bandwidths(&self, measurement: &Measurement) -> Bandwidths {
-        let bytes = self.bytes() as f64 * self.times() as f64;
-        let algorithm = bytes / measurement.time.p50 / 1e3;
+        let algorithm = self.bytes() as f64 / measurement.time.p50 / 1e3;
         let bus = algorithm * bus_factor(self.point.collective, self.parameters.world);
         Bandwidths { algorithm, bus }
     }
@@ -162,8 +151,6 @@ pub(crate) mod tests {
             in_place: Some(measured(3)),
             is_registered: false,
             overlap: None,
-            streams: 1,
-            aggregate: None,
         }
     }
 
@@ -185,10 +172,5 @@ pub(crate) mod tests {
         let bandwidths = row.bandwidths(row.out_of_place.as_ref().unwrap());
         assert!((bandwidths.algorithm - 10.48576).abs() < 1e-9);
         assert!((bandwidths.bus - 15.72864).abs() < 1e-9);
-        let of = |row: &PerfRow| row.bandwidths(row.out_of_place.as_ref().unwrap()).algorithm;
-        assert!((of(&PerfRow { streams: 3, ..example() }) - 31.45728).abs() < 1e-9);
-        let aggregate = Aggregate { buffers: 5, is_fused: true, speedup: None };
-        let many = PerfRow { aggregate: Some(aggregate), ..example() };
-        assert!((of(&many) - 52.4288).abs() < 1e-9);
     }
 }

@@ -4,12 +4,10 @@ use crate::names;
 use crate::perf::benchmark::bus_factor;
 use crate::perf::counts;
 use crate::perf::measure::Measurement;
-use crate::perf::measure::aggregate::Aggregate;
-use crate::perf::measure::overlap;
 use crate::perf::measure::rank_times::RankSpread;
 use crate::perf::measure::summary::Summary;
+use crate::perf::messages::row::figure;
 use crate::perf::output::row::PerfRow;
-use crate::perf::settings::CallForm;
 use maypole::schedule::collective::Collective;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -48,38 +46,11 @@ pub(crate) fn section(row: &PerfRow) -> String {
         if row.deterministic && row.point.collective.reduces() { ", deterministic" } else { "" };
     let encrypted = if row.encryption.is_some() { ", encrypted" } else { "" };
     let requests = if row.overlap.is_some() { ", beside computing" } else { "" };
-    let mut form = match row.streams {
-        1 => String::new(),
-        streams => format!(", in {streams} groups at once"),
-    };
-    if let Some(shares) = &row.point.shares {
-        form += &format!(", blocks of {} shares", counts::listed(shares));
-    }
-    match row.aggregate {
-        Some(Aggregate { buffers, is_fused: true, .. }) => {
-            form += &format!(", {buffers} buffers by one call");
-        }
-        Some(Aggregate { buffers, .. }) => form += &format!(", {buffers} buffers by a call each"),
-        None => {}
-    }
+    let shares = row.point.shares.as_ref();
+    let form = shares.map(|shares| format!(", blocks of {} shares", counts::listed(shares)));
+    let form = form.unwrap_or_default();
     let collective = names::dashed(row.point.collective);
     format!("# {collective} over {}{encrypted}{mode}{requests}{form}", row.transport)
-}
-
-/// The lines below the rows about the timed form, if that is no call alone.
-pub(crate) fn form(form: CallForm) -> Option<String> {
-    match form {
-        CallForm::Alone => None,
-        CallForm::BesideComputing => Some(overlap::DEFINITION.to_owned()),
-        CallForm::Streams(streams) => Some(format!(
-            "# streams of {streams} groups: time is that of a round of {streams} calls, one in \
-             each,\n\
-             #         and bandwidths are those of all of them together"
-        )),
-        CallForm::Aggregate(buffers) => {
-            Some(format!("# {buffers} buffers: time is that of all of them, and so are bandwidths"))
-        }
-    }
 }
 
 pub(crate) fn line(row: &PerfRow) -> String {
@@ -129,12 +100,6 @@ pub(crate) fn overlap(row: &PerfRow) -> Option<String> {
     ))
 }
 
-/// The line below a row of many buffers by one call: whether that was worth it.
-pub(crate) fn speedup(row: &PerfRow) -> Option<String> {
-    let speedup = row.aggregate?.speedup?;
-    Some(format!("#  {speedup:.2} times as fast as a call each"))
-}
-
 /// The line below a row with the time of each rank.
 pub(crate) fn ranks(measured: &Measurement) -> Option<String> {
     let RankSpread { min, mean, max, slowest } = measured.ranks.spread()?;
@@ -165,15 +130,7 @@ fn figures(row: &PerfRow, measured: Option<&Measurement>) -> String {
 
 /// Microseconds with three significant digits or more.
 fn time(us: Option<f64>) -> String {
-    let Some(us) = us else { return format!("{:>9}", "-") };
-    let digits = if us < 10.0 {
-        3
-    } else if us < 100.0 {
-        2
-    } else {
-        1
-    };
-    format!("{us:>9.digits$}")
+    us.map_or_else(|| format!("{:>9}", "-"), figure)
 }
 
 fn bandwidth(row: &PerfRow, bandwidth: f64) -> String {
@@ -304,7 +261,7 @@ mod tests {
         row.out_of_place.as_mut().unwrap().batches = 1;
         let line = line(&row);
         assert!(line.contains("| ") && line.ends_with("        -         -         -"), "{line}");
-        assert!(line.contains("100.0 "), "the time stays: {line}");
+        assert!(line.contains("100.00 "), "the time stays: {line}");
     }
 
     #[test]

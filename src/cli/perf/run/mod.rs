@@ -11,6 +11,7 @@ use crate::perf::mapping::RankMapping;
 use crate::perf::measure::device;
 use crate::perf::measure::distance::{CoreDistance, barrier_us};
 use crate::perf::measure::limits::MachineLimit;
+use crate::perf::measure::overlap;
 use crate::perf::measure::{CHECKED_IN_A_ROW, Sampler, SamplingOptions};
 use crate::perf::messages::MessageBenchmark;
 use crate::perf::messages::measure::{MessageRun, SWEEPS};
@@ -19,7 +20,7 @@ use crate::perf::output::PerfOutput;
 use crate::perf::output::header::RunHeader;
 use crate::perf::output::machine;
 use crate::perf::output::table;
-use crate::perf::settings::{CallForm, PerfSettings};
+use crate::perf::settings::PerfSettings;
 use anyhow::{Context, Result};
 use maypole::Communicator;
 use maypole::tuner::CostTable;
@@ -67,14 +68,13 @@ pub(crate) fn run(
         stopped = stopped || perf_run.measure(transport, comm)?;
     }
     let Some(mut report) = perf_run.report else { return Ok(PerfOutcome::default()) };
-    let legend = match &settings.messages {
+    let mut legend = match &settings.messages {
         Some(messages) => message_row::legend(&messages.tests),
         None => report.totals.text(perf_run.mapping.is_one_machine()),
     };
-    let legend = match table::form(settings.form) {
-        Some(form) => format!("{legend}\n{form}"),
-        None => legend,
-    };
+    if settings.overlap {
+        legend = format!("{legend}\n{}", overlap::DEFINITION);
+    }
     let slower = report.end(&legend, stopped)?;
     Ok(PerfOutcome { wrong: report.totals.wrong, interrupted: stopped, slower })
 }
@@ -116,12 +116,6 @@ impl PerfRun<'_> {
         report.describe(header, |header| machine::facts(header, mapping, costs, encryption));
     }
 
-    fn say(&mut self, text: impl FnOnce(&RankMapping) -> String) {
-        if let Some(report) = &mut self.report {
-            report.say(&text(&self.mapping));
-        }
-    }
-
     /// Measures all points over one transport. Returns true if the user stopped the measurement.
     fn measure(&mut self, transport: PerfTransport, mut comm: Communicator) -> Result<bool> {
         let options = SamplingOptions {
@@ -146,16 +140,20 @@ impl PerfRun<'_> {
             gpu.set_deterministic(self.settings.deterministic);
             sampler.gpu = Some(std::sync::Arc::new(gpu));
         }
-        if let Some(messages) = &self.settings.messages {
-            return self.messages(sampler, transport, messages);
+        let settings = self.settings;
+        match &settings.messages {
+            Some(messages) => self.messages(&mut sampler, transport, messages)?,
+            None => self.collectives(&mut sampler, transport)?,
         }
-        if let CallForm::Streams(streams) = self.settings.form {
-            for _ in 0..streams {
-                let mut group = sampler.comm.duplicate()?;
-                group.set_deterministic(self.settings.deterministic);
-                sampler.streams.push(group);
-            }
-        }
+        let stopped = sampler.stopped;
+        #[cfg(feature = "cuda")]
+        drop(sampler.gpu);
+        sampler.comm.close()?;
+        Ok(stopped)
+    }
+
+    /// Measures all points of collectives.
+    fn collectives(&mut self, sampler: &mut Sampler<'_>, transport: PerfTransport) -> Result<()> {
         if self.settings.report.is_some() && self.mapping.is_one_machine() {
             let limit =
                 MachineLimit::measure(&mut sampler.comm, transport, &self.settings.benchmark)?;
@@ -170,19 +168,16 @@ impl PerfRun<'_> {
         let before = shows_distance.then(|| barrier_us(&mut sampler.comm)).transpose()?;
         for benchmark in self.settings.benchmarks() {
             if !sampler.stopped {
-                self.benchmark(&mut sampler, transport, benchmark)?;
+                self.benchmark(sampler, transport, benchmark)?;
             }
         }
         if let Some(before) = before {
             let after = barrier_us(&mut sampler.comm)?;
-            self.say(|_| CoreDistance { before, after }.to_string());
+            if let Some(report) = &mut self.report {
+                report.say(&CoreDistance { before, after }.to_string());
+            }
         }
-        let stopped = sampler.stopped;
-        #[cfg(feature = "cuda")]
-        drop(sampler.gpu);
-        sampler.streams.into_iter().try_for_each(Communicator::close)?;
-        sampler.comm.close()?;
-        Ok(stopped)
+        Ok(())
     }
 
     /// How often each point is measured: of all pairs, each in every sweep.
@@ -200,32 +195,21 @@ impl PerfRun<'_> {
         let (budget, in_a_row) = (options.budget / SWEEPS, options.in_a_row / SWEEPS as usize);
         let options = SamplingOptions { budget, in_a_row, ..options };
         let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop)?;
-        let is_encrypted = sampler.comm.is_encrypted();
-        let (mapping, sampler_of) = (&self.mapping, &mut sampler);
-        for benchmark in &self.settings.matrices {
-            let sampler = &mut *sampler_of;
-            MessageRun { benchmark, transport, mapping, sampler, is_encrypted }
-                .measure(self.report.as_mut())?;
+        let settings = self.settings;
+        for benchmark in &settings.matrices {
+            self.messages(&mut sampler, transport, benchmark)?;
         }
         Ok(sampler.comm)
     }
 
-    /// Measures messages between ranks. Returns true if the user stopped the measurement.
+    /// Measures messages between ranks.
     fn messages(
         &mut self,
-        mut sampler: Sampler<'_>,
+        sampler: &mut Sampler<'_>,
         transport: PerfTransport,
         benchmark: &MessageBenchmark,
-    ) -> Result<bool> {
-        let is_encrypted = sampler.comm.is_encrypted();
-        let mapping = &self.mapping;
-        let sampler_of = &mut sampler;
-        MessageRun { benchmark, transport, mapping, sampler: sampler_of, is_encrypted }
-            .measure(self.report.as_mut())?;
-        let stopped = sampler.stopped;
-        #[cfg(feature = "cuda")]
-        drop(sampler.gpu);
-        sampler.comm.close()?;
-        Ok(stopped)
+    ) -> Result<()> {
+        MessageRun { benchmark, transport, mapping: &self.mapping, sampler }
+            .measure(self.report.as_mut())
     }
 }

@@ -6,15 +6,12 @@ use crate::perf::benchmark::{Benchmark, BenchmarkPoint, BufferPlacement, CallPar
 use crate::perf::check::oracle::Oracle;
 use crate::perf::communicators::PerfTransport;
 use crate::perf::encryption;
-use crate::perf::measure::aggregate::{Aggregate, AggregateWork};
 use crate::perf::measure::batch::SampledWork;
 use crate::perf::measure::overlap::{self, Beside, Overlap};
-use crate::perf::measure::streams::StreamsWork;
 use crate::perf::measure::workload::{Workload, arena_bytes};
 use crate::perf::measure::{Measurement, Sampler};
 use crate::perf::output::prediction::TunerPrediction;
 use crate::perf::output::row::PerfRow;
-use crate::perf::settings::CallForm;
 use crate::sizes;
 use anyhow::Result;
 use maypole::algorithms::Algorithm;
@@ -41,10 +38,9 @@ impl PerfRun<'_> {
             for arena in ordinary.into_iter().chain([arena.as_ref()]) {
                 let parameters = benchmark.parameters;
                 let place = PointPlace { transport, parameters, oracle, arena };
-                for row in self.point(sampler, place, &point)? {
-                    if let Some(report) = &mut self.report {
-                        report.add(&row);
-                    }
+                let row = self.point(sampler, place, &point)?;
+                if let Some(report) = &mut self.report {
+                    report.add(&row);
                 }
                 if sampler.stopped {
                     return Ok(());
@@ -68,35 +64,30 @@ impl PerfRun<'_> {
         Ok(Some(comm.arena(bytes)?))
     }
 
-    /// The rows of a point: one, or two where two ways are compared.
+    /// The row of a point.
     fn point(
         &self,
         sampler: &mut Sampler<'_>,
         place: PointPlace<'_>,
         point: &BenchmarkPoint,
-    ) -> Result<Vec<PerfRow>> {
+    ) -> Result<PerfRow> {
         let mut row = self.row(sampler, place, point)?;
         self.predict(sampler, &mut row);
-        if let CallForm::Aggregate(buffers) = self.settings.form {
-            return aggregate(sampler, place, &row, buffers);
-        }
-        let is_overlapped = self.settings.form == CallForm::BesideComputing;
-        let places = if is_overlapped { 1 } else { point.placements().len() };
+        let places = if self.settings.overlap { 1 } else { point.placements().len() };
         for buffers in &point.placements()[..places] {
-            let measured = match self.settings.form {
-                CallForm::BesideComputing => {
+            let measured = match self.settings.overlap {
+                true => {
                     row.overlap = overlap(sampler, &mut place.work(point, *buffers, sampler)?)?;
                     row.overlap.as_ref().map(|overlap| overlap.both.clone())
                 }
-                CallForm::Streams(streams) => streaming(sampler, place, point, *buffers, streams)?,
-                _ => self.alone(sampler, place, point, *buffers)?,
+                false => self.alone(sampler, place, point, *buffers)?,
             };
             match buffers {
                 BufferPlacement::OutOfPlace => row.out_of_place = measured,
                 BufferPlacement::InPlace => row.in_place = measured,
             }
         }
-        Ok(vec![row])
+        Ok(row)
     }
 
     /// A row without a measurement.
@@ -107,10 +98,6 @@ impl PerfRun<'_> {
         point: &BenchmarkPoint,
     ) -> Result<PerfRow> {
         let PointPlace { transport, parameters, arena, .. } = place;
-        let streams = match self.settings.form {
-            CallForm::Streams(streams) => streams,
-            _ => 1,
-        };
         Ok(PerfRow {
             parameters,
             transport,
@@ -126,8 +113,6 @@ impl PerfRun<'_> {
             in_place: None,
             is_registered: arena.is_some(),
             overlap: None,
-            streams,
-            aggregate: None,
         })
     }
 
@@ -203,45 +188,6 @@ fn algorithm(
     let algorithm = sampler.comm.algorithm(point.collective, count, parameters.kind);
     sampler.comm.set_algorithm(None);
     Ok(algorithm?)
-}
-
-/// Measures concurrent calls in several groups.
-fn streaming(
-    sampler: &mut Sampler<'_>,
-    place: PointPlace<'_>,
-    point: &BenchmarkPoint,
-    buffers: BufferPlacement,
-    streams: usize,
-) -> Result<Option<Measurement>> {
-    let works = (0..streams).map(|_| place.work(point, buffers, sampler));
-    let works = works.collect::<Result<Vec<_>>>()?;
-    let mut groups = std::mem::take(&mut sampler.streams);
-    let measured = measure(sampler, &mut StreamsWork::new(&mut groups, works));
-    sampler.streams = groups;
-    measured
-}
-
-/// Measures many buffers: by a call for each, and by one call.
-fn aggregate(
-    sampler: &mut Sampler<'_>,
-    place: PointPlace<'_>,
-    row: &PerfRow,
-    buffers: usize,
-) -> Result<Vec<PerfRow>> {
-    let PointPlace { parameters, oracle, .. } = place;
-    let rank = sampler.comm.rank();
-    let mut rows: Vec<PerfRow> = Vec::new();
-    for is_fused in [false, true] {
-        let mut aggregate = Aggregate { buffers, is_fused, speedup: None };
-        let point = row.point.clone();
-        let mut work = AggregateWork::new(parameters, point, aggregate, rank, oracle)?;
-        let in_place = measure(sampler, &mut work)?;
-        let before = rows.first().and_then(|row| row.in_place.as_ref());
-        let both = before.zip(in_place.as_ref());
-        aggregate.speedup = both.map(|(before, now)| before.time.p50 / now.time.p50);
-        rows.push(PerfRow { in_place, aggregate: Some(aggregate), ..row.clone() });
-    }
-    Ok(rows)
 }
 
 /// `None` once the user has stopped the measurement.

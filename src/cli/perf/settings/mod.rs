@@ -27,7 +27,8 @@ pub(crate) struct PerfSettings {
     pub(crate) benchmark: Benchmark,
     /// The same of other types, operations and roots, as far as they make a difference.
     pub(crate) others: Vec<Benchmark>,
-    pub(crate) form: CallForm,
+    /// Requests are measured, with computing beside them.
+    pub(crate) overlap: bool,
     /// How blocks of unequal lengths are cut.
     pub(crate) counts: Option<CountRule>,
     /// Rows have the time of each rank.
@@ -54,7 +55,6 @@ pub(crate) struct PerfSettings {
     pub(crate) json: Option<PathBuf>,
     pub(crate) samples: bool,
     pub(crate) csv: Option<PathBuf>,
-    pub(crate) svg: Option<PathBuf>,
     /// The results of an earlier run to compare with.
     pub(crate) compare: Option<PathBuf>,
     /// The least part of its speed that a row must have kept.
@@ -64,19 +64,6 @@ pub(crate) struct PerfSettings {
     pub(crate) bind: bool,
     pub(crate) sabotage: Option<usize>,
     pub(crate) slow_rank: Option<usize>,
-}
-
-/// What is timed at a point.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum CallForm {
-    /// A call.
-    Alone,
-    /// A request with concurrent computing.
-    BesideComputing,
-    /// A call in each of several groups.
-    Streams(usize),
-    /// All-reduces of several buffers: by one call each, and by one call.
-    Aggregate(usize),
 }
 
 /// How many ranks are started without `-n`.
@@ -143,7 +130,7 @@ impl PerfArgs {
             world,
             benchmark,
             others: benchmarks.collect(),
-            form: self.form(),
+            overlap: self.overlap,
             counts: self.counts.clone(),
             per_rank: self.per_rank,
             matrices: self.matrices(world, messages.is_some()),
@@ -162,7 +149,6 @@ impl PerfArgs {
             json: self.json.clone(),
             samples: self.samples,
             csv: self.csv.clone(),
-            svg: self.svg.clone(),
             compare: self.compare.clone(),
             fail_below: self.fail_below,
             report: self.report.clone(),
@@ -181,15 +167,6 @@ impl PerfArgs {
     /// True if two programs or settings are measured in turn.
     pub(crate) fn alternates(&self) -> bool {
         self.alternate.is_some() || !self.alternate_env.is_empty()
-    }
-
-    fn form(&self) -> CallForm {
-        match (self.overlap, self.streams, self.aggregate) {
-            (true, ..) => CallForm::BesideComputing,
-            (_, Some(streams), _) => CallForm::Streams(streams),
-            (_, _, Some(buffers)) => CallForm::Aggregate(buffers),
-            _ => CallForm::Alone,
-        }
     }
 
     /// The schedules of `--schedule`, proved.
@@ -215,12 +192,9 @@ impl PerfArgs {
     /// The transports to measure. Memory can be registered where ranks share it, and nowhere else.
     fn transport(&self, world: usize) -> Result<TransportSelection> {
         #[cfg(feature = "cuda")]
-        for (is_given, option) in [
-            (self.off_cache.is_some(), "--off-cache"),
-            (self.counts.is_some(), "--counts"),
-            (self.streams.is_some(), "--streams"),
-            (self.aggregate.is_some(), "--aggregate"),
-        ] {
+        for (is_given, option) in
+            [(self.off_cache.is_some(), "--off-cache"), (self.counts.is_some(), "--counts")]
+        {
             ensure!(
                 !is_given || self.transport != TransportSelection::Cuda,
                 "{option} is about calls on memory of hosts; use another --transport"

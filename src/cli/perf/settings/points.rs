@@ -86,15 +86,11 @@ impl PerfArgs {
                     chosen.extend(all.filter(|it| op_fits(op, *it) && self.allows(*it)));
                 }
                 Subject::Collectives(Selected::One(collective)) => {
-                    let name = names::dashed(*collective);
-                    ensure!(
-                        self.counts.is_none() || self.allows(*collective),
-                        "--counts: {name} has no blocks; measure gather, all-gather, scatter, \
-                         reduce-scatter or all-to-all"
-                    );
                     ensure!(
                         self.allows(*collective),
-                        "--aggregate reduces many buffers: measure all-reduce, not {name}"
+                        "--counts: {} has no blocks; measure gather, all-gather, scatter, \
+                         reduce-scatter or all-to-all",
+                        names::dashed(*collective)
                     );
                     chosen.push(collective.with_root(root));
                 }
@@ -104,10 +100,9 @@ impl PerfArgs {
         Ok(distinct(chosen))
     }
 
-    /// False for what counts or many buffers cannot be measured of.
+    /// False for what counts cannot be measured of.
     fn allows(&self, collective: Collective) -> bool {
-        (self.counts.is_none() || collective.is_blocked())
-            && (self.aggregate.is_none() || collective == Collective::AllReduce)
+        self.counts.is_none() || collective.is_blocked()
     }
 
     fn algorithms(&self) -> Vec<Option<Algorithm>> {

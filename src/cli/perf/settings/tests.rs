@@ -170,7 +170,6 @@ fn contradictions_are_refused() {
         ("p2p all-reduce", "in two runs"),
         ("p2p -n 1", "a message has two ranks"),
         ("latency -a ring", "--algorithm is about collectives"),
-        ("p2p --svg x", "add --pairs all"),
         ("--pairs all", "measure p2p"),
         ("--samples", "--json"),
         ("--registered -n 1", "two or more with -n"),

@@ -1,6 +1,6 @@
 //! `perf --compare` and `perf --alternate`: what changed between two runs.
 
-use super::{maypole, objects, printed, run, text};
+use super::{maypole, objects, printed, refused, run, text};
 use serde_json::Value;
 use std::path::Path;
 
@@ -102,10 +102,7 @@ fn results_that_cannot_be_compared_are_refused_with_the_remedy() {
         ("perf --alternate-env X".to_owned(), "NAME=VALUE"),
         ("perf --alternate /nonexistent -n 2 --sizes 8".to_owned(), "cannot start /nonexistent"),
     ] {
-        let output = run(&line);
-        let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{line}: {error}");
-        assert!(error.contains(says), "{line}: {error}");
+        refused(&line, says);
     }
 }
 

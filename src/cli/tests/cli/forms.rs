@@ -1,11 +1,7 @@
-//! Buffers outside caches, blocks of unequal lengths, several concurrent groups, and many buffers.
+//! Buffers outside caches, and blocks of unequal lengths.
 
-use super::{objects, printed, run, text};
+use super::{objects, printed, refused, run, text};
 use serde_json::{Value, json};
-
-fn us(object: &Value) -> f64 {
-    object["time_us"]["p50"].as_f64().expect("a time")
-}
 
 /// The objects of a run over the memory of threads, all of them right.
 fn right(line: &str) -> Vec<Value> {
@@ -20,13 +16,6 @@ fn notices(line: &str) {
     let output = run(&line);
     assert_eq!(output.status.code(), Some(1), "{line}: {}", text(&output.stdout));
     assert!(text(&output.stderr).contains("elements were wrong"), "{line}");
-}
-
-fn refused(line: &str, says: &str) {
-    let output = run(&format!("perf {line}"));
-    assert_eq!(output.status.code(), Some(2), "{line}: {}", text(&output.stdout));
-    let said = text(&output.stderr);
-    assert!(said.contains(says), "{line}: {said}");
 }
 
 #[test]
@@ -89,64 +78,16 @@ fn blocks_have_as_many_elements_as_the_counts_say() {
 }
 
 #[test]
-fn several_groups_call_at_once() {
-    let all = right("all-reduce all-to-all -n 2 --streams 3 --sizes 8,64K --budget 5 -T 30");
-    for object in &all {
-        assert_eq!(object["streams"], 3);
-        let rate = 3.0 * object["bytes"].as_f64().unwrap() / us(object) / 1e3;
-        assert!((object["algbw_GBps"].as_f64().unwrap() / rate - 1.0).abs() < 1e-9, "{object}");
-    }
-    assert_eq!(right("all-reduce -n 2 --sizes 8 --budget 2")[0]["streams"], 1);
-    right("broadcast -n 3 --streams 2 -a binomial --sizes 8 --budget 2");
-    notices("all-reduce -n 2 --streams 2 --sizes 8");
-    let line = "perf all-reduce -n 2 --streams 2 --sizes 1K --budget 2";
-    for object in objects(&printed(&format!("{line} --json -"))) {
-        assert_eq!((&object["wrong"], &object["streams"]), (&json!(0), &json!(2)));
-    }
-    let table = printed(&format!("{line} --threads --transport shm"));
-    assert!(table.contains("# all-reduce over board, in 2 groups at once"), "{table}");
-    assert!(table.contains("time is that of a round of 2 calls"), "{table}");
-}
-
-#[test]
-fn many_buffers_are_reduced_by_one_call_and_by_one_each() {
-    let all = right("-n 2 --aggregate 20 --sizes 8,4K --budget 5");
-    assert_eq!(all.len(), 4, "two sizes, two ways: {all:?}");
-    for pair in all.chunks(2) {
-        let [apart, fused] = pair else { panic!("{all:?}") };
-        assert_eq!((&apart["fused"], &apart["speedup"]), (&json!(false), &Value::Null));
-        assert_eq!((&fused["fused"], &fused["buffers"]), (&json!(true), &json!(20)));
-        let speedup = us(apart) / us(fused);
-        assert!((fused["speedup"].as_f64().unwrap() / speedup - 1.0).abs() < 1e-9, "{fused}");
-        let rate = 20.0 * fused["bytes"].as_f64().unwrap() / us(fused) / 1e3;
-        assert!((fused["algbw_GBps"].as_f64().unwrap() / rate - 1.0).abs() < 1e-9, "{fused}");
-    }
-    assert!(us(&all[1]) < us(&all[0]), "one call for 20 buffers of 8 bytes is worth it: {all:?}");
-    right("all-reduce -n 3 --aggregate 3 -d i16 -o max --sizes 6,200K --budget 2");
-    notices("all-reduce -n 2 --aggregate 4 --sizes 8");
-    let line = "perf all-reduce -n 2 --threads --transport shm --aggregate 8 --sizes 8 --budget 2";
-    let table = printed(line);
-    assert!(table.contains("8 buffers by one call") && table.contains("times as fast"), "{table}");
-    let csv = printed(&format!("{line} --csv -"));
-    assert!(csv.lines().next().unwrap().contains(",streams,buffers,fused,speedup,"), "{csv}");
-    assert!(csv.lines().nth(2).unwrap().contains(",1,8,true,"), "{csv}");
-}
-
-#[test]
 fn what_cannot_be_measured_so_is_refused() {
     for (line, says) in [
         ("all-reduce --counts linear", "measure gather, all-gather"),
         ("all-gather -n 3 --counts 1:2", "2 counts, and there are 3 ranks"),
-        ("broadcast --aggregate 4", "measure all-reduce, not broadcast"),
-        ("all-reduce --streams 1", "at least 2"),
-        ("all-reduce --aggregate 2000", "at most 1024"),
-        ("p2p --streams 2", "--streams is about collectives"),
         ("all-gather --counts linear --overlap", "cannot be used with"),
         ("all-reduce --off-cache=x", "is not a size"),
         ("all-reduce -n 2 --off-cache=1T", "for --off-cache"),
         ("latency -n 2 --off-cache=1T", "messages need"),
     ] {
-        refused(line, says);
+        refused(&format!("perf {line}"), says);
     }
 }
 
@@ -162,7 +103,7 @@ fn rows_are_compared_with_rows_of_the_same_form() {
         (output.status.code(), text(&output.stderr))
     };
     assert_eq!(with("").0, Some(0));
-    for option in ["--counts linear", "--streams 2", "--off-cache=1M"] {
+    for option in ["--counts linear", "--off-cache=1M"] {
         let (code, said) = with(option);
         assert!(code == Some(2) || code == Some(1), "{option}: {said}");
         assert!(said.contains("no row of the other run"), "{option}: {said}");

@@ -1,6 +1,7 @@
 //! Prices of calls on GPUs: `maypole simulate` and `maypole explain` agree, and choices follow the
 //! links of recorded machines. No GPU is needed.
 
+use super::{objects, printed, refused};
 use maypole::algorithms::Algorithm;
 use maypole::cuda::explain_on;
 use maypole::schedule::Placement;
@@ -12,7 +13,6 @@ use maypole::tuner::schedules;
 use maypole_cluster::Description;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::process::{Command, Output};
 
 /// A server of eight V100s, whose NVLinks make two crossed squares, as `nvidia-smi topo -m` prints
 /// it with the GPUs numbered in another order. Two NVLinks join some neighbours, one joins others.
@@ -108,24 +108,13 @@ fn a_link_that_many_paths_cross_is_the_limit() {
     assert!(seconds(&[0, 2, 0, 2]) >= least, "the same link, by two ranks of each GPU");
 }
 
-fn maypole(line: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_maypole")).args(line.split(' ')).output().unwrap()
-}
-
-fn said(line: &str) -> String {
-    let output = maypole(line);
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 fn simulated(line: &str) -> Vec<Value> {
-    let text = said(&format!("simulate {line} --transport cuda --json"));
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    objects(&printed(&format!("simulate {line} --transport cuda --json")))
 }
 
 /// The predicted nanoseconds of `maypole explain` by algorithm and number of windows.
 fn explained(line: &str) -> BTreeMap<(String, u64), u64> {
-    let text = said(&format!("explain {line} --transport cuda"));
+    let text = printed(&format!("explain {line} --transport cuda"));
     let row = |line: &str| {
         let words: Vec<&str> = line.trim_start_matches('*').split_whitespace().collect();
         let us: f64 = words.get(3)?.parse().ok()?;
@@ -174,7 +163,7 @@ fn the_output_says_which_prices_were_measured() {
         let rows = simulated(&format!("all-reduce {elsewhere}"));
         assert!(rows.iter().all(|row| row["prices_measured"] == false), "{rows:?}");
         for text in ["simulate", "explain"] {
-            let said = said(&format!("{text} all-reduce {elsewhere} --transport cuda"));
+            let said = printed(&format!("{text} all-reduce {elsewhere} --transport cuda"));
             assert!(said.contains("measured on one H100"), "{said}");
             let told = said.contains("not measured\n") || said.contains("was not measured");
             assert!(told && said.contains("order of ranks in a ring: 0 1"), "{said}");
@@ -184,18 +173,12 @@ fn the_output_says_which_prices_were_measured() {
     let time = |gpus| simulated(&format!("all-reduce -b 64M --gpus {gpus}"))[0]["seconds"].as_f64();
     assert!(time("0,0,0,0").unwrap() > 3.0 * time("0,1,2,3").unwrap());
     let sweep =
-        said("simulate all-gather --transport cuda --cluster dgx-a100 -b 1M..4M --fastest 1");
+        printed("simulate all-gather --transport cuda --cluster dgx-a100 -b 1M..4M --fastest 1");
     assert_eq!(sweep.lines().filter(|line| line.starts_with('*')).count(), 3, "{sweep}");
 }
 
 #[test]
 fn what_has_no_such_prices_is_refused() {
-    let refused = |line: &str| {
-        let output = maypole(line);
-        assert_eq!(output.status.code(), Some(2), "{line}");
-        String::from_utf8(output.stderr).unwrap()
-    };
-    let simulate = |rest: &str| refused(&format!("simulate all-reduce --transport cuda {rest}"));
     for (line, why) in [
         ("--cluster 2xdgx-h100", "ranks 0 and 8 are on different hosts"),
         ("--cluster cpu:8x2", "--cluster cpu:8x2 has no GPU"),
@@ -207,12 +190,13 @@ fn what_has_no_such_prices_is_refused() {
         ("--algorithm bruck", "bruck does not implement all-reduce"),
         ("--gpus 0,1 -n 2", "cannot be used with"),
     ] {
-        let said = simulate(line);
-        assert!(said.contains(why), "{line}: {said}");
+        refused(&format!("simulate all-reduce --transport cuda {line}"), why);
     }
-    assert!(refused("simulate all-reduce --gpus 0,1").contains("--gpus needs --transport cuda"));
-    let explain = refused("explain all-reduce --cluster dgx-h100");
-    assert!(explain.contains("--gpus and --cluster need --transport cuda"), "{explain}");
-    let fastest = refused("simulate all-reduce --fastest 1");
-    assert!(fastest.contains("--fastest needs --cluster or --transport cuda"), "{fastest}");
+    for (line, why) in [
+        ("simulate all-reduce --gpus 0,1", "--gpus needs --transport cuda"),
+        ("explain all-reduce --cluster dgx-h100", "--gpus and --cluster need --transport cuda"),
+        ("simulate all-reduce --fastest 1", "--fastest needs --cluster or --transport cuda"),
+    ] {
+        refused(line, why);
+    }
 }

@@ -34,56 +34,7 @@ mod topo;
 mod untrusted;
 
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
-
-/// The keys of every JSON object of `perf`. Users depend on them.
-pub(crate) const KEYS: [&str; 44] = [
-    "algbw_GBps",
-    "algorithm",
-    "arrival_skew_us",
-    "batches",
-    "buffers",
-    "busbw_GBps",
-    "bytes",
-    "collective",
-    "count",
-    "counts",
-    "decryption_GBps",
-    "deterministic",
-    "encrypted",
-    "encryption_GBps",
-    "fused",
-    "header",
-    "in_place",
-    "iterations",
-    "limit_us",
-    "noise",
-    "noisy",
-    "off_cache_bytes",
-    "offset",
-    "op",
-    "overlap",
-    "overlapped",
-    "path",
-    "predicted_us",
-    "rank_us",
-    "ranks",
-    "registered",
-    "requested",
-    "restarts",
-    "reuses_buffers",
-    "root",
-    "samples_us",
-    "schema",
-    "speedup",
-    "streams",
-    "time_us",
-    "transport",
-    "tuners_choice",
-    "type",
-    "wrong",
-];
 
 /// A `maypole` that no launcher has started.
 pub(crate) fn maypole(line: &str) -> Command {
@@ -119,8 +70,12 @@ pub(crate) fn objects(text: &str) -> Vec<Value> {
         .collect()
 }
 
-pub(crate) fn keys(object: &Value) -> Vec<&str> {
-    let keys: BTreeSet<&str> =
-        object.as_object().expect("an object").keys().map(String::as_str).collect();
-    keys.into_iter().collect()
+/// Asserts that the options of a run are refused, and that its error says so. Returns the error.
+#[track_caller]
+pub(crate) fn refused(line: &str, says: &str) -> String {
+    let output = run(line);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+    assert!(said.contains(says), "{line}: {said}");
+    said
 }

@@ -1,31 +1,36 @@
 //! `perf`: measurements by threads and by processes.
 
-use super::{KEYS, keys, maypole, objects, printed, run, skip, text};
+use super::{maypole, objects, printed, run, skip, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
+/// By threads, and by processes.
 #[test]
 fn every_collective_is_measured_and_right() {
-    let line = "perf --threads -n 3 --budget 2 --sizes 8,100K --json -";
-    let all = objects(&printed(line));
-    for object in &all {
-        assert_eq!(keys(object), KEYS);
-        assert_eq!(keys(&object["time_us"]), ["mean", "min", "p50", "p90", "p99", "stdev"]);
-        assert_eq!(
-            (&object["wrong"], &object["ranks"], &object["type"]),
-            (&0.into(), &3.into(), &"f32".into())
-        );
-        let name = object["collective"].as_str().unwrap();
-        let reduces = name.contains("reduce") || name.contains("scan");
-        assert_eq!(object["op"].is_string(), reduces, "{object}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.json");
+    for ranks in ["--threads -n 3", "-n 3"] {
+        let line = format!("perf {ranks} --budget 2 --sizes 8,100K --json {}", file.display());
+        let table = printed(&line);
+        let says = ["3 ranks on 1 host", "#wrong total: 0 in"];
+        assert!(says.iter().all(|says| table.contains(says)), "{table}");
+        let all = objects(&std::fs::read_to_string(&file).unwrap());
+        for object in &all {
+            let found = (&object["wrong"], &object["ranks"], &object["type"]);
+            assert_eq!(found, (&0.into(), &3.into(), &"f32".into()));
+            let name = object["collective"].as_str().unwrap();
+            let reduces = name.contains("reduce") || name.contains("scan");
+            assert_eq!(object["op"].is_string(), reduces, "{object}");
+        }
+        let each = |key: &str| -> BTreeSet<_> {
+            all.iter().map(|object| object[key].as_str().unwrap()).collect()
+        };
+        assert_eq!((each("collective").len(), each("transport").len()), (11, 2), "{ranks}");
+        // Two transports; 9 collectives of 2 sizes in 2 places, a broadcast of 2 sizes, and a barrier.
+        assert_eq!(all.len(), 2 * (9 * 2 * 2 + 2 + 1));
     }
-    let collectives: BTreeSet<_> =
-        all.iter().map(|object| object["collective"].as_str().unwrap()).collect();
-    assert_eq!(collectives.len(), 11, "{collectives:?}");
-    // Two transports; 9 collectives of 2 sizes in 2 places, a broadcast of 2 sizes, and a barrier.
-    assert_eq!(all.len(), 2 * (9 * 2 * 2 + 2 + 1));
 }
 
 /// Two ranks of a machine with a core for each report the distance of their cores.
@@ -63,31 +68,23 @@ fn every_type_and_operation_is_right() {
 }
 
 #[test]
-fn bandwidths_follow_from_times() {
-    for object in objects(&printed(
-        "perf all-reduce all-gather --threads -n 2 --budget 2 --sizes 64K --json -",
-    )) {
-        let number = |value: &Value| value.as_f64().expect("a number");
-        let algorithm = number(&object["bytes"]) / number(&object["time_us"]["p50"]) / 1e3;
-        let factor = if object["collective"] == "all_reduce" { 1.0 } else { 0.5 };
-        assert!((number(&object["algbw_GBps"]) / algorithm - 1.0).abs() < 1e-9, "{object}");
-        assert!(
-            (number(&object["busbw_GBps"]) / algorithm / factor - 1.0).abs() < 1e-9,
-            "{object}"
-        );
-    }
-}
-
-#[test]
 fn a_call_left_out_in_a_hundred_is_noticed() {
-    for collective in ["all-reduce", "broadcast", "scatter", "all-to-all"] {
+    let threads = "--threads --transport shm";
+    for (collective, ranks) in [
+        ("all-reduce", threads),
+        ("broadcast", threads),
+        ("scatter", threads),
+        ("all-to-all", threads),
+        ("all-reduce", ""),
+    ] {
         let output = run(&format!(
-            "perf {collective} --threads -n 2 --transport shm --sizes 8,256K --iters 300 \
-             --sabotage 100 --json -"
+            "perf {collective} {ranks} -n 2 --sizes 8,256K --iters 300 --sabotage 100 --json -"
         ));
         assert_eq!(output.status.code(), Some(1), "{collective}");
         assert!(text(&output.stderr).contains("elements were wrong"), "{collective}");
-        for size in objects(&text(&output.stdout)).chunk_by(|a, b| a["bytes"] == b["bytes"]) {
+        for size in objects(&text(&output.stdout))
+            .chunk_by(|a, b| (&a["bytes"], &a["transport"]) == (&b["bytes"], &b["transport"]))
+        {
             let wrong: u64 = size.iter().map(|object| object["wrong"].as_u64().unwrap()).sum();
             assert!(wrong > 0, "{collective}: {size:?}");
         }
@@ -147,13 +144,8 @@ fn the_table_explains_its_columns() {
 }
 
 #[test]
-fn interrupted_threads_print_the_rows_so_far() {
-    interrupted("--threads -n 2");
-}
-
-#[test]
-fn interrupted_processes_print_the_rows_so_far() {
-    interrupted("-n 3");
+fn interrupted_ranks_print_the_rows_so_far() {
+    ["--threads -n 2", "-n 3"].into_iter().for_each(interrupted);
 }
 
 /// True if this process inherited SIGINT as ignored. The launcher then leaves it ignored.
@@ -181,19 +173,6 @@ fn interrupted(ranks: &str) {
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:#?}");
     assert!(rest.iter().any(|line| line.contains("interrupted")), "{rest:#?}");
     assert!(rest.iter().filter(|line| line.contains(" f32 ")).count() < 499, "{rest:#?}");
-}
-
-#[test]
-fn processes_are_measured_over_shared_memory_and_tcp() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.json");
-    let table = printed(&format!("perf -n 3 --budget 2 --sizes 8,20K --json {}", file.display()));
-    assert!(table.contains("3 ranks on 1 host") && table.contains("#wrong total: 0 in"), "{table}");
-    let all = objects(&std::fs::read_to_string(file).unwrap());
-    assert!(all.iter().all(|object| keys(object) == KEYS && object["wrong"] == 0), "{table}");
-    let transports: BTreeSet<_> =
-        all.iter().map(|object| object["transport"].as_str().unwrap()).collect();
-    assert_eq!(transports, BTreeSet::from(["shm", "tcp"]));
 }
 
 #[test]
@@ -229,7 +208,7 @@ fn registered_memory_is_measured_and_reported() {
     let all = objects(&std::fs::read_to_string(file).unwrap());
     assert_eq!(all.len(), 2 * 2 * 2, "shared memory only");
     for object in &all {
-        assert_eq!((keys(object), &object["wrong"]), (KEYS.to_vec(), &0.into()));
+        assert_eq!(object["wrong"], 0);
         let path = if object["bytes"].as_u64().unwrap() > 8 { "registered" } else { "staged" };
         assert_eq!(object["path"], path, "{object}");
     }
@@ -249,34 +228,19 @@ fn on_two_hosts(script: &str) -> Output {
 }
 
 #[test]
-fn ranks_of_several_hosts_have_no_registered_memory() {
-    let script = "MAYPOLE_HOST=h$RANK exec \"$0\" perf all-reduce --registered --sizes 8";
-    let output = on_two_hosts(script);
-    let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.contains("--registered: the ranks do not all share memory"), "{error}");
-}
-
-#[test]
-fn hosts_that_are_set_apart_are_counted() {
-    let script = "MAYPOLE_HOST=h$RANK exec \"$0\" perf all-reduce --budget 2 --sizes 8";
-    let output = on_two_hosts(script);
-    let table = text(&output.stdout);
-    assert!(output.status.success(), "{table}{}", text(&output.stderr));
+fn hosts_that_are_set_apart_are_counted_and_have_no_registered_memory() {
+    let on = |options: &str| {
+        let script = format!("MAYPOLE_HOST=h$RANK exec \"$0\" perf all-reduce --sizes 8 {options}");
+        let output = on_two_hosts(&script);
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let (code, table) = on("--budget 2");
+    assert_eq!(code, Some(0), "{table}");
     assert!(table.contains("2 ranks on 2 hosts\n"), "{table}");
     assert!(table.contains("these hosts share clock and cores"), "{table}");
-}
-
-#[test]
-fn processes_notice_a_call_left_out_in_a_hundred() {
-    let output = run("perf all-reduce -n 2 --iters 300 --sizes 8,64K --sabotage 100 --json -");
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    for size in objects(&text(&output.stdout))
-        .chunk_by(|a, b| (&a["bytes"], &a["transport"]) == (&b["bytes"], &b["transport"]))
-    {
-        let wrong: u64 = size.iter().map(|object| object["wrong"].as_u64().unwrap()).sum();
-        assert!(wrong > 0, "{size:?}");
-    }
+    let (code, said) = on("--registered");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("--registered: the ranks do not all share memory"), "{said}");
 }
 
 /// Programs that compute at the same time are detected while samples are taken, and reported.

@@ -122,7 +122,6 @@ fn files_that_cannot_be_written_are_named() {
         ("perf all-reduce --threads -n 2 --sizes 8 --json /dev/full", "--json /dev/full"),
         ("perf all-reduce -n 2 --sizes 8 --json /dev/full", "--json /dev/full"),
         ("perf all-reduce --threads -n 2 --sizes 8 --csv /dev/full", "--csv /dev/full"),
-        ("perf latency --threads -n 2 --pairs all --sizes 8 --svg /dev/full", "--svg /dev/full"),
         ("tune --output /dev/full/table", "/dev/full/table"),
         ("tune --output /proc/no/such/table", "/proc/no/such/table"),
         ("key new /proc/no/such/key", "/proc/no/such/key"),

@@ -129,13 +129,6 @@ fn explain_prices_registered_memory() {
     }
 }
 
-#[test]
-fn explain_also_measures_the_call() {
-    let output = without_costs("explain all-gather --bytes 1K -n 2 --measure").output().unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("measured: "), "{}", text(&output.stdout));
-}
-
 /// Calls of lengths that lie between two of eight in a doubling run by the plan of the longer one, and the
 /// prices are its own.
 #[test]

@@ -76,7 +76,6 @@ fn every_line_is_as_the_schema_says() {
     let mut kinds = [0; 3];
     for line in [
         "perf all-reduce reduce barrier -n 2 --sizes 8 --budget 2 --samples --json -",
-        "perf all-reduce --aggregate 2 --threads -n 2 --sizes 8 --budget 2 --json -",
         "perf all-gather --counts linear --off-cache=1M --threads -n 2 --sizes 8 --budget 2 --json -",
         "perf p2p sendrecv -n 2 --sizes 8 --budget 2 --json -",
         "perf bandwidth --pairs all -n 3 --threads --transport shm --sizes 8 --budget 2 --json -",

@@ -1,30 +1,14 @@
 //! `maypole simulate --cluster`: predicted times on described clusters.
 
+use super::{objects, printed, refused};
 use serde_json::Value;
-use std::process::{Command, Output};
-
-fn simulate(arguments: &str) -> Output {
-    let maypole = env!("CARGO_BIN_EXE_maypole");
-    Command::new(maypole).arg("simulate").args(arguments.split(' ')).output().unwrap()
-}
 
 fn text(arguments: &str) -> String {
-    let output = simulate(arguments);
-    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    printed(&format!("simulate {arguments}"))
 }
 
 fn rows(arguments: &str) -> Vec<Value> {
-    text(&format!("{arguments} --json"))
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
-
-fn refusal(arguments: &str) -> String {
-    let output = simulate(arguments);
-    assert_eq!(output.status.code(), Some(2), "{arguments}");
-    String::from_utf8(output.stderr).unwrap()
+    objects(&text(&format!("{arguments} --json")))
 }
 
 #[test]
@@ -85,26 +69,22 @@ fn hosts_may_be_read_from_a_file() {
         (23.0..24.0).contains(&two["busbw_GBps"].as_f64().unwrap()),
         "limited by the card's PCI slot: {two}"
     );
-    assert!(
-        refusal(&format!("all-reduce --cluster 0x@{}", path.display()))
-            .contains("no number of hosts")
-    );
-    assert!(
-        refusal("all-reduce --cluster @/nowhere/at/all").contains("cannot read /nowhere/at/all")
-    );
+    refused(&format!("simulate all-reduce --cluster 0x@{}", path.display()), "no number of hosts");
 }
 
 #[test]
 fn contradictions_are_refused_with_a_reason() {
-    assert!(refusal("--cluster 4xdgx-h100").contains("no collective is named"));
-    assert!(refusal("all-reduce --cluster 4xdgx").contains("the names are dgx-a100"));
-    assert!(refusal("all-reduce --cluster 513xdgx-h100").contains("the most is 4096"));
-    assert!(refusal("all-reduce --bytes 1M..4M").contains("needs --cluster"));
-    assert!(refusal("all-reduce --cluster dgx-a100 --bytes 4M..1M").contains("goes down"));
-    assert!(refusal("all-reduce --cluster dgx-a100 -n 4").contains("cannot be used with"));
-    assert!(refusal("broadcast --cluster dgx-a100 --root 8").contains("no rank 8"));
-    assert!(
-        refusal("all-to-all --cluster dgx-a100 --algorithm ring")
-            .contains("ring does not implement all-to-all")
-    );
+    for (line, why) in [
+        ("--cluster 4xdgx-h100", "no collective is named"),
+        ("all-reduce --cluster 4xdgx", "the names are dgx-a100"),
+        ("all-reduce --cluster 513xdgx-h100", "the most is 4096"),
+        ("all-reduce --bytes 1M..4M", "needs --cluster"),
+        ("all-reduce --cluster dgx-a100 --bytes 4M..1M", "goes down"),
+        ("all-reduce --cluster dgx-a100 -n 4", "cannot be used with"),
+        ("broadcast --cluster dgx-a100 --root 8", "no rank 8"),
+        ("all-to-all --cluster dgx-a100 --algorithm ring", "ring does not implement all-to-all"),
+        ("all-reduce --cluster @/nowhere/at/all", "cannot read /nowhere/at/all"),
+    ] {
+        refused(&format!("simulate {line}"), why);
+    }
 }

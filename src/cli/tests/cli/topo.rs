@@ -222,20 +222,3 @@ fn elided_columns_are_left_out_with_a_warning() {
         assert!(warnings.contains(part), "{part:?} is not in {warnings}");
     }
 }
-
-#[test]
-fn a_file_that_is_no_description_is_read_no_further_than_one() {
-    for path in ["/dev/zero", "/proc/self/exe"] {
-        let output = topo(&["--file", path]);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{path}: {said}");
-        assert!(said.contains(path) && said.contains("longer than 2M"), "{path}: {said}");
-        let output = Command::new(env!("CARGO_BIN_EXE_maypole"))
-            .args(["simulate", "all-reduce", "--cluster", &format!("@{path}")])
-            .output()
-            .unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{path}: {said}");
-        assert!(said.contains("longer than 2M"), "{path}: {said}");
-    }
-}

@@ -33,13 +33,15 @@ fn no_file_is_read_without_end() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     for line in [
-        "run --hostfile /dev/zero true",
-        "perf --compare /dev/zero --to /dev/zero",
-        "verify --schedule /dev/zero",
-        "topo --file /dev/zero",
+        "run --hostfile FILE true",
+        "perf --compare FILE --to FILE",
+        "verify --schedule FILE",
+        "topo --file FILE",
+        "simulate all-reduce --cluster @FILE",
     ] {
-        refused(line, folder, "/dev/zero is longer than");
+        refused(&line.replace("FILE", "/dev/zero"), folder, "/dev/zero is longer than");
     }
+    refused("topo --file /proc/self/exe", folder, "longer than 2M");
     fs::create_dir(folder.join("exercises")).unwrap();
     symlink("/dev/zero", folder.join("exercises/01_endless.toml")).unwrap();
     refused("learn --dir exercises 01", folder, "01_endless.toml is longer than");

@@ -6,7 +6,6 @@ mod far;
 mod harness;
 mod kubernetes;
 mod names;
-mod namespaces;
 #[path = "../../../../tests/common/network.rs"]
 mod network;
 #[path = "../../../../tests/common/skip.rs"]
@@ -149,7 +148,7 @@ fn printed(output: &Output) -> String {
 const CALL: &str = "explain all-reduce --bytes 8 --transport tcp";
 
 #[test]
-fn ranks_listen_on_the_route_to_rank_0_and_say_what_they_do_not_use() {
+fn ranks_say_on_which_route_they_listen_and_by_what_each_pair_talks() {
     let Some(cluster) = Cluster::new(2) else { return };
     let outputs = cluster.job(&[0, 0, 1]).maypole(CALL);
     let first = said(&outputs[0]);
@@ -157,7 +156,14 @@ fn ranks_listen_on_the_route_to_rank_0_and_say_what_they_do_not_use() {
     assert!(first.contains(line), "{first}");
     assert!(first.contains("10.231.8.1 on v1 (not on the route to rank 0)"), "{first}");
     assert!(first.contains("127.0.0.1 on lo (loopback)"), "{first}");
-    assert!(first.contains("3 ranks on 2 hosts"), "{first}");
+    for part in [
+        "3 ranks on 2 hosts",
+        "1 pairs by shm, first 0-1; CUDA: the buffers are in host memory",
+        "2 pairs by tcp, first 0-2; CUDA",
+        "shared memory: on another host",
+    ] {
+        assert!(first.contains(part), "{first}");
+    }
     assert_eq!(said(&outputs[1]), "", "only the first rank of a host speaks");
     let other = said(&outputs[2]);
     assert!(other.contains("rank 2 listens at 10.231.7.2 on v0"), "{other}");

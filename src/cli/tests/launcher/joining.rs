@@ -3,7 +3,6 @@
 use crate::harness::{complete, eventually, maypole, output, run};
 use crate::skip;
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
@@ -76,79 +75,32 @@ fn the_key_is_behind_the_descriptor_and_not_in_the_environment() {
     assert!(!lines.iter().any(|line| line.contains("from outside")));
 }
 
-/// Runs as a rank, when one of the tests below starts this file's program again.
+/// Runs as a rank, when the test below starts this file's program again.
 #[test]
 fn as_a_rank() {
-    let Ok(role) = std::env::var("TEST_ROLE") else { return };
-    let mut launch = maypole::world::launch::from_env().unwrap();
-    let mut said = format!("said {:?} {} of {} at", launch.launcher, launch.rank, launch.world);
-    if role == "exchange" {
-        let mine = format!("10.0.0.1:{}", launch.ports[0]);
-        let pmi = launch.pmi.as_mut().expect("hydra offers PMI-1");
-        said +=
-            &format!(" {}", pmi.exchange("maypole", (launch.rank == 0).then_some(&mine)).unwrap());
-    } else {
-        said += &format!(" {} {:?}", launch.address.unwrap(), launch.ports);
-        let again = maypole::world::launch::from_env().unwrap();
-        let same = launch.key.as_ref().map(|key| again.key.unwrap().bytes() == key.bytes());
-        said += &format!(" key {same:?}");
+    if std::env::var_os("TEST_RANK").is_none() {
+        return;
     }
-    // In one write: not every launcher keeps lines whole.
-    std::io::stderr().write_all((said + "\n").as_bytes()).unwrap();
-}
-
-/// This file's program, as the rank above.
-fn as_ranks(mut launcher: Command, role: &str) -> (i32, Vec<String>) {
-    launcher.env("TEST_ROLE", role).arg(std::env::current_exe().unwrap());
-    let (code, lines) = complete({
-        launcher.args(["--exact", "joining::as_a_rank", "--nocapture", "--test-threads=1"]);
-        launcher
-    });
-    let said =
-        lines.iter().filter_map(|line| line.split_once("said ").map(|(_, said)| said.to_owned()));
-    (code, said.collect())
+    let launch = maypole::world::launch::from_env().unwrap();
+    let again = maypole::world::launch::from_env().unwrap();
+    let same = launch.key.as_ref().map(|key| again.key.unwrap().bytes() == key.bytes());
+    let (address, ports) = (launch.address.unwrap(), launch.ports);
+    let place = format!("{} of {} at {address} {ports:?}", launch.rank, launch.world);
+    eprintln!("said {:?} {place} key {same:?}", launch.launcher);
 }
 
 #[test]
 fn a_rank_reads_its_launch_and_its_key() {
     let (port, code, said) = on_a_free_port(|port| {
-        as_ranks(maypole(&["run", "-n", "2", "--port", &port.to_string(), "--"]), "read")
+        let mut launcher = maypole(&["run", "-n", "2", "--port", &port.to_string(), "--"]);
+        launcher.env("TEST_RANK", "1").arg(std::env::current_exe().unwrap());
+        launcher.args(["--exact", "joining::as_a_rank", "--nocapture", "--test-threads=1"]);
+        let (code, lines) = complete(launcher);
+        let said = lines.iter().filter_map(|line| Some(line.split_once("said ")?.1.to_owned()));
+        (code, said.collect::<Vec<_>>())
     });
     let expected = |rank| format!("Maypole {rank} of 2 at 127.0.0.1 [{port}] key Some(true)");
     assert_eq!((code, said), (0, vec![expected(0), expected(1)]));
-}
-
-#[test]
-fn ranks_of_hydra_exchange_an_address_if_it_is_installed() {
-    let mut launcher = Command::new("mpiexec.hydra");
-    if launcher.arg("--version").output().is_err() {
-        skip::skipped("mpiexec.hydra is not installed");
-        return;
-    }
-    let mut launcher = Command::new("mpiexec.hydra");
-    launcher.args(["-n", "3"]);
-    let (code, said) = as_ranks(launcher, "exchange");
-    assert_eq!((code, said.len()), (0, 3), "{said:?}");
-    let (_, address) = said[0].split_once(" at ").unwrap();
-    assert!(address.starts_with("10.0.0.1:2") || address.starts_with("10.0.0.1:3"), "{address}");
-    let expected = (0..3).map(|rank| format!("Mpich {rank} of 3 at {address}"));
-    assert_eq!(said, expected.collect::<Vec<_>>());
-}
-
-#[test]
-fn ranks_of_open_mpi_meet_at_loopback_if_it_is_installed() {
-    let mut launcher = Command::new("mpirun.openmpi");
-    if launcher.arg("--version").output().is_err() {
-        skip::skipped("mpirun.openmpi is not installed");
-        return;
-    }
-    let mut launcher = Command::new("mpirun.openmpi");
-    launcher.args(["--allow-run-as-root", "--oversubscribe", "-n", "2"]);
-    let (code, said) = as_ranks(launcher, "read");
-    assert_eq!((code, said.len()), (0, 2), "{said:?}");
-    for (rank, said) in said.iter().enumerate() {
-        assert!(said.starts_with(&format!("OpenMpi {rank} of 2 at 127.0.0.1 ")), "{said}");
-    }
 }
 
 /// Two processes that a launcher started in a pod, whose variables they have, too.

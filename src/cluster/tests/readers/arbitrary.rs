@@ -5,6 +5,7 @@ use crate::fuzz::Fuzz;
 use maypole_cluster::Description;
 use maypole_cluster::read::matrix::Matrix;
 use maypole_cluster::read::rocm::RocmTables;
+use maypole_cluster::read::text::ReadError;
 use maypole_cluster::read::xml;
 use std::fs;
 use std::path::Path;
@@ -20,10 +21,22 @@ fn descriptions(ending: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
+/// Whether a text is read. If not, the error names a place within it.
+fn is_read<T>(text: &str, read: Result<T, ReadError>) -> bool {
+    if let Err(error) = &read {
+        let line = text.lines().nth(error.line - 1).unwrap_or_default();
+        assert!((1..=line.chars().count() + 2).contains(&error.column), "{error}");
+    }
+    read.is_ok()
+}
+
 /// Reads a description, and computes its summary, its topology and its notes.
 fn describe(text: &str) -> String {
     match Description::read(text) {
-        Err(error) => error.to_string(),
+        Err(error) => {
+            is_read::<()>(text, Err(error.clone()));
+            error.to_string()
+        }
         Ok(description) => {
             let summary = description.summary();
             let gpus = summary.gpus;
@@ -45,7 +58,8 @@ fn fuzz_tables_of_topologies() {
         let text = String::from_utf8_lossy(bytes);
         let kind = describe(&text);
         // Each reader alone, for any text.
-        let (matrix, rocm) = (Matrix::read(&text).is_ok(), RocmTables::read(&text).is_ok());
+        let matrix = is_read(&text, Matrix::read(&text));
+        let rocm = is_read(&text, RocmTables::read(&text));
         format!("{kind} {matrix} {rocm}")
     });
 }
@@ -69,6 +83,6 @@ fn fuzz_xml_of_topologies() {
     let fuzz = Fuzz::new("xml").corpus(descriptions("xml")).words(&words).inputs(6000);
     fuzz.memory(4 << 20, 4000).run(|bytes| {
         let text = String::from_utf8_lossy(bytes);
-        format!("{} {}", describe(&text), xml::read(&text).is_ok())
+        format!("{} {}", describe(&text), is_read(&text, xml::read(&text)))
     });
 }

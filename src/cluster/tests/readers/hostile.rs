@@ -1,6 +1,6 @@
-//! Texts that are random, damaged or huge: each is read, or refused in time at a place within it.
+//! Texts that are huge or long rows: each is read, or refused in time.
 
-use crate::{REPORT, refused};
+use crate::refused;
 use maypole_cluster::Description;
 use maypole_cluster::read::matrix::Matrix;
 use maypole_cluster::read::rocm::RocmTables;
@@ -23,59 +23,8 @@ fn huge_texts_are_refused_in_time() {
     assert_eq!(refused(&deep).line, 1);
 }
 
-/// A fixture with some of its characters replaced, removed or doubled.
-fn mutated() -> impl Strategy<Value = String> {
-    let xml = include_str!("switched.xml");
-    let amd = include_str!("amd.txt");
-    let change = (
-        any::<prop::sample::Index>(),
-        0..4u8,
-        prop::sample::select("\t\n XNVGPU019<>/\"=-,[m\u{1b}#".chars().collect::<Vec<_>>()),
-    );
-    (prop::sample::select(vec![REPORT, xml, amd]), prop::collection::vec(change, 1..12)).prop_map(
-        |(text, changes)| {
-            let mut text: Vec<char> = text.chars().collect();
-            for (index, kind, char) in changes {
-                if text.is_empty() {
-                    break;
-                }
-                let at = index.index(text.len());
-                match kind {
-                    0 => text[at] = char,
-                    1 => drop(text.remove(at)),
-                    2 => text.insert(at, char),
-                    _ => text.truncate(at + 1),
-                }
-            }
-            text.into_iter().collect()
-        },
-    )
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
-    #[test]
-    fn any_text_is_read_without_a_panic(text in "\\PC*", bytes: Vec<u8>) {
-        let _ = Description::read(&text).is_ok();
-        let _ = Description::read(&String::from_utf8_lossy(&bytes)).is_ok();
-    }
-
-    #[test]
-    fn a_damaged_text_is_read_or_refused_at_a_place_within_the_text(text in mutated()) {
-        let readings = [
-            Description::read(&text).map(drop),
-            Matrix::read(&text).map(drop),
-            RocmTables::read(&text).map(drop),
-        ];
-        for read in readings {
-            if let Err(error) = read {
-                let line = text.lines().nth(error.line - 1).unwrap_or_default();
-                let end = line.chars().count() + 2;
-                prop_assert!((1..=end).contains(&error.column), "{error}");
-            }
-        }
-    }
-
     #[test]
     fn rows_of_random_cells_end_in_time(
         cells in prop::collection::vec("NV[0-9]{1,4}|X|SYS|[0-9]-[0-9]|\n", 0..60),
