@@ -409,7 +409,7 @@ fn a_full_gpu_is_said_with_what_helps_and_the_log_has_the_lanes() {
     let log = ("NCCL_DEBUG", "INFO");
     let text = keep_company("until_full", &[Processes(2)], &[memory, log]);
     let lanes = |number: usize| format!("at most {number} lanes");
-    assert!(text.contains(&lanes(24)) && text.contains(&lanes(1)), "{text}");
+    assert!(text.contains(&lanes(32)) && text.contains(&lanes(1)), "{text}");
 }
 
 #[test]
