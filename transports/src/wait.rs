@@ -10,8 +10,7 @@
 //! only once a wait is slow.
 //!
 //! A thread that shares its core with another program (`wait/crowd.rs`) sleeps where others yield,
-//! if something can end the sleep, and every thread that waits for long asks the kernel for short
-//! time slices (`wait/slice.rs`).
+//! and every thread that waits for long asks the kernel for short time slices (`wait/slice.rs`).
 //!
 //! A background thread, which runs requests while its rank computes on another thread, sleeps from
 //! the beginning of a wait, unless each of the two threads has a core of its own. Spinning or
@@ -81,19 +80,17 @@ pub struct Sleep<'a> {
     length: Duration,
     /// On a background thread, the alarm that ends the sleep early.
     alarm: Option<&'a Alarm>,
-    /// The wait would still yield if other programs did not compute on this core.
-    is_early: bool,
 }
 
 impl Sleep<'_> {
     #[cfg(test)]
     pub(crate) fn of(length: Duration) -> Self {
-        Self { length, alarm: None, is_early: false }
+        Self { length, alarm: None }
     }
 
     #[cfg(test)]
     pub(crate) fn in_background(length: Duration, alarm: &Alarm) -> Sleep<'_> {
-        Sleep { length, alarm: Some(alarm), is_early: false }
+        Sleep { length, alarm: Some(alarm) }
     }
 
     /// True on a background thread, whose sleep ends with its alarm, too.
@@ -119,10 +116,6 @@ impl Sleep<'_> {
             return self.on(&[], || false);
         }
         let interests: ArrayVec<_, MOST_INTERESTS> = interests.take(MOST_INTERESTS).collect();
-        if interests.is_empty() && self.is_early {
-            // Nothing would end the sleep.
-            return std::thread::yield_now();
-        }
         // If the system cannot poll, the streams report their own errors at the next attempt.
         if poll(&interests, self.length).is_err() {
             std::thread::sleep(self.length);
@@ -271,15 +264,20 @@ impl Waiting {
         let mut since: Option<Instant> = None;
         let mut yielding_since: Option<Instant> = None;
         let mut length = SHORTEST_SLEEP;
-        let mut yields = Yields::begin();
+        let mut yields = self.spins.then(Yields::begin);
         loop {
             let background = self.yields_core(alarm);
-            let mut crowded = crowd::is_here();
+            let mut crowded = self.spins && crowd::is_here();
             for _ in 0..if background { 0 } else { YIELDS } {
                 if let Some(value) = ready() {
                     return Ok(value);
                 }
-                crowded = crowded || yields.take();
+                match &mut yields {
+                    _ if crowded => {}
+                    // Threads that outnumber the cores always share them.
+                    None => std::thread::yield_now(),
+                    Some(yields) => crowded = yields.take(),
+                }
             }
             let now = Instant::now();
             let since = *since.get_or_insert(now);
@@ -288,14 +286,12 @@ impl Waiting {
             }
             if background {
                 yielding_since = None;
-                sleep(Sleep { length: BACKGROUND_SLEEP, alarm: Some(alarm), is_early: false });
+                sleep(Sleep { length: BACKGROUND_SLEEP, alarm: Some(alarm) });
+            } else if !crowded && now - *yielding_since.get_or_insert(now) < YIELDING {
+                length = SHORTEST_SLEEP;
+                continue;
             } else {
-                let is_early = now - *yielding_since.get_or_insert(now) < YIELDING;
-                if is_early && !crowded {
-                    length = SHORTEST_SLEEP;
-                    continue;
-                }
-                sleep(Sleep { length, alarm: None, is_early });
+                sleep(Sleep { length, alarm: None });
                 length = (length * 2).min(LONGEST_SLEEP);
             }
             if let Some(value) = ready() {
