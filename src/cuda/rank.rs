@@ -146,8 +146,7 @@ impl DeviceRank {
         self.comm.engine.get_mut().fail_on_device(operation.to_owned(), why)
     }
 
-    /// Kernels that are loaded before the first call: that of messages, and those of the sums that
-    /// trainers make. Loading one later may have to wait for kernels that run.
+    /// The kernels of messages and of trainers' sums: loading one later may wait for kernels that run.
     pub(super) fn load_ahead(
         context: &Arc<CudaContext>,
     ) -> std::result::Result<HashMap<String, WalkKernels>, DeviceError> {
