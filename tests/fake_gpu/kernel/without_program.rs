@@ -82,7 +82,7 @@ fn mistakes_in_calls_without_programs_are_caught_emulated() {
         ("half of a line is looked at", "first == flag && second == flag", "second == flag"),
         ("old flags stay", "if (!begins_half(self.calls, 2)) return;", "return;"),
         ("all others get one block", "== EXCHANGE) theirs =", "> EXCHANGE) theirs ="),
-        ("a rank forgets its own", "next = mine;", "next = mine; next.bits *= peer != launch.me;"),
+        ("a rank forgets its own", "next = mine;", "{ next = mine; next.bits = 0; }"),
         (
             "chunks are copied before they are made",
             concat!(
