@@ -18,6 +18,7 @@ use maypole_transports::cuda::{
     BesideCapture, DeviceBoard, Offer, PendingBoard, ReservedBlocks, Shapes, UseTable, stream_aside,
 };
 use maypole_transports::shm::Segment;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 type Found<T> = std::result::Result<T, String>;
@@ -75,8 +76,8 @@ pub(super) fn connect(
         return Ok(Err(format!("mailboxes serve at most {MOST_RANKS} ranks")));
     }
     let (links, refused) = links::find(comm, CALL, &all)?;
-    let fitting = on_gpu(comm, DeviceRank::load_ahead(stream.context()))?;
-    let fitting = fitting.values().map(|kernels| kernels.fitting).min().unwrap_or(1);
+    let walks = on_gpu(comm, DeviceRank::load_ahead(stream.context()))?;
+    let fitting = walks.values().map(|kernels| kernels.fitting).min().unwrap_or(1);
     let fits = agree_on(comm, CALL, fitting)?;
     let gpus: Vec<_> = all.iter().zip(fits).map(|(one, fits)| one.gpu(&all, fits)).collect();
     let bounds = Wanted {
@@ -91,7 +92,7 @@ pub(super) fn connect(
     warn_of_time_slices(comm, &all, stream.context().ordinal());
     let wanted = all.iter().map(|one| one.wanted).max().unwrap_or_default();
     let forced = (wanted == place::HOST).then(|| "MAYPOLE_CUDA_MAILBOXES=host".to_owned());
-    let group = NewGroup { stream, all, lanes, least: bounds.least, fitting, links };
+    let group = NewGroup { stream, all, lanes, least: bounds.least, walks, fitting, links };
     // A rank alone reaches its own GPU.
     let made = match forced.or(refused).filter(|_| world > 1) {
         None => group.connect(comm, None)?,
@@ -115,6 +116,7 @@ struct NewGroup<'a> {
     /// Blocks of a call, at most and at least.
     lanes: u32,
     least: u32,
+    walks: HashMap<String, WalkKernels>,
     /// Blocks of each kernel that a multiprocessor of this GPU has room for.
     fitting: u32,
     links: DeviceLinks,
@@ -136,7 +138,7 @@ impl NewGroup<'_> {
         let reserved = if world > 1 { lanes } else { 0 };
         let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.gpu(&[], fitting).places);
         let shapes = plan::shapes(place, lanes, self.least, world);
-        let walks = on_gpu(comm, DeviceRank::load_ahead(stream.context()))?;
+        let walks = self.walks.clone();
         let aside = on_gpu(comm, stream_aside(stream))?;
         let messages = on_gpu(comm, MessagePrograms::new(stream))?;
         let board = match place {
