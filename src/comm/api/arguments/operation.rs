@@ -6,6 +6,7 @@ use crate::schedule::collective::Collective;
 use bytemuck::Pod;
 use maypole_kernels::CustomReducer;
 use std::marker::PhantomData;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 /// A user-defined operation on elements.
 ///
@@ -36,12 +37,18 @@ use std::marker::PhantomData;
 ///     x
 /// });
 /// assert_eq!(all, [[-7]; 3]);
+/// // It may be used where a panic is caught.
+/// std::panic::catch_unwind(|| longest.name()).unwrap();
 /// ```
 #[derive(Clone, Debug)]
 pub struct Operation<T> {
     function: UserFunction,
     elements: PhantomData<fn(T)>,
 }
+
+// A function that panics fails its communicator, and no other call sees what it left behind.
+impl<T> UnwindSafe for Operation<T> {}
+impl<T> RefUnwindSafe for Operation<T> {}
 
 /// The function of an [`Operation`], on bytes.
 #[derive(Clone, Debug)]
