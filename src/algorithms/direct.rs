@@ -15,7 +15,8 @@
 //! **Cost**: one step, (n-1) S bytes a rank: a + (n-1) S b.
 //!
 //! **Why**: one message latency. The fastest for small vectors; where ranks share memory, one
-//! publication serves all readers.
+//! publication serves all readers. Without bytes it is a barrier of one latency, in place of dissemination's
+//! ceil(lg n): the faster one where a message's time is that of the network.
 //!
 //! # Two shots
 //!

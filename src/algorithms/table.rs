@@ -67,7 +67,7 @@ algorithms! {
     ReduceScatterGather = "reduce-scatter-gather",
     /// Pairwise exchange: all-to-all, reduce-scatter.
     Pairwise = "pairwise",
-    /// Every rank sends its whole vector to all others: all-reduce.
+    /// Every rank sends its whole vector to all others: all-reduce, barrier.
     OneShot = "one-shot",
     /// Direct reduce-scatter, then direct all-gather: all-reduce.
     TwoShot = "two-shot",
@@ -113,7 +113,8 @@ impl Algorithm {
             Self::ScatterAllGather => &[Broadcast { root: 0 }],
             Self::ReduceScatterGather => &[Reduce { root: 0 }],
             Self::Pairwise => &[AllToAll, ReduceScatter],
-            Self::OneShot | Self::TwoShot => &[AllReduce],
+            Self::OneShot => &[AllReduce, Barrier],
+            Self::TwoShot => &[AllReduce],
             Self::Direct => &[AllGather, ReduceScatter, AllToAll],
             Self::Dissemination => &[Barrier],
             Self::Hierarchical => &[

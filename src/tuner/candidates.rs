@@ -3,6 +3,7 @@
 
 use super::{Plan, PlanOverride, Question};
 use crate::algorithms::Algorithm;
+use crate::schedule::collective::Collective;
 
 /// Lengths of windows between ranks that share boards. Several fit in a core's second-level cache;
 /// a slot holds no more than the first.
@@ -17,6 +18,9 @@ const SMALL_WORLD: usize = 64;
 /// The most steps of all ranks that are lowered if an algorithm with fewer exists: about 40 ms, and
 /// 32 MiB meanwhile.
 const STEPS: usize = 1 << 16;
+
+/// The most hosts that a barrier joins in all pairs, which it may have to connect first.
+const PAIRED_HOSTS: usize = 16;
 
 /// A row of the table with its price.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -77,7 +81,10 @@ pub fn rows(question: &Question<'_>, only: Option<Algorithm>) -> Vec<Plan> {
 pub(super) fn answers(question: &Question<'_>) -> impl Iterator<Item = Algorithm> {
     let levels = question.has_levels().then_some(Algorithm::Hierarchical);
     let all = Algorithm::ALL.into_iter().rev().chain(levels);
-    let mut able: Vec<_> = all.filter(|it| it.supports(question.collective)).collect();
+    let pairs =
+        question.collective != Collective::Barrier || question.boards.count() <= PAIRED_HOSTS;
+    let able = all.filter(|it| it.supports(question.collective));
+    let mut able: Vec<_> = able.filter(|it| pairs || *it != Algorithm::OneShot).collect();
     if question.world() > SMALL_WORLD {
         let (short, long): (Vec<_>, Vec<_>) =
             able.into_iter().partition(|it| is_short(question, *it));

@@ -25,6 +25,8 @@ pub struct Network {
     pub hop: u64,
     /// Picoseconds that the interface of a host takes for a KiB; 0 if it takes no longer than a copy.
     pub wire: u64,
+    /// How many machines the hosts are on, if several share one, as containers do; else 0.
+    pub machines: u64,
 }
 
 /// A text that describes no network.
@@ -42,8 +44,9 @@ const NEAR: u64 = 64;
 /// The greatest round trip and the greatest time of a KiB that count, in picoseconds.
 const MOST: u64 = 10_000_000_000_000;
 const PICOSECONDS_OF_US: u64 = 1_000_000;
-/// A KiB at 10 Gbit/s and at more, and where nothing was measured.
-const WIRE: u64 = 819_200;
+/// A KiB at 10 Gbit/s and at more, and where nothing was measured; also a KiB that a machine carries between its own
+/// hosts, which is assumed.
+pub(super) const WIRE: u64 = 819_200;
 /// A KiB at 1 Gbit/s.
 const WIRE_OF_GBIT: u64 = 8_192_000;
 /// Below so many bytes a second a bandwidth is in the class of 1 Gbit/s or in a slower one. Common bandwidths, of
@@ -64,12 +67,18 @@ impl Network {
         };
         let shortest = NEAR.saturating_mul(WIDTH.pow(times.ilog(WIDTH)));
         let round_trip = shortest.saturating_mul(2 * PICOSECONDS_OF_US).min(MOST);
-        Self { hop: round_trip / 2, wire: median(bandwidths).map_or(WIRE, wire) }
+        Self { hop: round_trip / 2, wire: median(bandwidths).map_or(WIRE, wire), machines: 0 }
     }
 
     /// True if unknown: its hosts are priced as ranks that loopback joins.
     pub fn is_near(self) -> bool {
-        self == Self::default()
+        self.hop == 0 && self.wire == 0
+    }
+
+    /// This network between `hosts` hosts that are on `machines` machines.
+    pub(crate) fn on_machines(self, hosts: usize, machines: usize) -> Self {
+        let is_shared = machines < hosts && !self.is_near();
+        Self { machines: if is_shared { machines as u64 } else { 0 }, ..self }
     }
 }
 
@@ -115,7 +124,11 @@ impl FromStr for Network {
         let [hop, wire] = [round_trip / 2.0, wire];
         let fits = [hop, wire].iter().all(|it| *it <= MOST as f64) && parts.next().is_none();
         // A given hop of no time differs from an unmeasured one.
-        if fits { Ok(Self { hop: (hop as u64).max(1), wire: wire as u64 }) } else { Err(NoNetwork) }
+        if fits {
+            Ok(Self { hop: (hop as u64).max(1), wire: wire as u64, machines: 0 })
+        } else {
+            Err(NoNetwork)
+        }
     }
 }
 

@@ -75,7 +75,7 @@ pub fn price_of_schedules(
     assert_eq!(schedules.len(), question.world(), "one schedule for each rank");
     let shape = WorldShape::new(question);
     let simulation = Simulation::new(schedules)?;
-    let busiest_kib = shape.busiest_link(schedules, table.network.wire);
+    let busiest_kib = shape.busiest_links(schedules, table.network);
     let pricer = Pricer {
         question,
         algorithm: None,
@@ -122,8 +122,9 @@ pub(super) struct Pricer<'a> {
 struct PricedWorld {
     shape: WorldShape,
     simulation: Simulation,
-    /// Picoseconds that the busiest link between GPUs, or the busiest host, takes for a KiB of every chunk.
-    busiest_kib: u64,
+    /// Picoseconds that the busiest link between GPUs, or the busiest host, takes for a KiB of every chunk; and those
+    /// that it costs the processor which carries it between hosts of one machine.
+    busiest_kib: [u64; 2],
 }
 
 impl<'a> Pricer<'a> {
@@ -139,7 +140,7 @@ impl<'a> Pricer<'a> {
             let schedules = schedules.expect("only algorithms that have an answer are candidates");
             let simulation = Simulation::new(&schedules)
                 .expect("the algorithms of the table are proved to complete");
-            let busiest_kib = shape.busiest_link(&schedules, table.network.wire);
+            let busiest_kib = shape.busiest_links(&schedules, table.network);
             PricedWorld { busiest_kib, shape, simulation }
         });
         Self {
@@ -186,9 +187,11 @@ impl<'a> Pricer<'a> {
     /// Picoseconds of `windows` windows of `bytes` bytes a chunk, at least those of the busiest link.
     fn bounded(&self, world: &PricedWorld, windows: usize, bytes: usize) -> Prices {
         let bytes_of_chunk = windows as u128 * bytes as u128;
-        let link = bytes_of_chunk * u128::from(world.busiest_kib) / 1024;
-        let link = u64::try_from(link).unwrap_or(u64::MAX);
-        let Prices { row, alone } = self.long(world, windows, bytes).map(|price| price.max(link));
+        let [link, machine] = world
+            .busiest_kib
+            .map(|kib| u64::try_from(bytes_of_chunk * u128::from(kib) / 1024).unwrap_or(u64::MAX));
+        let price = |price: u64| price.max(link).saturating_add(machine);
+        let Prices { row, alone } = self.long(world, windows, bytes).map(price);
         Prices { row, alone: if self.question.gpus.is_some() { row } else { alone } }
     }
 

@@ -1,7 +1,8 @@
 //! Smaller worlds that represent a large one.
 
-use super::Question;
 use super::gpus::{busiest, memories};
+use super::network::WIRE;
+use super::{Network, Question};
 use crate::schedule::hosts::Boards;
 use crate::schedule::simulate::MemoryRates;
 use crate::schedule::{Schedule, Step};
@@ -39,18 +40,25 @@ impl WorldShape {
     }
 
     /// Picoseconds that the busiest link between GPUs takes for a KiB of every chunk of `schedules`, or the
-    /// busiest host, whose interface takes `wire` for a KiB in each direction.
-    pub(super) fn busiest_link(&self, schedules: &[Schedule], wire: u64) -> u64 {
+    /// interface of the busiest host of `network`. Then those that a machine takes for all that its hosts send, if
+    /// several share it.
+    pub(super) fn busiest_links(&self, schedules: &[Schedule], network: Network) -> [u64; 2] {
         match &self.links {
-            Some(links) => busiest(schedules, links, self.unit),
-            None if wire == 0 => 0,
-            None => self.busiest_host(schedules).saturating_mul(wire),
+            Some(links) => [busiest(schedules, links, self.unit), 0],
+            None if network.is_near() => [0; 2],
+            None => {
+                let moved = self.moved(schedules);
+                let sent = moved.iter().map(|it| it[0]).sum::<u64>();
+                let of_machine = sent.checked_div(network.machines).unwrap_or(0);
+                let of_host = moved.into_iter().flatten().max().unwrap_or(0);
+                [of_host.saturating_mul(network.wire), of_machine.saturating_mul(WIRE)]
+            }
         }
     }
 
-    /// The most chunks that leave a board, or that arrive at one.
-    fn busiest_host(&self, schedules: &[Schedule]) -> u64 {
-        let mut moved = vec![[0_u64; 2]; self.boards.count()];
+    /// By host: the chunks that leave it, and those that arrive.
+    fn moved(&self, schedules: &[Schedule]) -> Vec<[u64; 2]> {
+        let mut moved = vec![[0; 2]; self.boards.count()];
         for (from, schedule) in schedules.iter().enumerate() {
             for step in &schedule.steps {
                 if let Step::Send { to, .. } = step
@@ -61,7 +69,7 @@ impl WorldShape {
                 }
             }
         }
-        moved.into_iter().flatten().max().unwrap_or(0)
+        moved
     }
 
     /// A world half as large: with every second rank of each board, or, if no board has more than

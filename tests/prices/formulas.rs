@@ -256,6 +256,9 @@ fn a_barrier_takes_as_many_rounds_as_it_must() {
         let schedules = schedules(Algorithm::Dissemination, Collective::Barrier, world);
         let found = simulate(&schedules, &Layout::even(0, 1), 1, 1, COST).unwrap().seconds;
         assert_eq!(found, f64::from(world.next_power_of_two().ilog2()) * ALPHA);
+        let schedules = self::schedules(Algorithm::OneShot, Collective::Barrier, world);
+        let found = simulate(&schedules, &Layout::even(0, 1), 1, 1, COST).unwrap().seconds;
+        assert_eq!(found, ALPHA);
     }
 }
 

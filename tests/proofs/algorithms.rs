@@ -67,6 +67,7 @@ fn the_other_algorithms_do_not_work_in_place() {
         (Algorithm::Bruck, Collective::AllToAll),
         (Algorithm::Pairwise, Collective::AllToAll),
         (Algorithm::OneShot, Collective::AllReduce),
+        (Algorithm::OneShot, Collective::Barrier),
         (Algorithm::TwoShot, Collective::AllReduce),
         (Algorithm::Direct, Collective::ReduceScatter),
         (Algorithm::Direct, Collective::AllToAll),

@@ -101,10 +101,10 @@ impl JoinedWorld {
             costs.network = Network::measured(&round_trips, &bandwidths);
         }
         let trace = reports.iter().find_map(|report| report.trace.clone());
-        let hosts = Hosts::new(&hosts);
+        let (hosts, machines) = (Hosts::new(&hosts), Hosts::new(&machines));
+        costs.network = costs.network.on_machines(hosts.count(), machines.count());
         let unshared: Vec<_> = reports.iter().map(|report| report.unshared.as_deref()).collect();
         let boards = transport.boards(&hosts, &unshared)?;
-        let machines = Hosts::new(&machines);
         Ok(Self { hosts, machines, transport, boards, reports, costs, trace, kept })
     }
 
