@@ -194,7 +194,7 @@ fn network(world: &mut Communicator, samples: u32) -> Result<CostTable> {
     let kib = (points[2].ping - points[1].ping) * 1024.0 / (NETWORK[2] - NETWORK[1]) as f64;
     let hop = (points[0].ping - table.tcp.alpha as f64).max(1.0);
     let wire = if kib > table.tcp.beta as f64 { kib as u64 } else { 0 };
-    table.network = Network { hop: hop as u64, wire, machines: 0 };
+    table.network = Network { hop: hop as u64, wire, ..Network::default() };
     if world.rank() == 0 {
         output::print_line(format_args!("between the hosts: {}", table.network))?;
     }

@@ -72,7 +72,7 @@ impl CostTable {
         verbs: Costs { alpha: 2_000_000, beta: 140_000, gamma: 30_000 },
         switch: 1_200_000,
         wake: 5_000_000,
-        network: Network { hop: 0, wire: 0, machines: 0 },
+        network: Network { hop: 0, wire: 0, far: 0, machines: 0 },
     };
 
     /// The names that tables of earlier versions lack.
@@ -284,7 +284,7 @@ impl CostTable {
         match (name, &numbers[..]) {
             ("switch", &[switch]) => self.switch = switch,
             ("wake", &[wake]) => self.wake = wake,
-            ("network", &[hop, wire]) => self.network = Network { hop, wire, machines: 0 },
+            ("network", &[hop, wire]) => self.network = Network { hop, wire, far: 0, machines: 0 },
             (name, &[alpha, beta, gamma]) => {
                 let row = self.rows_mut().into_iter().find(|row| row.0 == name)?;
                 *row.1 = Costs { alpha, beta, gamma };
@@ -313,7 +313,7 @@ mod tests {
         ) {
             let [tiny, small, chunk, tcp, copy, verbs] = rows;
             let [switch, wake, hop, wire] = others;
-            let network = Network { hop, wire, machines: 0 };
+            let network = Network { hop, wire, far: 0, machines: 0 };
             let table = CostTable { tiny, small, chunk, tcp, copy, verbs, switch, wake, network };
             prop_assert_eq!(table.to_string().parse(), Ok(table));
         }

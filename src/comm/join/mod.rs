@@ -7,6 +7,7 @@ mod environment;
 pub(crate) mod local;
 mod once;
 mod report;
+mod sites;
 mod summary;
 mod verbs;
 
@@ -184,6 +185,7 @@ impl Communicator {
         let (offers, unshared): (Vec<_>, Vec<_>) = told.into_iter().unzip();
         let unshared: Vec<_> = unshared.iter().map(Option::as_deref).collect();
         let boards = transport.boards(&self.hosts, &unshared).map_err(Error::wrong_setting)?;
+        let boards = boards.at_sites(self.boards().sites());
         let engine = self.engine.get();
         let control = engine.health().control();
         let (rank, hosts, deadline) = (engine.rank(), &self.hosts, engine.limits().deadline());

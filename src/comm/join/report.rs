@@ -1,6 +1,7 @@
 //! Reports: each rank sends one to all others when it joins or admits newcomers. Every rank derives
 //! the same world from the same reports.
 
+use super::sites;
 use crate::comm::Communicator;
 use crate::control::Control;
 use crate::control::transport::Transport;
@@ -9,7 +10,7 @@ use crate::engine::conditions::RunConditions;
 use crate::engine::observers::TraceName;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
-use crate::tuner::{CostTable, Network};
+use crate::tuner::CostTable;
 use crate::wire;
 use crate::world::service::GrownWorld;
 use maypole_transports::Waiting;
@@ -90,21 +91,23 @@ impl JoinedWorld {
     /// # Errors
     /// The error in a report, or the reason why the transport cannot serve the ranks, in words.
     pub(crate) fn of(agreed: GrownWorld) -> Result<Self, String> {
-        let GrownWorld { hosts, machines, reports, round_trips, bandwidths, kept } = agreed;
+        let GrownWorld { hosts, machines, reports, paths, kept } = agreed;
         let read = |(rank, bytes): (usize, &Vec<u8>)| JoinReport::from_bytes(rank, bytes);
         let reports = reports.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
         let transport = reports.iter().find_map(|report| report.transport);
         let transport = transport.ok_or("no rank tells the transport")?;
         let costs = reports.iter().find_map(|report| report.costs);
         let mut costs = costs.ok_or("no rank tells costs")?;
-        if costs.network.is_near() {
-            costs.network = Network::measured(&round_trips, &bandwidths);
+        let (measured, mut sites) = sites::found(&hosts, &paths);
+        match costs.network.is_near() {
+            true => costs.network = measured,
+            false => sites.clear(),
         }
         let trace = reports.iter().find_map(|report| report.trace.clone());
         let (hosts, machines) = (Hosts::new(&hosts), Hosts::new(&machines));
         costs.network = costs.network.on_machines(hosts.count(), machines.count());
         let unshared: Vec<_> = reports.iter().map(|report| report.unshared.as_deref()).collect();
-        let boards = transport.boards(&hosts, &unshared)?;
+        let boards = transport.boards(&hosts, &unshared)?.at_sites(&sites);
         Ok(Self { hosts, machines, transport, boards, reports, costs, trace, kept })
     }
 
@@ -212,8 +215,7 @@ mod tests {
             hosts: vec![0; reports.len()],
             reports: reports.iter().map(|report| (*report).clone()).collect(),
             machines: vec![0; reports.len()],
-            round_trips: Vec::new(),
-            bandwidths: Vec::new(),
+            paths: Vec::new(),
             kept: (0..reports.len()).collect(),
         };
         let world = JoinedWorld::of(grown(&[&newcomer, &old])).unwrap();
@@ -233,11 +235,10 @@ mod tests {
     #[test]
     fn a_rank_waits_by_the_load_of_its_own_machine() {
         let reports = vec![report_of_two_cores().to_bytes(); 3];
-        let round_trips = vec![Duration::from_micros(300); 2];
         // The first two are containers of one machine.
         let (hosts, machines) = (vec![0, 1, 2], vec![0, 0, 1]);
-        let (bandwidths, kept) = (Vec::new(), vec![1]);
-        let world = GrownWorld { hosts, machines, reports, round_trips, bandwidths, kept };
+        let (paths, kept) = (Vec::new(), vec![1]);
+        let world = GrownWorld { hosts, machines, reports, paths, kept };
         let world = JoinedWorld::of(world);
         let limit = Duration::from_secs(1);
         let links = StreamLinks::Tcp(RefusalReason::Forbidden);
@@ -248,6 +249,7 @@ mod tests {
     /// The bandwidth is measured just where a network has a class.
     #[test]
     fn the_tuner_and_the_sockets_mean_the_same_by_near() {
+        use crate::tuner::Network;
         let near = maypole_transports::sockets::NEAR;
         let is_near = |round_trip| Network::measured(&[round_trip], &[]).is_near();
         assert!(is_near(near - Duration::from_micros(1)) && !is_near(near));

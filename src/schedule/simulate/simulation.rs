@@ -99,6 +99,8 @@ mod tests {
         let schedules = algorithm.schedules(collective, boards.len()).unwrap();
         let machine = MachineModel {
             boards,
+            sites: &[],
+            far: 0,
             board: LINK,
             stream: LINK,
             crowding,

@@ -163,7 +163,8 @@ pub const VARIABLES: &[Variable] = &[
         "MAYPOLE_NETWORK",
         "The network between hosts, by which all ranks choose: the round trip, and the bandwidth of a host where \
          it is the limit, like `0.2ms` or `1ms,10Gbit`. That of rank 0 counts. Default: the round trips \
-         and bandwidths that the ranks of other hosts measure when they join, in classes a factor of 4 apart.",
+         and bandwidths that the ranks of other hosts measure when they join, in classes a factor of 4 apart, \
+         and by them sites.",
     ),
     each(
         "MAYPOLE_MEMORY",

@@ -23,12 +23,20 @@ pub struct GrownWorld {
     pub machines: Vec<usize>,
     /// By rank: its report to all others.
     pub reports: Vec<Vec<u8>>,
-    /// Round-trip times between hosts, measured while joining.
-    pub round_trips: Vec<Duration>,
-    /// Bytes a second between hosts, measured while joining.
-    pub bandwidths: Vec<u64>,
+    /// The ranks of other hosts than the first one's, and their paths there.
+    pub paths: Vec<(usize, PathToFirst)>,
     /// The ranks of this world that were alive at its trial, in order.
     pub kept: Vec<usize>,
+}
+
+/// The path of a rank to the host of rank 0, as measured while joining.
+#[derive(Clone, Copy, Debug)]
+pub struct PathToFirst {
+    pub round_trip: Option<Duration>,
+    /// Bytes a second.
+    pub bandwidth: Option<u64>,
+    /// The subnet of this end's address.
+    pub subnet: u64,
 }
 
 /// One rank's contribution to an agreement.
@@ -75,10 +83,13 @@ impl GrownWorld {
         let hosts = number_hosts(&peers);
         let machines = labels::numbers(peers.iter().map(Peer::machine));
         let kept = (0..hosts.len()).collect();
-        let elsewhere = peers.iter().filter(|peer| peer.host != peers[0].host);
-        let round_trips = elsewhere.clone().filter_map(|peer| peer.round_trip).collect();
-        let bandwidths = elsewhere.filter_map(|peer| peer.bandwidth).collect();
-        Self { hosts, machines, reports, round_trips, bandwidths, kept }
+        let path = |(rank, peer): (usize, &Peer)| {
+            let Peer { round_trip, bandwidth, .. } = *peer;
+            (rank, PathToFirst { round_trip, bandwidth, subnet: peer.subnet() })
+        };
+        let elsewhere = |peer: &(usize, &Peer)| peer.1.host != peers[0].host;
+        let paths = peers.iter().enumerate().filter(elsewhere).map(path).collect();
+        Self { hosts, machines, reports, paths, kept }
     }
 
     /// A world of one rank with this `report`.
@@ -87,8 +98,7 @@ impl GrownWorld {
             hosts: vec![0],
             machines: vec![0],
             reports: vec![report.to_vec()],
-            round_trips: Vec::new(),
-            bandwidths: Vec::new(),
+            paths: Vec::new(),
             kept: vec![0],
         }
     }

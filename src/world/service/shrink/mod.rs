@@ -72,7 +72,7 @@ mod probe;
 
 pub(crate) use agreement::{AgreedWorld, Attendee};
 pub(super) use calls::ShrinkCalls;
-pub use contribution::{Contribution, GrownWorld};
+pub use contribution::{Contribution, GrownWorld, PathToFirst};
 pub(crate) use contribution::{Newcomers, ServiceBase, ServiceSettings, scope_of};
 pub(crate) use newcomer::enter;
 
