@@ -32,9 +32,7 @@ pub(crate) mod batch;
 pub(crate) mod calls;
 #[cfg(feature = "cuda")]
 pub(crate) mod device;
-pub(crate) mod distance;
 pub(crate) mod drift;
-pub(crate) mod limits;
 mod measurement;
 pub(crate) mod noise;
 mod options;

@@ -4,25 +4,21 @@
 mod csv;
 pub(crate) mod date;
 pub(crate) mod header;
-mod html;
 pub(crate) mod json;
 pub(crate) mod machine;
 pub(crate) mod prediction;
+mod report;
 pub(crate) mod row;
 pub(crate) mod table;
 
 use crate::output::{self, Output, OutputError};
 use crate::perf::compare::Baseline;
-use crate::perf::compare::change::Comparison;
 use crate::perf::measure::Measurement;
-use crate::perf::measure::limits::MachineLimit;
 use crate::perf::messages::row::{MatrixRow, MessageRow};
 use crate::perf::output::header::RunHeader;
-use crate::perf::output::json::JsonOptions;
 use crate::perf::output::row::PerfRow;
 use crate::perf::settings::PerfSettings;
 use anyhow::{Context, Result};
-use html::{HtmlReport, ReportContents};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 use std::fs::File;
@@ -43,7 +39,7 @@ pub(crate) const SCHEMA: &str = include_str!("schema.json");
 ///
 /// Names the option and the path that cannot be written.
 pub(crate) fn can_write(settings: &PerfSettings) -> Result<()> {
-    settings.report.as_deref().map_or(Ok(()), html::make_folder)?;
+    settings.report.as_deref().map_or(Ok(()), report::make_folder)?;
     settings.baseline()?;
     for (option, path) in [("--json", &settings.json), ("--csv", &settings.csv)] {
         let Some(path) = path.as_deref().filter(|path| *path != Path::new("-")) else { continue };
@@ -61,18 +57,17 @@ pub(crate) struct PerfOutput<'a> {
     bar: ProgressBar,
     table: bool,
     json: Option<Output>,
-    /// With `samples`, objects of JSON hold every sample.
+    /// With `samples`, the lines of JSON hold every sample.
     samples: bool,
     per_rank: bool,
     csv: Option<Output>,
-    report: Option<HtmlReport>,
+    /// The folder of the report.
+    report: Option<PathBuf>,
     baseline: Option<Baseline>,
     fail_below: Option<f64>,
     header: RunHeader,
-    rows: Vec<PerfRow>,
-    messages: Vec<MessageRow>,
-    matrices: Vec<MatrixRow>,
-    limits: Vec<MachineLimit>,
+    /// All results with their samples, of which every file is made.
+    objects: Vec<Value>,
     /// The last heading of the table.
     section: String,
     pub(crate) totals: Totals,
@@ -100,7 +95,7 @@ impl<'a> PerfOutput<'a> {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed}]")
             .expect("a valid template");
         let bar = ProgressBar::with_draw_target(Some(points as u64), target).with_style(style);
-        let report = settings.report.as_deref().map(HtmlReport::new).transpose()?;
+        settings.report.as_deref().map_or(Ok(()), report::make_folder)?;
         Ok(Self {
             stop,
             failure: None,
@@ -110,14 +105,11 @@ impl<'a> PerfOutput<'a> {
             samples: settings.samples,
             per_rank: settings.per_rank,
             csv: file("--csv", &settings.csv)?,
-            report,
+            report: settings.report.clone(),
             baseline: settings.baseline()?,
             fail_below: settings.fail_below,
             header: RunHeader::default(),
-            rows: Vec::new(),
-            messages: Vec::new(),
-            matrices: Vec::new(),
-            limits: Vec::new(),
+            objects: Vec::new(),
             section: String::new(),
             totals: Totals::default(),
         })
@@ -128,21 +120,9 @@ impl<'a> PerfOutput<'a> {
         self.report.is_some()
     }
 
-    /// Passes the facts about the machine and the settings to all outputs.
-    pub(crate) fn describe(
-        &mut self,
-        header: RunHeader,
-        facts: impl FnOnce(&RunHeader) -> Vec<(&'static str, String)>,
-    ) {
-        if let Some(report) = &mut self.report {
-            report.describe(facts(&header));
-        }
+    /// Sets the conditions of the run, which are part of every object.
+    pub(crate) fn describe(&mut self, header: RunHeader) {
         self.header = header;
-    }
-
-    /// Passes the machine's limit to the report.
-    pub(crate) fn limit(&mut self, limit: MachineLimit) {
-        self.limits.push(limit);
     }
 
     /// Prints lines above, between or below the rows of the table.
@@ -182,11 +162,8 @@ impl<'a> PerfOutput<'a> {
         let measured = row.measured().map(|(_, measured)| measured).collect::<Vec<_>>();
         self.say_circumstances(&measured);
         self.totals.add(row);
-        let lines = json::objects(row, self.json_options(self.samples))
-            .map(|object| format!("{object}\n"))
-            .collect();
-        self.write_json(lines);
-        self.rows.push(row.clone());
+        let objects: Vec<Value> = json::objects(row, &self.header).collect();
+        objects.into_iter().for_each(|object| self.record(object));
     }
 
     /// Prints below a row the times of all ranks, if requested, the causes of noise, and whether
@@ -206,11 +183,17 @@ impl<'a> PerfOutput<'a> {
         }
     }
 
-    fn write_json(&mut self, lines: String) {
+    /// Keeps an object, and writes it as a line of JSON.
+    fn record(&mut self, object: Value) {
         if let Some(out) = &mut self.json {
-            let written = out.write(lines);
+            let mut line = object.clone();
+            if let Some(samples) = line.get_mut("samples_us").filter(|_| !self.samples) {
+                *samples = Value::Null;
+            }
+            let written = out.write(format_args!("{line}\n"));
             self.note(written);
         }
+        self.objects.push(object);
     }
 
     pub(crate) fn add_message(&mut self, row: &MessageRow) {
@@ -228,18 +211,14 @@ impl<'a> PerfOutput<'a> {
     /// Adds a row of messages to every output but the table.
     pub(crate) fn note_message(&mut self, row: &MessageRow) {
         self.totals.count(row.measured.wrong);
-        let line = format!("{}\n", row.json(&self.json_options(self.samples)));
-        self.write_json(line);
-        self.messages.push(row.clone());
+        self.record(row.json(&self.header));
     }
 
     /// Adds the figures of all pairs to every output.
-    pub(crate) fn add_matrix(&mut self, row: MatrixRow) {
+    pub(crate) fn add_matrix(&mut self, row: &MatrixRow) {
         self.bar.inc(1);
         self.say(&row.text());
-        let line = format!("{}\n", row.json(&self.json_options(self.samples)));
-        self.write_json(line);
-        self.matrices.push(row);
+        self.record(row.json(&self.header));
     }
 
     /// Prints the lines below the table and writes the files. `legend` explains the columns;
@@ -255,11 +234,15 @@ impl<'a> PerfOutput<'a> {
             self.say("# interrupted: later points were not measured");
         }
         self.say(&format!("{legend}\n# #wrong total: {}", self.totals.judgement()));
-        self.write_files()?;
-        let objects = self.objects();
-        let compared = self.baseline.as_ref().map(|baseline| baseline.compare(&objects));
+        if let Some(out) = &mut self.csv {
+            let tables = [csv::COLLECTIVES, csv::MESSAGES];
+            let table = tables.iter().find(|table| table.has_any(&self.objects));
+            out.write(table.unwrap_or(&csv::COLLECTIVES).text(&self.objects)?)?;
+        }
+        let compared = self.baseline.as_ref().map(|baseline| baseline.compare(&self.objects));
         let comparison = compared.as_ref().and_then(|compared| compared.as_ref().ok());
-        if let Some(line) = self.write_report(&objects, comparison)? {
+        if let Some(folder) = &self.report {
+            let line = report::write(folder, &self.header, &self.objects, comparison)?;
             self.say(&line);
         }
         let slower = compared.transpose()?.map_or(0, |comparison| {
@@ -267,50 +250,5 @@ impl<'a> PerfOutput<'a> {
             self.fail_below.map_or(0, |least| comparison.slower(least))
         });
         self.failure.take().map_or(Ok(slower), |error| Err(error.into()))
-    }
-
-    fn json_options(&self, samples: bool) -> JsonOptions<'_> {
-        JsonOptions { header: &self.header, limits: &self.limits, samples }
-    }
-
-    /// All results with their samples, as `--json` writes them; none without a reader.
-    fn objects(&self) -> Vec<Value> {
-        if self.baseline.is_none() && self.report.is_none() {
-            return Vec::new();
-        }
-        let options = self.json_options(true);
-        let rows = self.rows.iter().flat_map(|row| json::objects(row, options));
-        let messages = self.messages.iter().map(|row| row.json(&options));
-        rows.chain(messages).chain(self.matrices.iter().map(|row| row.json(&options))).collect()
-    }
-
-    /// Writes the report, if there is one; returns the line with its place.
-    fn write_report(
-        &self,
-        objects: &[Value],
-        comparison: Option<&Comparison>,
-    ) -> Result<Option<String>> {
-        let contents = ReportContents {
-            rows: &self.rows,
-            messages: &self.messages,
-            matrices: &self.matrices,
-            limits: &self.limits,
-            comparison,
-            header: &self.header,
-            objects,
-        };
-        self.report.as_ref().map(|report| report.write(&contents)).transpose()
-    }
-
-    fn write_files(&mut self) -> Result<()> {
-        let options = self.json_options(false);
-        let text = match self.rows.is_empty() && !self.messages.is_empty() {
-            true => csv::messages(&self.messages, options)?,
-            false => csv::text(&self.rows, options)?,
-        };
-        if let Some(out) = &mut self.csv {
-            out.write(text)?;
-        }
-        Ok(())
     }
 }

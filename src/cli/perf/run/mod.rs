@@ -9,8 +9,6 @@ use crate::perf::encryption;
 use crate::perf::mapping::RankMapping;
 #[cfg(feature = "cuda")]
 use crate::perf::measure::device;
-use crate::perf::measure::distance::{CoreDistance, barrier_us};
-use crate::perf::measure::limits::MachineLimit;
 use crate::perf::measure::overlap;
 use crate::perf::measure::{CHECKED_IN_A_ROW, Sampler, SamplingOptions};
 use crate::perf::messages::MessageBenchmark;
@@ -94,7 +92,7 @@ impl PerfRun<'_> {
     fn describe(&mut self, costs: &CostTable) {
         let Some(report) = &mut self.report else { return };
         let (settings, mapping, encryption) = (self.settings, &self.mapping, self.encryption);
-        let header = RunHeader::read(mapping);
+        let header = RunHeader::read(mapping, costs);
         let parameters = &settings.benchmark.parameters;
         let mut buffers = buffer::describe(settings.registered, settings.reuse_buffers, parameters);
         if settings.together {
@@ -113,7 +111,7 @@ impl PerfRun<'_> {
         let head = if settings.messages.is_some() { message_row::head() } else { table::head() };
         let machine = machine::describe(&header, mapping);
         report.say(&[machine, encryption::describe(encryption), buffers, head].join("\n"));
-        report.describe(header, |header| machine::facts(header, mapping, costs, encryption));
+        report.describe(header);
     }
 
     /// Measures all points over one transport. Returns true if the user stopped the measurement.
@@ -154,27 +152,9 @@ impl PerfRun<'_> {
 
     /// Measures all points of collectives.
     fn collectives(&mut self, sampler: &mut Sampler<'_>, transport: PerfTransport) -> Result<()> {
-        if self.settings.report.is_some() && self.mapping.is_one_machine() {
-            let limit =
-                MachineLimit::measure(&mut sampler.comm, transport, &self.settings.benchmark)?;
-            if let (Some(report), Some(limit)) = (&mut self.report, limit) {
-                report.limit(limit);
-            }
-        }
-        // Where ranks share a core, a barrier waits for their turns.
-        let shows_distance = transport == PerfTransport::Shm
-            && sampler.comm.world() > 1
-            && self.mapping.has_core_for_each();
-        let before = shows_distance.then(|| barrier_us(&mut sampler.comm)).transpose()?;
         for benchmark in self.settings.benchmarks() {
             if !sampler.stopped {
                 self.benchmark(sampler, transport, benchmark)?;
-            }
-        }
-        if let Some(before) = before {
-            let after = barrier_us(&mut sampler.comm)?;
-            if let Some(report) = &mut self.report {
-                report.say(&CoreDistance { before, after }.to_string());
             }
         }
         Ok(())
