@@ -12,6 +12,7 @@ pub(crate) mod row;
 pub(crate) mod table;
 
 use crate::output::{self, Output, OutputError};
+use crate::perf::args::PerfArgs;
 use crate::perf::compare::Baseline;
 use crate::perf::measure::Measurement;
 use crate::perf::messages::row::{MatrixRow, MessageRow};
@@ -39,9 +40,10 @@ pub(crate) const SCHEMA: &str = include_str!("schema.json");
 ///
 /// Names the option and the path that cannot be written.
 pub(crate) fn can_write(settings: &PerfSettings) -> Result<()> {
-    settings.report.as_deref().map_or(Ok(()), report::make_folder)?;
+    let options = &settings.options;
+    options.report.as_deref().map_or(Ok(()), report::make_folder)?;
     settings.baseline()?;
-    for (option, path) in [("--json", &settings.json), ("--csv", &settings.csv)] {
+    for (option, path) in [("--json", &options.json), ("--csv", &options.csv)] {
         let Some(path) = path.as_deref().filter(|path| *path != Path::new("-")) else { continue };
         let opened = File::options().append(true).create(true).open(path);
         opened.with_context(|| format!("cannot write {option} {}", path.display()))?;
@@ -57,14 +59,9 @@ pub(crate) struct PerfOutput<'a> {
     bar: ProgressBar,
     table: bool,
     json: Option<Output>,
-    /// With `samples`, the lines of JSON hold every sample.
-    samples: bool,
-    per_rank: bool,
     csv: Option<Output>,
-    /// The folder of the report.
-    report: Option<PathBuf>,
     baseline: Option<Baseline>,
-    fail_below: Option<f64>,
+    options: &'a PerfArgs,
     header: RunHeader,
     /// All results with their samples, of which every file is made.
     objects: Vec<Value>,
@@ -78,15 +75,16 @@ impl<'a> PerfOutput<'a> {
     /// table; CSV likewise.
     pub(crate) fn new(
         points: usize,
-        settings: &PerfSettings,
+        settings: &'a PerfSettings,
         stop: &'a AtomicBool,
     ) -> Result<Self> {
+        let options = &settings.options;
         let file = |option: &str, path: &Option<PathBuf>| {
             path.as_deref().map(|path| Output::create(option, path)).transpose()
         };
         let is_dash = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
-        let takes_output = [&settings.json, &settings.csv].into_iter().any(is_dash);
-        let json = file("--json", &settings.json)?;
+        let takes_output = [&options.json, &options.csv].into_iter().any(is_dash);
+        let json = file("--json", &options.json)?;
         let target = if stderr().is_terminal() {
             ProgressDrawTarget::stderr()
         } else {
@@ -95,19 +93,16 @@ impl<'a> PerfOutput<'a> {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed}]")
             .expect("a valid template");
         let bar = ProgressBar::with_draw_target(Some(points as u64), target).with_style(style);
-        settings.report.as_deref().map_or(Ok(()), report::make_folder)?;
+        options.report.as_deref().map_or(Ok(()), report::make_folder)?;
         Ok(Self {
             stop,
             failure: None,
             bar,
             table: !takes_output,
             json,
-            samples: settings.samples,
-            per_rank: settings.per_rank,
-            csv: file("--csv", &settings.csv)?,
-            report: settings.report.clone(),
+            csv: file("--csv", &options.csv)?,
             baseline: settings.baseline()?,
-            fail_below: settings.fail_below,
+            options,
             header: RunHeader::default(),
             objects: Vec::new(),
             section: String::new(),
@@ -117,7 +112,7 @@ impl<'a> PerfOutput<'a> {
 
     /// True with `--report`.
     pub(crate) fn has_report(&self) -> bool {
-        self.report.is_some()
+        self.options.report.is_some()
     }
 
     /// Sets the conditions of the run, which are part of every object.
@@ -169,7 +164,8 @@ impl<'a> PerfOutput<'a> {
     /// Prints below a row the times of all ranks, if requested, the causes of noise, and whether
     /// its samples were taken again.
     fn say_circumstances(&mut self, measured: &[&Measurement]) {
-        let ranks = measured.first().filter(|_| self.per_rank).and_then(|it| table::ranks(it));
+        let ranks =
+            measured.first().filter(|_| self.options.per_rank).and_then(|it| table::ranks(it));
         if let Some(ranks) = ranks {
             self.say(&ranks);
         }
@@ -187,7 +183,7 @@ impl<'a> PerfOutput<'a> {
     fn record(&mut self, object: Value) {
         if let Some(out) = &mut self.json {
             let mut line = object.clone();
-            if let Some(samples) = line.get_mut("samples_us").filter(|_| !self.samples) {
+            if let Some(samples) = line.get_mut("samples_us").filter(|_| !self.options.samples) {
                 *samples = Value::Null;
             }
             let written = out.write(format_args!("{line}\n"));
@@ -241,13 +237,13 @@ impl<'a> PerfOutput<'a> {
         }
         let compared = self.baseline.as_ref().map(|baseline| baseline.compare(&self.objects));
         let comparison = compared.as_ref().and_then(|compared| compared.as_ref().ok());
-        if let Some(folder) = &self.report {
+        if let Some(folder) = &self.options.report {
             let line = report::write(folder, &self.header, &self.objects, comparison)?;
             self.say(&line);
         }
         let slower = compared.transpose()?.map_or(0, |comparison| {
             self.say(&comparison.text());
-            self.fail_below.map_or(0, |least| comparison.slower(least))
+            self.options.fail_below.map_or(0, |least| comparison.slower(least))
         });
         self.failure.take().map_or(Ok(slower), |error| Err(error.into()))
     }

@@ -10,7 +10,7 @@ use crate::perf::mapping::RankMapping;
 #[cfg(feature = "cuda")]
 use crate::perf::measure::device;
 use crate::perf::measure::overlap;
-use crate::perf::measure::{CHECKED_IN_A_ROW, Sampler, SamplingOptions};
+use crate::perf::measure::{Sampler, SamplingOptions};
 use crate::perf::messages::MessageBenchmark;
 use crate::perf::messages::measure::{MessageRun, SWEEPS};
 use crate::perf::messages::row as message_row;
@@ -53,14 +53,14 @@ pub(crate) fn run(
         0 => Some(PerfOutput::new(rows * transports, settings, stop)?),
         _ => None,
     };
-    let mapping = RankMapping::exchange(first, settings.bind)?;
+    let mapping = RankMapping::exchange(first, settings.options.bind)?;
     let costs = first.costs();
     let encryption = report.as_ref().and_then(|_| encryption::rate(first));
     let mut perf_run = PerfRun { settings, mapping, encryption, stop, report };
     perf_run.describe(&costs);
     let mut stopped = false;
     for (transport, mut comm) in communicators.comms {
-        if settings.deterministic {
+        if settings.options.deterministic {
             comm.set_deterministic(true);
         }
         stopped = stopped || perf_run.measure(transport, comm)?;
@@ -70,7 +70,7 @@ pub(crate) fn run(
         Some(messages) => message_row::legend(&messages.tests),
         None => report.totals.text(perf_run.mapping.is_one_machine()),
     };
-    if settings.overlap {
+    if settings.options.overlap {
         legend = format!("{legend}\n{}", overlap::DEFINITION);
     }
     let slower = report.end(&legend, stopped)?;
@@ -94,12 +94,13 @@ impl PerfRun<'_> {
         let (settings, mapping, encryption) = (self.settings, &self.mapping, self.encryption);
         let header = RunHeader::read(mapping, costs);
         let parameters = &settings.benchmark.parameters;
-        let mut buffers = buffer::describe(settings.registered, settings.reuse_buffers, parameters);
-        if settings.together {
+        let sampling = &settings.options.sampling;
+        let mut buffers = buffer::describe(settings.registered, sampling.reuse_buffers, parameters);
+        if sampling.together {
             buffers += "\n# each call is timed by itself: all ranks begin it together (--together)";
         }
         let shares = settings.benchmark.shares.as_deref();
-        if let Some((rule, shares)) = settings.counts.as_ref().zip(shares) {
+        if let Some((rule, shares)) = settings.options.counts.as_ref().zip(shares) {
             buffers += &format!("\n{}", counts::describe(rule, shares));
         }
         if let Some(own) = &settings.own {
@@ -116,18 +117,10 @@ impl PerfRun<'_> {
 
     /// Measures all points over one transport. Returns true if the user stopped the measurement.
     fn measure(&mut self, transport: PerfTransport, mut comm: Communicator) -> Result<bool> {
-        let options = SamplingOptions {
-            iters: self.settings.iters,
-            warmup: self.settings.warmup,
-            budget: self.settings.budget / self.sweeps(),
-            check: self.settings.check,
-            in_a_row: CHECKED_IN_A_ROW.div_ceil(self.sweeps() as usize),
-            reuse: self.settings.reuse_buffers,
-            together: self.settings.together,
-            leave_out: self.settings.sabotage,
-            slow: self.settings.slow_rank,
-            off_cache: self.settings.benchmark.parameters.off_cache,
-        };
+        let options = self.settings.options.sampling;
+        let in_a_row = options.in_a_row.div_ceil(self.sweeps() as usize);
+        let budget = options.budget / self.sweeps();
+        let options = SamplingOptions { budget, in_a_row, ..options };
         if transport.has_messages() && !self.settings.matrices.is_empty() {
             comm = self.matrices(comm, transport, options)?;
         }
@@ -135,7 +128,7 @@ impl PerfRun<'_> {
         #[cfg(feature = "cuda")]
         if transport == PerfTransport::Cuda {
             let gpu = device::join(&mut sampler.comm)?;
-            gpu.set_deterministic(self.settings.deterministic);
+            gpu.set_deterministic(self.settings.options.deterministic);
             sampler.gpu = Some(std::sync::Arc::new(gpu));
         }
         let settings = self.settings;

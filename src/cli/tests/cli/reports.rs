@@ -103,7 +103,11 @@ fn auto_is_a_series_of_its_own_in_a_report() {
     browser.value("document.querySelector('.pick-s1').click()");
     let hidden =
         "[...document.querySelectorAll('figure .s1')].map(it => getComputedStyle(it).display)";
-    assert_eq!(browser.value(hidden), json!(vec!["none"; 4]), "the box hides the lines of the ring");
+    assert_eq!(
+        browser.value(hidden),
+        json!(vec!["none"; 4]),
+        "the box hides the lines of the ring"
+    );
 }
 
 /// Opens the page of a report with other results in it.
