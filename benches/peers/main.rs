@@ -39,8 +39,6 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 mod busy;
-#[path = "../../src/cli/perf/measure/distance.rs"]
-#[allow(dead_code, unused_imports, reason = "perf measures barriers by it, and tests it")]
 mod distance;
 mod programs;
 mod record;

@@ -1,13 +1,13 @@
 //! The options of `maypole perf`. [`super::settings`] checks them together.
 
-use crate::perf::choices::{PairSelection, Selected, Subject, TransportSelection};
+use crate::perf::choices::{
+    PairSelection, Selected, Subject, TransportSelection, selected, selected_algorithm, subject,
+};
 use crate::perf::counts::CountRule;
+use crate::perf::measure::SamplingOptions;
 use crate::perf::messages::MessageTest;
 use crate::perf::offset::BufferOffset;
-use crate::perf::parse::{
-    assignment, positive, rank, ratio, region, seconds, selected, selected_algorithm, subject,
-    yes_or_no,
-};
+use crate::perf::parse::{assignment, positive, rank, ratio, seconds, yes_or_no};
 use crate::run::hosts::HostArgs;
 use crate::{names, sizes};
 use clap::ArgAction;
@@ -194,21 +194,6 @@ pub(crate) struct PerfArgs {
     #[arg(long, conflicts_with_all = ["registered", "registered_too", "schedule", "report"])]
     pub(crate) overlap: bool,
 
-    /// Measure with buffers that lie in no cache: each call of a batch has other ones, of a region of SIZE
-    /// bytes on each rank, and before a batch other bytes are written everywhere [SIZE: twice the last
-    /// cache].
-    #[arg(
-        long,
-        alias = "off_cache",
-        value_name = "SIZE",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "auto",
-        value_parser = region,
-        conflicts_with = "overlap"
-    )]
-    pub(crate) off_cache: Option<usize>,
-
     /// Measure blocks of unequal lengths. The whole is cut into shares, of which rank r has r + 1
     /// (linear), rank 0 all (one), each rank as many as are drawn (random, random:SEED), or as listed
     /// (1:2:0:5). all means the collectives with blocks.
@@ -225,41 +210,8 @@ pub(crate) struct PerfArgs {
     #[arg(long)]
     pub(crate) per_rank: bool,
 
-    /// How many calls to time at each point [default: what fits in --budget].
-    #[arg(short, long, value_name = "N", value_parser = positive)]
-    pub(crate) iters: Option<usize>,
-
-    /// How many calls to make before a point is timed. They are checked too.
-    #[arg(short, long, alias = "warmup_iters", value_name = "N", default_value_t = 1)]
-    pub(crate) warmup: usize,
-
-    /// Milliseconds of sampling at each point.
-    #[arg(long, value_name = "MS", default_value_t = 60)]
-    pub(crate) budget: u64,
-
-    /// Check results: true or 1, false or 0. `--check false` only measures.
-    #[arg(
-        short,
-        long,
-        value_name = "BOOL",
-        num_args = 0..=1,
-        default_value = "true",
-        default_missing_value = "true",
-        value_parser = yes_or_no,
-        action = ArgAction::Set
-    )]
-    pub(crate) check: bool,
-
-    /// Write inputs before the first sample of a point, and not before each sample, and let all calls of
-    /// the later samples have one output, as most other benchmarks do. Of the samples only the first one
-    /// is checked.
-    #[arg(long)]
-    pub(crate) reuse_buffers: bool,
-
-    /// Time each call by itself: all ranks begin it together, after a barrier, and it ends when the last one
-    /// has its result. Without this a sample is a row of calls, in which some ranks run ahead of others.
-    #[arg(long, conflicts_with = "overlap")]
-    pub(crate) together: bool,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingOptions,
 
     /// Write one JSON object a line to FILE, for each point out of place and in place. `-` writes
     /// to standard output, instead of the table.
@@ -316,9 +268,9 @@ pub(crate) struct PerfArgs {
     pub(crate) rounds: usize,
 
     /// Write a page (index.html) and its figures (results.csv, messages.csv, results.json) to this
-    /// folder. The page shows every algorithm beside its predicted time and the machine's limit, all
-    /// pairs of ranks as heat maps (of collectives with up to 16 ranks), a line through the times
-    /// of several sizes, percentiles, and with --compare what changed. It loads nothing.
+    /// folder. The page shows every algorithm beside its predicted time, all pairs of ranks as heat
+    /// maps (of collectives with up to 16 ranks), a line through the times of several sizes,
+    /// percentiles, and with --compare what changed. It loads nothing.
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
 
@@ -342,12 +294,4 @@ pub(crate) struct PerfArgs {
     /// this command.
     #[arg(long, hide = true)]
     pub(crate) threads: bool,
-
-    /// Leave out every N-th measured call on all ranks: shows that the check notices.
-    #[arg(long, value_name = "N", hide = true, value_parser = positive)]
-    pub(crate) sabotage: Option<usize>,
-
-    /// This rank computes for 200 us before each measured call: shows that a slow rank is named.
-    #[arg(long, value_name = "RANK", hide = true)]
-    pub(crate) slow_rank: Option<usize>,
 }

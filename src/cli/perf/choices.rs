@@ -1,7 +1,9 @@
-//! What options choose among.
+//! What options choose among, and how a choice is read. Each error has the given value and the valid ones.
 
+use crate::names;
 use crate::perf::messages::MessageTest;
 use clap::ValueEnum;
+use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 
 impl<T: PartialEq> Selected<T> {
@@ -50,4 +52,40 @@ pub(crate) enum TransportSelection {
     Auto,
     /// Every transport that joins these ranks, one after the other.
     All,
+}
+
+pub(super) fn subject(text: &str) -> Result<Subject, String> {
+    let test = MessageTest::ALL.into_iter().find(|test| test.name() == text);
+    match (text, test) {
+        ("all", _) => Ok(Subject::Collectives(Selected::All)),
+        ("p2p", _) => Ok(Subject::Messages(Selected::All)),
+        (_, Some(test)) => Ok(Subject::Messages(Selected::One(test))),
+        _ => names::collective(text)
+            .map(|collective| Subject::Collectives(Selected::One(collective)))
+            .map_err(|error| {
+                format!(
+                    "{error}; \"all\" means every collective, \"p2p\" messages between two ranks"
+                )
+            }),
+    }
+}
+
+pub(super) fn selected_algorithm(text: &str) -> Result<Selected<Option<Algorithm>>, String> {
+    match text {
+        "all" => Ok(Selected::All),
+        "auto" => Ok(Selected::One(None)),
+        name => name.parse().map(|one| Selected::One(Some(one))).map_err(|error| {
+            format!("{error}; \"auto\" means the tuner's choice, \"all\" every algorithm")
+        }),
+    }
+}
+
+/// Reads `all`, or what `one` reads.
+pub(super) fn selected<T: Clone + Send + Sync + 'static>(
+    one: impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Result<Selected<T>, String> + Clone + Send + Sync + 'static {
+    move |text| match text {
+        "all" => Ok(Selected::All),
+        _ => one(text).map(Selected::One),
+    }
 }

@@ -66,7 +66,7 @@ pub(crate) struct RankCommunicators {
 /// Joins this process, which a launcher has started, to the other ranks. Collective.
 pub(crate) fn join(settings: &PerfSettings) -> Result<RankCommunicators> {
     let mut world = Communicator::from_env()?;
-    if let Some(timeout) = settings.timeout {
+    if let Some(timeout) = settings.options.timeout {
         world.set_timeout(timeout);
     }
     let comms = match settings.transport {
@@ -128,7 +128,7 @@ pub(crate) fn threads(settings: &PerfSettings) -> Vec<RankCommunicators> {
         if joint == PerfTransport::Mem {
             local = local.hosts(&(0..settings.world).collect::<Vec<_>>());
         }
-        if let Some(timeout) = settings.timeout {
+        if let Some(timeout) = settings.options.timeout {
             local = local.timeout(timeout);
         }
         for (joined, comm) in all.iter_mut().zip(local.build()) {

@@ -1,48 +1,9 @@
 //! Reads the values of the options of `maypole perf`. Each error has the given value and the valid
 //! ones.
 
-use super::choices::{Selected, Subject};
-use super::messages::MessageTest;
 use super::off_cache;
-use crate::{names, sizes};
-use maypole::algorithms::Algorithm;
+use crate::sizes;
 use std::time::Duration;
-
-pub(super) fn subject(text: &str) -> Result<Subject, String> {
-    let test = MessageTest::ALL.into_iter().find(|test| test.name() == text);
-    match (text, test) {
-        ("all", _) => Ok(Subject::Collectives(Selected::All)),
-        ("p2p", _) => Ok(Subject::Messages(Selected::All)),
-        (_, Some(test)) => Ok(Subject::Messages(Selected::One(test))),
-        _ => names::collective(text)
-            .map(|collective| Subject::Collectives(Selected::One(collective)))
-            .map_err(|error| {
-                format!(
-                    "{error}; \"all\" means every collective, \"p2p\" messages between two ranks"
-                )
-            }),
-    }
-}
-
-pub(super) fn selected_algorithm(text: &str) -> Result<Selected<Option<Algorithm>>, String> {
-    match text {
-        "all" => Ok(Selected::All),
-        "auto" => Ok(Selected::One(None)),
-        name => name.parse().map(|one| Selected::One(Some(one))).map_err(|error| {
-            format!("{error}; \"auto\" means the tuner's choice, \"all\" every algorithm")
-        }),
-    }
-}
-
-/// Reads `all`, or what `one` reads.
-pub(super) fn selected<T: Clone + Send + Sync + 'static>(
-    one: impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static,
-) -> impl Fn(&str) -> Result<Selected<T>, String> + Clone + Send + Sync + 'static {
-    move |text| match text {
-        "all" => Ok(Selected::All),
-        _ => one(text).map(Selected::One),
-    }
-}
 
 pub(super) fn rank(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("{text:?} is not the number of a rank"))
@@ -94,4 +55,8 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
         Ok(Duration::ZERO) => Err("must be more than 0".to_owned()),
         other => other.map_err(|error| error.to_string()),
     }
+}
+
+pub(super) fn milliseconds(text: &str) -> Result<Duration, String> {
+    text.parse().map(Duration::from_millis).map_err(|_| format!("{text:?} is not a number"))
 }

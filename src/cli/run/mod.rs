@@ -115,36 +115,8 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with_all = ["tag_output", "no_tag_output", "hosts", "hostfile"])]
     plain_root: bool,
 
-    /// Seconds from SIGTERM to SIGKILL for ranks that do not end.
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
-    grace: Duration,
-
-    /// Seconds that the other ranks have after a rank has failed, before they get SIGTERM.
-    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
-    failure_grace: Duration,
-
-    /// When a rank has failed, let the others go on, and start a process in its place, at most N
-    /// times; after that the others go on alone.
-    #[arg(long, value_name = "N", conflicts_with_all = ["restarts", "failure_grace"])]
-    replace: Option<u32>,
-
-    /// Start all ranks again when one has failed, at most N times.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    restarts: u32,
-
-    /// The TCP port on which rank 0 listens [default: a free port].
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    port: Option<u16>,
-
-    /// Print a page about all ranks when an operation has been waiting for this long: what each
-    /// rank does, and which ranks to look at first.
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
-    hang_report: Option<Duration>,
-
-    /// Which cores ranks may run on. Unbound, the kernel may run two ranks on one core for many
-    /// milliseconds while another core idles.
-    #[arg(long, value_enum, value_name = "WHERE", default_value_t = Bind::Auto)]
-    bind: Bind,
+    #[command(flatten)]
+    launch: LaunchOptions,
 
     /// The program and its arguments.
     // No `allow_hyphen_values`: an option that this command does not know must be an error, not
@@ -204,24 +176,42 @@ impl Bind {
     }
 }
 
-/// How to start ranks.
-#[derive(Debug, Clone)]
+// How to start ranks. The texts are those of the help.
+#[derive(Debug, Clone, clap::Args)]
 struct LaunchOptions {
+    #[arg(skip = OutputMode::Tagged)]
     output: OutputMode,
-    /// Time from SIGTERM to SIGKILL.
+
+    /// Seconds from SIGTERM to SIGKILL for ranks that do not end.
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     grace: Duration,
-    /// The port on which rank 0 listens; `None` for a free port.
-    port: Option<u16>,
-    bind: Bind,
-    /// Time from the failure of a rank to SIGTERM for the others.
+
+    /// Seconds that the other ranks have after a rank has failed, before they get SIGTERM.
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     failure_grace: Duration,
-    /// How many processes replace failed ranks, while the others continue; `None` if the others
-    /// end.
+
+    /// When a rank has failed, let the others go on, and start a process in its place, at most N
+    /// times; after that the others go on alone.
+    #[arg(long, value_name = "N", conflicts_with_all = ["restarts", "failure_grace"])]
     replace: Option<u32>,
-    /// How often all ranks are started again after one has failed.
+
+    /// Start all ranks again when one has failed, at most N times.
+    #[arg(long, value_name = "N", default_value_t = 0)]
     restarts: u32,
-    /// After this time of waiting in one operation a page about all ranks is printed.
+
+    /// The TCP port on which rank 0 listens [default: a free port].
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+
+    /// Print a page about all ranks when an operation has been waiting for this long: what each
+    /// rank does, and which ranks to look at first.
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     hang_report: Option<Duration>,
+
+    /// Which cores ranks may run on. Unbound, the kernel may run two ranks on one core for many
+    /// milliseconds while another core idles.
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t = Bind::Auto)]
+    bind: Bind,
 }
 
 impl LaunchOptions {
@@ -241,16 +231,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
         _ if args.no_tag_output => OutputMode::Inherited,
         _ => OutputMode::Tagged,
     };
-    let options = LaunchOptions {
-        output,
-        grace: args.grace,
-        port: args.port,
-        bind: args.bind,
-        failure_grace: args.failure_grace,
-        replace: args.replace,
-        restarts: args.restarts,
-        hang_report: args.hang_report,
-    };
+    let options = LaunchOptions { output, ..args.launch };
     let (program, arguments) = args.program.split_first().expect("clap requires one");
     let command = |_rank| {
         let mut command = Command::new(program);

@@ -1,9 +1,5 @@
 //! Schedules on the command line: of an algorithm by its name, or of a file.
 
-mod msccl;
-mod order;
-mod room;
-
 use crate::{input, names, output};
 use anyhow::{Context, Result, bail, ensure};
 use maypole::algorithms::Algorithm;
@@ -31,8 +27,7 @@ const MOST_STEPS: usize = 1 << 23;
 pub(crate) struct ScheduleArgs {
     /// Take the schedules of all ranks from FILE instead: TOML, or JSON if its name ends so. It has
     /// `collective`, `root` if there is one, `chunks`, and `ranks`: a list of steps for each rank, such
-    /// as "send in0 to 1", "recv out0 from 1", "recv-reduce out0 from 1" or "copy in0 to out0". A file
-    /// whose name ends in .xml is an algorithm of MSCCL.
+    /// as "send in0 to 1", "recv out0 from 1", "recv-reduce out0 from 1" or "copy in0 to out0".
     #[arg(
         long,
         value_name = "FILE",
@@ -111,10 +106,6 @@ pub(crate) fn in_words(flaw: &Flaw, schedules: &[Schedule]) -> String {
 }
 
 fn parsed(path: &Path, text: &str) -> Result<ScheduleFile> {
-    if ends_in(path, "xml") {
-        let algo = msccl::read(text)?;
-        return Ok(ScheduleFile::new(algo.collective, order::schedules(&algo)?));
-    }
     Ok(if ends_in(path, "json") { serde_json::from_str(text)? } else { toml::from_str(text)? })
 }
 

@@ -99,67 +99,28 @@ fn call<T: Element>(
     output: &mut [T],
 ) -> Result<()> {
     let op = what.op;
+    let buffers = match what.place {
+        BufferPlacement::OutOfPlace => (input, output).into_buffers(),
+        BufferPlacement::InPlace => output.into_buffers(),
+    };
+    let buffers = match what.counts {
+        Some([sent, received]) => buffers.with_counts(Some(sent), Some(received)),
+        None => buffers,
+    };
     if let Some(schedules) = what.own {
-        let schedule = |rank: usize| schedules[rank].clone();
-        return match what.place {
-            BufferPlacement::OutOfPlace => comm.run(schedule, what.collective, (input, output), op),
-            BufferPlacement::InPlace => comm.run(schedule, what.collective, output, op),
-        };
+        return comm.run(|rank| schedules[rank].clone(), what.collective, buffers, op);
     }
-    if let Some(counts) = what.counts {
-        return call_unequal(comm, what, counts, input, output);
-    }
-    match (what.collective, what.place) {
-        (Collective::Broadcast { root }, _) => comm.broadcast(output, root),
-        (Collective::Reduce { root }, BufferPlacement::OutOfPlace) => {
-            comm.reduce((input, output), op, root)
-        }
-        (Collective::Reduce { root }, BufferPlacement::InPlace) => comm.reduce(output, op, root),
-        (Collective::AllReduce, BufferPlacement::OutOfPlace) => {
-            comm.all_reduce((input, output), op)
-        }
-        (Collective::AllReduce, BufferPlacement::InPlace) => comm.all_reduce(output, op),
-        (Collective::Gather { root }, BufferPlacement::OutOfPlace) => {
-            comm.gather((input, output), root)
-        }
-        (Collective::Gather { root }, BufferPlacement::InPlace) => comm.gather(output, root),
-        (Collective::AllGather, BufferPlacement::OutOfPlace) => comm.all_gather((input, output)),
-        (Collective::AllGather, BufferPlacement::InPlace) => comm.all_gather(output),
-        (Collective::Scatter { root }, BufferPlacement::OutOfPlace) => {
-            comm.scatter((input, output), root)
-        }
-        (Collective::Scatter { root }, BufferPlacement::InPlace) => comm.scatter(output, root),
-        (Collective::ReduceScatter, BufferPlacement::OutOfPlace) => {
-            comm.reduce_scatter((input, output), op)
-        }
-        (Collective::ReduceScatter, BufferPlacement::InPlace) => comm.reduce_scatter(output, op),
-        (Collective::AllToAll, BufferPlacement::OutOfPlace) => comm.all_to_all((input, output)),
-        (Collective::AllToAll, BufferPlacement::InPlace) => comm.all_to_all(output),
-        (Collective::Scan, BufferPlacement::OutOfPlace) => comm.scan((input, output), op),
-        (Collective::Scan, BufferPlacement::InPlace) => comm.scan(output, op),
-        (Collective::ExclusiveScan, BufferPlacement::OutOfPlace) => {
-            comm.exclusive_scan((input, output), op)
-        }
-        (Collective::ExclusiveScan, BufferPlacement::InPlace) => comm.exclusive_scan(output, op),
-        (Collective::Barrier, _) => comm.barrier(),
-    }
-}
-
-/// Calls a collective whose blocks have unequal lengths, out of place.
-fn call_unequal<T: Element>(
-    comm: &mut Communicator,
-    what: &CallKind<'_>,
-    [sent, received]: [&[usize]; 2],
-    input: &[T],
-    output: &mut [T],
-) -> Result<()> {
-    let buffers = (input, output).into_buffers().with_counts(Some(sent), Some(received));
     match what.collective {
+        Collective::Broadcast { root } => comm.broadcast(buffers, root),
+        Collective::Reduce { root } => comm.reduce(buffers, op, root),
+        Collective::AllReduce => comm.all_reduce(buffers, op),
         Collective::Gather { root } => comm.gather(buffers, root),
-        Collective::Scatter { root } => comm.scatter(buffers, root),
         Collective::AllGather => comm.all_gather(buffers),
-        Collective::ReduceScatter => comm.reduce_scatter(buffers, what.op),
+        Collective::Scatter { root } => comm.scatter(buffers, root),
+        Collective::ReduceScatter => comm.reduce_scatter(buffers, op),
         Collective::AllToAll => comm.all_to_all(buffers),
-        _ => unreachable!("the settings allow counts for collectives with blocks alone"),
+        Collective::Scan => comm.scan(buffers, op),
+        Collective::ExclusiveScan => comm.exclusive_scan(buffers, op),
+        Collective::Barrier => comm.barrier(),
     }
 }

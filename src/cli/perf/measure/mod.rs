@@ -8,7 +8,7 @@
 //!
 //! Each batch finds its inputs as their rank has just written them. Most other benchmarks write
 //! them once, so that the caches of the ranks that read them hold them in every later call. A
-//! comparison with those sets the same ([`SamplingOptions::reuse`]).
+//! comparison with those sets the same ([`SamplingOptions::reuse_buffers`]).
 //!
 //! # Errors that the check detects
 //!
@@ -32,9 +32,7 @@ pub(crate) mod batch;
 pub(crate) mod calls;
 #[cfg(feature = "cuda")]
 pub(crate) mod device;
-pub(crate) mod distance;
 pub(crate) mod drift;
-pub(crate) mod limits;
 mod measurement;
 pub(crate) mod noise;
 mod options;
@@ -69,7 +67,7 @@ const MOST: usize = 400;
 const SLOW_AFTER_BUDGETS: u32 = 20;
 const FEWEST_IF_SLOW: usize = 3;
 /// How many calls in a row are checked one by one before the samples.
-pub(crate) const CHECKED_IN_A_ROW: usize = 128;
+const CHECKED_IN_A_ROW: usize = 128;
 /// How often the samples of a point are taken again because the first ones differ.
 const MOST_RESTARTS: u32 = 2;
 /// The calls of a batch, where one takes `us` microseconds.
@@ -209,7 +207,7 @@ impl<'a> Sampler<'a> {
         let mut elapsed = Duration::ZERO;
         while !self.stopped && !self.enough(series.us.len(), elapsed, left) {
             let calls = left.map_or(calls, |left| left.min(calls));
-            let has_new_inputs = series.us.is_empty() || !self.options.reuse;
+            let has_new_inputs = series.us.is_empty() || !self.options.reuse_buffers;
             let joint = self.batch(work, calls, has_new_inputs)?;
             left = left.map(|left| left - calls);
             // Time is counted from the end of the first batch, by rank 0's clock.
@@ -335,8 +333,8 @@ impl<'a> Sampler<'a> {
         let before = self.calls;
         self.batches += 1;
         self.calls += calls;
-        let leave_out = self.options.leave_out.map(|every| every as u64);
-        let is_slow = self.options.slow == Some(self.comm.rank());
+        let leave_out = self.options.sabotage.map(|every| every as u64);
+        let is_slow = self.options.slow_rank == Some(self.comm.rank());
         CallBatch { number, calls, checked: hash(number) % calls, before, leave_out, is_slow }
     }
 

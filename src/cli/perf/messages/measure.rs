@@ -90,7 +90,7 @@ impl MessageRun<'_, '_> {
         if let Some(report) = report.filter(|_| !self.sampler.stopped) {
             let verdict = LinkVerdict::of(&matrix);
             let transport = self.transport;
-            report.add_matrix(MatrixRow { test, transport, bytes, matrix, verdict });
+            report.add_matrix(&MatrixRow { test, transport, bytes, matrix, verdict });
         }
         Ok(())
     }

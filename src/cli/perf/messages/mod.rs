@@ -3,12 +3,10 @@
 //! In reading order: this page lists the tests, [`settings`] reads the options, [`work`] makes the
 //! messages (those between GPUs are in `device`), [`rounds`] has the order of the pairs,
 //! [`measure`] leads one rank through all of them, [`matrix`] holds the figures of all pairs,
-//! [`verdict`] names the slow links and the odd ranks, [`heat`] draws the matrix, and [`row`]
-//! writes a result.
+//! [`verdict`] names the slow links and the odd ranks, and [`row`] writes a result.
 
 #[cfg(feature = "cuda")]
 mod device;
-pub(crate) mod heat;
 pub(crate) mod matrix;
 pub(crate) mod measure;
 pub(crate) mod rounds;

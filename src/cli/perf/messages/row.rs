@@ -6,7 +6,8 @@ use super::verdict::LinkVerdict;
 use crate::names;
 use crate::perf::communicators::PerfTransport;
 use crate::perf::measure::Measurement;
-use crate::perf::output::json::{self, JsonOptions};
+use crate::perf::output::header::RunHeader;
+use crate::perf::output::json;
 use serde_json::{Value, json};
 
 /// The pairs that a row lists by name in the table.
@@ -119,7 +120,7 @@ impl MessageRow {
         if rest > 0 { format!("{listed} and {rest} more") } else { listed }
     }
 
-    pub(crate) fn json(&self, options: &JsonOptions<'_>) -> Value {
+    pub(crate) fn json(&self, header: &RunHeader) -> Value {
         let mut object = json!({
             "test": self.test.name(),
             "ranks": self.world,
@@ -132,7 +133,7 @@ impl MessageRow {
             "rate_GBps": self.rate(),
             "messages_per_us": self.messages_per_us(),
         });
-        json::add_measurement(&mut object, &self.measured, options);
+        json::add_measurement(&mut object, &self.measured, header);
         object
     }
 }
@@ -155,12 +156,7 @@ impl MatrixRow {
         text
     }
 
-    pub(crate) fn title(&self) -> String {
-        let (name, transport) = (self.test.name(), self.transport);
-        format!("{name} of {} bytes over {transport}, us", self.bytes)
-    }
-
-    pub(crate) fn json(&self, options: &JsonOptions<'_>) -> Value {
+    pub(crate) fn json(&self, header: &RunHeader) -> Value {
         let ranks = self.verdict.odd_ranks.iter().map(|(rank, times)| json!([rank, times]));
         let links = self.verdict.slow_links.iter().map(|(a, b, times)| json!([a, b, times]));
         let mut object = json!({
@@ -173,7 +169,7 @@ impl MatrixRow {
             "slow_links": links.collect::<Vec<_>>(),
             "verdict": self.verdict.text(),
         });
-        json::add_run(&mut object, options);
+        json::add_run(&mut object, header);
         object
     }
 }

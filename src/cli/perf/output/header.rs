@@ -5,6 +5,7 @@ use crate::output::one_line;
 use crate::perf::check::values::hash;
 use crate::perf::mapping::RankMapping;
 use crate::perf::output::date;
+use maypole::tuner::CostTable;
 use maypole::world::launch::VARIABLES;
 use serde::Serialize;
 use std::fs::{read_dir, read_to_string};
@@ -22,6 +23,8 @@ pub(crate) struct RunHeader {
     pub(crate) command: String,
     /// The set variables of maypole that influence the measurement.
     pub(crate) variables: String,
+    /// Where the prices of the tuner come from.
+    pub(crate) costs: &'static str,
     pub(crate) host: String,
     pub(crate) processor: String,
     /// Cores that the ranks may use.
@@ -51,7 +54,7 @@ pub(crate) struct HeaderRank {
 
 impl RunHeader {
     /// Reads the facts, in a few milliseconds.
-    pub(crate) fn read(mapping: &RankMapping) -> Self {
+    pub(crate) fn read(mapping: &RankMapping, costs: &CostTable) -> Self {
         let places = mapping.hosts.numbers().iter().zip(&mapping.pids).zip(&mapping.bound);
         Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -60,6 +63,7 @@ impl RunHeader {
             date: date::now(),
             command: one_line(&std::env::args().collect::<Vec<_>>().join(" ")).into_owned(),
             variables: variables(|name| std::env::var(name).ok()),
+            costs: if *costs == CostTable::BUILT_IN { "built in" } else { "tuned" },
             host: read("/proc/sys/kernel/hostname"),
             processor: processor(),
             cores: mapping.cores[0],

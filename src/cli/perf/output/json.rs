@@ -2,35 +2,24 @@
 
 use crate::perf::benchmark::BufferPlacement;
 use crate::perf::measure::Measurement;
-use crate::perf::measure::limits::MachineLimit;
 use crate::perf::output::header::RunHeader;
 use crate::perf::output::row::PerfRow;
 use serde_json::{Value, json};
 
 /// The version of the keys and their meanings, which `maypole perf --schema` prints. It grows when a
 /// key changes its meaning or is gone, and not when one is added.
-pub(crate) const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 2;
 
-/// What all objects of a run have.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct JsonOptions<'a> {
-    pub(crate) header: &'a RunHeader,
-    /// The limits of the machine that were measured, one a transport.
-    pub(crate) limits: &'a [MachineLimit],
-    /// Whether objects hold every sample.
-    pub(crate) samples: bool,
-}
-
-/// The objects of `row`: one out of place, one in place.
-pub(crate) fn objects(row: &PerfRow, options: JsonOptions<'_>) -> impl Iterator<Item = Value> {
-    row.measured().map(move |(place, measured)| object(row, place, measured, &options))
+/// The objects of `row`, with every sample: one out of place, one in place.
+pub(crate) fn objects(row: &PerfRow, header: &RunHeader) -> impl Iterator<Item = Value> {
+    row.measured().map(move |(place, measured)| object(row, place, measured, header))
 }
 
 fn object(
     row: &PerfRow,
     place: BufferPlacement,
     measured: &Measurement,
-    options: &JsonOptions<'_>,
+    header: &RunHeader,
 ) -> Value {
     let collective = row.point.collective;
     let bandwidths = row.bandwidths(measured);
@@ -67,21 +56,16 @@ fn object(
         "off_cache_bytes": row.parameters.off_cache,
         "tuners_choice": row.prediction.map(|prediction| prediction.choice.name()),
         "predicted_us": row.prediction.map(|prediction| prediction.us),
-        "limit_us": row.limit_us(options.limits),
     });
     if row.together {
         add(&mut object, json!({ "together": true }));
     }
-    add_measurement(&mut object, measured, options);
+    add_measurement(&mut object, measured, header);
     object
 }
 
 /// Adds the times and their circumstances to `object`.
-pub(crate) fn add_measurement(
-    object: &mut Value,
-    measured: &Measurement,
-    options: &JsonOptions<'_>,
-) {
+pub(crate) fn add_measurement(object: &mut Value, measured: &Measurement, header: &RunHeader) {
     let Measurement { time, noise, ranks, .. } = measured;
     let spread = ranks.spread();
     add(
@@ -103,7 +87,7 @@ pub(crate) fn add_measurement(
                 "each": ranks.us(),
             },
             "arrival_skew_us": ranks.skew_us(),
-            "samples_us": options.samples.then_some(&measured.samples),
+            "samples_us": measured.samples,
             "noise": {
                 "others_cores": noise.others,
                 "stolen_cores": noise.stolen,
@@ -118,12 +102,12 @@ pub(crate) fn add_measurement(
             "batches": measured.batches,
         }),
     );
-    add_run(object, options);
+    add_run(object, header);
 }
 
 /// Adds the common keys of all objects of a run.
-pub(crate) fn add_run(object: &mut Value, options: &JsonOptions<'_>) {
-    add(object, json!({ "schema": SCHEMA, "header": options.header }));
+pub(crate) fn add_run(object: &mut Value, header: &RunHeader) {
+    add(object, json!({ "schema": SCHEMA, "header": header }));
 }
 
 fn add(object: &mut Value, more: Value) {
@@ -140,8 +124,7 @@ mod tests {
 
     fn lines(row: &PerfRow) -> [Value; 2] {
         let header = RunHeader::default();
-        let options = JsonOptions { header: &header, limits: &[], samples: true };
-        objects(row, options).collect::<Vec<_>>().try_into().unwrap()
+        objects(row, &header).collect::<Vec<_>>().try_into().unwrap()
     }
 
     #[test]

@@ -1,11 +1,8 @@
 //! Describes the machine, the ranks and the settings that figures were measured with.
 
-use crate::perf::encryption;
 use crate::perf::mapping::RankMapping;
 use crate::perf::output::header::{HeaderRank, RunHeader};
 use crate::sizes;
-use maypole::tuner::CostTable;
-use maypole_transports::secure::EncryptionRate;
 use std::fmt::Write;
 
 /// The lines above the table: this machine, and the host, process and core of each rank.
@@ -59,45 +56,6 @@ fn load(header: &RunHeader) -> String {
     header.load.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.2}"))
 }
 
-/// The facts of a report: the machine, the ranks, and the command that measures again.
-pub(crate) fn facts(
-    header: &RunHeader,
-    mapping: &RankMapping,
-    costs: &CostTable,
-    encryption: Option<EncryptionRate>,
-) -> Vec<(&'static str, String)> {
-    let ranks = mapping.machines.len();
-    let crowd = if header.ranks_share_cores {
-        "more ranks than cores: ranks take turns"
-    } else {
-        "a core for each rank"
-    };
-    let costs = if *costs == CostTable::BUILT_IN {
-        "built in; `maypole tune` measures those of this machine"
-    } else {
-        "tuned"
-    };
-    let system = [system(header), memory(header), format!("topology {}", header.topology)];
-    vec![
-        ("measured", header.date.clone()),
-        ("host", system.join(", ")),
-        ("clock governor", header.governor().to_owned()),
-        (
-            "load",
-            format!(
-                "{} at the beginning (processes that want to run, mean of one minute)",
-                load(header)
-            ),
-        ),
-        ("ranks", format!("{ranks} on {}; {crowd}", count(mapping.hosts.count(), "host"))),
-        ("command", header.command.clone()),
-        ("variables", header.variables.clone()),
-        ("costs", costs.to_owned()),
-        ("encryption", encryption::describe(encryption).trim_start_matches("# ").to_owned()),
-        ("maypole", header.program()),
-    ]
-}
-
 /// `1 rank`, `2 ranks`.
 fn count(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
@@ -121,7 +79,8 @@ mod tests {
             is_first_of_machine: true,
             bound_here: BTreeSet::new(),
         };
-        let text = describe(&RunHeader::read(&mapping), &mapping);
+        let text =
+            describe(&RunHeader::read(&mapping, &maypole::tuner::CostTable::BUILT_IN), &mapping);
         assert!(
             text.contains("2 ranks on 1 host\n")
                 && text.contains("rank   0: host 0, pid 10, core 3"),

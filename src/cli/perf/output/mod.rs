@@ -4,25 +4,22 @@
 mod csv;
 pub(crate) mod date;
 pub(crate) mod header;
-mod html;
 pub(crate) mod json;
 pub(crate) mod machine;
 pub(crate) mod prediction;
+mod report;
 pub(crate) mod row;
 pub(crate) mod table;
 
 use crate::output::{self, Output, OutputError};
+use crate::perf::args::PerfArgs;
 use crate::perf::compare::Baseline;
-use crate::perf::compare::change::Comparison;
 use crate::perf::measure::Measurement;
-use crate::perf::measure::limits::MachineLimit;
 use crate::perf::messages::row::{MatrixRow, MessageRow};
 use crate::perf::output::header::RunHeader;
-use crate::perf::output::json::JsonOptions;
 use crate::perf::output::row::PerfRow;
 use crate::perf::settings::PerfSettings;
 use anyhow::{Context, Result};
-use html::{HtmlReport, ReportContents};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 use std::fs::File;
@@ -43,9 +40,10 @@ pub(crate) const SCHEMA: &str = include_str!("schema.json");
 ///
 /// Names the option and the path that cannot be written.
 pub(crate) fn can_write(settings: &PerfSettings) -> Result<()> {
-    settings.report.as_deref().map_or(Ok(()), html::make_folder)?;
+    let options = &settings.options;
+    options.report.as_deref().map_or(Ok(()), report::make_folder)?;
     settings.baseline()?;
-    for (option, path) in [("--json", &settings.json), ("--csv", &settings.csv)] {
+    for (option, path) in [("--json", &options.json), ("--csv", &options.csv)] {
         let Some(path) = path.as_deref().filter(|path| *path != Path::new("-")) else { continue };
         let opened = File::options().append(true).create(true).open(path);
         opened.with_context(|| format!("cannot write {option} {}", path.display()))?;
@@ -61,18 +59,12 @@ pub(crate) struct PerfOutput<'a> {
     bar: ProgressBar,
     table: bool,
     json: Option<Output>,
-    /// With `samples`, objects of JSON hold every sample.
-    samples: bool,
-    per_rank: bool,
     csv: Option<Output>,
-    report: Option<HtmlReport>,
     baseline: Option<Baseline>,
-    fail_below: Option<f64>,
+    options: &'a PerfArgs,
     header: RunHeader,
-    rows: Vec<PerfRow>,
-    messages: Vec<MessageRow>,
-    matrices: Vec<MatrixRow>,
-    limits: Vec<MachineLimit>,
+    /// All results with their samples, of which every file is made.
+    objects: Vec<Value>,
     /// The last heading of the table.
     section: String,
     pub(crate) totals: Totals,
@@ -83,15 +75,16 @@ impl<'a> PerfOutput<'a> {
     /// table; CSV likewise.
     pub(crate) fn new(
         points: usize,
-        settings: &PerfSettings,
+        settings: &'a PerfSettings,
         stop: &'a AtomicBool,
     ) -> Result<Self> {
+        let options = &settings.options;
         let file = |option: &str, path: &Option<PathBuf>| {
             path.as_deref().map(|path| Output::create(option, path)).transpose()
         };
         let is_dash = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
-        let takes_output = [&settings.json, &settings.csv].into_iter().any(is_dash);
-        let json = file("--json", &settings.json)?;
+        let takes_output = [&options.json, &options.csv].into_iter().any(is_dash);
+        let json = file("--json", &options.json)?;
         let target = if stderr().is_terminal() {
             ProgressDrawTarget::stderr()
         } else {
@@ -100,24 +93,18 @@ impl<'a> PerfOutput<'a> {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed}]")
             .expect("a valid template");
         let bar = ProgressBar::with_draw_target(Some(points as u64), target).with_style(style);
-        let report = settings.report.as_deref().map(HtmlReport::new).transpose()?;
+        options.report.as_deref().map_or(Ok(()), report::make_folder)?;
         Ok(Self {
             stop,
             failure: None,
             bar,
             table: !takes_output,
             json,
-            samples: settings.samples,
-            per_rank: settings.per_rank,
-            csv: file("--csv", &settings.csv)?,
-            report,
+            csv: file("--csv", &options.csv)?,
             baseline: settings.baseline()?,
-            fail_below: settings.fail_below,
+            options,
             header: RunHeader::default(),
-            rows: Vec::new(),
-            messages: Vec::new(),
-            matrices: Vec::new(),
-            limits: Vec::new(),
+            objects: Vec::new(),
             section: String::new(),
             totals: Totals::default(),
         })
@@ -125,24 +112,12 @@ impl<'a> PerfOutput<'a> {
 
     /// True with `--report`.
     pub(crate) fn has_report(&self) -> bool {
-        self.report.is_some()
+        self.options.report.is_some()
     }
 
-    /// Passes the facts about the machine and the settings to all outputs.
-    pub(crate) fn describe(
-        &mut self,
-        header: RunHeader,
-        facts: impl FnOnce(&RunHeader) -> Vec<(&'static str, String)>,
-    ) {
-        if let Some(report) = &mut self.report {
-            report.describe(facts(&header));
-        }
+    /// Sets the conditions of the run, which are part of every object.
+    pub(crate) fn describe(&mut self, header: RunHeader) {
         self.header = header;
-    }
-
-    /// Passes the machine's limit to the report.
-    pub(crate) fn limit(&mut self, limit: MachineLimit) {
-        self.limits.push(limit);
     }
 
     /// Prints lines above, between or below the rows of the table.
@@ -182,17 +157,15 @@ impl<'a> PerfOutput<'a> {
         let measured = row.measured().map(|(_, measured)| measured).collect::<Vec<_>>();
         self.say_circumstances(&measured);
         self.totals.add(row);
-        let lines = json::objects(row, self.json_options(self.samples))
-            .map(|object| format!("{object}\n"))
-            .collect();
-        self.write_json(lines);
-        self.rows.push(row.clone());
+        let objects: Vec<Value> = json::objects(row, &self.header).collect();
+        objects.into_iter().for_each(|object| self.record(object));
     }
 
     /// Prints below a row the times of all ranks, if requested, the causes of noise, and whether
     /// its samples were taken again.
     fn say_circumstances(&mut self, measured: &[&Measurement]) {
-        let ranks = measured.first().filter(|_| self.per_rank).and_then(|it| table::ranks(it));
+        let ranks =
+            measured.first().filter(|_| self.options.per_rank).and_then(|it| table::ranks(it));
         if let Some(ranks) = ranks {
             self.say(&ranks);
         }
@@ -206,11 +179,17 @@ impl<'a> PerfOutput<'a> {
         }
     }
 
-    fn write_json(&mut self, lines: String) {
+    /// Keeps an object, and writes it as a line of JSON.
+    fn record(&mut self, object: Value) {
         if let Some(out) = &mut self.json {
-            let written = out.write(lines);
+            let mut line = object.clone();
+            if let Some(samples) = line.get_mut("samples_us").filter(|_| !self.options.samples) {
+                *samples = Value::Null;
+            }
+            let written = out.write(format_args!("{line}\n"));
             self.note(written);
         }
+        self.objects.push(object);
     }
 
     pub(crate) fn add_message(&mut self, row: &MessageRow) {
@@ -228,18 +207,14 @@ impl<'a> PerfOutput<'a> {
     /// Adds a row of messages to every output but the table.
     pub(crate) fn note_message(&mut self, row: &MessageRow) {
         self.totals.count(row.measured.wrong);
-        let line = format!("{}\n", row.json(&self.json_options(self.samples)));
-        self.write_json(line);
-        self.messages.push(row.clone());
+        self.record(row.json(&self.header));
     }
 
     /// Adds the figures of all pairs to every output.
-    pub(crate) fn add_matrix(&mut self, row: MatrixRow) {
+    pub(crate) fn add_matrix(&mut self, row: &MatrixRow) {
         self.bar.inc(1);
         self.say(&row.text());
-        let line = format!("{}\n", row.json(&self.json_options(self.samples)));
-        self.write_json(line);
-        self.matrices.push(row);
+        self.record(row.json(&self.header));
     }
 
     /// Prints the lines below the table and writes the files. `legend` explains the columns;
@@ -255,62 +230,21 @@ impl<'a> PerfOutput<'a> {
             self.say("# interrupted: later points were not measured");
         }
         self.say(&format!("{legend}\n# #wrong total: {}", self.totals.judgement()));
-        self.write_files()?;
-        let objects = self.objects();
-        let compared = self.baseline.as_ref().map(|baseline| baseline.compare(&objects));
+        if let Some(out) = &mut self.csv {
+            let tables = [csv::COLLECTIVES, csv::MESSAGES];
+            let table = tables.iter().find(|table| table.has_any(&self.objects));
+            out.write(table.unwrap_or(&csv::COLLECTIVES).text(&self.objects)?)?;
+        }
+        let compared = self.baseline.as_ref().map(|baseline| baseline.compare(&self.objects));
         let comparison = compared.as_ref().and_then(|compared| compared.as_ref().ok());
-        if let Some(line) = self.write_report(&objects, comparison)? {
+        if let Some(folder) = &self.options.report {
+            let line = report::write(folder, &self.header, &self.objects, comparison)?;
             self.say(&line);
         }
         let slower = compared.transpose()?.map_or(0, |comparison| {
             self.say(&comparison.text());
-            self.fail_below.map_or(0, |least| comparison.slower(least))
+            self.options.fail_below.map_or(0, |least| comparison.slower(least))
         });
         self.failure.take().map_or(Ok(slower), |error| Err(error.into()))
-    }
-
-    fn json_options(&self, samples: bool) -> JsonOptions<'_> {
-        JsonOptions { header: &self.header, limits: &self.limits, samples }
-    }
-
-    /// All results with their samples, as `--json` writes them; none without a reader.
-    fn objects(&self) -> Vec<Value> {
-        if self.baseline.is_none() && self.report.is_none() {
-            return Vec::new();
-        }
-        let options = self.json_options(true);
-        let rows = self.rows.iter().flat_map(|row| json::objects(row, options));
-        let messages = self.messages.iter().map(|row| row.json(&options));
-        rows.chain(messages).chain(self.matrices.iter().map(|row| row.json(&options))).collect()
-    }
-
-    /// Writes the report, if there is one; returns the line with its place.
-    fn write_report(
-        &self,
-        objects: &[Value],
-        comparison: Option<&Comparison>,
-    ) -> Result<Option<String>> {
-        let contents = ReportContents {
-            rows: &self.rows,
-            messages: &self.messages,
-            matrices: &self.matrices,
-            limits: &self.limits,
-            comparison,
-            header: &self.header,
-            objects,
-        };
-        self.report.as_ref().map(|report| report.write(&contents)).transpose()
-    }
-
-    fn write_files(&mut self) -> Result<()> {
-        let options = self.json_options(false);
-        let text = match self.rows.is_empty() && !self.messages.is_empty() {
-            true => csv::messages(&self.messages, options)?,
-            false => csv::text(&self.rows, options)?,
-        };
-        if let Some(out) = &mut self.csv {
-            out.write(text)?;
-        }
-        Ok(())
     }
 }

@@ -3,7 +3,6 @@
 use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement, CallParameters, bus_factor};
 use crate::perf::communicators::PerfTransport;
 use crate::perf::measure::Measurement;
-use crate::perf::measure::limits::MachineLimit;
 use crate::perf::measure::overlap::Overlap;
 use crate::perf::output::prediction::TunerPrediction;
 use maypole::CallPath;
@@ -90,19 +89,6 @@ impl PerfRow {
     pub(crate) fn counts(&self) -> Option<Vec<usize>> {
         let ranks = 0..self.point.shares.as_ref()?.len();
         Some(ranks.map(|rank| self.point.block(rank).len()).collect())
-    }
-
-    /// True if `other` has the same transport, collective and size, by any algorithm.
-    pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        self.transport == other.transport
-            && self.point.collective == other.point.collective
-            && self.point.count == other.point.count
-    }
-
-    /// The machine's limit in microseconds for this row, if there is one.
-    pub(crate) fn limit_us(&self, limits: &[MachineLimit]) -> Option<f64> {
-        let limit = limits.iter().find(|limit| limit.transport == self.transport)?;
-        limit.us(self.bytes(), bus_factor(self.point.collective, self.parameters.world))
     }
 
     pub(crate) fn bandwidths(&self, measurement: &Measurement) -> Bandwidths {

@@ -9,10 +9,8 @@ use crate::perf::encryption;
 use crate::perf::mapping::RankMapping;
 #[cfg(feature = "cuda")]
 use crate::perf::measure::device;
-use crate::perf::measure::distance::{CoreDistance, barrier_us};
-use crate::perf::measure::limits::MachineLimit;
 use crate::perf::measure::overlap;
-use crate::perf::measure::{CHECKED_IN_A_ROW, Sampler, SamplingOptions};
+use crate::perf::measure::{Sampler, SamplingOptions};
 use crate::perf::messages::MessageBenchmark;
 use crate::perf::messages::measure::{MessageRun, SWEEPS};
 use crate::perf::messages::row as message_row;
@@ -55,14 +53,14 @@ pub(crate) fn run(
         0 => Some(PerfOutput::new(rows * transports, settings, stop)?),
         _ => None,
     };
-    let mapping = RankMapping::exchange(first, settings.bind)?;
+    let mapping = RankMapping::exchange(first, settings.options.bind)?;
     let costs = first.costs();
     let encryption = report.as_ref().and_then(|_| encryption::rate(first));
     let mut perf_run = PerfRun { settings, mapping, encryption, stop, report };
     perf_run.describe(&costs);
     let mut stopped = false;
     for (transport, mut comm) in communicators.comms {
-        if settings.deterministic {
+        if settings.options.deterministic {
             comm.set_deterministic(true);
         }
         stopped = stopped || perf_run.measure(transport, comm)?;
@@ -72,7 +70,7 @@ pub(crate) fn run(
         Some(messages) => message_row::legend(&messages.tests),
         None => report.totals.text(perf_run.mapping.is_one_machine()),
     };
-    if settings.overlap {
+    if settings.options.overlap {
         legend = format!("{legend}\n{}", overlap::DEFINITION);
     }
     let slower = report.end(&legend, stopped)?;
@@ -94,14 +92,15 @@ impl PerfRun<'_> {
     fn describe(&mut self, costs: &CostTable) {
         let Some(report) = &mut self.report else { return };
         let (settings, mapping, encryption) = (self.settings, &self.mapping, self.encryption);
-        let header = RunHeader::read(mapping);
+        let header = RunHeader::read(mapping, costs);
         let parameters = &settings.benchmark.parameters;
-        let mut buffers = buffer::describe(settings.registered, settings.reuse_buffers, parameters);
-        if settings.together {
+        let sampling = &settings.options.sampling;
+        let mut buffers = buffer::describe(settings.registered, sampling.reuse_buffers, parameters);
+        if sampling.together {
             buffers += "\n# each call is timed by itself: all ranks begin it together (--together)";
         }
         let shares = settings.benchmark.shares.as_deref();
-        if let Some((rule, shares)) = settings.counts.as_ref().zip(shares) {
+        if let Some((rule, shares)) = settings.options.counts.as_ref().zip(shares) {
             buffers += &format!("\n{}", counts::describe(rule, shares));
         }
         if let Some(own) = &settings.own {
@@ -113,23 +112,15 @@ impl PerfRun<'_> {
         let head = if settings.messages.is_some() { message_row::head() } else { table::head() };
         let machine = machine::describe(&header, mapping);
         report.say(&[machine, encryption::describe(encryption), buffers, head].join("\n"));
-        report.describe(header, |header| machine::facts(header, mapping, costs, encryption));
+        report.describe(header);
     }
 
     /// Measures all points over one transport. Returns true if the user stopped the measurement.
     fn measure(&mut self, transport: PerfTransport, mut comm: Communicator) -> Result<bool> {
-        let options = SamplingOptions {
-            iters: self.settings.iters,
-            warmup: self.settings.warmup,
-            budget: self.settings.budget / self.sweeps(),
-            check: self.settings.check,
-            in_a_row: CHECKED_IN_A_ROW.div_ceil(self.sweeps() as usize),
-            reuse: self.settings.reuse_buffers,
-            together: self.settings.together,
-            leave_out: self.settings.sabotage,
-            slow: self.settings.slow_rank,
-            off_cache: self.settings.benchmark.parameters.off_cache,
-        };
+        let options = self.settings.options.sampling;
+        let in_a_row = options.in_a_row.div_ceil(self.sweeps() as usize);
+        let budget = options.budget / self.sweeps();
+        let options = SamplingOptions { budget, in_a_row, ..options };
         if transport.has_messages() && !self.settings.matrices.is_empty() {
             comm = self.matrices(comm, transport, options)?;
         }
@@ -137,7 +128,7 @@ impl PerfRun<'_> {
         #[cfg(feature = "cuda")]
         if transport == PerfTransport::Cuda {
             let gpu = device::join(&mut sampler.comm)?;
-            gpu.set_deterministic(self.settings.deterministic);
+            gpu.set_deterministic(self.settings.options.deterministic);
             sampler.gpu = Some(std::sync::Arc::new(gpu));
         }
         let settings = self.settings;
@@ -154,27 +145,9 @@ impl PerfRun<'_> {
 
     /// Measures all points of collectives.
     fn collectives(&mut self, sampler: &mut Sampler<'_>, transport: PerfTransport) -> Result<()> {
-        if self.settings.report.is_some() && self.mapping.is_one_machine() {
-            let limit =
-                MachineLimit::measure(&mut sampler.comm, transport, &self.settings.benchmark)?;
-            if let (Some(report), Some(limit)) = (&mut self.report, limit) {
-                report.limit(limit);
-            }
-        }
-        // Where ranks share a core, a barrier waits for their turns.
-        let shows_distance = transport == PerfTransport::Shm
-            && sampler.comm.world() > 1
-            && self.mapping.has_core_for_each();
-        let before = shows_distance.then(|| barrier_us(&mut sampler.comm)).transpose()?;
         for benchmark in self.settings.benchmarks() {
             if !sampler.stopped {
                 self.benchmark(sampler, transport, benchmark)?;
-            }
-        }
-        if let Some(before) = before {
-            let after = barrier_us(&mut sampler.comm)?;
-            if let Some(report) = &mut self.report {
-                report.say(&CoreDistance { before, after }.to_string());
             }
         }
         Ok(())

@@ -34,7 +34,7 @@ impl PerfRun<'_> {
                 oracle = Some(fresh());
             }
             let (_, oracle) = oracle.as_ref().expect("just made");
-            let ordinary = self.settings.ordinary_too.then_some(None);
+            let ordinary = self.settings.options.registered_too.then_some(None);
             for arena in ordinary.into_iter().chain([arena.as_ref()]) {
                 let parameters = benchmark.parameters;
                 let place = PointPlace { transport, parameters, oracle, arena };
@@ -73,9 +73,9 @@ impl PerfRun<'_> {
     ) -> Result<PerfRow> {
         let mut row = self.row(sampler, place, point)?;
         self.predict(sampler, &mut row);
-        let places = if self.settings.overlap { 1 } else { point.placements().len() };
+        let places = if self.settings.options.overlap { 1 } else { point.placements().len() };
         for buffers in &point.placements()[..places] {
-            let measured = match self.settings.overlap {
+            let measured = match self.settings.options.overlap {
                 true => {
                     row.overlap = overlap(sampler, &mut place.work(point, *buffers, sampler)?)?;
                     row.overlap.as_ref().map(|overlap| overlap.both.clone())
@@ -103,8 +103,8 @@ impl PerfRun<'_> {
             transport,
             encryption: self.encryption.filter(|_| encryption::applies(transport)),
             deterministic: sampler.comm.is_deterministic(),
-            reuses_buffers: self.settings.reuse_buffers,
-            together: self.settings.together,
+            reuses_buffers: self.settings.options.sampling.reuse_buffers,
+            together: self.settings.options.sampling.together,
             point: point.clone(),
             algorithm: algorithm(sampler, point, parameters)?,
             is_own: false,

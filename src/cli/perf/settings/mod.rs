@@ -7,7 +7,6 @@ use super::args::PerfArgs;
 use super::benchmark::Benchmark;
 use super::choices::TransportSelection;
 use super::compare::Baseline;
-use super::counts::CountRule;
 use super::messages::MessageBenchmark;
 use crate::names;
 use crate::schedules::{NamedSchedules, in_words};
@@ -16,9 +15,7 @@ use maypole::schedule::Placement;
 use maypole::schedule::verify::verify;
 pub(crate) use points::distinct;
 use points::{listed, nothing_to_measure};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The settings for a world of given size. No two of them contradict each other.
 #[derive(Clone, Debug)]
@@ -27,12 +24,6 @@ pub(crate) struct PerfSettings {
     pub(crate) benchmark: Benchmark,
     /// The same of other types, operations and roots, as far as they make a difference.
     pub(crate) others: Vec<Benchmark>,
-    /// Requests are measured, with computing beside them.
-    pub(crate) overlap: bool,
-    /// How blocks of unequal lengths are cut.
-    pub(crate) counts: Option<CountRule>,
-    /// Rows have the time of each rank.
-    pub(crate) per_rank: bool,
     /// Messages between ranks, which are measured instead of collectives.
     pub(crate) messages: Option<MessageBenchmark>,
     /// Messages between all pairs, which a report of collectives shows, too.
@@ -40,30 +31,10 @@ pub(crate) struct PerfSettings {
     /// The schedules of a file, which are measured instead of the library's.
     pub(crate) own: Option<Arc<NamedSchedules>>,
     pub(crate) transport: TransportSelection,
-    pub(crate) deterministic: bool,
     /// The buffers are registered memory.
     pub(crate) registered: bool,
-    /// Each point is also measured in buffers that are not registered.
-    pub(crate) ordinary_too: bool,
-    pub(crate) iters: Option<usize>,
-    pub(crate) warmup: usize,
-    pub(crate) budget: Duration,
-    pub(crate) check: bool,
-    pub(crate) reuse_buffers: bool,
-    /// A sample is one call.
-    pub(crate) together: bool,
-    pub(crate) json: Option<PathBuf>,
-    pub(crate) samples: bool,
-    pub(crate) csv: Option<PathBuf>,
-    /// The results of an earlier run to compare with.
-    pub(crate) compare: Option<PathBuf>,
-    /// The least part of its speed that a row must have kept.
-    pub(crate) fail_below: Option<f64>,
-    pub(crate) report: Option<PathBuf>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) bind: bool,
-    pub(crate) sabotage: Option<usize>,
-    pub(crate) slow_rank: Option<usize>,
+    /// The options themselves, for all that they decide alone.
+    pub(crate) options: PerfArgs,
 }
 
 /// How many ranks are started without `-n`.
@@ -78,7 +49,7 @@ impl PerfSettings {
 
     /// The earlier run to compare with.
     pub(crate) fn baseline(&self) -> Result<Option<Baseline>> {
-        self.compare.as_deref().map(|path| Baseline::read("--compare", path)).transpose()
+        self.options.compare.as_deref().map(|path| Baseline::read("--compare", path)).transpose()
     }
 }
 
@@ -130,32 +101,12 @@ impl PerfArgs {
             world,
             benchmark,
             others: benchmarks.collect(),
-            overlap: self.overlap,
-            counts: self.counts.clone(),
-            per_rank: self.per_rank,
             matrices: self.matrices(world, messages.is_some()),
             messages,
             own,
             transport: self.transport(world)?,
-            deterministic: self.deterministic,
             registered: self.has_registered(),
-            ordinary_too: self.registered_too,
-            iters: self.iters,
-            warmup: self.warmup,
-            budget: Duration::from_millis(self.budget),
-            check: self.check,
-            reuse_buffers: self.reuse_buffers,
-            together: self.together,
-            json: self.json.clone(),
-            samples: self.samples,
-            csv: self.csv.clone(),
-            compare: self.compare.clone(),
-            fail_below: self.fail_below,
-            report: self.report.clone(),
-            timeout: self.timeout,
-            bind: self.bind,
-            sabotage: self.sabotage,
-            slow_rank: self.slow_rank,
+            options: self.clone(),
         })
     }
 
@@ -192,9 +143,10 @@ impl PerfArgs {
     /// The transports to measure. Memory can be registered where ranks share it, and nowhere else.
     fn transport(&self, world: usize) -> Result<TransportSelection> {
         #[cfg(feature = "cuda")]
-        for (is_given, option) in
-            [(self.off_cache.is_some(), "--off-cache"), (self.counts.is_some(), "--counts")]
-        {
+        for (is_given, option) in [
+            (self.sampling.off_cache.is_some(), "--off-cache"),
+            (self.counts.is_some(), "--counts"),
+        ] {
             ensure!(
                 !is_given || self.transport != TransportSelection::Cuda,
                 "{option} is about calls on memory of hosts; use another --transport"

@@ -48,7 +48,7 @@ impl PerfArgs {
                         (nth_op == 0 || collective.reduces())
                             && (nth_root == 0 || collective.root().is_some())
                     });
-                    let (offset, off_cache) = (self.offset(kind)?, self.off_cache);
+                    let (offset, off_cache) = (self.offset(kind)?, self.sampling.off_cache);
                     benchmarks.push(Benchmark {
                         collectives,
                         algorithms: self.algorithms(),

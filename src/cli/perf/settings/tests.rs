@@ -9,6 +9,7 @@ use clap::Parser;
 use maypole::ReduceOp;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
+use std::time::Duration;
 
 #[derive(Parser)]
 struct CommandLine {
@@ -32,7 +33,7 @@ fn without_options_everything_is_measured_in_a_few_sizes() {
     assert_eq!(all.world, 4);
     assert_eq!(all.benchmark.collectives.len(), 11);
     assert_eq!(all.transport, TransportSelection::All);
-    assert!(all.check);
+    assert!(all.options.sampling.check);
     assert_eq!(all.benchmark.sizes, DEFAULT_SIZES);
 }
 
@@ -63,17 +64,17 @@ fn command_lines_of_nccl_tests_are_understood() {
     let of = settings(line).unwrap();
     assert_eq!(of.benchmark.sizes, [8, 16, 32]);
     assert_eq!(of.world, 2);
-    assert_eq!(of.warmup, 5);
-    assert!(of.check);
+    assert_eq!(of.options.sampling.warmup, 5);
+    assert!(of.options.sampling.check);
     assert_eq!(of.benchmark.parameters.kind, maypole::DataType::F32);
     assert_eq!(of.benchmark.parameters.op, ReduceOp::Product);
-    assert_eq!(of.timeout, Some(Duration::from_secs(60)));
+    assert_eq!(of.options.timeout, Some(Duration::from_secs(60)));
     let long = "--minbytes 8 --maxbytes 32 --stepbytes 8 --datatype half --check 0 --ngpus 3";
     let settings = settings(long).unwrap();
     assert_eq!(settings.benchmark.sizes, [8, 16, 24, 32]);
     assert_eq!(settings.benchmark.parameters.kind, maypole::DataType::F16);
     assert_eq!(settings.world, 3);
-    assert!(!settings.check);
+    assert!(!settings.options.sampling.check);
 }
 
 #[test]
@@ -101,15 +102,15 @@ fn registered_memory_is_shared_memory() {
     assert_eq!(over("--registered"), TransportSelection::Shm);
     assert_eq!(over("--registered --transport auto"), TransportSelection::Shm);
     assert_eq!(over("--registered-too"), TransportSelection::Shm);
-    assert!(settings("--registered-too").unwrap().ordinary_too);
+    assert!(settings("--registered-too").unwrap().options.registered_too);
     assert!(!settings("").unwrap().registered);
 }
 
 #[test]
 fn check_needs_no_value() {
-    assert!(settings("--check").unwrap().check);
-    assert!(settings("-c true").unwrap().check);
-    assert!(!settings("-c false").unwrap().check);
+    assert!(settings("--check").unwrap().options.sampling.check);
+    assert!(settings("-c true").unwrap().options.sampling.check);
+    assert!(!settings("-c false").unwrap().options.sampling.check);
 }
 
 #[test]

@@ -79,11 +79,9 @@ pub(crate) struct HostArgs {
 /// The hosts of a job, and how they are reached.
 pub(crate) struct HostOptions {
     hosts: Vec<HostRanks>,
-    ssh: Option<String>,
-    copy: bool,
-    address: Option<String>,
+    /// The variables that ranks get.
     variables: Vec<(String, OsString)>,
-    lost_after: Duration,
+    args: HostArgs,
 }
 
 impl HostArgs {
@@ -104,14 +102,7 @@ impl HostArgs {
         let given = self.variables.iter().map(|word| variable(word));
         let mut variables: Vec<_> = std::env::vars_os().filter_map(own_variable).collect();
         variables.extend(given.collect::<Result<Vec<_>>>()?);
-        Ok(Some(HostOptions {
-            hosts: list::place(hosts, ranks)?,
-            ssh: self.ssh,
-            copy: self.copy,
-            address: self.address,
-            variables,
-            lost_after: self.lost_after,
-        }))
+        Ok(Some(HostOptions { hosts: list::place(hosts, ranks)?, variables, args: self }))
     }
 }
 

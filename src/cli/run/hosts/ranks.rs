@@ -70,16 +70,16 @@ impl RemoteRanks {
             received: job.events.clone(),
         };
         this.start_agents(job, options, Path::new(&program[0]))?;
-        let greeting = match (options.copy, ssh::may_prompt(options)) {
-            (_, true) => PROMPT_TIME.max(options.lost_after),
-            (true, false) => ANSWER_TIME.max(options.lost_after),
-            (false, false) => options.lost_after,
+        let greeting = match (options.args.copy, ssh::may_prompt(options)) {
+            (_, true) => PROMPT_TIME.max(options.args.lost_after),
+            (true, false) => ANSWER_TIME.max(options.args.lost_after),
+            (false, false) => options.args.lost_after,
         };
         let Some(answers) = this.await_all(job, greeting)? else { return Ok(this) };
         let hellos = this.check_hellos(answers)?;
         let description = this.description(job, options, program, &hellos)?;
         this.describe(&description);
-        let patience = ANSWER_TIME.max(options.lost_after);
+        let patience = ANSWER_TIME.max(options.args.lost_after);
         if let Some(answers) = this.await_all(job, patience)? {
             this.check_routes(answers, &description)?;
         }
@@ -100,7 +100,7 @@ impl RemoteRanks {
             world: job.world,
             first: 0,
             local_world: 0,
-            address: route::root_address(options.address.as_deref(), &self.hosts, hellos)?,
+            address: route::root_address(options.args.address.as_deref(), &self.hosts, hellos)?,
             ports: hellos[0].ports.context("the agent of rank 0 has named no ports")?,
             name: environment::random_name()?,
             key: key.to_digits(),
@@ -116,10 +116,10 @@ impl RemoteRanks {
     }
 
     fn start_agents(&mut self, job: &Job<'_>, options: &HostOptions, program: &Path) -> Result<()> {
-        let copied = options.copy.then(|| CopiedPrograms::read(program)).transpose()?;
+        let copied = options.args.copy.then(|| CopiedPrograms::read(program)).transpose()?;
         for (nth, host) in options.hosts.iter().enumerate() {
             let mut arguments =
-                vec!["--lost-after".to_owned(), options.lost_after.as_secs_f64().to_string()];
+                vec!["--lost-after".to_owned(), options.args.lost_after.as_secs_f64().to_string()];
             if nth == 0 {
                 arguments.push("--root".to_owned());
                 arguments.extend(job.options.replace.map(|_| "--replaces".to_owned()));
@@ -127,7 +127,7 @@ impl RemoteRanks {
             }
             let ssh = ssh::command(options, &host.name, copied.as_ref(), &arguments)?;
             let connection =
-                Connection::start(&host.name, ssh, job.sender.clone(), options.lost_after)?;
+                Connection::start(&host.name, ssh, job.sender.clone(), options.args.lost_after)?;
             if let Some(copied) = copied.as_ref().filter(|_| !ssh::is_this_host(&host.name)) {
                 connection.send(Outgoing::Program(Arc::clone(&copied.maypole)));
                 connection.send(Outgoing::Program(Arc::clone(&copied.program)));

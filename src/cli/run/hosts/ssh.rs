@@ -84,7 +84,7 @@ pub(super) fn command(
     words.extend(arguments.iter().cloned());
     let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
     let remote = format!("sh -c {}", words.join(" "));
-    let mut command = ssh(options.ssh.as_deref());
+    let mut command = ssh(options.args.ssh.as_deref());
     command.arg(host).arg(remote);
     Ok(command)
 }
@@ -107,7 +107,7 @@ fn ssh(given: Option<&str>) -> Command {
 /// True if the program that reaches hosts may prompt: it is not OpenSSH, whose prompts are off, and
 /// there is a terminal.
 pub(super) fn may_prompt(options: &HostOptions) -> bool {
-    let is_other = options.ssh.as_deref().is_some_and(|given| !is_open_ssh(given));
+    let is_other = options.args.ssh.as_deref().is_some_and(|given| !is_open_ssh(given));
     is_other && std::fs::File::open("/dev/tty").is_ok()
 }
 

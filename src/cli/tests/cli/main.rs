@@ -18,7 +18,6 @@ mod learning;
 mod limits;
 mod measuring;
 mod messages;
-mod msccl;
 mod outputs;
 #[cfg(feature = "cuda")]
 mod perf_cuda;

@@ -33,17 +33,6 @@ fn every_collective_is_measured_and_right() {
     }
 }
 
-/// Two ranks of a machine with a core for each report the distance of their cores.
-#[test]
-fn barriers_at_both_ends_of_a_run_are_timed() {
-    let line = "perf barrier -n 2 --transport shm --budget 2";
-    let shown = text(&run(line).stdout);
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    assert_eq!(shown.matches("a barrier took").count(), usize::from(cores > 1), "{shown}");
-    let alone = text(&run("perf barrier -n 1 --transport shm --budget 2").stdout);
-    assert!(!alone.contains("a barrier took"), "{alone}");
-}
-
 #[test]
 fn every_type_and_operation_is_right() {
     for kind in ["f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]

@@ -95,14 +95,14 @@ fn what_a_terminal_obeys_in_a_file_is_printed_as_an_escape() {
     let write = |name: &str, text: String| fs::write(folder.join(name), text).unwrap();
     write("a.toml", format!("collective = \"all_reduce\"\n{EVIL} = 1\n"));
     write("b.toml", format!("collective = \"{EVIL}\"\nchunks = 1\nranks = [[]]\n"));
-    write("a.xml", format!("<algo {EVIL}>"));
+    write("a.json", format!("{{\"{EVIL}\": 1}}"));
     write("a.txt", format!("GPU0 {EVIL}\n"));
     write("system.xml", format!("<system>\n<cpu><{EVIL}/></cpu></system>"));
     write("hosts", format!("a {EVIL}\n"));
     let lines = [
         "verify --schedule a.toml",
         "verify --schedule b.toml",
-        "verify --schedule a.xml",
+        "verify --schedule a.json",
         "topo --file a.txt",
         "topo --file system.xml",
         "run --hostfile hosts true",
