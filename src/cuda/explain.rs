@@ -119,6 +119,12 @@ impl Comm {
             let mut explanation = explain_at(place, links, (collective, bytes), wanted);
             if let Ok(choice) = &mut explanation.choice {
                 choice.keep_to(engine.keeps_order_on_device(collective, &rank.machine));
+                let forms = rank.forms_over_buffers(collective, choice.plan.algorithm);
+                if let (Some(form), Some(gpus)) = (forms.first(), &mut explanation.gpus) {
+                    let more =
+                        format!("; long calls read the buffers of all ranks, by {form}, unpriced");
+                    gpus.source.push_str(&more);
+                }
             }
             if let Some(why) = &rank.connected().in_host {
                 explanation.refuse_gpus(&format!("mailboxes are in memory of the host: {why}"));

@@ -79,21 +79,19 @@ impl DeviceRank {
             }
             return Ok(Prepared { lowered, way: Way::Short { kernel: kernels.short, kind } });
         }
-        let reaching = self.reaching(call, plan, lowered.record.bytes);
-        let (lowered, packed, (room, longest)) = match reaching {
-            // Each lane has a part of all bytes.
-            Some((one, packed)) => {
-                let bytes = one.record.bytes as usize;
-                (one, packed, (plan::counted_room(self.board().shapes()).0, bytes))
-            }
-            None => (lowered, packed, (room, longest)),
-        };
+        let counted = plan::counted_room(self.board().shapes()).0;
+        let (lowered, packed, room, longest) =
+            match self.over_buffers(call, plan, lowered.record.bytes) {
+                // Each lane moves a part of all bytes.
+                Some((one, packed)) => (one, packed, counted, lowered.record.bytes),
+                None => (lowered, packed, room, longest as u64),
+            };
         let kernel = kernels.walk;
         let code = match is_captured {
             true => load_aside(&self.connected().aside, packed.bytes()),
             false => self.make_room(&lowered, call, |home| DeviceCode::load(home, packed.bytes())),
         };
-        let way = Way::Walk { kernel, code: code.map_err(said)?, room, longest: longest as u64 };
+        let way = Way::Walk { kernel, code: code.map_err(said)?, room, longest };
         Ok(Prepared { lowered, way })
     }
 
@@ -118,7 +116,7 @@ impl DeviceRank {
 
     /// The program of a call of `bytes` bytes over the buffers of all ranks, if they reach these. All ranks
     /// compute the same, independent of their buffers.
-    fn reaching(
+    fn over_buffers(
         &self,
         call: CollectiveCall,
         plan: Plan,
@@ -126,26 +124,34 @@ impl DeviceRank {
     ) -> Option<(DeviceLowered, DeviceProgram)> {
         // The root of a short call with one waits for no rank, and here it would.
         let is_long = call.collective.root().is_none() || bytes as usize > plan::LONGEST_LINES;
-        if !self.board().reaches_buffers() || self.comm.world() == 1 || !is_long || bytes == 0 {
-            return None;
-        }
         let slots = plan::counted_room(self.board().shapes()).1;
-        let engine = self.comm.engine.get();
-        let chosen = plan.algorithm;
-        let is_free = !self.is_named(call.collective);
-        // Of equal bits, and nobody passes on what it has read.
+        let forms = self.forms_over_buffers(call.collective, plan.algorithm);
+        let lower = |algorithm| {
+            let plan = Plan { algorithm, window: usize::MAX, ..plan };
+            let engine = self.comm.engine.get();
+            engine.lower_on_device(call, plan, (slots, true), &self.machine).ok()
+        };
+        forms.into_iter().filter(|_| is_long && bytes > 0).find_map(lower)
+    }
+
+    /// The algorithms by which long calls run over the buffers of all ranks, in the place of `chosen`: those with
+    /// equal bits in which no rank passes on what it has read. None if ranks do not reach the buffers.
+    pub(super) fn forms_over_buffers(
+        &self,
+        collective: Collective,
+        chosen: Algorithm,
+    ) -> Vec<Algorithm> {
+        let is_free = !self.is_named(collective);
         let forms = match chosen {
+            _ if !self.board().reaches_buffers() => Vec::new(),
             Algorithm::OneShot if is_free => vec![Algorithm::TwoShot],
             Algorithm::OneShot | Algorithm::TwoShot | Algorithm::Direct => vec![chosen],
-            _ if is_free && !call.collective.reduces() => {
-                vec![Algorithm::Direct, Algorithm::Linear]
-            }
+            _ if is_free && !collective.reduces() => vec![Algorithm::Direct, Algorithm::Linear],
             _ => Vec::new(),
         };
-        forms.into_iter().find_map(|algorithm| {
-            let plan = Plan { algorithm, window: usize::MAX, ..plan };
-            engine.lower_on_device(call, plan, (slots, true), &self.machine).ok()
-        })
+        let world = self.comm.world();
+        let implements = |form: &Algorithm| form.schedules(collective, world).is_some();
+        forms.into_iter().filter(|form| world > 1 && implements(form)).collect()
     }
 
     /// True if the program has named the algorithm of `collective`.

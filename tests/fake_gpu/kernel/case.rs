@@ -3,7 +3,9 @@
 use crate::common::SeededRng;
 use crate::common::world::{Operation, World, every_algorithm};
 use maypole::execute::{Buffers, Executor};
-use maypole::lower::{BufferPlaces, DeviceSlots, Program, lower, lower_for_device};
+use maypole::lower::{
+    BufferPlaces, DeviceSlots, Program, lower, lower_for_buffers, lower_for_device,
+};
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::Boards;
 use maypole::schedule::{Placement, Schedule};
@@ -20,6 +22,8 @@ pub(crate) struct Case {
     pub(crate) op: BinaryOp,
     /// The slots of the emulator. Cases that are called one after another share them.
     pub(crate) slots: DeviceSlots,
+    /// On the emulator, ranks read one another's buffers.
+    pub(crate) reaches: bool,
     /// On the emulator, this rank does nothing.
     pub(crate) idle_rank: Option<usize>,
     /// On the emulator, this rank announces another call.
@@ -84,6 +88,7 @@ impl Case {
             kind,
             op: BinaryOp::Sum,
             slots,
+            reaches: false,
             idle_rank: None,
             other_rank: None,
         }
@@ -100,12 +105,24 @@ impl Case {
     fn lowered(&self, me: usize, for_device: bool) -> Program {
         let boards = Boards::new(&vec![0; self.world()]);
         let request = self.operation.request(&boards, self.kind.size());
-        let program = if for_device {
+        let program = if for_device && self.reaches {
+            return lower_for_buffers(&request, self.slots, me).expect("it is lowered so");
+        } else if for_device {
             lower_for_device(&request, self.slots, me, self.placement)
         } else {
             lower(&request, me, self.placement)
         };
         program.expect("it completes in proof order")
+    }
+
+    /// The same call, in which ranks read one another's buffers, if that can be.
+    pub(crate) fn reaching(&self) -> Option<Self> {
+        let boards = Boards::new(&vec![0; self.world()]);
+        let request = self.operation.request(&boards, self.kind.size());
+        let all_can = |rank| lower_for_buffers(&request, self.slots, rank).is_some();
+        let can = all_can(0);
+        assert!((1..self.world()).all(|rank| all_can(rank) == can), "{self:?}: ranks differ");
+        can.then(|| Self { reaches: true, ..self.clone() })
     }
 
     /// The program that rank `me` of the emulator walks.

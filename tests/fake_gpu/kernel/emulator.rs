@@ -1,8 +1,10 @@
 //! Compiles the emulator of `tests/fake_gpu/emulated/` and runs calls on it.
 
 use super::case::{Case, cpu};
+use crate::skip;
 use maypole::lower::DeviceProgram;
 use maypole::schedule::collective::Collective;
+use std::cell::Cell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -83,7 +85,8 @@ pub(crate) struct Emulator {
 
 const COMPILER: [&str; 7] =
     ["c++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"];
-const WATCHED: [&str; 4] = ["-DONE_KERNEL", "-fsanitize=thread", "-g", "emulated/threads.cpp"];
+const WATCHED: [&str; 5] =
+    ["-DONE_KERNEL", "-DWATCHED", "-fsanitize=thread", "-g", "emulated/threads.cpp"];
 /// The exit code of a program in which ThreadSanitizer has seen a race.
 const RACE: i32 = 66;
 
@@ -209,6 +212,30 @@ impl Emulator {
             false => Err(Failure::gave_up(&output.stderr)),
         }
     }
+}
+
+/// Compiles the kernel with mistakes in its text, each in one place. `None` if there is no compiler.
+pub(crate) fn planted<T>(
+    name: &str,
+    mistakes: &[(&str, &str)],
+    compile: impl FnOnce(&dyn Fn(String) -> String) -> Option<T>,
+) -> Option<T> {
+    let found = Cell::new(0);
+    let plant = |text: String, (from, to): &(&str, &str)| {
+        found.set(found.get() + text.matches(from).count());
+        text.replace(from, to)
+    };
+    let made = compile(&|text| mistakes.iter().fold(text, plant))?;
+    assert_eq!(found.get(), mistakes.len(), "{name}: the text to change is in the kernel once");
+    Some(made)
+}
+
+/// `made`, or a note that the test is skipped.
+pub(crate) fn or_skipped<T>(made: Option<T>) -> Option<T> {
+    if made.is_none() {
+        skip::skipped("there is no C++ compiler: 'c++' cannot be started");
+    }
+    made
 }
 
 /// Compiles `main` with the kernel, whose files `edit` changes, as the program `emulator` of a folder.
