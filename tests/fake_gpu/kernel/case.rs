@@ -24,8 +24,6 @@ pub(crate) struct Case {
     pub(crate) slots: DeviceSlots,
     /// On the emulator, ranks read one another's buffers.
     pub(crate) reaches: bool,
-    /// On the emulator, this rank does nothing.
-    pub(crate) idle_rank: Option<usize>,
     /// On the emulator, this rank announces another call.
     pub(crate) other_rank: Option<usize>,
 }
@@ -89,7 +87,6 @@ impl Case {
             op: BinaryOp::Sum,
             slots,
             reaches: false,
-            idle_rank: None,
             other_rank: None,
         }
     }

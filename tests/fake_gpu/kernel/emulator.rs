@@ -1,7 +1,6 @@
 //! Compiles the emulator of `tests/fake_gpu/emulated/` and runs calls on it.
 
 use super::case::{Case, cpu};
-use crate::skip;
 use maypole::lower::DeviceProgram;
 use maypole::schedule::collective::Collective;
 use std::cell::Cell;
@@ -230,14 +229,6 @@ pub(crate) fn planted<T>(
     Some(made)
 }
 
-/// `made`, or a note that the test is skipped.
-pub(crate) fn or_skipped<T>(made: Option<T>) -> Option<T> {
-    if made.is_none() {
-        skip::skipped("there is no C++ compiler: 'c++' cannot be started");
-    }
-    made
-}
-
 /// Compiles `main` with the kernel, whose files `edit` changes, as the program `emulator` of a folder.
 /// `None` if there is no compiler.
 pub(crate) fn compile_program(
@@ -344,8 +335,7 @@ fn write_rank(input: &mut Vec<u8>, case: &Case, rank: usize) {
     let program = case.lower_for_device(rank);
     let memory = case.memory(rank, &program);
     let device = DeviceProgram::new(&program, rank, memory.places).expect("the kernel can walk it");
-    let idle = vec![0; device.bytes().len()];
-    let bytes = if case.idle_rank == Some(rank) { &idle } else { device.bytes() };
+    let bytes = device.bytes();
     number(input, case.fingerprint_of(rank) as usize);
     number(input, usize::from(case.operation.collective == Collective::Barrier));
     number(input, bytes.len());

@@ -5,7 +5,8 @@ use super::case::Case;
 use super::disturbed::{
     BARRIERS, CROSSED, FAILURE, MANY_STEPS, OVERLAPPING, REFUSED, Scenario, UNEQUAL,
 };
-use super::emulator::{Emulator, Failure, Grid, Machine, Protocol, or_skipped, planted};
+use super::emulator::{Emulator, Failure, Grid, Machine, Protocol, planted};
+use crate::fake_gpu::or_skipped;
 use maypole::algorithms::Algorithm;
 use maypole::lower::DeviceSlots;
 use maypole::schedule::Placement;
@@ -13,47 +14,43 @@ use maypole::schedule::collective::Collective;
 use maypole_kernels::{BinaryOp, DataType};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// A call of four ranks with numbers of f32, in windows of 200 bytes if it has some.
+fn sum_of_four(algorithm: Algorithm, collective: Collective, count: usize, salt: u64) -> Case {
+    let schedules = algorithm.schedules(collective, 4).unwrap();
+    Case::new(collective, schedules, count, 200, salt * 100 + count as u64)
+        .with_type(DataType::F32, BinaryOp::Sum)
+}
+
+fn in_both_placements(apart: &[Case]) -> Vec<Case> {
+    let in_place = apart.iter().cloned().map(|it| Case { placement: Placement::InPlace, ..it });
+    apart.iter().cloned().chain(in_place).collect()
+}
+
 /// Calls in which every rule of the kernel matters: many windows in few slots, several sources
 /// whose order matters, several calls in a row.
 pub(crate) fn sensitive_cases(salt: u64) -> Vec<Case> {
-    let of = |algorithm: Algorithm, collective: Collective, world, count| {
-        let schedules = algorithm.schedules(collective, world).unwrap();
-        Case::new(collective, schedules, count, 200, salt * 100 + count as u64)
-            .with_type(DataType::F32, BinaryOp::Sum)
-    };
-    let apart = [
-        of(Algorithm::Ring, Collective::AllReduce, 4, 901),
-        of(Algorithm::OneShot, Collective::AllReduce, 4, 902),
-        of(Algorithm::RecursiveDoubling, Collective::AllGather, 4, 904),
-        of(Algorithm::Linear, Collective::Broadcast { root: 1 }, 4, 3000),
-        of(Algorithm::ReduceScatterGather, Collective::Reduce { root: 2 }, 4, 905),
-    ];
-    let in_place = apart.clone().map(|case| Case { placement: Placement::InPlace, ..case });
-    let mut cases = [apart, in_place].concat();
+    let mut cases = in_both_placements(&[
+        sum_of_four(Algorithm::Ring, Collective::AllReduce, 901, salt),
+        sum_of_four(Algorithm::OneShot, Collective::AllReduce, 902, salt),
+        sum_of_four(Algorithm::RecursiveDoubling, Collective::AllGather, 904, salt),
+        sum_of_four(Algorithm::Linear, Collective::Broadcast { root: 1 }, 3000, salt),
+        sum_of_four(Algorithm::ReduceScatterGather, Collective::Reduce { root: 2 }, 905, salt),
+    ]);
     cases.sort_by_key(|case| case.slots.bytes);
     cases
 }
 
 /// Calls in which ranks read one another's buffers, and what others have stored there.
 pub(crate) fn reaching_cases(salt: u64) -> Vec<Case> {
-    let of = |algorithm: Algorithm, collective: Collective, count, placement| {
-        let schedules = algorithm.schedules(collective, 4).unwrap();
-        let case = Case::new(collective, schedules, count, 200, salt * 100 + count as u64);
-        let case = Case { placement, ..case.with_type(DataType::F32, BinaryOp::Sum) };
-        case.reaching().expect("all ranks read all buffers")
-    };
-    let calls = [
-        (Algorithm::TwoShot, Collective::AllReduce, 4001),
-        (Algorithm::Direct, Collective::AllGather, 4004),
-        (Algorithm::Direct, Collective::ReduceScatter, 4008),
-        (Algorithm::Linear, Collective::Broadcast { root: 1 }, 4002),
+    let apart = [
+        sum_of_four(Algorithm::TwoShot, Collective::AllReduce, 4001, salt),
+        sum_of_four(Algorithm::Direct, Collective::AllGather, 4004, salt),
+        sum_of_four(Algorithm::Direct, Collective::ReduceScatter, 4008, salt),
+        sum_of_four(Algorithm::Linear, Collective::Broadcast { root: 1 }, 4002, salt),
     ];
-    let in_both = |(algorithm, collective, count)| {
-        [Placement::InPlace, Placement::Apart]
-            .map(|placement| of(algorithm, collective, count, placement))
-    };
-    let slots = |case: Case| Case { slots: DeviceSlots { bytes: 1024, count: 4 }, ..case };
-    calls.into_iter().flat_map(in_both).map(slots).collect()
+    let slots = DeviceSlots { bytes: 1024, count: 4 };
+    let reaching = |case: Case| Case { slots, ..case }.reaching().expect("all read all buffers");
+    in_both_placements(&apart).into_iter().map(reaching).collect()
 }
 
 /// Long calls, with short ones between them that leave most lines of a slot alone. A long call begins
