@@ -298,6 +298,12 @@ fn input(
     let slots = cases[0].slots;
     // One lane may have a whole publication.
     let slot_bytes = 32 * slots.bytes.div_ceil(16) * grid.lanes as usize;
+    let fits = |case: &Case| {
+        let program = case.lower_for_device(0);
+        (0..world).all(|rank| program.totals[rank] <= slots.count as u64)
+    };
+    let is_by_lines = protocol == Protocol::LowLatency;
+    let (asked, after) = disturbance.asked.unwrap_or((world, 0));
     for word in [
         cases[0].kind as usize,
         cases[0].op as usize,
@@ -307,21 +313,15 @@ fn input(
         grid.threads as usize,
         slots.count,
         slot_bytes,
-        (protocol == Protocol::LowLatency) as usize,
+        is_by_lines as usize,
         calls.len(),
+        before as usize,
+        (is_by_lines && cases.iter().all(fits)) as usize,
+        disturbance.at_once as usize,
+        disturbance.refused as usize,
+        asked,
+        after as usize,
     ] {
-        number(&mut input, word);
-    }
-    number(&mut input, before as usize);
-    let fits = |case: &Case| {
-        let program = case.lower_for_device(0);
-        (0..world).all(|rank| program.totals[rank] <= slots.count as u64)
-    };
-    let fits = cases.iter().all(fits);
-    number(&mut input, usize::from(fits && protocol == Protocol::LowLatency));
-    let (asked, after) = disturbance.asked.unwrap_or((world, 0));
-    let Disturbance { at_once, refused, .. } = *disturbance;
-    for word in [usize::from(at_once), usize::from(refused), asked, after as usize] {
         number(&mut input, word);
     }
     for ranks in calls {

@@ -3,7 +3,7 @@
 
 use super::case::Case;
 use super::disturbed::{
-    BARRIERS, CROSSED, FAILURE, MANY_STEPS, OVERLAPPING, REFUSED, Scenario, UNEQUAL,
+    BARRIERS, CROSSED, FAILURE, GIVEN_BACK, MANY_STEPS, OVERLAPPING, REFUSED, Scenario, UNEQUAL,
 };
 use super::emulator::{Emulator, Failure, Grid, Machine, Protocol, planted};
 use crate::fake_gpu::or_skipped;
@@ -373,5 +373,10 @@ const MISTAKES: &[Mistake] = &[
             "calls;",
         )],
         &[Reaching],
+    ),
+    (
+        "a rank that has given up and may have other bytes in its buffers",
+        &[("failed != OK && failed != CLOSED)", "failed * 0 != OK)")],
+        &[Disturbed(&GIVEN_BACK, Simple)],
     ),
 ];
