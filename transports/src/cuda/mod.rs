@@ -25,6 +25,7 @@ mod pending;
 mod registered_segment;
 mod reserved_blocks;
 mod short_calls;
+mod short_launch;
 mod spares;
 mod use_table;
 mod words;

@@ -3,38 +3,13 @@
 use super::board::DeviceBoard;
 use super::error::{DeviceError, Result};
 use super::launch::{DeviceCall, start};
-use super::layout::{MOST_SHORT_RANKS, SHORT_BLOCKS, SHORT_THREADS};
+use super::layout::{SHORT_BLOCKS, SHORT_THREADS};
 use super::order::CallStream;
-use cudarc::driver::sys::CUdeviceptr;
-use cudarc::driver::{CudaFunction, DeviceRepr};
+use super::short_launch::ShortLaunch;
+use cudarc::driver::CudaFunction;
 
 /// Most bytes of a rank in a short call.
 const MOST_SHORT_BYTES: usize = SHORT_BLOCKS * SHORT_THREADS * 8;
-
-/// `ShortLaunch` of `program.h`.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub(super) struct ShortLaunch {
-    pub(super) lines: [CUdeviceptr; MOST_SHORT_RANKS],
-    pub(super) announced: [CUdeviceptr; MOST_SHORT_RANKS],
-    pub(super) counts: CUdeviceptr,
-    pub(super) input: CUdeviceptr,
-    pub(super) output: CUdeviceptr,
-    pub(super) abort: CUdeviceptr,
-    pub(super) report: CUdeviceptr,
-    pub(super) gone: CUdeviceptr,
-    pub(super) failed: CUdeviceptr,
-    pub(super) patience: u64,
-    pub(super) bytes: u32,
-    pub(super) fingerprint: u32,
-    pub(super) ranks: u32,
-    pub(super) me: u32,
-    pub(super) number: u32,
-    pub(super) kind: u32,
-}
-
-// SAFETY: plain numbers, in the order of the struct that the kernel takes by value.
-unsafe impl DeviceRepr for ShortLaunch {}
 
 /// The operation of a short call. Its numbers are those of `program.h`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
