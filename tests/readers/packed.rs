@@ -92,11 +92,8 @@ impl<'a> Walk<'a> {
         }
         assert!(is_of_peer || bytes <= self.needs.publication);
         assert!(source.peer < self.program.ranks);
-        if is_of_peer && source.publication == LENT {
-            return;
-        }
         let numbering: PackedNumbering = self.entry(self.program.numberings, source.peer);
-        if numbering.windows != 1 {
+        if numbering.windows != 1 && !(is_of_peer && source.publication == LENT) {
             let at = |stage: u32, len: u32| stage.saturating_sub(numbering.first).min(len - 1);
             let _: u32 = self.entry(numbering.before, at(source.stage, numbering.befores));
             let clock = k.wrapping_add(source.stage);

@@ -4,7 +4,7 @@ use crate::common::SeededRng;
 use crate::common::world::{Operation, World, every_algorithm};
 use maypole::execute::{Buffers, Executor};
 use maypole::lower::{
-    BufferPlaces, DeviceSlots, Program, lower, lower_for_buffers, lower_for_device,
+    BufferPlaces, DeviceSlots, LoweringInput, Program, lower, lower_for_buffers, lower_for_device,
 };
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::Boards;
@@ -99,32 +99,30 @@ impl Case {
         self.operation.schedules.len()
     }
 
-    fn lowered(&self, me: usize, for_device: bool) -> Program {
+    fn lowered(
+        &self,
+        lower: impl FnOnce(&LoweringInput<'_>) -> Option<Program>,
+    ) -> Option<Program> {
         let boards = Boards::new(&vec![0; self.world()]);
-        let request = self.operation.request(&boards, self.kind.size());
-        let program = if for_device && self.reaches {
-            return lower_for_buffers(&request, self.slots, me).expect("it is lowered so");
-        } else if for_device {
-            lower_for_device(&request, self.slots, me, self.placement)
-        } else {
-            lower(&request, me, self.placement)
-        };
-        program.expect("it completes in proof order")
+        lower(&self.operation.request(&boards, self.kind.size()))
     }
 
     /// The same call, in which ranks read one another's buffers, if that can be.
     pub(crate) fn reaching(&self) -> Option<Self> {
-        let boards = Boards::new(&vec![0; self.world()]);
-        let request = self.operation.request(&boards, self.kind.size());
-        let all_can = |rank| lower_for_buffers(&request, self.slots, rank).is_some();
-        let can = all_can(0);
-        assert!((1..self.world()).all(|rank| all_can(rank) == can), "{self:?}: ranks differ");
+        let over_buffers = |rank| self.lowered(|it| lower_for_buffers(it, self.slots, rank));
+        let can = over_buffers(0).is_some();
+        let alike = (1..self.world()).all(|rank| over_buffers(rank).is_some() == can);
+        assert!(alike, "{self:?}: ranks differ");
         can.then(|| Self { reaches: true, ..self.clone() })
     }
 
     /// The program that rank `me` of the emulator walks.
     pub(crate) fn lower_for_device(&self, me: usize) -> Program {
-        self.lowered(me, true)
+        let program = self.lowered(|request| match self.reaches {
+            true => lower_for_buffers(request, self.slots, me),
+            false => lower_for_device(request, self.slots, me, self.placement).ok(),
+        });
+        program.expect("it completes")
     }
 
     /// The call that rank `rank` announces.
@@ -182,7 +180,8 @@ impl Case {
 
     /// Runs the call on the executor of rank `me` and returns its output.
     fn run(&self, me: usize, executor: &mut Executor) -> Result<Vec<u8>, String> {
-        let program = self.lowered(me, false);
+        let program = self.lowered(|request| lower(request, me, self.placement).ok());
+        let program = program.expect("it completes in proof order");
         let memory = self.memory(me, &program);
         let region = Region::new(memory.bytes.len());
         let scratch = Region::new(program.scratch);

@@ -113,8 +113,7 @@ fn every_order_of_events_has_the_same_bits_emulated() {
             }
         }
         // Buffers that others read change when a call has ended.
-        let machine = Machine { grid, seed, ..ONE_LANE };
-        check(emulator, &mutants::reaching_cases(seed), machine);
+        check(emulator, &mutants::reaching_cases(seed), Machine { grid, seed, ..ONE_LANE });
     }
 }
 
@@ -134,20 +133,14 @@ fn flags_that_repeat_are_not_taken_for_new_ones_emulated() {
 const ONE_LANE: Machine =
     Machine { grid: GRIDS[0], protocol: Protocol::Simple, seed: 1, before: 0 };
 
-fn ring_of_three() -> Case {
-    let schedules = Algorithm::Ring.schedules(Collective::AllReduce, 3).unwrap();
-    Case::new(Collective::AllReduce, schedules, 30, 64, 1)
-}
-
 /// A rank that makes another call is named by those that wait for it, and by those that do not.
 #[test]
 fn a_rank_that_makes_another_call_is_named_emulated() {
     let Some(emulator) = emulator() else { return };
     for protocol in [Protocol::Simple, Protocol::LowLatency] {
-        let over_buffers = mutants::reaching_cases(1)[0].clone();
-        for case in [ring_of_three(), over_buffers] {
+        for case in [&mutants::sensitive_cases(1)[0], &mutants::reaching_cases(1)[0]] {
             let protocol = if case.reaches { Protocol::Simple } else { protocol };
-            let case = Case { other_rank: Some(1), ..case };
+            let case = Case { other_rank: Some(1), ..case.clone() };
             let error = emulator.run(&[case], Machine { protocol, ..ONE_LANE }).unwrap_err();
             assert!(matches!(error, Failure::GaveUp { status: MISMATCH, .. }), "{error:?}");
         }

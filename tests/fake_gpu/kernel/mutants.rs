@@ -355,10 +355,7 @@ const MISTAKES: &[Mistake] = &[
     ),
     (
         "buffers that are read before their ranks have told where they are",
-        &[(
-            "u64 value = poll(self, &mine->begun, target, rank, self.report);",
-            "u64 value = begun;",
-        )],
+        &[("poll(self, &mine->begun, target, rank, self.report)", "begun")],
         &[Reaching],
     ),
     (
@@ -368,10 +365,7 @@ const MISTAKES: &[Mistake] = &[
     ),
     (
         "a call that ends while others read its buffers",
-        &[(
-            "poll(self, &meeting_of(self, launch.me, rank)->done, calls, rank, self.report);",
-            "calls;",
-        )],
+        &[("u64 done = poll(", "u64 done = calls;\n        if (calls == 0) poll(")],
         &[Reaching],
     ),
     (

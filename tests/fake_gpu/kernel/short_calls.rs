@@ -11,8 +11,6 @@ struct Calls(tempfile::TempDir);
 
 /// How a run ended: the exit codes of `emulated/short_calls.cpp`.
 const RIGHT: i32 = 0;
-const WRONG: i32 = 1;
-const DEADLOCK: i32 = 3;
 const GAVE_UP: i32 = 4;
 
 impl Calls {
@@ -33,13 +31,9 @@ impl Calls {
     }
 }
 
-fn program() -> Option<Calls> {
-    or_skipped(Calls::edited(|text| text))
-}
-
 #[test]
 fn short_calls_are_right_in_every_order_of_events_emulated() {
-    let Some(program) = program() else { return };
+    let Some(program) = or_skipped(Calls::edited(|text| text)) else { return };
     for (ranks, seed) in (1..=5).flat_map(|ranks| (0..6).map(move |seed| (ranks, seed))) {
         assert_eq!(program.run(seed, ranks, 60, -1), RIGHT, "{ranks} ranks, seed {seed}");
     }
@@ -51,7 +45,7 @@ fn short_calls_are_right_in_every_order_of_events_emulated() {
 
 #[test]
 fn short_calls_that_do_not_match_are_noticed_emulated() {
-    let Some(program) = program() else { return };
+    let Some(program) = or_skipped(Calls::edited(|text| text)) else { return };
     for (ranks, seed) in (2..=4).flat_map(|ranks| (0..8).map(move |seed| (ranks, seed))) {
         let end = program.run(seed, ranks, 8, seed as i64 % 5);
         assert_eq!(end, GAVE_UP, "{ranks} ranks, seed {seed}");
@@ -74,7 +68,6 @@ fn mistakes_in_short_calls_are_caught_emulated() {
         // Flags are old after many calls.
         let calls = if name == "old flags stay" { 800 } else { 150 };
         let mut ends = (0..40).map(|seed| program.run(seed, 2 + seed % 3, calls, -1));
-        let caught = ends.any(|end| [WRONG, DEADLOCK, GAVE_UP].contains(&end));
-        assert!(caught, "{name} is caught by no seed");
+        assert!(ends.any(|end| end != RIGHT), "{name} is caught by no seed");
     }
 }
