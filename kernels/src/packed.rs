@@ -194,6 +194,8 @@ impl<'a> Checker<'a> {
         let clocks = u64::from(program.windows) + u64::from(program.stages);
         require(clocks < 1 << 32, "it has too many windows")?;
         let folds: Vec<PackedFold> = list(bytes, program.folds, program.fold_count)?;
+        let fits = folds.iter().all(|fold| (1..=MOST_SOURCES).contains(&fold.count));
+        require(fits, "a fold has 1 to 16 sources")?;
         let ends = folds.iter().map(|fold| u64::from(fold.first) + u64::from(fold.count));
         let count = u32::try_from(ends.max().unwrap_or(0)).map_err(|_| "too many sources")?;
         let sources = list(bytes, program.sources, count)?;
@@ -239,7 +241,6 @@ impl<'a> Checker<'a> {
     }
 
     fn add_fold(&self, fold: &PackedFold, needs: &mut BufferNeeds) -> Result<(), String> {
-        require((1..=MOST_SOURCES).contains(&fold.count), "a fold has 1 to 16 sources")?;
         let everyone = u64::MAX >> (64 - self.program.ranks);
         require(fold.audience & !everyone == 0, "a reader does not exist")?;
         let longest = self.longest_window(&fold.extent)?;
