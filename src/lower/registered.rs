@@ -117,8 +117,10 @@ pub fn lower_for_buffers(
 ) -> Option<Program> {
     let request = &LoweringInput { window: usize::MAX, ..*request };
     let rule = SlotRule::Lines(Placement::InPlace, slots.count);
-    let strategy = Some(()).filter(|()| is_on_one_board(request));
-    let strategy = strategy.and_then(|()| completing(request, rule, None))?;
+    if !is_on_one_board(request) {
+        return None;
+    }
+    let strategy = completing(request, rule, None)?;
     // A kernel waits for its sources, and for nothing else before it stores.
     let index = SpanIndex::new(request.schedules, Placement::InPlace);
     let mut tracker = PostTracker::new(&strategy.folds, request.boards, index);

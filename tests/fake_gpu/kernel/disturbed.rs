@@ -73,7 +73,7 @@ pub(crate) const MANY_STEPS: Scenario = Scenario {
 };
 
 /// The rank's program changes its buffers then, also where others may still read them.
-pub(crate) const GIVEN_BACK: Scenario =
+const GIVEN_BACK: Scenario =
     Scenario { name: "a rank gives up calls over buffers", cases: reaching_cases, ..MANY_STEPS };
 
 pub(crate) const FAILURE: Scenario = Scenario {

@@ -3,7 +3,7 @@
 
 use super::case::Case;
 use super::disturbed::{
-    BARRIERS, CROSSED, FAILURE, GIVEN_BACK, MANY_STEPS, OVERLAPPING, REFUSED, Scenario, UNEQUAL,
+    BARRIERS, CROSSED, FAILURE, MANY_STEPS, OVERLAPPING, REFUSED, Scenario, UNEQUAL,
 };
 use super::emulator::{Emulator, Failure, Grid, Machine, Protocol, planted};
 use crate::fake_gpu::or_skipped;
@@ -367,10 +367,5 @@ const MISTAKES: &[Mistake] = &[
         "a call that ends while others read its buffers",
         &[("u64 done = poll(", "u64 done = calls;\n        if (calls == 0) poll(")],
         &[Reaching],
-    ),
-    (
-        "a rank that has given up and may have other bytes in its buffers",
-        &[("failed != OK && failed != CLOSED)", "failed * 0 != OK)")],
-        &[Disturbed(&GIVEN_BACK, Simple)],
     ),
 ];
