@@ -121,9 +121,7 @@ impl Comm {
                 choice.keep_to(engine.keeps_order_on_device(collective, &rank.machine));
                 let forms = rank.forms_over_buffers(collective, choice.plan.algorithm);
                 if let (Some(form), Some(gpus)) = (forms.first(), &mut explanation.gpus) {
-                    let more =
-                        format!("; long calls read the buffers of all ranks, by {form}, unpriced");
-                    gpus.source.push_str(&more);
+                    gpus.source += &format!("; long ones over buffers, by {form}, are not priced");
                 }
             }
             if let Some(why) = &rank.connected().in_host {

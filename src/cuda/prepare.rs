@@ -91,7 +91,8 @@ impl DeviceRank {
             true => load_aside(&self.connected().aside, packed.bytes()),
             false => self.make_room(&lowered, call, |home| DeviceCode::load(home, packed.bytes())),
         };
-        let way = Way::Walk { kernel, code: code.map_err(said)?, room, longest };
+        let code = Box::new(code.map_err(said)?);
+        let way = Way::Walk { kernel, code, room, longest };
         Ok(Prepared { lowered, way })
     }
 
@@ -127,7 +128,7 @@ impl DeviceRank {
         let slots = plan::counted_room(self.board().shapes()).1;
         let forms = self.forms_over_buffers(call.collective, plan.algorithm);
         let lower = |algorithm| {
-            let plan = Plan { algorithm, window: usize::MAX, ..plan };
+            let plan = Plan { algorithm, window: usize::MAX };
             let engine = self.comm.engine.get();
             engine.lower_on_device(call, plan, (slots, true), &self.machine).ok()
         };

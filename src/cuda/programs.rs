@@ -19,7 +19,7 @@ pub(super) struct Prepared {
 /// How a call runs on the GPU.
 pub(super) enum Way {
     /// A kernel walks its program, over the mailboxes of a room.
-    Walk { kernel: CudaFunction, code: DeviceCode, room: Room, longest: u64 },
+    Walk { kernel: CudaFunction, code: Box<DeviceCode>, room: Room, longest: u64 },
     /// It is short enough for a kernel that needs no program.
     Short { kernel: CudaFunction, kind: ShortKind },
 }
