@@ -199,10 +199,17 @@ DEVICE u64 pass_empty_line(const Lane& self, const StepData& data, const Step& s
 template <class T, class Op>
 DEVICE void execute(const Lane& self, const StepData& data, const Step& step, u64 bytes) {
     u32 count = step.fold->count;
+    bool is_in_place = count == 1 && !data.slot && data.from[0] == data.into;
+    if (is_in_place) return;
     u64 whole = is_aligned(data, count) ? bytes / 16 * 16 : 0;
     const int rows = 4;
     u64 stride = (u64)self.movers * 16;
     u64 at = (u64)threadIdx.x * 16;
+    // Where only buffers are read, as many loads as there are registers for.
+    const int most = 8;
+    for (; self.program->reaches && at + (most - 1) * stride < whole; at += most * stride) {
+        fold_rows<T, Op, most>(data, count, at, stride);
+    }
     for (; at + (rows - 1) * stride < whole; at += rows * stride) {
         fold_rows<T, Op, rows>(data, count, at, stride);
     }

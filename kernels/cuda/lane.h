@@ -78,6 +78,9 @@ struct Peer {
     u64 seen;
     // Publications of it that we are done with, if it is told at the end.
     u64 done;
+    // Its buffers, in a call that reaches them.
+    const u8* input;
+    const u8* output;
 };
 
 // Of a step: where the sources of its fold lie, where its result goes, and what is told behind it.
@@ -292,16 +295,18 @@ DEVICE u8* memory(const Launch& launch, u32 place) {
 DEVICE void await_source(const Lane& self, StepData& data, const Source& source, u32 at, u32 k,
                          Range mine) {
     const Launch& launch = self.launch;
+    const Peer& peer = self.peers[source.peer];
+    data.number[at] = 0;
     if (source.place != BOARD) {
         Range range = window(source.extent, self.program->windows, k);
-        data.from[at] = memory(launch, source.place) + range.start + mine.start;
-        data.number[at] = 0;
-        return;
+        const u8* of_peer = source.place == PEER_INPUT ? peer.input : peer.output;
+        bool is_own = source.place < BOARD;
+        data.from[at] = (is_own ? memory(launch, source.place) : of_peer) + range.start + mine.start;
+        if (is_own || source.publication == LENT) return;
     }
-    const Peer& peer = self.peers[source.peer];
     u64 position = peer.before
         + number(self.program, source.peer, source.publication, source.stage, k);
-    data.from[at] = slot_of(self, peer.mailbox, position);
+    if (source.place == BOARD) data.from[at] = slot_of(self, peer.mailbox, position);
     data.number[at] = position + 1;
     if (launch.protocol == SIMPLE) await_arrival(self, data, position, source.peer);
 }
@@ -341,6 +346,7 @@ DEVICE void prepare(Lane& self, StepData& data, const Step& step, Range mine) {
         Range range = window(fold.extent, self.program->windows, step.k);
         bool stores = fold.into != NOWHERE;
         data.into = stores ? memory(self.launch, fold.into) + range.start + mine.start : 0;
-        data.slot = fold.audience ? slot_of(self, self.launch.ours, step.position) : 0;
+        bool has_payload = fold.audience && !self.program->reaches;
+        data.slot = has_payload ? slot_of(self, self.launch.ours, step.position) : 0;
     }
 }

@@ -17,14 +17,20 @@ struct Extent {
     u32 lacks;
 };
 
-// Where a fold stores, and where a source lies.
-enum Place : u32 { INPUT = 0, OUTPUT = 1, SCRATCH = 2, BOARD = 3, NOWHERE = 4 };
+// Where a fold stores, and where a source lies: in a buffer of the rank, in a slot, or in a buffer of another
+// rank, which only programs that reach buffers have.
+enum Place : u32 {
+    INPUT = 0, OUTPUT = 1, SCRATCH = 2, BOARD = 3, NOWHERE = 4, PEER_INPUT = 5, PEER_OUTPUT = 6,
+};
+
+// Instead of a publication: the source is ready from the start of the call.
+enum : u32 { LENT = 0xffffffffu };
 
 struct Source {
     Extent extent;
     u32 place;
-    // Of a publication: the rank that makes it, the index among that rank's publishing folds, and
-    // the stage of that fold.
+    // The other rank; and of the publication that brings or announces the source, the index among that
+    // rank's publishing folds, and the stage of that fold.
     u32 peer;
     u32 publication;
     u32 stage;
@@ -67,7 +73,24 @@ struct Program {
     u32 element;
     u32 ranks;
     u32 me;
+    // Not zero: folds read buffers of other ranks, and publications have no payload.
+    u32 reaches;
+    u32 unused;
+    // Bytes of the rank's input and output that other ranks read.
+    u64 exposed[2];
 };
+
+// What a lane tells one of another rank in a call that reaches buffers.
+struct Meeting {
+    const u8* input;
+    const u8* output;
+    // The number of the call from one, above its mark: the buffers are there.
+    u64 begun;
+    // The number of the last call whose buffers of others the lane is done with.
+    u64 done;
+};
+// `MEETING_BYTES` of `transports/src/cuda/layout.rs`.
+static_assert(sizeof(Meeting) == 32, "lanes have so much room for a meeting");
 
 // The memory of a rank that other ranks reach. A counter is written by one thread and never goes
 // back, also not from one call to the next.
@@ -85,6 +108,10 @@ struct Mailbox {
     // By rank: the call that it makes, the number of the call above its fingerprint. That rank writes
     // it.
     u64* announced;
+    // By rank and lane. That rank writes it.
+    Meeting* meetings;
+    // The rank's `failed`, as in `Launch`.
+    const u64* failed;
 };
 
 enum Protocol : u32 {
@@ -191,33 +218,6 @@ struct ShortLaunch {
     u32 number;
     // A `ShortKind`.
     u32 kind;
-};
-
-// One rank's part of a direct call, which has no program either: `direct.h`.
-enum DirectKind : u32 { ALL_REDUCE = 0, ALL_GATHER = 1, REDUCE_SCATTER = 2, BROADCAST = 3 };
-struct DirectLaunch {
-    // By rank, as this rank reaches it: what the others tell it, its `announced`, and its `failed`.
-    u64* words[MOST_SHORT_RANKS];
-    u64* announced[MOST_SHORT_RANKS];
-    u64* fails[MOST_SHORT_RANKS];
-    // By lane: the number of earlier calls.
-    u64* counts;
-    const u8* input;
-    u8* output;
-    // As in `Launch`.
-    u32* abort;
-    u64* report;
-    u64* gone;
-    u64* failed;
-    u64 patience;
-    // Of the vector, or of a block of one rank.
-    u64 bytes;
-    u32 fingerprint;
-    u32 ranks;
-    u32 me;
-    u32 number;
-    u32 kind;
-    u32 root;
 };
 
 // What one launch of the kernel walks: the calls of several ranks, or several calls of one. A block that

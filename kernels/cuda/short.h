@@ -22,15 +22,15 @@ struct ShortCall {
     u64 report;
 };
 
-// What a wait of a call without a program asks, here and in `direct.h`. A lane has its own answers.
-template <class Call> DEVICE u32 rank_of(const Call&, u32 peer) { return peer; }
+// What a wait of such a call asks. A lane has its own answers.
+DEVICE u32 rank_of(const ShortCall&, u32 peer) { return peer; }
 
-template <class Call> DEVICE bool is_other_call(const Call& self, u32 peer) {
+DEVICE bool is_other_call(const ShortCall& self, u32 peer) {
     u64 told = load_relaxed(self.launch.announced[self.launch.me] + peer);
     return is_other(told, self.launch.number, self.launch.fingerprint);
 }
 
-template <class Call> DEVICE u64 report_of(const Call& self, u32 peer, u32 status) {
+DEVICE u64 report_of(const ShortCall& self, u32 peer, u32 status) {
     return (u64)self.launch.number << 32 | peer << 16 | status;
 }
 

@@ -17,12 +17,12 @@
 // ---- After a fold
 
 // The number of publications of the writer of source `at` that we are done with; zero if another source
-// of the fold tells more about that writer, or if the source is no publication.
+// of the fold tells more about that writer, or if no publication brings or announces the source.
 DEVICE u64 credit(const StepData& data, const Step& step, u32 at) {
     const Source* sources = step.sources;
-    if (sources[at].place != BOARD) return 0;
+    if (data.number[at] == 0) return 0;
     for (u32 other = 0; other < step.fold->count; other++) {
-        bool is_alike = sources[other].place == BOARD && sources[other].peer == sources[at].peer;
+        bool is_alike = sources[other].peer == sources[at].peer;
         bool is_later = data.number[other] > data.number[at]
             || (data.number[other] == data.number[at] && other > at);
         if (is_alike && is_later) return 0;

@@ -19,7 +19,8 @@
 // The loops have no compiler-specific hints but `machine.h`, so that a C++ compiler runs the same text
 // on a CPU (`emulated/`).
 
-#include "direct.h"
+#include "meet.h"
+#include "short.h"
 #include "step.h"
 
 // The counts of a lane: by rank, then of calls, then the lock.
@@ -140,8 +141,11 @@ template <class T, class Op> DEVICE void walk_as(Lane& self, const Launch& launc
         return;
     }
     resume(self);
-    bool is_done = run<T, Op>(self);
+    bool reaches = self.program->reaches;
+    if (reaches) meet(self);
+    bool is_done = self.report == OK && run<T, Op>(self);
     __syncthreads();
+    if (is_done && reaches) part_from_all(self);
     if (is_done) count(self);
     __syncthreads();
     if (self.report == OK) {
@@ -189,8 +193,7 @@ template <class T, class Op> DEVICE void walk(const Launches& launches) {
 }
 
 #ifndef EMULATED
-// A module has three kernels: -DTYPE=F32 -DOPERATION=Sum -DNAME=walk_f32_sum.
+// A module has two kernels: -DTYPE=F32 -DOPERATION=Sum -DNAME=walk_f32_sum.
 KERNEL(NAME)(BY_VALUE Launches launches) { walk<TYPE, OPERATION>(launches); }
 KERNEL(short_call)(BY_VALUE ShortLaunch launch) { run_short<TYPE, OPERATION>(launch); }
-KERNEL(direct_call)(BY_VALUE DirectLaunch launch) { run_direct<TYPE, OPERATION>(launch); }
 #endif

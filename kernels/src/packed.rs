@@ -16,7 +16,14 @@ pub mod place {
     /// In a slot of another rank.
     pub const BOARD: u32 = 3;
     pub const NOWHERE: u32 = 4;
+    /// In the input of another rank.
+    pub const PEER_INPUT: u32 = 5;
+    /// In the output of another rank.
+    pub const PEER_OUTPUT: u32 = 6;
 }
+
+/// Instead of a publication: the source in a buffer of another rank is ready from the start of the call.
+pub const LENT: u32 = u32::MAX;
 
 /// Bytes that windows cut a chunk into, so that each begins as aligned as the chunk.
 pub const PACK: u64 = 16;
@@ -43,9 +50,9 @@ pub struct PackedSource {
     pub extent: PackedExtent,
     /// A [`place`].
     pub place: u32,
-    /// The rank that publishes it.
+    /// The rank that publishes it, or that has it in a buffer.
     pub peer: u32,
-    /// Its index among that rank's publishing folds.
+    /// The index among that rank's publishing folds of the one that brings or announces it, or [`LENT`].
     pub publication: u32,
     /// The stage of that fold.
     pub stage: u32,
@@ -111,6 +118,22 @@ pub struct PackedProgram {
     pub element: u32,
     pub ranks: u32,
     pub me: u32,
+    /// 1 if folds read buffers of other ranks, and publications have no payload; else 0.
+    pub reaches: u32,
+    pub unused: u32,
+    /// Bytes of the rank's input and output that other ranks read.
+    pub exposed: [u64; 2],
+}
+
+impl PackedSource {
+    fn is_of_peer(&self) -> bool {
+        [place::PEER_INPUT, place::PEER_OUTPUT].contains(&self.place)
+    }
+
+    /// True if a publication brings or announces it.
+    fn is_announced(&self) -> bool {
+        self.place == place::BOARD || (self.is_of_peer() && self.publication != LENT)
+    }
 }
 
 impl PackedProgram {
@@ -171,6 +194,8 @@ impl<'a> Checker<'a> {
         let clocks = u64::from(program.windows) + u64::from(program.stages);
         require(clocks < 1 << 32, "it has too many windows")?;
         let folds: Vec<PackedFold> = list(bytes, program.folds, program.fold_count)?;
+        let fits = folds.iter().all(|fold| (1..=MOST_SOURCES).contains(&fold.count));
+        require(fits, "a fold has 1 to 16 sources")?;
         let ends = folds.iter().map(|fold| u64::from(fold.first) + u64::from(fold.count));
         let count = u32::try_from(ends.max().unwrap_or(0)).map_err(|_| "too many sources")?;
         let sources = list(bytes, program.sources, count)?;
@@ -180,7 +205,8 @@ impl<'a> Checker<'a> {
     fn needs(&self) -> Result<BufferNeeds, String> {
         self.check_stages()?;
         let publications = self.check_numberings()?;
-        let mut needs = BufferNeeds { publications, ..BufferNeeds::default() };
+        let [input, output] = self.program.exposed;
+        let mut needs = BufferNeeds { input, output, publications, ..BufferNeeds::default() };
         for fold in &self.folds {
             self.add_fold(fold, &mut needs)?;
         }
@@ -206,7 +232,7 @@ impl<'a> Checker<'a> {
             list::<u32>(self.bytes, numbering.before, numbering.befores)?;
             list::<u64>(self.bytes, numbering.sum, numbering.sums)?;
         }
-        let named = self.sources.iter().filter(|source| source.place == place::BOARD);
+        let named = self.sources.iter().filter(|source| source.is_announced());
         let mut peers = named.map(|source| all.get(source.peer as usize));
         let numbered = peers.all(|peer| peer.is_some_and(|peer| peer.folds > 0));
         require(numbered, "a source is the publication of a rank that makes none")?;
@@ -215,12 +241,11 @@ impl<'a> Checker<'a> {
     }
 
     fn add_fold(&self, fold: &PackedFold, needs: &mut BufferNeeds) -> Result<(), String> {
-        require((1..=MOST_SOURCES).contains(&fold.count), "a fold has 1 to 16 sources")?;
         let everyone = u64::MAX >> (64 - self.program.ranks);
         require(fold.audience & !everyone == 0, "a reader does not exist")?;
         let longest = self.longest_window(&fold.extent)?;
         self.add(fold.into, &fold.extent, needs)?;
-        if fold.audience != 0 {
+        if fold.audience != 0 && self.program.reaches == 0 {
             needs.publication = needs.publication.max(longest);
         }
         for source in &self.sources[fold.first as usize..][..fold.count as usize] {
@@ -230,10 +255,15 @@ impl<'a> Checker<'a> {
                 needs.publication = needs.publication.max(longest);
                 continue;
             }
+            let may_be = self.program.reaches == 1 && source.peer < self.program.ranks;
+            let is_reached = !source.is_of_peer() || may_be;
+            require(is_reached, "a source is in a buffer that is not reached")?;
             let cut = |it: &PackedExtent| (it.quotient, it.remainder, it.lacks);
             let alike = cut(&source.extent) == cut(&fold.extent);
             require(alike, "a source has another length than its fold")?;
-            self.add(source.place, &source.extent, needs)?;
+            if !source.is_of_peer() {
+                self.add(source.place, &source.extent, needs)?;
+            }
         }
         Ok(())
     }

@@ -119,6 +119,10 @@ impl Comm {
             let mut explanation = explain_at(place, links, (collective, bytes), wanted);
             if let Ok(choice) = &mut explanation.choice {
                 choice.keep_to(engine.keeps_order_on_device(collective, &rank.machine));
+                let forms = rank.forms_over_buffers(collective, choice.plan.algorithm);
+                if let (Some(form), Some(gpus)) = (forms.first(), &mut explanation.gpus) {
+                    gpus.source += &format!("; long ones over buffers, by {form}, are not priced");
+                }
             }
             if let Some(why) = &rank.connected().in_host {
                 explanation.refuse_gpus(&format!("mailboxes are in memory of the host: {why}"));

@@ -7,13 +7,11 @@ use crate::algorithms::Algorithm;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::device::DeviceLowered;
 use crate::error::Result;
+use crate::lower::DeviceProgram;
 use crate::schedule::collective::Collective;
 use crate::tuner::Plan;
 use cudarc::driver::CudaStream;
-use maypole_kernels::cuda::WalkKernels;
-use maypole_transports::cuda::{
-    BesideCapture, ContextWork, DeviceCode, DeviceError, DirectKind, ShortKind,
-};
+use maypole_transports::cuda::{BesideCapture, ContextWork, DeviceCode, DeviceError, ShortKind};
 use std::sync::Arc;
 
 impl DeviceRank {
@@ -68,65 +66,93 @@ impl DeviceRank {
         let (room, slots) = plan::room(self.board().shapes(), longest);
         let window = plan::window(self.board().shapes().of(room), longest);
         let plan = Plan { window, ..plan };
+        let engine = self.comm.engine.get();
         let (lowered, packed) =
-            self.comm.engine.get().lower_on_device(call, plan, slots, &self.machine);
-        let packed = packed.ok_or("its folds cut the same bytes into different parts")?;
+            engine.lower_on_device(call, plan, (slots, false), &self.machine)?;
         if lowered.divisor.is_some() || call.scales(self.comm.world()) {
             self.map(call.kind).map_err(said)?;
         }
         let kernels = self.kernels_of(call).map_err(said)?;
-        if let Some(way) = self.way_without_program(call, &lowered, &kernels) {
+        if let Some(kind) = self.short_kind(call, &lowered) {
             if !is_captured {
                 self.make_room(&lowered, call, |_| Ok(())).map_err(said)?;
             }
-            return Ok(Prepared { lowered, way });
+            return Ok(Prepared { lowered, way: Way::Short { kernel: kernels.short, kind } });
         }
+        let counted = plan::counted_room(self.board().shapes()).0;
+        let (lowered, packed, room, longest) =
+            match self.over_buffers(call, plan, lowered.record.bytes) {
+                // Each lane moves a part of all bytes.
+                Some((one, packed)) => (one, packed, counted, lowered.record.bytes),
+                None => (lowered, packed, room, longest as u64),
+            };
         let kernel = kernels.walk;
         let code = match is_captured {
             true => load_aside(&self.connected().aside, packed.bytes()),
             false => self.make_room(&lowered, call, |home| DeviceCode::load(home, packed.bytes())),
         };
-        let way = Way::Walk { kernel, code: code.map_err(said)?, room, longest: longest as u64 };
+        let code = Box::new(code.map_err(said)?);
+        let way = Way::Walk { kernel, code, room, longest };
         Ok(Prepared { lowered, way })
     }
 
-    /// The way of a call that needs no program, because the ranks read the others' data in one hop
-    /// or two: from lines if there are few bytes, else from one another's buffers, where that can
-    /// be. All ranks compute the same way, independent of their buffers.
-    fn way_without_program(
-        &self,
-        call: CollectiveCall,
-        lowered: &DeviceLowered,
-        kernels: &WalkKernels,
-    ) -> Option<Way> {
-        let is_alone = self.comm.world() == 1;
-        // These combine the ranks in their order, as the kernels do. Data that is only moved has no
-        // order.
+    /// What a call leaves that needs no program, because each rank has few bytes and reads those of all others
+    /// in one hop. All ranks compute the same, independent of their buffers.
+    fn short_kind(&self, call: CollectiveCall, lowered: &DeviceLowered) -> Option<ShortKind> {
+        // These combine the ranks in their order, as the kernel does. Data that is only moved has no order.
         let keeps_bits = match lowered.algorithm {
-            Algorithm::OneShot | Algorithm::TwoShot => true,
-            Algorithm::Direct => true,
+            Algorithm::OneShot | Algorithm::TwoShot | Algorithm::Direct => true,
             _ => !call.collective.reduces() && !self.is_named(call.collective),
         };
-        if is_alone || !keeps_bits {
-            return None;
-        }
-        let (short, blocks) = match call.collective {
-            Collective::AllReduce | Collective::Barrier => (Some(ShortKind::Combine), 1),
-            Collective::AllGather => (Some(ShortKind::Gather), 1),
-            Collective::AllToAll => (Some(ShortKind::Exchange), self.comm.world()),
-            _ => (None, 1),
+        let world = self.comm.world();
+        let (kind, blocks) = match call.collective {
+            Collective::AllReduce | Collective::Barrier => (ShortKind::Combine, 1),
+            Collective::AllGather => (ShortKind::Gather, 1),
+            Collective::AllToAll => (ShortKind::Exchange, world),
+            _ => return None,
         };
         let is_short = self.board().makes_short_calls(lowered.input / blocks);
-        if let Some(kind) = short.filter(|_| is_short) {
-            return Some(Way::Short { kernel: kernels.short.clone(), kind });
-        }
-        let kind = direct_kind(call.collective)?;
-        // The root of a short broadcast waits for no rank, and here it would.
-        let is_long = !matches!(kind, DirectKind::Broadcast(_))
-            || lowered.record.bytes as usize > plan::LONGEST_LINES;
-        let is_barrier = call.collective == Collective::Barrier;
-        let is_direct = self.board().makes_direct_calls() && is_long && !is_barrier;
-        is_direct.then(|| Way::Direct { kernel: kernels.direct.clone(), kind })
+        (world > 1 && keeps_bits && is_short).then_some(kind)
+    }
+
+    /// The program of a call of `bytes` bytes over the buffers of all ranks, if they reach these. All ranks
+    /// compute the same, independent of their buffers.
+    fn over_buffers(
+        &self,
+        call: CollectiveCall,
+        plan: Plan,
+        bytes: u64,
+    ) -> Option<(DeviceLowered, DeviceProgram)> {
+        // The root of a short call with one waits for no rank, and here it would.
+        let is_long = call.collective.root().is_none() || bytes as usize > plan::LONGEST_LINES;
+        let slots = plan::counted_room(self.board().shapes()).1;
+        let forms = self.forms_over_buffers(call.collective, plan.algorithm);
+        let lower = |algorithm| {
+            let plan = Plan { algorithm, window: usize::MAX };
+            let engine = self.comm.engine.get();
+            engine.lower_on_device(call, plan, (slots, true), &self.machine).ok()
+        };
+        forms.into_iter().filter(|_| is_long && bytes > 0).find_map(lower)
+    }
+
+    /// The algorithms by which long calls run over the buffers of all ranks, in the place of `chosen`: those with
+    /// equal bits in which no rank passes on what it has read. None if ranks do not reach the buffers.
+    pub(super) fn forms_over_buffers(
+        &self,
+        collective: Collective,
+        chosen: Algorithm,
+    ) -> Vec<Algorithm> {
+        let is_free = !self.is_named(collective);
+        let forms = match chosen {
+            _ if !self.board().reaches_buffers() => Vec::new(),
+            Algorithm::OneShot if is_free => vec![Algorithm::TwoShot],
+            Algorithm::OneShot | Algorithm::TwoShot | Algorithm::Direct => vec![chosen],
+            _ if is_free && !collective.reduces() => vec![Algorithm::Direct, Algorithm::Linear],
+            _ => Vec::new(),
+        };
+        let world = self.comm.world();
+        let implements = |form: &Algorithm| form.schedules(collective, world).is_some();
+        forms.into_iter().filter(|form| world > 1 && implements(form)).collect()
     }
 
     /// True if the program has named the algorithm of `collective`.
@@ -163,16 +189,5 @@ impl DeviceRank {
             }
             work(stream)
         })
-    }
-}
-
-/// The operation of a call without a program. A barrier is an all-reduce of nothing.
-fn direct_kind(collective: Collective) -> Option<DirectKind> {
-    match collective {
-        Collective::AllReduce | Collective::Barrier => Some(DirectKind::AllReduce),
-        Collective::AllGather => Some(DirectKind::AllGather),
-        Collective::ReduceScatter => Some(DirectKind::ReduceScatter),
-        Collective::Broadcast { root } => Some(DirectKind::Broadcast(root)),
-        _ => None,
     }
 }

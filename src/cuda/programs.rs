@@ -6,8 +6,7 @@ use crate::engine::device::DeviceLowered;
 use cudarc::driver::{CudaFunction, CudaStream};
 use maypole_kernels::cuda::CudaError;
 use maypole_transports::cuda::{
-    BesideCapture, CodeShelf, DeviceCode, DeviceError, DeviceScratch, DirectKind, Lent, Room,
-    ShortKind,
+    BesideCapture, CodeShelf, DeviceCode, DeviceError, DeviceScratch, Lent, Room, ShortKind,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,11 +19,9 @@ pub(super) struct Prepared {
 /// How a call runs on the GPU.
 pub(super) enum Way {
     /// A kernel walks its program, over the mailboxes of a room.
-    Walk { kernel: CudaFunction, code: DeviceCode, room: Room, longest: u64 },
+    Walk { kernel: CudaFunction, code: Box<DeviceCode>, room: Room, longest: u64 },
     /// It is short enough for a kernel that needs no program.
     Short { kernel: CudaFunction, kind: ShortKind },
-    /// The ranks read one another's buffers.
-    Direct { kernel: CudaFunction, kind: DirectKind },
 }
 
 impl Prepared {
@@ -32,7 +29,7 @@ impl Prepared {
     pub(super) fn bytes(&self) -> usize {
         let program = match &self.way {
             Way::Walk { code, .. } => code.bytes(),
-            Way::Short { .. } | Way::Direct { .. } => 0,
+            Way::Short { .. } => 0,
         };
         size_of::<Self>() + program + self.lowered.record.memory()
     }

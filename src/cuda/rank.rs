@@ -383,7 +383,6 @@ impl DeviceRank {
                     board.launch(on, kernel, &[made], &[])?;
                 }
                 Way::Short { kernel, kind } => board.launch_short(on, kernel, &made, *kind)?,
-                Way::Direct { kernel, kind } => board.launch_direct(on, kernel, &made, *kind)?,
             }
             match lowered.divisor {
                 Some(divisor) => copies::divide(on, &maps[&call.kind], output, output, divisor),

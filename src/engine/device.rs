@@ -5,7 +5,7 @@ use crate::algorithms::Algorithm;
 use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::choice::PlanChooser;
-use crate::engine::calls::order::{is_left_to_right, schedules_of};
+use crate::engine::calls::order::is_left_to_right;
 use crate::engine::calls::prepare::LoweringLabel;
 use crate::engine::conditions::RunConditions;
 use crate::engine::failure::FailedWait;
@@ -14,13 +14,14 @@ use crate::error::{Error, Result};
 use crate::execute::messages::AllowedTime;
 use crate::execute::{LinkError, Unexpected};
 use crate::lower::{
-    BufferPlaces, DeviceProgram, DeviceSlots, LoweringInput, Program, lower_for_device,
+    BufferPlaces, DeviceProgram, DeviceSlots, LoweringInput, Program, lower_for_buffers,
+    lower_for_device,
 };
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
 use crate::schedule::{Layout, Placement, Schedule};
 use crate::topology::DeviceLinks;
-use crate::tuner::{CostTable, DeviceQuestion, Plan, PlanOverride};
+use crate::tuner::{self, CostTable, DeviceQuestion, Plan, PlanOverride};
 use crate::world::calls::{CallRecord, GroupActivity};
 use maypole_kernels::mix;
 use maypole_transports::cuda::{Reason, Report};
@@ -121,8 +122,9 @@ impl DeviceMachine {
         DeviceQuestion { links: &self.links, unit: self.unit, start_ns: self.start_ns }
     }
 
-    fn schedules(&self, algorithm: Algorithm, collective: Collective) -> Vec<Schedule> {
-        schedules_of(algorithm, collective, &self.boards, Some(&self.links))
+    /// Those of all ranks, if the algorithm implements the collective.
+    fn schedules(&self, algorithm: Algorithm, collective: Collective) -> Option<Vec<Schedule>> {
+        tuner::schedules(algorithm, collective, &self.boards, Some(&self.links))
     }
 }
 
@@ -145,7 +147,7 @@ impl Engine {
         };
         let plan = chooser.plan(call)?;
         let schedules = machine.schedules(plan.algorithm, call.collective);
-        let chunks = schedules[0].chunks;
+        let chunks = schedules.expect("the tuner's algorithm implements the collective")[0].chunks;
         let layout = call.layout(self.boards.world(), chunks, self.calls.counts());
         Ok((plan, layout.longest() * call.kind.size()))
     }
@@ -168,16 +170,20 @@ impl Engine {
         }
     }
 
-    /// Lowers `call` by `plan` for mailboxes with these `slots`. `None` if its folds split the same
-    /// bytes into different parts.
+    /// Lowers `call` by `plan` for mailboxes with these `slots`, or, if it `reaches` them, for the buffers of
+    /// all ranks.
+    ///
+    /// # Errors
+    /// Why there is no such program, on no rank.
     pub(crate) fn lower_on_device(
         &self,
         call: CollectiveCall,
         plan: Plan,
-        slots: DeviceSlots,
+        (slots, reaches): (DeviceSlots, bool),
         machine: &DeviceMachine,
-    ) -> (DeviceLowered, Option<DeviceProgram>) {
+    ) -> std::result::Result<(DeviceLowered, DeviceProgram), &'static str> {
         let schedules = machine.schedules(plan.algorithm, call.collective);
+        let schedules = schedules.ok_or("the algorithm does not implement the collective")?;
         let label = self.label(call, plan);
         // Ranks with different links would run different rings.
         let order = machine.links.order().iter();
@@ -185,9 +191,12 @@ impl Engine {
         let label = LoweringLabel { fingerprint, ..label };
         let lowered =
             self.lower_by(call, (&schedules, &machine.boards), label, |input, rank, placement| {
-                lower_for_device(input, slots, rank, placement).ok()
+                match reaches {
+                    true => lower_for_buffers(input, slots, rank),
+                    false => lower_for_device(input, slots, rank, placement).ok(),
+                }
             });
-        let (layout, program) = lowered.expect("schedules that the checker accepts complete");
+        let (layout, program) = lowered.ok_or("ranks would wait for one another")?;
         let element = call.kind.size();
         let input = layout.held(call.collective.input(self.rank));
         let output = layout.held(call.collective.output(self.rank));
@@ -206,7 +215,8 @@ impl Engine {
             scratch: program.scratch,
             divisor: call.output_divisor(self.rank, self.boards.world()),
         };
-        (lowered, DeviceProgram::new(&program, self.rank, places))
+        let packed = DeviceProgram::new(&program, self.rank, places);
+        Ok((lowered, packed.ok_or("its folds cut the same bytes into different parts")?))
     }
 
     /// Begins the operation that `record` describes, and returns its number.

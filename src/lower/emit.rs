@@ -295,17 +295,21 @@ impl Emitter<'_> {
         }))
     }
 
-    /// Whether other ranks touch this rank's input, and its output.
-    fn exposes(&self) -> (bool, bool) {
+    /// Up to where other ranks touch this rank's input, and its output.
+    fn exposes(&self) -> [Option<usize>; 2] {
         let folds = &self.strategy.folds;
-        let reads = |buffer: Buffer| {
-            let mut touched = folds.all_sources().iter().filter_map(|source| source.of_peer());
-            touched.any(|(peer, span)| peer == self.me && span.buffer == buffer)
+        let read = folds.all_sources().iter().filter_map(|source| source.of_peer());
+        let mine = |(peer, span): (usize, Span)| (peer == self.me).then_some(span);
+        let touched = read.chain(
+            folds.ranks().flat_map(|rank| folds.of(rank)).flat_map(|fold| folds.pushes(fold)),
+        );
+        let touched: Vec<Span> = touched.filter_map(mine).collect();
+        let end = |span: &Span| {
+            let extent = self.extent(self.me, *span);
+            extent.start + extent.bytes(self.windows) as usize
         };
-        let is_pushed =
-            |place| folds.all_to()[place] as usize == self.me && folds.pushed(place).is_some();
-        let is_written = (0..folds.all_to().len()).any(is_pushed);
-        (reads(Buffer::Input), reads(Buffer::Output) || is_written)
+        [Buffer::Input, Buffer::Output]
+            .map(|buffer| touched.iter().filter(|span| span.buffer == buffer).map(end).max())
     }
 
     /// Bytes of this rank's input that `peer` reads without a publication.

@@ -42,7 +42,7 @@ pub use program::{
     Extent, Flush, Fold, FoldSource, MAX_SOURCES, Numbering, Program, Push, RegisteredAccess,
     SourceLocation, StreamLink,
 };
-pub use registered::{RegisteredProgram, lower_registered};
+pub use registered::{RegisteredProgram, lower_for_buffers, lower_registered};
 pub use strategy::DeviceSlots;
 use strategy::{SlotRule, Strategy, choose, choose_symmetric, reads_what_it_wrote, windows};
 pub use traffic::ProgramTraffic;

@@ -277,8 +277,9 @@ pub struct RegisteredAccess {
     pub pushes: Box<[Push]>,
     /// `pushes[first_push[f]..first_push[f + 1]]` are those of fold `f`.
     pub first_push: Box<[u32]>,
-    /// Whether other ranks touch this rank's input, and its output.
-    pub exposes: (bool, bool),
+    /// Bytes of this rank's input, and of its output, up to the last one that other ranks touch; `None` if
+    /// they touch none.
+    pub exposes: [Option<usize>; 2],
     /// By local rank: bytes of this rank's input that it reads without a publication.
     pub lent: Box<[u64]>,
     /// Local ranks that no publication proves to be done with this rank's memory at the end. Their

@@ -17,21 +17,26 @@
 //!   fold itself read it.
 //! * A fold that overwrites bytes that other ranks pull waits until they are done, as it waits for
 //!   a stream that still sends from there ([`flush`](super::flush)).
-//! * Input is lent without a message only if no fold overwrites it, except the fold that reads it.
+//! * Input is lent without a message only if no fold overwrites it, except the fold that reads it, or one
+//!   that waits for that fold.
 //!
-//! Memory that the kernel [copies](ReachedMemory::Copied) is never pushed to, and no fold combines it.
+//! Memory that the kernel [copies](ReachedMemory::Copied) is never pushed to, and no fold combines it. That of
+//! GPUs is never pushed to either ([`lower_for_buffers`]): a rank that has failed gets its buffers back, and a
+//! kernel of another rank may run for a while.
 //!
 //! All else is as for slots and streams. The trial run of all ranks' folds counts the waits that
 //! follow from these rules, and its race detector proves that they are enough.
 
+use super::flush::PostTracker;
 use super::folds::{FusedFolds, Origin, SpanIndex};
 use super::fuse::{forget_dead_stores, fuse_with_stores};
 use super::order::Matching;
 use super::program::Program;
-use super::strategy::{SlotRule, Strategy, fused, reads_what_it_wrote, windows};
+use super::strategy::{DeviceSlots, SlotRule, Strategy, fused, reads_what_it_wrote, windows};
 use super::{LoweringInput, emit};
 use crate::schedule::hosts::ReachedMemory;
 use crate::schedule::{Buffer, Placement, Schedule, Span};
+use maypole_transports::board::lines;
 
 /// A program that runs on registered memory.
 #[derive(Clone, Debug)]
@@ -58,18 +63,15 @@ pub fn lower_registered(
     me: usize,
     access: ReachedMemory,
 ) -> Option<RegisteredProgram> {
-    let world = request.boards.world();
-    assert_eq!(request.schedules.len(), world, "one schedule and one board for each rank");
-    assert!(request.element > 0, "elements have bytes");
-    if request.boards.locals(me).len() < world || world < 2 {
+    if !is_on_one_board(request) {
         return None;
     }
     // A program that completes when every rank calls in place also completes for any mix of
     // placements.
     [Placement::InPlace, Placement::Apart].into_iter().find_map(|placement| {
-        let rule = SlotRule::Lines(placement);
+        let rule = SlotRule::Lines(placement, lines(request.boards.world()));
         let windows = windows(request, rule);
-        let strategy = completing(request, windows, placement, access)?;
+        let strategy = completing(request, rule, Some(access))?;
         let program = emit(request, &strategy, me, windows, placement);
         let past_caches = request.is_beyond_caches(me, Placement::Apart);
         let program = Program { past_caches, ..program };
@@ -77,13 +79,74 @@ pub fn lower_registered(
     })
 }
 
-/// A way of running the schedules, all ranks with this `placement`, that completes.
+/// Lowers the schedule of rank `me` for GPUs whose kernels read the buffers of all ranks where they are:
+/// as [`lower_registered`], for calls in any placement. Each chunk is one window, and `slots` are those of a
+/// mailbox, whose publications have no payload.
+///
+/// `None` as there, and if the ranks cannot call in place, or if a fold overwrites what other ranks read after
+/// a message. That is equal on all ranks, too.
+///
+/// ```
+/// use maypole::algorithms::Algorithm;
+/// use maypole::lower::{DeviceSlots, LoweringInput, lower_for_buffers};
+/// use maypole::schedule::Layout;
+/// use maypole::schedule::collective::Collective;
+/// use maypole::schedule::hosts::Boards;
+/// let schedules = Algorithm::TwoShot.schedules(Collective::AllReduce, 4).unwrap();
+/// let request = LoweringInput {
+///     collective: Collective::AllReduce,
+///     schedules: &schedules,
+///     layout: &Layout::even(1000, 4),
+///     element: 4,
+///     boards: &Boards::new(&[0; 4]),
+///     window: 64,
+///     fingerprint: 1,
+/// };
+/// let slots = DeviceSlots { bytes: 4096, count: 4 };
+/// let program = lower_for_buffers(&request, slots, 0).unwrap();
+/// // One fold combines all inputs where they are, three copy the results of the others.
+/// assert_eq!((program.windows, program.folds.len()), (1, 4));
+/// ```
+///
+/// # Panics
+/// As [`lower_registered`].
+pub fn lower_for_buffers(
+    request: &LoweringInput<'_>,
+    slots: DeviceSlots,
+    me: usize,
+) -> Option<Program> {
+    let request = &LoweringInput { window: usize::MAX, ..*request };
+    let rule = SlotRule::Lines(Placement::InPlace, slots.count);
+    if !is_on_one_board(request) {
+        return None;
+    }
+    let strategy = completing(request, rule, None)?;
+    // A kernel waits for its sources, and for nothing else before it stores.
+    let index = SpanIndex::new(request.schedules, Placement::InPlace);
+    let mut tracker = PostTracker::new(&strategy.folds, request.boards, index);
+    let mut waits = false;
+    strategy.folds.ranks().for_each(|rank| tracker.of_rank(rank, |_, _| waits = true));
+    let program = || emit(request, &strategy, me, windows(request, rule), Placement::InPlace);
+    (!waits).then(program)
+}
+
+/// # Panics
+/// As [`lower_registered`].
+fn is_on_one_board(request: &LoweringInput<'_>) -> bool {
+    let world = request.boards.world();
+    assert_eq!(request.schedules.len(), world, "one schedule and one board for each rank");
+    assert!(request.element > 0, "elements have bytes");
+    request.boards.count() == 1 && world > 1
+}
+
+/// A way of running the schedules, all ranks with the placement of `rule`, that completes. Without `access`
+/// memory is read where it is, and never written.
 fn completing(
     request: &LoweringInput<'_>,
-    windows: u32,
-    placement: Placement,
-    access: ReachedMemory,
+    rule: SlotRule,
+    access: Option<ReachedMemory>,
 ) -> Option<Strategy> {
+    let SlotRule::Lines(placement, _) = rule else { return None };
     let folds = reaching(request.schedules, placement, access)?;
     let index = SpanIndex::new(request.schedules, Placement::Apart);
     let overwrites = |rank| reads_what_it_wrote(&folds, folds.of(rank), index);
@@ -91,7 +154,7 @@ fn completing(
         return None;
     }
     let matching = Matching::new(&folds)?;
-    fused(request, windows, SlotRule::Lines(placement), folds, matching)
+    fused(request, windows(request, rule), rule, folds, matching)
 }
 
 /// The folds of all ranks on memory that others reach by `access`, if `placement` is the placement of
@@ -100,7 +163,7 @@ fn completing(
 fn reaching(
     schedules: &[Schedule],
     placement: Placement,
-    access: ReachedMemory,
+    access: Option<ReachedMemory>,
 ) -> Option<FusedFolds> {
     let world = schedules.len();
     let mut folds = fuse_with_stores(schedules, 0..world, world);
@@ -167,12 +230,13 @@ impl<'a> FoldMessages<'a> {
     }
 
     /// All sources, with the access by which each message is reached.
-    fn origins(&self, by: ReachedMemory) -> Option<Vec<Origin>> {
+    fn origins(&self, by: Option<ReachedMemory>) -> Option<Vec<Origin>> {
         let mut origins = self.folds.all_sources().to_vec();
         for message in &self.list {
             origins[message.source] = match by {
-                ReachedMemory::Registered => self.push_or_pull(*message)?,
-                ReachedMemory::Copied => self.pull(*message)?,
+                Some(ReachedMemory::Registered) => self.push_or_pull(*message)?,
+                Some(ReachedMemory::Copied) => self.pull(*message)?,
+                None => self.home(*message)?,
             };
         }
         for message in &self.list {
@@ -234,22 +298,22 @@ impl<'a> FoldMessages<'a> {
     }
 
     /// True if `span` of the sender's input stays unchanged until the receiver has read it: no fold
-    /// overwrites it, except the reading fold itself.
+    /// overwrites it, except the reading fold itself, or one that waits for it.
     fn is_lent(&self, message: FoldMessage, span: Span, origins: &[Origin]) -> bool {
         let folds = self.folds;
         let overwrites = |fold: &usize| {
             folds.changed(*fold, self.placement).is_some_and(|it| it.overlaps(span, self.placement))
         };
-        let is_pushed_by_reader = |fold: usize| {
+        let is_behind_reader = |fold: usize| {
             let mut sources = folds.source_places(fold);
             sources.any(|place| {
-                matches!(origins[place], Origin::Pushed(_))
+                matches!(origins[place], Origin::Pushed(_) | Origin::Pulled(..))
                     && self.matching.sent(place) == message.to
             })
         };
         folds.stored(message.from).is_none()
             && span.buffer == Buffer::Input
-            && folds.of(message.sender).filter(overwrites).all(is_pushed_by_reader)
+            && folds.of(message.sender).filter(overwrites).all(is_behind_reader)
     }
 }
 

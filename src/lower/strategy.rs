@@ -16,7 +16,7 @@ use super::proof::OrderedFolds;
 use crate::schedule::hosts::Boards;
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Buffer, Placement, Symmetry, input};
-use maypole_transports::board::{CHUNK, SlotClass, lines};
+use maypole_transports::board::{CHUNK, SlotClass};
 use std::ops::Range;
 
 /// The smallest number of windows such that no window is too long, in publications with these
@@ -24,7 +24,7 @@ use std::ops::Range;
 pub(super) fn windows(request: &LoweringInput<'_>, slots: SlotRule) -> u32 {
     let limit = match slots {
         SlotRule::Board if request.boards.is_shared() => request.window.min(CHUNK),
-        SlotRule::Board | SlotRule::Lines(_) => request.window,
+        SlotRule::Board | SlotRule::Lines(..) => request.window,
         SlotRule::Device(slots) => request.window.min(slots.bytes),
     };
     let elements = (limit / request.element).max(1);
@@ -48,9 +48,9 @@ pub(super) enum SlotRule {
     Board,
     /// Those of a mailbox.
     Device(DeviceSlots),
-    /// Lines of a board, which have no payload: ranks reach one another's memory, and all of them
-    /// call with this placement.
-    Lines(Placement),
+    /// So many lines, which have no payload: ranks reach one another's memory, and all of them call with
+    /// this placement.
+    Lines(Placement, usize),
 }
 
 /// A strategy that completes.
@@ -187,11 +187,10 @@ fn slots(
     let depth_of = |class: SlotClass| match rule {
         SlotRule::Board => class.slots(ranks),
         SlotRule::Device(slots) => slots.count,
-        SlotRule::Lines(_) => lines(ranks),
+        SlotRule::Lines(_, depth) => depth,
     };
-    if let SlotRule::Lines(placement) = rule {
+    if let SlotRule::Lines(placement, depth) = rule {
         // Only a trial shows whether ranks touch a byte at the same time.
-        let depth = depth_of(SlotClass::Tiny);
         let index = SpanIndex::new(request.schedules, placement);
         let trial = ordered.windows_of_trial(windows, depth as u64);
         let in_place = placement == Placement::InPlace;

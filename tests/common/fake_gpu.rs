@@ -98,12 +98,12 @@ impl FakeDriver {
     }
 }
 
-/// Prints that the calling test is skipped if there is no driver.
-fn or_skipped<T>(driver: Option<T>) -> Option<T> {
-    if driver.is_none() {
+/// Prints that the calling test is skipped if nothing was made.
+pub(crate) fn or_skipped<T>(made: Option<T>) -> Option<T> {
+    if made.is_none() {
         skip::skipped("there is no C++ compiler: 'c++' cannot be started");
     }
-    driver
+    made
 }
 
 /// FNV-1a with 64 bits, as `driver/modules.cpp` computes it.

@@ -301,25 +301,23 @@ fn programs_have_the_bits_of_those_on_private_memory() {
     }
 }
 
+/// The programs of three ranks on registered memory.
+fn registered(algorithm: Algorithm, collective: Collective) -> Vec<RegisteredProgram> {
+    let mut rng = SeededRng::new(1);
+    let access = ReachedMemory::Registered;
+    RegisteredOperation::new(algorithm, collective, 3, access, &mut rng).unwrap().programs
+}
+
 /// A rank has the fewest waits: no message announces that an input is ready, the results are
 /// pushed, and no rank waits for another at the end.
 #[test]
 fn a_reduction_in_two_shots_is_one_message_to_each_rank() {
-    let mut rng = SeededRng::new(1);
-    let operation = RegisteredOperation::new(
-        Algorithm::TwoShot,
-        Collective::AllReduce,
-        4,
-        ReachedMemory::Registered,
-        &mut rng,
-    )
-    .unwrap();
-    for it in &operation.programs {
+    for it in &registered(Algorithm::TwoShot, Collective::AllReduce) {
         let program = &it.program;
         let access = program.registered.as_ref().unwrap();
         assert!(it.allows_in_place);
-        assert_eq!(program.totals[..], [u64::from(program.windows); 4]);
-        assert_eq!(access.pushes.len(), 3);
+        assert_eq!(program.totals[..], [u64::from(program.windows); 3]);
+        assert_eq!(access.pushes.len(), 2);
         assert!(access.awaited_at_end.is_empty() && program.flushes.is_empty());
     }
 }
@@ -328,19 +326,14 @@ fn a_reduction_in_two_shots_is_one_message_to_each_rank() {
 /// peers that read its memory without a message.
 #[test]
 fn a_rank_waits_for_those_that_read_its_memory() {
-    let programs = |algorithm, collective| {
-        let mut rng = SeededRng::new(1);
-        let access = ReachedMemory::Registered;
-        RegisteredOperation::new(algorithm, collective, 3, access, &mut rng).unwrap().programs
-    };
-    for (me, it) in programs(Algorithm::Ring, Collective::AllReduce).iter().enumerate() {
+    for (me, it) in registered(Algorithm::Ring, Collective::AllReduce).iter().enumerate() {
         let next = (me as u32 + 1) % 3;
         let waits = it.program.flushes.iter().map(|flush| (flush.peer, flush.nth, flush.stage));
         assert_eq!(waits.collect::<Vec<_>>(), [(next, 0, 0), (next, 1, 1)]);
         assert_eq!(it.program.registered.as_ref().unwrap().awaited_at_end[..], [next]);
     }
     let collective = Collective::Broadcast { root: 0 };
-    for (me, it) in programs(Algorithm::Linear, collective).iter().enumerate() {
+    for (me, it) in registered(Algorithm::Linear, collective).iter().enumerate() {
         let awaited: &[u32] = if me == 0 { &[1, 2] } else { &[] };
         assert_eq!(it.program.registered.as_ref().unwrap().awaited_at_end[..], *awaited);
     }

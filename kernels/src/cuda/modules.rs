@@ -173,8 +173,6 @@ pub struct WalkKernels {
     pub walk: CudaFunction,
     /// Makes short calls: `kernels/cuda/short.h`.
     pub short: CudaFunction,
-    /// Makes direct calls: `kernels/cuda/direct.h`.
-    pub direct: CudaFunction,
     /// Blocks of any of them that run on a multiprocessor at the same time, at least one: the driver counts
     /// registers and memory.
     pub fitting: u32,
@@ -203,9 +201,7 @@ impl WalkKernels {
             }
         };
         let (walk, short) = (load(module)?, load("short_call")?);
-        let direct = load("direct_call")?;
-        let fitting = walk.1.min(short.1).min(direct.1);
-        Ok(Self { walk: walk.0, short: short.0, direct: direct.0, fitting })
+        Ok(Self { walk: walk.0, short: short.0, fitting: walk.1.min(short.1) })
     }
 }
 

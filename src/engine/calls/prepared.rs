@@ -160,7 +160,10 @@ impl PreparedCall {
     /// Whether other ranks touch this rank's input, and its output, by any of the programs.
     pub(in crate::engine) fn exposes(&self) -> (bool, bool) {
         let of = |it: &CallProgram| {
-            it.program.registered.as_ref().map_or((false, false), |it| it.exposes)
+            it.program
+                .registered
+                .as_ref()
+                .map_or((false, false), |it| (it.exposes[0].is_some(), it.exposes[1].is_some()))
         };
         self.reaching.iter().map(of).fold((false, false), |a, b| (a.0 | b.0, a.1 | b.1))
     }

@@ -19,19 +19,11 @@ template <class T, class Op> void run_short_call(void** parameters) {
     run_short<T, Op>(*(const ShortLaunch*)parameters[0]);
 }
 
-const size_t DIRECT_PARAMETERS[] = {sizeof(DirectLaunch)};
-
-template <class T, class Op> void run_direct_call(void** parameters) {
-    run_direct<T, Op>(*(const DirectLaunch*)parameters[0]);
-}
-
 #define WALK(name, type, operation)                                                \
     {name, nullptr, PARAMETERS, 1, run<type, operation>, true, 128, \
      (int)(sizeof(Lane) + SHORT_PROGRAM)}, \
     {"short_call", name, SHORT_PARAMETERS, 1, run_short_call<type, operation>, true, 80, \
-     (int)sizeof(ShortCall), true}, \
-    {"direct_call", name, DIRECT_PARAMETERS, 1, run_direct_call<type, operation>, true, 128, \
-     (int)sizeof(DirectCall), true},
+     (int)sizeof(ShortCall), true},
 #define ORDER(name, type) WALK("walk_" name "_min", type, Min) WALK("walk_" name "_max", type, Max)
 #define NUMBER(name, type)                    \
     WALK("walk_" name "_sum", type, Sum)      \

@@ -23,6 +23,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -112,6 +113,7 @@ struct Rank {
     std::vector<u64> arrived;
     std::vector<u64> consumed;
     std::vector<u64> announced;
+    std::vector<Meeting> meetings;
     std::vector<u64> published;
     std::vector<u64> audiences;
     u32 abort = 0;
@@ -134,8 +136,11 @@ struct Call {
     u32 ended = 0;
     u64 begin = 0;
     u64 end = 0;
-    // The report of the rank when the last lane ended.
+    // The report of the rank, and the memory, when the last lane ended.
     u64 report = OK;
+    std::vector<u8> left = {};
+
+    void keep() { left.assign(memory.start(), memory.start() + memory.bytes); }
 };
 
 Call read_call() {
@@ -174,6 +179,11 @@ struct World {
         if (__atomic_add_fetch(&call.ended, 1, __ATOMIC_RELAXED) != lanes) return;
         call.end = tick();
         call.report = load_relaxed(&rank.report);
+#ifndef WATCHED
+        // Nobody else reads the buffers of a call that is done, so the program may change them.
+        call.keep();
+        memset(call.memory.start(), 0x5a, call.memory.bytes);
+#endif
     }
 
     // True if all lanes of the first call of `rank` hold their locks, or have ended.
@@ -277,13 +287,13 @@ int main() {
         std::vector<u64> published((u64)(ranks + 2) * lanes, before);
         for (u32 lane = 0; lane < lanes; lane++) published[(lane + 1) * (ranks + 2) - 1] = 0;
         std::vector<u64> audiences((u64)lanes * slots);
-        state.push_back(Rank{Memory(slots * slot_bytes), arrived, consumed,
-                             std::vector<u64>(ranks), published, audiences});
+        state.push_back(Rank{Memory(slots * slot_bytes), arrived, consumed, std::vector<u64>(ranks),
+                             std::vector<Meeting>((u64)ranks * lanes), published, audiences});
         state.back().failed = failed;
     }
     for (Rank& rank : state) {
         mailboxes.push_back(Mailbox{rank.slots.start(), rank.arrived.data(), rank.consumed.data(),
-                                    rank.announced.data()});
+                                    rank.announced.data(), rank.meetings.data(), &rank.failed});
     }
     // Of calls that run at the same time, the first one has all.
     u32 blocks = ranks * lanes * (u32)(at_once ? calls : 1);
@@ -347,7 +357,8 @@ int main() {
         for (Call& call : ranks_of_call) {
             u64 is_done = call.report == OK;
             fwrite(&is_done, sizeof is_done, 1, stdout);
-            fwrite(call.memory.start(), 1, call.memory.bytes, stdout);
+            if (call.left.empty()) call.keep();
+            fwrite(call.left.data(), 1, call.left.size(), stdout);
         }
     }
     if (fflush(stdout) != 0) return 2;

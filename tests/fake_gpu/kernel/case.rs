@@ -3,7 +3,9 @@
 use crate::common::SeededRng;
 use crate::common::world::{Operation, World, every_algorithm};
 use maypole::execute::{Buffers, Executor};
-use maypole::lower::{BufferPlaces, DeviceSlots, Program, lower, lower_for_device};
+use maypole::lower::{
+    BufferPlaces, DeviceSlots, LoweringInput, Program, lower, lower_for_buffers, lower_for_device,
+};
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::Boards;
 use maypole::schedule::{Placement, Schedule};
@@ -20,8 +22,8 @@ pub(crate) struct Case {
     pub(crate) op: BinaryOp,
     /// The slots of the emulator. Cases that are called one after another share them.
     pub(crate) slots: DeviceSlots,
-    /// On the emulator, this rank does nothing.
-    pub(crate) idle_rank: Option<usize>,
+    /// On the emulator, ranks read one another's buffers.
+    pub(crate) reaches: bool,
     /// On the emulator, this rank announces another call.
     pub(crate) other_rank: Option<usize>,
 }
@@ -84,7 +86,7 @@ impl Case {
             kind,
             op: BinaryOp::Sum,
             slots,
-            idle_rank: None,
+            reaches: false,
             other_rank: None,
         }
     }
@@ -97,20 +99,30 @@ impl Case {
         self.operation.schedules.len()
     }
 
-    fn lowered(&self, me: usize, for_device: bool) -> Program {
+    fn lowered(
+        &self,
+        lower: impl FnOnce(&LoweringInput<'_>) -> Option<Program>,
+    ) -> Option<Program> {
         let boards = Boards::new(&vec![0; self.world()]);
-        let request = self.operation.request(&boards, self.kind.size());
-        let program = if for_device {
-            lower_for_device(&request, self.slots, me, self.placement)
-        } else {
-            lower(&request, me, self.placement)
-        };
-        program.expect("it completes in proof order")
+        lower(&self.operation.request(&boards, self.kind.size()))
+    }
+
+    /// The same call, in which ranks read one another's buffers, if that can be.
+    pub(crate) fn reaching(&self) -> Option<Self> {
+        let over_buffers = |rank| self.lowered(|it| lower_for_buffers(it, self.slots, rank));
+        let can = over_buffers(0).is_some();
+        let alike = (1..self.world()).all(|rank| over_buffers(rank).is_some() == can);
+        assert!(alike, "{self:?}: ranks differ");
+        can.then(|| Self { reaches: true, ..self.clone() })
     }
 
     /// The program that rank `me` of the emulator walks.
     pub(crate) fn lower_for_device(&self, me: usize) -> Program {
-        self.lowered(me, true)
+        let program = self.lowered(|request| match self.reaches {
+            true => lower_for_buffers(request, self.slots, me),
+            false => lower_for_device(request, self.slots, me, self.placement).ok(),
+        });
+        program.expect("it completes")
     }
 
     /// The call that rank `rank` announces.
@@ -168,7 +180,8 @@ impl Case {
 
     /// Runs the call on the executor of rank `me` and returns its output.
     fn run(&self, me: usize, executor: &mut Executor) -> Result<Vec<u8>, String> {
-        let program = self.lowered(me, false);
+        let program = self.lowered(|request| lower(request, me, self.placement).ok());
+        let program = program.expect("it completes in proof order");
         let memory = self.memory(me, &program);
         let region = Region::new(memory.bytes.len());
         let scratch = Region::new(program.scratch);

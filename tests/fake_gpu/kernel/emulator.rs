@@ -3,6 +3,7 @@
 use super::case::{Case, cpu};
 use maypole::lower::DeviceProgram;
 use maypole::schedule::collective::Collective;
+use std::cell::Cell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -83,7 +84,8 @@ pub(crate) struct Emulator {
 
 const COMPILER: [&str; 7] =
     ["c++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"];
-const WATCHED: [&str; 4] = ["-DONE_KERNEL", "-fsanitize=thread", "-g", "emulated/threads.cpp"];
+const WATCHED: [&str; 5] =
+    ["-DONE_KERNEL", "-DWATCHED", "-fsanitize=thread", "-g", "emulated/threads.cpp"];
 /// The exit code of a program in which ThreadSanitizer has seen a race.
 const RACE: i32 = 66;
 
@@ -211,6 +213,22 @@ impl Emulator {
     }
 }
 
+/// Compiles the kernel with mistakes in its text, each in one place. `None` if there is no compiler.
+pub(crate) fn planted<T>(
+    name: &str,
+    mistakes: &[(&str, &str)],
+    compile: impl FnOnce(&dyn Fn(String) -> String) -> Option<T>,
+) -> Option<T> {
+    let found = Cell::new(0);
+    let plant = |text: String, (from, to): &(&str, &str)| {
+        found.set(found.get() + text.matches(from).count());
+        text.replace(from, to)
+    };
+    let made = compile(&|text| mistakes.iter().fold(text, plant))?;
+    assert_eq!(found.get(), mistakes.len(), "{name}: the text to change is in the kernel once");
+    Some(made)
+}
+
 /// Compiles `main` with the kernel, whose files `edit` changes, as the program `emulator` of a folder.
 /// `None` if there is no compiler.
 pub(crate) fn compile_program(
@@ -280,6 +298,12 @@ fn input(
     let slots = cases[0].slots;
     // One lane may have a whole publication.
     let slot_bytes = 32 * slots.bytes.div_ceil(16) * grid.lanes as usize;
+    let fits = |case: &Case| {
+        let program = case.lower_for_device(0);
+        (0..world).all(|rank| program.totals[rank] <= slots.count as u64)
+    };
+    let is_by_lines = protocol == Protocol::LowLatency;
+    let (asked, after) = disturbance.asked.unwrap_or((world, 0));
     for word in [
         cases[0].kind as usize,
         cases[0].op as usize,
@@ -289,21 +313,15 @@ fn input(
         grid.threads as usize,
         slots.count,
         slot_bytes,
-        (protocol == Protocol::LowLatency) as usize,
+        is_by_lines as usize,
         calls.len(),
+        before as usize,
+        (is_by_lines && cases.iter().all(fits)) as usize,
+        disturbance.at_once as usize,
+        disturbance.refused as usize,
+        asked,
+        after as usize,
     ] {
-        number(&mut input, word);
-    }
-    number(&mut input, before as usize);
-    let fits = |case: &Case| {
-        let program = case.lower_for_device(0);
-        (0..world).all(|rank| program.totals[rank] <= slots.count as u64)
-    };
-    let fits = cases.iter().all(fits);
-    number(&mut input, usize::from(fits && protocol == Protocol::LowLatency));
-    let (asked, after) = disturbance.asked.unwrap_or((world, 0));
-    let Disturbance { at_once, refused, .. } = *disturbance;
-    for word in [usize::from(at_once), usize::from(refused), asked, after as usize] {
         number(&mut input, word);
     }
     for ranks in calls {
@@ -317,8 +335,7 @@ fn write_rank(input: &mut Vec<u8>, case: &Case, rank: usize) {
     let program = case.lower_for_device(rank);
     let memory = case.memory(rank, &program);
     let device = DeviceProgram::new(&program, rank, memory.places).expect("the kernel can walk it");
-    let idle = vec![0; device.bytes().len()];
-    let bytes = if case.idle_rank == Some(rank) { &idle } else { device.bytes() };
+    let bytes = device.bytes();
     number(input, case.fingerprint_of(rank) as usize);
     number(input, usize::from(case.operation.collective == Collective::Barrier));
     number(input, bytes.len());

@@ -7,9 +7,9 @@ mod disturbed;
 mod emulator;
 mod mutants;
 mod races;
-mod without_program;
+mod short_calls;
 
-use crate::skip;
+use crate::fake_gpu::or_skipped;
 use case::{Case, table};
 use emulator::{Emulator, Failure, Grid, Machine, Protocol};
 use maypole::algorithms::Algorithm;
@@ -25,11 +25,7 @@ const GRIDS: [Grid; 3] =
 
 /// The emulator, unless there is no C++ compiler.
 fn emulator() -> Option<&'static Emulator> {
-    let made = Emulator::whole();
-    if made.is_none() {
-        skip::skipped("there is no C++ compiler: 'c++' cannot be started");
-    }
-    made
+    or_skipped(Emulator::whole())
 }
 
 /// Asserts that all cases, called one after the other, leave the bytes that the executor leaves.
@@ -49,6 +45,10 @@ fn check_world(world: usize, counts: &[usize]) {
                 let grid = GRIDS[(nth + world) % GRIDS.len()];
                 let seed = world as u64 * 100 + nth as u64;
                 check(emulator, alike, Machine { grid, protocol, seed, before: 0 });
+            }
+            let reaching: Vec<Case> = alike.iter().filter_map(Case::reaching).collect();
+            if !reaching.is_empty() {
+                check(emulator, &reaching, Machine { seed: nth as u64, ..ONE_LANE });
             }
         }
     }
@@ -106,12 +106,14 @@ fn every_order_of_events_has_the_same_bits_emulated() {
     let Some(emulator) = emulator() else { return };
     for seed in 0..20 {
         let cases = mutants::sensitive_cases(seed);
+        let grid = GRIDS[seed as usize % GRIDS.len()];
         for protocol in [Protocol::Simple, Protocol::LowLatency] {
             for alike in cases.chunk_by(|a, b| a.slots == b.slots) {
-                let grid = GRIDS[seed as usize % GRIDS.len()];
                 check(emulator, alike, Machine { grid, protocol, seed, before: 0 });
             }
         }
+        // Buffers that others read change when a call has ended.
+        check(emulator, &mutants::reaching_cases(seed), Machine { grid, seed, ..ONE_LANE });
     }
 }
 
@@ -131,26 +133,16 @@ fn flags_that_repeat_are_not_taken_for_new_ones_emulated() {
 const ONE_LANE: Machine =
     Machine { grid: GRIDS[0], protocol: Protocol::Simple, seed: 1, before: 0 };
 
-fn ring_of_three() -> Case {
-    let schedules = Algorithm::Ring.schedules(Collective::AllReduce, 3).unwrap();
-    Case::new(Collective::AllReduce, schedules, 30, 64, 1)
-}
-
-/// If a rank never publishes, the emulator reports a deadlock and ends.
-#[test]
-fn a_missing_rank_is_a_deadlock_emulated() {
-    let Some(emulator) = emulator() else { return };
-    let case = Case { idle_rank: Some(1), ..ring_of_three() };
-    assert_eq!(emulator.run(&[case], ONE_LANE).unwrap_err(), Failure::Deadlock);
-}
-
 /// A rank that makes another call is named by those that wait for it, and by those that do not.
 #[test]
 fn a_rank_that_makes_another_call_is_named_emulated() {
     let Some(emulator) = emulator() else { return };
     for protocol in [Protocol::Simple, Protocol::LowLatency] {
-        let case = Case { other_rank: Some(1), ..ring_of_three() };
-        let error = emulator.run(&[case], Machine { protocol, ..ONE_LANE }).unwrap_err();
-        assert!(matches!(error, Failure::GaveUp { status: MISMATCH, .. }), "{error:?}");
+        for case in [&mutants::sensitive_cases(1)[0], &mutants::reaching_cases(1)[0]] {
+            let protocol = if case.reaches { Protocol::Simple } else { protocol };
+            let case = Case { other_rank: Some(1), ..case.clone() };
+            let error = emulator.run(&[case], Machine { protocol, ..ONE_LANE }).unwrap_err();
+            assert!(matches!(error, Failure::GaveUp { status: MISMATCH, .. }), "{error:?}");
+        }
     }
 }

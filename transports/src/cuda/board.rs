@@ -19,7 +19,7 @@ use std::sync::Arc;
 ///
 /// # Obligations of the ranks of a board
 /// As on a [`Board`](crate::Board): all ranks launch programs that were lowered from one call, in
-/// the same order. A kernel whose wait times out aborts, and [`words`](Self::words) hold the
+/// the same order, and keep the buffers of a call that others reach until it has ended. A kernel whose wait times out aborts, and [`words`](Self::words) hold the
 /// reason.
 #[derive(Debug)]
 pub struct DeviceBoard {
@@ -44,6 +44,12 @@ impl DeviceBoard {
     /// The mailboxes.
     pub fn shapes(&self) -> &Shapes {
         &self.shapes
+    }
+
+    /// True if programs may [reach](maypole_kernels::packed::PackedProgram::reaches) the buffers of all ranks,
+    /// which are threads of one process on one GPU.
+    pub fn reaches_buffers(&self) -> bool {
+        self.locals.reaches
     }
 
     /// Orders the work that `work` starts on the stream after all earlier work of the rank on any
@@ -100,7 +106,8 @@ impl DeviceBoard {
             let (blocks, launches) = placed(part, self.shapes.most_blocks());
             // SAFETY: the kernel takes `Launches` by value. Programs were checked when they were
             // loaded, and `describe` checks that their buffers are long enough; both ends of a copy
-            // are as long as it is. No launch has more lanes than there are blocks.
+            // are as long as it is. No launch has more lanes than there are blocks. Buffers of other ranks,
+            // which are threads of this process, stay until this rank has ended the call.
             unsafe { launch::start(on, kernel, (blocks, WALK_THREADS), &launches)? };
         }
         Ok(())
@@ -132,6 +139,9 @@ impl DeviceBoard {
             && needs.output <= call.output.bytes()
             && needs.scratch <= scratch.bytes()
             && part <= shape.piece() as u64;
+        if header.reaches != 0 && !self.locals.reaches {
+            return Err(DeviceError::Program("it reaches buffers of other ranks".to_owned()));
+        }
         if !enough || header.ranks as usize != parts.members {
             let why = format!("it needs {needs:?}, which its buffers do not have");
             return Err(DeviceError::Program(why));

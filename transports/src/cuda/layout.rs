@@ -60,6 +60,7 @@ pub(super) struct Parts {
     pub(super) arrived: usize,
     pub(super) consumed: usize,
     pub(super) announced: usize,
+    pub(super) meetings: usize,
 }
 
 impl Shape {
@@ -95,6 +96,7 @@ impl Shape {
             arrived: take(counters * self.slots as usize),
             consumed: take(counters),
             announced: take(ranks * size_of::<u64>()),
+            meetings: take(ranks * self.lanes as usize * MEETING_BYTES),
         }
     }
 }
@@ -111,15 +113,13 @@ pub(super) struct MailboxLayout {
     pub(super) failed: usize,
     /// The start of the lines of short calls, if the group is small enough.
     pub(super) short: Option<usize>,
-    /// Written by other ranks for direct calls.
-    pub(super) direct: usize,
     pub(super) bytes: usize,
 }
 
 /// Most ranks of a group that makes short calls: `program.h`.
 pub(super) const MOST_SHORT_RANKS: usize = 8;
-/// Bytes that a lane sends to a lane of another rank in a direct call.
-const DIRECT_WORDS: usize = 64;
+/// Bytes that a lane writes for a lane of another rank in a call that reaches buffers: `program.h`.
+const MEETING_BYTES: usize = 32;
 /// Most blocks of a short call.
 pub(super) const SHORT_BLOCKS: usize = 4;
 /// Threads of a block of a short call, each of which has eight bytes.
@@ -150,10 +150,9 @@ impl MailboxLayout {
             start
         };
         let failed = take(size_of::<u64>());
-        let direct = take(shapes.most_blocks() as usize * ranks * DIRECT_WORDS);
         let lines = 2 * ranks * SHORT_BLOCKS * SHORT_THREADS * 16;
         let short = (ranks <= MOST_SHORT_RANKS).then(|| take(lines));
-        Self { group, to, from, failed, short, direct, bytes: end }
+        Self { group, to, from, failed, short, bytes: end }
     }
 
     /// Where ranks publish which call of all ranks they make.

@@ -6,7 +6,7 @@ use super::error::Result;
 use super::launch::Mailbox;
 use super::layout::{ALIGNMENT, MOST_SHORT_RANKS, MailboxLayout, Parts, SHORT_BLOCKS, Shapes};
 use super::memory::DeviceMemory;
-use super::short_and_direct::{DirectLaunch, ShortLaunch};
+use super::short_launch::ShortLaunch;
 use super::words::ReportWords;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
@@ -23,8 +23,8 @@ pub(super) struct Locals {
     pub(super) failed: CUdeviceptr,
     /// Arguments of all short calls, if the group makes some.
     pub(super) short: Option<ShortLaunch>,
-    /// Arguments of all direct calls, if the group makes some.
-    pub(super) direct: Option<DirectLaunch>,
+    /// True if calls may reach the buffers of all ranks.
+    pub(super) reaches: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,13 +47,13 @@ pub(super) struct Places<'a> {
 }
 
 impl Locals {
-    /// Those of rank `me` in a group whose ranks reach `others`, by rank. With `reads_directly` the ranks read
-    /// one another's buffers.
+    /// Those of rank `me` in a group whose ranks reach `others`, by rank. With `reaches` they reach one another's
+    /// buffers, too.
     pub(super) fn new(
         board: &Places<'_>,
         me: usize,
         others: &[Reached],
-        reads_directly: bool,
+        reaches: bool,
     ) -> Result<Self> {
         let mut end = 0;
         let mut take = |bytes: usize| {
@@ -67,7 +67,9 @@ impl Locals {
             let shape = board.shapes.of(room);
             let members = board.layout.members(room, me, others.len());
             let lanes = shape.lanes as usize;
-            let mailbox = |(rank, parts): &(usize, Parts)| Mailbox::of(&others[*rank], parts);
+            let of_rank = board.layout.failed;
+            let mailbox =
+                |(rank, parts): &(usize, Parts)| Mailbox::of(&others[*rank], parts, of_rank);
             let ours = members.iter().find(|(rank, _)| *rank == me).map(mailbox);
             parts.push(LocalParts {
                 mailboxes: take(members.len() * size_of::<Mailbox>()),
@@ -79,7 +81,6 @@ impl Locals {
             tables.push(members.iter().map(mailbox).collect::<Vec<_>>());
         }
         let counts = take(SHORT_BLOCKS * size_of::<u64>());
-        let direct_counts = take(board.shapes.most_blocks() as usize * size_of::<u64>());
         let own_failed = take(size_of::<u64>());
         let memory = DeviceMemory::new(board.stream, end)?;
         let failed = match &others[me] {
@@ -105,36 +106,25 @@ impl Locals {
             me: me as u32,
             ..ShortLaunch::default()
         });
-        let direct = short.filter(|_| reads_directly).map(|short| DirectLaunch {
-            words: at(board.layout.direct),
-            announced: short.announced,
-            fails: at(board.layout.failed),
-            counts: memory.address() + direct_counts as u64,
-            abort: short.abort,
-            report: short.report,
-            gone: short.gone,
-            failed,
-            ranks: short.ranks,
-            me: short.me,
-            ..DirectLaunch::default()
-        });
         let mut bytes = vec![0; end];
         for (local, table) in parts.iter().zip(&tables) {
             let table = bytemuck::cast_slice(table);
             bytes[local.mailboxes..][..table.len()].copy_from_slice(table);
         }
         copies::write(board.stream, memory.lend(), &bytes)?;
-        Ok(Self { memory, parts, failed, short, direct })
+        Ok(Self { memory, parts, failed, short, reaches })
     }
 }
 
 impl Mailbox {
-    fn of(other: &Reached, parts: &Parts) -> Self {
+    fn of(other: &Reached, parts: &Parts, failed: usize) -> Self {
         Self {
             slots: other.address() + parts.slots as u64,
             arrived: other.address() + parts.arrived as u64,
             consumed: other.address() + parts.consumed as u64,
             announced: other.address() + parts.announced as u64,
+            meetings: other.address() + parts.meetings as u64,
+            failed: other.address() + failed as u64,
         }
     }
 }

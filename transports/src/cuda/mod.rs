@@ -24,10 +24,10 @@ mod order;
 mod pending;
 mod registered_segment;
 mod reserved_blocks;
-mod short_and_direct;
+mod short_calls;
+mod short_launch;
 mod spares;
 mod use_table;
-mod without_program;
 mod words;
 mod workspace;
 
@@ -44,7 +44,7 @@ pub use order::{
 };
 pub use pending::PendingBoard;
 pub use reserved_blocks::ReservedBlocks;
-pub use short_and_direct::{DirectKind, ShortKind};
+pub use short_calls::ShortKind;
 pub use use_table::UseTable;
 pub use words::{Reason, Report, ReportWords};
 pub use workspace::DeviceScratch;

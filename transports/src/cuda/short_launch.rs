@@ -1,0 +1,30 @@
+//! The argument of the kernel of short calls: a struct of `kernels/cuda/program.h`.
+
+use super::layout::MOST_SHORT_RANKS;
+use cudarc::driver::DeviceRepr;
+use cudarc::driver::sys::CUdeviceptr;
+
+/// `ShortLaunch` of `program.h`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct ShortLaunch {
+    pub(super) lines: [CUdeviceptr; MOST_SHORT_RANKS],
+    pub(super) announced: [CUdeviceptr; MOST_SHORT_RANKS],
+    pub(super) counts: CUdeviceptr,
+    pub(super) input: CUdeviceptr,
+    pub(super) output: CUdeviceptr,
+    pub(super) abort: CUdeviceptr,
+    pub(super) report: CUdeviceptr,
+    pub(super) gone: CUdeviceptr,
+    pub(super) failed: CUdeviceptr,
+    pub(super) patience: u64,
+    pub(super) bytes: u32,
+    pub(super) fingerprint: u32,
+    pub(super) ranks: u32,
+    pub(super) me: u32,
+    pub(super) number: u32,
+    pub(super) kind: u32,
+}
+
+// SAFETY: plain numbers, in the order of the struct that the kernel takes by value.
+unsafe impl DeviceRepr for ShortLaunch {}
