@@ -1,6 +1,5 @@
-//! The arithmetic contract of `maypole::comm::element`, type by type. Every call of `collectives`
-//! and `random_cases` is compared with `Number`, bit by bit, by every algorithm and over every
-//! link. Here `Number` is compared with the contract.
+//! The arithmetic contract of `maypole::comm::element`, type by type. Every call of `random_cases`
+//! is compared with `Number`, bit by bit, by every algorithm and over every link. Here `Number` is compared with the contract.
 //!
 //! Expected results are computed by wider types and by sorting.
 
@@ -25,13 +24,10 @@ pub(crate) trait Float: Number + PartialEq {
 
     /// To nearest, ties to even.
     fn of(value: f64) -> Self;
-    fn value(self) -> f64;
     /// The largest finite value.
     fn most() -> f64;
     /// The smallest value above zero, which is subnormal.
     fn least() -> f64;
-    /// The distance from 1 to the next value above.
-    fn epsilon() -> f64;
 }
 
 macro_rules! floats {
@@ -47,20 +43,12 @@ macro_rules! floats {
                 $of(value)
             }
 
-            fn value(self) -> f64 {
-                f64::from(self)
-            }
-
             fn most() -> f64 {
                 f64::from(Self::MAX)
             }
 
             fn least() -> f64 {
                 f64::from(Self::from_bits(1))
-            }
-
-            fn epsilon() -> f64 {
-                f64::from(Self::EPSILON)
             }
         }
     )+};

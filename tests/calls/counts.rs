@@ -1,5 +1,5 @@
-//! Blocks whose lengths contradict one another. `collectives` and `random_cases` make every call with blocks of
-//! any lengths, also of length zero, by every algorithm.
+//! Blocks whose lengths contradict one another. `random_cases` makes every call with
+//! blocks of any lengths, also of length zero, by every algorithm.
 
 use crate::common::world::TIMEOUT;
 use maypole::{Communicator, Error, Local};

@@ -4,7 +4,6 @@
 
 use crate::common::SeededRng;
 use crate::common::world::TIMEOUT;
-use crate::spawn::{World, say};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Placement;
 use maypole::schedule::collective::Collective;
@@ -122,27 +121,4 @@ fn a_named_algorithm_in_another_order_is_refused_where_bits_may_differ() {
         comm.all_reduce(&mut [1f32], ReduceOp::Max).unwrap();
         comm.all_gather((&[1f32], &mut [0.0; 3])).unwrap();
     });
-}
-
-pub(crate) fn rank_process(_: &str) {
-    match Communicator::from_env() {
-        Ok(comm) => say("mode", comm.is_deterministic()),
-        Err(error) => say("mode", error),
-    }
-}
-
-#[test]
-fn the_variable_sets_the_mode_and_must_be_equal_everywhere() {
-    let said = |world: World| {
-        let ended = world.start().succeed();
-        ended.iter().flat_map(|ended| ended.said("mode")).map(str::to_owned).collect::<Vec<_>>()
-    };
-    assert_eq!(said(World::new("mode", 2)), ["false", "false"]);
-    assert_eq!(said(World::new("mode", 2).set("MAYPOLE_DETERMINISTIC", 1)), ["true", "true"]);
-    let unlike = said(
-        World::new("mode", 2).set_of(1, "MAYPOLE_DETERMINISTIC", 1).set("MAYPOLE_TIMEOUT", 20),
-    );
-    assert!(unlike.iter().all(|error| error.contains("MAYPOLE_DETERMINISTIC")), "{unlike:?}");
-    let neither = said(World::new("mode", 1).set("MAYPOLE_DETERMINISTIC", "yes"));
-    assert!(neither[0].ends_with("MAYPOLE_DETERMINISTIC: 'yes' is neither 0 nor 1"), "{neither:?}");
 }

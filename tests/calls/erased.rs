@@ -1,5 +1,5 @@
-//! Calls on bytes, whose element type is a value at run time. `collectives` and `random_cases` make
-//! every call in this form, too.
+//! Calls on bytes, whose element type is a value at run time. `random_cases` makes every call
+//! in this form, too.
 
 use maypole::schedule::collective::Collective;
 use maypole::{AnySlice, AnySliceMut, DataType, Error, IntoBuffers, Local, ReduceOp};

@@ -6,10 +6,7 @@ mod skip;
 mod spawn;
 
 mod arithmetic;
-mod averages;
 mod beyond;
-mod bools;
-mod collectives;
 mod counters;
 mod counts;
 mod determinism;
@@ -22,4 +19,4 @@ mod values;
 
 use maypole_tests::{case, common};
 
-spawn::rank_processes!(collectives, determinism, large, own_schedules, random_cases, values);
+spawn::rank_processes!(large, own_schedules, random_cases, values);

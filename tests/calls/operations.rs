@@ -2,7 +2,9 @@
 
 use super::skip;
 use maypole::algorithms::Algorithm;
-use maypole::{CallBuffers, Communicator, Element, Error, Factor, Local, Operation, ReduceOp};
+use maypole::{
+    CallBuffers, Communicator, DataType, Element, Error, Factor, Local, Operation, ReduceOp,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -59,20 +61,29 @@ fn operation(name: &'static str, commutative: bool, op: Meaning) -> Operation<u6
 }
 
 #[test]
-fn bits_of_floats_are_refused_and_harm_nothing() {
-    fn refused<T: Element>(comm: &mut Communicator, data: &mut [T]) -> String {
-        let error = comm.all_reduce(data, ReduceOp::Or).unwrap_err();
+fn operations_that_a_type_lacks_are_refused_and_harm_nothing() {
+    fn refused<T: Element + Default>(comm: &mut Communicator, op: ReduceOp, why: &str) {
+        assert!(!op.supports(T::DATA_TYPE) || matches!(op, ReduceOp::PreMulSum(_)));
+        let error = comm.all_reduce(&mut [T::default()], op).unwrap_err();
         assert!(error.is_harmless());
-        error.to_string()
+        assert_eq!(error.to_string(), format!("rank {}: all_reduce: {why}", comm.rank()));
     }
     Communicator::run_local(2, |mut comm| {
-        let rank = comm.rank();
-        let why = "all_reduce: 'or' works on the bits of integers, not on f32";
-        assert_eq!(refused(&mut comm, &mut [1.0f32]), format!("rank {rank}: {why}"));
-        let mut bytes = [1u8 << rank];
-        comm.all_reduce(&mut bytes, ReduceOp::Or).unwrap();
-        assert_eq!(bytes, [3]);
+        for op in [ReduceOp::Or, ReduceOp::And, ReduceOp::Xor] {
+            let why = format!("'{op}' works on the bits of integers, not on f32");
+            refused::<f32>(&mut comm, op, &why);
+        }
+        for op in [ReduceOp::Sum, ReduceOp::Product, ReduceOp::Avg] {
+            let why = format!("bool has no {op}: use 'and', 'or' or 'xor', or sum integers");
+            refused::<bool>(&mut comm, op, &why);
+        }
+        let half = ReduceOp::PreMulSum(Factor::new(0.5));
+        refused::<i32>(&mut comm, half, "i32 cannot hold the factor 0.5");
+        let mut count = [usize::MAX, comm.rank()];
+        comm.all_reduce(&mut count, ReduceOp::Sum).unwrap();
+        assert_eq!(count, [usize::MAX - 1, 1]);
     });
+    assert_eq!((usize::DATA_TYPE, isize::DATA_TYPE), (DataType::U64, DataType::I64));
 }
 
 #[test]
@@ -84,15 +95,12 @@ fn names_are_read_back() {
 }
 
 #[test]
-fn halves_are_scaled_with_one_rounding_and_integers_hold_their_factor() {
+fn halves_are_scaled_with_one_rounding() {
     Communicator::run_local(1, |mut comm| {
         let mut data = [maypole::f16::from_f32(3.0)];
         comm.all_reduce(&mut data, ReduceOp::PreMulSum(Factor::new(1.0 / 3.0))).unwrap();
         let third = maypole::f16::from_f64(1.0 / 3.0).to_f32();
         assert_eq!(data, [maypole::f16::from_f32(3.0 * third)]);
-        let error =
-            comm.all_reduce(&mut [1i32], ReduceOp::PreMulSum(Factor::new(0.5))).unwrap_err();
-        assert_eq!(error.to_string(), "rank 0: all_reduce: i32 cannot hold the factor 0.5");
     });
 }
 

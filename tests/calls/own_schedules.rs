@@ -68,9 +68,12 @@ fn stars(comm: &mut Communicator) {
     let mut digits = [rank as u64 + 1; 5];
     run_star(comm, &mut digits, &remember).unwrap();
     assert_eq!(digits, [(1..=world as u64).fold(0, |number, digit| 10 * number + digit); 5]);
-    let mut mean = [rank as f32; 3];
+    // The sum of the others is infinite.
+    let great = 0.75 * f32::MAX;
+    let mut mean = [rank as f32, great, -great];
     run_star(comm, &mut mean, ReduceOp::Avg).unwrap();
-    assert_eq!(mean, [(world - 1) as f32 / 2.0; 3]);
+    assert_eq!(mean[0], (world - 1) as f32 / 2.0);
+    assert!((mean[1] / great - 1.0).abs() < 1e-5 && mean[1] == -mean[2], "{mean:?}");
     for round in 1..4u32 {
         let mut scaled = [1f32; 3];
         let factor = Factor::new(f64::from(round) + rank as f64);

@@ -1,18 +1,21 @@
-//! Thousands of random calls over real processes, compared bit by bit with a naive computation.
+//! Thousands of random calls over real processes and threads, compared bit by bit with a naive
+//! computation.
 //!
 //! Eight processes split into groups of 1 to 8 ranks, whose ranks are shuffled. Each group runs its
-//! cases over shared memory and TCP in turns, or over both between pretended hosts. A case that
-//! fails prints the line that runs it alone, such as `TEST_CASE="tcp 5 81985529216486895" cargo
-//! test --test calls`. `TEST_SEED` selects other cases. `TEST_CASES` is their number for each group
-//! and transport; `TESTS=all` runs ten thousand in all, four times as many as are run otherwise.
+//! cases over shared memory and TCP in turns, or over both between pretended hosts. Smaller worlds
+//! have encrypted links, or ranks that are threads. A case that fails prints the line that runs it
+//! alone, such as `TEST_CASE="tcp 5 81985529216486895" cargo test --test calls`. `TEST_SEED` selects
+//! other cases. `TEST_CASES` is their number for each group and transport; `TESTS=all` runs ten
+//! thousand among the groups, four times as many as are run otherwise.
 
 use crate::case::{Case, Form, Lengths, cases, kinds};
 use crate::common::SeededRng;
 use crate::skip;
-use crate::spawn::{Ended, World, say};
+use crate::spawn::{Ended, World, as_each_rank, say};
 use maypole::algorithms::Algorithm;
-use maypole::{Communicator, Factor, ReduceOp, Transport};
+use maypole::{Communicator, Factor, Local, ReduceOp, Transport};
 use std::collections::HashMap;
+use std::time::Duration;
 
 const RANKS: usize = 8;
 /// The sizes of the first group. The two groups of a split together have every world from 1 to 8.
@@ -23,8 +26,17 @@ fn most_cases() -> u64 {
     if skip::runs_all() { 375 } else { 94 }
 }
 
-pub(crate) fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
+fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
     Some(std::env::var(name).ok()?.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+fn seed() -> u64 {
+    variable("TEST_SEED").unwrap_or(1)
+}
+
+/// The cases of each transport of the smaller worlds.
+fn fewer_cases() -> u64 {
+    variable("TEST_CASES").unwrap_or(110)
 }
 
 /// The group of this rank. `first` ranks, drawn at random, are one group, and the others another
@@ -43,12 +55,14 @@ struct CaseRunner {
     name: &'static str,
     comm: Communicator,
     seeds: SeededRng,
+    /// The hashes of the results, which all ranks must have equal.
+    hashes: Vec<u64>,
 }
 
 impl CaseRunner {
     fn new(name: &'static str, comm: Communicator, seed: u64) -> Self {
         let number = seed.wrapping_mul(1000) + (comm.world() * 10 + name.len()) as u64;
-        Self { name, comm, seeds: SeededRng::new(number) }
+        Self { name, comm, seeds: SeededRng::new(number), hashes: Vec::new() }
     }
 
     /// The next case, or the one that is to be run again.
@@ -62,15 +76,26 @@ impl CaseRunner {
     }
 
     fn run(&mut self, seed: u64) {
-        let Self { name, comm, .. } = self;
+        let Self { name, comm, hashes, .. } = self;
         let world = comm.world();
         let mut rng = SeededRng::new(seed);
         let case = rng.sample(&cases(world)).in_any_form(&mut rng);
-        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.run(comm))).is_err() {
+        let run = std::panic::AssertUnwindSafe(|| case.run(comm));
+        let Ok(hash) = std::panic::catch_unwind(run) else {
             panic!("again: TEST_CASE=\"{name} {world} {seed}\" cargo test --test calls");
-        }
+        };
+        hashes.push(hash);
         if comm.rank() == 0 {
             say("ran", CaseLabel { way: format!("{name} {world}"), case: &case });
+        }
+    }
+    /// Runs `cases` cases over each of `ways` in turns, and compares the results of the ranks.
+    fn run_all(cases: u64, mut ways: Vec<Self>) {
+        (0..cases).for_each(|_| ways.iter_mut().for_each(Self::next));
+        for Self { name, mut comm, hashes, .. } in ways {
+            comm.set_algorithm(None);
+            let all = comm.all_gather_values(&hashes).unwrap();
+            assert!(all.iter().all(|it| *it == hashes), "ranks have other bits over {name}");
         }
     }
 }
@@ -98,41 +123,82 @@ impl std::fmt::Display for CaseLabel<'_> {
     }
 }
 
+/// A communicator over shared memory, and one over TCP.
+fn shm_and_tcp(mut comm: Communicator, seed: u64) -> Vec<CaseRunner> {
+    vec![
+        CaseRunner::new("shm", comm.over(Transport::Shm).unwrap(), seed),
+        CaseRunner::new("tcp", comm.over(Transport::Tcp).unwrap(), seed + 1),
+    ]
+}
+
 pub(crate) fn rank_process(role: &str) {
-    let seed = variable("TEST_SEED").unwrap_or(1);
-    let cases = variable("TEST_CASES").unwrap_or_else(most_cases);
-    let mut comm = Communicator::from_env().unwrap();
-    let mut rng = SeededRng::new(seed);
-    for first in SPLITS {
-        let mut group = group(&mut comm, first, &mut rng);
-        let mut ways = match role {
-            "one host" => vec![
-                CaseRunner::new("shm", group.over(Transport::Shm).unwrap(), seed),
-                CaseRunner::new("tcp", group.over(Transport::Tcp).unwrap(), seed + 1),
-            ],
-            _ => vec![CaseRunner::new("mixed", group, seed)],
-        };
-        for _ in 0..cases {
-            ways.iter_mut().for_each(CaseRunner::next);
-        }
+    if role == "threads" {
+        return as_each_rank(|mut comm| {
+            let tcp = comm.over(Transport::Tcp).unwrap();
+            let ways = [("auto", comm), ("tcp", tcp)];
+            let runners = ways.map(|(name, comm)| CaseRunner::new(name, comm, seed() + 20));
+            CaseRunner::run_all(fewer_cases(), runners.into());
+        });
     }
+    let mut comm = Communicator::from_env().unwrap();
+    if role == "encrypted" {
+        assert!(comm.is_encrypted());
+        return CaseRunner::run_all(fewer_cases(), shm_and_tcp(comm, seed() + 20));
+    }
+    let cases = variable("TEST_CASES").unwrap_or_else(most_cases);
+    let mut rng = SeededRng::new(seed());
+    for first in SPLITS {
+        let group = group(&mut comm, first, &mut rng);
+        let ways = match role {
+            "one host" => shm_and_tcp(group, seed()),
+            _ => vec![CaseRunner::new("mixed", group, seed())],
+        };
+        CaseRunner::run_all(cases, ways);
+    }
+}
+
+/// Runs `world` with the variables of this test.
+fn start(world: World) -> Vec<Ended> {
+    let set = |world: World, name| match std::env::var(name) {
+        Ok(value) => world.set(name, value),
+        Err(_) => world,
+    };
+    ["TEST_SEED", "TEST_CASES", "TEST_CASE"].into_iter().fold(world, set).start().succeed()
 }
 
 #[test]
 fn thousands_of_cases() {
-    let start = |world: World| {
-        ["TEST_SEED", "TEST_CASES", "TEST_CASE"]
-            .into_iter()
-            .fold(world, |world, name| {
-                std::env::var(name).into_iter().fold(world, |world, value| world.set(name, value))
-            })
-            .start()
-            .succeed()
-    };
     let mut ended = start(World::new("one host", RANKS));
     ended.extend(start(World::new("hosts", RANKS).hosts(&[0, 0, 0, 1, 1, 2, 3, 3])));
     if std::env::vars().all(|(name, _)| !name.starts_with("TEST_CASE")) {
         check_coverage(&ended);
+    }
+}
+
+#[test]
+fn encrypted_links_and_threads_in_several_processes() {
+    for world in [2, 4, 5] {
+        start(World::new("encrypted", world).set("MAYPOLE_ENCRYPT", 1));
+    }
+    let processes: [&[usize]; 3] = [&[0, 1], &[2], &[3, 4]];
+    start(World::new("threads", 5).processes(&processes).hosts(&[0, 0, 0, 1, 1]));
+}
+
+#[test]
+fn threads_alone() {
+    for (hosts, capacity) in [
+        (&[0][..], 1),
+        (&[0; 3], 1),
+        (&[0; 13], 1),
+        (&[0, 1, 2], 1),
+        (&[0, 1, 2], 1 << 16),
+        (&[0, 1, 1, 0], 4099),
+        (&[0, 0, 1, 1, 2, 2], 500),
+    ] {
+        let world = Local::new(hosts.len()).hosts(hosts).stream_capacity(capacity);
+        world.timeout(Duration::from_secs(60)).run(|comm| {
+            CaseRunner::run_all(fewer_cases(), vec![CaseRunner::new("local", comm, seed() + 20)]);
+        });
     }
 }
 

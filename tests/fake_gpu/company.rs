@@ -7,7 +7,7 @@
 use crate::raw::context;
 use crate::spawn::{as_each_rank, say};
 use crate::walks::ready;
-use crate::{PLACES, Role, check, succeed, world};
+use crate::{PLACES, check, succeed, world};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use maypole::cuda::Comm;
 use maypole::schedule::collective::Collective;
@@ -16,17 +16,27 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) const ROLES: &[(&str, Role)] = &[
-    ("leaves beside a call", leave_beside),
-    ("makes and leaves beside a call", make_beside),
-    ("makes and leaves beside a capture", beside_capture),
-    ("gives up a call through the host", abort_through_host),
-    ("adds a call that is refused", refuse_in_group),
-    ("panics in a group", panic_in_group),
-    ("tells where mailboxes are", tell_place),
-    ("makes a group beside a thread's call", make_beside_thread),
-];
+crate::roles! {
+    leave_beside in 2: a_group_is_left_beside_a_call_that_waits_emulated,
+        [WAITING[0], WAITING[1], WAITING[2], PLACES[0]],
+        [WAITING[0], WAITING[1], WAITING[2], PLACES[1]];
+    make_beside in 2: memory_of_groups_is_used_again_while_a_call_waits_emulated,
+        [WAITING[0], WAITING[1], WAITING[2], MEMORY, PLACES[0]],
+        [WAITING[0], WAITING[1], WAITING[2], MEMORY, PLACES[1]];
+    abort_through_host in 2: a_call_through_the_host_is_given_up_by_a_handle_that_is_made_meanwhile_emulated,
+        [("FAKE_CUDA_NO_PEERS", "all"), WAITING[2], PLACES[0]];
+    refuse_in_group in 1: a_group_with_a_refused_call_starts_nothing_emulated,
+        [WAITING[2]];
+    panic_in_group in 1: a_panic_in_a_group_starts_nothing_and_is_told_emulated,
+        [WAITING[2]];
+    make_beside_thread in 1: a_group_is_made_beside_the_call_of_a_thread_that_shares_the_gpu_emulated,
+        [WAITING[2], PLACES[0]],
+        [WAITING[2], PLACES[1]];
+    beside_capture;
+    tell_place;
+}
 
+const MEMORY: (&str, &str) = ("FAKE_CUDA_MEMORY", "200000000");
 const WAITING: [(&str, &str); 3] =
     [("FAKE_CUDA_FREE_HOLDS", "1"), ("FAKE_CUDA_LOAD_WAITS", "1"), ("FAKE_CUDA_DEVICES", "2")];
 
@@ -58,13 +68,6 @@ fn leave_beside() {
     });
 }
 
-#[test]
-fn a_group_is_left_beside_a_call_that_waits_emulated() {
-    for place in PLACES {
-        succeed("leaves beside a call", 2, &[WAITING[0], WAITING[1], WAITING[2], place]);
-    }
-}
-
 /// Ranks 0 and 2 are threads that share a GPU, whose call waits while a group is made on streams of
 /// their own. Nothing of that may wait for all work of the GPU.
 fn make_beside_thread() {
@@ -82,13 +85,6 @@ fn make_beside_thread() {
         }
         a.synchronize().unwrap();
     });
-}
-
-#[test]
-fn a_group_is_made_beside_the_call_of_a_thread_that_shares_the_gpu_emulated() {
-    for place in PLACES {
-        check("makes a group beside a thread's call", &[WAITING[2], place]);
-    }
 }
 
 /// Groups are made and left many times while a call waits. Their memory is used again, though
@@ -121,15 +117,6 @@ fn make_beside() {
             std::thread::sleep(Duration::from_millis(5));
         }
     });
-}
-
-#[test]
-fn memory_of_groups_is_used_again_while_a_call_waits_emulated() {
-    let memory = ("FAKE_CUDA_MEMORY", "200000000");
-    for place in PLACES {
-        let variables = [WAITING[0], WAITING[1], WAITING[2], memory, place];
-        succeed("makes and leaves beside a call", 2, &variables);
-    }
 }
 
 /// The program captures in global mode on one thread, while others make, use and leave groups.
@@ -175,11 +162,9 @@ fn beside_capture() {
 fn groups_come_and_go_beside_a_capture_emulated() {
     let trace = ("FAKE_CUDA_CAPTURE_TRACE", "1");
     let devices = ("FAKE_CUDA_DEVICES", "2");
-    if check("makes and leaves beside a capture", &[("TEST_THREADS", "1"), trace, devices])
-        .is_some()
-    {
+    if check("beside_capture", &[("TEST_THREADS", "1"), trace, devices]).is_some() {
         for place in PLACES {
-            succeed("makes and leaves beside a capture", 2, &[trace, devices, place]);
+            succeed("beside_capture", 2, &[trace, devices, place]);
         }
     }
 }
@@ -216,12 +201,6 @@ fn abort_through_host() {
     });
 }
 
-#[test]
-fn a_call_through_the_host_is_given_up_by_a_handle_that_is_made_meanwhile_emulated() {
-    let variables = [("FAKE_CUDA_NO_PEERS", "all"), WAITING[2], PLACES[0]];
-    succeed("gives up a call through the host", 2, &variables);
-}
-
 /// A group of calls to which one cannot be added starts none of them, dropped or ended.
 fn refuse_in_group() {
     let sums = Communicator::run_local(2, |mut comm| {
@@ -246,11 +225,6 @@ fn refuse_in_group() {
         0
     });
     assert_eq!(sums, [0, 0]);
-}
-
-#[test]
-fn a_group_with_a_refused_call_starts_nothing_emulated() {
-    check("adds a call that is refused", &[("FAKE_CUDA_DEVICES", "2")]);
 }
 
 /// A thread panics between calls of a group: none of them starts, and the communicator has failed on all ranks.
@@ -279,11 +253,6 @@ fn panic_in_group() {
         1
     });
     assert_eq!(failed, [1, 1]);
-}
-
-#[test]
-fn a_panic_in_a_group_starts_nothing_and_is_told_emulated() {
-    check("panics in a group", &[("FAKE_CUDA_DEVICES", "2")]);
 }
 
 /// Says where the mailboxes are, and why. Sums, also in a graph if there are mailboxes.
@@ -324,7 +293,7 @@ fn tell_place() {
 /// none.
 fn place(variables: &[(&str, &str)]) -> Option<[String; 2]> {
     let variables = [&[WAITING[2]], variables].concat();
-    let ended = succeed("tells where mailboxes are", 2, &variables)?;
+    let ended = succeed("tell_place", 2, &variables)?;
     let [one, other] =
         [0, 1].map(|rank| ["place", "reason"].map(|tag| ended[rank].said(tag)[0].to_owned()));
     assert_eq!(one, other);
@@ -356,7 +325,7 @@ fn gpus_that_do_not_reach_one_another_meet_in_memory_of_the_host_emulated() {
 #[test]
 fn a_rank_without_memory_of_the_host_and_a_wrong_value_are_told_on_all_emulated() {
     let start = |(name, value): (&str, &str)| {
-        let world = world("tells where mailboxes are", 2)?.set("FAKE_CUDA_DEVICES", 2);
+        let world = world("tell_place", 2)?.set("FAKE_CUDA_DEVICES", 2);
         Some(world.set(PLACES[1].0, PLACES[1].1).set_of(1, name, value).start().succeed())
     };
     let Some(ended) = start(("FAKE_CUDA_FAIL", "cuMemHostRegister_v2:0:712")) else { return };

@@ -3,20 +3,24 @@
 use crate::raw::context;
 use crate::spawn::{as_each_rank, ranks, say};
 use crate::walks::ready;
-use crate::{PLACES, Role, check, succeed, world};
+use crate::{PLACES, check, succeed, world};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use maypole::cuda::Comm;
 use maypole::{Communicator, ReduceOp};
 use std::sync::Arc;
 
-pub(crate) const ROLES: &[(&str, Role)] = &[
-    ("drops early", drop_early),
-    ("drops two groups in other orders", drop_in_other_orders),
-    ("makes and drops groups", make_and_drop),
-    ("makes and closes groups", make_and_close),
-    ("cannot open memory", be_unable_to_open),
-    ("replays a graph after the drop", replay_after_drop),
-];
+crate::roles! {
+    drop_early in 2: a_rank_that_drops_its_group_early_waits_for_nobody_emulated,
+        [PLACES[0]],
+        [PLACES[1]];
+    drop_in_other_orders in 2: two_groups_may_be_dropped_in_any_order_emulated,
+        [PLACES[0]],
+        [PLACES[1]];
+    make_and_drop;
+    make_and_close;
+    be_unable_to_open;
+    replay_after_drop;
+}
 
 /// Rank 1 keeps its part of the group until rank 0, which has dropped its own, signals it.
 fn drop_early() {
@@ -35,13 +39,6 @@ fn drop_early() {
     });
 }
 
-#[test]
-fn a_rank_that_drops_its_group_early_waits_for_nobody_emulated() {
-    for place in PLACES {
-        succeed("drops early", 2, &[place]);
-    }
-}
-
 fn drop_in_other_orders() {
     as_each_rank(|mut comm| {
         let stream = context(0).new_stream().unwrap();
@@ -53,13 +50,6 @@ fn drop_in_other_orders() {
         }
         comm.barrier().unwrap();
     });
-}
-
-#[test]
-fn two_groups_may_be_dropped_in_any_order_emulated() {
-    for place in PLACES {
-        succeed("drops two groups in other orders", 2, &[place]);
-    }
 }
 
 /// The mailboxes of two groups at most fit into the memory of the device.
@@ -93,8 +83,8 @@ fn memory_of_groups_that_all_have_left_is_freed_emulated() {
         for place in PLACES {
             let variables =
                 [("FAKE_CUDA_MEMORY", "120000000"), ("FAKE_CUDA_DEVICES", devices), place];
-            succeed("makes and drops groups", 2, &variables);
-            succeed("makes and closes groups", 2, &variables);
+            succeed("make_and_drop", 2, &variables);
+            succeed("make_and_close", 2, &variables);
         }
     }
 }
@@ -113,7 +103,7 @@ fn be_unable_to_open() {
 
 #[test]
 fn memory_that_a_rank_cannot_open_is_freed_when_the_others_have_closed_theirs_emulated() {
-    let Some(world) = world("cannot open memory", 2) else { return };
+    let Some(world) = world("be_unable_to_open", 2) else { return };
     let world = world.set_of(1, "FAKE_CUDA_FAIL", "cuIpcOpenMemHandle_v2:0:205");
     for ended in world.set("FAKE_CUDA_MEMORY", "120000000").start().succeed() {
         assert!(!ended.lines.iter().any(|line| line.contains("freed while")));
@@ -164,9 +154,9 @@ fn replay_after_drop() {
 
 #[test]
 fn a_graph_that_is_replayed_after_its_group_was_dropped_does_nothing_emulated() {
-    if check("replays a graph after the drop", &[("TEST_THREADS", "1")]).is_some() {
+    if check("replay_after_drop", &[("TEST_THREADS", "1")]).is_some() {
         for place in PLACES {
-            succeed("replays a graph after the drop", 2, &[place]);
+            succeed("replay_after_drop", 2, &[place]);
         }
     }
 }

@@ -1,21 +1,25 @@
 //! Room on a device: for blocks of several groups, and for programs.
 
+use crate::check;
 use crate::raw::context;
 use crate::walks::ready;
-use crate::{Role, check};
 use maypole::cuda::Comm;
 use maypole::{Communicator, ReduceOp};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) const ROLES: &[(&str, Role)] = &[
-    ("runs two groups on one device", run_two_groups),
-    ("exchanges first messages", exchange_first),
-    ("exchanges messages of many lengths", exchange_many),
-    ("makes calls of many lengths", call_many),
-    ("exchanges groups of messages", exchange_groups),
-    ("shares few multiprocessors", share_few),
-];
+crate::roles! {
+    run_two_groups in 1: two_groups_of_one_device_run_at_the_same_time_emulated,
+        [("FAKE_CUDA_PROCESSORS", "16")],
+        [("FAKE_CUDA_PROCESSORS", "7")];
+    exchange_first in 1: the_first_message_loads_no_kernel_emulated,
+        [("FAKE_CUDA_FAIL", "cuModuleLoadData:9:2")];
+    exchange_many in 1: messages_of_new_lengths_wait_for_no_kernel_emulated,
+        [("FAKE_CUDA_POOLS", "0")];
+    call_many in 1: programs_on_a_device_keep_to_their_budget_emulated;
+    exchange_groups;
+    share_few;
+}
 
 /// Rank 0 starts long calls of two groups, and then rank 1 does. Every block of a call waits for one of
 /// the other rank, so all of them need room at the same time.
@@ -53,13 +57,7 @@ fn run_two_groups() {
     });
 }
 
-#[test]
-fn two_groups_of_one_device_run_at_the_same_time_emulated() {
-    for processors in ["16", "7"] {
-        check("runs two groups on one device", &[("FAKE_CUDA_PROCESSORS", processors)]);
-    }
-}
-
+/// The first module is loaded when the group is made. Loading another one fails.
 fn exchange_first() {
     Communicator::run_local(2, |mut comm| {
         let stream = context(0).new_stream().unwrap();
@@ -74,12 +72,6 @@ fn exchange_first() {
         assert_eq!(stream.clone_dtoh(&data).unwrap(), [0.0; 1000]);
         comm.barrier().unwrap();
     });
-}
-
-/// The first module is loaded when the group is made. Loading another one fails.
-#[test]
-fn the_first_message_loads_no_kernel_emulated() {
-    check("exchanges first messages", &[("FAKE_CUDA_FAIL", "cuModuleLoadData:9:2")]);
 }
 
 /// Rank 1 receives a long message of a new length while the kernel that sends it waits for that.
@@ -110,11 +102,6 @@ fn exchange_many() {
     });
 }
 
-#[test]
-fn messages_of_new_lengths_wait_for_no_kernel_emulated() {
-    check("exchanges messages of many lengths", &[("FAKE_CUDA_POOLS", "0")]);
-}
-
 /// Programs of ever new calls take no more memory of the device than they may.
 fn call_many() {
     Communicator::run_local(2, |mut comm| {
@@ -137,11 +124,6 @@ fn call_many() {
         assert!(taken < 1_000_000, "{taken} bytes");
         comm.barrier().unwrap();
     });
-}
-
-#[test]
-fn programs_on_a_device_keep_to_their_budget_emulated() {
-    check("makes calls of many lengths", &[]);
 }
 
 /// The blocks of the launches of `kernel` between two lines of a process that the test has asked for.
@@ -199,7 +181,7 @@ fn exchange_groups() {
 #[test]
 fn a_group_of_messages_is_one_launch_emulated() {
     let variables = [("FAKE_CUDA_PROCESSORS", "132"), ("FAKE_CUDA_LAUNCH_TRACE", "1")];
-    let Some(ended) = check("exchanges groups of messages", &variables) else { return };
+    let Some(ended) = check("exchange_groups", &variables) else { return };
     // Each of the two ranks prints a line.
     let blocks = |kernel, part: usize| blocks(&ended.lines, kernel, 2 * part);
     assert_eq!(blocks("walk_f32_sum", 1), [48, 48], "{:?}", ended.lines);
@@ -237,6 +219,6 @@ fn share_few() {
 fn ranks_share_the_blocks_that_the_driver_has_room_for_emulated() {
     let [few, trace] = [("FAKE_CUDA_PROCESSORS", "4"), ("FAKE_CUDA_LAUNCH_TRACE", "1")];
     let few = [few, ("FAKE_CUDA_REGISTERS", "131072"), trace];
-    let Some(ended) = check("shares few multiprocessors", &few) else { return };
+    let Some(ended) = check("share_few", &few) else { return };
     assert_eq!(blocks(&ended.lines, "walk_u8_max", 0), [1; 8], "a group of each rank");
 }

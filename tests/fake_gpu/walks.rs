@@ -1,19 +1,18 @@
 //! The kernel that walks programs, on several streams, devices and processes at the same time.
 
-use crate::raw::{context, hold};
+use crate::raw::context;
 use crate::spawn::{as_each_rank, say};
 use crate::{check, world};
 use cudarc::driver::{CudaSlice, CudaStream};
 use maypole::cuda::Comm;
 use maypole::{Communicator, ReduceOp};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 crate::roles! {
     among_threads in 1: every_number_of_threads_has_the_same_bits_emulated,
         [("FAKE_CUDA_THREADS", "2")], [("FAKE_CUDA_THREADS", "3")], [("FAKE_CUDA_THREADS", "64")];
     among_processes;
-    come_late in 1: a_kernel_that_comes_late_is_noticed_emulated;
     need_room;
 }
 
@@ -61,25 +60,6 @@ fn kernels_of_several_processes_wait_for_one_another_emulated() {
             assert_eq!(ended.said("done").len(), 1);
         }
     }
-}
-
-/// One rank's kernel is late, after other work of its stream.
-fn come_late() {
-    let failed = Communicator::run_local(2, |mut comm| {
-        let stream = context(0).new_stream().unwrap();
-        let (gpu, mut data) = ready(&mut comm, &stream);
-        let (open, gate) = mpsc::channel();
-        if comm.rank() == 1 {
-            hold(&stream, gate);
-        }
-        gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
-        let failed = comm.rank() == 0 && gpu.synchronize().is_err();
-        let _ = comm.barrier();
-        drop(open);
-        let _ = gpu.synchronize();
-        failed
-    });
-    assert_eq!(failed, [true, false]);
 }
 
 /// A group that has made one call, and that waits two seconds for another rank.

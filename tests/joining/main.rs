@@ -13,6 +13,5 @@ mod once;
 mod variables;
 
 use bootstrap::death;
-use encryption::processes;
 
-spawn::rank_processes!(death, limits, once, processes, variables);
+spawn::rank_processes!(death, limits, once, variables);

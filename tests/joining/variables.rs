@@ -1,6 +1,6 @@
 //! Variables of maypole's own that are misspelt, or whose values cannot be read.
 
-use crate::spawn::process;
+use crate::spawn::{World, process, say};
 use maypole::world::bootstrap::JoinConfig;
 use maypole::{Communicator, Transport};
 use std::ffi::OsStr;
@@ -8,8 +8,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::Output;
 use std::time::Duration;
 
-/// A process of a test of this file, which joins twice.
-pub(crate) fn rank_process(_: &str) {
+/// A process of a test of this file, which joins twice, or once to tell what is on.
+pub(crate) fn rank_process(role: &str) {
+    if role == "switches" {
+        return match Communicator::from_env() {
+            Ok(comm) => say("on", format!("{} {}", comm.is_deterministic(), comm.is_encrypted())),
+            Err(error) => say("refused", error),
+        };
+    }
     for _ in 0..2 {
         match Communicator::from_env() {
             Ok(comm) => comm.close().unwrap(),
@@ -59,6 +65,32 @@ fn a_value_that_cannot_be_read_is_an_error_with_the_variable_and_what_it_may_be(
         let is_told = |line: &str| line.contains(variable) && line.contains(told);
         assert!(error.lines().any(is_told), "{variable}={value:?}: {error}");
         assert!(error.contains("retryable: false"), "{variable}={value:?}: {error}");
+    }
+}
+
+/// The deterministic mode and encryption are on or off on all ranks.
+#[test]
+fn a_switch_is_equal_on_all_ranks_or_they_do_not_join() {
+    for (variable, on, unset) in
+        [("MAYPOLE_DETERMINISTIC", "true false", ""), ("MAYPOLE_ENCRYPT", "false true", "0")]
+    {
+        let world = World::new("switches", 2);
+        let is_set_on = if unset == "0" { 1..2 } else { 0..2 };
+        let off = is_set_on.fold(world, |world, rank| world.set_of(rank, variable, 0));
+        let unlike = World::new("switches", 2).set_of(1, variable, 1).set("MAYPOLE_TIMEOUT", 20);
+        let unread = format!("{variable}: 'yes' is neither 0 nor 1");
+        let differ =
+            format!("{variable} is '{unset}' on rank 0 and '1' on rank 1; make them equal");
+        for (world, word, told) in [
+            (off, "on", "false false"),
+            (World::new("switches", 2).set(variable, 1), "on", on),
+            (World::new("switches", 2).set(variable, "yes"), "refused", &unread),
+            (unlike, "refused", &differ),
+        ] {
+            for ended in world.set("MAYPOLE_TRANSPORT", "tcp").start().succeed() {
+                assert!(ended.said(word).concat().contains(told), "{told}: {ended:?}");
+            }
+        }
     }
 }
 

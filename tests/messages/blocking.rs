@@ -3,7 +3,6 @@
 
 use crate::common::SeededRng;
 use crate::common::walked::Ignored;
-use crate::spawn::{World, as_told, everywhere};
 use maypole::schedule::Placement;
 use maypole::schedule::walk::walk;
 use maypole::{Communicator, DataType, Error, Local};
@@ -53,27 +52,6 @@ fn around(comm: &mut Communicator) {
     }
 }
 
-/// Every rank sends many eager messages to every other rank before it receives any. Then it
-/// receives them in another order of ranks and tags, and in the sending order within each tag.
-fn out_of_order(comm: &mut Communicator, rng: &mut SeededRng) {
-    let rank = comm.rank();
-    let world = comm.world();
-    let lens: Vec<usize> = (0..12).map(|_| rng.below(4000)).collect();
-    for to in (0..world).filter(|to| *to != rank) {
-        for (number, len) in lens.iter().enumerate() {
-            let tag = number as u32 % 3;
-            comm.send(&text(*len, rank, to, tag, number), to, tag).unwrap();
-        }
-    }
-    for tag in [2, 0, 1] {
-        for from in (0..world).rev().filter(|from| *from != rank) {
-            for number in (0..lens.len()).filter(|number| *number as u32 % 3 == tag) {
-                expect(comm, lens[number], from, tag, number);
-            }
-        }
-    }
-}
-
 /// Sends more eager messages than the credit allows. The sender continues once the receiver has
 /// taken some.
 fn more_than_there_is_credit_for(comm: &mut Communicator) {
@@ -84,28 +62,6 @@ fn more_than_there_is_credit_for(comm: &mut Communicator) {
         (0..500).for_each(|number| expect(comm, 1000, 0, 9, number));
         comm.recv(&mut [0u8], 0, 10).unwrap();
     }
-}
-
-/// Rank 0 receives three messages from every other rank, in the order in which they arrive.
-fn from_any(comm: &mut Communicator, rng: &mut SeededRng) {
-    let rank = comm.rank();
-    let world = comm.world();
-    let lens: Vec<usize> = (0..3 * world).map(|_| rng.below(100_000)).collect();
-    let len = |from: usize, number: usize| lens[number * world + from];
-    if rank > 0 {
-        return (0..3).for_each(|number| {
-            comm.send(&text(len(rank, number), rank, 0, 5, number), 0, 5).unwrap()
-        });
-    }
-    let mut seen = vec![0; world];
-    for _ in 0..3 * (world - 1) {
-        let mut came = vec![0u8; 100_000];
-        let (from, count) = comm.recv_any(&mut came, 5).unwrap();
-        assert!(came[..count] == text(len(from, seen[from]), from, 0, 5, seen[from]));
-        assert!(came[count..].iter().all(|byte| *byte == 0));
-        seen[from] += 1;
-    }
-    assert!(seen[1..].iter().all(|messages| *messages == 3));
 }
 
 /// A rank sends eager messages to itself. A message to itself that would wait for its receive is
@@ -124,23 +80,21 @@ fn to_itself(comm: &mut Communicator) {
     assert!(mine == came);
 }
 
-/// Collectives and messages do not disturb one another.
-fn between_collectives(comm: &mut Communicator) {
-    let rank = comm.rank();
-    let world = comm.world();
-    for round in 0..20u64 {
-        if rank == 0 {
-            comm.send(&[round; 40], world - 1, 4).unwrap();
-        }
-        let mut sum = [1u64; 1000];
-        comm.all_reduce(&mut sum, maypole::ReduceOp::Sum).unwrap();
-        assert_eq!(sum, [world as u64; 1000]);
-        if rank == world - 1 {
-            let mut came = [0u64; 40];
-            comm.recv(&mut came, 0, 4).unwrap();
-            assert_eq!(came, [round; 40]);
-        }
+pub(crate) fn everything(comm: &mut Communicator) {
+    wrong_ranks_are_refused(comm);
+    to_itself(comm);
+    if comm.world() == 1 {
+        return;
     }
+    around(comm);
+    more_than_there_is_credit_for(comm);
+    let colour = comm.rank() as u64 % 2;
+    let mut group = comm.split(Some(colour), -(comm.rank() as i64)).unwrap().unwrap();
+    assert_eq!(group.is_encrypted(), comm.is_encrypted());
+    if group.world() > 1 {
+        around(&mut group);
+    }
+    around(comm);
 }
 
 fn wrong_ranks_are_refused(comm: &mut Communicator) {
@@ -159,46 +113,6 @@ fn wrong_ranks_are_refused(comm: &mut Communicator) {
         assert!(text.starts_with(&format!("rank {rank}: ")), "{text}");
         assert!(text.ends_with(&why), "{text}");
     }
-}
-
-fn everything(mut comm: Communicator) {
-    wrong_ranks_are_refused(&mut comm);
-    to_itself(&mut comm);
-    if comm.world() > 1 {
-        everything_of_several(&mut comm);
-        let mut group =
-            comm.split(Some(comm.rank() as u64 % 2), -(comm.rank() as i64)).unwrap().unwrap();
-        if group.world() > 1 {
-            around(&mut group);
-            from_any(&mut group, &mut SeededRng::new(8));
-        }
-        around(&mut comm);
-    }
-    comm.close().unwrap();
-}
-
-fn everything_of_several(comm: &mut Communicator) {
-    around(comm);
-    out_of_order(comm, &mut SeededRng::new(1));
-    more_than_there_is_credit_for(comm);
-    from_any(comm, &mut SeededRng::new(2));
-    between_collectives(comm);
-}
-
-pub(crate) fn rank_process(role: &str) {
-    as_told(role, everything);
-}
-
-#[test]
-fn messages_between_threads_and_processes() {
-    everywhere(everything);
-}
-
-#[test]
-fn encrypted_messages() {
-    World::new("tcp", 3).set("MAYPOLE_ENCRYPT", 1).start().succeed();
-    let mixed = World::new("mixed", 4).hosts(&[0, 0, 1, 1]);
-    mixed.set("MAYPOLE_ENCRYPT", 1).start().succeed();
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! message arrives in the receive that it belongs to.
 
 use crate::common::SeededRng;
-use crate::spawn::{as_told, everywhere};
 use maypole::{Communicator, Local};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -176,25 +175,15 @@ fn a_refused_group_sends_nothing(comm: &mut Communicator) {
     assert_eq!(came, [2]);
 }
 
-fn everything(mut comm: Communicator) {
-    a_refused_group_sends_nothing(&mut comm);
+pub(crate) fn everything(comm: &mut Communicator) {
+    a_refused_group_sends_nothing(comm);
     for (seed, count, longest) in [(1, 10, 3), (2, 60, 9000), (3, 120, 30_000), (4, 12, 1 << 20)] {
-        random_group(&mut comm, count, longest, seed);
+        random_group(comm, count, longest, seed);
     }
-    [0, 1, 8192, 8193, 1 << 20].into_iter().for_each(|len| shift(&mut comm, len));
-    [0, 20_000].into_iter().for_each(|len| all_from_any(&mut comm, len));
-    very_many(&mut comm);
+    [0, 1, 8192, 8193, 1 << 20].into_iter().for_each(|len| shift(comm, len));
+    [0, 20_000].into_iter().for_each(|len| all_from_any(comm, len));
+    very_many(comm);
     comm.barrier().unwrap();
-    comm.close().unwrap();
-}
-
-pub(crate) fn rank_process(role: &str) {
-    as_told(role, everything);
-}
-
-#[test]
-fn groups_of_messages_between_threads_and_processes() {
-    everywhere(everything);
 }
 
 #[test]

@@ -10,4 +10,4 @@ mod started;
 
 use maypole_tests::common;
 
-spawn::rank_processes!(blocking, exchange, faults, started);
+spawn::rank_processes!(faults, started);

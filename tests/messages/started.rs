@@ -1,9 +1,10 @@
 //! Messages that do not block: matched by their tags, in any order of posts at both ends, and
 //! concurrent with every other call.
 
+use crate::blocking;
 use crate::common::SeededRng;
 use crate::common::tasks::block_on;
-use crate::exchange::{Message, messages, posts};
+use crate::exchange::{self, Message, messages, posts};
 use crate::spawn::{World, as_told, everywhere};
 use maypole::{Communicator, DataType, Error, Local, ReduceOp, Request, wait_all};
 use std::sync::mpsc::channel;
@@ -31,34 +32,6 @@ fn a_posted_receive_holds_nothing_up(comm: &mut Communicator) {
             comm.send(&[1u8], 0, 9).unwrap();
             assert!(second == bytes(len, 2));
             assert!(first.wait().unwrap() == bytes(len, 1));
-        }
-    }
-}
-
-/// Tags are received in the reverse of the order in which they were sent.
-fn tags_in_reverse(comm: &mut Communicator) {
-    for (count, len) in [(2, 64 << 10), (2, LONG), (20, 4096), (200, 4096), (20, 64 << 10)] {
-        for blocks in [false, true] {
-            match comm.rank() {
-                0 => {
-                    let start = |tag| comm.start_send(bytes(len, tag), 1, tag);
-                    wait_all((0..count).map(start).collect::<Vec<_>>()).unwrap();
-                }
-                1 if blocks => {
-                    for tag in (0..count).rev() {
-                        let mut data = vec![0u8; len];
-                        comm.recv(&mut data, 0, tag).unwrap();
-                        assert!(data == bytes(len, tag));
-                    }
-                }
-                1 => {
-                    let start = |tag| comm.start_recv(vec![0u8; len], 0, tag);
-                    let came = wait_all((0..count).rev().map(start).collect::<Vec<_>>()).unwrap();
-                    let whole = came.iter().zip((0..count).rev());
-                    assert!(whole.into_iter().all(|(data, tag)| *data == bytes(len, tag)));
-                }
-                _ => {}
-            }
         }
     }
 }
@@ -289,10 +262,14 @@ fn ever_new_tags(comm: &mut Communicator) {
     assert!(grown < 4096, "{grown} KiB more after 90,000 messages");
 }
 
+/// The messages of all files.
 fn everything(mut comm: Communicator) {
+    let is_encrypted = std::env::var("MAYPOLE_ENCRYPT").is_ok_and(|it| it == "1");
+    assert_eq!(comm.is_encrypted(), is_encrypted);
+    blocking::everything(&mut comm);
+    exchange::everything(&mut comm);
     if comm.world() > 1 {
         a_posted_receive_holds_nothing_up(&mut comm);
-        tags_in_reverse(&mut comm);
         beside_collectives(&mut comm);
         beside_a_request_that_receives(&mut comm);
         beside_long_messages(&mut comm);
@@ -335,6 +312,13 @@ pub(crate) fn rank_process(role: &str) {
 #[test]
 fn messages_between_threads_and_processes() {
     everywhere(everything);
+}
+
+#[test]
+fn encrypted_messages() {
+    World::new("tcp", 3).set("MAYPOLE_ENCRYPT", 1).start().succeed();
+    let mixed = World::new("mixed", 4).hosts(&[0, 0, 1, 1]);
+    mixed.set("MAYPOLE_ENCRYPT", 1).start().succeed();
 }
 
 #[test]

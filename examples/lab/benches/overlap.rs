@@ -5,21 +5,21 @@
 //! cargo bench -p maypole-lab --bench overlap [-- --rounds 9 --width 128 --bucket 256]
 //! ```
 //!
-//! Two ranks in two network namespaces, with a cable between them that is made so narrow that sums
+//! Two ranks in two network namespaces, with a wire between them that is made so narrow that sums
 //! take 30 to 60 % of a step if they wait for the backward pass. A step is taken apart by three
 //! arms that alternate: ranks that train alone at the same time (compute), sums after the backward
 //! pass (compute and communication), sums during it. Then the same over shared memory, where there
 //! is next to nothing to hide.
 
-#[path = "../../../tests/common/cable.rs"]
-mod cable;
 mod common;
+#[path = "../../../tests/common/network.rs"]
+mod network;
 
 use anyhow::{Result, anyhow};
-use cable::{ADDRESSES, Cable};
 use clap::Parser;
 use common::processes::{Arm, BenchRanks};
 use common::{Options, median, range};
+use network::{Network, address};
 use std::ops::RangeInclusive;
 use std::process::{Command, ExitCode};
 
@@ -54,8 +54,8 @@ fn main() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     println!("{}", options.describe());
-    let wire = match Cable::new().and_then(|cable| cable.limit(1 << 30).map(|()| cable)) {
-        Ok(cable) => over_a_wire(&cable, &options, share)?,
+    let wire = match Network::new(2).and_then(|two| two.limit(1 << 30).map(|()| two)) {
+        Ok(two) => over_a_wire(&two, &options, share)?,
         Err(why) => {
             println!("SKIPPED: no narrow wire between network namespaces here: {why}");
             ExitCode::SUCCESS
@@ -83,9 +83,9 @@ impl Round {
     }
 }
 
-fn over_a_wire(cable: &Cable, options: &Options, aimed: f64) -> Result<ExitCode> {
-    let mut processes = BenchRanks::start(|rank, this| cable.command(rank, this), ADDRESSES[0])?;
-    let (rate, rounds) = calibrate(cable, &mut processes, options, aimed)?;
+fn over_a_wire(network: &Network, options: &Options, aimed: f64) -> Result<ExitCode> {
+    let mut processes = BenchRanks::start(|rank, this| network.command(rank, this), &address(0))?;
+    let (rate, rounds) = calibrate(network, &mut processes, options, aimed)?;
     let of = |part: fn(&Round) -> f64| median(rounds.iter().map(part));
     let (compute, communication, share) = parts(&rounds);
     let after = of(|round| round.after);
@@ -124,7 +124,7 @@ fn parts(rounds: &[Round]) -> (f64, f64, f64) {
 /// Finds a rate, in bits a second, at which communication has its share of a step, and gives the
 /// rounds measured at it; or those of the last rate that was tried.
 fn calibrate(
-    cable: &Cable,
+    network: &Network,
     processes: &mut BenchRanks,
     options: &Options,
     aimed: f64,
@@ -139,7 +139,7 @@ fn calibrate(
     let mut rate = bits / aim(processes.step(Arm::Alone, 3 * options.steps)?);
     let mut last = (rate, Vec::new());
     for rounds in [2, options.rounds].repeat(TRIES) {
-        cable.limit(rate as u64).map_err(|why| anyhow!(why))?;
+        network.limit(rate as u64).map_err(|why| anyhow!(why))?;
         last = (rate, self::rounds(processes, options, rounds)?);
         let (compute, communication, share) = parts(&last.1);
         let compute_ms = 1e3 * compute;

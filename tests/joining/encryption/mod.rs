@@ -1,7 +1,6 @@
 //! Encrypted links, over real sockets: the bytes that a listener sees, attacks on the way, and that
 //! the numbers are the same.
 
-pub(crate) mod processes;
 mod replays;
 mod tapped;
 

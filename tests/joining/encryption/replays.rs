@@ -106,18 +106,6 @@ fn a_replayed_handshake_changes_nothing_but_a_counter() {
     }
 }
 
-#[test]
-fn whole_recorded_connections_in_one_piece_are_refused() {
-    with_attack(true, |service, proxy, root| {
-        for (count, purpose) in [(1, JOIN), (2, ENCRYPTED_DATA)] {
-            let mut socket = connect(root);
-            // The port may have closed before all is sent.
-            let _ = socket.write_all(&connection(proxy, purpose).there);
-            refused(service, count);
-        }
-    });
-}
-
 /// The attacker sends rank 0's own answer back to it, as a first and as a third message.
 #[test]
 fn reflected_messages_are_refused() {

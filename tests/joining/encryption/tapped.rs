@@ -92,10 +92,10 @@ fn a_listener_reads_plain_messages_and_no_encrypted_ones() {
     assert_eq!(parts.count(), 0);
 }
 
-/// Flips bits of byte `at` after the first bytes of rank 1's data connection.
-fn flip(purpose: u8, way: Way, at: usize, bits: u8) -> impl Fn(Passing<'_>) + Send + Sync {
+/// Flips bits of byte `at` that rank 1 sends on its data connection.
+fn flip(purpose: u8, at: usize, bits: u8) -> impl Fn(Passing<'_>) + Send + Sync {
     move |mut passing: Passing<'_>| {
-        if passing.way == way && passing.purpose() == Some(purpose) {
+        if passing.way == Way::There && passing.purpose() == Some(purpose) {
             passing.flip(at, bits);
         }
     }
@@ -104,15 +104,13 @@ fn flip(purpose: u8, way: Way, at: usize, bits: u8) -> impl Fn(Passing<'_>) + Se
 #[test]
 fn an_altered_plain_message_is_a_wrong_number() {
     // After the handshake, the first frame's head and much of the message.
-    let ([mine, _], _) = converse(false, flip(DATA, Way::There, 50_000, 1));
+    let ([mine, _], _) = converse(false, flip(DATA, 50_000, 1));
     let got = mine.unwrap();
     assert_ne!(got, expected(), "the attack works, so the test below means something");
 }
 
 /// Preamble, first and third message: the bytes of an initiator before its records.
 const HANDSHAKE_THERE: usize = 45 + 50 + 52;
-/// Second message and acceptance.
-const HANDSHAKE_BACK: usize = 50 + 52;
 
 #[test]
 fn an_altered_byte_is_an_error_that_names_the_peer_and_never_a_wrong_number() {
@@ -121,23 +119,13 @@ fn an_altered_byte_is_an_error_that_names_the_peer_and_never_a_wrong_number() {
     let drawn = (0..12).map(|_| HANDSHAKE_THERE + random.below(LONG_MESSAGE)).collect::<Vec<_>>();
     for at in ends.into_iter().chain(drawn) {
         let start = Instant::now();
-        let ([mine, theirs], _) = converse(true, flip(ENCRYPTED_DATA, Way::There, at, 0x10));
+        let ([mine, theirs], _) = converse(true, flip(ENCRYPTED_DATA, at, 0x10));
         let error = mine.expect_err("rank 0 receives nothing that was altered");
         assert!(matches!(error, Error::PeerLost { rank: 0, peer: 1, .. }), "byte {at}: {error}");
         assert!(error.to_string().contains("were altered"), "byte {at}: {error}");
         theirs.expect_err("the sender learns of it");
         assert!(start.elapsed() < SOON, "byte {at}: {:?}", start.elapsed());
     }
-}
-
-#[test]
-fn altered_replies_are_noticed_by_the_sender() {
-    let ([mine, theirs], _) =
-        converse(true, flip(ENCRYPTED_DATA, Way::Back, HANDSHAKE_BACK + 2, 1));
-    let error = theirs.expect_err("rank 1 does not take an altered clear-to-send");
-    assert!(matches!(error, Error::PeerLost { rank: 1, peer: 0, .. }), "{error}");
-    assert!(error.to_string().contains("were altered"), "{error}");
-    mine.expect_err("rank 0 learns of it");
 }
 
 /// A rank dials again if its handshake was altered, and nothing is lost.
@@ -163,49 +151,5 @@ fn an_altered_handshake_is_repeated() {
         assert_eq!(mine.unwrap(), expected(), "byte {at}");
         theirs.unwrap();
         assert!(proxy.recorded().len() >= 3, "joining, and data twice");
-    }
-}
-
-/// A stretch of bytes is dropped, sent twice, or held back until after the next one.
-#[test]
-fn lost_repeated_and_reordered_bytes_are_errors() {
-    let mut random = SeededRng::new(33);
-    for change in ["drop", "repeat", "reorder"] {
-        for _ in 0..4 {
-            let at = HANDSHAKE_THERE + random.below(LONG_MESSAGE / 2);
-            let len = 1 + random.below(5000);
-            let tamper = move |passing: Passing<'_>| {
-                let before = passing.before.there.len();
-                if passing.way != Way::There || passing.purpose() != Some(ENCRYPTED_DATA) {
-                    return;
-                }
-                let Some(start) = at.checked_sub(before) else { return };
-                let bytes = passing.bytes;
-                if start >= bytes.len() {
-                    return;
-                }
-                let end = (start + len).min(bytes.len());
-                match change {
-                    "drop" => drop(bytes.drain(start..end)),
-                    "repeat" => {
-                        let twice = bytes[start..end].to_vec();
-                        bytes.splice(start..start, twice);
-                    }
-                    _ => bytes[start..].rotate_left(end - start),
-                }
-            };
-            let start = Instant::now();
-            let ([mine, theirs], _) = converse(true, tamper);
-            match mine {
-                // If the stretch reaches the end of the forwarded bytes, rotating changes nothing.
-                Ok(got) => assert!(change == "reorder" && got == expected()),
-                Err(error) => {
-                    let named = matches!(error, Error::PeerLost { rank: 0, peer: 1, .. });
-                    assert!(named && error.to_string().contains("were altered"), "{error}");
-                    theirs.expect_err("the sender learns of it");
-                }
-            }
-            assert!(start.elapsed() < SOON, "{change}: {:?}", start.elapsed());
-        }
     }
 }
