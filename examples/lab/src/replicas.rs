@@ -5,6 +5,8 @@
 
 use crate::averaging::DataForm;
 use crate::compare::{Recipe, TrainingOutcome};
+use crate::memory::FULL;
+use crate::theory::RankTheory;
 use maypole::{Communicator, Result};
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::batch::TokenBatch;
@@ -12,7 +14,7 @@ use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
 use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::ranks::group::SumOrder;
-use maypole_trainer::ranks::mesh::Mesh;
+use maypole_trainer::ranks::mesh::{Mesh, MeshCoordinates};
 use maypole_trainer::tensor::half_float::HalfFloat;
 use maypole_trainer::tensor::math::{add, sum_of_squares};
 use maypole_trainer::train::clip::factor;
@@ -31,6 +33,16 @@ pub enum SumFirst {
 }
 
 impl Recipe {
+    /// The theory of the rank at `place` of `setup`, which trains by this recipe.
+    pub(crate) fn site<'a>(
+        &'a self,
+        setup: &'a Parallelism,
+        place: MeshCoordinates,
+    ) -> RankTheory<'a> {
+        let Self { config, rows, recompute, .. } = self;
+        RankTheory { config, setup, place, rows: *rows, element: FULL, recompute: *recompute }
+    }
+
     /// This recipe and the setup of a data-parallel group that learns in this form, each rank with
     /// `micros` micro-batches a step.
     fn data(
