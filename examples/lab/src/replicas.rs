@@ -3,12 +3,12 @@
 //! [`Recipe::alone`] adds gradients in the order of ranks. Where the library also adds in rank order,
 //! its result and that of [`Recipe::ranks`] must be bitwise equal.
 
+use crate::apart::model;
 use crate::averaging::DataForm;
 use crate::compare::{Recipe, TrainingOutcome};
 use crate::memory::FULL;
 use crate::theory::RankTheory;
 use maypole::{Communicator, Result};
-use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::batch::TokenBatch;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
@@ -21,6 +21,7 @@ use maypole_trainer::train::clip::factor;
 use maypole_trainer::train::optim::Optimizer;
 use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::trainer::Trainer;
+use std::collections::VecDeque;
 
 /// The order of the sums, when each rank has several micro-batches.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -74,11 +75,23 @@ impl Recipe {
         micro: usize,
         first: SumFirst,
     ) -> TrainingOutcome {
+        self.alone_late(worlds, micro, first, 0)
+    }
+
+    /// The same with gradients that update the weights `late` steps later. Before the first of them
+    /// come zeros.
+    pub(crate) fn alone_late(
+        &self,
+        worlds: &[(usize, u64)],
+        micro: usize,
+        first: SumFirst,
+        late: usize,
+    ) -> TrainingOutcome {
         let layout = ParameterLayout::whole(&self.config);
         let text = self.text();
-        let mut gpt = Transformer::new(&layout, Axes::single_rank(&layout.config));
-        gpt.device = self.devices.of(0);
+        let mut gpt = model(self, &layout);
         let mut store = FlatStore::new(layout.clone(), layout.initial(self.seed));
+        let mut waiting = VecDeque::from(vec![vec![0.0; layout.len()]; late]);
         let mut outcome = TrainingOutcome::new(layout, Vec::new(), Vec::new());
         let mut optimizer = Optimizer::new(self.rule);
         for step in 0..self.steps {
@@ -86,7 +99,8 @@ impl Recipe {
             let (ranks, _) = *world.expect("there are ranks until the last step");
             let batches = text.step(step, self.rows, ranks * micro);
             let (loss, gradients) = add_up(&mut gpt, &mut store, &batches, (ranks, micro), first);
-            store.gradients = gradients;
+            waiting.push_back(gradients);
+            store.gradients = waiting.pop_front().expect("one was added just now");
             let norm = sum_of_squares(&store.gradients).sqrt();
             outcome.norms.push(norm);
             let factor = factor(norm, self.clip);

@@ -83,30 +83,18 @@ fn before_feed_forward(architecture: Architecture) -> usize {
 impl<S> BlockTensors<S> {
     /// The `tensors` of a block, in the order of the flat buffer, for tokens of `width` numbers.
     fn new(mut tensors: impl Iterator<Item = S>, shape: AttentionShape<'_>, width: usize) -> Self {
+        let biased = shape.architecture == Architecture::Gpt;
+        let norm1 = Norm::take(&mut tensors, biased);
         let mut next = || tensors.next().expect("a block has as many tensors as the layout says");
+        let mut column =
+            || ColumnParallelLinear { weight: next(), bias: biased.then(&mut next), inputs: width };
+        let queries = match biased {
+            true => Queries::Fused(column()),
+            false => Queries::Grouped([(); 3].map(|()| column())),
+        };
         let inputs = shape.heads.width();
-        match shape.architecture {
-            Architecture::Gpt => Self {
-                norm1: Norm { weight: next(), bias: Some(next()) },
-                queries: Queries::Fused(ColumnParallelLinear {
-                    weight: next(),
-                    bias: Some(next()),
-                    inputs: width,
-                }),
-                projection: RowParallelLinear { weight: next(), bias: Some(next()), inputs },
-                norm2: Norm { weight: next(), bias: Some(next()) },
-            },
-            Architecture::Llama { .. } => Self {
-                norm1: Norm { weight: next(), bias: None },
-                queries: Queries::Grouped([(); 3].map(|()| ColumnParallelLinear {
-                    weight: next(),
-                    bias: None,
-                    inputs: width,
-                })),
-                projection: RowParallelLinear { weight: next(), bias: None, inputs },
-                norm2: Norm { weight: next(), bias: None },
-            },
-        }
+        let projection = RowParallelLinear { weight: next(), bias: biased.then(&mut next), inputs };
+        Self { norm1, queries, projection, norm2: Norm::take(&mut tensors, biased) }
     }
 }
 

@@ -347,16 +347,6 @@ impl ParameterLayout {
         weights
     }
 
-    /// Copies this rank's buffer `local` to its places in `whole`, the buffer of the whole model.
-    ///
-    /// # Panics
-    /// If either buffer is too short.
-    pub fn scatter_into<T: Copy>(&self, local: &[T], whole: &mut [T]) {
-        for piece in self.pieces() {
-            whole[piece.global..][..piece.len].copy_from_slice(&local[piece.local..][..piece.len]);
-        }
-    }
-
     /// Returns this rank's part of `whole`, the buffer of the whole model.
     ///
     /// # Panics
@@ -367,5 +357,37 @@ impl ParameterLayout {
             local[piece.local..][..piece.len].copy_from_slice(&whole[piece.global..][..piece.len]);
         }
         local
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Placement::{Partial, Replicate, Shard as Divided};
+    use super::*;
+
+    #[test]
+    fn gradients_are_partial_where_ranks_see_other_tokens() {
+        let config = Config { experts: 2, ..Config::default() };
+        let tensor = Shard { index: 1, of: 2 };
+        let layout =
+            ParameterLayout::new(&config, ModelShare { tensor, ..ModelShare::whole(&config) });
+        let placed = |name: &str, axis| layout.entry(name).unwrap().placement(axis, true);
+        for (name, tp, ep) in [
+            ("block.0.qkv.weight", [Divided; 2], [Replicate, Partial]),
+            ("block.0.norm1.weight", [Replicate, Partial], [Replicate, Partial]),
+            ("block.0.projection.bias", [Replicate, Partial], [Replicate, Partial]),
+            ("block.0.router.weight", [Replicate; 2], [Replicate, Partial]),
+            ("block.0.expert.1.up.weight", [Divided; 2], [Divided; 2]),
+            ("block.0.expert.1.down.bias", [Replicate; 2], [Divided; 2]),
+        ] {
+            assert_eq!(
+                [placed(name, MeshAxis::Tp), placed(name, MeshAxis::Ep)],
+                [tp, ep],
+                "{name}"
+            );
+            assert_eq!(placed(name, MeshAxis::Dp), [Replicate, Partial], "{name}");
+        }
+        let norm = layout.entry("head.norm.weight").unwrap();
+        assert_eq!(norm.placement(MeshAxis::Tp, false), [Replicate; 2]);
     }
 }

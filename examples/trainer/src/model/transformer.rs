@@ -316,9 +316,8 @@ fn head<T, S: Deref<Target = [T]>>(
     mut tensors: impl ExactSizeIterator<Item = S>,
 ) -> (Norm<S>, ColumnParallelLinear<S>) {
     let biased = tensors.len() == 3;
-    let mut next = || tensors.next().expect("the head has a norm and a matrix");
-    let weight = next();
-    let inputs = weight.len();
-    let norm = Norm { weight, bias: biased.then(&mut next) };
-    (norm, ColumnParallelLinear { weight: next(), bias: None, inputs })
+    let norm = Norm::take(&mut tensors, biased);
+    let inputs = norm.weight.len();
+    let weight = tensors.next().expect("the head has a norm and a matrix");
+    (norm, ColumnParallelLinear { weight, bias: None, inputs })
 }

@@ -25,8 +25,10 @@
 //! Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021), from which the
 //! order of interleaved passes is.
 
+use serde::{Deserialize, Serialize};
+
 /// The direction of a pass through a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum PassKind {
     /// Activations in, activations out.
     Forward,
@@ -36,7 +38,7 @@ pub enum PassKind {
 }
 
 /// One pass of one micro-batch through a stage of a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash, Serialize)]
 pub struct StagePass {
     /// Forward or backward.
     pub pass: PassKind,
