@@ -7,9 +7,7 @@
 
 use crate::averaging::diloco::OuterStep;
 use crate::compare::{Recipe, TrainingOutcome};
-
-use crate::replicas::SumFirst;
-use maypole_trainer::model::axes::Axes;
+use crate::replicas::{SumFirst, model};
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
 use maypole_trainer::model::transformer::Transformer;
@@ -57,12 +55,6 @@ impl ApartRanks {
     fn weights(&self) -> Vec<Vec<f32>> {
         self.ranks.iter().map(|rank| rank.store.weights.clone()).collect()
     }
-}
-
-pub(crate) fn model(recipe: &Recipe, layout: &ParameterLayout) -> Transformer<f32> {
-    let mut gpt = Transformer::new(layout, Axes::single_rank(&layout.config));
-    gpt.device = recipe.devices.of(0);
-    gpt
 }
 
 /// The mean of the numbers at `at`, added in the order of ranks.

@@ -3,12 +3,12 @@
 //! [`Recipe::alone`] adds gradients in the order of ranks. Where the library also adds in rank order,
 //! its result and that of [`Recipe::ranks`] must be bitwise equal.
 
-use crate::apart::model;
 use crate::averaging::DataForm;
 use crate::compare::{Recipe, TrainingOutcome};
 use crate::memory::FULL;
 use crate::theory::RankTheory;
 use maypole::{Communicator, Result};
+use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::batch::TokenBatch;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
@@ -197,6 +197,13 @@ impl Recipe {
     pub fn narrow<H: HalfFloat>(&self, trainer: &mut Trainer<f32>) {
         trainer.narrow::<H>(self.seed).expect("all ranks call the same");
     }
+}
+
+/// The model of `recipe` on one rank that computes on the device of rank 0.
+pub(crate) fn model(recipe: &Recipe, layout: &ParameterLayout) -> Transformer<f32> {
+    let mut gpt = Transformer::new(layout, Axes::single_rank(&layout.config));
+    gpt.device = recipe.devices.of(0);
+    gpt
 }
 
 /// The loss and the gradients of all batches, which are ordered by rank and then by micro-batch.

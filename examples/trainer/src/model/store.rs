@@ -199,22 +199,22 @@ macro_rules! forward_store {
         }
     };
     (@ $T:ty, $G:ty, layout) => {
-        $crate::forward_store! { read layout() -> &$crate::model::layout::ParameterLayout }
+        forward_store! { read layout() -> &$crate::model::layout::ParameterLayout }
     };
     (@ $T:ty, $G:ty, copies) => {
-        $crate::forward_store! { read copies() -> usize }
+        forward_store! { read copies() -> usize }
     };
     (@ $T:ty, $G:ty, diverges) => {
-        $crate::forward_store! { read diverges() -> bool }
+        forward_store! { read diverges() -> bool }
     };
     (@ $T:ty, $G:ty, bytes) => {
-        $crate::forward_store! { read bytes() -> $crate::model::store::StoreBytes }
+        forward_store! { read bytes() -> $crate::model::store::StoreBytes }
     };
     (@ $T:ty, $G:ty, weights) => {
-        $crate::forward_store! { change weights(unit: usize) -> maypole::Result<&[$T]> }
+        forward_store! { change weights(unit: usize) -> maypole::Result<&[$T]> }
     };
     (@ $T:ty, $G:ty, forward_done) => {
-        $crate::forward_store! { change forward_done(unit: usize) -> maypole::Result<()> }
+        forward_store! { change forward_done(unit: usize) -> maypole::Result<()> }
     };
     (@ $T:ty, $G:ty, pass_begins) => {
         fn pass_begins(&mut self, pass: $crate::model::store::StorePass) {
@@ -222,36 +222,36 @@ macro_rules! forward_store {
         }
     };
     (@ $T:ty, $G:ty, weights_and_gradients) => {
-        $crate::forward_store! {
+        forward_store! {
             change weights_and_gradients(unit: usize) -> maypole::Result<(&[$T], &mut [$G])>
         }
     };
     (@ $T:ty, $G:ty, gradients) => {
-        $crate::forward_store! { change gradients(unit: usize) -> maypole::Result<&mut [$G]> }
+        forward_store! { change gradients(unit: usize) -> maypole::Result<&mut [$G]> }
     };
     (@ $T:ty, $G:ty, backward_done) => {
-        $crate::forward_store! { change backward_done(unit: usize) -> maypole::Result<()> }
+        forward_store! { change backward_done(unit: usize) -> maypole::Result<()> }
     };
     (@ $T:ty, $G:ty, finish) => {
-        $crate::forward_store! { change finish() -> maypole::Result<()> }
+        forward_store! { change finish() -> maypole::Result<()> }
     };
     (@ $T:ty, $G:ty, owned) => {
-        $crate::forward_store! { change owned() -> Vec<$crate::model::store::OwnedRun<'_, $T, $G>> }
+        forward_store! { change owned() -> Vec<$crate::model::store::OwnedRun<'_, $T, $G>> }
     };
     (@ $T:ty, $G:ty, share) => {
-        $crate::forward_store! { change share() -> maypole::Result<()> }
+        forward_store! { change share() -> maypole::Result<()> }
     };
     (@ $T:ty, $G:ty, publish) => {
-        $crate::forward_store! { change publish() -> maypole::Result<()> }
+        forward_store! { change publish() -> maypole::Result<()> }
     };
     (@ $T:ty, $G:ty, all_weights) => {
-        $crate::forward_store! { change all_weights() -> maypole::Result<Vec<$T>> }
+        forward_store! { change all_weights() -> maypole::Result<Vec<$T>> }
     };
     ($T:ty: $($method:ident),+ $(,)?) => {
-        $($crate::forward_store!(@ $T, $T, $method);)+
+        $($crate::model::store::forward_store!(@ $T, $T, $method);)+
     };
     ($T:ty, $G:ty: $($method:ident),+ $(,)?) => {
-        $($crate::forward_store!(@ $T, $G, $method);)+
+        $($crate::model::store::forward_store!(@ $T, $G, $method);)+
     };
 }
 pub use forward_store;
