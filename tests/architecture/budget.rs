@@ -16,7 +16,7 @@ const PARTS: [Part; 6] = [
     Part { name: "command line", most: 15_840, goal: 10_500 },
     Part { name: "tests of the library", most: 33_860, goal: 29_000 },
     Part { name: "trainer", most: 9_500, goal: 7_500 },
-    Part { name: "crates beside the trainer", most: 12_900, goal: 10_500 },
+    Part { name: "crates beside the trainer", most: 12_950, goal: 10_500 },
     Part { name: "bindings", most: 6_550, goal: 5_500 },
 ];
 

@@ -66,6 +66,8 @@ impl TraceFigures for PipelineTrace {
     }
 }
 
+const NUMBERS: usize = 7;
+
 /// Gathers the traces of a step from all ranks of the pipeline of `trainer`, as one that begins at
 /// zero. They all call it.
 ///
@@ -76,8 +78,9 @@ pub fn gather_trace<T>(trainer: &Trainer<T>, outcome: &StepOutcome) -> Result<Pi
     let began = trainer.watch.since_epoch(outcome.start);
     let since =
         |span: &PassSpan| PassSpan { start: span.start + began, end: span.end + began, ..*span };
-    let own: Vec<PassSpan> = trace.spans.iter().map(since).collect();
-    let spans = trainer.groups.pp.gather_values(&own)?.concat();
+    let numbers: Vec<f64> = trace.spans.iter().flat_map(|span| to_numbers(&since(span))).collect();
+    let all = trainer.groups.pp.gather(&numbers)?;
+    let spans = all.chunks_exact(NUMBERS).map(from_numbers).collect();
     Ok(from_zero(PipelineTrace { spans, ..*trace }))
 }
 
@@ -89,6 +92,22 @@ fn from_zero(mut trace: PipelineTrace) -> PipelineTrace {
         span.end -= first;
     }
     trace
+}
+
+/// The span as numbers, for a message.
+fn to_numbers(span: &PassSpan) -> [f64; NUMBERS] {
+    let PassSpan { rank, op, start, end, work } = *span;
+    let backward = f64::from(u8::from(op.pass == PassKind::Backward));
+    [rank as f64, backward, op.micro as f64, op.chunk as f64, start, end, work]
+}
+
+fn from_numbers(numbers: &[f64]) -> PassSpan {
+    let [rank, backward, micro, chunk, start, end, work] = *numbers else {
+        panic!("a span is seven numbers")
+    };
+    let pass = if backward == 0.0 { PassKind::Forward } else { PassKind::Backward };
+    let op = StagePass { pass, micro: micro as usize, chunk: chunk as usize };
+    PassSpan { rank: rank as usize, op, start, end, work }
 }
 
 /// Computes the trace of a plan. A pass starts when its rank is free and the pass that it needs is

@@ -25,10 +25,8 @@
 //! Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021), from which the
 //! order of interleaved passes is.
 
-use serde::{Deserialize, Serialize};
-
 /// The direction of a pass through a stage.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PassKind {
     /// Activations in, activations out.
     Forward,
@@ -38,7 +36,7 @@ pub enum PassKind {
 }
 
 /// One pass of one micro-batch through a stage of a rank.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StagePass {
     /// Forward or backward.
     pub pass: PassKind,

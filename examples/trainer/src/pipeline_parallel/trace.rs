@@ -3,10 +3,9 @@
 //! What is sharded, which collective runs where, cost: nothing.
 
 use crate::pipeline_parallel::plan::StagePass;
-use serde::{Deserialize, Serialize};
 
 /// A pass of one rank with its times, in any unit of time: seconds, if measured.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PassSpan {
     /// The rank that ran it.
     pub rank: usize,

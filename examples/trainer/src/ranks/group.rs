@@ -247,7 +247,8 @@ impl RankGroup {
         Ok(counts.into_iter().map(|len| take(&mut rest, len).to_vec()).collect())
     }
 
-    /// Returns the `value` of each rank, in rank order.
+    /// Returns the `value` of each rank, in rank order. Their lengths as text differ, and the library keeps
+    /// the schedule of each length: not for every step.
     ///
     /// # Errors
     /// As the library's.
