@@ -6,7 +6,7 @@ use std::fs;
 /// The files that a reader opens to learn each axis, in this order.
 const AXES: &[(&str, &[&str])] = &[
     ("data_parallel", &["replicated"]),
-    ("data_parallel", &["shards", "zero1", "zero2", "fsdp"]),
+    ("data_parallel", &["shards", "zero", "fsdp"]),
     ("tensor_parallel", &["region", "column", "row", "vocab", "sequence"]),
     ("pipeline_parallel", &["plan", "execute"]),
     ("expert_parallel", &["router", "dispatch", "layer"]),

@@ -6,6 +6,7 @@ use crate::token_files::{ShardFormat, TokenFiles};
 use crate::tokenise::{Comparison, Tokenisation};
 use crate::{DataError, failed};
 use maypole::{Communicator, ReduceOp};
+use maypole_trainer::ranks::exchange::first_failure;
 use maypole_trainer::train::bpe::Bpe;
 use std::fs;
 use std::path::Path;
@@ -140,21 +141,13 @@ fn agree<T>(
     mine: Result<T, DataError>,
 ) -> Result<T, DataError> {
     let Some(comm) = comm else { return mine };
-    let mut failures = vec![0u8; comm.world()];
-    if let Err(lost) = comm.all_gather((&[u8::from(mine.is_err())], &mut failures)) {
+    let sentence = mine.as_ref().err().map(ToString::to_string);
+    match first_failure(comm, sentence) {
+        Ok(Some((rank, why))) if rank != comm.rank() => Err(DataError::Rank { rank, why }),
+        Ok(_) => mine,
         // A rank that has a cause of its own does not name the loss of its peers instead.
-        return mine.and(Err(lost.into()));
+        Err(lost) => mine.and(Err(lost.into())),
     }
-    let Some(rank) = failures.iter().position(|failed| *failed != 0) else { return mine };
-    let sentence = mine.as_ref().err().map(ToString::to_string).unwrap_or_default();
-    let told = comm.broadcast_bytes(sentence.into_bytes(), rank);
-    if comm.rank() == rank {
-        return mine;
-    }
-    let why = told.map(|why| String::from_utf8_lossy(&why).into_owned());
-    // Whether the sentence arrived or not, that rank failed.
-    let why = why.unwrap_or_else(|lost| lost.to_string());
-    Err(DataError::Rank { rank, why })
 }
 
 /// Refuses hosts that have different texts.

@@ -24,11 +24,12 @@
 //! Cost: the training of one process on rank 0, for which the others wait.
 
 use crate::compare::alone;
+use crate::overlap::wrap;
 use crate::rebalance::{ExpertMove, move_experts, rearrange};
 use maypole::{Communicator, ReduceOp, Result};
 use maypole_trainer::model::config::Config;
 use maypole_trainer::model::layout::{LayoutEntry, ParameterLayout};
-use maypole_trainer::model::store::{FlatStore, Store, forward_store};
+use maypole_trainer::model::store::{Store, forward_store};
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::tensor::math::{FloatElement, Real};
 use maypole_trainer::train::optim::Rule;
@@ -64,9 +65,8 @@ impl<T: FloatElement> GradientProbe<T> {
         T: 'static,
     {
         let seen = Gradients::default();
-        let nothing = Box::new(FlatStore::new(ParameterLayout::none(), Vec::new()));
-        let inner = std::mem::replace(store, nothing);
-        *store = Box::new(Self { inner, seen: Rc::clone(&seen) });
+        let own = Rc::clone(&seen);
+        wrap(store, |inner| Box::new(Self { inner, seen: own }));
         seen
     }
 }

@@ -7,14 +7,11 @@
 
 use crate::averaging::diloco::OuterStep;
 use crate::compare::{Recipe, TrainingOutcome};
-
-use crate::replicas::{SumFirst, add_up};
-use maypole_trainer::model::axes::Axes;
+use crate::replicas::{SumFirst, model};
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
 use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::train::optim::Optimizer;
-use std::collections::VecDeque;
 
 struct ApartRank {
     store: FlatStore<f32>,
@@ -58,12 +55,6 @@ impl ApartRanks {
     fn weights(&self) -> Vec<Vec<f32>> {
         self.ranks.iter().map(|rank| rank.store.weights.clone()).collect()
     }
-}
-
-fn model(recipe: &Recipe, layout: &ParameterLayout) -> Transformer<f32> {
-    let mut gpt = Transformer::new(layout, Axes::single_rank(&layout.config));
-    gpt.device = recipe.devices.of(0);
-    gpt
 }
 
 /// The mean of the numbers at `at`, added in the order of ranks.
@@ -122,22 +113,6 @@ impl Recipe {
     /// Trains in one process on the rows of `ranks` ranks. The gradients of a step update the weights
     /// `late` steps later; before the first of them come zeros.
     pub fn stale_alone(&self, ranks: usize, late: usize) -> TrainingOutcome {
-        let layout = ParameterLayout::whole(&self.config);
-        let mut gpt = model(self, &layout);
-        let mut store = FlatStore::new(layout.clone(), layout.initial::<f32>(self.seed));
-        let mut optimizer = Optimizer::new(self.rule);
-        let mut waiting = VecDeque::from(vec![vec![0.0; layout.len()]; late]);
-        let mut losses = Vec::new();
-        for step in 0..self.steps {
-            let batches = self.text().step(step, self.rows, ranks);
-            let all = (ranks, 1);
-            let (loss, sum) = add_up(&mut gpt, &mut store, &batches, all, SumFirst::MicroBatches);
-            losses.push(loss);
-            waiting.push_back(sum);
-            store.gradients = waiting.pop_front().expect("one was added just now");
-            optimizer.step(&mut store.owned(), self.schedule.rate(step), 1.0);
-            store.gradients.fill(0.0);
-        }
-        TrainingOutcome::new(layout, losses, store.weights)
+        self.alone_late(&[(ranks, self.steps)], 1, SumFirst::MicroBatches, late)
     }
 }

@@ -16,7 +16,6 @@ use maypole_trainer::model::store::{FlatStore, Store};
 use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::device_choice::RankDevices;
-use maypole_trainer::tensor::matmul::{MatrixView, matmul};
 use maypole_trainer::train::optim::{Optimizer, Rule};
 use maypole_trainer::train::text::Text;
 use rustix::time::{ClockId, clock_gettime};
@@ -75,14 +74,8 @@ pub fn measure(config: &Config, rows: usize, steps: usize, devices: &RankDevices
         store.publish().expect("a single rank calls no collective");
         step += 1;
     });
-    let tokens_of_batch = rows * config.context;
-    let products = match clock {
-        Clock::Processor => best((steps, clock), products(config, tokens_of_batch)),
-        Clock::Wall(_) => {
-            let device = devices.of(0);
-            best((steps, clock), products_on(&*device, config, tokens_of_batch))
-        }
-    };
+    let device = devices.of(0);
+    let products = best((steps, clock), products(&*device, config, rows * config.context));
     Speed { training: tokens / training, products: tokens / products }
 }
 
@@ -96,31 +89,8 @@ fn best((runs, clock): (usize, Clock), mut work: impl FnMut()) -> f64 {
     (0..runs.max(1)).map(|_| once()).fold(f64::INFINITY, f64::min)
 }
 
-/// The products of all linear layers, over `n` tokens.
-fn products(config: &Config, n: usize) -> impl FnMut() {
-    let width = config.width;
-    let vocab = config.vocab;
-    let layers = config.layers;
-    let largest = (4 * width).max(vocab);
-    let x = vec![0.1f32; n * largest];
-    let w = vec![0.1f32; 4 * width * largest];
-    let mut y = vec![0.0; n * largest];
-    let mut dw = vec![0.0; 4 * width * largest];
-    move || {
-        let mut linear = |inputs: usize, outputs: usize| {
-            let matrix =
-                |rows: usize, columns: usize| MatrixView::strided(&x, rows, columns, columns);
-            let weights = MatrixView::strided(&w, outputs, inputs, inputs);
-            matmul(&mut y, outputs, matrix(n, inputs), weights.t(), 1.0, false);
-            matmul(&mut y, inputs, matrix(n, outputs), weights, 1.0, false);
-            matmul(&mut dw, inputs, matrix(n, outputs).t(), matrix(n, inputs), 1.0, true);
-        };
-        shapes(layers, width, vocab).for_each(|(inputs, outputs)| linear(inputs, outputs));
-    }
-}
-
 /// The products of all linear layers, over `n` tokens, by `device`.
-fn products_on(device: &dyn Device<f32>, config: &Config, n: usize) -> impl FnMut() {
+fn products(device: &dyn Device<f32>, config: &Config, n: usize) -> impl FnMut() {
     let largest = (4 * config.width).max(config.vocab);
     let x = vec![0.1f32; n * largest];
     let w = vec![0.1f32; 4 * config.width * largest];

@@ -45,7 +45,6 @@
 use crate::averaging::DataForm;
 use crate::theory::RankTheory;
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::data_parallel::summed::{applied_to_own_tokens, dense};
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::model::config::Architecture;
 use maypole_trainer::model::layout::{LayoutEntry, ParameterLayout};
@@ -184,10 +183,10 @@ impl RankTheory<'_> {
         let shard = Shard { index, of: self.setup.mesh.sizes(&copies) };
         let mut theory = UnitTheory::new(&layout, form, shard, self.setup.micros);
         if self.setup.sequence && self.size(MeshAxis::Tp) > 1 {
-            theory.sum_first(&layout, applied_to_own_tokens);
+            theory.sum_first(&layout, MeshAxis::Tp);
         }
         if self.size(MeshAxis::Ep) > 1 {
-            theory.sum_first(&layout, dense);
+            theory.sum_first(&layout, MeshAxis::Ep);
         }
         theory.bytes(if mixed { 2 } else { self.element }, mixed)
     }
@@ -222,11 +221,11 @@ impl UnitTheory {
         Self { units, parts, together, form, micros }
     }
 
-    /// The gradients that `terms` accepts are all-reduced over another axis before the store receives
-    /// them.
-    fn sum_first(&mut self, layout: &ParameterLayout, terms: fn(&LayoutEntry) -> bool) {
+    /// Partial gradients are all-reduced over `axis` before the store receives them.
+    fn sum_first(&mut self, layout: &ParameterLayout, axis: MeshAxis) {
         for (unit, together) in layout.units.iter().zip(&mut self.together) {
-            let entries = layout.entries[unit.entries.clone()].iter().filter(|it| terms(it));
+            let entries =
+                layout.entries[unit.entries.clone()].iter().filter(|it| it.is_partial(axis));
             *together = (*together).max(entries.map(LayoutEntry::len).sum());
         }
     }

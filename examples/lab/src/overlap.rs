@@ -75,6 +75,15 @@ impl OverlappedPasses {
 /// The counter of an [`ObservedStore`].
 pub type PassCounter = Rc<Cell<OverlappedPasses>>;
 
+/// Puts the store that `by` makes around `store`.
+pub(crate) fn wrap<T: FloatElement>(
+    store: &mut Box<dyn Store<T>>,
+    by: impl FnOnce(Box<dyn Store<T>>) -> Box<dyn Store<T>>,
+) {
+    let nothing = Box::new(FlatStore::new(ParameterLayout::none(), Vec::new()));
+    *store = by(std::mem::replace(store, nothing));
+}
+
 /// A store that counts passes.
 pub struct ObservedStore<T> {
     inner: Box<dyn Store<T>>,
@@ -89,10 +98,8 @@ impl<T: FloatElement> ObservedStore<T> {
         T: 'static,
     {
         let passes = Rc::default();
-        let nothing = Box::new(FlatStore::new(ParameterLayout::none(), Vec::new()));
-        let inner = std::mem::replace(store, nothing);
-        let timeline = timeline.clone();
-        *store = Box::new(Self { inner, timeline, passes: Rc::clone(&passes) });
+        let (timeline, counter) = (timeline.clone(), Rc::clone(&passes));
+        wrap(store, |inner| Box::new(Self { inner, timeline, passes: counter }));
         passes
     }
 

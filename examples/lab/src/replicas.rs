@@ -5,6 +5,8 @@
 
 use crate::averaging::DataForm;
 use crate::compare::{Recipe, TrainingOutcome};
+use crate::memory::FULL;
+use crate::theory::RankTheory;
 use maypole::{Communicator, Result};
 use maypole_trainer::model::axes::Axes;
 use maypole_trainer::model::batch::TokenBatch;
@@ -12,13 +14,14 @@ use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
 use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::ranks::group::SumOrder;
-use maypole_trainer::ranks::mesh::Mesh;
+use maypole_trainer::ranks::mesh::{Mesh, MeshCoordinates};
 use maypole_trainer::tensor::half_float::HalfFloat;
 use maypole_trainer::tensor::math::{add, sum_of_squares};
 use maypole_trainer::train::clip::factor;
 use maypole_trainer::train::optim::Optimizer;
 use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::trainer::Trainer;
+use std::collections::VecDeque;
 
 /// The order of the sums, when each rank has several micro-batches.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -31,6 +34,16 @@ pub enum SumFirst {
 }
 
 impl Recipe {
+    /// The theory of the rank at `place` of `setup`, which trains by this recipe.
+    pub(crate) fn site<'a>(
+        &'a self,
+        setup: &'a Parallelism,
+        place: MeshCoordinates,
+    ) -> RankTheory<'a> {
+        let Self { config, rows, recompute, .. } = self;
+        RankTheory { config, setup, place, rows: *rows, element: FULL, recompute: *recompute }
+    }
+
     /// This recipe and the setup of a data-parallel group that learns in this form, each rank with
     /// `micros` micro-batches a step.
     fn data(
@@ -62,11 +75,23 @@ impl Recipe {
         micro: usize,
         first: SumFirst,
     ) -> TrainingOutcome {
+        self.alone_late(worlds, micro, first, 0)
+    }
+
+    /// The same with gradients that update the weights `late` steps later. Before the first of them
+    /// come zeros.
+    pub(crate) fn alone_late(
+        &self,
+        worlds: &[(usize, u64)],
+        micro: usize,
+        first: SumFirst,
+        late: usize,
+    ) -> TrainingOutcome {
         let layout = ParameterLayout::whole(&self.config);
         let text = self.text();
-        let mut gpt = Transformer::new(&layout, Axes::single_rank(&layout.config));
-        gpt.device = self.devices.of(0);
+        let mut gpt = model(self, &layout);
         let mut store = FlatStore::new(layout.clone(), layout.initial(self.seed));
+        let mut waiting = VecDeque::from(vec![vec![0.0; layout.len()]; late]);
         let mut outcome = TrainingOutcome::new(layout, Vec::new(), Vec::new());
         let mut optimizer = Optimizer::new(self.rule);
         for step in 0..self.steps {
@@ -74,7 +99,8 @@ impl Recipe {
             let (ranks, _) = *world.expect("there are ranks until the last step");
             let batches = text.step(step, self.rows, ranks * micro);
             let (loss, gradients) = add_up(&mut gpt, &mut store, &batches, (ranks, micro), first);
-            store.gradients = gradients;
+            waiting.push_back(gradients);
+            store.gradients = waiting.pop_front().expect("one was added just now");
             let norm = sum_of_squares(&store.gradients).sqrt();
             outcome.norms.push(norm);
             let factor = factor(norm, self.clip);
@@ -171,6 +197,13 @@ impl Recipe {
     pub fn narrow<H: HalfFloat>(&self, trainer: &mut Trainer<f32>) {
         trainer.narrow::<H>(self.seed).expect("all ranks call the same");
     }
+}
+
+/// The model of `recipe` on one rank that computes on the device of rank 0.
+pub(crate) fn model(recipe: &Recipe, layout: &ParameterLayout) -> Transformer<f32> {
+    let mut gpt = Transformer::new(layout, Axes::single_rank(&layout.config));
+    gpt.device = recipe.devices.of(0);
+    gpt
 }
 
 /// The loss and the gradients of all batches, which are ordered by rank and then by micro-batch.

@@ -27,7 +27,6 @@
 //! What is sharded, which collective runs where: nothing here.
 
 use crate::memory::wire;
-use maypole_trainer::data_parallel::summed::{applied_to_own_tokens, dense};
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::model::layout::{LayoutEntry, ModelShare, ParameterLayout};
@@ -67,9 +66,9 @@ impl RankTheory<'_> {
         ParameterLayout::new(self.config, self.share())
     }
 
-    /// The number of this rank's parameters in the entries that `counts` accepts.
-    fn count(&self, counts: impl Fn(&LayoutEntry) -> bool) -> usize {
-        self.layout().entries.iter().filter(|entry| counts(entry)).map(LayoutEntry::len).sum()
+    /// The number of this rank's parameters whose gradients are summed over `axis`.
+    fn partial(&self, axis: MeshAxis) -> usize {
+        self.layout().entries.iter().filter(|it| it.is_partial(axis)).map(LayoutEntry::len).sum()
     }
 
     /// The number of parameters on this rank.
@@ -128,7 +127,7 @@ impl RankTheory<'_> {
         let loss = head as f64 * (all(tokens) + all(2 * tokens));
         let micros = self.setup.micros as f64 * (regions + loss);
         let rows = if no_experts { 0.0 } else { 2.0 * passes * all(routing.here * d) };
-        let vectors = if self.setup.sequence { self.count(applied_to_own_tokens) } else { 0 };
+        let vectors = if self.setup.sequence { self.partial(MeshAxis::Tp) } else { 0 };
         micros + rows + all(vectors)
     }
 
@@ -165,7 +164,7 @@ impl RankTheory<'_> {
         let both_ways = routing.abroad[0] + routing.abroad[1];
         let passes = if self.recompute { 3 } else { 2 };
         let crossings = passes * both_ways * self.config.width;
-        crossings as f64 + self.all_reduce(self.count(dense), MeshAxis::Ep)
+        crossings as f64 + self.all_reduce(self.partial(MeshAxis::Ep), MeshAxis::Ep)
     }
 
     /// The bytes of row counts, per layer and micro-batch. In each pass (two, or three with

@@ -91,13 +91,19 @@ pub struct SearchJob<'a> {
     pub say: &'a (dyn Fn(&str) + Sync),
 }
 
+impl RungRecord {
+    /// The outcome of a trial, if it was in this rung.
+    pub fn of(&self, trial: usize) -> Option<&TrialOutcome> {
+        self.outcomes.iter().find(|(number, _)| *number == trial).map(|(_, outcome)| outcome)
+    }
+}
+
 impl SearchJournal {
     /// The best trial of the last rung and its loss; none if every trial diverged or crashed.
     pub fn winner(&self) -> Option<(usize, f64)> {
         let last = self.rungs.last()?;
         let best = survivors(&scores(last), last.outcomes.len().max(1)).first().copied()?;
-        let (_, outcome) = last.outcomes.iter().find(|(trial, _)| *trial == best)?;
-        Some((best, outcome.loss?))
+        Some((best, last.of(best)?.loss?))
     }
 
     /// The trials that the next rung begins with.
@@ -263,8 +269,7 @@ impl SearchRanks<'_> {
         if !bytes.is_empty() {
             run.install(&bytes)?;
         } else if let Some((last, folder)) = journal.rungs.last().zip(self.job.folder) {
-            let before = last.outcomes.iter().find(|(number, _)| *number == trial);
-            let outcome = &before.expect("a trial that goes on was in the last rung").1;
+            let outcome = last.of(trial).expect("a trial that goes on was in the last rung");
             let place = trial_folder(folder, trial).join(folder_name(outcome.steps));
             load(&mut run.trainer, &place)?;
             run.began_with(outcome.first);
@@ -357,12 +362,10 @@ fn tidy(folder: &Path, journal: &SearchJournal, living: &[usize]) -> Result<(), 
             remove_folder(&place)?;
             continue;
         }
+        let last =
+            journal.rungs.last().and_then(|rung| rung.of(trial)).map(|outcome| outcome.steps);
         for rung in journal.rungs.iter().rev().skip(1) {
-            let before = rung.outcomes.iter().find(|(number, _)| *number == trial);
-            let steps = before.map(|(_, outcome)| outcome.steps);
-            let last = journal.rungs.last().and_then(|rung| {
-                rung.outcomes.iter().find(|(number, _)| *number == trial).map(|it| it.1.steps)
-            });
+            let steps = rung.of(trial).map(|outcome| outcome.steps);
             if let Some(steps) = steps.filter(|steps| Some(*steps) != last) {
                 remove_folder(&place.join(folder_name(steps)))?;
             }

@@ -23,9 +23,8 @@ pub fn rows(journal: &SearchJournal) -> Vec<TrialRow<'_>> {
     let mut rows: Vec<TrialRow> = Vec::new();
     for trial in 0..journal.space.trials {
         let ended = journal.rungs.iter().enumerate().rev().find_map(|(rung, record)| {
-            let found = record.outcomes.iter().find(|(number, _)| *number == trial);
             let tokens = record.tokens;
-            found.map(|(_, outcome)| TrialRow { trial, rung, tokens, outcome })
+            record.of(trial).map(|outcome| TrialRow { trial, rung, tokens, outcome })
         });
         rows.extend(ended);
     }

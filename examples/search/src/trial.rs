@@ -1,7 +1,8 @@
 //! One training of a search: it can be stopped, moved to other ranks, and continued.
 
 use crate::space::{SearchSpace, TrialSettings};
-use maypole::{Communicator, Error, ReduceOp, Result};
+use maypole::{Communicator, Result};
+use maypole_trainer::ranks::exchange::first_failure;
 use maypole_trainer::ranks::group::{RankGroup, SumOrder};
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
 use maypole_trainer::train::checkpoint::load::Progress;
@@ -153,15 +154,10 @@ impl TrialRun {
         if group.world() == 1 {
             return mine.map_or(Ok(()), Err);
         }
-        let said = |error: Error| error.to_string();
-        let mut first = [mine.as_ref().map_or(group.world(), |_| group.rank()) as u64];
-        group.call(|comm| comm.all_reduce(&mut first, ReduceOp::Min)).map_err(said)?;
-        if first[0] == group.world() as u64 {
-            return Ok(());
+        match group.call(|comm| first_failure(comm, mine)) {
+            Ok(found) => found.map_or(Ok(()), |(_, why)| Err(why)),
+            Err(lost) => Err(lost.to_string()),
         }
-        let words = mine.unwrap_or_default().into_bytes();
-        let words = group.broadcast_bytes(words, first[0] as usize).map_err(said)?;
-        Err(String::from_utf8_lossy(&words).into_owned())
     }
 
     /// Trains, and returns the loss on held-out text; `None` if the trial has diverged.

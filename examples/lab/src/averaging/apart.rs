@@ -27,7 +27,9 @@ pub trait AveragingRule<T: FloatElement> {
     }
 
     /// True if all ranks have the same weights right after [`average`](Self::average).
-    fn makes_equal(&self) -> bool;
+    fn makes_equal(&self) -> bool {
+        true
+    }
 
     /// Returns the bytes that the rule keeps from step to step.
     fn bytes(&self) -> usize {

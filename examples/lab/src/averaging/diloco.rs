@@ -77,10 +77,6 @@ impl<T: FloatElement> AveragingRule<T> for Diloco<T> {
         Ok(self.anchor.clone())
     }
 
-    fn makes_equal(&self) -> bool {
-        true
-    }
-
     fn bytes(&self) -> usize {
         size_of_val(&*self.anchor) + size_of_val(&*self.velocity)
     }

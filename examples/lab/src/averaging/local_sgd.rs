@@ -27,8 +27,4 @@ impl<T: FloatElement> AveragingRule<T> for LocalSgd {
     fn average(&mut self, weights: &mut [T], group: &RankGroup) -> Result<()> {
         mean(weights, group)
     }
-
-    fn makes_equal(&self) -> bool {
-        true
-    }
 }

@@ -9,8 +9,9 @@ use crate::mistakes::batches::{Spoil, SpoiltRows};
 use crate::mistakes::context::KeysNotReturned;
 use crate::mistakes::experts::left_behind;
 use crate::mistakes::gradients::{Averaged, KeptUnits, MicroSums, whole_on_each_rank};
-use crate::mistakes::tensor::{FirstTokens, ForgottenSum, OwnMaximum, RegionSum, WithoutRemainder};
+use crate::mistakes::tensor::{RegionSpoil, SpoiltRegion, SpoiltVocabulary};
 use crate::mistakes::update::{no_masters, skip_alone};
+use crate::overlap::wrap;
 use crate::rebalance::{MoveExperts, move_experts};
 use maypole::Result;
 use maypole_trainer::context_parallel::ring::RingAttention;
@@ -20,8 +21,7 @@ use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::dispatch::TokenRoutes;
 use maypole_trainer::expert_parallel::layer::ExpertLayer;
 use maypole_trainer::model::axes::{Attention, Axes};
-use maypole_trainer::model::layout::ParameterLayout;
-use maypole_trainer::model::store::{FlatStore, Store};
+use maypole_trainer::model::store::Store;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::ranks::mesh::{MeshAxis, MeshGroups};
@@ -92,20 +92,14 @@ impl Mistake {
     }
 
     fn wrap_store<T: FloatElement>(self, store: &mut Box<dyn Store<T>>, ranks: usize) {
-        let nothing = || Box::new(FlatStore::new(ParameterLayout::none(), Vec::new()));
+        let replaced = self == Self::ShardReplaced;
         match self {
-            Self::GradientsAveraged => {
-                let inner = std::mem::replace(store, nothing());
-                *store = Box::new(Averaged { inner, ranks });
-            }
+            Self::GradientsAveraged => wrap(store, |inner| Box::new(Averaged { inner, ranks })),
             Self::ShardReplaced | Self::SummedEachMicro => {
-                let inner = std::mem::replace(store, nothing());
-                let replaced = self == Self::ShardReplaced;
-                *store = Box::new(MicroSums { inner, replaced, ends: None });
+                wrap(store, |inner| Box::new(MicroSums { inner, replaced, ends: None }));
             }
             Self::UnitsKept => {
-                let inner = std::mem::replace(store, nothing());
-                *store = Box::new(KeptUnits { inner, kept: Vec::new() });
+                wrap(store, |inner| Box::new(KeptUnits { inner, kept: Vec::new() }));
             }
             _ => {}
         }
@@ -175,18 +169,18 @@ impl Mistake {
         let group = groups.tp.clone();
         let right = TensorParallelRegion { group: group.clone(), sequence: setup.sequence };
         let words = VocabParallel { group, vocabulary };
-        match self {
-            Self::NoSumAfterRow => {
-                axes.region = Box::new(ForgottenSum { right, of: RegionSum::Outputs });
+        let spoil = match self {
+            Self::NoSumAfterRow => RegionSpoil::Outputs,
+            Self::NoSumBeforeColumn => RegionSpoil::InputGradients,
+            Self::PositionsOfFirst => RegionSpoil::FirstTokens,
+            Self::VocabularyRemainder | Self::VocabularyMaximum => {
+                let without_remainder = self == Self::VocabularyRemainder;
+                axes.vocabulary = Box::new(SpoiltVocabulary { words, without_remainder });
+                return;
             }
-            Self::NoSumBeforeColumn => {
-                axes.region = Box::new(ForgottenSum { right, of: RegionSum::InputGradients });
-            }
-            Self::PositionsOfFirst => axes.region = Box::new(FirstTokens(right)),
-            Self::VocabularyRemainder => axes.vocabulary = Box::new(WithoutRemainder(words)),
-            Self::VocabularyMaximum => axes.vocabulary = Box::new(OwnMaximum(words)),
-            _ => {}
-        }
+            _ => return,
+        };
+        axes.region = Box::new(SpoiltRegion { right, spoil });
     }
 
     fn spoil_context<T: Real>(

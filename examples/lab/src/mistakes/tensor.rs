@@ -9,23 +9,25 @@ use maypole_trainer::tensor_parallel::sequence;
 use maypole_trainer::tensor_parallel::vocab::{VocabParallel, Vocabulary};
 use std::ops::Range;
 
-/// The two all-reduces of a region of divided layers.
+/// A mistake in a region of divided layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RegionSum {
-    /// Forward, after a row-parallel layer.
+pub(super) enum RegionSpoil {
+    /// Forward, after a row-parallel layer, a rank continues with its partial sums.
     Outputs,
-    /// Backward, before a column-parallel layer.
+    /// Backward, before a column-parallel layer, a rank continues with its partial sums.
     InputGradients,
+    /// Each rank numbers its tokens as if they were the first rank's, from 0 on.
+    FirstTokens,
 }
 
-/// Omits one all-reduce of a region: a rank continues with its partial sums.
+/// A region that makes a mistake.
 #[derive(Debug)]
-pub(super) struct ForgottenSum {
+pub(super) struct SpoiltRegion {
     pub(super) right: TensorParallelRegion,
-    pub(super) of: RegionSum,
+    pub(super) spoil: RegionSpoil,
 }
 
-impl ForgottenSum {
+impl SpoiltRegion {
     /// This rank's terms for the tokens that it has outside of the region.
     fn terms<T: Real>(&self, terms: Vec<T>) -> Vec<T> {
         if self.right.sequence {
@@ -35,22 +37,22 @@ impl ForgottenSum {
     }
 }
 
-impl<T: Real> ParallelRegion<T> for ForgottenSum {
+impl<T: Real> ParallelRegion<T> for SpoiltRegion {
     fn enter(&mut self, x: Vec<T>) -> Result<Vec<T>> {
         self.right.enter(x)
     }
 
     fn enter_backward(&mut self, dx: Vec<T>) -> Result<Vec<T>> {
-        match self.of {
-            RegionSum::InputGradients => Ok(self.terms(dx)),
-            RegionSum::Outputs => self.right.enter_backward(dx),
+        match self.spoil {
+            RegionSpoil::InputGradients => Ok(self.terms(dx)),
+            _ => self.right.enter_backward(dx),
         }
     }
 
     fn leave(&mut self, y: Vec<T>) -> Result<Vec<T>> {
-        match self.of {
-            RegionSum::Outputs => Ok(self.terms(y)),
-            RegionSum::InputGradients => self.right.leave(y),
+        match self.spoil {
+            RegionSpoil::Outputs => Ok(self.terms(y)),
+            _ => self.right.leave(y),
         }
     }
 
@@ -59,44 +61,24 @@ impl<T: Real> ParallelRegion<T> for ForgottenSum {
     }
 
     fn tokens(&self, all: usize) -> Range<usize> {
-        ParallelRegion::<T>::tokens(&self.right, all)
+        let right = ParallelRegion::<T>::tokens(&self.right, all);
+        if self.spoil == RegionSpoil::FirstTokens { 0..right.len() } else { right }
     }
 }
 
-/// Each rank numbers its tokens as if they were the first rank's, from 0 on.
+/// A vocabulary that makes a mistake.
 #[derive(Debug)]
-pub(super) struct FirstTokens(pub(super) TensorParallelRegion);
-
-impl<T: Real> ParallelRegion<T> for FirstTokens {
-    fn enter(&mut self, x: Vec<T>) -> Result<Vec<T>> {
-        self.0.enter(x)
-    }
-
-    fn enter_backward(&mut self, dx: Vec<T>) -> Result<Vec<T>> {
-        self.0.enter_backward(dx)
-    }
-
-    fn leave(&mut self, y: Vec<T>) -> Result<Vec<T>> {
-        self.0.leave(y)
-    }
-
-    fn leave_backward(&mut self, dy: Vec<T>) -> Result<Vec<T>> {
-        self.0.leave_backward(dy)
-    }
-
-    fn tokens(&self, all: usize) -> Range<usize> {
-        0..ParallelRegion::<T>::tokens(&self.0, all).len()
-    }
+pub(super) struct SpoiltVocabulary {
+    pub(super) words: VocabParallel,
+    /// True if each rank has the rounded-down share of the vocabulary alone: a target in the
+    /// remainder becomes one that no rank has. Else the softmax is shifted by the greatest logit of
+    /// this rank's part instead of that of all.
+    pub(super) without_remainder: bool,
 }
 
-/// Each rank has the rounded-down share of the vocabulary alone: a target in the remainder becomes
-/// one that no rank has.
-#[derive(Debug)]
-pub(super) struct WithoutRemainder(pub(super) VocabParallel);
-
-impl<T: Real> Vocabulary<T> for WithoutRemainder {
+impl<T: Real> Vocabulary<T> for SpoiltVocabulary {
     fn first(&self) -> usize {
-        Vocabulary::<T>::first(&self.0)
+        Vocabulary::<T>::first(&self.words)
     }
 
     fn cross_entropy(
@@ -106,40 +88,20 @@ impl<T: Real> Vocabulary<T> for WithoutRemainder {
         targets: &[u32],
         weight: f64,
     ) -> Result<f64> {
-        let first = Vocabulary::<T>::first(self);
-        let rounded_down = self.0.vocabulary / self.0.group.world();
-        let mine = self.0.group.shard().range(self.0.vocabulary);
-        let remainder = first + rounded_down..mine.end;
-        let seen = |target: &u32| {
-            if remainder.contains(&(*target as usize)) { u32::MAX } else { *target }
-        };
-        let targets: Vec<u32> = targets.iter().map(seen).collect();
-        self.0.cross_entropy(device, logits, &targets, weight)
-    }
-}
-
-/// The softmax is shifted by the greatest logit of this rank's part instead of that of all.
-#[derive(Debug)]
-pub(super) struct OwnMaximum(pub(super) VocabParallel);
-
-impl<T: Real> Vocabulary<T> for OwnMaximum {
-    fn first(&self) -> usize {
-        Vocabulary::<T>::first(&self.0)
-    }
-
-    fn cross_entropy(
-        &mut self,
-        device: &dyn Device<T>,
-        logits: &mut [T],
-        targets: &[u32],
-        weight: f64,
-    ) -> Result<f64> {
-        // Once each part is shifted by its own maximum, the maximum of all parts is zero.
-        let width = self.0.group.shard().range(self.0.vocabulary).len();
-        for row in logits.chunks_exact_mut(width) {
-            let own = greatest(row);
-            row.iter_mut().for_each(|logit| *logit -= own);
+        let VocabParallel { group, vocabulary } = &self.words;
+        let mine = group.shard().range(*vocabulary);
+        let mut seen = targets.to_vec();
+        if self.without_remainder {
+            let remainder = mine.start + vocabulary / group.world()..mine.end;
+            let lost = seen.iter_mut().filter(|target| remainder.contains(&(**target as usize)));
+            lost.for_each(|target| *target = u32::MAX);
+        } else {
+            // Once each part is shifted by its own maximum, the maximum of all parts is zero.
+            for row in logits.chunks_exact_mut(mine.len()) {
+                let own = greatest(row);
+                row.iter_mut().for_each(|logit| *logit -= own);
+            }
         }
-        self.0.cross_entropy(device, logits, targets, weight)
+        self.words.cross_entropy(device, logits, &seen, weight)
     }
 }

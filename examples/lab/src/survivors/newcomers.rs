@@ -12,6 +12,7 @@ use crate::survivors::keeper::StepState;
 use crate::survivors::kept::{KeptStates, RecoveryError, gather, same};
 use maypole::{Communicator, Result};
 use maypole_trainer::tensor::math::Real;
+use maypole_trainer::train::checkpoint::load::Progress;
 use maypole_trainer::train::optim::{Optimizer, Rule};
 
 /// The place in the former world of a rank that was not there.
@@ -95,31 +96,20 @@ fn send_to_all<T: Real>(
         let nothing = Optimizer::new(Rule::Sgd);
         StepState { step: 0, weights: vec![], own: nothing.clone(), copy: nothing, plateau: None }
     });
-    let plateau = serde_json::to_vec(&state.plateau).expect("numbers can be serialized");
-    let StepState { step, weights, own, .. } = &state;
-    let lengths = [weights.len(), own.first.len(), own.second.len(), plateau.len()];
-    let [a, b, c, d] = lengths.map(|length| length as u64);
-    let mut head = [*step, own.steps, a, b, c, d];
-    comm.broadcast(&mut head, root)?;
-    let [step, steps, weights, first, second, plateau_length] = head;
-    state.step = step;
-    state.own.steps = steps;
-    send_vector(comm, &mut state.weights, weights, root)?;
-    send_vector(comm, &mut state.own.first, first, root)?;
-    send_vector(comm, &mut state.own.second, second, root)?;
-    let mut text = plateau;
-    text.resize(plateau_length as usize, 0);
-    comm.broadcast(&mut text, root)?;
-    state.plateau = serde_json::from_slice(&text).expect("the root has serialized it just now");
+    let StepState { step, weights, own, plateau, .. } = &state;
+    let progress = Progress { step: *step, updates: own.steps, plateau: *plateau };
+    let lengths = [weights, &own.first, &own.second].map(Vec::len);
+    let head = serde_json::to_vec(&(progress, lengths)).expect("numbers can be serialized");
+    let head = comm.broadcast_bytes(head, root)?;
+    let (progress, lengths): (Progress, [usize; 3]) =
+        serde_json::from_slice(&head).expect("the root has serialized it just now");
+    state.step = progress.step;
+    state.own.steps = progress.updates;
+    state.plateau = progress.plateau;
+    let all = [&mut state.weights, &mut state.own.first, &mut state.own.second];
+    for (numbers, length) in all.into_iter().zip(lengths) {
+        numbers.resize(length, T::zero());
+        comm.broadcast(numbers, root)?;
+    }
     Ok(state)
-}
-
-fn send_vector<T: Real>(
-    comm: &mut Communicator,
-    numbers: &mut Vec<T>,
-    length: u64,
-    root: usize,
-) -> Result<()> {
-    numbers.resize(length as usize, T::zero());
-    comm.broadcast(numbers, root)
 }

@@ -2,11 +2,9 @@
 
 use crate::averaging::DataForm;
 use crate::compare::{Recipe, TrainingOutcome};
-use crate::held::UnitTheory;
-use crate::memory::{FULL, RankMemory, wire};
+use crate::memory::{FULL, wire};
 use crate::overlap::{ObservedStore, OverlappedPasses, PassCounter};
 use crate::replicas::SumFirst;
-use crate::theory::RankTheory;
 use crate::tour::criterion::Criterion;
 use crate::tour::measure::StepMeasure;
 use crate::tour::row::TourRow;
@@ -15,10 +13,8 @@ use half::{bf16, f16};
 use maypole::Communicator;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
-use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
-use maypole_trainer::ranks::shard::Shard;
+use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::ranks::traffic::Traffic;
-use maypole_trainer::tensor::precision::LossScale;
 use maypole_trainer::train::checkpoint::history::latest;
 use maypole_trainer::train::checkpoint::load::load;
 use maypole_trainer::train::checkpoint::save::save;
@@ -37,89 +33,40 @@ const LATE_STEPS: u64 = 2;
 
 /// The checks of data parallelism.
 pub(crate) fn checks() -> Vec<AxisCheck> {
-    let check = |axis, show| AxisCheck { axis, show: CheckKind::Data(show) };
-    vec![
-        check("data, sums overlapped", |axis, settings| {
-            DataParallelCheck::of(axis, 2, DATA).row(settings)
-        }),
-        check("data, sums afterwards", |axis, settings| {
-            DataParallelCheck::of(axis, 2, LATE).row(settings)
-        }),
-        check("micro-batches", |axis, settings| {
-            DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, DATA) }.row(settings)
-        }),
-        check("ZeRO-1", |axis, settings| {
-            DataParallelCheck::of(axis, 2, Sharding::Zero1).row(settings)
-        }),
-        check("ZeRO-2", |axis, settings| {
-            DataParallelCheck::of(axis, 2, Sharding::Zero2).row(settings)
-        }),
-        check("ZeRO-2, micro-batches", |axis, settings| {
-            DataParallelCheck { micro: 2, ..DataParallelCheck::of(axis, 2, Sharding::Zero2) }
-                .row(settings)
-        }),
-        check("ZeRO-3 (FSDP)", |axis, settings| DataParallelCheck::of(axis, 2, FSDP).row(settings)),
-        check("ZeRO-3 (FSDP)", |axis, settings| DataParallelCheck::of(axis, 4, FSDP).row(settings)),
-        check("ZeRO-3, clipped", |axis, settings| {
-            DataParallelCheck {
-                rule: Rule::Sgd,
-                clip: true,
-                ..DataParallelCheck::of(axis, 2, FSDP)
-            }
-            .row(settings)
-        }),
-        check("local SGD, each step", |axis, settings| {
-            DataParallelCheck {
-                rule: Rule::Sgd,
-                ..DataParallelCheck::of(axis, 2, DataForm::Local { every: 1 })
-            }
-            .row(settings)
-        }),
-        check("DiLoCo", |axis, settings| {
-            DataParallelCheck::of(axis, 2, DataForm::Diloco { every: 5 }).row(settings)
-        }),
-        check("gossip on a ring", |axis, settings| {
-            DataParallelCheck::of(axis, 4, DataForm::Gossip { every: 2 }).row(settings)
-        }),
-        check("stale sums", |axis, settings| {
-            DataParallelCheck::of(axis, 2, DataForm::Stale { late: LATE_STEPS }).row(settings)
-        }),
-        check("recomputed activations", |axis, settings| {
-            DataParallelCheck { recompute: true, ..DataParallelCheck::of(axis, 1, DATA) }
-                .row(settings)
-        }),
-        check("bf16", |axis, settings| {
-            DataParallelCheck {
-                narrow: Some(Recipe::narrow::<bf16>),
-                ..DataParallelCheck::of(axis, 2, DATA)
-            }
-            .row(settings)
-        }),
-        check("bf16, ZeRO-1", |axis, settings| {
-            DataParallelCheck {
-                narrow: Some(Recipe::narrow::<bf16>),
-                ..DataParallelCheck::of(axis, 2, Sharding::Zero1)
-            }
-            .row(settings)
-        }),
-        check("bf16, ZeRO-3", |axis, settings| {
-            DataParallelCheck {
-                narrow: Some(Recipe::narrow::<bf16>),
-                ..DataParallelCheck::of(axis, 2, FSDP)
-            }
-            .row(settings)
-        }),
-        check("f16, scaled loss", |axis, settings| {
-            DataParallelCheck {
-                narrow: Some(Recipe::narrow::<f16>),
-                ..DataParallelCheck::of(axis, 2, DATA)
-            }
-            .row(settings)
-        }),
-        check("checkpoint, there and back", resharded),
-        check("without a rank that died", survivors::without_a_rank),
-        check("a rank comes again", survivors::again),
-    ]
+    let micros = |check| DataParallelCheck { micro: 2, ..check };
+    let plain = |check| DataParallelCheck { rule: Rule::Sgd, ..check };
+    let bf16 = |check| DataParallelCheck { narrow: Some(Recipe::narrow::<bf16>), ..check };
+    let f16 = |check| DataParallelCheck { narrow: Some(Recipe::narrow::<f16>), ..check };
+    let (zero1, zero2) = (Sharding::Zero1.into(), Sharding::Zero2.into());
+    let (data, late, fsdp) = (DATA.into(), LATE.into(), FSDP.into());
+    let rows = [
+        check("data, sums overlapped", 2, data),
+        check("data, sums afterwards", 2, late),
+        micros(check("micro-batches", 2, data)),
+        check("ZeRO-1", 2, zero1),
+        check("ZeRO-2", 2, zero2),
+        micros(check("ZeRO-2, micro-batches", 2, zero2)),
+        check("ZeRO-3 (FSDP)", 2, fsdp),
+        check("ZeRO-3 (FSDP)", 4, fsdp),
+        DataParallelCheck { clip: true, ..plain(check("ZeRO-3, clipped", 2, fsdp)) },
+        plain(check("local SGD, each step", 2, DataForm::Local { every: 1 })),
+        check("DiLoCo", 2, DataForm::Diloco { every: 5 }),
+        check("gossip on a ring", 4, DataForm::Gossip { every: 2 }),
+        check("stale sums", 2, DataForm::Stale { late: LATE_STEPS }),
+        DataParallelCheck { recompute: true, ..check("recomputed activations", 1, data) },
+        bf16(check("bf16", 2, data)),
+        bf16(check("bf16, ZeRO-1", 2, zero1)),
+        bf16(check("bf16, ZeRO-3", 2, fsdp)),
+        f16(check("f16, scaled loss", 2, data)),
+    ];
+    let rows = rows.map(|check| AxisCheck { axis: check.axis, show: CheckKind::Data(check) });
+    let own = |axis, show| AxisCheck { axis, show: CheckKind::Own(show) };
+    let others = [
+        own("checkpoint, there and back", resharded),
+        own("without a rank that died", survivors::without_a_rank),
+        own("a rank comes again", survivors::again),
+    ];
+    rows.into_iter().chain(others).collect()
 }
 
 /// Makes a trainer train in 16 bits.
@@ -129,8 +76,8 @@ type NarrowTrainer = fn(&Recipe, &mut Trainer<f32>);
 type Before = (PassCounter, Traffic);
 
 /// The configuration of one row.
-#[derive(Clone, Copy)]
-struct DataParallelCheck {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DataParallelCheck {
     axis: &'static str,
     ranks: usize,
     micro: usize,
@@ -142,19 +89,6 @@ struct DataParallelCheck {
 }
 
 impl DataParallelCheck {
-    fn of(axis: &'static str, ranks: usize, form: impl Into<DataForm>) -> Self {
-        Self {
-            axis,
-            ranks,
-            micro: 1,
-            form: form.into(),
-            rule: Rule::ADAMW,
-            clip: false,
-            recompute: false,
-            narrow: None,
-        }
-    }
-
     fn recipe(&self, settings: &TourSettings) -> Recipe {
         let (schedule, steps) = match self.rule {
             Rule::Sgd => (RateSchedule::constant(0.1), 20),
@@ -164,6 +98,8 @@ impl DataParallelCheck {
             rule: self.rule,
             schedule,
             clip: self.clip.then_some(0.5),
+            scale: self.scaled(),
+            recompute: self.recompute,
             devices: settings.devices.clone(),
             steps: self.whole_rounds(settings.steps.unwrap_or(steps)),
             ..Recipe::default()
@@ -211,7 +147,7 @@ impl DataParallelCheck {
         self.axis.starts_with("f16")
     }
 
-    fn row(self, settings: &TourSettings) -> TourRow {
+    pub(crate) fn row(self, settings: &TourSettings) -> TourRow {
         let recipe = self.recipe(settings);
         let criterion = self.criterion(recipe.steps);
         let first = match self.form.sharding() {
@@ -220,11 +156,9 @@ impl DataParallelCheck {
         };
         let start = Instant::now();
         let prepare = |trainer: &mut Trainer<f32>| {
-            trainer.parts.model.recompute = self.recompute;
             if let Some(narrow) = self.narrow {
                 narrow(&recipe, trainer);
             }
-            trainer.parts.clip.scale = self.scaled().then(LossScale::default);
             settings.plant.map_or(Ok(()), |plant| plant(trainer)).expect("all ranks call the same");
             begin_to_measure(trainer)
         };
@@ -239,7 +173,6 @@ impl DataParallelCheck {
         let numbers = wire(self.form, parameters, self.ranks, self.micro);
         let sent = self.width() as f64 * numbers.weights + FULL as f64 * numbers.gradients;
         let sent_a_step = sent + (8 * told * (self.ranks - 1)) as f64;
-        let wire_bytes_theory = sent_a_step.round() as u64;
         let theory = self.theory(&recipe);
         let (first, sent) = seen[0];
         // Averages of several steps are no whole bytes a step.
@@ -250,13 +183,12 @@ impl DataParallelCheck {
             bound: criterion.bound(),
             difference,
             pass: equal && exact,
-            wire_bytes: (sent as f64 / recipe.steps as f64).round() as u64,
-            wire_bytes_theory,
             ..TourRow::new(
                 self.axis,
                 format!("dp={}", self.ranks),
                 self.ranks,
                 [first, theory],
+                [sent as f64 / recipe.steps as f64, sent_a_step].map(|sent| sent.round() as u64),
                 seconds,
             )
         }
@@ -270,36 +202,31 @@ impl DataParallelCheck {
     /// What each rank should hold and overlap. The ranks divide each unit of the tour's model
     /// evenly, so theory is the same for all ranks.
     fn theory(&self, recipe: &Recipe) -> StepMeasure {
-        let Self { ranks, micro, form, .. } = *self;
-        let sharding = form.sharding();
-        let width = self.width();
-        let mesh = Mesh::ONE.with(MeshAxis::Dp, ranks);
-        let setup = Parallelism { sharding, micros: micro, ..Parallelism::of(mesh) };
-        let place = mesh.place(0);
-        let site = RankTheory {
-            config: &recipe.config,
-            setup: &setup,
-            place,
-            rows: recipe.rows,
-            element: FULL,
-            recompute: self.recompute,
-        };
-        let layout = site.layout();
-        let states = self.rule.states();
-        let shard = Shard { index: 0, of: ranks };
-        let units = UnitTheory::new(&layout, form, shard, micro);
+        let Self { ranks, micro: micros, form, .. } = *self;
+        let mesh = Mesh::replicas(ranks);
+        let setup = Parallelism { sharding: form.sharding(), micros, ..Parallelism::of(mesh) };
+        let site = recipe.site(&setup, mesh.place(0));
+        let states = (form, self.rule.states());
+        let mixed = self.narrow.is_some();
+        let mut theory = StepMeasure::theory(&site, states, mixed, &RoutingRecord::default());
         // The last step averages: DiLoCo makes the change of all weights, gossip receives weights.
-        let averages = matches!(form, DataForm::Diloco { .. } | DataForm::Gossip { .. });
-        let averaged = if averages { FULL * layout.len() } else { 0 };
-        StepMeasure {
-            memory: RankMemory::theory(form, layout.len(), ranks, states, width),
-            activations: match self.narrow {
-                None => site.activations(&RoutingRecord::default()),
-                Some(_) => site.activations_in_16_bits(&RoutingRecord::default()),
-            },
-            units: units.bytes(width, self.narrow.is_some()) + averaged,
-            passes: OverlappedPasses::theory(&layout, (form, ranks), micro, FULL),
+        if matches!(form, DataForm::Diloco { .. } | DataForm::Gossip { .. }) {
+            theory.units += FULL * site.parameters();
         }
+        theory
+    }
+}
+
+fn check(axis: &'static str, ranks: usize, form: DataForm) -> DataParallelCheck {
+    DataParallelCheck {
+        axis,
+        ranks,
+        micro: 1,
+        form,
+        rule: Rule::ADAMW,
+        clip: false,
+        recompute: false,
+        narrow: None,
     }
 }
 
@@ -334,7 +261,7 @@ fn exact(seen: &[(StepMeasure, u64)], theory: StepMeasure, sent: u64) -> bool {
 /// Trains half of the steps and saves a checkpoint. Another mesh loads it and saves it again. The first
 /// mesh loads that checkpoint and trains the other half.
 fn resharded(axis: &'static str, settings: &TourSettings) -> TourRow {
-    let shown = DataParallelCheck::of(axis, 2, Sharding::Zero1);
+    let shown = check(axis, 2, Sharding::Zero1.into());
     let half = settings.steps.map_or(4, |steps| steps.div_ceil(2));
     let [half, whole] = [half, 2 * half].map(|steps| Recipe { steps, ..shown.recipe(settings) });
     let folder = std::env::temp_dir().join(format!("maypole-tour-{}", std::process::id()));
@@ -375,14 +302,19 @@ fn resharded(axis: &'static str, settings: &TourSettings) -> TourRow {
     let parameters = whole.config.parameters();
     let theory = shown.theory(&whole);
     // A step sends gradients, weights, and the loss (8 bytes).
-    let wire_bytes_theory = FULL as u64 * wire(shown.form, parameters, 2, 1).all() as u64 + 16;
+    let sent_a_step = FULL as u64 * wire(shown.form, parameters, 2, 1).all() as u64 + 16;
     let (step, sent) = seen[0];
     TourRow {
         criterion: Criterion::Bitwise.name(),
         difference,
-        pass: equal && exact(&seen, theory, half.steps * wire_bytes_theory),
-        wire_bytes: sent / half.steps,
-        wire_bytes_theory,
-        ..TourRow::new(axis, "dp=2, 4, 2".to_owned(), 4, [step, theory], seconds)
+        pass: equal && exact(&seen, theory, half.steps * sent_a_step),
+        ..TourRow::new(
+            axis,
+            "dp=2, 4, 2".to_owned(),
+            4,
+            [step, theory],
+            [sent / half.steps, sent_a_step],
+            seconds,
+        )
     }
 }

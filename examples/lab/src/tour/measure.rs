@@ -1,7 +1,11 @@
 //! The measured memory and overlap of a rank of the tour, and their comparison with theory.
 
-use crate::memory::RankMemory;
+use crate::averaging::DataForm;
+use crate::memory::{FULL, RankMemory};
 use crate::overlap::OverlappedPasses;
+use crate::theory::RankTheory;
+use maypole_trainer::expert_parallel::layer::RoutingRecord;
+use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::tensor::math::Real;
 use maypole_trainer::train::{trainer::Trainer, watch::StepPeaks};
 
@@ -28,6 +32,28 @@ impl StepMeasure {
     pub(crate) fn of<T: Real>(trainer: &Trainer<T>, passes: OverlappedPasses) -> Self {
         let StepPeaks { activations, units } = trainer.watch.peaks;
         Self { memory: RankMemory::of(trainer), activations, units, passes }
+    }
+
+    /// What the rank of `site` should hold and overlap, with this form of data parallelism and so many
+    /// numbers of the optimizer a parameter, in full precision or `mixed` with 16 bits.
+    pub(crate) fn theory(
+        site: &RankTheory<'_>,
+        (form, states): (DataForm, usize),
+        mixed: bool,
+        routing: &RoutingRecord,
+    ) -> Self {
+        let layout = site.layout();
+        let copies = site.setup.mesh.sizes(&MeshAxis::COPIES);
+        let (width, activations) = match mixed {
+            false => (FULL, site.activations(routing)),
+            true => (2, site.activations_in_16_bits(routing)),
+        };
+        Self {
+            memory: RankMemory::theory(form, layout.len(), copies, states, width),
+            activations,
+            units: site.units(form, mixed),
+            passes: OverlappedPasses::theory(&layout, (form, copies), site.setup.micros, FULL),
+        }
     }
 
     /// True if weights, gradients, optimizer and passes are those of `theory`, and activations and

@@ -7,8 +7,7 @@
 //! that rank. [`list`](crate::tour::list) has all checks.
 
 use crate::compare::{OutcomeDifference, Recipe, TrainingOutcome, alone};
-use crate::memory::{FULL, RankMemory};
-use crate::overlap::{ObservedStore, OverlappedPasses};
+use crate::overlap::ObservedStore;
 use crate::rebalance::ExpertMove;
 use crate::replay::gather_trace;
 use crate::theory::RankTheory;
@@ -22,7 +21,6 @@ use maypole::Result;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::pipeline_parallel::trace::PipelineTrace;
-use maypole_trainer::ranks::mesh::MeshAxis;
 use maypole_trainer::ranks::traffic::Traffic;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::parallelism::Parallelism;
@@ -100,12 +98,17 @@ impl MeshCheck {
             bound: self.bound,
             difference,
             pass: equal && exact && moved && pipeline.fits(self.recipe.devices.are_processors()),
-            wire_bytes: first.sent.total(),
-            wire_bytes_theory: sent.total(),
             bubble: pipeline.bubble,
             bubble_theory: pipeline.theory,
             pipeline: pipeline.replay,
-            ..TourRow::new(self.axis, mesh.to_string(), mesh.world(), [first.step, step], seconds)
+            ..TourRow::new(
+                self.axis,
+                mesh.to_string(),
+                mesh.world(),
+                [first.step, step],
+                [first.sent, sent].map(|sent| sent.total()),
+                seconds,
+            )
         })
     }
 
@@ -118,21 +121,12 @@ impl MeshCheck {
 
     /// The theoretical memory, overlap and traffic of `rank` in a step with `routing`.
     fn theory(&self, rank: usize, routing: &RoutingRecord) -> (StepMeasure, Traffic) {
-        let Parallelism { sharding, micros, mesh, .. } = self.setup;
-        let site = RankTheory {
-            config: &self.recipe.config,
-            setup: &self.setup,
-            place: mesh.place(rank),
-            rows: self.rows_like(mesh.rows(mesh.place(rank)).index),
-            element: FULL,
-            recompute: self.recipe.recompute,
-        };
-        let copies = mesh.sizes(&[MeshAxis::Dp, MeshAxis::Cp]);
-        let layout = site.layout();
-        let memory = RankMemory::theory(sharding, layout.len(), copies, RULE.states(), FULL);
-        let passes = OverlappedPasses::theory(&layout, (sharding, copies), micros, FULL);
-        let activations = site.activations(routing);
-        let step = StepMeasure { memory, activations, units: site.units(sharding, false), passes };
+        let mesh = self.setup.mesh;
+        let place = mesh.place(rank);
+        let rows = self.rows_like(mesh.rows(place).index);
+        let site = RankTheory { rows, ..self.recipe.site(&self.setup, place) };
+        let states = (self.setup.sharding.into(), RULE.states());
+        let step = StepMeasure::theory(&site, states, false, routing);
         let mut sent = site.traffic(routing);
         if self.recipe.division != RowDivision::Equal {
             // The time of a row takes as many again, after each step.

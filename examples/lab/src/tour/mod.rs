@@ -32,7 +32,9 @@ pub struct AxisCheck {
 #[derive(Clone, Debug)]
 pub(crate) enum CheckKind {
     /// A form of data parallelism.
-    Data(fn(&'static str, &TourSettings) -> TourRow),
+    Data(data_parallel::DataParallelCheck),
+    /// A check that trains in its own way.
+    Own(fn(&'static str, &TourSettings) -> TourRow),
     /// Axes that divide the model.
     Mesh(Box<meshes::MeshCheck>),
 }
@@ -78,7 +80,8 @@ impl AxisCheck {
     pub fn run_with(&self, settings: &TourSettings) -> Result<TourRow> {
         assert!(counted(), "the tour compares memory: the program needs a CountingAllocator");
         match &self.show {
-            CheckKind::Data(show) => Ok(show(self.axis, settings)),
+            CheckKind::Data(check) => Ok(check.row(settings)),
+            CheckKind::Own(show) => Ok(show(self.axis, settings)),
             CheckKind::Mesh(check) => {
                 let devices = settings.devices.clone();
                 let plant = settings.plant;

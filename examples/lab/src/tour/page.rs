@@ -16,12 +16,13 @@ const STYLE: &str = "body{font:14px sans-serif;margin:2em auto;max-width:1100px;
 
 /// The kinds of memory, their colours, and the values of a row: measured and by theory, in bytes.
 fn kinds(row: &TourRow) -> [(&'static str, &'static str, [u64; 2]); 5] {
+    let [weights, gradients, optimizer, activations, units, _] = row.bytes;
     [
-        ("weights", "#3b6fb6", [row.params_bytes, row.params_bytes_theory]),
-        ("gradients", "#3f8f5b", [row.grads_bytes, row.grads_bytes_theory]),
-        ("optimizer", "#8a6bb0", [row.optimizer_bytes, row.optimizer_bytes_theory]),
-        ("activations", "#e0a526", [row.activations_bytes, row.activations_bytes_theory]),
-        ("units held for a moment", "#c8553d", [row.units_bytes, row.units_bytes_theory]),
+        ("weights", "#3b6fb6", weights),
+        ("gradients", "#3f8f5b", gradients),
+        ("optimizer", "#8a6bb0", optimizer),
+        ("activations", "#e0a526", activations),
+        ("units held for a moment", "#c8553d", units),
     ]
 }
 
@@ -76,7 +77,7 @@ fn table(out: &mut String, rows: &[TourRow]) {
         let line = |first: &str, second: &str, third: &str, nth: usize| {
             let kib = |bytes: u64| format!("<td>{:.1} KiB</td>", bytes as f64 / 1024.0);
             let bytes: String = kinds(row).iter().map(|kind| kib(kind.2[nth])).collect();
-            let wire = kib([row.wire_bytes, row.wire_bytes_theory][nth]);
+            let wire = kib(row.bytes[5][nth]);
             let bubble = [row.bubble, row.bubble_theory][nth];
             let overlap = [row.overlapped, row.overlapped_theory][nth];
             format!(

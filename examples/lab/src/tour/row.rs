@@ -6,9 +6,18 @@
 use crate::overlap::OverlappedPasses;
 use crate::tour::measure::StepMeasure;
 use maypole_trainer::pipeline_parallel::trace::PipelineTrace;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-/// The result of one configuration. Bytes are those of rank 0; `wire_bytes` are those of one step.
+/// The kinds of bytes of a row, as JSON names them.
+pub const KINDS: [&str; 6] = ["params", "grads", "optimizer", "activations", "units", "wire"];
+
+fn with_names<S: Serializer>(bytes: &[[u64; 2]; KINDS.len()], out: S) -> Result<S::Ok, S::Error> {
+    out.collect_map(KINDS.iter().zip(bytes).flat_map(|(kind, [measured, theory])| {
+        [(format!("{kind}_bytes"), measured), (format!("{kind}_bytes_theory"), theory)]
+    }))
+}
+
+/// The result of one configuration. Bytes are those of rank 0.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[allow(
     missing_docs,
@@ -32,21 +41,12 @@ pub struct TourRow {
     /// overlap, passes of a pipeline ran in the order of the plan, and its bubble differs by 12 % of
     /// the time at most.
     pub pass: bool,
-    pub params_bytes: u64,
-    pub params_bytes_theory: u64,
-    pub grads_bytes: u64,
-    pub grads_bytes_theory: u64,
-    pub optimizer_bytes: u64,
-    pub optimizer_bytes_theory: u64,
-    /// Peak bytes of activations that waited for their backward pass, as the allocator counts them.
-    pub activations_bytes: u64,
-    pub activations_bytes_theory: u64,
-    /// Peak bytes of units that the store gathered, made or widened, as the allocator counts them.
-    pub units_bytes: u64,
-    pub units_bytes_theory: u64,
-    /// The payload that rank 0 sends in one step.
-    pub wire_bytes: u64,
-    pub wire_bytes_theory: u64,
+    /// The bytes of each of [`KINDS`], measured and by theory. Activations that waited for their
+    /// backward pass, and units that the store gathered, made or widened, are the peaks of a step, as
+    /// the allocator counts them; those on the wire are the payload that rank 0 sends in a step. In
+    /// JSON each is two fields, as `params_bytes` and `params_bytes_theory`.
+    #[serde(flatten, serialize_with = "with_names")]
+    pub bytes: [[u64; 2]; KINDS.len()],
     /// The share of a pipeline's time in which ranks wait for other stages; 0 without a pipeline.
     /// Computed by replaying the executed passes with the least processor time of each kind of pass.
     /// Wall time would also count waiting for cores, which ranks share on a small machine.
@@ -98,14 +98,23 @@ pub fn heading() -> String {
 
 impl TourRow {
     /// The row of a run that took `seconds`, with the measured and the theoretical values of a rank.
-    /// The bytes sent and the bubble are 0, and the comparison fails, until the caller sets them.
+    /// The bubble is 0, and the comparison fails, until the caller sets them.
     pub(crate) fn new(
         axis: &str,
         mesh: String,
         ranks: usize,
         [held, theory]: [StepMeasure; 2],
+        sent: [u64; 2],
         seconds: f64,
     ) -> Self {
+        let [measured, expected] =
+            [held, theory].map(|StepMeasure { memory, activations, units, .. }| {
+                [memory.weights, memory.gradients, memory.optimizer, activations, units]
+            });
+        let bytes = |kind: usize| match kind {
+            5 => sent,
+            _ => [measured[kind] as u64, expected[kind] as u64],
+        };
         Self {
             axis: axis.to_owned(),
             mesh,
@@ -114,18 +123,7 @@ impl TourRow {
             bound: 0.0,
             difference: f64::INFINITY,
             pass: false,
-            params_bytes: held.memory.weights as u64,
-            params_bytes_theory: theory.memory.weights as u64,
-            grads_bytes: held.memory.gradients as u64,
-            grads_bytes_theory: theory.memory.gradients as u64,
-            optimizer_bytes: held.memory.optimizer as u64,
-            optimizer_bytes_theory: theory.memory.optimizer as u64,
-            activations_bytes: held.activations as u64,
-            activations_bytes_theory: theory.activations as u64,
-            units_bytes: held.units as u64,
-            units_bytes_theory: theory.units as u64,
-            wire_bytes: 0,
-            wire_bytes_theory: 0,
+            bytes: std::array::from_fn(bytes),
             bubble: 0.0,
             bubble_theory: 0.0,
             overlapped: held.passes.overlapped,
@@ -144,26 +142,13 @@ impl TourRow {
             if self.bound == 0.0 { "bitwise".to_owned() } else { format!("{:.0e}", self.bound) };
         let time = format!("{:.1}s", self.seconds);
         let below = format!("  {:<24} {bound:>8} {time:<4}", self.mesh);
-        let measured = [
-            self.params_bytes,
-            self.grads_bytes,
-            self.optimizer_bytes,
-            self.activations_bytes,
-            self.units_bytes,
-            self.wire_bytes,
-        ];
-        let theory = [
-            self.params_bytes_theory,
-            self.grads_bytes_theory,
-            self.optimizer_bytes_theory,
-            self.activations_bytes_theory,
-            self.units_bytes_theory,
-            self.wire_bytes_theory,
-        ];
         let (all, overlapped) = (self.passes, self.overlapped_theory);
         let of = |overlapped| OverlappedPasses { overlapped, all };
-        let first = head + &numbers(measured, self.bubble, of(self.overlapped));
-        first + "\n" + &below + &numbers(theory, self.bubble_theory, of(overlapped))
+        let first = head + &numbers(self.bytes.map(|it| it[0]), self.bubble, of(self.overlapped));
+        first
+            + "\n"
+            + &below
+            + &numbers(self.bytes.map(|it| it[1]), self.bubble_theory, of(overlapped))
     }
 }
 
@@ -187,8 +172,9 @@ mod tests {
         let passes = OverlappedPasses { overlapped: 110, all: 120 };
         let held = StepMeasure { memory, activations: 1 << 29, units: 1 << 29, passes };
         let mesh = "dp=2,pp=2,ep=2,cp=2,tp=2".to_owned();
-        let row = TourRow::new("checkpoint, there and back", mesh, 32, [held; 2], 9.5);
-        let row = TourRow { bubble: 0.5, bubble_theory: 0.5, wire_bytes: 1 << 29, ..row };
+        let row =
+            TourRow::new("checkpoint, there and back", mesh, 32, [held; 2], [1 << 29; 2], 9.5);
+        let row = TourRow { bubble: 0.5, bubble_theory: 0.5, ..row };
         for line in row.line().lines().chain(heading().lines()).chain(NOTE.lines()) {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
         }

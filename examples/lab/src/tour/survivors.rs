@@ -7,14 +7,12 @@
 //! What is sharded, which collective runs where, cost: in [`survivors`](crate::survivors).
 
 use crate::compare::{Recipe, TrainingOutcome};
-use crate::held::UnitTheory;
-use crate::memory::{FULL, RankMemory, wire};
-use crate::overlap::{ObservedStore, OverlappedPasses};
+use crate::memory::{FULL, wire};
+use crate::overlap::ObservedStore;
 use crate::replicas::SumFirst;
 use crate::survivors::keeper::keep_states;
 use crate::survivors::kept::RecoveryError;
 use crate::survivors::recovery::Survivors;
-use crate::theory::RankTheory;
 use crate::tour::measure::StepMeasure;
 use crate::tour::row::TourRow;
 use crate::tour::{Plant, TourSettings};
@@ -23,7 +21,6 @@ use maypole::{Admissions, Communicator, Transport};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::ranks::mesh::{Mesh, MeshAxis};
-use maypole_trainer::ranks::shard::Shard;
 use maypole_trainer::train::optim::Rule;
 use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
@@ -124,22 +121,12 @@ impl MortalRun {
     fn theory(&self) -> (StepMeasure, u64) {
         let mesh = Mesh::ONE.with(MeshAxis::Dp, LAST);
         let setup = Parallelism { sharding: FORM, ..Parallelism::of(mesh) };
-        let config = &self.recipe.config;
-        let place = mesh.place(0);
-        let (element, recompute) = (FULL, false);
-        let site = RankTheory { config, setup: &setup, place, rows: ROWS, element, recompute };
-        let layout = site.layout();
-        let states = self.recipe.rule.states();
-        let units = UnitTheory::new(&layout, FORM, Shard { index: 0, of: LAST }, 1);
-        let passes = OverlappedPasses::theory(&layout, (FORM, LAST), 1, FULL);
+        let site = self.recipe.site(&setup, mesh.place(0));
+        let states = (FORM.into(), self.recipe.rule.states());
+        let mut step = StepMeasure::theory(&site, states, false, &RoutingRecord::default());
         // Keeping the state reads each unit once more.
-        let passes = OverlappedPasses { all: passes.all + layout.units.len() as u64, ..passes };
-        let step = StepMeasure {
-            memory: RankMemory::theory(FORM, layout.len(), LAST, states, FULL),
-            activations: site.activations(&RoutingRecord::default()),
-            units: units.bytes(FULL, false),
-            passes,
-        };
+        let layout = site.layout();
+        step.passes.all += layout.units.len() as u64;
         // Gradients of the own part go to the rank that has the copy, norms and losses to all.
         let numbers = wire(FORM, layout.len(), LAST, 1).all() + (layout.len() / LAST) as f64;
         (step, (FULL as f64 * numbers) as u64 + 16 * (LAST as u64 - 1))
@@ -154,24 +141,24 @@ impl MortalRun {
         seen: Outcome<Vec<Seen>>,
         seconds: f64,
     ) -> TourRow {
-        let (theory, wire_bytes_theory) = self.theory();
+        let (theory, sent) = self.theory();
         let mesh: Vec<String> = worlds.iter().map(|(ranks, _)| ranks.to_string()).collect();
         let mesh = format!("dp={}", mesh.join(", "));
         let ranks = worlds.iter().map(|world| world.0).max().unwrap_or(0);
-        let row = |held| {
-            let row = TourRow::new(axis, mesh, ranks, [held, theory], seconds);
-            TourRow { criterion: "bitwise".to_owned(), wire_bytes_theory, ..row }
+        let row = |held, own| {
+            let row = TourRow::new(axis, mesh, ranks, [held, theory], [own, sent], seconds);
+            TourRow { criterion: "bitwise".to_owned(), ..row }
         };
-        let Ok(seen) = seen else { return row(theory) };
+        let Ok(seen) = seen else { return row(theory, 0) };
         let alone = self.recipe.alone_in(worlds, 1, SumFirst::MicroBatches);
         let differences = seen.iter().map(|rank| rank.outcome.difference(&alone));
         let differences: Vec<_> = differences.collect();
         let difference =
             differences.iter().map(|all| all.loss.max(all.weights)).fold(0.0, f64::max);
         let equal = differences.iter().all(|all| all.bitwise) && seen.len() == LAST;
-        let fits = |rank: &Seen| rank.step.fits(&theory) && rank.sent == wire_bytes_theory;
+        let fits = |rank: &Seen| rank.step.fits(&theory) && rank.sent == sent;
         let pass = equal && seen.iter().all(fits);
-        TourRow { difference, pass, wire_bytes: seen[0].sent, ..row(seen[0].step) }
+        TourRow { difference, pass, ..row(seen[0].step, seen[0].sent) }
     }
 }
 

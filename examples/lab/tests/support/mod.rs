@@ -8,7 +8,7 @@ use maypole_lab::mistakes::Mistake;
 use maypole_trainer::expert_parallel::layer::RoutingRecord;
 use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::model::layout::ParameterLayout;
+use maypole_trainer::model::layout::{LayoutPiece, ParameterLayout};
 use maypole_trainer::model::store::StoreBytes;
 use maypole_trainer::ranks::mesh::Mesh;
 use maypole_trainer::ranks::traffic::Traffic;
@@ -103,7 +103,9 @@ pub fn train_by<T: Real>(
     let (mut agreed, mut known) = (true, HashMap::new());
     for (own, seen) in &ranks {
         assert_eq!(own.losses, ranks[0].0.losses, "every rank has the same loss");
-        own.layout.scatter_into(&own.weights, &mut weights);
+        for LayoutPiece { local, global, len } in own.layout.pieces() {
+            weights[global..][..len].copy_from_slice(&own.weights[local..][..len]);
+        }
         for (step, prints) in seen.prints.iter().enumerate() {
             for (piece, print) in own.layout.pieces().zip(prints) {
                 agreed &= known.entry((step, piece.global)).or_insert(*print) == print;

@@ -2,7 +2,7 @@
 //! comparisons, and recovery from the death of a rank.
 
 use super::data::DataOptions;
-use super::{named, refuse_without_effect, section};
+use super::{named, section};
 use anyhow::{Context, Error, bail, ensure};
 use maypole_lab::averaging::DataForm;
 use maypole_lab::mistakes::Mistake;
@@ -86,25 +86,20 @@ impl LabOptions {
         is_deterministic: bool,
     ) -> anyhow::Result<()> {
         let ep = setup.mesh.size(MeshAxis::Ep) > 1;
-        refuse_without_effect(&[
-            (
-                self.rebalance.is_some(),
-                config.experts > 0,
-                "--rebalance moves experts, and the model has none: see --experts",
-            ),
-            (
-                self.rebalance.is_some(),
-                ep,
-                "--rebalance moves experts between the ranks of ep, \
-                 and the mesh has one: see --mesh",
-            ),
-            (
-                self.rows_by_speed.is_some(),
-                ep || setup.mesh.size(MeshAxis::Dp) > 1,
-                "--rows-by-speed divides rows over dp and ep, and the mesh has one rank of them: \
-                 see --mesh",
-            ),
-        ])?;
+        ensure!(
+            self.rebalance.is_none() || config.experts > 0,
+            "--rebalance moves experts, and the model has none: see --experts"
+        );
+        ensure!(
+            self.rebalance.is_none() || ep,
+            "--rebalance moves experts between the ranks of ep, \
+             and the mesh has one: see --mesh"
+        );
+        ensure!(
+            self.rows_by_speed.is_none() || ep || setup.mesh.size(MeshAxis::Dp) > 1,
+            "--rows-by-speed divides rows over dp and ep, and the mesh has one rank of them: \
+             see --mesh"
+        );
         let measured = matches!(
             self.row_division()?,
             RowDivision::BySpeed { clock: SpeedClock::Measured, .. }

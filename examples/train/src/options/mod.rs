@@ -267,13 +267,6 @@ fn fields(section: &impl Serialize) -> Map<String, Value> {
     }
 }
 
-/// Refuses the first option that is given where it does not matter: each has whether it is given,
-/// whether it matters, and a sentence.
-fn refuse_without_effect(options: &[(bool, bool, &str)]) -> anyhow::Result<()> {
-    let useless = options.iter().find(|(given, matters, _)| *given && !matters);
-    useless.map_or(Ok(()), |(_, _, why)| Err(anyhow::Error::msg((*why).to_owned())))
-}
-
 /// Refuses a number that is not from 0 on.
 fn check_number(name: &str, number: Option<f64>) -> anyhow::Result<()> {
     let number = number.unwrap_or(0.0);

@@ -1,6 +1,6 @@
 //! The section of the training: steps, batches, the update, and the numbers that it is done in.
 
-use super::{named, refuse_without_effect, section};
+use super::{named, section};
 use anyhow::ensure;
 use maypole_lab::averaging::DataForm;
 use maypole_trainer::tensor::precision::Precision;
@@ -111,11 +111,11 @@ impl OptimizerOptions {
 
     /// Refuses options that change nothing, and numbers that a `form` of averaging would spoil.
     pub(super) fn check_effects(&self, form: DataForm) -> anyhow::Result<()> {
-        refuse_without_effect(&[(
-            self.warm_up.is_some_and(|steps| steps > 0),
-            self.shape.as_deref() != Some("constant"),
-            "--warm-up raises a rate that --shape constant keeps",
-        )])?;
+        ensure!(
+            self.warm_up.is_none_or(|steps| steps == 0)
+                || self.shape.as_deref() != Some("constant"),
+            "--warm-up raises a rate that --shape constant keeps"
+        );
         ensure!(
             !form.diverges() || self.precision()? == Precision::F32,
             "local SGD averages weights, and averages of 16-bit weights would lose \

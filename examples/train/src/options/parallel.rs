@@ -1,6 +1,6 @@
 //! The section of the division over ranks: the mesh, and what its axes divide how.
 
-use super::{named, refuse_without_effect, section};
+use super::{named, section};
 use anyhow::{Context, ensure};
 use maypole_lab::averaging::DataForm;
 use maypole_trainer::context_parallel::zigzag::PositionDivision;
@@ -167,38 +167,30 @@ impl ParallelOptions {
         let several = |axis| setup.mesh.size(axis) > 1;
         let cp = several(MeshAxis::Cp);
         let replicated = matches!(form, DataForm::Summed(Sharding::Replicated { .. }));
-        refuse_without_effect(&[
-            (
-                self.sequence == Some(true),
-                several(MeshAxis::Tp),
-                "--sequence divides tokens over the ranks of tp, and the mesh has one: see --mesh",
-            ),
-            (
-                self.exchange.is_some(),
-                cp,
-                "--exchange says how the ranks of cp exchange, and the mesh has one: see --mesh",
-            ),
-            (
-                self.division.is_some(),
-                cp,
-                "--division divides positions over cp, and the mesh has one rank: see --mesh",
-            ),
-            (
-                self.stages.is_some(),
-                several(MeshAxis::Pp),
-                "--stages divides layers over pp, and the mesh has one rank: see --mesh",
-            ),
-            (
-                several(MeshAxis::Ep),
-                config.experts > 0,
-                "ep divides experts, and the model has none: see --experts, or divide rows by dp",
-            ),
-            (
-                self.bucket.is_some(),
-                replicated,
-                "--bucket needs replicated gradients, and --sharding divides them",
-            ),
-        ])?;
+        ensure!(
+            self.sequence != Some(true) || several(MeshAxis::Tp),
+            "--sequence divides tokens over the ranks of tp, and the mesh has one: see --mesh"
+        );
+        ensure!(
+            self.exchange.is_none() || cp,
+            "--exchange says how the ranks of cp exchange, and the mesh has one: see --mesh"
+        );
+        ensure!(
+            self.division.is_none() || cp,
+            "--division divides positions over cp, and the mesh has one rank: see --mesh"
+        );
+        ensure!(
+            self.stages.is_none() || several(MeshAxis::Pp),
+            "--stages divides layers over pp, and the mesh has one rank: see --mesh"
+        );
+        ensure!(
+            !several(MeshAxis::Ep) || config.experts > 0,
+            "ep divides experts, and the model has none: see --experts, or divide rows by dp"
+        );
+        ensure!(
+            self.bucket.is_none() || replicated,
+            "--bucket needs replicated gradients, and --sharding divides them"
+        );
         if self.measures_layers() { Self::check_measurement(config, setup) } else { Ok(()) }
     }
 

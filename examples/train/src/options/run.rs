@@ -1,6 +1,6 @@
 //! The section of the run: its device and processes, its files, and its sample of text.
 
-use super::{check_number, refuse_without_effect, section};
+use super::{check_number, section};
 use crate::output::files;
 use anyhow::ensure;
 use maypole_lab::averaging::DataForm;
@@ -73,28 +73,22 @@ impl RunOptions {
 
     /// Refuses options without effect, and checkpoints of a `form` without a common state.
     pub(super) fn check_effects(&self, form: DataForm) -> anyhow::Result<()> {
-        refuse_without_effect(&[
-            (
-                self.save_every.is_some(),
-                self.save.is_some(),
-                "--save-every needs --save, the folder for checkpoints",
-            ),
-            (
-                self.keep.is_some(),
-                self.save.is_some(),
-                "--keep needs --save, the folder for checkpoints",
-            ),
-            (
-                self.temperature.is_some(),
-                self.sample != Some(0),
-                "--temperature is of the text at the end, and --sample 0 writes none",
-            ),
-            (
-                self.prompt.is_some(),
-                self.sample != Some(0),
-                "--prompt is of the text at the end, and --sample 0 writes none",
-            ),
-        ])?;
+        ensure!(
+            self.save_every.is_none() || self.save.is_some(),
+            "--save-every needs --save, the folder for checkpoints"
+        );
+        ensure!(
+            self.keep.is_none() || self.save.is_some(),
+            "--keep needs --save, the folder for checkpoints"
+        );
+        ensure!(
+            self.temperature.is_none() || self.sample != Some(0),
+            "--temperature is of the text at the end, and --sample 0 writes none"
+        );
+        ensure!(
+            self.prompt.is_none() || self.sample != Some(0),
+            "--prompt is of the text at the end, and --sample 0 writes none"
+        );
         ensure!(
             !form.diverges() || self.save.is_none(),
             "a checkpoint has one state, but with local SGD each rank of dp has its own: \

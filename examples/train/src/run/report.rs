@@ -13,14 +13,12 @@ use maypole_lab::report::draw::svg;
 use maypole_lab::report::shares::TimeShares;
 use maypole_trainer::expert_parallel::router::histogram;
 use maypole_trainer::pipeline_parallel::trace::PipelineTrace;
-use maypole_trainer::ranks::group::RankGroup;
-use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
+use maypole_trainer::ranks::timeline::TimeSpan;
 use maypole_trainer::tensor::precision::LossScale;
 use maypole_trainer::train::clip::Clip;
 use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::trainer::Trainer;
 use std::path::Path;
-use std::time::Duration;
 
 /// Reports bytes and time of every rank, and draws. All ranks call it; `time` is that of all steps
 /// of this rank.
@@ -34,7 +32,7 @@ pub(super) fn report(
     let world = trainer.groups.world.clone();
     memory::say(trainer, job, &last.rows)?;
     let times = world.gather(&time.to_nanos())?;
-    let spans = gather_spans(&world, &last.spans)?;
+    let spans = world.gather_values(&last.spans)?;
     let load = load(trainer)?;
     if world.rank() != 0 {
         return Ok(());
@@ -87,24 +85,6 @@ fn print_load(load: &[u64], job: &TrainingJob) -> anyhow::Result<()> {
     let rows = histogram(&load, 40);
     let text = format!("tokens of all layers by place of an expert, since {since}:\n{rows}");
     Ok(output::print(text.as_bytes())?)
-}
-
-/// The spans of the last step of every rank.
-fn gather_spans(world: &RankGroup, own: &[TimeSpan]) -> maypole::Result<Vec<Vec<TimeSpan>>> {
-    let numbers = |span: &TimeSpan| {
-        [span.kind as usize as f64, span.start.as_secs_f64(), span.end.as_secs_f64()]
-    };
-    let lists = world.gather_lists(&own.iter().flat_map(numbers).collect::<Vec<f64>>())?;
-    Ok(lists.iter().map(|list| list.chunks_exact(3).map(span).collect()).collect())
-}
-
-fn span(numbers: &[f64]) -> TimeSpan {
-    let time = |seconds| Duration::from_secs_f64(seconds);
-    TimeSpan {
-        kind: RankActivity::ALL[numbers[0] as usize],
-        start: time(numbers[1]),
-        end: time(numbers[2]),
-    }
 }
 
 fn draw(

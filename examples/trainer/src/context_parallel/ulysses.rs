@@ -94,30 +94,31 @@ impl HeadExchange<'_> {
     /// Exchanges `x`, some positions of all heads, for all positions of some heads. A token has
     /// `vectors` vectors in each head.
     fn to_heads<T: Real>(&self, x: &[T], vectors: usize) -> Result<Vec<T>> {
-        let mut sent = Vec::with_capacity(x.len());
-        self.for_each_run(x.len(), vectors, |_, mine, _, length| {
-            sent.extend_from_slice(&x[mine..mine + length])
-        });
-        let got = all_to_all(self.group, &sent)?;
-        let mut whole = vec![T::zero(); x.len()];
-        self.for_each_run(x.len(), vectors, |nth, _, theirs, length| {
-            whole[theirs..theirs + length].copy_from_slice(&got[nth * length..][..length]);
-        });
-        Ok(whole)
+        self.exchange(x, vectors, |[mine, theirs]| [mine, theirs])
     }
 
     /// The inverse of [`to_heads`](Self::to_heads), and its transpose.
     fn to_positions<T: Real>(&self, whole: &[T], vectors: usize) -> Result<Vec<T>> {
-        let mut sent = Vec::with_capacity(whole.len());
-        self.for_each_run(whole.len(), vectors, |_, _, theirs, length| {
-            sent.extend_from_slice(&whole[theirs..theirs + length]);
+        self.exchange(whole, vectors, |[mine, theirs]| [theirs, mine])
+    }
+
+    /// Sends each run of numbers from the first to the second of the places that `ends` returns.
+    fn exchange<T: Real>(
+        &self,
+        x: &[T],
+        vectors: usize,
+        ends: fn([usize; 2]) -> [usize; 2],
+    ) -> Result<Vec<T>> {
+        let mut sent = Vec::with_capacity(x.len());
+        self.for_each_run(x.len(), vectors, |_, places, length| {
+            sent.extend_from_slice(&x[ends(places)[0]..][..length]);
         });
         let got = all_to_all(self.group, &sent)?;
-        let mut x = vec![T::zero(); whole.len()];
-        self.for_each_run(whole.len(), vectors, |nth, mine, _, length| {
-            x[mine..mine + length].copy_from_slice(&got[nth * length..][..length]);
+        let mut exchanged = vec![T::zero(); x.len()];
+        self.for_each_run(x.len(), vectors, |nth, places, length| {
+            exchanged[ends(places)[1]..][..length].copy_from_slice(&got[nth * length..][..length]);
         });
-        Ok(x)
+        Ok(exchanged)
     }
 
     /// Calls `each` for every run of consecutive numbers of the message, in order. Its arguments
@@ -128,7 +129,7 @@ impl HeadExchange<'_> {
         &self,
         len: usize,
         vectors: usize,
-        mut each: impl FnMut(usize, usize, usize, usize),
+        mut each: impl FnMut(usize, [usize; 2], usize),
     ) {
         let ranks = self.group.world();
         let within = self.within().width();
@@ -144,7 +145,7 @@ impl HeadExchange<'_> {
                             (((row * tokens + token) * vectors + vector) * ranks + peer) * within;
                         let theirs =
                             ((row * tokens * ranks + position) * vectors + vector) * within;
-                        each(nth, mine, theirs, within);
+                        each(nth, [mine, theirs], within);
                         nth += 1;
                     }
                 }

@@ -60,28 +60,6 @@ impl PositionDivision {
     pub fn positions(self, rank: usize, ranks: usize, sequence: usize) -> Vec<usize> {
         self.pieces(rank, ranks, sequence).into_iter().flatten().collect()
     }
-
-    /// Returns for each rank the number of its pairs (query, key at or before the query): its work
-    /// in attention.
-    ///
-    /// # Panics
-    /// As [`pieces`](Self::pieces).
-    pub fn pairs(self, ranks: usize, sequence: usize) -> Vec<usize> {
-        let work = |rank| {
-            self.positions(rank, ranks, sequence).into_iter().map(|position| position + 1).sum()
-        };
-        (0..ranks).map(work).collect()
-    }
-
-    /// Returns the work of the busiest rank divided by the mean: 1 if all ranks do equal work.
-    ///
-    /// # Panics
-    /// As [`pieces`](Self::pieces).
-    pub fn imbalance(self, ranks: usize, sequence: usize) -> f64 {
-        let pairs = self.pairs(ranks, sequence);
-        let mean = pairs.iter().sum::<usize>() as f64 / ranks as f64;
-        *pairs.iter().max().expect("there is a rank") as f64 / mean
-    }
 }
 
 /// Which keys of a piece the queries of a piece of the same length attend to.
@@ -126,18 +104,30 @@ mod tests {
         }
     }
 
+    /// The work of the busiest rank divided by the mean. The work of a rank in attention is the number
+    /// of its pairs of a query and a key at or before it.
+    fn imbalance(division: PositionDivision, ranks: usize, sequence: usize) -> f64 {
+        let pairs = |rank| {
+            let positions = division.positions(rank, ranks, sequence).into_iter();
+            positions.map(|position| position + 1).sum::<usize>()
+        };
+        let pairs: Vec<usize> = (0..ranks).map(pairs).collect();
+        let mean = pairs.iter().sum::<usize>() as f64 / ranks as f64;
+        *pairs.iter().max().unwrap() as f64 / mean
+    }
+
     #[test]
     fn zig_zag_divides_work_equally_and_a_contiguous_division_does_not() {
         for ranks in [2, 4, 8] {
-            assert_eq!(PositionDivision::ZigZag.imbalance(ranks, 64), 1.0);
+            assert_eq!(imbalance(PositionDivision::ZigZag, ranks, 64), 1.0);
             // The last rank's share: (2 ranks - 1) / ranks as the sequence grows.
-            let contiguous = PositionDivision::Contiguous.imbalance(ranks, 4096);
+            let contiguous = imbalance(PositionDivision::Contiguous, ranks, 4096);
             assert!(
                 (contiguous - (2.0 - 1.0 / ranks as f64)).abs() < 1e-3,
                 "{ranks} ranks: {contiguous}"
             );
         }
-        assert!((PositionDivision::Contiguous.imbalance(4, 64) - 1.738).abs() < 1e-3);
+        assert!((imbalance(PositionDivision::Contiguous, 4, 64) - 1.738).abs() < 1e-3);
     }
 
     #[test]

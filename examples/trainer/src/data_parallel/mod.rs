@@ -39,7 +39,7 @@
 //! | [`replicated`] | buckets of gradients, whose all-reduces overlap with the backward pass |
 //! | [`gathered`] | the weights of ZeRO-1 and ZeRO-2, in registered buffers |
 //! | [`shards`] | the equal parts of a flat buffer that ranks own |
-//! | [`zero1`], [`zero2`], [`fsdp`] | the optimizer, gradients, weights in parts |
+//! | [`zero`], [`fsdp`] | the optimizer, gradients, weights in parts |
 //! | [`summed`] | gradients that are first summed over another axis |
 //! | [`sharding`] | the choice of a form by name |
 
@@ -49,5 +49,4 @@ pub mod replicated;
 pub mod sharding;
 pub mod shards;
 pub mod summed;
-pub mod zero1;
-pub mod zero2;
+pub mod zero;

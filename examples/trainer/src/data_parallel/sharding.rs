@@ -2,8 +2,7 @@
 
 use crate::data_parallel::fsdp::Fsdp;
 use crate::data_parallel::replicated::Replicated;
-use crate::data_parallel::zero1::Zero1;
-use crate::data_parallel::zero2::Zero2;
+use crate::data_parallel::zero::Zero;
 use crate::model::layout::ParameterLayout;
 use crate::model::store::{FlatStore, Store};
 use crate::ranks::group::RankGroup;
@@ -61,8 +60,8 @@ impl Sharding {
             Self::Replicated { bucket, overlap } => {
                 Box::new(Replicated::new(layout, weights, group, bucket, overlap)?)
             }
-            Self::Zero1 => Box::new(Zero1::new(layout, &weights, group)?),
-            Self::Zero2 => Box::new(Zero2::new(layout, &weights, group)?),
+            Self::Zero1 => Box::new(Zero::new(layout, &weights, group, false)?),
+            Self::Zero2 => Box::new(Zero::new(layout, &weights, group, true)?),
             Self::Fsdp { prefetch } => Box::new(Fsdp::new(layout, &weights, group, prefetch)),
         })
     }

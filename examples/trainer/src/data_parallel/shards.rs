@@ -53,11 +53,6 @@ impl Shards {
         before..before + self.mine[unit].len()
     }
 
-    /// Returns the number of elements of the largest unit.
-    pub fn largest(&self) -> usize {
-        self.units.iter().map(ExactSizeIterator::len).max().unwrap_or(0)
-    }
-
     /// Returns this rank's elements of the flat buffer `flat`, concatenated.
     pub fn pack<T: Copy>(&self, flat: &[T]) -> Vec<T> {
         self.mine.iter().flat_map(|mine| flat[mine.clone()].iter().copied()).collect()

@@ -11,6 +11,9 @@
 //! everything but experts                   ep     the expert axis divides rows of the batch too
 //! ```
 //!
+//! These are the entries whose gradients are `Partial` in the table of
+//! [`placement`](LayoutEntry::placement).
+//!
 //! What is sharded: nothing more. Which collective runs where: each time one all-reduce for each
 //! unit and each line above. Cost: the first line is a few vectors; the second is the data
 //! parallelism of the expert axis.
@@ -26,19 +29,6 @@ use maypole::Result;
 
 /// True for an entry of a layout whose gradients are terms of a sum over a group.
 pub type SummedEntries = fn(&LayoutEntry) -> bool;
-
-/// True for parameters that every rank of the tensor axis has whole and applies only to its own
-/// tokens. It is false for the router, which sees all tokens, and for an expert's last bias, which
-/// sees all rows of the expert.
-pub fn applied_to_own_tokens(entry: &LayoutEntry) -> bool {
-    let whole = entry.cut.is_none() && entry.expert.is_none();
-    whole && !entry.name.ends_with("router.weight")
-}
-
-/// True for parameters that belong to no expert.
-pub fn dense(entry: &LayoutEntry) -> bool {
-    entry.expert.is_none()
-}
 
 /// A store that all-reduces some gradients over other groups before the inner store reduces them.
 pub struct SummedStore<T, G = T> {

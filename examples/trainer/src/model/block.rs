@@ -17,72 +17,49 @@ use crate::model::norm::Norm;
 use crate::model::queries::{AttentionShape, Queries};
 use crate::tensor::device::Device;
 use crate::tensor::math::Real;
-use crate::tensor::packed::PackedNumbers;
 use crate::tensor_parallel::column::ColumnParallelLinear;
 use crate::tensor_parallel::row::RowParallelLinear;
 use maypole::Result;
 
-/// The activations that the backward pass of a block needs from its forward pass.
+/// The activations that the backward pass of a block needs from its forward pass. `V` is a buffer:
+/// a vector, or [`PackedNumbers`](crate::tensor::packed::PackedNumbers) until the backward pass.
 #[derive(Debug)]
-pub struct BlockActivations<T> {
-    x: Vec<T>,
-    stats1: Vec<T>,
-    h1: Vec<T>,
-    qkv: Vec<T>,
-    attention: Vec<Vec<T>>,
-    y: Vec<T>,
-    x2: Vec<T>,
-    stats2: Vec<T>,
-    feed_forward: Vec<Vec<T>>,
+pub struct BlockActivations<V> {
+    x: V,
+    stats1: V,
+    h1: V,
+    qkv: V,
+    attention: Vec<V>,
+    y: V,
+    x2: V,
+    stats2: V,
+    feed_forward: Vec<V>,
 }
 
-/// [`BlockActivations`], as the device stores them until the backward pass.
-#[derive(Debug)]
-pub struct PackedBlock<T> {
-    /// The seven fields of [`BlockActivations`] that are single buffers, in the order of the
-    /// fields.
-    single: [PackedNumbers<T>; 7],
-    attention: Vec<PackedNumbers<T>>,
-    feed_forward: Vec<PackedNumbers<T>>,
-}
-
-impl<T: Real> PackedBlock<T> {
-    /// Returns the activations, equal to the bit to those that were packed.
-    pub fn unpack(self) -> BlockActivations<T> {
-        let [x, stats1, h1, qkv, y, x2, stats2] = self.single.map(PackedNumbers::unpack);
-        let list =
-            |all: Vec<PackedNumbers<T>>| all.into_iter().map(PackedNumbers::unpack).collect();
-        let [attention, feed_forward] = [self.attention, self.feed_forward].map(list);
+impl<V> BlockActivations<V> {
+    /// Returns the activations with every buffer as `each` makes it.
+    pub fn map<W>(self, each: impl Fn(V) -> W) -> BlockActivations<W> {
+        let Self { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward } = self;
+        let [x, stats1, h1, qkv, y, x2, stats2] = [x, stats1, h1, qkv, y, x2, stats2].map(&each);
+        let list = |all: Vec<V>| all.into_iter().map(&each).collect();
+        let [attention, feed_forward] = [attention, feed_forward].map(list);
         BlockActivations { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward }
     }
 
-    /// The input of the block.
-    pub fn input(&self) -> &PackedNumbers<T> {
-        &self.single[0]
+    /// The input of the block, from which the rest can be computed again.
+    pub fn input(&self) -> &V {
+        &self.x
     }
 
-    /// The bytes of all activations.
-    pub fn bytes(&self) -> usize {
-        let all = self.single.iter().chain(&self.attention).chain(&self.feed_forward);
-        all.map(PackedNumbers::bytes).sum()
-    }
-}
-
-impl<T: Real> BlockActivations<T> {
-    /// The activations as `device` stores them.
-    pub fn pack(self, device: &dyn Device<T>) -> PackedBlock<T> {
-        let Self { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward } = self;
-        let pack = |numbers: Vec<T>| device.pack(numbers);
-        PackedBlock {
-            single: [x, stats1, h1, qkv, y, x2, stats2].map(pack),
-            attention: attention.into_iter().map(pack).collect(),
-            feed_forward: feed_forward.into_iter().map(pack).collect(),
-        }
-    }
-
-    /// The block's input alone, from which the rest can be computed again.
-    pub fn into_input(self) -> Vec<T> {
+    /// The same without the rest.
+    pub fn into_input(self) -> V {
         self.x
+    }
+
+    /// All buffers.
+    pub fn all(&self) -> impl Iterator<Item = &V> {
+        let Self { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward } = self;
+        [x, stats1, h1, qkv, y, x2, stats2].into_iter().chain(attention).chain(feed_forward)
     }
 }
 
@@ -106,30 +83,18 @@ fn before_feed_forward(architecture: Architecture) -> usize {
 impl<S> BlockTensors<S> {
     /// The `tensors` of a block, in the order of the flat buffer, for tokens of `width` numbers.
     fn new(mut tensors: impl Iterator<Item = S>, shape: AttentionShape<'_>, width: usize) -> Self {
+        let biased = shape.architecture == Architecture::Gpt;
+        let norm1 = Norm::take(&mut tensors, biased);
         let mut next = || tensors.next().expect("a block has as many tensors as the layout says");
+        let mut column =
+            || ColumnParallelLinear { weight: next(), bias: biased.then(&mut next), inputs: width };
+        let queries = match biased {
+            true => Queries::Fused(column()),
+            false => Queries::Grouped([(); 3].map(|()| column())),
+        };
         let inputs = shape.heads.width();
-        match shape.architecture {
-            Architecture::Gpt => Self {
-                norm1: Norm { weight: next(), bias: Some(next()) },
-                queries: Queries::Fused(ColumnParallelLinear {
-                    weight: next(),
-                    bias: Some(next()),
-                    inputs: width,
-                }),
-                projection: RowParallelLinear { weight: next(), bias: Some(next()), inputs },
-                norm2: Norm { weight: next(), bias: Some(next()) },
-            },
-            Architecture::Llama { .. } => Self {
-                norm1: Norm { weight: next(), bias: None },
-                queries: Queries::Grouped([(); 3].map(|()| ColumnParallelLinear {
-                    weight: next(),
-                    bias: None,
-                    inputs: width,
-                })),
-                projection: RowParallelLinear { weight: next(), bias: None, inputs },
-                norm2: Norm { weight: next(), bias: None },
-            },
-        }
+        let projection = RowParallelLinear { weight: next(), bias: biased.then(&mut next), inputs };
+        Self { norm1, queries, projection, norm2: Norm::take(&mut tensors, biased) }
     }
 }
 
@@ -144,7 +109,7 @@ pub fn forward<T: Real>(
     shape: AttentionShape<'_>,
     p: &[&[T]],
     x: Vec<T>,
-) -> Result<(Vec<T>, BlockActivations<T>)> {
+) -> Result<(Vec<T>, BlockActivations<Vec<T>>)> {
     let (own, feed_forward) = p.split_at(before_feed_forward(shape.architecture));
     let w = BlockTensors::new(own.iter().copied(), shape, own[0].len());
     let (h1, stats1) = w.norm1.forward(device, &x);
@@ -170,7 +135,7 @@ pub fn backward<T: Real>(
     axes: &mut Axes<T>,
     shape: AttentionShape<'_>,
     (p, g): (&[&[T]], &mut [&mut [T]]),
-    kept: &BlockActivations<T>,
+    kept: &BlockActivations<Vec<T>>,
     mut dx: Vec<T>,
 ) -> Result<Vec<T>> {
     let count = before_feed_forward(shape.architecture);

@@ -171,7 +171,7 @@ impl Config {
 
     /// Parameters of the whole model.
     pub fn parameters(&self) -> usize {
-        self.tensors().iter().map(|tensor| tensor.shape[0] * tensor.shape[1]).sum()
+        self.tensors().last().map_or(0, |last| last.range().end)
     }
 }
 

@@ -13,6 +13,7 @@
 //! the checkpoint of any other.
 
 use crate::model::config::Config;
+use crate::ranks::mesh::MeshAxis;
 use crate::ranks::shard::Shard;
 use crate::tensor::math::{Real, take, take_mut};
 use crate::tensor::random::{RandomUse, centred};
@@ -40,7 +41,7 @@ impl ModelShare {
         Self { tensor: Shard::WHOLE, expert: Shard::WHOLE, layers, embed: true, head: true }
     }
 
-    fn holds(&self, tensor: &ModelTensor, config: &Config) -> bool {
+    fn holds(&self, tensor: &LayoutEntry, config: &Config) -> bool {
         let part = match tensor.part {
             ModelPart::Embed => self.embed,
             ModelPart::Block(layer) => self.layers.contains(&layer),
@@ -82,15 +83,15 @@ pub struct TensorCut {
     pub groups: usize,
 }
 
-/// A tensor of the whole model.
-#[derive(Clone, Debug)]
-pub(crate) struct ModelTensor {
-    pub(crate) name: String,
-    pub(crate) part: ModelPart,
-    pub(crate) expert: Option<usize>,
-    pub(crate) shape: [usize; 2],
-    pub(crate) cut: Option<TensorCut>,
-    pub(crate) start: Initialization,
+/// The placement of a tensor along an axis of the mesh, as DTensor of PyTorch names it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Placement {
+    /// Each rank has another part, or another tensor.
+    Shard,
+    /// All ranks have equal numbers.
+    Replicate,
+    /// Each rank has one term of a sum.
+    Partial,
 }
 
 /// A tensor, or a rank's part of it, and where it lies.
@@ -113,6 +114,9 @@ pub struct LayoutEntry {
     /// The cut and the part of this rank, if tensor parallelism cuts the tensor. Without a cut all
     /// ranks of a tensor group have the same numbers.
     pub cut: Option<(TensorCut, Shard)>,
+    /// True if ranks of a tensor group apply it to the tokens of all of them, which sequence
+    /// parallelism gathers first: the router, and what belongs to an expert.
+    pub gathered: bool,
     /// The values before the first step.
     pub start: Initialization,
 }
@@ -129,6 +133,33 @@ pub struct LayoutPiece {
 }
 
 impl LayoutEntry {
+    /// Returns the placement of the weights along `axis`, and of their gradients at the end of the
+    /// backward pass, if `sequence` parallelism divides tokens over `tp` or not. From this table
+    /// follow the sums of gradients and the counts of their norm:
+    ///
+    /// ```text
+    ///                         dp, cp        pp       ep            tp         tp with sequence
+    /// matrix of an expert     R, partial    shard    shard         shard      shard
+    /// its last bias           R, partial    shard    shard         R, R       R, R
+    /// router                  R, partial    shard    R, partial    R, R       R, R
+    /// other matrix, its bias  R, partial    shard    R, partial    shard      shard
+    /// norm, other last bias   R, partial    shard    R, partial    R, R       R, partial
+    /// ```
+    pub fn placement(&self, axis: MeshAxis, sequence: bool) -> [Placement; 2] {
+        match axis {
+            MeshAxis::Pp => [Placement::Shard; 2],
+            MeshAxis::Ep if self.expert.is_some() => [Placement::Shard; 2],
+            MeshAxis::Tp if self.cut.is_some() => [Placement::Shard; 2],
+            MeshAxis::Tp if self.gathered || !sequence => [Placement::Replicate; 2],
+            _ => [Placement::Replicate, Placement::Partial],
+        }
+    }
+
+    /// True if ranks along `axis` have terms of its gradient, with sequence parallelism over `tp`.
+    pub fn is_partial(&self, axis: MeshAxis) -> bool {
+        self.placement(axis, true)[1] == Placement::Partial
+    }
+
     /// Returns the number of this rank's elements.
     pub fn len(&self) -> usize {
         self.shape[0] * self.shape[1]
@@ -227,13 +258,10 @@ impl ParameterLayout {
     pub fn new(config: &Config, share: ModelShare) -> Self {
         let mut layout =
             Self { config: config.clone(), share, entries: Vec::new(), units: Vec::new() };
-        let mut global = 0;
         for tensor in config.tensors() {
-            let len = tensor.shape[0] * tensor.shape[1];
             if layout.share.holds(&tensor, config) {
-                layout.push(tensor, global);
+                layout.push(tensor);
             }
-            global += len;
         }
         layout
     }
@@ -255,27 +283,16 @@ impl ParameterLayout {
         Self::new(config, ModelShare::whole(config))
     }
 
-    fn push(&mut self, tensor: ModelTensor, global: usize) {
+    /// Adds this rank's part of a tensor of the whole model.
+    fn push(&mut self, tensor: LayoutEntry) {
         let slice = self.share.tensor;
-        let offset = self.len();
-        let nth = self.entries.len();
-        let mut shape = tensor.shape;
-        if let Some(TensorCut { dimension, groups }) = tensor.cut {
+        let (offset, nth, part) = (self.len(), self.entries.len(), tensor.part);
+        let mut shape = tensor.full;
+        if let Some((TensorCut { dimension, groups }, _)) = tensor.cut {
             shape[dimension] = groups * slice.range(shape[dimension] / groups).len();
         }
-        let ModelTensor { name, part, expert, shape: full, cut, start } = tensor;
-        let cut = cut.filter(|_| slice.of > 1).map(|cut| (cut, slice));
-        self.entries.push(LayoutEntry {
-            name,
-            part,
-            expert,
-            full,
-            shape,
-            offset,
-            global,
-            cut,
-            start,
-        });
+        let cut = tensor.cut.filter(|_| slice.of > 1).map(|(cut, _)| (cut, slice));
+        self.entries.push(LayoutEntry { shape, offset, cut, ..tensor });
         if self.units.last().is_none_or(|unit| unit.part != part) {
             self.units.push(LayoutUnit { part, range: offset..offset, entries: nth..nth });
         }
@@ -330,16 +347,6 @@ impl ParameterLayout {
         weights
     }
 
-    /// Copies this rank's buffer `local` to its places in `whole`, the buffer of the whole model.
-    ///
-    /// # Panics
-    /// If either buffer is too short.
-    pub fn scatter_into<T: Copy>(&self, local: &[T], whole: &mut [T]) {
-        for piece in self.pieces() {
-            whole[piece.global..][..piece.len].copy_from_slice(&local[piece.local..][..piece.len]);
-        }
-    }
-
     /// Returns this rank's part of `whole`, the buffer of the whole model.
     ///
     /// # Panics
@@ -350,5 +357,37 @@ impl ParameterLayout {
             local[piece.local..][..piece.len].copy_from_slice(&whole[piece.global..][..piece.len]);
         }
         local
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Placement::{Partial, Replicate, Shard as Divided};
+    use super::*;
+
+    #[test]
+    fn gradients_are_partial_where_ranks_see_other_tokens() {
+        let config = Config { experts: 2, ..Config::default() };
+        let tensor = Shard { index: 1, of: 2 };
+        let layout =
+            ParameterLayout::new(&config, ModelShare { tensor, ..ModelShare::whole(&config) });
+        let placed = |name: &str, axis| layout.entry(name).unwrap().placement(axis, true);
+        for (name, tp, ep) in [
+            ("block.0.qkv.weight", [Divided; 2], [Replicate, Partial]),
+            ("block.0.norm1.weight", [Replicate, Partial], [Replicate, Partial]),
+            ("block.0.projection.bias", [Replicate, Partial], [Replicate, Partial]),
+            ("block.0.router.weight", [Replicate; 2], [Replicate, Partial]),
+            ("block.0.expert.1.up.weight", [Divided; 2], [Divided; 2]),
+            ("block.0.expert.1.down.bias", [Replicate; 2], [Divided; 2]),
+        ] {
+            assert_eq!(
+                [placed(name, MeshAxis::Tp), placed(name, MeshAxis::Ep)],
+                [tp, ep],
+                "{name}"
+            );
+            assert_eq!(placed(name, MeshAxis::Dp), [Replicate, Partial], "{name}");
+        }
+        let norm = layout.entry("head.norm.weight").unwrap();
+        assert_eq!(norm.placement(MeshAxis::Tp, false), [Replicate; 2]);
     }
 }

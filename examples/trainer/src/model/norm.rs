@@ -14,6 +14,14 @@ pub(crate) struct Norm<S> {
     pub(crate) bias: Option<S>,
 }
 
+impl<S> Norm<S> {
+    /// Takes the weight, and the bias if it is `biased`, from the `tensors` of a unit.
+    pub(crate) fn take(tensors: &mut impl Iterator<Item = S>, biased: bool) -> Self {
+        let mut next = || tensors.next().expect("a norm has as many tensors as the layout says");
+        Self { weight: next(), bias: biased.then(next) }
+    }
+}
+
 impl<T: Real> Norm<&[T]> {
     /// The normalised rows, and the statistics of each: mean and `rstd`, or `rstd` alone.
     pub(crate) fn forward(&self, device: &dyn Device<T>, x: &[T]) -> (Vec<T>, Vec<T>) {

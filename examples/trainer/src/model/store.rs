@@ -188,30 +188,33 @@ pub trait Store<T: FloatElement, G: FloatElement = T> {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! forward_store {
-    (@ $T:ty, $G:ty, layout) => {
-        fn layout(&self) -> &$crate::model::layout::ParameterLayout {
-            self.inner.layout()
+    (read $method:ident() -> $result:ty) => {
+        fn $method(&self) -> $result {
+            self.inner.$method()
         }
+    };
+    (change $method:ident($($argument:ident: $kind:ty)?) -> $result:ty) => {
+        fn $method(&mut self, $($argument: $kind)?) -> $result {
+            self.inner.$method($($argument)?)
+        }
+    };
+    (@ $T:ty, $G:ty, layout) => {
+        forward_store! { read layout() -> &$crate::model::layout::ParameterLayout }
     };
     (@ $T:ty, $G:ty, copies) => {
-        fn copies(&self) -> usize {
-            self.inner.copies()
-        }
+        forward_store! { read copies() -> usize }
     };
     (@ $T:ty, $G:ty, diverges) => {
-        fn diverges(&self) -> bool {
-            self.inner.diverges()
-        }
+        forward_store! { read diverges() -> bool }
+    };
+    (@ $T:ty, $G:ty, bytes) => {
+        forward_store! { read bytes() -> $crate::model::store::StoreBytes }
     };
     (@ $T:ty, $G:ty, weights) => {
-        fn weights(&mut self, unit: usize) -> ::maypole::Result<&[$T]> {
-            self.inner.weights(unit)
-        }
+        forward_store! { change weights(unit: usize) -> maypole::Result<&[$T]> }
     };
     (@ $T:ty, $G:ty, forward_done) => {
-        fn forward_done(&mut self, unit: usize) -> ::maypole::Result<()> {
-            self.inner.forward_done(unit)
-        }
+        forward_store! { change forward_done(unit: usize) -> maypole::Result<()> }
     };
     (@ $T:ty, $G:ty, pass_begins) => {
         fn pass_begins(&mut self, pass: $crate::model::store::StorePass) {
@@ -219,49 +222,30 @@ macro_rules! forward_store {
         }
     };
     (@ $T:ty, $G:ty, weights_and_gradients) => {
-        fn weights_and_gradients(&mut self, unit: usize) -> ::maypole::Result<(&[$T], &mut [$G])> {
-            self.inner.weights_and_gradients(unit)
+        forward_store! {
+            change weights_and_gradients(unit: usize) -> maypole::Result<(&[$T], &mut [$G])>
         }
     };
     (@ $T:ty, $G:ty, gradients) => {
-        fn gradients(&mut self, unit: usize) -> ::maypole::Result<&mut [$G]> {
-            self.inner.gradients(unit)
-        }
+        forward_store! { change gradients(unit: usize) -> maypole::Result<&mut [$G]> }
     };
     (@ $T:ty, $G:ty, backward_done) => {
-        fn backward_done(&mut self, unit: usize) -> ::maypole::Result<()> {
-            self.inner.backward_done(unit)
-        }
+        forward_store! { change backward_done(unit: usize) -> maypole::Result<()> }
     };
     (@ $T:ty, $G:ty, finish) => {
-        fn finish(&mut self) -> ::maypole::Result<()> {
-            self.inner.finish()
-        }
+        forward_store! { change finish() -> maypole::Result<()> }
     };
     (@ $T:ty, $G:ty, owned) => {
-        fn owned(&mut self) -> Vec<$crate::model::store::OwnedRun<'_, $T, $G>> {
-            self.inner.owned()
-        }
+        forward_store! { change owned() -> Vec<$crate::model::store::OwnedRun<'_, $T, $G>> }
     };
     (@ $T:ty, $G:ty, share) => {
-        fn share(&mut self) -> ::maypole::Result<()> {
-            self.inner.share()
-        }
+        forward_store! { change share() -> maypole::Result<()> }
     };
     (@ $T:ty, $G:ty, publish) => {
-        fn publish(&mut self) -> ::maypole::Result<()> {
-            self.inner.publish()
-        }
-    };
-    (@ $T:ty, $G:ty, bytes) => {
-        fn bytes(&self) -> $crate::model::store::StoreBytes {
-            self.inner.bytes()
-        }
+        forward_store! { change publish() -> maypole::Result<()> }
     };
     (@ $T:ty, $G:ty, all_weights) => {
-        fn all_weights(&mut self) -> ::maypole::Result<Vec<$T>> {
-            self.inner.all_weights()
-        }
+        forward_store! { change all_weights() -> maypole::Result<Vec<$T>> }
     };
     ($T:ty: $($method:ident),+ $(,)?) => {
         $($crate::model::store::forward_store!(@ $T, $T, $method);)+

@@ -2,7 +2,8 @@
 //! architecture.
 
 use crate::model::config::{Architecture, Config};
-use crate::model::layout::{Initialization, ModelPart, ModelTensor, TensorCut};
+use crate::model::layout::{Initialization, LayoutEntry, ModelPart, TensorCut};
+use crate::ranks::shard::Shard;
 
 /// Rows are cut: each rank has some outputs.
 const ROWS: Option<TensorCut> = Some(TensorCut { dimension: 0, groups: 1 });
@@ -15,10 +16,11 @@ const ZERO: Initialization = Initialization::Constant(0.0);
 
 impl Config {
     /// Every tensor of the whole model, in the order of its flat buffer.
-    pub(crate) fn tensors(&self) -> Vec<ModelTensor> {
+    pub(crate) fn tensors(&self) -> Vec<LayoutEntry> {
         let mut list = TensorList {
             part: ModelPart::Embed,
             expert: None,
+            gathered: false,
             prefix: "embed.".to_owned(),
             tensors: Vec::new(),
         };
@@ -53,6 +55,7 @@ impl Config {
         if self.experts == 0 {
             return self.feed_forward(list);
         }
+        list.gathered = true;
         list.push("router.weight", [self.experts, width], None, self.random(width));
         for expert in 0..self.experts {
             list.expert = Some(expert);
@@ -60,6 +63,7 @@ impl Config {
             self.feed_forward(list);
         }
         list.expert = None;
+        list.gathered = false;
     }
 
     fn feed_forward(&self, list: &mut TensorList) {
@@ -107,8 +111,9 @@ impl Config {
 struct TensorList {
     part: ModelPart,
     expert: Option<usize>,
+    gathered: bool,
     prefix: String,
-    tensors: Vec<ModelTensor>,
+    tensors: Vec<LayoutEntry>,
 }
 
 impl TensorList {
@@ -119,13 +124,17 @@ impl TensorList {
         cut: Option<TensorCut>,
         start: Initialization,
     ) {
-        let name = format!("{}{name}", self.prefix);
-        self.tensors.push(ModelTensor {
-            name,
+        let global = self.tensors.last().map_or(0, |last| last.range().end);
+        self.tensors.push(LayoutEntry {
+            name: format!("{}{name}", self.prefix),
             part: self.part,
             expert: self.expert,
+            full: shape,
             shape,
-            cut,
+            offset: global,
+            global,
+            cut: cut.map(|cut| (cut, Shard::WHOLE)),
+            gathered: self.gathered,
             start,
         });
     }

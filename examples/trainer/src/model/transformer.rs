@@ -7,7 +7,7 @@
 
 use crate::model::axes::Axes;
 use crate::model::batch::TokenBatch;
-use crate::model::block;
+use crate::model::block::{self, BlockActivations};
 use crate::model::config::Config;
 use crate::model::layout::{ModelPart, ParameterLayout, UnitTensors};
 use crate::model::norm::Norm;
@@ -52,20 +52,12 @@ pub struct Activations<T> {
 #[derive(Debug)]
 enum UnitActivations<T> {
     Embed,
-    Block(Box<block::PackedBlock<T>>),
+    Block(Box<BlockActivations<PackedNumbers<T>>>),
     /// The input of a block that is to be computed again.
     Input(PackedNumbers<T>),
-    /// The four buffers of [`HeadActivations`], in their order.
+    /// The input, the statistics of its norm, the normalised vectors, and the gradient of the logits
+    /// if there were targets.
     Head([PackedNumbers<T>; 4]),
-}
-
-#[derive(Debug)]
-struct HeadActivations<T> {
-    x: Vec<T>,
-    stats: Vec<T>,
-    h: Vec<T>,
-    /// The gradient of the logits, if there were targets.
-    logits: Vec<T>,
 }
 
 impl<T: Real> Activations<T> {
@@ -73,7 +65,7 @@ impl<T: Real> Activations<T> {
     pub fn bytes(&self) -> usize {
         let each = |kept: &UnitActivations<T>| match kept {
             UnitActivations::Embed => 0,
-            UnitActivations::Block(kept) => kept.bytes(),
+            UnitActivations::Block(kept) => kept.all().map(PackedNumbers::bytes).sum(),
             UnitActivations::Input(x) => x.bytes(),
             UnitActivations::Head(head) => head.iter().map(PackedNumbers::bytes).sum(),
         };
@@ -160,22 +152,21 @@ impl<T: Real> Transformer<T> {
                     if self.recompute {
                         UnitActivations::Input(self.device.pack(kept.into_input()))
                     } else {
-                        UnitActivations::Block(Box::new(kept.pack(&*self.device)))
+                        UnitActivations::Block(Box::new(kept.map(|x| self.device.pack(x))))
                     }
                 }
                 ModelPart::Head => {
                     let mut head = self.logits(&p, std::mem::take(&mut x))?;
+                    let [.., logits] = &mut head;
                     let targets = &batch.targets;
                     let weight = batch.weight;
                     activations.loss = self.axes.vocabulary.cross_entropy(
                         &*self.device,
-                        &mut head.logits,
+                        logits,
                         targets,
                         weight,
                     )?;
-                    let HeadActivations { x, stats, h, logits } = head;
-                    let pack = |numbers: Vec<T>| self.device.pack(numbers);
-                    UnitActivations::Head([x, stats, h, logits].map(pack))
+                    UnitActivations::Head(head.map(|x| self.device.pack(x)))
                 }
             };
             activations.kept.push(kept);
@@ -207,16 +198,14 @@ impl<T: Real> Transformer<T> {
                     self.embed_backward(&mut g, batch, std::mem::take(&mut dx))?
                 }
                 UnitActivations::Block(kept) => {
-                    self.block_backward((&p, &mut g), batch, &kept.unpack(), dx)?
+                    self.block_backward((&p, &mut g), batch, &kept.map(PackedNumbers::unpack), dx)?
                 }
                 UnitActivations::Input(x) => {
                     let (_, kept) = self.block(&p, batch, x.unpack())?;
                     self.block_backward((&p, &mut g), batch, &kept, dx)?
                 }
                 UnitActivations::Head(head) => {
-                    let [x, stats, h, logits] = head.map(PackedNumbers::unpack);
-                    let head = HeadActivations { x, stats, h, logits };
-                    self.logits_backward((&p, &mut g), &head)?
+                    self.logits_backward((&p, &mut g), &head.map(PackedNumbers::unpack))?
                 }
             };
             MemoryKind::Units.hold(|| store.backward_done(unit))?;
@@ -233,7 +222,8 @@ impl<T: Real> Transformer<T> {
         let last = self.units() - 1;
         let (x, _) = self.forward(0..last, store, batch, Vec::new())?;
         let p = self.tensors[last].split(store.weights(last)?);
-        Ok(self.logits(&p, x)?.logits)
+        let [.., logits] = self.logits(&p, x)?;
+        Ok(logits)
     }
 
     fn shape<'a>(&self, batch: &'a TokenBatch) -> AttentionShape<'a> {
@@ -250,7 +240,7 @@ impl<T: Real> Transformer<T> {
         p: &[&[T]],
         batch: &TokenBatch,
         x: Vec<T>,
-    ) -> Result<(Vec<T>, block::BlockActivations<T>)> {
+    ) -> Result<(Vec<T>, BlockActivations<Vec<T>>)> {
         let shape = self.shape(batch);
         block::forward(&*self.device, &mut self.axes, shape, p, x)
     }
@@ -259,7 +249,7 @@ impl<T: Real> Transformer<T> {
         &mut self,
         weights: (&[&[T]], &mut [&mut [T]]),
         batch: &TokenBatch,
-        kept: &block::BlockActivations<T>,
+        kept: &BlockActivations<Vec<T>>,
         dx: Vec<T>,
     ) -> Result<Vec<T>> {
         let shape = self.shape(batch);
@@ -298,24 +288,24 @@ impl<T: Real> Transformer<T> {
 
     /// Runs the last norm and the matrix that gives logits. The matrix is column parallel: a rank
     /// gets the logits of its part of the vocabulary.
-    fn logits(&mut self, p: &[&[T]], x: Vec<T>) -> Result<HeadActivations<T>> {
+    fn logits(&mut self, p: &[&[T]], x: Vec<T>) -> Result<[Vec<T>; 4]> {
         let (norm, linear) = head(p.iter().copied());
         let (h, stats) = norm.forward(&*self.device, &x);
         let (h, logits) = linear.forward(&*self.device, &mut *self.axes.region, h)?;
-        Ok(HeadActivations { x, stats, h, logits })
+        Ok([x, stats, h, logits])
     }
 
     fn logits_backward(
         &mut self,
         (p, g): (&[&[T]], &mut [&mut [T]]),
-        kept: &HeadActivations<T>,
+        [x, stats, h, dlogits]: &[Vec<T>; 4],
     ) -> Result<Vec<T>> {
         let (norm, linear) = head(p.iter().copied());
         let (dnorm, dlinear) = head(g.iter_mut().map(|g| &mut **g));
         let region = &mut *self.axes.region;
-        let dh = linear.backward(dlinear, &*self.device, region, &kept.h, &kept.logits)?;
-        let mut dx = vec![T::zero(); kept.x.len()];
-        norm.backward(dnorm, &*self.device, &mut dx, &dh, (&kept.x, &kept.stats));
+        let dh = linear.backward(dlinear, &*self.device, region, h, dlogits)?;
+        let mut dx = vec![T::zero(); x.len()];
+        norm.backward(dnorm, &*self.device, &mut dx, &dh, (x, stats));
         Ok(dx)
     }
 }
@@ -326,9 +316,8 @@ fn head<T, S: Deref<Target = [T]>>(
     mut tensors: impl ExactSizeIterator<Item = S>,
 ) -> (Norm<S>, ColumnParallelLinear<S>) {
     let biased = tensors.len() == 3;
-    let mut next = || tensors.next().expect("the head has a norm and a matrix");
-    let weight = next();
-    let inputs = weight.len();
-    let norm = Norm { weight, bias: biased.then(&mut next) };
-    (norm, ColumnParallelLinear { weight: next(), bias: None, inputs })
+    let norm = Norm::take(&mut tensors, biased);
+    let inputs = norm.weight.len();
+    let weight = tensors.next().expect("the head has a norm and a matrix");
+    (norm, ColumnParallelLinear { weight, bias: None, inputs })
 }

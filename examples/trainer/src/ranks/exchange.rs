@@ -5,7 +5,7 @@
 //! input. Cost: the data itself.
 
 use crate::ranks::group::RankGroup;
-use maypole::{Element, Result};
+use maypole::{Communicator, Element, Result};
 
 /// Sends block `r` of `data` to rank `r`, and returns the blocks for this rank: block `s` of the
 /// result is from rank `s`. Blocks are equal parts of `data`.
@@ -63,4 +63,22 @@ pub fn shift_v<T: Element + Default>(group: &RankGroup, data: &[T], from: usize)
         comm.exchange(data, (rank + 1) % world, &mut got, (rank + world - 1) % world, 0)
     })?;
     Ok(got)
+}
+
+/// Returns the first rank that passes the sentence of a failure, and its sentence; `None` if no rank
+/// does. All ranks call it.
+///
+/// # Errors
+/// As the library's `all_gather`.
+pub fn first_failure(
+    comm: &mut Communicator,
+    sentence: Option<String>,
+) -> Result<Option<(usize, String)>> {
+    let mut failures = vec![0u8; comm.world()];
+    comm.all_gather((&[u8::from(sentence.is_some())], &mut failures))?;
+    let Some(rank) = failures.iter().position(|failed| *failed != 0) else { return Ok(None) };
+    let why = comm.broadcast_bytes(sentence.unwrap_or_default().into_bytes(), rank);
+    // Whether the sentence arrived or not, that rank failed.
+    let why = why.map_or_else(|lost| lost.to_string(), |why| String::from_utf8_lossy(&why).into());
+    Ok(Some((rank, why)))
 }

@@ -14,8 +14,9 @@ use crate::tensor::math::{FloatElement, take};
 use maypole::{
     Arena, Communicator, Element, Error, FailureKind, FirstFailure, ReduceOp, Request, Result,
 };
+use serde::{Serialize, de::DeserializeOwned};
 use std::cell::RefCell;
-use std::ops::{DerefMut, Range};
+use std::ops::DerefMut;
 use std::rc::Rc;
 
 /// The order in which the contributions of ranks are added.
@@ -79,11 +80,6 @@ impl RankGroup {
     /// The number of ranks in the group.
     pub fn world(&self) -> usize {
         self.world
-    }
-
-    /// The order in which sums are added.
-    pub fn order(&self) -> SumOrder {
-        self.order
     }
 
     /// This rank's part of anything that is divided over the group.
@@ -239,16 +235,30 @@ impl RankGroup {
     ///
     /// # Errors
     /// As the library's.
-    pub fn gather_lists<T: FloatElement>(&self, input: &[T]) -> Result<Vec<Vec<T>>> {
+    pub fn gather_lists<T: Element + Default>(&self, input: &[T]) -> Result<Vec<Vec<T>>> {
         let counts: Vec<usize> =
             self.gather(&[input.len() as u64])?.into_iter().map(|len| len as usize).collect();
         if self.world == 1 {
             return Ok(vec![input.to_vec()]);
         }
-        let mut all = vec![T::zero(); counts.iter().sum()];
+        let mut all = vec![T::default(); counts.iter().sum()];
         self.call(|comm| comm.all_gather((input, &mut all, &counts)))?;
         let mut rest = &all[..];
         Ok(counts.into_iter().map(|len| take(&mut rest, len).to_vec()).collect())
+    }
+
+    /// Returns the `value` of each rank, in rank order. Their lengths as text differ, and the library keeps
+    /// the schedule of each length: not for every step.
+    ///
+    /// # Errors
+    /// As the library's.
+    ///
+    /// # Panics
+    /// If a value is not read from JSON as it was written.
+    pub fn gather_values<V: Serialize + DeserializeOwned>(&self, value: &V) -> Result<Vec<V>> {
+        let text = serde_json::to_vec(value).expect("a value is written as JSON");
+        let read = |text: Vec<u8>| serde_json::from_slice(&text).expect("it was just written");
+        Ok(self.gather_lists(&text)?.into_iter().map(read).collect())
     }
 
     /// Broadcasts `bytes` of rank `root`, and returns them on every rank.
@@ -279,11 +289,10 @@ impl RankGroup {
         T: FloatElement,
         B: DerefMut<Target = [T]> + Send + 'static,
     {
-        if self.world == 1 {
-            return Ok(self.pending(PendingKind::Done(data)));
-        }
-        let request = self.start(data, |comm, data| comm.all_reduce(&mut **data, ReduceOp::Sum));
-        Ok(self.pending(PendingKind::Whole(request)))
+        let call = |comm: &mut Communicator, data: &mut B, _: &mut Vec<T>| {
+            comm.all_reduce(&mut **data, ReduceOp::Sum)
+        };
+        Ok(self.start(data, |_| Vec::new(), call))
     }
 
     /// Starts [`reduce_scatter`](Self::reduce_scatter); [`PendingCollective::wait`] returns the
@@ -295,17 +304,14 @@ impl RankGroup {
         &self,
         data: Vec<T>,
     ) -> Result<PendingCollective<T>> {
-        if self.world == 1 {
-            return Ok(self.pending(PendingKind::Done(data)));
-        }
         let mine = self.shard().range(data.len());
-        let counts = self.counts(data.len());
-        let sum = vec![T::zero(); mine.len()];
-        let call = move |comm: &mut Communicator, (data, sum): &mut (Vec<T>, Vec<T>)| {
-            comm.reduce_scatter((data, &counts, sum), ReduceOp::Sum)
+        let (counts, length) = (self.counts(data.len()), mine.len());
+        let call = move |comm: &mut Communicator, data: &mut Vec<T>, sum: &mut Vec<T>| {
+            comm.reduce_scatter((&*data, &counts, &mut *sum), ReduceOp::Sum)?;
+            data[mine].copy_from_slice(sum);
+            Ok(())
         };
-        let request = self.start((data, sum), call);
-        Ok(self.pending(PendingKind::Part(request, mine)))
+        Ok(self.start(data, |_| vec![T::zero(); length], call))
     }
 
     /// Starts [`all_gather`](Self::all_gather); [`PendingCollective::wait`] returns the result.
@@ -313,37 +319,38 @@ impl RankGroup {
     /// # Errors
     /// As the library's.
     pub fn start_all_gather<T: Element>(&self, data: Vec<T>) -> Result<PendingCollective<T>> {
-        if self.world == 1 {
-            return Ok(self.pending(PendingKind::Done(data)));
-        }
-        let mine = data[self.shard().range(data.len())].to_vec();
+        let mine = self.shard().range(data.len());
         let counts = self.counts(data.len());
-        let call = move |comm: &mut Communicator, (mine, data): &mut (Vec<T>, Vec<T>)| {
-            comm.all_gather((mine, data, &counts))
+        let call = move |comm: &mut Communicator, data: &mut Vec<T>, mine: &mut Vec<T>| {
+            comm.all_gather((&*mine, data, &counts))
         };
-        let request = self.start((mine, data), call);
-        Ok(self.pending(PendingKind::Gathered(request)))
+        Ok(self.start(data, |data| data[mine].to_vec(), call))
     }
 
-    fn start<B: Send + 'static>(
+    /// Starts `call` on `data` and on a buffer that `part` makes of it. A group of one rank calls
+    /// nothing.
+    fn start<T: Send + 'static, B: Send + 'static>(
         &self,
-        buffers: B,
-        call: impl FnOnce(&mut Communicator, &mut B) -> Result<()> + Send + 'static,
-    ) -> Request<B> {
+        data: B,
+        part: impl FnOnce(&B) -> Vec<T>,
+        call: impl FnOnce(&mut Communicator, &mut B, &mut Vec<T>) -> Result<()> + Send + 'static,
+    ) -> PendingCollective<T, B> {
         let mut inner = self.inner.borrow_mut();
+        let GroupState { comm, calls } = &mut *inner;
         let timeline = self.timeline.clone();
-        inner.calls += 1;
-        let comm = inner.comm.as_mut().expect("a group of one rank calls no collective");
-        MemoryKind::Other.hold(|| {
-            comm.start(buffers, move |comm, buffers| {
-                timeline.record(RankActivity::Communication, || call(comm, buffers))
+        let Some(comm) = comm else {
+            return PendingCollective { way: PendingKind::Done(data), timeline, under_way: None };
+        };
+        *calls += 1;
+        let buffers = (part(&data), data);
+        let recorded = timeline.clone();
+        let request = MemoryKind::Other.hold(|| {
+            comm.start(buffers, move |comm, (part, data)| {
+                recorded.record(RankActivity::Communication, || call(comm, data, part))
             })
-        })
-    }
-
-    fn pending<T, B>(&self, way: PendingKind<T, B>) -> PendingCollective<T, B> {
-        let under_way = (self.world > 1).then(|| self.timeline.begin());
-        PendingCollective { way, timeline: self.timeline.clone(), under_way }
+        });
+        let under_way = Some(timeline.begin());
+        PendingCollective { way: PendingKind::Started(request), timeline, under_way }
     }
 
     /// Returns the number of elements in each rank's part of `len`. A thread that runs a call later
@@ -368,11 +375,8 @@ pub struct PendingCollective<T, B = Vec<T>> {
 #[derive(Debug)]
 enum PendingKind<T, B> {
     Done(B),
-    Whole(Request<B>),
-    /// The input and this rank's part of the sum, and the place of that part in the input.
-    Part(Request<(B, Vec<T>)>, Range<usize>),
-    /// This rank's part and the whole.
-    Gathered(Request<(Vec<T>, B)>),
+    /// This rank's part, and the whole.
+    Started(Request<(Vec<T>, B)>),
 }
 
 impl<T: Copy, B: DerefMut<Target = [T]>> PendingCollective<T, B> {
@@ -384,13 +388,7 @@ impl<T: Copy, B: DerefMut<Target = [T]>> PendingCollective<T, B> {
         let way = self.way;
         let wait = || match way {
             PendingKind::Done(data) => Ok(data),
-            PendingKind::Whole(request) => request.wait(),
-            PendingKind::Part(request, mine) => {
-                let (mut data, sum) = request.wait()?;
-                data[mine].copy_from_slice(&sum);
-                Ok(data)
-            }
-            PendingKind::Gathered(request) => Ok(request.wait()?.1),
+            PendingKind::Started(request) => Ok(request.wait()?.1),
         };
         self.timeline.record(RankActivity::Wait, || MemoryKind::Other.hold(wait)) // As in `call`.
     }

@@ -5,12 +5,13 @@
 //! part that overlaps a backward pass is hidden; the part that overlaps a wait is exposed.
 
 use crate::ranks::memory::MemoryKind;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The activity of a rank in a span of time.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub enum RankActivity {
     /// The forward pass.
     Forward,
@@ -63,7 +64,7 @@ impl RankActivity {
 }
 
 /// One span.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct TimeSpan {
     /// The activity.
     pub kind: RankActivity,

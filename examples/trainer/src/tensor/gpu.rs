@@ -165,14 +165,14 @@ impl<T: Real + Float, M: Machine> Device<T> for GpuDevice<M> {
         let mut call = LayerCall::new();
         let x = call.reads(x);
         let y = call.makes(y);
-        self.run(call, |machine| elements::gelu(machine, y, x));
+        self.run(call, |machine| elements::pairs(machine, "gelu", y, x));
     }
 
     fn gelu_backward(&self, dx: &mut [T], x: &[T]) {
         let mut call = LayerCall::new();
         let x = call.reads(x);
         let dx = call.changes(dx);
-        self.run(call, |machine| elements::gelu_backward(machine, dx, x));
+        self.run(call, |machine| elements::pairs(machine, "gelu_backward", dx, x));
     }
 
     fn swiglu(&self, y: &mut [T], gate: &[T], up: &[T]) {
@@ -229,7 +229,7 @@ impl<T: Real + Float, M: Machine> Device<T> for GpuDevice<M> {
         let mut call = LayerCall::new();
         let x = call.reads(x);
         let y = call.changes(y);
-        self.run(call, |machine| elements::add(machine, y, x));
+        self.run(call, |machine| elements::pairs(machine, "add", y, x));
     }
 
     fn failure(&self) -> Option<String> {

@@ -76,70 +76,43 @@ impl<H> Default for HalfPrecisionDevice<H> {
     }
 }
 
+/// Layers of the inner device, each with those of its arguments that are rounded afterwards.
+/// Gradients of weights are none of them: they add up in 32 bits.
+macro_rules! rounded {
+    ($($layer:ident($($argument:ident: $kind:ty),*) => [$($result:ident),*];)*) => {
+        $(fn $layer(&self, $($argument: $kind),*) {
+            self.inner.$layer($($argument),*);
+            $(H::coarsen($result);)*
+        })*
+    };
+}
+
 impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
-    fn linear(&self, y: &mut [f32], x: &[f32], w: &[f32], inputs: usize) {
-        self.inner.linear(y, x, w, inputs);
-        H::coarsen(y);
-    }
-
-    fn linear_backward(
-        &self,
-        dx: &mut [f32],
-        dw: &mut [f32],
-        dy: &[f32],
-        x: &[f32],
-        w: &[f32],
-        inputs: usize,
-    ) {
-        self.inner.linear_backward(dx, dw, dy, x, w, inputs);
-        H::coarsen(dx);
-    }
-
-    fn bias(&self, y: &mut [f32], b: &[f32]) {
-        self.inner.bias(y, b);
-        H::coarsen(y);
-    }
-
-    fn bias_backward(&self, db: &mut [f32], dy: &[f32]) {
-        self.inner.bias_backward(db, dy);
-    }
-
-    fn norm(&self, y: &mut [f32], stats: &mut [f32], x: &[f32], w: &[f32], b: &[f32]) {
-        self.inner.norm(y, stats, x, w, b);
-        H::coarsen(y);
-    }
-
-    fn norm_backward(
-        &self,
-        dx: &mut [f32],
-        dw: &mut [f32],
-        db: &mut [f32],
-        dy: &[f32],
-        before: NormInputs<'_, f32>,
-    ) {
-        self.inner.norm_backward(dx, dw, db, dy, before);
-        H::coarsen(dx);
-    }
-
-    fn rms_norm(&self, y: &mut [f32], stats: &mut [f32], x: &[f32], w: &[f32]) {
-        self.inner.rms_norm(y, stats, x, w);
-        H::coarsen(y);
-    }
-
-    fn rms_norm_backward(
-        &self,
-        dx: &mut [f32],
-        dw: &mut [f32],
-        dy: &[f32],
-        before: NormInputs<'_, f32>,
-    ) {
-        self.inner.rms_norm_backward(dx, dw, dy, before);
-        H::coarsen(dx);
-    }
-
-    fn turn(&self, x: &mut [f32], rotation: &Rotation<'_, f32>, turn: Turn) {
-        self.inner.turn(x, rotation, turn);
-        H::coarsen(x);
+    rounded! {
+        linear(y: &mut [f32], x: &[f32], w: &[f32], inputs: usize) => [y];
+        linear_backward(
+            dx: &mut [f32], dw: &mut [f32], dy: &[f32], x: &[f32], w: &[f32], inputs: usize
+        ) => [dx];
+        bias(y: &mut [f32], b: &[f32]) => [y];
+        bias_backward(db: &mut [f32], dy: &[f32]) => [];
+        norm(y: &mut [f32], stats: &mut [f32], x: &[f32], w: &[f32], b: &[f32]) => [y];
+        norm_backward(
+            dx: &mut [f32], dw: &mut [f32], db: &mut [f32], dy: &[f32], before: NormInputs<'_, f32>
+        ) => [dx];
+        rms_norm(y: &mut [f32], stats: &mut [f32], x: &[f32], w: &[f32]) => [y];
+        rms_norm_backward(
+            dx: &mut [f32], dw: &mut [f32], dy: &[f32], before: NormInputs<'_, f32>
+        ) => [dx];
+        turn(x: &mut [f32], rotation: &Rotation<'_, f32>, turn: Turn) => [x];
+        gelu(y: &mut [f32], x: &[f32]) => [y];
+        gelu_backward(dx: &mut [f32], x: &[f32]) => [dx];
+        swiglu(y: &mut [f32], gate: &[f32], up: &[f32]) => [y];
+        swiglu_backward(
+            dgate: &mut [f32], dup: &mut [f32], gate: &[f32], up: &[f32]
+        ) => [dgate, dup];
+        add(y: &mut [f32], x: &[f32]) => [y];
+        embed(x: &mut [f32], table: &[f32], first: usize, ids: &[u32]) => [x];
+        embed_backward(dtable: &mut [f32], first: usize, ids: &[u32], dx: &[f32]) => [];
     }
 
     fn attention(&self, heads: Heads, qkv: &[f32]) -> (Vec<f32>, Vec<f32>) {
@@ -161,39 +134,10 @@ impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
         dqkv
     }
 
-    fn gelu(&self, y: &mut [f32], x: &[f32]) {
-        self.inner.gelu(y, x);
-        H::coarsen(y);
-    }
-
-    fn gelu_backward(&self, dx: &mut [f32], x: &[f32]) {
-        self.inner.gelu_backward(dx, x);
-        H::coarsen(dx);
-    }
-
-    fn swiglu(&self, y: &mut [f32], gate: &[f32], up: &[f32]) {
-        self.inner.swiglu(y, gate, up);
-        H::coarsen(y);
-    }
-
-    fn swiglu_backward(&self, dgate: &mut [f32], dup: &mut [f32], gate: &[f32], up: &[f32]) {
-        self.inner.swiglu_backward(dgate, dup, gate, up);
-        H::coarsen(dgate);
-        H::coarsen(dup);
-    }
-
-    fn add(&self, y: &mut [f32], x: &[f32]) {
-        self.inner.add(y, x);
-        H::coarsen(y);
-    }
-
-    fn embed(&self, x: &mut [f32], table: &[f32], first: usize, ids: &[u32]) {
-        self.inner.embed(x, table, first, ids);
-        H::coarsen(x);
-    }
-
-    fn embed_backward(&self, dtable: &mut [f32], first: usize, ids: &[u32], dx: &[f32]) {
-        self.inner.embed_backward(dtable, first, ids, dx);
+    fn cross_entropy(&self, logits: &mut [f32], targets: &[u32], weight: f64) -> f64 {
+        let loss = self.inner.cross_entropy(logits, targets, weight);
+        H::coarsen(logits);
+        loss
     }
 
     fn pack(&self, x: Vec<f32>) -> PackedNumbers<f32> {
@@ -202,13 +146,6 @@ impl<H: HalfFloat> Device<f32> for HalfPrecisionDevice<H> {
 
     fn keep(&self, x: &mut [f32]) {
         H::coarsen(x);
-    }
-
-    /// The loss itself is computed in 32 bits; its gradient is rounded like any other.
-    fn cross_entropy(&self, logits: &mut [f32], targets: &[u32], weight: f64) -> f64 {
-        let loss = self.inner.cross_entropy(logits, targets, weight);
-        H::coarsen(logits);
-        loss
     }
 
     fn failure(&self) -> Option<String> {

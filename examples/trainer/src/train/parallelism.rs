@@ -186,12 +186,10 @@ impl Parallelism {
         let cp = self.mesh.size(MeshAxis::Cp);
         let heads = config.heads;
         if !heads.is_multiple_of(tp) {
-            let give = format!(
-                "give a multiple of {tp} as --heads, or tp={} in --mesh",
-                divisor(heads, tp)
-            );
             return Err(format!(
-                "each rank of tp has whole heads, and {heads} heads are no multiple of tp={tp}: {give}"
+                "each rank of tp has whole heads, and {heads} heads are no multiple of tp={tp}: \
+                 give a multiple of {tp} as --heads, or tp={} in --mesh",
+                divisor(heads, tp)
             ));
         }
         let keys = config.kv_heads();
@@ -206,10 +204,10 @@ impl Parallelism {
         }
         let left = heads / tp;
         if self.exchange == ContextExchange::Ulysses && !left.is_multiple_of(cp) {
-            let give = format!("give --exchange ring, or cp={} in --mesh", divisor(left, cp));
-            let what = "Ulysses divides the heads that tp leaves over cp";
             return Err(format!(
-                "{what}, and {left} of {heads} heads are no multiple of cp={cp}: {give}"
+                "Ulysses divides the heads that tp leaves over cp, and {left} of {heads} heads are no \
+                 multiple of cp={cp}: give --exchange ring, or cp={} in --mesh",
+                divisor(left, cp)
             ));
         }
         Ok(())
@@ -302,11 +300,8 @@ impl Parallelism {
 
     fn check_experts(&self, config: &Config) -> Result<(), String> {
         let Some(router) = self.router else {
-            return if config.experts > 0 {
-                Err("a model with experts needs a router".to_owned())
-            } else {
-                Ok(())
-            };
+            let dense = (config.experts == 0).then_some(());
+            return dense.ok_or_else(|| "a model with experts needs a router".to_owned());
         };
         let experts = router.experts;
         let ep = self.mesh.size(MeshAxis::Ep);
@@ -320,13 +315,11 @@ impl Parallelism {
             ));
         }
         if !experts.is_multiple_of(ep) {
-            let give = format!(
-                "give --experts {} or ep={} in --mesh",
+            return Err(format!(
+                "experts are divided over ep, and {experts} are no multiple of ep={ep}: \
+                 give --experts {} or ep={} in --mesh",
                 experts.next_multiple_of(ep),
                 divisor(experts, ep)
-            );
-            return Err(format!(
-                "experts are divided over ep, and {experts} are no multiple of ep={ep}: {give}"
             ));
         }
         let group = router.group;
@@ -335,12 +328,10 @@ impl Parallelism {
         if group == 0 || !piece.is_multiple_of(group) {
             let of =
                 if pieces > 1 { format!(" in {pieces} pieces over cp") } else { String::new() };
-            let what = format!(
-                "a group of tokens is routed on one rank, and a context of {}{of}",
-                config.context
-            );
             return Err(format!(
-                "{what} is not cut into groups of {group}: give --group {}",
+                "a group of tokens is routed on one rank, and a context of {}{of} is not cut into \
+                 groups of {group}: give --group {}",
+                config.context,
                 divisor(piece, group.max(1))
             ));
         }

@@ -6,7 +6,7 @@ use crate::expert_parallel::layer::{ExpertLayer, RoutingRecord};
 use crate::model::axes::{Attention, Axes, FeedForward};
 use crate::model::config::Config;
 use crate::model::feed_forward;
-use crate::model::layout::{LayoutEntry, ModelPart, ParameterLayout};
+use crate::model::layout::{LayoutEntry, ModelPart, ParameterLayout, Placement};
 use crate::model::store::Store;
 use crate::model::transformer::Transformer;
 use crate::pipeline_parallel::execute::own_activations;
@@ -116,9 +116,11 @@ fn norm<T: Real>(store: &dyn Store<T>, groups: &MeshGroups, dense: usize) -> Res
     };
     let (copies, tp) = (store.copies(), groups.tp.world());
     let brought = |entry: &LayoutEntry| {
-        let tensor = entry.cut.is_none();
-        let expert = entry.expert.is_none();
-        copies * if tensor { tp } else { 1 } * if expert { dense } else { 1 }
+        let equal = |(axis, ranks)| match entry.placement(axis, false)[0] {
+            Placement::Replicate => ranks,
+            _ => 1,
+        };
+        copies * [(MeshAxis::Tp, tp), (MeshAxis::Ep, dense)].map(equal).iter().product::<usize>()
     };
     Ok(GradientNorm::new(store.layout(), model, brought))
 }

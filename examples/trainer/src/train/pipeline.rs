@@ -27,6 +27,7 @@ use crate::model::transformer::{Activations, Transformer};
 use crate::pipeline_parallel::execute::{Stages, TakeActivations, execute};
 use crate::pipeline_parallel::links::StageLinks;
 use crate::pipeline_parallel::plan::{PipelinePlan, PipelineSchedule};
+use crate::pipeline_parallel::trace::PipelineTrace;
 use crate::ranks::group::RankGroup;
 use crate::ranks::memory::{MemoryKind, counted};
 use crate::tensor::math::Real;
@@ -93,30 +94,10 @@ impl<T: Real> Pipeline<T> {
         let share = batches[0].weight * self.group as f64;
         let load = vec![0; self.load.len()];
         self.routing.replace(RoutingRecord { share, load, ..RoutingRecord::default() });
-        let length = message_length(model, batches);
-        let device = Arc::clone(&model.device);
-        let mut runner = StageRunner {
-            gpt: model,
-            store,
-            routing: &self.routing,
-            units: &self.units,
-            batches,
-            waiting: self.units.iter().map(|_| Vec::new()).collect(),
-            take: self.take,
-            done: vec![0; self.units.len()],
-            loss: 0.0,
-            held: &mut self.held,
-            most: 0,
-        };
-        let links = &mut self.links;
-        let trace = execute(&self.plan, self.rank, links, &mut runner, length, watch.start);
-        // A device that has failed is the cause of whatever failed after it.
-        device.failure().map_or(Ok(()), |why| Err(self.losses.abort(&why)))?;
-        let trace = trace?;
-        let activations = runner.most.max(0) as usize;
+        let (trace, loss, activations) = self.passes((model, store), batches, None, watch.start)?;
         let routing = self.routing.borrow();
         self.load.iter_mut().zip(&routing.load).for_each(|(sum, load)| *sum += load);
-        let loss = if self.brings_loss { runner.loss + routing.loss } else { 0.0 };
+        let loss = if self.brings_loss { loss + routing.loss } else { 0.0 };
         let work = watch.work(&trace);
         Ok(Passes { loss, trace, activations, work })
     }
@@ -135,14 +116,41 @@ impl<T: Real> Pipeline<T> {
         let PipelinePlan { ranks, chunks, .. } = self.plan;
         let plan = PipelinePlan::forward(ranks, chunks, batches.len());
         self.routing.borrow_mut().coming.clear();
+        let now = Instant::now();
+        let (_, loss, _) = self.passes((model, store), batches, Some(&plan), now)?;
+        self.losses.sum(if self.brings_loss { loss } else { 0.0 })
+    }
+
+    /// Runs `batches` by the plan of a step, or by one of `forward` passes alone. Returns the passes,
+    /// this rank's loss, and the most bytes of activations that waited.
+    fn passes(
+        &mut self,
+        (model, store): (&mut Transformer<T>, &mut dyn Store<T>),
+        batches: &[TokenBatch],
+        forward: Option<&PipelinePlan>,
+        start: Instant,
+    ) -> Result<(PipelineTrace, f64, usize)> {
         let length = message_length(model, batches);
         let device = Arc::clone(&model.device);
-        let mut runner =
-            ForwardRunner { gpt: model, store, units: &self.units, batches, loss: 0.0 };
-        let run = execute(&plan, self.rank, &mut self.links, &mut runner, length, Instant::now());
+        let mut runner = StageRunner {
+            gpt: model,
+            store,
+            routing: &self.routing,
+            units: &self.units,
+            batches,
+            waiting: self.units.iter().map(|_| Vec::new()).collect(),
+            take: self.take,
+            keeps: forward.is_none(),
+            done: vec![0; self.units.len()],
+            loss: 0.0,
+            held: &mut self.held,
+            most: 0,
+        };
+        let plan = forward.unwrap_or(&self.plan);
+        let trace = execute(plan, self.rank, &mut self.links, &mut runner, length, start);
+        // A device that has failed is the cause of whatever failed after it.
         device.failure().map_or(Ok(()), |why| Err(self.losses.abort(&why)))?;
-        run?;
-        self.losses.sum(if self.brings_loss { runner.loss } else { 0.0 })
+        Ok((trace?, runner.loss, runner.most.max(0) as usize))
     }
 }
 
@@ -150,28 +158,6 @@ impl<T: Real> Pipeline<T> {
 fn message_length<T: Real>(model: &Transformer<T>, batches: &[TokenBatch]) -> usize {
     let tokens = model.axes.region.tokens(batches[0].tokens.len()).len();
     tokens * model.config.width
-}
-
-/// The stages of a rank that run forward alone.
-struct ForwardRunner<'a, T> {
-    gpt: &'a mut Transformer<T>,
-    store: &'a mut dyn Store<T>,
-    units: &'a [Range<usize>],
-    batches: &'a [TokenBatch],
-    loss: f64,
-}
-
-impl<T: Real> Stages<T> for ForwardRunner<'_, T> {
-    fn forward(&mut self, micro: usize, chunk: usize, input: Vec<T>) -> Result<Vec<T>> {
-        let units = self.units[chunk].clone();
-        let passed = self.gpt.forward(units, self.store, &self.batches[micro], input)?;
-        self.loss += passed.1.loss;
-        Ok(passed.0)
-    }
-
-    fn backward(&mut self, _: usize, _: usize, _: Vec<T>) -> Result<Vec<T>> {
-        unreachable!("the plan has forward passes alone")
-    }
 }
 
 /// The plan of one stage: each micro-batch forward and then backward.
@@ -190,6 +176,8 @@ struct StageRunner<'a, T> {
     /// By stage.
     waiting: Vec<Vec<WaitingPass<T>>>,
     take: TakeActivations,
+    /// True if a backward pass follows each forward pass.
+    keeps: bool,
     /// By stage: backward passes done.
     done: Vec<usize>,
     loss: f64,
@@ -210,13 +198,18 @@ struct WaitingPass<T> {
 impl<T: Real> Stages<T> for StageRunner<'_, T> {
     fn forward(&mut self, micro: usize, chunk: usize, input: Vec<T>) -> Result<Vec<T>> {
         let units = self.units[chunk].clone();
+        let batch = &self.batches[micro];
+        if !self.keeps {
+            let (output, activations) = self.gpt.forward(units, self.store, batch, input)?;
+            self.loss += activations.loss;
+            return Ok(output);
+        }
         let layer =
             |part: &ModelPart| if let ModelPart::Block(layer) = part { Some(*layer) } else { None };
         self.routing.borrow_mut().coming =
             self.gpt.parts[units.clone()].iter().filter_map(layer).collect();
         let received = size_of_val(&*input) as i64;
         let before = MemoryKind::Activations.held();
-        let batch = &self.batches[micro];
         let forward = || self.gpt.forward(units, self.store, batch, input);
         let (output, activations) = MemoryKind::Activations.hold(forward)?;
         // The output leaves the rank and does not count. The input was allocated by another thread,

@@ -1,12 +1,12 @@
 //! How the store of a rank is made: what its gradients are summed over, and in how many bits.
 
 use crate::data_parallel::sharding::Sharding;
-use crate::data_parallel::summed::{SummedEntries, SummedStore, applied_to_own_tokens, dense};
+use crate::data_parallel::summed::{SummedEntries, SummedStore};
 use crate::model::layout::ParameterLayout;
 use crate::model::mixed::MixedPrecisionStore;
 use crate::model::store::Store;
 use crate::ranks::group::RankGroup;
-use crate::ranks::mesh::MeshGroups;
+use crate::ranks::mesh::{MeshAxis, MeshGroups};
 use crate::tensor::half_float::HalfFloat;
 use crate::tensor::math::FloatElement;
 use crate::train::parallelism::Parallelism;
@@ -51,9 +51,9 @@ impl<T: FloatElement> StorePlan<T> {
     pub fn new(setup: &Parallelism, groups: &MeshGroups) -> Self {
         let mut sums: Vec<(RankGroup, SummedEntries)> = Vec::new();
         if setup.sequence {
-            sums.push((groups.tp.clone(), applied_to_own_tokens));
+            sums.push((groups.tp.clone(), |entry| entry.is_partial(MeshAxis::Tp)));
         }
-        sums.push((groups.ep.clone(), dense));
+        sums.push((groups.ep.clone(), |entry| entry.is_partial(MeshAxis::Ep)));
         let (sharding, copies) = (setup.sharding, groups.copies.clone());
         let make: MakeStore<T> = Rc::new(|plan, layout, weights| plan.store(layout, weights));
         Self { sharding, copies, sums, bring_dense: groups.ep.world(), make }

@@ -1,6 +1,6 @@
 //! ZeRO stage 1: every rank has all weights, and its part of the optimizer's state.
 //!
-//! Read `examples/trainer/src/data_parallel/zero1.rs` first.
+//! Read `examples/trainer/src/data_parallel/zero.rs` first.
 
 use crate::answers::Update;
 use maypole::Result;

@@ -63,52 +63,22 @@ pub fn bias_backward<T: Float>(
     launch.count(rows).count(db.len()).on(machine)
 }
 
-/// `y += x`.
+/// A `kernel` of one number of `x` for each number of `y`: `add` (`y += x`), `gelu` (`y` is the GELU of
+/// `x`) or `gelu_backward` (`y` is multiplied by the slope at `x`).
 ///
 /// # Errors
 /// As [`Machine::launch`].
 ///
 /// # Panics
 /// If the slices are not equally long.
-pub fn add<T: Float>(
+pub fn pairs<T: Float>(
     machine: &mut dyn Machine,
+    kernel: &'static str,
     y: DeviceSlice<T>,
     x: DeviceSlice<T>,
 ) -> Result<(), CudaError> {
     assert_eq!(y.len(), x.len());
-    each::<T>("add", y.len()).slice(y).slice(x).count(y.len()).on(machine)
-}
-
-/// `y = gelu(x)`, in its tanh form.
-///
-/// # Errors
-/// As [`Machine::launch`].
-///
-/// # Panics
-/// If the slices are not equally long.
-pub fn gelu<T: Float>(
-    machine: &mut dyn Machine,
-    y: DeviceSlice<T>,
-    x: DeviceSlice<T>,
-) -> Result<(), CudaError> {
-    assert_eq!(y.len(), x.len());
-    each::<T>("gelu", y.len()).slice(y).slice(x).count(y.len()).on(machine)
-}
-
-/// `dx *=` the derivative of [`gelu`] at `x`.
-///
-/// # Errors
-/// As [`Machine::launch`].
-///
-/// # Panics
-/// If the slices are not equally long.
-pub fn gelu_backward<T: Float>(
-    machine: &mut dyn Machine,
-    dx: DeviceSlice<T>,
-    x: DeviceSlice<T>,
-) -> Result<(), CudaError> {
-    assert_eq!(dx.len(), x.len());
-    each::<T>("gelu_backward", x.len()).slice(dx).slice(x).count(x.len()).on(machine)
+    each::<T>(kernel, y.len()).slice(y).slice(x).count(y.len()).on(machine)
 }
 
 /// `y = silu(gate) * up`.

@@ -30,7 +30,7 @@ use std::path::Path;
 pub const MANIFEST: &str = "manifest.json";
 
 /// The format of the files that this build writes, and the only one that it reads.
-const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 1;
 
 /// The text before the digest, and after it.
 const OPEN: &str = ",\n  \"digest\": \"";
@@ -43,7 +43,7 @@ const MOST: u64 = 256 << 20;
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Manifest {
     /// The number of the format of the checkpoint's files.
-    format: u32,
+    pub(super) format: u32,
     /// The model.
     pub config: Config,
     /// Steps done.
@@ -107,52 +107,7 @@ impl PartDigest {
     }
 }
 
-/// The contents of a manifest without its files.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct RunState {
-    pub(super) config: Config,
-    pub(super) step: u64,
-    pub(super) updates: u64,
-    pub(super) rule: Rule,
-    pub(super) skipped: SkippedSteps,
-    pub(super) scale: Option<LossScale>,
-    pub(super) plateau: Option<PlateauRate>,
-    pub(super) schedule: RateSchedule,
-    pub(super) clip: Option<f64>,
-    pub(super) settings: Option<RunRecord>,
-}
-
 impl Manifest {
-    pub(super) fn new(state: RunState, parts: Vec<PartDigest>) -> Self {
-        let RunState {
-            config,
-            step,
-            updates,
-            rule,
-            skipped,
-            scale,
-            plateau,
-            schedule,
-            clip,
-            settings,
-        } = state;
-        let format = FORMAT;
-        Self {
-            format,
-            config,
-            step,
-            updates,
-            rule,
-            skipped,
-            scale,
-            plateau,
-            schedule,
-            clip,
-            settings,
-            parts,
-        }
-    }
-
     /// The manifest of the checkpoint in `place`.
     ///
     /// # Errors

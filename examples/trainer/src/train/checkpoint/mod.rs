@@ -53,6 +53,7 @@ mod ranges;
 pub mod reshard;
 pub mod save;
 
+use crate::ranks::exchange::first_failure;
 use crate::ranks::group::RankGroup;
 use std::fmt::Display;
 use std::io;
@@ -156,21 +157,16 @@ fn part_of(rank: Option<usize>) -> String {
 /// The first rank that failed returns its error, and every other rank returns
 /// [`CheckpointError::Rank`] with the sentence of that error.
 pub fn agree<T>(world: &RankGroup, mine: Result<T, CheckpointError>) -> Result<T, CheckpointError> {
-    let failures = match world.gather(&[u8::from(mine.is_err())]) {
-        Ok(failures) => failures,
-        // A rank that has an error of its own returns that one.
-        Err(lost) => return mine.and(Err(lost.into())),
-    };
-    let Some(rank) = failures.iter().position(|failed| *failed != 0) else { return mine };
-    let sentence = mine.as_ref().err().map(ToString::to_string).unwrap_or_default();
-    let told = world.broadcast_bytes(sentence.into_bytes(), rank);
-    if world.rank() == rank {
+    if world.world() == 1 {
         return mine;
     }
-    let why = told.map(|why| String::from_utf8_lossy(&why).into_owned());
-    // Whether the sentence arrived or not, that rank failed.
-    let why = why.unwrap_or_else(|lost| lost.to_string());
-    Err(CheckpointError::Rank { rank, why })
+    let sentence = mine.as_ref().err().map(ToString::to_string);
+    match world.call(|comm| first_failure(comm, sentence)) {
+        Ok(Some((rank, why))) if rank != world.rank() => Err(CheckpointError::Rank { rank, why }),
+        Ok(_) => mine,
+        // A rank that has an error of its own returns that one.
+        Err(lost) => mine.and(Err(lost.into())),
+    }
 }
 
 /// Makes the error of a file that cannot be read or written.

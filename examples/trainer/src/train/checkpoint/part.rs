@@ -4,28 +4,30 @@
 use crate::train::checkpoint::manifest::PartDigest;
 use crate::train::checkpoint::reshard::ParameterRun;
 use crate::train::checkpoint::{CheckpointError, damaged, failed, unreadable};
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
-use std::borrow::Cow;
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorView};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read, Seek};
 use std::path::Path;
 
 /// The tensors of a part: weights and both averages of the optimizer.
-pub(super) const NAMES: [&str; 3] = ["weights", "first", "second"];
+const NAMES: [&str; 3] = ["weights", "first", "second"];
+
+/// The most bytes of a header, which is the format's own limit.
+const MOST_HEADER: u64 = 100_000_000;
 
 /// The numbers of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RankPart<'a> {
+pub struct RankPart {
     /// The elements of the whole model that the numbers belong to.
     pub runs: Vec<ParameterRun>,
     /// Weights, averages of gradients and averages of squares; an average that the optimizer does
     /// not have is empty.
-    pub buffers: [Cow<'a, [f32]>; 3],
+    pub buffers: [Vec<f32>; 3],
 }
 
-impl RankPart<'_> {
+impl RankPart {
     /// The bytes of the file.
     ///
     /// # Errors
@@ -41,49 +43,70 @@ impl RankPart<'_> {
         });
         safetensors::serialize(views, Some(header)).map_err(|why| why.to_string())
     }
+}
 
-    /// Reads the bytes of a file. All sizes in the result agree.
+/// The header of a part: the runs of its numbers, and where its tensors begin. All sizes agree.
+#[derive(Clone, Debug)]
+pub struct PartHeader {
+    /// The elements of the whole model that the numbers belong to, as in [`RankPart`].
+    pub runs: Vec<ParameterRun>,
+    /// The byte of the file at which each tensor begins; `None` for an average that is empty.
+    pub starts: [Option<u64>; 3],
+}
+
+impl PartHeader {
+    /// Reads the beginning of a file of `length` bytes. The inner error is a sentence that describes
+    /// the damage.
     ///
     /// # Errors
-    /// A sentence that describes the damage.
-    pub fn from_bytes(bytes: &[u8]) -> Result<RankPart<'static>, String> {
-        let (_, header) = SafeTensors::read_metadata(bytes).map_err(|why| why.to_string())?;
-        let tensors = SafeTensors::deserialize(bytes).map_err(|why| why.to_string())?;
-        let runs = parse_runs(header.metadata().as_ref())?;
-        let mut buffers: [Cow<'static, [f32]>; 3] = Default::default();
-        for (buffer, name) in buffers.iter_mut().zip(NAMES) {
-            let tensor = tensors.tensor(name).map_err(|why| why.to_string())?;
-            if tensor.dtype() != Dtype::F32 {
-                return Err(format!("its {name} are {:?} and not F32", tensor.dtype()));
-            }
-            *buffer = Cow::Owned(bytemuck::allocation::pod_collect_to_vec(tensor.data()));
+    /// As reading from the file.
+    pub fn read(mut from: impl Read, length: u64) -> io::Result<Result<Self, String>> {
+        let cut_short = || Ok(Err("its header is cut short".to_owned()));
+        if length < 8 {
+            return cut_short();
         }
-        let part = RankPart { runs, buffers };
-        part.check()?;
-        Ok(part)
+        let mut size = [0; 8];
+        from.read_exact(&mut size)?;
+        let size = u64::from_le_bytes(size);
+        if size > MOST_HEADER || size > length - 8 {
+            return cut_short();
+        }
+        let mut header = vec![0; size as usize];
+        from.read_exact(&mut header)?;
+        Ok(Self::parse(&header, 8 + size, length))
     }
 
-    fn check(&self) -> Result<(), String> {
-        let lengths = self.runs.iter().map(|run| run.len);
-        let length = lengths.fold(0usize, usize::saturating_add);
-        let weights = self.buffers[0].len();
-        if length != weights {
-            return Err(format!("its runs have {length} numbers, and it has {weights} weights"));
-        }
-        for (name, buffer) in NAMES.iter().zip(&self.buffers).skip(1) {
-            let averages = buffer.len();
-            if averages != weights && averages != 0 {
-                return Err(format!("it has {averages} {name} averages of {weights} weights"));
+    /// Parses the text of a header of a file of `length` bytes, whose tensors begin at `data`.
+    fn parse(header: &[u8], data: u64, length: u64) -> Result<Self, String> {
+        let metadata: Metadata = serde_json::from_slice(header).map_err(|why| why.to_string())?;
+        let runs = parse_runs(metadata.metadata().as_ref())?;
+        let numbers = runs.iter().map(|run| run.len).fold(0usize, usize::saturating_add);
+        let mut starts = [None; 3];
+        for (place, name) in starts.iter_mut().zip(NAMES) {
+            let info = metadata.info(name).ok_or_else(|| format!("it has no {name}"))?;
+            if info.dtype != Dtype::F32 {
+                return Err(format!("its {name} are {:?} and not F32", info.dtype));
             }
+            let (start, end) = info.data_offsets;
+            let bytes = end.checked_sub(start).ok_or("a tensor ends before it begins")?;
+            let empty = bytes == 0 && name != NAMES[0];
+            if !empty && Some(bytes) != numbers.checked_mul(4) {
+                return Err(format!(
+                    "its runs have {numbers} numbers, and its {name} {bytes} bytes"
+                ));
+            }
+            let inside = data.checked_add(end as u64).is_some_and(|end| end <= length);
+            if !inside {
+                return Err(format!("its {name} end after the file"));
+            }
+            *place = (!empty).then(|| data + start as u64);
         }
-        Ok(())
+        Ok(Self { runs, starts })
     }
 }
 
 /// The runs that the header of a part names. No run ends beyond `usize::MAX`.
-pub(super) fn parse_runs(
-    header: Option<&HashMap<String, String>>,
-) -> Result<Vec<ParameterRun>, String> {
+fn parse_runs(header: Option<&HashMap<String, String>>) -> Result<Vec<ParameterRun>, String> {
     let text = header.and_then(|header| header.get("runs")).ok_or("its header names no runs")?;
     let runs: Vec<[usize; 2]> = serde_json::from_str(text).map_err(|why| why.to_string())?;
     if let Some([start, len]) = runs.iter().find(|[start, len]| start.checked_add(*len).is_none()) {
@@ -111,7 +134,10 @@ pub(super) fn open_part(
     hasher.update_reader((&file).take(digest.bytes)).map_err(failed(path))?;
     match difference(hasher.finalize(), digest, parts) {
         Some(why) => Err(damaged(path, Some(rank), why)),
-        None => Ok(file),
+        None => {
+            (&file).rewind().map_err(failed(path))?;
+            Ok(file)
+        }
     }
 }
 
@@ -128,4 +154,27 @@ fn difference(found: blake3::Hash, digest: &PartDigest, parts: &[PartDigest]) ->
     Some(format!(
         "it was changed after it was written: its digest is {found}, and the manifest has {written}"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_headers_are_refused_with_a_sentence() {
+        for text in ["", "{}", "[]", "{\"__metadata__\":{\"runs\":\"[[0,1]]\"}}"] {
+            assert!(
+                !PartHeader::parse(text.as_bytes(), 100, 1000).unwrap_err().is_empty(),
+                "{text}"
+            );
+        }
+        let of = |offsets: &str| {
+            let tensor = |name: &str| {
+                format!("\"{name}\":{{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":{offsets}}}")
+            };
+            let names = NAMES.map(tensor).join(",");
+            format!("{{\"__metadata__\":{{\"runs\":\"[[0,2]]\"}},{names}}}")
+        };
+        assert!(PartHeader::parse(of("[0,8]").as_bytes(), 100, 1000).is_err(), "tensors overlap");
+    }
 }

@@ -6,12 +6,11 @@ use crate::ranks::group::RankGroup;
 use crate::ranks::shard::Shard;
 use crate::train::checkpoint::files::{remove_folder, replace, replacing, sync_folder, write};
 use crate::train::checkpoint::history::{folder_name, partial_name};
-use crate::train::checkpoint::manifest::{MANIFEST, Manifest, PartDigest, RunState, part_name};
+use crate::train::checkpoint::manifest::{FORMAT, MANIFEST, Manifest, PartDigest, part_name};
 use crate::train::checkpoint::part::RankPart;
 use crate::train::checkpoint::reshard::runs;
 use crate::train::checkpoint::{CheckpointError, agree, failed};
 use crate::train::trainer::{Parts, Trainer};
-use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -50,7 +49,7 @@ fn write_all(
     let part = agree(world, write_part(trainer, rank, &partial.join(part_name(rank))))?;
     let digests = gather_digests(world, &part)?;
     let end = || {
-        let manifest = Manifest::new(state(trainer), digests);
+        let manifest = manifest(trainer, digests);
         sync_folder(partial)?;
         replace(&partial.join(MANIFEST), &manifest.to_bytes())?;
         appear(partial, place)
@@ -65,9 +64,10 @@ fn begin(partial: &Path) -> Result<(), CheckpointError> {
     fs::create_dir_all(partial).map_err(failed(partial))
 }
 
-fn state(trainer: &Trainer<f32>) -> RunState {
+fn manifest(trainer: &Trainer<f32>, parts: Vec<PartDigest>) -> Manifest {
     let Parts { clip, rate, .. } = &trainer.parts;
-    RunState {
+    Manifest {
+        format: FORMAT,
         config: trainer.parts.store.layout().config.clone(),
         step: trainer.step,
         updates: trainer.optimizer().steps,
@@ -78,6 +78,7 @@ fn state(trainer: &Trainer<f32>) -> RunState {
         schedule: rate.schedule,
         clip: clip.limit,
         settings: trainer.settings.clone(),
+        parts,
     }
 }
 
@@ -95,7 +96,7 @@ fn write_part(
 }
 
 /// Returns the numbers that this rank writes.
-fn own_part(trainer: &mut Trainer<f32>) -> RankPart<'static> {
+fn own_part(trainer: &mut Trainer<f32>) -> RankPart {
     let copy = trainer.groups.copies.shard();
     let copies = trainer.parts.store.copies();
     let layout = trainer.parts.store.layout().clone();
@@ -115,11 +116,11 @@ fn own_part(trainer: &mut Trainer<f32>) -> RankPart<'static> {
         }
         list.extend(runs(&layout, part));
     }
-    RankPart { runs: list, buffers: buffers.map(Cow::Owned) }
+    RankPart { runs: list, buffers }
 }
 
 /// Refuses numbers from which no run could resume. A checkpoint of them must not replace a good one.
-fn finite(part: &RankPart<'_>, config: &Config) -> Result<(), CheckpointError> {
+fn finite(part: &RankPart, config: &Config) -> Result<(), CheckpointError> {
     for (buffer, what) in part.buffers.iter().zip(["weights", "averages", "averages of squares"]) {
         let Some(at) = buffer.iter().position(|number| !number.is_finite()) else { continue };
         let mut numbers = part.runs.iter().flat_map(|run| run.start..run.start + run.len);
