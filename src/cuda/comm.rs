@@ -1,6 +1,7 @@
 //! One rank's membership in a group on GPUs, and how it is made.
 
 use super::abort::LocalAbortHandle;
+use super::courier::CourierThread;
 use super::options::CommOptions;
 use super::rank::{Connected, DeviceRank};
 use super::setup;
@@ -138,8 +139,11 @@ impl Comm {
         let words = connected.as_ref().ok().map(|it| Arc::clone(it.board.words()));
         let host_reason = connected.as_ref().err().cloned();
         let mut rank = DeviceRank::new(comm, connected, Arc::clone(&stream));
+        let courier = rank.connected.as_ref().ok().and_then(|it| it.courier.as_ref());
+        let departures = courier.map(CourierThread::departures).unwrap_or_default();
         let start = |words: &_| {
-            FailureWatch::start(watching, Arc::clone(words), Arc::clone(&rank.patience))
+            let patience = Arc::clone(&rank.patience);
+            FailureWatch::start(watching, Arc::clone(words), patience, departures)
         };
         let watch = words.as_ref().map(start).transpose();
         let _watch = watch.map_err(|error| rank.fail("cuda::Comm::new()", error.to_string()))?;

@@ -114,7 +114,7 @@ impl Comm {
         let Some(why) = rank.connected.as_ref().err().cloned() else {
             let engine = rank.comm.engine.get();
             let wanted = engine.wanted_on_device(collective);
-            let place = rank.connected().place();
+            let place = rank.connected().place;
             let links = &rank.machine.links;
             let mut explanation = explain_at(place, links, (collective, bytes), wanted);
             if let Ok(choice) = &mut explanation.choice {

@@ -104,7 +104,11 @@ impl DeviceRank {
             // Replays must not wait for ranks that are gone. If this fails, so does every kernel.
             let _ = connected.board.refuse_walks();
         }
-        let Connected { board, walks, messages, _blocks: blocks, .. } = connected;
+        let Connected { board, walks, messages, courier, _blocks: blocks, .. } = connected;
+        if let Some(courier) = courier {
+            // Other hosts may not have the last publications yet.
+            courier.end(if has_ended { self.comm.timeout() } else { Duration::ZERO });
+        }
         let programs = (std::mem::take(&mut self.captured), std::mem::take(&mut self.programs));
         let has_graphs = !programs.0.is_empty();
         let scratch = (self.scratch.take(), self.staging.take(), std::mem::take(&mut self.maps));

@@ -1,4 +1,4 @@
-//! Where the mailboxes of a group are: in the memory of its GPUs, or in memory of their host.
+//! Where the mailboxes of a group are: in the memory of its GPUs, or in memory of their hosts.
 
 /// The variable by which a user decides.
 const VARIABLE: &str = "MAYPOLE_CUDA_MAILBOXES";
@@ -15,6 +15,8 @@ pub(super) enum MailboxPlace {
     Gpus,
     /// In memory of the host, because some GPUs do not reach one another.
     Host,
+    /// In memory of each of several hosts, between which couriers carry what changes.
+    Hosts,
 }
 
 /// The number of the value that the variable has in this process.

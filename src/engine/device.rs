@@ -23,7 +23,8 @@ use crate::topology::DeviceLinks;
 use crate::tuner::{CostTable, DeviceQuestion, Plan, PlanOverride};
 use crate::world::calls::{CallRecord, GroupActivity};
 use maypole_kernels::mix;
-use maypole_transports::cuda::{Reason, Report};
+use maypole_transports::AnyStream;
+use maypole_transports::cuda::{LostLink, Reason, Report};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,6 +101,16 @@ impl DeviceWitness {
             None => self.0.device_failed(operation, OVERLAP.to_owned()),
         };
         tracing::debug!(%error, "a kernel gave up");
+    }
+
+    /// Reports to all ranks that the stream to a rank on another host is lost.
+    pub(crate) fn lose(&mut self, LostLink { peer, fault }: LostLink) {
+        self.0.catch_up();
+        let operation = self.0.title();
+        let allowed = AllowedTime { time: Duration::ZERO, is_own: false };
+        let wait = FailedWait { operation, step: 0, peer: Some(peer), allowed };
+        let error = self.0.explain_wait(wait, LinkError::Lost(fault));
+        tracing::debug!(%error, "a courier gave up");
     }
 }
 
@@ -291,6 +302,19 @@ impl Engine {
     /// Reports aborted kernels to the other ranks, from a thread of its own.
     pub(crate) fn device_witness(&self) -> DeviceWitness {
         DeviceWitness(self.health.beside(), self.boards.world())
+    }
+
+    /// Streams to `peers`, each of which makes one to this rank, for the couriers of their GPUs.
+    ///
+    /// # Errors
+    /// As every call.
+    pub(crate) fn streams_of_device(
+        &mut self,
+        call: &str,
+        peers: &[usize],
+    ) -> Result<Vec<AnyStream>> {
+        let streams = self.health.control().streams(peers, self.limits.deadline());
+        streams.map_err(|error| self.explain_control(call.to_owned(), error))
     }
 
     /// A GPU cannot do this rank's part in `operation`. The communicator has failed, and all ranks
