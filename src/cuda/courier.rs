@@ -25,11 +25,12 @@ struct Shared {
     ends: AtomicBool,
     /// The thread ends without a goodbye.
     is_cut: AtomicBool,
-    /// Ranks on other hosts whose words have all arrived, by bits.
+    /// Ranks on other hosts whose goodbyes have arrived, by bits.
     left: AtomicU64,
 }
 
-/// Which of the ranks on other hosts have left the group, and no word of theirs is under way.
+/// Which of the ranks on other hosts have left the group: their goodbyes have arrived, behind all of their
+/// words. What the control plane has may overtake words.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FarDepartures {
     shared: Arc<Shared>,
@@ -38,9 +39,9 @@ pub(super) struct FarDepartures {
 }
 
 impl FarDepartures {
-    /// Those of `left` that are on this host, or whose last words have arrived.
-    pub(super) fn arrived(&self, left: u64) -> u64 {
-        left & (!self.far | self.shared.left.load(Ordering::Acquire))
+    /// These, and those of `left` that are on this host.
+    pub(super) fn with_near(&self, left: u64) -> u64 {
+        left & !self.far | self.shared.left.load(Ordering::Acquire)
     }
 }
 

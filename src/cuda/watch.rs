@@ -26,8 +26,8 @@ pub(super) struct FailureWatch {
 }
 
 impl FailureWatch {
-    /// Starts the thread. `patience` is the timeout of the last call, in nanoseconds. A rank on another
-    /// host has left once it has by `departures`, too.
+    /// Starts the thread. `patience` is the timeout of the last call, in nanoseconds. `departures` are those
+    /// of ranks on other hosts.
     ///
     /// # Errors
     /// If the system has no thread left.
@@ -41,7 +41,7 @@ impl FailureWatch {
         let watch = move || {
             let mut gone = 0;
             while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
-                let left = departures.arrived(witness.left());
+                let left = departures.with_near(witness.left());
                 if left != gone {
                     gone = left;
                     words.set_gone(gone);

@@ -141,6 +141,7 @@ fn with_ranks(world: usize, check: impl Fn(&mut Both<'_>) + Sync) {
     run(world, |mut comm| {
         let stream = stream(comm.rank()).unwrap();
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
+        assert_eq!(gpu.host_reason(), None);
         let mut meeting = comm.duplicate().unwrap();
         let (comm, meeting) = (&mut comm, &mut meeting);
         check(&mut Both { comm, meeting, gpu: &gpu, stream: &stream });

@@ -20,8 +20,8 @@ mod speed;
 mod stress;
 
 use cudarc::driver::CudaStream;
-use maypole::{Communicator, Local};
 use maypole::cuda::{Comm, driver};
+use maypole::{Communicator, Local};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 spawn::rank_processes!(deaths);
@@ -55,10 +55,13 @@ const HOSTS: &str = "TEST_HOSTS";
 
 /// Runs `rank` on `world` ranks, which are threads and pretend to be on the hosts that [`HOSTS`] says.
 fn run<T: Send>(world: usize, rank: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
-    let hosts = std::env::var(HOSTS).unwrap_or("0".to_owned());
-    let numbers = hosts.bytes().map(|digit| usize::from(digit - b'0'));
-    let hosts: Vec<_> = numbers.cycle().take(world).collect();
-    Local::new(world).hosts(&hosts).run(rank)
+    Local::new(world).hosts(&hosts(world)).run(rank)
+}
+
+/// The hosts of `world` ranks.
+fn hosts(world: usize) -> Vec<usize> {
+    let digits = std::env::var(HOSTS).unwrap_or("0".to_owned());
+    digits.bytes().cycle().take(world).map(|digit| usize::from(digit - b'0')).collect()
 }
 
 /// Runs `rank` on `world` ranks, of which rank r is on GPU `r % gpus`, if there are as many GPUs.

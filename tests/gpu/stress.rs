@@ -1,10 +1,10 @@
 //! The protocol of the kernel, millions of times. Run by `tests/gpu.sh`: `--ignored --nocapture`.
 
-use crate::{alone, run};
 use crate::speed::{capture, quiet_stream};
+use crate::{alone, run};
+use maypole::ReduceOp;
 use maypole::algorithms::Algorithm;
 use maypole::cuda::Comm;
-use maypole::ReduceOp;
 use std::sync::Arc;
 
 /// Three ranks sum their numbers in place, again and again, so that each number is three times the

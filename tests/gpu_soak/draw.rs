@@ -102,7 +102,7 @@ fn patience(class: Class, rng: &mut SeededRng) -> Duration {
 }
 
 impl Draw {
-    /// The processes of the class `Hosts` are on two hosts. Groups within a host reach their memory.
+    /// The processes of the class `Hosts` are on two hosts.
     fn hosts(&mut self) {
         if self.plan.class != Class::Hosts {
             return;
