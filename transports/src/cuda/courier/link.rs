@@ -132,6 +132,17 @@ impl CourierLink {
 
     /// Sends and receives as much as is possible now. Returns true if something has moved.
     pub(super) fn drive(&mut self, copy: &MailboxCopy) -> Result<bool> {
+        match self.exchange(copy) {
+            // A peer that leaves, too, says none to a rank whose goodbye it has.
+            Err(_) if self.goodbye == Goodbye::Said => {
+                self.has_left = true;
+                Ok(true)
+            }
+            moved => moved,
+        }
+    }
+
+    fn exchange(&mut self, copy: &MailboxCopy) -> Result<bool> {
         let pulled = self.pull(copy)?;
         let pushed = match self.push(copy) {
             Ok(pushed) => pushed,

@@ -253,6 +253,32 @@ proptest! {
         }
     }
 
+    /// Ranks leave at any time, after their last words, and end without waiting for one another's goodbyes.
+    #[test]
+    fn all_leave(
+        hosts in worlds(),
+        capacity in 1_usize..60,
+        steps in prop::collection::vec(any::<[u8; 6]>(), 0..100),
+        turns in prop::collection::vec(any::<(u8, bool)>(), 0..200),
+    ) {
+        let mut world = World::new(&hosts, capacity);
+        steps.into_iter().for_each(|step| world.step(step));
+        world.read_all();
+        let ranks = hosts.len();
+        let turns = turns.into_iter().map(|(turn, leaves)| (usize::from(turn) % ranks, leaves));
+        let rest = (0..ranks).cycle().map(|rank| (rank, true));
+        for (me, leaves) in turns.chain(rest.take(100 * ranks)) {
+            if leaves {
+                world.couriers[me].say_goodbye();
+            }
+            world.couriers[me].drive().unwrap();
+            if world.couriers[me].has_ended() {
+                world.couriers[me].links.clear();
+            }
+        }
+        prop_assert!(world.couriers.iter().all(|courier| courier.links.is_empty()));
+    }
+
     /// No head makes a courier write outside of the pieces of its peer.
     #[test]
     fn heads_name_places_or_nothing(bytes in any::<[u8; 16]>()) {
