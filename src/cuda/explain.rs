@@ -64,21 +64,21 @@ pub fn explain_on(
     bytes: usize,
     wanted: Option<PlanOverride>,
 ) -> Explanation {
-    explain_at(MailboxPlace::Gpus, links, (collective, bytes), wanted)
+    let boards = Boards::new(&vec![0; links.world()]);
+    explain_at(MailboxPlace::Gpus, (&boards, links), (collective, bytes), wanted)
 }
 
 /// As [`explain_on`], with mailboxes that are there.
 fn explain_at(
     place: MailboxPlace,
-    links: &DeviceLinks,
+    (boards, links): (&Boards, &DeviceLinks),
     (collective, bytes): (Collective, usize),
     wanted: Option<PlanOverride>,
 ) -> Explanation {
-    let boards = Boards::new(&vec![0; links.world()]);
     let prices = CallPrices::of(place);
     let gpus = Some(DeviceQuestion { links, unit: prices.unit, start_ns: LAUNCH_NS });
     let units = bytes.div_ceil(prices.unit);
-    let question = Question { collective, boards: &boards, bytes: units, crowding: 1, gpus };
+    let question = Question { collective, boards, bytes: units, crowding: 1, gpus };
     let choice = choose(&question, wanted, &prices.costs);
     let mut explanation =
         Explanation::on_gpus(&question, wanted, choice, sources(&prices, place, links));
@@ -115,8 +115,8 @@ impl Comm {
             let engine = rank.comm.engine.get();
             let wanted = engine.wanted_on_device(collective);
             let place = rank.connected().place;
-            let links = &rank.machine.links;
-            let mut explanation = explain_at(place, links, (collective, bytes), wanted);
+            let machine = (&rank.machine.boards, &rank.machine.links);
+            let mut explanation = explain_at(place, machine, (collective, bytes), wanted);
             if let Ok(choice) = &mut explanation.choice {
                 choice.keep_to(engine.keeps_order_on_device(collective, &rank.machine));
             }

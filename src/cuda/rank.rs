@@ -103,7 +103,8 @@ impl DeviceRank {
         let links = connected.as_ref().map_or_else(apart, |connected| connected.links.clone());
         let place = connected.as_ref().map_or(MailboxPlace::Gpus, |it| it.place);
         let CallPrices { costs, unit, .. } = CallPrices::of(place);
-        let machine = DeviceMachine::new(comm.engine.get(), costs, (unit, LAUNCH_NS), links);
+        let (boards, start) = (place.boards(comm.hosts()), (unit, LAUNCH_NS));
+        let machine = DeviceMachine::new(comm.engine.get(), boards, costs, start, links);
         let scratch = DeviceScratch::new(&stream);
         let staging = DeviceScratch::new(&stream);
         Self {

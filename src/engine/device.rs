@@ -28,10 +28,14 @@ use maypole_transports::cuda::{LostLink, Reason, Report};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The machine model of calls on GPUs: all ranks reach one another's mailboxes.
+/// The machine model of calls on GPUs: all ranks reach one another's mailboxes, or a copy of them on their
+/// own host.
 #[derive(Debug)]
 pub(crate) struct DeviceMachine {
-    boards: Boards,
+    /// The hosts of the ranks, by which algorithms are chosen and schedules made.
+    pub(crate) boards: Boards,
+    /// Programs read all mailboxes in place.
+    all: Boards,
     conditions: RunConditions,
     /// The bytes that the costs count as one, and nanoseconds of a call without its messages.
     unit: usize,
@@ -115,17 +119,18 @@ impl DeviceWitness {
 }
 
 impl DeviceMachine {
-    /// The ranks of `engine` on GPUs that `links` join, where messages, and units of `unit` bytes,
-    /// have the costs `costs`, and a call without any takes `start_ns` nanoseconds.
+    /// The ranks of `engine` on the hosts `boards`, on GPUs that `links` join, where messages, and units of
+    /// `unit` bytes, have the costs `costs`, and a call without any takes `start_ns` nanoseconds.
     pub(crate) fn new(
         engine: &Engine,
+        boards: Boards,
         costs: CostTable,
         (unit, start_ns): (usize, u64),
         links: DeviceLinks,
     ) -> Self {
-        let boards = Boards::new(&vec![0; engine.boards.world()]);
+        let all = Boards::new(&vec![0; boards.world()]);
         let conditions = RunConditions { costs, crowding: 1, ..engine.conditions.clone() };
-        Self { boards, conditions, unit, start_ns, links }
+        Self { boards, all, conditions, unit, start_ns, links }
     }
 
     fn question(&self) -> DeviceQuestion<'_> {
@@ -195,7 +200,7 @@ impl Engine {
         let fingerprint = order.fold(label.fingerprint, |hash, rank| mix(hash ^ *rank as u64)) | 1;
         let label = LoweringLabel { fingerprint, ..label };
         let lowered =
-            self.lower_by(call, (&schedules, &machine.boards), label, |input, rank, placement| {
+            self.lower_by(call, (&schedules, &machine.all), label, |input, rank, placement| {
                 lower_for_device(input, slots, rank, placement).ok()
             });
         let (layout, program) = lowered.expect("schedules that the checker accepts complete");
