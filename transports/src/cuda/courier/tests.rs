@@ -1,3 +1,6 @@
+#[path = "mutant_tests.rs"]
+mod mutants;
+
 use super::super::launch::Protocol;
 use super::super::layout::{MailboxLayout, Shape, Shapes};
 use super::message::{WordHead, WordKind};
@@ -50,6 +53,14 @@ struct World {
 
 impl World {
     fn new(hosts: &[usize], capacity: usize) -> Self {
+        Self::over(hosts, || {
+            let (here, there) = mem::pair(capacity);
+            (AnyStream::Mem(here), AnyStream::Mem(there))
+        })
+    }
+
+    /// The ranks on these hosts, over the streams that `pair` makes.
+    fn over(hosts: &[usize], pair: impl Fn() -> (AnyStream, AnyStream)) -> Self {
         let (shapes, ranks) = (shapes(), hosts.len());
         let count = hosts.iter().max().unwrap() + 1;
         let bytes = DeviceBoard::bytes_in_host(&shapes, ranks);
@@ -58,9 +69,9 @@ impl World {
         let mut streams: Vec<Vec<(usize, AnyStream)>> = (0..ranks).map(|_| Vec::new()).collect();
         for a in 0..ranks {
             for b in (0..a).filter(|b| hosts[a] != hosts[*b]) {
-                let (here, there) = mem::pair(capacity);
-                streams[a].push((b, AnyStream::Mem(here)));
-                streams[b].push((a, AnyStream::Mem(there)));
+                let (here, there) = pair();
+                streams[a].push((b, here));
+                streams[b].push((a, there));
             }
         }
         let courier = |(me, streams)| {
@@ -186,9 +197,13 @@ impl World {
         }
     }
 
-    /// Lets all couriers work until nothing moves.
+    /// Lets all couriers work until nothing moves, also not what a stream has kept back.
     fn settle(&mut self) {
-        while self.couriers.iter_mut().any(|courier| courier.drive().unwrap()) {}
+        let mut quiet = 0;
+        while quiet < 2 {
+            let moved = self.couriers.iter_mut().filter_map(|it| it.drive().unwrap().then_some(()));
+            quiet = if moved.count() > 0 { 0 } else { quiet + 1 };
+        }
     }
 
     fn read_all(&mut self) {
