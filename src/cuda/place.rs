@@ -1,6 +1,5 @@
 //! Where the mailboxes of a group are: in the memory of its GPUs, or in memory of their hosts.
 
-use super::comm::Comm;
 use crate::schedule::hosts::{Boards, Hosts};
 
 /// The variable by which a user decides.
@@ -29,38 +28,6 @@ impl MailboxPlace {
             Self::Gpus | Self::Host => Boards::new(&vec![0; hosts.world()]),
             Self::Hosts => Boards::within(hosts),
         }
-    }
-}
-
-impl Comm {
-    /// Returns why the mailboxes of the ranks are in memory of the host, which their GPUs read and write;
-    /// `None` if they are in the memory of the GPUs, or if there are none. Calls, graphs and errors are
-    /// the same. Equal on all ranks.
-    ///
-    /// ```no_run
-    /// # fn rank(comm: maypole::cuda::Comm) {
-    /// if let Some(why) = comm.host_mailboxes() {
-    ///     println!("GPUs do not reach one another: {why}");
-    /// }
-    /// # }
-    /// ```
-    pub fn host_mailboxes(&self) -> Option<String> {
-        self.lock().connected.as_ref().ok()?.in_host.clone()
-    }
-
-    /// Returns true if the ranks are on several hosts, and publications go between these without a call of
-    /// the host. Equal on all ranks.
-    ///
-    /// ```no_run
-    /// # fn rank(comm: maypole::cuda::Comm) {
-    /// if comm.spans_hosts() {
-    ///     println!("{}", comm.explain(maypole::schedule::collective::Collective::AllReduce, 1 << 20));
-    /// }
-    /// # }
-    /// ```
-    pub fn spans_hosts(&self) -> bool {
-        let rank = self.lock();
-        rank.connected.as_ref().is_ok_and(|connected| connected.place == MailboxPlace::Hosts)
     }
 }
 

@@ -21,7 +21,7 @@ struct WatchedWord {
 
 /// A message that has not left completely.
 #[derive(Debug)]
-struct Outgoing {
+struct OutgoingWord {
     head: WordHead,
     body: CopyRange,
     sent: usize,
@@ -29,16 +29,16 @@ struct Outgoing {
 
 /// The message that is being received.
 #[derive(Debug, Default)]
-struct Incoming {
+struct IncomingWord {
     head: [u8; HEAD],
     received: usize,
     /// Once the head has arrived.
-    into: Option<Arrival>,
+    into: Option<WordArrival>,
 }
 
 /// The places of a word and of its bytes, and its value.
 #[derive(Clone, Copy, Debug)]
-struct Arrival {
+struct WordArrival {
     /// `None` for a goodbye.
     at: Option<usize>,
     body: CopyRange,
@@ -63,8 +63,8 @@ pub(super) struct CourierLink {
     watched: Vec<WatchedWord>,
     /// The word that is looked at next.
     next: usize,
-    sending: Option<Outgoing>,
-    receiving: Incoming,
+    sending: Option<OutgoingWord>,
+    receiving: IncomingWord,
     goodbye: Goodbye,
     /// The peer has said goodbye.
     has_left: bool,
@@ -92,7 +92,7 @@ impl CourierLink {
             incoming,
             next: 0,
             sending: None,
-            receiving: Incoming::default(),
+            receiving: IncomingWord::default(),
             goodbye: Goodbye::None,
             has_left: false,
         }
@@ -161,7 +161,7 @@ impl CourierLink {
             if self.sending.is_none() {
                 self.sending = self.next_message(copy);
             }
-            let Some(Outgoing { head, body, sent }) = &mut self.sending else { break };
+            let Some(OutgoingWord { head, body, sent }) = &mut self.sending else { break };
             // SAFETY: the reader has not received all of it, as long as its message has not left.
             let bytes = unsafe { copy.slot(*body) }.as_view();
             let more = self.stream.send(&head.to_bytes(), bytes, *sent)?;
@@ -181,7 +181,7 @@ impl CourierLink {
     }
 
     /// The message of the next word that has changed; a goodbye behind all words.
-    fn next_message(&mut self, copy: &MailboxCopy) -> Option<Outgoing> {
+    fn next_message(&mut self, copy: &MailboxCopy) -> Option<OutgoingWord> {
         let Self { watched, outgoing, next, .. } = self;
         let count = watched.len();
         for _ in 0..count {
@@ -200,17 +200,17 @@ impl CourierLink {
                 head.length = u32::try_from(length).unwrap_or(u32::MAX);
             }
             let (_, body) = direction.place(&head).expect("a part of a publication fits its slot");
-            return Some(Outgoing { head, body, sent: 0 });
+            return Some(OutgoingWord { head, body, sent: 0 });
         }
         let says_goodbye = self.goodbye == Goodbye::Wanted;
         let head = WordHead::GOODBYE;
-        says_goodbye.then_some(Outgoing { head, body: CopyRange::default(), sent: 0 })
+        says_goodbye.then_some(OutgoingWord { head, body: CopyRange::default(), sent: 0 })
     }
 
     fn pull(&mut self, copy: &MailboxCopy) -> Result<bool> {
         let mut has_moved = false;
         while !self.has_left {
-            let Incoming { head, received, into } = &mut self.receiving;
+            let IncomingWord { head, received, into } = &mut self.receiving;
             let body = match into {
                 // SAFETY: the publication has not arrived here, unless with the same bytes.
                 Some(arrival) => unsafe { copy.slot(arrival.body) },
@@ -230,7 +230,7 @@ impl CourierLink {
                 None => *into.insert(arrival(&self.incoming, *head)?),
             };
             if *received == HEAD + arrival.body.len {
-                self.receiving = Incoming::default();
+                self.receiving = IncomingWord::default();
                 match arrival.at {
                     Some(at) => copy.word(at).store(arrival.word, Ordering::Release),
                     None => self.has_left = true,
@@ -242,7 +242,7 @@ impl CourierLink {
 }
 
 /// The places of the message with this head.
-fn arrival(rooms: &[Direction], head: [u8; HEAD]) -> Result<Arrival> {
+fn arrival(rooms: &[Direction], head: [u8; HEAD]) -> Result<WordArrival> {
     let parsed = WordHead::from_bytes(head);
     let found = parsed.and_then(|head| match head.kind {
         WordKind::Goodbye => Some((None, CopyRange::default())),
@@ -253,5 +253,5 @@ fn arrival(rooms: &[Direction], head: [u8; HEAD]) -> Result<Arrival> {
     });
     let why = || io::Error::new(io::ErrorKind::InvalidData, "the peer names no place of a mailbox");
     let (at, body) = found.ok_or_else(|| Fault::Io(why()))?;
-    Ok(Arrival { at, body, word: parsed.map_or(0, |head| head.word) })
+    Ok(WordArrival { at, body, word: parsed.map_or(0, |head| head.word) })
 }
