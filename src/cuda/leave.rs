@@ -68,6 +68,10 @@ const ABORT_PAUSE: Duration = Duration::from_millis(1);
 /// other groups may run on the GPU.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
+/// How long a rank that leaves waits until hosts have received its last publications. Their couriers receive
+/// at any time, so it takes longer only where a process is stopped, or the network is cut.
+const LAST_WORDS: Duration = Duration::from_secs(60);
+
 fn ends_soon(board: &DeviceBoard) -> bool {
     let until = turns::now() + ABORT_LIMIT;
     poll_until(until, ABORT_PAUSE, || board.is_drained().then_some(())).is_some()
@@ -107,7 +111,7 @@ impl DeviceRank {
         let Connected { board, walks, messages, courier, _blocks: blocks, .. } = connected;
         if let Some(courier) = courier {
             // Other hosts may not have the last publications yet.
-            courier.end(if has_ended { self.comm.timeout() } else { Duration::ZERO });
+            courier.end(if has_ended { LAST_WORDS } else { Duration::ZERO });
         }
         let programs = (std::mem::take(&mut self.captured), std::mem::take(&mut self.programs));
         let has_graphs = !programs.0.is_empty();

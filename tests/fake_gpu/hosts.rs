@@ -4,7 +4,7 @@
 use crate::network::{self, Network};
 use crate::raw::{context, hold};
 use crate::spawn::{as_each_rank, ranks, say};
-use crate::walks::{ready, sum};
+use crate::walks::ready;
 use crate::{skip, world};
 use maypole::ReduceOp;
 use maypole::cuda::{Comm, CommOptions, Id};
@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 crate::roles! {
     split_hosts;
-    sum_across;
     leave_across;
 }
 
@@ -66,20 +65,6 @@ fn split_hosts() {
     let alone = comm.split(Some(rank as u32), 0, &options).unwrap().unwrap();
     sum(&alone);
     say("split", rank);
-}
-
-fn sum_across() {
-    as_each_rank(|mut comm| sum(&mut comm, 2));
-}
-
-#[test]
-fn kernels_of_several_hosts_wait_for_one_another_emulated() {
-    for hosts in [&[0, 1][..], &[0, 0, 1, 1], &[0, 0, 0, 1], &[0, 1, 2, 3]] {
-        let Some(world) = world("sum_across", hosts.len()) else { return };
-        for ended in world.hosts(hosts).start().succeed() {
-            assert_eq!(ended.said("done").len(), 1);
-        }
-    }
 }
 
 /// Rank 1 leaves as soon as its last call has ended. Rank 0 makes that call later, and receives all of it.
