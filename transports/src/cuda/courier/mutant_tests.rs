@@ -39,7 +39,7 @@ struct BrokenStream {
 }
 
 impl BrokenStream {
-    fn new(below: Mem, mutant: Mutant) -> AnyStream {
+    fn over(below: Mem, mutant: Mutant) -> AnyStream {
         let (message, held, ready) = (Vec::new(), Vec::new(), Vec::new());
         AnyStream::Test(Box::new(Self { below, mutant, message, held, messages: 0, ready }))
     }
@@ -110,7 +110,7 @@ impl Stream for BrokenStream {
 fn run(mutant: Mutant, seed: u64) {
     let mut world = World::over(&[0, 1], || {
         let (here, there) = mem::pair(40);
-        (BrokenStream::new(here, mutant), BrokenStream::new(there, mutant))
+        (BrokenStream::over(here, mutant), BrokenStream::over(there, mutant))
     });
     let mut state = seed;
     for _ in 0..200 {
@@ -123,7 +123,9 @@ fn run(mutant: Mutant, seed: u64) {
     }
     world.couriers[0].say_goodbye();
     while world.couriers[1].left() == 0 {
-        world.couriers.iter_mut().for_each(|courier| drop(courier.drive().unwrap()));
+        for courier in &mut world.couriers {
+            courier.drive().unwrap();
+        }
     }
     while world.read(1, 0) {}
     assert!(world.unread[0][1].is_empty(), "the goodbye came before the last publication");

@@ -39,6 +39,9 @@ struct Lane {
     audiences: Vec<Vec<usize>>,
 }
 
+/// The room, the lane, the position and the bytes of a publication.
+type Unread = (usize, usize, u64, usize);
+
 /// All ranks of a group, as kernels would use their mailboxes.
 struct World {
     hosts: Vec<usize>,
@@ -48,7 +51,7 @@ struct World {
     /// By writer, room and lane. Rooms of messages are numbered by reader behind those of groups.
     lanes: Vec<Vec<Vec<Lane>>>,
     /// Publications that were not read, by writer and reader: room, lane, position and bytes.
-    unread: Vec<Vec<VecDeque<(usize, usize, u64, usize)>>>,
+    unread: Vec<Vec<VecDeque<Unread>>>,
 }
 
 impl World {
