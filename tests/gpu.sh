@@ -74,6 +74,7 @@ else
     skip "order" "ORDER_TESTS names no program"
 fi
 step "mailboxes in the host" 200 bash -c 'MAYPOLE_CUDA_MAILBOXES=host tests calls:: messages:: faults:: deaths::'
+step "hosts" 200 bash -c 'TEST_HOSTS=0011 tests calls::chosen calls::a_graph messages:: faults:: deaths::'
 if command -v compute-sanitizer >/dev/null; then
     step "memcheck" 100 compute-sanitizer --tool memcheck --error-exitcode 3 \
         "$GPU_TESTS" calls::chosen messages::a_message_alone --test-threads 1

@@ -101,6 +101,7 @@ struct Mailbox {
     u8* slots;
     // By publisher, lane and slot: the number of the last publication of that rank in the slot, from
     // one, above the mark of its call. That rank writes it. With `LOW_LATENCY`, lines say it.
+    // Otherwise a rank's own places have the bytes of its publications, for its courier.
     u64* arrived;
     // By reader and lane: publications of this rank that the reader is done with. The reader writes
     // it.

@@ -40,6 +40,13 @@ DEVICE void note(Lane& self, StepData& data, const Step& step) {
     }
 }
 
+// Notes the bytes of this lane's publication, for the courier of the rank.
+DEVICE void note_bytes(const Lane& self, const Step& step, u64 bytes) {
+    if (threadIdx.x != 0 || !step.fold->audience) return;
+    u64 mine = arrived_of(self, self.launch.me, step.position);
+    store_relaxed(self.launch.ours.arrived + mine, bytes);
+}
+
 // Some threads of a block: those from `first` on.
 struct Threads {
     u32 first;
@@ -142,6 +149,7 @@ template <class T, class Op> struct Mover {
         if (goes_on) {
             execute<T, Op>(self, data, step, mine.bytes);
             note(self, data, step);
+            note_bytes(self, step, mine.bytes);
         }
         if (threadIdx.x == 0) data.gives_up = !goes_on;
         arrive_at(DONE + parity(step.nth), blockDim.x);

@@ -1,6 +1,7 @@
 //! One rank's membership in a group on GPUs, and how it is made.
 
 use super::abort::LocalAbortHandle;
+use super::courier::CourierThread;
 use super::options::CommOptions;
 use super::rank::{Connected, DeviceRank};
 use super::setup;
@@ -88,11 +89,12 @@ impl Comm {
     /// Makes a group of the ranks of `comm` on the GPU of `stream`. Collective: all ranks call it,
     /// each with its own stream. Ranks may share a GPU. `comm` can be used as before.
     ///
-    /// If some GPU does not reach the memory of another one of its host, the ranks' mailboxes are in
-    /// memory of the host ([`host_mailboxes`](Self::host_mailboxes)); `MAYPOLE_CUDA_MAILBOXES` puts
-    /// them there in any case (`host`), or in none (`peer`). If the ranks are on several hosts, if they
-    /// are more than 64, or if the driver does not register memory of the host, the calls of the group
-    /// go [through the host](Self::through_host).
+    /// If some GPU does not reach the memory of another one of its host, or if the ranks are on several
+    /// hosts, the ranks' mailboxes are in memory of the hosts ([`host_mailboxes`](Self::host_mailboxes)), and
+    /// a thread of each rank carries publications to other hosts. `MAYPOLE_CUDA_MAILBOXES` puts them
+    /// there in any case (`host`), or in none (`peer`). If the ranks are more than 64, or if the driver
+    /// does not register memory of the host, the calls of the group go [through the
+    /// host](Self::through_host).
     ///
     /// # Errors
     /// [`Error::Device`] if a GPU has no memory for the mailboxes; else as every call.
@@ -138,8 +140,11 @@ impl Comm {
         let words = connected.as_ref().ok().map(|it| Arc::clone(it.board.words()));
         let host_reason = connected.as_ref().err().cloned();
         let mut rank = DeviceRank::new(comm, connected, Arc::clone(&stream));
+        let courier = rank.connected.as_ref().ok().and_then(|it| it.courier.as_ref());
+        let departures = courier.map(CourierThread::departures).unwrap_or_default();
         let start = |words: &_| {
-            FailureWatch::start(watching, Arc::clone(words), Arc::clone(&rank.patience))
+            let patience = Arc::clone(&rank.patience);
+            FailureWatch::start(watching, Arc::clone(words), patience, departures)
         };
         let watch = words.as_ref().map(start).transpose();
         let _watch = watch.map_err(|error| rank.fail("cuda::Comm::new()", error.to_string()))?;
@@ -162,21 +167,6 @@ impl Comm {
     /// Returns why bytes go [through the host](Self::through_host); `None` if they do not.
     pub fn host_reason(&self) -> Option<String> {
         self.host_reason.clone()
-    }
-
-    /// Returns why the mailboxes of the ranks are in memory of the host, which their GPUs read and write;
-    /// `None` if they are in the memory of the GPUs, or if there are none. Calls, graphs and errors are
-    /// the same. Equal on all ranks.
-    ///
-    /// ```no_run
-    /// # fn rank(comm: maypole::cuda::Comm) {
-    /// if let Some(why) = comm.host_mailboxes() {
-    ///     println!("GPUs do not reach one another: {why}");
-    /// }
-    /// # }
-    /// ```
-    pub fn host_mailboxes(&self) -> Option<String> {
-        self.lock().connected.as_ref().ok()?.in_host.clone()
     }
 
     /// Returns how many blocks of a kernel a call has at most; 0 if bytes go through the host. Equal on all

@@ -64,21 +64,21 @@ pub fn explain_on(
     bytes: usize,
     wanted: Option<PlanOverride>,
 ) -> Explanation {
-    explain_at(MailboxPlace::Gpus, links, (collective, bytes), wanted)
+    let boards = Boards::new(&vec![0; links.world()]);
+    explain_at(MailboxPlace::Gpus, (&boards, links), (collective, bytes), wanted)
 }
 
 /// As [`explain_on`], with mailboxes that are there.
 fn explain_at(
     place: MailboxPlace,
-    links: &DeviceLinks,
+    (boards, links): (&Boards, &DeviceLinks),
     (collective, bytes): (Collective, usize),
     wanted: Option<PlanOverride>,
 ) -> Explanation {
-    let boards = Boards::new(&vec![0; links.world()]);
     let prices = CallPrices::of(place);
     let gpus = Some(DeviceQuestion { links, unit: prices.unit, start_ns: LAUNCH_NS });
     let units = bytes.div_ceil(prices.unit);
-    let question = Question { collective, boards: &boards, bytes: units, crowding: 1, gpus };
+    let question = Question { collective, boards, bytes: units, crowding: 1, gpus };
     let choice = choose(&question, wanted, &prices.costs);
     let mut explanation =
         Explanation::on_gpus(&question, wanted, choice, sources(&prices, place, links));
@@ -106,6 +106,36 @@ fn sources(prices: &CallPrices, place: MailboxPlace, links: &DeviceLinks) -> Dev
 }
 
 impl Comm {
+    /// Returns why the mailboxes of the ranks are in memory of the host, which their GPUs read and write;
+    /// `None` if they are in the memory of the GPUs, or if there are none. Calls, graphs and errors are
+    /// the same. Equal on all ranks.
+    ///
+    /// ```no_run
+    /// # fn rank(comm: maypole::cuda::Comm) {
+    /// if let Some(why) = comm.host_mailboxes() {
+    ///     println!("GPUs do not reach one another: {why}");
+    /// }
+    /// # }
+    /// ```
+    pub fn host_mailboxes(&self) -> Option<String> {
+        self.lock().connected.as_ref().ok()?.in_host.clone()
+    }
+
+    /// Returns true if the ranks are on several hosts, and publications go between these without a call of
+    /// the host. Equal on all ranks.
+    ///
+    /// ```no_run
+    /// # fn rank(comm: maypole::cuda::Comm) {
+    /// if comm.spans_hosts() {
+    ///     println!("{}", comm.explain(maypole::schedule::collective::Collective::AllReduce, 1 << 20));
+    /// }
+    /// # }
+    /// ```
+    pub fn spans_hosts(&self) -> bool {
+        let rank = self.lock();
+        rank.connected.as_ref().is_ok_and(|connected| connected.place == MailboxPlace::Hosts)
+    }
+
     /// Explains the plan of a call: as [`explain`], with this group's choices, or why calls go
     /// [through the host](Self::through_host) and the choice there. Says why mailboxes are in
     /// [memory of the host](Self::host_mailboxes), if they are. Not collective.
@@ -114,9 +144,9 @@ impl Comm {
         let Some(why) = rank.connected.as_ref().err().cloned() else {
             let engine = rank.comm.engine.get();
             let wanted = engine.wanted_on_device(collective);
-            let place = rank.connected().place();
-            let links = &rank.machine.links;
-            let mut explanation = explain_at(place, links, (collective, bytes), wanted);
+            let place = rank.connected().place;
+            let machine = (&rank.machine.boards, &rank.machine.links);
+            let mut explanation = explain_at(place, machine, (collective, bytes), wanted);
             if let Ok(choice) = &mut explanation.choice {
                 choice.keep_to(engine.keeps_order_on_device(collective, &rank.machine));
                 let forms = rank.forms_over_buffers(collective, choice.plan.algorithm);

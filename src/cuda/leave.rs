@@ -68,6 +68,10 @@ const ABORT_PAUSE: Duration = Duration::from_millis(1);
 /// other groups may run on the GPU.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
+/// How long a rank that leaves waits until hosts have received its last publications. Their couriers receive
+/// at any time, so it takes longer only where a process is stopped, or the network is cut.
+const LAST_WORDS: Duration = Duration::from_secs(60);
+
 fn ends_soon(board: &DeviceBoard) -> bool {
     let until = turns::now() + ABORT_LIMIT;
     poll_until(until, ABORT_PAUSE, || board.is_drained().then_some(())).is_some()
@@ -104,7 +108,11 @@ impl DeviceRank {
             // Replays must not wait for ranks that are gone. If this fails, so does every kernel.
             let _ = connected.board.refuse_walks();
         }
-        let Connected { board, walks, messages, _blocks: blocks, .. } = connected;
+        let Connected { board, walks, messages, courier, _blocks: blocks, .. } = connected;
+        if let Some(courier) = courier {
+            // Other hosts may not have the last publications yet.
+            courier.end(if has_ended { LAST_WORDS } else { Duration::ZERO });
+        }
         let programs = (std::mem::take(&mut self.captured), std::mem::take(&mut self.programs));
         let has_graphs = !programs.0.is_empty();
         let scratch = (self.scratch.take(), self.staging.take(), std::mem::take(&mut self.maps));

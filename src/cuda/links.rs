@@ -93,7 +93,8 @@ impl Introduction {
 }
 
 /// The links between the GPUs of `all` ranks of `comm`, as rank 0 finds them, and the reason, if
-/// there is one, why some of these GPUs cannot use one another's memory. Collective.
+/// there is one, why some of these GPUs cannot use one another's memory. Those of several hosts are
+/// unknown. Collective.
 ///
 /// # Errors
 /// As every call.
@@ -104,7 +105,7 @@ pub(super) fn find(
 ) -> Result<(DeviceLinks, Option<String>)> {
     let gpus = numbers(all);
     let found = match comm.rank() {
-        0 => {
+        0 if comm.hosts().is_one() => {
             let (links, refused) = detected(all, &gpus);
             let refused = too_far(all, &links).or(refused);
             (links.to_bytes(), refused)

@@ -57,6 +57,7 @@
 //! | `load` | loading kernels while calls run |
 //! | `programs` | the cache of programs, and those of captured graphs |
 //! | `place` | where the mailboxes are: on GPUs, or in memory of the host |
+//! | `courier` | the thread that carries publications to other hosts |
 //! | `plan` | the mailboxes and windows of a call, and costs |
 //! | `links` | the GPUs of the ranks, and their links |
 //! | `setup`, `probe` | how mailboxes are made, and why not |
@@ -67,6 +68,7 @@
 mod abort;
 mod collectives;
 mod comm;
+mod courier;
 mod exchange;
 mod explain;
 mod group;

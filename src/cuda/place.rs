@@ -1,4 +1,6 @@
-//! Where the mailboxes of a group are: in the memory of its GPUs, or in memory of their host.
+//! Where the mailboxes of a group are: in the memory of its GPUs, or in memory of their hosts.
+
+use crate::schedule::hosts::{Boards, Hosts};
 
 /// The variable by which a user decides.
 const VARIABLE: &str = "MAYPOLE_CUDA_MAILBOXES";
@@ -15,6 +17,18 @@ pub(super) enum MailboxPlace {
     Gpus,
     /// In memory of the host, because some GPUs do not reach one another.
     Host,
+    /// In memory of each of several hosts, between which couriers carry what changes.
+    Hosts,
+}
+
+impl MailboxPlace {
+    /// The ranks by which algorithms tell near ones from far ones.
+    pub(super) fn boards(self, hosts: &Hosts) -> Boards {
+        match self {
+            Self::Gpus | Self::Host => Boards::new(&vec![0; hosts.world()]),
+            Self::Hosts => Boards::within(hosts),
+        }
+    }
 }
 
 /// The number of the value that the variable has in this process.

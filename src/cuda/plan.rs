@@ -45,6 +45,8 @@ const SLOTS_OF_LINES: u32 = 16;
 const MESSAGE: Costs = Costs { alpha: 3_000_000, beta: 1_000, gamma: 0 };
 /// One through memory of the host: assumed, at 20 GB/s.
 const MESSAGE_IN_HOST: Costs = Costs { alpha: 6_000_000, beta: 50_000, gamma: 0 };
+/// One to another host, by the couriers of both ranks: assumed, over TCP at 3 GB/s.
+const MESSAGE_TO_HOST: Costs = Costs { alpha: 20_000_000, beta: 350_000, gamma: 0 };
 
 /// Fixed nanoseconds of a call, without its messages: 8 bytes between two ranks take 9.3 us on that
 /// GPU, of which a message takes 3. All candidates take them, so they decide only which are near.
@@ -55,6 +57,8 @@ const MEASURED: &str =
     "calls, messages and memory as measured on one H100 that ranks shared (23 November 2026)";
 const ASSUMED: &str = "messages through memory of the host at 6 us and 20 GB/s, which is assumed and \
                        was not measured";
+const ASSUMED_BETWEEN: &str = "messages through memory of a host at 6 us and 20 GB/s, and between hosts at \
+                               20 us and 3 GB/s, which is assumed and was not measured";
 
 /// The costs of calls on GPUs.
 #[derive(Clone, Copy, Debug)]
@@ -72,11 +76,13 @@ impl CallPrices {
         let (message, source) = match place {
             MailboxPlace::Gpus => (MESSAGE, MEASURED),
             MailboxPlace::Host => (MESSAGE_IN_HOST, ASSUMED),
+            MailboxPlace::Hosts => (MESSAGE_IN_HOST, ASSUMED_BETWEEN),
         };
         let unit = limits(place).2 / CHUNK;
-        let message = Costs { beta: message.beta * unit as u64, ..message };
-        let costs =
-            CostTable { tiny: message, small: message, chunk: message, ..CostTable::BUILT_IN };
+        let of_units = |costs: Costs| Costs { beta: costs.beta * unit as u64, ..costs };
+        let [message, tcp] = [message, MESSAGE_TO_HOST].map(of_units);
+        let (tiny, small, chunk) = (message, message, message);
+        let costs = CostTable { tiny, small, chunk, tcp, ..CostTable::BUILT_IN };
         Self { costs, unit, source }
     }
 }
@@ -134,7 +140,7 @@ pub(super) struct RankGpu {
 fn limits(place: MailboxPlace) -> (u32, usize, usize) {
     match place {
         MailboxPlace::Gpus => (u32::MAX, LONGEST_LINES, LONGEST),
-        MailboxPlace::Host => (8, 16 << 10, 2 << 20),
+        MailboxPlace::Host | MailboxPlace::Hosts => (8, 16 << 10, 2 << 20),
     }
 }
 
@@ -147,8 +153,13 @@ pub(super) fn lanes_at(place: MailboxPlace, lanes: u32) -> u32 {
 pub(super) fn shapes(place: MailboxPlace, lanes: u32, least: u32, world: usize) -> Shapes {
     let (_, longest_lines, longest) = limits(place);
     let least = least.min(lanes);
+    // No counter says that lines have arrived, so couriers cannot carry them.
+    let of_lines = match place {
+        MailboxPlace::Hosts => Protocol::Simple,
+        _ => Protocol::LowLatency,
+    };
     let lines = Shape {
-        protocol: Protocol::LowLatency,
+        protocol: of_lines,
         lanes: lanes.min((longest_lines / LANE_OF_LINES) as u32),
         slots: SLOTS_OF_LINES,
         bytes: longest_lines,

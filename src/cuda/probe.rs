@@ -94,6 +94,11 @@ impl ReachProbe {
         };
         match failed {
             None => Ok(()),
+            Some(rank) if !comm.hosts().together(comm.rank(), rank) => Err(format!(
+                "bytes between the hosts of ranks {} and {rank} do not arrive within {} s",
+                comm.rank(),
+                PATIENCE.as_secs()
+            )),
             Some(rank) => Err(format!(
                 "the driver says that the GPUs of ranks {} and {rank} reach the mailboxes of both, but \
                  what one writes does not arrive at the other within {} s: PCI access control (ACS) or \

@@ -1,5 +1,6 @@
 //! One rank's state for calls on a GPU: mailboxes, kernels and programs.
 
+use super::courier::CourierThread;
 use super::load;
 use super::place::MailboxPlace;
 use super::plan::{CallPrices, LAUNCH_NS};
@@ -48,8 +49,11 @@ const NO_HOST_FACTOR: &str = "bytes go through the host, which does not read a f
 /// The mailboxes of a rank, and the links of all GPUs.
 pub(super) struct Connected {
     pub(super) board: DeviceBoard,
+    pub(super) place: MailboxPlace,
     /// Why the mailboxes are in memory of the host, if they are.
     pub(super) in_host: Option<String>,
+    /// Carries publications to ranks on other hosts, if there are some.
+    pub(super) courier: Option<CourierThread>,
     /// Room for the blocks of the kernels.
     pub(super) _blocks: ReservedBlocks,
     /// Blocks of a kernel at most, equal on all ranks.
@@ -62,13 +66,6 @@ pub(super) struct Connected {
     pub(super) messages: MessagePrograms,
     /// For allocations and copies while a graph is captured.
     pub(super) aside: Arc<CudaStream>,
-}
-
-impl Connected {
-    /// Where the mailboxes are.
-    pub(super) fn place(&self) -> MailboxPlace {
-        if self.in_host.is_some() { MailboxPlace::Host } else { MailboxPlace::Gpus }
-    }
 }
 
 /// One rank's side of the calls of a group on GPUs.
@@ -104,9 +101,10 @@ impl DeviceRank {
         // Calls that go through the host do not read the links.
         let apart = |_: &String| DeviceLinks::apart(comm.world());
         let links = connected.as_ref().map_or_else(apart, |connected| connected.links.clone());
-        let place = connected.as_ref().map_or(MailboxPlace::Gpus, Connected::place);
+        let place = connected.as_ref().map_or(MailboxPlace::Gpus, |it| it.place);
         let CallPrices { costs, unit, .. } = CallPrices::of(place);
-        let machine = DeviceMachine::new(comm.engine.get(), costs, (unit, LAUNCH_NS), links);
+        let (boards, start) = (place.boards(comm.hosts()), (unit, LAUNCH_NS));
+        let machine = DeviceMachine::new(comm.engine.get(), boards, costs, start, links);
         let scratch = DeviceScratch::new(&stream);
         let staging = DeviceScratch::new(&stream);
         Self {

@@ -1,5 +1,6 @@
 //! Ranks test whether their GPUs reach one another's memory, and make mailboxes there.
 
+use super::courier::CourierThread;
 use super::links::{self, Introduction};
 use super::options::CommOptions;
 use super::place::{self, MailboxPlace};
@@ -68,9 +69,6 @@ pub(super) fn connect(
     let _beside = BesideCapture::begin();
     let mine = on_gpu(comm, Introduction::of(stream.context(), options))?;
     let all = agree_on(comm, CALL, mine)?;
-    if !comm.hosts().is_one() {
-        return Ok(Err("the ranks are on several hosts".to_owned()));
-    }
     let world = comm.world();
     if world > MOST_RANKS as usize {
         return Ok(Err(format!("mailboxes serve at most {MOST_RANKS} ranks")));
@@ -91,10 +89,11 @@ pub(super) fn connect(
     let Some(lanes) = lanes else { return Ok(Err(through_host(NO_ROOM.to_owned()))) };
     warn_of_time_slices(comm, &all, stream.context().ordinal());
     let wanted = all.iter().map(|one| one.wanted).max().unwrap_or_default();
+    let far = (!comm.hosts().is_one()).then(|| "the ranks are on several hosts".to_owned());
     let forced = (wanted == place::HOST).then(|| "MAYPOLE_CUDA_MAILBOXES=host".to_owned());
     let group = NewGroup { stream, all, lanes, least: bounds.least, walks, fitting, links };
     // A rank alone reaches its own GPU.
-    let made = match forced.or(refused).filter(|_| world > 1) {
+    let made = match far.or(forced).or(refused).filter(|_| world > 1) {
         None => group.connect(comm, None)?,
         Some(reason) => Err(reason),
     };
@@ -129,7 +128,11 @@ impl NewGroup<'_> {
         comm: &mut Communicator,
         in_host: Option<String>,
     ) -> Result<Found<Connected>> {
-        let place = if in_host.is_some() { MailboxPlace::Host } else { MailboxPlace::Gpus };
+        let place = match in_host {
+            None => MailboxPlace::Gpus,
+            Some(_) if comm.hosts().is_one() => MailboxPlace::Host,
+            Some(_) => MailboxPlace::Hosts,
+        };
         let (stream, world, fitting) = (self.stream, comm.world(), self.fitting);
         let lanes = plan::lanes_at(place, self.lanes);
         // Of ranks that make other groups at this moment, one may have been faster.
@@ -143,7 +146,11 @@ impl NewGroup<'_> {
         let messages = on_gpu(comm, MessagePrograms::new(stream))?;
         let board = match place {
             MailboxPlace::Gpus => self.on_gpus(comm, &shapes)?,
-            MailboxPlace::Host => self.in_host(comm, &shapes)?,
+            MailboxPlace::Host | MailboxPlace::Hosts => self.in_host(comm, &shapes)?,
+        };
+        let courier = match &board {
+            Ok(board) if place == MailboxPlace::Hosts => Some(courier(comm, board)?),
+            _ => None,
         };
         let no_room = blocks.is_none().then(|| NO_ROOM.to_owned());
         let kernels = &walks[&DeviceRank::byte_module()];
@@ -153,7 +160,9 @@ impl NewGroup<'_> {
                 let links = self.links.clone();
                 Ok(Ok(Connected {
                     board,
+                    place,
                     in_host,
+                    courier,
                     _blocks,
                     lanes,
                     fitting,
@@ -164,6 +173,7 @@ impl NewGroup<'_> {
                 }))
             }
             (board, _, reason) => {
+                courier.into_iter().for_each(|courier| courier.end(comm.timeout()));
                 // The kernels of the probe have ended, so their blocks are free for other mailboxes.
                 if let Some(board) = board {
                     board.leave(Box::new((walks, messages)));
@@ -210,8 +220,22 @@ impl NewGroup<'_> {
         let ranks = (comm.rank(), comm.world());
         let segment = shared_segment(comm, 1, DeviceBoard::bytes_in_host(shapes, ranks.1))?;
         let board = |segment| DeviceBoard::in_host(self.stream, shapes, ranks, segment);
-        Ok(segment.and_then(|segment| board(segment).map_err(|error| error.to_string())))
+        let made = segment.and_then(|segment| board(segment).map_err(|error| error.to_string()));
+        // No courier starts if some rank has no copy of the mailboxes.
+        let told = comm.agree_on(CALL, &made.as_ref().err().cloned())?;
+        Ok(told.into_iter().flatten().next().map_or(made, Err))
     }
+}
+
+/// The courier of this rank, at work. Collective.
+fn courier(comm: &mut Communicator, board: &DeviceBoard) -> Result<CourierThread> {
+    let (me, hosts) = (comm.rank(), comm.hosts());
+    let far: Vec<_> = (0..comm.world()).filter(|rank| !hosts.together(*rank, me)).collect();
+    let engine = comm.engine.get_mut();
+    let streams = engine.streams_of_device(CALL, &far)?;
+    let courier = board.courier(me, far.into_iter().zip(streams).collect());
+    let thread = CourierThread::start(courier, engine.device_witness());
+    on_gpu(comm, thread)
 }
 
 fn through_host(reason: String) -> String {
@@ -238,9 +262,10 @@ fn use_table(comm: &mut Communicator, offers: &[Offer]) -> Result<Option<UseTabl
     }
 }
 
-/// A segment of all ranks of `comm`, or why some rank has none, which is equal on all ranks. Collective.
+/// A segment of the ranks of `comm` on this host, or why some rank has none, which is equal on all ranks.
+/// Collective.
 fn shared_segment(comm: &mut Communicator, number: u32, bytes: usize) -> Result<Found<Segment>> {
-    let ranks: Vec<_> = (0..comm.world()).collect();
+    let ranks = comm.hosts().locals(comm.rank());
     let engine = comm.engine.get();
     let deadline = engine.limits().deadline();
     let made = engine.health().control().segment(&ranks, number, bytes, deadline);

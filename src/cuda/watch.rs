@@ -5,6 +5,7 @@
 //! group has failed, and then aborts the kernels; it also publishes to them the ranks that have
 //! left. If a kernel of this rank aborted by itself, the thread reports that to the other ranks.
 
+use super::courier::FarDepartures;
 use crate::engine::device::DeviceWitness;
 use maypole_transports::cuda::{Reason, ReportWords};
 use std::io;
@@ -25,7 +26,8 @@ pub(super) struct FailureWatch {
 }
 
 impl FailureWatch {
-    /// Starts the thread. `patience` is the timeout of the last call, in nanoseconds.
+    /// Starts the thread. `patience` is the timeout of the last call, in nanoseconds. `departures` are those
+    /// of ranks on other hosts.
     ///
     /// # Errors
     /// If the system has no thread left.
@@ -33,12 +35,13 @@ impl FailureWatch {
         mut witness: DeviceWitness,
         words: Arc<ReportWords>,
         patience: Arc<AtomicU64>,
+        departures: FarDepartures,
     ) -> io::Result<Self> {
         let (end, ended) = channel();
         let watch = move || {
             let mut gone = 0;
             while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
-                let left = witness.left();
+                let left = departures.with_near(witness.left());
                 if left != gone {
                     gone = left;
                     words.set_gone(gone);

@@ -24,14 +24,19 @@ use crate::topology::DeviceLinks;
 use crate::tuner::{self, CostTable, DeviceQuestion, Plan, PlanOverride};
 use crate::world::calls::{CallRecord, GroupActivity};
 use maypole_kernels::mix;
-use maypole_transports::cuda::{Reason, Report};
+use maypole_transports::AnyStream;
+use maypole_transports::cuda::{LostLink, Reason, Report};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The machine model of calls on GPUs: all ranks reach one another's mailboxes.
+/// The machine model of calls on GPUs: all ranks reach one another's mailboxes, or a copy of them on their
+/// own host.
 #[derive(Debug)]
 pub(crate) struct DeviceMachine {
-    boards: Boards,
+    /// The hosts of the ranks, by which algorithms are chosen and schedules made.
+    pub(crate) boards: Boards,
+    /// Programs read all mailboxes in place.
+    all: Boards,
     conditions: RunConditions,
     /// The bytes that the costs count as one, and nanoseconds of a call without its messages.
     unit: usize,
@@ -102,20 +107,31 @@ impl DeviceWitness {
         };
         tracing::debug!(%error, "a kernel gave up");
     }
+
+    /// Reports to all ranks that the stream to a rank on another host is lost.
+    pub(crate) fn lose(&mut self, LostLink { peer, fault }: LostLink) {
+        self.0.catch_up();
+        let operation = self.0.title();
+        let allowed = AllowedTime { time: Duration::ZERO, is_own: false };
+        let wait = FailedWait { operation, step: 0, peer: Some(peer), allowed };
+        let error = self.0.explain_wait(wait, LinkError::Lost(fault));
+        tracing::debug!(%error, "a courier gave up");
+    }
 }
 
 impl DeviceMachine {
-    /// The ranks of `engine` on GPUs that `links` join, where messages, and units of `unit` bytes,
-    /// have the costs `costs`, and a call without any takes `start_ns` nanoseconds.
+    /// The ranks of `engine` on the hosts `boards`, on GPUs that `links` join, where messages, and units of
+    /// `unit` bytes, have the costs `costs`, and a call without any takes `start_ns` nanoseconds.
     pub(crate) fn new(
         engine: &Engine,
+        boards: Boards,
         costs: CostTable,
         (unit, start_ns): (usize, u64),
         links: DeviceLinks,
     ) -> Self {
-        let boards = Boards::new(&vec![0; engine.boards.world()]);
+        let all = Boards::new(&vec![0; boards.world()]);
         let conditions = RunConditions { costs, crowding: 1, ..engine.conditions.clone() };
-        Self { boards, conditions, unit, start_ns, links }
+        Self { boards, all, conditions, unit, start_ns, links }
     }
 
     fn question(&self) -> DeviceQuestion<'_> {
@@ -190,7 +206,7 @@ impl Engine {
         let fingerprint = order.fold(label.fingerprint, |hash, rank| mix(hash ^ *rank as u64)) | 1;
         let label = LoweringLabel { fingerprint, ..label };
         let lowered =
-            self.lower_by(call, (&schedules, &machine.boards), label, |input, rank, placement| {
+            self.lower_by(call, (&schedules, &machine.all), label, |input, rank, placement| {
                 match reaches {
                     true => lower_for_buffers(input, slots, rank),
                     false => lower_for_device(input, slots, rank, placement).ok(),
@@ -301,6 +317,19 @@ impl Engine {
     /// Reports aborted kernels to the other ranks, from a thread of its own.
     pub(crate) fn device_witness(&self) -> DeviceWitness {
         DeviceWitness(self.health.beside(), self.boards.world())
+    }
+
+    /// Streams to `peers`, each of which makes one to this rank, for the couriers of their GPUs.
+    ///
+    /// # Errors
+    /// As every call.
+    pub(crate) fn streams_of_device(
+        &mut self,
+        call: &str,
+        peers: &[usize],
+    ) -> Result<Vec<AnyStream>> {
+        let streams = self.health.control().streams(peers, self.limits.deadline());
+        streams.map_err(|error| self.explain_control(call.to_owned(), error))
     }
 
     /// A GPU cannot do this rank's part in `operation`. The communicator has failed, and all ranks

@@ -1,16 +1,20 @@
-//! Groups on GPUs of several hosts: network namespaces, each with one process.
+//! Groups on GPUs of several hosts: network namespaces, each with one process, and processes that pretend
+//! to be on several hosts.
 
 use crate::network::{self, Network};
-use crate::raw::context;
-use crate::spawn::{ranks, say};
+use crate::raw::{context, hold};
+use crate::spawn::{as_each_rank, ranks, say};
+use crate::walks::ready;
 use crate::{skip, world};
 use maypole::ReduceOp;
 use maypole::cuda::{Comm, CommOptions, Id};
 use std::path::Path;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 crate::roles! {
     split_hosts;
+    leave_across;
 }
 
 const FILE: &str = "TEST_FILE";
@@ -37,12 +41,13 @@ fn shared_id(rank: usize) -> Id {
     Id::uninit(bytes.map(|byte| byte as _))
 }
 
-/// A group of both hosts sums through the host, and so do its parts.
+/// A group of both hosts sums, and so do its parts.
 fn split_hosts() {
     let rank = ranks()[0];
     let stream = context(0).new_stream().unwrap();
     let comm = Comm::from_rank(stream.clone(), rank, 2, shared_id(rank)).unwrap();
-    assert!(comm.host_reason().unwrap().contains("several hosts"));
+    assert_eq!(comm.host_reason(), None);
+    assert!(comm.host_mailboxes().unwrap().contains("several hosts"));
     let sum = |comm: &Comm| {
         let stream = comm.stream();
         let mut data = stream.clone_htod(&[1.0f32; 100]).unwrap();
@@ -60,6 +65,43 @@ fn split_hosts() {
     let alone = comm.split(Some(rank as u32), 0, &options).unwrap().unwrap();
     sum(&alone);
     say("split", rank);
+}
+
+/// Rank 1 leaves as soon as its last call has ended. Rank 0 makes that call later, and receives all of it.
+/// It makes one call more, and is told that rank 1 has left.
+fn leave_across() {
+    as_each_rank(|mut comm| {
+        let stream = context(0).new_stream().unwrap();
+        let (gpu, _data) = ready(&mut comm, &stream);
+        gpu.set_timeout(Duration::from_secs(30));
+        // As much as the slots hold.
+        let mut long = stream.clone_htod(&vec![1.0f32 + comm.rank() as f32; 500_000]).unwrap();
+        let (open, gate) = mpsc::channel();
+        if comm.rank() == 0 {
+            hold(&stream, gate);
+        }
+        gpu.broadcast_in_place(&mut long, 1).unwrap();
+        if comm.rank() == 1 {
+            return;
+        }
+        drop(open);
+        gpu.synchronize().unwrap();
+        assert_eq!(stream.clone_dtoh(&long).unwrap(), vec![2.0; 500_000]);
+        let start = Instant::now();
+        gpu.broadcast_in_place(&mut long, 1).unwrap();
+        let error = gpu.synchronize().unwrap_err();
+        assert_eq!(error.culprit(), Some(1), "{error}");
+        assert!(error.to_string().contains("left"), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(20), "after {:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn a_rank_leaves_behind_its_last_publication_emulated() {
+    for hosts in [[0, 0], [0, 1]] {
+        let Some(world) = world("leave_across", 2) else { return };
+        world.hosts(&hosts).start().succeed();
+    }
 }
 
 #[test]

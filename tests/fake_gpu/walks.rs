@@ -54,9 +54,10 @@ fn among_processes() {
 
 #[test]
 fn kernels_of_several_processes_wait_for_one_another_emulated() {
-    for processes in [2, 4] {
-        let Some(world) = world("among_processes", processes) else { return };
-        for ended in world.start().succeed() {
+    let several = [&[0, 1][..], &[0, 0, 1, 1], &[0, 0, 0, 1], &[0, 1, 2, 3]];
+    for hosts in [&[0; 2][..], &[0; 4]].into_iter().chain(several) {
+        let Some(world) = world("among_processes", hosts.len()) else { return };
+        for ended in world.hosts(hosts).start().succeed() {
             assert_eq!(ended.said("done").len(), 1);
         }
     }

@@ -1,7 +1,7 @@
 //! Every collective, type and operation on a GPU against the executor.
 
 use crate::speed::{capture, quiet_stream};
-use crate::{alone, stream};
+use crate::{alone, run, stream};
 use bytemuck::Pod;
 use cudarc::driver::{CudaSlice, CudaStream, DeviceRepr};
 use maypole::algorithms::Algorithm;
@@ -138,9 +138,10 @@ impl Both<'_> {
 
 fn with_ranks(world: usize, check: impl Fn(&mut Both<'_>) + Sync) {
     let Some(_alone) = alone() else { return };
-    Communicator::run_local(world, |mut comm| {
+    run(world, |mut comm| {
         let stream = stream(comm.rank()).unwrap();
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
+        assert_eq!(gpu.host_reason(), None);
         let mut meeting = comm.duplicate().unwrap();
         let (comm, meeting) = (&mut comm, &mut meeting);
         check(&mut Both { comm, meeting, gpu: &gpu, stream: &stream });
@@ -272,7 +273,7 @@ fn chosen_plans_have_the_bits_of_the_loop_over_the_ranks() {
 #[test]
 fn explanations_tell_the_algorithm_that_runs_or_why_calls_go_through_the_host() {
     let Some(_alone) = alone() else { return };
-    Communicator::run_local(4, |mut comm| {
+    run(4, |mut comm| {
         let stream = stream(comm.rank()).unwrap();
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
         for (count, deterministic) in [(2, false), (1 << 24, false), (2, true), (1 << 24, true)] {
@@ -294,7 +295,7 @@ fn explanations_tell_the_algorithm_that_runs_or_why_calls_go_through_the_host() 
 #[test]
 fn a_rank_that_leaves_after_a_captured_call_fails_no_other() {
     let Some(_alone) = alone() else { return };
-    Communicator::run_local(2, |mut comm| {
+    run(2, |mut comm| {
         let stream = quiet_stream(comm.rank());
         for _ in 0..3 {
             let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
@@ -312,7 +313,7 @@ fn a_rank_that_leaves_after_a_captured_call_fails_no_other() {
 #[test]
 fn a_graph_is_replayed_a_thousand_times() {
     let Some(_alone) = alone() else { return };
-    let sums = Communicator::run_local(2, |mut comm| {
+    let sums = run(2, |mut comm| {
         let stream = quiet_stream(comm.rank());
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
         let mut data = stream.clone_htod(&vec![1.0f64; 3000]).unwrap();

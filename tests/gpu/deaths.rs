@@ -1,7 +1,7 @@
 //! Ranks that are processes, and one that is killed: the errors of the others name it.
 
 use crate::spawn::{World, say};
-use crate::{alone, stream};
+use crate::{alone, hosts, stream};
 use maypole::cuda::Comm;
 use maypole::{Communicator, Error, ReduceOp};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn fail(comm: &mut Communicator) -> Error {
 /// Kills rank 1 once the ranks in `ready` have printed `tag`. The other two name it.
 fn check(role: &str, tag: &str, ready: &[usize]) {
     let Some(_alone) = alone() else { return };
-    let mut world = World::new(role, 3).start();
+    let mut world = World::new(role, 3).hosts(&hosts(3)).start();
     world.wait_for(tag, ready);
     world.signal(1, "KILL");
     let ended = world.end();

@@ -17,14 +17,14 @@ fn said(output: &Output) -> String {
 }
 
 /// Runs these tests over the fake driver, whose GPUs ranks take in turn, with mailboxes where
-/// `MAYPOLE_CUDA_MAILBOXES` says, and asserts that none is skipped.
+/// `MAYPOLE_CUDA_MAILBOXES` says, on these hosts, and asserts that none is skipped.
 #[track_caller]
-fn check(tests: &[&str], devices: &str, mailboxes: &str) {
+fn check(tests: &[&str], devices: &str, (mailboxes, hosts): (&str, &str)) {
     let this = std::env::current_exe().unwrap();
     let skipped = tempfile::NamedTempFile::new().unwrap();
     let mut command = Command::new(this);
     command.args(tests).env("SKIPPED_TESTS", skipped.path()).env(crate::DEVICES, devices);
-    command.env("MAYPOLE_CUDA_MAILBOXES", mailboxes);
+    command.env("MAYPOLE_CUDA_MAILBOXES", mailboxes).env(crate::HOSTS, hosts);
     let Some(output) = over_fake_driver(&mut command) else { return };
     let said = said(&output);
     assert!(output.status.success(), "{said}");
@@ -37,11 +37,19 @@ const ALL: [&str; 5] = ["calls::", "deaths::", "faults::", "links::", "messages:
 
 #[test]
 fn all_of_these_tests_pass_over_the_fake_driver_emulated() {
-    check(&ALL, "1", "auto");
-    check(&["messages::"], "2", "auto");
+    check(&ALL, "1", ("auto", "0"));
+    check(&["messages::"], "2", ("auto", "0"));
 }
 
 #[test]
 fn all_of_these_tests_pass_with_mailboxes_in_memory_of_the_host_emulated() {
-    check(&ALL, "1", "host");
+    check(&ALL, "1", ("host", "0"));
+}
+
+#[test]
+fn these_tests_pass_with_ranks_on_several_hosts_emulated() {
+    check(&ALL, "1", ("auto", "0011"));
+    for hosts in ["0001", "0123"] {
+        check(&["calls::chosen", "calls::long", "faults::", "messages::"], "1", ("auto", hosts));
+    }
 }

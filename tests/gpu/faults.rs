@@ -1,8 +1,8 @@
 //! Errors when ranks do not do their part.
 
-use crate::{alone, stream};
+use crate::{alone, run, stream};
 use maypole::cuda::Comm;
-use maypole::{Communicator, Error, ReduceOp};
+use maypole::{Error, ReduceOp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 fn a_rank_that_never_calls_is_named() {
     let Some(_alone) = alone() else { return };
     let start = Instant::now();
-    Communicator::run_local(3, |mut comm| {
+    run(3, |mut comm| {
         let stream = stream(comm.rank()).unwrap();
         let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
         let mut data = stream.clone_htod(&vec![1.0f32; 100_000]).unwrap();
@@ -35,7 +35,7 @@ fn a_rank_that_never_calls_is_named() {
 fn calls_that_do_not_match_are_an_error_on_both_ranks() {
     let Some(_alone) = alone() else { return };
     for known in [&[1000, 2000][..], &[]] {
-        Communicator::run_local(2, |mut comm| {
+        run(2, |mut comm| {
             let stream = stream(comm.rank()).unwrap();
             let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
             let mut data = stream.clone_htod(&vec![1.0f32; 2000]).unwrap();

@@ -20,8 +20,8 @@ mod speed;
 mod stress;
 
 use cudarc::driver::CudaStream;
-use maypole::Communicator;
 use maypole::cuda::{Comm, driver};
+use maypole::{Communicator, Local};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 spawn::rank_processes!(deaths);
@@ -50,6 +50,20 @@ fn stream(rank: usize) -> Option<Arc<CudaStream>> {
     }
 }
 
+/// By rank, in turn: the digit of its host. For the tests of several hosts.
+const HOSTS: &str = "TEST_HOSTS";
+
+/// Runs `rank` on `world` ranks, which are threads and pretend to be on the hosts that [`HOSTS`] says.
+fn run<T: Send>(world: usize, rank: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
+    Local::new(world).hosts(&hosts(world)).run(rank)
+}
+
+/// The hosts of `world` ranks.
+fn hosts(world: usize) -> Vec<usize> {
+    let digits = std::env::var(HOSTS).unwrap_or("0".to_owned());
+    digits.bytes().cycle().take(world).map(|digit| usize::from(digit - b'0')).collect()
+}
+
 /// Runs `rank` on `world` ranks, of which rank r is on GPU `r % gpus`, if there are as many GPUs.
 fn ranks(world: usize, gpus: usize, rank: impl Fn(&mut Communicator, &Comm) + Sync) {
     let Some(_alone) = alone() else { return };
@@ -58,7 +72,7 @@ fn ranks(world: usize, gpus: usize, rank: impl Fn(&mut Communicator, &Comm) + Sy
         skip::skipped(format!("needs {gpus} GPUs"));
         return;
     }
-    Communicator::run_local(world, |mut comm| {
+    run(world, |mut comm| {
         let stream = match gpus {
             1 => stream(comm.rank()).unwrap(),
             _ => driver.context(comm.rank() % gpus).unwrap().new_stream().unwrap(),

@@ -1,9 +1,9 @@
 //! Messages between ranks, and groups that are made in other ways.
 
 use crate::calls::{Both, check_calls};
-use crate::{alone, ranks, stream};
+use crate::{alone, ranks, run, stream};
 use maypole::cuda::{Comm, Id};
-use maypole::{Communicator, Error, ReduceOp};
+use maypole::{Error, ReduceOp};
 use std::sync::Arc;
 
 /// The numbers that `from` sends as its message `nth`.
@@ -92,7 +92,7 @@ fn a_message_alone_arrives_and_collectives_go_on() {
 #[test]
 fn a_message_of_another_length_is_an_error() {
     let Some(_alone) = alone() else { return };
-    Communicator::run_local(2, |mut comm| {
+    run(2, |mut comm| {
         let stream = stream(comm.rank()).unwrap();
         let gpu = Comm::new(&mut comm, stream).unwrap();
         let mut data = gpu.stream().alloc_zeros::<u32>(100_000 + gpu.rank()).unwrap();
@@ -116,7 +116,7 @@ fn a_message_of_another_length_is_an_error() {
 #[test]
 fn calls_through_the_host_have_the_same_bits() {
     let Some(_alone) = alone() else { return };
-    Communicator::run_local(3, |mut comm| {
+    run(3, |mut comm| {
         let stream = stream(comm.rank()).unwrap();
         let gpu = Comm::through_host(&mut comm, Arc::clone(&stream)).unwrap();
         assert!(gpu.host_reason().is_some());

@@ -1,10 +1,10 @@
 //! The protocol of the kernel, millions of times. Run by `tests/gpu.sh`: `--ignored --nocapture`.
 
-use crate::alone;
 use crate::speed::{capture, quiet_stream};
+use crate::{alone, run};
+use maypole::ReduceOp;
 use maypole::algorithms::Algorithm;
 use maypole::cuda::Comm;
-use maypole::{Communicator, ReduceOp};
 use std::sync::Arc;
 
 /// Three ranks sum their numbers in place, again and again, so that each number is three times the
@@ -23,7 +23,7 @@ fn no_publication_is_old() {
     for (count, algorithm) in
         [(1001, Algorithm::Ring), (300_000, Algorithm::Ring), (300_001, Algorithm::OneShot)]
     {
-        let right = Communicator::run_local(3, |mut comm| {
+        let right = run(3, |mut comm| {
             let stream = quiet_stream(comm.rank());
             let gpu = Comm::new(&mut comm, Arc::clone(&stream)).unwrap();
             gpu.set_algorithm(Some(algorithm));

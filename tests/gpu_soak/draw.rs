@@ -102,9 +102,10 @@ fn patience(class: Class, rng: &mut SeededRng) -> Duration {
 }
 
 impl Draw {
-    /// The processes of the class `Hosts` are on two hosts. Groups within a host reach their memory.
+    /// The processes of the class `Hosts` are on two hosts, and those of some rounds of other classes.
     fn hosts(&mut self) {
-        if self.plan.class != Class::Hosts {
+        let is_spread = self.plan.layout != Layout::Threads && self.rng.below(4) == 0;
+        if self.plan.class != Class::Hosts && !is_spread {
             return;
         }
         for ranks in self.plan.processes() {

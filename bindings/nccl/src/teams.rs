@@ -36,8 +36,9 @@ fn team(function: &str, comm: ncclComm_t, kind: TeamKind) -> ncclTeam_t {
         }
     };
     let (rank, world) = (communicator.rank as c_int, communicator.world as c_int);
-    // All ranks are on one host, except for a communicator of NVIDIA's library, whose topology is unavailable.
-    let near = if communicator.real().is_some() { 1 } else { world };
+    // That of NVIDIA's library has an unavailable topology, and one of several hosts lends no memory.
+    let is_near = communicator.comm().is_ok_and(|comm| !comm.spans_hosts());
+    let near = if is_near { world } else { 1 };
     match kind {
         TeamKind::World => ncclTeam_t { ranks: world, rank, stride: 1 },
         TeamKind::Near => ncclTeam_t { ranks: near, rank: rank % near, stride: 1 },

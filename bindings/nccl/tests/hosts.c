@@ -1,5 +1,6 @@
 /* One rank on each of several hosts, as a launcher starts them: rank 0 makes the name of the group and passes it
- * on by a file. `hosts RANK WORLD FILE`: prints what making the communicator returns, after how long, and why. */
+ * on by a file. `hosts RANK WORLD FILE`: prints what making the communicator returns, after how long, and why.
+ * Then the ranks sum a number. */
 #include "rank.h"
 
 int main(int count, char **words) {
@@ -36,6 +37,16 @@ int main(int count, char **words) {
     ncclResult_t result = ncclCommInitRank(&comm, world, id, rank);
     printf("init: %d after %.1f s: %s\n", result, (milliseconds() - began) / 1000,
            ncclGetLastError(NULL));
-    if (result == ncclSuccess) NCCL(ncclCommDestroy(comm));
+    if (result == ncclSuccess) {
+        address_t number;
+        double value = rank + 1;
+        CU(cuMemAlloc_v2(&number, sizeof value));
+        CU(cuMemcpyHtoD_v2(number, &value, sizeof value));
+        NCCL(ncclAllReduce((void *)number, (void *)number, 1, ncclDouble, ncclSum, comm, NULL));
+        CU(cuStreamSynchronize(NULL));
+        CU(cuMemcpyDtoH_v2(&value, number, sizeof value));
+        CHECK(value == world * (world + 1) / 2);
+        NCCL(ncclCommDestroy(comm));
+    }
     return 0;
 }

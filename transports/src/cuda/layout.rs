@@ -151,7 +151,9 @@ impl MailboxLayout {
         };
         let failed = take(size_of::<u64>());
         let lines = 2 * ranks * SHORT_BLOCKS * SHORT_THREADS * 16;
-        let short = (ranks <= MOST_SHORT_RANKS).then(|| take(lines));
+        // Where ranks publish no lines, because couriers carry none, no call is made of them.
+        let has_lines = shapes.groups.iter().any(|it| it.protocol == Protocol::LowLatency);
+        let short = (has_lines && ranks <= MOST_SHORT_RANKS).then(|| take(lines));
         Self { group, to, from, failed, short, bytes: end }
     }
 

@@ -6,12 +6,14 @@
 //! address, after its GPU was allowed to read the other's memory. A rank of another process of the
 //! host passes a handle that the driver opens. Mailboxes are allocations of our own, because memory
 //! of a pool, as a user's buffers may be, cannot be shared. If some GPUs do not reach one another, the
-//! mailboxes of all ranks are in memory of the host that each GPU reaches.
+//! mailboxes of all ranks are in memory of the host that each GPU reaches. If the ranks are on several
+//! hosts, each host has a copy of them, and [couriers](Courier) carry changes between the copies.
 
 mod arena;
 mod board;
 mod code;
 pub mod copies;
+mod courier;
 mod error;
 mod in_host;
 mod launch;
@@ -35,6 +37,7 @@ pub use arena::{Offer, ProcessName, uuid_of};
 pub use board::DeviceBoard;
 pub use code::{CodeShelf, DeviceCode, ProgramCall};
 pub use copies::LentFactor;
+pub use courier::{Courier, LostLink};
 pub use error::DeviceError;
 pub use launch::{DeviceCall, ForeignBuffer, Lent, Protocol, lend, lend_mut};
 pub use layout::{Room, Shape, Shapes};

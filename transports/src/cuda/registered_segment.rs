@@ -10,14 +10,13 @@ use cudarc::driver::sys::{
 use cudarc::driver::{CudaContext, DriverError};
 use maypole_kernels::cuda::CudaError;
 use std::ffi::c_void;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// Memory of the host that processes share, as a GPU reaches it.
 #[derive(Debug)]
 pub(super) struct RegisteredSegment {
     context: Arc<CudaContext>,
-    segment: ManuallyDrop<Segment>,
+    segment: Arc<Segment>,
     address: CUdeviceptr,
 }
 
@@ -36,8 +35,8 @@ impl RegisteredSegment {
         // SAFETY: the memory was registered as mapped, and the pointer is valid.
         let mapped = unsafe { cuMemHostGetDevicePointer_v2(&mut address, start, 0) };
         let mapped = mapped.result().map_err(failed);
-        let segment = ManuallyDrop::new(segment);
-        let registered = Self { context: Arc::clone(context), segment, address };
+        let (context, segment) = (Arc::clone(context), Arc::new(segment));
+        let registered = Self { context, segment, address };
         mapped?;
         Ok(registered)
     }
@@ -45,21 +44,29 @@ impl RegisteredSegment {
     pub(super) fn address(&self) -> CUdeviceptr {
         self.address
     }
-}
 
-impl Drop for RegisteredSegment {
-    fn drop(&mut self) {
+    /// The memory, which stays mapped for its other users.
+    pub(super) fn segment(&self) -> Arc<Segment> {
+        Arc::clone(&self.segment)
+    }
+
+    /// True if no GPU reaches the memory any more.
+    fn unregister(&self) -> bool {
         if !self.segment.is_mapped() || self.context.bind_to_thread().is_err() {
-            return;
+            return false;
         }
         let _beside = BesideCapture::begin();
         let start = self.segment.start().as_ptr().cast::<c_void>();
         // SAFETY: `new` has registered it, and no kernel of this rank runs any more.
-        let freed = unsafe { cuMemHostUnregister(start) };
+        unsafe { cuMemHostUnregister(start) == CUresult::CUDA_SUCCESS }
+    }
+}
+
+impl Drop for RegisteredSegment {
+    fn drop(&mut self) {
         // A GPU may still write to pages that are registered: these stay mapped.
-        if freed == CUresult::CUDA_SUCCESS {
-            // SAFETY: nothing uses the segment after this.
-            unsafe { ManuallyDrop::drop(&mut self.segment) };
+        if !self.unregister() {
+            std::mem::forget(Arc::clone(&self.segment));
         }
     }
 }

@@ -1,0 +1,257 @@
+//! The link of a courier to one rank.
+
+use super::message::{WordHead, WordKind};
+use super::places::{CopyRange, Direction, MailboxCopy};
+use crate::any_stream::AnyStream;
+use crate::poll::Interest;
+use crate::stream::{Fault, HEAD, Result, Stream};
+use maypole_kernels::ViewMut;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+
+/// A word that this rank writes for the peer.
+#[derive(Debug)]
+struct WatchedWord {
+    head: WordHead,
+    at: usize,
+    /// Its last value that was sent.
+    sent: u64,
+}
+
+/// A message that has not left completely.
+#[derive(Debug)]
+struct OutgoingWord {
+    head: WordHead,
+    body: CopyRange,
+    sent: usize,
+}
+
+/// The message that is being received.
+#[derive(Debug, Default)]
+struct IncomingWord {
+    head: [u8; HEAD],
+    received: usize,
+    /// Once the head has arrived.
+    into: Option<WordArrival>,
+}
+
+/// The places of a word and of its bytes, and its value.
+#[derive(Clone, Copy, Debug)]
+struct WordArrival {
+    /// `None` for a goodbye.
+    at: Option<usize>,
+    body: CopyRange,
+    word: u64,
+}
+
+/// This rank's goodbye.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Goodbye {
+    None,
+    Wanted,
+    /// It has left this process, or the peer needs none.
+    Said,
+}
+
+#[derive(Debug)]
+pub(super) struct CourierLink {
+    peer: usize,
+    stream: AnyStream,
+    outgoing: Vec<Direction>,
+    incoming: Vec<Direction>,
+    watched: Vec<WatchedWord>,
+    /// The word that is looked at next.
+    next: usize,
+    sending: Option<OutgoingWord>,
+    receiving: IncomingWord,
+    goodbye: Goodbye,
+    /// The peer has said goodbye.
+    has_left: bool,
+}
+
+impl CourierLink {
+    pub(super) fn new(
+        peer: usize,
+        stream: AnyStream,
+        outgoing: Vec<Direction>,
+        incoming: Vec<Direction>,
+    ) -> Self {
+        let numbered = (0..).zip(&outgoing);
+        let words = numbered.flat_map(|(room, direction)| {
+            direction.words(room).map(|head| {
+                let (at, _) = direction.place(&head).expect("the direction has its own words");
+                WatchedWord { head, at, sent: 0 }
+            })
+        });
+        Self {
+            watched: words.collect(),
+            peer,
+            stream,
+            outgoing,
+            incoming,
+            next: 0,
+            sending: None,
+            receiving: IncomingWord::default(),
+            goodbye: Goodbye::None,
+            has_left: false,
+        }
+    }
+
+    pub(super) fn peer(&self) -> usize {
+        self.peer
+    }
+
+    pub(super) fn has_left(&self) -> bool {
+        self.has_left
+    }
+
+    pub(super) fn stream(&mut self) -> &mut AnyStream {
+        &mut self.stream
+    }
+
+    pub(super) fn say_goodbye(&mut self) {
+        if self.goodbye == Goodbye::None {
+            self.goodbye = Goodbye::Wanted;
+        }
+    }
+
+    /// True once the goodbye has arrived at the peer's host. A stream that is closed before may lose it.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_left || (self.goodbye == Goodbye::Said && self.stream.unsent() == 0)
+    }
+
+    pub(super) fn prepare_to_sleep(&mut self) -> bool {
+        self.has_left || self.stream.prepare_to_sleep()
+    }
+
+    pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        // A closed stream would end every sleep.
+        if self.has_left { None } else { self.stream.interest(true, self.sending.is_some()) }
+    }
+
+    /// Sends and receives as much as is possible now. Returns true if something has moved.
+    pub(super) fn drive(&mut self, copy: &MailboxCopy) -> Result<bool> {
+        match self.exchange(copy) {
+            // A peer that leaves, too, says none to a rank whose goodbye it has.
+            Err(_) if self.goodbye == Goodbye::Said => {
+                self.has_left = true;
+                Ok(true)
+            }
+            moved => moved,
+        }
+    }
+
+    fn exchange(&mut self, copy: &MailboxCopy) -> Result<bool> {
+        let pulled = self.pull(copy)?;
+        let pushed = match self.push(copy) {
+            Ok(pushed) => pushed,
+            // A rank that leaves closes its end behind its goodbye, which may have arrived since.
+            Err(fault) => {
+                let _ = self.pull(copy)?;
+                return if self.has_left { Ok(true) } else { Err(fault) };
+            }
+        };
+        Ok(pulled | pushed)
+    }
+
+    fn push(&mut self, copy: &MailboxCopy) -> Result<bool> {
+        let mut has_moved = false;
+        while !self.has_left {
+            if self.sending.is_none() {
+                self.sending = self.next_message(copy);
+            }
+            let Some(OutgoingWord { head, body, sent }) = &mut self.sending else { break };
+            // SAFETY: the reader has not received all of it, as long as its message has not left.
+            let bytes = unsafe { copy.slot(*body) }.as_view();
+            let more = self.stream.send(&head.to_bytes(), bytes, *sent)?;
+            if more == 0 {
+                break;
+            }
+            has_moved = true;
+            *sent += more;
+            if *sent == HEAD + body.len {
+                if head.kind == WordKind::Goodbye {
+                    self.goodbye = Goodbye::Said;
+                }
+                self.sending = None;
+            }
+        }
+        Ok(has_moved)
+    }
+
+    /// The message of the next word that has changed; a goodbye behind all words.
+    fn next_message(&mut self, copy: &MailboxCopy) -> Option<OutgoingWord> {
+        let Self { watched, outgoing, next, .. } = self;
+        let count = watched.len();
+        for _ in 0..count {
+            let word = &mut watched[*next];
+            *next = (*next + 1) % count;
+            // The bytes of a publication were written before.
+            let value = copy.word(word.at).load(Ordering::Acquire);
+            if value == word.sent {
+                continue;
+            }
+            word.sent = value;
+            let direction = &outgoing[usize::from(word.head.room)];
+            let mut head = WordHead { word: value, ..word.head };
+            if head.kind == WordKind::Arrived {
+                let length = copy.word(direction.length(&head)).load(Ordering::Relaxed);
+                head.length = u32::try_from(length).unwrap_or(u32::MAX);
+            }
+            let (_, body) = direction.place(&head).expect("a part of a publication fits its slot");
+            return Some(OutgoingWord { head, body, sent: 0 });
+        }
+        let says_goodbye = self.goodbye == Goodbye::Wanted;
+        let head = WordHead::GOODBYE;
+        says_goodbye.then_some(OutgoingWord { head, body: CopyRange::default(), sent: 0 })
+    }
+
+    fn pull(&mut self, copy: &MailboxCopy) -> Result<bool> {
+        let mut has_moved = false;
+        while !self.has_left {
+            let IncomingWord { head, received, into } = &mut self.receiving;
+            let body = match into {
+                // SAFETY: the publication has not arrived here, unless with the same bytes.
+                Some(arrival) => unsafe { copy.slot(arrival.body) },
+                None => ViewMut::EMPTY,
+            };
+            let more = self.stream.receive(head, body, *received)?;
+            if more == 0 {
+                break;
+            }
+            has_moved = true;
+            *received += more;
+            if *received < HEAD {
+                continue;
+            }
+            let arrival = match *into {
+                Some(arrival) => arrival,
+                None => *into.insert(arrival(&self.incoming, *head)?),
+            };
+            if *received == HEAD + arrival.body.len {
+                self.receiving = IncomingWord::default();
+                match arrival.at {
+                    Some(at) => copy.word(at).store(arrival.word, Ordering::Release),
+                    None => self.has_left = true,
+                }
+            }
+        }
+        Ok(has_moved)
+    }
+}
+
+/// The places of the message with this head.
+fn arrival(rooms: &[Direction], head: [u8; HEAD]) -> Result<WordArrival> {
+    let parsed = WordHead::from_bytes(head);
+    let found = parsed.and_then(|head| match head.kind {
+        WordKind::Goodbye => Some((None, CopyRange::default())),
+        _ => {
+            let place = rooms.get(usize::from(head.room))?.place(&head);
+            place.map(|(at, body)| (Some(at), body))
+        }
+    });
+    let why = || io::Error::new(io::ErrorKind::InvalidData, "the peer names no place of a mailbox");
+    let (at, body) = found.ok_or_else(|| Fault::Io(why()))?;
+    Ok(WordArrival { at, body, word: parsed.map_or(0, |head| head.word) })
+}

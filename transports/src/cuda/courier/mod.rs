@@ -1,0 +1,150 @@
+//! Couriers: mailboxes of ranks on several hosts.
+//!
+//! # The problem
+//! A kernel publishes by a write to a mailbox, and waits for a write of another rank. No write of a GPU
+//! reaches another host.
+//!
+//! # The idea
+//! Each host has a copy of the mailboxes of all ranks of the group, in memory that its GPUs reach. A rank
+//! writes to the copy of its host, wherever the reader is. For each rank on another host, the courier
+//! of the writer watches the words that are meant for that rank. When one changes, the courier sends it
+//! over the stream to the reader's courier, which writes it to the copy of its own host:
+//!
+//! | word | carried with it | sent when |
+//! |---|---|---|
+//! | `arrived` | the lane's part of the publication | the publication is complete |
+//! | `consumed` | nothing | the reader has read publications |
+//! | `announced` | nothing | a call begins |
+//!
+//! A courier needs no knowledge of calls, programs or graphs, and makes no call of the driver.
+//!
+//! # Why no byte is overwritten early
+//! A slot is written again when all of its readers have consumed it. The writer receives the `consumed` of a
+//! reader on another host after that reader has received the slot, so the slot stays while it is sent.
+//! The copy of a slot is written after the writer has read the `consumed` of all readers of the last
+//! publication there, which they wrote after they had read the copy. Readers of one host share a copy.
+//! Each of their couriers receives the same bytes, and writes over equal ones.
+//!
+//! # Order
+//! The receiver writes the bytes first and then, with release ordering, `arrived`. A rank says goodbye behind its
+//! last word, so its peers know that all of its words have arrived.
+
+mod link;
+mod message;
+mod places;
+#[cfg(test)]
+mod tests;
+
+use super::arena::Reached;
+use super::board::DeviceBoard;
+use super::layout::{MailboxLayout, Shapes};
+use crate::any_stream::AnyStream;
+use crate::poll::poll;
+use crate::shm::Segment;
+use crate::stream::{Fault, Stream};
+use link::CourierLink;
+use places::MailboxCopy;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Carries a rank's words to ranks on other hosts, and theirs to this one. All methods return
+/// immediately, but [`sleep`](Self::sleep).
+#[derive(Debug)]
+pub struct Courier {
+    copy: MailboxCopy,
+    links: Vec<CourierLink>,
+}
+
+/// A courier has lost the stream to a rank.
+#[derive(Debug)]
+pub struct LostLink {
+    /// The rank at the other end.
+    pub peer: usize,
+    /// Why.
+    pub fault: Fault,
+}
+
+impl DeviceBoard {
+    /// The courier of rank `me` over `streams`, to all ranks on other hosts. The mailboxes of the board are
+    /// [in memory of this host](Self::in_host), and hold the words of all ranks.
+    ///
+    /// # Panics
+    /// If they are elsewhere.
+    pub fn courier(&self, me: usize, streams: Vec<(usize, AnyStream)>) -> Courier {
+        let Reached::InHost(memory, _) = &self.others[me] else {
+            panic!("the mailboxes of ranks on several hosts are in memory of each host");
+        };
+        let ranks = self.others.len();
+        Courier::new(memory.segment(), &self.shapes, (me, ranks), streams)
+    }
+}
+
+impl Courier {
+    /// That of rank `me` of `ranks`, whose host has its copy of the mailboxes in `segment`.
+    fn new(
+        segment: Arc<Segment>,
+        shapes: &Shapes,
+        (me, ranks): (usize, usize),
+        streams: Vec<(usize, AnyStream)>,
+    ) -> Self {
+        let layout = MailboxLayout::new(shapes, ranks);
+        let copy = MailboxCopy::new(segment, ranks);
+        let link = |(peer, stream)| {
+            let [outgoing, incoming] =
+                [(me, peer), (peer, me)].map(|pair| copy.directions(&layout, shapes, pair));
+            CourierLink::new(peer, stream, outgoing, incoming)
+        };
+        let links = streams.into_iter().map(link).collect();
+        Self { copy, links }
+    }
+
+    /// Sends and receives as much as is possible now. Returns true if something has moved.
+    ///
+    /// # Errors
+    /// [`LostLink`] if a stream has ended before its rank has said goodbye. The courier may not be used
+    /// after that.
+    pub fn drive(&mut self) -> Result<bool, LostLink> {
+        let mut has_moved = false;
+        for link in &mut self.links {
+            let peer = link.peer();
+            has_moved |= link.drive(&self.copy).map_err(|fault| LostLink { peer, fault })?;
+        }
+        Ok(has_moved)
+    }
+
+    /// Says goodbye to all ranks, behind the last word. The kernels of this rank have ended.
+    pub fn say_goodbye(&mut self) {
+        self.links.iter_mut().for_each(CourierLink::say_goodbye);
+    }
+
+    /// True once all goodbyes have arrived at the hosts of their ranks.
+    pub fn has_ended(&self) -> bool {
+        self.links.iter().all(CourierLink::has_ended)
+    }
+
+    /// The ranks whose goodbye has arrived, by bits from the lowest on. All of their words have arrived.
+    pub fn left(&self) -> u64 {
+        let gone = self.links.iter().filter(|link| link.has_left());
+        gone.fold(0, |bits, link| bits | 1 << link.peer())
+    }
+
+    /// The ranks on other hosts, by bits from the lowest on.
+    pub fn peers(&self) -> u64 {
+        self.links.iter().fold(0, |bits, link| bits | 1 << link.peer())
+    }
+
+    /// Sleeps until a stream can progress, but no longer than `limit`: kernels wake no courier.
+    pub fn sleep(&mut self, limit: Duration) {
+        if !self.links.iter_mut().all(CourierLink::prepare_to_sleep) {
+            return;
+        }
+        let interests: Vec<_> = self.links.iter().filter_map(CourierLink::interest).collect();
+        // The system may lack memory for the call, and the next round tries all streams in any case.
+        let _ = poll(&interests, limit);
+    }
+
+    /// Makes the end of the streams not flush: the group has failed.
+    pub fn abandon(&mut self) {
+        self.links.iter_mut().for_each(|link| link.stream().abandon());
+    }
+}
