@@ -6,6 +6,7 @@ mod skip;
 mod spawn;
 
 mod arithmetic;
+mod averages;
 mod beyond;
 mod counters;
 mod counts;
