@@ -3,12 +3,11 @@
 
 #[cfg(target_arch = "aarch64")]
 use super::neon;
-use super::operations::{DivideFn, ReduceFns, ScaleFn};
+use super::operations::{MapFn, Over, ReduceFns, RepeatedFactor, Times};
 use super::portable;
 #[cfg(target_arch = "x86_64")]
 use super::x86;
 use crate::{BinaryOp, DataType, with_type};
-use half::{bf16, f16};
 
 /// An instruction set that reductions are written for. Ordered from narrow to wide.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -67,34 +66,32 @@ impl InstructionSet {
 
     /// The function that multiplies elements of `kind` by one number. Registers of 256 bits are
     /// the widest, because memory bandwidth bounds the speed.
-    pub(super) fn scale(self, kind: DataType) -> ScaleFn {
+    pub(super) fn scale(self, kind: DataType) -> MapFn<RepeatedFactor> {
         match self {
-            Self::Portable => with_type!(kind, T => portable::scale_fn::<T>()),
+            Self::Portable => with_type!(kind, T => portable::map_fn::<T, Times<T>>()),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 | Self::Avx512 => with_type!(kind, T => x86::scale_fn::<T>()),
+            Self::Avx2 | Self::Avx512 => with_type!(kind, T => x86::map_fn::<Times<T>, _>()),
             #[cfg(target_arch = "aarch64")]
-            Self::Neon => with_type!(kind, T => neon::scale_fn::<T>()),
+            Self::Neon => with_type!(kind, T => neon::map_fn::<Times<T>, _>()),
         }
     }
 
     /// The function that divides elements of `kind`. Integers are divided by portable code: no
     /// instruction set has a vector division of integers.
-    pub(super) fn divide(self, kind: DataType) -> DivideFn {
-        if self == Self::Portable {
-            return with_type!(kind, T => portable::divide_fn::<T>());
-        }
+    pub(super) fn divide(self, kind: DataType) -> MapFn<u64> {
         #[cfg(target_arch = "aarch64")]
-        use neon::divide_fn;
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        use portable::divide_fn;
+        use neon::map_fn;
         #[cfg(target_arch = "x86_64")]
-        use x86::divide_fn;
+        use x86::map_fn;
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         match kind {
-            DataType::F16 => divide_fn::<f16>(),
-            DataType::BF16 => divide_fn::<bf16>(),
-            DataType::F32 => divide_fn::<f32>(),
-            DataType::F64 => divide_fn::<f64>(),
-            _ => with_type!(kind, T => portable::divide_fn::<T>()),
+            _ if self == Self::Portable => {}
+            DataType::F16 => return map_fn::<Over<half::f16>, _>(),
+            DataType::BF16 => return map_fn::<Over<half::bf16>, _>(),
+            DataType::F32 => return map_fn::<Over<f32>, _>(),
+            DataType::F64 => return map_fn::<Over<f64>, _>(),
+            _ => {}
         }
+        with_type!(kind, T => portable::map_fn::<T, Over<T>>())
     }
 }

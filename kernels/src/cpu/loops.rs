@@ -12,7 +12,7 @@
 //! written, because a destination may be one of their sources. They are stored last.
 
 use super::alignment::head_len;
-use super::operations::{Combine, PartialRegister, Product, Quotient, Register, RepeatedFactor};
+use super::operations::{Combine, OnEach, PartialRegister, Register};
 use crate::View;
 
 /// The addresses of the sources. An array of them stays in machine registers. A slice is read
@@ -219,100 +219,48 @@ pub(super) unsafe fn reduce_short<R: PartialRegister, T, O: Combine<R, T>>(
     }
 }
 
-/// Multiplies buffers of any length.
+/// Applies `F` to each element of buffers of any length.
 ///
 /// # Safety
-/// As [`ScaleFn`]; `R::BYTES` is at most the length of a [`RepeatedFactor`].
+/// As [`MapFn`](super::operations::MapFn); `R::BYTES` is at most the length of a
+/// [`RepeatedFactor`](super::operations::RepeatedFactor).
 #[inline(always)]
-pub(super) unsafe fn scale<R: PartialRegister, T>(
+pub(super) unsafe fn map<R: PartialRegister, F: OnEach<R>>(
     into: *mut u8,
     from: *const u8,
     len: usize,
-    factor: &RepeatedFactor,
-) where
-    Product: Combine<R, T>,
-{
-    // SAFETY: passed on to our caller.
-    unsafe {
-        if len < R::BYTES {
-            let factor = R::load(factor.as_ptr());
-            <Product as Combine<R, T>>::combine(R::load_part(from, len), factor)
-                .store_part(into, len);
-        } else {
-            scale_long::<R, T>(into, from, len, factor);
-        }
-    }
-}
-
-/// Multiplies buffers of one register or more.
-///
-/// # Safety
-/// As [`scale`], and `len >= R::BYTES`.
-#[inline(always)]
-pub(super) unsafe fn scale_long<R: Register, T>(
-    into: *mut u8,
-    from: *const u8,
-    len: usize,
-    factor: &RepeatedFactor,
-) where
-    Product: Combine<R, T>,
-{
-    // SAFETY: every access is `R::BYTES` long and ends at `len` or before.
-    unsafe {
-        let factor = R::load(factor.as_ptr());
-        let last = len - R::BYTES;
-        let head = <Product as Combine<R, T>>::combine(R::load(from), factor);
-        let tail = <Product as Combine<R, T>>::combine(R::load(from.add(last)), factor);
-        let mut at = head_len(into.addr(), len, R::BYTES, size_of::<T>());
-        while at < last {
-            <Product as Combine<R, T>>::combine(R::load(from.add(at)), factor).store(into.add(at));
-            at += R::BYTES;
-        }
-        head.store(into);
-        tail.store(into.add(last));
-    }
-}
-
-/// Divides buffers of any length.
-///
-/// # Safety
-/// As [`DivideFn`].
-#[inline(always)]
-pub(super) unsafe fn divide<R: PartialRegister, T: Quotient<R>>(
-    into: *mut u8,
-    from: *const u8,
-    len: usize,
-    by: u64,
+    number: F::Number,
 ) {
     // SAFETY: passed on to our caller.
     unsafe {
         if len < R::BYTES {
-            T::quotient(R::load_part(from, len), by).store_part(into, len);
+            F::apply(R::load_part(from, len), F::operand(number)).store_part(into, len);
         } else {
-            divide_long::<R, T>(into, from, len, by);
+            map_long::<R, F>(into, from, len, number);
         }
     }
 }
 
-/// Divides buffers of one register or more.
+/// Applies `F` to each element of buffers of one register or more.
 ///
 /// # Safety
-/// As [`DivideFn`], and `len >= R::BYTES`.
+/// As [`map`], and `len >= R::BYTES`.
 #[inline(always)]
-pub(super) unsafe fn divide_long<R: Register, T: Quotient<R>>(
+pub(super) unsafe fn map_long<R: Register, F: OnEach<R>>(
     into: *mut u8,
     from: *const u8,
     len: usize,
-    by: u64,
+    number: F::Number,
 ) {
     // SAFETY: every access is `R::BYTES` long and ends at `len` or before.
     unsafe {
+        let operand = F::operand(number);
         let last = len - R::BYTES;
-        let head = T::quotient(R::load(from), by);
-        let tail = T::quotient(R::load(from.add(last)), by);
-        let mut at = head_len(into.addr(), len, R::BYTES, size_of::<T>());
+        let head = F::apply(R::load(from), operand);
+        let tail = F::apply(R::load(from.add(last)), operand);
+        let mut at = head_len(into.addr(), len, R::BYTES, F::ELEMENT);
         while at < last {
-            T::quotient(R::load(from.add(at)), by).store(into.add(at));
+            F::apply(R::load(from.add(at)), operand).store(into.add(at));
             at += R::BYTES;
         }
         head.store(into);

@@ -2,8 +2,8 @@
 
 use super::intrinsics::{binary, lanes, register, splat};
 use super::operations::{
-    And, Combine, DivideFn, Max, Min, Or, PartialRegister, Product, Quotient, ReduceFns, Register,
-    ScaleFn, Sum, Xor, by_op,
+    And, Combine, MapFn, Max, Min, OnEach, Or, PartialRegister, Product, ReduceFns, Register, Sum,
+    Xor, by_op,
 };
 use super::vector::Vector;
 use super::{loops, partial};
@@ -28,17 +28,9 @@ fn reduce_fns_of<T, O: Combine<uint8x16_t, T>>() -> ReduceFns {
     }
 }
 
-/// The function that divides elements `T`.
-pub(super) fn divide_fn<T: Quotient<uint8x16_t>>() -> DivideFn {
-    loops::divide::<uint8x16_t, T>
-}
-
-/// The function that multiplies elements `T`.
-pub(super) fn scale_fn<T>() -> ScaleFn
-where
-    Product: Combine<uint8x16_t, T>,
-{
-    loops::scale::<uint8x16_t, T>
+/// The function that applies `F` to each element.
+pub(super) fn map_fn<F: OnEach<uint8x16_t, Number = N>, N>() -> MapFn<N> {
+    loops::map::<uint8x16_t, F>
 }
 
 register! { uint8x16_t: vld1q_u8 vst1q_u8 }

@@ -5,6 +5,7 @@
 //! buffers; [`ReduceFns`] holds the two functions of one reduction.
 
 use crate::View;
+use std::marker::PhantomData;
 
 /// A register: the bytes that one instruction works on.
 pub(super) trait Register: Copy {
@@ -75,25 +76,78 @@ pub(super) struct ReduceFns {
 /// Bytes from which on [`ReduceFns::long`] is used. No register is longer.
 pub(super) const LONG: usize = 65;
 
-/// A division whose arguments have been checked: `into = from / by`, `len` bytes. `from` may be
-/// `into`.
+/// An operation on each element of a buffer with one `number`, whose arguments have been checked:
+/// `into = from op number`, `len` bytes. `from` may be `into`.
 ///
 /// # Safety
-/// There are `len > 0` bytes, a multiple of the element size; `by` is not zero; the CPU has the
-/// instruction set that the function was chosen for.
-pub(super) type DivideFn = unsafe fn(into: *mut u8, from: *const u8, len: usize, by: u64);
+/// There are `len > 0` bytes, a multiple of the element size; the number is no zero divisor; the CPU
+/// has the instruction set that the function was chosen for.
+pub(super) type MapFn<N> = unsafe fn(into: *mut u8, from: *const u8, len: usize, number: N);
 
-/// A multiplication whose arguments have been checked: `into = from * factor`, `len` bytes; all
-/// elements of `factor` are equal. `from` may be `into`.
-///
-/// # Safety
-/// There are `len > 0` bytes, a multiple of the element size; the CPU has the instruction set that
-/// the function was chosen for.
-pub(super) type ScaleFn =
-    unsafe fn(into: *mut u8, from: *const u8, len: usize, factor: &RepeatedFactor);
-
-/// One element, repeated to fill the longest register that a [`ScaleFn`] uses.
+/// One element, repeated to fill the longest register that multiplies by it.
 pub(super) type RepeatedFactor = [u8; 32];
+
+/// An operation with one number on a register of elements.
+pub(super) trait OnEach<R> {
+    /// Bytes of an element.
+    const ELEMENT: usize;
+    /// The number as a [`MapFn`] takes it.
+    type Number: Copy;
+    /// The number as each register is combined with it.
+    type Operand: Copy;
+
+    /// # Safety
+    /// The CPU has the register's instruction set.
+    unsafe fn operand(number: Self::Number) -> Self::Operand;
+
+    /// # Safety
+    /// The CPU has the register's instruction set; a divisor is not zero.
+    unsafe fn apply(value: R, operand: Self::Operand) -> R;
+}
+
+/// Multiplication of elements `T`.
+pub(super) struct Times<T>(PhantomData<T>);
+/// Division of elements `T`.
+pub(super) struct Over<T>(PhantomData<T>);
+
+impl<R: Register, T> OnEach<R> for Times<T>
+where
+    Product: Combine<R, T>,
+{
+    const ELEMENT: usize = size_of::<T>();
+    type Number = RepeatedFactor;
+    type Operand = R;
+
+    #[inline(always)]
+    unsafe fn operand(factor: RepeatedFactor) -> R {
+        const { assert!(R::BYTES <= size_of::<RepeatedFactor>()) };
+        // SAFETY: the factor has the bytes of a register.
+        unsafe { R::load(factor.as_ptr()) }
+    }
+
+    #[inline(always)]
+    unsafe fn apply(value: R, factor: R) -> R {
+        // SAFETY: passed on to our caller.
+        unsafe { Product::combine(value, factor) }
+    }
+}
+
+impl<R, T: Quotient<R>> OnEach<R> for Over<T> {
+    const ELEMENT: usize = size_of::<T>();
+    type Number = u64;
+    type Operand = u64;
+
+    #[inline(always)]
+    unsafe fn operand(by: u64) -> u64 {
+        by
+    }
+
+    #[inline(always)]
+    unsafe fn apply(value: R, by: u64) -> R {
+        // SAFETY: passed on to our caller.
+        unsafe { T::quotient(value, by) }
+    }
+}
 
 /// Calls `$make::<$type, O>` for the operation `O` that `$op` names. And, Or and Xor do not depend
 /// on the type, so one function of each serves all integers.

@@ -3,8 +3,8 @@
 
 use super::loops;
 use super::operations::{
-    And, Combine, DivideFn, Max, Min, Or, PartialRegister, Product, Quotient, ReduceFns, Register,
-    ScaleFn, Sum, Xor, by_op,
+    And, Combine, MapFn, Max, Min, OnEach, Or, PartialRegister, Product, Quotient, ReduceFns,
+    Register, Sum, Xor, by_op,
 };
 use crate::{BinaryOp, View};
 use half::{bf16, f16};
@@ -23,137 +23,94 @@ pub(super) trait PortableElement: Copy {
     fn quotient(self, by: u64) -> Self;
 }
 
-macro_rules! integer {
-    ($($type:ty: |$value:ident, $by:ident| $quotient:expr;)*) => {$(
+macro_rules! element {
+    ($type:ty: $zero:expr; |$a:ident, $b:ident| $sum:expr, $product:expr, $least:expr, $greatest:expr;
+        |$value:ident, $by:ident| $quotient:expr
+    ) => {
         impl PortableElement for $type {
             type Register = PortableRegister<$type, { 16 / size_of::<$type>() }>;
-            const ZERO: Self = 0;
-            #[inline(always)]
-            fn sum(self, other: Self) -> Self {
-                self.wrapping_add(other)
-            }
-            #[inline(always)]
-            fn product(self, other: Self) -> Self {
-                self.wrapping_mul(other)
-            }
-            #[inline(always)]
-            fn least(self, other: Self) -> Self {
-                self.min(other)
-            }
-            #[inline(always)]
-            fn greatest(self, other: Self) -> Self {
-                self.max(other)
-            }
+            const ZERO: Self = $zero;
+            element! { sum($a, $b) $sum }
+            element! { product($a, $b) $product }
+            element! { least($a, $b) $least }
+            element! { greatest($a, $b) $greatest }
             #[inline(always)]
             fn quotient(self, $by: u64) -> Self {
                 let $value = self;
                 $quotient
             }
         }
-    )*};
-}
-
-// Divides magnitudes: `by` may be larger than the type can hold, and the most negative number has
-// no positive counterpart.
-macro_rules! signed {
-    ($($type:ty)*) => {
-        integer! {$(
-            $type: |value, by| {
-                let size = (u64::from(value.unsigned_abs()) / by) as $type;
-                if value < 0 { size.wrapping_neg() } else { size }
-            };
-        )*}
+    };
+    ($name:ident($a:ident, $b:ident) $value:expr) => {
+        #[inline(always)]
+        fn $name(self, $b: Self) -> Self {
+            let $a = self;
+            $value
+        }
     };
 }
 
-macro_rules! unsigned {
-    ($($type:ty)*) => {
-        integer! {$($type: |value, by| (u64::from(value) / by) as $type;)*}
-    };
-}
-
-signed! { i8 i16 i32 i64 }
-unsigned! { u8 u16 u32 u64 }
-
-macro_rules! float {
-    ($($type:ty)*) => {$(
-        impl PortableElement for $type {
-            type Register = PortableRegister<$type, { 16 / size_of::<$type>() }>;
-            const ZERO: Self = 0.0;
-            #[inline(always)]
-            fn sum(self, other: Self) -> Self {
-                self + other
-            }
-            #[inline(always)]
-            fn product(self, other: Self) -> Self {
-                self * other
-            }
-            #[inline(always)]
-            fn least(self, other: Self) -> Self {
-                if self < other {
-                    self
-                } else if other < self {
-                    other
-                } else if self == other {
-                    // Equal bits, or zeros of both signs: -0 is the least, so OR keeps a sign bit.
-                    Self::from_bits(self.to_bits() | other.to_bits())
-                } else {
-                    Self::NAN
-                }
-            }
-            #[inline(always)]
-            fn greatest(self, other: Self) -> Self {
-                if self > other {
-                    self
-                } else if other > self {
-                    other
-                } else if self == other {
-                    Self::from_bits(self.to_bits() & other.to_bits())
-                } else {
-                    Self::NAN
-                }
-            }
-            #[inline(always)]
-            fn quotient(self, by: u64) -> Self {
-                self / by as $type
-            }
+// Integers wrap. Quotients of signed ones are those of magnitudes: `by` may be larger than the type
+// can hold, and the most negative number has no positive counterpart.
+macro_rules! integers {
+    ($($type:ty)*; |$value:ident, $by:ident| $quotient:expr) => {$(
+        element! { $type: 0;
+            |a, b| a.wrapping_add(b), a.wrapping_mul(b), a.min(b), a.max(b);
+            |$value, $by| $quotient as $type
         }
     )*};
 }
 
-float! { f32 f64 }
+integers! { u8 u16 u32 u64; |value, by| u64::from(value) / by }
+integers! { i8 i16 i32 i64; |value, by| {
+    let size = (u64::from(value.unsigned_abs()) / by) as i64;
+    if value < 0 { size.wrapping_neg() } else { size }
+} }
+
+macro_rules! floats {
+    ($($type:ident)*) => {$(
+        element! { $type: 0.0;
+            |a, b| a + b, a * b,
+            if a < b {
+                a
+            } else if b < a {
+                b
+            } else if a == b {
+                // Equal bits, or zeros of both signs: -0 is the least, so OR keeps a sign bit.
+                Self::from_bits(a.to_bits() | b.to_bits())
+            } else {
+                Self::NAN
+            },
+            if a > b {
+                a
+            } else if b > a {
+                b
+            } else if a == b {
+                Self::from_bits(a.to_bits() & b.to_bits())
+            } else {
+                Self::NAN
+            };
+            |value, by| value / by as $type
+        }
+    )*};
+}
+
+floats! { f32 f64 }
 
 // Computes in f32 and rounds once (to nearest, ties to even, in `from_f32`).
-macro_rules! half {
+macro_rules! halves {
     ($($type:ty)*) => {$(
-        impl PortableElement for $type {
-            type Register = PortableRegister<$type, { 16 / size_of::<$type>() }>;
-            const ZERO: Self = <$type>::ZERO;
-            #[inline(always)]
-            fn sum(self, other: Self) -> Self {
-                Self::from_f32(self.to_f32() + other.to_f32())
-            }
-            #[inline(always)]
-            fn product(self, other: Self) -> Self {
-                Self::from_f32(self.to_f32() * other.to_f32())
-            }
-            #[inline(always)]
-            fn least(self, other: Self) -> Self {
-                Self::from_f32(self.to_f32().least(other.to_f32()))
-            }
-            #[inline(always)]
-            fn greatest(self, other: Self) -> Self {
-                Self::from_f32(self.to_f32().greatest(other.to_f32()))
-            }
-            #[inline(always)]
-            fn quotient(self, by: u64) -> Self {
-                Self::from_f32(self.to_f32() / by as f32)
-            }
+        element! { $type: <$type>::ZERO;
+            |a, b| Self::from_f32(a.to_f32() + b.to_f32()),
+            Self::from_f32(a.to_f32() * b.to_f32()),
+            Self::from_f32(a.to_f32().least(b.to_f32())),
+            Self::from_f32(a.to_f32().greatest(b.to_f32()));
+            |value, by| Self::from_f32(value.to_f32() / by as f32)
         }
     )*};
 }
 
-half! { f16 bf16 }
+halves! { f16 bf16 }
 
 /// A register of `N` elements. The compiler may turn its loops into vector instructions.
 #[derive(Clone, Copy)]
@@ -274,15 +231,7 @@ unsafe fn reduce<
     }
 }
 
-/// The function that multiplies elements `T`.
-pub(super) fn scale_fn<T: PortableElement>() -> ScaleFn
-where
-    Product: Combine<T::Register, T>,
-{
-    loops::scale::<T::Register, T>
-}
-
-/// The function that divides elements `T`.
-pub(super) fn divide_fn<T: PortableElement + Quotient<T::Register>>() -> DivideFn {
-    loops::divide::<T::Register, T>
+/// The function that applies `F` to each element `T`.
+pub(super) fn map_fn<T: PortableElement, F: OnEach<T::Register>>() -> MapFn<F::Number> {
+    loops::map::<T::Register, F>
 }

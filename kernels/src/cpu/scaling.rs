@@ -90,6 +90,6 @@ pub(super) fn scale_with(
         let scale = instructions.scale(factor.kind());
         // SAFETY: both views have `len` bytes, a multiple of the element size; the machine has the
         // instructions.
-        unsafe { scale(into.as_mut_ptr(), from.as_ptr(), len, &repeated) }
+        unsafe { scale(into.as_mut_ptr(), from.as_ptr(), len, repeated) }
     }
 }

@@ -6,8 +6,7 @@ mod intrinsics;
 
 use super::loops;
 use super::operations::{
-    And, Combine, DivideFn, Max, Min, Or, Product, Quotient, ReduceFns, RepeatedFactor, ScaleFn,
-    Sum, Xor, by_op,
+    And, Combine, MapFn, Max, Min, OnEach, Or, Product, ReduceFns, Sum, Xor, by_op,
 };
 use crate::{BinaryOp, View};
 use std::arch::x86_64::{__m128i, __m256i, __m512i};
@@ -83,54 +82,30 @@ unsafe fn reduce_short<T, O: Combine<__m128i, T>>(
     unsafe { loops::reduce_short::<__m128i, T, O>(into, also, sources, len) }
 }
 
-/// The function that multiplies elements `T`. To call it, the CPU must have AVX2 and F16C.
-pub(super) fn scale_fn<T>() -> ScaleFn
+/// The function that applies `F` to each element. To call it, the CPU must have AVX2 and F16C.
+pub(super) fn map_fn<F, N>() -> MapFn<N>
 where
-    Product: Combine<__m128i, T> + Combine<__m256i, T>,
+    F: OnEach<__m128i, Number = N> + OnEach<__m256i, Number = N>,
 {
-    scale::<T>
+    map::<F, N>
 }
 
-/// # Safety
-/// As [`ScaleFn`].
-#[target_feature(enable = "avx2,f16c")]
-unsafe fn scale<T>(into: *mut u8, from: *const u8, len: usize, factor: &RepeatedFactor)
-where
-    Product: Combine<__m128i, T> + Combine<__m256i, T>,
-{
-    // SAFETY: passed on to our caller; the instruction set is enabled here.
-    unsafe {
-        if len < size_of::<__m256i>() {
-            loops::scale::<__m128i, T>(into, from, len, factor);
-        } else {
-            loops::scale_long::<__m256i, T>(into, from, len, factor);
-        }
-    }
-}
-
-/// The function that divides elements `T`. To call it, the CPU must have AVX2 and F16C.
-pub(super) fn divide_fn<T: Quotient<__m128i> + Quotient<__m256i>>() -> DivideFn {
-    divide::<T>
-}
-
-/// Divides with registers of 256 bits. Wider ones would not be faster: the CPU's divider bounds
-/// the speed.
+/// Multiplies or divides with registers of 256 bits. Wider ones would not be faster: memory
+/// bandwidth bounds products, and the CPU's divider quotients.
 ///
 /// # Safety
-/// As [`DivideFn`].
+/// As [`MapFn`].
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn divide<T: Quotient<__m128i> + Quotient<__m256i>>(
-    into: *mut u8,
-    from: *const u8,
-    len: usize,
-    by: u64,
-) {
+unsafe fn map<F, N>(into: *mut u8, from: *const u8, len: usize, number: N)
+where
+    F: OnEach<__m128i, Number = N> + OnEach<__m256i, Number = N>,
+{
     // SAFETY: passed on to our caller; the instruction set is enabled here.
     unsafe {
         if len < size_of::<__m256i>() {
-            loops::divide::<__m128i, T>(into, from, len, by);
+            loops::map::<__m128i, F>(into, from, len, number);
         } else {
-            loops::divide_long::<__m256i, T>(into, from, len, by);
+            loops::map_long::<__m256i, F>(into, from, len, number);
         }
     }
 }
