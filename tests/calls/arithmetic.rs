@@ -24,10 +24,13 @@ pub(crate) trait Float: Number + PartialEq {
 
     /// To nearest, ties to even.
     fn of(value: f64) -> Self;
+    fn value(self) -> f64;
     /// The largest finite value.
     fn most() -> f64;
     /// The smallest value above zero, which is subnormal.
     fn least() -> f64;
+    /// The distance from 1 to the next value above.
+    fn epsilon() -> f64;
 }
 
 macro_rules! floats {
@@ -43,12 +46,20 @@ macro_rules! floats {
                 $of(value)
             }
 
+            fn value(self) -> f64 {
+                f64::from(self)
+            }
+
             fn most() -> f64 {
                 f64::from(Self::MAX)
             }
 
             fn least() -> f64 {
                 f64::from(Self::from_bits(1))
+            }
+
+            fn epsilon() -> f64 {
+                f64::from(Self::EPSILON)
             }
         }
     )+};

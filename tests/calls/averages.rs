@@ -1,4 +1,4 @@
-//! Averages of numbers whose sum no element type can hold. `collectives` and `random_cases` compare the averages of
+//! Averages of numbers whose sum no element type can hold. `random_cases` compares the averages of
 //! every call and type with the stated rule; here calls that are no case of theirs are compared with a plain loop in
 //! `f64`.
 
