@@ -4,7 +4,8 @@
 
 use super::{whole_files, without_tests};
 
-// GPUs of several hosts took 640 lines of the core, without a deletion: couriers, and the thread of each.
+// GPUs of several hosts took 640 lines of the core without a deletion (couriers, and the thread of each), and sites of
+// hosts 100.
 /// A part of the house, the most lines that it has today, and how many it is to have.
 struct Part {
     name: &'static str,
@@ -13,11 +14,11 @@ struct Part {
 }
 
 const PARTS: [Part; 6] = [
-    Part { name: "core", most: 46_350, goal: 38_000 },
+    Part { name: "core", most: 46_370, goal: 38_000 },
     Part { name: "command line", most: 13_760, goal: 10_500 },
-    Part { name: "tests of the library", most: 33_710, goal: 29_000 },
-    Part { name: "trainer", most: 9_800, goal: 7_500 },
-    Part { name: "crates beside the trainer", most: 13_100, goal: 10_500 },
+    Part { name: "tests of the library", most: 33_290, goal: 29_000 },
+    Part { name: "trainer", most: 9_500, goal: 7_500 },
+    Part { name: "crates beside the trainer", most: 12_950, goal: 10_500 },
     Part { name: "bindings", most: 6_550, goal: 5_500 },
 ];
 

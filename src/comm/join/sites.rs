@@ -1,5 +1,6 @@
 //! The network between the hosts of a world, and its sites, by the ranks' round trips to the host of rank 0.
 
+use crate::schedule::hosts::Hosts;
 use crate::tuner::Network;
 use crate::world::service::PathToFirst;
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub(super) fn found(hosts: &[usize], paths: &[(usize, PathToFirst)]) -> (Network
         }
     }
     let network = Network::measured(&near, &bandwidths).between_sites(&far);
-    (network, crate::labels::numbers(sites))
+    (network, Hosts::new(&sites).numbers().to_vec())
 }
 
 #[cfg(test)]
