@@ -84,7 +84,7 @@ fn explain_shows_every_candidate() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(
         text(&refused.stdout)
-            .contains("'ring' does not implement barrier; these do: dissemination")
+            .contains("'ring' does not implement barrier; these do: one-shot, dissemination")
     );
 }
 
