@@ -155,7 +155,7 @@ fn contradictions_are_refused() {
         ("--root 4", "no rank 4"),
         ("-n 2 --root 2", "no rank 2"),
         ("-n 0", "at least 1"),
-        ("barrier --algorithm ring", "barrier: dissemination"),
+        ("barrier --algorithm ring", "barrier: one-shot, dissemination"),
         ("--algorithm rung", "one-shot"),
         ("--type quad", "bf16"),
         ("--op mean", "avg"),
