@@ -61,11 +61,21 @@ macro_rules! integers {
     )*};
 }
 
-integers! { u8 u16 u32 u64; |value, by| u64::from(value) / by }
-integers! { i8 i16 i32 i64; |value, by| {
-    let size = (u64::from(value.unsigned_abs()) / by) as i64;
-    if value < 0 { size.wrapping_neg() } else { size }
-} }
+macro_rules! unsigned {
+    ($($type:ty)*) => { integers! { $($type)*; |value, by| u64::from(value) / by } };
+}
+
+macro_rules! signed {
+    ($($type:ty)*) => {
+        integers! { $($type)*; |value, by| {
+            let size = (u64::from(value.unsigned_abs()) / by) as i64;
+            if value < 0 { size.wrapping_neg() } else { size }
+        } }
+    };
+}
+
+unsigned! { u8 u16 u32 u64 }
+signed! { i8 i16 i32 i64 }
 
 macro_rules! floats {
     ($($type:ident)*) => {$(
