@@ -14,7 +14,7 @@ struct Part {
 }
 
 const PARTS: [Part; 6] = [
-    Part { name: "core", most: 46_370, goal: 38_000 },
+    Part { name: "core", most: 46_380, goal: 38_000 },
     Part { name: "command line", most: 13_760, goal: 10_500 },
     Part { name: "tests of the library", most: 33_290, goal: 29_000 },
     Part { name: "trainer", most: 9_500, goal: 7_500 },
