@@ -90,7 +90,7 @@ impl Drop for CourierThread {
     }
 }
 
-/// What the thread does.
+/// Carries words until the goodbyes have arrived, a stream is lost, or the group fails.
 fn carry(mut courier: Courier, shared: &Shared, mut witness: DeviceWitness) {
     let mut moved_last = Instant::now();
     loop {

@@ -14,16 +14,18 @@ const FAR: u32 = 2;
 /// and their addresses one subnet; all else would have to be measured between them.
 pub(super) fn found(hosts: &[usize], paths: &[(usize, PathToFirst)]) -> (Network, Vec<usize>) {
     // Ranks of a host have one path, and the kernel of one of them may have been late.
-    let trip = |host: usize| {
-        paths.iter().filter(|it| hosts[it.0] == host).filter_map(|it| it.1.round_trip).min()
-    };
-    let class = |host| trip(host).map(Network::class);
-    let nearest = paths.iter().filter_map(|it| class(hosts[it.0])).min().unwrap_or(0);
+    let mut classes: Vec<Option<u32>> = vec![None; hosts.len()];
+    for (rank, path) in paths {
+        let least = &mut classes[hosts[*rank]];
+        let class = path.round_trip.map(Network::class);
+        *least = class.into_iter().chain(*least).min();
+    }
+    let nearest = classes.iter().flatten().min().copied().unwrap_or(0);
     let mut sites = vec![(0, 0); hosts.len()];
     let (mut near, mut far, mut bandwidths): (Vec<Duration>, Vec<Duration>, Vec<u64>) =
         Default::default();
     for (rank, path) in paths {
-        let Some(class) = class(hosts[*rank]) else { continue };
+        let Some(class) = classes[hosts[*rank]] else { continue };
         if class >= nearest + FAR {
             sites[*rank] = (class, path.subnet);
             far.extend(path.round_trip);
