@@ -30,8 +30,10 @@ fn loaded<T>(
     load: impl FnOnce() -> Result<T, CudaError>,
 ) -> Result<T, CudaError> {
     let _beside = BesideCapture::begin();
-    match MODULES.is_loaded(context, module) {
+    // Another thread may load the module meanwhile, and its call may already wait for this one.
+    let is_loaded = || MODULES.is_loaded(context, module);
+    match is_loaded() {
         true => load(),
-        false => ContextWork::of(context).when_idle(LONGEST, load),
+        false => ContextWork::of(context).when_idle(LONGEST, is_loaded, load),
     }
 }

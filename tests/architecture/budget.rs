@@ -16,7 +16,7 @@ struct Part {
 const PARTS: [Part; 6] = [
     Part { name: "core", most: 46_380, goal: 38_000 },
     Part { name: "command line", most: 13_760, goal: 10_500 },
-    Part { name: "tests of the library", most: 33_290, goal: 29_000 },
+    Part { name: "tests of the library", most: 33_300, goal: 29_000 },
     Part { name: "trainer", most: 9_500, goal: 7_500 },
     Part { name: "crates beside the trainer", most: 12_950, goal: 10_500 },
     Part { name: "bindings", most: 6_550, goal: 5_500 },

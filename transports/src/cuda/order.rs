@@ -120,9 +120,15 @@ impl ContextWork {
         orders.iter().all(|order| is_done(order)).then(work)
     }
 
-    /// Does `work`, which may wait for the kernels of the GPU, when none of a group runs, but after
-    /// `limit` at the latest. A graph does not count: it may run at any time.
-    pub fn when_idle<T>(&self, limit: Duration, work: impl FnOnce() -> T) -> T {
+    /// Does `work`, which may wait for the kernels of the GPU, when none of a group runs or `is_quick` is
+    /// true, because it need not wait any more, but after `limit` at the latest. A graph does not
+    /// count: it may run at any time.
+    pub fn when_idle<T>(
+        &self,
+        limit: Duration,
+        is_quick: impl Fn() -> bool,
+        work: impl FnOnce() -> T,
+    ) -> T {
         let until = Instant::now() + limit;
         let mut work = Some(work);
         let mut attempt =
@@ -131,7 +137,7 @@ impl ContextWork {
             if let Some(done) = attempt() {
                 return done;
             }
-            if Instant::now() >= until {
+            if is_quick() || Instant::now() >= until {
                 break;
             }
             std::thread::sleep(IDLE_PAUSE);
