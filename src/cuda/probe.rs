@@ -9,13 +9,14 @@ use super::links::Introduction;
 use super::plan;
 use crate::comm::Communicator;
 use crate::engine::Engine;
-use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots};
+use crate::lower::{BufferPlaces, DeviceProgram, exchange};
 use cudarc::driver::CudaStream;
 use maypole_kernels::cuda::WalkKernels;
 use maypole_kernels::mix;
+use maypole_kernels::packed::ShortProgram;
 use maypole_transports::cuda::{
     CallStream, DeviceBoard, DeviceCall, DeviceCode, DeviceError, DeviceScratch, Lent, ProgramCall,
-    Reason, Room, ShortKind, copies,
+    Reason, Room, copies,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes that each rank publishes for others to read, and bytes that it writes to each other rank.
 const PULLED: usize = 4096;
 const PUSHED: usize = 256;
+/// Far enough from each other, wherever the output begins.
+const APART: BufferPlaces = BufferPlaces { input: 0, output: usize::MAX / 2 };
 /// The identifier of a call of the probe: no other call has it.
 const FINGERPRINT: u32 = 0x7072_6f62;
 
@@ -36,6 +39,8 @@ pub(super) struct ReachProbe {
     pushed: DeviceScratch,
     room: Room,
     code: DeviceCode,
+    /// The program by which each rank writes its bytes to all others.
+    push: Option<ShortProgram>,
 }
 
 impl ReachProbe {
@@ -63,10 +68,13 @@ impl ReachProbe {
         let (input, pulled) = (scratch(PULLED)?, scratch(PULLED * world)?);
         let pushed = scratch(PUSHED * world)?;
         let (room, slots) = plan::counted_room(board.shapes());
-        let code = DeviceCode::load(&stream, pull(slots, me, world).bytes())?;
+        let pull = Engine::lower_probe(PULLED, slots, (me, world));
+        let pull = DeviceProgram::new(&pull, me, APART).expect("its folds only move whole chunks");
+        let push = exchange(&Engine::lower_probe(PUSHED, slots, (me, world)), me, APART);
+        let code = DeviceCode::load(&stream, pull.bytes())?;
         let bytes: Vec<u8> = (0..PULLED).map(|at| byte(me, at)).collect();
         copies::write(&stream, input.lend().slice(0..PULLED as u64), &bytes)?;
-        Ok(Some(Self { stream, input, pulled, pushed, room, code }))
+        Ok(Some(Self { stream, input, pulled, pushed, room, code, push }))
     }
 
     /// Moves bytes between all ranks over `board` by the kernels of bytes. All ranks of `comm` call
@@ -119,7 +127,7 @@ impl ReachProbe {
         kernels: &WalkKernels,
     ) -> Result<Vec<bool>, DeviceError> {
         let on = CallStream::new(&self.stream)?;
-        let pushes = board.makes_short_calls(PUSHED);
+        let push = self.push.filter(|_| board.makes_short_calls());
         board.in_order(&on, |board| {
             let base = DeviceCall {
                 input: self.input.lend().slice(0..PULLED as u64),
@@ -132,10 +140,10 @@ impl ReachProbe {
             let longest = PULLED as u64;
             let whole = ProgramCall { room, code, longest, scratch: Lent::EMPTY, call: base };
             board.launch(&on, &kernels.walk, &[whole], &[])?;
-            if pushes {
+            if let Some(program) = &push {
                 let input = self.input.lend().slice(0..PUSHED as u64);
                 let short = DeviceCall { input, output: self.pushed.lend(), ..base };
-                board.launch_short(&on, &kernels.short, &short, ShortKind::Gather)?;
+                board.launch_short(&on, &kernels.short, &short, program)?;
             }
             Ok(())
         })?;
@@ -147,7 +155,7 @@ impl ReachProbe {
         };
         let check = |rank| {
             is_right(rank, &pulled_bytes, PULLED)
-                && (!pushes || is_right(rank, &pushed_bytes, PUSHED))
+                && (push.is_none() || is_right(rank, &pushed_bytes, PUSHED))
         };
         Ok((0..world).map(check).collect())
     }
@@ -156,12 +164,4 @@ impl ReachProbe {
 /// Byte `at` of the message of rank `rank`.
 fn byte(rank: usize, at: usize) -> u8 {
     mix((rank * PULLED + at) as u64 + 1) as u8
-}
-
-/// The program by which each rank publishes its bytes, and reads those of all others directly.
-fn pull(slots: DeviceSlots, me: usize, world: usize) -> DeviceProgram {
-    let program = Engine::lower_probe(PULLED, slots, (me, world));
-    // Far enough from each other, wherever the output begins.
-    let places = BufferPlaces { input: 0, output: usize::MAX / 2 };
-    DeviceProgram::new(&program, me, places).expect("its folds only move whole chunks")
 }

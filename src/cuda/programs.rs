@@ -5,8 +5,9 @@ use crate::engine::calls::recent::RecentlyUsed;
 use crate::engine::device::DeviceLowered;
 use cudarc::driver::{CudaFunction, CudaStream};
 use maypole_kernels::cuda::CudaError;
+use maypole_kernels::packed::ShortProgram;
 use maypole_transports::cuda::{
-    BesideCapture, CodeShelf, DeviceCode, DeviceError, DeviceScratch, Lent, Room, ShortKind,
+    BesideCapture, CodeShelf, DeviceCode, DeviceError, DeviceScratch, Lent, Room,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ pub(super) struct Prepared {
 pub(super) enum Way {
     /// A kernel walks its program, over the mailboxes of a room.
     Walk { kernel: CudaFunction, code: Box<DeviceCode>, room: Room, longest: u64 },
-    /// It is short enough for a kernel that needs no program.
-    Short { kernel: CudaFunction, kind: ShortKind },
+    /// A kernel makes the one exchange that its program is.
+    Short { kernel: CudaFunction, program: ShortProgram },
 }
 
 impl Prepared {

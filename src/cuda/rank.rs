@@ -339,9 +339,9 @@ impl DeviceRank {
     ) -> Made<()> {
         let lowered = &prepared.lowered;
         let patience = self.patience();
-        let has_program = matches!(prepared.way, Way::Walk { .. });
+        let walks = matches!(prepared.way, Way::Walk { .. });
         let stages_scaled = call.stages_scaled(self.comm.world());
-        let stages = stages_scaled || (has_program && lowered.stages_input);
+        let stages = stages_scaled || (walks && lowered.stages_input);
         let Connected { board, aside, .. } = self.connected.as_mut().expect(IS_CONNECTED);
         let (staging, scratch) = match on.is_captured() {
             true => {
@@ -380,7 +380,9 @@ impl DeviceRank {
                     let made = ProgramCall { room, code, longest, scratch, call: made };
                     board.launch(on, kernel, &[made], &[])?;
                 }
-                Way::Short { kernel, kind } => board.launch_short(on, kernel, &made, *kind)?,
+                Way::Short { kernel, program } => {
+                    board.launch_short(on, kernel, &made, program)?;
+                }
             }
             match lowered.divisor {
                 Some(divisor) => copies::divide(on, &maps[&call.kind], output, output, divisor),

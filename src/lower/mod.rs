@@ -17,6 +17,8 @@
 
 mod device;
 mod emit;
+#[cfg(feature = "cuda")]
+mod exchange;
 mod flush;
 mod folds;
 mod footprint;
@@ -37,6 +39,8 @@ use crate::schedule::walk::Stuck;
 use crate::schedule::{Layout, Placement, Schedule, Symmetry};
 pub use device::{BufferPlaces, DeviceProgram};
 use emit::Emitter;
+#[cfg(feature = "cuda")]
+pub(crate) use exchange::exchange;
 use folds::SpanIndex;
 pub use program::{
     Extent, Flush, Fold, FoldSource, MAX_SOURCES, Numbering, Program, Push, RegisteredAccess,

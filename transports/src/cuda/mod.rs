@@ -47,7 +47,6 @@ pub use order::{
 };
 pub use pending::PendingBoard;
 pub use reserved_blocks::ReservedBlocks;
-pub use short_calls::ShortKind;
 pub use use_table::UseTable;
 pub use words::{Reason, Report, ReportWords};
 pub use workspace::DeviceScratch;

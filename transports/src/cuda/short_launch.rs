@@ -1,8 +1,8 @@
 //! The argument of the kernel of short calls: a struct of `kernels/cuda/program.h`.
 
-use super::layout::MOST_SHORT_RANKS;
 use cudarc::driver::DeviceRepr;
 use cudarc::driver::sys::CUdeviceptr;
+use maypole_kernels::packed::{MOST_SHORT_RANKS, ShortProgram};
 
 /// `ShortLaunch` of `program.h`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,12 +18,9 @@ pub(super) struct ShortLaunch {
     pub(super) gone: CUdeviceptr,
     pub(super) failed: CUdeviceptr,
     pub(super) patience: u64,
-    pub(super) bytes: u32,
     pub(super) fingerprint: u32,
-    pub(super) ranks: u32,
-    pub(super) me: u32,
     pub(super) number: u32,
-    pub(super) kind: u32,
+    pub(super) program: ShortProgram,
 }
 
 // SAFETY: plain numbers, in the order of the struct that the kernel takes by value.
