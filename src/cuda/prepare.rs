@@ -75,7 +75,7 @@ impl DeviceRank {
             if !is_captured {
                 self.make_room(&lowered, call, |_| Ok(())).map_err(said)?;
             }
-            return Ok(Prepared { lowered, way: Way::Short { kernel: kernels.short, program } });
+            return Ok(Prepared { lowered, kernel: kernels.short, way: Way::Short(program) });
         }
         let shapes = self.board().shapes();
         // The root of a short call with one waits for no rank, and over buffers it would.
@@ -98,14 +98,12 @@ impl DeviceRank {
                 (lowered, packed, room, longest as u64)
             }
         };
-        let kernel = kernels.walk;
         let code = match is_captured {
             true => load_aside(&self.connected().aside, packed.bytes()),
             false => self.make_room(&lowered, call, |home| DeviceCode::load(home, packed.bytes())),
         };
-        let code = Box::new(code.map_err(said)?);
-        let way = Way::Walk { kernel, code, room, longest };
-        Ok(Prepared { lowered, way })
+        let way = Way::Walk { code: Box::new(code.map_err(said)?), room, longest };
+        Ok(Prepared { lowered, kernel: kernels.walk, way })
     }
 
     /// Lowers `call` by the first of its [forms](Self::one_hop_forms) that is possible: over lines if bytes are
@@ -116,8 +114,7 @@ impl DeviceRank {
         plan: Plan,
         few: bool,
     ) -> Option<(DeviceLowered, DeviceProgram)> {
-        let longest = if few { 0 } else { usize::MAX };
-        let slots = plan::room(self.board().shapes(), longest).1;
+        let slots = plan::room(self.board().shapes(), if few { 0 } else { usize::MAX }).1;
         let lower = |algorithm| {
             let plan = Plan { algorithm, window: usize::MAX };
             let engine = self.comm.engine.get();
@@ -134,25 +131,19 @@ impl DeviceRank {
         chosen: Algorithm,
         few: bool,
     ) -> Vec<Algorithm> {
-        let is_free = !self.is_named(collective);
-        let (shots, other) = match few {
-            true => (Algorithm::OneShot, Algorithm::OneShot),
-            false => (Algorithm::TwoShot, Algorithm::Linear),
-        };
+        // The program has not named the algorithm.
+        let is_free = self.comm.engine.get().wanted_on_device(collective).is_none();
+        let shots = if few { Algorithm::OneShot } else { Algorithm::TwoShot };
+        let movers = vec![Algorithm::Direct, Algorithm::OneShot, Algorithm::Linear];
         let forms = match chosen {
             Algorithm::OneShot | Algorithm::TwoShot if is_free => vec![shots],
             Algorithm::OneShot | Algorithm::TwoShot | Algorithm::Direct => vec![chosen],
-            _ if is_free && !collective.reduces() => vec![Algorithm::Direct, other],
+            _ if is_free && !collective.reduces() => movers,
             _ => Vec::new(),
         };
         let world = self.comm.world();
         let implements = |form: &Algorithm| form.schedules(collective, world).is_some();
         forms.into_iter().filter(|form| world > 1 && implements(form)).collect()
-    }
-
-    /// True if the program has named the algorithm of `collective`.
-    fn is_named(&self, collective: Collective) -> bool {
-        self.comm.engine.get().wanted_on_device(collective).is_some()
     }
 
     /// Grows the working memory for the call, unless a graph has its own, and does `work` on the

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::execute::messages::AllowedTime;
 use crate::execute::{LinkError, Unexpected};
 use crate::lower::{
-    BufferPlaces, DeviceProgram, DeviceSlots, LoweringInput, Program, exchange, lower_for_buffers,
+    BufferPlaces, DeviceProgram, DeviceSlots, LoweringInput, Program, lower_for_buffers,
     lower_for_device,
 };
 use crate::schedule::collective::Collective;
@@ -57,8 +57,6 @@ pub(crate) struct DeviceLowered {
     pub(crate) input: usize,
     /// Bytes of working memory.
     pub(crate) scratch: usize,
-    /// The divisor of this rank's result.
-    pub(crate) divisor: Option<u64>,
     /// The program as one exchange, if it is one. It needs no staged input.
     pub(crate) exchange: Option<ShortProgram>,
 }
@@ -224,7 +222,6 @@ impl Engine {
             true => BufferPlaces { input: 0, output: usize::MAX / 2 },
             false => BufferPlaces { input: input.start * element, output: output.start * element },
         };
-        let apart = places(!call.in_place || program.stages_input);
         let lowered = DeviceLowered {
             algorithm: plan.algorithm,
             fingerprint: (program.fingerprint ^ program.fingerprint >> 32) as u32,
@@ -232,10 +229,10 @@ impl Engine {
             stages_input: program.stages_input,
             input: input.len() * element,
             scratch: program.scratch,
-            divisor: call.output_divisor(self.rank, self.boards.world()),
-            exchange: exchange(&program, self.rank, places(!call.in_place)),
+            exchange: DeviceProgram::exchange(&program, self.rank, places(!call.in_place)),
         };
-        let packed = DeviceProgram::new(&program, self.rank, apart);
+        let packed =
+            DeviceProgram::new(&program, self.rank, places(!call.in_place || program.stages_input));
         Ok((lowered, packed.ok_or("its folds cut the same bytes into different parts")?))
     }
 
@@ -275,8 +272,8 @@ impl Engine {
         Self::lower_blocks(what, bytes, slots, (usize::from(!sends), 2))
     }
 
-    /// Lowers an all-gather of `bytes` bytes a rank, in which each rank reads from all others, for rank `me`
-    /// of `world`.
+    /// Lowers an all-gather of `bytes` bytes a rank, in which each rank reads from all others, for the
+    /// first rank of `place`, among as many as the second.
     pub(crate) fn lower_probe(bytes: usize, slots: DeviceSlots, place: (usize, usize)) -> Program {
         let what = (Collective::AllGather, Algorithm::Direct, Placement::Apart);
         Self::lower_blocks(what, bytes, slots, place)

@@ -8,65 +8,90 @@
 //! all publications, and stores nothing before it has read all of them: so the folds have no order, and
 //! no input is staged.
 
-use super::device::{BufferPlaces, crosses_lanes, touches};
+use super::device::{BufferPlaces, DeviceProgram, crosses_lanes, touches};
 use super::program::{FoldSource, Program, SourceLocation};
 use crate::schedule::Buffer;
 use maypole_kernels::packed::{MOST_SHORT_BYTES, MOST_SHORT_RANKS, ShortProgram, UNSTORED};
 
-/// The program of local rank `me`, whose buffers are at `places`, as one exchange. `None` if it is more, if its
-/// ranks or bytes are too many, or if its folds split the same bytes into different parts.
-pub(crate) fn exchange(program: &Program, me: usize, places: BufferPlaces) -> Option<ShortProgram> {
-    let ranks = program.totals.len();
-    let is_on_slots = program.streams.is_empty() && program.registered.is_none();
-    let bytes = program.folds.first()?.extent.bytes(program.windows);
-    let is_short = program.windows == 1 && ranks <= MOST_SHORT_RANKS && bytes <= MOST_SHORT_BYTES;
-    if !is_on_slots || !is_short || crosses_lanes(touches(program, places)) {
-        return None;
-    }
-    let rank_of = |source: &FoldSource| match source.from {
-        SourceLocation::Board => Some(source.peer as usize),
-        SourceLocation::Own(Buffer::Input) => Some(me),
-        _ => None,
-    };
-    let (mut begins, mut from) = (0, [None; MOST_SHORT_RANKS]);
-    let mut into = [UNSTORED; MOST_SHORT_RANKS];
-    let (mut published, mut read) = (0, 0);
-    for fold in &program.folds {
-        let sources = &program.sources[fold.first as usize..][..usize::from(fold.count)];
-        let combined = sources.iter().map(rank_of).collect::<Option<Vec<_>>>()?;
-        let own = combined.iter().position(|rank| *rank == me).map(|at| sources[at].extent.start);
-        let mask = combined.iter().fold(0, |mask, rank| mask | 1 << rank);
-        let mut is_right = fold.extent.bytes(1) == bytes;
-        if fold.audience != 0 {
-            is_right &= combined == [me] && published & fold.audience == 0;
-            published |= fold.audience;
-            let readers = (0..ranks).filter(|reader| fold.audience >> reader & 1 == 1);
-            readers.for_each(|reader| from[reader] = own);
-        }
-        if let Some(buffer) = fold.into {
-            let (first, last) = (combined[0], combined[combined.len() - 1]);
-            let are_in_row = combined.iter().copied().eq(first..=last);
-            is_right &= buffer == Buffer::Output && are_in_row && read & mask == 0;
-            is_right &= !into.contains(&(fold.extent.start as u32));
-            read |= mask;
-            begins |= 1 << first;
-            into[last] = fold.extent.start as u32;
-            from[me] = from[me].or(own);
-        }
-        if !is_right {
+impl DeviceProgram {
+    /// The program of local rank `me`, whose buffers are at `places`, as one exchange. `None` if it is more, if
+    /// its ranks or bytes are too many, or if its folds split the same bytes into different parts.
+    ///
+    /// ```
+    /// use maypole::algorithms::Algorithm;
+    /// use maypole::lower::{BufferPlaces, DeviceProgram, LoweringInput, lower};
+    /// use maypole::schedule::collective::Collective;
+    /// use maypole::schedule::hosts::Boards;
+    /// use maypole::schedule::{Layout, Placement};
+    ///
+    /// let collective = Collective::AllReduce;
+    /// let schedules = Algorithm::OneShot.schedules(collective, 4).unwrap();
+    /// let request = LoweringInput {
+    ///     collective,
+    ///     schedules: &schedules,
+    ///     layout: &Layout::even(10, 1),
+    ///     element: 4,
+    ///     boards: &Boards::new(&[0; 4]),
+    ///     window: usize::MAX,
+    ///     fingerprint: 1,
+    /// };
+    /// let program = lower(&request, 2, Placement::Apart).unwrap();
+    /// let places = BufferPlaces { input: 0, output: 40 };
+    /// let exchange = DeviceProgram::exchange(&program, 2, places).unwrap();
+    /// // One fold begins with the bytes of rank 0.
+    /// assert_eq!((exchange.bytes, exchange.begins), (40, 0b0001));
+    /// ```
+    pub fn exchange(program: &Program, me: usize, places: BufferPlaces) -> Option<ShortProgram> {
+        let ranks = program.totals.len();
+        let bytes = program.folds.first()?.extent.bytes(program.windows);
+        let is_short = ranks <= MOST_SHORT_RANKS && bytes <= MOST_SHORT_BYTES;
+        let is_on_slots = program.streams.is_empty() && program.registered.is_none();
+        let is_plain = program.windows == 1 && is_short && is_on_slots;
+        if !is_plain || crosses_lanes(touches(program, places)) {
             return None;
         }
+        let rank_of = |source: &FoldSource| match source.from {
+            SourceLocation::Board => Some(source.peer as usize),
+            SourceLocation::Own(Buffer::Input) => Some(me),
+            _ => None,
+        };
+        let (mut from, mut into) = ([None; MOST_SHORT_RANKS], [UNSTORED; MOST_SHORT_RANKS]);
+        let (mut published, mut read, mut begins) = (0, 0, 0);
+        for fold in &program.folds {
+            let sources = &program.sources[fold.first as usize..][..usize::from(fold.count)];
+            let ranks = sources.iter().map(rank_of).collect::<Option<Vec<_>>>()?;
+            let own = ranks.iter().position(|rank| *rank == me).map(|at| sources[at].extent.start);
+            let mask = ranks.iter().fold(0, |mask, rank| mask | 1 << rank);
+            let (first, last, start) = (ranks[0], ranks[ranks.len() - 1], fold.extent.start as u32);
+            let publishes = fold.audience == 0 || (ranks == [me] && published & fold.audience == 0);
+            let stores = fold.into.is_none_or(|buffer| {
+                let is_new = read & mask == 0 && !into.contains(&start);
+                buffer == Buffer::Output && is_new && ranks.into_iter().eq(first..=last)
+            });
+            if fold.extent.bytes(1) != bytes || !publishes || !stores {
+                return None;
+            }
+            let readers = (0..MOST_SHORT_RANKS).filter(|rank| fold.audience >> rank & 1 == 1);
+            readers.for_each(|reader| from[reader] = own);
+            published |= fold.audience;
+            if fold.into.is_some() {
+                from[me] = from[me].or(own);
+                into[last] = start;
+                begins |= 1 << first;
+                read |= mask;
+            }
+        }
+        let everyone = (1 << ranks) - 1;
+        if published != everyone & !(1 << me) || read | 1 << me != everyone {
+            return None;
+        }
+        // The kernel reads some part of its own in any case.
+        let own = from[me].or(from[(me + 1) % ranks]).unwrap_or(0);
+        let from = from.map(|start| start.unwrap_or(own) as u32);
+        let begins = begins | (!read as u32 & 1 << me);
+        let (bytes, ranks, me) = (bytes as u32, ranks as u32, me as u32);
+        Some(ShortProgram { bytes, ranks, me, begins, from, into })
     }
-    let others = (1 << ranks) - 1 & !(1 << me);
-    if published != others || read | 1 << me != others | 1 << me {
-        return None;
-    }
-    // The kernel reads some part of its own in any case.
-    begins |= !read as u32 & 1 << me;
-    let own = from[me].or(from[(me + 1) % ranks]);
-    let from = from.map(|start| start.or(own).unwrap_or(0) as u32);
-    let (ranks, me) = (ranks as u32, me as u32);
-    Some(ShortProgram { bytes: bytes as u32, ranks, me, begins, from, into })
 }
 
 #[cfg(test)]
@@ -112,7 +137,7 @@ mod tests {
                 }
             };
             let program = lower_for_device(&request, slots, me, placement).unwrap();
-            exchange(&program, me, places)
+            DeviceProgram::exchange(&program, me, places)
         };
         Some((0..world).map(of_rank).collect())
     }

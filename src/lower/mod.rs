@@ -17,7 +17,6 @@
 
 mod device;
 mod emit;
-#[cfg(feature = "cuda")]
 mod exchange;
 mod flush;
 mod folds;
@@ -39,8 +38,6 @@ use crate::schedule::walk::Stuck;
 use crate::schedule::{Layout, Placement, Schedule, Symmetry};
 pub use device::{BufferPlaces, DeviceProgram};
 use emit::Emitter;
-#[cfg(feature = "cuda")]
-pub(crate) use exchange::exchange;
 use folds::SpanIndex;
 pub use program::{
     Extent, Flush, Fold, FoldSource, MAX_SOURCES, Numbering, Program, Push, RegisteredAccess,

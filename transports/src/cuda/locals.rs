@@ -6,7 +6,7 @@ use super::error::Result;
 use super::launch::Mailbox;
 use super::layout::{ALIGNMENT, MailboxLayout, Parts, SHORT_BLOCKS, Shapes};
 use super::memory::DeviceMemory;
-use super::short_launch::ShortLaunch;
+use super::short_calls::ShortLaunch;
 use super::words::ReportWords;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
