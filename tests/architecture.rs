@@ -43,7 +43,7 @@ const TRAINER: &[&str] = &[
 
 #[test]
 fn every_path_of_a_rule_is_there() {
-    for path in NOT_PURE.iter().chain(WRITERS).chain(STILL_NAMES) {
+    for path in NOT_PURE.iter().chain(WRITERS) {
         let there = root().join(path).exists() || root().join(format!("{path}.rs")).exists();
         assert!(there, "{path}: a rule names a file or folder that is not there");
     }
@@ -85,8 +85,6 @@ fn the_executor_knows_no_collective() {
 /// Words of schedules and collectives, in lower case without `_`: parts of `AllReduce` and `ALL_REDUCE`.
 const OF_SCHEDULES: &str = "collective algorithm schedule maypole:: allreduce allgather \
                             reducescatter alltoall broadcast gather scatter";
-/// Files of leaves that still name collectives: short calls are no lowered programs. None is to be added.
-const STILL_NAMES: &[&str] = &["kernels/cuda/program.h", "transports/src/cuda/short_calls.rs"];
 
 /// The code of a leaf, and that of the kernels.
 fn leaf_code(leaf: &str) -> Vec<(String, String)> {
@@ -102,8 +100,7 @@ fn leaves_know_no_collective() {
         for (file, code) in leaf_code(leaf) {
             let words = code.to_lowercase().replace('_', "");
             let found = OF_SCHEDULES.split(' ').find(|word| words.contains(word));
-            let is_known = STILL_NAMES.contains(&&*file);
-            assert_eq!(found.is_some(), is_known, "{file}, {found:?}: {leaf} knows no collective");
+            assert_eq!(found, None, "{file}: {leaf} knows no collective");
             for named in code.split("maypole_kernels::").skip(1).flat_map(first_words) {
                 // A board of GPUs starts kernels, which a driver runs.
                 let kernels = ["cuda", "packed", "Scalar"].contains(&named);

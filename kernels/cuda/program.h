@@ -192,11 +192,26 @@ struct Launch {
     u32 number;
 };
 
-// What a short call leaves: the combination of all inputs, the inputs of all ranks side by side, or of
-// each rank's input the block that is for this rank.
-enum ShortKind : u32 { COMBINE = 0, GATHER = 1, EXCHANGE = 2 };
-// One rank's part of a short call, which has no program: `short.h`.
+// Instead of a place in the output: nothing is stored.
+enum : u32 { UNSTORED = 0xffffffffu };
 enum { MOST_SHORT_RANKS = 8, SHORT_BLOCKS = 4, SHORT_THREADS = 512 };
+
+// The program of one rank in a call of one exchange: it publishes a part of its input for each other rank, and
+// folds one publication of each, and a part of its own, in the order of the ranks.
+struct ShortProgram {
+    // Of each publication.
+    u32 bytes;
+    u32 ranks;
+    u32 me;
+    // By bits: a fold begins with what is of the rank. It is combined with what is before otherwise.
+    u32 begins;
+    // By rank: where in the input what is for it begins.
+    u32 from[MOST_SHORT_RANKS];
+    // By rank: where in the output the fold that ends with what is of the rank is stored, or `UNSTORED`.
+    u32 into[MOST_SHORT_RANKS];
+};
+
+// One rank's part of a short call: `short.h`.
 struct ShortLaunch {
     // By rank, as this rank reaches it: the lines that the others write for it, and its `announced`.
     u64* lines[MOST_SHORT_RANKS];
@@ -211,14 +226,9 @@ struct ShortLaunch {
     u64* gone;
     u64* failed;
     u64 patience;
-    // Of what this rank has for another one.
-    u32 bytes;
     u32 fingerprint;
-    u32 ranks;
-    u32 me;
     u32 number;
-    // A `ShortKind`.
-    u32 kind;
+    ShortProgram program;
 };
 
 // What one launch of the kernel walks: the calls of several ranks, or several calls of one. A block that

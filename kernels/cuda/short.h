@@ -1,6 +1,6 @@
-// Calls of few bytes in which every rank reads from every rank: all-reduce, all-gather, all-to-all and barrier.
-// No program is walked: each thread has eight bytes, writes them as a line for every other rank, and
-// reads one line from each.
+// Calls of few bytes whose program is one exchange (`src/lower/exchange.rs`): every rank publishes for every
+// other one, and folds what it reads of each. Each thread has eight bytes of every publication. It writes them
+// as a line for their reader, reads one line from each rank, and makes the folds of these.
 //
 // Lines lie in the memory of the rank that reads them, in two halves that calls take in turn. Whoever has
 // a line of call n from every rank knows that all of them have ended call n - 1, so the half of call n - 1
@@ -26,7 +26,7 @@ struct ShortCall {
 DEVICE u32 rank_of(const ShortCall&, u32 peer) { return peer; }
 
 DEVICE bool is_other_call(const ShortCall& self, u32 peer) {
-    u64 told = load_relaxed(self.launch.announced[self.launch.me] + peer);
+    u64 told = load_relaxed(self.launch.announced[self.launch.program.me] + peer);
     return is_other(told, self.launch.number, self.launch.fingerprint);
 }
 
@@ -36,7 +36,7 @@ DEVICE u64 report_of(const ShortCall& self, u32 peer, u32 status) {
 
 // The lines that `writer` writes for `reader` in this call.
 DEVICE u64* lines_of(const ShortCall& self, u32 reader, u32 writer) {
-    u64 nth = (self.calls & 1) * self.launch.ranks + writer;
+    u64 nth = (self.calls & 1) * self.launch.program.ranks + writer;
     return self.launch.lines[reader] + nth * (SHORT_BLOCKS * SHORT_THREADS * 2);
 }
 
@@ -50,10 +50,10 @@ template <class T> DEVICE u32 elements_from(u64 at, u64 bytes) {
 // a reader would take one for new.
 DEVICE void wipe_unused(const ShortCall& self, u64 lines) {
     if (!begins_half(self.calls, 2)) return;
-    for (u32 peer = 0; peer < self.launch.ranks; peer++) {
+    for (u32 peer = 0; peer < self.launch.program.ranks; peer++) {
         u64 first = (u64)blockIdx.x * SHORT_THREADS;
         for (u64 at = threadIdx.x; at < SHORT_THREADS; at += blockDim.x) {
-            u64* line = lines_of(self, peer, self.launch.me) + (first + at) * 2;
+            u64* line = lines_of(self, peer, self.launch.program.me) + (first + at) * 2;
             if (first + at >= lines) store_line(line, 0, 0);
         }
     }
@@ -65,63 +65,68 @@ struct LinesHere {
     u64 nth;
     u32 marked;
 
-    DEVICE const u64* place(u32 peer) const { return lines_of(self, self.launch.me, peer) + nth * 2; }
+    DEVICE const u64* place(u32 peer) const {
+        return lines_of(self, self.launch.program.me, peer) + nth * 2;
+    }
     DEVICE u32 flag(u32) const { return marked; }
     DEVICE u32 peer(u32 peer) const { return peer; }
 };
 
 // The eight bytes of line `nth` of what this rank has for `peer`.
 template <class T> DEVICE Piece<T, 8> mine_for(const ShortLaunch& launch, u32 peer, u64 nth) {
-    u64 skipped = launch.kind == EXCHANGE ? (u64)peer * launch.bytes : 0;
-    return load_piece<T>(launch.input + skipped + nth * 8, elements_from<T>(nth * 8, launch.bytes));
+    const ShortProgram& program = launch.program;
+    u32 count = elements_from<T>(nth * 8, program.bytes);
+    return load_piece<T>(launch.input + program.from[peer] + nth * 8, count);
 }
 
-// Combines the eight bytes of all ranks from `at` on in their order, or stores them side by side.
+// Folds the eight bytes of all ranks from `at` on.
 template <class T, class Op>
 DEVICE void leave_line(const ShortLaunch& launch, u64 at, const Piece<T, 8>& mine,
                        const u64 (&eights)[MOST_SHORT_RANKS]) {
-    u32 count = elements_from<T>(at, launch.bytes);
+    const ShortProgram& program = launch.program;
+    u32 count = elements_from<T>(at, program.bytes);
     Piece<T, 8> sum, next;
     sum.bits = 0;
     UNROLL for (u32 peer = 0; peer < MOST_SHORT_RANKS; peer++) {
-        if (peer >= launch.ranks) continue;
+        if (peer >= program.ranks) continue;
         next.bits = eights[peer];
-        if (peer == launch.me) next = mine;
-        if (launch.kind != COMBINE) {
-            store_piece<T>(launch.output + (u64)peer * launch.bytes + at, next, count);
-        } else if (peer == 0) {
+        if (peer == program.me) next = mine;
+        if (program.begins >> peer & 1) {
             sum = next;
         } else {
             combine<T, Op, 8>(sum, next, count);
         }
+        u32 into = program.into[peer];
+        if (into != UNSTORED) store_piece<T>(launch.output + into + at, sum, count);
     }
-    if (launch.kind == COMBINE) store_piece<T>(launch.output + at, sum, count);
 }
 
 // Writes line `nth` for all other ranks, reads theirs, and leaves the result. `mine` is this rank's for itself.
 template <class T, class Op>
 DEVICE u64 exchange_line(const ShortCall& self, u64 nth, u32 flag, const Piece<T, 8>& mine) {
-    const ShortLaunch& launch = self.launch;
-    for (u32 hop = 1; hop < launch.ranks; hop++) {
-        u32 peer = (launch.me + hop) % launch.ranks;
+    const ShortProgram& program = self.launch.program;
+    u32 me = program.me;
+    for (u32 hop = 1; hop < program.ranks; hop++) {
+        u32 peer = (me + hop) % program.ranks;
         Piece<T, 8> theirs = mine;
-        if (launch.kind == EXCHANGE) theirs = mine_for<T>(launch, peer, nth);
-        store_eight(lines_of(self, peer, launch.me) + nth * 2, theirs.bits, flag);
+        if (program.from[peer] != program.from[me]) theirs = mine_for<T>(self.launch, peer, nth);
+        store_eight(lines_of(self, peer, me) + nth * 2, theirs.bits, flag);
     }
     u64 eights[MOST_SHORT_RANKS] = {};
-    u32 others = ((1u << launch.ranks) - 1) & ~(1u << launch.me);
+    u32 others = ((1u << program.ranks) - 1) & ~(1u << me);
     u64 report = await_lines(self, LinesHere{self, nth, flag}, others, eights);
-    if (report == OK) leave_line<T, Op>(launch, nth * 8, mine, eights);
+    if (report == OK) leave_line<T, Op>(self.launch, nth * 8, mine, eights);
     return report;
 }
 
 // Makes the call, each block its lines.
 template <class T, class Op> DEVICE void run_short(const ShortLaunch& launch) {
     SHARED(ShortCall, self);
-    u64 lines = launch.bytes == 0 ? 1 : ((u64)launch.bytes + 7) / 8;
+    const ShortProgram& program = launch.program;
+    u64 lines = program.bytes == 0 ? 1 : ((u64)program.bytes + 7) / 8;
     u64 nth = (u64)blockIdx.x * SHORT_THREADS + threadIdx.x;
     // What is loaded here is on its way at the same time.
-    Piece<T, 8> mine = mine_for<T>(launch, launch.me, nth);
+    Piece<T, 8> mine = mine_for<T>(launch, program.me, nth);
     if (threadIdx.x == 0) {
         self.failed = load_relaxed(launch.failed);
         self.calls = launch.counts[blockIdx.x];
@@ -133,16 +138,16 @@ template <class T, class Op> DEVICE void run_short(const ShortLaunch& launch) {
         if (threadIdx.x == 0) store_relaxed(launch.report, self.failed);
         return;
     }
-    if (threadIdx.x < launch.ranks && blockIdx.x == 0) {
+    if (threadIdx.x < program.ranks && blockIdx.x == 0) {
         u64 call = announcement(launch.number, launch.fingerprint);
-        store_relaxed(launch.announced[threadIdx.x] + launch.me, call);
+        store_relaxed(launch.announced[threadIdx.x] + program.me, call);
     }
     u32 flag = flag_of(mark_of(launch.fingerprint, launch.number, self.calls), self.calls);
     wipe_unused(self, lines);
     // Whoever has passed a barrier sees what the others did before it.
-    if (launch.bytes == 0) release();
+    if (program.bytes == 0) release();
     u64 report = nth < lines ? exchange_line<T, Op>(self, nth, flag, mine) : (u64)OK;
-    if (launch.bytes == 0) release();
+    if (program.bytes == 0) release();
     if (report != OK) self.report = report;
     __syncthreads();
     if (threadIdx.x != 0) return;

@@ -146,6 +146,42 @@ impl PackedProgram {
     }
 }
 
+/// Most ranks of a [`ShortProgram`].
+pub const MOST_SHORT_RANKS: usize = 8;
+/// Most bytes of a publication of one.
+pub const MOST_SHORT_BYTES: u64 = 16 << 10;
+/// Instead of a place in the output: nothing is stored.
+pub const UNSTORED: u32 = u32::MAX;
+
+/// The program of one rank in a call of one exchange: it publishes a part of its input for each other rank, and
+/// folds one publication of each, and a part of its own, in the order of the ranks.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[repr(C)]
+pub struct ShortProgram {
+    /// Of each publication, at most [`MOST_SHORT_BYTES`].
+    pub bytes: u32,
+    /// The ranks, at most [`MOST_SHORT_RANKS`].
+    pub ranks: u32,
+    /// The rank whose program it is.
+    pub me: u32,
+    /// By bits: a fold begins with what is of the rank. It is combined with what is before otherwise.
+    pub begins: u32,
+    /// By rank: where in the input what is for it begins.
+    pub from: [u32; MOST_SHORT_RANKS],
+    /// By rank: where in the output the fold that ends with what is of the rank is stored, or [`UNSTORED`].
+    pub into: [u32; MOST_SHORT_RANKS],
+}
+
+impl ShortProgram {
+    /// Bytes that it needs of the input and of the output.
+    pub fn needs(&self) -> [u64; 2] {
+        let used =
+            |places: [u32; MOST_SHORT_RANKS]| places.into_iter().filter(|it| *it != UNSTORED);
+        let end = |start: u32| u64::from(start) + u64::from(self.bytes);
+        [self.from, self.into].map(|places| used(places).max().map_or(0, end))
+    }
+}
+
 /// Bytes that a program needs of each buffer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[allow(missing_docs, reason = "the names are the meaning")]

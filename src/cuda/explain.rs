@@ -149,8 +149,9 @@ impl Comm {
             let mut explanation = explain_at(place, machine, (collective, bytes), wanted);
             if let Ok(choice) = &mut explanation.choice {
                 choice.keep_to(engine.keeps_order_on_device(collective, &rank.machine));
-                let forms = rank.forms_over_buffers(collective, choice.plan.algorithm);
-                if let (Some(form), Some(gpus)) = (forms.first(), &mut explanation.gpus) {
+                let forms = rank.one_hop_forms(collective, choice.plan.algorithm, false);
+                let form = forms.first().filter(|_| rank.connected().board.reaches_buffers());
+                if let (Some(form), Some(gpus)) = (form, &mut explanation.gpus) {
                     gpus.source += &format!("; long ones over buffers, by {form}, are not priced");
                 }
             }

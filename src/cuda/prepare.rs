@@ -11,7 +11,8 @@ use crate::lower::DeviceProgram;
 use crate::schedule::collective::Collective;
 use crate::tuner::Plan;
 use cudarc::driver::CudaStream;
-use maypole_transports::cuda::{BesideCapture, ContextWork, DeviceCode, DeviceError, ShortKind};
+use maypole_kernels::packed::MOST_SHORT_BYTES;
+use maypole_transports::cuda::{BesideCapture, ContextWork, DeviceCode, DeviceError};
 use std::sync::Arc;
 
 impl DeviceRank {
@@ -63,101 +64,86 @@ impl DeviceRank {
         is_captured: bool,
     ) -> Made<Prepared> {
         let said = |error: DeviceError| error.to_string();
-        let (room, slots) = plan::room(self.board().shapes(), longest);
-        let window = plan::window(self.board().shapes().of(room), longest);
-        let plan = Plan { window, ..plan };
-        let engine = self.comm.engine.get();
-        let (lowered, packed) =
-            engine.lower_on_device(call, plan, (slots, false), &self.machine)?;
-        if lowered.divisor.is_some() || call.scales(self.comm.world()) {
+        let (rank, world) = (self.comm.rank(), self.comm.world());
+        if call.output_divisor(rank, world).is_some() || call.scales(world) {
             self.map(call.kind).map_err(said)?;
         }
         let kernels = self.kernels_of(call).map_err(said)?;
-        if let Some(kind) = self.short_kind(call, &lowered) {
+        let is_short = self.board().makes_short_calls() && longest as u64 <= MOST_SHORT_BYTES;
+        let short = is_short.then(|| self.lower_forms(call, plan, true)).flatten();
+        if let Some((program, lowered)) = short.and_then(|(it, _)| Some((it.exchange?, it))) {
             if !is_captured {
                 self.make_room(&lowered, call, |_| Ok(())).map_err(said)?;
             }
-            return Ok(Prepared { lowered, way: Way::Short { kernel: kernels.short, kind } });
+            return Ok(Prepared { lowered, kernel: kernels.short, way: Way::Short(program) });
         }
-        let counted = plan::counted_room(self.board().shapes()).0;
-        let (lowered, packed, room, longest) =
-            match self.over_buffers(call, plan, lowered.record.bytes) {
+        let shapes = self.board().shapes();
+        // The root of a short call with one waits for no rank, and over buffers it would.
+        let least = call.collective.root().map_or(0, |_| plan::LONGEST_LINES as u64);
+        let reaches = self.board().reaches_buffers();
+        let over_buffers = reaches.then(|| self.lower_forms(call, plan, false)).flatten();
+        let is_long = |it: &(DeviceLowered, _)| it.0.record.bytes > least;
+        let (lowered, packed, room, longest) = match over_buffers.filter(is_long) {
+            Some((lowered, packed)) => {
                 // Each lane moves a part of all bytes.
-                Some((one, packed)) => (one, packed, counted, lowered.record.bytes),
-                None => (lowered, packed, room, longest as u64),
-            };
-        let kernel = kernels.walk;
+                let bytes = lowered.record.bytes;
+                (lowered, packed, plan::counted_room(shapes).0, bytes)
+            }
+            None => {
+                let (room, slots) = plan::room(shapes, longest);
+                let plan = Plan { window: plan::window(shapes.of(room), longest), ..plan };
+                let engine = self.comm.engine.get();
+                let (lowered, packed) =
+                    engine.lower_on_device(call, plan, (slots, false), &self.machine)?;
+                (lowered, packed, room, longest as u64)
+            }
+        };
         let code = match is_captured {
             true => load_aside(&self.connected().aside, packed.bytes()),
             false => self.make_room(&lowered, call, |home| DeviceCode::load(home, packed.bytes())),
         };
-        let code = Box::new(code.map_err(said)?);
-        let way = Way::Walk { kernel, code, room, longest };
-        Ok(Prepared { lowered, way })
+        let way = Way::Walk { code: Box::new(code.map_err(said)?), room, longest };
+        Ok(Prepared { lowered, kernel: kernels.walk, way })
     }
 
-    /// What a call leaves that needs no program, because each rank has few bytes and reads those of all others
-    /// in one hop. All ranks compute the same, independent of their buffers.
-    fn short_kind(&self, call: CollectiveCall, lowered: &DeviceLowered) -> Option<ShortKind> {
-        // These combine the ranks in their order, as the kernel does. Data that is only moved has no order.
-        let keeps_bits = match lowered.algorithm {
-            Algorithm::OneShot | Algorithm::TwoShot | Algorithm::Direct => true,
-            _ => !call.collective.reduces() && !self.is_named(call.collective),
-        };
-        let world = self.comm.world();
-        let (kind, blocks) = match call.collective {
-            Collective::AllReduce | Collective::Barrier => (ShortKind::Combine, 1),
-            Collective::AllGather => (ShortKind::Gather, 1),
-            Collective::AllToAll => (ShortKind::Exchange, world),
-            _ => return None,
-        };
-        let is_short = self.board().makes_short_calls(lowered.input / blocks);
-        (world > 1 && keeps_bits && is_short).then_some(kind)
-    }
-
-    /// The program of a call of `bytes` bytes over the buffers of all ranks, if they reach these. All ranks
-    /// compute the same, independent of their buffers.
-    fn over_buffers(
+    /// Lowers `call` by the first of its [forms](Self::one_hop_forms) that is possible: over lines if bytes are
+    /// `few`, else over the buffers of all ranks. All ranks compute the same, independent of their buffers.
+    fn lower_forms(
         &self,
         call: CollectiveCall,
         plan: Plan,
-        bytes: u64,
+        few: bool,
     ) -> Option<(DeviceLowered, DeviceProgram)> {
-        // The root of a short call with one waits for no rank, and here it would.
-        let is_long = call.collective.root().is_none() || bytes as usize > plan::LONGEST_LINES;
-        let slots = plan::counted_room(self.board().shapes()).1;
-        let forms = self.forms_over_buffers(call.collective, plan.algorithm);
+        let slots = plan::room(self.board().shapes(), if few { 0 } else { usize::MAX }).1;
         let lower = |algorithm| {
             let plan = Plan { algorithm, window: usize::MAX };
             let engine = self.comm.engine.get();
-            engine.lower_on_device(call, plan, (slots, true), &self.machine).ok()
+            engine.lower_on_device(call, plan, (slots, !few), &self.machine).ok()
         };
-        forms.into_iter().filter(|_| is_long && bytes > 0).find_map(lower)
+        self.one_hop_forms(call.collective, plan.algorithm, few).into_iter().find_map(lower)
     }
 
-    /// The algorithms by which long calls run over the buffers of all ranks, in the place of `chosen`: those with
-    /// equal bits in which no rank passes on what it has read. None if ranks do not reach the buffers.
-    pub(super) fn forms_over_buffers(
+    /// The algorithms by which calls run in the place of `chosen` where ranks need not pass on what they have
+    /// read: those with equal bits, of one hop where bytes are `few`, and else of the fewest bytes.
+    pub(super) fn one_hop_forms(
         &self,
         collective: Collective,
         chosen: Algorithm,
+        few: bool,
     ) -> Vec<Algorithm> {
-        let is_free = !self.is_named(collective);
+        // The program has not named the algorithm.
+        let is_free = self.comm.engine.get().wanted_on_device(collective).is_none();
+        let shots = if few { Algorithm::OneShot } else { Algorithm::TwoShot };
+        let movers = vec![Algorithm::Direct, Algorithm::OneShot, Algorithm::Linear];
         let forms = match chosen {
-            _ if !self.board().reaches_buffers() => Vec::new(),
-            Algorithm::OneShot if is_free => vec![Algorithm::TwoShot],
+            Algorithm::OneShot | Algorithm::TwoShot if is_free => vec![shots],
             Algorithm::OneShot | Algorithm::TwoShot | Algorithm::Direct => vec![chosen],
-            _ if is_free && !collective.reduces() => vec![Algorithm::Direct, Algorithm::Linear],
+            _ if is_free && !collective.reduces() => movers,
             _ => Vec::new(),
         };
         let world = self.comm.world();
         let implements = |form: &Algorithm| form.schedules(collective, world).is_some();
         forms.into_iter().filter(|form| world > 1 && implements(form)).collect()
-    }
-
-    /// True if the program has named the algorithm of `collective`.
-    fn is_named(&self, collective: Collective) -> bool {
-        self.comm.engine.get().wanted_on_device(collective).is_some()
     }
 
     /// Grows the working memory for the call, unless a graph has its own, and does `work` on the

@@ -9,21 +9,21 @@ use super::links::Introduction;
 use super::plan;
 use crate::comm::Communicator;
 use crate::engine::Engine;
-use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots};
+use crate::lower::{BufferPlaces, DeviceProgram};
 use cudarc::driver::CudaStream;
 use maypole_kernels::cuda::WalkKernels;
 use maypole_kernels::mix;
+use maypole_kernels::packed::ShortProgram;
 use maypole_transports::cuda::{
     CallStream, DeviceBoard, DeviceCall, DeviceCode, DeviceError, DeviceScratch, Lent, ProgramCall,
-    Reason, Room, ShortKind, copies,
+    Reason, Room, copies,
 };
 use std::sync::Arc;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes that each rank publishes for others to read, and bytes that it writes to each other rank.
-const PULLED: usize = 4096;
-const PUSHED: usize = 256;
+/// Bytes that each rank publishes for others to read, and then writes to each other rank.
+const BYTES: usize = 4096;
 /// The identifier of a call of the probe: no other call has it.
 const FINGERPRINT: u32 = 0x7072_6f62;
 
@@ -32,10 +32,11 @@ const FINGERPRINT: u32 = 0x7072_6f62;
 pub(super) struct ReachProbe {
     stream: Arc<CudaStream>,
     input: DeviceScratch,
-    pulled: DeviceScratch,
-    pushed: DeviceScratch,
+    outputs: [DeviceScratch; 2],
     room: Room,
     code: DeviceCode,
+    /// The same program for ranks that write their bytes to all others, if calls do.
+    push: Option<ShortProgram>,
 }
 
 impl ReachProbe {
@@ -60,13 +61,19 @@ impl ReachProbe {
             let mut scratch = DeviceScratch::new(&stream);
             scratch.grow(bytes).map(|()| scratch)
         };
-        let (input, pulled) = (scratch(PULLED)?, scratch(PULLED * world)?);
-        let pushed = scratch(PUSHED * world)?;
+        let (input, outputs) =
+            (scratch(BYTES)?, [scratch(BYTES * world)?, scratch(BYTES * world)?]);
         let (room, slots) = plan::counted_room(board.shapes());
-        let code = DeviceCode::load(&stream, pull(slots, me, world).bytes())?;
-        let bytes: Vec<u8> = (0..PULLED).map(|at| byte(me, at)).collect();
-        copies::write(&stream, input.lend().slice(0..PULLED as u64), &bytes)?;
-        Ok(Some(Self { stream, input, pulled, pushed, room, code }))
+        let program = Engine::lower_probe(BYTES, slots, (me, world));
+        // Far enough from each other, wherever the output begins.
+        let places = BufferPlaces { input: 0, output: usize::MAX / 2 };
+        let pull = DeviceProgram::new(&program, me, places).expect("its folds move whole chunks");
+        let push = DeviceProgram::exchange(&program, me, places);
+        let push = push.filter(|_| board.makes_short_calls());
+        let code = DeviceCode::load(&stream, pull.bytes())?;
+        let bytes: Vec<u8> = (0..BYTES).map(|at| byte(me, at)).collect();
+        copies::write(&stream, input.lend().slice(0..BYTES as u64), &bytes)?;
+        Ok(Some(Self { stream, input, outputs, room, code, push }))
     }
 
     /// Moves bytes between all ranks over `board` by the kernels of bytes. All ranks of `comm` call
@@ -92,20 +99,17 @@ impl ReachProbe {
                 return Err("the probe was aborted".to_owned());
             }
         };
+        let (me, seconds) = (comm.rank(), PATIENCE.as_secs());
         match failed {
             None => Ok(()),
-            Some(rank) if !comm.hosts().together(comm.rank(), rank) => Err(format!(
-                "bytes between the hosts of ranks {} and {rank} do not arrive within {} s",
-                comm.rank(),
-                PATIENCE.as_secs()
+            Some(rank) if !comm.hosts().together(me, rank) => Err(format!(
+                "bytes between the hosts of ranks {me} and {rank} do not arrive within {seconds} s"
             )),
             Some(rank) => Err(format!(
-                "the driver says that the GPUs of ranks {} and {rank} reach the mailboxes of both, but \
-                 what one writes does not arrive at the other within {} s: PCI access control (ACS) or \
-                 an IOMMU between them may drop it; switch ACS off for the bridges of the GPUs, and \
-                 the IOMMU off or to passthrough (iommu=pt)",
-                comm.rank(),
-                PATIENCE.as_secs()
+                "the driver says that the GPUs of ranks {me} and {rank} reach the mailboxes of both, but \
+                 what one writes does not arrive at the other within {seconds} s: PCI access control \
+                 (ACS) or an IOMMU between them may drop it; switch ACS off for the bridges of the GPUs, \
+                 and the IOMMU off or to passthrough (iommu=pt)"
             )),
         }
     }
@@ -119,49 +123,35 @@ impl ReachProbe {
         kernels: &WalkKernels,
     ) -> Result<Vec<bool>, DeviceError> {
         let on = CallStream::new(&self.stream)?;
-        let pushes = board.makes_short_calls(PUSHED);
         board.in_order(&on, |board| {
-            let base = DeviceCall {
-                input: self.input.lend().slice(0..PULLED as u64),
-                output: self.pulled.lend(),
+            let [output, pushed] = self.outputs.each_ref().map(DeviceScratch::lend);
+            let call = DeviceCall {
+                input: self.input.lend(),
+                output,
                 fingerprint: FINGERPRINT,
                 patience: PATIENCE.as_nanos() as u64,
                 number: 0,
             };
             let (room, code) = (self.room, &self.code);
-            let longest = PULLED as u64;
-            let whole = ProgramCall { room, code, longest, scratch: Lent::EMPTY, call: base };
-            board.launch(&on, &kernels.walk, &[whole], &[])?;
-            if pushes {
-                let input = self.input.lend().slice(0..PUSHED as u64);
-                let short = DeviceCall { input, output: self.pushed.lend(), ..base };
-                board.launch_short(&on, &kernels.short, &short, ShortKind::Gather)?;
-            }
-            Ok(())
+            let longest = BYTES as u64;
+            let walk = ProgramCall { room, code, longest, scratch: Lent::EMPTY, call };
+            board.launch(&on, &kernels.walk, &[walk], &[])?;
+            let short = DeviceCall { output: pushed, ..call };
+            let push = self.push.as_ref();
+            push.map_or(Ok(()), |it| board.launch_short(&on, &kernels.short, &short, it))
         })?;
-        let pulled_bytes = copies::read(&self.stream, self.pulled.lend())?;
-        let pushed_bytes = copies::read(&self.stream, self.pushed.lend())?;
-        let is_right = |rank: usize, from: &[u8], len: usize| {
-            let block = &from[rank * len..][..len];
+        let used = &self.outputs[..if self.push.is_some() { 2 } else { 1 }];
+        let read = used.iter().map(|output| copies::read(&self.stream, output.lend()));
+        let read = read.collect::<Result<Vec<_>, _>>()?;
+        let is_right = |bytes: &[u8], rank: usize| {
+            let block = &bytes[rank * BYTES..][..BYTES];
             block.iter().enumerate().all(|(at, is)| *is == byte(rank, at))
         };
-        let check = |rank| {
-            is_right(rank, &pulled_bytes, PULLED)
-                && (!pushes || is_right(rank, &pushed_bytes, PUSHED))
-        };
-        Ok((0..world).map(check).collect())
+        Ok((0..world).map(|rank| read.iter().all(|bytes| is_right(bytes, rank))).collect())
     }
 }
 
 /// Byte `at` of the message of rank `rank`.
 fn byte(rank: usize, at: usize) -> u8 {
-    mix((rank * PULLED + at) as u64 + 1) as u8
-}
-
-/// The program by which each rank publishes its bytes, and reads those of all others directly.
-fn pull(slots: DeviceSlots, me: usize, world: usize) -> DeviceProgram {
-    let program = Engine::lower_probe(PULLED, slots, (me, world));
-    // Far enough from each other, wherever the output begins.
-    let places = BufferPlaces { input: 0, output: usize::MAX / 2 };
-    DeviceProgram::new(&program, me, places).expect("its folds only move whole chunks")
+    mix((rank * BYTES + at) as u64 + 1) as u8
 }

@@ -5,32 +5,31 @@ use crate::engine::calls::recent::RecentlyUsed;
 use crate::engine::device::DeviceLowered;
 use cudarc::driver::{CudaFunction, CudaStream};
 use maypole_kernels::cuda::CudaError;
+use maypole_kernels::packed::ShortProgram;
 use maypole_transports::cuda::{
-    BesideCapture, CodeShelf, DeviceCode, DeviceError, DeviceScratch, Lent, Room, ShortKind,
+    BesideCapture, CodeShelf, DeviceCode, DeviceError, DeviceScratch, Lent, Room,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(super) struct Prepared {
     pub(super) lowered: DeviceLowered,
+    pub(super) kernel: CudaFunction,
     pub(super) way: Way,
 }
 
 /// How a call runs on the GPU.
 pub(super) enum Way {
     /// A kernel walks its program, over the mailboxes of a room.
-    Walk { kernel: CudaFunction, code: Box<DeviceCode>, room: Room, longest: u64 },
-    /// It is short enough for a kernel that needs no program.
-    Short { kernel: CudaFunction, kind: ShortKind },
+    Walk { code: Box<DeviceCode>, room: Room, longest: u64 },
+    /// A kernel makes the one exchange that its program is.
+    Short(ShortProgram),
 }
 
 impl Prepared {
     /// Bytes that it takes in the cache.
     pub(super) fn bytes(&self) -> usize {
-        let program = match &self.way {
-            Way::Walk { code, .. } => code.bytes(),
-            Way::Short { .. } => 0,
-        };
+        let program = if let Way::Walk { code, .. } = &self.way { code.bytes() } else { 0 };
         size_of::<Self>() + program + self.lowered.record.memory()
     }
 }

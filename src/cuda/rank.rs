@@ -339,9 +339,9 @@ impl DeviceRank {
     ) -> Made<()> {
         let lowered = &prepared.lowered;
         let patience = self.patience();
-        let has_program = matches!(prepared.way, Way::Walk { .. });
-        let stages_scaled = call.stages_scaled(self.comm.world());
-        let stages = stages_scaled || (has_program && lowered.stages_input);
+        let walks = matches!(prepared.way, Way::Walk { .. });
+        let (rank, world) = (self.comm.rank(), self.comm.world());
+        let stages = call.stages_scaled(world) || (walks && lowered.stages_input);
         let Connected { board, aside, .. } = self.connected.as_mut().expect(IS_CONNECTED);
         let (staging, scratch) = match on.is_captured() {
             true => {
@@ -375,14 +375,14 @@ impl DeviceRank {
             let fingerprint = lowered.fingerprint ^ u32::from(on.is_captured());
             let made = DeviceCall { input: from, output, fingerprint, patience, number };
             match &prepared.way {
-                Way::Walk { kernel, code, room, longest } => {
+                Way::Walk { code, room, longest } => {
                     let (room, longest) = (*room, *longest);
                     let made = ProgramCall { room, code, longest, scratch, call: made };
-                    board.launch(on, kernel, &[made], &[])?;
+                    board.launch(on, &prepared.kernel, &[made], &[])?;
                 }
-                Way::Short { kernel, kind } => board.launch_short(on, kernel, &made, *kind)?,
+                Way::Short(program) => board.launch_short(on, &prepared.kernel, &made, program)?,
             }
-            match lowered.divisor {
+            match call.output_divisor(rank, world) {
                 Some(divisor) => copies::divide(on, &maps[&call.kind], output, output, divisor),
                 None => Ok(()),
             }

@@ -197,13 +197,11 @@ impl NewGroup<'_> {
             probe.map(|probe| (board, probe)).map_err(|error| error.to_string())
         });
         // No rank starts a kernel before all ranks reach its mailbox.
-        let told = comm.agree_on(CALL, &ready.as_ref().err().cloned().or(no_room))?;
-        // Equal on all ranks.
-        let mut reason = told.into_iter().flatten().next();
+        let mut reason = first_of(comm, ready.as_ref().err().cloned().or(no_room))?;
         let (mut board, probe) = ready.ok().unzip();
         if let (None, Some(board)) = (&reason, &mut board) {
             let found = probe.flatten().map_or(Ok(()), |probe| probe.run(comm, board, kernels));
-            reason = comm.agree_on(CALL, &found.err())?.into_iter().flatten().next();
+            reason = first_of(comm, found.err())?;
         }
         Ok((board, reason))
     }
@@ -222,9 +220,13 @@ impl NewGroup<'_> {
         let board = |segment| DeviceBoard::in_host(self.stream, shapes, ranks, segment);
         let made = segment.and_then(|segment| board(segment).map_err(|error| error.to_string()));
         // No courier starts if some rank has no copy of the mailboxes.
-        let told = comm.agree_on(CALL, &made.as_ref().err().cloned())?;
-        Ok(told.into_iter().flatten().next().map_or(made, Err))
+        Ok(first_of(comm, made.as_ref().err().cloned())?.map_or(made, Err))
     }
+}
+
+/// The reason of the first rank that has one, equal on all ranks. Collective.
+fn first_of(comm: &mut Communicator, mine: Option<String>) -> Result<Option<String>> {
+    Ok(comm.agree_on(CALL, &mine)?.into_iter().flatten().next())
 }
 
 /// The courier of this rank, at work. Collective.
@@ -270,11 +272,7 @@ fn shared_segment(comm: &mut Communicator, number: u32, bytes: usize) -> Result<
     let deadline = engine.limits().deadline();
     let made = engine.health().control().segment(&ranks, number, bytes, deadline);
     let made = made.map_err(|error| error.to_string());
-    let told = comm.agree_on(CALL, &made.as_ref().err().cloned())?;
-    match told.into_iter().flatten().next() {
-        Some(why) => Ok(Err(why)),
-        None => Ok(made),
-    }
+    Ok(first_of(comm, made.as_ref().err().cloned())?.map_or(made, Err))
 }
 
 /// Processes that share a GPU take turns on it, so a kernel that waits for another process waits

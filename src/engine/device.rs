@@ -24,6 +24,7 @@ use crate::topology::DeviceLinks;
 use crate::tuner::{self, CostTable, DeviceQuestion, Plan, PlanOverride};
 use crate::world::calls::{CallRecord, GroupActivity};
 use maypole_kernels::mix;
+use maypole_kernels::packed::ShortProgram;
 use maypole_transports::AnyStream;
 use maypole_transports::cuda::{LostLink, Reason, Report};
 use std::sync::Arc;
@@ -56,8 +57,8 @@ pub(crate) struct DeviceLowered {
     pub(crate) input: usize,
     /// Bytes of working memory.
     pub(crate) scratch: usize,
-    /// The divisor of this rank's result.
-    pub(crate) divisor: Option<u64>,
+    /// The program as one exchange, if it is one. It needs no staged input.
+    pub(crate) exchange: Option<ShortProgram>,
 }
 
 /// Why two calls of a rank cannot run at the same time, and what to do.
@@ -216,8 +217,7 @@ impl Engine {
         let element = call.kind.size();
         let input = layout.held(call.collective.input(self.rank));
         let output = layout.held(call.collective.output(self.rank));
-        let apart = !call.in_place || program.stages_input;
-        let places = match apart {
+        let places = |apart| match apart {
             // Far enough from each other, wherever the output begins.
             true => BufferPlaces { input: 0, output: usize::MAX / 2 },
             false => BufferPlaces { input: input.start * element, output: output.start * element },
@@ -229,9 +229,10 @@ impl Engine {
             stages_input: program.stages_input,
             input: input.len() * element,
             scratch: program.scratch,
-            divisor: call.output_divisor(self.rank, self.boards.world()),
+            exchange: DeviceProgram::exchange(&program, self.rank, places(!call.in_place)),
         };
-        let packed = DeviceProgram::new(&program, self.rank, places);
+        let packed =
+            DeviceProgram::new(&program, self.rank, places(!call.in_place || program.stages_input));
         Ok((lowered, packed.ok_or("its folds cut the same bytes into different parts")?))
     }
 
@@ -265,42 +266,38 @@ impl Engine {
     /// Lowers a message of `bytes` bytes for the rank that sends it or for the one that receives
     /// it, which are the ranks 0 and 1 of a broadcast.
     pub(crate) fn lower_message(bytes: usize, slots: DeviceSlots, sends: bool) -> Program {
-        let collective = Collective::Broadcast { root: 0 };
-        let schedules = Algorithm::Linear.schedules(collective, 2);
-        let request = LoweringInput {
-            collective,
-            schedules: &schedules.expect("it implements broadcast"),
-            layout: &Layout::even(bytes, 1),
-            element: 1,
-            boards: &Boards::new(&[0; 2]),
-            window: slots.bytes,
-            fingerprint: mix(bytes as u64) | 1,
-        };
         // The sender's output is its input, which the broadcast leaves as it is.
         let placement = if sends { Placement::InPlace } else { Placement::Apart };
-        lower_for_device(&request, slots, usize::from(!sends), placement)
-            .expect("schedules that the checker accepts complete")
+        let what = (Collective::Broadcast { root: 0 }, Algorithm::Linear, placement);
+        Self::lower_blocks(what, bytes, slots, (usize::from(!sends), 2))
     }
 
-    /// Lowers an all-gather of `bytes` bytes a rank, in which each rank reads from all others, for rank `me`
-    /// of `world`.
-    pub(crate) fn lower_probe(
+    /// Lowers an all-gather of `bytes` bytes a rank, in which each rank reads from all others, for the
+    /// first rank of `place`, among as many as the second.
+    pub(crate) fn lower_probe(bytes: usize, slots: DeviceSlots, place: (usize, usize)) -> Program {
+        let what = (Collective::AllGather, Algorithm::Direct, Placement::Apart);
+        Self::lower_blocks(what, bytes, slots, place)
+    }
+
+    /// Lowers a collective of chunks of `bytes` bytes for rank `me` of `world`.
+    fn lower_blocks(
+        (collective, algorithm, placement): (Collective, Algorithm, Placement),
         bytes: usize,
         slots: DeviceSlots,
         (me, world): (usize, usize),
     ) -> Program {
-        let collective = Collective::AllGather;
-        let schedules = Algorithm::Direct.schedules(collective, world);
+        let schedules = algorithm.schedules(collective, world).expect("it implements it");
+        let chunks = schedules[0].chunks;
         let request = LoweringInput {
             collective,
-            schedules: &schedules.expect("it implements all-gather"),
-            layout: &Layout::even(bytes * world, world),
+            schedules: &schedules,
+            layout: &Layout::even(bytes * chunks, chunks),
             element: 1,
             boards: &Boards::new(&vec![0; world]),
             window: slots.bytes,
             fingerprint: mix(bytes as u64) | 1,
         };
-        lower_for_device(&request, slots, me, Placement::Apart)
+        lower_for_device(&request, slots, me, placement)
             .expect("schedules that the checker accepts complete")
     }
 

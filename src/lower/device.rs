@@ -190,7 +190,7 @@ fn append_numberings(bytes: &mut Vec<u8>, numberings: &[Numbering]) -> u64 {
 // ---- Lanes
 
 /// Bytes of this rank that a fold reads or writes, and how they are cut.
-struct Touch {
+pub(super) struct Touch {
     /// In the memory of input and output, or in scratch.
     is_scratch: bool,
     bytes: Range<usize>,
@@ -228,7 +228,7 @@ impl Touch {
 }
 
 /// True if some lane may touch bytes that another lane of the rank writes.
-fn crosses_lanes(mut touches: Vec<Touch>) -> bool {
+pub(super) fn crosses_lanes(mut touches: Vec<Touch>) -> bool {
     touches.sort_by_key(|touch| (touch.is_scratch, touch.bytes.start));
     touches.iter().enumerate().any(|(at, touch)| {
         touches[at + 1..]
@@ -240,7 +240,7 @@ fn crosses_lanes(mut touches: Vec<Touch>) -> bool {
     })
 }
 
-fn touches(program: &Program, places: BufferPlaces) -> Vec<Touch> {
+pub(super) fn touches(program: &Program, places: BufferPlaces) -> Vec<Touch> {
     let mut touches = Vec::new();
     let touch =
         |buffer, extent, is_write| Touch::new(buffer, extent, program.windows, places, is_write);

@@ -17,6 +17,7 @@
 
 mod device;
 mod emit;
+mod exchange;
 mod flush;
 mod folds;
 mod footprint;

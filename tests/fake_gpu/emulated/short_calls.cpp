@@ -42,9 +42,12 @@ struct Rank {
     std::vector<u32> free;
 };
 
+// What a call leaves: all inputs or blocks for the rank, combined or side by side.
+enum Kind : u32 { REDUCE = 0, GATHER = 1, EXCHANGE = 2, REDUCE_BLOCKS = 3 };
+
 // A call of all ranks on so many numbers: of a vector, or of a block.
 struct Call {
-    ShortKind kind;
+    Kind kind;
     u32 count;
     bool in_place;
     // By rank.
@@ -55,24 +58,33 @@ struct Call {
     // Where a rank's input begins.
     float* input_of(u32 rank) {
         if (!in_place) return input[rank].data();
+        if (kind == REDUCE_BLOCKS) return input[rank].data();
         return output[rank].data() + (kind == GATHER ? count * rank : 0);
     }
+
+    float* output_of(u32 rank) {
+        if (!in_place || kind != REDUCE_BLOCKS) return output[rank].data();
+        return input[rank].data() + count * rank;
+    }
+
+    bool combines() const { return kind == REDUCE || kind == REDUCE_BLOCKS; }
+    bool has_blocks() const { return kind == EXCHANGE || kind == REDUCE_BLOCKS; }
 };
 
 Call make_call(Random& random, u32 ranks) {
     const u32 most = SHORT_BLOCKS * SHORT_THREADS * 2;
     u32 count = random.next() % 4 == 0 ? random.next() % 3 : 1 + random.next() % most;
-    ShortKind kind = (ShortKind)(random.next() % 3);
+    Kind kind = (Kind)(random.next() % 4);
     Call call{kind, count, random.next() % 2 == 0, {}, {}, {}};
     for (u32 rank = 0; rank < ranks; rank++) {
-        std::vector<float> input(kind == EXCHANGE ? count * ranks : count);
+        std::vector<float> input(call.has_blocks() ? count * ranks : count);
         for (float& number : input) number = (float)random.next() / 7.0f;
-        std::vector<float> output(kind == COMBINE ? count : count * ranks);
+        std::vector<float> output(call.combines() ? count : count * ranks);
         call.before.push_back(input);
-        u32 start = kind == GATHER ? count * rank : 0;
-        for (u32 i = 0; i < input.size() && call.in_place; i++) output[start + i] = input[i];
         call.input.push_back(input);
         call.output.push_back(output);
+        float* start = call.input_of(rank);
+        for (u32 i = 0; i < input.size(); i++) start[i] = input[i];
     }
     return call;
 }
@@ -81,16 +93,31 @@ Call make_call(Random& random, u32 ranks) {
 float expected(const Call& call, u32 rank, u32 i) {
     if (call.kind == GATHER) return call.before[i / call.count][i % call.count];
     if (call.kind == EXCHANGE) return call.before[i / call.count][call.count * rank + i % call.count];
-    float sum = call.before[0][i];
-    for (u32 other = 1; other < call.before.size(); other++) sum += call.before[other][i];
+    u32 at = call.kind == REDUCE_BLOCKS ? call.count * rank + i : i;
+    float sum = call.before[0][at];
+    for (u32 other = 1; other < call.before.size(); other++) sum += call.before[other][at];
     return sum;
 }
 
 bool is_right(Call& call, u32 rank) {
     for (u32 i = 0; i < call.output[rank].size(); i++) {
-        if (call.output[rank][i] != expected(call, rank, i)) return false;
+        if (call.output_of(rank)[i] != expected(call, rank, i)) return false;
     }
     return true;
+}
+
+// The program that lowering makes of the call (`src/lower/exchange.rs`).
+ShortProgram program_of(const Call& call, u32 ranks, u32 me) {
+    ShortProgram program = {call.count * 4, ranks, me, 0, {}, {}};
+    for (u32 rank = 0; rank < ranks; rank++) {
+        bool begins = rank == 0 || !call.combines();
+        bool is_there = call.in_place && call.kind == GATHER && rank == me;
+        bool ends = !call.combines() ? !is_there : rank + 1 == ranks;
+        program.begins |= (u32)begins << rank;
+        program.from[rank] = call.has_blocks() ? rank * program.bytes : 0;
+        program.into[rank] = !ends ? UNSTORED : call.combines() ? 0 : rank * program.bytes;
+    }
+    return program;
 }
 
 // Makes the part of a block of rank `me` in call `nth`.
@@ -103,18 +130,15 @@ void make_short(std::vector<Rank>& state, Call& call, u32 me, u32 block, u32 nth
     }
     launch.counts = rank.counts.data();
     launch.input = (const u8*)call.input_of(me);
-    launch.output = (u8*)call.output[me].data();
+    launch.output = (u8*)call.output_of(me);
     launch.abort = &rank.abort;
     launch.report = &rank.report;
     launch.gone = &rank.gone;
     launch.failed = &rank.failed;
     launch.patience = ~0ull;
-    launch.bytes = call.count * 4;
     launch.fingerprint = 1 + 2 * nth % 5 + (is_other ? 8 : 0);
-    launch.ranks = (u32)state.size();
-    launch.me = me;
     launch.number = nth;
-    launch.kind = call.kind;
+    launch.program = program_of(call, (u32)state.size(), me);
     // Blocks without lines are not started.
     u64 used = call.count == 0 ? 1 : (call.count * 4 + 7) / 8;
     if (block * SHORT_THREADS < used) run_short<F32, Sum>(launch);

@@ -56,10 +56,11 @@ fn short_calls_that_do_not_match_are_noticed_emulated() {
 #[test]
 fn mistakes_in_short_calls_are_caught_emulated() {
     let mistakes = [
-        ("all calls use one half", "(self.calls & 1) * self.launch.ranks", "self.launch.ranks * 0"),
+        ("all calls use one half", "(self.calls & 1) * self", "0 * self"),
         ("half of a line is looked at", "first == flag && second == flag", "second == flag"),
         ("old flags stay", "if (!begins_half(self.calls, 2)) return;", "return;"),
-        ("all others get one block", "== EXCHANGE) theirs =", "> EXCHANGE) theirs ="),
+        ("all others get one block", "from[peer] != program", "from[me] != program"),
+        ("folds are one", "program.begins >> peer & 1", "peer == 0"),
         ("a rank forgets its own", "next = mine;", "{ next = mine; next.bits = 0; }"),
     ];
     for (name, before, after) in skip::every_nth(2, mistakes) {

@@ -1,7 +1,7 @@
 //! The layout of mailboxes in a rank's arena, equal on all ranks.
 
 use super::launch::Protocol;
-use maypole_kernels::packed::MOST_SLOTS;
+use maypole_kernels::packed::{MOST_SHORT_BYTES, MOST_SHORT_RANKS, MOST_SLOTS};
 
 /// The alignment of all parts of an arena.
 pub(super) const ALIGNMENT: usize = 256;
@@ -116,12 +116,10 @@ pub(super) struct MailboxLayout {
     pub(super) bytes: usize,
 }
 
-/// Most ranks of a group that makes short calls: `program.h`.
-pub(super) const MOST_SHORT_RANKS: usize = 8;
 /// Bytes that a lane writes for a lane of another rank in a call that reaches buffers: `program.h`.
 const MEETING_BYTES: usize = 32;
 /// Most blocks of a short call.
-pub(super) const SHORT_BLOCKS: usize = 4;
+pub(super) const SHORT_BLOCKS: usize = MOST_SHORT_BYTES as usize / 8 / SHORT_THREADS;
 /// Threads of a block of a short call, each of which has eight bytes.
 pub(super) const SHORT_THREADS: usize = 512;
 
@@ -150,7 +148,7 @@ impl MailboxLayout {
             start
         };
         let failed = take(size_of::<u64>());
-        let lines = 2 * ranks * SHORT_BLOCKS * SHORT_THREADS * 16;
+        let lines = 2 * ranks * MOST_SHORT_BYTES as usize * 2;
         // Where ranks publish no lines, because couriers carry none, no call is made of them.
         let has_lines = shapes.groups.iter().any(|it| it.protocol == Protocol::LowLatency);
         let short = (has_lines && ranks <= MOST_SHORT_RANKS).then(|| take(lines));

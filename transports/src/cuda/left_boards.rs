@@ -7,12 +7,12 @@
 
 use super::arena::Reached;
 use super::board::DeviceBoard;
-use super::lent_memory::LentMemory;
-use super::memory::DeviceMemory;
+use super::memory::{DeviceMemory, LentMemory};
 use super::order::{BesideCapture, ContextWork, WorkOrder};
 use super::spares::{self, Openers};
 use super::use_table::UseTable;
 use std::any::Any;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -76,15 +76,9 @@ impl LeftBoard {
         let _ = self.order.context().bind_to_thread();
         // Memory of pools is freed in stream order. Other memory may have to wait.
         let has_pools = self.order.context().has_async_alloc();
-        let used = &mut self.used;
-        let has_ended = match has_pools {
-            true => {
-                *used = None;
-                true
-            }
-            false => work.while_idle(|| *used = None).is_some(),
-        };
-        if !has_ended {
+        if has_pools {
+            self.used = None;
+        } else if work.while_idle(|| self.used = None).is_none() {
             return false;
         }
         self.table.iter().for_each(|table| table.end_calls());
@@ -124,10 +118,10 @@ impl DeviceBoard {
 pub(super) fn leave(
     (order, others): (WorkOrder, Vec<Reached>),
     (own, kept): (Kept, Kept),
-    mut memory: LentMemory,
+    memory: LentMemory,
     table: Option<Arc<UseTable>>,
 ) -> LeftMemory {
-    let memory = memory.take();
+    let memory = ManuallyDrop::into_inner(memory);
     let watched = LeftMemory(memory.as_ref().map(Arc::downgrade));
     let used = Some([own, kept]);
     left().boards.push(LeftBoard { order, used, others, is_closed: false, memory, table });

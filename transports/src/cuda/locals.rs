@@ -4,12 +4,13 @@ use super::arena::Reached;
 use super::copies;
 use super::error::Result;
 use super::launch::Mailbox;
-use super::layout::{ALIGNMENT, MOST_SHORT_RANKS, MailboxLayout, Parts, SHORT_BLOCKS, Shapes};
+use super::layout::{ALIGNMENT, MailboxLayout, Parts, SHORT_BLOCKS, Shapes};
 use super::memory::DeviceMemory;
-use super::short_launch::ShortLaunch;
+use super::short_calls::ShortLaunch;
 use super::words::ReportWords;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
+use maypole_kernels::packed::{MOST_SHORT_RANKS, ShortProgram};
 use std::sync::Arc;
 
 /// Memory that only a rank's own kernels read and write: for each room, the addresses of all
@@ -94,6 +95,7 @@ impl Locals {
             all.iter_mut().zip(places).for_each(|(place, address)| *place = address);
             all
         };
+        let (ranks, mine) = (others.len() as u32, me as u32);
         let short = board.layout.short.map(|lines| ShortLaunch {
             lines: at(lines),
             announced: at(board.layout.announced()),
@@ -102,8 +104,7 @@ impl Locals {
             report: board.words.report_address(),
             gone: board.words.gone_address(),
             failed,
-            ranks: others.len() as u32,
-            me: me as u32,
+            program: ShortProgram { ranks, me: mine, ..ShortProgram::default() },
             ..ShortLaunch::default()
         });
         let mut bytes = vec![0; end];

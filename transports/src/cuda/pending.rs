@@ -5,8 +5,8 @@ use super::board::DeviceBoard;
 use super::error::Result;
 use super::layout::{MailboxLayout, Shapes};
 use super::left_boards::{self, Kept, end_left_boards};
-use super::lent_memory::LentMemory;
 use super::locals::{Locals, Places};
+use super::memory::LentMemory;
 use super::order::{WorkOrder, stream_aside};
 use super::use_table::UseTable;
 use super::words::ReportWords;
@@ -42,7 +42,7 @@ impl PendingBoard {
         // The rank's own stream may have calls of other groups, which wait for other ranks.
         let aside = stream_aside(stream)?;
         let MailboxMemory { memory, offer } = MailboxMemory::new(&aside, layout.bytes)?;
-        let memory = LentMemory::new(memory);
+        let memory = LentMemory::new(Some(memory));
         let words = Arc::new(ReportWords::new(stream.context())?);
         let order = WorkOrder::new(stream)?;
         let shapes = shapes.clone();
@@ -72,13 +72,12 @@ impl PendingBoard {
     ) -> Result<DeviceBoard> {
         let mut others = Vec::with_capacity(offers.len());
         let locals = self.reach(me, offers, &mut others);
-        let Self { aside, order, mut memory, words, shapes, .. } = self;
+        let Self { aside, order, memory, words, shapes, .. } = self;
         let is_alone = offers.iter().all(|offer| offer.process == ProcessName::current());
         let table = table.map(Arc::new);
-        if table.is_none() && !is_alone {
-            // No signal reports that the other processes have closed it.
-            std::mem::forget(memory.take());
-        }
+        // No signal may report that the other processes have closed it.
+        let is_freed = table.is_some() || is_alone;
+        let memory = if is_freed { memory } else { LentMemory::default() };
         match locals {
             Ok(locals) => {
                 Ok(DeviceBoard { order, memory, table, aside, others, words, shapes, locals })

@@ -1,70 +1,77 @@
-//! Calls of few bytes, which need no program: `kernels/cuda/short.h`.
+//! Calls of few bytes, whose programs are one exchange: `kernels/cuda/short.h`.
 
 use super::board::DeviceBoard;
 use super::error::{DeviceError, Result};
 use super::launch::{DeviceCall, start};
-use super::layout::{SHORT_BLOCKS, SHORT_THREADS};
+use super::layout::SHORT_THREADS;
 use super::order::CallStream;
-use super::short_launch::ShortLaunch;
-use cudarc::driver::CudaFunction;
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{CudaFunction, DeviceRepr};
+use maypole_kernels::packed::{MOST_SHORT_BYTES, MOST_SHORT_RANKS, ShortProgram};
 
-/// Most bytes of a rank in a short call.
-const MOST_SHORT_BYTES: usize = SHORT_BLOCKS * SHORT_THREADS * 8;
-
-/// The operation of a short call. Its numbers are those of `program.h`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum ShortKind {
-    /// Every rank gets the combination of all inputs.
-    Combine = 0,
-    /// Every rank gets all inputs, side by side.
-    Gather = 1,
-    /// Every rank gets its block of each input, side by side.
-    Exchange = 2,
+/// `ShortLaunch` of `program.h`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct ShortLaunch {
+    pub(super) lines: [CUdeviceptr; MOST_SHORT_RANKS],
+    pub(super) announced: [CUdeviceptr; MOST_SHORT_RANKS],
+    pub(super) counts: CUdeviceptr,
+    pub(super) input: CUdeviceptr,
+    pub(super) output: CUdeviceptr,
+    pub(super) abort: CUdeviceptr,
+    pub(super) report: CUdeviceptr,
+    pub(super) gone: CUdeviceptr,
+    pub(super) failed: CUdeviceptr,
+    pub(super) patience: u64,
+    pub(super) fingerprint: u32,
+    pub(super) number: u32,
+    pub(super) program: ShortProgram,
 }
 
+// SAFETY: plain numbers, in the order of the struct that the kernel takes by value.
+unsafe impl DeviceRepr for ShortLaunch {}
+
 impl DeviceBoard {
-    /// True if a call in which a rank has so many bytes for another one can be [short](Self::launch_short).
-    pub fn makes_short_calls(&self, bytes: usize) -> bool {
-        self.locals.short.is_some() && bytes <= MOST_SHORT_BYTES
+    /// True if calls can be [short](Self::launch_short).
+    pub fn makes_short_calls(&self) -> bool {
+        self.locals.short.is_some()
     }
 
-    /// Starts a short call, as [`launch`](Self::launch) starts others: of so few bytes that the board
-    /// [makes short calls](Self::makes_short_calls) of them, equally many on all ranks. All ranks pass the
-    /// same `kind`.
+    /// Starts a call of one exchange, as [`launch`](Self::launch) starts others, by the program of this rank.
     ///
     /// # Errors
-    /// [`DeviceError::Program`] if the output is too short; [`DeviceError::Driver`] if the driver refuses
+    /// [`DeviceError::Program`] if a buffer is too short; [`DeviceError::Driver`] if the driver refuses
     /// the launch.
     ///
     /// # Panics
-    /// If the group makes no short calls of so many bytes.
+    /// If the group [makes no such calls](Self::makes_short_calls), if it is the program of another rank, or if
+    /// its bytes are too many.
     pub fn launch_short(
         &mut self,
         on: &CallStream<'_>,
         kernel: &CudaFunction,
         call: &DeviceCall<'_>,
-        kind: ShortKind,
+        program: &ShortProgram,
     ) -> Result<()> {
         let common = self.locals.short.expect("the group makes short calls");
-        let ranks = u64::from(common.ranks);
-        let bytes = call.input.bytes() / if kind == ShortKind::Exchange { ranks } else { 1 };
-        assert!(self.makes_short_calls(bytes as usize), "{bytes} bytes are few");
-        let blocks = if kind == ShortKind::Combine { 1 } else { ranks };
-        if call.output.bytes() < bytes * blocks {
-            let why = format!("{} bytes of output are too few", call.output.bytes());
+        let of = |program: &ShortProgram| (program.ranks, program.me);
+        assert_eq!(of(program), of(&common.program), "it is of this rank");
+        assert!(u64::from(program.bytes) <= MOST_SHORT_BYTES, "they are few");
+        let [input, output] = program.needs();
+        if call.input.bytes() < input || call.output.bytes() < output {
+            let why = format!("it needs {input} bytes of input and {output} of output");
             return Err(DeviceError::Program(why));
         }
         let launch = ShortLaunch {
             input: call.input.address(),
             output: call.output.address(),
             patience: call.patience,
-            bytes: bytes as u32,
             fingerprint: call.fingerprint,
             number: call.number,
-            kind: kind as u32,
+            program: *program,
             ..common
         };
-        let lines = bytes.div_ceil(8).max(1) as u32;
+        let lines = program.bytes.div_ceil(8).max(1);
         let threads = lines.next_multiple_of(32).clamp(32, SHORT_THREADS as u32);
         let blocks = lines.div_ceil(SHORT_THREADS as u32);
         // SAFETY: the kernel takes `ShortLaunch` by value; the buffers have the stated lengths.

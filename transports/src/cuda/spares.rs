@@ -25,8 +25,8 @@ pub(super) trait Openers: std::fmt::Debug + Send + Sync {
     fn have_closed(&self) -> bool;
 }
 
-/// Memory that nothing uses. Dropping it keeps it allocated.
-#[derive(Debug)]
+/// Memory that nothing uses, or what its user notes of it. Dropping it keeps it allocated.
+#[derive(Clone, Debug)]
 pub(super) struct SpareMemory {
     pub(super) context: Arc<CudaContext>,
     pub(super) kind: SpareKind,

@@ -42,7 +42,7 @@ pub enum Reason {
 /// The words, in memory of the host that its GPUs reach.
 #[derive(Debug)]
 pub struct ReportWords {
-    context: Arc<CudaContext>,
+    memory: SpareMemory,
     start: NonNull<Words>,
     address: CUdeviceptr,
 }
@@ -65,13 +65,13 @@ impl ReportWords {
         let failed = |error| CudaError::new("allocating memory of the host for a GPU", error);
         let _beside = BesideCapture::begin();
         context.bind_to_thread().map_err(failed)?;
-        let spare = SpareMemory::new(context, SpareKind::Host, size_of::<Words>());
-        let address = spare.map_err(failed)?.address as usize;
-        let start = std::ptr::with_exposed_provenance_mut::<Words>(address);
+        let memory = SpareMemory::new(context, SpareKind::Host, size_of::<Words>());
+        let memory = memory.map_err(failed)?;
+        let start = std::ptr::with_exposed_provenance_mut::<Words>(memory.address as usize);
         let start = NonNull::new(start).expect("the driver returns an address");
         // SAFETY: the memory is ours, aligned to a page, and long enough.
         unsafe { start.write(Words::default()) };
-        let mut words = Self { context: Arc::clone(context), start, address: 0 };
+        let mut words = Self { memory, start, address: 0 };
         // SAFETY: the pointer is that of memory which the driver has allocated as mapped.
         let mapped = unsafe {
             cuMemHostGetDevicePointer_v2(&mut words.address, start.as_ptr().cast::<c_void>(), 0)
@@ -127,9 +127,6 @@ impl ReportWords {
 impl Drop for ReportWords {
     fn drop(&mut self) {
         // No kernel runs any more that has its address: the board that owns it has waited.
-        let (context, kind) = (Arc::clone(&self.context), SpareKind::Host);
-        let address = self.start.as_ptr().expose_provenance() as u64;
-        let (bytes, openers) = (size_of::<Words>(), Vec::new());
-        SpareMemory { context, kind, address, bytes, openers }.give();
+        self.memory.clone().give();
     }
 }
