@@ -43,6 +43,18 @@ fn number(value: &str) -> Result<u32, String> {
     found.map(|number| number as u32).ok_or_else(failed)
 }
 
+/// The variable by which a user decides how couriers send.
+const COURIERS: &str = "MAYPOLE_CUDA_COURIERS";
+
+/// Whether couriers make direct writes where they can, by that variable.
+pub(super) fn has_direct_couriers() -> Result<bool, String> {
+    match std::env::var_os(COURIERS).unwrap_or_default().to_string_lossy().as_ref() {
+        "" | "auto" => Ok(true),
+        "stream" => Ok(false),
+        other => Err(format!("{COURIERS}: '{other}' is neither auto nor stream")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,7 +19,7 @@ use maypole_transports::cuda::{
     BesideCapture, DeviceBoard, Offer, PendingBoard, ReservedBlocks, Shapes, UseTable, stream_aside,
 };
 use maypole_transports::shm::Segment;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 type Found<T> = std::result::Result<T, String>;
@@ -231,9 +231,18 @@ impl NewGroup<'_> {
 fn courier(comm: &mut Communicator, board: &DeviceBoard) -> Result<CourierThread> {
     let (me, hosts) = (comm.rank(), comm.hosts());
     let far: Vec<_> = (0..comm.world()).filter(|rank| !hosts.together(*rank, me)).collect();
+    let direct = on_gpu(comm, place::has_direct_couriers())?;
     let engine = comm.engine.get_mut();
     let streams = engine.streams_of_device(CALL, &far)?;
-    let courier = board.courier(me, far.into_iter().zip(streams).collect());
+    let courier = board.courier(me, far.into_iter().zip(streams).collect(), direct);
+    let mut ways: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    courier
+        .ways()
+        .iter()
+        .for_each(|(peer, way)| ways.entry(way).or_default().push(peer.to_string()));
+    for (way, peers) in &ways {
+        tracing::info!("publications of rank {me} reach ranks {} by {way}", peers.join(", "));
+    }
     let thread = CourierThread::start(courier, engine.device_witness());
     on_gpu(comm, thread)
 }

@@ -1,5 +1,6 @@
 //! Why verbs cannot be used, or do not work any more.
 
+use super::abi::WC_REFUSED;
 use super::adapter::VerbsAdapter;
 use super::events::{PortTrouble, QueueTrouble};
 use crate::stream::Fault;
@@ -158,6 +159,11 @@ impl VerbsFault {
             ))),
             Self::Queue(trouble) => Fault::Io(io::Error::other(format!(
                 "the device {name} has given up {trouble}; 'dmesg' may say why"
+            ))),
+            Self::Status(WC_REFUSED) => Fault::Io(io::Error::other(format!(
+                "the peer's adapter refused a write by port {port} of {name} \
+                 (IBV_WC_REM_ACCESS_ERR): its memory is not registered by this key; for ranks on \
+                 GPUs, MAYPOLE_CUDA_COURIERS=stream does without such writes"
             ))),
             Self::Status(status) => Fault::Io(io::Error::other(format!(
                 "a request on the queue pair ended with status {status} of enum ibv_wc_status"

@@ -20,6 +20,7 @@
 //! | `immediate` | the immediate data of writes |
 //! | `flow` | bytes and writes in flight on a connection, and its credits |
 //! | `stream` | rings of bytes over a reliable connection |
+//! | `direct` | writes past the rings, from registered memory to that of the peer |
 //!
 //! Sources: the *InfiniBand Architecture Specification*, volume 1, chapters 9 and 10; the manual
 //! pages of rdma-core.
@@ -29,6 +30,7 @@ mod adapter;
 mod candidates;
 mod connecting;
 mod device;
+mod direct;
 mod endpoint;
 mod error;
 mod events;

@@ -25,6 +25,12 @@
 //! publication there, which they wrote after they had read the copy. Readers of one host share a copy.
 //! Each of their couriers receives the same bytes, and writes over equal ones.
 //!
+//! # Direct writes
+//! Over RDMA a courier offers its copy of the mailboxes to its peers. From then on their adapters write the bytes
+//! of longer publications [directly](crate::direct) from slot to slot, and the stream carries the word behind
+//! them. A slot is the adapter's until its write is complete, so a `consumed` that arrives before that is held
+//! back. A link that has no such writes, or a host that cannot register the memory, keeps to the stream.
+//!
 //! # Order
 //! The receiver writes the bytes first and then, with release ordering, `arrived`. A rank says goodbye behind its
 //! last word, so its peers know that all of its words have arrived.
@@ -39,6 +45,7 @@ use super::arena::Reached;
 use super::board::DeviceBoard;
 use super::layout::{MailboxLayout, Shapes};
 use crate::any_stream::AnyStream;
+use crate::direct::RemoteMemory;
 use crate::poll::poll;
 use crate::shm::Segment;
 use crate::stream::{Fault, Stream};
@@ -53,6 +60,7 @@ use std::time::Duration;
 pub struct Courier {
     copy: MailboxCopy,
     links: Vec<CourierLink>,
+    ways: Vec<(usize, String)>,
 }
 
 /// A courier has lost the stream to a rank.
@@ -68,14 +76,16 @@ impl DeviceBoard {
     /// The courier of rank `me` over `streams`, to all ranks on other hosts. The mailboxes of the board are
     /// [in memory of this host](Self::in_host), and hold the words of all ranks.
     ///
+    /// With `direct` it makes direct writes where a stream has them.
+    ///
     /// # Panics
     /// If they are elsewhere.
-    pub fn courier(&self, me: usize, streams: Vec<(usize, AnyStream)>) -> Courier {
+    pub fn courier(&self, me: usize, streams: Vec<(usize, AnyStream)>, direct: bool) -> Courier {
         let Reached::InHost(memory, _) = &self.others[me] else {
             panic!("the mailboxes of ranks on several hosts are in memory of each host");
         };
         let ranks = self.others.len();
-        Courier::new(memory.segment(), &self.shapes, (me, ranks), streams)
+        Courier::new(memory.segment(), &self.shapes, (me, ranks), streams, direct)
     }
 }
 
@@ -86,16 +96,25 @@ impl Courier {
         shapes: &Shapes,
         (me, ranks): (usize, usize),
         streams: Vec<(usize, AnyStream)>,
+        direct: bool,
     ) -> Self {
         let layout = MailboxLayout::new(shapes, ranks);
-        let copy = MailboxCopy::new(segment, ranks);
-        let link = |(peer, stream)| {
+        let copy = MailboxCopy::new(Arc::clone(&segment), ranks);
+        let mut ways = Vec::new();
+        let link = |(peer, mut stream): (usize, AnyStream)| {
+            let (mine, way) = offer(&mut stream, &segment, direct);
+            ways.push((peer, way));
             let [outgoing, incoming] =
                 [(me, peer), (peer, me)].map(|pair| copy.directions(&layout, shapes, pair));
-            CourierLink::new(peer, stream, outgoing, incoming)
+            CourierLink::new((peer, stream), mine, outgoing, incoming)
         };
         let links = streams.into_iter().map(link).collect();
-        Self { copy, links }
+        Self { copy, links, ways }
+    }
+
+    /// The way of publications to each rank on another host, in words: `RDMA writes by port 1 of mlx5_0`.
+    pub fn ways(&self) -> &[(usize, String)] {
+        &self.ways
     }
 
     /// Sends and receives as much as is possible now. Returns true if something has moved.
@@ -146,5 +165,23 @@ impl Courier {
     /// Makes the end of the streams not flush: the group has failed.
     pub fn abandon(&mut self) {
         self.links.iter_mut().for_each(|link| link.stream().abandon());
+    }
+}
+
+/// Registers the copy of the mailboxes for direct writes, if the stream has them. Returns the offer to its
+/// peer, and the way of publications in words.
+fn offer(
+    stream: &mut AnyStream,
+    copy: &Arc<Segment>,
+    wanted: bool,
+) -> (Option<RemoteMemory>, String) {
+    let stays = |why: &str| (None, format!("messages of a stream{why}"));
+    match stream.direct() {
+        None => stays(""),
+        Some(_) if !wanted => stays(", because MAYPOLE_CUDA_COURIERS=stream"),
+        Some(direct) => match direct.register(copy) {
+            Ok(memory) => (Some(memory), format!("RDMA writes by {}", direct.port())),
+            Err(error) => stays(&format!(", because {error}")),
+        },
     }
 }
