@@ -7,6 +7,7 @@ use super::place::{self, MailboxPlace};
 use super::plan::{self, Wanted};
 use super::probe::ReachProbe;
 use super::programs::MessagePrograms;
+use super::rails;
 use super::rank::{Connected, DeviceRank};
 use crate::comm::Communicator;
 use crate::error::Result;
@@ -234,7 +235,8 @@ fn courier(comm: &mut Communicator, board: &DeviceBoard) -> Result<CourierThread
     let direct = on_gpu(comm, place::has_direct_couriers())?;
     let engine = comm.engine.get_mut();
     let streams = engine.streams_of_device(CALL, &far)?;
-    let courier = board.courier(me, far.into_iter().zip(streams).collect(), direct);
+    let streams = rails::with_rails(comm, CALL, far.into_iter().zip(streams).collect(), direct)?;
+    let courier = board.courier(me, streams, direct);
     let mut ways: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     courier
         .ways()
@@ -243,7 +245,7 @@ fn courier(comm: &mut Communicator, board: &DeviceBoard) -> Result<CourierThread
     for (way, peers) in &ways {
         tracing::info!("publications of rank {me} reach ranks {} by {way}", peers.join(", "));
     }
-    let thread = CourierThread::start(courier, engine.device_witness());
+    let thread = CourierThread::start(courier, comm.engine.get().device_witness());
     on_gpu(comm, thread)
 }
 

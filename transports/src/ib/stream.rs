@@ -254,6 +254,11 @@ impl VerbsStream {
         }
     }
 
+    /// The port of the connection.
+    pub fn adapter(&self) -> &Arc<VerbsAdapter> {
+        &self.adapter
+    }
+
     /// True once the peer's adapter has everything that was sent.
     ///
     /// # Errors

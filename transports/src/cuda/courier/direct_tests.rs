@@ -162,7 +162,7 @@ impl Stream for DirectEnd {
 }
 
 fn run(mutant: Mutant, seed: u64) {
-    let mut world = World::over(&[0, 1], || pair(40, mutant));
+    let mut world = World::over(&[0, 1], 1, || pair(40, mutant));
     let mut state = seed;
     for _ in 0..300 {
         state = maypole_kernels::mix(state + 1);

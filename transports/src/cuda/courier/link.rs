@@ -103,13 +103,15 @@ pub(super) struct CourierLink {
 impl CourierLink {
     pub(super) fn new(
         (peer, stream): (usize, AnyStream),
+        (rail, rails): (usize, usize),
         mine: Option<RemoteMemory>,
-        outgoing: Vec<Direction>,
-        incoming: Vec<Direction>,
+        (outgoing, incoming): (Vec<Direction>, Vec<Direction>),
     ) -> Self {
         let numbered = (0..).zip(&outgoing);
         let words = numbered.flat_map(|(room, direction)| {
-            direction.words(room).map(|head| {
+            let words = direction.words(room);
+            let words = words.filter(move |head| usize::from(head.lane) % rails == rail);
+            words.map(move |head| {
                 let (at, _) = direction.place(&head).expect("the direction has its own words");
                 WatchedWord { head, at, sent: 0, write: 0 }
             })

@@ -31,6 +31,10 @@
 //! them. A slot is the adapter's until its write is complete, so a `consumed` that arrives before that is held
 //! back. A link that has no such writes, or a host that cannot register the memory, keeps to the stream.
 //!
+//! # Rails
+//! A courier may have several streams to a rank, by several ports. Lanes take them in turn, each with all of its
+//! words, so the order within a lane is that of one stream. A rank says goodbye on each.
+//!
 //! # Order
 //! The receiver writes the bytes first and then, with release ordering, `arrived`. A rank says goodbye behind its
 //! last word, so its peers know that all of its words have arrived.
@@ -74,7 +78,8 @@ pub struct LostLink {
 
 impl DeviceBoard {
     /// The courier of rank `me` over `streams`, to all ranks on other hosts. The mailboxes of the board are
-    /// [in memory of this host](Self::in_host), and hold the words of all ranks.
+    /// [in memory of this host](Self::in_host), and hold the words of all ranks. Of several streams to a rank, in an
+    /// order that both ranks have, each carries some lanes.
     ///
     /// With `direct` it makes direct writes where a stream has them.
     ///
@@ -101,14 +106,17 @@ impl Courier {
         let layout = MailboxLayout::new(shapes, ranks);
         let copy = MailboxCopy::new(Arc::clone(&segment), ranks);
         let mut ways = Vec::new();
-        let link = |(peer, mut stream): (usize, AnyStream)| {
+        let peers: Vec<_> = streams.iter().map(|(peer, _)| *peer).collect();
+        let rails = |peer, of: &[usize]| of.iter().filter(|other| **other == peer).count();
+        let link = |(at, (peer, mut stream)): (usize, (usize, AnyStream))| {
+            let (number, count) = (rails(peer, &peers[..at]), rails(peer, &peers));
             let (mine, way) = offer(&mut stream, &segment, direct);
             ways.push((peer, way));
             let [outgoing, incoming] =
                 [(me, peer), (peer, me)].map(|pair| copy.directions(&layout, shapes, pair));
-            CourierLink::new((peer, stream), mine, outgoing, incoming)
+            CourierLink::new((peer, stream), (number, count), mine, (outgoing, incoming))
         };
-        let links = streams.into_iter().map(link).collect();
+        let links = streams.into_iter().enumerate().map(link).collect();
         Self { copy, links, ways }
     }
 
@@ -143,8 +151,8 @@ impl Courier {
 
     /// The ranks whose goodbye has arrived, by bits from the lowest on. All of their words have arrived.
     pub fn left(&self) -> u64 {
-        let gone = self.links.iter().filter(|link| link.has_left());
-        gone.fold(0, |bits, link| bits | 1 << link.peer())
+        let here = self.links.iter().filter(|link| !link.has_left());
+        here.fold(self.peers(), |bits, link| bits & !(1 << link.peer()))
     }
 
     /// The ranks on other hosts, by bits from the lowest on.

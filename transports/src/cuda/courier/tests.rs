@@ -60,14 +60,14 @@ struct World {
 
 impl World {
     fn new(hosts: &[usize], capacity: usize) -> Self {
-        Self::over(hosts, || {
+        Self::over(hosts, 1, || {
             let (here, there) = mem::pair(capacity);
             (AnyStream::Mem(here), AnyStream::Mem(there))
         })
     }
 
-    /// The ranks on these hosts, over the streams that `pair` makes.
-    fn over(hosts: &[usize], pair: impl Fn() -> (AnyStream, AnyStream)) -> Self {
+    /// The ranks on these hosts, over the streams that `pair` makes, so many between two ranks.
+    fn over(hosts: &[usize], rails: usize, pair: impl Fn() -> (AnyStream, AnyStream)) -> Self {
         let (shapes, ranks) = (shapes(), hosts.len());
         let count = hosts.iter().max().unwrap() + 1;
         let bytes = DeviceBoard::bytes_in_host(&shapes, ranks);
@@ -76,9 +76,10 @@ impl World {
         let mut streams: Vec<Vec<(usize, AnyStream)>> = (0..ranks).map(|_| Vec::new()).collect();
         for a in 0..ranks {
             for b in (0..a).filter(|b| hosts[a] != hosts[*b]) {
-                let (here, there) = pair();
-                streams[a].push((b, here));
-                streams[b].push((a, there));
+                for (here, there) in (0..rails).map(|_| pair()) {
+                    streams[a].push((b, here));
+                    streams[b].push((a, there));
+                }
             }
         }
         let courier = |(me, streams)| {
@@ -243,10 +244,11 @@ proptest! {
         hosts in worlds(),
         capacity in 1_usize..60,
         is_direct in any::<bool>(),
+        rails in 1_usize..4,
         steps in prop::collection::vec(any::<[u8; 6]>(), 0..600),
     ) {
         let mut world = match is_direct {
-            true => World::over(&hosts, || direct::pair(capacity, direct::Mutant::None)),
+            true => World::over(&hosts, rails, || direct::pair(capacity, direct::Mutant::None)),
             false => World::new(&hosts, capacity),
         };
         steps.into_iter().for_each(|step| world.step(step));
@@ -258,10 +260,11 @@ proptest! {
     fn goodbyes_come_last(
         hosts in worlds(),
         capacity in 1_usize..60,
+        rails in 1_usize..4,
         steps in prop::collection::vec(any::<[u8; 6]>(), 0..200),
         turns in prop::collection::vec(any::<u8>(), 0..100),
     ) {
-        let mut world = World::new(&hosts, capacity);
+        let mut world = World::over(&hosts, rails, || direct::pair(capacity, direct::Mutant::None));
         steps.into_iter().for_each(|step| world.step(step));
         let ranks = hosts.len();
         world.couriers[0].say_goodbye();
@@ -285,10 +288,11 @@ proptest! {
     fn all_leave(
         hosts in worlds(),
         capacity in 1_usize..60,
+        rails in 1_usize..4,
         steps in prop::collection::vec(any::<[u8; 6]>(), 0..100),
         turns in prop::collection::vec(any::<(u8, bool)>(), 0..200),
     ) {
-        let mut world = World::new(&hosts, capacity);
+        let mut world = World::over(&hosts, rails, || direct::pair(capacity, direct::Mutant::None));
         steps.into_iter().for_each(|step| world.step(step));
         world.read_all();
         let ranks = hosts.len();
