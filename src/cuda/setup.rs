@@ -20,7 +20,7 @@ use maypole_transports::cuda::{
     BesideCapture, DeviceBoard, Offer, PendingBoard, ReservedBlocks, Shapes, UseTable, stream_aside,
 };
 use maypole_transports::shm::Segment;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 type Found<T> = std::result::Result<T, String>;
@@ -235,16 +235,9 @@ fn courier(comm: &mut Communicator, board: &DeviceBoard) -> Result<CourierThread
     let direct = on_gpu(comm, place::has_direct_couriers())?;
     let engine = comm.engine.get_mut();
     let streams = engine.streams_of_device(CALL, &far)?;
-    let streams = rails::with_rails(comm, CALL, far.into_iter().zip(streams).collect(), direct)?;
-    let courier = board.courier(me, streams, direct);
-    let mut ways: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    courier
-        .ways()
-        .iter()
-        .for_each(|(peer, way)| ways.entry(way).or_default().push(peer.to_string()));
-    for (way, peers) in &ways {
-        tracing::info!("publications of rank {me} reach ranks {} by {way}", peers.join(", "));
-    }
+    let streams = far.into_iter().zip(streams).collect();
+    let streams = rails::all_streams(comm, CALL, board, streams, direct)?;
+    let courier = board.courier(me, streams);
     let thread = CourierThread::start(courier, comm.engine.get().device_witness());
     on_gpu(comm, thread)
 }

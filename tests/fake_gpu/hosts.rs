@@ -242,7 +242,7 @@ fn a_refused_write_names_the_rank_and_the_remedy_emulated() {
     let Some(world) = over_verbs("sum_without_end", &[0, 1], "ib0 refuse=1") else { return };
     for ended in world.start().succeed() {
         let error = ended.only("error").to_owned();
-        let parts = ["rank ", "port 1 of ib0", "MAYPOLE_CUDA_COURIERS=stream"];
+        let parts = ["lost rank ", "ib0", "port 1", "MAYPOLE_CUDA_COURIERS=stream"];
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
 }

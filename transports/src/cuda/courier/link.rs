@@ -1,5 +1,6 @@
 //! The link of a courier to one rank.
 
+use super::CourierStream;
 use super::message::{WordHead, WordKind};
 use super::places::{CopyRange, Direction, MailboxCopy};
 use crate::any_stream::AnyStream;
@@ -39,13 +40,6 @@ struct OutgoingWord {
     word: usize,
 }
 
-impl OutgoingWord {
-    /// A message that is a head alone.
-    fn of(head: WordHead) -> Self {
-        Self { head, body: CopyRange::default(), sent: 0, word: 0 }
-    }
-}
-
 /// The message that is being received.
 #[derive(Debug, Default)]
 struct IncomingWord {
@@ -59,7 +53,7 @@ struct IncomingWord {
 #[derive(Clone, Copy, Debug)]
 struct WordArrival {
     head: WordHead,
-    /// `None` for messages that are no word.
+    /// `None` for a goodbye.
     at: Option<usize>,
     body: CopyRange,
 }
@@ -89,10 +83,8 @@ pub(super) struct CourierLink {
     watched: Vec<WatchedWord>,
     /// The word that is looked at next.
     next: usize,
-    /// The copy of the mailboxes of this host, registered for direct writes; and that of the peer, once it has
-    /// offered it.
-    mine: Option<RemoteMemory>,
-    theirs: Option<RemoteMemory>,
+    /// The peer's copy of the mailboxes, if it and that of this host are registered for direct writes.
+    writes_to: Option<RemoteMemory>,
     sending: Option<OutgoingWord>,
     receiving: IncomingWord,
     goodbye: Goodbye,
@@ -102,10 +94,9 @@ pub(super) struct CourierLink {
 
 impl CourierLink {
     pub(super) fn new(
-        (peer, stream): (usize, AnyStream),
+        CourierStream { peer, stream, writes_to }: CourierStream,
         (rail, rails): (usize, usize),
-        mine: Option<RemoteMemory>,
-        (outgoing, incoming): (Vec<Direction>, Vec<Direction>),
+        [outgoing, incoming]: [Vec<Direction>; 2],
     ) -> Self {
         let numbered = (0..).zip(&outgoing);
         let words = numbered.flat_map(|(room, direction)| {
@@ -123,9 +114,8 @@ impl CourierLink {
             outgoing,
             incoming,
             next: 0,
-            mine,
-            theirs: None,
-            sending: mine.map(|memory| OutgoingWord::of(WordHead::of_memory(memory))),
+            writes_to,
+            sending: None,
             receiving: IncomingWord::default(),
             goodbye: Goodbye::None,
             has_left: false,
@@ -217,10 +207,12 @@ impl CourierLink {
         Ok(has_moved)
     }
 
-    /// Writes the bytes of the next message to the peer's copy, if they are many and the peer has offered it.
+    /// Writes the bytes of the next message to the peer's copy, if they are many and it is registered.
     /// False if there is no room for the write now.
     fn write_directly(&mut self) -> Result<bool> {
-        let (Some(to), Some(message)) = (self.theirs, &mut self.sending) else { return Ok(true) };
+        let (Some(to), Some(message)) = (self.writes_to, &mut self.sending) else {
+            return Ok(true);
+        };
         let OutgoingWord { head, body, sent: 0, word } = message else { return Ok(true) };
         if body.len < LEAST_DIRECT {
             return Ok(true);
@@ -278,7 +270,8 @@ impl CourierLink {
             return Some(OutgoingWord { head, body, sent: 0, word: at });
         }
         let says_goodbye = self.goodbye == Goodbye::Wanted;
-        says_goodbye.then(|| OutgoingWord::of(WordHead::GOODBYE))
+        let (head, body) = (WordHead::GOODBYE, CopyRange::default());
+        says_goodbye.then_some(OutgoingWord { head, body, sent: 0, word: 0 })
     }
 
     fn pull(&mut self, copy: &MailboxCopy) -> Result<bool> {
@@ -296,11 +289,9 @@ impl CourierLink {
             }
             self.receiving = IncomingWord::default();
             has_moved = true;
-            match (at, head.kind) {
-                (Some(at), _) => copy.word(at).store(head.word, Ordering::Release),
-                // A rank that has registered no memory has none to write from.
-                (None, WordKind::Memory) => self.theirs = self.mine.map(|_| head.memory()),
-                (None, _) => self.has_left = true,
+            match at {
+                Some(at) => copy.word(at).store(head.word, Ordering::Release),
+                None => self.has_left = true,
             }
         }
         Ok(has_moved)
@@ -336,7 +327,7 @@ fn answered(room: u8, rooms: usize) -> u8 {
 /// The places of the message with this head.
 fn arrival(rooms: &[Direction], head: [u8; HEAD]) -> Result<WordArrival> {
     let place = |head: WordHead| match head.kind {
-        WordKind::Goodbye | WordKind::Memory => Some((None, CopyRange::default())),
+        WordKind::Goodbye => Some((None, CopyRange::default())),
         _ => {
             let (at, body) = rooms.get(usize::from(head.room))?.place(&head)?;
             let is_behind = head.kind == WordKind::Arrived;

@@ -1,6 +1,5 @@
 //! The messages of couriers: a head that is a word, and for a publication its bytes.
 
-use crate::direct::RemoteMemory;
 use crate::stream::HEAD;
 
 /// The word that a message carries.
@@ -15,8 +14,6 @@ pub(super) enum WordKind {
     Goodbye = 4,
     /// Of a publication whose bytes were written [directly](crate::direct) before.
     Written = 5,
-    /// None: the address of the sender's copy, for direct writes. Its key is in place of the length.
-    Memory = 6,
 }
 
 /// The head of a message.
@@ -36,16 +33,6 @@ impl WordHead {
     pub(super) const GOODBYE: Self =
         Self { kind: WordKind::Goodbye, room: 0, lane: 0, slot: 0, length: 0, word: 0 };
 
-    /// The offer of memory for direct writes.
-    pub(super) fn of_memory(RemoteMemory { address, key }: RemoteMemory) -> Self {
-        Self { kind: WordKind::Memory, length: key, word: address, ..Self::GOODBYE }
-    }
-
-    /// The memory that [`of_memory`](Self::of_memory) offers.
-    pub(super) fn memory(&self) -> RemoteMemory {
-        RemoteMemory { address: self.word, key: self.length }
-    }
-
     pub(super) fn to_bytes(self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         bytes[..4].copy_from_slice(&[self.kind as u8, self.room, self.lane, self.slot]);
@@ -63,7 +50,6 @@ impl WordHead {
             3 => WordKind::Announced,
             4 => WordKind::Goodbye,
             5 => WordKind::Written,
-            6 => WordKind::Memory,
             _ => return None,
         };
         let length = u32::from_le_bytes([a, b, c, d]);

@@ -26,10 +26,9 @@
 //! Each of their couriers receives the same bytes, and writes over equal ones.
 //!
 //! # Direct writes
-//! Over RDMA a courier offers its copy of the mailboxes to its peers. From then on their adapters write the bytes
-//! of longer publications [directly](crate::direct) from slot to slot, and the stream carries the word behind
-//! them. A slot is the adapter's until its write is complete, so a `consumed` that arrives before that is held
-//! back. A link that has no such writes, or a host that cannot register the memory, keeps to the stream.
+//! Over RDMA the copies of two hosts may be registered with their adapters. Then these write the bytes of longer
+//! publications [directly](crate::direct) from slot to slot, and the stream carries the word behind them. A slot
+//! is the adapter's until its write is complete, so a `consumed` that arrives before that is held back.
 //!
 //! # Rails
 //! A courier may have several streams to a rank, by several ports. Lanes take them in turn, each with all of its
@@ -49,7 +48,8 @@ use super::arena::Reached;
 use super::board::DeviceBoard;
 use super::layout::{MailboxLayout, Shapes};
 use crate::any_stream::AnyStream;
-use crate::direct::RemoteMemory;
+use crate::direct::{DirectWrites, RemoteMemory};
+use crate::ib::VerbsError;
 use crate::poll::poll;
 use crate::shm::Segment;
 use crate::stream::{Fault, Stream};
@@ -64,7 +64,6 @@ use std::time::Duration;
 pub struct Courier {
     copy: MailboxCopy,
     links: Vec<CourierLink>,
-    ways: Vec<(usize, String)>,
 }
 
 /// A courier has lost the stream to a rank.
@@ -76,21 +75,50 @@ pub struct LostLink {
     pub fault: Fault,
 }
 
+/// A stream of a courier.
+#[derive(Debug)]
+pub struct CourierStream {
+    /// The rank at the other end.
+    pub peer: usize,
+    /// The stream.
+    pub stream: AnyStream,
+    /// The copy of the mailboxes on the peer's host, for direct writes. The stream has them then, and the
+    /// copy of this host was [registered](DeviceBoard::register) for it.
+    pub writes_to: Option<RemoteMemory>,
+}
+
 impl DeviceBoard {
+    /// Registers the mailboxes of the host of rank `me` for direct writes to and from ranks on other hosts. The
+    /// couriers of these have to have them at the same places, as all of the group do.
+    ///
+    /// # Errors
+    /// As [`DirectWrites::register`].
+    ///
+    /// # Panics
+    /// If they are not in memory of this host.
+    pub fn register(
+        &self,
+        me: usize,
+        writer: &mut dyn DirectWrites,
+    ) -> Result<RemoteMemory, VerbsError> {
+        writer.register(&self.copy(me))
+    }
+
     /// The courier of rank `me` over `streams`, to all ranks on other hosts. The mailboxes of the board are
     /// [in memory of this host](Self::in_host), and hold the words of all ranks. Of several streams to a rank, in an
     /// order that both ranks have, each carries some lanes.
     ///
-    /// With `direct` it makes direct writes where a stream has them.
-    ///
     /// # Panics
     /// If they are elsewhere.
-    pub fn courier(&self, me: usize, streams: Vec<(usize, AnyStream)>, direct: bool) -> Courier {
+    pub fn courier(&self, me: usize, streams: Vec<CourierStream>) -> Courier {
+        Courier::new(self.copy(me), &self.shapes, (me, self.others.len()), streams)
+    }
+
+    fn copy(&self, me: usize) -> Arc<Segment> {
         let Reached::InHost(memory, _) = &self.others[me] else {
             panic!("the mailboxes of ranks on several hosts are in memory of each host");
         };
-        let ranks = self.others.len();
-        Courier::new(memory.segment(), &self.shapes, (me, ranks), streams, direct)
+        memory.segment()
     }
 }
 
@@ -100,29 +128,21 @@ impl Courier {
         segment: Arc<Segment>,
         shapes: &Shapes,
         (me, ranks): (usize, usize),
-        streams: Vec<(usize, AnyStream)>,
-        direct: bool,
+        streams: Vec<CourierStream>,
     ) -> Self {
         let layout = MailboxLayout::new(shapes, ranks);
-        let copy = MailboxCopy::new(Arc::clone(&segment), ranks);
-        let mut ways = Vec::new();
-        let peers: Vec<_> = streams.iter().map(|(peer, _)| *peer).collect();
+        let copy = MailboxCopy::new(segment, ranks);
+        let peers: Vec<_> = streams.iter().map(|stream| stream.peer).collect();
         let rails = |peer, of: &[usize]| of.iter().filter(|other| **other == peer).count();
-        let link = |(at, (peer, mut stream)): (usize, (usize, AnyStream))| {
-            let (number, count) = (rails(peer, &peers[..at]), rails(peer, &peers));
-            let (mine, way) = offer(&mut stream, &segment, direct);
-            ways.push((peer, way));
-            let [outgoing, incoming] =
+        let link = |(at, stream): (usize, CourierStream)| {
+            let peer = stream.peer;
+            let rail = (rails(peer, &peers[..at]), rails(peer, &peers));
+            let directions =
                 [(me, peer), (peer, me)].map(|pair| copy.directions(&layout, shapes, pair));
-            CourierLink::new((peer, stream), (number, count), mine, (outgoing, incoming))
+            CourierLink::new(stream, rail, directions)
         };
         let links = streams.into_iter().enumerate().map(link).collect();
-        Self { copy, links, ways }
-    }
-
-    /// The way of publications to each rank on another host, in words: `RDMA writes by port 1 of mlx5_0`.
-    pub fn ways(&self) -> &[(usize, String)] {
-        &self.ways
+        Self { copy, links }
     }
 
     /// Sends and receives as much as is possible now. Returns true if something has moved.
@@ -173,23 +193,5 @@ impl Courier {
     /// Makes the end of the streams not flush: the group has failed.
     pub fn abandon(&mut self) {
         self.links.iter_mut().for_each(|link| link.stream().abandon());
-    }
-}
-
-/// Registers the copy of the mailboxes for direct writes, if the stream has them. Returns the offer to its
-/// peer, and the way of publications in words.
-fn offer(
-    stream: &mut AnyStream,
-    copy: &Arc<Segment>,
-    wanted: bool,
-) -> (Option<RemoteMemory>, String) {
-    let stays = |why: &str| (None, format!("messages of a stream{why}"));
-    match stream.direct() {
-        None => stays(""),
-        Some(_) if !wanted => stays(", because MAYPOLE_CUDA_COURIERS=stream"),
-        Some(direct) => match direct.register(copy) {
-            Ok(memory) => (Some(memory), format!("RDMA writes by {}", direct.port())),
-            Err(error) => stays(&format!(", because {error}")),
-        },
     }
 }

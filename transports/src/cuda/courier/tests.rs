@@ -7,8 +7,9 @@ use super::super::launch::Protocol;
 use super::super::layout::{MailboxLayout, Shape, Shapes};
 use super::message::{WordHead, WordKind};
 use super::places::{CopyRange, Direction, MailboxCopy};
-use super::{AnyStream, Courier, DeviceBoard, Segment};
+use super::{AnyStream, Courier, CourierStream, DeviceBoard, Segment};
 use crate::mem;
+use crate::stream::Stream;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -73,17 +74,21 @@ impl World {
         let bytes = DeviceBoard::bytes_in_host(&shapes, ranks);
         let segments: Vec<_> =
             (0..count).map(|_| Arc::new(Segment::create(bytes).unwrap())).collect();
-        let mut streams: Vec<Vec<(usize, AnyStream)>> = (0..ranks).map(|_| Vec::new()).collect();
+        let mut streams: Vec<Vec<CourierStream>> = (0..ranks).map(|_| Vec::new()).collect();
         for a in 0..ranks {
             for b in (0..a).filter(|b| hosts[a] != hosts[*b]) {
-                for (here, there) in (0..rails).map(|_| pair()) {
-                    streams[a].push((b, here));
-                    streams[b].push((a, there));
+                for (mut here, mut there) in (0..rails).map(|_| pair()) {
+                    let register = |stream: &mut AnyStream, rank: usize| {
+                        Some(stream.direct()?.register(&segments[hosts[rank]]).unwrap())
+                    };
+                    let (mine, theirs) = (register(&mut here, a), register(&mut there, b));
+                    streams[a].push(CourierStream { peer: b, stream: here, writes_to: theirs });
+                    streams[b].push(CourierStream { peer: a, stream: there, writes_to: mine });
                 }
             }
         }
         let courier = |(me, streams)| {
-            Courier::new(Arc::clone(&segments[hosts[me]]), &shapes, (me, ranks), streams, true)
+            Courier::new(Arc::clone(&segments[hosts[me]]), &shapes, (me, ranks), streams)
         };
         let couriers = streams.into_iter().enumerate().map(courier).collect();
         let copy = |host: &usize| Arc::new(MailboxCopy::new(Arc::clone(&segments[*host]), ranks));
