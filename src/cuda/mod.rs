@@ -85,6 +85,7 @@ mod plan;
 mod prepare;
 mod probe;
 mod programs;
+mod rails;
 mod rank;
 mod raw;
 mod scaling;

@@ -43,15 +43,34 @@ fn number(value: &str) -> Result<u32, String> {
     found.map(|number| number as u32).ok_or_else(failed)
 }
 
+/// The variable by which a user decides how couriers send.
+const COURIERS: &str = "MAYPOLE_CUDA_COURIERS";
+
+/// Whether couriers make direct writes where they can, by that variable.
+pub(super) fn has_direct_couriers() -> Result<bool, String> {
+    are_direct(&std::env::var_os(COURIERS).unwrap_or_default().to_string_lossy())
+}
+
+fn are_direct(value: &str) -> Result<bool, String> {
+    match value {
+        "" | "auto" => Ok(true),
+        "stream" => Ok(false),
+        other => Err(format!("{COURIERS}: '{other}' is neither auto nor stream")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_one_of_three() {
+    fn a_value_is_one_of_a_few() {
         for (value, expected) in [("", 0), ("auto", 0), ("peer", PEER), ("host", HOST)] {
             assert_eq!(number(value), Ok(expected));
         }
+        assert_eq!(["", "auto", "stream"].map(are_direct), [Ok(true), Ok(true), Ok(false)]);
+        let why = are_direct("tcp").unwrap_err();
+        assert_eq!(why, "MAYPOLE_CUDA_COURIERS: 'tcp' is neither auto nor stream");
         let why = number("gpu").unwrap_err();
         assert_eq!(why, "MAYPOLE_CUDA_MAILBOXES: 'gpu' is none of auto, peer and host");
     }

@@ -7,6 +7,7 @@ use super::place::{self, MailboxPlace};
 use super::plan::{self, Wanted};
 use super::probe::ReachProbe;
 use super::programs::MessagePrograms;
+use super::rails;
 use super::rank::{Connected, DeviceRank};
 use crate::comm::Communicator;
 use crate::error::Result;
@@ -233,10 +234,13 @@ fn first_of(comm: &mut Communicator, mine: Option<String>) -> Result<Option<Stri
 fn courier(comm: &mut Communicator, board: &DeviceBoard) -> Result<CourierThread> {
     let (me, hosts) = (comm.rank(), comm.hosts());
     let far: Vec<_> = (0..comm.world()).filter(|rank| !hosts.together(*rank, me)).collect();
+    let direct = on_gpu(comm, place::has_direct_couriers())?;
     let engine = comm.engine.get_mut();
     let streams = engine.streams_of_device(CALL, &far)?;
-    let courier = board.courier(me, far.into_iter().zip(streams).collect());
-    let thread = CourierThread::start(courier, engine.device_witness());
+    let streams = far.into_iter().zip(streams).collect();
+    let streams = rails::all_streams(comm, CALL, board, streams, direct)?;
+    let courier = board.courier(me, streams);
+    let thread = CourierThread::start(courier, comm.engine.get().device_witness());
     on_gpu(comm, thread)
 }
 

@@ -1,13 +1,14 @@
 //! Groups on GPUs of several hosts: network namespaces, each with one process, and processes that pretend
 //! to be on several hosts.
 
+use crate::fake_verbs::FakeVerbs;
 use crate::network::{self, Network};
 use crate::raw::{context, hold};
-use crate::spawn::{as_each_rank, ranks, say};
-use crate::walks::ready;
+use crate::spawn::{World, as_each_rank, ranks, say};
+use crate::walks::{ready, sum};
 use crate::{skip, world};
-use maypole::ReduceOp;
 use maypole::cuda::{Comm, CommOptions, Id};
+use maypole::{ReduceOp, Transport};
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 crate::roles! {
     split_hosts;
     leave_across;
+    sum_over_verbs;
+    sum_without_end;
 }
 
 const FILE: &str = "TEST_FILE";
@@ -124,5 +127,135 @@ fn a_group_on_two_hosts_is_split_emulated() {
         for ended in world.within(Duration::from_secs(90)).start().succeed() {
             assert_eq!(ended.said("split").len(), 1);
         }
+    }
+}
+
+/// Ranks on these hosts, whose couriers reach one another over adapters like `device`.
+fn over_verbs(role: &str, hosts: &[usize], device: &str) -> Option<World> {
+    let world = world(role, hosts.len())?;
+    let (cuda, verbs) =
+        (crate::FakeDriver::get()?.library_path(), FakeVerbs::get()?.library_path());
+    let world = world.set("LD_LIBRARY_PATH", format!("{verbs}:{cuda}")).hosts(hosts);
+    Some(world.set("FAKE_VERBS_DEVICES", device).within(Duration::from_secs(60)))
+}
+
+/// What the adapters of all ranks have counted: device, counter and value.
+type Counted = Vec<(String, String, u64)>;
+
+/// Runs sums on these hosts.
+#[track_caller]
+fn count_sums(hosts: &[usize], device: &str, variables: &[(usize, &str, &str)]) -> Option<Counted> {
+    let mut world = over_verbs("sum_over_verbs", hosts, device)?;
+    let folder = tempfile::tempdir().unwrap();
+    let file = |rank: usize| folder.path().join(format!("counters-{rank}"));
+    for rank in 0..hosts.len() {
+        world = world.set_of(rank, "FAKE_VERBS_COUNTERS", file(rank).display());
+    }
+    for (rank, name, value) in variables {
+        world = world.set_of(*rank, name, value);
+    }
+    for ended in world.start().succeed() {
+        assert_eq!(ended.said("done").len(), 1);
+    }
+    let texts = (0..hosts.len()).map(|rank| std::fs::read_to_string(file(rank)).unwrap());
+    let counter = |line: &str| {
+        let [device, name, value] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        (str::to_owned(device), str::to_owned(name), value.parse().unwrap())
+    };
+    Some(texts.flat_map(|text| text.lines().map(counter).collect::<Vec<_>>()).collect())
+}
+
+/// Of devices whose names begin so.
+fn counted(all: &Counted, device: &str, name: &str) -> u64 {
+    let is_it = |it: &&(String, String, u64)| it.0.starts_with(device) && it.1 == name;
+    all.iter().filter(is_it).map(|it| it.2).sum()
+}
+
+/// Bytes have the bits of other transports, also if completions are late. A rank with several ports uses all.
+#[test]
+fn couriers_write_from_slot_to_slot_emulated() {
+    let cases = [
+        (&[0, 1][..], "ib0; ib1", [true, true]),
+        (&[0, 0, 1], "ib0 late=2; ib1 link=2", [true, false]),
+        (&[0, 1, 2], "ib0 link=2", [true, false]),
+    ];
+    for (hosts, devices, used) in cases {
+        let Some(all) = count_sums(hosts, devices, &[]) else { return };
+        let writes = ["ib0", "ib1"].map(|device| counted(&all, device, "direct_writes") > 0);
+        assert_eq!(writes, used, "{devices}: {all:?}");
+        assert_eq!(counted(&all, "ib", "overwritten"), 0, "{devices}");
+    }
+}
+
+/// The second ports are on networks of their own.
+#[test]
+fn ports_that_do_not_reach_all_ranks_carry_nothing_emulated() {
+    let devices = ["ib0; ib1 net=1", "ib0; ib1 net=2"];
+    let of = |rank: usize| (rank, "FAKE_VERBS_DEVICES", devices[rank]);
+    let Some(all) = count_sums(&[0, 1], "", &[of(0), of(1)]) else { return };
+    let writes = ["ib0", "ib1"].map(|device| counted(&all, device, "direct_writes") > 0);
+    assert_eq!(writes, [true, false], "{all:?}");
+}
+
+/// Nothing encrypts what an adapter writes, and a user may want none of it.
+#[test]
+fn couriers_write_nothing_directly_where_they_may_not_emulated() {
+    let cases: [&[(usize, &str, &str)]; 2] = [
+        &[(0, "MAYPOLE_ENCRYPT", "1"), (1, "MAYPOLE_ENCRYPT", "1")],
+        &[(1, "MAYPOLE_CUDA_COURIERS", "stream")],
+    ];
+    for variables in cases {
+        let Some(all) = count_sums(&[0, 1], "ib0; ib1", variables) else { return };
+        assert_eq!(counted(&all, "ib", "direct_writes"), 0, "{variables:?}");
+    }
+}
+
+fn sum_over_verbs() {
+    as_each_rank(|mut comm| sum(&mut comm.over(Transport::Ib).unwrap(), 2));
+}
+
+fn sum_without_end() {
+    as_each_rank(|mut comm| {
+        let mut comm = comm.over(Transport::Ib).unwrap();
+        let stream = context(0).new_stream().unwrap();
+        let gpu = match Comm::new(&mut comm, stream.clone()) {
+            Ok(gpu) => gpu,
+            Err(error) => return say("error", error),
+        };
+        let mut data = stream.clone_htod(&vec![1.0f32; 100_000]).unwrap();
+        let mut call = || {
+            gpu.all_reduce_in_place(&mut data, &ReduceOp::Max)?;
+            gpu.synchronize()
+        };
+        for number in 0.. {
+            match call() {
+                Ok(()) if number == 0 => say("ready", comm.rank()),
+                Ok(()) => {}
+                Err(error) => return say("error", error),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_refused_write_names_the_rank_and_the_remedy_emulated() {
+    let Some(world) = over_verbs("sum_without_end", &[0, 1], "ib0 refuse=1") else { return };
+    for ended in world.start().succeed() {
+        let error = ended.only("error").to_owned();
+        let parts = ["lost rank ", "ib0", "port 1", "MAYPOLE_CUDA_COURIERS=stream"];
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    }
+}
+
+#[test]
+fn a_rank_that_dies_during_direct_writes_is_named_emulated() {
+    let Some(world) = over_verbs("sum_without_end", &[0, 0, 1], "ib0") else { return };
+    let mut running = world.start();
+    running.wait_for("ready", &[0, 1, 2]);
+    running.signal(2, "KILL");
+    let ended = running.end();
+    for rank in [0, 1] {
+        let error = ended[rank].only("error").to_owned();
+        assert!(error.contains("rank 2"), "{error}");
     }
 }

@@ -6,6 +6,8 @@
 
 #[path = "../common/fake_gpu.rs"]
 mod fake_gpu;
+#[path = "../common/fake_verbs.rs"]
+mod fake_verbs;
 #[path = "../common/network.rs"]
 mod network;
 #[path = "../common/skip.rs"]

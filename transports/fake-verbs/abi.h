@@ -172,6 +172,7 @@ enum {
     QPS_RTS = 3,
     QPS_ERR = 6,
     ACCESS_REMOTE_WRITE = 2,
+    WR_WRITE = 0,
     WR_WRITE_WITH_IMM = 1,
     SEND_SIGNALED = 2,
     SEND_INLINE = 8,

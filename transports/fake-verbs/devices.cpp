@@ -9,7 +9,8 @@
 // The fake does not show:
 // - speed, and how an adapter's caches, queues and interrupts behave;
 // - the order in which an adapter writes memory: a write is whole before its completion, as is
-//   promised, and no reader sees half of it;
+//   promised, and no reader sees half of it. One without immediate data lands as late as may be,
+//   with the next one that has some;
 // - packets: nothing is lost, repeated or reordered. A peer that is absent, or on another network,
 //   stays silent for as long as the retries of the queue pair last;
 // - whether a kernel and its limits allow to register memory.
@@ -22,7 +23,8 @@
 // (of `enum ibv_port_state`), link (1 InfiniBand, 2 Ethernet), speed, width, lid, address (the
 // last byte of the port's GID), prefix (the last byte of its subnet's prefix), net (ports with
 // different numbers do not reach each other), inline (most bytes of a request), late (milliseconds
-// between an answer and its completion), path (the device's folder in sysfs).
+// between an answer and its completion), refuse (1: memory takes no write without immediate data),
+// path (the device's folder in sysfs).
 // `fake_verbs_set` and `fake_verbs_raise` change a device while it is used.
 #include "fake.h"
 

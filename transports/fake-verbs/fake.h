@@ -79,6 +79,7 @@ public:
     // Copies to the region, if it allows a peer to write there.
     bool write(uint32_t key, uint64_t to, const char* from, size_t length);
     bool read(const ibv_sge& from, char* to);
+    bool has(uint32_t key, uint64_t at, size_t length, bool remote);
 
 private:
     struct Region {
@@ -86,8 +87,7 @@ private:
         size_t length;
         bool remote;
     };
-    bool has(uint32_t key, uint64_t at, size_t length, bool remote);
-    std::mutex lock_;
+    std::recursive_mutex lock_;
     std::map<uint32_t, Region> regions_;
     uint32_t next_ = 0x100;
 };
@@ -96,6 +96,8 @@ private:
 struct Write {
     ibv_send_wr request;
     ibv_sge range;
+    // Some of the bytes of a longer write, not the last ones.
+    bool is_part;
     // The bytes of an inline write. Of another one, a sum of its memory when it was posted.
     bool is_inline;
     std::vector<char> bytes;
@@ -103,7 +105,14 @@ struct Write {
     Clock::time_point due;
 };
 
-struct Frame;
+// The first bytes of every packet. Those of the first packet on a connection have its receiver,
+// those of later ones the bytes and the place of a write.
+struct Frame {
+    uint32_t from, to, net, is_global, lid;
+    uint8_t gid[16];
+    uint64_t address;
+    uint32_t key, length, immediate, has_immediate;
+};
 
 // A queue pair: one end of a connection, with a thread that copies.
 struct Pair {
@@ -129,6 +138,8 @@ private:
     void accept_peer();
     void take_frames();
     bool deliver(const Frame& frame);
+    unsigned place(const Frame& frame);
+    void post_part(const ibv_send_wr& request, ibv_sge range, bool is_part);
     void give_up_unanswered();
     void finish_due();
     void finish(const Write& write, unsigned status);
@@ -154,6 +165,8 @@ private:
     int outgoing_ = -1;
     int incoming_ = -1;
     bool blocked_ = false;
+    // Bytes of writes without immediate data. They land when one with it arrives, as late as is allowed.
+    std::vector<std::pair<Frame, std::vector<char>>> unplaced_;
     // A frame that no receive was posted for.
     std::unique_ptr<Frame> held_;
     // The packet that goes out, and the one that came in.
@@ -170,6 +183,9 @@ void add(Queue* queue);
 void remove(Queue* queue);
 void add(Pair* pair);
 void remove(Pair* pair);
+
+// Closes a descriptor, unless it is -1, which it is afterwards.
+void close_if_open(int& descriptor);
 
 // A pipe, whose ends are closed on exec.
 bool make_pipe(int ends[2]);

@@ -4,6 +4,7 @@
 // ends may be in one process or in two, and the end of a process is detected.
 #include "fake.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
@@ -16,15 +17,6 @@
 #include <unistd.h>
 
 namespace fake {
-
-// The first bytes of every packet. Those of the first packet on a connection have its receiver,
-// those of later ones the bytes and the place of a write.
-struct Frame {
-    uint32_t from, to, net, is_global, lid;
-    uint8_t gid[16];
-    uint64_t address;
-    uint32_t key, length, immediate;
-};
 
 namespace {
 
@@ -43,17 +35,17 @@ socklen_t address_of(uint32_t number, sockaddr_un& address) {
 
 int make_socket() { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
-void close_if_open(int& descriptor) {
-    if (descriptor >= 0) close(descriptor);
-    descriptor = -1;
-}
-
 uint64_t sum_of(const char* bytes, size_t length) {
     uint64_t sum = 0xcbf29ce484222325;
     for (size_t at = 0; at < length; at++) sum = (sum ^ (uint8_t)bytes[at]) * 0x100000001b3;
     return sum;
 }
 
+}
+
+void close_if_open(int& descriptor) {
+    if (descriptor >= 0) close(descriptor);
+    descriptor = -1;
 }
 
 // Takes a number that no other queue pair of this machine has: its socket could not be bound else.
@@ -127,12 +119,36 @@ int Pair::post(const ibv_send_wr& request) {
     std::lock_guard<std::mutex> guard(lock_);
     size_t length = request.num_sge ? request.sg_list[0].length : 0;
     bool is_inline = request.send_flags & SEND_INLINE;
-    if (state_ < QPS_RTS || request.opcode != WR_WRITE_WITH_IMM || length > LONGEST) return EINVAL;
+    bool has_immediate = request.opcode == WR_WRITE_WITH_IMM;
+    if (state_ < QPS_RTS || !(has_immediate || request.opcode == WR_WRITE)) return EINVAL;
+    if (has_immediate && length > LONGEST) return EINVAL;
     if (request.num_sge > 1 || (is_inline && length > cap.max_inline_data)) return EINVAL;
-    if (queue_.size() + late_.size() >= cap.max_send_wr) return ENOMEM;
-    Write write{request, {}, is_inline, {}, 0, {}};
-    if (length > 0) write.range = request.sg_list[0];
-    write.range.length = (uint32_t)length;
+    auto is_whole = [](const Write& write) { return !write.is_part; };
+    auto whole = std::count_if(queue_.begin(), queue_.end(), is_whole);
+    if ((size_t)whole + late_.size() >= cap.max_send_wr) return ENOMEM;
+    if (!has_immediate) {
+        context->device->count("direct_writes");
+        context->device->count("direct_bytes", length);
+    }
+    ibv_sge range{};
+    if (length > 0) range = request.sg_list[0];
+    ibv_send_wr rest = request;
+    for (; length > LONGEST; length -= LONGEST) {
+        range.length = LONGEST;
+        post_part(rest, range, true);
+        range.addr += LONGEST;
+        rest.remote_addr += LONGEST;
+    }
+    range.length = (uint32_t)length;
+    post_part(rest, range, false);
+    wake();
+    return 0;
+}
+
+void Pair::post_part(const ibv_send_wr& request, ibv_sge range, bool is_part) {
+    bool is_inline = request.send_flags & SEND_INLINE;
+    size_t length = range.length;
+    Write write{request, range, is_part, is_inline, {}, 0, {}};
     auto* bytes = (const char*)write.range.addr;
     if (is_inline) {
         write.bytes.assign(bytes, bytes + length);
@@ -141,8 +157,6 @@ int Pair::post(const ibv_send_wr& request) {
     write.sum = sum_of(bytes, length);
     if (queue_.empty()) last_answer_ = Clock::now();
     queue_.push_back(std::move(write));
-    wake();
-    return 0;
 }
 
 int Pair::post(const ibv_recv_wr& request) {
@@ -237,6 +251,7 @@ void Pair::transmit() {
         frame.key = write.request.rkey;
         frame.length = write.range.length;
         frame.immediate = write.request.imm_data;
+        frame.has_immediate = write.request.opcode == WR_WRITE_WITH_IMM;
         char* payload = out_.data() + sizeof frame;
         memcpy(out_.data(), &frame, sizeof frame);
         if (write.is_inline) {
@@ -273,6 +288,7 @@ void Pair::take_answers() {
             state_ = QPS_ERR;
             return wake();
         }
+        if (write.is_part) continue;
         auto late = context->device->number_of("late", attributes.port_num, 0);
         write.due = last_answer_ + std::chrono::milliseconds(late);
         late_.push_back(std::move(write));
@@ -292,6 +308,7 @@ void Pair::finish(const Write& write, unsigned status) {
     auto* bytes = (const char*)write.range.addr;
     bool is_same = write.is_inline || sum_of(bytes, write.range.length) == write.sum;
     if (status == WC_SUCCESS && !is_same) context->device->count("overwritten");
+    if (write.is_part && status != WC_REMOTE_ACCESS && status != WC_LOCAL_PROTECTION) return;
     if (status == WC_SUCCESS && !(write.request.send_flags & SEND_SIGNALED)) return;
     ibv_wc completion{};
     completion.wr_id = write.request.wr_id;
@@ -330,71 +347,6 @@ void Pair::flush() {
         receives->add(completion);
     }
     receives_.clear();
-}
-
-// A packet reaches this end if its network is this port's, and its address one of this port's.
-bool Pair::is_addressed_by(const Frame& hello) {
-    Device* device = context->device;
-    int port = attributes.port_num;
-    if (hello.from != attributes.dest_qp_num || hello.to != shown.qp_num) return false;
-    if (hello.net != device->number_of("net", port, 0)) return false;
-    if (!hello.is_global) return !device->is_ethernet(port) && hello.lid == device->lid(port);
-    for (const ibv_gid_entry& entry : device->gids(port)) {
-        if (memcmp(entry.gid, hello.gid, sizeof hello.gid) == 0) return true;
-    }
-    return false;
-}
-
-void Pair::accept_peer() {
-    int made = accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (made < 0) return;
-    Frame hello{};
-    // The hello was sent right after the connection was made, so it arrives immediately.
-    pollfd wanted{made, POLLIN, 0};
-    poll(&wanted, 1, 1000);
-    bool is_heard = recv(made, &hello, sizeof hello, 0) == sizeof hello;
-    if (is_heard && is_addressed_by(hello)) incoming_ = made;
-    else close(made);
-}
-
-void Pair::take_frames() {
-    while (incoming_ >= 0 && state_ != QPS_ERR) {
-        if (held_ && !deliver(*held_)) return;
-        held_.reset();
-        ssize_t got = recv(incoming_, in_.data(), in_.size(), 0);
-        if (got < 0 && errno == EAGAIN) return;
-        if (got < (ssize_t)sizeof(Frame)) return close_if_open(incoming_);
-        held_ = std::make_unique<Frame>();
-        memcpy(held_.get(), in_.data(), sizeof(Frame));
-        if (receives_.empty()) context->device->count("receiver_not_ready");
-    }
-}
-
-// Writes the bytes of a received packet, if a receive was posted for its immediate data, and
-// acknowledges it.
-bool Pair::deliver(const Frame& frame) {
-    if (receives_.empty()) return false;
-    const char* payload = in_.data() + sizeof frame;
-    unsigned status = WC_SUCCESS;
-    bool fits = frame.length == 0
-        || Regions::all().write(frame.key, frame.address, payload, frame.length);
-    if (fits) {
-        ibv_wc completion{};
-        completion.wr_id = receives_.front();
-        completion.opcode = WC_OPCODE_RECV_WITH_IMM;
-        completion.byte_len = frame.length;
-        completion.imm_data = frame.immediate;
-        completion.qp_num = shown.qp_num;
-        completion.wc_flags = WC_HAS_IMM;
-        receives_.pop_front();
-        receives->add(completion);
-    } else {
-        status = WC_REMOTE_ACCESS;
-        raise(context, EVENT_QP_ACCESS_ERR, (uint64_t)this);
-        state_ = QPS_ERR;
-    }
-    if (send(incoming_, &status, sizeof status, MSG_NOSIGNAL) < 0) close_if_open(incoming_);
-    return true;
 }
 
 }

@@ -31,17 +31,18 @@ Regions& Regions::all() {
 }
 
 uint32_t Regions::add(uint64_t start, size_t length, bool remote) {
-    std::lock_guard<std::mutex> guard(lock_);
+    std::lock_guard<std::recursive_mutex> guard(lock_);
     regions_[next_] = {start, length, remote};
     return next_++;
 }
 
 void Regions::remove(uint32_t key) {
-    std::lock_guard<std::mutex> guard(lock_);
+    std::lock_guard<std::recursive_mutex> guard(lock_);
     regions_.erase(key);
 }
 
 bool Regions::has(uint32_t key, uint64_t at, size_t length, bool remote) {
+    std::lock_guard<std::recursive_mutex> guard(lock_);
     auto found = regions_.find(key);
     if (found == regions_.end()) return false;
     const Region& region = found->second;
@@ -50,14 +51,14 @@ bool Regions::has(uint32_t key, uint64_t at, size_t length, bool remote) {
 }
 
 bool Regions::write(uint32_t key, uint64_t to, const char* from, size_t length) {
-    std::lock_guard<std::mutex> guard(lock_);
+    std::lock_guard<std::recursive_mutex> guard(lock_);
     if (!has(key, to, length, true)) return false;
     memcpy((void*)to, from, length);
     return true;
 }
 
 bool Regions::read(const ibv_sge& from, char* to) {
-    std::lock_guard<std::mutex> guard(lock_);
+    std::lock_guard<std::recursive_mutex> guard(lock_);
     if (!has(from.lkey, from.addr, from.length, false)) return false;
     memcpy(to, (const void*)from.addr, from.length);
     return true;

@@ -1,5 +1,6 @@
 //! The stream between two ranks, over any transport.
 
+use crate::direct::DirectWrites;
 use crate::ib::VerbsStream;
 use crate::poll::Interest;
 use crate::stream::{HEAD, Result, Stream};
@@ -87,6 +88,10 @@ impl Stream for AnyStream {
 
     fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
         each!(self, stream => stream.interest(reads, writes))
+    }
+
+    fn direct(&mut self) -> Option<&mut dyn DirectWrites> {
+        each!(self, stream => stream.direct())
     }
 
     fn abandon(&mut self) {

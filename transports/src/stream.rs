@@ -8,6 +8,7 @@
 //! A stream that borrowed a view until it was flushed would need a lifetime that outlasts the call,
 //! or in unsafe Rust an obligation that a failed call must still meet.
 
+use crate::direct::DirectWrites;
 use crate::poll::Interest;
 use maypole_kernels::{View, ViewMut};
 use std::io;
@@ -123,6 +124,12 @@ pub trait Stream {
     fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
         let interest = Interest::new(reads, writes)?;
         Some((self.descriptor()?, interest))
+    }
+
+    /// Writes past this stream to memory of the peer. `None` if there are none: only adapters for RDMA
+    /// make them, and they would bypass an encrypted stream.
+    fn direct(&mut self) -> Option<&mut dyn DirectWrites> {
+        None
     }
 
     /// Marks the calls as aborted, so closing this end need not flush. Its peer may have died.

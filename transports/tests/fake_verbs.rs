@@ -18,6 +18,8 @@ mod skip;
 
 #[path = "fake_verbs/adapters.rs"]
 mod adapters;
+#[path = "fake_verbs/direct.rs"]
+mod direct;
 #[path = "fake_verbs/faults.rs"]
 mod faults;
 #[path = "fake_verbs/waits.rs"]
@@ -28,10 +30,10 @@ use maypole_transports::ib::VerbsStream;
 use std::sync::OnceLock;
 
 /// The devices of these tests. A test that counts, or changes a device, has one of its own.
-const DEVICES: &str = "ib0; roce0 link=2; spin0; sleep0; quiet0; flap0; down0; late0; \
+const DEVICES: &str = "ib0; roce0 link=2; spin0; sleep0; quiet0; quiet1; flap0; down0; late0; \
     inline0 inline=0; inline32 inline=32; inline64 inline=64; \
     near0; far0 prefix=1; ether0 link=2; \
-    queue0; pair1; pair2; pair3; renamed0 link=2; grown0 link=2";
+    direct0; direct1; refusing0; queue0; pair1; pair2; pair3; renamed0 link=2; grown0 link=2";
 
 /// The library in this process. Every test of this program needs it, so where there is no compiler
 /// the program ends, after a line with the reason.

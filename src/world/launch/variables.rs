@@ -185,6 +185,12 @@ pub const VARIABLES: &[Variable] = &[
          host where some do not reach one another. `host` on one rank counts for all. Default: `auto`.",
     ),
     each(
+        "MAYPOLE_CUDA_COURIERS",
+        "How the bytes of ranks on GPUs reach other hosts: `auto` (over InfiniBand and RoCE, adapters write them \
+         from slot to slot, by all ports of a rank, unless they are encrypted) or `stream` (in the streams \
+         that join the ranks). `stream` on one rank counts for all of its connections. Default: `auto`.",
+    ),
+    each(
         "MAYPOLE_TUNE",
         "The file of costs that `maypole tune` has measured, or `off` for the built-in costs; \
          that of rank 0 counts. \

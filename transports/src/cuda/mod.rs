@@ -35,7 +35,7 @@ pub use arena::{Offer, ProcessName, uuid_of};
 pub use board::DeviceBoard;
 pub use code::{CodeShelf, DeviceCode, ProgramCall};
 pub use copies::LentFactor;
-pub use courier::{Courier, LostLink};
+pub use courier::{Courier, CourierStream, LostLink};
 pub use error::DeviceError;
 pub use launch::{DeviceCall, ForeignBuffer, Lent, Protocol, lend, lend_mut};
 pub use layout::{Room, Shape, Shapes};

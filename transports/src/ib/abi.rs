@@ -322,6 +322,8 @@ pub(super) struct IbvSendWr {
     pub(super) rest: [u64; 9],
 }
 
+/// `IBV_WR_RDMA_WRITE`.
+pub(super) const WRITE: c_uint = 0;
 /// `IBV_WR_RDMA_WRITE_WITH_IMM`.
 pub(super) const WRITE_WITH_IMM: c_uint = 1;
 /// `IBV_SEND_SIGNALED`.
@@ -359,6 +361,8 @@ pub(super) struct IbvWc {
 pub(super) const WC_SUCCESS: c_uint = 0;
 /// `IBV_WC_WR_FLUSH_ERR`: the queue pair failed before this request was looked at.
 pub(super) const WC_FLUSHED: c_uint = 5;
+/// `IBV_WC_REM_ACCESS_ERR`: the peer's memory does not allow the write.
+pub(super) const WC_REFUSED: c_uint = 10;
 /// `IBV_WC_RETRY_EXC_ERR`: no response of the peer's adapter.
 pub(super) const WC_NO_ANSWER: c_uint = 12;
 /// `IBV_WC_RECV_RDMA_WITH_IMM`.

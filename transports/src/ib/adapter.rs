@@ -11,7 +11,7 @@ use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The port of connections, and their treatment of lost packets.
 #[derive(Clone, Debug)]
@@ -60,6 +60,8 @@ pub struct VerbsAdapter {
     pub(super) gid: Gid,
     pub(super) settings: VerbsSettings,
     pub(super) watch: PortWatch,
+    /// Registered segments that connections share.
+    shared: Mutex<Vec<Weak<VerbsMemory>>>,
 }
 
 // SAFETY: calls of the library on one protection domain may be made from any thread, and
@@ -102,7 +104,8 @@ impl VerbsAdapter {
         // SAFETY: the context is open.
         let domain = unsafe { (device.library.alloc_pd)(device.context.as_ptr()) };
         let domain = NonNull::new(domain).ok_or_else(|| device.last_error("ibv_alloc_pd"))?;
-        Ok(Arc::new(Self { device, domain, port, gid, settings, watch }))
+        let shared = Mutex::default();
+        Ok(Arc::new(Self { device, domain, port, gid, settings, watch, shared }))
     }
 
     /// The kind of network that the port is of, in words: `RoCE v2 over IPv4`. Ports of different
@@ -131,6 +134,22 @@ impl VerbsAdapter {
         }
     }
 
+    /// The registration of `segment` for peers that write to it: one for all connections of this port.
+    pub(super) fn register(
+        self: &Arc<Self>,
+        segment: &Arc<Segment>,
+    ) -> Result<Arc<VerbsMemory>, VerbsError> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.retain(|memory| memory.strong_count() > 0);
+        let is_same = |memory: &Arc<VerbsMemory>| Arc::ptr_eq(&memory.segment, segment);
+        if let Some(memory) = shared.iter().filter_map(Weak::upgrade).find(is_same) {
+            return Ok(memory);
+        }
+        let memory = Arc::new(VerbsMemory::of(self, Arc::clone(segment))?);
+        shared.push(Arc::downgrade(&memory));
+        Ok(memory)
+    }
+
     /// True if the port still has the addresses that connections use. Also true if the query fails.
     pub(super) fn has_address(&self) -> bool {
         let Ok(gids) = self.device.gids() else { return true };
@@ -149,29 +168,36 @@ impl Drop for VerbsAdapter {
     }
 }
 
-/// Zeroed memory that a peer may write to, until it is dropped.
+/// Memory that a peer may write to, until it is dropped.
 pub(super) struct VerbsMemory {
     region: NonNull<IbvMr>,
     // After `region`, which is dropped by hand: the memory outlives its registration.
-    segment: Segment,
+    segment: Arc<Segment>,
     adapter: Arc<VerbsAdapter>,
 }
 
 // SAFETY: the registration is only read after it was made, and its bytes are a segment's.
 unsafe impl Send for VerbsMemory {}
+// SAFETY: as above.
+unsafe impl Sync for VerbsMemory {}
 
 impl VerbsMemory {
     /// Registers `bytes` zeroed bytes. A forked child does not inherit them.
     pub(super) fn new(adapter: &Arc<VerbsAdapter>, bytes: usize) -> Result<Self, VerbsError> {
-        let failed =
-            |source: io::Error| VerbsError::Memory { bytes, limit: locked_limit(), source };
-        let segment = Segment::create(bytes).map_err(failed)?;
+        let segment = Segment::create(bytes).map_err(|source| unregistered(bytes, source))?;
+        Self::of(adapter, Arc::new(segment))
+    }
+
+    /// Registers `segment`.
+    fn of(adapter: &Arc<VerbsAdapter>, segment: Arc<Segment>) -> Result<Self, VerbsError> {
+        let bytes = segment.len();
         let library = adapter.device.library;
         let start = segment.start().as_ptr().cast();
         // SAFETY: the range is mapped, and stays so until after it is deregistered.
         let region =
             unsafe { (library.reg_mr)(adapter.domain.as_ptr(), start, bytes, ACCESS_WRITES) };
-        let region = NonNull::new(region).ok_or_else(|| failed(io::Error::last_os_error()))?;
+        let region = NonNull::new(region);
+        let region = region.ok_or_else(|| unregistered(bytes, io::Error::last_os_error()))?;
         Ok(Self { region, segment, adapter: Arc::clone(adapter) })
     }
 
@@ -205,6 +231,10 @@ impl Drop for VerbsMemory {
         // SAFETY: the queue pair that used the memory is gone, so nothing writes to it any more.
         unsafe { (self.adapter.device.library.dereg_mr)(self.region.as_ptr()) };
     }
+}
+
+fn unregistered(bytes: usize, source: io::Error) -> VerbsError {
+    VerbsError::Memory { bytes, limit: locked_limit(), source }
 }
 
 /// The limit of locked memory, as `ulimit -l` shows it.

@@ -1,5 +1,6 @@
 //! Why verbs cannot be used, or do not work any more.
 
+use super::abi::WC_REFUSED;
 use super::adapter::VerbsAdapter;
 use super::events::{PortTrouble, QueueTrouble};
 use crate::stream::Fault;
@@ -136,6 +137,10 @@ pub(super) enum VerbsFault {
     Protocol,
 }
 
+/// What a user may do without direct writes.
+const WITHOUT_WRITES: &str =
+    "for ranks on GPUs, MAYPOLE_CUDA_COURIERS=stream does without direct writes";
+
 impl VerbsFault {
     /// The fault that users of a stream on `adapter` see.
     pub(super) fn report(self, adapter: &VerbsAdapter) -> Fault {
@@ -156,8 +161,18 @@ impl VerbsFault {
                  the network interface has to keep its addresses while ranks run",
                 adapter.gid
             ))),
+            Self::Queue(QueueTrouble::Access) => Fault::Io(io::Error::other(format!(
+                "the device {name} has given up {}: its port {port} has refused a write of the \
+                 peer; {WITHOUT_WRITES}",
+                QueueTrouble::Access
+            ))),
             Self::Queue(trouble) => Fault::Io(io::Error::other(format!(
                 "the device {name} has given up {trouble}; 'dmesg' may say why"
+            ))),
+            Self::Status(WC_REFUSED) => Fault::Io(io::Error::other(format!(
+                "the peer's adapter refused a write by port {port} of {name} \
+                 (IBV_WC_REM_ACCESS_ERR): its memory is not registered by this key; \
+                 {WITHOUT_WRITES}"
             ))),
             Self::Status(status) => Fault::Io(io::Error::other(format!(
                 "a request on the queue pair ended with status {status} of enum ibv_wc_status"

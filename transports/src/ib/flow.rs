@@ -29,6 +29,8 @@ pub(super) struct Outbound {
     pub(super) writes: usize,
     /// Requests that are not complete.
     pub(super) posted: usize,
+    /// All requests, complete or not.
+    pub(super) total: u64,
     pub(super) finished: bool,
     /// The peer receives nothing any more.
     pub(super) peer_gone: bool,

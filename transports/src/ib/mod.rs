@@ -13,6 +13,7 @@
 //! | `gid` | a port's addresses, and which of them is used |
 //! | `candidates` | the ports that connections may use, the best one first |
 //! | `adapter` | a port that was opened, and registered memory |
+//! | `rails` | more ports of a rank |
 //! | `queue_pair` | a reliable connection and its completions |
 //! | `events` | ports that go down, queues that the adapter aborts, and devices that are removed |
 //! | `endpoint` | addresses that two ends exchange before they connect |
@@ -20,6 +21,7 @@
 //! | `immediate` | the immediate data of writes |
 //! | `flow` | bytes and writes in flight on a connection, and its credits |
 //! | `stream` | rings of bytes over a reliable connection |
+//! | `direct` | writes past the rings, from registered memory to that of the peer |
 //!
 //! Sources: the *InfiniBand Architecture Specification*, volume 1, chapters 9 and 10; the manual
 //! pages of rdma-core.
@@ -29,6 +31,7 @@ mod adapter;
 mod candidates;
 mod connecting;
 mod device;
+mod direct;
 mod endpoint;
 mod error;
 mod events;
@@ -37,6 +40,7 @@ mod gid;
 mod immediate;
 mod library;
 mod queue_pair;
+mod rails;
 mod stream;
 
 pub use adapter::{VerbsAdapter, VerbsSettings};

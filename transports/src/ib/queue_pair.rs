@@ -3,7 +3,7 @@
 use super::abi::{
     ACCESS_WRITES, IbvAhAttr, IbvCompChannel, IbvCq, IbvGlobalRoute, IbvQp, IbvQpAttr, IbvQpCap,
     IbvQpInitAttr, IbvRecvWr, IbvSendWr, IbvSge, IbvWc, QPS_INIT, QPS_RTR, QPS_RTS, QPT_RC,
-    SEND_INLINE, SEND_SIGNALED, WRITE_WITH_IMM, mask,
+    SEND_INLINE, SEND_SIGNALED, WRITE, WRITE_WITH_IMM, mask,
 };
 use super::adapter::VerbsAdapter;
 use super::error::VerbsError;
@@ -31,7 +31,7 @@ pub(super) struct QueuePairAddress {
     pub(super) mtu_code: u16,
 }
 
-/// A write to the peer's memory, with immediate data.
+/// A write to the peer's memory.
 pub(super) struct RemoteWrite {
     /// The identifier of its completion.
     pub(super) id: u64,
@@ -42,7 +42,8 @@ pub(super) struct RemoteWrite {
     /// Where they go in the peer's memory.
     pub(super) to: u64,
     pub(super) remote_key: u32,
-    pub(super) immediate: u32,
+    /// Data for a completion of the peer. `None`: the peer's adapter reports nothing.
+    pub(super) immediate: Option<u32>,
 }
 
 /// The queue of completions of one queue pair, and the channel that wakes the waiting thread.
@@ -311,9 +312,9 @@ impl QueuePair {
             next: null_mut(),
             sg_list: &mut range,
             num_sge: i32::from(write.len > 0),
-            opcode: WRITE_WITH_IMM,
+            opcode: if write.immediate.is_some() { WRITE_WITH_IMM } else { WRITE },
             send_flags: SEND_SIGNALED | inline,
-            imm_data: write.immediate.to_be(),
+            imm_data: write.immediate.unwrap_or_default().to_be(),
             remote_addr: write.to,
             rkey: write.remote_key,
             rest: [0; 9],

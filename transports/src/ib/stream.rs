@@ -9,6 +9,8 @@
 //! Immediate data consumes one receive request of the peer. A sender never has more writes in
 //! flight than its peer has posted requests, so the connection never retries a write for lack of
 //! one.
+//!
+//! [`DirectWrites`](super::direct) go past the rings, between them in the order of the connection.
 
 use super::abi::{IbvWc, WC_FLUSHED, WC_NO_ANSWER, WC_RECV_WITH_IMM, WC_SUCCESS};
 use super::adapter::{VerbsAdapter, VerbsMemory};
@@ -18,6 +20,7 @@ use super::events::PortTrouble;
 use super::flow::{Inbound, Outbound, RING};
 use super::immediate::Immediate;
 use super::queue_pair::{BATCH, QueuePair, RemoteWrite};
+use crate::direct::DirectWrites;
 use crate::parts::{unfilled, unsent};
 use crate::poll::Interest;
 use crate::stream::{Fault, HEAD, Result, Stream};
@@ -49,16 +52,17 @@ const SHORT_LINGER: Duration = Duration::from_millis(100);
 /// [abandoned](Stream::abandon) waits for 0.1 s.
 pub struct VerbsStream {
     pair: QueuePair,
-    // After the pair, which uses it.
+    // After the pair, which uses them.
     rings: VerbsMemory,
+    pub(super) registered: Option<Arc<VerbsMemory>>,
     peer: VerbsEndpoint,
-    out: Outbound,
+    pub(super) out: Outbound,
     into: Inbound,
     fault: Option<VerbsFault>,
     /// Polls of an empty completion queue since the last completion or check of the port.
     looks: u32,
     linger: Duration,
-    adapter: Arc<VerbsAdapter>,
+    pub(super) adapter: Arc<VerbsAdapter>,
 }
 
 impl fmt::Debug for VerbsStream {
@@ -78,6 +82,7 @@ impl VerbsStream {
         VerbsStream {
             pair,
             rings,
+            registered: None,
             peer,
             out: Outbound::default(),
             into: Inbound::default(),
@@ -103,7 +108,7 @@ impl VerbsStream {
     }
 
     /// Handles all completions that are here. Returns whether there were any.
-    fn pump(&mut self) -> bool {
+    pub(super) fn pump(&mut self) -> bool {
         let mut completions = [IbvWc::default(); BATCH];
         let mut found = false;
         while self.fault.is_none() {
@@ -202,14 +207,43 @@ impl VerbsStream {
             local_key: self.rings.local_key(),
             to: self.peer.ring + at as u64,
             remote_key: self.peer.key,
-            immediate: number.encode(),
+            immediate: Some(number.encode()),
         };
         // SAFETY: the range lies within the registered rings, and is not written again before the
         // write is complete.
-        match unsafe { self.pair.post_write(&write) } {
-            Ok(()) => self.out.posted += 1,
+        unsafe { self.post(&write) };
+    }
+
+    /// Posts a write. A failure is the fault of the stream.
+    ///
+    /// # Safety
+    /// As of [`QueuePair::post_write`]; and the bytes do not change before the write is complete.
+    pub(super) unsafe fn post(&mut self, write: &RemoteWrite) {
+        // SAFETY: the caller vouches for the bytes.
+        match unsafe { self.pair.post_write(write) } {
+            Ok(()) => {
+                self.out.posted += 1;
+                self.out.total += 1;
+            }
             Err(error) => self.lose(&error),
         }
+    }
+
+    /// Bytes that may be sent as one piece now. If there are any, so may a direct write.
+    pub(super) fn room(&mut self) -> Result<usize> {
+        if self.out.finished || self.out.peer_gone {
+            return Err(Fault::Closed);
+        }
+        self.check()?;
+        if self.out.room() == 0 {
+            self.pump();
+            // Sends to an end that is gone fail, and its goodbye is the reason.
+            if self.out.peer_gone {
+                return Err(Fault::Closed);
+            }
+            self.check()?;
+        }
+        Ok(self.out.room())
     }
 
     /// Sends a credit to the peer, if one is worth a write.
@@ -218,6 +252,11 @@ impl VerbsStream {
             let number = self.into.take_credit();
             self.write(0, 0, number);
         }
+    }
+
+    /// The port of the connection.
+    pub fn adapter(&self) -> &Arc<VerbsAdapter> {
+        &self.adapter
     }
 
     /// True once the peer's adapter has everything that was sent.
@@ -237,7 +276,7 @@ impl VerbsStream {
         self.fault.is_none() && !self.out.peer_gone
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         self.fault.map_or(Ok(()), |fault| Err(fault.report(&self.adapter)))
     }
 }
@@ -245,19 +284,7 @@ impl VerbsStream {
 impl Stream for VerbsStream {
     fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize> {
         let parts = unsent(head, body, skip);
-        if self.out.finished || self.out.peer_gone {
-            return Err(Fault::Closed);
-        }
-        self.check()?;
-        if self.out.room() == 0 {
-            self.pump();
-            // Sends to an end that is gone fail, and its goodbye is the reason.
-            if self.out.peer_gone {
-                return Err(Fault::Closed);
-            }
-            self.check()?;
-        }
-        let room = self.out.room();
+        let room = self.room()?;
         if room == 0 {
             return Ok(0);
         }
@@ -327,6 +354,10 @@ impl Stream for VerbsStream {
     /// descriptor readable.
     fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
         (reads || writes).then(|| (self.pair.descriptor(), Interest::Read))
+    }
+
+    fn direct(&mut self) -> Option<&mut dyn DirectWrites> {
+        Some(self)
     }
 
     fn abandon(&mut self) {

@@ -1,14 +1,23 @@
 //! The link of a courier to one rank.
 
+use super::CourierStream;
 use super::message::{WordHead, WordKind};
 use super::places::{CopyRange, Direction, MailboxCopy};
 use crate::any_stream::AnyStream;
+use crate::direct::RemoteMemory;
 use crate::poll::Interest;
 use crate::stream::{Fault, HEAD, Result, Stream};
 use maypole_kernels::ViewMut;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
+
+/// Shorter publications travel in the stream: an adapter takes these bytes and their head as one request,
+/// without a look at memory.
+const LEAST_DIRECT: usize = 112;
+
+/// Bits of `arrived` below the number of its publication: `MARK_LOG` of the kernels.
+const MARK_BITS: u32 = 16;
 
 /// A word that this rank writes for the peer.
 #[derive(Debug)]
@@ -17,6 +26,8 @@ struct WatchedWord {
     at: usize,
     /// Its last value that was sent.
     sent: u64,
+    /// The direct write of its last bytes, 0 if there was none.
+    write: u64,
 }
 
 /// A message that has not left completely.
@@ -25,6 +36,8 @@ struct OutgoingWord {
     head: WordHead,
     body: CopyRange,
     sent: usize,
+    /// The place of its word among those that are watched.
+    word: usize,
 }
 
 /// The message that is being received.
@@ -36,13 +49,20 @@ struct IncomingWord {
     into: Option<WordArrival>,
 }
 
-/// The places of a word and of its bytes, and its value.
+/// The places of a word and of the bytes behind its head.
 #[derive(Clone, Copy, Debug)]
 struct WordArrival {
+    head: WordHead,
     /// `None` for a goodbye.
     at: Option<usize>,
     body: CopyRange,
-    word: u64,
+}
+
+impl IncomingWord {
+    /// Its parts, once all of it has arrived.
+    fn whole(&self) -> Option<WordArrival> {
+        self.into.filter(|arrival| self.received == HEAD + arrival.body.len)
+    }
 }
 
 /// This rank's goodbye.
@@ -63,6 +83,8 @@ pub(super) struct CourierLink {
     watched: Vec<WatchedWord>,
     /// The word that is looked at next.
     next: usize,
+    /// The peer's copy of the mailboxes, if it and that of this host are registered for direct writes.
+    writes_to: Option<RemoteMemory>,
     sending: Option<OutgoingWord>,
     receiving: IncomingWord,
     goodbye: Goodbye,
@@ -72,16 +94,17 @@ pub(super) struct CourierLink {
 
 impl CourierLink {
     pub(super) fn new(
-        peer: usize,
-        stream: AnyStream,
-        outgoing: Vec<Direction>,
-        incoming: Vec<Direction>,
+        CourierStream { peer, stream, writes_to }: CourierStream,
+        (rail, rails): (usize, usize),
+        [outgoing, incoming]: [Vec<Direction>; 2],
     ) -> Self {
         let numbered = (0..).zip(&outgoing);
         let words = numbered.flat_map(|(room, direction)| {
-            direction.words(room).map(|head| {
+            let words = direction.words(room);
+            let words = words.filter(move |head| usize::from(head.lane) % rails == rail);
+            words.map(move |head| {
                 let (at, _) = direction.place(&head).expect("the direction has its own words");
-                WatchedWord { head, at, sent: 0 }
+                WatchedWord { head, at, sent: 0, write: 0 }
             })
         });
         Self {
@@ -91,6 +114,7 @@ impl CourierLink {
             outgoing,
             incoming,
             next: 0,
+            writes_to,
             sending: None,
             receiving: IncomingWord::default(),
             goodbye: Goodbye::None,
@@ -161,7 +185,10 @@ impl CourierLink {
             if self.sending.is_none() {
                 self.sending = self.next_message(copy);
             }
-            let Some(OutgoingWord { head, body, sent }) = &mut self.sending else { break };
+            if !self.write_directly()? {
+                break;
+            }
+            let Some(OutgoingWord { head, body, sent, .. }) = &mut self.sending else { break };
             // SAFETY: the reader has not received all of it, as long as its message has not left.
             let bytes = unsafe { copy.slot(*body) }.as_view();
             let more = self.stream.send(&head.to_bytes(), bytes, *sent)?;
@@ -180,19 +207,59 @@ impl CourierLink {
         Ok(has_moved)
     }
 
+    /// Writes the bytes of the next message to the peer's copy, if they are many and it is registered.
+    /// False if there is no room for the write now.
+    fn write_directly(&mut self) -> Result<bool> {
+        let (Some(to), Some(message)) = (self.writes_to, &mut self.sending) else {
+            return Ok(true);
+        };
+        let OutgoingWord { head, body, sent: 0, word } = message else { return Ok(true) };
+        if body.len < LEAST_DIRECT {
+            return Ok(true);
+        }
+        let direct = self.stream.direct().expect("it has registered memory");
+        // SAFETY: the slot stays as it is until its reader has consumed it, and `consumed` is held back until the
+        // write is complete. Nobody reads the peer's copy of the slot before the message has arrived.
+        let Some(write) = unsafe { direct.write((body.start, body.len), to) }? else {
+            return Ok(false);
+        };
+        self.watched[*word].write = write;
+        (head.kind, *body) = (WordKind::Written, CopyRange::default());
+        Ok(true)
+    }
+
+    /// True if the word says that the peer has read bytes that the adapter of this rank may still read.
+    fn frees_early(&mut self, head: &WordHead) -> Result<bool> {
+        if head.kind != WordKind::Consumed {
+            return Ok(false);
+        }
+        let room = answered(head.room, self.outgoing.len());
+        let is_freed = |word: &&WatchedWord| {
+            let of = &word.head;
+            let is_there = (of.kind, of.room, of.lane) == (WordKind::Arrived, room, head.lane);
+            is_there && word.sent >> MARK_BITS <= head.word
+        };
+        let last = self.watched.iter().filter(is_freed).map(|word| word.write).max();
+        match (last.filter(|write| *write > 0), self.stream.direct()) {
+            (Some(write), Some(direct)) => Ok(!direct.is_complete(write)?),
+            _ => Ok(false),
+        }
+    }
+
     /// The message of the next word that has changed; a goodbye behind all words.
     fn next_message(&mut self, copy: &MailboxCopy) -> Option<OutgoingWord> {
         let Self { watched, outgoing, next, .. } = self;
         let count = watched.len();
         for _ in 0..count {
-            let word = &mut watched[*next];
-            *next = (*next + 1) % count;
+            let at = *next;
+            let word = &mut watched[at];
+            *next = (at + 1) % count;
             // The bytes of a publication were written before.
             let value = copy.word(word.at).load(Ordering::Acquire);
             if value == word.sent {
                 continue;
             }
-            word.sent = value;
+            (word.sent, word.write) = (value, 0);
             let direction = &outgoing[usize::from(word.head.room)];
             let mut head = WordHead { word: value, ..word.head };
             if head.kind == WordKind::Arrived {
@@ -200,58 +267,75 @@ impl CourierLink {
                 head.length = u32::try_from(length).unwrap_or(u32::MAX);
             }
             let (_, body) = direction.place(&head).expect("a part of a publication fits its slot");
-            return Some(OutgoingWord { head, body, sent: 0 });
+            return Some(OutgoingWord { head, body, sent: 0, word: at });
         }
         let says_goodbye = self.goodbye == Goodbye::Wanted;
-        let head = WordHead::GOODBYE;
-        says_goodbye.then_some(OutgoingWord { head, body: CopyRange::default(), sent: 0 })
+        let (head, body) = (WordHead::GOODBYE, CopyRange::default());
+        says_goodbye.then_some(OutgoingWord { head, body, sent: 0, word: 0 })
     }
 
     fn pull(&mut self, copy: &MailboxCopy) -> Result<bool> {
         let mut has_moved = false;
         while !self.has_left {
-            let IncomingWord { head, received, into } = &mut self.receiving;
-            let body = match into {
-                // SAFETY: the publication has not arrived here, unless with the same bytes.
-                Some(arrival) => unsafe { copy.slot(arrival.body) },
-                None => ViewMut::EMPTY,
+            let Some(WordArrival { head, at, .. }) = self.receiving.whole() else {
+                match self.pull_bytes(copy)? {
+                    true => has_moved = true,
+                    false => break,
+                }
+                continue;
             };
-            let more = self.stream.receive(head, body, *received)?;
-            if more == 0 {
+            if self.frees_early(&head)? {
                 break;
             }
+            self.receiving = IncomingWord::default();
             has_moved = true;
-            *received += more;
-            if *received < HEAD {
-                continue;
-            }
-            let arrival = match *into {
-                Some(arrival) => arrival,
-                None => *into.insert(arrival(&self.incoming, *head)?),
-            };
-            if *received == HEAD + arrival.body.len {
-                self.receiving = IncomingWord::default();
-                match arrival.at {
-                    Some(at) => copy.word(at).store(arrival.word, Ordering::Release),
-                    None => self.has_left = true,
-                }
+            match at {
+                Some(at) => copy.word(at).store(head.word, Ordering::Release),
+                None => self.has_left = true,
             }
         }
         Ok(has_moved)
+    }
+
+    /// Receives bytes of the message. Returns whether there were any.
+    fn pull_bytes(&mut self, copy: &MailboxCopy) -> Result<bool> {
+        let IncomingWord { head, received, into } = &mut self.receiving;
+        let body = match into {
+            // SAFETY: the publication has not arrived here, unless with the same bytes.
+            Some(arrival) => unsafe { copy.slot(arrival.body) },
+            None => ViewMut::EMPTY,
+        };
+        let more = self.stream.receive(head, body, *received)?;
+        *received += more;
+        if *received >= HEAD && into.is_none() {
+            *into = Some(arrival(&self.incoming, *head)?);
+        }
+        Ok(more > 0)
+    }
+}
+
+/// The room of the sender of a publication whose reader writes `consumed` in its own room `room`, of so many:
+/// the last two are those of messages to the other rank and from there.
+fn answered(room: u8, rooms: usize) -> u8 {
+    match rooms - usize::from(room) {
+        1 => room - 1,
+        2 => room + 1,
+        _ => room,
     }
 }
 
 /// The places of the message with this head.
 fn arrival(rooms: &[Direction], head: [u8; HEAD]) -> Result<WordArrival> {
-    let parsed = WordHead::from_bytes(head);
-    let found = parsed.and_then(|head| match head.kind {
+    let place = |head: WordHead| match head.kind {
         WordKind::Goodbye => Some((None, CopyRange::default())),
         _ => {
-            let place = rooms.get(usize::from(head.room))?.place(&head);
-            place.map(|(at, body)| (Some(at), body))
+            let (at, body) = rooms.get(usize::from(head.room))?.place(&head)?;
+            let is_behind = head.kind == WordKind::Arrived;
+            Some((Some(at), if is_behind { body } else { CopyRange::default() }))
         }
-    });
+    };
+    let found = WordHead::from_bytes(head).and_then(|head| Some((head, place(head)?)));
     let why = || io::Error::new(io::ErrorKind::InvalidData, "the peer names no place of a mailbox");
-    let (at, body) = found.ok_or_else(|| Fault::Io(why()))?;
-    Ok(WordArrival { at, body, word: parsed.map_or(0, |head| head.word) })
+    let (head, (at, body)) = found.ok_or_else(|| Fault::Io(why()))?;
+    Ok(WordArrival { head, at, body })
 }

@@ -12,6 +12,8 @@ pub(super) enum WordKind {
     Announced = 3,
     /// None: the last message.
     Goodbye = 4,
+    /// Of a publication whose bytes were written [directly](crate::direct) before.
+    Written = 5,
 }
 
 /// The head of a message.
@@ -22,7 +24,7 @@ pub(super) struct WordHead {
     pub(super) room: u8,
     pub(super) lane: u8,
     pub(super) slot: u8,
-    /// Bytes behind the head.
+    /// Bytes of the publication: behind the head, unless they were written before.
     pub(super) length: u32,
     pub(super) word: u64,
 }
@@ -47,6 +49,7 @@ impl WordHead {
             2 => WordKind::Consumed,
             3 => WordKind::Announced,
             4 => WordKind::Goodbye,
+            5 => WordKind::Written,
             _ => return None,
         };
         let length = u32::from_le_bytes([a, b, c, d]);

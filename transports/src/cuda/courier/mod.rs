@@ -25,6 +25,15 @@
 //! publication there, which they wrote after they had read the copy. Readers of one host share a copy.
 //! Each of their couriers receives the same bytes, and writes over equal ones.
 //!
+//! # Direct writes
+//! Over RDMA the copies of two hosts may be registered with their adapters. Then these write the bytes of longer
+//! publications [directly](crate::direct) from slot to slot, and the stream carries the word behind them. A slot
+//! is the adapter's until its write is complete, so a `consumed` that arrives before that is held back.
+//!
+//! # Rails
+//! A courier may have several streams to a rank, by several ports. Lanes take them in turn, each with all of its
+//! words, so the order within a lane is that of one stream. A rank says goodbye on each.
+//!
 //! # Order
 //! The receiver writes the bytes first and then, with release ordering, `arrived`. A rank says goodbye behind its
 //! last word, so its peers know that all of its words have arrived.
@@ -39,6 +48,8 @@ use super::arena::Reached;
 use super::board::DeviceBoard;
 use super::layout::{MailboxLayout, Shapes};
 use crate::any_stream::AnyStream;
+use crate::direct::{DirectWrites, RemoteMemory};
+use crate::ib::VerbsError;
 use crate::poll::poll;
 use crate::shm::Segment;
 use crate::stream::{Fault, Stream};
@@ -64,18 +75,50 @@ pub struct LostLink {
     pub fault: Fault,
 }
 
+/// A stream of a courier.
+#[derive(Debug)]
+pub struct CourierStream {
+    /// The rank at the other end.
+    pub peer: usize,
+    /// The stream.
+    pub stream: AnyStream,
+    /// The copy of the mailboxes on the peer's host, for direct writes. The stream has them then, and the
+    /// copy of this host was [registered](DeviceBoard::register) for it.
+    pub writes_to: Option<RemoteMemory>,
+}
+
 impl DeviceBoard {
+    /// Registers the mailboxes of the host of rank `me` for direct writes to and from ranks on other hosts. The
+    /// couriers of these have to have them at the same places, as all of the group do.
+    ///
+    /// # Errors
+    /// As [`DirectWrites::register`].
+    ///
+    /// # Panics
+    /// If they are not in memory of this host.
+    pub fn register(
+        &self,
+        me: usize,
+        writer: &mut dyn DirectWrites,
+    ) -> Result<RemoteMemory, VerbsError> {
+        writer.register(&self.copy(me))
+    }
+
     /// The courier of rank `me` over `streams`, to all ranks on other hosts. The mailboxes of the board are
-    /// [in memory of this host](Self::in_host), and hold the words of all ranks.
+    /// [in memory of this host](Self::in_host), and hold the words of all ranks. Of several streams to a rank, in an
+    /// order that both ranks have, each carries some lanes.
     ///
     /// # Panics
     /// If they are elsewhere.
-    pub fn courier(&self, me: usize, streams: Vec<(usize, AnyStream)>) -> Courier {
+    pub fn courier(&self, me: usize, streams: Vec<CourierStream>) -> Courier {
+        Courier::new(self.copy(me), &self.shapes, (me, self.others.len()), streams)
+    }
+
+    fn copy(&self, me: usize) -> Arc<Segment> {
         let Reached::InHost(memory, _) = &self.others[me] else {
             panic!("the mailboxes of ranks on several hosts are in memory of each host");
         };
-        let ranks = self.others.len();
-        Courier::new(memory.segment(), &self.shapes, (me, ranks), streams)
+        memory.segment()
     }
 }
 
@@ -85,16 +128,20 @@ impl Courier {
         segment: Arc<Segment>,
         shapes: &Shapes,
         (me, ranks): (usize, usize),
-        streams: Vec<(usize, AnyStream)>,
+        streams: Vec<CourierStream>,
     ) -> Self {
         let layout = MailboxLayout::new(shapes, ranks);
         let copy = MailboxCopy::new(segment, ranks);
-        let link = |(peer, stream)| {
-            let [outgoing, incoming] =
+        let peers: Vec<_> = streams.iter().map(|stream| stream.peer).collect();
+        let rails = |peer, of: &[usize]| of.iter().filter(|other| **other == peer).count();
+        let link = |(at, stream): (usize, CourierStream)| {
+            let peer = stream.peer;
+            let rail = (rails(peer, &peers[..at]), rails(peer, &peers));
+            let directions =
                 [(me, peer), (peer, me)].map(|pair| copy.directions(&layout, shapes, pair));
-            CourierLink::new(peer, stream, outgoing, incoming)
+            CourierLink::new(stream, rail, directions)
         };
-        let links = streams.into_iter().map(link).collect();
+        let links = streams.into_iter().enumerate().map(link).collect();
         Self { copy, links }
     }
 
@@ -124,8 +171,8 @@ impl Courier {
 
     /// The ranks whose goodbye has arrived, by bits from the lowest on. All of their words have arrived.
     pub fn left(&self) -> u64 {
-        let gone = self.links.iter().filter(|link| link.has_left());
-        gone.fold(0, |bits, link| bits | 1 << link.peer())
+        let here = self.links.iter().filter(|link| !link.has_left());
+        here.fold(self.peers(), |bits, link| bits & !(1 << link.peer()))
     }
 
     /// The ranks on other hosts, by bits from the lowest on.

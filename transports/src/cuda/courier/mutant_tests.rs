@@ -108,7 +108,7 @@ impl Stream for BrokenStream {
 
 /// Random steps of two ranks on two hosts; then everything is read, and rank 0 leaves.
 fn run(mutant: Mutant, seed: u64) {
-    let mut world = World::over(&[0, 1], || {
+    let mut world = World::over(&[0, 1], 1, || {
         let (here, there) = mem::pair(40);
         (BrokenStream::over(here, mutant), BrokenStream::over(there, mutant))
     });

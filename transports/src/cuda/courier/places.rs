@@ -120,7 +120,9 @@ impl Direction {
         let len = head.length as usize;
         let has_lane = lane < self.lanes;
         let at = match head.kind {
-            WordKind::Arrived if has_lane && slot < self.slots && len <= self.piece => {
+            WordKind::Arrived | WordKind::Written
+                if has_lane && slot < self.slots && len <= self.piece =>
+            {
                 let start = self.first_slot + slot * self.slot_bytes + lane * self.piece;
                 let at = self.arrived + (lane * self.slots + slot) * WORD;
                 return Some((at, CopyRange { start, len }));

@@ -1,3 +1,5 @@
+#[path = "direct_tests.rs"]
+mod direct;
 #[path = "mutant_tests.rs"]
 mod mutants;
 
@@ -5,23 +7,26 @@ use super::super::launch::Protocol;
 use super::super::layout::{MailboxLayout, Shape, Shapes};
 use super::message::{WordHead, WordKind};
 use super::places::{CopyRange, Direction, MailboxCopy};
-use super::{AnyStream, Courier, DeviceBoard, Segment};
+use super::{AnyStream, Courier, CourierStream, DeviceBoard, Segment};
 use crate::mem;
+use crate::stream::Stream;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Pieces of 48 bytes: streams hold fewer.
+/// Pieces of 240 bytes: streams hold fewer, and half of the publications are written directly.
 const SHAPE: Shape =
-    Shape { protocol: Protocol::Simple, lanes: 2, slots: 2, bytes: 96, lane_bytes: 16, least: 1 };
-const LONGEST: usize = 48;
+    Shape { protocol: Protocol::Simple, lanes: 2, slots: 2, bytes: 480, lane_bytes: 16, least: 1 };
+const LONGEST: usize = 240;
+/// The mark of all calls, in the lowest bits of `arrived`.
+const MARK: u64 = 77;
 /// Rooms of groups; the next one is that of messages.
 const GROUPS: usize = 2;
 
 fn shapes() -> Shapes {
     Shapes {
-        groups: vec![SHAPE, Shape { lanes: 3, slots: 4, bytes: 144, ..SHAPE }],
+        groups: vec![SHAPE, Shape { lanes: 3, slots: 4, bytes: 720, ..SHAPE }],
         messages: SHAPE,
     }
 }
@@ -56,25 +61,30 @@ struct World {
 
 impl World {
     fn new(hosts: &[usize], capacity: usize) -> Self {
-        Self::over(hosts, || {
+        Self::over(hosts, 1, || {
             let (here, there) = mem::pair(capacity);
             (AnyStream::Mem(here), AnyStream::Mem(there))
         })
     }
 
-    /// The ranks on these hosts, over the streams that `pair` makes.
-    fn over(hosts: &[usize], pair: impl Fn() -> (AnyStream, AnyStream)) -> Self {
+    /// The ranks on these hosts, over the streams that `pair` makes, so many between two ranks.
+    fn over(hosts: &[usize], rails: usize, pair: impl Fn() -> (AnyStream, AnyStream)) -> Self {
         let (shapes, ranks) = (shapes(), hosts.len());
         let count = hosts.iter().max().unwrap() + 1;
         let bytes = DeviceBoard::bytes_in_host(&shapes, ranks);
         let segments: Vec<_> =
             (0..count).map(|_| Arc::new(Segment::create(bytes).unwrap())).collect();
-        let mut streams: Vec<Vec<(usize, AnyStream)>> = (0..ranks).map(|_| Vec::new()).collect();
+        let mut streams: Vec<Vec<CourierStream>> = (0..ranks).map(|_| Vec::new()).collect();
         for a in 0..ranks {
             for b in (0..a).filter(|b| hosts[a] != hosts[*b]) {
-                let (here, there) = pair();
-                streams[a].push((b, here));
-                streams[b].push((a, there));
+                for (mut here, mut there) in (0..rails).map(|_| pair()) {
+                    let register = |stream: &mut AnyStream, rank: usize| {
+                        Some(stream.direct()?.register(&segments[hosts[rank]]).unwrap())
+                    };
+                    let (mine, theirs) = (register(&mut here, a), register(&mut there, b));
+                    streams[a].push(CourierStream { peer: b, stream: here, writes_to: theirs });
+                    streams[b].push(CourierStream { peer: a, stream: there, writes_to: mine });
+                }
             }
         }
         let courier = |(me, streams)| {
@@ -138,7 +148,7 @@ impl World {
             // SAFETY: the test has one thread.
             unsafe { copy.slot(body) }.fill_from(&bytes);
             copy.word(direction.length(&head)).store(len as u64, Ordering::Relaxed);
-            copy.word(at).store(position + 1, Ordering::Release);
+            copy.word(at).store((position + 1) << 16 | MARK, Ordering::Release);
             self.unread[me][*reader].push_back((room, lane, position, len));
         }
         let lane = &mut self.lanes[me][kept][lane];
@@ -157,7 +167,7 @@ impl World {
         let head = WordHead { kind, lane, slot, length: len as u32, ..WordHead::GOODBYE };
         let (at, body) = direction.place(&head).unwrap();
         let copy = &self.copies[me];
-        let arrived = copy.word(at).load(Ordering::Acquire);
+        let arrived = copy.word(at).load(Ordering::Acquire) >> 16;
         assert!(arrived <= position + 1, "a slot was written before it was read");
         if arrived <= position {
             return false;
@@ -203,7 +213,8 @@ impl World {
     /// Lets all couriers work until nothing moves, also not what a stream has kept back.
     fn settle(&mut self) {
         let mut quiet = 0;
-        while quiet < 2 {
+        // A write may find no room for some rounds.
+        while quiet < 20 {
             let moved = self.couriers.iter_mut().filter_map(|it| it.drive().unwrap().then_some(()));
             quiet = if moved.count() > 0 { 0 } else { quiet + 1 };
         }
@@ -237,9 +248,14 @@ proptest! {
     fn publications_arrive(
         hosts in worlds(),
         capacity in 1_usize..60,
+        is_direct in any::<bool>(),
+        rails in 1_usize..4,
         steps in prop::collection::vec(any::<[u8; 6]>(), 0..600),
     ) {
-        let mut world = World::new(&hosts, capacity);
+        let mut world = match is_direct {
+            true => World::over(&hosts, rails, || direct::pair(capacity, direct::Mutant::None)),
+            false => World::new(&hosts, capacity),
+        };
         steps.into_iter().for_each(|step| world.step(step));
         world.read_all();
     }
@@ -249,10 +265,11 @@ proptest! {
     fn goodbyes_come_last(
         hosts in worlds(),
         capacity in 1_usize..60,
+        rails in 1_usize..4,
         steps in prop::collection::vec(any::<[u8; 6]>(), 0..200),
         turns in prop::collection::vec(any::<u8>(), 0..100),
     ) {
-        let mut world = World::new(&hosts, capacity);
+        let mut world = World::over(&hosts, rails, || direct::pair(capacity, direct::Mutant::None));
         steps.into_iter().for_each(|step| world.step(step));
         let ranks = hosts.len();
         world.couriers[0].say_goodbye();
@@ -276,10 +293,11 @@ proptest! {
     fn all_leave(
         hosts in worlds(),
         capacity in 1_usize..60,
+        rails in 1_usize..4,
         steps in prop::collection::vec(any::<[u8; 6]>(), 0..100),
         turns in prop::collection::vec(any::<(u8, bool)>(), 0..200),
     ) {
-        let mut world = World::new(&hosts, capacity);
+        let mut world = World::over(&hosts, rails, || direct::pair(capacity, direct::Mutant::None));
         steps.into_iter().for_each(|step| world.step(step));
         world.read_all();
         let ranks = hosts.len();
@@ -306,7 +324,7 @@ proptest! {
         prop_assert_eq!(WordHead::from_bytes(head.to_bytes()), Some(head));
         if let Some((_, CopyRange { start, len })) = direction.place(&head) {
             let mailbox = DeviceBoard::bytes_in_host(&shapes(), 2) / 2;
-            prop_assert!(len == 0 || (mailbox..mailbox + 2 * 96).contains(&(start + len - 1)));
+            prop_assert!(len == 0 || (mailbox..mailbox + 2 * 480).contains(&(start + len - 1)));
         }
     }
 }
