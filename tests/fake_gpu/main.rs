@@ -16,6 +16,7 @@ mod spawn;
 mod company;
 mod endings;
 mod failures;
+mod far;
 mod hosts;
 mod kernel;
 mod maps;
@@ -52,6 +53,7 @@ type Role = fn();
 const ROLES: &[&[(&str, Role)]] = &[
     unavailable::ROLES,
     company::ROLES,
+    far::ROLES,
     hosts::ROLES,
     maps::ROLES,
     nvml::ROLES,

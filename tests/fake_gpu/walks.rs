@@ -17,7 +17,7 @@ crate::roles! {
 }
 
 /// Sums of several lengths, compared with those of the executor.
-fn sum(comm: &mut Communicator, devices: usize) {
+pub(crate) fn sum(comm: &mut Communicator, devices: usize) {
     let stream = context(comm.rank() % devices).new_stream().unwrap();
     let gpu = Comm::new(comm, stream.clone()).unwrap();
     for count in [1, 100, 5000, 300_001] {
