@@ -88,8 +88,7 @@ pub(crate) enum TransportArg {
     Tcp,
     /// InfiniBand or RoCE.
     Ib,
-    /// The memory of GPUs that reach one another: see --gpus and --cluster. The output says which prices
-    /// were measured.
+    /// The memory of GPUs: see --gpus and --cluster. The output says which prices were measured.
     #[cfg(feature = "cuda")]
     Cuda,
 }
@@ -161,12 +160,12 @@ impl ExplainArgs {
     /// Explains a call on GPUs, of which each of `ranks` ranks has one unless the options set more.
     #[cfg(feature = "cuda")]
     fn explain_on_gpus(&self, ranks: usize, is_first: bool) -> Result<ExitCode> {
-        let links = self.gpus.links(self.cluster.as_deref(), ranks)?;
-        let collective =
-            names::rooted(self.collective, self.root, links.world(), names::MOST_RANKS)?;
-        let bytes = self.whole(collective, links.world());
+        let gpus = self.gpus.ranks(self.cluster.as_deref(), ranks)?;
+        let world = gpus.links.world();
+        let collective = names::rooted(self.collective, self.root, world, names::MOST_RANKS)?;
+        let bytes = self.whole(collective, world);
         let wanted = self.algorithm.map(PlanOverride::from);
-        show(&maypole::cuda::explain_on(&links, collective, bytes, wanted), is_first)
+        show(&gpus.explain(collective, bytes, wanted), is_first)
     }
 
     fn predict(&self, collective: Collective, ranks: usize) -> Explanation {

@@ -4,9 +4,11 @@ use super::comm::Comm;
 use super::place::MailboxPlace;
 use super::plan::{CallPrices, LAUNCH_NS};
 use crate::schedule::collective::Collective;
-use crate::schedule::hosts::Boards;
-use crate::topology::DeviceLinks;
-use crate::tuner::{DevicePrices, DeviceQuestion, Explanation, PlanOverride, Question, choose};
+use crate::schedule::hosts::{Boards, Hosts};
+use crate::topology::{DeviceLinks, StreamLinks};
+use crate::tuner::{
+    CostTable, DevicePrices, DeviceQuestion, Explanation, PlanOverride, Question, choose,
+};
 
 /// Explains the plan of `collective` of `bytes` bytes in all (of the vector, or of all blocks
 /// together) among `world` ranks, if each rank has a GPU of its own and they reach one another's
@@ -64,24 +66,71 @@ pub fn explain_on(
     bytes: usize,
     wanted: Option<PlanOverride>,
 ) -> Explanation {
-    let boards = Boards::new(&vec![0; links.world()]);
-    explain_at(MailboxPlace::Gpus, (&boards, links), (collective, bytes), wanted)
+    let hosts = Hosts::new(&vec![0; links.world()]);
+    explain_across(&hosts, links, &CostTable::BUILT_IN, collective, bytes, wanted)
 }
 
-/// As [`explain_on`], with mailboxes that are there.
+/// As [`explain_on`], for ranks that are on `hosts`. Those of several hosts meet in memory of these, and threads
+/// carry publications between them over streams, so a message to another host costs two through memory of a host
+/// and one of a stream by `costs`, which have the network, too. The links of their GPUs do not count.
+///
+/// ```
+/// use maypole::schedule::{collective::Collective, hosts::Hosts};
+/// use maypole::topology::DeviceLinks;
+/// use maypole::tuner::CostTable;
+/// let microseconds = |network: &str| {
+///     let costs = CostTable { network: network.parse().unwrap(), ..CostTable::BUILT_IN };
+///     let (hosts, links) = (Hosts::new(&[0, 0, 1, 1]), DeviceLinks::apart(4));
+///     let all = maypole::cuda::explain_across(
+///         &hosts, &links, &costs, Collective::AllReduce, 64 << 20, None);
+///     all.chosen().unwrap().predicted_ns / 1000
+/// };
+/// // At least the bytes of one vector leave each host.
+/// assert!(microseconds("0.2ms,1Gbit") > 64 * 8 * 1000);
+/// assert!(microseconds("0.2ms,100Gbit") < 100_000);
+/// ```
+///
+/// # Panics
+/// If the hosts are those of another number of ranks than the links.
+pub fn explain_across(
+    hosts: &Hosts,
+    links: &DeviceLinks,
+    costs: &CostTable,
+    collective: Collective,
+    bytes: usize,
+    wanted: Option<PlanOverride>,
+) -> Explanation {
+    assert_eq!(hosts.world(), links.world(), "the ranks of the hosts have GPUs");
+    let (place, unknown) = match hosts.is_one() {
+        true => (MailboxPlace::Gpus, None),
+        false => (MailboxPlace::Hosts, Some(DeviceLinks::unknown(links.gpus()))),
+    };
+    let machine = (&place.boards(hosts), unknown.as_ref().unwrap_or(links));
+    let streams = (costs, &StreamLinks::undecided());
+    let mut explanation = explain_at(place, streams, machine, (collective, bytes), wanted);
+    if !hosts.is_one() {
+        explanation.refuse_gpus(BETWEEN_HOSTS);
+    }
+    explanation
+}
+
+const BETWEEN_HOSTS: &str = "mailboxes are in memory of the host: the ranks are on several hosts";
+
+/// As [`explain_on`], with mailboxes that are there, between whose hosts there are such streams.
 fn explain_at(
     place: MailboxPlace,
+    (costs, streams): (&CostTable, &StreamLinks),
     (boards, links): (&Boards, &DeviceLinks),
     (collective, bytes): (Collective, usize),
     wanted: Option<PlanOverride>,
 ) -> Explanation {
-    let prices = CallPrices::of(place);
+    let prices = CallPrices::of(place, costs);
     let gpus = Some(DeviceQuestion { links, unit: prices.unit, start_ns: LAUNCH_NS });
     let units = bytes.div_ceil(prices.unit);
     let question = Question { collective, boards, bytes: units, crowding: 1, gpus };
     let choice = choose(&question, wanted, &prices.costs);
     let mut explanation =
-        Explanation::on_gpus(&question, wanted, choice, sources(&prices, place, links));
+        Explanation::on_gpus(&question, streams, wanted, choice, sources(&prices, place, links));
     explanation.bytes = bytes;
     if let Ok(choice) = &mut explanation.choice {
         choice.plan.window = choice.plan.window.saturating_mul(prices.unit);
@@ -95,10 +144,12 @@ fn explain_at(
 /// The sources of the costs.
 fn sources(prices: &CallPrices, place: MailboxPlace, links: &DeviceLinks) -> DevicePrices {
     let one_gpu = links.gpus().iter().all(|gpu| *gpu == links.gpus()[0]);
+    let network = prices.costs.network;
     let between = match links.between(0, 0) {
-        _ if one_gpu => "",
-        Some(_) => "; links by their typical bandwidths, not measured",
-        None => "; what joins GPUs is not counted, and was not measured",
+        _ if place == MailboxPlace::Hosts && !network.is_near() => format!(", over {network}"),
+        _ if one_gpu || place == MailboxPlace::Hosts => String::new(),
+        Some(_) => "; links by their typical bandwidths, not measured".to_owned(),
+        None => "; what joins GPUs is not counted, and was not measured".to_owned(),
     };
     let source = format!("{}{between}", prices.source);
     let are_measured = one_gpu && place == MailboxPlace::Gpus;
@@ -146,7 +197,9 @@ impl Comm {
             let wanted = engine.wanted_on_device(collective);
             let place = rank.connected().place;
             let machine = (&rank.machine.boards, &rank.machine.links);
-            let mut explanation = explain_at(place, machine, (collective, bytes), wanted);
+            let conditions = engine.conditions();
+            let streams = (&conditions.prices(), &conditions.links);
+            let mut explanation = explain_at(place, streams, machine, (collective, bytes), wanted);
             if let Ok(choice) = &mut explanation.choice {
                 choice.keep_to(engine.keeps_order_on_device(collective, &rank.machine));
                 let forms = rank.one_hop_forms(collective, choice.plan.algorithm, false);

@@ -96,7 +96,7 @@ mod watch;
 pub use abort::LocalAbortHandle;
 pub use comm::Comm;
 pub use exchange::DeviceMessage as RawMessage;
-pub use explain::{explain, explain_on};
+pub use explain::{explain, explain_across, explain_on};
 pub use group::Group;
 pub use id::Id;
 pub use lent_call::StartableCall;

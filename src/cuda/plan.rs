@@ -45,8 +45,6 @@ const SLOTS_OF_LINES: u32 = 16;
 const MESSAGE: Costs = Costs { alpha: 3_000_000, beta: 1_000, gamma: 0 };
 /// One through memory of the host: assumed, at 20 GB/s.
 const MESSAGE_IN_HOST: Costs = Costs { alpha: 6_000_000, beta: 50_000, gamma: 0 };
-/// One to another host, by the couriers of both ranks: assumed, over TCP at 3 GB/s.
-const MESSAGE_TO_HOST: Costs = Costs { alpha: 20_000_000, beta: 350_000, gamma: 0 };
 
 /// Fixed nanoseconds of a call, without its messages: 8 bytes between two ranks take 9.3 us on that
 /// GPU, of which a message takes 3. All candidates take them, so they decide only which are near.
@@ -57,8 +55,8 @@ const MEASURED: &str =
     "calls, messages and memory as measured on one H100 that ranks shared (23 November 2026)";
 const ASSUMED: &str = "messages through memory of the host at 6 us and 20 GB/s, which is assumed and \
                        was not measured";
-const ASSUMED_BETWEEN: &str = "messages through memory of a host at 6 us and 20 GB/s, and between hosts at \
-                               20 us and 3 GB/s, which is assumed and was not measured";
+const ASSUMED_BETWEEN: &str = "messages through memory of a host at 6 us and 20 GB/s, which is assumed and \
+                               was not measured; between hosts two of these and one of a stream";
 
 /// The costs of calls on GPUs.
 #[derive(Clone, Copy, Debug)]
@@ -71,18 +69,26 @@ pub(super) struct CallPrices {
 }
 
 impl CallPrices {
-    /// Those of mailboxes that are there.
-    pub(super) fn of(place: MailboxPlace) -> Self {
+    /// Those of mailboxes that are there, between whose hosts streams have these costs. A message to another host
+    /// goes through memory of both hosts, and over the stream of the ranks' couriers. No stream combines.
+    pub(super) fn of(place: MailboxPlace, streams: &CostTable) -> Self {
         let (message, source) = match place {
             MailboxPlace::Gpus => (MESSAGE, MEASURED),
             MailboxPlace::Host => (MESSAGE_IN_HOST, ASSUMED),
             MailboxPlace::Hosts => (MESSAGE_IN_HOST, ASSUMED_BETWEEN),
         };
         let unit = limits(place).2 / CHUNK;
+        let to_host = Costs {
+            alpha: streams.tcp.alpha + 2 * message.alpha,
+            beta: streams.tcp.beta + 2 * message.beta,
+            gamma: 0,
+        };
         let of_units = |costs: Costs| Costs { beta: costs.beta * unit as u64, ..costs };
-        let [message, tcp] = [message, MESSAGE_TO_HOST].map(of_units);
+        let [message, tcp] = [message, to_host].map(of_units);
         let (tiny, small, chunk) = (message, message, message);
-        let costs = CostTable { tiny, small, chunk, tcp, ..CostTable::BUILT_IN };
+        // Where all streams are verbs, choices read their row.
+        let (verbs, network) = (tcp, streams.network);
+        let costs = CostTable { tiny, small, chunk, tcp, verbs, network, ..CostTable::BUILT_IN };
         Self { costs, unit, source }
     }
 }
@@ -208,7 +214,7 @@ mod tests {
     /// One hop while bytes are few; every byte once when they are many.
     #[test]
     fn short_vectors_go_in_one_hop_and_long_ones_in_few_bytes() {
-        let prices = CallPrices::of(MailboxPlace::Gpus);
+        let prices = CallPrices::of(MailboxPlace::Gpus, &CostTable::BUILT_IN);
         for world in [2, 4, 8] {
             let boards = Boards::new(&vec![0; world]);
             let chosen = |bytes| {

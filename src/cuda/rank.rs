@@ -102,7 +102,8 @@ impl DeviceRank {
         let apart = |_: &String| DeviceLinks::apart(comm.world());
         let links = connected.as_ref().map_or_else(apart, |connected| connected.links.clone());
         let place = connected.as_ref().map_or(MailboxPlace::Gpus, |it| it.place);
-        let CallPrices { costs, unit, .. } = CallPrices::of(place);
+        let CallPrices { costs, unit, .. } =
+            CallPrices::of(place, &comm.engine.get().conditions().prices());
         let (boards, start) = (place.boards(comm.hosts()), (unit, LAUNCH_NS));
         let machine = DeviceMachine::new(comm.engine.get(), boards, costs, start, links);
         let scratch = DeviceScratch::new(&stream);

@@ -172,17 +172,19 @@ impl Explanation {
 
 #[cfg(feature = "cuda")]
 impl Explanation {
-    /// As [`new`](Self::new), for ranks on GPUs that reach one another's memory.
+    /// As [`new`](Self::new), for ranks on GPUs that reach one another's memory within a board, where `links`
+    /// join boards.
     pub(crate) fn on_gpus(
         question: &Question<'_>,
+        links: &StreamLinks,
         wanted: Option<PlanOverride>,
         choice: Result<Choice, UnsupportedAlgorithm>,
         prices: DevicePrices,
     ) -> Self {
-        let hosts = Hosts::new(&vec![0; question.world()]);
-        let links = StreamLinks::undecided();
-        let mut explanation = Self::new(question, &hosts, &links, wanted, choice, None);
-        for group in &mut explanation.pair_groups {
+        let hosts = Hosts::new(question.boards.numbers());
+        let mut explanation = Self::new(question, &hosts, links, wanted, choice, None);
+        let groups = explanation.pair_groups.iter_mut();
+        for group in groups.filter(|group| group.transport == TransportKind::SharedMemory) {
             group.transport = TransportKind::CudaPeer;
             group.refused.clear();
         }

@@ -40,20 +40,20 @@ impl WorldShape {
     }
 
     /// Picoseconds that the busiest link between GPUs takes for a KiB of every chunk of `schedules`, or the
-    /// interface of the busiest host of `network`. Then those that a machine takes for all that its hosts send, if
-    /// several share it.
+    /// interface of the busiest host of `network`, which is longer. Then those that a machine takes for all that
+    /// its hosts send, if several share it.
     pub(super) fn busiest_links(&self, schedules: &[Schedule], network: Network) -> [u64; 2] {
-        match &self.links {
-            Some(links) => [busiest(schedules, links, self.unit), 0],
-            None if network.is_near() => [0; 2],
-            None => {
-                let moved = self.moved(schedules);
-                let sent = moved.iter().map(|it| it[0]).sum::<u64>();
-                let of_machine = sent.checked_div(network.machines).unwrap_or(0);
-                let of_host = moved.into_iter().flatten().max().unwrap_or(0);
-                [of_host.saturating_mul(network.wire), of_machine.saturating_mul(WIRE)]
-            }
+        let links = self.links.as_ref().map_or(0, |links| busiest(schedules, links, self.unit));
+        if network.is_near() {
+            return [links, 0];
         }
+        let moved = self.moved(schedules);
+        let sent = moved.iter().map(|it| it[0]).sum::<u64>();
+        let of_machine = sent.checked_div(network.machines).unwrap_or(0);
+        let of_host = moved.into_iter().flatten().max().unwrap_or(0);
+        let of_units =
+            |chunks: u64, kib: u64| chunks.saturating_mul(kib).saturating_mul(self.unit as u64);
+        [of_units(of_host, network.wire).max(links), of_units(of_machine, WIRE)]
     }
 
     /// By host: the chunks that leave it, and those that arrive.

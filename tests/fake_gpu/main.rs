@@ -18,6 +18,7 @@ mod spawn;
 mod company;
 mod endings;
 mod failures;
+mod far;
 mod hosts;
 mod kernel;
 mod maps;
@@ -54,6 +55,7 @@ type Role = fn();
 const ROLES: &[&[(&str, Role)]] = &[
     unavailable::ROLES,
     company::ROLES,
+    far::ROLES,
     hosts::ROLES,
     maps::ROLES,
     nvml::ROLES,

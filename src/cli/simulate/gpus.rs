@@ -13,7 +13,8 @@ use std::process::ExitCode;
 
 /// Prints every candidate of every size with its price: those that `maypole explain` prints.
 pub(super) fn main(args: &SimulateArgs, wanted: Collective) -> Result<ExitCode> {
-    let links = args.gpus.links(args.lab.cluster.as_deref(), args.ranks)?;
+    let gpus = args.gpus.ranks(args.lab.cluster.as_deref(), args.ranks)?;
+    let links = &gpus.links;
     let collective = names::rooted(wanted, args.root, links.world(), names::MOST_RANKS)?;
     if let Some(algorithm) = args.algorithm.filter(|it| !it.supports(collective)) {
         bail!("{}", names::not_implemented(algorithm, collective));
@@ -21,13 +22,13 @@ pub(super) fn main(args: &SimulateArgs, wanted: Collective) -> Result<ExitCode> 
     let sizes = args.bytes.sizes();
     for (nth, &size) in sizes.iter().enumerate() {
         let bytes = if collective == Collective::Barrier { 0 } else { size };
-        let explanation = maypole::cuda::explain_on(&links, collective, bytes, None);
+        let explanation = gpus.explain(collective, bytes, None);
         if nth == 0 && !args.json {
-            output::print(head(&explanation, &links, args.lab.cluster.as_deref()))?;
+            output::print(head(&explanation, links, args.lab.cluster.as_deref()))?;
         }
         for candidate in candidates(args, &explanation) {
             let row = match args.json {
-                true => object(&explanation, &links, &candidate),
+                true => object(&explanation, links, &candidate),
                 false => row(&explanation, &candidate),
             };
             output::print_line(row)?;

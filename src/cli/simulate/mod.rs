@@ -41,9 +41,9 @@ pub(crate) struct SimulateArgs {
     lab: cluster::ClusterArgs,
 
     /// Predict calls on the memory of GPUs, with the prices by which these calls choose: those of
-    /// `maypole explain --transport cuda`. With --cluster, the links between GPUs count, of one host;
-    /// else each rank has a GPU, and what joins them does not count. The output says which prices were
-    /// measured.
+    /// `maypole explain --transport cuda`. With --cluster, the links between GPUs of one host count, and
+    /// between several hosts the network of MAYPOLE_NETWORK; else each rank has a GPU, and what joins
+    /// them does not count. The output says which prices were measured.
     #[cfg(feature = "cuda")]
     #[arg(
         long,

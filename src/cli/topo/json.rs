@@ -69,6 +69,7 @@ fn prediction(row: &predictions::PredictedCollective, bytes: usize) -> Value {
         "seconds": row.seconds,
         "busbw": row.bus,
         "bottleneck": row.bottleneck,
+        "by_couriers": row.by_couriers,
         "published": published,
     })
 }

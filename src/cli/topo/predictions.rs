@@ -2,6 +2,8 @@
 //! machines.
 
 use super::facts::MachineFacts;
+#[cfg(feature = "cuda")]
+use crate::gpus::RankGpus;
 use anyhow::Result;
 use maypole::schedule::collective::Collective;
 use maypole_cluster::predict::lane_algorithm::LaneAlgorithm;
@@ -21,6 +23,8 @@ pub(super) struct PredictedCollective {
     /// The link that limits the bandwidth.
     pub(super) bottleneck: Option<String>,
     pub(super) published: Option<PublishedBandwidth>,
+    /// The `bus` of the library's calls between GPUs of these hosts, by the prices by which they choose.
+    pub(super) by_couriers: Option<f64>,
 }
 
 /// A row for each collective that moves data; none for one rank, or too many.
@@ -30,13 +34,23 @@ pub(super) fn rows(facts: &MachineFacts, bytes: usize) -> Result<Vec<PredictedCo
         return Ok(rows);
     }
     let model = CostModel::new(&facts.topology)?;
+    #[cfg(feature = "cuda")]
+    let gpus = RankGpus::across(&facts.topology)?;
     for collective in Collective::all(0).into_iter().filter(|one| is_shown(*one)) {
         let Some((cost, time)) = model.fastest(collective, bytes as f64)? else { continue };
+        let bus = |seconds| bytes as f64 / seconds * bus_factor(collective, facts.ranks) / 1e9;
+        #[cfg(feature = "cuda")]
+        let priced = gpus.as_ref().map(|gpus| gpus.explain(collective, bytes, None));
+        #[cfg(feature = "cuda")]
+        let ns = priced.as_ref().and_then(|all| Some(all.chosen()?.predicted_ns));
+        #[cfg(not(feature = "cuda"))]
+        let ns = None::<u64>;
         rows.push(PredictedCollective {
             collective,
             shape: cost.algorithm,
             seconds: time.seconds,
-            bus: bytes as f64 / time.seconds * bus_factor(collective, facts.ranks) / 1e9,
+            bus: bus(time.seconds),
+            by_couriers: ns.map(|ns| bus(ns as f64 / 1e9)),
             bottleneck: cost.bottleneck.map(|link| facts.topology.describe(link)),
             published: figure(&facts.topology, collective),
         });

@@ -145,6 +145,12 @@ fn predictions(facts: &MachineFacts, bytes: usize) -> Result<String> {
         let limit = row.bottleneck.map(|link| format!("limit: {link}")).unwrap_or_default();
         text += format!("  {collective:15} {:>8.1}  {shape:20} {limit}", row.bus).trim_end();
         text += "\n";
+        if let Some(bus) = row.by_couriers {
+            text += &format!(
+                "  {:15} {bus:>8.1}  by Maypole's couriers, as its calls are priced\n",
+                ""
+            );
+        }
         if let Some(figure) = row.published {
             text += &format!(
                 "  {:15} {:>8.1}  measured on {} ({})\n",

@@ -4,7 +4,7 @@ use maypole::Communicator;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Schedule;
 use maypole::schedule::collective::Collective;
-use maypole::tuner::{CandidateVerdict, PlanOverride, Question, choose, price_of_schedules};
+use maypole::tuner::{Choice, PlanOverride, Question, choose, price_of_schedules};
 
 /// The tuner's prediction for one point.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,17 +26,28 @@ impl TunerPrediction {
     ) -> Option<Self> {
         let question = question(comm, collective, bytes);
         let asked = choose(&question, Some(PlanOverride::from(algorithm)), &comm.costs()).ok()?;
-        let chosen = asked
-            .candidates
-            .iter()
-            .find(|candidate| candidate.verdict == CandidateVerdict::Chosen)?;
-        // The tuner chooses the first of equally cheap candidates.
-        let cheapest = asked.candidates.iter().min_by_key(|candidate| candidate.predicted_ns)?;
-        Some(Self { us: chosen.predicted_ns as f64 / 1e3, choice: cheapest.plan.algorithm })
+        Self::of_choice(&asked)
     }
-}
 
-impl TunerPrediction {
+    /// Predicts for the chosen plan.
+    fn of_choice(choice: &Choice) -> Option<Self> {
+        let chosen = choice.candidates.iter().find(|candidate| candidate.plan == choice.plan)?;
+        let us = chosen.predicted_ns as f64 / 1e3;
+        // The tuner chooses the first of equally cheap candidates.
+        let cheapest = choice.candidates.iter().min_by_key(|candidate| candidate.predicted_ns)?;
+        Some(Self { us, choice: cheapest.plan.algorithm })
+    }
+
+    /// Predicts by the prices by which the group `gpu` chooses, for the algorithm that it is given.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_gpus(
+        gpu: &maypole::cuda::Comm,
+        collective: Collective,
+        bytes: usize,
+    ) -> Option<Self> {
+        Self::of_choice(gpu.explain(collective, bytes).choice.as_ref().ok()?)
+    }
+
     /// Predicts for `schedules` of a user, one for each rank, by the same costs.
     pub(crate) fn of_schedules(
         comm: &Communicator,

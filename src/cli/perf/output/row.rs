@@ -28,7 +28,7 @@ pub(crate) struct PerfRow {
     pub(crate) algorithm: Algorithm,
     /// The schedules of a file ran, and none of the library's.
     pub(crate) is_own: bool,
-    /// The tuner's prediction; on rank 0 only, and only for a report or the schedules of a file.
+    /// The tuner's prediction; on rank 0 only, and only for a report, for the schedules of a file, or on GPUs.
     pub(crate) prediction: Option<TunerPrediction>,
     pub(crate) out_of_place: Option<Measurement>,
     pub(crate) in_place: Option<Measurement>,

@@ -75,9 +75,9 @@ pub(crate) fn line(row: &PerfRow) -> String {
     )
 }
 
-/// The line below a row of schedules of a file: the tuner's prediction.
+/// The line below a row of schedules of a file, or of calls on GPUs: the tuner's prediction.
 pub(crate) fn prediction(row: &PerfRow) -> Option<String> {
-    let predicted = row.prediction.filter(|_| row.is_own)?;
+    let predicted = row.prediction.filter(|_| row.is_own || !row.transport.has_messages())?;
     let us = time(Some(predicted.us));
     Some(format!(
         "#  predicted: {} us; the tuner would choose {}",

@@ -129,6 +129,9 @@ impl PerfRun<'_> {
         if transport == PerfTransport::Cuda {
             let gpu = device::join(&mut sampler.comm)?;
             gpu.set_deterministic(self.settings.options.deterministic);
+            if let (Some(report), Some(why)) = (&mut self.report, gpu.host_mailboxes()) {
+                report.say(&format!("# mailboxes are in memory of the host: {why}"));
+            }
             sampler.gpu = Some(std::sync::Arc::new(gpu));
         }
         let settings = self.settings;

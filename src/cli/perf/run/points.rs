@@ -127,6 +127,10 @@ impl PerfRun<'_> {
         } else if report.has_report() {
             row.prediction = TunerPrediction::of(comm, collective, bytes, row.algorithm);
         }
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = &sampler.gpu {
+            row.prediction = TunerPrediction::on_gpus(gpu, collective, bytes);
+        }
         let (name, size) = (names::dashed(collective), sizes::name(bytes));
         report.begin(format!("{name} {size} over {}", row.transport));
     }

@@ -130,7 +130,9 @@ fn explain_and_simulate_say_the_same_times() {
     let file = folder.path().join("squares.txt");
     std::fs::write(&file, crossed_squares()).unwrap();
     let squares = format!("--cluster @{}", file.display());
-    let places = ["-n 4", "--gpus 0,0,0,0", "--gpus 0,1,0,1", "--cluster pcie-phb", &squares];
+    let hosts = "--cluster 2xdgx-h100 --gpus 0,1,8,9";
+    let places =
+        ["-n 4", "--gpus 0,0,0,0", "--gpus 0,1,0,1", "--cluster pcie-phb", &squares, hosts];
     for place in places {
         for collective in ["all-reduce", "broadcast --root 1", "all-to-all", "barrier"] {
             for bytes in ["1K", "4M"] {
@@ -152,6 +154,17 @@ fn explain_and_simulate_say_the_same_times() {
                 assert!(times.is_sorted(), "{line}: the fastest comes first");
             }
         }
+    }
+}
+
+#[test]
+fn topo_has_the_prices_of_calls_between_hosts() {
+    let topo = objects(&printed("topo --cluster 2xdgx-h100 --bytes 64M --json"));
+    for row in topo[0]["predicted"].as_array().unwrap() {
+        let collective = row["collective"].as_str().unwrap();
+        let rows = simulated(&format!("{collective} --cluster 2xdgx-h100 -b 64M"));
+        let chosen = rows.iter().find(|row| row["chosen"] == true).unwrap();
+        assert_eq!(row["by_couriers"], chosen["busbw_GBps"], "{collective}");
     }
 }
 
@@ -180,7 +193,7 @@ fn the_output_says_which_prices_were_measured() {
 #[test]
 fn what_has_no_such_prices_is_refused() {
     for (line, why) in [
-        ("--cluster 2xdgx-h100", "ranks 0 and 8 are on different hosts"),
+        ("--cluster 16xdgx-h100", "128 ranks on GPUs: their mailboxes serve 1 to 64"),
         ("--cluster cpu:8x2", "--cluster cpu:8x2 has no GPU"),
         ("--cluster mi300x", "has AMD's GPUs"),
         ("--cluster dgx-h100 --gpus 0,8", "rank 1 is on GPU 8, and the topology has 8 GPUs"),

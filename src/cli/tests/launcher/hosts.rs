@@ -1,6 +1,8 @@
 //! `maypole run --hosts` with a program in the place of ssh that runs everything on this machine. The
 //! hosts are addresses of the loopback network, by which their ranks reach one another.
 
+#[cfg(feature = "cuda")]
+use crate::fake_gpu::FakeDriver;
 use crate::harness::{FOREVER, Running, complete, eventually, is_gone, kill, maypole};
 use crate::replacing::failing;
 use std::fs;
@@ -286,6 +288,26 @@ fn perf_measures_on_several_hosts() {
         assert_eq!(code, 2, "{options}: {lines:#?}");
         has(&lines, says);
     }
+}
+
+/// GPUs of two hosts, over the fake driver.
+#[cfg(feature = "cuda")]
+#[test]
+fn perf_measures_gpus_of_several_hosts_emulated() {
+    let Some(driver) = FakeDriver::get() else { return };
+    let ssh = FakeSsh::new(&format!(
+        "exec env -i PATH=\"$PATH\" HOME=/nonexistent TMPDIR=\"$TMPDIR\" MAYPOLE_HOST=\"$host\" \
+         CUDA_VISIBLE_DEVICES=0,1,2,3 LD_LIBRARY_PATH='{}' sh -c \"$*\"",
+        driver.library_path()
+    ));
+    let mut command = maypole(&["perf", "--ssh", ssh.path().to_str().unwrap(), "--hosts", TWO]);
+    let what = "--transport cuda all-reduce --sizes 8,300K --budget 2";
+    command.args(what.split(' ')).env("TMPDIR", ssh.folder.path());
+    let (code, lines) = complete(command);
+    assert_eq!(code, 0, "{lines:#?}");
+    has(&lines, "# #wrong total: 0 in ");
+    has(&lines, "# mailboxes are in memory of the host: the ranks are on several hosts");
+    has(&lines, "#  predicted: ");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! `maypole run` and `maypole key`, with real processes. Every wait here is for an event, and
 //! bounded.
 
+#[cfg(feature = "cuda")]
+#[path = "../../../../tests/common/fake_gpu.rs"]
+mod fake_gpu;
 #[path = "../../../../tests/common/skip.rs"]
 mod skip;
 

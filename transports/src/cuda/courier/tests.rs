@@ -2,6 +2,8 @@
 mod direct;
 #[path = "mutant_tests.rs"]
 mod mutants;
+#[path = "thread_tests.rs"]
+mod threads;
 
 use super::super::launch::Protocol;
 use super::super::layout::{MailboxLayout, Shape, Shapes};

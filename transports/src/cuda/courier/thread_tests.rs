@@ -1,0 +1,294 @@
+//! Couriers of two hosts over TCP, beside threads that write and read as kernels do: for the ThreadSanitizer,
+//! which sees no race of a kernel. And how fast they are.
+//!
+//! ```text
+//! cargo test -p maypole-transports --features cuda --lib -- --ignored --nocapture --test-threads 1 courier
+//! maypole perf latency bandwidth -n 2 --transport tcp --sizes 8,256K
+//! ```
+
+use super::super::message::{WordHead, WordKind};
+use super::super::places::{Direction, MailboxCopy};
+use super::{
+    AnyStream, Courier, DeviceBoard, GROUPS, LONGEST, MailboxLayout, SHAPE, Segment, Shape,
+};
+use super::{Shapes, byte, shapes};
+use crate::tcp::Tcp;
+use maypole_kernels::{View, ViewMut};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A rank's words and slots in the copy of its host. The other rank is on the other host.
+struct RankEnd {
+    copy: MailboxCopy,
+    /// By room.
+    outgoing: Vec<Direction>,
+    incoming: Vec<Direction>,
+}
+
+impl RankEnd {
+    fn word(&self, direction: &Direction, head: WordHead) -> &std::sync::atomic::AtomicU64 {
+        self.copy.word(direction.place(&head).unwrap().0)
+    }
+
+    /// Publishes `len` bytes at this position of a lane, if its slot is free: those of `bytes`, or those that lie
+    /// there.
+    fn publish(
+        &self,
+        (room, lane): (usize, u8),
+        position: u64,
+        len: usize,
+        bytes: Option<&[u8]>,
+    ) -> bool {
+        let (out, back) = (&self.outgoing[room], &self.incoming[room]);
+        let head = WordHead { lane, ..WordHead::GOODBYE };
+        let slots = out.slots as u64;
+        let consumed = self.word(back, WordHead { kind: WordKind::Consumed, ..head });
+        if position >= slots && consumed.load(Ordering::Acquire) <= position - slots {
+            return false;
+        }
+        let slot = (position % slots) as u8;
+        let head = WordHead { kind: WordKind::Arrived, slot, length: len as u32, ..head };
+        if let Some(bytes) = bytes {
+            // SAFETY: the reader has consumed what was there.
+            unsafe { self.copy.slot(out.place(&head).unwrap().1) }.fill_from(bytes);
+        }
+        self.copy.word(out.length(&head)).store(len as u64, Ordering::Relaxed);
+        self.word(out, head).store(position + 1, Ordering::Release);
+        true
+    }
+
+    /// Reads `len` bytes at this position of a lane, if they have arrived.
+    fn read(
+        &self,
+        (room, lane): (usize, u8),
+        position: u64,
+        len: usize,
+        check: impl FnOnce(View<'_>),
+    ) -> bool {
+        let (out, back) = (&self.outgoing[room], &self.incoming[room]);
+        let slot = (position % back.slots as u64) as u8;
+        let (kind, length) = (WordKind::Arrived, len as u32);
+        let head = WordHead { kind, lane, slot, length, ..WordHead::GOODBYE };
+        if self.word(back, head).load(Ordering::Acquire) <= position {
+            return false;
+        }
+        // SAFETY: the publication has arrived, and its writer waits for the word below.
+        check(unsafe { self.copy.slot(back.place(&head).unwrap().1) }.as_view());
+        let head = WordHead { kind: WordKind::Consumed, lane, ..WordHead::GOODBYE };
+        self.word(out, head).store(position + 1, Ordering::Release);
+        true
+    }
+}
+
+fn connection() -> [TcpStream; 2] {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    [here, listener.accept().unwrap().0]
+}
+
+/// Two ranks on two hosts, each with its courier.
+fn two_hosts(shapes: &Shapes) -> [(RankEnd, Courier); 2] {
+    let mut streams = connection().into_iter();
+    [0, 1].map(|me| {
+        let segment = Arc::new(Segment::create(DeviceBoard::bytes_in_host(shapes, 2)).unwrap());
+        let stream = AnyStream::Tcp(Tcp::new(streams.next().unwrap()).unwrap());
+        let courier = Courier::new(Arc::clone(&segment), shapes, (me, 2), vec![(1 - me, stream)]);
+        let (copy, layout) = (MailboxCopy::new(segment, 2), MailboxLayout::new(shapes, 2));
+        let [outgoing, incoming] =
+            [(me, 1 - me), (1 - me, me)].map(|pair| copy.directions(&layout, shapes, pair));
+        (RankEnd { copy, outgoing, incoming }, courier)
+    })
+}
+
+/// Waits until `is_done`, and gives up the core meanwhile.
+fn until(mut is_done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_done() {
+        assert!(start.elapsed() < LIMIT, "it never comes");
+        std::thread::yield_now();
+    }
+}
+
+/// Each lane has a writer and a reader, both ranks have a courier, and all of them are threads.
+#[test]
+fn couriers_run_beside_writers_and_readers() {
+    const POSITIONS: u64 = 300;
+    let [(here, mut of_here), (there, mut of_there)] = two_hosts(&shapes());
+    let is_over = AtomicBool::new(false);
+    let expected = |room: usize, lane: u8, position: u64| -> Vec<u8> {
+        let len = (position as usize * 7 + usize::from(lane)) % (LONGEST + 1);
+        (0..len).map(|at| byte(0, room, position, at)).collect()
+    };
+    let lanes = |room: usize| [2, 3][room];
+    let all = || (0..GROUPS).flat_map(|room| (0..lanes(room)).map(move |lane| (room, lane)));
+    std::thread::scope(|threads| {
+        for courier in [&mut of_here, &mut of_there] {
+            threads.spawn(|| {
+                until(|| {
+                    courier.drive().unwrap();
+                    is_over.load(Ordering::Acquire)
+                });
+            });
+        }
+        let work = all().flat_map(|(room, lane)| {
+            let (here, there, expected) = (&here, &there, &expected);
+            let writer = threads.spawn(move || {
+                for position in 0..POSITIONS {
+                    let bytes = expected(room, lane, position);
+                    let bytes = &bytes[..];
+                    until(|| here.publish((room, lane), position, bytes.len(), Some(bytes)));
+                }
+            });
+            let reader = threads.spawn(move || {
+                for position in 0..POSITIONS {
+                    let bytes = expected(room, lane, position);
+                    let check = |found: View<'_>| assert_eq!(found.to_vec(), bytes);
+                    until(|| there.read((room, lane), position, bytes.len(), check));
+                }
+            });
+            [writer, reader]
+        });
+        let work: Vec<_> = work.collect();
+        let ended: Vec<_> = work.into_iter().map(|thread| thread.join()).collect();
+        is_over.store(true, Ordering::Release);
+        assert!(ended.iter().all(Result::is_ok), "some thread has failed");
+    });
+}
+
+/// Pieces of 256 KiB in two lanes.
+fn long_shapes() -> Shapes {
+    let long = Shape { slots: 4, bytes: 512 << 10, lane_bytes: 256 << 10, ..SHAPE };
+    Shapes { groups: vec![SHAPE, long], messages: SHAPE }
+}
+
+/// Seconds from the first publication of `count` to the last read, both ranks' kernels being no threads.
+fn seconds(count: u64, len: usize) -> f64 {
+    let [(here, mut of_here), (there, mut of_there)] = two_hosts(&long_shapes());
+    let start = Instant::now();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let (mut position, is_sent) = (0, |link: &Courier| link.links[0].has_ended());
+            until(|| {
+                while position < count && here.publish((1, 0), position, len, None) {
+                    position += 1;
+                }
+                if position == count {
+                    of_here.say_goodbye();
+                }
+                of_here.drive().unwrap();
+                position == count && is_sent(&of_here)
+            });
+        });
+        let mut position = 0;
+        until(|| {
+            of_there.drive().unwrap();
+            while position < count && there.read((1, 0), position, len, |_| ()) {
+                position += 1;
+            }
+            position == count
+        });
+    });
+    start.elapsed().as_secs_f64()
+}
+
+/// Seconds of a publication of 8 bytes to the other host: half of the time there and back.
+fn latency(turns: u64) -> f64 {
+    let ends = two_hosts(&long_shapes());
+    let start = Instant::now();
+    std::thread::scope(|threads| {
+        for (me, (end, mut courier)) in ends.into_iter().enumerate() {
+            threads.spawn(move || {
+                for position in 0..turns {
+                    for publishes in [me == 0, me == 1] {
+                        until(|| {
+                            let done = match publishes {
+                                true => end.publish((0, 0), position, 8, None),
+                                false => end.read((0, 0), position, 8, |_| ()),
+                            };
+                            courier.drive().unwrap();
+                            done
+                        });
+                    }
+                }
+                courier.say_goodbye();
+                until(|| {
+                    let _ = courier.drive();
+                    courier.has_ended()
+                });
+            });
+        }
+    });
+    start.elapsed().as_secs_f64() / (2 * turns) as f64
+}
+
+/// The same by messages of two streams, without mailboxes.
+fn plain(count: u64, len: usize, answers: bool) -> f64 {
+    use crate::stream::{HEAD, Stream};
+    let mut streams = connection().map(|socket| Tcp::new(socket).unwrap()).into_iter();
+    let (mut here, mut there) = (streams.next().unwrap(), streams.next().unwrap());
+    let bytes = vec![1_u8; len];
+    let send = |stream: &mut Tcp, bytes: &[u8]| {
+        let mut sent = 0;
+        until(|| {
+            sent += stream.send(&[7; HEAD], View::of(bytes), sent).unwrap();
+            sent == HEAD + bytes.len()
+        });
+    };
+    let receive = |stream: &mut Tcp, bytes: &mut [u8]| {
+        let (mut received, mut head) = (0, [0; HEAD]);
+        until(|| {
+            received += stream.receive(&mut head, ViewMut::of(&mut *bytes), received).unwrap();
+            received == HEAD + bytes.len()
+        });
+    };
+    let start = Instant::now();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let mut bytes = bytes.clone();
+            for _ in 0..count {
+                send(&mut here, &bytes);
+                if answers {
+                    receive(&mut here, &mut bytes);
+                }
+            }
+        });
+        let mut bytes = bytes.clone();
+        for _ in 0..count {
+            receive(&mut there, &mut bytes);
+            if answers {
+                send(&mut there, &bytes);
+            }
+        }
+    });
+    start.elapsed().as_secs_f64()
+}
+
+/// Prints both, and how they compare with streams alone. Of several rounds the fastest counts.
+#[test]
+#[ignore = "it measures"]
+fn the_rate_and_the_latency_of_couriers() {
+    let best = |measure: &dyn Fn() -> f64| {
+        (0..9).map(|_| measure()).min_by(f64::total_cmp).expect("there are rounds")
+    };
+    const TURNS: u64 = 5_000;
+    let ours = best(&|| latency(TURNS));
+    let theirs = best(&|| plain(TURNS, 8, true) / (2 * TURNS) as f64);
+    println!(
+        "8 bytes: {:.2} us, a stream {:.2} us: {:.2}",
+        ours * 1e6,
+        theirs * 1e6,
+        ours / theirs
+    );
+    for len in [16 << 10, 64 << 10, 256 << 10] {
+        let count = (256 << 20) / len as u64;
+        let rate = |seconds: f64| (count * len as u64) as f64 / seconds / 1e9;
+        let ours = rate(best(&|| seconds(count, len)));
+        let theirs = rate(best(&|| plain(count, len, false)));
+        println!("{len} bytes: {ours:.2} GB/s, a stream {theirs:.2} GB/s: {:.2}", ours / theirs);
+    }
+}
