@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 /// The soft limit in a line of `/proc/self/limits`, like `Max locked memory  8388608  8388608
 /// bytes`; `Some(None)` means no limit.
-pub(super) fn soft_limit(limits: &str, name: &str) -> Option<Option<u64>> {
+pub(crate) fn soft_limit(limits: &str, name: &str) -> Option<Option<u64>> {
     let words = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match words.split_whitespace().next()? {
         "unlimited" => Some(None),

@@ -268,9 +268,9 @@ pub(crate) struct PerfArgs {
     pub(crate) rounds: usize,
 
     /// Write a page (index.html) and its figures (results.csv, messages.csv, results.json) to this
-    /// folder. The page shows every algorithm beside its predicted time, all pairs of ranks as heat
-    /// maps (of collectives with up to 16 ranks), a line through the times of several sizes,
-    /// percentiles, and with --compare what changed. It loads nothing.
+    /// folder. The page shows every algorithm beside its predicted time, pairs of ranks (--pairs all) as
+    /// heat maps, a line through the times of several sizes, percentiles, and with --compare what changed.
+    /// It loads nothing.
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
 

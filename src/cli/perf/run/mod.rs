@@ -43,7 +43,6 @@ pub(crate) fn run(
 ) -> Result<PerfOutcome> {
     let points = || settings.benchmarks().map(|benchmark| benchmark.points().len()).sum();
     let rows: usize = settings.messages.as_ref().map_or_else(points, MessageBenchmark::rows);
-    let rows = rows + settings.matrices.iter().map(MessageBenchmark::rows).sum::<usize>();
     let transports = communicators.comms.len();
     let (_, first) = communicators
         .comms
@@ -116,14 +115,11 @@ impl PerfRun<'_> {
     }
 
     /// Measures all points over one transport. Returns true if the user stopped the measurement.
-    fn measure(&mut self, transport: PerfTransport, mut comm: Communicator) -> Result<bool> {
+    fn measure(&mut self, transport: PerfTransport, comm: Communicator) -> Result<bool> {
         let options = self.settings.options.sampling;
         let in_a_row = options.in_a_row.div_ceil(self.sweeps() as usize);
         let budget = options.budget / self.sweeps();
         let options = SamplingOptions { budget, in_a_row, ..options };
-        if transport.has_messages() && !self.settings.matrices.is_empty() {
-            comm = self.matrices(comm, transport, options)?;
-        }
         let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop)?;
         #[cfg(feature = "cuda")]
         if transport == PerfTransport::Cuda {
@@ -156,23 +152,6 @@ impl PerfRun<'_> {
     /// How often each point is measured: of all pairs, each in every sweep.
     fn sweeps(&self) -> u32 {
         self.settings.messages.as_ref().filter(|it| it.all_pairs).map_or(1, |_| SWEEPS)
-    }
-
-    /// Measures the pairs that a report of collectives shows, and returns the communicator.
-    fn matrices(
-        &mut self,
-        comm: Communicator,
-        transport: PerfTransport,
-        options: SamplingOptions,
-    ) -> Result<Communicator> {
-        let (budget, in_a_row) = (options.budget / SWEEPS, options.in_a_row / SWEEPS as usize);
-        let options = SamplingOptions { budget, in_a_row, ..options };
-        let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop)?;
-        let settings = self.settings;
-        for benchmark in &settings.matrices {
-            self.messages(&mut sampler, transport, benchmark)?;
-        }
-        Ok(sampler.comm)
     }
 
     /// Measures messages between ranks.
