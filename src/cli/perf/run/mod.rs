@@ -22,7 +22,6 @@ use crate::perf::settings::PerfSettings;
 use anyhow::{Context, Result};
 use maypole::Communicator;
 use maypole::tuner::CostTable;
-use maypole_transports::secure::EncryptionRate;
 use std::sync::atomic::AtomicBool;
 
 /// How the measurement ended, on rank 0; the default on all other ranks.
@@ -54,9 +53,9 @@ pub(crate) fn run(
     };
     let mapping = RankMapping::exchange(first, settings.options.bind)?;
     let costs = first.costs();
-    let encryption = report.as_ref().and_then(|_| encryption::rate(first));
-    let mut perf_run = PerfRun { settings, mapping, encryption, stop, report };
-    perf_run.describe(&costs);
+    let is_encrypted = first.is_encrypted();
+    let mut perf_run = PerfRun { settings, mapping, stop, report };
+    perf_run.describe(&costs, is_encrypted);
     let mut stopped = false;
     for (transport, mut comm) in communicators.comms {
         if settings.options.deterministic {
@@ -79,8 +78,6 @@ pub(crate) fn run(
 struct PerfRun<'a> {
     settings: &'a PerfSettings,
     mapping: RankMapping,
-    /// How fast this rank encrypts, if links are encrypted. On rank 0 only.
-    encryption: Option<EncryptionRate>,
     stop: &'a AtomicBool,
     /// On rank 0 only.
     report: Option<PerfOutput<'a>>,
@@ -88,9 +85,9 @@ struct PerfRun<'a> {
 
 impl PerfRun<'_> {
     /// Prints the call, the ranks and the method of the measurement.
-    fn describe(&mut self, costs: &CostTable) {
+    fn describe(&mut self, costs: &CostTable, is_encrypted: bool) {
         let Some(report) = &mut self.report else { return };
-        let (settings, mapping, encryption) = (self.settings, &self.mapping, self.encryption);
+        let (settings, mapping) = (self.settings, &self.mapping);
         let header = RunHeader::read(mapping, costs);
         let parameters = &settings.benchmark.parameters;
         let sampling = &settings.options.sampling;
@@ -110,7 +107,7 @@ impl PerfRun<'_> {
         }
         let head = if settings.messages.is_some() { message_row::head() } else { table::head() };
         let machine = machine::describe(&header, mapping);
-        report.say(&[machine, encryption::describe(encryption), buffers, head].join("\n"));
+        report.say(&[machine, encryption::describe(is_encrypted), buffers, head].join("\n"));
         report.describe(header);
     }
 
