@@ -7,8 +7,9 @@ use crate::perf::counts::CountRule;
 use crate::perf::measure::SamplingOptions;
 use crate::perf::messages::MessageTest;
 use crate::perf::offset::BufferOffset;
-use crate::perf::parse::{assignment, positive, rank, ratio, seconds, yes_or_no};
+use crate::perf::parse::{assignment, positive, rank, ratio, yes_or_no};
 use crate::run::hosts::HostArgs;
+use crate::run::positive_seconds;
 use crate::{names, sizes};
 use clap::ArgAction;
 use maypole::algorithms::Algorithm;
@@ -275,7 +276,7 @@ pub(crate) struct PerfArgs {
     pub(crate) report: Option<PathBuf>,
 
     /// How long a rank waits for another rank before it fails [default: MAYPOLE_TIMEOUT, or 300].
-    #[arg(short = 'T', long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(short = 'T', long, value_name = "SECONDS", value_parser = positive_seconds)]
     pub(crate) timeout: Option<Duration>,
 
     /// Bind each rank to one core; the ranks of a host take its cores in turn.

@@ -1,6 +1,7 @@
 //! Whether this host has the memory that a measurement needs. Without this check the kernel would
 //! kill a rank in the middle of the measurement.
 
+use crate::doctor::kernel_text;
 use crate::perf::benchmark::{Benchmark, BenchmarkPoint, BufferPlacement};
 use crate::perf::measure::workload::buffer_ranges;
 use crate::perf::settings::PerfSettings;
@@ -88,9 +89,8 @@ fn largest(benchmark: &Benchmark, point: &BenchmarkPoint) -> RankBuffers {
 /// Bytes that programs can get without swapping: of the machine, and of the control group if it has
 /// a limit. `None` without a figure of the kernel.
 fn available(read: impl Fn(&str) -> Option<String>) -> Option<u64> {
-    let info = read("/proc/meminfo")?;
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let machine = line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)?;
+    let machine =
+        kernel_text::number(&read("/proc/meminfo")?, "MemAvailable:")?.checked_mul(1024)?;
     let number = |path: &str| read(path)?.trim().parse::<u64>().ok();
     let group = number("/sys/fs/cgroup/memory.max")
         .map(|limit| limit.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use maypole_transports::sockets;
 
-use crate::doctor::kernel_text::soft_limit;
+use crate::doctor::kernel_text::{self, soft_limit};
 
 /// Threads of the launcher: the main one, and those that receive signals, ends and output.
 const LAUNCHER_THREADS: u64 = 4;
@@ -121,10 +121,7 @@ fn threads_of_user(user: u32) -> u64 {
 
 /// The threads of a process, by its `/proc/PID/status`, if it is the user's.
 fn threads_of(status: &str, user: u32) -> Option<u64> {
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        number(line.split_whitespace().next()?)
-    };
+    let field = |name: &str| kernel_text::number(status, name);
     (field("Uid:")? == u64::from(user)).then(|| field("Threads:"))?
 }
 

@@ -41,7 +41,7 @@ use hosts::part::{self, PartArgs};
 use hosts::{HostArgs, HostOptions};
 use maypole_transports::affinity;
 use outcome::JobOutcome;
-use ranks::{LaunchEvent, Patience, RankProcesses, StartError, StartOptions};
+use ranks::{LaunchEvent, Patience, RankProcesses, StartError, StartOptions, StartedRanks};
 use replacements::Replacements;
 use supervise::Supervisor;
 
@@ -352,9 +352,6 @@ impl Job<'_> {
         let Self { world, options, .. } = *self;
         let environment = JobEnvironment::new(world, options.port, options.replace.is_some())?;
         let (reports, mut ranks) = self.ready(0..world, true)?;
-        let patience = options.patience(environment::timeout());
-        let places = Replacements::new(options.replace, reports.are_heard());
-        let mut supervisor = Supervisor::new(world, &self.events, patience, places);
         let start = |ranks: &mut RankProcesses, rank, is_newcomer| {
             let mut command = command(rank);
             environment.set_variables(&mut command, rank, is_newcomer);
@@ -362,10 +359,23 @@ impl Job<'_> {
             let tag = options.output.is_tagged(rank).then(|| format!("[rank {rank}] "));
             ranks.start(command, rank, tag)
         };
-        supervisor.start_all(&mut ranks, |ranks, rank| start(ranks, rank, false))?;
-        let mut outcome = supervisor.until_all_ended(&mut ranks, start);
+        let mut outcome = self.supervise(&mut ranks, reports.are_heard(), start)?;
         outcome.end(ranks.stop_remaining(&self.events, options.grace));
         Ok(outcome)
+    }
+
+    /// Starts all ranks by `start`, and waits for the end of all of them. `hears`: reports say which have joined.
+    fn supervise<R: StartedRanks>(
+        &self,
+        ranks: &mut R,
+        hears: bool,
+        mut start: impl FnMut(&mut R, usize, bool) -> anyhow::Result<()>,
+    ) -> anyhow::Result<JobOutcome> {
+        let patience = self.options.patience(environment::timeout());
+        let places = Replacements::new(self.options.replace, hears);
+        let mut supervisor = Supervisor::new(self.world, &self.events, patience, places);
+        supervisor.start_all(ranks, |ranks, rank| start(ranks, rank, false))?;
+        Ok(supervisor.until_all_ended(ranks, start))
     }
 }
 
@@ -384,9 +394,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-fn positive_seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive_seconds(text: &str) -> Result<Duration, String> {
     seconds(text).and_then(|time| match time.is_zero() {
         false => Ok(time),
-        true => Err("a wait of 0 seconds is no hang; write for example 30".to_owned()),
+        true => Err("must be more than 0 seconds; write for example 30".to_owned()),
     })
 }

@@ -1,6 +1,7 @@
 //! The conditions of a run's figures: the machine, the ranks, and the command. Every output begins
 //! with it or holds it in every row.
 
+use crate::doctor::kernel_text::number;
 use crate::output::one_line;
 use crate::perf::mapping::RankMapping;
 use crate::perf::output::date;
@@ -112,9 +113,7 @@ fn processor() -> String {
 }
 
 fn memory() -> Option<u64> {
-    let info = read("/proc/meminfo");
-    let line = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    number(&read("/proc/meminfo"), "MemTotal:")?.checked_mul(1024)
 }
 
 /// The governor of rank 0's core.

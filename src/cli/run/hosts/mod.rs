@@ -27,10 +27,7 @@ use list::HostRanks;
 use ranks::RemoteRanks;
 
 use super::Job;
-use super::environment;
 use super::outcome::JobOutcome;
-use super::replacements::Replacements;
-use super::supervise::Supervisor;
 
 /// Options for ranks on several hosts.
 #[derive(Clone, Debug, clap::Args)]
@@ -133,11 +130,7 @@ impl HostOptions {
 /// Starts all ranks of `program` once, and waits for the end of all of them.
 pub(super) fn run(job: &Job<'_>, hosts: &HostOptions, program: &[OsString]) -> Result<JobOutcome> {
     let mut ranks = RemoteRanks::connect(job, hosts, program)?;
-    let places = Replacements::new(job.options.replace, true);
-    let patience = job.options.patience(environment::timeout());
-    let mut supervisor = Supervisor::new(job.world, &job.events, patience, places);
-    supervisor.start_all(&mut ranks, |ranks, rank| ranks.start(rank, false))?;
-    let mut outcome = supervisor.until_all_ended(&mut ranks, RemoteRanks::start);
+    let mut outcome = job.supervise(&mut ranks, true, RemoteRanks::start)?;
     outcome.end(ranks.stop_remaining());
     Ok(outcome)
 }
