@@ -86,8 +86,6 @@ step "processes" 60 bash -c 'perf -n 2 --sizes 8,64K --iters 5 --warmup 0 all-re
 step "perf of 2 ranks" 60 bash -c 'perf -n 2 --threads --sizes 8,64K,1M,16M,128M all-reduce'
 step "perf through the host" 60 bash -c 'MAYPOLE_CUDA_MAILBOXES=host perf -n 2 --threads --sizes 8,64K,1M,16M,128M all-reduce'
 step "perf of 4 ranks" 100 bash -c 'perf -n 4 --threads --sizes 8,1M,64M all'
-# On two GPUs, if there are as many.
-step "speed" 60 bash -c 'tests speed:: --ignored --nocapture'
 skip "NCCL beside" "the step beside of tests/nccl.sh does that"
 
 printf '\n'

@@ -1,6 +1,10 @@
 //! `maypole explain`: why the tuner chooses an algorithm for a call.
 
-use crate::perf::buffer::AlignedBuffer;
+use crate::perf::benchmark::{BenchmarkPoint, CallParameters};
+use crate::perf::check::oracle::Oracle;
+use crate::perf::measure::batch::{CallBatch, SampledWork};
+use crate::perf::measure::workload::Workload;
+use crate::perf::offset::BufferOffset;
 use crate::{names, output, run, sizes, tune};
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
@@ -37,12 +41,6 @@ pub(crate) struct ExplainArgs {
     #[cfg(feature = "cuda")]
     #[command(flatten)]
     gpus: crate::gpus::GpuArgs,
-
-    /// A host of GPUs, whose links count: by name, as for `maypole simulate --cluster`, or @FILE. With
-    /// --transport cuda.
-    #[cfg(feature = "cuda")]
-    #[arg(long, value_name = "NAME", conflicts_with = "ranks")]
-    cluster: Option<String>,
 
     /// The root of broadcast, reduce, gather and scatter.
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
@@ -118,10 +116,7 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
         return args.explain_on_gpus(ranks, launched.rank == 0);
     }
     #[cfg(feature = "cuda")]
-    ensure!(
-        !args.gpus.is_given() && args.cluster.is_none(),
-        "--gpus and --cluster need --transport cuda"
-    );
+    ensure!(!args.gpus.are_given(), "--gpus and --cluster need --transport cuda");
     let collective = names::rooted(args.collective, args.root, ranks, names::MOST_RANKS)?;
     if alone && args.measure {
         return run::again(ranks, args.bind, tune::GRACE);
@@ -160,7 +155,7 @@ impl ExplainArgs {
     /// Explains a call on GPUs, of which each of `ranks` ranks has one unless the options set more.
     #[cfg(feature = "cuda")]
     fn explain_on_gpus(&self, ranks: usize, is_first: bool) -> Result<ExitCode> {
-        let gpus = self.gpus.ranks(self.cluster.as_deref(), ranks)?;
+        let gpus = self.gpus.ranks(ranks)?;
         let world = gpus.links.world();
         let collective = names::rooted(self.collective, self.root, world, names::MOST_RANKS)?;
         let bytes = self.whole(collective, world);
@@ -203,13 +198,19 @@ impl ExplainArgs {
         if explanation.choice.is_err() {
             return Ok(explanation);
         }
-        // Elements of another type take as long to move; only combining them may differ.
-        let mut work = CollectiveBuffers::new(collective, bytes, comm.world())?;
+        let (kind, world) = (self.kind, comm.world());
+        let (op, offset, off_cache) = (ReduceOp::Sum, BufferOffset::Fixed(OFFSET), None);
+        let parameters = CallParameters { kind, op, world, offset, off_cache };
+        let oracle = Oracle::new(parameters, collective);
+        let blocks = if collective.is_blocked() { world } else { 1 };
+        let count = bytes / kind.size() / blocks;
+        let point = BenchmarkPoint { collective, algorithm: None, count, shares: None };
+        let (place, rank) = (point.placements()[0], comm.rank());
+        let mut work = Workload::new(parameters, point, place, rank, &oracle, None)?;
+        let batch = CallBatch { calls: ROW, ..CallBatch::default() };
         let start = Instant::now();
         for _ in 0..ROWS {
-            for _ in 0..ROW {
-                work.run(&mut comm)?;
-            }
+            work.run(&mut comm, &batch)?;
             let mut is_over = [u8::from(start.elapsed() > LONGEST)];
             comm.broadcast(&mut is_over, 0)?;
             if is_over == [1] {
@@ -223,43 +224,8 @@ impl ExplainArgs {
 /// Rows of calls, after which calls move their bytes in the fastest way. The median of the last ones counts.
 const ROWS: usize = 20;
 /// Calls of a row.
-const ROW: usize = 100;
+const ROW: u64 = 100;
 /// No row begins later.
 const LONGEST: Duration = Duration::from_secs(1);
 /// Bytes past a page boundary at which buffers begin, as a large `Vec` does.
 const OFFSET: usize = 16;
-
-/// The buffers that a collective is called with: the output alone where one buffer is both.
-struct CollectiveBuffers {
-    collective: Collective,
-    input: AlignedBuffer,
-    output: AlignedBuffer,
-}
-
-impl CollectiveBuffers {
-    /// Buffers for a whole of `bytes` bytes.
-    ///
-    /// # Errors
-    ///
-    /// If there is no memory for them.
-    fn new(collective: Collective, bytes: usize, world: usize) -> Result<Self> {
-        let block = bytes / world;
-        let [input, output] = match collective {
-            Collective::Gather { .. } | Collective::AllGather => [block, bytes],
-            Collective::Scatter { .. } | Collective::ReduceScatter => [bytes, block],
-            Collective::AllToAll => [bytes, bytes],
-            _ => [0, bytes],
-        };
-        let buffer = |len| AlignedBuffer::try_new(None, len, OFFSET);
-        Ok(Self { collective, input: buffer(input)?, output: buffer(output)? })
-    }
-
-    fn run(&mut self, comm: &mut Communicator) -> maypole::Result<()> {
-        let Self { collective, input, output } = self;
-        let (input, output) = (input.bytes(), output.bytes_mut());
-        match collective.is_blocked() {
-            true => comm.call(*collective, (input, output), ReduceOp::Sum),
-            false => comm.call(*collective, output, ReduceOp::Sum),
-        }
-    }
-}

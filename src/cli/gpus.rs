@@ -8,13 +8,18 @@ use maypole::topology::{DeviceLinks, LinkKind, NodeKind, Topology};
 use maypole::tuner::{CostTable, Explanation, Network, PlanOverride};
 use maypole_cluster::build::cluster::Fabric;
 
-/// The GPU of each rank.
+/// The GPU of each rank, and what joins these GPUs.
 #[derive(clap::Args, Debug)]
 pub(crate) struct GpuArgs {
     /// The GPU of each rank, by number: 0,0,1,1 are two ranks on each of two GPUs [default: a GPU for
     /// each rank]. With --transport cuda.
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "ranks")]
     gpus: Vec<usize>,
+
+    /// A host of GPUs, whose links count: by name, as for `maypole simulate --cluster`, or @FILE. With
+    /// --transport cuda.
+    #[arg(long, value_name = "NAME", conflicts_with = "ranks")]
+    cluster: Option<String>,
 }
 
 /// The GPUs of all ranks, and what joins them.
@@ -63,15 +68,15 @@ impl RankGpus {
 const MOST_RANKS: usize = maypole_kernels::packed::MOST_RANKS as usize;
 
 impl GpuArgs {
-    /// True if the option was given.
-    pub(crate) fn is_given(&self) -> bool {
-        !self.gpus.is_empty()
+    /// True if an option was given.
+    pub(crate) fn are_given(&self) -> bool {
+        !self.gpus.is_empty() || self.cluster.is_some()
     }
 
-    /// The GPUs of `cluster`, where every rank has one GPU; or of `ranks` ranks of one host, with unknown
+    /// The GPUs of the cluster, where every rank has one GPU; or of `ranks` ranks of one host, with unknown
     /// links.
-    pub(crate) fn ranks(&self, cluster: Option<&str>, ranks: usize) -> Result<RankGpus> {
-        let topology = cluster.map(of_gpus).transpose()?;
+    pub(crate) fn ranks(&self, ranks: usize) -> Result<RankGpus> {
+        let topology = self.cluster.as_deref().map(of_gpus).transpose()?;
         let all = topology.as_ref().map_or(ranks, |topology| topology.devices().len());
         let count = if self.gpus.is_empty() { all } else { self.gpus.len() };
         ensure!(
@@ -79,7 +84,7 @@ impl GpuArgs {
             "{count} ranks on GPUs: their mailboxes serve 1 to {MOST_RANKS}"
         );
         let gpus = if self.gpus.is_empty() { (0..all).collect() } else { self.gpus.clone() };
-        let (Some(topology), Some(name)) = (&topology, cluster) else {
+        let (Some(topology), Some(name)) = (&topology, &self.cluster) else {
             let hosts = Hosts::new(&vec![0; count]);
             return Ok(RankGpus { hosts, links: DeviceLinks::unknown(&gpus), costs: costs()? });
         };

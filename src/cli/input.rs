@@ -1,7 +1,7 @@
 //! Reads files that users name. No file is trusted to end.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, stdin};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -13,7 +13,7 @@ pub(crate) const TEXT: usize = 16 << 20;
 /// The most bytes of results of measurements.
 pub(crate) const RESULTS: usize = 256 << 20;
 
-/// The text of the file `path`, as `option` names it, which has at most `most` bytes.
+/// The text of the file `path`, as `option` names it, which has at most `most` bytes; `-` is standard input.
 ///
 /// # Errors
 /// If the file cannot be read, is longer, or is not UTF-8.
@@ -24,7 +24,10 @@ pub(crate) fn text(option: &str, path: &Path, most: usize) -> Result<String> {
     };
     let cannot = || format!("cannot read {name}");
     let mut bytes = Vec::new();
-    let file = File::open(path).with_context(cannot)?;
+    let file: Box<dyn Read> = match path.as_os_str() == "-" {
+        true => Box::new(stdin()),
+        false => Box::new(File::open(path).with_context(cannot)?),
+    };
     file.take(most as u64 + 1).read_to_end(&mut bytes).with_context(cannot)?;
     ensure!(
         bytes.len() <= most,

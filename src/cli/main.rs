@@ -63,8 +63,6 @@ enum MaypoleCommand {
     Completions(completions::CompletionsArgs),
     #[command(hide = true)]
     Man(manual::ManArgs),
-    #[command(hide = true)]
-    Agent(run::hosts::agent::AgentArgs),
 }
 
 fn main() -> ExitCode {
@@ -80,7 +78,6 @@ fn dispatch(command: MaypoleCommand) -> anyhow::Result<ExitCode> {
     survive_file_limits()?;
     match command {
         MaypoleCommand::Run(args) => run::main(*args),
-        MaypoleCommand::Agent(args) => run::hosts::agent::main(args),
         MaypoleCommand::Perf(args) => perf::main(*args),
         MaypoleCommand::Learn(args) => learn::main(args),
         MaypoleCommand::Draw(args) => draw::main(args),

@@ -34,7 +34,7 @@ mod tests {
             assert!(page.contains("Examples:"), "{page}");
         }
         assert!(page("maypole.1").unwrap().contains(".TH maypole 1"));
-        assert!(page("maypole-agent.1").is_err(), "a hidden subcommand has a page");
+        assert!(page("maypole-man.1").is_err(), "a hidden subcommand has a page");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Every collective, type and operation on a GPU against the executor.
 
-use crate::speed::{capture, quiet_stream};
-use crate::{alone, run, stream};
+use crate::{alone, capture, quiet_stream, run, stream};
 use bytemuck::Pod;
 use cudarc::driver::{CudaSlice, CudaStream, DeviceRepr};
 use maypole::algorithms::Algorithm;

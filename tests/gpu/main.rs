@@ -16,10 +16,10 @@ mod faults;
 mod from_nccl;
 mod links;
 mod messages;
-mod speed;
 mod stress;
 
-use cudarc::driver::CudaStream;
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::{CudaGraph, CudaStream};
 use maypole::cuda::{Comm, driver};
 use maypole::{Communicator, Local};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,6 +48,23 @@ fn stream(rank: usize) -> Option<Arc<CudaStream>> {
             None
         }
     }
+}
+
+/// Captures what `work` starts on `stream`.
+fn capture(stream: &Arc<CudaStream>, work: impl FnOnce()) -> CudaGraph {
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    stream.begin_capture(mode).unwrap();
+    work();
+    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    stream.end_capture(flags).unwrap().expect("something was captured")
+}
+
+/// A stream whose buffers have no events, so that work can be captured.
+fn quiet_stream(rank: usize) -> Arc<CudaStream> {
+    let stream = stream(rank).unwrap();
+    // SAFETY: each buffer is used on one stream alone.
+    unsafe { stream.context().disable_event_tracking() };
+    stream
 }
 
 /// By rank, in turn: the digit of its host. For the tests of several hosts.

@@ -1,7 +1,6 @@
 //! The protocol of the kernel, millions of times. Run by `tests/gpu.sh`: `--ignored --nocapture`.
 
-use crate::speed::{capture, quiet_stream};
-use crate::{alone, run};
+use crate::{alone, capture, quiet_stream, run};
 use maypole::ReduceOp;
 use maypole::algorithms::Algorithm;
 use maypole::cuda::Comm;

@@ -38,7 +38,6 @@ mod channel;
 mod cipher;
 mod handshake;
 mod keys;
-mod rate;
 mod records;
 mod stream;
 
@@ -48,7 +47,6 @@ pub use handshake::{
     HandshakeProgress, Initiator, Responder, UnacceptedChannel, initiate, refuse, respond,
 };
 pub use keys::RecordKeys;
-pub use rate::EncryptionRate;
 pub use stream::EncryptedStream;
 
 use bytemuck::{CheckedBitPattern, Pod, Zeroable};

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 /// The soft limit in a line of `/proc/self/limits`, like `Max locked memory  8388608  8388608
 /// bytes`; `Some(None)` means no limit.
-pub(super) fn soft_limit(limits: &str, name: &str) -> Option<Option<u64>> {
+pub(crate) fn soft_limit(limits: &str, name: &str) -> Option<Option<u64>> {
     let words = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match words.split_whitespace().next()? {
         "unlimited" => Some(None),
@@ -14,11 +14,13 @@ pub(super) fn soft_limit(limits: &str, name: &str) -> Option<Option<u64>> {
 
 /// The number of huge pages in `/proc/meminfo`: those that exist, and the bytes of each.
 pub(super) fn huge_pages(meminfo: &str) -> Option<(u64, u64)> {
-    let field = |name: &str| {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    Some((field("HugePages_Total:")?, field("Hugepagesize:")? << 10))
+    Some((number(meminfo, "HugePages_Total:")?, number(meminfo, "Hugepagesize:")? << 10))
+}
+
+/// The number in the line of `text` that begins with `name`.
+pub(crate) fn number(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// The choice in brackets, in a text like `always [madvise] never`.

@@ -4,7 +4,7 @@
 //! functions called `check` read the machine.
 
 mod accelerators;
-mod kernel_text;
+pub(crate) mod kernel_text;
 mod machine;
 mod network;
 mod verbs;

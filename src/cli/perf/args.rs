@@ -7,8 +7,9 @@ use crate::perf::counts::CountRule;
 use crate::perf::measure::SamplingOptions;
 use crate::perf::messages::MessageTest;
 use crate::perf::offset::BufferOffset;
-use crate::perf::parse::{assignment, positive, rank, ratio, seconds, yes_or_no};
+use crate::perf::parse::{assignment, positive, rank, ratio, yes_or_no};
 use crate::run::hosts::HostArgs;
+use crate::run::positive_seconds;
 use crate::{names, sizes};
 use clap::ArgAction;
 use maypole::algorithms::Algorithm;
@@ -268,14 +269,14 @@ pub(crate) struct PerfArgs {
     pub(crate) rounds: usize,
 
     /// Write a page (index.html) and its figures (results.csv, messages.csv, results.json) to this
-    /// folder. The page shows every algorithm beside its predicted time, all pairs of ranks as heat
-    /// maps (of collectives with up to 16 ranks), a line through the times of several sizes,
-    /// percentiles, and with --compare what changed. It loads nothing.
+    /// folder. The page shows every algorithm beside its predicted time, pairs of ranks (--pairs all) as
+    /// heat maps, a line through the times of several sizes, percentiles, and with --compare what changed.
+    /// It loads nothing.
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
 
     /// How long a rank waits for another rank before it fails [default: MAYPOLE_TIMEOUT, or 300].
-    #[arg(short = 'T', long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(short = 'T', long, value_name = "SECONDS", value_parser = positive_seconds)]
     pub(crate) timeout: Option<Duration>,
 
     /// Bind each rank to one core; the ranks of a host take its cores in turn.

@@ -48,31 +48,18 @@ enum PageMemory {
 
 impl AlignedBuffer {
     /// A small buffer of `len` zero bytes on a page, for the checks. For buffers of a length that
-    /// the user chooses: [`try_new`](Self::try_new).
+    /// the user chooses: [`try_slots`](Self::try_slots).
     pub(crate) fn new(len: usize) -> Self {
         let pages = vec![AlignedPage::zeroed(); len.div_ceil(PAGE)];
         Self { memory: PageMemory::Private(pages), offset: 0, len, stride: 0 }
     }
 
-    /// A buffer of `len` zero bytes, `offset` bytes past a page boundary: of `arena`, if there is
-    /// one.
+    /// A buffer of `slots` slots, one or more, of `len` zero bytes each, `offset` bytes past a page boundary:
+    /// of `arena`, if there is one. No two slots share a line of a cache.
     ///
     /// # Errors
     ///
     /// If there is no memory for it, or the arena has no room.
-    pub(crate) fn try_new(
-        arena: Option<&Arena>,
-        len: usize,
-        offset: usize,
-    ) -> anyhow::Result<Self> {
-        Self::try_slots(arena, len, offset, 1)
-    }
-
-    /// The same with `slots` slots, one or more, of which no two share a line of a cache.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_new`](Self::try_new).
     pub(crate) fn try_slots(
         arena: Option<&Arena>,
         len: usize,
@@ -256,7 +243,7 @@ mod tests {
     #[test]
     fn a_buffer_begins_behind_a_page() {
         for (len, offset) in [(8, 0), (8, 16), (4096, 4), (4080, 16)] {
-            let mut buffer = AlignedBuffer::try_new(None, len, offset).unwrap();
+            let mut buffer = AlignedBuffer::try_slots(None, len, offset, 1).unwrap();
             assert_eq!(buffer.bytes().as_ptr().addr() % 4096, offset);
             assert_eq!(buffer.bytes_mut().len(), len);
             assert_eq!(buffer.as_slice::<f32>().len(), len / 4);
@@ -269,7 +256,7 @@ mod tests {
             let lengths = [4081, 0, 8];
             let bytes = lengths.map(|len| AlignedBuffer::arena_bytes(len, 16));
             let arena = comm.arena(bytes.iter().sum()).unwrap();
-            let new = |len| AlignedBuffer::try_new(Some(&arena), len, 16);
+            let new = |len| AlignedBuffer::try_slots(Some(&arena), len, 16, 1);
             let buffers = lengths.map(|len| new(len).unwrap());
             assert_eq!(buffers[0].bytes().as_ptr().addr() % PAGE, 16);
             assert!(new(1).err().unwrap().to_string().contains("no shared memory"));

@@ -27,17 +27,6 @@ pub(crate) enum PerfTransport {
     Cuda,
 }
 
-impl PerfTransport {
-    /// True if messages between ranks are measured over it: they are in the memory of hosts.
-    pub(crate) fn has_messages(self) -> bool {
-        match self {
-            #[cfg(feature = "cuda")]
-            Self::Cuda => false,
-            _ => true,
-        }
-    }
-}
-
 impl fmt::Display for PerfTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

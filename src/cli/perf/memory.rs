@@ -1,9 +1,9 @@
 //! Whether this host has the memory that a measurement needs. Without this check the kernel would
 //! kill a rank in the middle of the measurement.
 
+use crate::doctor::kernel_text;
 use crate::perf::benchmark::{Benchmark, BenchmarkPoint, BufferPlacement};
 use crate::perf::measure::workload::buffer_ranges;
-use crate::perf::messages::MessageBenchmark;
 use crate::perf::settings::PerfSettings;
 use crate::{names, sizes};
 use anyhow::{Result, ensure};
@@ -22,24 +22,27 @@ struct RankBuffers {
 ///
 /// The largest point, with the arithmetic.
 pub(crate) fn check(settings: &PerfSettings, ranks: usize) -> Result<()> {
-    match (available(|path| fs::read_to_string(path).ok()), &settings.messages) {
-        (Some(available), None) => settings
+    let Some(available) = available(|path| fs::read_to_string(path).ok()) else { return Ok(()) };
+    match &settings.messages {
+        Some(messages) => {
+            let each = messages.bytes_of_rank();
+            let buffers = format!("buffers of {}", sizes::rounded(each));
+            fits("messages need", &buffers, each, ranks, available)
+        }
+        None => settings
             .benchmarks()
             .try_for_each(|benchmark| check_within(benchmark, ranks, available)),
-        (Some(available), Some(messages)) => check_messages(messages, ranks, available),
-        (None, _) => Ok(()),
     }
 }
 
-fn check_messages(messages: &MessageBenchmark, ranks: usize, available: u64) -> Result<()> {
-    let each = messages.bytes_of_rank();
+/// Checks that `ranks` ranks can hold `buffers` of `each` bytes, which `what` is about.
+fn fits(what: &str, buffers: &str, each: u128, ranks: usize, available: u64) -> Result<()> {
     let need = each.saturating_mul(ranks as u128);
     ensure!(
         need <= u128::from(available),
-        "messages need {} of memory on this host: {ranks} ranks, each with buffers of {}; {} are \
-         available. Measure smaller sizes (--sizes, --max), or start fewer ranks",
+        "{what} {} of memory on this host: {ranks} ranks, each with {buffers}; {} are available. \
+         Measure smaller sizes (--sizes, --max), or start fewer ranks",
         sizes::rounded(need),
-        sizes::rounded(each),
         sizes::rounded(available.into()),
     );
     Ok(())
@@ -51,26 +54,15 @@ fn check_within(benchmark: &Benchmark, ranks: usize, available: u64) -> Result<(
     let needs = points.iter().map(|point| (largest(benchmark, point), point));
     let Some((buffers, point)) = needs.max_by_key(|(buffers, _)| *buffers) else { return Ok(()) };
     let regions = 2 * benchmark.parameters.off_cache.unwrap_or(0) as u128;
-    let each = buffers.total.saturating_add(regions);
-    let need = each.saturating_mul(ranks as u128);
     let also = match regions {
         0 => String::new(),
         _ => format!(", and {} for --off-cache", sizes::rounded(regions)),
     };
     let whole = point.whole(benchmark.parameters.world) * benchmark.parameters.kind.size();
-    ensure!(
-        need <= u128::from(available),
-        "{} of {} needs {} of memory on this host: {ranks} ranks, each with an input of {} and two \
-         outputs of {}{also}; {} are available. Measure smaller sizes (--sizes, --max), or start \
-         fewer ranks",
-        names::dashed(point.collective),
-        sizes::name(whole),
-        sizes::rounded(need),
-        sizes::rounded(buffers.input),
-        sizes::rounded(buffers.output),
-        sizes::rounded(available.into()),
-    );
-    Ok(())
+    let what = format!("{} of {} needs", names::dashed(point.collective), sizes::name(whole));
+    let [input, output] = [buffers.input, buffers.output].map(sizes::rounded);
+    let each = format!("an input of {input} and two outputs of {output}{also}");
+    fits(&what, &each, buffers.total.saturating_add(regions), ranks, available)
 }
 
 /// The buffers of the rank that needs most.
@@ -97,9 +89,8 @@ fn largest(benchmark: &Benchmark, point: &BenchmarkPoint) -> RankBuffers {
 /// Bytes that programs can get without swapping: of the machine, and of the control group if it has
 /// a limit. `None` without a figure of the kernel.
 fn available(read: impl Fn(&str) -> Option<String>) -> Option<u64> {
-    let info = read("/proc/meminfo")?;
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let machine = line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)?;
+    let machine =
+        kernel_text::number(&read("/proc/meminfo")?, "MemAvailable:")?.checked_mul(1024)?;
     let number = |path: &str| read(path)?.trim().parse::<u64>().ok();
     let group = number("/sys/fs/cgroup/memory.max")
         .map(|limit| limit.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));

@@ -9,9 +9,9 @@
 //! CSV and the HTML report.
 
 mod args;
-mod benchmark;
-pub(crate) mod buffer;
-mod check;
+pub(crate) mod benchmark;
+mod buffer;
+pub(crate) mod check;
 mod choices;
 mod communicators;
 mod compare;
@@ -22,7 +22,7 @@ pub(crate) mod measure;
 mod memory;
 mod messages;
 mod off_cache;
-mod offset;
+pub(crate) mod offset;
 mod output;
 mod parse;
 mod run;

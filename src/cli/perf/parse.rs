@@ -49,14 +49,6 @@ pub(super) fn ratio(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(Duration::ZERO) => Err("must be more than 0".to_owned()),
-        other => other.map_err(|error| error.to_string()),
-    }
-}
-
 pub(super) fn milliseconds(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_millis).map_err(|_| format!("{text:?} is not a number"))
 }

@@ -7,6 +7,8 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use maypole_transports::sockets;
 
+use crate::doctor::kernel_text::{self, soft_limit};
+
 /// Threads of the launcher: the main one, and those that receive signals, ends and output.
 const LAUNCHER_THREADS: u64 = 4;
 /// Descriptors of the launcher for everything but ranks.
@@ -79,7 +81,7 @@ fn process_limits() -> Vec<ProcessLimit> {
             limits.push(ProcessLimit { name: name.to_owned(), limit, in_use: running });
         }
     }
-    if let Some(limit) = user_limit(&read("/proc/self/limits"))
+    if let Some(Some(limit)) = soft_limit(&read("/proc/self/limits"), "Max processes")
         && !is_exempt(&read("/proc/self/status"), &read("/proc/self/uid_map"))
     {
         let in_use = threads_of_user(sockets::effective_user());
@@ -94,12 +96,6 @@ fn process_limits() -> Vec<ProcessLimit> {
 fn threads_running(loadavg: &str) -> Option<u64> {
     let (_, threads) = loadavg.split_whitespace().nth(3)?.split_once('/')?;
     threads.parse().ok()
-}
-
-/// The soft limit of `Max processes` in `/proc/self/limits`; `None` if there is none.
-fn user_limit(limits: &str) -> Option<u64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max processes"))?;
-    number(line.split_whitespace().next()?)
 }
 
 /// True for a process that the limit of its user does not bind: root, outside of any user
@@ -125,10 +121,7 @@ fn threads_of_user(user: u32) -> u64 {
 
 /// The threads of a process, by its `/proc/PID/status`, if it is the user's.
 fn threads_of(status: &str, user: u32) -> Option<u64> {
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        number(line.split_whitespace().next()?)
-    };
+    let field = |name: &str| kernel_text::number(status, name);
     (field("Uid:")? == u64::from(user)).then(|| field("Threads:"))?
 }
 
@@ -184,10 +177,6 @@ mod tests {
     fn limits_are_read() {
         assert_eq!(threads_running("0.20 0.18 0.12 1/80 11206\n"), Some(80));
         assert_eq!(threads_running(""), None);
-        let limits = "Max stack size  8388608  unlimited  bytes\n\
-                      Max processes             96365                96365                processes\n";
-        assert_eq!(user_limit(limits), Some(96365));
-        assert_eq!(user_limit("Max processes   unlimited  unlimited  processes\n"), None);
         let status = "Uid:\t1000\t1000\t1000\t1000\nThreads:\t7\n";
         assert_eq!(threads_of(status, 1000), Some(7));
         assert_eq!(threads_of(status, 0), None);

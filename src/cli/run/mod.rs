@@ -29,6 +29,7 @@ mod supervise;
 
 use std::ffi::OsString;
 use std::io;
+use std::ops::Range;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -36,10 +37,11 @@ pub(crate) use again::{again, again_on};
 use crossbeam_channel::{Receiver, Sender};
 use environment::JobEnvironment;
 use hang::HangReports;
+use hosts::part::{self, PartArgs};
 use hosts::{HostArgs, HostOptions};
 use maypole_transports::affinity;
 use outcome::JobOutcome;
-use ranks::{LaunchEvent, Patience, RankProcesses, StartError, StartOptions};
+use ranks::{LaunchEvent, Patience, RankProcesses, StartError, StartOptions, StartedRanks};
 use replacements::Replacements;
 use supervise::Supervisor;
 
@@ -101,6 +103,9 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     on: HostArgs,
 
+    #[command(flatten)]
+    part: PartArgs,
+
     /// Begin each line of output with "[rank R] " and never mix lines [default with more than one
     /// rank].
     #[arg(long, overrides_with = "no_tag_output")]
@@ -122,12 +127,12 @@ pub(crate) struct RunArgs {
     // No `allow_hyphen_values`: an option that this command does not know must be an error, not
     // the name of a program. After the program's name, `trailing_var_arg` takes hyphens as they
     // are.
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(required_unless_present = "first", trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
 /// Where ranks write their standard output and standard error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OutputMode {
     /// To the launcher, which forwards whole lines and begins each with its rank.
     Tagged,
@@ -148,9 +153,7 @@ impl OutputMode {
 }
 
 /// Which cores ranks may run on.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Bind {
     /// Each rank on its share of the cores, which are neighbours; like `core` where there are more ranks
     /// than cores.
@@ -222,7 +225,7 @@ impl LaunchOptions {
 }
 
 pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
-    let ranks = args.ranks;
+    let (ranks, lost_after) = (args.ranks, args.on.lost_after);
     let hosts = args.on.options(ranks)?;
     let world = hosts.as_ref().map_or(ranks.unwrap_or(1), HostOptions::world);
     let output = match world {
@@ -232,6 +235,10 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
         _ => OutputMode::Tagged,
     };
     let options = LaunchOptions { output, ..args.launch };
+    if let Some(local) = args.part.local() {
+        let limits = (capacity::check(local, true)?, None);
+        return with_job(world, &options, limits, |job| part::main(job, args.part, lost_after));
+    }
     let (program, arguments) = args.program.split_first().expect("clap requires one");
     let command = |_rank| {
         let mut command = Command::new(program);
@@ -281,26 +288,38 @@ fn launch(
     restarting(world, options, limits, |job| job.run(&command))
 }
 
-/// Runs a job by `once`, and again as often as `options` allow. The limit of descriptors of a rank, and
-/// a signal that is served elsewhere, may be there.
+/// Runs a job by `once`, and again as often as `options` allow.
 fn restarting(
     world: usize,
     options: &LaunchOptions,
-    (descriptors, served): (Option<u64>, Option<i32>),
+    limits: (Option<u64>, Option<i32>),
     once: impl Fn(&Job<'_>) -> anyhow::Result<JobOutcome>,
 ) -> anyhow::Result<JobOutcome> {
+    with_job(world, options, limits, |job| {
+        for restart in 1..=options.restarts {
+            let outcome = once(job)?;
+            if !outcome.allows_restart() {
+                return Ok(outcome);
+            }
+            let of = options.restarts;
+            lines::say(&format!("starting all ranks again, restart {restart} of {of}"));
+        }
+        once(job)
+    })
+}
+
+/// Makes the job, and passes signals to it while `run` is in progress. The limit of descriptors of a rank, and
+/// a signal that is served elsewhere, may be there.
+fn with_job<T>(
+    world: usize,
+    options: &LaunchOptions,
+    (descriptors, served): (Option<u64>, Option<i32>),
+    run: impl FnOnce(&Job<'_>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let (sender, events) = crossbeam_channel::unbounded();
     // One watch for all starts: a signal between two of them is not lost.
     let _signals = signals::watch(sender.clone(), served)?;
-    let job = Job { world, options, descriptors, sender, events };
-    for restart in 1..=options.restarts {
-        let outcome = once(&job)?;
-        if !outcome.allows_restart() {
-            return Ok(outcome);
-        }
-        lines::say(&format!("starting all ranks again, restart {restart} of {}", options.restarts));
-    }
-    once(&job)
+    run(&Job { world, options, descriptors, sender, events })
 }
 
 /// What is equal for all starts of a job.
@@ -314,23 +333,25 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Listens to the reports of the ranks `here`, which are those of this host, and gets ready to start them.
+    fn ready(
+        &self,
+        here: Range<usize>,
+        reads_input: bool,
+    ) -> anyhow::Result<(HangReports, RankProcesses)> {
+        let (options, descriptors, sender) = (self.options, self.descriptors, &self.sender);
+        let (first, count) = (here.start, here.len());
+        let reports = HangReports::start(self.world, here, options.hang_report, sender.clone())?;
+        let start = StartOptions { first, count, reads_input, bind: options.bind, descriptors };
+        let ranks = RankProcesses::new(sender.clone(), start, reports.inquiry())?;
+        Ok((reports, ranks))
+    }
+
     /// Starts all ranks once, and waits for the end of all of them.
     fn run(&self, command: &impl Fn(usize) -> Command) -> anyhow::Result<JobOutcome> {
-        let Self { world, options, descriptors, .. } = *self;
+        let Self { world, options, .. } = *self;
         let environment = JobEnvironment::new(world, options.port, options.replace.is_some())?;
-        let reports =
-            HangReports::start(world, 0..world, options.hang_report, self.sender.clone())?;
-        let start = StartOptions {
-            first: 0,
-            count: world,
-            reads_input: true,
-            bind: options.bind,
-            descriptors,
-        };
-        let mut ranks = RankProcesses::new(self.sender.clone(), start, reports.inquiry())?;
-        let patience = options.patience(environment::timeout());
-        let places = Replacements::new(options.replace, reports.are_heard());
-        let mut supervisor = Supervisor::new(world, &self.events, patience, places);
+        let (reports, mut ranks) = self.ready(0..world, true)?;
         let start = |ranks: &mut RankProcesses, rank, is_newcomer| {
             let mut command = command(rank);
             environment.set_variables(&mut command, rank, is_newcomer);
@@ -338,10 +359,23 @@ impl Job<'_> {
             let tag = options.output.is_tagged(rank).then(|| format!("[rank {rank}] "));
             ranks.start(command, rank, tag)
         };
-        supervisor.start_all(&mut ranks, |ranks, rank| start(ranks, rank, false))?;
-        let mut outcome = supervisor.until_all_ended(&mut ranks, start);
+        let mut outcome = self.supervise(&mut ranks, reports.are_heard(), start)?;
         outcome.end(ranks.stop_remaining(&self.events, options.grace));
         Ok(outcome)
+    }
+
+    /// Starts all ranks by `start`, and waits for the end of all of them. `hears`: reports say which have joined.
+    fn supervise<R: StartedRanks>(
+        &self,
+        ranks: &mut R,
+        hears: bool,
+        mut start: impl FnMut(&mut R, usize, bool) -> anyhow::Result<()>,
+    ) -> anyhow::Result<JobOutcome> {
+        let patience = self.options.patience(environment::timeout());
+        let places = Replacements::new(self.options.replace, hears);
+        let mut supervisor = Supervisor::new(self.world, &self.events, patience, places);
+        supervisor.start_all(ranks, |ranks, rank| start(ranks, rank, false))?;
+        Ok(supervisor.until_all_ended(ranks, start))
     }
 }
 
@@ -360,9 +394,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-fn positive_seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive_seconds(text: &str) -> Result<Duration, String> {
     seconds(text).and_then(|time| match time.is_zero() {
         false => Ok(time),
-        true => Err("a wait of 0 seconds is no hang; write for example 30".to_owned()),
+        true => Err("must be more than 0 seconds; write for example 30".to_owned()),
     })
 }

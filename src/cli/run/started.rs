@@ -27,15 +27,17 @@ impl StartedProcess {
     }
 }
 
-/// Ascending numbers, with three or more in a row as a range: `0-2 5 7 8`; `none` without any.
-fn names_of(ranks: &[usize]) -> String {
+/// Ranks in ascending order, with three or more in a row as a range: `rank 3`, `ranks 0-2 5 7 8`; `ranks none`
+/// without any.
+pub(super) fn names_of(ranks: &[usize]) -> String {
     let runs = ranks.chunk_by(|one, next| one + 1 == *next);
     let name = |run: &[usize]| match run {
         [first, _, .., last] => format!("{first}-{last}"),
         few => few.iter().map(usize::to_string).collect::<Vec<_>>().join(" "),
     };
     let names: Vec<String> = runs.map(name).collect();
-    if names.is_empty() { "none".to_owned() } else { names.join(" ") }
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(" ") };
+    format!("{} {names}", if ranks.len() == 1 { "rank" } else { "ranks" })
 }
 
 /// The ranks of the processes that run: `rank 3`, `ranks 0 1 7`, `ranks 0-511`.
@@ -43,8 +45,7 @@ pub(super) fn running_names(started: &[StartedProcess]) -> String {
     let running = started.iter().filter(|process| process.is_running);
     let mut ranks: Vec<usize> = running.map(|process| process.rank).collect();
     ranks.sort_unstable();
-    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
-    format!("{noun} {}", names_of(&ranks))
+    names_of(&ranks)
 }
 
 /// The verb after the names of ranks.
@@ -67,9 +68,12 @@ mod tests {
 
     #[test]
     fn ranks_in_a_row_are_named_by_their_ends() {
-        for (ranks, names) in
-            [(&[][..], "none"), (&[3], "3"), (&[0, 1], "0 1"), (&[0, 1, 2, 5, 7, 8], "0-2 5 7 8")]
-        {
+        for (ranks, names) in [
+            (&[][..], "ranks none"),
+            (&[3], "rank 3"),
+            (&[0, 1], "ranks 0 1"),
+            (&[0, 1, 2, 5, 7, 8], "ranks 0-2 5 7 8"),
+        ] {
             assert_eq!(names_of(ranks), names);
         }
     }

@@ -6,8 +6,10 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::topology::{NodeKind, Topology};
+use maypole::topology::{NodeKind, Topology, detect};
 use maypole_cluster::build::cluster::{Fabric, named, several_of};
+use maypole_cluster::build::convert::detected;
+use maypole_cluster::predict::published::figure;
 use maypole_cluster::predict::{CollectiveCost, CostError, CostModel, PredictedTime, bus_factor};
 use maypole_cluster::rates::network;
 use maypole_cluster::search::lanes::bandwidth;
@@ -20,8 +22,12 @@ use std::process::ExitCode;
 pub(crate) struct ClusterArgs {
     /// A cluster by name: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, or cpu:8x2 (8
     /// ranks on each of 2 NUMA nodes); several hosts as 4xdgx-h100. Or hosts that FILE describes,
-    /// in any form that `maypole topo --file` reads: @FILE for one, 4x@FILE for four.
-    #[arg(long, value_name = "NAME")]
+    /// in any form that `maypole topo --file` reads: @FILE for one, 4x@FILE for four. Or this machine: here.
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with_all = ["ranks", "alpha", "beta", "gamma", "windows", "ports", "timeline"]
+    )]
     pub(crate) cluster: Option<String>,
 
     /// The collective, where it is not the first argument.
@@ -47,10 +53,9 @@ pub(crate) struct ClusterArgs {
     )]
     gigabits: u32,
 
-    /// Show only the N fastest algorithms of each size [default: all; with --cluster and several sizes,
-    /// 3]. With --cluster or --transport cuda.
-    #[arg(long, value_name = "N")]
-    pub(crate) fastest: Option<NonZeroUsize>,
+    /// Show only the N fastest algorithms of each size [default: all; of several sizes, 3].
+    #[arg(long, value_name = "N", requires = "cluster")]
+    fastest: Option<NonZeroUsize>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -84,7 +89,16 @@ pub(super) fn main(args: &SimulateArgs, name: &str, wanted: Collective) -> Resul
     let model = CostModel::new(&topology)?;
     let costs = costs(&model, collective, args.algorithm)?;
     let sizes = args.bytes.sizes();
-    let report = ClusterReport { topology: &topology, model: &model, name, collective };
+    #[cfg(feature = "cuda")]
+    let gpus = crate::gpus::RankGpus::across(&topology)?;
+    let report = ClusterReport {
+        topology: &topology,
+        model: &model,
+        name,
+        collective,
+        #[cfg(feature = "cuda")]
+        gpus: gpus.as_ref(),
+    };
     if !args.json {
         output::print(report.head())?;
     }
@@ -103,12 +117,28 @@ pub(super) fn main(args: &SimulateArgs, name: &str, wanted: Collective) -> Resul
             };
             output::print_line(row)?;
         }
+        if let Some(bus) = report.by_couriers(bytes).filter(|_| !args.json) {
+            output::print_line(format_args!(
+                "# {:>6} by Maypole's couriers, as `maypole explain --transport cuda` prices them: \
+                 busbw {bus:.2} GB/s",
+                sizes::name(bytes)
+            ))?;
+        }
+    }
+    if let Some(seen) = figure(&topology, collective).filter(|_| !args.json) {
+        output::print_line(format_args!(
+            "# published: busbw {} GB/s of large vectors on {} ({})",
+            seen.gigabytes, seen.machine, seen.source
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// `4xdgx-h100`, `@FILE` or `4x@FILE`.
+/// `4xdgx-h100`, `@FILE`, `4x@FILE` or `here`.
 pub(crate) fn cluster(name: &str, gigabits: u32, fabric: Fabric) -> Result<Topology> {
+    if name == "here" {
+        return Ok(detected(&detect::machine()));
+    }
     let Some((hosts, path)) = name.split_once('@') else { return Ok(named(name, fabric)?) };
     let host = topo::describe(path.as_ref())?.topology();
     if hosts.is_empty() {
@@ -154,9 +184,23 @@ struct ClusterReport<'a> {
     model: &'a CostModel<'a>,
     name: &'a str,
     collective: Collective,
+    /// Where calls on GPUs span the hosts.
+    #[cfg(feature = "cuda")]
+    gpus: Option<&'a crate::gpus::RankGpus>,
 }
 
 impl ClusterReport<'_> {
+    /// The bus bandwidth of the library's calls between GPUs of these hosts, by the prices by which they choose.
+    fn by_couriers(&self, bytes: usize) -> Option<f64> {
+        #[cfg(feature = "cuda")]
+        let priced = self.gpus.map(|gpus| gpus.explain(self.collective, bytes, None))?;
+        #[cfg(feature = "cuda")]
+        let ns = priced.chosen()?.predicted_ns;
+        #[cfg(not(feature = "cuda"))]
+        let ns = None::<u64>?;
+        Some(self.bandwidths(bytes, ns as f64 / 1e9)[1])
+    }
+
     fn head(&self) -> String {
         let lanes = self.model.lanes();
         format!(
@@ -182,7 +226,7 @@ impl ClusterReport<'_> {
     }
 
     fn row(&self, bytes: usize, cost: &CollectiveCost, prediction: PredictedTime) -> String {
-        let [algorithm, bus] = self.bandwidths(bytes, prediction);
+        let [algorithm, bus] = self.bandwidths(bytes, prediction.seconds);
         format!(
             " {:>7} {:<28} {:>12.2} {algorithm:>9.2} {bus:>9.2} {:>8} {:>6} {:<8}  {}",
             sizes::name(bytes),
@@ -196,7 +240,7 @@ impl ClusterReport<'_> {
     }
 
     fn object(&self, bytes: usize, cost: &CollectiveCost, prediction: PredictedTime) -> String {
-        let [algorithm, bus] = self.bandwidths(bytes, prediction);
+        let [algorithm, bus] = self.bandwidths(bytes, prediction.seconds);
         json!({
             "cluster": self.name,
             "collective": self.collective.name(),
@@ -211,15 +255,16 @@ impl ClusterReport<'_> {
             "lanes": cost.lanes,
             "protocol": prediction.protocol,
             "bottleneck": self.bottleneck(cost),
+            "by_couriers_busbw_GBps": self.by_couriers(bytes),
         })
         .to_string()
     }
 
     /// The algorithm bandwidth (size divided by time) and the bus bandwidth (times the factor of
     /// nccl-tests), in GB/s.
-    fn bandwidths(&self, bytes: usize, prediction: PredictedTime) -> [f64; 2] {
-        let moves = bytes > 0 && prediction.seconds > 0.0;
-        let algorithm = if moves { bytes as f64 / prediction.seconds / 1e9 } else { 0.0 };
+    fn bandwidths(&self, bytes: usize, seconds: f64) -> [f64; 2] {
+        let moves = bytes > 0 && seconds > 0.0;
+        let algorithm = if moves { bytes as f64 / seconds / 1e9 } else { 0.0 };
         [algorithm, algorithm * bus_factor(self.collective, self.model.world())]
     }
 

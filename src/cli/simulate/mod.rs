@@ -1,8 +1,6 @@
 //! `maypole simulate`: predicts the time of collectives from a model of links.
 
 pub(crate) mod cluster;
-#[cfg(feature = "cuda")]
-mod gpus;
 
 use crate::progress::Progress;
 use crate::schedules::{NamedSchedules, ScheduleArgs};
@@ -11,13 +9,11 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::trace::{self, Trace};
 use maypole::schedule::verify::verify;
 use maypole::schedule::{Layout, Placement, Schedule};
 use maypole_pictures::clocks::{Cost, Estimate, Ports, activities, simulate};
 use maypole_pictures::{lanes, timeline};
 use serde_json::json;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Predict how long algorithms take.
@@ -40,76 +36,42 @@ pub(crate) struct SimulateArgs {
     #[command(flatten)]
     lab: cluster::ClusterArgs,
 
-    /// Predict calls on the memory of GPUs, with the prices by which these calls choose: those of
-    /// `maypole explain --transport cuda`. With --cluster, the links between GPUs of one host count, and
-    /// between several hosts the network of MAYPOLE_NETWORK; else each rank has a GPU, and what joins
-    /// them does not count. The output says which prices were measured.
-    #[cfg(feature = "cuda")]
-    #[arg(
-        long,
-        value_parser = ["cuda"],
-        conflicts_with_all = ["alpha", "beta", "gamma", "windows", "ports", "timeline", "trace", "fabric", "gigabits"]
-    )]
-    transport: Option<String>,
-
-    #[cfg(feature = "cuda")]
-    #[command(flatten)]
-    gpus: crate::gpus::GpuArgs,
-
     /// The algorithm to predict [default: all that implement the collective].
     #[arg(short, long, value_name = "NAME")]
     algorithm: Option<Algorithm>,
 
     /// The number of ranks.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 4, conflicts_with = "cluster")]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
     ranks: usize,
 
     /// The root of broadcast, reduce, gather and scatter.
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
     root: usize,
 
-    /// Bytes of the whole: of the vector, or of all ranks' blocks together. With --cluster or
-    /// --transport cuda also a range that doubles, such as 1M..1G.
+    /// Bytes of the whole: of the vector, or of all ranks' blocks together. With --cluster also a range
+    /// that doubles, such as 1M..1G.
     #[arg(short, long, value_name = "SIZE", default_value = "1M", value_parser = sizes::sweep)]
     bytes: sizes::Sweep,
 
     /// alpha, the latency: seconds that every message takes, however short.
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value = "20e-6",
-        value_parser = cost,
-        conflicts_with = "cluster"
-    )]
+    #[arg(long, value_name = "SECONDS", default_value = "20e-6", value_parser = cost)]
     alpha: f64,
 
     /// beta, seconds for each byte sent: one divided by the bandwidth.
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value = "0.8e-9",
-        value_parser = cost,
-        conflicts_with = "cluster"
-    )]
+    #[arg(long, value_name = "SECONDS", default_value = "0.8e-9", value_parser = cost)]
     beta: f64,
 
     /// gamma, seconds to combine a byte.
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value = "0.1e-9",
-        value_parser = cost,
-        conflicts_with = "cluster"
-    )]
+    #[arg(long, value_name = "SECONDS", default_value = "0.1e-9", value_parser = cost)]
     gamma: f64,
 
     /// The number of windows that each chunk is cut into; windows overlap in time [default: the
     /// fastest of 1, 2, 4 ... 64].
-    #[arg(short, long, value_name = "N", value_parser = windows, conflicts_with = "cluster")]
+    #[arg(short, long, value_name = "N", value_parser = windows)]
     windows: Option<usize>,
 
     /// Whether the messages of a rank share its bandwidth.
-    #[arg(long, value_enum, default_value_t = PortsArg::Single, conflicts_with = "cluster")]
+    #[arg(long, value_enum, default_value_t = PortsArg::Single)]
     ports: PortsArg,
 
     /// Print one JSON object a line instead of the table.
@@ -118,12 +80,8 @@ pub(crate) struct SimulateArgs {
 
     /// Print when each rank sends, receives and combines, by the fastest algorithm (with
     /// --algorithm, by that one).
-    #[arg(short, long, conflicts_with_all = ["json", "cluster"])]
+    #[arg(short, long, conflicts_with = "json")]
     timeline: bool,
-
-    /// Write the timeline to a file for https://ui.perfetto.dev or chrome://tracing.
-    #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
-    trace: Option<PathBuf>,
 }
 
 /// The most of alpha, beta and gamma. Times of all ranks together have room above it.
@@ -161,21 +119,10 @@ pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
     let wanted = args
         .wanted()
         .context("no collective is named; write for example `maypole simulate all-reduce`")?;
-    #[cfg(feature = "cuda")]
-    {
-        if args.transport.is_some() {
-            return gpus::main(&args, wanted);
-        }
-        ensure!(!args.gpus.is_given(), "--gpus needs --transport cuda");
-    }
     if let Some(name) = &args.lab.cluster {
         return cluster::main(&args, name, wanted);
     }
-    ensure!(args.lab.fastest.is_none(), "--fastest needs --cluster or --transport cuda");
-    ensure!(
-        args.bytes.sizes().len() == 1,
-        "--bytes with several sizes needs --cluster or --transport cuda"
-    );
+    ensure!(args.bytes.sizes().len() == 1, "--bytes with several sizes needs --cluster");
     let collective = names::rooted(wanted, args.root, args.ranks, names::MOST_DRAWN)?;
     let algorithms = match args.algorithm {
         Some(algorithm) if !algorithm.supports(collective) => {
@@ -209,8 +156,8 @@ impl SimulateArgs {
         } else {
             output::print(self.table(predictions))?;
         }
-        if self.timeline || self.trace.is_some() {
-            self.show(&self.trace_of(&predictions[0]), &predictions[0])?;
+        if self.timeline {
+            self.show(&predictions[0])?;
         }
         Ok(())
     }
@@ -271,13 +218,6 @@ impl SimulateArgs {
         simulate(schedules, &layout, 1, windows, self.cost()).expect(PROVED)
     }
 
-    fn trace_of(&self, prediction: &SimulatedCost) -> Trace {
-        let schedules = &prediction.of.schedules;
-        let layout = self.layout(prediction.of.collective, schedules);
-        let run = activities(schedules, &layout, 1, prediction.windows, self.cost());
-        timeline::trace(&run.expect(PROVED).activities)
-    }
-
     fn cost(&self) -> Cost {
         let ports = match self.ports {
             PortsArg::Single => Ports::Single,
@@ -290,23 +230,19 @@ impl SimulateArgs {
         Layout::even(self.whole(collective), schedules[0].chunks)
     }
 
-    fn show(&self, trace: &Trace, of: &SimulatedCost) -> Result<()> {
-        if self.timeline {
-            let lanes = lanes::text(trace, COLUMNS);
-            let windows = if of.windows == 1 {
-                "one window".to_owned()
-            } else {
-                format!("{} windows", of.windows)
-            };
-            output::print_line(format_args!(
-                "\n# timeline of {} in {windows}; digits: the other rank, +: combining\n{lanes}",
-                of.of.by
-            ))?;
-        }
-        if let Some(path) = &self.trace {
-            output::save("--trace", path, trace::document(trace))?;
-        }
-        Ok(())
+    /// Prints when each rank does what.
+    fn show(&self, of: &SimulatedCost) -> Result<(), output::OutputError> {
+        let NamedSchedules { collective, by, schedules } = &of.of;
+        let layout = self.layout(*collective, schedules);
+        let run = activities(schedules, &layout, 1, of.windows, self.cost()).expect(PROVED);
+        let lanes = lanes::text(&timeline::trace(&run.activities), COLUMNS);
+        let windows = match of.windows {
+            1 => "one window".to_owned(),
+            windows => format!("{windows} windows"),
+        };
+        output::print_line(format_args!(
+            "\n# timeline of {by} in {windows}; digits: the other rank, +: combining\n{lanes}"
+        ))
     }
 
     fn wanted(&self) -> Option<Collective> {

@@ -1,28 +1,26 @@
-//! `maypole topo`: shows a machine, the distances between its devices, and the rings, transports
-//! and predicted bandwidths that follow from them.
+//! `maypole topo`: shows a machine, the distances between its devices, and the rings and transports
+//! that follow from them.
 
 mod facts;
 mod json;
-mod predictions;
 mod text;
 mod transports;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, anyhow};
 use facts::MachineFacts;
 use maypole::topology::detect;
 use maypole_cluster::Description;
 use maypole_cluster::build::cluster::{Fabric, named};
 use maypole_cluster::picture;
-use std::fs::File;
-use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::progress::Progress;
-use crate::{output, sizes};
+use crate::{input, output};
 
-/// Show a machine as a matrix like that of `nvidia-smi topo -m`, with the rings and trees over it,
-/// the transport of each pair of ranks and the reason, and predicted bandwidths of collectives.
+/// Show a machine as a matrix like that of `nvidia-smi topo -m`, with the rings and trees over it, and
+/// the transport of each pair of ranks and the reason. `maypole simulate --cluster` predicts the times of
+/// collectives on it.
 ///
 /// Without --file and --cluster, this machine is shown, from its files in /sys and from NVIDIA's
 /// driver if there is one. A machine without GPUs has a rank on each core. Bandwidths of links are
@@ -39,10 +37,6 @@ pub(crate) struct TopoArgs {
     /// (8 ranks on each of 2 NUMA nodes), or several hosts as 4xdgx-h100.
     #[arg(short, long, value_name = "NAME")]
     cluster: Option<String>,
-
-    /// The size in bytes for which bandwidths are predicted.
-    #[arg(short, long, value_name = "SIZE", default_value = "4G", value_parser = sizes::parse)]
-    bytes: usize,
 
     /// Write an SVG picture to FILE instead of text (`-`: standard output).
     #[arg(long, value_name = "FILE")]
@@ -67,9 +61,9 @@ pub(crate) fn main(args: TopoArgs) -> Result<ExitCode> {
     if let Some(path) = &args.svg {
         output::save("--svg", path, picture::svg(&facts.topology, &facts.title))?;
     } else if args.json {
-        output::print_line(json::object(&facts, args.bytes)?)?;
+        output::print_line(json::object(&facts))?;
     } else {
-        output::print(text::text(&facts, args.bytes)?)?;
+        output::print(text::text(&facts))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -102,26 +96,8 @@ impl TopoArgs {
     }
 }
 
-/// Reads the description of a machine from the file `path`; `-` is standard input. Reads no more
-/// than a description has, from any file.
+/// Reads the description of a machine from the file `path`; `-` is standard input.
 pub(crate) fn describe(path: &Path) -> Result<Description> {
-    let source: Box<dyn Read> = if path.as_os_str() == "-" {
-        Box::new(stdin())
-    } else {
-        Box::new(File::open(path).with_context(|| format!("cannot read {}", path.display()))?)
-    };
-    let mut bytes = Vec::new();
-    let most = Description::LONGEST as u64;
-    let read = source.take(most + 1).read_to_end(&mut bytes);
-    read.with_context(|| format!("cannot read {}", path.display()))?;
-    ensure!(
-        bytes.len() <= Description::LONGEST,
-        "{} is longer than {}, the most that a description of a machine has",
-        path.display(),
-        sizes::name(Description::LONGEST)
-    );
-    let text = str::from_utf8(&bytes).map_err(|error| {
-        anyhow!("{}: byte {} is not UTF-8", path.display(), error.valid_up_to())
-    })?;
-    Description::read(text).map_err(|error| anyhow!("{}: {error}", path.display()))
+    let text = input::text("", path, Description::LONGEST)?;
+    Description::read(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
 }

@@ -61,9 +61,13 @@ impl Baseline {
         let rows: Vec<_> = later.iter().filter_map(ResultRow::of).collect();
         let mut comparison = Comparison::of(&self.rows, &rows);
         let name = self.path.display();
-        let header = |objects: &[Value], key: &str| {
-            let first = objects.first().and_then(|object| object["header"][key].as_str());
-            first.unwrap_or("unknown").to_owned()
+        let header = |objects: &[Value], key: &str| match objects
+            .first()
+            .map_or(&Value::Null, |object| &object["header"][key])
+        {
+            Value::Null => "unknown".to_owned(),
+            Value::String(text) => text.clone(),
+            value => value.to_string(),
         };
         ensure!(
             comparison.compared > 0,
@@ -72,7 +76,7 @@ impl Baseline {
         );
         let date = header(&self.objects, "date");
         comparison.title = format!("first: {name} of {date}; second: {}", header(later, "date"));
-        for key in ["host", "processor", "kernel", "topology", "variables"] {
+        for key in ["host", "processor", "cores", "kernel", "variables"] {
             let [before, now] = [&self.objects, later].map(|objects| header(objects, key));
             if before != now {
                 comparison.notes.push(format!("another {key}: {before}, then {now}"));

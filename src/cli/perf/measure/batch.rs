@@ -5,7 +5,7 @@ use maypole::{CallPath, Communicator, Result};
 use maypole_transports::clock::monotonic_ns;
 
 /// A batch of back-to-back calls.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct CallBatch {
     /// The seed of the inputs.
     pub(crate) number: u64,

@@ -9,6 +9,7 @@
 //!
 //! Source: `proc(5)` and `Documentation/scheduler/sched-stats.rst` of Linux.
 
+use crate::doctor::kernel_text::number;
 use crate::perf::mapping::RankMapping;
 use crate::perf::measure::summary::Summary;
 use maypole::{Communicator, Result};
@@ -75,13 +76,11 @@ impl NoiseWatch {
     pub(crate) fn begin(&self) -> NoiseCounters {
         let read = |path: &str| read_to_string(path).unwrap_or_default();
         let status = read("/proc/thread-self/status");
-        let involuntary =
-            status.lines().find_map(|it| it.strip_prefix("nonvoluntary_ctxt_switches:"));
         let cores = self.is_first.then(|| ticks(&read("/proc/stat"), &self.cores)).flatten();
         NoiseCounters {
             ns: monotonic_ns(),
-            ran: first_number(&read("/proc/thread-self/schedstat")),
-            involuntary: involuntary.map_or(0, first_number),
+            ran: number(&read("/proc/thread-self/schedstat"), "").unwrap_or(0),
+            involuntary: number(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0),
             cores,
         }
     }
@@ -204,10 +203,6 @@ fn ticks(stat: &str, cores: &BTreeSet<u64>) -> Option<CoreTicks> {
         sum.cores += 1;
     }
     (sum.cores > 0).then_some(sum)
-}
-
-fn first_number(text: &str) -> u64 {
-    text.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -153,7 +153,7 @@ impl MessageRun<'_, '_> {
         measured: Measurement,
     ) -> MessageRow {
         let world = self.sampler.comm.world();
-        let is_encrypted = self.sampler.comm.is_encrypted() && encryption::applies(self.transport);
+        let is_encrypted = encryption::applies(&self.sampler.comm, self.transport);
         let (transport, off_cache) = (self.transport, self.benchmark.off_cache);
         MessageRow { test, transport, is_encrypted, world, pairs, bytes, off_cache, measured }
     }

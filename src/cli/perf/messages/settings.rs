@@ -4,32 +4,10 @@ use super::{MessageBenchmark, MessageTest};
 use crate::perf::args::PerfArgs;
 use crate::perf::benchmark::{Benchmark, CallParameters};
 use crate::perf::choices::{PairSelection, Selected, Subject};
-use crate::perf::offset::BufferOffset;
 use crate::perf::settings::distinct;
 use anyhow::{Result, ensure};
 
-/// Bytes of the messages between all pairs that a report of collectives shows.
-const LATENCY_BYTES: usize = 8;
-const BANDWIDTH_BYTES: usize = 64 << 10;
-/// With more ranks, the pairs of a report of collectives would take longer than its collectives.
-const MOST_RANKS: usize = 16;
-
 impl PerfArgs {
-    /// The messages between all pairs that a report of collectives shows.
-    pub(crate) fn matrices(&self, world: usize, has_messages: bool) -> Vec<MessageBenchmark> {
-        let is_shown = self.report.is_some() && !has_messages && (2..=MOST_RANKS).contains(&world);
-        let matrix = |(test, bytes): (MessageTest, usize)| MessageBenchmark {
-            tests: vec![test],
-            sizes: vec![bytes],
-            all_pairs: true,
-            offset: BufferOffset::Fixed(0),
-            off_cache: None,
-        };
-        let tests =
-            [(MessageTest::Latency, LATENCY_BYTES), (MessageTest::Bandwidth, BANDWIDTH_BYTES)];
-        tests.into_iter().filter(|_| is_shown).map(matrix).collect()
-    }
-
     /// The tests of messages, each once.
     pub(crate) fn tests(&self) -> Vec<MessageTest> {
         let chosen = self.subjects.iter().flat_map(|subject| match subject {

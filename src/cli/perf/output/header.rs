@@ -1,14 +1,14 @@
 //! The conditions of a run's figures: the machine, the ranks, and the command. Every output begins
 //! with it or holds it in every row.
 
+use crate::doctor::kernel_text::number;
 use crate::output::one_line;
-use crate::perf::check::values::hash;
 use crate::perf::mapping::RankMapping;
 use crate::perf::output::date;
 use maypole::tuner::CostTable;
 use maypole::world::launch::VARIABLES;
 use serde::Serialize;
-use std::fs::{read_dir, read_to_string};
+use std::fs::read_to_string;
 use std::path::Path;
 
 /// The facts of a run. Those of a machine are of the machine of rank 0.
@@ -36,8 +36,6 @@ pub(crate) struct RunHeader {
     pub(crate) governor: Option<String>,
     /// The mean number of runnable processes in the minute before the run.
     pub(crate) load: Option<f64>,
-    /// A number that differs between machines whose cores, caches or memory nodes lie otherwise.
-    pub(crate) topology: String,
     /// True if ranks take turns on a core.
     pub(crate) ranks_share_cores: bool,
     pub(crate) ranks: Vec<HeaderRank>,
@@ -71,7 +69,6 @@ impl RunHeader {
             kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease")),
             governor: governor(mapping),
             load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()),
-            topology: topology(Path::new("/sys/devices/system")),
             ranks_share_cores: !mapping.has_core_for_each(),
             ranks: places
                 .map(|((host, pid), core)| HeaderRank { host: *host, pid: *pid, core: *core })
@@ -116,9 +113,7 @@ fn processor() -> String {
 }
 
 fn memory() -> Option<u64> {
-    let info = read("/proc/meminfo");
-    let line = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    number(&read("/proc/meminfo"), "MemTotal:")?.checked_mul(1024)
 }
 
 /// The governor of rank 0's core.
@@ -136,36 +131,6 @@ fn build() -> &'static str {
     }
 }
 
-/// A digest of the cores, their caches and the memory nodes, by the files below `system`.
-fn topology(system: &Path) -> String {
-    const FILES: [&str; 6] = [
-        "topology/physical_package_id",
-        "topology/core_id",
-        "cache/index1/size",
-        "cache/index2/shared_cpu_list",
-        "cache/index3/shared_cpu_list",
-        "cache/index3/size",
-    ];
-    let numbered = |folder: &str, start: &str| {
-        let entries = read_dir(system.join(folder)).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let mut names: Vec<String> = names
-            .filter(|name| name.strip_prefix(start).is_some_and(|rest| rest.parse::<u32>().is_ok()))
-            .collect();
-        names.sort();
-        names
-    };
-    let mut text = processor();
-    for cpu in numbered("cpu", "cpu") {
-        let folder = system.join("cpu").join(&cpu);
-        text += &FILES.map(|file| read(folder.join(file))).join(",");
-        text += ";";
-    }
-    text += &numbered("node", "node").join(",");
-    let digest = text.bytes().fold(0, |mark, byte| hash(mark ^ u64::from(byte)));
-    format!("{digest:016x}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,20 +145,5 @@ mod tests {
         );
         assert!(!told.contains("STATUS_SOCKET") && !told.contains("NEWCOMER"), "{told}");
         assert!(!told.contains("MAYPOLE_RANK") && !told.contains("MAYPOLE_ADDRESS"), "{told}");
-    }
-
-    #[test]
-    fn machines_with_other_cores_have_other_digests() {
-        let folder = tempfile::tempdir().unwrap();
-        let cpu = |number: u32| folder.path().join(format!("cpu/cpu{number}/topology"));
-        let of = || topology(folder.path());
-        let empty = of();
-        std::fs::create_dir_all(cpu(0)).unwrap();
-        std::fs::create_dir_all(folder.path().join("cpu/cpufreq")).unwrap();
-        std::fs::write(cpu(0).join("core_id"), "0\n").unwrap();
-        let one = of();
-        std::fs::create_dir_all(cpu(1)).unwrap();
-        std::fs::write(cpu(1).join("core_id"), "1\n").unwrap();
-        assert!(empty != one && one != of() && of() == of());
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// The version of the keys and their meanings, which `maypole perf --schema` prints. It grows when a
 /// key changes its meaning or is gone, and not when one is added.
-pub(crate) const SCHEMA: u32 = 2;
+pub(crate) const SCHEMA: u32 = 3;
 
 /// The objects of `row`, with every sample: one out of place, one in place.
 pub(crate) fn objects(row: &PerfRow, header: &RunHeader) -> impl Iterator<Item = Value> {
@@ -35,9 +35,7 @@ fn object(
         "op": collective.reduces().then(|| row.parameters.op.name()),
         "root": collective.root(),
         "deterministic": row.deterministic,
-        "encrypted": row.encryption.is_some(),
-        "encryption_GBps": row.encryption.map(|rate| rate.sealing / 1e9),
-        "decryption_GBps": row.encryption.map(|rate| rate.opening / 1e9),
+        "encrypted": row.is_encrypted,
         "in_place": place == BufferPlacement::InPlace,
         "offset": row.parameters.offset.json(),
         "path": measured.path.name(),
@@ -120,7 +118,6 @@ fn add(object: &mut Value, more: Value) {
 mod tests {
     use super::*;
     use crate::perf::output::row::tests::example;
-    use maypole_transports::secure::{CipherSuite, EncryptionRate};
 
     fn lines(row: &PerfRow) -> [Value; 2] {
         let header = RunHeader::default();
@@ -142,19 +139,8 @@ mod tests {
         assert_eq!(out_of_place["time_us"]["stdev"], json!(12.0));
         assert_eq!(out_of_place["samples_us"], json!([90.0, 100.0, 150.0]));
         assert_eq!(out_of_place["schema"], json!(SCHEMA));
-    }
-
-    #[test]
-    fn objects_say_whether_bytes_were_encrypted_and_how_fast() {
-        let [plain, _] = lines(&example());
-        assert_eq!(plain["encrypted"], json!(false));
-        assert_eq!(plain["encryption_GBps"], Value::Null);
-        let suite = CipherSuite::ChaCha20Poly1305;
-        let rate = EncryptionRate { suite, sealing: 1.5e9, opening: 0.5e9 };
-        let row = PerfRow { encryption: Some(rate), ..example() };
-        let [sealed, _] = lines(&row);
+        assert_eq!(out_of_place["encrypted"], json!(false));
+        let [sealed, _] = lines(&PerfRow { is_encrypted: true, ..example() });
         assert_eq!(sealed["encrypted"], json!(true));
-        assert_eq!(sealed["encryption_GBps"], json!(1.5));
-        assert_eq!(sealed["decryption_GBps"], json!(0.5));
     }
 }

@@ -11,11 +11,10 @@ pub(crate) fn describe(header: &RunHeader, mapping: &RankMapping) -> String {
     let ranks = count(mapping.machines.len(), "rank");
     let hosts = count(mapping.hosts.count(), "host");
     let mut text = format!(
-        "# maypole {version} perf: {ranks} on {hosts}\n# {}\n# {}, topology {}, clock governor {}, \
-         load {}\n# {}; maypole {}",
+        "# maypole {version} perf: {ranks} on {hosts}\n# {}\n# {}, clock governor {}, load {}\n# {}; \
+         maypole {}",
         system(header),
         memory(header),
-        header.topology,
         header.governor(),
         load(header),
         header.date,

@@ -7,15 +7,13 @@ use crate::perf::measure::overlap::Overlap;
 use crate::perf::output::prediction::TunerPrediction;
 use maypole::CallPath;
 use maypole::algorithms::Algorithm;
-use maypole_transports::secure::EncryptionRate;
 
 /// The results of a point over one transport.
 #[derive(Clone, Debug)]
 pub(crate) struct PerfRow {
     pub(crate) parameters: CallParameters,
     pub(crate) transport: PerfTransport,
-    /// How fast rank 0 encrypts; `None` if the bytes of this transport are not encrypted.
-    pub(crate) encryption: Option<EncryptionRate>,
+    pub(crate) is_encrypted: bool,
     /// Floats were combined in the order of the ranks.
     pub(crate) deterministic: bool,
     /// Inputs were written once, and not before each sample.
@@ -125,7 +123,7 @@ pub(crate) mod tests {
         PerfRow {
             parameters: parameters(DataType::F32, 4),
             transport: PerfTransport::Shm,
-            encryption: None,
+            is_encrypted: false,
             deterministic: false,
             reuses_buffers: false,
             together: false,

@@ -44,7 +44,7 @@ pub(crate) fn head() -> String {
 pub(crate) fn section(row: &PerfRow) -> String {
     let mode =
         if row.deterministic && row.point.collective.reduces() { ", deterministic" } else { "" };
-    let encrypted = if row.encryption.is_some() { ", encrypted" } else { "" };
+    let encrypted = if row.is_encrypted { ", encrypted" } else { "" };
     let requests = if row.overlap.is_some() { ", beside computing" } else { "" };
     let shares = row.point.shares.as_ref();
     let form = shares.map(|shares| format!(", blocks of {} shares", counts::listed(shares)));

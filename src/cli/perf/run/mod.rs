@@ -22,7 +22,6 @@ use crate::perf::settings::PerfSettings;
 use anyhow::{Context, Result};
 use maypole::Communicator;
 use maypole::tuner::CostTable;
-use maypole_transports::secure::EncryptionRate;
 use std::sync::atomic::AtomicBool;
 
 /// How the measurement ended, on rank 0; the default on all other ranks.
@@ -43,7 +42,6 @@ pub(crate) fn run(
 ) -> Result<PerfOutcome> {
     let points = || settings.benchmarks().map(|benchmark| benchmark.points().len()).sum();
     let rows: usize = settings.messages.as_ref().map_or_else(points, MessageBenchmark::rows);
-    let rows = rows + settings.matrices.iter().map(MessageBenchmark::rows).sum::<usize>();
     let transports = communicators.comms.len();
     let (_, first) = communicators
         .comms
@@ -55,9 +53,9 @@ pub(crate) fn run(
     };
     let mapping = RankMapping::exchange(first, settings.options.bind)?;
     let costs = first.costs();
-    let encryption = report.as_ref().and_then(|_| encryption::rate(first));
-    let mut perf_run = PerfRun { settings, mapping, encryption, stop, report };
-    perf_run.describe(&costs);
+    let is_encrypted = first.is_encrypted();
+    let mut perf_run = PerfRun { settings, mapping, stop, report };
+    perf_run.describe(&costs, is_encrypted);
     let mut stopped = false;
     for (transport, mut comm) in communicators.comms {
         if settings.options.deterministic {
@@ -80,8 +78,6 @@ pub(crate) fn run(
 struct PerfRun<'a> {
     settings: &'a PerfSettings,
     mapping: RankMapping,
-    /// How fast this rank encrypts, if links are encrypted. On rank 0 only.
-    encryption: Option<EncryptionRate>,
     stop: &'a AtomicBool,
     /// On rank 0 only.
     report: Option<PerfOutput<'a>>,
@@ -89,9 +85,9 @@ struct PerfRun<'a> {
 
 impl PerfRun<'_> {
     /// Prints the call, the ranks and the method of the measurement.
-    fn describe(&mut self, costs: &CostTable) {
+    fn describe(&mut self, costs: &CostTable, is_encrypted: bool) {
         let Some(report) = &mut self.report else { return };
-        let (settings, mapping, encryption) = (self.settings, &self.mapping, self.encryption);
+        let (settings, mapping) = (self.settings, &self.mapping);
         let header = RunHeader::read(mapping, costs);
         let parameters = &settings.benchmark.parameters;
         let sampling = &settings.options.sampling;
@@ -111,19 +107,16 @@ impl PerfRun<'_> {
         }
         let head = if settings.messages.is_some() { message_row::head() } else { table::head() };
         let machine = machine::describe(&header, mapping);
-        report.say(&[machine, encryption::describe(encryption), buffers, head].join("\n"));
+        report.say(&[machine, encryption::describe(is_encrypted), buffers, head].join("\n"));
         report.describe(header);
     }
 
     /// Measures all points over one transport. Returns true if the user stopped the measurement.
-    fn measure(&mut self, transport: PerfTransport, mut comm: Communicator) -> Result<bool> {
+    fn measure(&mut self, transport: PerfTransport, comm: Communicator) -> Result<bool> {
         let options = self.settings.options.sampling;
         let in_a_row = options.in_a_row.div_ceil(self.sweeps() as usize);
         let budget = options.budget / self.sweeps();
         let options = SamplingOptions { budget, in_a_row, ..options };
-        if transport.has_messages() && !self.settings.matrices.is_empty() {
-            comm = self.matrices(comm, transport, options)?;
-        }
         let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop)?;
         #[cfg(feature = "cuda")]
         if transport == PerfTransport::Cuda {
@@ -159,23 +152,6 @@ impl PerfRun<'_> {
     /// How often each point is measured: of all pairs, each in every sweep.
     fn sweeps(&self) -> u32 {
         self.settings.messages.as_ref().filter(|it| it.all_pairs).map_or(1, |_| SWEEPS)
-    }
-
-    /// Measures the pairs that a report of collectives shows, and returns the communicator.
-    fn matrices(
-        &mut self,
-        comm: Communicator,
-        transport: PerfTransport,
-        options: SamplingOptions,
-    ) -> Result<Communicator> {
-        let (budget, in_a_row) = (options.budget / SWEEPS, options.in_a_row / SWEEPS as usize);
-        let options = SamplingOptions { budget, in_a_row, ..options };
-        let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop)?;
-        let settings = self.settings;
-        for benchmark in &settings.matrices {
-            self.messages(&mut sampler, transport, benchmark)?;
-        }
-        Ok(sampler.comm)
     }
 
     /// Measures messages between ranks.

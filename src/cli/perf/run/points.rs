@@ -101,7 +101,7 @@ impl PerfRun<'_> {
         Ok(PerfRow {
             parameters,
             transport,
-            encryption: self.encryption.filter(|_| encryption::applies(transport)),
+            is_encrypted: encryption::applies(&sampler.comm, transport),
             deterministic: sampler.comm.is_deterministic(),
             reuses_buffers: self.settings.options.sampling.reuse_buffers,
             together: self.settings.options.sampling.together,

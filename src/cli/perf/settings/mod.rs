@@ -26,8 +26,6 @@ pub(crate) struct PerfSettings {
     pub(crate) others: Vec<Benchmark>,
     /// Messages between ranks, which are measured instead of collectives.
     pub(crate) messages: Option<MessageBenchmark>,
-    /// Messages between all pairs, which a report of collectives shows, too.
-    pub(crate) matrices: Vec<MessageBenchmark>,
     /// The schedules of a file, which are measured instead of the library's.
     pub(crate) own: Option<Arc<NamedSchedules>>,
     pub(crate) transport: TransportSelection,
@@ -101,7 +99,6 @@ impl PerfArgs {
             world,
             benchmark,
             others: benchmarks.collect(),
-            matrices: self.matrices(world, messages.is_some()),
             messages,
             own,
             transport: self.transport(world)?,

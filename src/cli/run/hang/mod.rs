@@ -82,36 +82,18 @@ impl HangReports {
         let signal = status_signal()?;
         let stop = Arc::new(StopRequest { waker: Waker::new()?, is_made: AtomicBool::new(false) });
         let (questions, asked) = unbounded();
-        let (name, thread) =
-            match Self::listen((world, here, events), limit, signal, (Arc::clone(&stop), asked)) {
-                Ok((name, thread)) => (Some(name), Some(thread)),
-                Err(error) => {
-                    lines::say(&format!("there will be no hang reports: {error:#}"));
-                    (None, None)
+        let hub = ReportHub::new((world, here, events), limit, signal, (Arc::clone(&stop), asked));
+        let started = hub.and_then(|(mut hub, name)| {
+            let serve = move || {
+                if let Err(error) = hub.serve() {
+                    lines::say(&format!("there will be no more hang reports: {error}"));
                 }
             };
+            Ok((name, thread::Builder::new().name("hang-reports".to_owned()).spawn(serve)?))
+        });
+        let said = |error: &_| lines::say(&format!("there will be no hang reports: {error:#}"));
+        let (name, thread) = started.inspect_err(said).ok().unzip();
         Ok(Self { name, stop, thread, questions })
-    }
-
-    fn listen(
-        (world, here, events): (usize, Range<usize>, Sender<LaunchEvent>),
-        limit: Option<Duration>,
-        signal: Option<i32>,
-        asked: (Arc<StopRequest>, Receiver<Sender<Option<FirstFailure>>>),
-    ) -> anyhow::Result<(String, JoinHandle<()>)> {
-        let (listener, name) = listen_abstract(world.clamp(64, 4096))
-            .context("cannot listen for the reports of ranks")?;
-        let name = String::from_utf8(name).context("the kernel has named a socket oddly")?;
-        listener.set_nonblocking(true)?;
-        let signal = signal.map(SignalEvents::new).transpose()?;
-        let mut hub = ReportHub::new((world, here, events), limit, listener, signal, asked)?;
-        let serve = move || {
-            if let Err(error) = hub.serve() {
-                lines::say(&format!("there will be no more hang reports: {error}"));
-            }
-        };
-        let thread = thread::Builder::new().name("hang-reports".to_owned()).spawn(serve)?;
-        Ok((name, thread))
     }
 
     /// A function that returns the rank that failed first by the reports until then; `None` without
@@ -185,20 +167,25 @@ struct ReportHub {
 }
 
 impl ReportHub {
+    /// Listens for ranks, at the returned name.
     fn new(
         (world, here, events): (usize, Range<usize>, Sender<LaunchEvent>),
         limit: Option<Duration>,
-        listener: UnixListener,
-        signal: Option<SignalEvents>,
+        signal: Option<i32>,
         (stop, questions): (Arc<StopRequest>, Receiver<Sender<Option<FirstFailure>>>),
-    ) -> io::Result<Self> {
+    ) -> anyhow::Result<(Self, String)> {
+        let (listener, name) = listen_abstract(world.clamp(64, 4096))
+            .context("cannot listen for the reports of ranks")?;
+        let name = String::from_utf8(name).context("the kernel has named a socket oddly")?;
+        listener.set_nonblocking(true)?;
+        let signal = signal.map(SignalEvents::new).transpose()?;
         let watch = Watch::new()?;
         watch.add(&listener, LISTENER, false)?;
         watch.add(&stop.waker, WAKER, false)?;
         if let Some(signal) = &signal {
             watch.add(signal, SIGNAL, false)?;
         }
-        Ok(Self {
+        let this = Self {
             world,
             here,
             events,
@@ -216,7 +203,8 @@ impl ReportHub {
             told: BTreeSet::new(),
             failure_told: false,
             next_look: Instant::now(),
-        })
+        };
+        Ok((this, name))
     }
 
     fn serve(&mut self) -> io::Result<()> {

@@ -8,6 +8,8 @@ use std::ops::Range;
 use maypole::comm::status::{GroupStatus, PendingOperation, RankStatus};
 use maypole::world::service::{AskError, ChainLink, Diagnosis};
 
+use crate::run::started::names_of as ranks;
+
 /// The reports of all ranks.
 #[derive(Debug, Default)]
 pub(super) struct JobStatus {
@@ -299,24 +301,6 @@ fn late(positions: &[Position<'_>], gone: &[usize]) -> Option<String> {
     (!gone.is_empty()).then(|| format!("{}: awaited, and ended", ranks(&gone)))
 }
 
-/// `rank 3`, or `ranks 0-2 7`.
-fn ranks(numbers: &[usize]) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for number in numbers {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == *number => *last = *number,
-            _ => runs.push((*number, *number)),
-        }
-    }
-    let run = |(first, last): &(usize, usize)| match last - first {
-        0 => first.to_string(),
-        1 => format!("{first} {last}"),
-        _ => format!("{first}-{last}"),
-    };
-    let plural = if numbers.len() == 1 { "" } else { "s" };
-    format!("rank{plural} {}", runs.iter().map(run).collect::<Vec<_>>().join(" "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -486,12 +470,5 @@ hang report, on request:
         assert!(page.contains(line), "{page}");
         assert!(page.contains("  rank 2: the process has ended or left\n"), "{page}");
         assert!(!page.contains("ranks 0-2: the process"), "{page}");
-    }
-
-    #[test]
-    fn numbers_in_a_row_are_a_range() {
-        assert_eq!(ranks(&[3]), "rank 3");
-        assert_eq!(ranks(&[0, 1]), "ranks 0 1");
-        assert_eq!(ranks(&[0, 1, 2, 5, 7, 8, 9]), "ranks 0-2 5 7-9");
     }
 }

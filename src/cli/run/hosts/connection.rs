@@ -1,5 +1,5 @@
-//! One ssh to an agent: its messages become events, and orders go through a queue, so that the
-//! launcher never waits for a host that has stopped to read.
+//! One ssh to the launcher of another host: its messages become events, and orders go through a queue,
+//! so that this launcher never waits for a host that has stopped to read.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -15,10 +15,9 @@ use maypole_transports::process::{self, ProcessEnd};
 use signal_hook::consts::SIGKILL;
 
 use super::messages::{Answer, BEAT, MESSAGE, OUTPUT, Order, clock, line};
-use super::shared::{LONGEST_WORDS, MOST_NOISE, SharedConnection, lock};
+use super::shared::{LONGEST_WORDS, SharedConnection, lock};
 use super::ssh;
 use crate::output::visible;
-use crate::run::first_failure::FirstFailure;
 use crate::run::lines::{self, OutputStream};
 use crate::run::ranks::LaunchEvent;
 
@@ -31,29 +30,23 @@ const CLOCK_DIFFERENCE: f64 = 5.0;
 /// The bytes of a program per write.
 const PIECE: usize = 256 << 10;
 
-/// What an agent is sent.
-pub(super) enum Outgoing {
-    Program(Arc<[u8]>),
-    Order(String),
-}
-
 /// A host that ssh has been started for. Dropping it kills ssh.
 pub(super) struct Connection {
     pub(super) host: Arc<str>,
     child: Arc<Child>,
     /// `None` after the order to end.
-    orders: Option<Sender<Outgoing>>,
+    orders: Option<Sender<String>>,
     /// Disconnected when the connection has ended.
     pub(super) answers: Receiver<Answer>,
-    shared: Arc<SharedConnection>,
+    pub(super) shared: Arc<SharedConnection>,
 }
 
 impl Connection {
-    /// Starts `ssh`, and the threads that read and write. Sends the events of this host's processes
-    /// to `events`. A host that is silent for `patience` is lost.
+    /// Starts `ssh`, and the threads that read and write. Sends the host these programs first, and the
+    /// events of its processes to `events`. A host that is silent for `patience` is lost.
     pub(super) fn start(
         host: &str,
-        mut ssh: Command,
+        (mut ssh, programs): (Command, Vec<Arc<[u8]>>),
         events: Sender<LaunchEvent>,
         patience: Duration,
     ) -> Result<Self> {
@@ -69,7 +62,7 @@ impl Connection {
         let (sender, answers) = crossbeam_channel::unbounded();
         let (host, child): (Arc<str>, _) = (host.into(), Arc::new(child));
         let shared = Arc::new(SharedConnection::default());
-        let reader = AgentReader {
+        let reader = HostReader {
             host: Arc::clone(&host),
             child: Arc::clone(&child),
             shared: Arc::clone(&shared),
@@ -79,7 +72,7 @@ impl Connection {
             output_failed: false,
         };
         let writer =
-            AgentWriter { child: Arc::clone(&child), shared: Arc::clone(&shared), patience };
+            HostWriter { child: Arc::clone(&child), shared: Arc::clone(&shared), patience };
         let (name, words, ssh) = (Arc::clone(&host), Arc::clone(&shared), Arc::clone(&child));
         let (told, all_told) = crossbeam_channel::bounded::<()>(0);
         spawn(move || {
@@ -87,70 +80,26 @@ impl Connection {
             read_errors(&words, &name, error, &ssh);
         })?;
         spawn(move || reader.run(output, &all_told))?;
-        spawn(move || writer.run(to_send, input))?;
+        spawn(move || writer.run(&programs, to_send, input))?;
         Ok(Self { host, child, orders: Some(orders), answers, shared })
     }
 
-    /// Sends the agent an order, in turn. An agent that is gone is noticed elsewhere.
+    /// Sends the host an order, in turn. A host that is gone is noticed elsewhere.
     pub(super) fn order(&self, order: &Order) {
-        self.send(Outgoing::Order(line(order)));
-    }
-
-    pub(super) fn send(&self, what: Outgoing) {
         if let Some(orders) = &self.orders {
-            let _ = orders.send(what);
+            let _ = orders.send(line(order));
         }
     }
 
-    /// Closes the agent's input: the agent ends its ranks, and itself.
+    /// Closes the input of the host's launcher, which then ends its ranks, and itself.
     pub(super) fn close(&mut self) {
         self.shared.is_closed.store(true, Ordering::Relaxed);
         self.orders = None;
     }
 
-    /// A number that grows while the host does something.
-    pub(super) fn progress(&self) -> u64 {
-        self.shared.progress.load(Ordering::Relaxed)
-    }
-
-    /// True after the agent's first message.
-    pub(super) fn is_greeted(&self) -> bool {
-        self.shared.is_greeted.load(Ordering::Relaxed)
-    }
-
-    /// The bytes that ssh and the shell have printed.
-    pub(super) fn noise(&self) -> u64 {
-        self.shared.noise.load(Ordering::Relaxed)
-    }
-
-    /// True if ssh was killed because it printed too much before the agent's first message.
-    pub(super) fn is_noisy(&self) -> bool {
-        !self.is_greeted() && self.noise() > MOST_NOISE
-    }
-
-    /// Kills ssh. The agent then reads the end of its input.
+    /// Kills ssh. The host's launcher then reads the end of its input.
     pub(super) fn kill(&self) {
         let _ = process::signal_group(&self.child, SIGKILL);
-    }
-
-    /// How ssh has ended, if it has.
-    pub(super) fn end(&self) -> Option<ProcessEnd> {
-        *lock(&self.shared.end)
-    }
-
-    /// The rank that failed first, by the reports of this host's ranks.
-    pub(super) fn first_failure(&self) -> Option<FirstFailure> {
-        *lock(&self.shared.first_failure)
-    }
-
-    /// The last lines of ssh and of the shell on the host.
-    pub(super) fn last_words(&self) -> String {
-        self.shared.last_words()
-    }
-
-    /// Why the connection was lost, as the end of a sentence.
-    pub(super) fn reason(&self) -> String {
-        self.shared.reason()
     }
 }
 
@@ -163,13 +112,12 @@ impl Drop for Connection {
     }
 }
 
-/// Forwards the lines of ranks, and keeps those of ssh and of the shell. The agent's own lines are
-/// shown as well.
+/// Forwards the lines of ranks, and keeps those of ssh and of the shell. The lines of the host's
+/// launcher are shown as well.
 fn read_errors(shared: &SharedConnection, host: &str, error: impl Read, child: &Child) {
     let mut can_write = true;
     each_line(error, |line| {
-        let is_greeted = shared.is_greeted.load(Ordering::Relaxed);
-        let shown = match line.strip_prefix(&[OUTPUT]).filter(|_| is_greeted) {
+        let shown = match line.strip_prefix(&[OUTPUT]).filter(|_| shared.is_greeted()) {
             Some(of_rank) => of_rank.to_vec(),
             None if line.starts_with(b"maypole: ") && line.len() <= LONGEST_WORDS => {
                 let text = String::from_utf8_lossy(line);
@@ -186,8 +134,8 @@ fn read_errors(shared: &SharedConnection, host: &str, error: impl Read, child: &
     });
 }
 
-/// The thread that reads an agent's output.
-struct AgentReader {
+/// The thread that reads the output of a host's launcher.
+struct HostReader {
     host: Arc<str>,
     child: Arc<Child>,
     shared: Arc<SharedConnection>,
@@ -199,13 +147,12 @@ struct AgentReader {
     output_failed: bool,
 }
 
-impl AgentReader {
+impl HostReader {
     /// `all_told` is disconnected when ssh has closed its standard error.
     fn run(mut self, output: impl Read, all_told: &Receiver<()>) {
         each_line(output, |line| {
-            let is_greeted = self.shared.is_greeted.load(Ordering::Relaxed);
             let answer = match line.split_first() {
-                Some((&OUTPUT, of_rank)) if is_greeted => {
+                Some((&OUTPUT, of_rank)) if self.shared.is_greeted() => {
                     self.shared.progress.fetch_add(1, Ordering::Relaxed);
                     return self.forward(of_rank);
                 }
@@ -250,7 +197,10 @@ impl AgentReader {
             }
             Answer::Ended(place, end) => {
                 self.running.remove(&place);
-                LaunchEvent::Ended(place, end.into())
+                let is_killed = end < 0;
+                let end =
+                    if is_killed { ProcessEnd::Killed(-end) } else { ProcessEnd::Exited(end) };
+                LaunchEvent::Ended(place, end)
             }
             // A place is unique among all hosts, and takes the part of the process's group.
             Answer::Joined(place) => LaunchEvent::Joined(place as u32),
@@ -300,71 +250,55 @@ impl AgentReader {
     }
 }
 
-/// For how many beats nothing has come, since the progress was `seen`.
-struct SilenceCount {
-    seen: u64,
-    beats: u32,
-}
-
-/// The thread that writes to an agent, and detects its silence.
-struct AgentWriter {
+/// The thread that writes to a host's launcher, and detects its silence.
+struct HostWriter {
     child: Arc<Child>,
     shared: Arc<SharedConnection>,
     patience: Duration,
 }
 
-impl AgentWriter {
-    fn run(self, to_send: Receiver<Outgoing>, mut input: ChildStdin) {
-        // An agent without orders may be a shell that waits for a program.
-        let mut has_orders = false;
+impl HostWriter {
+    fn run(self, programs: &[Arc<[u8]>], to_send: Receiver<String>, mut input: ChildStdin) {
+        for piece in programs.iter().flat_map(|program| program.chunks(PIECE)) {
+            self.shared.progress.fetch_add(1, Ordering::Relaxed);
+            // The reader detects the end of the connection.
+            if input.write_all(piece).is_err() {
+                return;
+            }
+        }
         let ticks = crossbeam_channel::tick(BEAT);
-        let mut silence = SilenceCount { seen: 0, beats: 0 };
+        let mut silence = (0, 0);
         loop {
-            let written = select! {
-                recv(to_send) -> what => match what {
-                    Ok(Outgoing::Program(bytes)) => self.write_program(&bytes, &mut input),
-                    Ok(Outgoing::Order(text)) => {
-                        has_orders = true;
-                        input.write_all(text.as_bytes())
-                    }
+            let text = select! {
+                recv(to_send) -> order => match order {
+                    Ok(order) => order,
                     Err(_) => return,
                 },
-                recv(ticks) -> _ => match has_orders {
+                recv(ticks) -> _ => match self.shared.is_greeted() {
+                    false => continue,
                     true if self.is_lost(&mut silence) => return,
-                    // An agent that has greeted waits for orders, and ends without a heartbeat.
-                    _ if has_orders || self.shared.is_greeted.load(Ordering::Relaxed) => {
-                        input.write_all(line(&Order::Beat).as_bytes())
-                    }
-                    _ => Ok(()),
+                    true => line(&Order::Beat),
                 },
             };
-            // The reader detects the end of the connection.
-            if written.is_err() {
+            if input.write_all(text.as_bytes()).is_err() {
                 return;
             }
         }
     }
 
-    /// Drops the host if it has been silent for too long. Counts beats of this thread, so that a
-    /// stop of the whole launcher is no silence of the host.
-    fn is_lost(&self, silence: &mut SilenceCount) -> bool {
-        let heard = self.shared.progress.load(Ordering::Relaxed);
+    /// Drops the host if it has been silent for too long. Counts beats of this thread without progress
+    /// since it was `seen`, so that a stop of the whole launcher is no silence of the host.
+    fn is_lost(&self, (seen, beats): &mut (u64, u32)) -> bool {
+        let heard = self.shared.progress();
         // A slow reader of the launcher's output delays the host's messages.
-        let is_silent = heard == silence.seen && !lines::are_being_written();
-        *silence = SilenceCount { seen: heard, beats: u32::from(is_silent) * (silence.beats + 1) };
-        let is_lost = BEAT * silence.beats >= self.patience;
+        let is_silent = heard == *seen && !lines::are_being_written();
+        (*seen, *beats) = (heard, u32::from(is_silent) * (*beats + 1));
+        let is_lost = BEAT * *beats >= self.patience;
         if is_lost {
             *lock(&self.shared.silence) = Some(self.patience);
             let _ = process::signal_group(&self.child, SIGKILL);
         }
         is_lost
-    }
-
-    fn write_program(&self, bytes: &[u8], input: &mut ChildStdin) -> io::Result<()> {
-        bytes.chunks(PIECE).try_for_each(|piece| {
-            self.shared.progress.fetch_add(1, Ordering::Relaxed);
-            input.write_all(piece)
-        })
     }
 }
 

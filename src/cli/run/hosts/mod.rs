@@ -1,18 +1,18 @@
 //! `maypole run --hosts`: ranks on several hosts, over ssh.
 //!
-//! One ssh a host starts an [`agent`], which is this program again. The agent starts ranks on
-//! request, passes signals on, and reports the end of each rank; the launcher decides, with the
-//! supervisor that serves the ranks of one host, too. The job's key goes over the standard input of
-//! ssh, where no list of processes shows it.
+//! One ssh a host starts this command there with `--first K --local M` ([`part`]): a launcher of the ranks
+//! of that host, which starts them on request, passes signals on, and reports the end of each. The
+//! first launcher decides, with the supervisor that serves the ranks of one host, too. The job's key
+//! goes over the standard input of ssh, where no list of processes shows it.
 //!
-//! Nothing outlives the launcher. When the input of an agent ends, because the launcher or ssh was
-//! killed, or when nothing has come for a time, because the network is cut, the agent stops its ranks.
-//! When an agent is killed, the kernel kills its ranks.
+//! Nothing outlives the first launcher. When the input of another one ends, because the first one or
+//! ssh was killed, or when nothing has come for a time, because the network is cut, it stops its
+//! ranks. When it is killed, the kernel kills its ranks.
 
-pub(crate) mod agent;
 mod connection;
 mod list;
 mod messages;
+pub(super) mod part;
 mod ranks;
 mod route;
 mod shared;
@@ -27,10 +27,7 @@ use list::HostRanks;
 use ranks::RemoteRanks;
 
 use super::Job;
-use super::environment;
 use super::outcome::JobOutcome;
-use super::replacements::Replacements;
-use super::supervise::Supervisor;
 
 /// Options for ranks on several hosts.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,16 +61,15 @@ pub(crate) struct HostArgs {
     variables: Vec<String>,
 
     /// Seconds without a word from a host after which it is lost, or given up if it has not answered
-    /// yet. Where --ssh names another program than ssh, which may ask for a password, and there is a
-    /// terminal, the first answer may take 120 s. The host stops its ranks after the same time without
-    /// a word from here.
+    /// yet: more than it takes to type a password, if --ssh asks for one. The host stops its ranks after
+    /// the same time without a word from here.
     #[arg(
         long,
         value_name = "SECONDS",
         default_value = "30",
         value_parser = super::positive_seconds
     )]
-    lost_after: Duration,
+    pub(super) lost_after: Duration,
 }
 
 /// The hosts of a job, and how they are reached.
@@ -134,12 +130,8 @@ impl HostOptions {
 /// Starts all ranks of `program` once, and waits for the end of all of them.
 pub(super) fn run(job: &Job<'_>, hosts: &HostOptions, program: &[OsString]) -> Result<JobOutcome> {
     let mut ranks = RemoteRanks::connect(job, hosts, program)?;
-    let places = Replacements::new(job.options.replace, true);
-    let patience = job.options.patience(environment::timeout());
-    let mut supervisor = Supervisor::new(job.world, &job.events, patience, places);
-    supervisor.start_all(&mut ranks, |ranks, rank| ranks.start(rank, false))?;
-    let mut outcome = supervisor.until_all_ended(&mut ranks, RemoteRanks::start);
-    outcome.end(ranks.stop_remaining(&job.events));
+    let mut outcome = job.supervise(&mut ranks, true, RemoteRanks::start)?;
+    outcome.end(ranks.stop_remaining());
     Ok(outcome)
 }
 

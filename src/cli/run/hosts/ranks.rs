@@ -1,20 +1,21 @@
-//! The ranks of a job on other hosts, each of which an agent starts.
+//! The ranks of a job on other hosts, each of which has a launcher that starts them.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::ValueEnum;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
 
-use super::connection::{Connection, Outgoing};
+use super::connection::Connection;
 use super::list::HostRanks;
 use super::messages::{Answer, BEAT, Hello, JobDescription, Order, PROTOCOL, StartOrder};
+use super::shared::lock;
 use super::ssh::{self, CopiedPrograms};
 use super::{HostOptions, route};
-use crate::run::Job;
 use crate::run::environment::{self, JobPorts};
 use crate::run::first_failure::{FirstFailure, most_named};
 use crate::run::lines;
@@ -22,35 +23,24 @@ use crate::run::ranks::{
     KILL_TIMEOUT, LaunchEvent, RestOfJob, StartError, StartedRanks, deadline_after,
 };
 use crate::run::signals::ENDING;
+use crate::run::{Job, LaunchOptions, OutputMode};
 
 /// The longest silence of a host after its first message, or while it takes a program first.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
-/// The longest silence of ssh where it may prompt for a password.
-const PROMPT_TIME: Duration = Duration::from_secs(120);
-/// A host may print for so many times as long before its agent's first message.
-const NOISE_TIMES: u32 = 4;
-/// How long an agent may take to start one process.
+/// How long a host may take to start one process.
 const START_TIME: Duration = Duration::from_secs(60);
 
-/// The agents of all hosts, and which of them has started which process. Dropping it ends all.
+/// The hosts, and which of them has started which process. Dropping it ends all.
 pub(super) struct RemoteRanks {
     connections: Vec<Connection>,
     hosts: Vec<HostRanks>,
     /// The index of the host of each process.
     places: Vec<usize>,
     events: Sender<LaunchEvent>,
-    /// How long an agent may take to stop its ranks.
+    /// How long a host may take to stop its ranks.
     end_time: Duration,
     /// What happens meanwhile, such as signals.
     received: Receiver<LaunchEvent>,
-}
-
-/// The reason for a missing message.
-enum NoAnswer {
-    /// Why the host cannot be used, as a sentence.
-    Because(String),
-    /// A signal ends the launcher.
-    Interrupted,
 }
 
 impl RemoteRanks {
@@ -69,135 +59,141 @@ impl RemoteRanks {
             end_time: job.options.grace.saturating_add(KILL_TIMEOUT),
             received: job.events.clone(),
         };
-        this.start_agents(job, options, Path::new(&program[0]))?;
-        let greeting = match (options.args.copy, ssh::may_prompt(options)) {
-            (_, true) => PROMPT_TIME.max(options.args.lost_after),
-            (true, false) => ANSWER_TIME.max(options.args.lost_after),
-            (false, false) => options.args.lost_after,
-        };
-        let Some(answers) = this.await_all(job, greeting)? else { return Ok(this) };
-        let hellos = this.check_hellos(answers)?;
-        let description = this.description(job, options, program, &hellos)?;
-        this.describe(&description);
+        this.start_launchers(job, options, Path::new(&program[0]))?;
         let patience = ANSWER_TIME.max(options.args.lost_after);
-        if let Some(answers) = this.await_all(job, patience)? {
-            this.check_routes(answers, &description)?;
+        let greeting = if options.args.copy { patience } else { options.args.lost_after };
+        let hello = |host: &HostRanks, answer| match answer {
+            Answer::Hello(hello) => other_version(&host.name, &hello).map_or(Ok(*hello), Err),
+            other => Err(format!("{} has said {other:?} first", host.name)),
+        };
+        let Some(hellos) = this.await_all(greeting, hello)? else { return Ok(this) };
+        let described = this.description(options, program, &hellos)?;
+        for (host, connection) in this.hosts.iter().zip(&this.connections) {
+            let described = JobDescription { host: host.name.clone(), ..described.clone() };
+            connection.order(&Order::Job(Box::new(described)));
         }
+        let (first, JobPorts { join, .. }) = (&this.hosts[0].name, described.ports);
+        this.await_all(patience, |host, answer| match answer {
+            Answer::Ready => Ok(()),
+            Answer::NoRoute(why) => Err(format!(
+                "{} cannot reach rank 0's host {first} at {}, port {join}: {why}; name another \
+                 address of {first} with --address, or let that port through its firewall (--port \
+                 chooses it)",
+                host.name, described.address
+            )),
+            other => Err(format!("{} has said {other:?}", host.name)),
+        })?;
         Ok(this)
     }
 
     /// What is equal for all hosts.
     fn description(
         &self,
-        job: &Job<'_>,
         options: &HostOptions,
         program: &[OsString],
         hellos: &[Hello],
     ) -> Result<JobDescription> {
-        let key = environment::new_key()?;
         Ok(JobDescription {
             host: String::new(),
-            world: job.world,
-            first: 0,
-            local_world: 0,
             address: route::root_address(options.args.address.as_deref(), &self.hosts, hellos)?,
-            ports: hellos[0].ports.context("the agent of rank 0 has named no ports")?,
+            ports: hellos[0].ports.context("the host of rank 0 has named no ports")?,
             name: environment::random_name()?,
-            key: key.to_digits(),
+            key: environment::new_key()?.to_digits(),
             variables: options.variables.clone(),
-            program: program[0].clone(),
-            arguments: program[1..].to_vec(),
+            program: program.to_vec(),
             folder: std::env::current_dir().unwrap_or_default().into(),
-            output: job.options.output,
-            bind: job.options.bind,
-            grace: job.options.grace,
-            hang_report: job.options.hang_report,
         })
     }
 
-    fn start_agents(&mut self, job: &Job<'_>, options: &HostOptions, program: &Path) -> Result<()> {
+    fn start_launchers(
+        &mut self,
+        job: &Job<'_>,
+        options: &HostOptions,
+        program: &Path,
+    ) -> Result<()> {
         let copied = options.args.copy.then(|| CopiedPrograms::read(program)).transpose()?;
-        for (nth, host) in options.hosts.iter().enumerate() {
-            let mut arguments =
-                vec!["--lost-after".to_owned(), options.args.lost_after.as_secs_f64().to_string()];
-            if nth == 0 {
-                arguments.push("--root".to_owned());
-                arguments.extend(job.options.replace.map(|_| "--replaces".to_owned()));
-                arguments.extend(job.options.port.map(|port| format!("--port={port}")));
-            }
-            let ssh = ssh::command(options, &host.name, copied.as_ref(), &arguments)?;
-            let connection =
-                Connection::start(&host.name, ssh, job.sender.clone(), options.args.lost_after)?;
-            if let Some(copied) = copied.as_ref().filter(|_| !ssh::is_this_host(&host.name)) {
-                connection.send(Outgoing::Program(Arc::clone(&copied.maypole)));
-                connection.send(Outgoing::Program(Arc::clone(&copied.program)));
-            }
-            self.connections.push(connection);
+        for host in &options.hosts {
+            let ssh =
+                ssh::command(options, &host.name, copied.as_ref(), &words(job, options, host))?;
+            let sent = copied.as_ref().filter(|_| !ssh::is_this_host(&host.name));
+            let programs =
+                sent.map_or(Vec::new(), |it| vec![it.maypole.clone(), it.program.clone()]);
+            self.connections.push(Connection::start(
+                &host.name,
+                (ssh, programs),
+                job.sender.clone(),
+                options.args.lost_after,
+            )?);
         }
         Ok(())
     }
 
-    /// The next message of each host, which may be silent for `patience`; `None` on a signal.
+    /// What `read` makes of the next message of each host, which may be silent for `patience`; `None` on a
+    /// signal.
     ///
     /// # Errors
-    /// A sentence for each silent host.
-    fn await_all(&self, job: &Job<'_>, patience: Duration) -> Result<Option<Vec<Answer>>> {
-        let mut answers = Vec::new();
+    /// A sentence for each host that is silent, or whose message is none that is expected.
+    fn await_all<T>(
+        &self,
+        patience: Duration,
+        read: impl Fn(&HostRanks, Answer) -> Result<T, String>,
+    ) -> Result<Option<Vec<T>>> {
+        let mut all = Vec::new();
         let mut sentences = Vec::new();
-        for connection in &self.connections {
-            match await_answer(connection, &job.events, &job.sender, patience) {
-                Ok(answer) => answers.push(answer),
-                Err(NoAnswer::Because(sentence)) => sentences.push(sentence),
-                Err(NoAnswer::Interrupted) => return Ok(None),
-            }
-        }
-        all_well(sentences)?;
-        Ok(Some(answers))
-    }
-
-    fn check_hellos(&self, answers: Vec<Answer>) -> Result<Vec<Hello>> {
-        let mut hellos = Vec::new();
-        let mut sentences = Vec::new();
-        for (host, answer) in self.hosts.iter().zip(answers) {
-            match answer {
-                Answer::Hello(hello) => {
-                    sentences.extend(other_version(&host.name, &hello));
-                    hellos.push(*hello);
-                }
-                Answer::Unfit(why) => sentences.push(format!("{}: {why}", host.name)),
-                other => sentences.push(format!("{} has said {other:?} first", host.name)),
-            }
-        }
-        all_well(sentences)?;
-        Ok(hellos)
-    }
-
-    /// Tells each agent its part of the job.
-    fn describe(&self, job: &JobDescription) {
         for (host, connection) in self.hosts.iter().zip(&self.connections) {
-            connection.order(&Order::Job(Box::new(JobDescription {
-                host: host.name.clone(),
-                first: host.first,
-                local_world: host.count,
-                ..job.clone()
-            })));
+            let found = match self.await_answer(connection, patience) {
+                Ok(Some(Answer::Unfit(why))) => Err(format!("{}: {why}", host.name)),
+                Ok(Some(answer)) => read(host, answer),
+                Ok(None) => return Ok(None),
+                Err(sentence) => Err(sentence),
+            };
+            match found {
+                Ok(found) => all.push(found),
+                Err(sentence) => sentences.push(sentence),
+            }
         }
+        ensure!(sentences.is_empty(), anyhow!(sentences.join("\nmaypole: ")));
+        Ok(Some(all))
     }
 
-    fn check_routes(&self, answers: Vec<Answer>, job: &JobDescription) -> Result<()> {
-        let (first, JobPorts { join, .. }) = (&self.hosts[0].name, job.ports);
-        let sentence = |(host, answer): (&HostRanks, Answer)| match answer {
-            Answer::Ready => None,
-            Answer::Unfit(why) => Some(format!("{}: {why}", host.name)),
-            Answer::NoRoute(why) => Some(format!(
-                "{} cannot reach rank 0's host {first} at {}, port {join}: {why}; name another \
-                 address of {first} with --address, or let that port through its firewall (--port \
-                 chooses it)",
-                host.name, job.address
-            )),
-            other => Some(format!("{} has said {other:?}", host.name)),
-        };
-        all_well(self.hosts.iter().zip(answers).filter_map(sentence).collect())
+    /// The next message of a host, which may show no sign of activity for `patience`; `None` on a signal,
+    /// which is received again. The error is a sentence.
+    fn await_answer(
+        &self,
+        connection: &Connection,
+        patience: Duration,
+    ) -> Result<Option<Answer>, String> {
+        let (host, shared) = (&connection.host, &connection.shared);
+        let (mut progress, mut beats) = (shared.progress(), 0);
+        loop {
+            select! {
+                recv(connection.answers) -> answer => return answer.map(Some).map_err(|_| {
+                    let words = shared.last_words();
+                    if !shared.is_noisy() {
+                        return ssh::explain(host, *lock(&shared.end), &words);
+                    }
+                    let words = if words.is_empty() { words } else { format!(": {words}") };
+                    format!(
+                        "{host} prints without end, and does not answer{words}; see what its shell \
+                         prints, by `ssh {host} true`"
+                    )
+                }),
+                recv(self.received) -> event => if let Ok(LaunchEvent::Signal(signal)) = event {
+                    let _ = self.events.send(LaunchEvent::Signal(signal));
+                    return Ok(None);
+                },
+                default(BEAT) => {
+                    beats = if shared.progress() == progress { beats + 1 } else { 0 };
+                    progress = shared.progress();
+                    if BEAT * beats >= patience {
+                        return Err(format!(
+                            "{host} does not answer within {patience:?}: try `ssh {host} maypole \
+                             --version`"
+                        ));
+                    }
+                }
+            }
+        }
     }
 
     /// Starts the next process, which is `rank`, on the host of that rank.
@@ -221,7 +217,7 @@ impl RemoteRanks {
             Ok(other) => bail!("cannot start rank {rank} on {host}: it has said {other:?}"),
             // Its other ranks, if it has any, are lost as well.
             Err(RecvTimeoutError::Disconnected) => {
-                let reason = connection.reason();
+                let reason = connection.shared.reason();
                 lines::say(&format!(
                     "the connection to {host} was lost before rank {rank} started{reason}"
                 ));
@@ -235,43 +231,42 @@ impl RemoteRanks {
         }
     }
 
-    /// Kills ssh of the hosts whose agents have sent no message: nothing has started there.
+    /// Kills ssh of the hosts that have sent no message: nothing has started there.
     fn kill_ungreeted(&self) {
-        let ungreeted = self.connections.iter().filter(|connection| !connection.is_greeted());
+        let ungreeted = self.connections.iter().filter(|it| !it.shared.is_greeted());
         ungreeted.for_each(Connection::kill);
     }
 
-    /// Kills ssh of all hosts. The agents then read the end of their input, and end their ranks.
-    fn kill_all(&self) {
-        self.connections.iter().for_each(Connection::kill);
-    }
-
     /// Stops the processes that ended ranks left running, and waits for the rest of the output and the
-    /// end of every agent. A signal ends the wait.
-    pub(super) fn stop_remaining(self, events: &Receiver<LaunchEvent>) -> RestOfJob {
-        let mut rest = RestOfJob::default();
+    /// end of every host's part. A signal ends the wait.
+    pub(super) fn stop_remaining(self) -> RestOfJob {
         self.kill_ungreeted();
         self.connections.iter().for_each(|connection| connection.order(&Order::Stop));
-        'all: for connection in &self.connections {
+        self.await_ends(&crossbeam_channel::never())
+    }
+
+    /// Waits for the end of every connection. A signal kills ssh of all hosts, whose launchers then read the
+    /// end of their input and end their ranks.
+    fn await_ends(&self, until: &Receiver<Instant>) -> RestOfJob {
+        let mut rest = RestOfJob::default();
+        for connection in &self.connections {
             loop {
                 select! {
                     recv(connection.answers) -> answer => if answer.is_err() { break },
-                    recv(events) -> event => {
-                        let Ok(event) = event else { break };
-                        let ends = matches!(
-                            event,
-                            LaunchEvent::Signal(signal) if ENDING.contains(&signal)
-                        );
+                    recv(self.received) -> event => {
+                        let Ok(event) = event else { continue };
+                        let ends = matches!(event, LaunchEvent::Signal(it) if ENDING.contains(&it));
                         rest.add(event);
                         if ends {
-                            self.kill_all();
-                            break 'all;
+                            self.connections.iter().for_each(Connection::kill);
+                            return rest;
                         }
                     }
+                    recv(until) -> _ => return rest,
                 }
             }
         }
-        events.try_iter().for_each(|event| rest.add(event));
+        self.received.try_iter().for_each(|event| rest.add(event));
         rest
     }
 }
@@ -290,82 +285,49 @@ impl StartedRanks for RemoteRanks {
         self.connections[self.places[place]].order(&Order::Signal(place, signal));
     }
 
-    /// Agents do so by themselves.
+    /// Each host does so by itself.
     fn collect_orphans(&self) {}
 
     fn first_failure(&self) -> Option<FirstFailure> {
-        most_named(self.connections.iter().filter_map(Connection::first_failure))
+        most_named(self.connections.iter().filter_map(|it| *lock(&it.shared.first_failure)))
     }
 }
 
 impl Drop for RemoteRanks {
-    /// Lets every agent stop its ranks. An agent that takes too long is left to the end of its input.
+    /// Lets every host stop its ranks. One that takes too long is left to the end of its input.
     fn drop(&mut self) {
         self.connections.iter_mut().for_each(Connection::close);
         self.kill_ungreeted();
-        let until = crossbeam_channel::at(deadline_after(self.end_time));
-        for connection in &self.connections {
-            loop {
-                select! {
-                    recv(connection.answers) -> answer => if answer.is_err() { break },
-                    recv(self.received) -> event => {
-                        if matches!(event, Ok(LaunchEvent::Signal(it)) if ENDING.contains(&it)) {
-                            self.kill_all();
-                        }
-                    }
-                    recv(until) -> _ => return,
-                }
-            }
-        }
+        self.await_ends(&crossbeam_channel::at(deadline_after(self.end_time)));
     }
 }
 
-/// Waits for the next message of a host, as long as it shows activity: for `patience` without a
-/// sign of it, and for a few times as long while its shell prints.
-fn await_answer(
-    connection: &Connection,
-    events: &Receiver<LaunchEvent>,
-    again: &Sender<LaunchEvent>,
-    patience: Duration,
-) -> Result<Answer, NoAnswer> {
-    let (mut progress, mut beats) = (connection.progress(), 0);
-    let (mut noise, mut silent) = (connection.noise(), 0);
-    let host = &connection.host;
-    loop {
-        select! {
-            recv(connection.answers) -> answer => return answer.map_err(|_| {
-                if connection.is_noisy() {
-                    let words = Some(connection.last_words()).filter(|words| !words.is_empty());
-                    let words = words.map(|words| format!(": {words}")).unwrap_or_default();
-                    return NoAnswer::Because(format!(
-                        "{host} prints without end, and does not answer{words}; see what its shell \
-                         prints, by `ssh {host} true`"
-                    ));
-                }
-                let sentence = ssh::explain(host, connection.end(), &connection.last_words());
-                NoAnswer::Because(sentence)
-            }),
-            recv(events) -> event => if let Ok(LaunchEvent::Signal(signal)) = event {
-                let _ = again.send(LaunchEvent::Signal(signal));
-                return Err(NoAnswer::Interrupted);
-            },
-            default(BEAT) => {
-                beats = if connection.progress() == progress { beats + 1 } else { 0 };
-                silent = if connection.noise() == noise { silent + 1 } else { 0 };
-                (progress, noise) = (connection.progress(), connection.noise());
-                let is_over = |beats: u32, patience| BEAT * beats >= patience;
-                if is_over(beats.min(silent), patience) || is_over(beats, patience * NOISE_TIMES) {
-                    return Err(NoAnswer::Because(format!(
-                        "{host} does not answer within {patience:?}: try `ssh {host} maypole \
-                         --version`"
-                    )));
-                }
-            }
-        }
-    }
+/// The arguments by which `maypole` starts the part of the job that is on `host`.
+fn words(job: &Job<'_>, options: &HostOptions, host: &HostRanks) -> Vec<String> {
+    let LaunchOptions { output, grace, port, hang_report, replace, bind, .. } = job.options;
+    let output = match output {
+        OutputMode::Tagged => "--tag-output",
+        OutputMode::Inherited => "--no-tag-output",
+        OutputMode::RootInherited => "--plain-root",
+    };
+    let bind = bind.to_possible_value().expect("no value is skipped");
+    let lost_after = options.args.lost_after.as_secs_f64();
+    let mut line = format!(
+        "run -n {} --first {} --local {} --lost-after {lost_after} --grace {} --bind {} {output}",
+        job.world,
+        host.first,
+        host.count,
+        grace.as_secs_f64(),
+        bind.get_name()
+    );
+    line += &port.map_or_else(String::new, |port| format!(" --port {port}"));
+    line += &replace.map_or_else(String::new, |most| format!(" --replace {most}"));
+    line += &hang_report
+        .map_or_else(String::new, |limit| format!(" --hang-report {}", limit.as_secs_f64()));
+    line.split(' ').map(str::to_owned).collect()
 }
 
-/// Why the agent of a host cannot be used.
+/// Why a host that has another version cannot be used.
 fn other_version(host: &str, hello: &Hello) -> Option<String> {
     let mine = env!("CARGO_PKG_VERSION");
     (hello.version != mine || hello.protocol != PROTOCOL).then(|| {
@@ -375,9 +337,4 @@ fn other_version(host: &str, hello: &Hello) -> Option<String> {
             hello.version, hello.file
         )
     })
-}
-
-fn all_well(sentences: Vec<String>) -> Result<()> {
-    ensure!(sentences.is_empty(), anyhow!(sentences.join("\nmaypole: ")));
-    Ok(())
 }

@@ -14,36 +14,38 @@ use crate::run::first_failure::FirstFailure;
 const LAST_WORDS: usize = 6;
 /// The bytes of such a line that are looked at.
 pub(super) const LONGEST_WORDS: usize = 4096;
-/// The most bytes that ssh and the shell of a host may print before the agent's first message. A
-/// line counts as at least [`LEAST_OF_LINE`] bytes.
-pub(super) const MOST_NOISE: u64 = 16 << 20;
+/// The most bytes that ssh and the shell of a host may print before the first message. A line counts as
+/// at least [`LEAST_OF_LINE`] bytes.
+const MOST_NOISE: u64 = 16 << 20;
 
 const LEAST_OF_LINE: u64 = 64;
 
 /// What the threads of a connection share.
 #[derive(Default)]
 pub(super) struct SharedConnection {
-    /// Grows with every message of the agent and every piece of a program that is sent.
+    /// Grows with every message of the host and every piece of a program that is sent.
     pub(super) progress: AtomicU64,
     /// The bytes of all lines that are no messages.
     pub(super) noise: AtomicU64,
-    /// The agent has sent a message. Earlier lines are those of ssh and of the shell.
+    /// The host has sent a message. Earlier lines are those of ssh and of the shell.
     pub(super) is_greeted: AtomicBool,
     pub(super) words: Mutex<VecDeque<String>>,
     /// How ssh has ended, and whether that was because the host was silent.
     pub(super) end: Mutex<Option<ProcessEnd>>,
     pub(super) silence: Mutex<Option<Duration>>,
-    /// The launcher has ordered the agent to end.
+    /// The launcher has ordered the host to end its part.
     pub(super) is_closed: AtomicBool,
     /// The rank that failed first, by the reports of this host's ranks.
     pub(super) first_failure: Mutex<Option<FirstFailure>>,
 }
 
 impl SharedConnection {
+    /// The last lines of ssh and of the shell on the host.
     pub(super) fn last_words(&self) -> String {
         lock(&self.words).iter().map(String::as_str).collect::<Vec<_>>().join(" / ")
     }
 
+    /// Why the connection was lost, as the end of a sentence.
     pub(super) fn reason(&self) -> String {
         let silence = lock(&self.silence).map(|it| format!(" (nothing came for {it:?})"));
         let words = self.last_words();
@@ -51,11 +53,25 @@ impl SharedConnection {
         silence.unwrap_or_default() + &words
     }
 
-    /// Keeps a line that is neither of the agent nor of a rank. Returns false if there have been
-    /// too many before the agent's first message.
+    /// A number that grows while the host does something.
+    pub(super) fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
+    }
+
+    /// True after the first message of the host.
+    pub(super) fn is_greeted(&self) -> bool {
+        self.is_greeted.load(Ordering::Relaxed)
+    }
+
+    /// True if ssh was killed because it printed too much before the first message.
+    pub(super) fn is_noisy(&self) -> bool {
+        !self.is_greeted() && self.noise.load(Ordering::Relaxed) > MOST_NOISE
+    }
+
+    /// Keeps a line that is neither a message nor of a rank. Returns false if there have been too many
+    /// before the first message.
     pub(super) fn keep(&self, line: &[u8]) -> bool {
-        let length = LEAST_OF_LINE.max(line.len() as u64);
-        let noise = self.noise.fetch_add(length, Ordering::Relaxed) + length;
+        self.noise.fetch_add(LEAST_OF_LINE.max(line.len() as u64), Ordering::Relaxed);
         let text = String::from_utf8_lossy(&line[..line.len().min(LONGEST_WORDS)]);
         let text = text.trim_matches(|char: char| char.is_whitespace() || char == '\0');
         let mut words = lock(&self.words);
@@ -65,7 +81,7 @@ impl SharedConnection {
         if words.len() > LAST_WORDS {
             words.pop_front();
         }
-        noise <= MOST_NOISE || self.is_greeted.load(Ordering::Relaxed)
+        !self.is_noisy()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Starts an agent on a host, and explains its silence.
+//! Starts the launcher of a host, and explains its silence.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -21,16 +21,16 @@ const OPTIONS: &[&str] = &[
     "-oServerAliveCountMax=3",
 ];
 
-/// Starts the agent where it is found: at the place of the launcher's own file, by the search path, or
+/// Starts maypole where it is found: at the place of this launcher's own file, by the search path, or
 /// where cargo installs it.
 const FIND: &str = "for m in \"$0\" maypole \"$HOME/.cargo/bin/maypole\"; do \
-                    command -v \"$m\" >/dev/null 2>&1 && exec \"$m\" agent \"$@\"; done; exit 127";
+                    command -v \"$m\" >/dev/null 2>&1 && exec \"$m\" \"$@\"; done; exit 127";
 
-/// Reads two programs of `$0` and `$1` bytes into a new folder, and starts the first as the agent.
-/// Removes the folder afterwards.
+/// Reads two programs of `$0` and `$1` bytes into a new folder, and starts the first. Removes the folder
+/// afterwards.
 const COPY: &str = "d=$(mktemp -d) && s=$1 && shift && head -c \"$0\" >\"$d/maypole\" && \
                     head -c \"$s\" >\"$d/program\" && chmod 700 \"$d/maypole\" \"$d/program\" && \
-                    \"$d/maypole\" agent --copied \"$@\"; s=$?; rm -rf \"$d\"; exit $s";
+                    \"$d/maypole\" \"$@\" --copied; s=$?; rm -rf \"$d\"; exit $s";
 
 /// The longest time between the end of ssh's output and its exit.
 const SSH_END: Duration = Duration::from_secs(5);
@@ -61,7 +61,7 @@ fn this_file() -> Result<std::path::PathBuf> {
     std::env::current_exe().context("cannot find the file of this program")
 }
 
-/// The command that starts the agent on `host`. `arguments` are those of the agent.
+/// The command that starts maypole on `host`, with `arguments`.
 pub(super) fn command(
     options: &HostOptions,
     host: &str,
@@ -71,7 +71,7 @@ pub(super) fn command(
     let file = this_file()?;
     if is_this_host(host) {
         let mut command = Command::new(file);
-        command.arg("agent").args(arguments);
+        command.args(arguments);
         return Ok(command);
     }
     let mut words = match copied {
@@ -104,13 +104,6 @@ fn ssh(given: Option<&str>) -> Command {
     command
 }
 
-/// True if the program that reaches hosts may prompt: it is not OpenSSH, whose prompts are off, and
-/// there is a terminal.
-pub(super) fn may_prompt(options: &HostOptions) -> bool {
-    let is_other = options.args.ssh.as_deref().is_some_and(|given| !is_open_ssh(given));
-    is_other && std::fs::File::open("/dev/tty").is_ok()
-}
-
 /// True if a command begins with OpenSSH's client. Another program may lack its options.
 fn is_open_ssh(command: &str) -> bool {
     let program = command.split_whitespace().next().unwrap_or_default();
@@ -122,7 +115,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// True for a name of this host. No ssh is needed to start an agent here.
+/// True for a name of this host. No ssh is needed to start a launcher here.
 pub(super) fn is_this_host(host: &str) -> bool {
     let mine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let mine = mine.trim();
@@ -147,7 +140,7 @@ pub(super) fn end_of(child: &Child) -> Option<ProcessEnd> {
     end.filter(|_| !ended.is_empty())
 }
 
-/// Why a host cannot be used whose ssh has ended as `end` before the agent's first message, and the
+/// Why a host cannot be used whose ssh has ended as `end` before its first message, and the
 /// remedy. `words` are the last lines of ssh and of the shell.
 pub(super) fn explain(host: &str, end: Option<ProcessEnd>, words: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
@@ -160,7 +153,7 @@ pub(super) fn explain(host: &str, end: Option<ProcessEnd>, words: &str) -> Strin
         Some(ProcessEnd::Exited(126)) => {
             ("cannot run maypole", format!("install maypole {version} for its processor there"))
         }
-        Some(ProcessEnd::Exited(2)) if has("subcommand") => {
+        Some(ProcessEnd::Exited(2)) if has("unexpected argument") => {
             ("has another version of maypole", format!("install {version} there, or add --copy"))
         }
         Some(ProcessEnd::Exited(255)) => ("cannot be reached", unreachable_remedy(host, words)),
@@ -190,7 +183,11 @@ mod tests {
         let exited = |code| Some(ProcessEnd::Exited(code));
         for (end, words, parts) in [
             (exited(127), "", ["b has no maypole", "--copy"]),
-            (exited(2), "error: unrecognized subcommand 'agent'", ["another version", "install"]),
+            (
+                exited(2),
+                "error: unexpected argument '--first' found",
+                ["another version", "install"],
+            ),
             (
                 exited(255),
                 "b: Permission denied (publickey).",

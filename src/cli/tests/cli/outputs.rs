@@ -118,7 +118,6 @@ fn files_that_cannot_be_written_are_named() {
     for (line, named) in [
         ("draw broadcast --svg /dev/full", "--svg /dev/full"),
         ("topo --cluster dgx-h100 --svg /dev/full", "--svg /dev/full"),
-        ("simulate all-reduce --trace /dev/full", "--trace /dev/full"),
         ("perf all-reduce --threads -n 2 --sizes 8 --json /dev/full", "--json /dev/full"),
         ("perf all-reduce -n 2 --sizes 8 --json /dev/full", "--json /dev/full"),
         ("perf all-reduce --threads -n 2 --sizes 8 --csv /dev/full", "--csv /dev/full"),

@@ -1,7 +1,6 @@
 //! `draw`, `simulate`, `explain` and `tune`: drawings and predictions.
 
 use super::{maypole, objects, printed, run, skip, text};
-use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
@@ -35,25 +34,10 @@ fn predictions_are_those_of_the_formulas() {
 }
 
 #[test]
-fn timelines_are_printed_and_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("simulated.json");
-    let line =
-        format!("simulate all-gather -n 3 -a ring -w 1 --timeline --trace {}", file.display());
-    let shown = printed(&line);
-    assert!(
-        shown.contains("\n# timeline of ring in one window")
-            && shown.contains("\nrank 2 sends     |0000"),
-        "{shown}"
-    );
-    let trace: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    let sent =
-        |event: &&Value| event["name"].as_str().is_some_and(|name| name.starts_with("send to "));
-    assert_eq!(trace["traceEvents"].as_array().unwrap().iter().filter(sent).count(), 3 * 2);
-
-    let output = run("simulate all-gather --trace /nonexistent/file");
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("/nonexistent/file"), "{}", text(&output.stderr));
+fn timelines_are_printed() {
+    let shown = printed("simulate all-gather -n 3 -a ring -w 1 --timeline");
+    let head = shown.contains("\n# timeline of ring in one window");
+    assert!(head && shown.contains("\nrank 2 sends     |0000"), "{shown}");
 }
 
 /// A command that uses the built-in costs, and neither reads nor writes the user's file of costs.

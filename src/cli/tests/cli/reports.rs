@@ -47,12 +47,11 @@ fn reports_hold_every_figure_and_load_nothing() {
     for part in ["over shm", "over tcp", "halving-doubling, 64K", "predicted: ", "dissemination"] {
         assert!(said.contains(part), "the page does not say {part}");
     }
-    // Two plots of all-reduce and two matrices of pairs a transport; a barrier has no sizes to plot.
+    // Two plots of all-reduce a transport; a barrier has no sizes to plot.
     let count = |browser: &mut Browser, what| {
         browser.value(&format!("[...document.querySelectorAll('{what}')].length"))
     };
     assert_eq!(count(&mut browser, ".plots figure"), 4);
-    assert_eq!(count(&mut browser, ".heat"), 4);
     assert!(!said.contains("NaN") && !said.contains("undefined"), "{said}");
 }
 
@@ -261,6 +260,14 @@ fn a_browser_shows_the_figures_of_the_json_at_two_widths_in_light_and_dark() {
         let small = browser.value(SMALL);
         assert_eq!(small, json!([]), "texts that are too small at {width}");
     }
+    compare_percentiles(&mut browser, &results);
+    compare_fits(&mut browser, &results);
+    let changes = browser.value("[...document.querySelectorAll('.changes tr')].length");
+    assert!(changes.as_u64().unwrap() > 1, "every row became faster by ten times");
+}
+
+/// The page has a row of percentiles for each measurement.
+fn compare_percentiles(browser: &mut Browser, results: &[Value]) {
     browser.value(CELLS);
     let rows: Vec<Vec<String>> =
         serde_json::from_value(browser.value("cells('.percentiles')")).unwrap();
@@ -269,10 +276,6 @@ fn a_browser_shows_the_figures_of_the_json_at_two_widths_in_light_and_dark() {
     assert_eq!(rows.len(), expected.len());
     expected.retain(|row| !rows.contains(row));
     assert_eq!(expected, [[""; 0]; 0], "not among {rows:#?}");
-    compare_pairs(&mut browser, &results);
-    compare_fits(&mut browser, &results);
-    let changes = browser.value("[...document.querySelectorAll('.changes tr')].length");
-    assert!(changes.as_u64().unwrap() > 1, "every row became faster by ten times");
 }
 
 /// The heat maps have the figures of the matrices.
@@ -293,7 +296,7 @@ fn compare_pairs(browser: &mut Browser, results: &[Value]) {
         }
         expected.push(map);
     }
-    assert_eq!(expected.len(), 2, "latency and bandwidth over one transport");
+    assert_eq!(expected.len(), 3, "three sizes over one transport");
     assert_eq!(browser.value(titles), json!(expected));
 }
 
@@ -386,6 +389,10 @@ fn messages_have_a_report() {
     let pictures = "['.heat', '.plots svg', '.notes [href=\"messages.csv\"]', '[href=\"#overview\"]']\
                     .map(it => document.querySelectorAll(it).length)";
     assert_eq!(browser.value(pictures), json!([3, 1, 1, 1]), "three matrices and a plot");
+    let results = std::fs::read_to_string(folder.path().join("results.json")).unwrap();
+    let results = objects(&results);
+    compare_percentiles(&mut browser, &results);
+    compare_pairs(&mut browser, &results);
     let said = browser.value("document.body.innerText").as_str().unwrap().to_owned();
     for part in ["latency of 1024 bytes over", "median pair of ranks", "half a round trip"] {
         assert!(said.contains(part), "{part}: {said}");

@@ -5,7 +5,7 @@ use crate::hosts::FakeSsh;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// More than any of these jobs takes, and less than the launcher waits for agents.
+/// More than any of these jobs takes, and less than the launcher waits for hosts.
 const SOON: Duration = Duration::from_secs(9);
 
 /// 127.0.0.2 is as it should be, and 127.0.0.3 does `script` once it has made the file `begun`.

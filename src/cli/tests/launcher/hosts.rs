@@ -90,7 +90,7 @@ fn ranks_of_three_hosts_call_collectives_and_a_host_file_names_them() {
     let ssh = FakeSsh::new(LOCALLY);
     let hosts = ssh.file("hosts");
     fs::write(&hosts, "127.0.0.2 slots=2 # two\n127.0.0.3\n127.0.0.4 slots=4\n").unwrap();
-    // `maypole` is that of the agent, wherever that lies.
+    // `maypole` is the launcher of the host, wherever that lies.
     let line = "maypole perf all-reduce --transport tcp --sizes 1K --iters 3 --json -";
     let words: Vec<&str> = line.split(' ').collect();
     let command = ssh.run(&format!("-n 5 --no-tag-output --hostfile {hosts}"), &words);
@@ -115,11 +115,11 @@ fn the_key_is_in_no_list_of_processes() {
         for file in ["cmdline", "environ"] {
             let Ok(bytes) = fs::read(entry.path().join(file)) else { continue };
             let text = String::from_utf8_lossy(&bytes);
-            seen += usize::from(text.contains("agent"));
+            seen += usize::from(text.contains("--first"));
             assert!(!text.contains(key), "{}/{file}", entry.path().display());
         }
     }
-    assert!(seen >= 2, "the agents were looked at");
+    assert!(seen >= 2, "the launchers of both hosts were looked at");
     job.signal("TERM");
     assert_eq!(job.end().0, 128 + 15);
 }
@@ -166,7 +166,7 @@ fn tell_processes(ssh: &FakeSsh, options: &str) -> (Running, Vec<[String; 2]>) {
 
 fn await_end(processes: &[[String; 2]]) {
     for process in processes.as_flattened() {
-        eventually("ranks and agents are gone", || is_gone(process));
+        eventually("ranks and their launchers are gone", || is_gone(process));
     }
 }
 
@@ -180,9 +180,9 @@ fn nothing_is_left_when_the_launcher_is_killed() {
     }
 }
 
-/// The agent's output stays open and is read, and the launcher's silence would be noticed much later.
+/// The output of the host's launcher stays open and is read, and silence would be noticed much later.
 #[test]
-fn an_agent_whose_input_ends_stops_its_ranks() {
+fn a_host_whose_input_ends_stops_its_ranks() {
     let ssh = FakeSsh::new("cat | setsid sh -c \"$*\" | tee -p /dev/null");
     let (job, processes) = tell_processes(&ssh, &format!("--lost-after 3000 --hosts {TWO}"));
     job.signal("KILL");
@@ -190,12 +190,12 @@ fn an_agent_whose_input_ends_stops_its_ranks() {
 }
 
 #[test]
-fn the_job_ends_when_an_agent_or_its_ssh_is_killed() {
+fn the_job_ends_when_a_launcher_of_a_host_or_its_ssh_is_killed() {
     // The process group of ssh.
     let ssh = FakeSsh::new(&format!("cut -d' ' -f5 /proc/$$/stat > \"$TMPDIR/$host\"; {BESIDE}"));
-    for kills_agent in [true, false] {
+    for kills_launcher in [true, false] {
         let (job, processes) = tell_processes(&ssh, &format!("--hosts {TWO}"));
-        let victim = match kills_agent {
+        let victim = match kills_launcher {
             true => processes[3][1].clone(),
             false => {
                 let number = fs::read_to_string(ssh.file("127.0.0.3")).unwrap();

@@ -69,11 +69,10 @@ function judged() {
 function facts() {
   const memory = header.memory_bytes === null ? "unknown" : `${(header.memory_bytes / 2 ** 30).toFixed(1)}G`;
   const hosts = distinct(header.ranks.map(rank => rank.host)).length;
-  const encrypted = rows.find(row => row.encryption_GBps);
+  const encrypted = rows.some(row => row.encrypted);
   const told = {
     measured: header.date,
-    host: `${header.host}: ${header.cores} cores to use, ${header.processor}, ${header.kernel}, memory ${memory}, ` +
-      `topology ${header.topology}`,
+    host: `${header.host}: ${header.cores} cores to use, ${header.processor}, ${header.kernel}, memory ${memory}`,
     "clock governor": header.governor ?? "not told by the kernel",
     load: `${header.load ?? "unknown"} at the beginning (processes that want to run, mean of one minute)`,
     ranks: `${header.ranks.length} on ${hosts} ${hosts === 1 ? "host" : "hosts"}; ` +
@@ -81,7 +80,7 @@ function facts() {
     command: header.command,
     variables: header.variables,
     costs: header.costs,
-    encryption: encrypted ? `one core of rank 0 encrypts ${encrypted.encryption_GBps.toFixed(2)} GB/s` : "none",
+    encryption: encrypted ? "links between hosts" : "none",
     maypole: `${header.version}${header.commit ? ` (${header.commit})` : ""}, ${header.build}`,
   };
   const lines = listed(Object.entries(told), ([name, value]) => `<dt>${name}</dt><dd>${escaped(value)}</dd>`);

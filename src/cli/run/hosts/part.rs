@@ -1,9 +1,9 @@
-//! `maypole agent`: starts the ranks of one host for a launcher on another one, and reports their
-//! ends.
+//! `maypole run --first K --local M`: the ranks of one host, for a launcher on another one, which starts
+//! this over ssh.
 //!
-//! The launcher decides everything else. The agent stops all ranks, with SIGTERM and after the
-//! grace period with SIGKILL, when its input ends, when its input is silent for a time, when its
-//! output cannot be written, and on a signal.
+//! That launcher decides when ranks start and which of them end. This one stops all of them, with
+//! SIGTERM and after the grace period with SIGKILL, when its input ends, when its input is silent for
+//! a time, when its output cannot be written, and on a signal.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
@@ -23,79 +23,67 @@ use super::messages::{
     Answer, BEAT, Hello, JobDescription, MESSAGE, OUTPUT, Order, PROTOCOL, StartOrder, clock, line,
 };
 use super::route;
+use crate::run::Job;
 use crate::run::environment::{JobEnvironment, JobPorts};
 use crate::run::hang::HangReports;
 use crate::run::lines::OutputStream;
-use crate::run::ranks::{LaunchEvent, RankProcesses, StartError, StartOptions, StartedRanks};
-use crate::run::signals::{self, ENDING};
-use crate::run::{capacity, positive_seconds};
+use crate::run::ranks::{LaunchEvent, RankProcesses, StartError, StartedRanks};
+use crate::run::signals::ENDING;
 
-/// Start ranks on this host for `maypole run --hosts` on another one, which starts this command.
-#[derive(clap::Args)]
-pub(crate) struct AgentArgs {
-    /// Rank 0 runs here: choose free ports.
-    #[arg(long)]
-    root: bool,
-    /// The port for rank 0.
-    #[arg(long)]
-    port: Option<u16>,
-    /// Processes may replace ranks.
-    #[arg(long)]
-    replaces: bool,
+/// The ranks that are started here, where a launcher on another host has started this one.
+#[derive(Clone, Copy, clap::Args)]
+pub(in crate::run) struct PartArgs {
+    /// The first of the ranks that are started here.
+    #[arg(long, hide = true, requires = "local", conflicts_with_all = ["hosts", "hostfile"])]
+    first: Option<usize>,
+    /// How many ranks are started here.
+    #[arg(long, hide = true, requires = "first")]
+    local: Option<usize>,
     /// The program was sent, and lies beside this one.
-    #[arg(long)]
+    #[arg(long, hide = true, requires = "first")]
     copied: bool,
-    /// Seconds without a word from the launcher after which it is lost.
-    #[arg(long, default_value = "30", value_parser = positive_seconds)]
-    lost_after: Duration,
 }
 
-/// The exit code of an agent that has lost its launcher.
+impl PartArgs {
+    /// How many ranks are started here; `None` for all.
+    pub(in crate::run) fn local(&self) -> Option<usize> {
+        self.local
+    }
+}
+
+/// The exit code of a launcher that has lost the one that has started it.
 const LAUNCHER_LOST: u8 = 1;
 /// The most bytes of one order. The first has all variables and arguments of the job.
 const LONGEST_ORDER: usize = 64 << 20;
 
-pub(crate) fn main(args: AgentArgs) -> Result<ExitCode> {
-    let (sender, events) = unbounded();
-    let answers = write_answers(sender.clone())?;
-    let orders = read_orders(args.lost_after)?;
-    let _signals = signals::watch(sender.clone(), None)?;
-    let (ports, held) = match args.root.then(|| choose_ports(&args)).transpose() {
-        Ok(chosen) => chosen.unzip(),
-        Err(error) => return unfit(&answers, &orders, &error),
-    };
-    let _ = answers.send(Answer::Hello(Box::new(Hello {
-        protocol: PROTOCOL,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        file: this_file().to_string_lossy().into_owned(),
-        ports,
-        clock: clock(),
-        connection: std::env::var("SSH_CONNECTION").ok(),
-    })));
-    let Some(job) = first_order(&orders) else { return Ok(LAUNCHER_LOST.into()) };
-    let agent = Agent::prepare(job, args.copied, sender, answers.clone(), held);
-    match agent {
-        Ok(agent) => Ok(agent.serve(&orders, &events)),
-        Err(error) => unfit(&answers, &orders, &error),
+/// Starts and ends ranks as the launcher orders that has started this one, until that is lost for
+/// `lost_after`.
+pub(in crate::run) fn main(
+    job: &Job<'_>,
+    part: PartArgs,
+    lost_after: Duration,
+) -> Result<ExitCode> {
+    let answers = write_answers(job.sender.clone())?;
+    let orders = read_orders(lost_after)?;
+    match JobPart::prepare(job, part, &orders, &answers) {
+        Ok(Some(part)) => Ok(part.serve(&orders)),
+        Ok(None) => Ok(LAUNCHER_LOST.into()),
+        Err(error) => {
+            let _ = answers.send(Answer::Unfit(crate::output::sentence(&error)));
+            // Until the launcher has received the reason.
+            while orders.recv().is_ok() {}
+            Ok(LAUNCHER_LOST.into())
+        }
     }
 }
 
 /// Free ports of any address of this host.
-fn choose_ports(args: &AgentArgs) -> Result<(JobPorts, Vec<TcpListener>)> {
-    let at = |address: IpAddr| JobPorts::choose(address, args.port, args.replaces);
+fn choose_ports(job: &Job<'_>) -> Result<(JobPorts, Vec<TcpListener>)> {
+    let at = |address: IpAddr| {
+        JobPorts::choose(address, job.options.port, job.options.replace.is_some())
+    };
     // Of both versions, unless this host has no IPv6.
     at(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| at(Ipv4Addr::UNSPECIFIED.into()))
-}
-
-/// Sends the launcher the reason why this host cannot run the job, and waits for its receipt.
-fn unfit(
-    answers: &Sender<Answer>,
-    orders: &Receiver<Order>,
-    error: &anyhow::Error,
-) -> Result<ExitCode> {
-    let _ = answers.send(Answer::Unfit(crate::output::sentence(error)));
-    while orders.recv().is_ok() {}
-    Ok(LAUNCHER_LOST.into())
 }
 
 fn first_order(orders: &Receiver<Order>) -> Option<JobDescription> {
@@ -113,12 +101,13 @@ fn this_file() -> PathBuf {
 }
 
 /// The ranks of this host.
-struct Agent {
-    job: JobDescription,
+struct JobPart<'a> {
+    job: &'a Job<'a>,
+    described: JobDescription,
     environment: JobEnvironment,
     ranks: RankProcesses,
     reports: HangReports,
-    answers: Sender<Answer>,
+    answers: &'a Sender<Answer>,
     /// Keeps the ports of rank 0 free until the first rank starts.
     held: Option<Vec<TcpListener>>,
     copied: bool,
@@ -126,59 +115,71 @@ struct Agent {
     places: Vec<(usize, Option<u32>)>,
 }
 
-impl Agent {
+impl<'a> JobPart<'a> {
     /// Gets ready to start ranks, and reports to the launcher that it is, or that rank 0's host is
-    /// unreachable.
+    /// unreachable. `None` if the launcher is lost meanwhile.
     fn prepare(
-        job: JobDescription,
-        copied: bool,
-        events: Sender<LaunchEvent>,
-        answers: Sender<Answer>,
-        held: Option<Vec<TcpListener>>,
-    ) -> Result<Self> {
+        job: &'a Job<'a>,
+        part: PartArgs,
+        orders: &Receiver<Order>,
+        answers: &'a Sender<Answer>,
+    ) -> Result<Option<Self>> {
+        let (first, local) = (part.first.unwrap_or(0), part.local.unwrap_or(job.world));
+        let (ports, held) = (first == 0).then(|| choose_ports(job)).transpose()?.unzip();
+        let _ = answers.send(Answer::Hello(Box::new(Hello {
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            file: this_file().to_string_lossy().into_owned(),
+            ports,
+            clock: clock(),
+            connection: std::env::var("SSH_CONNECTION").ok(),
+        })));
+        let Some(described) = first_order(orders) else { return Ok(None) };
         // Another host may not have the folder; then ranks start where ssh has started this.
-        let _ = std::env::set_current_dir(&job.folder);
-        let descriptors = capacity::check(job.local_world, true)?;
-        let key = JobKey::parse(&job.key).context("the launcher has sent no job key")?;
-        let places = (job.world, job.first, job.local_world);
-        let named = (job.name.clone(), &key);
-        let environment = JobEnvironment::of_host(places, job.address.clone(), job.ports, named)?;
-        let here = job.first..job.first + job.local_world;
-        let reports = HangReports::start(job.world, here, job.hang_report, events.clone())?;
-        let start = StartOptions {
-            first: job.first,
-            count: job.local_world,
-            reads_input: false,
-            bind: job.bind,
-            descriptors,
-        };
-        let ranks = RankProcesses::new(events, start, reports.inquiry())?;
-        let is_reached = held.is_some() || job.local_world == job.world;
+        let _ = std::env::set_current_dir(&described.folder);
+        let key = JobKey::parse(&described.key).context("the launcher has sent no job key")?;
+        let (address, ports) = (described.address.clone(), described.ports);
+        let named = (described.name.clone(), &key);
+        let environment =
+            JobEnvironment::of_host((job.world, first, local), address, ports, named)?;
+        let (reports, ranks) = job.ready(first..first + local, false)?;
+        let is_reached = held.is_some() || local == job.world;
         let route = match is_reached {
             true => Ok(()),
-            false => route::try_route(&job.address, job.ports.join),
+            false => route::try_route(&described.address, ports.join),
         };
         let _ = answers.send(
             route.map_or_else(|error| Answer::NoRoute(error.to_string()), |()| Answer::Ready),
         );
-        Ok(Self { job, environment, ranks, reports, answers, held, copied, places: Vec::new() })
+        let (copied, places) = (part.copied, Vec::new());
+        Ok(Some(Self {
+            job,
+            described,
+            environment,
+            ranks,
+            reports,
+            answers,
+            held,
+            copied,
+            places,
+        }))
     }
 
     /// Executes orders until the job ends or the launcher is lost.
-    fn serve(mut self, orders: &Receiver<Order>, events: &Receiver<LaunchEvent>) -> ExitCode {
+    fn serve(mut self, orders: &Receiver<Order>) -> ExitCode {
         loop {
             select! {
                 recv(orders) -> order => match order {
                     Ok(Order::Start(order)) => self.start(order),
                     Ok(Order::Signal(place, signal)) => self.signal(place, signal),
                     Ok(Order::Stop) => {
-                        self.ranks.stop_remaining(events, self.job.grace);
+                        self.ranks.stop_remaining(&self.job.events, self.job.options.grace);
                         return ExitCode::SUCCESS;
                     }
                     Ok(Order::Beat | Order::Job(_)) => {}
                     Err(_) => return self.end(LAUNCHER_LOST),
                 },
-                recv(events) -> event => match event {
+                recv(self.job.events) -> event => match event {
                     Ok(LaunchEvent::Signal(signal)) if ENDING.contains(&signal) => {
                         return self.end(128 + signal as u8);
                     }
@@ -191,15 +192,14 @@ impl Agent {
 
     /// Stops all ranks. Their remaining output is lost: it may have no reader.
     fn end(mut self, code: u8) -> ExitCode {
-        self.ranks.end(self.job.grace);
+        self.ranks.end(self.job.options.grace);
         code.into()
     }
 
     fn start(&mut self, StartOrder { place, rank, is_newcomer }: StartOrder) {
         self.held = None;
-        let host = &self.job.host;
-        let output = char::from(OUTPUT);
-        let tag = match self.job.output.is_tagged(rank) {
+        let (host, output) = (&self.described.host, char::from(OUTPUT));
+        let tag = match self.job.options.output.is_tagged(rank) {
             true => format!("{output}[rank {rank}, {host}] "),
             false => output.to_string(),
         };
@@ -221,16 +221,16 @@ impl Agent {
 
     /// The program with its arguments and the variables of the job.
     fn command(&self) -> Command {
-        let given = Path::new(&self.job.program);
+        let given = Path::new(&self.described.program[0]);
         let is_path = given.components().count() > 1;
         let mut command = match self.copied && is_path {
             true => Command::new(this_file().with_file_name("program")),
-            // The agent may lie outside of the search path.
+            // This program may lie outside of the search path.
             false if given == Path::new("maypole") => Command::new(this_file()),
             false => Command::new(given),
         };
-        command.arg0(given).args(&self.job.arguments);
-        command.envs(self.job.variables.iter().map(|(name, value)| (name, value)));
+        command.arg0(given).args(&self.described.program[1..]);
+        command.envs(self.described.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 
@@ -248,7 +248,9 @@ impl Agent {
                 {
                     let _ = self.answers.send(Answer::FirstFailure(first));
                 }
-                Answer::Ended(self.places[nth].0, end.into())
+                let (ProcessEnd::Exited(code) | ProcessEnd::Killed(code)) = end;
+                let is_killed = matches!(end, ProcessEnd::Killed(_));
+                Answer::Ended(self.places[nth].0, if is_killed { -code } else { code })
             }
             LaunchEvent::Joined(group) => {
                 let known = self.places.iter().find(|known| known.1 == Some(group));
@@ -262,13 +264,13 @@ impl Agent {
     }
 }
 
-/// Starts the thread that writes to the launcher, so that the agent never waits for a launcher that
+/// Starts the thread that writes to the launcher, so that this one never waits for a launcher that
 /// reads nothing.
 fn write_answers(events: Sender<LaunchEvent>) -> Result<Sender<Answer>> {
     let (answers, to_write) = unbounded::<Answer>();
     let work = move || {
         loop {
-            // A heartbeat, also while the agent is busy.
+            // A heartbeat, also while the other threads are busy.
             let answer = match to_write.recv_timeout(BEAT) {
                 Ok(answer) => answer,
                 Err(RecvTimeoutError::Timeout) => Answer::Beat,
