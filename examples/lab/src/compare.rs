@@ -210,8 +210,7 @@ impl Recipe {
         let owned = trainer.parts.store.owned();
         let weights = owned.iter().flat_map(|run| run.weights.to_vec()).collect();
         let Optimizer { steps, first, second, .. } = trainer.optimizer().clone();
-        let plateau = trainer.parts.rate.plateau;
-        let progress = Progress { step: trainer.step, updates: steps, plateau };
+        let progress = Progress { step: trainer.step, updates: steps };
         trainer.go_on_from(progress, [weights, first, second])?;
         if let Some(mistake) = self.mistake {
             mistake.plant_resumed(trainer);

@@ -4,6 +4,7 @@
 use maypole::Result;
 use maypole_trainer::model::store::{FlatStore, Store, StoreBytes, forward_store};
 use maypole_trainer::ranks::group::RankGroup;
+use maypole_trainer::ranks::memory::MemoryKind;
 use maypole_trainer::tensor::math::{FloatElement, number, scale};
 
 /// The rule by which ranks that train apart average their weights.
@@ -95,7 +96,8 @@ where
     fn publish(&mut self) -> Result<()> {
         self.steps += 1;
         if self.is_average_due() {
-            self.rule.average(&mut self.inner.weights, &self.group)?;
+            let weights = &mut self.inner.weights;
+            MemoryKind::Units.hold(|| self.rule.average(weights, &self.group))?;
         }
         self.inner.publish()
     }

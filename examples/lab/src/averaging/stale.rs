@@ -22,6 +22,7 @@
 use maypole::Result;
 use maypole_trainer::model::store::{FlatStore, Store, forward_store};
 use maypole_trainer::ranks::group::{PendingCollective, RankGroup};
+use maypole_trainer::ranks::memory::MemoryKind;
 use maypole_trainer::tensor::math::FloatElement;
 use std::collections::VecDeque;
 
@@ -56,7 +57,7 @@ impl<T: FloatElement, G: FloatElement> Store<T, G> for StaleSum<T, G> {
         let due = if self.under_way.len() > self.late { self.under_way.pop_front() } else { None };
         self.inner.gradients = match due {
             Some(sum) => sum.wait()?,
-            None => vec![G::zero(); length],
+            None => MemoryKind::Units.hold(|| vec![G::zero(); length]),
         };
         Ok(())
     }

@@ -12,8 +12,6 @@ use maypole_trainer::ranks::shard::Shard;
 use maypole_trainer::tensor::math::Real;
 use maypole_trainer::train::optim::{Optimizer, Update};
 use maypole_trainer::train::parallelism::Parallelism;
-use maypole_trainer::train::plateau::PlateauRate;
-use maypole_trainer::train::schedule::Rate;
 use maypole_trainer::train::trainer::Trainer;
 use std::any::Any;
 
@@ -28,8 +26,6 @@ pub struct StepState<T> {
     pub own: Optimizer<T>,
     /// The copy of the previous rank's; without averages if nothing is sharded.
     pub copy: Optimizer<T>,
-    /// The state of a schedule that lowers the rate on a plateau, if the run has such a schedule.
-    pub plateau: Option<PlateauRate>,
 }
 
 /// An optimizer that keeps the state before the current step, and a copy of the previous rank's part
@@ -110,15 +106,15 @@ impl<T: Real> StateKeeper<T> {
 
 impl<T: Real> Update<T> for StateKeeper<T> {
     /// Keeps the state before a step of which all gradients were summed. Sends nothing.
-    fn before(&mut self, (step, rate): (u64, &Rate), store: &mut dyn Store<T>) -> Result<()> {
+    fn before(&mut self, step: u64, store: &mut dyn Store<T>) -> Result<()> {
         let mut weights = self.before.take().map_or_else(Vec::new, |before| before.weights);
         weights.clear();
         for unit in 0..store.layout().units.len() {
             weights.extend_from_slice(store.weights(unit)?);
             store.forward_done(unit)?;
         }
-        let (own, copy, plateau) = (self.own.clone(), self.copy.clone(), rate.plateau);
-        self.before = Some(StepState { step, weights, own, copy, plateau });
+        let (own, copy) = (self.own.clone(), self.copy.clone());
+        self.before = Some(StepState { step, weights, own, copy });
         self.whole = None;
         Ok(())
     }

@@ -193,9 +193,9 @@ impl<T: Real> StepState<T> {
             let of = |run: &Range<usize>| whole.get(run.clone()).unwrap_or_default();
             runs.iter().flat_map(of).copied().collect()
         };
-        let Self { step, own, plateau, .. } = self;
+        let Self { step, own, .. } = self;
         let numbers = [part(&self.weights), part(&own.first), part(&own.second)];
-        let progress = Progress { step: *step, updates: own.steps, plateau: *plateau };
+        let progress = Progress { step: *step, updates: own.steps };
         trainer.go_on_from(progress, numbers)
     }
 }

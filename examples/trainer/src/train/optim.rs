@@ -5,7 +5,6 @@
 
 use crate::model::store::{OwnedRun, Store};
 use crate::tensor::math::{Real, vectorized};
-use crate::train::schedule::Rate;
 use maypole::Result;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -124,7 +123,7 @@ pub trait Update<T: Real>: Any {
     ///
     /// # Errors
     /// As the store.
-    fn before(&mut self, step: (u64, &Rate), store: &mut dyn Store<T>) -> Result<()> {
+    fn before(&mut self, step: u64, store: &mut dyn Store<T>) -> Result<()> {
         let _ = (step, store);
         Ok(())
     }

@@ -6,7 +6,6 @@ use crate::train::checkpoint::manifest::{MANIFEST, Manifest};
 use crate::train::checkpoint::ranges::{WantedNumbers, read_wanted};
 use crate::train::checkpoint::reshard::{ParameterRun, runs};
 use crate::train::checkpoint::{CheckpointError, agree, damaged};
-use crate::train::plateau::PlateauRate;
 use crate::train::settings::RunRecord;
 use crate::train::trainer::Trainer;
 use maypole::Result;
@@ -28,11 +27,11 @@ pub fn load(
     let (manifest, digest) = agree(world, Manifest::read_with_digest(place))?;
     same_everywhere(world, &digest, &place.join(MANIFEST))?;
     let buffers = agree(world, read(trainer, &manifest, place))?;
-    let Manifest { step, updates, plateau, scale, skipped, .. } = manifest;
+    let Manifest { step, updates, scale, skipped, .. } = manifest;
     let clip = &mut trainer.parts.clip;
     clip.skipped = skipped;
     clip.scale = clip.scale.map(|own| scale.unwrap_or(own));
-    trainer.go_on_from(Progress { step, updates, plateau }, buffers)?;
+    trainer.go_on_from(Progress { step, updates }, buffers)?;
     Ok(manifest)
 }
 
@@ -90,8 +89,6 @@ pub struct Progress {
     pub step: u64,
     /// Updates done: steps without those that were skipped.
     pub updates: u64,
-    /// The rate that adapts to losses, if the schedule has one.
-    pub plateau: Option<PlateauRate>,
 }
 
 impl<T: Real> Trainer<T> {
@@ -118,8 +115,6 @@ impl<T: Real> Trainer<T> {
         }
         optimizer.steps = progress.updates;
         self.step = progress.step;
-        let rate = &mut self.parts.rate;
-        rate.plateau = rate.plateau.map(|own| progress.plateau.unwrap_or(own));
         self.parts.store.share()
     }
 }
