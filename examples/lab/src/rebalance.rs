@@ -27,8 +27,8 @@
 //! [`WORTH`] times its load afterwards. Experts are not divided or copied, so an expert whose load
 //! is greater than the mean of a rank stays so.
 
+use crate::placement::ExpertPlacement;
 use maypole::Result;
-use maypole_trainer::expert_parallel::placement::ExpertPlacement;
 use maypole_trainer::model::layout::{ModelPart, ParameterLayout};
 use maypole_trainer::model::store::Store;
 use maypole_trainer::ranks::exchange::all_to_all_v;

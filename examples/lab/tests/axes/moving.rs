@@ -247,7 +247,7 @@ impl Watched<'_> {
             let text = task.text();
             while trainer.step < task.steps {
                 losses.push(trainer.step(&text, task.rows).unwrap().report.loss);
-                here.push(trainer.parts.pipeline.routing.borrow().here);
+                here.push(trainer.parts.pipeline.routing.borrow().each.iter().sum::<usize>());
                 if task.rebalance.is_some_and(|every| trainer.step.is_multiple_of(every)) {
                     moves.extend(rebalance(&mut trainer, move_experts).unwrap());
                 }

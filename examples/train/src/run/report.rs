@@ -7,7 +7,6 @@ use crate::options::TrainingJob;
 use crate::output;
 use maypole_lab::rebalance::load;
 use maypole_lab::report::shares::TimeShares;
-use maypole_trainer::expert_parallel::router::histogram;
 use maypole_trainer::tensor::precision::LossScale;
 use maypole_trainer::train::clip::Clip;
 use maypole_trainer::train::trainer::Trainer;
@@ -65,4 +64,22 @@ fn print_load(load: &[u64], job: &TrainingJob) -> anyhow::Result<()> {
     let rows = histogram(&load, 40);
     let text = format!("tokens of all layers by place of an expert, since {since}:\n{rows}");
     Ok(output::print(text.as_bytes())?)
+}
+
+/// The load of each expert as a bar of at most `width` characters, one line for each expert.
+fn histogram(load: &[u64], width: usize) -> String {
+    let most = load.iter().copied().max().unwrap_or(0).max(1);
+    let bar = |load: u64| "#".repeat((load as usize * width).div_ceil(most as usize));
+    let lines = load.iter().enumerate();
+    lines.map(|(expert, load)| format!("expert {expert:>3} {load:>7} {}\n", bar(*load))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_histogram_has_a_line_an_expert() {
+        assert_eq!(histogram(&[4, 1], 4), "expert   0       4 ####\nexpert   1       1 #\n");
+    }
 }

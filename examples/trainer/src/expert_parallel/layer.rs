@@ -21,7 +21,6 @@
 //! pass makes the choices and the routes again from the kept logits.
 
 use crate::expert_parallel::dispatch::TokenRoutes;
-use crate::expert_parallel::placement::ExpertPlacement;
 use crate::expert_parallel::router::{Routed, Router};
 use crate::model::axes::FeedForward;
 use crate::model::feed_forward::{self, FeedForwardLayers};
@@ -70,8 +69,6 @@ pub struct RoutingRecord {
     pub load: Vec<u64>,
     /// Choices that were dropped because their expert was full, in the order in which layers ran.
     pub dropped: Vec<DroppedChoice>,
-    /// The number of rows that the experts of this rank computed.
-    pub here: usize,
     /// The number of rows that the experts of this rank computed in each pass of a layer, in the
     /// order in which the layers ran.
     pub each: Vec<usize>,
@@ -106,8 +103,7 @@ impl ExpertLayer {
     }
 
     fn find_routes<T: Real>(&self, routed: &Routed<T>) -> Result<TokenRoutes> {
-        let placement = ExpertPlacement::even(self.router.experts, self.ep.world());
-        let routes = TokenRoutes::new(&self.ep, &placement, &routed.choices)?;
+        let routes = TokenRoutes::new(&self.ep, self.router.experts, &routed.choices)?;
         Ok((self.routes)(routes))
     }
 
@@ -122,9 +118,7 @@ impl ExpertLayer {
             token: choice.token,
             expert: choice.expert,
         }));
-        let here = routes.load.iter().sum::<usize>();
-        routing.here += here;
-        routing.each.push(here);
+        routing.each.push(routes.load.iter().sum());
         routing.abroad.iter_mut().zip(routes.abroad).for_each(|(sum, rows)| *sum += rows);
         let experts = self.router.experts;
         let load = routed.load(self.router.experts);
