@@ -3,7 +3,7 @@
 //!
 //! With nearly all of these mistakes the loss still falls, so the tests compare weights.
 
-use maypole::Result;
+use maypole::{Communicator, Result};
 use maypole_lab::compare::{OutcomeDifference, Recipe};
 use maypole_lab::replicas::SumFirst;
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -123,7 +123,13 @@ fn made(mistake: Mistake) -> OutcomeDifference {
 /// Trains on two ranks, each with two micro-batches, after `prepare` has changed their trainers.
 /// Returns the difference of rank 0 from one process.
 fn on_rank_0(recipe: &Recipe, prepare: impl Fn(&mut Trainer<f32>) + Sync) -> OutcomeDifference {
-    let (outcomes, _) = recipe.watched((2, 2), DATA, prepare, |_, ()| ());
+    let outcomes = Communicator::run_local(2, |comm| {
+        let mut trainer = recipe.trainer(comm, 2, DATA).unwrap();
+        prepare(&mut trainer);
+        let mut outcome = recipe.follow(&mut trainer, |_, _, _| Ok(())).unwrap();
+        outcome.weights = trainer.parts.store.all_weights().unwrap();
+        outcome
+    });
     outcomes[0].difference(&recipe.alone(2, 2, SumFirst::MicroBatches))
 }
 
