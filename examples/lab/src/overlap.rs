@@ -80,7 +80,9 @@ pub(crate) fn wrap<T: FloatElement>(
     store: &mut Box<dyn Store<T>>,
     by: impl FnOnce(Box<dyn Store<T>>) -> Box<dyn Store<T>>,
 ) {
-    let nothing = Box::new(FlatStore::new(ParameterLayout::none(), Vec::new()));
+    let layout = store.layout();
+    let nothing = ParameterLayout { entries: Vec::new(), units: Vec::new(), ..layout.clone() };
+    let nothing = Box::new(FlatStore::new(nothing, Vec::new()));
     *store = by(std::mem::replace(store, nothing));
 }
 

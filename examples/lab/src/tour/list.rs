@@ -33,6 +33,7 @@ pub fn checks() -> Vec<MeshCheck> {
         also: None,
         plant: None,
         narrow: None,
+        copies_state: false,
     };
     let sequence = |mesh| Parallelism { sequence: true, ..setup(mesh) };
     let pipeline = |mesh, schedule| Parallelism { schedule, micros: 8, ..setup(mesh) };

@@ -68,6 +68,8 @@ pub struct MeshCheck {
     pub plant: Option<Plant>,
     /// Makes each rank train in 16 bits.
     pub narrow: Option<NarrowTrainer>,
+    /// Each rank keeps a copy of its neighbour's part of the optimizer.
+    pub copies_state: bool,
 }
 
 /// Makes a trainer train in 16 bits.
@@ -112,7 +114,7 @@ impl MeshCheck {
             bubble: pipeline.bubble,
             bubble_theory: pipeline.theory,
             pipeline: pipeline.replay,
-            ..self.row(&seen, seconds)
+            ..self.row(Some(first), seconds)
         })
     }
 
@@ -172,10 +174,12 @@ impl MeshCheck {
         })
     }
 
-    /// The row of rank 0, before it is compared.
-    pub(crate) fn row(&self, seen: &[RankResult], seconds: f64) -> TourRow {
-        let first = &seen[0];
-        let (step, theory) = self.theory(0, &first.routing);
+    /// The row of the `first` rank, before it is compared; if it could not train, with theory alone.
+    pub(crate) fn row(&self, first: Option<&RankResult>, seconds: f64) -> TourRow {
+        let routing = first.map_or_else(RoutingRecord::default, |first| first.routing.clone());
+        let (step, theory) = self.theory(0, &routing);
+        let (own, sent_here) =
+            first.map_or((step, Traffic::default()), |first| (first.step, first.sent));
         // Averages of weights are sent in the last step of a round only.
         let sent = |of: Traffic| of.total() - of.copies + of.copies / self.form().every();
         let mesh = self.setup.mesh;
@@ -183,8 +187,8 @@ impl MeshCheck {
             self.axis,
             mesh.to_string(),
             mesh.world(),
-            [first.step, step],
-            [first.sent, theory].map(sent),
+            [own, step],
+            [sent_here, theory].map(sent),
             seconds,
         )
     }
@@ -213,6 +217,11 @@ impl MeshCheck {
             // Each rank has a norm of its own.
             sent.world -= number;
         }
+        if self.copies_state {
+            // Each unit is read once more, and gradients of the own part go to the rank with the copy.
+            step.passes.all += site.layout().units.len() as u64;
+            sent.copies += (FULL * (site.parameters() / copies)) as u64;
+        }
         if self.recipe.division != RowDivision::Equal {
             // The time of a row takes as many again, after each step.
             sent.world += number;
@@ -226,7 +235,7 @@ impl MeshCheck {
         let RowDivision::BySpeed { clock: SpeedClock::Pretended(seconds), .. } =
             &self.recipe.division
         else {
-            return ROWS;
+            return self.recipe.rows;
         };
         let costs: Vec<_> =
             seconds.iter().map(|each| ShareCost { fixed: 0.0, each: *each }).collect();

@@ -155,7 +155,7 @@ impl<T: Real> FeedForward<T> for ExpertLayer {
         let mut rest = &*rows;
         for (p, load) in experts.chunks_exact(feed_forward::TENSORS).zip(&routes.load) {
             let rows = take(&mut rest, load * width).to_vec();
-            let (y, inner) = FeedForwardLayers::new(p).forward(device, rows);
+            let (y, inner) = FeedForwardLayers::new(p.iter().copied()).forward(device, rows);
             outputs.extend(y);
             kept.extend(inner);
         }
@@ -163,7 +163,7 @@ impl<T: Real> FeedForward<T> for ExpertLayer {
         let mut rest = &mut *outputs;
         for (p, load) in experts.chunks_exact(feed_forward::TENSORS).zip(&routes.load) {
             let y = take_mut(&mut rest, load * width);
-            if let Some(bias) = FeedForwardLayers::new(p).down.bias {
+            if let Some(bias) = FeedForwardLayers::new(p.iter().copied()).down.bias {
                 device.bias(y, bias);
             }
         }
@@ -209,11 +209,13 @@ impl<T: Real> FeedForward<T> for ExpertLayer {
         let weights = experts.chunks_exact(each).zip(dexperts.chunks_exact_mut(each));
         for (((p, g), load), kept) in weights.zip(&routes.load).zip(inner.chunks_exact(3)) {
             let dy = take(&mut rest, load * width);
-            let mut gradients = FeedForwardLayers::of_gradients(g);
+            let mut gradients = FeedForwardLayers::new(g.iter_mut().map(|g| &mut **g));
             if let Some(bias) = gradients.down.bias.as_deref_mut() {
                 device.bias_backward(bias, dy);
             }
-            drows.extend(FeedForwardLayers::new(p).backward(gradients, device, kept, dy));
+            drows.extend(
+                FeedForwardLayers::new(p.iter().copied()).backward(gradients, device, kept, dy),
+            );
         }
         let drows = ParallelRegion::enter_backward(&mut self.inner(), drows)?;
         let drows = routes.combine(&self.ep, width, &drows, routed.choices.len())?;
