@@ -207,7 +207,7 @@ impl Recipe {
         if self.resumed != Some(trainer.step) {
             return Ok(());
         }
-        let owned = trainer.parts.store.owned();
+        let owned = trainer.parts.store.local_shards();
         let weights = owned.iter().flat_map(|run| run.weights.to_vec()).collect();
         let Optimizer { steps, first, second, .. } = trainer.optimizer().clone();
         let progress = Progress { step: trainer.step, updates: steps };

@@ -115,7 +115,7 @@ impl<T: FloatElement> ObservedStore<T> {
 impl<T: FloatElement> Store<T> for ObservedStore<T> {
     forward_store!(T:
         layout, copies, diverges, weights, pass_begins, weights_and_gradients, gradients,
-        finish, owned, share, publish, bytes, all_weights,
+        finish_grad_sync, local_shards, all_gather_params, publish, bytes, all_weights,
     );
 
     fn forward_done(&mut self, unit: usize) -> Result<()> {

@@ -104,7 +104,7 @@ impl Recipe {
             let norm = sum_of_squares(&store.gradients).sqrt();
             outcome.norms.push(norm);
             let factor = factor(norm, self.clip);
-            optimizer.step(&mut store.owned(), self.schedule.rate(step), factor);
+            optimizer.step(&mut store.local_shards(), self.schedule.rate(step), factor);
             store.gradients.fill(0.0);
             outcome.losses.push(loss);
         }

@@ -80,7 +80,7 @@ where
     R: AveragingRule<T>,
     G: FloatElement,
 {
-    forward_store!(T, G: layout, weights, weights_and_gradients, owned, share);
+    forward_store!(T, G: layout, weights, weights_and_gradients, local_shards, all_gather_params);
 
     fn diverges(&self) -> bool {
         true
@@ -88,7 +88,7 @@ where
 
     /// Gradients are shares of the mean over the rows of all ranks. A rank that trains alone needs
     /// the mean over its own rows, so its gradients are multiplied by the number of ranks.
-    fn finish(&mut self) -> Result<()> {
+    fn finish_grad_sync(&mut self) -> Result<()> {
         scale(&mut self.inner.gradients, number(self.group.world() as f64));
         Ok(())
     }

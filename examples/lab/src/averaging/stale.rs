@@ -44,13 +44,15 @@ impl<T: FloatElement, G: FloatElement> StaleSum<T, G> {
 }
 
 impl<T: FloatElement, G: FloatElement> Store<T, G> for StaleSum<T, G> {
-    forward_store!(T, G: layout, weights, weights_and_gradients, owned, share, publish, bytes);
+    forward_store!(T, G:
+        layout, weights, weights_and_gradients, local_shards, all_gather_params, publish, bytes,
+    );
 
     fn copies(&self) -> usize {
         self.group.world()
     }
 
-    fn finish(&mut self) -> Result<()> {
+    fn finish_grad_sync(&mut self) -> Result<()> {
         let own = std::mem::take(&mut self.inner.gradients);
         let length = own.len();
         self.under_way.push_back(self.group.start_all_reduce(own)?);

@@ -3,7 +3,7 @@
 
 use half::bf16;
 use maypole::Result;
-use maypole_trainer::model::store::{OwnedRun, Store};
+use maypole_trainer::model::store::{ParamShard, Store};
 use maypole_trainer::tensor::math::Real;
 use maypole_trainer::train::optim::{Optimizer, Update};
 use maypole_trainer::train::trainer::Trainer;
@@ -54,7 +54,7 @@ impl<T: Real> Update<T> for SpoiltUpdate<T> {
     fn before(&mut self, step: u64, store: &mut dyn Store<T>) -> Result<()> {
         self.inner.before(step, store)?;
         if self.spoil == (UpdateSpoil::Overflow { step }) {
-            let mut owned = store.owned();
+            let mut owned = store.local_shards();
             let last = owned.iter_mut().rev().find_map(|run| run.gradients.last_mut());
             *last.expect("a rank updates some weights") = T::of(f64::INFINITY);
         }
@@ -63,7 +63,7 @@ impl<T: Real> Update<T> for SpoiltUpdate<T> {
 
     fn step(
         &mut self,
-        owned: &mut [OwnedRun<'_, T>],
+        owned: &mut [ParamShard<'_, T>],
         rate: f64,
         mut factor: Option<f64>,
     ) -> Result<()> {

@@ -5,7 +5,7 @@ use crate::unequal::rows::RowDivision;
 use maypole::Result;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::data_parallel::shards::Shards;
-use maypole_trainer::model::store::{OwnedRun, Store};
+use maypole_trainer::model::store::{ParamShard, Store};
 use maypole_trainer::ranks::exchange::shift_v;
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::ranks::shard::Shard;
@@ -91,14 +91,14 @@ impl<T: Real> StateKeeper<T> {
     }
 
     /// Updates the copy as the previous rank updates its own part.
-    fn follow(&mut self, owned: &[OwnedRun<'_, T>], rate: f64, factor: f64) -> Result<()> {
+    fn follow(&mut self, owned: &[ParamShard<'_, T>], rate: f64, factor: f64) -> Result<()> {
         let (Some(previous), Some(before)) = (&self.previous, &self.before) else {
             return Ok(());
         };
         let own: Vec<T> = owned.iter().flat_map(|run| run.gradients.iter().copied()).collect();
         let mut gradients = shift_v(&self.group, &own, previous.len())?;
         let mut weights = previous.pack(&before.weights);
-        let run = OwnedRun { offset: 0, weights: &mut weights, gradients: &mut gradients };
+        let run = ParamShard { offset: 0, weights: &mut weights, gradients: &mut gradients };
         self.copy.step(&mut [run], rate, factor);
         Ok(())
     }
@@ -121,7 +121,7 @@ impl<T: Real> Update<T> for StateKeeper<T> {
 
     fn step(
         &mut self,
-        owned: &mut [OwnedRun<'_, T>],
+        owned: &mut [ParamShard<'_, T>],
         rate: f64,
         factor: Option<f64>,
     ) -> Result<()> {

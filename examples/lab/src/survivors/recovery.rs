@@ -186,7 +186,7 @@ impl Survivors {
 impl<T: Real> StepState<T> {
     /// Gives a trainer this state, in which the optimizer is that of all parameters. Collective.
     fn put(&self, trainer: &mut Trainer<T>) -> Result<()> {
-        let owned = trainer.parts.store.owned();
+        let owned = trainer.parts.store.local_shards();
         let runs = owned.iter().map(|run| run.offset..run.offset + run.weights.len());
         let runs: Vec<_> = runs.collect();
         let part = |whole: &[T]| -> Vec<T> {

@@ -299,7 +299,7 @@ fn average(trainer: &mut Trainer<f32>) -> maypole::Result<()> {
     let store = &mut trainer.parts.store;
     if store.diverges() {
         let model = store.all_weights()?;
-        store.owned()[0].weights.copy_from_slice(&model);
+        store.local_shards()[0].weights.copy_from_slice(&model);
     }
     Ok(())
 }

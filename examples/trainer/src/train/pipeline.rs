@@ -78,7 +78,7 @@ impl<T: Real> Pipeline<T> {
     ///
     /// # Panics
     /// If the plan of several stages is for another number of micro-batches.
-    pub fn run(
+    pub fn forward_backward(
         &mut self,
         model: &mut Transformer<T>,
         store: &mut dyn Store<T>,
@@ -103,7 +103,7 @@ impl<T: Real> Pipeline<T> {
     /// losses over all ranks, without auxiliary losses.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`forward_backward`](Self::forward_backward).
     pub(super) fn judge(
         &mut self,
         model: &mut Transformer<T>,

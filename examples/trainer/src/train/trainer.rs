@@ -84,17 +84,22 @@ impl<T: Real> Trainer<T> {
         Ok(self.watch.end(report, passes))
     }
 
+    /// [`step`](Self::step) without its measurements.
     fn train(&mut self, text: &Text, count: usize) -> Result<(StepReport, Passes)> {
         let Parts { rows, model, pipeline, store, clip, update, rate } = &mut self.parts;
-        let batches = rows.of_step(text, (self.step, count), clip.begin())?;
-        let passes = pipeline.run(model, &mut **store, &batches)?; // The last micro-batch sends.
-        store.finish()?; // The gradients that this rank owns are sums over ranks.
+        let batches = rows.microbatches(text, (self.step, count), clip.loss_scale())?;
+        // Gradients are summed over ranks as soon as the last micro-batch has made them.
+        let passes = pipeline.forward_backward(model, &mut **store, &batches)?;
+        store.finish_grad_sync()?;
         update.before(self.step, &mut **store)?;
-        let mut owned = store.owned(); // All parameters, or a shard (ZeRO, FSDP).
-        let factor = clip.factor(&owned)?; // One norm over all ranks; none if it is not finite.
+        // All parameters, or the part that this rank updates (ZeRO, FSDP).
+        let mut shards = store.local_shards();
+        // One norm over all ranks; no factor if it is not finite.
+        let factor = clip.factor(&shards)?;
         let rate = rate.rate(self.step);
-        self.watch.update(|| update.step(&mut owned, rate, factor))?;
-        store.publish()?; // The others get this rank's shard; gradients are zero.
+        self.watch.update(|| update.step(&mut shards, rate, factor))?;
+        // The others get this rank's part, and gradients are zero.
+        store.publish()?;
         let loss = pipeline.losses.sum(clip.unscaled(passes.loss))?;
         self.step += 1;
         rows.after(self.step, passes.work)?;

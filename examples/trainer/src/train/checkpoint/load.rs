@@ -73,7 +73,7 @@ fn read(
 ) -> std::result::Result<[Vec<f32>; 3], CheckpointError> {
     refuse_others(manifest, trainer, place)?;
     let layout = trainer.parts.store.layout().clone();
-    let owned = trainer.parts.store.owned();
+    let owned = trainer.parts.store.local_shards();
     let parts = owned.iter().map(|run| run.offset..run.offset + run.weights.len());
     let wanted: Vec<_> = parts.flat_map(|part| runs(&layout, part)).collect();
     let mut wanted = WantedNumbers::new(&wanted);
@@ -103,7 +103,7 @@ impl<T: Real> Trainer<T> {
     pub fn go_on_from(&mut self, progress: Progress, numbers: [Vec<T>; 3]) -> Result<()> {
         let [weights, first, second] = numbers;
         let mut rest = &weights[..];
-        for run in &mut self.parts.store.owned() {
+        for run in &mut self.parts.store.local_shards() {
             let (own, after) = rest.split_at(run.weights.len());
             run.weights.copy_from_slice(own);
             rest = after;
@@ -115,7 +115,7 @@ impl<T: Real> Trainer<T> {
         }
         optimizer.steps = progress.updates;
         self.step = progress.step;
-        self.parts.store.share()
+        self.parts.store.all_gather_params()
     }
 }
 

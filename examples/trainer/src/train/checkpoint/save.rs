@@ -99,7 +99,7 @@ fn own_part(trainer: &mut Trainer<f32>) -> RankPart {
     let copy = trainer.groups.copies.shard();
     let copies = trainer.parts.store.copies();
     let layout = trainer.parts.store.layout().clone();
-    let owned = trainer.parts.store.owned();
+    let owned = trainer.parts.store.local_shards();
     let ranges: Vec<_> =
         owned.iter().map(|run| run.offset..run.offset + run.weights.len()).collect();
     let mut list = Vec::new();
