@@ -198,7 +198,7 @@ pub(crate) const CIRCLES: &[(&str, &str)] = &[
         "streams and threads are the ends of the network that makes them",
     ),
     (
-        "examples/trainer/kernels/src/layers/{call,machine,product}",
-        "a product is a part of the machine that starts it",
+        "examples/trainer/kernels/src/layers/{call,machine}",
+        "a call copies by the machine, which launches kernels over its slices",
     ),
 ];

@@ -74,12 +74,12 @@ impl<T: FloatElement> GradientProbe<T> {
 impl<T: FloatElement> Store<T> for GradientProbe<T> {
     forward_store!(T:
         layout, copies, diverges, weights, forward_done, pass_begins, weights_and_gradients,
-        gradients, backward_done, owned, share, publish, bytes, all_weights,
+        gradients, backward_done, local_shards, all_gather_params, publish, bytes, all_weights,
     );
 
-    fn finish(&mut self) -> Result<()> {
-        self.inner.finish()?;
-        let runs = self.inner.owned().into_iter();
+    fn finish_grad_sync(&mut self) -> Result<()> {
+        self.inner.finish_grad_sync()?;
+        let runs = self.inner.local_shards().into_iter();
         *self.seen.borrow_mut() = runs.map(|run| (run.offset, run.gradients.to_vec())).collect();
         Ok(())
     }

@@ -42,7 +42,7 @@ impl ApartRanks {
         for (ApartRank { store, optimizer }, batch) in self.ranks.iter_mut().zip(batches) {
             loss += self.gpt.train(store, &batch, true).expect("one process calls no collective");
             store.gradients.iter_mut().for_each(|gradient| *gradient *= world as f32);
-            optimizer.step(&mut store.owned(), recipe.schedule.rate(step), 1.0);
+            optimizer.step(&mut store.local_shards(), recipe.schedule.rate(step), 1.0);
             store.publish().expect("one process calls no collective");
         }
         loss

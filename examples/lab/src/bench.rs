@@ -70,7 +70,7 @@ pub fn measure(config: &Config, rows: usize, steps: usize, devices: &RankDevices
     let training = best((steps, clock), || {
         let batch = text.step(step, rows, 1).remove(0);
         gpt.train(&mut store, &batch, true).expect("a single rank calls no collective");
-        optimizer.step(&mut store.owned(), 1e-3, 1.0);
+        optimizer.step(&mut store.local_shards(), 1e-3, 1.0);
         store.publish().expect("a single rank calls no collective");
         step += 1;
     });

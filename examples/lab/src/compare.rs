@@ -207,11 +207,10 @@ impl Recipe {
         if self.resumed != Some(trainer.step) {
             return Ok(());
         }
-        let owned = trainer.parts.store.owned();
+        let owned = trainer.parts.store.local_shards();
         let weights = owned.iter().flat_map(|run| run.weights.to_vec()).collect();
         let Optimizer { steps, first, second, .. } = trainer.optimizer().clone();
-        let plateau = trainer.parts.rate.plateau;
-        let progress = Progress { step: trainer.step, updates: steps, plateau };
+        let progress = Progress { step: trainer.step, updates: steps };
         trainer.go_on_from(progress, [weights, first, second])?;
         if let Some(mistake) = self.mistake {
             mistake.plant_resumed(trainer);

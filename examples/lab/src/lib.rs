@@ -16,7 +16,7 @@
 //! | [`combine`] | the pairs of axes that combine |
 //! | [`replicas`] | data parallelism alone, compared with one process that adds in its order |
 //! | [`replay`] | the passes of a pipeline: simulated and measured |
-//! | [`rebalance`] | experts that move between ranks by measured load |
+//! | [`placement`], [`rebalance`] | experts that move between ranks by measured load |
 //! | [`mistakes`] | deliberate mistakes, planted in the parts of a rank |
 //! | [`survivors`] | a rank dies, and the others continue without it |
 //! | [`report`] | text and pictures of a run |
@@ -36,6 +36,7 @@ pub mod held;
 pub mod memory;
 pub mod mistakes;
 pub mod overlap;
+pub mod placement;
 pub mod rebalance;
 pub mod replay;
 pub mod replicas;

@@ -80,7 +80,9 @@ pub(crate) fn wrap<T: FloatElement>(
     store: &mut Box<dyn Store<T>>,
     by: impl FnOnce(Box<dyn Store<T>>) -> Box<dyn Store<T>>,
 ) {
-    let nothing = Box::new(FlatStore::new(ParameterLayout::none(), Vec::new()));
+    let layout = store.layout();
+    let nothing = ParameterLayout { entries: Vec::new(), units: Vec::new(), ..layout.clone() };
+    let nothing = Box::new(FlatStore::new(nothing, Vec::new()));
     *store = by(std::mem::replace(store, nothing));
 }
 
@@ -113,7 +115,7 @@ impl<T: FloatElement> ObservedStore<T> {
 impl<T: FloatElement> Store<T> for ObservedStore<T> {
     forward_store!(T:
         layout, copies, diverges, weights, pass_begins, weights_and_gradients, gradients,
-        finish, owned, share, publish, bytes, all_weights,
+        finish_grad_sync, local_shards, all_gather_params, publish, bytes, all_weights,
     );
 
     fn forward_done(&mut self, unit: usize) -> Result<()> {

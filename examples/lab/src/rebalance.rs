@@ -27,8 +27,8 @@
 //! [`WORTH`] times its load afterwards. Experts are not divided or copied, so an expert whose load
 //! is greater than the mean of a rank stays so.
 
+use crate::placement::ExpertPlacement;
 use maypole::Result;
-use maypole_trainer::expert_parallel::placement::ExpertPlacement;
 use maypole_trainer::model::layout::{ModelPart, ParameterLayout};
 use maypole_trainer::model::store::Store;
 use maypole_trainer::ranks::exchange::all_to_all_v;
@@ -165,8 +165,9 @@ pub fn move_experts<T: Real>(
     if sites.is_empty() {
         return Ok(());
     }
-    let weights =
-        OwnedNumbers(store.owned().into_iter().map(|run| (run.offset, run.weights)).collect());
+    let weights = OwnedNumbers(
+        store.local_shards().into_iter().map(|run| (run.offset, run.weights)).collect(),
+    );
     let runs = weights.runs();
     let whole = runs.iter().map(ExactSizeIterator::len).sum::<usize>() == layout.len();
     let mut all = vec![weights];
@@ -178,7 +179,7 @@ pub fn move_experts<T: Real>(
             mine.write(&site.ranges, &site.exchange(&groups.ep, &before)?);
         }
     }
-    store.share()
+    store.all_gather_params()
 }
 
 /// A layer of this rank in which experts move.

@@ -104,7 +104,7 @@ impl Recipe {
             let norm = sum_of_squares(&store.gradients).sqrt();
             outcome.norms.push(norm);
             let factor = factor(norm, self.clip);
-            optimizer.step(&mut store.owned(), self.schedule.rate(step), factor);
+            optimizer.step(&mut store.local_shards(), self.schedule.rate(step), factor);
             store.gradients.fill(0.0);
             outcome.losses.push(loss);
         }
@@ -130,7 +130,17 @@ impl Recipe {
         prepare: impl Fn(&mut Trainer<f32>) + Sync,
         look: impl Fn(&mut Trainer<f32>) -> R + Sync,
     ) -> (TrainingOutcome, Vec<R>) {
-        let (outcomes, seen) = self.watched(ranks, form, prepare, |trainer, ()| look(trainer));
+        let (recipe, setup) = self.data(ranks, form);
+        let run = |mut trainer: Trainer<f32>| {
+            recipe.place(&mut trainer);
+            prepare(&mut trainer);
+            let mut outcome = recipe.follow(&mut trainer, |_, _, _| Ok(()))?;
+            let seen = look(&mut trainer);
+            outcome.weights = trainer.parts.store.all_weights()?;
+            Ok((outcome, seen))
+        };
+        let all = recipe.on_ranks(&setup, run).expect("all ranks call the same");
+        let (outcomes, seen): (Vec<_>, Vec<_>) = all.into_iter().unzip();
         for (rank, outcome) in outcomes.iter().enumerate() {
             assert!(
                 outcome.difference(&outcomes[0]).bitwise,
@@ -138,31 +148,6 @@ impl Recipe {
             );
         }
         (outcomes.into_iter().next().expect("there is a rank"), seen)
-    }
-
-    /// [`each_rank`](Self::each_rank), where `look` gets what `prepare` returned, and the outcomes
-    /// of ranks may differ.
-    ///
-    /// # Panics
-    /// If a collective fails.
-    pub fn watched<P, R: Send>(
-        &self,
-        ranks: (usize, usize),
-        form: impl Into<DataForm>,
-        prepare: impl Fn(&mut Trainer<f32>) -> P + Sync,
-        look: impl Fn(&mut Trainer<f32>, P) -> R + Sync,
-    ) -> (Vec<TrainingOutcome>, Vec<R>) {
-        let (recipe, setup) = self.data(ranks, form);
-        let run = |mut trainer: Trainer<f32>| {
-            recipe.place(&mut trainer);
-            let prepared = prepare(&mut trainer);
-            let mut outcome = recipe.follow(&mut trainer, |_, _, _| Ok(()))?;
-            let seen = look(&mut trainer, prepared);
-            outcome.weights = trainer.parts.store.all_weights()?;
-            Ok((outcome, seen))
-        };
-        let outcomes = recipe.on_ranks(&setup, run).expect("all ranks call the same");
-        outcomes.into_iter().unzip()
     }
 
     /// A trainer of this recipe on a rank of a data-parallel group. Collective.

@@ -126,7 +126,11 @@ impl RankTheory<'_> {
         let regions = (blocks + (embed + head) as f64) * all(tokens * d);
         let loss = head as f64 * (all(tokens) + all(2 * tokens));
         let micros = self.setup.micros as f64 * (regions + loss);
-        let rows = if no_experts { 0.0 } else { 2.0 * passes * all(routing.here * d) };
+        let rows = if no_experts {
+            0.0
+        } else {
+            2.0 * passes * all(routing.each.iter().sum::<usize>() * d)
+        };
         let vectors = if self.setup.sequence { self.partial(MeshAxis::Tp) } else { 0 };
         micros + rows + all(vectors)
     }

@@ -70,7 +70,7 @@ impl Default for SearchSpace {
             warm_up: SettingRange::OneOf(vec![0.0, 0.1]),
             width: vec![64],
             rows: vec![8, 16],
-            shape: vec![RateShape::Cosine, RateShape::Wsd, RateShape::Plateau],
+            shape: vec![RateShape::Cosine, RateShape::Wsd, RateShape::Linear],
         }
     }
 }
@@ -198,13 +198,12 @@ impl SearchSpace {
     /// The learning rates of a trial, as if it came to the last rung.
     pub fn schedule(&self, settings: &TrialSettings) -> RateSchedule {
         let steps = self.steps(settings, self.tokens);
-        let decay = if settings.shape == RateShape::Plateau { steps / 20 } else { steps / 5 };
         RateSchedule {
             shape: settings.shape,
             peak: settings.rate,
             floor: settings.rate / 10.0,
             warm_up: (settings.warm_up * steps as f64) as u64,
-            decay,
+            decay: steps / 5,
             steps,
         }
     }

@@ -200,9 +200,8 @@ impl TrialRun {
     pub fn to_bytes(&mut self) -> Result<Vec<u8>> {
         let first_loss = self.first_loss;
         let trainer = &mut self.trainer;
-        let plateau = trainer.parts.rate.plateau;
         let (step, updates) = (trainer.step, trainer.optimizer().steps);
-        let progress = Progress { step, updates, plateau };
+        let progress = Progress { step, updates };
         let progress = TrialProgress { progress, first_loss };
         let header = serde_json::to_vec(&progress).expect("numbers are written");
         let weights = trainer.parts.store.all_weights()?;

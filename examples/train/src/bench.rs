@@ -5,7 +5,6 @@ use maypole_lab::bench::measure;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
 use maypole_trainer::train::parallelism::Parallelism;
-use maypole_trainer_kernels::layers::ProductKernels;
 
 #[derive(clap::Args)]
 pub(crate) struct BenchArgs {
@@ -43,7 +42,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         .map_err(anyhow::Error::msg)?;
     anyhow::ensure!(steps > 0, "--steps 0: there is nothing to measure");
     let devices = DeviceChoice::parse(&args.device)
-        .and_then(|choice| RankDevices::open(choice, 1, ProductKernels::Fastest))
+        .and_then(|choice| RankDevices::open(choice, 1))
         .map_err(anyhow::Error::msg)?;
     let speed = measure(&config, rows, steps, &devices);
     let failed = |why| Err(anyhow::anyhow!("the device that computes layers has failed: {why}"));

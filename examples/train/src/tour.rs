@@ -7,7 +7,6 @@ use maypole_lab::tour::page::html;
 use maypole_lab::tour::row::{NOTE, heading};
 use maypole_lab::tour::{TourSettings, checks};
 use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
-use maypole_trainer_kernels::layers::ProductKernels;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -49,7 +48,7 @@ pub(crate) fn run(args: &TourArgs) -> anyhow::Result<()> {
     args.json.as_deref().map_or(Ok(()), |path| files::try_file("--json", path))?;
     args.html.as_deref().map_or(Ok(()), |path| files::try_file("--html", path))?;
     let devices = DeviceChoice::parse(&args.device)
-        .and_then(|choice| RankDevices::open(choice, MOST_RANKS, ProductKernels::Own))
+        .and_then(|choice| RankDevices::open(choice, MOST_RANKS))
         .map_err(Error::msg)?;
     if !devices.about().is_empty() {
         output::line(format_args!("rank 0 computes layers on {}", devices.about()))?;

@@ -4,6 +4,7 @@
 use maypole::Result;
 use maypole_trainer::model::store::{FlatStore, Store, StoreBytes, forward_store};
 use maypole_trainer::ranks::group::RankGroup;
+use maypole_trainer::ranks::memory::MemoryKind;
 use maypole_trainer::tensor::math::{FloatElement, number, scale};
 
 /// The rule by which ranks that train apart average their weights.
@@ -79,7 +80,7 @@ where
     R: AveragingRule<T>,
     G: FloatElement,
 {
-    forward_store!(T, G: layout, weights, weights_and_gradients, owned, share);
+    forward_store!(T, G: layout, weights, weights_and_gradients, local_shards, all_gather_params);
 
     fn diverges(&self) -> bool {
         true
@@ -87,7 +88,7 @@ where
 
     /// Gradients are shares of the mean over the rows of all ranks. A rank that trains alone needs
     /// the mean over its own rows, so its gradients are multiplied by the number of ranks.
-    fn finish(&mut self) -> Result<()> {
+    fn finish_grad_sync(&mut self) -> Result<()> {
         scale(&mut self.inner.gradients, number(self.group.world() as f64));
         Ok(())
     }
@@ -95,7 +96,8 @@ where
     fn publish(&mut self) -> Result<()> {
         self.steps += 1;
         if self.is_average_due() {
-            self.rule.average(&mut self.inner.weights, &self.group)?;
+            let weights = &mut self.inner.weights;
+            MemoryKind::Units.hold(|| self.rule.average(weights, &self.group))?;
         }
         self.inner.publish()
     }

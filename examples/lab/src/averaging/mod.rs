@@ -115,6 +115,14 @@ impl DataForm {
         matches!(self, Self::Stale { late } if late > 0)
     }
 
+    /// Steps of a round: ranks exchange in the last of them.
+    pub fn every(self) -> u64 {
+        match self {
+            Self::Local { every } | Self::Diloco { every } | Self::Gossip { every } => every,
+            Self::Summed(_) | Self::Stale { .. } => 1,
+        }
+    }
+
     /// Checks that ranks of `setup` can train in this form.
     ///
     /// # Errors

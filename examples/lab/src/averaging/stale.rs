@@ -22,6 +22,7 @@
 use maypole::Result;
 use maypole_trainer::model::store::{FlatStore, Store, forward_store};
 use maypole_trainer::ranks::group::{PendingCollective, RankGroup};
+use maypole_trainer::ranks::memory::MemoryKind;
 use maypole_trainer::tensor::math::FloatElement;
 use std::collections::VecDeque;
 
@@ -43,20 +44,22 @@ impl<T: FloatElement, G: FloatElement> StaleSum<T, G> {
 }
 
 impl<T: FloatElement, G: FloatElement> Store<T, G> for StaleSum<T, G> {
-    forward_store!(T, G: layout, weights, weights_and_gradients, owned, share, publish, bytes);
+    forward_store!(T, G:
+        layout, weights, weights_and_gradients, local_shards, all_gather_params, publish, bytes,
+    );
 
     fn copies(&self) -> usize {
         self.group.world()
     }
 
-    fn finish(&mut self) -> Result<()> {
+    fn finish_grad_sync(&mut self) -> Result<()> {
         let own = std::mem::take(&mut self.inner.gradients);
         let length = own.len();
         self.under_way.push_back(self.group.start_all_reduce(own)?);
         let due = if self.under_way.len() > self.late { self.under_way.pop_front() } else { None };
         self.inner.gradients = match due {
             Some(sum) => sum.wait()?,
-            None => vec![G::zero(); length],
+            None => MemoryKind::Units.hold(|| vec![G::zero(); length]),
         };
         Ok(())
     }

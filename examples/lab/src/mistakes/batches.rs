@@ -27,8 +27,13 @@ pub(super) struct SpoiltRows {
 }
 
 impl Rows for SpoiltRows {
-    fn of_step(&mut self, text: &Text, step: (u64, usize), scale: f64) -> Result<Vec<TokenBatch>> {
-        let mut batches = self.inner.of_step(text, step, scale)?;
+    fn microbatches(
+        &mut self,
+        text: &Text,
+        step: (u64, usize),
+        scale: f64,
+    ) -> Result<Vec<TokenBatch>> {
+        let mut batches = self.inner.microbatches(text, step, scale)?;
         match &mut self.spoil {
             Spoil::OwnTokens { parts } => weigh_by_own_tokens(&mut batches, *parts),
             Spoil::OwnRows { replicas } => {
@@ -36,7 +41,7 @@ impl Rows for SpoiltRows {
             }
             Spoil::PlainNumbers { place } => number_plainly(&mut batches, *place),
             Spoil::NextTargets => swap_targets(&mut batches),
-            Spoil::Equal(rows) => batches = rows.of_step(text, step, scale)?,
+            Spoil::Equal(rows) => batches = rows.microbatches(text, step, scale)?,
         }
         Ok(batches)
     }

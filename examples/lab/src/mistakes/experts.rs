@@ -23,7 +23,7 @@ pub(super) fn left_behind<T: Real>(
     let before: Vec<T> = before.collect();
     move_experts(store, [&mut *first, &mut *second], groups, moves)?;
     routers(&layout, store, [first, second]).zip(before).for_each(|(now, before)| *now = before);
-    store.share()
+    store.all_gather_params()
 }
 
 /// The elements of routers that this rank owns: weights, then each average.
@@ -34,7 +34,7 @@ fn routers<'a, T: Real>(
 ) -> impl Iterator<Item = &'a mut T> {
     let mut own = Vec::new();
     let mut weights = Vec::new();
-    for run in store.owned() {
+    for run in store.local_shards() {
         own.extend(run.offset..run.offset + run.weights.len());
         weights.extend(run.weights);
     }

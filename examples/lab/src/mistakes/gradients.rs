@@ -16,13 +16,13 @@ pub(super) struct Averaged<T> {
 impl<T: FloatElement> Store<T> for Averaged<T> {
     forward_store!(T:
         layout, copies, diverges, weights, forward_done, pass_begins, weights_and_gradients,
-        gradients, backward_done, owned, share, publish, bytes, all_weights,
+        gradients, backward_done, local_shards, all_gather_params, publish, bytes, all_weights,
     );
 
-    fn finish(&mut self) -> Result<()> {
-        self.inner.finish()?;
+    fn finish_grad_sync(&mut self) -> Result<()> {
+        self.inner.finish_grad_sync()?;
         let share = number(1.0 / self.ranks as f64);
-        self.inner.owned().into_iter().for_each(|run| scale(run.gradients, share));
+        self.inner.local_shards().into_iter().for_each(|run| scale(run.gradients, share));
         Ok(())
     }
 }
@@ -39,8 +39,8 @@ pub(super) struct MicroSums<T> {
 
 impl<T: FloatElement> Store<T> for MicroSums<T> {
     forward_store!(T:
-        layout, copies, diverges, weights, forward_done, weights_and_gradients, gradients, finish,
-        owned, share, publish, bytes, all_weights,
+        layout, copies, diverges, weights, forward_done, weights_and_gradients, gradients,
+        finish_grad_sync, local_shards, all_gather_params, publish, bytes, all_weights,
     );
 
     fn pass_begins(&mut self, mut pass: StorePass) {
@@ -54,9 +54,9 @@ impl<T: FloatElement> Store<T> for MicroSums<T> {
     fn backward_done(&mut self, unit: usize) -> Result<()> {
         self.inner.backward_done(unit)?;
         if self.ends == Some(unit) {
-            self.inner.finish()?;
+            self.inner.finish_grad_sync()?;
             let replaced = self.replaced;
-            let owned = self.inner.owned().into_iter().filter(|_| replaced);
+            let owned = self.inner.local_shards().into_iter().filter(|_| replaced);
             owned.for_each(|run| run.gradients.fill(T::zero()));
         }
         Ok(())
@@ -77,7 +77,7 @@ pub(super) struct KeptUnits<T> {
 impl<T: FloatElement> Store<T> for KeptUnits<T> {
     forward_store!(T:
         layout, copies, diverges, forward_done, pass_begins, weights_and_gradients, gradients,
-        backward_done, finish, owned, share, bytes, all_weights,
+        backward_done, finish_grad_sync, local_shards, all_gather_params, bytes, all_weights,
     );
 
     fn weights(&mut self, unit: usize) -> Result<&[T]> {

@@ -3,10 +3,9 @@
 
 use half::bf16;
 use maypole::Result;
-use maypole_trainer::model::store::{OwnedRun, Store};
+use maypole_trainer::model::store::{ParamShard, Store};
 use maypole_trainer::tensor::math::Real;
 use maypole_trainer::train::optim::{Optimizer, Update};
-use maypole_trainer::train::schedule::Rate;
 use maypole_trainer::train::trainer::Trainer;
 
 /// What is done around an update.
@@ -52,10 +51,10 @@ pub(super) fn no_masters<T: Real>(update: &mut Box<dyn Update<T>>) {
 }
 
 impl<T: Real> Update<T> for SpoiltUpdate<T> {
-    fn before(&mut self, step: (u64, &Rate), store: &mut dyn Store<T>) -> Result<()> {
+    fn before(&mut self, step: u64, store: &mut dyn Store<T>) -> Result<()> {
         self.inner.before(step, store)?;
-        if self.spoil == (UpdateSpoil::Overflow { step: step.0 }) {
-            let mut owned = store.owned();
+        if self.spoil == (UpdateSpoil::Overflow { step }) {
+            let mut owned = store.local_shards();
             let last = owned.iter_mut().rev().find_map(|run| run.gradients.last_mut());
             *last.expect("a rank updates some weights") = T::of(f64::INFINITY);
         }
@@ -64,7 +63,7 @@ impl<T: Real> Update<T> for SpoiltUpdate<T> {
 
     fn step(
         &mut self,
-        owned: &mut [OwnedRun<'_, T>],
+        owned: &mut [ParamShard<'_, T>],
         rate: f64,
         mut factor: Option<f64>,
     ) -> Result<()> {

@@ -5,15 +5,13 @@ use crate::unequal::rows::RowDivision;
 use maypole::Result;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::data_parallel::shards::Shards;
-use maypole_trainer::model::store::{OwnedRun, Store};
+use maypole_trainer::model::store::{ParamShard, Store};
 use maypole_trainer::ranks::exchange::shift_v;
 use maypole_trainer::ranks::group::RankGroup;
 use maypole_trainer::ranks::shard::Shard;
 use maypole_trainer::tensor::math::Real;
 use maypole_trainer::train::optim::{Optimizer, Update};
 use maypole_trainer::train::parallelism::Parallelism;
-use maypole_trainer::train::plateau::PlateauRate;
-use maypole_trainer::train::schedule::Rate;
 use maypole_trainer::train::trainer::Trainer;
 use std::any::Any;
 
@@ -28,8 +26,6 @@ pub struct StepState<T> {
     pub own: Optimizer<T>,
     /// The copy of the previous rank's; without averages if nothing is sharded.
     pub copy: Optimizer<T>,
-    /// The state of a schedule that lowers the rate on a plateau, if the run has such a schedule.
-    pub plateau: Option<PlateauRate>,
 }
 
 /// An optimizer that keeps the state before the current step, and a copy of the previous rank's part
@@ -95,14 +91,14 @@ impl<T: Real> StateKeeper<T> {
     }
 
     /// Updates the copy as the previous rank updates its own part.
-    fn follow(&mut self, owned: &[OwnedRun<'_, T>], rate: f64, factor: f64) -> Result<()> {
+    fn follow(&mut self, owned: &[ParamShard<'_, T>], rate: f64, factor: f64) -> Result<()> {
         let (Some(previous), Some(before)) = (&self.previous, &self.before) else {
             return Ok(());
         };
         let own: Vec<T> = owned.iter().flat_map(|run| run.gradients.iter().copied()).collect();
         let mut gradients = shift_v(&self.group, &own, previous.len())?;
         let mut weights = previous.pack(&before.weights);
-        let run = OwnedRun { offset: 0, weights: &mut weights, gradients: &mut gradients };
+        let run = ParamShard { offset: 0, weights: &mut weights, gradients: &mut gradients };
         self.copy.step(&mut [run], rate, factor);
         Ok(())
     }
@@ -110,22 +106,22 @@ impl<T: Real> StateKeeper<T> {
 
 impl<T: Real> Update<T> for StateKeeper<T> {
     /// Keeps the state before a step of which all gradients were summed. Sends nothing.
-    fn before(&mut self, (step, rate): (u64, &Rate), store: &mut dyn Store<T>) -> Result<()> {
+    fn before(&mut self, step: u64, store: &mut dyn Store<T>) -> Result<()> {
         let mut weights = self.before.take().map_or_else(Vec::new, |before| before.weights);
         weights.clear();
         for unit in 0..store.layout().units.len() {
             weights.extend_from_slice(store.weights(unit)?);
             store.forward_done(unit)?;
         }
-        let (own, copy, plateau) = (self.own.clone(), self.copy.clone(), rate.plateau);
-        self.before = Some(StepState { step, weights, own, copy, plateau });
+        let (own, copy) = (self.own.clone(), self.copy.clone());
+        self.before = Some(StepState { step, weights, own, copy });
         self.whole = None;
         Ok(())
     }
 
     fn step(
         &mut self,
-        owned: &mut [OwnedRun<'_, T>],
+        owned: &mut [ParamShard<'_, T>],
         rate: f64,
         factor: Option<f64>,
     ) -> Result<()> {

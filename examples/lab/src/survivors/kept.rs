@@ -80,8 +80,7 @@ impl<T: Real> KeptStates<T> {
         let mut states: Vec<StepState<T>> = before.into_iter().collect();
         if done {
             let weights = parts.store.all_weights()?;
-            let plateau = parts.rate.plateau;
-            states.push(StepState { step, weights, own, copy, plateau });
+            states.push(StepState { step, weights, own, copy });
         }
         let (rank, world) = (group.rank(), group.world());
         Ok(Self { layout, rank, world, sharded, states, whole })

@@ -94,10 +94,10 @@ fn send_to_all<T: Real>(
 ) -> Result<StepState<T>> {
     let mut state = state.unwrap_or_else(|| {
         let nothing = Optimizer::new(Rule::Sgd);
-        StepState { step: 0, weights: vec![], own: nothing.clone(), copy: nothing, plateau: None }
+        StepState { step: 0, weights: vec![], own: nothing.clone(), copy: nothing }
     });
-    let StepState { step, weights, own, plateau, .. } = &state;
-    let progress = Progress { step: *step, updates: own.steps, plateau: *plateau };
+    let StepState { step, weights, own, .. } = &state;
+    let progress = Progress { step: *step, updates: own.steps };
     let lengths = [weights, &own.first, &own.second].map(Vec::len);
     let head = serde_json::to_vec(&(progress, lengths)).expect("numbers can be serialized");
     let head = comm.broadcast_bytes(head, root)?;
@@ -105,7 +105,6 @@ fn send_to_all<T: Real>(
         serde_json::from_slice(&head).expect("the root has serialized it just now");
     state.step = progress.step;
     state.own.steps = progress.updates;
-    state.plateau = progress.plateau;
     let all = [&mut state.weights, &mut state.own.first, &mut state.own.second];
     for (numbers, length) in all.into_iter().zip(lengths) {
         numbers.resize(length, T::zero());

@@ -186,16 +186,16 @@ impl Survivors {
 impl<T: Real> StepState<T> {
     /// Gives a trainer this state, in which the optimizer is that of all parameters. Collective.
     fn put(&self, trainer: &mut Trainer<T>) -> Result<()> {
-        let owned = trainer.parts.store.owned();
+        let owned = trainer.parts.store.local_shards();
         let runs = owned.iter().map(|run| run.offset..run.offset + run.weights.len());
         let runs: Vec<_> = runs.collect();
         let part = |whole: &[T]| -> Vec<T> {
             let of = |run: &Range<usize>| whole.get(run.clone()).unwrap_or_default();
             runs.iter().flat_map(of).copied().collect()
         };
-        let Self { step, own, plateau, .. } = self;
+        let Self { step, own, .. } = self;
         let numbers = [part(&self.weights), part(&own.first), part(&own.second)];
-        let progress = Progress { step: *step, updates: own.steps, plateau: *plateau };
+        let progress = Progress { step: *step, updates: own.steps };
         trainer.go_on_from(progress, numbers)
     }
 }

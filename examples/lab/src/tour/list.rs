@@ -32,6 +32,8 @@ pub fn checks() -> Vec<MeshCheck> {
         bound: CLOSE,
         also: None,
         plant: None,
+        narrow: None,
+        copies_state: false,
     };
     let sequence = |mesh| Parallelism { sequence: true, ..setup(mesh) };
     let pipeline = |mesh, schedule| Parallelism { schedule, micros: 8, ..setup(mesh) };

@@ -5,7 +5,6 @@
 //! them.
 
 pub(crate) mod bits;
-mod criterion;
 mod data_parallel;
 pub mod list;
 mod measure;
@@ -31,16 +30,11 @@ pub struct AxisCheck {
 
 #[derive(Clone, Debug)]
 pub(crate) enum CheckKind {
-    /// A form of data parallelism.
-    Data(data_parallel::DataParallelCheck),
     /// A check that trains in its own way.
     Own(fn(&'static str, &TourSettings) -> TourRow),
-    /// Axes that divide the model.
+    /// A mesh compared with one process.
     Mesh(Box<meshes::MeshCheck>),
 }
-
-/// Steps of the checks that divide the model.
-const STEPS: u64 = 10;
 
 /// Changes a rank before its first step.
 pub type Plant = fn(&mut Trainer<f32>) -> Result<()>;
@@ -52,7 +46,7 @@ pub struct TourSettings {
     pub plant: Option<Plant>,
     /// What computes the layers of each rank. One process computes on that of rank 0.
     pub devices: RankDevices,
-    /// The steps of each row, or more where the row needs them. `None`: 10, of plain gradient descent 20.
+    /// The steps of each row, or more where the row needs them. `None`: 10.
     pub steps: Option<u64>,
 }
 
@@ -80,14 +74,13 @@ impl AxisCheck {
     pub fn run_with(&self, settings: &TourSettings) -> Result<TourRow> {
         assert!(counted(), "the tour compares memory: the program needs a CountingAllocator");
         match &self.show {
-            CheckKind::Data(check) => Ok(check.row(settings)),
             CheckKind::Own(show) => Ok(show(self.axis, settings)),
             CheckKind::Mesh(check) => {
                 let devices = settings.devices.clone();
                 let plant = settings.plant;
                 let mut check = meshes::MeshCheck { plant, ..(**check).clone() };
                 check.recipe.devices = devices;
-                check.run(settings.steps.unwrap_or(STEPS).max(check.least_steps()))
+                check.run(check.steps(settings.steps))
             }
         }
     }
@@ -99,5 +92,12 @@ pub fn checks() -> Vec<AxisCheck> {
         axis: check.axis,
         show: CheckKind::Mesh(Box::new(check)),
     };
-    data_parallel::checks().into_iter().chain(list::checks().into_iter().map(mesh)).collect()
+    let own = |axis, show| AxisCheck { axis, show: CheckKind::Own(show) };
+    let others = [
+        own("checkpoint, there and back", data_parallel::resharded),
+        own("without a rank that died", survivors::without_a_rank),
+        own("a rank comes again", survivors::again),
+    ];
+    let data = data_parallel::checks().into_iter().map(mesh);
+    data.chain(others).chain(list::checks().into_iter().map(mesh)).collect()
 }

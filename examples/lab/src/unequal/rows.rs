@@ -144,7 +144,12 @@ struct RowsBySpeed {
 }
 
 impl Rows for RowsBySpeed {
-    fn of_step(&mut self, text: &Text, step: (u64, usize), scale: f64) -> Result<Vec<TokenBatch>> {
+    fn microbatches(
+        &mut self,
+        text: &Text,
+        step: (u64, usize),
+        scale: f64,
+    ) -> Result<Vec<TokenBatch>> {
         let mine = self.balance.range(step.1);
         self.rows.read(text, step, mine, scale)
     }

@@ -66,7 +66,7 @@ impl Simulation {
         for ((store, optimizer), batch) in self.ranks.iter_mut().zip(batches) {
             self.gpt.train(store, &batch, true).unwrap();
             store.gradients.iter_mut().for_each(|g| *g *= count as f32);
-            optimizer.step(&mut store.owned(), recipe.schedule.rate(step), 1.0);
+            optimizer.step(&mut store.local_shards(), recipe.schedule.rate(step), 1.0);
             store.publish().unwrap();
         }
     }
@@ -131,7 +131,7 @@ fn outer_steps_send_a_fiftieth_and_learn() {
 #[test]
 fn gossip_is_bitwise_its_simulation_and_keeps_the_mean() {
     let recipe = Recipe { rows: 9, ..recipe(4) };
-    let look = |trainer: &mut Trainer<f32>| trainer.parts.store.owned()[0].weights.to_vec();
+    let look = |trainer: &mut Trainer<f32>| trainer.parts.store.local_shards()[0].weights.to_vec();
     let (outcome, own) = recipe.each_rank((3, 1), DataForm::Gossip { every: 2 }, |_| (), look);
     let mut all = Simulation::new(&recipe, 3);
     for step in 0..4 {
@@ -162,10 +162,10 @@ fn rounds_of_gossip_draw_ranks_together() {
         let recipe = Recipe { schedule: RateSchedule::constant(0.0), ..recipe(rounds) };
         let prepare = |trainer: &mut Trainer<f32>| {
             let rank = trainer.groups.world.rank() as f32;
-            let weights = trainer.parts.store.owned().remove(0).weights;
+            let weights = trainer.parts.store.local_shards().remove(0).weights;
             weights.iter_mut().for_each(|weight| *weight += rank);
         };
-        let look = |trainer: &mut Trainer<f32>| trainer.parts.store.owned()[0].weights[0];
+        let look = |trainer: &mut Trainer<f32>| trainer.parts.store.local_shards()[0].weights[0];
         let sharding = DataForm::Gossip { every: 1 };
         let (_, firsts) = recipe.each_rank((4, 1), sharding, prepare, look);
         let mean = firsts.iter().sum::<f32>() / 4.0;
@@ -205,7 +205,7 @@ fn late_sums_are_bitwise_gradients_of_earlier_weights() {
         sums.push(sum);
         let due = step.checked_sub(late).map(|from| sums[from as usize].clone());
         store.gradients = due.unwrap_or_else(|| vec![0.0; layout.len()]);
-        Optimizer::new(Rule::Sgd).step(&mut store.owned(), 0.1, 1.0);
+        Optimizer::new(Rule::Sgd).step(&mut store.local_shards(), 0.1, 1.0);
     }
     assert!(outcome.weights == store.weights, "each sum came two steps later");
     assert!(outcome.weights != recipe.ranks(2, 1, DataForm::Stale { late: 1 }).weights);

@@ -168,7 +168,7 @@ fn the_mesh_of_one_rank_is_the_model_itself_bit_for_bit() {
         let batch = text.step(step as u64, task.rows, 1).remove(0);
         let loss = gpt.train(&mut store, &batch, true).unwrap();
         assert_eq!(loss, *expected);
-        optimizer.step(&mut store.owned(), task.schedule.rate(step as u64), 1.0);
+        optimizer.step(&mut store.local_shards(), task.schedule.rate(step as u64), 1.0);
         store.publish().unwrap();
     }
     assert_eq!(store.weights, run.outcome.weights);

@@ -60,9 +60,9 @@ fn compare_with_its_simulation(clip: Option<f64>) {
         for ((store, optimizer), batch) in all.iter_mut().zip(text.step(step, recipe.rows, ranks)) {
             loss += gpt.train(store, &batch, true).unwrap();
             store.gradients.iter_mut().for_each(|g| *g *= ranks as f32);
-            let norm = own.of(&store.owned()).unwrap();
+            let norm = own.of(&store.local_shards()).unwrap();
             assert!(norm > 0.5, "there is nothing to clip");
-            optimizer.step(&mut store.owned(), 1e-3, factor(norm, clip));
+            optimizer.step(&mut store.local_shards(), 1e-3, factor(norm, clip));
             store.publish().unwrap();
         }
         losses.push(loss);
@@ -88,7 +88,7 @@ fn a_run_that_ends_between_averages_ends_with_their_mean() {
         (2, 1),
         DataForm::Local { every: 3 },
         |_| (),
-        |trainer| trainer.parts.store.owned()[0].weights.to_vec(),
+        |trainer| trainer.parts.store.local_shards()[0].weights.to_vec(),
     );
     assert_ne!(own[0], own[1]);
     let mean: Vec<f32> = own[0].iter().zip(&own[1]).map(|(a, b)| (a + b) / 2.0).collect();

@@ -118,7 +118,7 @@ fn whole(config: &Config, parts: impl Iterator<Item = (Vec<Piece>, State)>) -> S
 
 fn part(trainer: &mut Trainer<f32>) -> (Vec<Piece>, State) {
     let layout = trainer.parts.store.layout().clone();
-    let owned = trainer.parts.store.owned();
+    let owned = trainer.parts.store.local_shards();
     let pieces = owned
         .iter()
         .flat_map(|run| runs(&layout, run.offset..run.offset + run.weights.len()))
@@ -247,7 +247,7 @@ impl Watched<'_> {
             let text = task.text();
             while trainer.step < task.steps {
                 losses.push(trainer.step(&text, task.rows).unwrap().report.loss);
-                here.push(trainer.parts.pipeline.routing.borrow().here);
+                here.push(trainer.parts.pipeline.routing.borrow().each.iter().sum::<usize>());
                 if task.rebalance.is_some_and(|every| trainer.step.is_multiple_of(every)) {
                     moves.extend(rebalance(&mut trainer, move_experts).unwrap());
                 }
@@ -264,7 +264,7 @@ fn make_experts_busy(trainer: &mut Trainer<f32>) {
     let layout = trainer.parts.store.layout().clone();
     let hot = trainer.groups.ep.world();
     let width = layout.config.width;
-    let mut owned = trainer.parts.store.owned();
+    let mut owned = trainer.parts.store.local_shards();
     for layer in 0..layout.config.layers {
         let at = |name: &str| layout.entry(&format!("block.{layer}.{name}")).unwrap().range();
         // Every token has this component, and these rows of the router give it a high score.

@@ -31,7 +31,7 @@ impl Patient {
 }
 
 impl Store<f32> for Patient {
-    forward_store!(f32: layout, weights, owned, share, publish, bytes);
+    forward_store!(f32: layout, weights, local_shards, all_gather_params, publish, bytes);
 
     fn pass_begins(&mut self, pass: StorePass) {
         self.began = self.timeline.now();
@@ -60,8 +60,8 @@ impl Store<f32> for Patient {
         self.inner.backward_done(unit)
     }
 
-    fn finish(&mut self) -> Result<()> {
-        self.inner.finish()?;
+    fn finish_grad_sync(&mut self) -> Result<()> {
+        self.inner.finish_grad_sync()?;
         self.spans.drain(..).for_each(|span| self.timeline.note(span));
         Ok(())
     }

@@ -196,7 +196,8 @@ fn a_rank_holds_what_it_updates_and_little_more_while_it_reads() {
     let optimizer = (Rule::ADAMW, RateSchedule::constant(1e-3));
     let held = Communicator::run_local(4, |comm| {
         let mut trainer = Trainer::<f32>::new(comm, &config, setup.clone(), 7, optimizer).unwrap();
-        let own: usize = trainer.parts.store.owned().iter().map(|run| run.weights.len()).sum();
+        let own: usize =
+            trainer.parts.store.local_shards().iter().map(|run| run.weights.len()).sum();
         // Owners that no other test counts for.
         let owner = 40 + trainer.groups.world.rank();
         counting::count_for(owner);

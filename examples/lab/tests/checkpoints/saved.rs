@@ -196,7 +196,7 @@ fn numbers_that_are_not_finite_are_never_saved_and_the_last_good_checkpoint_stay
             trainer.step(&recipe(2).text(), 8).unwrap();
             if trainer.groups.world.rank() == 1 {
                 if of_weights {
-                    let mut owned = trainer.parts.store.owned();
+                    let mut owned = trainer.parts.store.local_shards();
                     *owned.last_mut().unwrap().weights.last_mut().unwrap() = f32::INFINITY;
                 } else {
                     *trainer.optimizer_mut().second.last_mut().unwrap() = f32::NAN;

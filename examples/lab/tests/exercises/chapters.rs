@@ -85,13 +85,15 @@ struct SummedStore {
 }
 
 impl Store<f64> for SummedStore {
-    forward_store!(f64: layout, weights, weights_and_gradients, owned, share, publish, bytes);
+    forward_store!(f64:
+        layout, weights, weights_and_gradients, local_shards, all_gather_params, publish, bytes,
+    );
 
     fn copies(&self) -> usize {
         self.group.world()
     }
 
-    fn finish(&mut self) -> Result<()> {
+    fn finish_grad_sync(&mut self) -> Result<()> {
         (self.sum)(&self.group, &mut self.inner.gradients)
     }
 }

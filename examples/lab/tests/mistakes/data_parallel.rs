@@ -3,7 +3,7 @@
 //!
 //! With nearly all of these mistakes the loss still falls, so the tests compare weights.
 
-use maypole::Result;
+use maypole::{Communicator, Result};
 use maypole_lab::compare::{OutcomeDifference, Recipe};
 use maypole_lab::replicas::SumFirst;
 use maypole_trainer::data_parallel::sharding::Sharding;
@@ -49,11 +49,11 @@ struct Mistaken {
 
 impl Mistaken {
     fn gradients(&mut self) -> Vec<f32> {
-        self.inner.owned().into_iter().flat_map(|run| run.gradients.to_vec()).collect()
+        self.inner.local_shards().into_iter().flat_map(|run| run.gradients.to_vec()).collect()
     }
 
     fn change(&mut self, change: impl Fn(usize, &mut f32)) {
-        let mut owned = self.inner.owned();
+        let mut owned = self.inner.local_shards();
         let all = owned.iter_mut().flat_map(|run| run.gradients.iter_mut());
         all.enumerate().for_each(|(i, g)| change(i, g));
     }
@@ -61,8 +61,8 @@ impl Mistaken {
 
 impl Store<f32> for Mistaken {
     forward_store!(f32:
-        layout, copies, diverges, weights, forward_done, weights_and_gradients, owned, share,
-        publish, bytes,
+        layout, copies, diverges, weights, forward_done, weights_and_gradients, local_shards,
+        all_gather_params, publish, bytes,
     );
 
     fn pass_begins(&mut self, pass: StorePass) {
@@ -79,12 +79,12 @@ impl Store<f32> for Mistaken {
         self.own = [mine, later].concat();
         self.inner.backward_done(unit)?;
         let sums = self.mistake == Mistake::SummedTooEarly;
-        if unit == 0 && sums && !self.last { self.inner.finish() } else { Ok(()) }
+        if unit == 0 && sums && !self.last { self.inner.finish_grad_sync() } else { Ok(()) }
     }
 
-    fn finish(&mut self) -> Result<()> {
+    fn finish_grad_sync(&mut self) -> Result<()> {
         if self.mistake != Mistake::SummedTooEarly {
-            self.inner.finish()?;
+            self.inner.finish_grad_sync()?;
         }
         let own = self.own.clone();
         let before = self.before.clone();
@@ -123,7 +123,13 @@ fn made(mistake: Mistake) -> OutcomeDifference {
 /// Trains on two ranks, each with two micro-batches, after `prepare` has changed their trainers.
 /// Returns the difference of rank 0 from one process.
 fn on_rank_0(recipe: &Recipe, prepare: impl Fn(&mut Trainer<f32>) + Sync) -> OutcomeDifference {
-    let (outcomes, _) = recipe.watched((2, 2), DATA, prepare, |_, ()| ());
+    let outcomes = Communicator::run_local(2, |comm| {
+        let mut trainer = recipe.trainer(comm, 2, DATA).unwrap();
+        prepare(&mut trainer);
+        let mut outcome = recipe.follow(&mut trainer, |_, _, _| Ok(())).unwrap();
+        outcome.weights = trainer.parts.store.all_weights().unwrap();
+        outcome
+    });
     outcomes[0].difference(&recipe.alone(2, 2, SumFirst::MicroBatches))
 }
 
@@ -131,10 +137,15 @@ fn on_rank_0(recipe: &Recipe, prepare: impl Fn(&mut Trainer<f32>) + Sync) -> Out
 struct LocalTokens(RankRows);
 
 impl Rows for LocalTokens {
-    fn of_step(&mut self, text: &Text, step: (u64, usize), scale: f64) -> Result<Vec<TokenBatch>> {
+    fn microbatches(
+        &mut self,
+        text: &Text,
+        step: (u64, usize),
+        scale: f64,
+    ) -> Result<Vec<TokenBatch>> {
         let local =
             |batch: TokenBatch| TokenBatch { weight: 1.0 / batch.tokens.len() as f64, ..batch };
-        Ok(self.0.of_step(text, step, scale)?.into_iter().map(local).collect())
+        Ok(self.0.microbatches(text, step, scale)?.into_iter().map(local).collect())
     }
 }
 

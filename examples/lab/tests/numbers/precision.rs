@@ -8,7 +8,7 @@ use maypole_lab::averaging::DataForm;
 use maypole_lab::compare::Recipe;
 use maypole_lab::replicas::SumFirst;
 use maypole_trainer::data_parallel::sharding::Sharding;
-use maypole_trainer::model::store::OwnedRun;
+use maypole_trainer::model::store::ParamShard;
 use maypole_trainer::tensor::device::{CpuDevice, Device};
 use maypole_trainer::tensor::half_float::HalfFloat;
 use maypole_trainer::tensor::precision::{HalfPrecisionDevice, LossScale};
@@ -83,13 +83,13 @@ struct Noting {
 impl Update<f32> for Noting {
     fn step(
         &mut self,
-        owned: &mut [OwnedRun<'_, f32>],
+        owned: &mut [ParamShard<'_, f32>],
         rate: f64,
         factor: Option<f64>,
     ) -> Result<()> {
-        let copy = |run: &OwnedRun<'_, f32>| (run.weights.to_vec(), run.gradients.to_vec());
+        let copy = |run: &ParamShard<'_, f32>| (run.weights.to_vec(), run.gradients.to_vec());
         let (mut weights, mut gradients) = copy(&owned[0]);
-        let run = OwnedRun { offset: 0, weights: &mut weights, gradients: &mut gradients };
+        let run = ParamShard { offset: 0, weights: &mut weights, gradients: &mut gradients };
         self.inner.clone().step(&mut [run], rate, factor.unwrap());
         self.expected.replace(weights);
         Update::step(&mut self.inner, owned, rate, factor)
@@ -114,7 +114,7 @@ fn masters_are_updated_as_in_32_bits() {
     trainer.parts.update = Box::new(Noting { inner, expected: Rc::clone(&expected) });
     recipe.follow(&mut trainer, |_, _, _| Ok(())).unwrap();
     let weights = expected.take();
-    assert_eq!(trainer.parts.store.owned()[0].weights, weights);
+    assert_eq!(trainer.parts.store.local_shards()[0].weights, weights);
     let mut rounded = weights.clone();
     bf16::coarsen(&mut rounded);
     assert_ne!(rounded, weights, "masters have more bits than layers see");
@@ -182,7 +182,7 @@ fn skips(mut trainer: Trainer<f32>, recipe: &Recipe, narrow: bool, apart: bool) 
     let text = recipe.text();
     trainer.step(&text, 2).unwrap();
     let state = |trainer: &mut Trainer<f32>| {
-        let owned = trainer.parts.store.owned();
+        let owned = trainer.parts.store.local_shards();
         let weights: Vec<Vec<f32>> = owned.iter().map(|run| run.weights.to_vec()).collect();
         (weights, trainer.optimizer().clone())
     };

@@ -12,7 +12,7 @@ use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::expert_parallel::layer::ExpertLayer;
 use maypole_trainer::expert_parallel::router::Router;
 use maypole_trainer::model::axes::Attention;
-use maypole_trainer::model::store::OwnedRun;
+use maypole_trainer::model::store::ParamShard;
 use maypole_trainer::ranks::memory::MemoryKind;
 use maypole_trainer::tensor::attention::Heads;
 use maypole_trainer::tensor::device::Device;
@@ -170,7 +170,7 @@ struct Rounding<H>(Optimizer<f32>, PhantomData<H>);
 impl<H: HalfFloat> Update<f32> for Rounding<H> {
     fn step(
         &mut self,
-        owned: &mut [OwnedRun<'_, f32>],
+        owned: &mut [ParamShard<'_, f32>],
         rate: f64,
         factor: Option<f64>,
     ) -> Result<()> {
@@ -210,7 +210,7 @@ fn ranks_that_differ_fail_their_row() {
     for axis in ["data, sums overlapped", "micro-batches", "without a rank that died"] {
         let row = with_plant(axis, |trainer| {
             let rank = trainer.groups.world.rank() as f32;
-            trainer.parts.store.owned()[0].weights[0] += rank;
+            trainer.parts.store.local_shards()[0].weights[0] += rank;
             Ok(())
         });
         assert!(!row.pass, "{row:?}");

@@ -62,7 +62,7 @@ fn the_restored_state_is_bitwise_what_it_was() {
         let text = task().text();
         let state = |trainer: &mut Trainer<f32>| {
             let weights = trainer.parts.store.all_weights().unwrap();
-            let places = trainer.parts.store.owned();
+            let places = trainer.parts.store.local_shards();
             let places = places.iter().flat_map(|run| run.offset..run.offset + run.weights.len());
             let optimizer = trainer.parts.update.optimizer();
             let averages = optimizer.first.iter().zip(&optimizer.second);

@@ -8,7 +8,7 @@ use maypole_lab::survivors::recovery::Survivors;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::forward_store;
 use maypole_trainer::model::layout::ParameterLayout;
-use maypole_trainer::model::store::{OwnedRun, Store, StoreBytes};
+use maypole_trainer::model::store::{ParamShard, Store, StoreBytes};
 use maypole_trainer::train::checkpoint::load::load;
 use maypole_trainer::train::checkpoint::save::save;
 use maypole_trainer::train::optim::Rule;
@@ -41,7 +41,7 @@ impl MortalStore {
 }
 
 impl Store<f32> for MortalStore {
-    forward_store!(f32: layout, copies, diverges, pass_begins, owned, bytes);
+    forward_store!(f32: layout, copies, diverges, pass_begins, local_shards, bytes);
 
     fn weights(&mut self, unit: usize) -> Result<&[f32]> {
         self.live()?;
@@ -66,14 +66,14 @@ impl Store<f32> for MortalStore {
         self.inner.backward_done(unit)
     }
 
-    fn finish(&mut self) -> Result<()> {
+    fn finish_grad_sync(&mut self) -> Result<()> {
         self.live()?;
-        self.inner.finish()?;
+        self.inner.finish_grad_sync()?;
         self.live()
     }
 
-    fn share(&mut self) -> Result<()> {
-        self.inner.share()
+    fn all_gather_params(&mut self) -> Result<()> {
+        self.inner.all_gather_params()
     }
 
     fn publish(&mut self) -> Result<()> {
@@ -207,11 +207,11 @@ impl Store<f32> for NoStore {
         unreachable!()
     }
 
-    fn owned(&mut self) -> Vec<OwnedRun<'_, f32>> {
+    fn local_shards(&mut self) -> Vec<ParamShard<'_, f32>> {
         unreachable!()
     }
 
-    fn share(&mut self) -> Result<()> {
+    fn all_gather_params(&mut self) -> Result<()> {
         unreachable!()
     }
 

@@ -27,7 +27,7 @@ fn small() -> SearchSpace {
         rate: SettingRange::Between { from: 1e-3, to: 1e-1 },
         width: vec![16, 32],
         rows: vec![4, 8],
-        shape: vec![RateShape::Cosine, RateShape::Constant, RateShape::Plateau],
+        shape: vec![RateShape::Cosine, RateShape::Constant, RateShape::Linear],
         ..SearchSpace::default()
     }
 }

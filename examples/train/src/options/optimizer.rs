@@ -20,8 +20,7 @@ section! {
         optimizer: String,
         /// The highest learning rate [default: 0.003].
         rate: f64,
-        /// How the rate changes: constant, cosine, wsd, linear, plateau (halved when the loss no longer
-        /// falls) [default: cosine].
+        /// How the rate changes: constant, cosine, wsd, linear [default: cosine].
         shape: String,
         /// Steps until the highest rate [default: a tenth].
         warm_up: u64,
@@ -99,14 +98,12 @@ impl OptimizerOptions {
             ("constant", RateShape::Constant),
             ("wsd", RateShape::Wsd),
             ("linear", RateShape::Linear),
-            ("plateau", RateShape::Plateau),
         ];
         let steps = self.steps();
         let peak = self.rate.unwrap_or(3e-3);
         let warm_up = self.warm_up.unwrap_or(steps / 10);
         let shape = named(&self.shape, "shape", &shapes)?;
-        let decay = if shape == RateShape::Plateau { steps / 20 } else { steps / 5 };
-        Ok(RateSchedule { shape, peak, floor: peak / 10.0, warm_up, decay, steps })
+        Ok(RateSchedule { shape, peak, floor: peak / 10.0, warm_up, decay: steps / 5, steps })
     }
 
     /// Refuses options that change nothing, and numbers that a `form` of averaging would spoil.

@@ -27,8 +27,6 @@ section! {
         /// A file for the loss, norm and rate of each step, one JSON object a line; a resumed run
         /// continues the file from the step of its checkpoint.
         losses: PathBuf,
-        /// Folder for pictures: loss.svg, timeline.svg and, of a pipeline, pipeline.svg.
-        svg: PathBuf,
         /// Tokens to write at the end [default: 300].
         sample: usize,
         /// The divisor of logits when they are drawn; 0 takes the likeliest [default: 0.8].
@@ -120,9 +118,7 @@ impl RunOptions {
         if crate::ranks::place()?.0 > 0 {
             return Ok(());
         }
-        for (flag, folder) in [("--save", &self.save), ("--svg", &self.svg)] {
-            folder.as_deref().map_or(Ok(()), |folder| files::try_folder(flag, folder))?;
-        }
+        self.save.as_deref().map_or(Ok(()), |folder| files::try_folder("--save", folder))?;
         self.losses.as_deref().map_or(Ok(()), |file| files::try_file("--losses", file))
     }
 }

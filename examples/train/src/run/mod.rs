@@ -20,11 +20,9 @@ use maypole_lab::mistakes::{Mistake, plant_overflow};
 use maypole_lab::rebalance::{ExpertMove, rebalance};
 use maypole_lab::replay::gather_trace;
 use maypole_lab::report::bubble::account;
-use maypole_lab::report::chart::LossCurve;
 use maypole_lab::report::shares::RunClock;
 use maypole_lab::survivors::keeper::keep_states;
 use maypole_lab::survivors::recovery::Survivors;
-use maypole_trainer::pipeline_parallel::trace::PipelineTrace;
 use maypole_trainer::ranks::timeline::{RankActivity, TimeSpan};
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::precision::{LossScale, Precision};
@@ -109,8 +107,8 @@ fn to_the_end(
     shared: bool,
     (clock, reports, survivors): (&mut RunClock, &mut LastReports, &mut Option<Survivors>),
 ) -> anyhow::Result<()> {
-    let (losses, last) = train(trainer, job, shared, (clock, reports, survivors))?;
-    report::report(trainer, job, &last, &losses, &clock.run())?;
+    let last = train(trainer, job, shared, (clock, reports, survivors))?;
+    report::report(trainer, job, &last, &clock.run())?;
     ensure!(
         last.loss.is_finite(),
         "the loss of step {} is not a number: {}",
@@ -173,9 +171,8 @@ fn remedy(job: &TrainingJob) -> String {
 }
 
 struct LastStep {
-    spans: Vec<TimeSpan>,
-    /// The passes of all stages of this rank's pipeline; `None` before the first step.
-    pipeline: Option<PipelineTrace>,
+    /// False before the first step.
+    is_done: bool,
     /// Whether ranks share cores.
     shared: bool,
     loss: f64,
@@ -188,23 +185,21 @@ fn train(
     job: &TrainingJob,
     shared: bool,
     (clock, reports, survivors): (&mut RunClock, &mut LastReports, &mut Option<Survivors>),
-) -> anyhow::Result<(LossCurve, LastStep)> {
-    let mut last =
-        LastStep { spans: Vec::new(), pipeline: None, shared, loss: 0.0, rows: Vec::new() };
+) -> anyhow::Result<LastStep> {
+    let mut last = LastStep { is_done: false, shared, loss: 0.0, rows: Vec::new() };
     let steps = job.schedule.steps;
     let me = trainer.groups.world.rank();
     let mut progress = StepProgress::new(me, trainer.step, steps, shared);
     let file = job.options.run.losses.as_deref().filter(|_| me == 0);
-    let (mut record, mut losses) = LossRecord::new(file, trainer.step, reports)?;
+    let mut record = LossRecord::new(file, trainer.step, reports)?;
     let tokens = (job.options.optimizer.rows() * job.config.context) as u64;
     let mut beside = against(trainer, job)?;
     while trainer.step < steps {
         let rows = trainer.parts.rows.each().unwrap_or_default().to_vec();
         let skipped = trainer.parts.clip.skipped.all;
-        let (outcome, step) = one_step(trainer, job, shared)?;
-        last = LastStep { rows, ..step };
-        clock.end_period(&last.spans);
-        losses.push(last.loss);
+        let (outcome, spans) = one_step(trainer, job)?;
+        last = LastStep { is_done: true, shared, loss: outcome.report.loss, rows };
+        clock.end_period(&spans);
         reports.push(trainer.step, outcome.report);
         record.step(trainer.step, outcome.report)?;
         progress.step(trainer.step, last.loss, tokens, clock)?;
@@ -236,7 +231,7 @@ fn train(
         survive::admit(survivors)?;
     }
     progress.done();
-    Ok((losses, last))
+    Ok(last)
 }
 
 /// The training in one process to compare with, if the job selects it.
@@ -250,12 +245,11 @@ fn against(
     Ok(job.options.lab.against.is_some().then(begin).transpose()?)
 }
 
-/// Does a step; returns its outcome, and the record of it for the report.
+/// Does a step; returns its outcome, and the spans of time of this rank in it.
 fn one_step(
     trainer: &mut Trainer<f32>,
     job: &TrainingJob,
-    shared: bool,
-) -> anyhow::Result<(StepOutcome, LastStep)> {
+) -> anyhow::Result<(StepOutcome, Vec<TimeSpan>)> {
     let timeline = trainer.watch.timeline.clone();
     let start = timeline.now();
     let outcome = trainer.step(&job.text, job.options.optimizer.rows());
@@ -274,9 +268,7 @@ fn one_step(
     // The ranks exchanged their spans just now. That belongs to the measurement, not to the step.
     timeline.take();
     let spans = account(noted, &outcome.trace, &pipeline, start);
-    let loss = outcome.report.loss;
-    let rows = Vec::new();
-    Ok((outcome, LastStep { spans, pipeline: Some(pipeline), shared, loss, rows }))
+    Ok((outcome, spans))
 }
 
 /// Writes a checkpoint, then removes those that are not kept; returns why an old one stays.
@@ -307,7 +299,7 @@ fn average(trainer: &mut Trainer<f32>) -> maypole::Result<()> {
     let store = &mut trainer.parts.store;
     if store.diverges() {
         let model = store.all_weights()?;
-        store.owned()[0].weights.copy_from_slice(&model);
+        store.local_shards()[0].weights.copy_from_slice(&model);
     }
     Ok(())
 }

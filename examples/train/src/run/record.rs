@@ -1,7 +1,6 @@
 //! The losses of a run in a file, for programs that compare or draw them: one JSON object a step.
 
 use anyhow::Context;
-use maypole_lab::report::chart::LossCurve;
 use maypole_trainer::train::watch::StepReport;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
@@ -34,11 +33,10 @@ struct LossLine {
     report: StepReport,
 }
 
-/// The step of an existing line. Its numbers are `null` where they are not finite.
+/// The step of an existing line.
 #[derive(Deserialize)]
 struct EarlierLine {
     step: u64,
-    loss: Option<f64>,
 }
 
 /// The most bytes of a line: several times what [`LossLine`] takes.
@@ -46,31 +44,30 @@ const MOST_BYTES: u64 = 1_024;
 
 impl LossRecord {
     /// Begins a new file. If `done` steps were done before, continues the existing file after step
-    /// `done`, and returns the losses in it: those of the last steps up to `done` without a gap. A
-    /// rank that wrote the file until it died may have died before it wrote the last line: `reports`
-    /// have that step.
+    /// `done`. A rank that wrote the file until it died may have died before it wrote the last line:
+    /// `reports` have that step.
     pub(super) fn new(
         path: Option<&Path>,
         done: u64,
         reports: &LastReports,
-    ) -> anyhow::Result<(Self, LossCurve)> {
+    ) -> anyhow::Result<Self> {
         let Some(report) = reports.of(done) else { return Self::open(path, done) };
-        let (mut record, mut losses) = Self::open(path, done - 1)?;
+        let mut record = Self::open(path, done - 1)?;
         record.step(done, report)?;
-        losses.push(report.loss);
-        Ok((record, losses))
+        Ok(record)
     }
 
-    fn open(path: Option<&Path>, done: u64) -> anyhow::Result<(Self, LossCurve)> {
-        let none = LossCurve::new(done + 1);
-        let Some(path) = path else { return Ok((Self(None), none)) };
+    fn open(path: Option<&Path>, done: u64) -> anyhow::Result<Self> {
+        let Some(path) = path else { return Ok(Self(None)) };
         let cannot = || format!("--losses: cannot write {}", path.display());
-        let earlier = if done > 0 { cut_back(path, done).with_context(cannot)? } else { none };
+        if done > 0 {
+            cut_back(path, done).with_context(cannot)?;
+        }
         let mut options = OpenOptions::new();
         let options =
             if done > 0 { options.append(true) } else { options.write(true).truncate(true) };
         let file = options.create(true).open(path).with_context(cannot)?;
-        Ok((Self(Some((file, path.to_owned()))), earlier))
+        Ok(Self(Some((file, path.to_owned()))))
     }
 
     /// Writes the line of step number `step`.
@@ -84,23 +81,16 @@ impl LossRecord {
 
 /// Removes the lines after step `done` from a file: a killed run had done steps after its last
 /// checkpoint, which are repeated. Pipes, terminals and paths under `/dev` are not truncated.
-fn cut_back(path: &Path, done: u64) -> io::Result<LossCurve> {
+fn cut_back(path: &Path, done: u64) -> io::Result<()> {
     if !path.is_file() || path.starts_with("/dev") {
-        return Ok(LossCurve::new(done + 1));
+        return Ok(());
     }
     let path = path.canonicalize()?;
     let mut new = path.clone().into_os_string();
     new.push(".partial");
     let new = Path::new(&new);
-    let kept = keep_until(&path, new, done).and_then(|(losses, changed)| {
-        // Renaming is atomic: a run that is killed here leaves the old file or the new one.
-        if changed {
-            fs::rename(new, &path)?
-        } else {
-            fs::remove_file(new)?
-        }
-        Ok(losses)
-    });
+    // Renaming is atomic: a run that is killed here leaves the old file or the new one.
+    let kept = keep_until(&path, new, done).and_then(|()| fs::rename(new, &path));
     if kept.is_err() {
         // The error that is returned is the cause.
         let _ = fs::remove_file(new);
@@ -108,31 +98,20 @@ fn cut_back(path: &Path, done: u64) -> io::Result<LossCurve> {
     kept
 }
 
-/// Copies the lines of steps up to `done` to another file: their losses, and whether any line was
-/// left out. Holds one line at a time, so the file may be longer than memory.
-fn keep_until(from: &Path, to: &Path, done: u64) -> io::Result<(LossCurve, bool)> {
+/// Copies the lines of steps up to `done` to another file. Holds one line at a time, so the file may
+/// be longer than memory.
+fn keep_until(from: &Path, to: &Path, done: u64) -> io::Result<()> {
     let mut text = BufReader::new(File::open(from)?);
     let mut kept = BufWriter::new(File::create(to)?);
-    let mut losses = LossCurve::new(done + 1);
-    let mut changed = false;
     let mut line = Vec::new();
     while read_line(&mut text, &mut line)? {
         let earlier: Option<EarlierLine> = serde_json::from_slice(&line).ok();
-        let Some(EarlierLine { step, loss }) = earlier.filter(|it| it.step <= done) else {
-            changed = true;
-            continue;
-        };
-        if losses.next() != step {
-            losses = LossCurve::new(step);
+        if earlier.is_some_and(|it| it.step <= done) {
+            kept.write_all(line.trim_ascii_end())?;
+            kept.write_all(b"\n")?;
         }
-        losses.push(loss.unwrap_or(f64::NAN));
-        changed |= !line.ends_with(b"\n");
-        kept.write_all(line.trim_ascii_end())?;
-        kept.write_all(b"\n")?;
     }
-    kept.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    // The curve is continued with the losses of step `done + 1` and later.
-    Ok((if losses.next() == done + 1 { losses } else { LossCurve::new(done + 1) }, changed))
+    kept.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
 /// Reads the next line; false at the end. Of a line of more than [`MOST_BYTES`] only the beginning
@@ -158,14 +137,9 @@ mod tests {
         let line = |step: u64| format!("{{\"step\":{step},\"loss\":{step}.5}}\n");
         let text = [&line(1), "\u{0}\u{fffd}\n", &long, &line(3), &line(4), &line(9), "{\"st"];
         fs::write(&path, text.concat()).unwrap();
-        let losses = cut_back(&path, 4).unwrap();
-        let mut expected = LossCurve::new(3);
-        expected.push(3.5);
-        expected.push(4.5);
-        assert_eq!(losses, expected, "the last steps without a gap");
+        cut_back(&path, 4).unwrap();
         let left = fs::read_to_string(&path).unwrap();
         assert_eq!(left, [line(1), line(3), line(4)].concat());
-        assert_eq!(cut_back(&path, 6).unwrap(), LossCurve::new(7), "steps 5 and 6 are missing");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

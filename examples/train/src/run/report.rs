@@ -1,58 +1,37 @@
-//! The report of a run after its last step: bytes and time of each rank, load of experts, pictures.
+//! The report of a run after its last step: bytes and time of each rank, load of experts.
 
 use super::LastStep;
 use super::memory;
 use super::progress::split;
 use crate::options::TrainingJob;
 use crate::output;
-use crate::output::files;
 use maypole_lab::rebalance::load;
-use maypole_lab::replay::{TraceFigures, simulate};
-use maypole_lab::report::chart::{self, LossCurve};
-use maypole_lab::report::draw::svg;
 use maypole_lab::report::shares::TimeShares;
-use maypole_trainer::expert_parallel::router::histogram;
-use maypole_trainer::pipeline_parallel::trace::PipelineTrace;
-use maypole_trainer::ranks::timeline::TimeSpan;
 use maypole_trainer::tensor::precision::LossScale;
 use maypole_trainer::train::clip::Clip;
-use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::trainer::Trainer;
-use std::path::Path;
 
-/// Reports bytes and time of every rank, and draws. All ranks call it; `time` is that of all steps
-/// of this rank.
+/// Reports bytes and time of every rank. All ranks call it; `time` is that of all steps of this rank.
 pub(super) fn report(
     trainer: &mut Trainer<f32>,
     job: &TrainingJob,
     last: &LastStep,
-    losses: &LossCurve,
     time: &TimeShares,
 ) -> anyhow::Result<()> {
     let world = trainer.groups.world.clone();
     memory::say(trainer, job, &last.rows)?;
     let times = world.gather(&time.to_nanos())?;
-    let spans = world.gather_values(&last.spans)?;
     let load = load(trainer)?;
     if world.rank() != 0 {
         return Ok(());
     }
     let times = times.chunks_exact(TimeShares::NUMBERS).map(TimeShares::from_nanos);
     // A run that had nothing left to train has no time to divide.
-    for (rank, time) in times.enumerate().filter(|_| last.pipeline.is_some()) {
+    for (rank, time) in times.enumerate().filter(|_| last.is_done) {
         output::line(format!("rank {rank}: {}", time_line(&time, last.shared)))?;
     }
     print_skipped(trainer)?;
-    print_load(&load, job)?;
-    match &job.options.run.svg {
-        Some(folder) => {
-            let shared = if last.shared { "; ranks share cores: time-shared" } else { "" };
-            let title = format!("the last step, by rank{shared}");
-            draw(folder, &spans, &title, losses)?;
-            draw_pipeline(folder, trainer, last.pipeline.as_ref())
-        }
-        None => Ok(()),
-    }
+    print_load(&load, job)
 }
 
 /// `12.3 s: compute 71 %  exposed communication 12 %  other 17 %`.
@@ -87,35 +66,20 @@ fn print_load(load: &[u64], job: &TrainingJob) -> anyhow::Result<()> {
     Ok(output::print(text.as_bytes())?)
 }
 
-fn draw(
-    folder: &Path,
-    ranks: &[Vec<TimeSpan>],
-    title: &str,
-    losses: &LossCurve,
-) -> anyhow::Result<()> {
-    files::write("--svg", &folder.join("loss.svg"), chart::curve(losses, "loss"))?;
-    files::write("--svg", &folder.join("timeline.svg"), chart::timeline(ranks, title))
+/// The load of each expert as a bar of at most `width` characters, one line for each expert.
+fn histogram(load: &[u64], width: usize) -> String {
+    let most = load.iter().copied().max().unwrap_or(0).max(1);
+    let bar = |load: u64| "#".repeat((load as usize * width).div_ceil(most as usize));
+    let lines = load.iter().enumerate();
+    lines.map(|(expert, load)| format!("expert {expert:>3} {load:>7} {}\n", bar(*load))).collect()
 }
 
-/// Draws the plan of rank 0's pipeline, if it has several ranks, with the mean processor time of
-/// each operation in the last step: the pipeline as if no ranks shared a core and messages took no
-/// time.
-fn draw_pipeline(
-    folder: &Path,
-    trainer: &Trainer<f32>,
-    measured: Option<&PipelineTrace>,
-) -> anyhow::Result<()> {
-    let plan = &trainer.parts.pipeline.plan;
-    let Parallelism { schedule, .. } = &trainer.parallelism;
-    let Some(measured) = measured.filter(|_| plan.ranks > 1) else { return Ok(()) };
-    let replay = simulate(plan, measured.costs()).map_err(anyhow::Error::msg)?;
-    let title = format!(
-        "{}, {} ranks, {} micro-batches, with the measured work of each operation: \
-         by formula idle {:.1} %",
-        schedule.name(),
-        plan.ranks,
-        plan.micros,
-        100.0 * schedule.idle(plan.ranks, plan.micros)
-    );
-    files::write("--svg", &folder.join("pipeline.svg"), svg(&replay, &title))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_histogram_has_a_line_an_expert() {
+        assert_eq!(histogram(&[4, 1], 4), "expert   0       4 ####\nexpert   1       1 #\n");
+    }
 }

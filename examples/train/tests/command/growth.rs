@@ -1,4 +1,4 @@
-//! The memory of a run does not grow with the number of its steps: spans of time, losses, prepared
+//! The memory of a run does not grow with the number of its steps: spans of time, prepared
 //! calls and buffers are all bounded.
 
 use std::fs;
@@ -39,7 +39,7 @@ fn memory_stays(options: &str) {
     let losses = folder.path().join("losses");
     let words = format!(
         "run --width 4 --heads 1 --context 4 --rows 4 --sample 0 --steps 100000000 \
-         --svg pictures {options} --losses"
+         {options} --losses"
     );
     let mut command = Command::new(env!("CARGO_BIN_EXE_train"));
     command.args(words.split_whitespace()).arg(&losses).current_dir(folder.path());

@@ -221,7 +221,6 @@ fn paths_that_cannot_be_written_are_refused() {
         &[
             ("--losses no/where", "--losses: cannot write no/where: No such file or directory"),
             ("--save file/below", "--save: cannot write file/below: Not a directory"),
-            ("--svg file", "--svg: cannot write file: "),
             (
                 "--save file/below --processes --mesh dp=2",
                 "--save: cannot write file/below: Not a directory",

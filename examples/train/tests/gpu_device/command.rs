@@ -1,7 +1,6 @@
 //! `train run --device cuda`, where there is a GPU.
 
 use crate::gpu;
-use maypole_trainer_kernels::layers::ProductKernels;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -14,7 +13,7 @@ pub(crate) fn train() -> Command {
 
 /// What `train run` with these options prints; `None` if there is no GPU.
 fn train_on_gpu(options: &[&str]) -> Option<String> {
-    gpu(ProductKernels::Own)?;
+    gpu()?;
     let few = ["run", "--device", "cuda", "--steps", "5", "--width", "32", "--layers", "2"];
     let ran = train().args(few).args(options).output().unwrap();
     let printed = String::from_utf8_lossy(&ran.stdout).into_owned();

@@ -72,7 +72,8 @@ fn train_until_failure(mesh_of_two: &str, launches: usize) -> Vec<(Error, bool)>
             let machine = Failing { memory: Vec::new(), launches };
             trainer.parts.model.device = Arc::new(GpuDevice::new(machine));
         }
-        let weights = |trainer: &mut Trainer<f32>| trainer.parts.store.owned()[0].weights.to_vec();
+        let weights =
+            |trainer: &mut Trainer<f32>| trainer.parts.store.local_shards()[0].weights.to_vec();
         let before = weights(&mut trainer);
         let error = trainer.step(&task.text(), task.rows).unwrap_err();
         (error, weights(&mut trainer) != before)

@@ -5,7 +5,7 @@ use crate::emulator::Emulator;
 use crate::{emulated, gpu};
 use maypole_trainer::tensor::device::{CpuDevice, Device};
 use maypole_trainer::tensor::gpu::GpuDevice;
-use maypole_trainer_kernels::layers::{Machine, ProductKernels};
+use maypole_trainer_kernels::layers::Machine;
 
 /// The error of the GPU's results against the CPU's, as a multiple of the tolerance. Infinite if a
 /// result is not a number.
@@ -73,12 +73,9 @@ fn check_emulated(single: &[Case<f32>], double: &[Case<f64>]) {
     }
 }
 
-/// With the kernels of this project, and with cuBLAS where it is installed.
 fn check_on_gpu(single: &[Case<f32>], double: &[Case<f64>]) {
-    for products in [ProductKernels::Own, ProductKernels::Fastest] {
-        if let Some(gpu) = gpu(products) {
-            check(&GpuDevice::new(gpu), single, double);
-        }
+    if let Some(gpu) = gpu() {
+        check(&GpuDevice::new(gpu), single, double);
     }
 }
 

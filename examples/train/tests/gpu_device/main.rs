@@ -22,7 +22,7 @@ mod tour;
 mod training;
 
 use emulator::Emulator;
-use maypole_trainer_kernels::layers::{Gpu, ProductKernels};
+use maypole_trainer_kernels::layers::Gpu;
 
 /// The emulator, unless there is no C++ compiler.
 fn emulated() -> Option<&'static Emulator> {
@@ -33,13 +33,7 @@ fn emulated() -> Option<&'static Emulator> {
     made
 }
 
-/// GPU 0 with these products, unless there is none, or no cuBLAS.
-fn gpu(products: ProductKernels) -> Option<Gpu> {
-    let opened = Gpu::open(0, products);
-    let gpu = opened.inspect_err(|why| skip::skipped(format!("CUDA unavailable: {why}"))).ok()?;
-    if products == ProductKernels::Fastest && !gpu.has_blas() {
-        skip::skipped("products by cuBLAS, which is not installed");
-        return None;
-    }
-    Some(gpu)
+/// GPU 0, unless there is none.
+fn gpu() -> Option<Gpu> {
+    Gpu::open(0).inspect_err(|why| skip::skipped(format!("CUDA unavailable: {why}"))).ok()
 }

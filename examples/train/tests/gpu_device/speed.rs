@@ -3,8 +3,8 @@
 use crate::gpu;
 use maypole_trainer::tensor::device::Device;
 use maypole_trainer::tensor::gpu::GpuDevice;
-use maypole_trainer_kernels::layers::product::{DeviceMatrix, Product};
-use maypole_trainer_kernels::layers::{Float, Gpu, LayerCall, Machine, ProductKernels};
+use maypole_trainer_kernels::layers::product::{self, DeviceMatrix};
+use maypole_trainer_kernels::layers::{Float, Gpu, LayerCall, Machine};
 use std::time::Instant;
 
 /// Products in a row that are timed.
@@ -25,7 +25,7 @@ fn speed<T: Float>(gpu: &mut Gpu, size: usize) -> f64 {
         for times in [1, TIMES] {
             gpu.download(0..0)?;
             let start = Instant::now();
-            (0..times).try_for_each(|_| Product::run(gpu, c, [a, b.t()], false))?;
+            (0..times).try_for_each(|_| product::run(gpu, c, [a, b.t()], false))?;
             gpu.download(0..0)?;
             seconds = start.elapsed().as_secs_f64() / times as f64;
         }
@@ -38,27 +38,24 @@ fn speed<T: Float>(gpu: &mut Gpu, size: usize) -> f64 {
 /// `--nocapture` shows the figures.
 #[test]
 fn products_are_fast_on_a_gpu() {
-    for products in [ProductKernels::Own, ProductKernels::Fastest] {
-        let Some(mut gpu) = gpu(products) else { return };
-        let name = gpu.name().unwrap();
-        let by = if gpu.has_blas() { "cuBLAS" } else { "own kernel" };
-        for size in [512, 1024, 2048, 4096] {
-            let [single, double] = [speed::<f32>(&mut gpu, size), speed::<f64>(&mut gpu, size)];
-            println!(
-                "{name}, {by}, {size} x {size}: f32 {:.2} TFLOP/s, f64 {:.2} TFLOP/s",
-                single / 1e12,
-                double / 1e12
-            );
-            let new = ["H100", "H200", "B200"].iter().any(|kind| name.contains(kind));
-            assert!(!new || size < 2048 || single > LEAST, "{single:e} operations a second");
-        }
+    let Some(mut gpu) = gpu() else { return };
+    let name = gpu.name().unwrap();
+    for size in [512, 1024, 2048, 4096] {
+        let [single, double] = [speed::<f32>(&mut gpu, size), speed::<f64>(&mut gpu, size)];
+        println!(
+            "{name}, {size} x {size}: f32 {:.2} TFLOP/s, f64 {:.2} TFLOP/s",
+            single / 1e12,
+            double / 1e12
+        );
+        let new = ["H100", "H200", "B200"].iter().any(|kind| name.contains(kind));
+        assert!(!new || size < 2048 || single > LEAST, "{single:e} operations a second");
     }
 }
 
 /// A linear layer of 1024 tokens with its copies, in milliseconds; `--nocapture` shows it.
 #[test]
 fn a_layer_with_its_copies_on_a_gpu() {
-    let Some(gpu) = gpu(ProductKernels::Own) else { return };
+    let Some(gpu) = gpu() else { return };
     let device = GpuDevice::new(gpu);
     let [tokens, inputs, outputs] = [1024, 1024, 4096];
     let x = vec![0.5f32; tokens * inputs];

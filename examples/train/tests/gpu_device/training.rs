@@ -12,7 +12,7 @@ use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::group::SumOrder;
 use maypole_trainer::tensor::gpu::GpuDevice;
 use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
-use maypole_trainer_kernels::layers::{Machine, ProductKernels};
+use maypole_trainer_kernels::layers::Machine;
 use std::sync::Arc;
 
 /// In `f64`, the greatest relative difference of a loss and the greatest difference of a weight:
@@ -104,13 +104,11 @@ fn meshes_train_as_one_process_on_the_processor_emulated() {
 
 #[test]
 fn meshes_train_as_one_process_on_the_processor_on_a_gpu() {
-    for products in [ProductKernels::Own, ProductKernels::Fastest] {
-        let Some(_) = gpu(products) else { return };
-        let machine = || gpu(products).expect("the GPU was there");
-        check_every_axis(&small(), [&setups(), &expert_setups()], machine);
-        check::<f32, _>(&small(), &setups(), machine, SINGLE_NOISE);
-        check::<f32, _>(&llama(small()), &setups(), machine, SINGLE_NOISE);
-    }
+    let Some(_) = gpu() else { return };
+    let machine = || gpu().expect("the GPU was there");
+    check_every_axis(&small(), [&setups(), &expert_setups()], machine);
+    check::<f32, _>(&small(), &setups(), machine, SINGLE_NOISE);
+    check::<f32, _>(&llama(small()), &setups(), machine, SINGLE_NOISE);
 }
 
 /// Trains twice with sums in the order of ranks; both runs have the same bits.
@@ -128,10 +126,8 @@ fn the_same_training_gives_the_same_bits_emulated() {
 
 #[test]
 fn the_same_training_gives_the_same_bits_on_a_gpu() {
-    for products in [ProductKernels::Own, ProductKernels::Fastest] {
-        let Some(_) = gpu(products) else { return };
-        check_bits(&full(), || gpu(products).expect("the GPU was there"));
-    }
+    let Some(_) = gpu() else { return };
+    check_bits(&full(), || gpu().expect("the GPU was there"));
 }
 
 /// Trains in 16 bits. The losses are those of the processor, but for roundings to 16 bits, which
@@ -156,6 +152,6 @@ fn training_in_16_bits_emulated() {
 
 #[test]
 fn training_in_16_bits_on_a_gpu() {
-    let Some(_) = gpu(ProductKernels::Own) else { return };
-    check_narrow(&small(), || gpu(ProductKernels::Own).expect("the GPU was there"));
+    let Some(_) = gpu() else { return };
+    check_narrow(&small(), || gpu().expect("the GPU was there"));
 }

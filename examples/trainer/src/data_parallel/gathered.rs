@@ -49,7 +49,7 @@ impl<T: FloatElement> GatheredWeights<T> {
     ///
     /// # Errors
     /// As the library's.
-    pub fn share(&mut self, shards: &Shards, group: &RankGroup) -> Result<()> {
+    pub fn all_gather(&mut self, shards: &Shards, group: &RankGroup) -> Result<()> {
         // The send buffer of a call must not overlap its receive buffer, so this rank sends a copy.
         let mut mine = MemoryKind::Units.hold(|| self.arena.alloc(self.largest));
         for (unit, part) in shards.units.iter().zip(&shards.mine) {

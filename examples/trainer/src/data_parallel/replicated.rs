@@ -23,7 +23,7 @@
 
 use crate::data_parallel::gathered::arena_bytes;
 use crate::model::layout::ParameterLayout;
-use crate::model::store::{OwnedRun, Store, StoreBytes, StorePass};
+use crate::model::store::{ParamShard, Store, StoreBytes, StorePass};
 use crate::ranks::group::{PendingCollective, RankGroup};
 use crate::tensor::math::{FloatElement, take_mut};
 use maypole::{Arena, RegisteredBuffer, Result};
@@ -167,7 +167,7 @@ impl<T: FloatElement, G: FloatElement> Store<T, G> for Replicated<T, G> {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<()> {
+    fn finish_grad_sync(&mut self) -> Result<()> {
         // Buckets that were not sent: without `overlap`, or with a unit that did not run backward.
         for bucket in self.buckets.iter_mut().rev().filter(|bucket| bucket.under_way.is_none()) {
             bucket.send(&self.group)?;
@@ -181,17 +181,17 @@ impl<T: FloatElement, G: FloatElement> Store<T, G> for Replicated<T, G> {
         Ok(())
     }
 
-    fn owned(&mut self) -> Vec<OwnedRun<'_, T, G>> {
+    fn local_shards(&mut self) -> Vec<ParamShard<'_, T, G>> {
         let mut rest = &mut *self.weights;
         let mut owned = Vec::new();
         for Bucket { range, gradients, .. } in &mut self.buckets {
             let weights = take_mut(&mut rest, range.len());
-            owned.push(OwnedRun { offset: range.start, weights, gradients });
+            owned.push(ParamShard { offset: range.start, weights, gradients });
         }
         owned
     }
 
-    fn share(&mut self) -> Result<()> {
+    fn all_gather_params(&mut self) -> Result<()> {
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //! equally much. Shards of a unit differ by at most one element, so the buffer needs no padding.
 
 use crate::model::layout::ParameterLayout;
-use crate::model::store::OwnedRun;
+use crate::model::store::ParamShard;
 use crate::ranks::shard::Shard;
 use std::ops::Range;
 
@@ -60,16 +60,20 @@ impl Shards {
 
     /// Returns the parameters that this rank updates. `weights` and `gradients` are each the whole
     /// flat buffer, or the concatenation of this rank's elements.
-    pub fn owned<'a, T, G>(
+    pub fn local<'a, T, G>(
         &self,
         weights: &'a mut [T],
         gradients: &'a mut [G],
-    ) -> Vec<OwnedRun<'a, T, G>> {
+    ) -> Vec<ParamShard<'a, T, G>> {
         let weights = self.parts(weights);
         let gradients = self.parts(gradients);
         let runs = weights.into_iter().zip(gradients).zip(&self.mine);
-        runs.map(|((weights, gradients), mine)| OwnedRun { offset: mine.start, weights, gradients })
-            .collect()
+        runs.map(|((weights, gradients), mine)| ParamShard {
+            offset: mine.start,
+            weights,
+            gradients,
+        })
+        .collect()
     }
 
     fn parts<'a, T>(&self, buffer: &'a mut [T]) -> Vec<&'a mut [T]> {

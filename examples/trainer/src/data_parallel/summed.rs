@@ -55,7 +55,7 @@ impl<T, G> SummedStore<T, G> {
 impl<T: FloatElement, G: FloatElement> Store<T, G> for SummedStore<T, G> {
     forward_store!(T, G:
         layout, copies, diverges, weights, forward_done, weights_and_gradients, gradients,
-        finish, owned, share, publish, bytes, all_weights,
+        finish_grad_sync, local_shards, all_gather_params, publish, bytes, all_weights,
     );
 
     fn pass_begins(&mut self, pass: StorePass) {

@@ -28,7 +28,7 @@
 use crate::data_parallel::gathered::GatheredWeights;
 use crate::data_parallel::shards::Shards;
 use crate::model::layout::ParameterLayout;
-use crate::model::store::{OwnedRun, Store, StoreBytes, StorePass};
+use crate::model::store::{ParamShard, Store, StoreBytes, StorePass};
 use crate::ranks::group::{PendingCollective, RankGroup};
 use crate::tensor::math::{FloatElement, add};
 use maypole::Result;
@@ -143,20 +143,20 @@ impl<T: FloatElement, G: FloatElement> Store<T, G> for Zero<T, G> {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<()> {
+    fn finish_grad_sync(&mut self) -> Result<()> {
         self.receive()
     }
 
-    fn owned(&mut self) -> Vec<OwnedRun<'_, T, G>> {
-        self.shards.owned(&mut self.weights, &mut self.gradients)
+    fn local_shards(&mut self) -> Vec<ParamShard<'_, T, G>> {
+        self.shards.local(&mut self.weights, &mut self.gradients)
     }
 
-    fn share(&mut self) -> Result<()> {
-        self.weights.share(&self.shards, &self.group)
+    fn all_gather_params(&mut self) -> Result<()> {
+        self.weights.all_gather(&self.shards, &self.group)
     }
 
     fn publish(&mut self) -> Result<()> {
-        self.share()?;
+        self.all_gather_params()?;
         self.gradients.fill(G::zero());
         Ok(())
     }

@@ -11,7 +11,7 @@
 //!   in the order of the tokens           combine         the experts' results for these rows
 //! ```
 //!
-//! What is sharded: experts, by an [`ExpertPlacement`]; rows of the batch too, so for all other
+//! What is sharded: experts, rank r has the r-th part of them; rows of the batch too, so for all other
 //! parameters the expert axis is a data axis. An expert's rows are in the order of ranks, then of
 //! tokens: the order of one process with the whole batch.
 //!
@@ -22,12 +22,11 @@
 //!
 //! Cost: four times `(p-1)/p * tokens * top * width` numbers a rank and layer if the load is even.
 //! If the load is uneven, a step lasts as long as that of the busiest rank;
-//! [`crate::expert_parallel::placement`] evens it out.
+//! `maypole_lab::rebalance` evens it out.
 //!
 //! Sources: Shazeer et al., "Outrageously Large Neural Networks" (2017); Lepikhin et al., "GShard"
 //! (2020).
 
-use crate::expert_parallel::placement::ExpertPlacement;
 use crate::expert_parallel::router::ExpertChoice;
 use crate::ranks::exchange::{all_to_all, all_to_all_v};
 use crate::ranks::group::RankGroup;
@@ -56,29 +55,26 @@ pub struct TokenRoutes {
 }
 
 impl TokenRoutes {
-    /// Makes the routes of `choices`. Ranks of `ep` exchange the numbers of rows.
+    /// Makes the routes of `choices` of `experts` experts. Ranks of `ep` exchange the numbers of
+    /// rows.
     ///
     /// # Errors
     /// As the collective.
     ///
     /// # Panics
-    /// If the placement is for another number of ranks than `ep` has, or lacks an expert of
-    /// `choices`.
+    /// If the ranks of `ep` do not divide the experts, or there is no such expert.
     pub fn new<T: Real>(
         ep: &RankGroup,
-        placement: &ExpertPlacement,
+        experts: usize,
         choices: &[ExpertChoice<T>],
     ) -> Result<Self> {
-        assert_eq!(placement.kept.len(), ep.world(), "one list of experts for each rank");
-        let slots = placement.kept[0].len();
-        let place = |choice: &ExpertChoice<T>| placement.find(choice.expert);
+        let ranks = ep.world();
+        assert!(experts.is_multiple_of(ranks), "{ranks} ranks do not divide {experts} experts");
+        let slots = experts / ranks;
         let mut sent: Vec<usize> = (0..choices.len()).filter(|nth| choices[*nth].kept).collect();
-        sent.sort_by_key(|nth| place(&choices[*nth]));
-        let mut counts = vec![0u64; ep.world() * slots];
-        for nth in &sent {
-            let (rank, slot) = place(&choices[*nth]);
-            counts[rank * slots + slot] += 1;
-        }
+        sent.sort_by_key(|nth| choices[*nth].expert);
+        let mut counts = vec![0u64; experts];
+        sent.iter().for_each(|nth| counts[choices[*nth].expert] += 1);
         let coming = all_to_all(ep, &counts)?;
         let per_rank = |counts: &[u64]| {
             counts.chunks(slots).map(|of| of.iter().sum::<u64>() as usize).collect()
@@ -166,7 +162,7 @@ mod tests {
     const WIDTH: usize = 3;
 
     /// Sends rows that hold their rank, token and expert to their experts and back.
-    fn round_trip(ranks: usize, placement: &ExpertPlacement, capacity: Option<f32>) {
+    fn round_trip(ranks: usize, capacity: Option<f32>) {
         let router = Router { experts: 8, top: 2, group: 16, capacity, balance: 0.0 };
         let received = Communicator::run_local(ranks, |comm| {
             let ep =
@@ -179,11 +175,10 @@ mod tests {
                 vec![me as f32, choice.token as f32, choice.expert as f32]
             };
             let rows: Vec<Vec<f32>> = (0..routed.choices.len()).map(row).collect();
-            let routes = TokenRoutes::new(&ep, placement, &routed.choices).unwrap();
+            let routes = TokenRoutes::new(&ep, 8, &routed.choices).unwrap();
             let mine = routes.dispatch(&ep, WIDTH, |nth| &rows[nth]).unwrap();
-            let experts = &placement.kept[ep.rank()];
-            let owners =
-                experts.iter().zip(&routes.load).flat_map(|(expert, load)| vec![*expert; *load]);
+            let experts = ep.shard().range(8);
+            let owners = experts.zip(&routes.load).flat_map(|(expert, load)| vec![expert; *load]);
             assert!(mine.chunks(WIDTH).zip(owners).all(|(row, expert)| row[2] == expert as f32));
             // The rows of an expert are ordered by rank, then by token, as in one process.
             let mut from = 0;
@@ -216,9 +211,8 @@ mod tests {
     #[test]
     fn identity_experts_return_every_row_to_its_place() {
         for ranks in [1, 2, 4] {
-            round_trip(ranks, &ExpertPlacement::even(8, ranks), None);
-            round_trip(ranks, &ExpertPlacement::even(8, ranks), Some(1.0));
-            round_trip(ranks, &ExpertPlacement::balanced(&[9, 1, 8, 2, 7, 3, 6, 4], ranks), None);
+            round_trip(ranks, None);
+            round_trip(ranks, Some(1.0));
         }
     }
 }

@@ -21,7 +21,6 @@
 //! pass makes the choices and the routes again from the kept logits.
 
 use crate::expert_parallel::dispatch::TokenRoutes;
-use crate::expert_parallel::placement::ExpertPlacement;
 use crate::expert_parallel::router::{Routed, Router};
 use crate::model::axes::FeedForward;
 use crate::model::feed_forward::{self, FeedForwardLayers};
@@ -70,8 +69,6 @@ pub struct RoutingRecord {
     pub load: Vec<u64>,
     /// Choices that were dropped because their expert was full, in the order in which layers ran.
     pub dropped: Vec<DroppedChoice>,
-    /// The number of rows that the experts of this rank computed.
-    pub here: usize,
     /// The number of rows that the experts of this rank computed in each pass of a layer, in the
     /// order in which the layers ran.
     pub each: Vec<usize>,
@@ -106,8 +103,7 @@ impl ExpertLayer {
     }
 
     fn find_routes<T: Real>(&self, routed: &Routed<T>) -> Result<TokenRoutes> {
-        let placement = ExpertPlacement::even(self.router.experts, self.ep.world());
-        let routes = TokenRoutes::new(&self.ep, &placement, &routed.choices)?;
+        let routes = TokenRoutes::new(&self.ep, self.router.experts, &routed.choices)?;
         Ok((self.routes)(routes))
     }
 
@@ -122,9 +118,7 @@ impl ExpertLayer {
             token: choice.token,
             expert: choice.expert,
         }));
-        let here = routes.load.iter().sum::<usize>();
-        routing.here += here;
-        routing.each.push(here);
+        routing.each.push(routes.load.iter().sum());
         routing.abroad.iter_mut().zip(routes.abroad).for_each(|(sum, rows)| *sum += rows);
         let experts = self.router.experts;
         let load = routed.load(self.router.experts);
@@ -161,7 +155,7 @@ impl<T: Real> FeedForward<T> for ExpertLayer {
         let mut rest = &*rows;
         for (p, load) in experts.chunks_exact(feed_forward::TENSORS).zip(&routes.load) {
             let rows = take(&mut rest, load * width).to_vec();
-            let (y, inner) = FeedForwardLayers::new(p).forward(device, rows);
+            let (y, inner) = FeedForwardLayers::new(p.iter().copied()).forward(device, rows);
             outputs.extend(y);
             kept.extend(inner);
         }
@@ -169,7 +163,7 @@ impl<T: Real> FeedForward<T> for ExpertLayer {
         let mut rest = &mut *outputs;
         for (p, load) in experts.chunks_exact(feed_forward::TENSORS).zip(&routes.load) {
             let y = take_mut(&mut rest, load * width);
-            if let Some(bias) = FeedForwardLayers::new(p).down.bias {
+            if let Some(bias) = FeedForwardLayers::new(p.iter().copied()).down.bias {
                 device.bias(y, bias);
             }
         }
@@ -215,11 +209,13 @@ impl<T: Real> FeedForward<T> for ExpertLayer {
         let weights = experts.chunks_exact(each).zip(dexperts.chunks_exact_mut(each));
         for (((p, g), load), kept) in weights.zip(&routes.load).zip(inner.chunks_exact(3)) {
             let dy = take(&mut rest, load * width);
-            let mut gradients = FeedForwardLayers::of_gradients(g);
+            let mut gradients = FeedForwardLayers::new(g.iter_mut().map(|g| &mut **g));
             if let Some(bias) = gradients.down.bias.as_deref_mut() {
                 device.bias_backward(bias, dy);
             }
-            drows.extend(FeedForwardLayers::new(p).backward(gradients, device, kept, dy));
+            drows.extend(
+                FeedForwardLayers::new(p.iter().copied()).backward(gradients, device, kept, dy),
+            );
         }
         let drows = ParallelRegion::enter_backward(&mut self.inner(), drows)?;
         let drows = routes.combine(&self.ep, width, &drows, routed.choices.len())?;

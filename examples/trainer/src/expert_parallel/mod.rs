@@ -23,9 +23,7 @@
 //! | [`router`] | the choice of experts for each token, capacity, the auxiliary loss |
 //! | [`dispatch`] | tokens are sent to their experts and back |
 //! | [`layer`] | the layer: router, dispatch, experts, combination |
-//! | [`placement`] | which rank has which experts |
 
 pub mod dispatch;
 pub mod layer;
-pub mod placement;
 pub mod router;

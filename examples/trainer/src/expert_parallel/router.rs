@@ -194,17 +194,6 @@ fn softmax<T: Real>(row: &[T]) -> Vec<T> {
     powers.into_iter().map(|power| power / sum).collect()
 }
 
-/// Returns the load of each expert as a bar of at most `width` characters, one line for each
-/// expert.
-pub fn histogram(load: &[u64], width: usize) -> String {
-    let most = load.iter().copied().max().unwrap_or(0).max(1);
-    let bar = |load: u64| "#".repeat((load as usize * width).div_ceil(most as usize));
-    load.iter()
-        .enumerate()
-        .map(|(expert, load)| format!("expert {expert:>3} {load:>7} {}\n", bar(*load)))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,10 +341,5 @@ mod tests {
             }
         }
         assert!(compared > 50, "{compared} of 64 compared");
-    }
-
-    #[test]
-    fn the_histogram_has_a_line_an_expert() {
-        assert_eq!(histogram(&[4, 1], 4), "expert   0       4 ####\nexpert   1       1 #\n");
     }
 }

@@ -21,45 +21,40 @@ use crate::tensor_parallel::column::ColumnParallelLinear;
 use crate::tensor_parallel::row::RowParallelLinear;
 use maypole::Result;
 
-/// The activations that the backward pass of a block needs from its forward pass. `V` is a buffer:
-/// a vector, or [`PackedNumbers`](crate::tensor::packed::PackedNumbers) until the backward pass.
+/// The activations that the backward pass of a block needs from its forward pass.
 #[derive(Debug)]
-pub struct BlockActivations<V> {
-    x: V,
-    stats1: V,
-    h1: V,
-    qkv: V,
-    attention: Vec<V>,
-    y: V,
-    x2: V,
-    stats2: V,
-    feed_forward: Vec<V>,
+pub struct BlockActivations<T> {
+    /// The input, from which the rest can be computed again.
+    pub x: Vec<T>,
+    stats1: Vec<T>,
+    h1: Vec<T>,
+    qkv: Vec<T>,
+    y: Vec<T>,
+    x2: Vec<T>,
+    stats2: Vec<T>,
+    /// The buffers of the attention.
+    pub attention: Vec<Vec<T>>,
+    feed_forward: Vec<Vec<T>>,
 }
 
-impl<V> BlockActivations<V> {
-    /// Returns the activations with every buffer as `each` makes it.
-    pub fn map<W>(self, each: impl Fn(V) -> W) -> BlockActivations<W> {
-        let Self { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward } = self;
-        let [x, stats1, h1, qkv, y, x2, stats2] = [x, stats1, h1, qkv, y, x2, stats2].map(&each);
-        let list = |all: Vec<V>| all.into_iter().map(&each).collect();
-        let [attention, feed_forward] = [attention, feed_forward].map(list);
-        BlockActivations { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward }
+impl<T> BlockActivations<T> {
+    /// All buffers, the input first.
+    pub fn into_list(self) -> Vec<Vec<T>> {
+        let Self { x, stats1, h1, qkv, y, x2, stats2, attention, feed_forward } = self;
+        let own = [x, stats1, h1, qkv, y, x2, stats2];
+        own.into_iter().chain(attention).chain(feed_forward).collect()
     }
 
-    /// The input of the block, from which the rest can be computed again.
-    pub fn input(&self) -> &V {
-        &self.x
-    }
-
-    /// The same without the rest.
-    pub fn into_input(self) -> V {
-        self.x
-    }
-
-    /// All buffers.
-    pub fn all(&self) -> impl Iterator<Item = &V> {
-        let Self { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward } = self;
-        [x, stats1, h1, qkv, y, x2, stats2].into_iter().chain(attention).chain(feed_forward)
+    /// The buffers of [`into_list`](Self::into_list), of which `attention` are those of the attention.
+    ///
+    /// # Panics
+    /// If there are fewer buffers than a block has.
+    pub fn of_list(mut list: Vec<Vec<T>>, attention: usize) -> Self {
+        let feed_forward = list.split_off(7 + attention);
+        let attention = list.split_off(7);
+        let own = list.try_into().ok().expect("a block has seven buffers of its own");
+        let [x, stats1, h1, qkv, y, x2, stats2] = own;
+        Self { x, stats1, h1, qkv, y, x2, stats2, attention, feed_forward }
     }
 }
 
@@ -109,7 +104,7 @@ pub fn forward<T: Real>(
     shape: AttentionShape<'_>,
     p: &[&[T]],
     x: Vec<T>,
-) -> Result<(Vec<T>, BlockActivations<Vec<T>>)> {
+) -> Result<(Vec<T>, BlockActivations<T>)> {
     let (own, feed_forward) = p.split_at(before_feed_forward(shape.architecture));
     let w = BlockTensors::new(own.iter().copied(), shape, own[0].len());
     let (h1, stats1) = w.norm1.forward(device, &x);
@@ -122,7 +117,7 @@ pub fn forward<T: Real>(
     let (mut out, feed_forward) =
         axes.feed_forward.forward(device, &mut *axes.region, feed_forward, h2)?;
     device.add(&mut out, &x2);
-    Ok((out, BlockActivations { x, stats1, h1, qkv, attention, y, x2, stats2, feed_forward }))
+    Ok((out, BlockActivations { x, stats1, h1, qkv, y, x2, stats2, attention, feed_forward }))
 }
 
 /// Returns the gradient of the block's input from `dx`, the gradient of its result. `p` are the
@@ -135,7 +130,7 @@ pub fn backward<T: Real>(
     axes: &mut Axes<T>,
     shape: AttentionShape<'_>,
     (p, g): (&[&[T]], &mut [&mut [T]]),
-    kept: &BlockActivations<Vec<T>>,
+    kept: &BlockActivations<T>,
     mut dx: Vec<T>,
 ) -> Result<Vec<T>> {
     let count = before_feed_forward(shape.architecture);

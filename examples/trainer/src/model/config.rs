@@ -78,6 +78,16 @@ impl Default for Config {
     }
 }
 
+/// Returns the sentence `why` from a check, unless it is `ok`.
+macro_rules! ensure {
+    ($ok:expr, $($why:tt)+) => {
+        if !$ok {
+            return Err(format!($($why)+));
+        }
+    };
+}
+pub(crate) use ensure;
+
 /// The most parameters of a model: with AdamW they take a TiB.
 const MOST: f64 = (1u64 << 36) as f64;
 /// The most tensors of a model: their list takes some hundred MiB.
@@ -91,9 +101,7 @@ impl Config {
     pub fn check(&self) -> Result<(), String> {
         let Self { vocab, context, width, heads, layers, experts, .. } = *self;
         for (name, size) in [("context", context), ("width", width), ("heads", heads)] {
-            if size == 0 {
-                return Err(format!("--{name} 0: a model has at least 1"));
-            }
+            ensure!(size != 0, "--{name} 0: a model has at least 1");
         }
         // An estimate. The list of tensors would give the exact number, but may be too long to
         // make.
@@ -101,25 +109,23 @@ impl Config {
             [vocab, context, width, layers].map(|size| size as f64);
         let block = (4.0 + 8.0 * experts.max(1) as f64) * wide * wide;
         let parameters = (2.0 * vocab + context) * wide + layers * block;
-        if parameters > MOST {
-            let sizes = "--width, --context, --layers and --experts";
-            return Err(format!(
-                "{sizes} make about {parameters:.0e} parameters, and {MOST:.0e} is the most: give less"
-            ));
-        }
+        ensure!(
+            parameters <= MOST,
+            "--width, --context, --layers and --experts make about {parameters:.0e} parameters, and \
+             {MOST:.0e} is the most: give less"
+        );
         let tensors = layers * (12.0 + 4.0 * experts as f64);
-        if tensors > MOST_TENSORS {
-            return Err(format!(
-                "--layers and --experts make about {tensors:.0e} tensors, \
+        ensure!(
+            tensors <= MOST_TENSORS,
+            "--layers and --experts make about {tensors:.0e} tensors, \
                  and {MOST_TENSORS:.0e} is the most: give less"
-            ));
-        }
-        if !width.is_multiple_of(heads) {
-            let fitting = width.next_multiple_of(heads);
-            let fewer = divisor(width, heads);
-            let give = format!("give --width {fitting} or --heads {fewer}");
-            return Err(format!("{heads} heads do not divide a width of {width}: {give}"));
-        }
+        );
+        ensure!(
+            width.is_multiple_of(heads),
+            "{heads} heads do not divide a width of {width}: give --width {} or --heads {}",
+            width.next_multiple_of(heads),
+            divisor(width, heads)
+        );
         match self.architecture {
             Architecture::Gpt => Ok(()),
             Architecture::Llama { kv_heads } => self.check_llama(kv_heads),
@@ -128,27 +134,24 @@ impl Config {
 
     fn check_llama(&self, kv_heads: usize) -> Result<(), String> {
         let Self { width, heads, experts, .. } = *self;
-        if experts > 0 {
-            return Err(format!(
-                "--experts {experts}: the blocks of --model llama have one feed-forward part each: \
+        ensure!(
+            experts == 0,
+            "--experts {experts}: the blocks of --model llama have one feed-forward part each: \
                  leave out --experts, or give --model gpt"
-            ));
-        }
-        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
-            return Err(format!(
-                "--kv-heads {kv_heads}: as many queries use each head of keys, and {heads} heads \
-                 are no multiple of it: give --kv-heads {}",
-                divisor(heads, kv_heads.max(1))
-            ));
-        }
+        );
+        ensure!(
+            kv_heads > 0 && heads.is_multiple_of(kv_heads),
+            "--kv-heads {kv_heads}: as many queries use each head of keys, and {heads} heads \
+             are no multiple of it: give --kv-heads {}",
+            divisor(heads, kv_heads.max(1))
+        );
         let size = width / heads;
-        if !size.is_multiple_of(2) {
-            return Err(format!(
-                "--model llama turns pairs of numbers by their position, and a head of {size} has \
+        ensure!(
+            size.is_multiple_of(2),
+            "--model llama turns pairs of numbers by their position, and a head of {size} has \
                  an odd number of them: give --width {}",
-                2 * width
-            ));
-        }
+            2 * width
+        );
         Ok(())
     }
 

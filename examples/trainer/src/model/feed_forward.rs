@@ -14,6 +14,7 @@ use crate::tensor_parallel::column::ColumnParallelLinear;
 use crate::tensor_parallel::region::{ParallelRegion, SingleRank};
 use crate::tensor_parallel::row::RowParallelLinear;
 use maypole::Result;
+use std::ops::Deref;
 
 /// The number of tensors of one feed-forward part.
 pub const TENSORS: usize = 4;
@@ -49,7 +50,7 @@ impl<T: Real> FeedForward<T> for DenseFeedForward {
         p: &[&[T]],
         h: Vec<T>,
     ) -> Result<(Vec<T>, Vec<Vec<T>>)> {
-        let layers = FeedForwardLayers::new(p);
+        let layers = FeedForwardLayers::new(p.iter().copied());
         let (h, before) = layers.up.forward(device, region, h)?;
         let after = gelu(device, &before);
         let y = layers.down.forward(device, region, &after)?;
@@ -65,8 +66,8 @@ impl<T: Real> FeedForward<T> for DenseFeedForward {
         dy: &[T],
     ) -> Result<Vec<T>> {
         let [h, before, after] = kept else { unreachable!("forward keeps three") };
-        let layers = FeedForwardLayers::new(p);
-        let gradients = FeedForwardLayers::of_gradients(g);
+        let layers = FeedForwardLayers::new(p.iter().copied());
+        let gradients = FeedForwardLayers::new(g.iter_mut().map(|g| &mut **g));
         let mut dhidden = layers.down.backward(gradients.down, device, region, after, dy)?;
         device.gelu_backward(&mut dhidden, before);
         layers.up.backward(gradients.up, device, region, h, &dhidden)
@@ -82,19 +83,24 @@ pub struct FeedForwardLayers<S> {
     pub down: RowParallelLinear<S>,
 }
 
-impl<'a, T: Real> FeedForwardLayers<&'a [T]> {
-    /// The layers of these [`TENSORS`] tensors, in the order of the flat buffer.
+impl<T, S: Deref<Target = [T]>> FeedForwardLayers<S> {
+    /// The layers of these [`TENSORS`] tensors, in the order of the flat buffer, or of their gradients.
     ///
     /// # Panics
-    /// If there is another number of tensors.
-    pub fn new(p: &[&'a [T]]) -> Self {
-        let &[up, up_bias, down, down_bias] = p else { panic!("a feed-forward part has four") };
+    /// If there are fewer tensors.
+    pub fn new(tensors: impl IntoIterator<Item = S>) -> Self {
+        let mut tensors = tensors.into_iter();
+        let mut next = || tensors.next().expect("a feed-forward part has four tensors");
+        let (up, up_bias, down, down_bias) = (next(), next(), next(), next());
+        let (width, hidden) = (down_bias.len(), up_bias.len());
         Self {
-            up: ColumnParallelLinear { weight: up, bias: Some(up_bias), inputs: down_bias.len() },
-            down: RowParallelLinear { weight: down, bias: Some(down_bias), inputs: up_bias.len() },
+            up: ColumnParallelLinear { weight: up, bias: Some(up_bias), inputs: width },
+            down: RowParallelLinear { weight: down, bias: Some(down_bias), inputs: hidden },
         }
     }
+}
 
+impl<T: Real> FeedForwardLayers<&[T]> {
     /// Runs both layers, within a region that was entered. Returns this rank's terms of the output,
     /// without the last bias, and the buffers for [`backward`](Self::backward): the input, and the
     /// hidden numbers before and after GELU.
@@ -118,22 +124,6 @@ impl<'a, T: Real> FeedForwardLayers<&'a [T]> {
         let mut dhidden = self.down.multiply_backward(gradients.down.weight, device, after, dy);
         device.gelu_backward(&mut dhidden, before);
         self.up.multiply_backward(gradients.up, device, h, &dhidden)
-    }
-}
-
-impl<'a, T: Real> FeedForwardLayers<&'a mut [T]> {
-    /// The gradients of these [`TENSORS`] tensors.
-    ///
-    /// # Panics
-    /// If there is another number of tensors.
-    pub fn of_gradients(g: &'a mut [&mut [T]]) -> Self {
-        let [up, up_bias, down, down_bias] = g else { panic!("a feed-forward part has four") };
-        let width = down_bias.len();
-        let hidden = up_bias.len();
-        Self {
-            up: ColumnParallelLinear { weight: up, bias: Some(up_bias), inputs: width },
-            down: RowParallelLinear { weight: down, bias: Some(down_bias), inputs: hidden },
-        }
     }
 }
 

@@ -15,7 +15,7 @@
 use crate::model::config::Config;
 use crate::ranks::mesh::MeshAxis;
 use crate::ranks::shard::Shard;
-use crate::tensor::math::{Real, take, take_mut};
+use crate::tensor::math::Real;
 use crate::tensor::random::{RandomUse, centred};
 use std::ops::Range;
 
@@ -213,33 +213,6 @@ pub struct LayoutUnit {
     pub entries: Range<usize>,
 }
 
-/// The tensors of one unit. Layers get the offsets of their tensors only from here.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct UnitTensors {
-    /// Elements of each tensor, in the order of the flat buffer.
-    lengths: Vec<usize>,
-}
-
-impl UnitTensors {
-    /// Splits `unit`, the weights of a unit, into its tensors, in the order of the flat buffer.
-    ///
-    /// # Panics
-    /// If `unit` is shorter than its tensors.
-    pub fn split<'a, T>(&self, unit: &'a [T]) -> Vec<&'a [T]> {
-        let mut rest = unit;
-        self.lengths.iter().map(|len| take(&mut rest, *len)).collect()
-    }
-
-    /// [`split`](Self::split) for gradients, which are written.
-    ///
-    /// # Panics
-    /// If `unit` is shorter than its tensors.
-    pub fn split_mut<'a, T>(&self, unit: &'a mut [T]) -> Vec<&'a mut [T]> {
-        let mut rest = unit;
-        self.lengths.iter().map(|len| take_mut(&mut rest, *len)).collect()
-    }
-}
-
 /// The table of one rank's parameters.
 #[derive(Clone, Debug)]
 pub struct ParameterLayout {
@@ -266,18 +239,6 @@ impl ParameterLayout {
         layout
     }
 
-    /// The table of a rank that has nothing.
-    pub fn none() -> Self {
-        let share = ModelShare {
-            tensor: Shard::WHOLE,
-            expert: Shard::WHOLE,
-            layers: Vec::new(),
-            embed: false,
-            head: false,
-        };
-        Self::new(&Config::default(), share)
-    }
-
     /// The table of a rank that has the whole model.
     pub fn whole(config: &Config) -> Self {
         Self::new(config, ModelShare::whole(config))
@@ -301,10 +262,9 @@ impl ParameterLayout {
         unit.entries.end = nth + 1;
     }
 
-    /// Returns the tensors of unit `unit`.
-    pub fn tensors(&self, unit: usize) -> UnitTensors {
-        let entries = &self.entries[self.units[unit].entries.clone()];
-        UnitTensors { lengths: entries.iter().map(LayoutEntry::len).collect() }
+    /// Returns the number of elements of each tensor of unit `unit`, in the order of the flat buffer.
+    pub fn tensors(&self, unit: usize) -> Vec<usize> {
+        self.entries[self.units[unit].entries.clone()].iter().map(LayoutEntry::len).collect()
     }
 
     /// Returns the number of elements of the flat buffer.

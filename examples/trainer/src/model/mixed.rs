@@ -14,7 +14,7 @@
 //! small part of the sum, and a sum in 16 bits would lose most of its bits. So gradients are added
 //! over micro-batches and over ranks in 32 bits, and never rounded.
 
-use crate::model::store::{OwnedRun, Store, StoreBytes, forward_store};
+use crate::model::store::{ParamShard, Store, StoreBytes, forward_store};
 use crate::tensor::half_float::HalfFloat;
 use crate::tensor::math::take_mut;
 use maypole::Result;
@@ -43,15 +43,16 @@ impl<H: HalfFloat> MixedPrecisionStore<H> {
             inner.layout().len(),
             "the number of weights is that of the layout"
         );
-        let mine = |run: OwnedRun<'_, H, f32>| weights[run.offset..][..run.weights.len()].to_vec();
-        let masters = inner.owned().into_iter().flat_map(mine).collect();
+        let mine =
+            |run: ParamShard<'_, H, f32>| weights[run.offset..][..run.weights.len()].to_vec();
+        let masters = inner.local_shards().into_iter().flat_map(mine).collect();
         Self { inner, masters, wide: Vec::new(), transient: 0 }
     }
 
     /// Rounds this rank's masters into the weights of the inner store.
     fn round(&mut self) {
         let mut masters = &*self.masters;
-        for run in self.inner.owned() {
+        for run in self.inner.local_shards() {
             let (here, rest) = masters.split_at(run.weights.len());
             H::narrow(run.weights, here);
             masters = rest;
@@ -61,7 +62,8 @@ impl<H: HalfFloat> MixedPrecisionStore<H> {
 
 impl<H: HalfFloat> Store<f32> for MixedPrecisionStore<H> {
     forward_store!(f32:
-        layout, copies, diverges, forward_done, pass_begins, gradients, backward_done, finish,
+        layout, copies, diverges, forward_done, pass_begins, gradients, backward_done,
+        finish_grad_sync,
     );
 
     fn weights(&mut self, unit: usize) -> Result<&[f32]> {
@@ -77,11 +79,11 @@ impl<H: HalfFloat> Store<f32> for MixedPrecisionStore<H> {
         Ok((&self.wide, gradients))
     }
 
-    fn owned(&mut self) -> Vec<OwnedRun<'_, f32>> {
+    fn local_shards(&mut self) -> Vec<ParamShard<'_, f32>> {
         let mut masters = &mut *self.masters;
         let mut owned = Vec::new();
-        for OwnedRun { offset, weights, gradients } in self.inner.owned() {
-            owned.push(OwnedRun {
+        for ParamShard { offset, weights, gradients } in self.inner.local_shards() {
+            owned.push(ParamShard {
                 offset,
                 weights: take_mut(&mut masters, weights.len()),
                 gradients,
@@ -90,9 +92,9 @@ impl<H: HalfFloat> Store<f32> for MixedPrecisionStore<H> {
         owned
     }
 
-    fn share(&mut self) -> Result<()> {
+    fn all_gather_params(&mut self) -> Result<()> {
         self.round();
-        self.inner.share()
+        self.inner.all_gather_params()
     }
 
     fn publish(&mut self) -> Result<()> {

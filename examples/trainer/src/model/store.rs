@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// A run of consecutive parameters that this rank updates.
 #[derive(Debug)]
-pub struct OwnedRun<'a, T, G = T> {
+pub struct ParamShard<'a, T, G = T> {
     /// Its first element in the flat buffer of the rank's [`ParameterLayout`].
     pub offset: usize,
     /// The weights to update.
@@ -75,8 +75,8 @@ impl StorePass {
 }
 
 /// Weights and gradients of one rank. A step runs each micro-batch forward and backward, then calls
-/// [`finish`](Self::finish), updates the parameters that [`owned`](Self::owned) returns, and calls
-/// [`publish`](Self::publish).
+/// [`finish_grad_sync`](Self::finish_grad_sync), updates the
+/// [`local_shards`](Self::local_shards), and calls [`publish`](Self::publish).
 pub trait Store<T: FloatElement, G: FloatElement = T> {
     /// Returns the table of the parameters.
     fn layout(&self) -> &ParameterLayout;
@@ -143,19 +143,19 @@ pub trait Store<T: FloatElement, G: FloatElement = T> {
     ///
     /// # Errors
     /// As the collectives in it.
-    fn finish(&mut self) -> Result<()> {
+    fn finish_grad_sync(&mut self) -> Result<()> {
         Ok(())
     }
 
     /// Returns the parameters that this rank updates. Either all ranks of a data-parallel group
     /// update the same parameters, or each rank updates its own part.
-    fn owned(&mut self) -> Vec<OwnedRun<'_, T, G>>;
+    fn local_shards(&mut self) -> Vec<ParamShard<'_, T, G>>;
 
     /// Sends the changed weights that this rank owns to the ranks that hold copies of them.
     ///
     /// # Errors
     /// As the collectives in it.
-    fn share(&mut self) -> Result<()>;
+    fn all_gather_params(&mut self) -> Result<()>;
 
     /// Called after the update. Ranks that need the new weights get them, and gradients become
     /// zero.
@@ -232,14 +232,14 @@ macro_rules! forward_store {
     (@ $T:ty, $G:ty, backward_done) => {
         forward_store! { change backward_done(unit: usize) -> maypole::Result<()> }
     };
-    (@ $T:ty, $G:ty, finish) => {
-        forward_store! { change finish() -> maypole::Result<()> }
+    (@ $T:ty, $G:ty, finish_grad_sync) => {
+        forward_store! { change finish_grad_sync() -> maypole::Result<()> }
     };
-    (@ $T:ty, $G:ty, owned) => {
-        forward_store! { change owned() -> Vec<$crate::model::store::OwnedRun<'_, $T, $G>> }
+    (@ $T:ty, $G:ty, local_shards) => {
+        forward_store! { change local_shards() -> Vec<$crate::model::store::ParamShard<'_, $T, $G>> }
     };
-    (@ $T:ty, $G:ty, share) => {
-        forward_store! { change share() -> maypole::Result<()> }
+    (@ $T:ty, $G:ty, all_gather_params) => {
+        forward_store! { change all_gather_params() -> maypole::Result<()> }
     };
     (@ $T:ty, $G:ty, publish) => {
         forward_store! { change publish() -> maypole::Result<()> }
@@ -307,11 +307,11 @@ impl<T: FloatElement, G: FloatElement> Store<T, G> for FlatStore<T, G> {
         Ok((&self.weights[range.clone()], &mut self.gradients[range]))
     }
 
-    fn owned(&mut self) -> Vec<OwnedRun<'_, T, G>> {
-        vec![OwnedRun { offset: 0, weights: &mut self.weights, gradients: &mut self.gradients }]
+    fn local_shards(&mut self) -> Vec<ParamShard<'_, T, G>> {
+        vec![ParamShard { offset: 0, weights: &mut self.weights, gradients: &mut self.gradients }]
     }
 
-    fn share(&mut self) -> Result<()> {
+    fn all_gather_params(&mut self) -> Result<()> {
         Ok(())
     }
 

@@ -9,14 +9,14 @@ use crate::model::axes::Axes;
 use crate::model::batch::TokenBatch;
 use crate::model::block::{self, BlockActivations};
 use crate::model::config::Config;
-use crate::model::layout::{ModelPart, ParameterLayout, UnitTensors};
+use crate::model::layout::{ModelPart, ParameterLayout};
 use crate::model::norm::Norm;
 use crate::model::queries::AttentionShape;
 use crate::model::store::{Store, StorePass};
 use crate::ranks::memory::MemoryKind;
 use crate::tensor::attention::Heads;
 use crate::tensor::device::{CpuDevice, Device};
-use crate::tensor::math::Real;
+use crate::tensor::math::{Real, take, take_mut};
 use crate::tensor::packed::PackedNumbers;
 use crate::tensor_parallel::column::ColumnParallelLinear;
 use maypole::Result;
@@ -29,7 +29,8 @@ pub struct Transformer<T> {
     pub config: Config,
     /// The units of this rank.
     pub parts: Vec<ModelPart>,
-    tensors: Vec<UnitTensors>,
+    /// The lengths of the tensors of each unit.
+    tensors: Vec<Vec<usize>>,
     /// Heads of this rank.
     pub heads: usize,
     /// The device that computes the layers.
@@ -44,42 +45,26 @@ pub struct Transformer<T> {
 /// The activations that the backward pass of some units needs from their forward pass.
 #[derive(Debug)]
 pub struct Activations<T> {
-    kept: Vec<UnitActivations<T>>,
+    /// The buffers of each unit, its input first: of an embedding none, of a block those of
+    /// [`BlockActivations`] or its input alone, and of a head the input, the statistics of its norm, the
+    /// normalised vectors, and the gradient of the logits.
+    kept: Vec<Vec<PackedNumbers<T>>>,
+    /// How many buffers of a block are those of its attention.
+    attention: usize,
     /// The sum of the weighted losses of the batch's tokens; zero if these units have no head.
     pub loss: f64,
-}
-
-#[derive(Debug)]
-enum UnitActivations<T> {
-    Embed,
-    Block(Box<BlockActivations<PackedNumbers<T>>>),
-    /// The input of a block that is to be computed again.
-    Input(PackedNumbers<T>),
-    /// The input, the statistics of its norm, the normalised vectors, and the gradient of the logits
-    /// if there were targets.
-    Head([PackedNumbers<T>; 4]),
 }
 
 impl<T: Real> Activations<T> {
     /// Returns the bytes of all activations.
     pub fn bytes(&self) -> usize {
-        let each = |kept: &UnitActivations<T>| match kept {
-            UnitActivations::Embed => 0,
-            UnitActivations::Block(kept) => kept.all().map(PackedNumbers::bytes).sum(),
-            UnitActivations::Input(x) => x.bytes(),
-            UnitActivations::Head(head) => head.iter().map(PackedNumbers::bytes).sum(),
-        };
-        self.kept.iter().map(each).sum()
+        self.kept.iter().flatten().map(PackedNumbers::bytes).sum()
     }
 
     /// True if the vectors from the previous stage are kept in the buffer in which they arrived.
     pub fn keeps_input(&self) -> bool {
-        let input = match self.kept.first() {
-            Some(UnitActivations::Block(kept)) => kept.input(),
-            Some(UnitActivations::Input(x) | UnitActivations::Head([x, ..])) => x,
-            Some(UnitActivations::Embed) | None => return false,
-        };
-        matches!(input, PackedNumbers::Whole(_))
+        let input = self.kept.first().and_then(|unit| unit.first());
+        matches!(input, Some(PackedNumbers::Whole(_)))
     }
 }
 
@@ -137,23 +122,21 @@ impl<T: Real> Transformer<T> {
         batch: &TokenBatch,
         mut x: Vec<T>,
     ) -> Result<(Vec<T>, Activations<T>)> {
-        let mut activations = Activations { kept: Vec::with_capacity(units.len()), loss: 0.0 };
+        let mut activations =
+            Activations { kept: Vec::with_capacity(units.len()), attention: 0, loss: 0.0 };
         store.pass_begins(StorePass::Forward { units: units.clone() });
         for unit in units {
-            let p = self.tensors[unit].split(MemoryKind::Units.hold(|| store.weights(unit))?);
+            let p = split(&self.tensors[unit], MemoryKind::Units.hold(|| store.weights(unit))?);
             let kept = match self.parts[unit] {
                 ModelPart::Embed => {
                     x = self.embed(&p, batch)?;
-                    UnitActivations::Embed
+                    Vec::new()
                 }
                 ModelPart::Block(_) => {
                     let (y, kept) = self.block(&p, batch, x)?;
                     x = y;
-                    if self.recompute {
-                        UnitActivations::Input(self.device.pack(kept.into_input()))
-                    } else {
-                        UnitActivations::Block(Box::new(kept.map(|x| self.device.pack(x))))
-                    }
+                    activations.attention = kept.attention.len();
+                    if self.recompute { vec![kept.x] } else { kept.into_list() }
                 }
                 ModelPart::Head => {
                     let mut head = self.logits(&p, std::mem::take(&mut x))?;
@@ -166,10 +149,10 @@ impl<T: Real> Transformer<T> {
                         targets,
                         weight,
                     )?;
-                    UnitActivations::Head(head.map(|x| self.device.pack(x)))
+                    head.into()
                 }
             };
-            activations.kept.push(kept);
+            activations.kept.push(kept.into_iter().map(|x| self.device.pack(x)).collect());
             MemoryKind::Units.hold(|| store.forward_done(unit))?;
         }
         Ok((x, activations))
@@ -191,22 +174,19 @@ impl<T: Real> Transformer<T> {
     ) -> Result<Vec<T>> {
         for (unit, kept) in units.zip(activations.kept).rev() {
             let (p, g) = MemoryKind::Units.hold(|| store.weights_and_gradients(unit))?;
-            let p = self.tensors[unit].split(p);
-            let mut g = self.tensors[unit].split_mut(g);
-            dx = match kept {
-                UnitActivations::Embed => {
-                    self.embed_backward(&mut g, batch, std::mem::take(&mut dx))?
-                }
-                UnitActivations::Block(kept) => {
-                    self.block_backward((&p, &mut g), batch, &kept.map(PackedNumbers::unpack), dx)?
-                }
-                UnitActivations::Input(x) => {
-                    let (_, kept) = self.block(&p, batch, x.unpack())?;
+            let p = split(&self.tensors[unit], p);
+            let mut g = split_mut(&self.tensors[unit], g);
+            let kept: Vec<_> = kept.into_iter().map(PackedNumbers::unpack).collect();
+            dx = match self.parts[unit] {
+                ModelPart::Embed => self.embed_backward(&mut g, batch, std::mem::take(&mut dx))?,
+                ModelPart::Block(_) => {
+                    let kept = match <[_; 1]>::try_from(kept) {
+                        Ok([x]) => self.block(&p, batch, x)?.1,
+                        Err(all) => BlockActivations::of_list(all, activations.attention),
+                    };
                     self.block_backward((&p, &mut g), batch, &kept, dx)?
                 }
-                UnitActivations::Head(head) => {
-                    self.logits_backward((&p, &mut g), &head.map(PackedNumbers::unpack))?
-                }
+                ModelPart::Head => self.logits_backward((&p, &mut g), &kept)?,
             };
             MemoryKind::Units.hold(|| store.backward_done(unit))?;
         }
@@ -221,7 +201,7 @@ impl<T: Real> Transformer<T> {
     pub fn predict(&mut self, store: &mut dyn Store<T>, batch: &TokenBatch) -> Result<Vec<T>> {
         let last = self.units() - 1;
         let (x, _) = self.forward(0..last, store, batch, Vec::new())?;
-        let p = self.tensors[last].split(store.weights(last)?);
+        let p = split(&self.tensors[last], store.weights(last)?);
         let [.., logits] = self.logits(&p, x)?;
         Ok(logits)
     }
@@ -240,7 +220,7 @@ impl<T: Real> Transformer<T> {
         p: &[&[T]],
         batch: &TokenBatch,
         x: Vec<T>,
-    ) -> Result<(Vec<T>, BlockActivations<Vec<T>>)> {
+    ) -> Result<(Vec<T>, BlockActivations<T>)> {
         let shape = self.shape(batch);
         block::forward(&*self.device, &mut self.axes, shape, p, x)
     }
@@ -249,7 +229,7 @@ impl<T: Real> Transformer<T> {
         &mut self,
         weights: (&[&[T]], &mut [&mut [T]]),
         batch: &TokenBatch,
-        kept: &BlockActivations<Vec<T>>,
+        kept: &BlockActivations<T>,
         dx: Vec<T>,
     ) -> Result<Vec<T>> {
         let shape = self.shape(batch);
@@ -298,8 +278,9 @@ impl<T: Real> Transformer<T> {
     fn logits_backward(
         &mut self,
         (p, g): (&[&[T]], &mut [&mut [T]]),
-        [x, stats, h, dlogits]: &[Vec<T>; 4],
+        kept: &[Vec<T>],
     ) -> Result<Vec<T>> {
+        let [x, stats, h, dlogits] = kept else { unreachable!("forward keeps four") };
         let (norm, linear) = head(p.iter().copied());
         let (dnorm, dlinear) = head(g.iter_mut().map(|g| &mut **g));
         let region = &mut *self.axes.region;
@@ -320,4 +301,14 @@ fn head<T, S: Deref<Target = [T]>>(
     let inputs = norm.weight.len();
     let weight = tensors.next().expect("the head has a norm and a matrix");
     (norm, ColumnParallelLinear { weight, bias: None, inputs })
+}
+
+/// The tensors of a unit's weights.
+fn split<'a, T>(lengths: &[usize], mut unit: &'a [T]) -> Vec<&'a [T]> {
+    lengths.iter().map(|len| take(&mut unit, *len)).collect()
+}
+
+/// The tensors of a unit's gradients.
+fn split_mut<'a, T>(lengths: &[usize], mut unit: &'a mut [T]) -> Vec<&'a mut [T]> {
+    lengths.iter().map(|len| take_mut(&mut unit, *len)).collect()
 }

@@ -14,7 +14,6 @@ use crate::tensor::math::{FloatElement, take};
 use maypole::{
     Arena, Communicator, Element, Error, FailureKind, FirstFailure, ReduceOp, Request, Result,
 };
-use serde::{Serialize, de::DeserializeOwned};
 use std::cell::RefCell;
 use std::ops::DerefMut;
 use std::rc::Rc;
@@ -245,20 +244,6 @@ impl RankGroup {
         self.call(|comm| comm.all_gather((input, &mut all, &counts)))?;
         let mut rest = &all[..];
         Ok(counts.into_iter().map(|len| take(&mut rest, len).to_vec()).collect())
-    }
-
-    /// Returns the `value` of each rank, in rank order. Their lengths as text differ, and the library keeps
-    /// the schedule of each length: not for every step.
-    ///
-    /// # Errors
-    /// As the library's.
-    ///
-    /// # Panics
-    /// If a value is not read from JSON as it was written.
-    pub fn gather_values<V: Serialize + DeserializeOwned>(&self, value: &V) -> Result<Vec<V>> {
-        let text = serde_json::to_vec(value).expect("a value is written as JSON");
-        let read = |text: Vec<u8>| serde_json::from_slice(&text).expect("it was just written");
-        Ok(self.gather_lists(&text)?.into_iter().map(read).collect())
     }
 
     /// Broadcasts `bytes` of rank `root`, and returns them on every rank.

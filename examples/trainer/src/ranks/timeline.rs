@@ -5,13 +5,12 @@
 //! part that overlaps a backward pass is hidden; the part that overlaps a wait is exposed.
 
 use crate::ranks::memory::MemoryKind;
-use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The activity of a rank in a span of time.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum RankActivity {
     /// The forward pass.
     Forward,
@@ -33,38 +32,8 @@ pub enum RankActivity {
     Communication,
 }
 
-impl RankActivity {
-    /// All activities.
-    pub const ALL: [Self; 9] = [
-        Self::Forward,
-        Self::Backward,
-        Self::Update,
-        Self::Wait,
-        Self::Bubble,
-        Self::Moving,
-        Self::Saving,
-        Self::Validation,
-        Self::Communication,
-    ];
-
-    /// The name in pictures and in the lines of a run.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Forward => "forward",
-            Self::Backward => "backward",
-            Self::Update => "update",
-            Self::Wait => "exposed communication",
-            Self::Bubble => "bubble",
-            Self::Moving => "moving experts",
-            Self::Saving => "saving",
-            Self::Validation => "validation",
-            Self::Communication => "communication",
-        }
-    }
-}
-
 /// One span.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimeSpan {
     /// The activity.
     pub kind: RankActivity,

@@ -4,7 +4,7 @@ use crate::tensor::device::{CpuDevice, Device};
 use crate::tensor::gpu::GpuDevice;
 use crate::tensor::math::Real;
 use maypole_kernels::cuda::driver;
-use maypole_trainer_kernels::layers::{Float, Gpu, ProductKernels};
+use maypole_trainer_kernels::layers::{Float, Gpu};
 use std::sync::Arc;
 
 /// The device of each rank.
@@ -24,7 +24,7 @@ pub enum DeviceChoice {
 pub struct OpenDevice<T> {
     /// The device.
     pub device: Arc<dyn Device<T>>,
-    /// Its name, and what multiplies matrices; empty for the processor.
+    /// Its name; empty for the processor.
     pub about: String,
 }
 
@@ -68,31 +68,16 @@ impl DeviceChoice {
         }
     }
 
-    /// Opens the device of rank `rank`. Products of matrices are computed by cuBLAS where it is
-    /// installed, in the full precision of the numbers.
+    /// Opens the device of rank `rank`.
     ///
     /// # Errors
     /// A sentence with the reason why the device is unusable, and a remedy.
     pub fn open<T: Real + Float>(self, rank: usize) -> Result<OpenDevice<T>, String> {
-        self.open_with(rank, ProductKernels::Fastest)
-    }
-
-    /// [`open`](Self::open) with products of matrices by `products`.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_with<T: Real + Float>(
-        self,
-        rank: usize,
-        products: ProductKernels,
-    ) -> Result<OpenDevice<T>, String> {
         let Some(number) = self.gpu(rank)? else {
             return Ok(OpenDevice { device: Arc::new(CpuDevice), about: String::new() });
         };
-        let gpu = Gpu::open(number, products).map_err(unavailable)?;
-        let name = gpu.name().map_err(unavailable)?;
-        let products = if gpu.has_blas() { "cuBLAS" } else { "kernels of this crate" };
-        let about = format!("GPU {number}, {name}; matrix products by {products}");
+        let gpu = Gpu::open(number).map_err(unavailable)?;
+        let about = format!("GPU {number}, {}", gpu.name().map_err(unavailable)?);
         Ok(OpenDevice { device: Arc::new(GpuDevice::new(gpu)), about })
     }
 }
@@ -111,19 +96,14 @@ impl Default for RankDevices {
 }
 
 impl RankDevices {
-    /// Opens the devices of `ranks` ranks. Products are computed by `products`. With the kernels of this
-    /// project, the bits of a row of a result do not depend on the other rows; cuBLAS selects kernels by
-    /// shape.
+    /// Opens the devices of `ranks` ranks.
     ///
     /// # Errors
     /// As [`DeviceChoice::open`].
-    pub fn open(
-        choice: DeviceChoice,
-        ranks: usize,
-        products: ProductKernels,
-    ) -> Result<Self, String> {
-        let open = |rank| choice.open_with(rank, products);
-        Ok(Self { opened: (0..ranks.max(1)).map(open).collect::<Result<_, _>>()? })
+    pub fn open(choice: DeviceChoice, ranks: usize) -> Result<Self, String> {
+        Ok(Self {
+            opened: (0..ranks.max(1)).map(|rank| choice.open(rank)).collect::<Result<_, _>>()?,
+        })
     }
 
     /// The device of rank `rank`.
@@ -131,7 +111,7 @@ impl RankDevices {
         Arc::clone(&self.opened[rank % self.opened.len()].device)
     }
 
-    /// The name of rank 0's device, and what multiplies matrices; empty for the processor.
+    /// The name of rank 0's device; empty for the processor.
     pub fn about(&self) -> &str {
         &self.opened[0].about
     }

@@ -25,7 +25,7 @@ use maypole_trainer_kernels::layers::attention::{self, AttentionShape};
 use maypole_trainer_kernels::layers::elements::{self, Turns};
 use maypole_trainer_kernels::layers::embed::{self, TokenSlices, TokensByLine};
 use maypole_trainer_kernels::layers::norm::{self, NormGradients, NormSlices};
-use maypole_trainer_kernels::layers::product::{DeviceMatrix, Product};
+use maypole_trainer_kernels::layers::product::{self, DeviceMatrix};
 use maypole_trainer_kernels::layers::{Float, LayerCall, Machine, loss};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -69,7 +69,7 @@ impl<T: Real + Float, M: Machine> Device<T> for GpuDevice<M> {
         let mut call = LayerCall::new();
         let [x, w] = [x, w].map(|slice| DeviceMatrix::new(call.reads(slice), inputs));
         let y = DeviceMatrix::new(call.makes(y), outputs);
-        self.run(call, |machine| Product::run(machine, y, [x, w.t()], false));
+        self.run(call, |machine| product::run(machine, y, [x, w.t()], false));
     }
 
     fn linear_backward(
@@ -88,8 +88,8 @@ impl<T: Real + Float, M: Machine> Device<T> for GpuDevice<M> {
         let dw = DeviceMatrix::new(call.changes(dw), inputs);
         let dx = DeviceMatrix::new(call.makes(dx), inputs);
         self.run(call, |machine| {
-            Product::run(machine, dx, [dy, w], false)?;
-            Product::run(machine, dw, [dy.t(), x], true)
+            product::run(machine, dx, [dy, w], false)?;
+            product::run(machine, dw, [dy.t(), x], true)
         });
     }
 

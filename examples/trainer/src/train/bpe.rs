@@ -8,7 +8,7 @@
 use crate::tensor::random::fingerprint;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 
 /// Bytes that are encoded at a time, from the beginning of a text on. No token goes over the end of
 /// such a piece, so a text that is read piece by piece has the same tokens as one in memory.
@@ -29,11 +29,19 @@ impl Bpe {
     /// Learns up to `vocab` tokens from the first [`LEARNT_FROM`] bytes of `text`; fewer if no pair of
     /// tokens is left that occurs twice.
     pub fn learn(text: &[u8], vocab: usize) -> Self {
-        let mut pairs = PairCounts::new(bytes(&text[..text.len().min(LEARNT_FROM)]));
+        let mut tokens = bytes(&text[..text.len().min(LEARNT_FROM)]);
+        let mut counts: HashMap<(u32, u32), isize> = HashMap::new();
+        for pair in tokens.windows(2) {
+            *counts.entry((pair[0], pair[1])).or_default() += 1;
+        }
         let mut bpe = Self::default();
         while bpe.vocab() < vocab {
-            let Some(pair) = pairs.commonest() else { break };
-            pairs.merge(pair, bpe.vocab() as u32);
+            let common = counts.iter().max_by_key(|(pair, count)| (**count, Reverse(**pair)));
+            let Some((&pair, 2..)) = common else { break };
+            // Only the counts of pairs beside a merge change.
+            let change = |pair, by| *counts.entry(pair).or_default() += by;
+            tokens = merge(&tokens, pair, bpe.vocab() as u32, change);
+            counts.retain(|_, count| *count > 0);
             bpe.merges.push(pair);
         }
         bpe
@@ -73,7 +81,8 @@ impl Bpe {
     pub fn encode(&self, text: &[u8]) -> Vec<u32> {
         let merges = || (256..).zip(&self.merges);
         let tokens = |piece| {
-            merges().fold(bytes(piece), |tokens, (token, pair)| merge(&tokens, *pair, token))
+            merges()
+                .fold(bytes(piece), |tokens, (token, pair)| merge(&tokens, *pair, token, |_, _| ()))
         };
         text.chunks(PIECE).flat_map(tokens).collect()
     }
@@ -93,128 +102,37 @@ impl Bpe {
     }
 }
 
-/// A text as tokens, and how often each two of them stand side by side. A merge changes the counts
-/// around the places where it happens, and no others.
-struct PairCounts {
-    /// By place of its first byte; the places of a token's other bytes are [`MERGED`].
-    tokens: Vec<u32>,
-    /// By place: the places of the tokens before and after.
-    before: Vec<u32>,
-    after: Vec<u32>,
-    counts: HashMap<(u32, u32), usize>,
-    /// Places where each pair has stood. Some may have changed since.
-    places: HashMap<(u32, u32), Vec<u32>>,
-    /// Pairs with counts that they have, or had: a count that has fallen is noticed when it comes up.
-    common: BinaryHeap<(usize, Reverse<(u32, u32)>)>,
-}
-
-/// No token begins here.
-const MERGED: u32 = u32::MAX;
-/// No token comes before, or after.
-const NOWHERE: u32 = u32::MAX;
-
-impl PairCounts {
-    fn new(tokens: Vec<u32>) -> Self {
-        let count = tokens.len() as u32;
-        let before = (0..count).map(|place| place.checked_sub(1).unwrap_or(NOWHERE)).collect();
-        let after = (1..=count).map(|place| if place < count { place } else { NOWHERE }).collect();
-        let (counts, places) = Default::default();
-        let mut all = Self { tokens, before, after, counts, places, common: BinaryHeap::new() };
-        for place in 1..count {
-            all.add(place - 1, place);
-        }
-        all.common = all.counts.iter().map(|(pair, count)| (*count, Reverse(*pair))).collect();
-        all
-    }
-
-    fn pair(&self, left: u32, right: u32) -> (u32, u32) {
-        (self.tokens[left as usize], self.tokens[right as usize])
-    }
-
-    /// Counts the pair at two places, unless there is no token at one of them.
-    fn add(&mut self, left: u32, right: u32) -> Option<(u32, u32)> {
-        if left == NOWHERE || right == NOWHERE {
-            return None;
-        }
-        let pair = self.pair(left, right);
-        *self.counts.entry(pair).or_default() += 1;
-        self.places.entry(pair).or_default().push(left);
-        Some(pair)
-    }
-
-    fn remove(&mut self, left: u32, right: u32) {
-        if left == NOWHERE || right == NOWHERE {
-            return;
-        }
-        let pair = self.pair(left, right);
-        if let Some(count) = self.counts.get_mut(&pair) {
-            *count -= 1;
-        }
-    }
-
-    /// The pair that occurs most often, if one occurs twice. Of pairs that are equally common the one
-    /// with the lowest numbers, so that every run learns the same.
-    fn commonest(&mut self) -> Option<(u32, u32)> {
-        while let Some((count, Reverse(pair))) = self.common.pop() {
-            let now = self.counts.get(&pair).copied().unwrap_or(0);
-            if now == count {
-                return (count >= 2).then_some(pair);
-            }
-            if now > 0 {
-                self.common.push((now, Reverse(pair)));
-            }
-        }
-        None
-    }
-
-    /// Every `pair`, from the left, becomes `token`.
-    fn merge(&mut self, pair: (u32, u32), token: u32) {
-        let mut places = self.places.remove(&pair).unwrap_or_default();
-        places.sort_unstable();
-        let mut changed = Vec::new();
-        for left in places {
-            let right = self.after[left as usize];
-            if right == NOWHERE || self.pair(left, right) != pair {
-                continue;
-            }
-            let previous = self.before[left as usize];
-            let next = self.after[right as usize];
-            self.remove(previous, left);
-            self.remove(left, right);
-            self.remove(right, next);
-            self.tokens[left as usize] = token;
-            self.tokens[right as usize] = MERGED;
-            self.after[left as usize] = next;
-            if next != NOWHERE {
-                self.before[next as usize] = left;
-            }
-            changed.extend(self.add(previous, left));
-            changed.extend(self.add(left, next));
-        }
-        self.counts.remove(&pair);
-        changed.sort_unstable();
-        changed.dedup();
-        let grown = changed.into_iter().filter_map(|pair| Some((*self.counts.get(&pair)?, pair)));
-        self.common.extend(grown.map(|(count, pair)| (count, Reverse(pair))));
-    }
-}
-
 fn bytes(text: &[u8]) -> Vec<u32> {
     text.iter().map(|byte| u32::from(*byte)).collect()
 }
 
-/// Every `pair`, from the left, becomes `token`.
-fn merge(tokens: &[u32], pair: (u32, u32), token: u32) -> Vec<u32> {
-    let mut merged = Vec::with_capacity(tokens.len());
+/// Replaces each `pair` by `token`, from left to right. `change` gets each pair of adjacent tokens that
+/// becomes more or less frequent by 1 or -1.
+fn merge(
+    tokens: &[u32],
+    pair: (u32, u32),
+    token: u32,
+    mut change: impl FnMut((u32, u32), isize),
+) -> Vec<u32> {
+    let mut merged: Vec<u32> = Vec::with_capacity(tokens.len());
     let mut rest = tokens;
     while let [first, after @ ..] = rest {
-        if after.first().is_some_and(|second| (*first, *second) == pair) {
-            merged.push(token);
-            rest = &after[1..];
-        } else {
+        rest = after;
+        let Some(second) = after.first().filter(|second| (*first, **second) == pair) else {
             merged.push(*first);
-            rest = after;
+            continue;
+        };
+        rest = &after[1..];
+        change(pair, -1);
+        if let Some(before) = merged.last() {
+            change((*before, *first), -1);
+            change((*before, token), 1);
         }
+        if let Some(next) = rest.first() {
+            change((*second, *next), -1);
+            change((token, *next), 1);
+        }
+        merged.push(token);
     }
     merged
 }
@@ -258,7 +176,7 @@ mod tests {
             }
             let common = counts.into_iter().max_by_key(|(pair, count)| (*count, Reverse(*pair)));
             let Some((pair, 2..)) = common else { break };
-            tokens = merge(&tokens, pair, bpe.vocab() as u32);
+            tokens = merge(&tokens, pair, bpe.vocab() as u32, |_, _| ());
             bpe.merges.push(pair);
         }
         bpe

@@ -14,7 +14,7 @@
 //! skipped in a row in spite of that ends with an error.
 
 use crate::model::layout::{LayoutEntry, ParameterLayout};
-use crate::model::store::OwnedRun;
+use crate::model::store::ParamShard;
 use crate::ranks::group::RankGroup;
 use crate::tensor::math::{Real, sum_of_squares};
 use crate::tensor::precision::LossScale;
@@ -62,7 +62,7 @@ impl Clip {
     }
 
     /// Begins a step. Returns the factor of its losses before the backward pass.
-    pub fn begin(&mut self) -> f64 {
+    pub fn loss_scale(&mut self) -> f64 {
         self.used = self.scale.map_or(1.0, |scale| scale.factor);
         self.used
     }
@@ -78,7 +78,7 @@ impl Clip {
     /// # Errors
     /// As the collective in it. [`Error::Invalid`], equal on all ranks, if `most_skipped` steps in
     /// a row had a gradient that was not finite.
-    pub fn factor<T: Real>(&mut self, owned: &[OwnedRun<'_, T>]) -> Result<Option<f64>> {
+    pub fn factor<T: Real>(&mut self, owned: &[ParamShard<'_, T>]) -> Result<Option<f64>> {
         self.last = self.norm.of(owned)? / self.used;
         let lowered = self.scale.as_mut().is_some_and(|scale| scale.update(self.last));
         let SkippedSteps { all, in_a_row } = &mut self.skipped;
@@ -121,7 +121,7 @@ impl GradientNorm {
     ///
     /// # Errors
     /// As the collective in it.
-    pub fn of<T: Real>(&self, owned: &[OwnedRun<'_, T>]) -> Result<f64> {
+    pub fn of<T: Real>(&self, owned: &[ParamShard<'_, T>]) -> Result<f64> {
         // Tensor by tensor, so that the bits do not depend on how whole tensors are grouped into
         // runs.
         let mine: f64 = owned.iter().flat_map(|run| self.squares(run)).sum();
@@ -130,7 +130,7 @@ impl GradientNorm {
 
     /// For each tensor in a run: the sum of squares of its part there, divided by the number of
     /// ranks that have it.
-    fn squares<T: Real>(&self, owned: &OwnedRun<'_, T>) -> impl Iterator<Item = f64> {
+    fn squares<T: Real>(&self, owned: &ParamShard<'_, T>) -> impl Iterator<Item = f64> {
         let here = owned.offset..owned.offset + owned.gradients.len();
         let first = self.runs.partition_point(|(run, _)| run.end <= here.start);
         let touching = self.runs[first..].iter().take_while(move |(run, _)| run.start < here.end);
@@ -161,9 +161,9 @@ mod tests {
     }
 
     fn step(clip: &mut Clip, gradient: f32) -> Result<Option<f64>> {
-        clip.begin();
+        clip.loss_scale();
         let (weights, gradients) = (&mut [1.0, 1.0], &mut [0.0, gradient]);
-        clip.factor(&[OwnedRun { offset: 0, weights, gradients }])
+        clip.factor(&[ParamShard { offset: 0, weights, gradients }])
     }
 
     #[test]

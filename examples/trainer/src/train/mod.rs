@@ -9,7 +9,6 @@
 //! | [`pipeline`] | all micro-batches of a step through the stages of a rank |
 //! | [`optim`], [`schedule`], [`clip`] | the update, the learning rate, clipping by norm |
 //! | [`watch`] | the measurements of a step |
-//! | [`plateau`] | the learning rate that adapts to losses |
 //! | [`text`], [`bpe`] | rows of tokens by their number; byte-pair encoding |
 //! | [`validation`], [`sample`] | the loss on text that was held out; text written by the model |
 //! | [`settings`] | the settings outside the trainer that determine the result of a run |
@@ -22,7 +21,6 @@ pub mod optim;
 pub mod parallelism;
 pub mod parts;
 pub mod pipeline;
-pub mod plateau;
 pub mod rows;
 pub mod sample;
 pub mod schedule;

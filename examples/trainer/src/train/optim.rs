@@ -3,9 +3,8 @@
 //! Both work on each number alone. So a rank that updates a part of the parameters needs the
 //! optimizer's state of that part only, which is why ZeRO can shard it.
 
-use crate::model::store::{OwnedRun, Store};
+use crate::model::store::{ParamShard, Store};
 use crate::tensor::math::{Real, vectorized};
-use crate::train::schedule::Rate;
 use maypole::Result;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -94,7 +93,7 @@ impl<T: Real> Optimizer<T> {
 
     /// One step at this rate. Gradients are multiplied by `factor` first: clipping, and the
     /// inverse of a loss scale.
-    pub fn step(&mut self, owned: &mut [OwnedRun<'_, T>], rate: f64, factor: f64) {
+    pub fn step(&mut self, owned: &mut [ParamShard<'_, T>], rate: f64, factor: f64) {
         self.steps += 1;
         self.reserve(owned.iter().map(|run| run.weights.len()).sum());
         let mut at = 0;
@@ -124,7 +123,7 @@ pub trait Update<T: Real>: Any {
     ///
     /// # Errors
     /// As the store.
-    fn before(&mut self, step: (u64, &Rate), store: &mut dyn Store<T>) -> Result<()> {
+    fn before(&mut self, step: u64, store: &mut dyn Store<T>) -> Result<()> {
         let _ = (step, store);
         Ok(())
     }
@@ -134,8 +133,12 @@ pub trait Update<T: Real>: Any {
     ///
     /// # Errors
     /// As the collectives in it, if there are any.
-    fn step(&mut self, owned: &mut [OwnedRun<'_, T>], rate: f64, factor: Option<f64>)
-    -> Result<()>;
+    fn step(
+        &mut self,
+        owned: &mut [ParamShard<'_, T>],
+        rate: f64,
+        factor: Option<f64>,
+    ) -> Result<()>;
 
     /// The optimizer and its averages.
     fn optimizer(&self) -> &Optimizer<T>;
@@ -147,7 +150,7 @@ pub trait Update<T: Real>: Any {
 impl<T: Real> Update<T> for Optimizer<T> {
     fn step(
         &mut self,
-        owned: &mut [OwnedRun<'_, T>],
+        owned: &mut [ParamShard<'_, T>],
         rate: f64,
         factor: Option<f64>,
     ) -> Result<()> {
@@ -166,7 +169,7 @@ impl<T: Real> Update<T> for Optimizer<T> {
     }
 }
 
-fn sgd<T: Real>(run: &mut OwnedRun<'_, T>, rate: T) {
+fn sgd<T: Real>(run: &mut ParamShard<'_, T>, rate: T) {
     vectorized(|| run.weights.iter_mut().zip(&*run.gradients).for_each(|(w, g)| *w -= rate * *g));
 }
 
@@ -201,7 +204,7 @@ impl<T: Real> AdamWConstants<T> {
 }
 
 fn adamw<T: Real>(
-    run: &mut OwnedRun<'_, T>,
+    run: &mut ParamShard<'_, T>,
     first: &mut [T],
     second: &mut [T],
     c: &AdamWConstants<T>,
@@ -227,7 +230,7 @@ mod tests {
         let mut w = [1.0];
         for g in gradients {
             optimizer.step(
-                &mut [OwnedRun { offset: 0, weights: &mut w, gradients: &mut [*g] }],
+                &mut [ParamShard { offset: 0, weights: &mut w, gradients: &mut [*g] }],
                 0.1,
                 1.0,
             );

@@ -8,7 +8,7 @@
 use crate::context_parallel::zigzag::PositionDivision;
 use crate::data_parallel::sharding::Sharding;
 use crate::expert_parallel::router::Router;
-use crate::model::config::{Config, divisor};
+use crate::model::config::{Config, divisor, ensure};
 use crate::model::layout::ModelShare;
 use crate::pipeline_parallel::plan::PipelineSchedule;
 use crate::ranks::group::SumOrder;
@@ -130,9 +130,7 @@ impl Parallelism {
         self.check_positions(config)?;
         self.check_experts(config)?;
         self.check_layers(config)?;
-        if self.micros == 0 {
-            return Err("--micros 0: a batch has at least one part".to_owned());
-        }
+        ensure!(self.micros > 0, "--micros 0: a batch has at least one part");
         let stages = self.mesh.size(MeshAxis::Pp);
         self.schedule.plan(stages, self.micros).map(drop)
     }
@@ -145,84 +143,75 @@ impl Parallelism {
     pub fn check_batch(&self, config: &Config, rows: usize) -> Result<(), String> {
         let (micros, replicas) = (self.micros, self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]));
         let each = rows / micros;
-        if !rows.is_multiple_of(micros) || each < replicas {
-            let least = replicas.saturating_mul(micros);
-            return Err(format!(
-                "{rows} rows cannot be divided into {micros} micro-batches of {replicas} replicas: \
-                 give a multiple of {micros}, {least} or more, as --rows"
-            ));
-        }
+        ensure!(
+            rows.is_multiple_of(micros) && each >= replicas,
+            "{rows} rows cannot be divided into {micros} micro-batches of {replicas} replicas: \
+             give a multiple of {micros}, {} or more, as --rows",
+            replicas.saturating_mul(micros)
+        );
         self.check_sequence(config, each / replicas)?;
         self.check_sequence(config, each.div_ceil(replicas))
     }
 
     fn check_vocabulary(&self, config: &Config) -> Result<(), String> {
         let (tp, vocab) = (self.mesh.size(MeshAxis::Tp), config.vocab);
-        if vocab >= tp {
-            return Ok(());
-        }
-        Err(format!(
+        ensure!(
+            vocab >= tp,
             "each rank of tp has rows of the vocabulary, and a vocabulary of {vocab} has fewer than \
              tp={tp}: give tp={vocab} or less in --mesh"
-        ))
+        );
+        Ok(())
     }
 
     fn check_layers(&self, config: &Config) -> Result<(), String> {
         let Some(counts) = &self.layers else { return Ok(()) };
         let (layers, stages) = (config.layers, self.stages());
         let sum = counts.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
-        if counts.len() == stages && sum == layers && !counts.contains(&0) {
-            return Ok(());
-        }
-        Err(format!(
+        ensure!(
+            counts.len() == stages && sum == layers && !counts.contains(&0),
             "--stages divides {sum} layers over {} stages, and the model has {layers} layers on \
              {stages} stages: give {stages} positive numbers whose sum is {layers}",
             counts.len()
-        ))
+        );
+        Ok(())
     }
 
     fn check_heads(&self, config: &Config) -> Result<(), String> {
         let tp = self.mesh.size(MeshAxis::Tp);
         let cp = self.mesh.size(MeshAxis::Cp);
         let heads = config.heads;
-        if !heads.is_multiple_of(tp) {
-            return Err(format!(
-                "each rank of tp has whole heads, and {heads} heads are no multiple of tp={tp}: \
+        ensure!(
+            heads.is_multiple_of(tp),
+            "each rank of tp has whole heads, and {heads} heads are no multiple of tp={tp}: \
                  give a multiple of {tp} as --heads, or tp={} in --mesh",
-                divisor(heads, tp)
-            ));
-        }
+            divisor(heads, tp)
+        );
         let keys = config.kv_heads();
-        if !keys.is_multiple_of(tp) {
-            let fits = |give: &usize| give.is_multiple_of(tp) && heads.is_multiple_of(*give);
-            let more = (keys..=heads).find(fits).unwrap_or(heads);
-            return Err(format!(
-                "each rank of tp has whole heads of keys, and {keys} are no multiple of tp={tp}: \
-                 give --kv-heads {more}, or tp={} in --mesh",
-                divisor(keys, tp)
-            ));
-        }
+        let fits = |give: &usize| give.is_multiple_of(tp) && heads.is_multiple_of(*give);
+        ensure!(
+            keys.is_multiple_of(tp),
+            "each rank of tp has whole heads of keys, and {keys} are no multiple of tp={tp}: \
+             give --kv-heads {}, or tp={} in --mesh",
+            (keys..=heads).find(fits).unwrap_or(heads),
+            divisor(keys, tp)
+        );
         let left = heads / tp;
-        if self.exchange == ContextExchange::Ulysses && !left.is_multiple_of(cp) {
-            return Err(format!(
-                "Ulysses divides the heads that tp leaves over cp, and {left} of {heads} heads are no \
-                 multiple of cp={cp}: give --exchange ring, or cp={} in --mesh",
-                divisor(left, cp)
-            ));
-        }
+        ensure!(
+            self.exchange != ContextExchange::Ulysses || left.is_multiple_of(cp),
+            "Ulysses divides the heads that tp leaves over cp, and {left} of {heads} heads are no \
+             multiple of cp={cp}: give --exchange ring, or cp={} in --mesh",
+            divisor(left, cp)
+        );
         Ok(())
     }
 
     fn check_rows(&self, config: &Config, rows: usize) -> Result<(), String> {
-        if rows == 0 {
-            return Err("--rows 0: a batch has at least one row".to_owned());
-        }
-        if rows as f64 * config.context as f64 > MOST_TOKENS {
-            return Err(format!(
-                "{rows} rows of {} tokens are too many for a step: give fewer --rows",
-                config.context
-            ));
-        }
+        ensure!(rows > 0, "--rows 0: a batch has at least one row");
+        ensure!(
+            rows as f64 * config.context as f64 <= MOST_TOKENS,
+            "{rows} rows of {} tokens are too many for a step: give fewer --rows",
+            config.context
+        );
         let parts = self.mesh.sizes(&[MeshAxis::Dp, MeshAxis::Ep]).saturating_mul(self.micros);
         if rows.is_multiple_of(parts) {
             return Ok(());
@@ -266,14 +255,14 @@ impl Parallelism {
         let context = config.context;
         let pieces = self.division.chunks(cp);
         let fits = |cp: &usize| context.is_multiple_of(self.division.chunks(*cp));
-        if fits(&cp) {
-            return Ok(());
-        }
-        let fewer = (1..cp).rev().find(fits).unwrap_or(1);
-        let give =
-            format!("give --context {} or cp={fewer} in --mesh", context.next_multiple_of(pieces));
-        let what = format!("positions are divided over cp={cp} in {pieces} pieces");
-        Err(format!("{what}, and a context of {context} is no multiple of {pieces}: {give}"))
+        ensure!(
+            fits(&cp),
+            "positions are divided over cp={cp} in {pieces} pieces, and a context of {context} is no \
+             multiple of {pieces}: give --context {} or cp={} in --mesh",
+            context.next_multiple_of(pieces),
+            (1..cp).rev().find(fits).unwrap_or(1)
+        );
+        Ok(())
     }
 
     /// The least multiple of `each` rows that a rank can run forward together.
@@ -289,52 +278,50 @@ impl Parallelism {
         let cp = self.mesh.size(MeshAxis::Cp);
         let context = config.context;
         let tokens = rows * context / cp;
-        if !self.sequence || tokens.is_multiple_of(tp) {
-            return Ok(());
-        }
-        let give =
-            format!("give --context {}", context.next_multiple_of(self.division.chunks(cp) * tp));
-        let what = "--sequence divides a micro-batch's tokens over tp";
-        Err(format!("{what}, and {tokens} on a rank of cp are no multiple of tp={tp}: {give}"))
+        ensure!(
+            !self.sequence || tokens.is_multiple_of(tp),
+            "--sequence divides a micro-batch's tokens over tp, and {tokens} on a rank of cp are no \
+             multiple of tp={tp}: give --context {}",
+            context.next_multiple_of(self.division.chunks(cp) * tp)
+        );
+        Ok(())
     }
 
     fn check_experts(&self, config: &Config) -> Result<(), String> {
         let Some(router) = self.router else {
-            let dense = (config.experts == 0).then_some(());
-            return dense.ok_or_else(|| "a model with experts needs a router".to_owned());
+            ensure!(config.experts == 0, "a model with experts needs a router");
+            return Ok(());
         };
         let experts = router.experts;
         let ep = self.mesh.size(MeshAxis::Ep);
         let top = router.top;
-        if experts != config.experts {
-            return Err(format!("the router has {experts} experts, the model {}", config.experts));
-        }
-        if experts < top {
-            return Err(format!(
-                "each token goes to {top} experts, and there is {experts}: give --experts {top} or more"
-            ));
-        }
-        if !experts.is_multiple_of(ep) {
-            return Err(format!(
-                "experts are divided over ep, and {experts} are no multiple of ep={ep}: \
+        ensure!(
+            experts == config.experts,
+            "the router has {experts} experts, the model {}",
+            config.experts
+        );
+        ensure!(
+            experts >= top,
+            "each token goes to {top} experts, and there is {experts}: give --experts {top} or more"
+        );
+        ensure!(
+            experts.is_multiple_of(ep),
+            "experts are divided over ep, and {experts} are no multiple of ep={ep}: \
                  give --experts {} or ep={} in --mesh",
-                experts.next_multiple_of(ep),
-                divisor(experts, ep)
-            ));
-        }
+            experts.next_multiple_of(ep),
+            divisor(experts, ep)
+        );
         let group = router.group;
         let pieces = self.division.chunks(self.mesh.size(MeshAxis::Cp));
         let piece = config.context / pieces;
-        if group == 0 || !piece.is_multiple_of(group) {
-            let of =
-                if pieces > 1 { format!(" in {pieces} pieces over cp") } else { String::new() };
-            return Err(format!(
-                "a group of tokens is routed on one rank, and a context of {}{of} is not cut into \
-                 groups of {group}: give --group {}",
-                config.context,
-                divisor(piece, group.max(1))
-            ));
-        }
+        let of = if pieces > 1 { format!(" in {pieces} pieces over cp") } else { String::new() };
+        ensure!(
+            group > 0 && piece.is_multiple_of(group),
+            "a group of tokens is routed on one rank, and a context of {}{of} is not cut into \
+             groups of {group}: give --group {}",
+            config.context,
+            divisor(piece, group.max(1))
+        );
         Ok(())
     }
 }

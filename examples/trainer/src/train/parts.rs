@@ -22,7 +22,7 @@ use crate::train::optim::{Optimizer, Rule};
 use crate::train::parallelism::{ContextExchange, Parallelism};
 use crate::train::pipeline::Pipeline;
 use crate::train::rows::RankRows;
-use crate::train::schedule::{Rate, RateSchedule};
+use crate::train::schedule::RateSchedule;
 use crate::train::stores::{StorePlan, mixed};
 use crate::train::trainer::{Parts, Trainer};
 use crate::train::watch::Watch;
@@ -65,7 +65,7 @@ impl<T: Real> Trainer<T> {
             clip: Clip::new(norm(&*store, &groups, stores.bring_dense)?),
             store,
             update: Box::new(Optimizer::new(rule)),
-            rate: Rate::new(schedule),
+            rate: schedule,
         };
         groups.world.sum(0.0)?;
         let watch = Watch::new(groups.world.timeline().clone());

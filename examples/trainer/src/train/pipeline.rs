@@ -27,11 +27,10 @@ use crate::model::transformer::{Activations, Transformer};
 use crate::pipeline_parallel::execute::{Stages, TakeActivations, execute};
 use crate::pipeline_parallel::links::StageLinks;
 use crate::pipeline_parallel::plan::{PipelinePlan, PipelineSchedule};
-use crate::pipeline_parallel::trace::PipelineTrace;
 use crate::ranks::group::RankGroup;
 use crate::ranks::memory::{MemoryKind, counted};
 use crate::tensor::math::Real;
-use crate::train::watch::{Passes, Watch};
+use crate::train::watch::Passes;
 use maypole::Result;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -71,7 +70,7 @@ pub struct Pipeline<T> {
 
 impl<T: Real> Pipeline<T> {
     /// Runs `batches`, the micro-batches of one step, forward and backward; gradients are added to
-    /// those in `store`. Times count from the start of the step.
+    /// those in `store`.
     ///
     /// # Errors
     /// As the links between stages and the collectives of the model and of the store. If the device
@@ -79,12 +78,11 @@ impl<T: Real> Pipeline<T> {
     ///
     /// # Panics
     /// If the plan of several stages is for another number of micro-batches.
-    pub fn run(
+    pub fn forward_backward(
         &mut self,
         model: &mut Transformer<T>,
         store: &mut dyn Store<T>,
         batches: &[TokenBatch],
-        watch: &Watch,
     ) -> Result<Passes> {
         if self.plan.stages() == 1 && self.plan.micros != batches.len() {
             self.plan = single_stage(batches.len());
@@ -94,19 +92,18 @@ impl<T: Real> Pipeline<T> {
         let share = batches[0].weight * self.group as f64;
         let load = vec![0; self.load.len()];
         self.routing.replace(RoutingRecord { share, load, ..RoutingRecord::default() });
-        let (trace, loss, activations) = self.passes((model, store), batches, None, watch.start)?;
+        let passes = self.passes((model, store), batches, None)?;
         let routing = self.routing.borrow();
         self.load.iter_mut().zip(&routing.load).for_each(|(sum, load)| *sum += load);
-        let loss = if self.brings_loss { loss + routing.loss } else { 0.0 };
-        let work = watch.work(&trace);
-        Ok(Passes { loss, trace, activations, work })
+        let loss = if self.brings_loss { passes.loss + routing.loss } else { 0.0 };
+        Ok(Passes { loss, ..passes })
     }
 
     /// Runs `batches` forward, and keeps nothing for a backward pass. Returns the sum of their weighted
     /// losses over all ranks, without auxiliary losses.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`forward_backward`](Self::forward_backward).
     pub(super) fn judge(
         &mut self,
         model: &mut Transformer<T>,
@@ -116,20 +113,19 @@ impl<T: Real> Pipeline<T> {
         let PipelinePlan { ranks, chunks, .. } = self.plan;
         let plan = PipelinePlan::forward(ranks, chunks, batches.len());
         self.routing.borrow_mut().coming.clear();
-        let now = Instant::now();
-        let (_, loss, _) = self.passes((model, store), batches, Some(&plan), now)?;
+        let loss = self.passes((model, store), batches, Some(&plan))?.loss;
         self.losses.sum(if self.brings_loss { loss } else { 0.0 })
     }
 
-    /// Runs `batches` by the plan of a step, or by one of `forward` passes alone. Returns the passes,
-    /// this rank's loss, and the most bytes of activations that waited.
+    /// Runs `batches` by the plan of a step, or by one of `forward` passes alone. The loss of the
+    /// result is that of this rank's tokens.
     fn passes(
         &mut self,
         (model, store): (&mut Transformer<T>, &mut dyn Store<T>),
         batches: &[TokenBatch],
         forward: Option<&PipelinePlan>,
-        start: Instant,
-    ) -> Result<(PipelineTrace, f64, usize)> {
+    ) -> Result<Passes> {
+        let (start, waited) = (Instant::now(), self.losses.timeline().waited());
         let length = message_length(model, batches);
         let device = Arc::clone(&model.device);
         let mut runner = StageRunner {
@@ -150,7 +146,11 @@ impl<T: Real> Pipeline<T> {
         let trace = execute(plan, self.rank, &mut self.links, &mut runner, length, start);
         // A device that has failed is the cause of whatever failed after it.
         device.failure().map_or(Ok(()), |why| Err(self.losses.abort(&why)))?;
-        Ok((trace?, runner.loss, runner.most.max(0) as usize))
+        let (trace, loss, activations) = (trace?, runner.loss, runner.most.max(0) as usize);
+        let waited = (self.losses.timeline().waited() - waited).as_secs_f64();
+        let lengths = trace.spans.iter().map(|span| span.end - span.start);
+        let work = lengths.sum::<f64>() - waited;
+        Ok(Passes { loss, trace, start, activations, work })
     }
 }
 

@@ -17,7 +17,12 @@ pub trait Rows {
     ///
     /// # Errors
     /// If the ranks cannot divide so many rows, or if the text cannot be read.
-    fn of_step(&mut self, text: &Text, step: (u64, usize), scale: f64) -> Result<Vec<TokenBatch>>;
+    fn microbatches(
+        &mut self,
+        text: &Text,
+        step: (u64, usize),
+        scale: f64,
+    ) -> Result<Vec<TokenBatch>>;
 
     /// Called after `steps` steps. `work`: seconds of this rank's work in the last one. All ranks call
     /// it.
@@ -96,7 +101,12 @@ pub(super) fn unreadable(world: &RankGroup, why: TextError) -> Error {
 }
 
 impl Rows for RankRows {
-    fn of_step(&mut self, text: &Text, step: (u64, usize), scale: f64) -> Result<Vec<TokenBatch>> {
+    fn microbatches(
+        &mut self,
+        text: &Text,
+        step: (u64, usize),
+        scale: f64,
+    ) -> Result<Vec<TokenBatch>> {
         let mine = self.replica.range(step.1 / self.micros);
         self.read(text, step, mine.start * self.micros..mine.end * self.micros, scale)
     }

@@ -62,7 +62,7 @@ impl<'a> WholeModel<'a> {
 }
 
 impl Store<f32> for WholeModel<'_> {
-    forward_store!(f32: weights_and_gradients, owned, share, publish, bytes);
+    forward_store!(f32: weights_and_gradients, local_shards, all_gather_params, publish, bytes);
 
     fn layout(&self) -> &ParameterLayout {
         &self.whole

@@ -1,6 +1,5 @@
 //! Learning rates: the size of each step, by its number. Every rank computes it; nothing is sent.
 
-use crate::train::plateau::PlateauRate;
 use serde::{Deserialize, Serialize};
 
 /// The shape of the rate over a run.
@@ -17,8 +16,6 @@ pub enum RateShape {
     Wsd,
     /// Up in a line, then down in a line.
     Linear,
-    /// Up in a line, then halved whenever the loss no longer falls: [`PlateauRate`].
-    Plateau,
 }
 
 impl RateShape {
@@ -29,7 +26,6 @@ impl RateShape {
             Self::Cosine => "cosine",
             Self::Wsd => "wsd",
             Self::Linear => "linear",
-            Self::Plateau => "plateau",
         }
     }
 }
@@ -46,8 +42,7 @@ pub struct RateSchedule {
     pub floor: f64,
     /// Steps until the peak. Step `n` of them, from 1, has `n / warm_up` of it.
     pub warm_up: u64,
-    /// Steps at the end in which `wsd` goes down; for `plateau` the steps without progress before
-    /// the rate falls.
+    /// Steps at the end in which `wsd` goes down.
     pub decay: u64,
     /// Steps of the run.
     pub steps: u64,
@@ -65,22 +60,14 @@ impl RateSchedule {
         Self { peak: rate, ..Self::default() }
     }
 
-    /// The state of a rate that adapts to losses, if the shape is [`RateShape::Plateau`].
-    pub fn plateau(&self) -> Option<PlateauRate> {
-        (self.shape == RateShape::Plateau).then(|| PlateauRate::new(self.decay))
-    }
-
-    /// The rate of step `step`, from 0. After the last step it is the floor, except for the shapes
-    /// `constant` and `plateau`. For `plateau` it is the rate before [`PlateauRate`] lowers it.
+    /// The rate of step `step`, from 0. After the last step it is the floor, except for the shape
+    /// `constant`.
     pub fn rate(&self, step: u64) -> f64 {
         if self.shape == RateShape::Constant {
             return self.peak;
         }
         if step < self.warm_up {
             return self.peak * (step + 1) as f64 / self.warm_up as f64;
-        }
-        if self.shape == RateShape::Plateau {
-            return self.peak;
         }
         let (start, end) = match self.shape {
             RateShape::Wsd => (self.steps.saturating_sub(self.decay), self.steps),
@@ -107,40 +94,6 @@ fn fraction(step: u64, start: u64, end: u64) -> f64 {
     }
 }
 
-/// The rate of each step: the schedule, and its reduction when the loss no longer falls.
-#[derive(Clone, Copy, Debug)]
-pub struct Rate {
-    /// The size of each step.
-    pub schedule: RateSchedule,
-    /// The reduction on a plateau, if the schedule has one.
-    pub plateau: Option<PlateauRate>,
-    /// The rate of the last step.
-    pub last: f64,
-}
-
-impl Rate {
-    /// Before the first step.
-    pub fn new(schedule: RateSchedule) -> Self {
-        Self { schedule, plateau: schedule.plateau(), last: 0.0 }
-    }
-
-    /// The rate of step number `step`, which comes next.
-    pub fn at(&mut self, step: u64) -> f64 {
-        let factor = self.plateau.map_or(1.0, |plateau| plateau.factor());
-        let warm = step >= self.schedule.warm_up;
-        let lowest = if self.plateau.is_some() && warm { self.schedule.floor } else { 0.0 };
-        self.last = (self.schedule.rate(step) * factor).max(lowest);
-        self.last
-    }
-
-    /// Notes the loss of a step.
-    pub fn observe(&mut self, loss: f64) {
-        if let Some(plateau) = &mut self.plateau {
-            plateau.observe(loss);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,7 +106,6 @@ mod tests {
             steps.iter().map(|step| schedule.rate(*step)).collect::<Vec<_>>()
         };
         assert_eq!(rates(RateShape::Constant, &[0, 3, 100]), [8.0; 3]);
-        assert_eq!(rates(RateShape::Plateau, &[0, 3, 4, 100]), [2.0, 8.0, 8.0, 8.0]);
         assert_eq!(
             rates(RateShape::Linear, &[0, 1, 3, 4, 8, 10, 12, 99]),
             [2.0, 4.0, 8.0, 8.0, 5.0, 3.5, 2.0, 2.0]

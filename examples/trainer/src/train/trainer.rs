@@ -17,7 +17,7 @@
 use crate::model::store::Store;
 use crate::model::transformer::Transformer;
 use crate::ranks::group::RankGroup;
-use crate::ranks::memory::MemoryKind::Units;
+use crate::ranks::memory::reset_peaks;
 use crate::ranks::mesh::MeshGroups;
 use crate::ranks::traffic::Traffic;
 use crate::tensor::math::Real;
@@ -26,11 +26,11 @@ use crate::train::optim::{Optimizer, Update};
 use crate::train::parallelism::Parallelism;
 use crate::train::pipeline::Pipeline;
 use crate::train::rows::Rows;
-use crate::train::schedule::Rate;
+use crate::train::schedule::RateSchedule;
 use crate::train::settings::RunRecord;
 use crate::train::stores::StorePlan;
 use crate::train::text::Text;
-use crate::train::watch::{StepOutcome, Watch};
+use crate::train::watch::{Passes, StepOutcome, StepReport, Watch};
 use maypole::Result;
 
 /// One rank of a mesh, with its part of the model.
@@ -67,7 +67,7 @@ pub struct Parts<T> {
     /// The optimizer.
     pub update: Box<dyn Update<T>>,
     /// The size of each step.
-    pub rate: Rate,
+    pub rate: RateSchedule,
 }
 
 impl<T: Real> Trainer<T> {
@@ -79,21 +79,31 @@ impl<T: Real> Trainer<T> {
     /// read, if the ranks cannot divide `count` rows, or if the gradients of several steps in a row
     /// were not finite ([`Clip`]).
     pub fn step(&mut self, text: &Text, count: usize) -> Result<StepOutcome> {
+        reset_peaks();
+        let (report, passes) = self.train(text, count)?;
+        Ok(self.watch.end(report, passes))
+    }
+
+    /// [`step`](Self::step) without its measurements.
+    fn train(&mut self, text: &Text, count: usize) -> Result<(StepReport, Passes)> {
         let Parts { rows, model, pipeline, store, clip, update, rate } = &mut self.parts;
-        self.watch.begin();
-        let batches = rows.of_step(text, (self.step, count), clip.begin())?;
-        let passes = pipeline.run(model, &mut **store, &batches, &self.watch)?;
-        Units.hold(|| store.finish())?; // The gradients that this rank owns are sums over ranks.
-        update.before((self.step, rate), &mut **store)?;
-        let mut owned = Units.hold(|| store.owned()); // All of them, or a part (ZeRO, FSDP).
-        let factor = clip.factor(&owned)?; // One norm over all ranks; none if it is not finite.
-        self.watch.update(|| update.step(&mut owned, rate.at(self.step), factor))?;
-        Units.hold(|| store.publish())?; // The others get this rank's part; gradients are zero.
+        let batches = rows.microbatches(text, (self.step, count), clip.loss_scale())?;
+        // Gradients are summed over ranks as soon as the last micro-batch has made them.
+        let passes = pipeline.forward_backward(model, &mut **store, &batches)?;
+        store.finish_grad_sync()?;
+        update.before(self.step, &mut **store)?;
+        // All parameters, or the part that this rank updates (ZeRO, FSDP).
+        let mut shards = store.local_shards();
+        // One norm over all ranks; no factor if it is not finite.
+        let factor = clip.factor(&shards)?;
+        let rate = rate.rate(self.step);
+        self.watch.update(|| update.step(&mut shards, rate, factor))?;
+        // The others get this rank's part, and gradients are zero.
+        store.publish()?;
         let loss = pipeline.losses.sum(clip.unscaled(passes.loss))?;
-        let outcome = self.watch.end(passes, loss, (clip, rate));
-        rows.after(self.step + 1, outcome.work)?;
         self.step += 1;
-        Ok(outcome)
+        rows.after(self.step, passes.work)?;
+        Ok((StepReport { loss, norm: clip.last, rate }, passes))
     }
 
     /// The optimizer and its averages.

@@ -1,12 +1,10 @@
 //! The measurements of a step: its loss, the times of its passes, and its peak memory.
 
 use crate::pipeline_parallel::trace::PipelineTrace;
-use crate::ranks::memory::{MemoryKind, reset_peaks};
+use crate::ranks::memory::MemoryKind;
 use crate::ranks::timeline::{RankActivity, Timeline};
-use crate::train::clip::Clip;
-use crate::train::schedule::Rate;
 use serde::Serialize;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The results of the passes of a step.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,8 +12,10 @@ pub struct Passes {
     /// The weighted loss of this rank's micro-batches, with the auxiliary loss of its experts; zero
     /// if another rank brings it.
     pub loss: f64,
-    /// The start and end of each pass, in seconds from the start of the step.
+    /// The start and end of each pass, in seconds from `start`.
     pub trace: PipelineTrace,
+    /// The start of the passes.
+    pub start: Instant,
     /// Peak bytes of activations that waited for their backward pass.
     pub activations: usize,
     /// Seconds of the passes, without those in which this rank waited for other ranks.
@@ -40,7 +40,7 @@ pub struct StepOutcome {
     pub report: StepReport,
     /// The passes of this rank with their times, in seconds from `start`.
     pub trace: PipelineTrace,
-    /// When the step began.
+    /// When the passes began.
     pub start: Instant,
     /// The most bytes of activations and of units.
     pub peaks: StepPeaks,
@@ -65,10 +65,6 @@ pub struct Watch {
     pub timeline: Timeline,
     /// The most bytes of activations and of units in the last step.
     pub peaks: StepPeaks,
-    /// When the step began.
-    pub start: Instant,
-    /// The time that this rank had waited until its passes began.
-    waited: Duration,
     /// The time after a barrier of all ranks: traces of different ranks count from here.
     epoch: Instant,
     /// Bytes of units that this thread held before there was a trainer.
@@ -78,16 +74,8 @@ pub struct Watch {
 impl Watch {
     /// Begins to measure, when all ranks have met.
     pub(super) fn new(timeline: Timeline) -> Self {
-        let (start, waited) = (Instant::now(), Duration::ZERO);
-        let units_before = MemoryKind::Units.held();
-        let peaks = StepPeaks::default();
-        Self { timeline, peaks, start, waited, epoch: start, units_before }
-    }
-
-    pub(super) fn begin(&mut self) {
-        self.start = Instant::now();
-        reset_peaks();
-        self.waited = self.timeline.waited();
+        let (epoch, peaks) = (Instant::now(), StepPeaks::default());
+        Self { timeline, peaks, epoch, units_before: MemoryKind::Units.held() }
     }
 
     /// Notes the time of the update.
@@ -95,27 +83,12 @@ impl Watch {
         self.timeline.record(RankActivity::Update, update)
     }
 
-    /// Ends a step with these passes and this loss of the whole batch.
-    pub(super) fn end(
-        &mut self,
-        passes: Passes,
-        loss: f64,
-        (clip, rate): (&Clip, &mut Rate),
-    ) -> StepOutcome {
-        let report = StepReport { loss, norm: clip.last, rate: rate.last };
-        rate.observe(loss);
+    /// Ends a step with this report and these passes.
+    pub(super) fn end(&mut self, report: StepReport, passes: Passes) -> StepOutcome {
+        let Passes { trace, start, activations, work, .. } = passes;
         let units = (MemoryKind::Units.most() - self.units_before).max(0) as usize;
-        self.peaks = StepPeaks { activations: passes.activations, units };
-        let Passes { trace, work, .. } = passes;
-        StepOutcome { report, trace, start: self.start, peaks: self.peaks, work }
-    }
-
-    /// Seconds of the passes of `trace`, without those in which this rank has waited since the step
-    /// began.
-    pub(super) fn work(&self, trace: &PipelineTrace) -> f64 {
-        let waited = (self.timeline.waited() - self.waited).as_secs_f64();
-        let lengths = trace.spans.iter().map(|span| span.end - span.start);
-        lengths.sum::<f64>() - waited
+        self.peaks = StepPeaks { activations, units };
+        StepOutcome { report, trace, start, peaks: self.peaks, work }
     }
 
     /// Seconds from the meeting of all ranks to `time`.

@@ -6,7 +6,7 @@
 use super::call::DeviceSlice;
 use super::machine::{Float, Launch, Machine};
 use super::norm::ROW_THREADS;
-use super::product::{Batch, DeviceMatrix, Product};
+use super::product::{Batch, DeviceMatrix, run_batch};
 use maypole_kernels::cuda::CudaError;
 
 /// The shape of attention.
@@ -71,14 +71,14 @@ pub fn forward<T: Float>(
     assert_eq!(p.len(), shape.lines() * shape.tokens, "probabilities");
     let batch = shape.batch();
     let [q, k, v] = [0, 1, 2].map(|nth| shape.vectors(qkv, nth, 3));
-    Product::run_batch(machine, batch, shape.pairs(p), [q, k.t()], (shape.scale(), false))?;
+    run_batch(machine, batch, shape.pairs(p), [q, k.t()], (shape.scale(), false))?;
     Launch::new::<T>("causal_softmax", shape.lines(), ROW_THREADS)
         .slice(p)
         .count(shape.tokens)
         .number(T::LEAST)
         .on(machine)?;
     let y = shape.vectors(y, 0, 1);
-    Product::run_batch(machine, batch, y, [shape.pairs(p), v], (1.0, false))
+    run_batch(machine, batch, y, [shape.pairs(p), v], (1.0, false))
 }
 
 /// Computes the gradient of `qkv` from `dy`, the gradient of the attended vectors. `dp` is memory
@@ -102,13 +102,13 @@ pub fn backward<T: Float>(
     let [dq, dk, dv] = [0, 1, 2].map(|nth| shape.vectors(dqkv, nth, 3));
     let dy = shape.vectors(dy, 0, 1);
     let scores = shape.pairs(dp);
-    Product::run_batch(machine, batch, scores, [dy, v.t()], (1.0, false))?;
-    Product::run_batch(machine, batch, dv, [shape.pairs(p).t(), dy], (1.0, false))?;
+    run_batch(machine, batch, scores, [dy, v.t()], (1.0, false))?;
+    run_batch(machine, batch, dv, [shape.pairs(p).t(), dy], (1.0, false))?;
     Launch::new::<T>("softmax_backward", shape.lines(), ROW_THREADS)
         .slice(dp)
         .slice(p)
         .count(shape.tokens)
         .on(machine)?;
-    Product::run_batch(machine, batch, dq, [scores, k], (shape.scale(), false))?;
-    Product::run_batch(machine, batch, dk, [scores.t(), q], (shape.scale(), false))
+    run_batch(machine, batch, dq, [scores, k], (shape.scale(), false))?;
+    run_batch(machine, batch, dk, [scores.t(), q], (shape.scale(), false))
 }

@@ -1,9 +1,7 @@
 //! A GPU as a machine for layers, by its driver.
 
 use super::MODULES;
-use super::blas::Blas;
 use super::machine::{Launch, Machine};
-use super::product::Product;
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, LaunchConfig, PinnedHostSlice,
     PushKernelArg,
@@ -17,15 +15,6 @@ use std::sync::Arc;
 /// Memory is allocated in multiples of this many bytes, so that slowly growing calls rarely allocate.
 const PIECE: usize = 2 << 20;
 
-/// The kernels that compute products of matrices.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum ProductKernels {
-    /// Those of cuBLAS, if it is installed, in full precision; else those of this crate.
-    Fastest,
-    /// Those of this crate.
-    Own,
-}
-
 /// One GPU, with a stream of work and memory of its own.
 ///
 /// The memory, and the host's copy of it in pinned memory, are as large as the largest call so
@@ -36,7 +25,6 @@ pub struct Gpu {
     stream: Arc<CudaStream>,
     functions: HashMap<(&'static str, &'static str), CudaFunction>,
     memory: Option<GpuMemory>,
-    blas: Option<Blas>,
     /// True if a copy from or to the host's buffer may be in flight.
     copying: bool,
 }
@@ -58,25 +46,16 @@ impl Gpu {
     ///
     /// # Errors
     /// [`Unavailable`] if there is no driver or no such GPU, or if it cannot be used.
-    pub fn open(ordinal: usize, products: ProductKernels) -> Result<Self, Unavailable> {
+    pub fn open(ordinal: usize) -> Result<Self, Unavailable> {
         let context = driver()?.context(ordinal)?;
         let unusable = |error| Unavailable::NoStart(CudaError::new("a stream", error).to_string());
         let stream = context.new_stream().map_err(unusable)?;
-        let blas = match products {
-            ProductKernels::Fastest => Blas::find(&stream),
-            ProductKernels::Own => None,
-        };
-        Ok(Self { ordinal, stream, functions: HashMap::new(), memory: None, blas, copying: false })
+        Ok(Self { ordinal, stream, functions: HashMap::new(), memory: None, copying: false })
     }
 
     /// The number of the GPU.
     pub fn ordinal(&self) -> usize {
         self.ordinal
-    }
-
-    /// True if cuBLAS computes products of matrices.
-    pub fn has_blas(&self) -> bool {
-        self.blas.is_some()
     }
 
     /// The name of the GPU, from its driver.
@@ -212,17 +191,6 @@ impl Machine for Gpu {
             self.stream.memcpy_dtoh(&device.slice(bytes), staging).map_err(failed)?;
         }
         self.wait()
-    }
-
-    fn multiply(&mut self, product: &Product) -> Result<(), CudaError> {
-        if let Some(blas) = &self.blas
-            && blas.takes(product)
-        {
-            product.assert_within(self.capacity());
-            // SAFETY: the matrices lie within their slices, and these within the memory.
-            return unsafe { blas.multiply(product, self.address()) };
-        }
-        product.launch().map_or(Ok(()), |launch| self.launch(&launch))
     }
 }
 

@@ -1,7 +1,6 @@
 //! The interface of a layer to a GPU.
 
 use super::call::DeviceSlice;
-use super::product::Product;
 use bytemuck::Pod;
 use maypole_kernels::cuda::CudaError;
 use std::ops::Range;
@@ -67,15 +66,6 @@ pub trait Machine: Send {
     /// # Errors
     /// [`CudaError`] if this or earlier work has failed.
     fn download(&mut self, bytes: Range<usize>) -> Result<(), CudaError>;
-
-    /// Runs a product of matrices: by the kernel of this crate, unless the machine has a faster
-    /// one.
-    ///
-    /// # Errors
-    /// As [`launch`](Self::launch).
-    fn multiply(&mut self, product: &Product) -> Result<(), CudaError> {
-        product.launch().map_or(Ok(()), |launch| self.launch(&launch))
-    }
 }
 
 /// One parameter of a kernel: eight bytes.
@@ -118,19 +108,9 @@ impl Launch {
     /// # Panics
     /// If a grid cannot have so many blocks.
     pub(super) fn new<T: Float>(kernel: &'static str, blocks: usize, threads: u32) -> Self {
-        Self::of_module(T::MODULE, kernel, blocks, threads)
-    }
-
-    /// [`new`](Self::new), for the type whose kernels are in `module`.
-    pub(super) fn of_module(
-        module: &'static str,
-        kernel: &'static str,
-        blocks: usize,
-        threads: u32,
-    ) -> Self {
         let most = i32::MAX as usize;
         assert!(blocks <= most, "{kernel}: {blocks} blocks, and a grid has at most {most}");
-        Self { module, kernel, blocks: blocks as u32, threads, words: Vec::new() }
+        Self { module: T::MODULE, kernel, blocks: blocks as u32, threads, words: Vec::new() }
     }
 
     pub(super) fn slice<T>(self, slice: DeviceSlice<T>) -> Self {

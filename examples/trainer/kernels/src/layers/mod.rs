@@ -10,12 +10,11 @@
 //! |---|---|
 //! | `machine` | the interface of a layer to a GPU: memory, copies, launches |
 //! | `call` | slices of the host as places in a GPU's memory |
-//! | `gpu`, `blas` | a GPU by its driver; matrix products by cuBLAS, where it is installed |
+//! | `gpu` | a GPU by its driver |
 //! | `product` | products of matrices with any strides |
 //! | `elements`, `norm`, `attention`, `embed`, `loss` | the layers |
 
 pub mod attention;
-mod blas;
 mod call;
 pub mod elements;
 pub mod embed;
@@ -28,7 +27,7 @@ pub mod product;
 use maypole_kernels::cuda::Modules;
 
 pub use call::{DeviceSlice, LayerCall};
-pub use gpu::{Gpu, ProductKernels};
+pub use gpu::Gpu;
 pub use machine::{Float, Launch, LaunchWord, Machine};
 
 /// The compiled kernels for both types of numbers, which `.ci/ptx` writes.

@@ -19,19 +19,19 @@ pub struct DeviceMatrix<T> {
 /// The shape of a matrix, and the steps between its elements: element (i, j) of matrix (m, n) of a
 /// batch is at `first + m * outer + n * inner + i * row + j * column`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct MatrixPlace {
+struct MatrixPlace {
     /// Bytes from the start of the memory to the first element.
-    pub(super) start: usize,
+    start: usize,
     /// Bytes from the start of the memory to the end of the slice.
-    pub(super) end: usize,
+    end: usize,
     /// Elements from the start of the slice to the first element.
     first: usize,
-    pub(super) rows: usize,
-    pub(super) columns: usize,
-    pub(super) row: usize,
-    pub(super) column: usize,
-    pub(super) outer: usize,
-    pub(super) inner: usize,
+    rows: usize,
+    columns: usize,
+    row: usize,
+    column: usize,
+    outer: usize,
+    inner: usize,
 }
 
 impl MatrixPlace {
@@ -118,104 +118,75 @@ impl Batch {
     /// One product.
     pub const ONE: Self = Self { outer: 1, inner: 1 };
 
-    pub(super) fn matrices(self) -> usize {
+    fn matrices(self) -> usize {
         self.outer * self.inner
     }
 }
 
-/// Products of a batch: `c = scale * a b`, or with `accumulates` `c += scale * a b`. All matrices
-/// lie within their slices.
-#[derive(Clone, Copy, Debug)]
-pub struct Product {
-    pub(super) module: &'static str,
-    pub(super) batch: Batch,
-    pub(super) c: MatrixPlace,
-    pub(super) a: MatrixPlace,
-    pub(super) b: MatrixPlace,
-    pub(super) scale: f64,
-    pub(super) accumulates: bool,
+/// Computes `c = a b`, or with `accumulates` `c += a b`. Rows of `c` must be dense.
+///
+/// # Errors
+/// As [`Machine::launch`].
+///
+/// # Panics
+/// If the shapes do not fit together, or a matrix ends outside of its slice.
+pub fn run<T: Float>(
+    machine: &mut dyn Machine,
+    c: DeviceMatrix<T>,
+    factors: [DeviceMatrix<T>; 2],
+    accumulates: bool,
+) -> Result<(), CudaError> {
+    run_batch(machine, Batch::ONE, c, factors, (1.0, accumulates))
 }
 
-impl Product {
-    /// Computes `c = a b`, or with `accumulates` `c += a b`. Rows of `c` must be dense.
-    ///
-    /// # Errors
-    /// As [`Machine::multiply`].
-    ///
-    /// # Panics
-    /// If the shapes do not fit together, or a matrix ends outside of its slice.
-    pub fn run<T: Float>(
-        machine: &mut dyn Machine,
-        c: DeviceMatrix<T>,
-        factors: [DeviceMatrix<T>; 2],
-        accumulates: bool,
-    ) -> Result<(), CudaError> {
-        Self::run_batch(machine, Batch::ONE, c, factors, (1.0, accumulates))
-    }
-
-    /// Computes all products of a batch: `c = scale * a b`, or with `accumulates` `c += scale * a
-    /// b`.
-    ///
-    /// # Errors
-    /// As [`Machine::multiply`].
-    ///
-    /// # Panics
-    /// As [`run`](Self::run).
-    pub fn run_batch<T: Float>(
-        machine: &mut dyn Machine,
-        batch: Batch,
-        c: DeviceMatrix<T>,
-        factors: [DeviceMatrix<T>; 2],
-        (scale, accumulates): (f64, bool),
-    ) -> Result<(), CudaError> {
-        let c = c.checked(batch);
-        let [a, b] = factors.map(|factor| factor.checked(batch));
-        let fits = a.columns == b.rows && [c.rows, c.columns] == [a.rows, b.columns];
-        assert!(
-            fits && c.column == 1,
-            "{} x {} times {} x {} is not {} x {}",
-            a.rows,
-            a.columns,
-            b.rows,
-            b.columns,
-            c.rows,
-            c.columns
-        );
-        machine.multiply(&Self { module: T::MODULE, batch, c, a, b, scale, accumulates })
-    }
-
-    /// Makes sure that the slices of all matrices are within a memory of `capacity` bytes.
-    pub(super) fn assert_within(&self, capacity: usize) {
-        let end = [self.c, self.a, self.b].map(|matrix| matrix.end).into_iter().max();
-        assert!(end <= Some(capacity), "a product reaches {end:?} of {capacity} bytes");
-    }
-
-    /// The launch of this crate's kernel; `None` if the result has no elements.
-    pub fn launch(&self) -> Option<Launch> {
-        let Self { c, a, b, batch, .. } = self;
-        let tiles = c.rows.div_ceil(TILE) * c.columns.div_ceil(TILE);
-        let blocks = batch.matrices() * tiles;
-        let launch = Launch::of_module(self.module, "product", blocks, THREADS)
-            .place(c.start..c.end)
-            .count(c.row)
-            .count(c.outer)
-            .count(c.inner)
-            .place(a.start..a.end)
-            .count(a.row)
-            .count(a.column)
-            .count(a.outer)
-            .count(a.inner)
-            .place(b.start..b.end)
-            .count(b.row)
-            .count(b.column)
-            .count(b.outer)
-            .count(b.inner)
-            .count(c.rows)
-            .count(c.columns)
-            .count(a.columns)
-            .count(batch.inner)
-            .number(self.scale)
-            .count(usize::from(self.accumulates));
-        (blocks > 0).then_some(launch)
-    }
+/// Computes all products of a batch: `c = scale * a b`, or with `accumulates` `c += scale * a b`.
+///
+/// # Errors
+/// As [`Machine::launch`].
+///
+/// # Panics
+/// As [`run`].
+pub fn run_batch<T: Float>(
+    machine: &mut dyn Machine,
+    batch: Batch,
+    c: DeviceMatrix<T>,
+    factors: [DeviceMatrix<T>; 2],
+    (scale, accumulates): (f64, bool),
+) -> Result<(), CudaError> {
+    let c = c.checked(batch);
+    let [a, b] = factors.map(|factor| factor.checked(batch));
+    let fits = a.columns == b.rows && [c.rows, c.columns] == [a.rows, b.columns];
+    assert!(
+        fits && c.column == 1,
+        "{} x {} times {} x {} is not {} x {}",
+        a.rows,
+        a.columns,
+        b.rows,
+        b.columns,
+        c.rows,
+        c.columns
+    );
+    let tiles = c.rows.div_ceil(TILE) * c.columns.div_ceil(TILE);
+    Launch::new::<T>("product", batch.matrices() * tiles, THREADS)
+        .place(c.start..c.end)
+        .count(c.row)
+        .count(c.outer)
+        .count(c.inner)
+        .place(a.start..a.end)
+        .count(a.row)
+        .count(a.column)
+        .count(a.outer)
+        .count(a.inner)
+        .place(b.start..b.end)
+        .count(b.row)
+        .count(b.column)
+        .count(b.outer)
+        .count(b.inner)
+        .count(c.rows)
+        .count(c.columns)
+        .count(a.columns)
+        .count(batch.inner)
+        .number(scale)
+        .count(usize::from(accumulates))
+        .on(machine)
 }

@@ -6,7 +6,6 @@ use crate::train::checkpoint::manifest::{MANIFEST, Manifest};
 use crate::train::checkpoint::ranges::{WantedNumbers, read_wanted};
 use crate::train::checkpoint::reshard::{ParameterRun, runs};
 use crate::train::checkpoint::{CheckpointError, agree, damaged};
-use crate::train::plateau::PlateauRate;
 use crate::train::settings::RunRecord;
 use crate::train::trainer::Trainer;
 use maypole::Result;
@@ -28,11 +27,11 @@ pub fn load(
     let (manifest, digest) = agree(world, Manifest::read_with_digest(place))?;
     same_everywhere(world, &digest, &place.join(MANIFEST))?;
     let buffers = agree(world, read(trainer, &manifest, place))?;
-    let Manifest { step, updates, plateau, scale, skipped, .. } = manifest;
+    let Manifest { step, updates, scale, skipped, .. } = manifest;
     let clip = &mut trainer.parts.clip;
     clip.skipped = skipped;
     clip.scale = clip.scale.map(|own| scale.unwrap_or(own));
-    trainer.go_on_from(Progress { step, updates, plateau }, buffers)?;
+    trainer.go_on_from(Progress { step, updates }, buffers)?;
     Ok(manifest)
 }
 
@@ -74,7 +73,7 @@ fn read(
 ) -> std::result::Result<[Vec<f32>; 3], CheckpointError> {
     refuse_others(manifest, trainer, place)?;
     let layout = trainer.parts.store.layout().clone();
-    let owned = trainer.parts.store.owned();
+    let owned = trainer.parts.store.local_shards();
     let parts = owned.iter().map(|run| run.offset..run.offset + run.weights.len());
     let wanted: Vec<_> = parts.flat_map(|part| runs(&layout, part)).collect();
     let mut wanted = WantedNumbers::new(&wanted);
@@ -90,8 +89,6 @@ pub struct Progress {
     pub step: u64,
     /// Updates done: steps without those that were skipped.
     pub updates: u64,
-    /// The rate that adapts to losses, if the schedule has one.
-    pub plateau: Option<PlateauRate>,
 }
 
 impl<T: Real> Trainer<T> {
@@ -106,7 +103,7 @@ impl<T: Real> Trainer<T> {
     pub fn go_on_from(&mut self, progress: Progress, numbers: [Vec<T>; 3]) -> Result<()> {
         let [weights, first, second] = numbers;
         let mut rest = &weights[..];
-        for run in &mut self.parts.store.owned() {
+        for run in &mut self.parts.store.local_shards() {
             let (own, after) = rest.split_at(run.weights.len());
             run.weights.copy_from_slice(own);
             rest = after;
@@ -118,9 +115,7 @@ impl<T: Real> Trainer<T> {
         }
         optimizer.steps = progress.updates;
         self.step = progress.step;
-        let rate = &mut self.parts.rate;
-        rate.plateau = rate.plateau.map(|own| progress.plateau.unwrap_or(own));
-        self.parts.store.share()
+        self.parts.store.all_gather_params()
     }
 }
 

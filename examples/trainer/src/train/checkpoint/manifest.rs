@@ -18,7 +18,6 @@ use crate::tensor::precision::LossScale;
 use crate::train::checkpoint::{CheckpointError, damaged, unreadable};
 use crate::train::clip::SkippedSteps;
 use crate::train::optim::Rule;
-use crate::train::plateau::PlateauRate;
 use crate::train::schedule::RateSchedule;
 use crate::train::settings::RunRecord;
 use serde::{Deserialize, Serialize};
@@ -57,9 +56,6 @@ pub struct Manifest {
     pub skipped: SkippedSteps,
     /// The scale of losses, if gradients are 16-bit numbers.
     pub scale: Option<LossScale>,
-    /// What lowered the rate so far, if the schedule adapts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub plateau: Option<PlateauRate>,
     /// The learning rate of each step.
     pub schedule: RateSchedule,
     /// The most that the norm of a gradient was allowed to be.

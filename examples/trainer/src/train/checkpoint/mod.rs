@@ -30,8 +30,7 @@
 //! # What a resumed run is
 //!
 //! A run that resumes on the same mesh continues as if it had not stopped, to the last bit: rows and
-//! rates are functions of the step, and the manifest has the scale of losses in `f16` and the state
-//! of a rate that falls on a plateau. Local SGD is the exception: its ranks have an optimizer each,
+//! rates are functions of the step, and the manifest has the scale of losses in `f16`. Local SGD is the exception: its ranks have an optimizer each,
 //! and a checkpoint has one. Experts move by loads that are counted from the last move on. A checkpoint
 //! lacks these counters, so after it experts may move differently, unless they moved at its step; that
 //! changes losses only by rounding.

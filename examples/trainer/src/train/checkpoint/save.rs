@@ -74,8 +74,7 @@ fn manifest(trainer: &Trainer<f32>, parts: Vec<PartDigest>) -> Manifest {
         rule: trainer.optimizer().rule,
         skipped: clip.skipped,
         scale: clip.scale,
-        plateau: rate.plateau,
-        schedule: rate.schedule,
+        schedule: *rate,
         clip: clip.limit,
         settings: trainer.settings.clone(),
         parts,
@@ -100,7 +99,7 @@ fn own_part(trainer: &mut Trainer<f32>) -> RankPart {
     let copy = trainer.groups.copies.shard();
     let copies = trainer.parts.store.copies();
     let layout = trainer.parts.store.layout().clone();
-    let owned = trainer.parts.store.owned();
+    let owned = trainer.parts.store.local_shards();
     let ranges: Vec<_> =
         owned.iter().map(|run| run.offset..run.offset + run.weights.len()).collect();
     let mut list = Vec::new();

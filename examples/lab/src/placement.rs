@@ -3,9 +3,8 @@
 //! What it does: the load of experts depends on the data, and the ranks of the expert axis wait for
 //! the rank with the greatest load. Experts are placed again by measured load: the busiest first,
 //! each on the least loaded rank that has a free place. Every rank has the same number of experts.
-//! [`crate::expert_parallel::dispatch`] works with any placement. A placement decides which rank
-//! computes an expert, and does not change the result. `maypole_lab::rebalance` moves
-//! experts to a new placement.
+//! A placement decides which rank computes an expert, and does not change the result.
+//! [`crate::rebalance`] moves experts to a new placement.
 //!
 //! What is sharded: experts. Which collective runs where: none here. Cost: a sort of the experts.
 //!
@@ -46,17 +45,6 @@ impl ExpertPlacement {
         }
         kept.iter_mut().for_each(|experts| experts.sort_unstable());
         Self { kept }
-    }
-
-    /// Returns the rank of `expert` and its place on that rank.
-    ///
-    /// # Panics
-    /// If there is no such expert.
-    pub fn find(&self, expert: usize) -> (usize, usize) {
-        let on = |(rank, experts): (usize, &Vec<usize>)| {
-            Some((rank, experts.iter().position(|it| *it == expert)?))
-        };
-        self.kept.iter().enumerate().find_map(on).expect("every expert is somewhere")
     }
 
     /// Returns, for experts that are placed as in [`even`](Self::even), the moves to this
@@ -114,7 +102,7 @@ fn per_rank(experts: usize, ranks: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::random::random;
+    use maypole_trainer::tensor::random::random;
 
     #[test]
     fn every_expert_has_one_place() {
@@ -124,10 +112,6 @@ mod tests {
             let mut seen: Vec<usize> = placement.kept.concat();
             seen.sort_unstable();
             assert_eq!(seen, (0..8).collect::<Vec<_>>());
-            for expert in 0..8 {
-                let (rank, slot) = placement.find(expert);
-                assert_eq!(placement.kept[rank][slot], expert);
-            }
         }
     }
 
