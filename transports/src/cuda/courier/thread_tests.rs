@@ -9,7 +9,8 @@
 use super::super::message::{WordHead, WordKind};
 use super::super::places::{Direction, MailboxCopy};
 use super::{
-    AnyStream, Courier, DeviceBoard, GROUPS, LONGEST, MailboxLayout, SHAPE, Segment, Shape,
+    AnyStream, Courier, CourierStream, DeviceBoard, GROUPS, LONGEST, MailboxLayout, SHAPE, Segment,
+    Shape,
 };
 use super::{Shapes, byte, shapes};
 use crate::tcp::Tcp;
@@ -97,7 +98,8 @@ fn two_hosts(shapes: &Shapes) -> [(RankEnd, Courier); 2] {
     [0, 1].map(|me| {
         let segment = Arc::new(Segment::create(DeviceBoard::bytes_in_host(shapes, 2)).unwrap());
         let stream = AnyStream::Tcp(Tcp::new(streams.next().unwrap()).unwrap());
-        let courier = Courier::new(Arc::clone(&segment), shapes, (me, 2), vec![(1 - me, stream)]);
+        let to_peer = CourierStream { peer: 1 - me, stream, writes_to: None };
+        let courier = Courier::new(Arc::clone(&segment), shapes, (me, 2), vec![to_peer]);
         let (copy, layout) = (MailboxCopy::new(segment, 2), MailboxLayout::new(shapes, 2));
         let [outgoing, incoming] =
             [(me, 1 - me), (1 - me, me)].map(|pair| copy.directions(&layout, shapes, pair));
