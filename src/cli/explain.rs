@@ -42,6 +42,12 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     gpus: crate::gpus::GpuArgs,
 
+    /// A host of GPUs, whose links count: by name, as for `maypole simulate --cluster`, or @FILE. With
+    /// --transport cuda.
+    #[cfg(feature = "cuda")]
+    #[arg(long, value_name = "NAME", conflicts_with = "ranks")]
+    cluster: Option<String>,
+
     /// The root of broadcast, reduce, gather and scatter.
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
     root: usize,
@@ -117,7 +123,10 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
         return args.explain_on_gpus(ranks, launched.rank == 0);
     }
     #[cfg(feature = "cuda")]
-    ensure!(!args.gpus.are_given(), "--gpus and --cluster need --transport cuda");
+    ensure!(
+        !args.gpus.is_given() && args.cluster.is_none(),
+        "--gpus and --cluster need --transport cuda"
+    );
     let collective = names::rooted(args.collective, args.root, ranks, names::MOST_RANKS)?;
     if alone && args.measure {
         return run::again(ranks, args.bind, tune::GRACE);
@@ -156,7 +165,7 @@ impl ExplainArgs {
     /// Explains a call on GPUs, of which each of `ranks` ranks has one unless the options set more.
     #[cfg(feature = "cuda")]
     fn explain_on_gpus(&self, ranks: usize, is_first: bool) -> Result<ExitCode> {
-        let links = self.gpus.links(ranks)?;
+        let links = self.gpus.links(self.cluster.as_deref(), ranks)?;
         let collective =
             names::rooted(self.collective, self.root, links.world(), names::MOST_RANKS)?;
         let bytes = self.whole(collective, links.world());

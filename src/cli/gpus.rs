@@ -5,33 +5,28 @@ use anyhow::{Result, bail, ensure};
 use maypole::topology::{DeviceLinks, LinkKind, NodeKind, Topology};
 use maypole_cluster::build::cluster::Fabric;
 
-/// The GPU of each rank, and what joins these GPUs.
+/// The GPU of each rank.
 #[derive(clap::Args, Debug)]
 pub(crate) struct GpuArgs {
     /// The GPU of each rank, by number: 0,0,1,1 are two ranks on each of two GPUs [default: a GPU for
     /// each rank]. With --transport cuda.
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "ranks")]
     gpus: Vec<usize>,
-
-    /// A host of GPUs, whose links count: by name, as for `maypole simulate --cluster`, or @FILE. With
-    /// --transport cuda.
-    #[arg(long, value_name = "NAME", conflicts_with = "ranks")]
-    cluster: Option<String>,
 }
 
 /// The most ranks: mailboxes serve no more.
 const MOST_RANKS: usize = maypole_kernels::packed::MOST_RANKS as usize;
 
 impl GpuArgs {
-    /// True if an option was given.
-    pub(crate) fn are_given(&self) -> bool {
-        !self.gpus.is_empty() || self.cluster.is_some()
+    /// True if the option was given.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.gpus.is_empty()
     }
 
-    /// The links between GPUs: of the cluster, where every rank has one GPU; or of `ranks` ranks,
+    /// The links between GPUs: of `cluster`, where every rank has one GPU; or of `ranks` ranks,
     /// unknown.
-    pub(crate) fn links(&self, ranks: usize) -> Result<DeviceLinks> {
-        let topology = self.cluster.as_deref().map(of_gpus).transpose()?;
+    pub(crate) fn links(&self, cluster: Option<&str>, ranks: usize) -> Result<DeviceLinks> {
+        let topology = cluster.map(of_gpus).transpose()?;
         let all = topology.as_ref().map_or(ranks, |topology| topology.devices().len());
         let count = if self.gpus.is_empty() { all } else { self.gpus.len() };
         ensure!(
@@ -39,7 +34,7 @@ impl GpuArgs {
             "{count} ranks on GPUs: their mailboxes serve 1 to {MOST_RANKS}"
         );
         let gpus = if self.gpus.is_empty() { (0..all).collect() } else { self.gpus.clone() };
-        match (&topology, &self.cluster) {
+        match (&topology, cluster) {
             (Some(topology), Some(name)) => DeviceLinks::new(topology, &gpus)
                 .map_err(|why| anyhow::anyhow!("--cluster {name} with --transport cuda: {why}")),
             _ => Ok(DeviceLinks::unknown(&gpus)),

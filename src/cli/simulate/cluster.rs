@@ -6,10 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::topology::{NodeKind, Topology, detect};
+use maypole::topology::{NodeKind, Topology};
 use maypole_cluster::build::cluster::{Fabric, named, several_of};
-use maypole_cluster::build::convert::detected;
-use maypole_cluster::predict::published::figure;
 use maypole_cluster::predict::{CollectiveCost, CostError, CostModel, PredictedTime, bus_factor};
 use maypole_cluster::rates::network;
 use maypole_cluster::search::lanes::bandwidth;
@@ -22,7 +20,7 @@ use std::process::ExitCode;
 pub(crate) struct ClusterArgs {
     /// A cluster by name: dgx-a100, dgx-h100, dgx-h200, hgx-b200, mi300x, pcie-phb, or cpu:8x2 (8
     /// ranks on each of 2 NUMA nodes); several hosts as 4xdgx-h100. Or hosts that FILE describes,
-    /// in any form that `maypole topo --file` reads: @FILE for one, 4x@FILE for four. Or this machine: here.
+    /// in any form that `maypole topo --file` reads: @FILE for one, 4x@FILE for four.
     #[arg(
         long,
         value_name = "NAME",
@@ -53,9 +51,10 @@ pub(crate) struct ClusterArgs {
     )]
     gigabits: u32,
 
-    /// Show only the N fastest algorithms of each size [default: all; of several sizes, 3].
-    #[arg(long, value_name = "N", requires = "cluster")]
-    fastest: Option<NonZeroUsize>,
+    /// Show only the N fastest algorithms of each size [default: all; with --cluster and several sizes,
+    /// 3]. With --cluster or --transport cuda.
+    #[arg(long, value_name = "N")]
+    pub(crate) fastest: Option<NonZeroUsize>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -109,20 +108,11 @@ pub(super) fn main(args: &SimulateArgs, name: &str, wanted: Collective) -> Resul
             output::print_line(row)?;
         }
     }
-    if let Some(seen) = figure(&topology, collective).filter(|_| !args.json) {
-        output::print_line(format_args!(
-            "# published: busbw {} GB/s of large vectors on {} ({})",
-            seen.gigabytes, seen.machine, seen.source
-        ))?;
-    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// `4xdgx-h100`, `@FILE`, `4x@FILE` or `here`.
+/// `4xdgx-h100`, `@FILE` or `4x@FILE`.
 pub(crate) fn cluster(name: &str, gigabits: u32, fabric: Fabric) -> Result<Topology> {
-    if name == "here" {
-        return Ok(detected(&detect::machine()));
-    }
     let Some((hosts, path)) = name.split_once('@') else { return Ok(named(name, fabric)?) };
     let host = topo::describe(path.as_ref())?.topology();
     if hosts.is_empty() {

@@ -1,6 +1,8 @@
 //! `maypole simulate`: predicts the time of collectives from a model of links.
 
 pub(crate) mod cluster;
+#[cfg(feature = "cuda")]
+mod gpus;
 
 use crate::progress::Progress;
 use crate::schedules::{NamedSchedules, ScheduleArgs};
@@ -36,6 +38,22 @@ pub(crate) struct SimulateArgs {
     #[command(flatten)]
     lab: cluster::ClusterArgs,
 
+    /// Predict calls on the memory of GPUs, with the prices by which these calls choose: those of
+    /// `maypole explain --transport cuda`. With --cluster, the links between GPUs count, of one host;
+    /// else each rank has a GPU, and what joins them does not count. The output says which prices were
+    /// measured.
+    #[cfg(feature = "cuda")]
+    #[arg(
+        long,
+        value_parser = ["cuda"],
+        conflicts_with_all = ["alpha", "beta", "gamma", "windows", "ports", "timeline", "fabric", "gigabits"]
+    )]
+    transport: Option<String>,
+
+    #[cfg(feature = "cuda")]
+    #[command(flatten)]
+    gpus: crate::gpus::GpuArgs,
+
     /// The algorithm to predict [default: all that implement the collective].
     #[arg(short, long, value_name = "NAME")]
     algorithm: Option<Algorithm>,
@@ -48,8 +66,8 @@ pub(crate) struct SimulateArgs {
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
     root: usize,
 
-    /// Bytes of the whole: of the vector, or of all ranks' blocks together. With --cluster also a range
-    /// that doubles, such as 1M..1G.
+    /// Bytes of the whole: of the vector, or of all ranks' blocks together. With --cluster or
+    /// --transport cuda also a range that doubles, such as 1M..1G.
     #[arg(short, long, value_name = "SIZE", default_value = "1M", value_parser = sizes::sweep)]
     bytes: sizes::Sweep,
 
@@ -119,10 +137,21 @@ pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
     let wanted = args
         .wanted()
         .context("no collective is named; write for example `maypole simulate all-reduce`")?;
+    #[cfg(feature = "cuda")]
+    {
+        if args.transport.is_some() {
+            return gpus::main(&args, wanted);
+        }
+        ensure!(!args.gpus.is_given(), "--gpus needs --transport cuda");
+    }
     if let Some(name) = &args.lab.cluster {
         return cluster::main(&args, name, wanted);
     }
-    ensure!(args.bytes.sizes().len() == 1, "--bytes with several sizes needs --cluster");
+    ensure!(args.lab.fastest.is_none(), "--fastest needs --cluster or --transport cuda");
+    ensure!(
+        args.bytes.sizes().len() == 1,
+        "--bytes with several sizes needs --cluster or --transport cuda"
+    );
     let collective = names::rooted(wanted, args.root, args.ranks, names::MOST_DRAWN)?;
     let algorithms = match args.algorithm {
         Some(algorithm) if !algorithm.supports(collective) => {

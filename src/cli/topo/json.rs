@@ -1,21 +1,25 @@
 //! Prints a machine as one JSON object.
 
 use super::facts::MachineFacts;
-use super::transports;
+use super::{predictions, transports};
+use crate::names;
+use anyhow::Result;
 use maypole::topology::transport::{RefusalReason, TransportChoice, TransportKind};
 use serde_json::{Value, json};
 
 /// With more ranks, pairs are left out: their number grows with the square.
 const MOST_RANKS: usize = 256;
 
-pub(super) fn object(facts: &MachineFacts) -> Value {
+pub(super) fn object(facts: &MachineFacts, bytes: usize) -> Result<Value> {
     let reported = &facts.reported;
     let nearest = |(class, nics): &(String, Vec<usize>)| json!({ "class": class, "nics": nics });
     let nearest = reported.nearest.as_ref().map(|all| all.iter().map(nearest).collect::<Vec<_>>());
     let ring = facts.ring();
     let rings: Vec<_> = facts.lanes.iter().map(|lane| &lane.order).collect();
     let trees: Vec<_> = facts.trees.iter().map(|tree| json!({ "parents": tree.parents })).collect();
-    json!({
+    let predicted: Vec<Value> =
+        predictions::rows(facts, bytes)?.iter().map(|row| prediction(row, bytes)).collect();
+    Ok(json!({
         "title": facts.title,
         "gpus": reported.gpus,
         "nics": reported.nics,
@@ -28,9 +32,10 @@ pub(super) fn object(facts: &MachineFacts) -> Value {
         "rings": rings,
         "trees": trees,
         "pairs": (facts.ranks <= MOST_RANKS).then(|| pairs(facts)),
+        "predicted": predicted,
         "bandwidths": "assumed",
         "notes": facts.notes,
-    })
+    }))
 }
 
 fn pairs(facts: &MachineFacts) -> Vec<Value> {
@@ -51,4 +56,19 @@ fn pairs(facts: &MachineFacts) -> Vec<Value> {
         })
     };
     transports::choices(&facts.offers).into_iter().map(pair).collect()
+}
+
+fn prediction(row: &predictions::PredictedCollective, bytes: usize) -> Value {
+    let published = row.published.map(|figure| {
+        json!({ "busbw": figure.gigabytes, "of": figure.machine, "source": figure.source })
+    });
+    json!({
+        "collective": names::dashed(row.collective),
+        "bytes": bytes,
+        "shape": row.shape.to_string(),
+        "seconds": row.seconds,
+        "busbw": row.bus,
+        "bottleneck": row.bottleneck,
+        "published": published,
+    })
 }

@@ -1,8 +1,9 @@
-//! `maypole topo`: shows a machine, the distances between its devices, and the rings and transports
-//! that follow from them.
+//! `maypole topo`: shows a machine, the distances between its devices, and the rings, transports
+//! and predicted bandwidths that follow from them.
 
 mod facts;
 mod json;
+mod predictions;
 mod text;
 mod transports;
 
@@ -16,11 +17,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::progress::Progress;
-use crate::{input, output};
+use crate::{input, output, sizes};
 
-/// Show a machine as a matrix like that of `nvidia-smi topo -m`, with the rings and trees over it, and
-/// the transport of each pair of ranks and the reason. `maypole simulate --cluster` predicts the times of
-/// collectives on it.
+/// Show a machine as a matrix like that of `nvidia-smi topo -m`, with the rings and trees over it,
+/// the transport of each pair of ranks and the reason, and predicted bandwidths of collectives.
 ///
 /// Without --file and --cluster, this machine is shown, from its files in /sys and from NVIDIA's
 /// driver if there is one. A machine without GPUs has a rank on each core. Bandwidths of links are
@@ -37,6 +37,10 @@ pub(crate) struct TopoArgs {
     /// (8 ranks on each of 2 NUMA nodes), or several hosts as 4xdgx-h100.
     #[arg(short, long, value_name = "NAME")]
     cluster: Option<String>,
+
+    /// The size in bytes for which bandwidths are predicted.
+    #[arg(short, long, value_name = "SIZE", default_value = "4G", value_parser = sizes::parse)]
+    bytes: usize,
 
     /// Write an SVG picture to FILE instead of text (`-`: standard output).
     #[arg(long, value_name = "FILE")]
@@ -61,9 +65,9 @@ pub(crate) fn main(args: TopoArgs) -> Result<ExitCode> {
     if let Some(path) = &args.svg {
         output::save("--svg", path, picture::svg(&facts.topology, &facts.title))?;
     } else if args.json {
-        output::print_line(json::object(&facts))?;
+        output::print_line(json::object(&facts, args.bytes)?)?;
     } else {
-        output::print(text::text(&facts))?;
+        output::print(text::text(&facts, args.bytes)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,9 @@
 //! Prints a machine as text.
 
 use super::facts::MachineFacts;
-use super::transports;
+use super::{predictions, transports};
+use crate::{names, sizes};
+use anyhow::Result;
 
 /// Matrices with more columns are not printed; `--json` has them.
 const MOST_COLUMNS: usize = 40;
@@ -24,10 +26,16 @@ const LEGEND: [(&str, &str); 14] = [
     ("-", "not connected"),
 ];
 
-pub(super) fn text(facts: &MachineFacts) -> String {
-    let title = format!("# {}\n", facts.title);
-    let parts = [title, matrix(facts), rings(facts), trees(facts), pairs(facts)];
-    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+pub(super) fn text(facts: &MachineFacts, bytes: usize) -> Result<String> {
+    let parts = [
+        format!("# {}\n", facts.title),
+        matrix(facts),
+        rings(facts),
+        trees(facts),
+        pairs(facts),
+        predictions(facts, bytes)?,
+    ];
+    Ok(parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n"))
 }
 
 fn matrix(facts: &MachineFacts) -> String {
@@ -119,4 +127,30 @@ fn pairs(facts: &MachineFacts) -> String {
         }
     }
     text
+}
+
+fn predictions(facts: &MachineFacts, bytes: usize) -> Result<String> {
+    let rows = predictions::rows(facts, bytes)?;
+    if rows.is_empty() {
+        return Ok(String::new());
+    }
+    let mut text = format!(
+        "predicted for {}, GB/s as nccl-tests count bus bandwidth\n\
+         (from assumed bandwidths of links, typical of such devices: nothing was measured here)\n",
+        sizes::name(bytes)
+    );
+    for row in rows {
+        let collective = names::dashed(row.collective);
+        let shape = row.shape.to_string();
+        let limit = row.bottleneck.map(|link| format!("limit: {link}")).unwrap_or_default();
+        text += format!("  {collective:15} {:>8.1}  {shape:20} {limit}", row.bus).trim_end();
+        text += "\n";
+        if let Some(figure) = row.published {
+            text += &format!(
+                "  {:15} {:>8.1}  measured on {} ({})\n",
+                "", figure.gigabytes, figure.machine, figure.source
+            );
+        }
+    }
+    Ok(text)
 }

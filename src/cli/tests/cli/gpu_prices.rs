@@ -1,6 +1,7 @@
-//! Prices of calls on GPUs: choices follow the links of recorded machines. No GPU is needed.
+//! Prices of calls on GPUs: `maypole simulate` and `maypole explain` agree, and choices follow the
+//! links of recorded machines. No GPU is needed.
 
-use super::{printed, refused};
+use super::{objects, printed, refused};
 use maypole::algorithms::Algorithm;
 use maypole::cuda::explain_on;
 use maypole::schedule::Placement;
@@ -10,6 +11,8 @@ use maypole::schedule::verify::verify;
 use maypole::topology::{DeviceLinks, PathClass};
 use maypole::tuner::schedules;
 use maypole_cluster::Description;
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// A server of eight V100s, whose NVLinks make two crossed squares, as `nvidia-smi topo -m` prints
 /// it with the GPUs numbered in another order. Two NVLinks join some neighbours, one joins others.
@@ -105,38 +108,73 @@ fn a_link_that_many_paths_cross_is_the_limit() {
     assert!(seconds(&[0, 2, 0, 2]) >= least, "the same link, by two ranks of each GPU");
 }
 
-fn explained(line: &str) -> String {
-    printed(&format!("explain all-reduce {line} --transport cuda"))
+fn simulated(line: &str) -> Vec<Value> {
+    objects(&printed(&format!("simulate {line} --transport cuda --json")))
+}
+
+/// The predicted nanoseconds of `maypole explain` by algorithm and number of windows.
+fn explained(line: &str) -> BTreeMap<(String, u64), u64> {
+    let text = printed(&format!("explain {line} --transport cuda"));
+    let row = |line: &str| {
+        let words: Vec<&str> = line.trim_start_matches('*').split_whitespace().collect();
+        let us: f64 = words.get(3)?.parse().ok()?;
+        let windows = words[2].parse().ok()?;
+        Some(((words[0].to_owned(), windows), (us * 1e3).round() as u64))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+#[test]
+fn explain_and_simulate_say_the_same_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("squares.txt");
+    std::fs::write(&file, crossed_squares()).unwrap();
+    let squares = format!("--cluster @{}", file.display());
+    let places = ["-n 4", "--gpus 0,0,0,0", "--gpus 0,1,0,1", "--cluster pcie-phb", &squares];
+    for place in places {
+        for collective in ["all-reduce", "broadcast --root 1", "all-to-all", "barrier"] {
+            for bytes in ["1K", "4M"] {
+                let line = format!("{collective} {place} -b {bytes}");
+                let rows = simulated(&line);
+                let found: BTreeMap<_, _> = rows
+                    .iter()
+                    .map(|row| {
+                        let name = row["algorithm"].as_str().unwrap().to_owned();
+                        let ns = (row["seconds"].as_f64().unwrap() * 1e9).round() as u64;
+                        ((name, row["windows"].as_u64().unwrap()), ns)
+                    })
+                    .collect();
+                assert_eq!(found, explained(&line), "{line}");
+                let chosen = rows.iter().filter(|row| row["chosen"] == true).count();
+                assert_eq!(chosen, 1, "{line}");
+                let times: Vec<f64> =
+                    rows.iter().map(|row| row["seconds"].as_f64().unwrap()).collect();
+                assert!(times.is_sorted(), "{line}: the fastest comes first");
+            }
+        }
+    }
 }
 
 #[test]
 fn the_output_says_which_prices_were_measured() {
-    let one_gpu = explained("--gpus 0,0");
-    let prices = one_gpu.lines().find(|line| line.contains("prices: ")).unwrap();
-    assert!(
-        prices.contains("measured on one H100") && !prices.contains("not measured"),
-        "{prices}"
-    );
+    let one_gpu = simulated("all-reduce --gpus 0,0");
+    assert!(one_gpu.iter().all(|row| row["prices_measured"] == true), "{one_gpu:?}");
     for elsewhere in ["-n 2", "--gpus 0,1", "--cluster dgx-h100"] {
-        let said = explained(elsewhere);
-        assert!(said.contains("measured on one H100"), "{said}");
-        assert!(
-            said.contains("not measured") && said.contains("order of ranks in a ring: 0 1"),
-            "{said}"
-        );
+        let rows = simulated(&format!("all-reduce {elsewhere}"));
+        assert!(rows.iter().all(|row| row["prices_measured"] == false), "{rows:?}");
+        for text in ["simulate", "explain"] {
+            let said = printed(&format!("{text} all-reduce {elsewhere} --transport cuda"));
+            assert!(said.contains("measured on one H100"), "{said}");
+            let told = said.contains("not measured\n") || said.contains("was not measured");
+            assert!(told && said.contains("order of ranks in a ring: 0 1"), "{said}");
+        }
     }
     // Ranks that share a GPU share its memory.
-    let least = |gpus| {
-        let text = explained(&format!("-b 64M --gpus {gpus}"));
-        let words: Vec<&str> = text
-            .lines()
-            .find_map(|line| line.strip_prefix('*'))
-            .unwrap()
-            .split_whitespace()
-            .collect();
-        words[3].parse::<f64>().unwrap()
-    };
-    assert!(least("0,0,0,0") > 3.0 * least("0,1,2,3"));
+    let time = |gpus| simulated(&format!("all-reduce -b 64M --gpus {gpus}"))[0]["seconds"].as_f64();
+    assert!(time("0,0,0,0").unwrap() > 3.0 * time("0,1,2,3").unwrap());
+    let sweep =
+        printed("simulate all-gather --transport cuda --cluster dgx-a100 -b 1M..4M --fastest 1");
+    assert_eq!(sweep.lines().filter(|line| line.starts_with('*')).count(), 3, "{sweep}");
 }
 
 #[test]
@@ -148,13 +186,16 @@ fn what_has_no_such_prices_is_refused() {
         ("--cluster dgx-h100 --gpus 0,8", "rank 1 is on GPU 8, and the topology has 8 GPUs"),
         ("-n 65", "their mailboxes serve 1 to 64"),
         ("-n 0", "their mailboxes serve 1 to 64"),
+        ("--alpha 1e-6", "'--alpha <SECONDS>'"),
+        ("--algorithm bruck", "bruck does not implement all-reduce"),
         ("--gpus 0,1 -n 2", "cannot be used with"),
     ] {
-        refused(&format!("explain all-reduce --transport cuda {line}"), why);
+        refused(&format!("simulate all-reduce --transport cuda {line}"), why);
     }
     for (line, why) in [
+        ("simulate all-reduce --gpus 0,1", "--gpus needs --transport cuda"),
         ("explain all-reduce --cluster dgx-h100", "--gpus and --cluster need --transport cuda"),
-        ("simulate all-reduce --fastest 1", "--cluster"),
+        ("simulate all-reduce --fastest 1", "--fastest needs --cluster or --transport cuda"),
     ] {
         refused(line, why);
     }

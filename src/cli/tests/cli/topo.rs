@@ -71,6 +71,7 @@ fn each_pair_says_what_it_lacks_and_bandwidths_are_called_assumed() {
     let cpus = text(&topo(&["--cluster", "cpu:2x1"]));
     assert!(cpus.contains("  CUDA: the buffers are in host memory, not on GPUs\n"), "{cpus}");
     assert!(cpus.contains("(its narrowest link: 10.0 GB/s, assumed)"), "{cpus}");
+    assert!(cpus.contains("(from assumed bandwidths of links"), "{cpus}");
     let of_amd = text(&topo(&["--cluster", "mi300x"]));
     assert!(of_amd.contains("transport shm   every pair\n  CUDA: "), "{of_amd}");
     let two = text(&topo(&["--cluster", "2xdgx-h100"]));
@@ -80,14 +81,21 @@ fn each_pair_says_what_it_lacks_and_bandwidths_are_called_assumed() {
 }
 
 #[test]
-fn a_named_cluster_has_its_links_and_nearest_cards() {
-    let found = object(&topo(&["--cluster", "dgx-a100", "--json"]));
+fn a_named_cluster_is_predicted_beside_published_measurements() {
+    let found = object(&topo(&["--cluster", "dgx-a100", "--json", "--bytes", "16G"]));
     assert_eq!((&found["gpus"], &found["nics"]), (&json!(8), &json!(8)));
     assert_eq!(
         (&found["nvlinks"][0][7], &found["ring"]["bottleneck"]),
         (&json!(12), &json!("NV12"))
     );
     assert_eq!(found["nearest_nics"][3], json!({ "class": "PIX", "nics": [2, 3] }));
+    let predicted = found["predicted"].as_array().unwrap();
+    let row = predicted.iter().find(|row| row["collective"] == "all-reduce").unwrap();
+    let bus = row["busbw"].as_f64().unwrap();
+    let seen = row["published"]["busbw"].as_f64().unwrap();
+    assert!((bus / seen - 1.0).abs() < 0.06, "predicted {bus} GB/s, published {seen} GB/s");
+    let table = text(&topo(&["-c", "dgx-a100"]));
+    assert!(table.contains("measured on 8 x A100"), "{table}");
 }
 
 #[test]
