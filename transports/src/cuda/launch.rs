@@ -7,6 +7,7 @@ use cudarc::driver::{
     DeviceSlice, LaunchConfig, PushKernelArg, SyncOnDrop,
 };
 use maypole_kernels::cuda::CudaError;
+use maypole_kernels::packed::{MOST_SHORT_RANKS, ShortProgram};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -227,6 +228,28 @@ pub(super) struct Launches {
 
 // SAFETY: plain numbers, in the order of the struct that the kernel takes by value.
 unsafe impl DeviceRepr for Launches {}
+
+/// `ShortLaunch` of `program.h`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct ShortLaunch {
+    pub(super) lines: [CUdeviceptr; MOST_SHORT_RANKS],
+    pub(super) announced: [CUdeviceptr; MOST_SHORT_RANKS],
+    pub(super) counts: CUdeviceptr,
+    pub(super) input: CUdeviceptr,
+    pub(super) output: CUdeviceptr,
+    pub(super) abort: CUdeviceptr,
+    pub(super) report: CUdeviceptr,
+    pub(super) gone: CUdeviceptr,
+    pub(super) failed: CUdeviceptr,
+    pub(super) patience: u64,
+    pub(super) fingerprint: u32,
+    pub(super) number: u32,
+    pub(super) program: ShortProgram,
+}
+
+// SAFETY: plain numbers, in the order of the struct that the kernel takes by value.
+unsafe impl DeviceRepr for ShortLaunch {}
 
 /// Starts `blocks` blocks of `kernel`, of `threads` threads each.
 ///

@@ -3,10 +3,9 @@
 use super::arena::Reached;
 use super::copies;
 use super::error::Result;
-use super::launch::Mailbox;
+use super::launch::{Mailbox, ShortLaunch};
 use super::layout::{ALIGNMENT, MailboxLayout, Parts, SHORT_BLOCKS, Shapes};
 use super::memory::DeviceMemory;
-use super::short_calls::ShortLaunch;
 use super::words::ReportWords;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
