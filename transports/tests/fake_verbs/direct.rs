@@ -2,9 +2,9 @@
 
 use crate::drive::{Message, TEST_TIMEOUT, receive_all, send_all};
 use crate::{fake, pair_between, pair_on};
-use maypole_transports::direct::{DirectWrites, RemoteMemory};
 use maypole_transports::ib::VerbsStream;
 use maypole_transports::shm::Segment;
+use maypole_transports::stream::direct::{DirectWrites, RemoteMemory};
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
