@@ -27,8 +27,9 @@
 //!
 //! # Direct writes
 //! Over RDMA the copies of two hosts may be registered with their adapters. Then these write the bytes of longer
-//! publications [directly](crate::stream::direct) from slot to slot, and the stream carries the word behind them. A slot
-//! is the adapter's until its write is complete, so a `consumed` that arrives before that is held back.
+//! publications [directly](crate::stream::direct) from slot to slot, and the stream carries the word behind
+//! them. A slot is the adapter's until its write is complete, so a `consumed` that arrives before that is held
+//! back.
 //!
 //! # Rails
 //! A courier may have several streams to a rank, by several ports. Lanes take them in turn, each with all of its
