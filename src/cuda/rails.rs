@@ -6,10 +6,10 @@ use crate::comm::Communicator;
 use crate::error::Result;
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::cuda::{CourierStream, DeviceBoard};
-use maypole_transports::direct::{DirectWrites, RemoteMemory};
 use maypole_transports::ib::{
     ConnectedVerbs, UnconnectedVerbs, VerbsEndpoint, VerbsError, VerbsStream,
 };
+use maypole_transports::stream::direct::{DirectWrites, RemoteMemory};
 use maypole_transports::{AnyStream, Fault, HEAD, Stream};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

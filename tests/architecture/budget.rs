@@ -5,7 +5,7 @@
 use super::{whole_files, without_tests};
 
 // GPUs of several hosts took 640 lines of the core without a deletion (couriers, and the thread of each), and sites of
-// hosts 100.
+// hosts 100. Direct writes of couriers, and their ports, took 430.
 /// A part of the house, the most lines that it has today, and how many it is to have.
 struct Part {
     name: &'static str,
@@ -14,7 +14,7 @@ struct Part {
 }
 
 const PARTS: [Part; 6] = [
-    Part { name: "core", most: 46_380, goal: 38_000 },
+    Part { name: "core", most: 46_810, goal: 38_000 },
     Part { name: "command line", most: 13_760, goal: 10_500 },
     Part { name: "tests of the library", most: 33_300, goal: 29_000 },
     Part { name: "trainer", most: 9_500, goal: 7_500 },

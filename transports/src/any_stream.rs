@@ -1,8 +1,8 @@
 //! The stream between two ranks, over any transport.
 
-use crate::direct::DirectWrites;
 use crate::ib::VerbsStream;
 use crate::poll::Interest;
+use crate::stream::direct::DirectWrites;
 use crate::stream::{HEAD, Result, Stream};
 use crate::{EncryptedStream, Mem, Pipe, Tcp};
 use maypole_kernels::{View, ViewMut};

@@ -18,7 +18,6 @@ pub mod cores;
 pub mod cuda;
 pub mod deadline;
 pub mod descriptor;
-pub mod direct;
 pub mod fork;
 pub mod ib;
 pub mod interfaces;

@@ -8,8 +8,10 @@
 //! A stream that borrowed a view until it was flushed would need a lifetime that outlasts the call,
 //! or in unsafe Rust an obligation that a failed call must still meet.
 
-use crate::direct::DirectWrites;
+pub mod direct;
+
 use crate::poll::Interest;
+use direct::DirectWrites;
 use maypole_kernels::{View, ViewMut};
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -10,6 +10,8 @@
 #[macro_use]
 #[path = "contract/mount.rs"]
 mod mount;
+#[path = "contract/direct.rs"]
+mod direct_pair;
 #[path = "contract/drive.rs"]
 mod drive;
 
@@ -20,3 +22,8 @@ fn verbs_pair() -> (maypole_transports::ib::VerbsStream, maypole_transports::ib:
 
 mount!(verbs, largest: 1 << 20, crate::verbs_pair());
 mount!(encrypted_verbs, largest: 1 << 20, crate::drive::encrypted(crate::verbs_pair()));
+
+#[test]
+fn a_message_arrives_behind_the_bytes_that_were_written_before() {
+    direct_pair::DirectPair::new(verbs_pair()).check_order();
+}

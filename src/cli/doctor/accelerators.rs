@@ -63,8 +63,7 @@ fn mailboxes(value: &str) -> Finding {
     let text = match value {
         "" | "auto" => {
             "on the GPUs, or in memory of the host if some do not reach one another, as \
-             `maypole topo` may show; NCCL_DEBUG=INFO has the choice of a group, and the way to \
-             other hosts"
+             `maypole topo` may show; NCCL_DEBUG=INFO has the choice, and the way to other hosts"
         }
         "host" => "in memory of the host, because MAYPOLE_CUDA_MAILBOXES=host",
         "peer" => "on the GPUs alone, because MAYPOLE_CUDA_MAILBOXES=peer",

@@ -1,17 +1,18 @@
 //! Writes past the rings of a stream. A queue pair does its requests in order, so a message in the ring
 //! arrives behind the bytes that were written before.
 
-use super::error::VerbsError;
 use super::queue_pair::RemoteWrite;
 use super::stream::VerbsStream;
-use crate::direct::{DirectWrites, RemoteMemory};
 use crate::shm::Segment;
 use crate::stream::Result;
+use crate::stream::direct::{DirectWrites, RemoteMemory};
+use std::io;
 use std::sync::Arc;
 
 impl DirectWrites for VerbsStream {
-    fn register(&mut self, memory: &Arc<Segment>) -> Result<RemoteMemory, VerbsError> {
-        let memory = self.registered.insert(self.adapter.register(memory)?);
+    fn register(&mut self, memory: &Arc<Segment>) -> io::Result<RemoteMemory> {
+        let memory = self.adapter.register(memory).map_err(io::Error::other)?;
+        let memory = self.registered.insert(memory);
         Ok(RemoteMemory { address: memory.address(), key: memory.remote_key() })
     }
 

@@ -4,10 +4,9 @@
 
 use super::World;
 use crate::any_stream::AnyStream;
-use crate::direct::{DirectWrites, RemoteMemory};
-use crate::ib::VerbsError;
 use crate::mem::{self, Mem};
 use crate::shm::Segment;
+use crate::stream::direct::{DirectWrites, RemoteMemory};
 use crate::stream::{Fault, HEAD, Result, Stream};
 use maypole_kernels::{View, ViewMut};
 use std::collections::VecDeque;
@@ -103,7 +102,7 @@ impl DirectEnd {
 }
 
 impl DirectWrites for DirectEnd {
-    fn register(&mut self, memory: &Arc<Segment>) -> Result<RemoteMemory, VerbsError> {
+    fn register(&mut self, memory: &Arc<Segment>) -> std::io::Result<RemoteMemory> {
         self.memories.lock().unwrap()[self.sides[0]] = Some(Arc::clone(memory));
         Ok(remote(self.sides[0], memory))
     }

@@ -12,7 +12,7 @@ pub(super) enum WordKind {
     Announced = 3,
     /// None: the last message.
     Goodbye = 4,
-    /// Of a publication whose bytes were written [directly](crate::direct) before.
+    /// Of a publication whose bytes were written [directly](crate::stream::direct) before.
     Written = 5,
 }
 

@@ -27,8 +27,9 @@
 //!
 //! # Direct writes
 //! Over RDMA the copies of two hosts may be registered with their adapters. Then these write the bytes of longer
-//! publications [directly](crate::direct) from slot to slot, and the stream carries the word behind them. A slot
-//! is the adapter's until its write is complete, so a `consumed` that arrives before that is held back.
+//! publications [directly](crate::stream::direct) from slot to slot, and the stream carries the word behind
+//! them. A slot is the adapter's until its write is complete, so a `consumed` that arrives before that is held
+//! back.
 //!
 //! # Rails
 //! A courier may have several streams to a rank, by several ports. Lanes take them in turn, each with all of its
@@ -48,13 +49,13 @@ use super::arena::Reached;
 use super::board::DeviceBoard;
 use super::layout::{MailboxLayout, Shapes};
 use crate::any_stream::AnyStream;
-use crate::direct::{DirectWrites, RemoteMemory};
-use crate::ib::VerbsError;
 use crate::poll::poll;
 use crate::shm::Segment;
+use crate::stream::direct::{DirectWrites, RemoteMemory};
 use crate::stream::{Fault, Stream};
 use link::CourierLink;
 use places::MailboxCopy;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,11 +97,7 @@ impl DeviceBoard {
     ///
     /// # Panics
     /// If they are not in memory of this host.
-    pub fn register(
-        &self,
-        me: usize,
-        writer: &mut dyn DirectWrites,
-    ) -> Result<RemoteMemory, VerbsError> {
+    pub fn register(&self, me: usize, writer: &mut dyn DirectWrites) -> io::Result<RemoteMemory> {
         writer.register(&self.copy(me))
     }
 

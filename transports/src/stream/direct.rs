@@ -5,9 +5,9 @@
 //! sends over the stream. The peer's process receives no word of the write itself: bytes that the writer
 //! sends over the stream afterwards arrive behind the written ones, and say so.
 
-use crate::ib::VerbsError;
 use crate::shm::Segment;
 use crate::stream::Result;
+use std::io;
 use std::sync::Arc;
 
 /// Memory of a peer to which this process may write. Its holder can overwrite all of it, so it travels over
@@ -23,7 +23,7 @@ pub struct RemoteMemory {
 /// Writes past a stream; see [`Stream::direct`](crate::Stream::direct). No method waits.
 ///
 /// ```no_run
-/// use maypole_transports::direct::RemoteMemory;
+/// use maypole_transports::stream::direct::RemoteMemory;
 /// use maypole_transports::shm::Segment;
 /// use maypole_transports::{AnyStream, Stream};
 /// # fn example(stream: &mut AnyStream, theirs: RemoteMemory) -> Result<(), Box<dyn std::error::Error>> {
@@ -40,8 +40,8 @@ pub trait DirectWrites {
     /// address for the peer, which may write to it from then on.
     ///
     /// # Errors
-    /// [`VerbsError::Memory`], for example because of the limit of locked memory.
-    fn register(&mut self, memory: &Arc<Segment>) -> Result<RemoteMemory, VerbsError>;
+    /// If the system refuses, for example because of the limit of locked memory. The stream is as before.
+    fn register(&mut self, memory: &Arc<Segment>) -> io::Result<RemoteMemory>;
 
     /// The port of the writes in words: `port 1 of mlx5_0`.
     fn port(&self) -> String;
