@@ -6,7 +6,8 @@
 # (python3). All steps together take less than 6 minutes. What a machine lacks is skipped, and the
 # table at the end says so. With OUT all output goes to that folder: the table, what failed, and
 # everything in one archive. DEVICE=cpu runs the programs over gloo, which checks the programs and
-# not the library. DEVICES=0 has both processes on GPU 0, also where there are several.
+# not the library. DEVICES=0 has both processes on GPU 0, also where there are several. HOSTS=2 has each pretend to be on a
+# host of its own, between which couriers carry publications.
 #
 # The step `beside` runs NVIDIA's nccl-tests with both libraries, one after the other, if NCCL_TESTS names the
 # folder of the programs and NCCL_BESIDE the other library. TESTS_ARGUMENTS are those of the programs: without

@@ -8,7 +8,8 @@ Variables: NCCL_LIBRARY is the library that takes the place of NCCL. DEVICE=cpu 
 over gloo (or the backend that BACKEND names), which checks the programs and not the library.
 MPS=yes says that the ranks run side by side on the GPU; otherwise they take turns, and programs
 make fewer calls. TRACE names files for the calls of each rank, with %r for its number. DEVICES is a list of GPUs, 0,1 for
-example, that the ranks take in turn (0); each rank sees its own alone.
+example, that the ranks take in turn (0); each rank sees its own alone. HOSTS is how many hosts the ranks pretend to be
+on (1): those of several meet in memory of the host.
 """
 
 import contextlib
@@ -36,6 +37,7 @@ BACKEND = os.environ.get("BACKEND") or ("nccl" if ON_GPU else "gloo")
 # What gloo lacks: averages, factors, lists of unequal tensors, `split_group`.
 IS_GLOO = BACKEND == "gloo"
 DEVICES = (os.environ.get("DEVICES") or "0").split(",")
+HOSTS = int(os.environ.get("HOSTS") or 1)
 SIDE_BY_SIDE = not ON_GPU or os.environ.get("MPS") == "yes" or len(DEVICES) > 1
 
 
@@ -57,6 +59,8 @@ def _port():
 
 def _environment(rank, world, port, meeting, limit, preload, extra):
     env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "MEETING": meeting}
+    if HOSTS > 1:
+        env["MAYPOLE_HOST"] = f"host{rank * HOSTS // world}"
     env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     env |= {"PYTHONUNBUFFERED": "1", "RANK_LIMIT": str(limit)}
     env["CUDA_VISIBLE_DEVICES"] = DEVICES[rank % len(DEVICES)]

@@ -80,8 +80,9 @@ pub(super) struct CourierLink {
     stream: AnyStream,
     outgoing: Vec<Direction>,
     incoming: Vec<Direction>,
+    /// Those of credits come last.
     watched: Vec<WatchedWord>,
-    /// The word that is looked at next.
+    /// The word, of no credit, that is looked at next.
     next: usize,
     /// The peer's copy of the mailboxes, if it and that of this host are registered for direct writes.
     writes_to: Option<RemoteMemory>,
@@ -90,7 +91,13 @@ pub(super) struct CourierLink {
     goodbye: Goodbye,
     /// The peer has said goodbye.
     has_left: bool,
+    /// Rounds in a row in which nothing has moved.
+    quiet: u32,
 }
+
+/// A credit costs as much as a short publication. So those of half of a room's slots leave together, or all of
+/// them after so many quiet rounds, about 8 us.
+const QUIET: u32 = 16;
 
 impl CourierLink {
     pub(super) fn new(
@@ -107,8 +114,10 @@ impl CourierLink {
                 WatchedWord { head, at, sent: 0, write: 0 }
             })
         });
+        let mut watched: Vec<_> = words.collect();
+        watched.sort_by_key(|it| it.head.kind == WordKind::Consumed);
         Self {
-            watched: words.collect(),
+            watched,
             peer,
             stream,
             outgoing,
@@ -119,6 +128,7 @@ impl CourierLink {
             receiving: IncomingWord::default(),
             goodbye: Goodbye::None,
             has_left: false,
+            quiet: 0,
         }
     }
 
@@ -146,6 +156,7 @@ impl CourierLink {
     }
 
     pub(super) fn prepare_to_sleep(&mut self) -> bool {
+        self.quiet = QUIET;
         self.has_left || self.stream.prepare_to_sleep()
     }
 
@@ -156,27 +167,27 @@ impl CourierLink {
 
     /// Sends and receives as much as is possible now. Returns true if something has moved.
     pub(super) fn drive(&mut self, copy: &MailboxCopy) -> Result<bool> {
-        match self.exchange(copy) {
+        let moved = match self.exchange(copy) {
             // A peer that leaves, too, says none to a rank whose goodbye it has.
             Err(_) if self.goodbye == Goodbye::Said => {
                 self.has_left = true;
-                Ok(true)
+                true
             }
-            moved => moved,
-        }
+            moved => moved?,
+        };
+        self.quiet = if moved { 0 } else { self.quiet.saturating_add(1) };
+        Ok(moved)
     }
 
     fn exchange(&mut self, copy: &MailboxCopy) -> Result<bool> {
+        let pushed = self.push(copy);
         let pulled = self.pull(copy)?;
-        let pushed = match self.push(copy) {
-            Ok(pushed) => pushed,
-            // A rank that leaves closes its end behind its goodbye, which may have arrived since.
-            Err(fault) => {
-                let _ = self.pull(copy)?;
-                return if self.has_left { Ok(true) } else { Err(fault) };
-            }
-        };
-        Ok(pulled | pushed)
+        match pushed {
+            Ok(pushed) => Ok(pulled | pushed),
+            // A rank that leaves closes its end behind its goodbye, which may have arrived.
+            Err(_) if self.has_left => Ok(true),
+            Err(fault) => Err(fault),
+        }
     }
 
     fn push(&mut self, copy: &MailboxCopy) -> Result<bool> {
@@ -246,21 +257,27 @@ impl CourierLink {
         }
     }
 
-    /// The message of the next word that has changed; a goodbye behind all words.
+    /// The message of the next word that has changed, of a publication if there is one: kernels wait for these.
+    /// A goodbye behind all words.
     fn next_message(&mut self, copy: &MailboxCopy) -> Option<OutgoingWord> {
         let Self { watched, outgoing, next, .. } = self;
-        let count = watched.len();
-        for _ in 0..count {
-            let at = *next;
+        let sends_all = self.quiet >= QUIET || self.goodbye != Goodbye::None;
+        let publications = watched.partition_point(|it| it.head.kind != WordKind::Consumed);
+        let first = *next;
+        for at in (first..publications).chain(0..first).chain(publications..watched.len()) {
             let word = &mut watched[at];
-            *next = (at + 1) % count;
-            // The bytes of a publication were written before.
+            // The bytes of a publication were written before it.
             let value = copy.word(word.at).load(Ordering::Acquire);
-            if value == word.sent {
+            let direction = &outgoing[usize::from(word.head.room)];
+            let credits = (direction.slots as u64 / 2).max(2);
+            let is_due = at < publications || sends_all || value.wrapping_sub(word.sent) >= credits;
+            if value == word.sent || !is_due {
                 continue;
             }
             (word.sent, word.write) = (value, 0);
-            let direction = &outgoing[usize::from(word.head.room)];
+            if at < publications {
+                *next = (at + 1) % publications;
+            }
             let mut head = WordHead { word: value, ..word.head };
             if head.kind == WordKind::Arrived {
                 let length = copy.word(direction.length(&head)).load(Ordering::Relaxed);

@@ -13,7 +13,7 @@
 //! | word | carried with it | sent when |
 //! |---|---|---|
 //! | `arrived` | the lane's part of the publication | the publication is complete |
-//! | `consumed` | nothing | the reader has read publications |
+//! | `consumed` | nothing | the reader has read several publications, or nothing moves |
 //! | `announced` | nothing | a call begins |
 //!
 //! A courier needs no knowledge of calls, programs or graphs, and makes no call of the driver.

@@ -134,7 +134,7 @@ fn run(mutant: Mutant, seed: u64) {
         (BrokenStream::over(here, mutant), BrokenStream::over(there, mutant))
     });
     let mut state = seed;
-    for _ in 0..200 {
+    for _ in 0..1000 {
         state = maypole_kernels::mix(state + 1);
         let [a, b, c, d, e, f, ..] = state.to_le_bytes();
         world.step([a, b, c, d, e, f]);

@@ -2,7 +2,7 @@
 //! which sees no race of a kernel. And how fast they are.
 //!
 //! ```text
-//! cargo test -p maypole-transports --features cuda --lib -- --ignored --nocapture --test-threads 1 courier
+//! cargo test --release -p maypole-transports --features cuda --lib -- --ignored --nocapture --test-threads 1 courier
 //! maypole perf latency bandwidth -n 2 --transport tcp --sizes 8,256K
 //! ```
 
@@ -162,21 +162,33 @@ fn couriers_run_beside_writers_and_readers() {
     });
 }
 
-/// Pieces of 256 KiB in two lanes.
+/// Those of groups of two ranks: pieces of 4 KiB in four lanes, and of 256 KiB in eight.
 fn long_shapes() -> Shapes {
-    let long = Shape { slots: 4, bytes: 512 << 10, lane_bytes: 256 << 10, ..SHAPE };
-    Shapes { groups: vec![SHAPE, long], messages: SHAPE }
+    let short = Shape { lanes: 4, slots: 16, bytes: 16 << 10, lane_bytes: 4 << 10, ..SHAPE };
+    let long = Shape { lanes: 8, slots: 4, bytes: 2 << 20, lane_bytes: 8 << 10, ..SHAPE };
+    Shapes { groups: vec![short, long], messages: SHAPE }
+}
+
+/// The lane and the position in it of publication `nth` in a room of these shapes.
+fn place(room: usize, nth: u64) -> ((usize, u8), u64) {
+    let lanes = u64::from(long_shapes().groups[room].lanes);
+    ((room, (nth % lanes) as u8), nth / lanes)
 }
 
 /// Seconds from the first publication of `count` to the last read, both ranks' kernels being no threads.
 fn seconds(count: u64, len: usize) -> f64 {
+    let publication = |nth| place(usize::from(len > 4 << 10), nth);
     let [(here, mut of_here), (there, mut of_there)] = two_hosts(&long_shapes());
     let start = Instant::now();
     std::thread::scope(|threads| {
         threads.spawn(|| {
             let (mut position, is_sent) = (0, |link: &Courier| link.links[0].has_ended());
             until(|| {
-                while position < count && here.publish((1, 0), position, len, None) {
+                while position < count {
+                    let (lane, at) = publication(position);
+                    if !here.publish(lane, at, len, None) {
+                        break;
+                    }
                     position += 1;
                 }
                 if position == count {
@@ -189,7 +201,11 @@ fn seconds(count: u64, len: usize) -> f64 {
         let mut position = 0;
         until(|| {
             of_there.drive().unwrap();
-            while position < count && there.read((1, 0), position, len, |_| ()) {
+            while position < count {
+                let (lane, at) = publication(position);
+                if !there.read(lane, at, len, |_| ()) {
+                    break;
+                }
                 position += 1;
             }
             position == count
@@ -208,12 +224,9 @@ fn latency(turns: u64) -> f64 {
                 for position in 0..turns {
                     for publishes in [me == 0, me == 1] {
                         until(|| {
-                            let done = match publishes {
-                                true => end.publish((0, 0), position, 8, None),
-                                false => end.read((0, 0), position, 8, |_| ()),
-                            };
+                            let sent = publishes && end.publish((0, 0), position, 8, None);
                             courier.drive().unwrap();
-                            done
+                            sent || !publishes && end.read((0, 0), position, 8, |_| ())
                         });
                     }
                 }
@@ -286,7 +299,7 @@ fn the_rate_and_the_latency_of_couriers() {
         theirs * 1e6,
         ours / theirs
     );
-    for len in [16 << 10, 64 << 10, 256 << 10] {
+    for len in [4 << 10, 64 << 10, 256 << 10] {
         let count = (256 << 20) / len as u64;
         let rate = |seconds: f64| (count * len as u64) as f64 / seconds / 1e9;
         let ours = rate(best(&|| seconds(count, len)));
