@@ -75,7 +75,6 @@ fn a_run_over_the_fake_driver_is_that_of_one_process_emulated() {
         child.wait().unwrap();
         let printed = printed.join("\n");
         assert!(printed.starts_with("rank 0 computes layers on GPU 0, "), "{printed}");
-        assert!(printed.contains("matrix products by kernels of this crate"), "{printed}");
         assert_eq!(printed.matches("from one process: loss ").count(), 2, "{printed}");
         let right = !printed.contains("WRONG") && !printed.contains("replicas differ");
         assert!(right, "{printed}");

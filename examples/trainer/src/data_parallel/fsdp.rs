@@ -28,7 +28,7 @@ pub struct Fsdp<T, G = T> {
     weights: Vec<T>,
     gradients: Vec<G>,
     /// All weights of the unit that runs.
-    present: Option<(usize, Vec<T>)>,
+    present: Vec<T>,
     /// The all-gather of the next unit's weights.
     next: Option<(usize, PendingCollective<T>)>,
     /// The gradients of the unit that runs.
@@ -38,8 +38,6 @@ pub struct Fsdp<T, G = T> {
     /// The pass that runs; none between passes.
     pass: Option<StorePass>,
     prefetch: bool,
-    transient: usize,
-    gathered: usize,
 }
 
 impl<T: FloatElement, G: FloatElement> Fsdp<T, G> {
@@ -59,14 +57,12 @@ impl<T: FloatElement, G: FloatElement> Fsdp<T, G> {
             shards,
             weights,
             gradients,
-            present: None,
+            present: Vec::new(),
             next: None,
             making: Vec::new(),
             sending: None,
             pass: None,
             prefetch,
-            transient: 0,
-            gathered: 0,
         }
     }
 
@@ -83,30 +79,17 @@ impl<T: FloatElement, G: FloatElement> Fsdp<T, G> {
             Some(next) if next.0 == unit => next,
             _ => self.ask(unit)?,
         };
-        self.present = Some((unit, asked.1.wait()?));
+        self.present = asked.1.wait()?;
         let next = self.pass.as_ref().and_then(|pass| pass.after(unit));
         if let Some(next) = next.filter(|_| self.prefetch) {
             self.next = Some(self.ask(next)?);
         }
-        self.note();
         Ok(())
     }
 
     /// Ends the pass with its last unit, so that an all-gather between passes prefetches no other.
     fn pass_leaves(&mut self, unit: usize) {
         self.pass.take_if(|pass| pass.after(unit).is_none());
-    }
-
-    /// Updates the peak bytes of transient buffers.
-    fn note(&mut self) {
-        let present = self.present.as_ref().map(|it| it.0);
-        let next = self.next.as_ref().map(|it| it.0);
-        let sending = self.sending.as_ref().map(|it| it.0);
-        let length = |unit: Option<usize>| unit.map_or(0, |unit| self.shards.units[unit].len());
-        let gathered = (length(present) + length(next)) * size_of::<T>();
-        let gradients = length(sending) * size_of::<G>() + size_of_val(&*self.making);
-        self.gathered = self.gathered.max(gathered);
-        self.transient = self.transient.max(gathered + gradients);
     }
 
     /// Waits for the reduce-scatter in flight, and adds its result to this rank's gradients.
@@ -117,10 +100,6 @@ impl<T: FloatElement, G: FloatElement> Fsdp<T, G> {
         }
         Ok(())
     }
-
-    fn whole(&self) -> &[T] {
-        &self.present.as_ref().expect("the unit was just gathered").1
-    }
 }
 
 impl<T: FloatElement, G: FloatElement> Store<T, G> for Fsdp<T, G> {
@@ -130,11 +109,11 @@ impl<T: FloatElement, G: FloatElement> Store<T, G> for Fsdp<T, G> {
 
     fn weights(&mut self, unit: usize) -> Result<&[T]> {
         self.gather(unit)?;
-        Ok(self.whole())
+        Ok(&self.present)
     }
 
     fn forward_done(&mut self, unit: usize) -> Result<()> {
-        self.present = None;
+        self.present = Vec::new();
         self.pass_leaves(unit);
         Ok(())
     }
@@ -146,9 +125,7 @@ impl<T: FloatElement, G: FloatElement> Store<T, G> for Fsdp<T, G> {
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[T], &mut [G])> {
         self.gather(unit)?;
         self.making = vec![G::zero(); self.shards.units[unit].len()];
-        self.note();
-        let whole = &self.present.as_ref().expect("the unit was just gathered").1;
-        Ok((whole, &mut self.making))
+        Ok((&self.present, &mut self.making))
     }
 
     fn gradients(&mut self, _unit: usize) -> Result<&mut [G]> {
@@ -156,7 +133,7 @@ impl<T: FloatElement, G: FloatElement> Store<T, G> for Fsdp<T, G> {
     }
 
     fn backward_done(&mut self, unit: usize) -> Result<()> {
-        self.present = None;
+        self.present = Vec::new();
         self.receive()?;
         self.sending =
             Some((unit, self.group.start_reduce_scatter(std::mem::take(&mut self.making))?));
@@ -182,12 +159,7 @@ impl<T: FloatElement, G: FloatElement> Store<T, G> for Fsdp<T, G> {
     }
 
     fn bytes(&self) -> StoreBytes {
-        StoreBytes {
-            weights: size_of_val(&*self.weights),
-            gradients: size_of_val(&*self.gradients),
-            masters: 0,
-            transient: self.transient,
-            gathered: self.gathered,
-        }
+        let weights = size_of_val(&*self.weights);
+        StoreBytes { weights, gradients: size_of_val(&*self.gradients), masters: 0 }
     }
 }

@@ -50,7 +50,6 @@ pub struct Zero<T, G = T> {
     shards_gradients: bool,
     /// Whether the backward pass is the last one of the step.
     last: bool,
-    transient: usize,
 }
 
 impl<T: FloatElement, G: FloatElement> Zero<T, G> {
@@ -82,7 +81,6 @@ impl<T: FloatElement, G: FloatElement> Zero<T, G> {
             under_way: None,
             shards_gradients,
             last: false,
-            transient: 0,
         })
     }
 
@@ -117,8 +115,6 @@ impl<T: FloatElement, G: FloatElement> Store<T, G> for Zero<T, G> {
         let range = self.shards.units[unit].clone();
         if self.shards_gradients {
             self.making = vec![G::zero(); range.len()];
-            let sending = self.under_way.as_ref().map_or(0, |it| self.shards.units[it.0].len());
-            self.transient = self.transient.max((range.len() + sending) * size_of::<G>());
             return Ok((&self.weights[range], &mut self.making));
         }
         Ok((&self.weights[range.clone()], &mut self.gradients[range]))
@@ -164,6 +160,6 @@ impl<T: FloatElement, G: FloatElement> Store<T, G> for Zero<T, G> {
     fn bytes(&self) -> StoreBytes {
         let weights = size_of_val(&*self.weights);
         let gradients = size_of_val(&*self.gradients);
-        StoreBytes { weights, gradients, transient: self.transient, ..StoreBytes::default() }
+        StoreBytes { weights, gradients, masters: 0 }
     }
 }

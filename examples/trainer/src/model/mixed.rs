@@ -28,8 +28,6 @@ pub struct MixedPrecisionStore<H> {
     masters: Vec<f32>,
     /// The 32-bit weights of the unit that runs.
     wide: Vec<f32>,
-    /// The most bytes of `wide`.
-    transient: usize,
 }
 
 impl<H: HalfFloat> MixedPrecisionStore<H> {
@@ -46,7 +44,7 @@ impl<H: HalfFloat> MixedPrecisionStore<H> {
         let mine =
             |run: ParamShard<'_, H, f32>| weights[run.offset..][..run.weights.len()].to_vec();
         let masters = inner.local_shards().into_iter().flat_map(mine).collect();
-        Self { inner, masters, wide: Vec::new(), transient: 0 }
+        Self { inner, masters, wide: Vec::new() }
     }
 
     /// Rounds this rank's masters into the weights of the inner store.
@@ -68,14 +66,12 @@ impl<H: HalfFloat> Store<f32> for MixedPrecisionStore<H> {
 
     fn weights(&mut self, unit: usize) -> Result<&[f32]> {
         widen(&mut self.wide, self.inner.weights(unit)?);
-        self.transient = self.transient.max(size_of_val(&*self.wide));
         Ok(&self.wide)
     }
 
     fn weights_and_gradients(&mut self, unit: usize) -> Result<(&[f32], &mut [f32])> {
         let (weights, gradients) = self.inner.weights_and_gradients(unit)?;
         widen(&mut self.wide, weights);
-        self.transient = self.transient.max(size_of_val(&*self.wide));
         Ok((&self.wide, gradients))
     }
 
@@ -103,12 +99,7 @@ impl<H: HalfFloat> Store<f32> for MixedPrecisionStore<H> {
     }
 
     fn bytes(&self) -> StoreBytes {
-        let bytes = self.inner.bytes();
-        StoreBytes {
-            masters: size_of_val(&*self.masters),
-            transient: bytes.transient + self.transient,
-            ..bytes
-        }
+        StoreBytes { masters: size_of_val(&*self.masters), ..self.inner.bytes() }
     }
 }
 

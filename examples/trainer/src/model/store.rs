@@ -23,7 +23,7 @@ pub struct ParamShard<'a, T, G = T> {
     pub gradients: &'a mut [G],
 }
 
-/// Bytes that a rank holds from step to step, and the most bytes that it held during a step.
+/// Bytes that a rank holds from step to step.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StoreBytes {
     /// Bytes of the weights.
@@ -33,11 +33,6 @@ pub struct StoreBytes {
     /// Bytes of the 32-bit masters in mixed precision, or of the state of an outer optimizer; zero
     /// without either.
     pub masters: usize,
-    /// The most bytes at one time of weights and gradients of whole units, which are dropped again
-    /// during the step.
-    pub transient: usize,
-    /// The most bytes at one time of gathered weights of whole units, without gradients.
-    pub gathered: usize,
 }
 
 /// A pass over consecutive units, which acquires one unit of the store after the other.
