@@ -89,16 +89,7 @@ pub(super) fn main(args: &SimulateArgs, name: &str, wanted: Collective) -> Resul
     let model = CostModel::new(&topology)?;
     let costs = costs(&model, collective, args.algorithm)?;
     let sizes = args.bytes.sizes();
-    #[cfg(feature = "cuda")]
-    let gpus = crate::gpus::RankGpus::across(&topology)?;
-    let report = ClusterReport {
-        topology: &topology,
-        model: &model,
-        name,
-        collective,
-        #[cfg(feature = "cuda")]
-        gpus: gpus.as_ref(),
-    };
+    let report = ClusterReport { topology: &topology, model: &model, name, collective };
     if !args.json {
         output::print(report.head())?;
     }
@@ -109,15 +100,16 @@ pub(super) fn main(args: &SimulateArgs, name: &str, wanted: Collective) -> Resul
         rows.sort_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds));
         let usual = if sizes.len() > 1 && !args.json { 3 } else { rows.len() };
         rows.truncate(args.lab.fastest.map_or(usual, NonZeroUsize::get));
+        let couriers = by_couriers(&topology, collective, bytes)?;
         for (cost, prediction) in rows {
             let row = if args.json {
-                report.object(bytes, cost, prediction)
+                report.object(bytes, cost, prediction, couriers)
             } else {
                 report.row(bytes, cost, prediction)
             };
             output::print_line(row)?;
         }
-        if let Some(bus) = report.by_couriers(bytes).filter(|_| !args.json) {
+        if let Some(bus) = couriers.filter(|_| !args.json) {
             output::print_line(format_args!(
                 "# {:>6} by Maypole's couriers, as `maypole explain --transport cuda` prices them: \
                  busbw {bus:.2} GB/s",
@@ -179,28 +171,33 @@ fn costs(
     }
 }
 
+/// The bus bandwidth in GB/s of the library's calls between GPUs of these hosts, by the prices by which they choose;
+/// `None` where no group of GPUs spans them.
+#[cfg(feature = "cuda")]
+pub(crate) fn by_couriers(
+    topology: &Topology,
+    collective: Collective,
+    bytes: usize,
+) -> Result<Option<f64>> {
+    let Some(gpus) = crate::gpus::RankGpus::across(topology)? else { return Ok(None) };
+    let priced = gpus.explain(collective, bytes, None);
+    let factor = bus_factor(collective, topology.devices().len());
+    Ok(priced.chosen().map(|it| bytes as f64 / it.predicted_ns as f64 * factor))
+}
+
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn by_couriers(_: &Topology, _: Collective, _: usize) -> Result<Option<f64>> {
+    Ok(None)
+}
+
 struct ClusterReport<'a> {
     topology: &'a Topology,
     model: &'a CostModel<'a>,
     name: &'a str,
     collective: Collective,
-    /// Where calls on GPUs span the hosts.
-    #[cfg(feature = "cuda")]
-    gpus: Option<&'a crate::gpus::RankGpus>,
 }
 
 impl ClusterReport<'_> {
-    /// The bus bandwidth of the library's calls between GPUs of these hosts, by the prices by which they choose.
-    fn by_couriers(&self, bytes: usize) -> Option<f64> {
-        #[cfg(feature = "cuda")]
-        let priced = self.gpus.map(|gpus| gpus.explain(self.collective, bytes, None))?;
-        #[cfg(feature = "cuda")]
-        let ns = priced.chosen()?.predicted_ns;
-        #[cfg(not(feature = "cuda"))]
-        let ns = None::<u64>?;
-        Some(self.bandwidths(bytes, ns as f64 / 1e9)[1])
-    }
-
     fn head(&self) -> String {
         let lanes = self.model.lanes();
         format!(
@@ -226,7 +223,7 @@ impl ClusterReport<'_> {
     }
 
     fn row(&self, bytes: usize, cost: &CollectiveCost, prediction: PredictedTime) -> String {
-        let [algorithm, bus] = self.bandwidths(bytes, prediction.seconds);
+        let [algorithm, bus] = self.bandwidths(bytes, prediction);
         format!(
             " {:>7} {:<28} {:>12.2} {algorithm:>9.2} {bus:>9.2} {:>8} {:>6} {:<8}  {}",
             sizes::name(bytes),
@@ -239,8 +236,14 @@ impl ClusterReport<'_> {
         )
     }
 
-    fn object(&self, bytes: usize, cost: &CollectiveCost, prediction: PredictedTime) -> String {
-        let [algorithm, bus] = self.bandwidths(bytes, prediction.seconds);
+    fn object(
+        &self,
+        bytes: usize,
+        cost: &CollectiveCost,
+        prediction: PredictedTime,
+        couriers: Option<f64>,
+    ) -> String {
+        let [algorithm, bus] = self.bandwidths(bytes, prediction);
         json!({
             "cluster": self.name,
             "collective": self.collective.name(),
@@ -255,16 +258,16 @@ impl ClusterReport<'_> {
             "lanes": cost.lanes,
             "protocol": prediction.protocol,
             "bottleneck": self.bottleneck(cost),
-            "by_couriers_busbw_GBps": self.by_couriers(bytes),
+            "by_couriers_busbw_GBps": couriers,
         })
         .to_string()
     }
 
     /// The algorithm bandwidth (size divided by time) and the bus bandwidth (times the factor of
     /// nccl-tests), in GB/s.
-    fn bandwidths(&self, bytes: usize, seconds: f64) -> [f64; 2] {
-        let moves = bytes > 0 && seconds > 0.0;
-        let algorithm = if moves { bytes as f64 / seconds / 1e9 } else { 0.0 };
+    fn bandwidths(&self, bytes: usize, prediction: PredictedTime) -> [f64; 2] {
+        let moves = bytes > 0 && prediction.seconds > 0.0;
+        let algorithm = if moves { bytes as f64 / prediction.seconds / 1e9 } else { 0.0 };
         [algorithm, algorithm * bus_factor(self.collective, self.model.world())]
     }
 

@@ -2,6 +2,8 @@
 //! cluster.
 
 use super::transports;
+use crate::simulate::cluster::by_couriers;
+use maypole::schedule::collective::Collective;
 use maypole::topology::detect::DetectedMachine;
 use maypole::topology::model::bandwidth::GpuGeneration;
 use maypole::topology::rings;
@@ -34,6 +36,8 @@ pub(super) struct MachineFacts {
     pub(super) lanes: Vec<Lane>,
     pub(super) trees: Vec<Tree>,
     pub(super) offers: Vec<TransportOffer>,
+    /// The bus bandwidth in GB/s of an all-reduce of 64 MiB between GPUs of several hosts.
+    pub(super) couriers: Option<f64>,
 }
 
 /// GPUs, network cards and the links between them. `None` without a figure of the source.
@@ -126,7 +130,13 @@ impl MachineFacts {
         let labels = all.iter().map(|node| topology.label(*node)).collect();
         let reported = ReportedLinks::graph(&topology, &table);
         let offers = transports::offers(&topology, &hosts);
+        let couriers = by_couriers(&topology, Collective::AllReduce, 64 << 20);
+        let couriers = couriers.unwrap_or_else(|why| {
+            notes.push(format!("{why:#}"));
+            None
+        });
         Self {
+            couriers,
             title,
             notes,
             reported,

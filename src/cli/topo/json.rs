@@ -29,6 +29,7 @@ pub(super) fn object(facts: &MachineFacts) -> Value {
         "trees": trees,
         "pairs": (facts.ranks <= MOST_RANKS).then(|| pairs(facts)),
         "bandwidths": "assumed",
+        "by_couriers_busbw_GBps": facts.couriers,
         "notes": facts.notes,
     })
 }

@@ -26,7 +26,11 @@ const LEGEND: [(&str, &str); 14] = [
 
 pub(super) fn text(facts: &MachineFacts) -> String {
     let title = format!("# {}\n", facts.title);
-    let parts = [title, matrix(facts), rings(facts), trees(facts), pairs(facts)];
+    let couriers = facts.couriers.map(|bus| {
+        format!("couriers        all-reduce of 64M between the GPUs: busbw {bus:.1} GB/s, as calls are priced\n")
+    });
+    let couriers = couriers.unwrap_or_default();
+    let parts = [title, matrix(facts), rings(facts), trees(facts), pairs(facts), couriers];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
