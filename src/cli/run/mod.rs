@@ -272,11 +272,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
 /// launch, the streams and a process group for each rank. While it runs, this process's signals
 /// are passed on to the ranks. Afterwards these signals have no effect, so the caller should exit
 /// soon. Call it on a thread that does not end before the ranks (the main thread): when the
-/// calling thread ends, the kernel kills the ranks.
-///
-/// # Errors
-///
-/// Fails where a rank cannot be started ([`StartError`]), no port is free, or a thread, a pipe or
+/// calling thread ends, the kernel kills the ranks. Fails where a rank cannot be started ([`StartError`]), no port is free, or a thread, a pipe or
 /// the job key cannot be made. No rank is left running then.
 fn launch(
     command: impl Fn(usize) -> Command,
