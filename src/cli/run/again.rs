@@ -25,7 +25,7 @@ pub(crate) fn again_on(hosts: &HostOptions, bind: Bind, grace: Duration) -> Resu
     let words = std::env::args_os().skip(1);
     let words: Vec<OsString> = std::iter::once("maypole".into()).chain(words).collect();
     let run = |job: &Job<'_>| hosts::run(job, hosts, &words);
-    Ok(restarting(hosts.world(), &options, (None, None), run)?.code().into())
+    Ok(restarting(hosts.world(), &options, None, run)?.code().into())
 }
 
 impl LaunchOptions {

@@ -235,9 +235,8 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
         _ => OutputMode::Tagged,
     };
     let options = LaunchOptions { output, ..args.launch };
-    if let Some(local) = args.part.local() {
-        let limits = (capacity::check(local, true)?, None);
-        return with_job(world, &options, limits, |job| part::main(job, args.part, lost_after));
+    if args.part.is_given() {
+        return with_job(world, &options, None, |job| part::main(job, args.part, lost_after));
     }
     let (program, arguments) = args.program.split_first().expect("clap requires one");
     let command = |_rank| {
@@ -248,7 +247,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
     let launched = match &hosts {
         None => launch(command, world, &options),
         Some(hosts) => {
-            restarting(world, &options, (None, None), |job| hosts::run(job, hosts, &args.program))
+            restarting(world, &options, None, |job| hosts::run(job, hosts, &args.program))
         }
     };
     match launched {
@@ -272,11 +271,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
 /// launch, the streams and a process group for each rank. While it runs, this process's signals
 /// are passed on to the ranks. Afterwards these signals have no effect, so the caller should exit
 /// soon. Call it on a thread that does not end before the ranks (the main thread): when the
-/// calling thread ends, the kernel kills the ranks.
-///
-/// # Errors
-///
-/// Fails where a rank cannot be started ([`StartError`]), no port is free, or a thread, a pipe or
+/// calling thread ends, the kernel kills the ranks. Fails where a rank cannot be started ([`StartError`]), no port is free, or a thread, a pipe or
 /// the job key cannot be made. No rank is left running then.
 fn launch(
     command: impl Fn(usize) -> Command,
@@ -284,18 +279,18 @@ fn launch(
     options: &LaunchOptions,
 ) -> anyhow::Result<JobOutcome> {
     let descriptors = capacity::check(world, options.output != OutputMode::Inherited)?;
-    let limits = (descriptors, hang::status_signal()?);
-    restarting(world, options, limits, |job| job.run(&command))
+    let served = hang::status_signal()?;
+    restarting(world, options, served, |job| job.run(&command, descriptors))
 }
 
-/// Runs a job by `once`, and again as often as `options` allow.
+/// Runs a job by `once`, and again as often as `options` allow. The signal `served` is served elsewhere.
 fn restarting(
     world: usize,
     options: &LaunchOptions,
-    limits: (Option<u64>, Option<i32>),
+    served: Option<i32>,
     once: impl Fn(&Job<'_>) -> anyhow::Result<JobOutcome>,
 ) -> anyhow::Result<JobOutcome> {
-    with_job(world, options, limits, |job| {
+    with_job(world, options, served, |job| {
         for restart in 1..=options.restarts {
             let outcome = once(job)?;
             if !outcome.allows_restart() {
@@ -308,38 +303,37 @@ fn restarting(
     })
 }
 
-/// Makes the job, and passes signals to it while `run` is in progress. The limit of descriptors of a rank, and
-/// a signal that is served elsewhere, may be there.
+/// Makes the job, and passes signals to it while `run` is in progress, but for `served`.
 fn with_job<T>(
     world: usize,
     options: &LaunchOptions,
-    (descriptors, served): (Option<u64>, Option<i32>),
+    served: Option<i32>,
     run: impl FnOnce(&Job<'_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let (sender, events) = crossbeam_channel::unbounded();
     // One watch for all starts: a signal between two of them is not lost.
     let _signals = signals::watch(sender.clone(), served)?;
-    run(&Job { world, options, descriptors, sender, events })
+    run(&Job { world, options, sender, events })
 }
 
 /// What is equal for all starts of a job.
 struct Job<'a> {
     world: usize,
     options: &'a LaunchOptions,
-    /// The soft limit of descriptors of a rank; `None` for that of the launcher.
-    descriptors: Option<u64>,
     sender: Sender<LaunchEvent>,
     events: Receiver<LaunchEvent>,
 }
 
 impl Job<'_> {
-    /// Listens to the reports of the ranks `here`, which are those of this host, and gets ready to start them.
+    /// Listens to the reports of the ranks `here`, which are those of this host, and gets ready to start them
+    /// with the soft limit `descriptors`, or that of the launcher.
     fn ready(
         &self,
         here: Range<usize>,
+        descriptors: Option<u64>,
         reads_input: bool,
     ) -> anyhow::Result<(HangReports, RankProcesses)> {
-        let (options, descriptors, sender) = (self.options, self.descriptors, &self.sender);
+        let (options, sender) = (self.options, &self.sender);
         let (first, count) = (here.start, here.len());
         let reports = HangReports::start(self.world, here, options.hang_report, sender.clone())?;
         let start = StartOptions { first, count, reads_input, bind: options.bind, descriptors };
@@ -348,10 +342,14 @@ impl Job<'_> {
     }
 
     /// Starts all ranks once, and waits for the end of all of them.
-    fn run(&self, command: &impl Fn(usize) -> Command) -> anyhow::Result<JobOutcome> {
+    fn run(
+        &self,
+        command: &impl Fn(usize) -> Command,
+        descriptors: Option<u64>,
+    ) -> anyhow::Result<JobOutcome> {
         let Self { world, options, .. } = *self;
         let environment = JobEnvironment::new(world, options.port, options.replace.is_some())?;
-        let (reports, mut ranks) = self.ready(0..world, true)?;
+        let (reports, mut ranks) = self.ready(0..world, descriptors, true)?;
         let start = |ranks: &mut RankProcesses, rank, is_newcomer| {
             let mut command = command(rank);
             environment.set_variables(&mut command, rank, is_newcomer);

@@ -43,12 +43,84 @@ pub(crate) trait DeviceWork {
     fn download(&mut self, buffers: &mut WorkloadBuffers) -> Result<()>;
 }
 
-struct TypedWork<T> {
+/// Memory of a GPU for a buffer.
+pub(crate) trait DeviceCopies {
+    /// Copies the bytes of `from` to the GPU.
+    fn write(&mut self, stream: &Arc<CudaStream>, from: &AlignedBuffer) -> Moved;
+
+    /// Copies the bytes back.
+    fn read(&self, stream: &Arc<CudaStream>, into: &mut AlignedBuffer) -> Moved;
+}
+
+/// The buffers of a workload or of messages on a GPU.
+pub(crate) struct DeviceBuffers<B> {
     comm: Arc<Comm>,
     stream: Arc<CudaStream>,
-    input: DeviceBuffer<T>,
-    often: DeviceBuffer<T>,
-    once: DeviceBuffer<T>,
+    input: B,
+    often: B,
+    once: B,
+}
+
+impl<B: DeviceCopies> DeviceBuffers<B> {
+    /// Makes each buffer on the GPU of `comm` by `make`.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(crate) fn new(
+        comm: &Arc<Comm>,
+        buffers: &WorkloadBuffers,
+        make: impl Fn(&Arc<CudaStream>, &AlignedBuffer) -> anyhow::Result<B>,
+    ) -> anyhow::Result<Self> {
+        let stream = comm.stream();
+        let WorkloadBuffers { input, often, once, .. } = buffers;
+        let (input, often, once) =
+            (make(&stream, input)?, make(&stream, often)?, make(&stream, once)?);
+        Ok(Self { comm: Arc::clone(comm), stream, input, often, once })
+    }
+
+    /// Copies the buffers to the GPU.
+    pub(crate) fn upload(&mut self, buffers: &WorkloadBuffers) -> Result<()> {
+        let copied = self.input.write(&self.stream, &buffers.input);
+        let copied = copied.and_then(|()| self.often.write(&self.stream, &buffers.often));
+        let copied = copied.and_then(|()| self.once.write(&self.stream, &buffers.once));
+        self.finish(copied)
+    }
+
+    /// Copies the buffers of the results back.
+    pub(crate) fn download(&self, buffers: &mut WorkloadBuffers) -> Result<()> {
+        let copied = self.often.read(&self.stream, &mut buffers.often);
+        let copied = copied.and_then(|()| self.once.read(&self.stream, &mut buffers.once));
+        self.finish(copied)
+    }
+
+    /// Waits until the copies are done.
+    fn finish(&self, copied: Moved) -> Result<()> {
+        let copied = copied.and_then(|()| self.stream.synchronize());
+        copied.map_err(|error| maypole::Error::Device {
+            rank: self.comm.rank(),
+            operation: "copying a buffer of the benchmark".to_owned(),
+            why: format!("the driver reports {error:?}"),
+        })
+    }
+
+    /// Makes the calls of a batch. Between the two readings of the clock there are only calls, and the wait
+    /// until they are done.
+    pub(crate) fn run(
+        &mut self,
+        batch: &CallBatch,
+        mut call: impl FnMut(&Comm, &B, &mut B) -> Result<()>,
+    ) -> Result<Times> {
+        let start = monotonic_ns();
+        for index in 0..batch.calls {
+            if batch.begins(index) {
+                let is_checked = index == batch.checked;
+                let output = if is_checked { &mut self.once } else { &mut self.often };
+                call(&self.comm, &self.input, output)?;
+            }
+        }
+        self.comm.synchronize()?;
+        Ok((start, monotonic_ns()))
+    }
 }
 
 /// A buffer of a GPU. The driver has none without bytes, so one element is left over.
@@ -71,7 +143,9 @@ impl<T: Pod + DeviceRepr + ValidAsZeroBits> DeviceBuffer<T> {
     fn view_mut(&mut self) -> CudaViewMut<'_, T> {
         self.slice.slice_mut(..self.len)
     }
+}
 
+impl<T: Pod + DeviceRepr + ValidAsZeroBits> DeviceCopies for DeviceBuffer<T> {
     fn write(&mut self, stream: &Arc<CudaStream>, from: &AlignedBuffer) -> Moved {
         if self.len == 0 {
             return Ok(());
@@ -100,55 +174,23 @@ pub(crate) fn work<T>(
 where
     T: Element + Pod + DeviceRepr + ValidAsZeroBits,
 {
-    let stream = comm.stream();
-    Ok(Box::new(TypedWork::<T> {
-        input: DeviceBuffer::new(&stream, &buffers.input)?,
-        often: DeviceBuffer::new(&stream, &buffers.often)?,
-        once: DeviceBuffer::new(&stream, &buffers.once)?,
-        stream,
-        comm: Arc::clone(comm),
-    }))
+    Ok(Box::new(DeviceBuffers::new(comm, buffers, DeviceBuffer::<T>::new)?))
 }
 
-/// The error where a buffer cannot be copied.
-pub(crate) fn failed(comm: &Comm, error: cudarc::driver::DriverError) -> maypole::Error {
-    maypole::Error::Device {
-        rank: comm.rank(),
-        operation: "copying a buffer of the benchmark".to_owned(),
-        why: format!("the driver reports {error:?}"),
-    }
-}
-
-impl<T: Element + Pod + DeviceRepr + ValidAsZeroBits> DeviceWork for TypedWork<T> {
+impl<T> DeviceWork for DeviceBuffers<DeviceBuffer<T>>
+where
+    T: Element + Pod + DeviceRepr + ValidAsZeroBits,
+{
     fn upload(&mut self, buffers: &WorkloadBuffers) -> Result<()> {
-        let copied = self.input.write(&self.stream, &buffers.input);
-        let copied = copied.and_then(|()| self.often.write(&self.stream, &buffers.often));
-        let copied = copied.and_then(|()| self.once.write(&self.stream, &buffers.once));
-        let copied = copied.and_then(|()| self.stream.synchronize());
-        copied.map_err(|error| failed(&self.comm, error))
+        self.upload(buffers)
     }
 
     fn run(&mut self, what: &CallKind<'_>, batch: &CallBatch) -> Result<Times> {
-        let start = monotonic_ns();
-        for index in 0..batch.calls {
-            if !batch.begins(index) {
-                continue;
-            }
-            let output = match index == batch.checked {
-                true => &mut self.once,
-                false => &mut self.often,
-            };
-            call(&self.comm, what, &self.input, output)?;
-        }
-        self.comm.synchronize()?;
-        Ok((start, monotonic_ns()))
+        self.run(batch, |comm, input, output| call(comm, what, input, output))
     }
 
     fn download(&mut self, buffers: &mut WorkloadBuffers) -> Result<()> {
-        let copied = self.often.read(&self.stream, &mut buffers.often);
-        let copied = copied.and_then(|()| self.once.read(&self.stream, &mut buffers.once));
-        let copied = copied.and_then(|()| self.stream.synchronize());
-        copied.map_err(|error| failed(&self.comm, error))
+        Self::download(self, buffers)
     }
 }
 

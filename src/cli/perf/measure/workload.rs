@@ -57,6 +57,21 @@ pub(crate) struct WorkloadBuffers {
     pub(crate) rotation: BufferRotation,
 }
 
+impl WorkloadBuffers {
+    /// Prepares each output that the calls of a batch take.
+    pub(crate) fn each_output(&mut self, batch: &CallBatch, mut prepare: impl FnMut(&mut [u8])) {
+        prepare(self.once.bytes_mut());
+        let others = self.rotation.taken(batch.calls).filter(|_| batch.calls > 1);
+        others.for_each(|slot| prepare(self.often.slot_mut(slot)));
+    }
+
+    /// What `wrong` finds in the output of the checked call and, with `all`, in those of the others.
+    pub(crate) fn wrong(&self, batch: &CallBatch, all: bool, wrong: impl Fn(&[u8]) -> u64) -> u64 {
+        let others = self.rotation.taken_but(batch.calls, batch.checked).filter(|_| all);
+        wrong(self.once.bytes()) + others.map(|slot| wrong(self.often.slot(slot))).sum::<u64>()
+    }
+}
+
 /// The elements of the whole that the buffers of one rank hold.
 pub(crate) struct BufferRanges {
     /// Those that are input, and those that become output.
@@ -230,23 +245,20 @@ impl SampledWork for Workload<'_> {
 
     fn fill(&mut self, batch: &CallBatch) {
         let Self { oracle, rank, input_range, place, .. } = self;
-        let WorkloadBuffers { input, often, once, rotation } = &mut self.buffers;
+        let WorkloadBuffers { input, rotation, .. } = &mut self.buffers;
         let write =
             |bytes: &mut [u8]| oracle.write(bytes, *rank, batch.number, input_range.clone());
         let within = match place {
             BufferPlacement::InPlace => within(&self.buffer_range, input_range, self.size),
             BufferPlacement::OutOfPlace => 0..0,
         };
-        let prepare = |bytes: &mut [u8]| {
-            bytes.fill(POISON);
-            write(&mut bytes[within.clone()]);
-        };
         if *place == BufferPlacement::OutOfPlace {
             rotation.taken(batch.calls).for_each(|slot| write(input.slot_mut(slot)));
         }
-        prepare(once.bytes_mut());
-        let others = rotation.taken(batch.calls).filter(|_| batch.calls > 1);
-        others.for_each(|slot| prepare(often.slot_mut(slot)));
+        self.buffers.each_output(batch, |bytes| {
+            bytes.fill(POISON);
+            write(&mut bytes[within.clone()]);
+        });
     }
 
     fn run(&mut self, comm: &mut Communicator, batch: &CallBatch) -> Result<Times> {
@@ -273,11 +285,8 @@ impl SampledWork for Workload<'_> {
         let wrong = |bytes: &[u8]| {
             self.oracle.wrong(&self.point, self.rank, batch.number, &bytes[within.clone()])
         };
-        let WorkloadBuffers { often, once, rotation, .. } = &self.buffers;
         // In place, the other calls computed on the results of earlier ones.
-        let is_apart = self.place == BufferPlacement::OutOfPlace;
-        let others = rotation.taken_but(batch.calls, batch.checked).filter(|_| is_apart);
-        wrong(once.bytes()) + others.map(|slot| wrong(often.slot(slot))).sum::<u64>()
+        self.buffers.wrong(batch, self.place == BufferPlacement::OutOfPlace, wrong)
     }
 }
 

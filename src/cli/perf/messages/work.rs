@@ -7,6 +7,7 @@ use crate::perf::benchmark::{BenchmarkPoint, CallParameters};
 use crate::perf::buffer::AlignedBuffer;
 use crate::perf::check::oracle::{Oracle, POISON};
 use crate::perf::measure::batch::{CallBatch, NO_TIMES, SampledWork, Times};
+use crate::perf::measure::workload::WorkloadBuffers;
 use crate::perf::off_cache::BufferRotation;
 use crate::perf::offset::BufferOffset;
 use maypole::schedule::collective::Collective;
@@ -69,12 +70,8 @@ pub(crate) struct MessageWork<'a> {
     role: MessageRole,
     rank: usize,
     oracle: &'a Oracle,
-    /// Calls take the slots of `from` and `often` in turn.
-    rotation: BufferRotation,
-    from: AlignedBuffer,
-    /// The checked call has a buffer of its own, as that of a collective.
-    often: AlignedBuffer,
-    once: AlignedBuffer,
+    /// The input is what is sent.
+    buffers: WorkloadBuffers,
     /// The same buffers on a GPU, if the messages are between GPUs.
     #[cfg(feature = "cuda")]
     device: Option<DeviceMessages>,
@@ -107,18 +104,19 @@ impl<'a> MessageWork<'a> {
         let buffer = |bytes, slots, nth| {
             AlignedBuffer::try_slots(None, bytes, place.offset.of(rank, nth, 1), slots)
         };
-        let from = buffer(sent, rotation.slots, 0)?;
-        let (often, once) = (buffer(received, rotation.slots, 1)?, buffer(received, 1, 2)?);
+        let buffers = WorkloadBuffers {
+            input: buffer(sent, rotation.slots, 0)?,
+            often: buffer(received, rotation.slots, 1)?,
+            once: buffer(received, 1, 2)?,
+            rotation,
+        };
         Ok(Self {
             test,
             bytes,
             role,
             rank,
             oracle,
-            rotation,
-            from,
-            often,
-            once,
+            buffers,
             #[cfg(feature = "cuda")]
             device: None,
         })
@@ -131,8 +129,7 @@ impl<'a> MessageWork<'a> {
     /// If there is no memory for the buffers.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_device(mut self, comm: &Arc<maypole::cuda::Comm>) -> anyhow::Result<Self> {
-        let buffers = [&self.from, &self.often, &self.once];
-        self.device = Some(DeviceMessages::new(comm, buffers, self.bytes)?);
+        self.device = Some(DeviceMessages::new(comm, &self.buffers, self.bytes)?);
         Ok(self)
     }
 
@@ -143,36 +140,6 @@ impl<'a> MessageWork<'a> {
             MessageRole::Idle => false,
             MessageRole::Pair { leads, .. } => leads || self.test == MessageTest::Bidirectional,
             MessageRole::Ring { .. } => true,
-        }
-    }
-
-    /// Makes the call `index` of a batch. The checked one receives into `once`.
-    fn call(&mut self, comm: &mut Communicator, index: u64, is_checked: bool) -> Result<()> {
-        let slot = self.rotation.slot(index);
-        let into = match is_checked {
-            true => self.once.bytes_mut(),
-            false => self.often.slot_mut(slot),
-        };
-        let from = self.from.slot(slot);
-        match self.role {
-            MessageRole::Idle => Ok(()),
-            MessageRole::Pair { peer, leads } => match self.test {
-                MessageTest::Bandwidth if leads => send_window(comm, from, self.bytes, peer),
-                MessageTest::Bandwidth => receive_window(comm, into, self.bytes, peer),
-                MessageTest::Bidirectional => exchange_windows(comm, from, into, self.bytes, peer),
-                _ if leads => {
-                    comm.send(from, peer, TAG)?;
-                    comm.recv(into, peer, TAG)
-                }
-                _ => {
-                    comm.recv(&mut *into, peer, TAG)?;
-                    comm.send(from, peer, TAG)
-                }
-            },
-            MessageRole::Ring { before, next } if self.test == MessageTest::SendRecv => {
-                comm.exchange(from, next, into, before, TAG)
-            }
-            MessageRole::Ring { before, next } => exchange(comm, from, into, before, next),
         }
     }
 
@@ -205,19 +172,18 @@ impl<'a> MessageWork<'a> {
 
 impl SampledWork for MessageWork<'_> {
     fn fill(&mut self, batch: &CallBatch) {
-        let sent = self.from.bytes().len();
-        for slot in self.rotation.taken(batch.calls) {
-            self.oracle.write(self.from.slot_mut(slot), self.rank, batch.number, 0..sent);
+        let WorkloadBuffers { input, rotation, .. } = &mut self.buffers;
+        let sent = input.bytes().len();
+        for slot in rotation.taken(batch.calls) {
+            self.oracle.write(input.slot_mut(slot), self.rank, batch.number, 0..sent);
         }
-        self.once.bytes_mut().fill(POISON);
-        let others = self.rotation.taken(batch.calls).filter(|_| batch.calls > 1);
-        others.for_each(|slot| self.often.slot_mut(slot).fill(POISON));
+        self.buffers.each_output(batch, |bytes| bytes.fill(POISON));
     }
 
     fn upload(&mut self) -> Result<()> {
         #[cfg(feature = "cuda")]
         if let Some(device) = &mut self.device {
-            device.upload([&self.from, &self.often, &self.once])?;
+            device.buffers.upload(&self.buffers)?;
         }
         Ok(())
     }
@@ -225,7 +191,7 @@ impl SampledWork for MessageWork<'_> {
     fn download(&mut self) -> Result<()> {
         #[cfg(feature = "cuda")]
         if let Some(device) = &self.device {
-            device.download(&mut self.often, &mut self.once)?;
+            device.buffers.download(&mut self.buffers)?;
         }
         Ok(())
     }
@@ -239,10 +205,16 @@ impl SampledWork for MessageWork<'_> {
             let times = device.run(self.test, self.role, batch)?;
             return Ok(if self.is_timed() { times } else { NO_TIMES });
         }
+        let (test, role, bytes) = (self.test, self.role, self.bytes);
+        let WorkloadBuffers { input, often, once, rotation } = &mut self.buffers;
         let start = monotonic_ns();
         for index in 0..batch.calls {
             if batch.begins(index) {
-                self.call(comm, index, index == batch.checked)?;
+                let slot = rotation.slot(index);
+                let is_checked = index == batch.checked;
+                let into = if is_checked { once.bytes_mut() } else { often.slot_mut(slot) };
+                let from = input.slot(slot);
+                call(test, role, &mut HostCalls { comm: &mut *comm, from, into, bytes })?;
             }
         }
         let end = monotonic_ns();
@@ -250,9 +222,7 @@ impl SampledWork for MessageWork<'_> {
     }
 
     fn wrong(&self, batch: &CallBatch) -> u64 {
-        let wrong = |received| self.wrong_in(received, batch.number);
-        let others = self.rotation.taken_but(batch.calls, batch.checked);
-        wrong(self.once.bytes()) + others.map(|slot| wrong(self.often.slot(slot))).sum::<u64>()
+        self.buffers.wrong(batch, true, |received| self.wrong_in(received, batch.number))
     }
 
     fn kind(&self) -> Option<(&'static str, CallPath)> {
@@ -264,58 +234,81 @@ impl SampledWork for MessageWork<'_> {
     }
 }
 
-/// Sends a window of messages, and waits until they are confirmed.
-fn send_window(comm: &mut Communicator, from: &[u8], bytes: usize, peer: usize) -> Result<()> {
-    comm.group(|group| {
-        from.chunks_exact(bytes).try_for_each(|message| group.send(message, peer, TAG))
-    })?;
-    comm.recv(&mut [0u8], peer, CONFIRM)
+/// The messages of one call, in the memory of hosts or of GPUs. Peers have tags.
+pub(super) trait MessageCalls {
+    /// Sends all messages of the window to each of `to`, and receives as many from each of `from`,
+    /// concurrently.
+    fn together(&mut self, to: &[(usize, u32)], from: &[(usize, u32)]) -> Result<()>;
+
+    /// Sends the confirmation of a window to `peer`, or receives it.
+    fn confirm(&mut self, peer: usize, sends: bool) -> Result<()>;
 }
 
-/// Receives a window of messages, and confirms them.
-fn receive_window(
-    comm: &mut Communicator,
-    into: &mut [u8],
+/// Makes one call of `test` in this role.
+#[inline]
+pub(super) fn call(
+    test: MessageTest,
+    role: MessageRole,
+    calls: &mut impl MessageCalls,
+) -> Result<()> {
+    match (role, test) {
+        (MessageRole::Idle, _) => Ok(()),
+        (MessageRole::Pair { peer, leads }, MessageTest::Bandwidth) => {
+            match leads {
+                true => calls.together(&[(peer, TAG)], &[])?,
+                false => calls.together(&[], &[(peer, TAG)])?,
+            }
+            calls.confirm(peer, !leads)
+        }
+        (MessageRole::Pair { peer, .. }, MessageTest::Bidirectional) => {
+            calls.together(&[(peer, TAG)], &[(peer, TAG)])
+        }
+        (MessageRole::Pair { peer, leads }, _) => {
+            if leads {
+                calls.together(&[(peer, TAG)], &[])?;
+            }
+            calls.together(&[], &[(peer, TAG)])?;
+            if leads { Ok(()) } else { calls.together(&[(peer, TAG)], &[]) }
+        }
+        (MessageRole::Ring { before, next }, MessageTest::Exchange) => {
+            calls.together(&[(next, TAG), (before, BACK)], &[(before, TAG), (next, BACK)])
+        }
+        (MessageRole::Ring { before, next }, _) => calls.together(&[(next, TAG)], &[(before, TAG)]),
+    }
+}
+
+/// The messages of one call in the memory of hosts, of `bytes` bytes each.
+struct HostCalls<'a> {
+    comm: &'a mut Communicator,
+    from: &'a [u8],
+    into: &'a mut [u8],
     bytes: usize,
-    peer: usize,
-) -> Result<()> {
-    comm.group(|group| {
-        into.chunks_exact_mut(bytes).try_for_each(|message| group.recv(message, peer, TAG))
-    })?;
-    comm.send(&[1u8], peer, CONFIRM)
 }
 
-/// Sends and receives a window of messages concurrently.
-fn exchange_windows(
-    comm: &mut Communicator,
-    from: &[u8],
-    into: &mut [u8],
-    bytes: usize,
-    peer: usize,
-) -> Result<()> {
-    let sent_and_received = comm.group(|group| {
-        into.chunks_exact_mut(bytes).try_for_each(|message| group.recv(message, peer, TAG))?;
-        from.chunks_exact(bytes).try_for_each(|message| group.send(message, peer, TAG))
-    });
-    sent_and_received.map(drop)
-}
+impl MessageCalls for HostCalls<'_> {
+    #[inline]
+    fn together(&mut self, to: &[(usize, u32)], from: &[(usize, u32)]) -> Result<()> {
+        let (sent, into, bytes) = (self.from, &mut *self.into, self.bytes);
+        let room = (into.len() / from.len().max(1)).max(1);
+        let done = self.comm.group(|group| {
+            for (room, (peer, tag)) in into.chunks_exact_mut(room).zip(from) {
+                let mut messages = room.chunks_exact_mut(bytes);
+                messages.try_for_each(|message| group.recv(message, *peer, *tag))?;
+            }
+            to.iter().try_for_each(|(peer, tag)| {
+                let mut messages = sent.chunks_exact(bytes);
+                messages.try_for_each(|message| group.send(message, *peer, *tag))
+            })
+        });
+        done.map(drop)
+    }
 
-/// Sends `from` to both neighbours, and receives from the one before and from the next one.
-fn exchange(
-    comm: &mut Communicator,
-    from: &[u8],
-    into: &mut [u8],
-    before: usize,
-    next: usize,
-) -> Result<()> {
-    let (from_before, from_next) = into.split_at_mut(from.len());
-    let exchanged = comm.group(|group| {
-        group.send(from, next, TAG)?;
-        group.send(from, before, BACK)?;
-        group.recv(from_before, before, TAG)?;
-        group.recv(from_next, next, BACK)
-    });
-    exchanged.map(drop)
+    fn confirm(&mut self, peer: usize, sends: bool) -> Result<()> {
+        match sends {
+            true => self.comm.send(&[1u8], peer, CONFIRM),
+            false => self.comm.recv(&mut [0u8], peer, CONFIRM),
+        }
+    }
 }
 
 #[cfg(test)]

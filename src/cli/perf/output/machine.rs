@@ -11,8 +11,8 @@ pub(crate) fn describe(header: &RunHeader, mapping: &RankMapping) -> String {
     let ranks = count(mapping.machines.len(), "rank");
     let hosts = count(mapping.hosts.count(), "host");
     let mut text = format!(
-        "# maypole {version} perf: {ranks} on {hosts}\n# {}\n# {}, clock governor {}, load {}\n# {}; \
-         maypole {}",
+        "# maypole {version} perf: {ranks} on {hosts}\n# {}\n# {}, clock governor {}, load {}\n\
+         # {}; maypole {}",
         system(header),
         memory(header),
         header.governor(),

@@ -23,12 +23,12 @@ use super::messages::{
     Answer, BEAT, Hello, JobDescription, MESSAGE, OUTPUT, Order, PROTOCOL, StartOrder, clock, line,
 };
 use super::route;
-use crate::run::Job;
 use crate::run::environment::{JobEnvironment, JobPorts};
 use crate::run::hang::HangReports;
 use crate::run::lines::OutputStream;
 use crate::run::ranks::{LaunchEvent, RankProcesses, StartError, StartedRanks};
 use crate::run::signals::ENDING;
+use crate::run::{Job, capacity};
 
 /// The ranks that are started here, where a launcher on another host has started this one.
 #[derive(Clone, Copy, clap::Args)]
@@ -45,9 +45,9 @@ pub(in crate::run) struct PartArgs {
 }
 
 impl PartArgs {
-    /// How many ranks are started here; `None` for all.
-    pub(in crate::run) fn local(&self) -> Option<usize> {
-        self.local
+    /// True if another launcher has started this one.
+    pub(in crate::run) fn is_given(self) -> bool {
+        self.first.is_some()
     }
 }
 
@@ -142,7 +142,8 @@ impl<'a> JobPart<'a> {
         let named = (described.name.clone(), &key);
         let environment =
             JobEnvironment::of_host((job.world, first, local), address, ports, named)?;
-        let (reports, ranks) = job.ready(first..first + local, false)?;
+        let descriptors = capacity::check(local, true)?;
+        let (reports, ranks) = job.ready(first..first + local, descriptors, false)?;
         let is_reached = held.is_some() || local == job.world;
         let route = match is_reached {
             true => Ok(()),

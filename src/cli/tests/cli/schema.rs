@@ -101,7 +101,7 @@ fn a_line_with_another_key_or_type_is_an_objection() {
         ("bytes", "8".into()),
         ("bytes", (-8).into()),
         ("test", "lag".into()),
-        ("schema", 3.into()),
+        ("schema", 2.into()),
     ] {
         let mut changed = object.clone();
         changed[key] = value;
