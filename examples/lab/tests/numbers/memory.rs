@@ -98,7 +98,9 @@ fn fully_sharded_ranks_gather_two_units_at_most() {
             seen[0]
         });
         let largest = layout.units.iter().map(|unit| unit.range.len()).max().unwrap();
-        assert!(early > late && early - late < 1.5 * (FULL * largest) as f64, "{late}, {early}");
+        // The next unit, and this rank's part of it, which is sent.
+        let next = 1.5 * (FULL * largest) as f64;
+        assert!((early - late - next).abs() < 0.05 * next, "{late}, {early}");
     }
 }
 

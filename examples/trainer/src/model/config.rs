@@ -81,7 +81,8 @@ impl Default for Config {
 /// Returns the sentence `why` from a check, unless it is `ok`.
 macro_rules! ensure {
     ($ok:expr, $($why:tt)+) => {
-        if !$ok {
+        let is_ok: bool = $ok;
+        if !is_ok {
             return Err(format!($($why)+));
         }
     };
