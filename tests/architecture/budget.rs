@@ -5,7 +5,7 @@
 use super::{whole_files, without_tests};
 
 // GPUs of several hosts took 640 lines of the core without a deletion (couriers, and the thread of each), and sites of
-// hosts 100. Direct writes of couriers, and their ports, took 430.
+// hosts 100. Direct writes of couriers, and their ports, took 430, and 200 of tests.
 /// A part of the house, the most lines that it has today, and how many it is to have.
 struct Part {
     name: &'static str,
@@ -16,7 +16,7 @@ struct Part {
 const PARTS: [Part; 6] = [
     Part { name: "core", most: 46_810, goal: 38_000 },
     Part { name: "command line", most: 13_760, goal: 10_500 },
-    Part { name: "tests of the library", most: 33_290, goal: 29_000 },
+    Part { name: "tests of the library", most: 33_490, goal: 29_000 },
     Part { name: "trainer", most: 9_500, goal: 7_500 },
     Part { name: "crates beside the trainer", most: 12_950, goal: 10_500 },
     Part { name: "bindings", most: 6_550, goal: 5_500 },
