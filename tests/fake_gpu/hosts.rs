@@ -206,22 +206,19 @@ fn sum_without_end() {
     as_each_rank(|mut comm| {
         let mut comm = comm.over(Transport::Ib).unwrap();
         let stream = context(0).new_stream().unwrap();
-        let gpu = match Comm::new(&mut comm, stream.clone()) {
-            Ok(gpu) => gpu,
-            Err(error) => return say("error", error),
-        };
-        let mut data = stream.clone_htod(&vec![1.0f32; 100_000]).unwrap();
-        let mut call = || {
-            gpu.all_reduce_in_place(&mut data, &ReduceOp::Max)?;
-            gpu.synchronize()
-        };
-        for number in 0.. {
-            match call() {
-                Ok(()) if number == 0 => say("ready", comm.rank()),
-                Ok(()) => {}
-                Err(error) => return say("error", error),
+        let mut sums = || -> maypole::Result<()> {
+            let gpu = Comm::new(&mut comm, stream.clone())?;
+            let mut data = stream.clone_htod(&vec![1.0f32; 100_000]).unwrap();
+            for number in 0.. {
+                gpu.all_reduce_in_place(&mut data, &ReduceOp::Max)?;
+                gpu.synchronize()?;
+                if number == 0 {
+                    say("ready", gpu.rank());
+                }
             }
-        }
+            Ok(())
+        };
+        say("error", sums().unwrap_err());
     });
 }
 
