@@ -139,36 +139,29 @@ fn over_verbs(role: &str, hosts: &[usize], device: &str) -> Option<World> {
     Some(world.set("FAKE_VERBS_DEVICES", device).within(Duration::from_secs(60)))
 }
 
-/// What the adapters of all ranks have counted: device, counter and value.
-type Counted = Vec<(String, String, u64)>;
-
-/// Runs sums on these hosts.
+/// Runs sums on these hosts. Returns the counters of the adapters of all ranks: lines of device, name and value.
 #[track_caller]
-fn count_sums(hosts: &[usize], device: &str, variables: &[(usize, &str, &str)]) -> Option<Counted> {
+fn count_sums(hosts: &[usize], device: &str, variables: &[(usize, &str, &str)]) -> Option<String> {
     let mut world = over_verbs("sum_over_verbs", hosts, device)?;
     let folder = tempfile::tempdir().unwrap();
-    let file = |rank: usize| folder.path().join(format!("counters-{rank}"));
-    for rank in 0..hosts.len() {
-        world = world.set_of(rank, "FAKE_VERBS_COUNTERS", file(rank).display());
+    let files: Vec<_> = (0..hosts.len()).map(|rank| folder.path().join(rank.to_string())).collect();
+    for (rank, file) in files.iter().enumerate() {
+        world = world.set_of(rank, "FAKE_VERBS_COUNTERS", file.display());
     }
     for (rank, name, value) in variables {
         world = world.set_of(*rank, name, value);
     }
-    for ended in world.start().succeed() {
-        assert_eq!(ended.said("done").len(), 1);
-    }
-    let texts = (0..hosts.len()).map(|rank| std::fs::read_to_string(file(rank)).unwrap());
-    let counter = |line: &str| {
-        let [device, name, value] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
-        (str::to_owned(device), str::to_owned(name), value.parse().unwrap())
-    };
-    Some(texts.flat_map(|text| text.lines().map(counter).collect::<Vec<_>>()).collect())
+    world.start().succeed();
+    Some(files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect())
 }
 
-/// Of devices whose names begin so.
-fn counted(all: &Counted, device: &str, name: &str) -> u64 {
-    let is_it = |it: &&(String, String, u64)| it.0.starts_with(device) && it.1 == name;
-    all.iter().filter(is_it).map(|it| it.2).sum()
+/// Whether `ib0` and `ib1` have counted so.
+fn counted(all: &str, name: &str) -> [bool; 2] {
+    ["ib0", "ib1"].map(|device| {
+        let start = format!("{device} {name} ");
+        let values = all.lines().filter_map(|line| line.strip_prefix(&start));
+        values.map(|value| value.parse::<u64>().unwrap()).sum::<u64>() > 0
+    })
 }
 
 /// Bytes have the bits of other transports, also if completions are late. A rank with several ports uses all.
@@ -181,9 +174,8 @@ fn couriers_write_from_slot_to_slot_emulated() {
     ];
     for (hosts, devices, used) in cases {
         let Some(all) = count_sums(hosts, devices, &[]) else { return };
-        let writes = ["ib0", "ib1"].map(|device| counted(&all, device, "direct_writes") > 0);
-        assert_eq!(writes, used, "{devices}: {all:?}");
-        assert_eq!(counted(&all, "ib", "overwritten"), 0, "{devices}");
+        assert_eq!(counted(&all, "direct_writes"), used, "{devices}: {all}");
+        assert_eq!(counted(&all, "overwritten"), [false; 2], "{devices}");
     }
 }
 
@@ -193,20 +185,16 @@ fn ports_that_do_not_reach_all_ranks_carry_nothing_emulated() {
     let devices = ["ib0; ib1 net=1", "ib0; ib1 net=2"];
     let of = |rank: usize| (rank, "FAKE_VERBS_DEVICES", devices[rank]);
     let Some(all) = count_sums(&[0, 1], "", &[of(0), of(1)]) else { return };
-    let writes = ["ib0", "ib1"].map(|device| counted(&all, device, "direct_writes") > 0);
-    assert_eq!(writes, [true, false], "{all:?}");
+    assert_eq!(counted(&all, "direct_writes"), [true, false], "{all}");
 }
 
-/// Nothing encrypts what an adapter writes, and a user may want none of it.
+/// Nothing encrypts the writes of an adapter, and a user may want none.
 #[test]
 fn couriers_write_nothing_directly_where_they_may_not_emulated() {
-    let cases: [&[(usize, &str, &str)]; 2] = [
-        &[(0, "MAYPOLE_ENCRYPT", "1"), (1, "MAYPOLE_ENCRYPT", "1")],
-        &[(1, "MAYPOLE_CUDA_COURIERS", "stream")],
-    ];
-    for variables in cases {
+    let encrypted = [0, 1].map(|rank| (rank, "MAYPOLE_ENCRYPT", "1"));
+    for variables in [&encrypted[..], &[(1, "MAYPOLE_CUDA_COURIERS", "stream")]] {
         let Some(all) = count_sums(&[0, 1], "ib0; ib1", variables) else { return };
-        assert_eq!(counted(&all, "ib", "direct_writes"), 0, "{variables:?}");
+        assert_eq!(counted(&all, "direct_writes"), [false; 2], "{variables:?}");
     }
 }
 
@@ -218,22 +206,19 @@ fn sum_without_end() {
     as_each_rank(|mut comm| {
         let mut comm = comm.over(Transport::Ib).unwrap();
         let stream = context(0).new_stream().unwrap();
-        let gpu = match Comm::new(&mut comm, stream.clone()) {
-            Ok(gpu) => gpu,
-            Err(error) => return say("error", error),
-        };
-        let mut data = stream.clone_htod(&vec![1.0f32; 100_000]).unwrap();
-        let mut call = || {
-            gpu.all_reduce_in_place(&mut data, &ReduceOp::Max)?;
-            gpu.synchronize()
-        };
-        for number in 0.. {
-            match call() {
-                Ok(()) if number == 0 => say("ready", comm.rank()),
-                Ok(()) => {}
-                Err(error) => return say("error", error),
+        let mut sums = || -> maypole::Result<()> {
+            let gpu = Comm::new(&mut comm, stream.clone())?;
+            let mut data = stream.clone_htod(&vec![1.0f32; 100_000]).unwrap();
+            for number in 0.. {
+                gpu.all_reduce_in_place(&mut data, &ReduceOp::Max)?;
+                gpu.synchronize()?;
+                if number == 0 {
+                    say("ready", gpu.rank());
+                }
             }
-        }
+            Ok(())
+        };
+        say("error", sums().unwrap_err());
     });
 }
 

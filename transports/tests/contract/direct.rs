@@ -1,6 +1,7 @@
 //! Writes past a stream to memory of the peer.
 
 use crate::drive::{Message, TEST_TIMEOUT, receive_all, send_all};
+use maypole_transports::Fault;
 use maypole_transports::ib::VerbsStream;
 use maypole_transports::shm::Segment;
 use maypole_transports::stream::direct::{DirectWrites, RemoteMemory};
@@ -31,12 +32,14 @@ impl DirectPair {
         unsafe { self.ends[0].write((at, LEN - at), self.there) }.unwrap()
     }
 
-    pub(crate) fn complete(&mut self, write: u64) {
+    /// Waits until the write is complete, or has failed.
+    pub(crate) fn complete(&mut self, write: u64) -> Result<(), Fault> {
         let begun = Instant::now();
-        while !self.ends[0].is_complete(write).unwrap() {
+        while !self.ends[0].is_complete(write)? {
             assert!(begun.elapsed() < TEST_TIMEOUT, "a write does not complete");
             thread::yield_now();
         }
+        Ok(())
     }
 
     /// Checks that a message arrives behind the bytes that were written before.
@@ -52,7 +55,7 @@ impl DirectPair {
             // SAFETY: the bytes have landed.
             let landed = unsafe { self.segments[1].view() }.as_view().to_vec();
             assert!(landed[at..].iter().all(|byte| *byte == round + 1), "round {round}");
-            self.complete(write);
+            self.complete(write).unwrap();
         }
     }
 }
