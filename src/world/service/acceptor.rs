@@ -216,7 +216,7 @@ impl Acceptor {
 
 /// Reads the available bytes of a non-blocking `stream`, and replies. Returns the outcome once the
 /// handshake has completed.
-pub(super) fn advance(
+fn advance(
     stream: &mut (impl Read + Write),
     responder: &mut Responder,
 ) -> Result<Option<(Binding, Channel)>, SecureError> {
