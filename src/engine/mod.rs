@@ -53,6 +53,7 @@ use maypole_kernels::{CustomReducer, Reducer};
 use maypole_transports::{OwnerProcess, Waiting};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Runs the calls of one rank of a group.
 #[derive(Debug)]
@@ -233,15 +234,22 @@ impl Engine {
         ready: ReadyCall<'_>,
         store: Option<StoreWay>,
     ) -> Result<()> {
-        if self.observers.is_some() {
-            return self.perform_observed(at, ready, store);
-        }
+        let start = self.observers.is_some().then(Instant::now);
+        let sequence = self.health.sequence();
         self.health.enter();
         let PreparedCall { staged, reducer, .. } = self.calls.at(at);
         let buffers = self.calls.buffers(at, ready);
-        let program = &staged.program;
-        let done = self.executor.run_stored(store, program, reducer, &buffers, NoObserver);
-        self.finish(at, ready, done)
+        let recorder = self.observers.as_mut().and_then(|observers| observers.recording());
+        let (program, executor) = (&staged.program, &mut self.executor);
+        let done = match (recorder, &staged.notes) {
+            (Some(recorder), Some(notes)) => recorder.call(sequence, notes, |it| {
+                executor.run_stored(store, program, reducer, &buffers, it)
+            }),
+            _ => executor.run_stored(store, program, reducer, &buffers, NoObserver),
+        };
+        self.finish(at, ready, done)?;
+        start.into_iter().for_each(|start| self.note_time(at, start));
+        Ok(())
     }
 
     #[inline(always)]
