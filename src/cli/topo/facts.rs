@@ -14,6 +14,7 @@ use maypole_cluster::read::summary::{DeviceSummary, NearestNics};
 use maypole_cluster::search::lanes;
 use maypole_cluster::search::lanes::Lane;
 use maypole_cluster::search::rails::RoutingTable;
+use maypole_cluster::search::rings::ring;
 use maypole_cluster::search::trees::{Tree, trees};
 
 /// A machine or a cluster.
@@ -153,7 +154,7 @@ impl MachineFacts {
     }
 
     pub(super) fn ring(&self) -> BestRing {
-        let order = rings::ring(&self.classes).order;
+        let order = ring(&self.classes).order;
         let hops = rings::hops(&order).filter(|_| order.len() > 1);
         let worst = hops.min_by_key(|(a, b)| self.classes[*a][*b]);
         BestRing { bottleneck: worst.map(|(a, b)| self.cells[a][b].clone()), order }
