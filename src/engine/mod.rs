@@ -293,10 +293,17 @@ impl Engine {
     fn look_up(&mut self, call: CollectiveCall) -> Result<()> {
         self.check_usable(|| call.to_string())?;
         let source = ProgramSource::Table(self.settings.plan);
-        let at = match self.calls.find(ProgramKey { call, source }) {
-            Some(at) => at,
-            None => self.prepare(call)?,
-        };
+        self.use_program(ProgramKey { call, source }, |it| it.prepare(call))
+    }
+
+    /// Makes the call of `key` the current one. Calls `prepare` if it is new.
+    fn use_program(
+        &mut self,
+        key: ProgramKey,
+        prepare: impl FnOnce(&mut Self) -> Result<usize>,
+    ) -> Result<()> {
+        let at = self.calls.find(key).map_or_else(|| prepare(self), Ok)?;
+        self.calls.at_mut(at).plan = self.settings.plan;
         self.set_current(at);
         self.health.record(&self.calls.at(at).record);
         Ok(())
