@@ -203,7 +203,7 @@ impl Service {
         let most = (MAX_MESSAGE - 65_536) / members.len();
         if payload.len() > most {
             let len = payload.len();
-            return Err(ServiceError::Invalid(format!(
+            return Err(ServiceError::Refused(format!(
                 "{len} bytes are too many to exchange; the most is {most}"
             )));
         }
@@ -245,7 +245,7 @@ impl Service {
         if fits && members.contains(&self.rank()) {
             return Ok(());
         }
-        Err(ServiceError::Invalid(format!(
+        Err(ServiceError::Refused(format!(
             "{members:?} is no group of which rank {} is a member",
             self.rank()
         )))
