@@ -42,13 +42,12 @@ async fn step(mut comm: Communicator) -> maypole::Result<(f32, u64)> {
     let (number, _) = come.await?;
     sent.await?;
 
-    // A call that is described once, and started again and again.
-    let sum = |comm: &mut Communicator, x: &mut [u64; 1]| comm.all_reduce(x, ReduceOp::Sum);
-    let mut prepared = comm.prepare([number[0]], sum);
+    // Each request returns its buffers, which the next one takes.
+    let mut sum = vec![number[0]];
     for _ in 0..3 {
-        prepared = prepared.start(&mut comm).await?;
+        sum = comm.start_all_reduce(sum, ReduceOp::Sum).await?;
     }
-    Ok((gradients.await?[0], prepared.buffers[0]))
+    Ok((gradients.await?[0], sum[0]))
 }
 
 fn main() {

@@ -143,9 +143,9 @@ pub use comm::faults;
 pub use comm::{
     AbortHandle, Admissions, AnyElement, AnySlice, AnySliceMut, Arena, BufferPlacement,
     CallBuffers, CallPath, Communicator, Counters, Group, IntoBuffers, IntoInput, IntoOp,
-    IntoOutput, LastCall, Local, MessageHandle, Moved, Op, Operation, OwnedBuffers, PersistentCall,
-    ProgramCache, RegisteredBuffer, Request, Scope, Sent, StoreCounts, Transport, UnknownTransport,
-    Within, wait_all, wait_any,
+    IntoOutput, LastCall, Local, MessageHandle, Moved, Op, Operation, OwnedBuffers, ProgramCache,
+    RegisteredBuffer, Request, Scope, Sent, StoreCounts, Transport, UnknownTransport, Within,
+    wait_all, wait_any,
 };
 #[doc(inline)]
 pub use element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};

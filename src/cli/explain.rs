@@ -180,12 +180,11 @@ impl ExplainArgs {
         };
         let choice = choose(&question, wanted, &costs);
         let able = |algorithm| self.algorithm.is_none_or(|wanted| wanted == algorithm);
-        let registered = registered_choice(&question, &costs, able);
-        let copied = copied_choice(&question, &costs, able);
-        Explanation::new(&question, &hosts, &links, wanted, choice, None)
-            .with_registered(registered, None)
-            .with_copied(copied, None, None)
-            .of_bytes(asked)
+        let mut explained = Explanation::new(&question, &hosts, &links, wanted, choice, None);
+        explained.bytes = asked;
+        explained.registered = Some(registered_choice(&question, &costs, able));
+        explained.copied = Some(copied_choice(&question, &costs, able));
+        explained
     }
 
     /// Runs the call as one rank of several, then explains it with the measured time.

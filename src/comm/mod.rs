@@ -23,7 +23,6 @@ pub use api::arguments::slices::{AnyElement, AnySlice, AnySliceMut, IntoInput, I
 pub use api::failure::abort::AbortHandle;
 pub use api::messages::Group;
 pub use api::requests::message_handle::MessageHandle;
-pub use api::requests::persistent::PersistentCall;
 pub use api::requests::scope::Scope;
 pub use api::settings::Within;
 pub use join::Admissions;

@@ -5,7 +5,6 @@
 //! trait object serves both.
 
 pub(crate) mod departures;
-pub(crate) mod error;
 pub(crate) mod links;
 pub(crate) mod processes;
 pub(crate) mod threads;
@@ -17,15 +16,17 @@ use crate::execute::AnyStream;
 use crate::execute::messages::Connector;
 use crate::topology::StreamLinks;
 use crate::world::calls::{CallMismatch, GroupActivity, RankStatus};
-use crate::world::service::{Cause, Contribution, FailureKind, GroupId, GrownWorld};
+use crate::world::service::{Cause, Contribution, FailureKind, GroupId, GrownWorld, ServiceError};
 use crate::world::{PortChoice, RankSentence};
-use error::Result;
 use maypole_kernels::mix;
 use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// The result of a request to the control plane. Its errors number ranks as in the group.
+type Result<T, E = ServiceError> = std::result::Result<T, E>;
 
 /// The cause of a wait without end.
 #[derive(Debug)]

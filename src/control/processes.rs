@@ -1,8 +1,7 @@
 //! The control plane of ranks that are processes: the service of this process.
 
-use crate::control::error::{ControlError, Result};
 use crate::control::transport::{NO_DEVICES, Transport, VerbsOffer};
-use crate::control::{Control, GroupMembership, Straggler, SurvivingGroup, aborted};
+use crate::control::{Control, GroupMembership, Result, Straggler, SurvivingGroup, aborted};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait, WaitWatcher};
 use crate::topology::StreamLinks;
@@ -71,8 +70,8 @@ impl ProcessControl {
         }
     }
 
-    fn error(&self, error: ServiceError) -> ControlError {
-        ControlError::in_group(error, self.members())
+    fn error(&self, error: ServiceError) -> ServiceError {
+        error.in_group(self.members())
     }
 }
 

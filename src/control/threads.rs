@@ -4,16 +4,15 @@ mod leaving;
 mod shrink;
 mod waiting;
 
-use crate::control::error::{ControlError, Result};
 use crate::control::links::{ONE_PROCESS, ThreadLinks};
 use crate::control::transport::{Transport, VerbsOffer};
-use crate::control::{Control, GroupMembership, Straggler, SurvivingGroup, aborted};
+use crate::control::{Control, GroupMembership, Result, Straggler, SurvivingGroup, aborted};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait, WaitWatcher};
 use crate::topology::StreamLinks;
 use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, GroupActivity, NetworkStatus, RankStatus, WaitTarget};
-use crate::world::service::{Cause, Contribution, Diagnosis, Fates, GroupId};
+use crate::world::service::{Cause, Contribution, Diagnosis, Fates, GroupId, ServiceError};
 use maypole_kernels::SharedRegion;
 use maypole_transports::limits::with_limit;
 use maypole_transports::shm::Segment;
@@ -230,11 +229,11 @@ impl Control for ThreadControl {
         };
         let ready = |state: &mut WorldState, is_late: bool| {
             let group = state.groups.entry(self.identity()).or_default();
-            let cause = state.fates.cause_in(&self.identity()).map(|cause| cause.text);
+            let cause = state.fates.cause_in(&self.identity());
             let missing = missing(group);
             let exchange = group.exchanges.get_mut(&round).filter(|_| missing.is_empty());
             Some(match (exchange, missing.iter().find(|rank| group.left.contains(rank)), cause) {
-                (_, Some(rank), _) => Err(ControlError::Left(*rank)),
+                (_, Some(rank), _) => Err(ServiceError::Left { rank: *rank }),
                 (Some(exchange), ..) => {
                     let blobs = exchange.blobs.values().cloned().collect();
                     exchange.readers += 1;
@@ -243,8 +242,8 @@ impl Control for ThreadControl {
                     }
                     Ok(blobs)
                 }
-                (.., Some(cause)) => Err(ControlError::Failed(cause.in_group(self.members()))),
-                _ if is_late => Err(ControlError::TimedOut { what: "an exchange", missing }),
+                (.., Some(cause)) => Err(ServiceError::Aborted { cause }.in_group(self.members())),
+                _ if is_late => Err(ServiceError::TimedOut { what: "an exchange", missing }),
                 _ => return None,
             })
         };
@@ -265,7 +264,7 @@ impl Control for ThreadControl {
 
     fn segment(&self, locals: &[usize], number: u32, bytes: usize, _: Instant) -> Result<Segment> {
         let key = (locals[0], number);
-        let failed = |error: std::io::Error| ControlError::Other(error.to_string());
+        let failed = |error: std::io::Error| ServiceError::Refused(error.to_string());
         let make = || Segment::create(bytes).map_err(failed);
         let segment =
             self.with_group(|group| take_shared(&mut group.segments, key, locals.len(), make));

@@ -1,11 +1,11 @@
 //! Exchanges over the control plane: operations of the group, as collectives are, that gather a few
 //! bytes of each rank on all ranks.
 
-use crate::control::error::ControlError;
 use crate::engine::Engine;
 use crate::error::{CallMismatch, Error, Result};
 use crate::wire;
 use crate::world::calls::CallRecord;
+use crate::world::service::ServiceError;
 use maypole_kernels::mix;
 use maypole_transports::OwnerProcess;
 use serde::de::DeserializeOwned;
@@ -68,7 +68,7 @@ impl Engine {
         };
         let decoded = parts.iter().enumerate().map(|(rank, part)| decode(rank, part));
         match decoded.collect::<std::result::Result<Vec<_>, _>>() {
-            Err(why) => Err(self.explain_control(call.call.clone(), ControlError::Other(why))),
+            Err(why) => Err(self.explain_control(call.call.clone(), ServiceError::Refused(why))),
             Ok(parts) => match first_mismatch(&parts) {
                 Some(found) => Err(self.health.report_mismatch(call.call.clone(), found)),
                 None => Ok(parts.into_iter().map(|part| part.blob).collect()),

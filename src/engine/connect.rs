@@ -1,10 +1,10 @@
 //! The board and the streams of a group, made when a program first needs them.
 
-use crate::control::error::ControlError;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::lower::Program;
 use crate::world::calls::CallRecord;
+use crate::world::service::ServiceError;
 use maypole_transports::board::Board;
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ impl Engine {
     }
 
     /// Makes the board at the first call, and the streams of `program` that do not exist yet.
-    fn connect(&mut self, program: &Program) -> std::result::Result<(), ControlError> {
+    fn connect(&mut self, program: &Program) -> std::result::Result<(), ServiceError> {
         let deadline = self.limits.deadline();
         if !self.connected {
-            self.check_memory().map_err(ControlError::Other)?;
+            self.check_memory().map_err(ServiceError::Refused)?;
             let locals = self.boards.locals(self.rank);
             let me = self.boards.index(self.rank);
             let board = self.health.control().board(&locals, me, deadline)?;
@@ -36,7 +36,7 @@ impl Engine {
         }
         let peers = program.streams.iter().map(|link| link.peer as usize);
         let absent = peers.filter(|peer| !self.executor.has_stream(*peer)).collect::<Vec<_>>();
-        self.check_registered(&absent).map_err(ControlError::Other)?;
+        self.check_registered(&absent).map_err(ServiceError::Refused)?;
         let streams = self.health.control().streams(&absent, deadline)?;
         for (peer, stream) in absent.into_iter().zip(streams) {
             self.executor.streams().insert(peer, stream);

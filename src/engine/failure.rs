@@ -1,13 +1,12 @@
 //! The error of a program, of a batch of messages, or of an exchange that did not complete.
 
-use crate::control::error::ControlError;
 use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::health::Health;
 use crate::error::{CallMismatch, Error, MissedDeadline, Result};
 use crate::execute::messages::{AllowedTime, MessageError};
 use crate::execute::{ExecuteError, LinkError, SlowWait, Unexpected};
-use crate::world::service::{Cause, CauseDetail, CauseEvent, FailureKind, GroupId};
+use crate::world::service::{Cause, CauseDetail, CauseEvent, FailureKind, GroupId, ServiceError};
 use maypole_transports::Fault;
 use maypole_transports::turns::{self, poll_until};
 use std::any::Any;
@@ -61,14 +60,14 @@ impl Engine {
     /// failed.
     #[cold]
     #[inline(never)]
-    pub(crate) fn explain_control(&mut self, operation: String, error: ControlError) -> Error {
+    pub(crate) fn explain_control(&mut self, operation: String, error: ServiceError) -> Error {
         let link_error = match &error {
-            ControlError::Failed(_) => Some((None, LinkError::Aborted)),
-            ControlError::Left(rank) => Some((Some(*rank), LinkError::PeerLeft)),
-            ControlError::TimedOut { missing, .. } => {
+            ServiceError::Aborted { .. } => Some((None, LinkError::Aborted)),
+            ServiceError::Left { rank } => Some((Some(*rank), LinkError::PeerLeft)),
+            ServiceError::TimedOut { missing, .. } => {
                 missing.first().map(|rank| (Some(*rank), LinkError::TimedOut))
             }
-            ControlError::Other(_) => None,
+            _ => None,
         };
         match link_error {
             Some((peer, link_error)) => self.explain_link(operation, 0, peer, link_error),

@@ -53,6 +53,7 @@ use maypole_kernels::{CustomReducer, Reducer};
 use maypole_transports::{OwnerProcess, Waiting};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Runs the calls of one rank of a group.
 #[derive(Debug)]
@@ -233,15 +234,22 @@ impl Engine {
         ready: ReadyCall<'_>,
         store: Option<StoreWay>,
     ) -> Result<()> {
-        if self.observers.is_some() {
-            return self.perform_observed(at, ready, store);
-        }
+        let start = self.observers.is_some().then(Instant::now);
+        let sequence = self.health.sequence();
         self.health.enter();
         let PreparedCall { staged, reducer, .. } = self.calls.at(at);
         let buffers = self.calls.buffers(at, ready);
-        let program = &staged.program;
-        let done = self.executor.run_stored(store, program, reducer, &buffers, NoObserver);
-        self.finish(at, ready, done)
+        let recorder = self.observers.as_mut().and_then(|observers| observers.recording());
+        let (program, executor) = (&staged.program, &mut self.executor);
+        let done = match (recorder, &staged.notes) {
+            (Some(recorder), Some(notes)) => recorder.call(sequence, notes, |it| {
+                executor.run_stored(store, program, reducer, &buffers, it)
+            }),
+            _ => executor.run_stored(store, program, reducer, &buffers, NoObserver),
+        };
+        self.finish(at, ready, done)?;
+        start.into_iter().for_each(|start| self.note_time(at, start));
+        Ok(())
     }
 
     #[inline(always)]
@@ -285,10 +293,17 @@ impl Engine {
     fn look_up(&mut self, call: CollectiveCall) -> Result<()> {
         self.check_usable(|| call.to_string())?;
         let source = ProgramSource::Table(self.settings.plan);
-        let at = match self.calls.find(ProgramKey { call, source }) {
-            Some(at) => at,
-            None => self.prepare(call)?,
-        };
+        self.use_program(ProgramKey { call, source }, |it| it.prepare(call))
+    }
+
+    /// Makes the call of `key` the current one. Calls `prepare` if it is new.
+    fn use_program(
+        &mut self,
+        key: ProgramKey,
+        prepare: impl FnOnce(&mut Self) -> Result<usize>,
+    ) -> Result<()> {
+        let at = self.calls.find(key).map_or_else(|| prepare(self), Ok)?;
+        self.calls.at_mut(at).plan = self.settings.plan;
         self.set_current(at);
         self.health.record(&self.calls.at(at).record);
         Ok(())

@@ -217,7 +217,16 @@ impl DeviceLinks {
         };
         let world = self.world();
         let row = |from: usize| (0..world).map(|to| class(from, to)).collect();
-        rings::ring(&(0..world).map(row).collect::<Vec<Vec<PathClass>>>())
+        let classes: Vec<Vec<PathClass>> = (0..world).map(row).collect();
+        let on_gpu = |of: usize| (0..world).filter(move |it| self.gpus[*it] == self.gpus[of]);
+        let firsts: Vec<usize> = (0..world).filter(|it| on_gpu(*it).next() == Some(*it)).collect();
+        if world <= rings::EXACT || firsts.len() == world {
+            return rings::ring(&classes);
+        }
+        // Ranks of a GPU follow one another in any case.
+        let of_gpus = rings::ring(&square(&classes, &firsts)).order.into_iter();
+        let order: Vec<usize> = of_gpus.flat_map(|at| on_gpu(firsts[at])).collect();
+        Ring { bottleneck: rings::bottleneck(&classes, &order), order }
     }
 
     /// How many pairs of ranks each kind of path joins, the best first.
@@ -348,6 +357,11 @@ mod tests {
         assert_eq!(links.subset(&[1, 2, 3, 4]).order(), [0, 1, 3, 2]);
         assert_eq!((links.sharing(0), links.sharing(1), links.slowest_hop()), (3, 2, None));
         assert_eq!(DeviceLinks::apart(6).order(), [0, 1, 2, 3, 4, 5]);
+        let many: Vec<usize> = (0..40).map(|rank| rank * 7 % 10).collect();
+        let links = DeviceLinks::unknown(&many);
+        let mut gpus: Vec<usize> = links.order().iter().map(|rank| many[*rank]).collect();
+        gpus.dedup();
+        assert_eq!((links.order()[0], links.order().len(), gpus.len()), (0, 40, 10));
     }
 
     #[test]

@@ -107,31 +107,6 @@ impl Explanation {
         }
     }
 
-    /// The explanation of a call of `bytes` bytes, which was priced as one of the question's length.
-    #[must_use]
-    pub fn of_bytes(self, bytes: usize) -> Self {
-        Self { bytes, ..self }
-    }
-
-    /// Adds the call's cost on registered memory, and the duration of such calls.
-    #[must_use]
-    pub fn with_registered(self, choice: ReachingChoice, measured: Option<MeasuredTime>) -> Self {
-        Self { registered: Some(choice), measured_registered: measured, ..self }
-    }
-
-    /// Adds the call's cost by copies, the duration of such calls, and the reason, if there is one,
-    /// why ranks cannot copy.
-    #[must_use]
-    pub fn with_copied(
-        self,
-        choice: ReachingChoice,
-        measured: Option<MeasuredTime>,
-        refused: Option<&str>,
-    ) -> Self {
-        let copies_refused = refused.map(str::to_owned);
-        Self { copied: Some(choice), measured_copied: measured, copies_refused, ..self }
-    }
-
     /// The candidate that was chosen.
     pub fn chosen(&self) -> Option<&Candidate> {
         self.choice

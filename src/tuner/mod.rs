@@ -35,7 +35,7 @@ pub use gpus::{DeviceQuestion, schedules};
 pub use network::{Network, NoNetwork};
 pub use pairs::{PairGroup, pair_groups};
 pub use price::price_of_schedules;
-pub(crate) use registered::copying_plans;
+pub(crate) use registered::reaching_choice;
 pub use registered::{ReachingChoice, copied_choice, registered_choice};
 pub use rounding::priced_bytes;
 

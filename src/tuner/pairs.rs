@@ -2,7 +2,7 @@
 
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
-use crate::topology::transport::{self, RefusalReason, TransportKind, TransportOffer};
+use crate::topology::transport::{RefusalReason, TransportChoice, TransportKind};
 use std::fmt;
 
 /// Pairs of ranks that are joined by the same transport for the same reasons.
@@ -40,14 +40,14 @@ pub fn pair_groups(boards: &Boards, hosts: &Hosts, links: &StreamLinks) -> Vec<P
     let mut alike = [[None; 2]; 2];
     for a in 0..boards.world() {
         for b in a + 1..boards.world() {
-            let here = usize::from(hosts.of(a) == hosts.of(b));
-            let known = &mut alike[here][usize::from(boards.together(a, b))];
+            let (one_host, one_board) = (hosts.together(a, b), boards.together(a, b));
+            let known = &mut alike[usize::from(one_host)][usize::from(one_board)];
             if let Some(kind) = *known {
                 let kind: &mut PairGroup = &mut kinds[kind];
                 kind.pairs += 1;
                 continue;
             }
-            let joined = join([hosts.of(a), hosts.of(b)], boards.together(a, b), links);
+            let joined = join(one_host, one_board, links);
             let same = |kind: &PairGroup| {
                 (kind.transport, &kind.refused) == (joined.transport, &joined.refused)
             };
@@ -67,22 +67,18 @@ pub fn pair_groups(boards: &Boards, hosts: &Hosts, links: &StreamLinks) -> Vec<P
     kinds
 }
 
-fn join(
-    [here, there]: [usize; 2],
-    share_a_board: bool,
-    links: &StreamLinks,
-) -> transport::TransportChoice {
-    let mut mine = TransportOffer::new(here.to_string());
-    let theirs = TransportOffer::new(there.to_string());
-    if let Some(why) = links.verbs_refusal(here == there) {
-        mine = mine.without(TransportKind::InfiniBand, why);
-    }
-    if here == there && !share_a_board {
-        let why =
-            "excluded by the job's settings, or more ranks are on the host than a board serves";
-        mine = mine.without(TransportKind::SharedMemory, RefusalReason::Other(why.to_owned()));
-    }
-    transport::choose(&mine, &theirs).expect("TCP joins any two ranks")
+fn join(one_host: bool, share_a_board: bool, links: &StreamLinks) -> TransportChoice {
+    TransportChoice::best(|kind| match kind {
+        TransportKind::CudaPeer if one_host => Some(RefusalReason::HostMemory),
+        TransportKind::SharedMemory if share_a_board => None,
+        TransportKind::SharedMemory if one_host => Some(RefusalReason::Other(
+            "excluded by the job's settings, or more ranks are on the host than a board serves"
+                .to_owned(),
+        )),
+        TransportKind::CudaPeer | TransportKind::SharedMemory => Some(RefusalReason::OtherHost),
+        TransportKind::InfiniBand => links.verbs_refusal(one_host),
+        TransportKind::Tcp => None,
+    })
 }
 
 impl fmt::Display for PairGroup {

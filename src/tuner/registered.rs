@@ -6,7 +6,7 @@ use super::price::Pricer;
 use super::{Candidate, CostTable, Plan, Question, best, choose};
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
-use crate::schedule::hosts::{Boards, ReachedMemory};
+use crate::schedule::hosts::ReachedMemory;
 use maypole_transports::board::SMALL;
 
 /// Bytes that each rank sends to all others before such a call.
@@ -78,23 +78,12 @@ pub fn copied_choice(
     able: impl Fn(Algorithm) -> bool,
 ) -> ReachingChoice {
     let is_long = |algorithm| longest_chunk(question, algorithm) > SMALL;
-    copying_plans(question, table, |algorithm| able(algorithm) && is_long(algorithm))
+    let able = |algorithm| able(algorithm) && is_long(algorithm);
+    reaching_choice(question, table, ReachedMemory::Copied, able)
 }
 
-/// As [`copied_choice`], however short the chunks are.
-pub(crate) fn copying_plans(
-    question: &Question<'_>,
-    table: &CostTable,
-    able: impl Fn(Algorithm) -> bool,
-) -> ReachingChoice {
-    match question.collective.reduces() {
-        true => ReachingChoice::default(),
-        false => reaching_choice(question, table, ReachedMemory::Copied, able),
-    }
-}
-
-/// As [`registered_choice`] or [`copied_choice`], by `access`.
-fn reaching_choice(
+/// As [`registered_choice`] or [`copied_choice`], by `access`, however short the chunks are.
+pub(crate) fn reaching_choice(
     question: &Question<'_>,
     table: &CostTable,
     access: ReachedMemory,
@@ -102,7 +91,9 @@ fn reaching_choice(
 ) -> ReachingChoice {
     let mut choice = ReachingChoice::default();
     let world = question.world();
-    if question.collective == Collective::Barrier || world < 2 || !is_one_board(question.boards) {
+    let combines = access == ReachedMemory::Copied && question.collective.reduces();
+    let is_barrier = question.collective == Collective::Barrier;
+    if combines || is_barrier || world < 2 || question.boards.locals(0).len() < world {
         return choice;
     }
     let asking =
@@ -146,9 +137,4 @@ fn priced(
         }));
     }
     priced
-}
-
-/// True if all ranks share one board.
-fn is_one_board(boards: &Boards) -> bool {
-    boards.locals(0).len() == boards.world()
 }

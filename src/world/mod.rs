@@ -17,7 +17,7 @@ mod verbs;
 
 #[doc(hidden)]
 pub use sentence::RankSentence;
-pub(crate) use sentence::{group_name, list_ranks, rank_name};
+pub(crate) use sentence::{group_name, rank_name};
 use std::collections::VecDeque;
 pub(crate) use verbs::{PortChoice, VerbsAccess, VerbsPortOffer};
 

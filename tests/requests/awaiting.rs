@@ -151,31 +151,31 @@ fn a_future_that_was_ready_is_not_polled_again() {
 }
 
 #[test]
-fn a_prepared_call_is_lowered_once_and_its_buffers_stay_in_place() {
+fn a_repeated_request_is_lowered_once_and_its_buffers_stay_in_place() {
     for local in mixtures() {
         local.run(|mut comm| {
             let world = comm.world() as u64;
             let call = |comm: &mut Communicator, (x, sum): &mut (Vec<u64>, Vec<u64>)| {
                 comm.all_reduce((&*x, sum), ReduceOp::Sum)
             };
-            let mut sum = comm.prepare((vec![0; 3000], vec![0; 3000]), call);
-            let place = sum.buffers.0.as_ptr();
+            let mut sum = (vec![0; 3000], vec![0; 3000]);
+            let place = sum.0.as_ptr();
             let mut lowered = None;
             for step in 1..=20 {
-                sum.buffers.0.fill(step);
+                sum.0.fill(step);
                 sum = match step % 3 {
-                    0 => block_on(sum.start(&mut comm)).0.unwrap(),
-                    1 => sum.start(&mut comm).wait().unwrap(),
+                    0 => block_on(comm.start(sum, call)).0.unwrap(),
+                    1 => comm.start(sum, call).wait().unwrap(),
                     _ => {
-                        sum.run(&mut comm).unwrap();
+                        call(&mut comm, &mut sum).unwrap();
                         sum
                     }
                 };
-                assert_eq!(sum.buffers.1, vec![step * world; 3000]);
+                assert_eq!(sum.1, vec![step * world; 3000]);
                 let programs = comm.programs().lowered;
                 assert_eq!(*lowered.get_or_insert(programs), programs, "step {step}");
             }
-            assert_eq!(sum.buffers.0.as_ptr(), place);
+            assert_eq!(sum.0.as_ptr(), place);
         });
     }
 }

@@ -1,7 +1,7 @@
 //! The addresses of this host's network interfaces, and the source address of a route.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
 
 /// One address of a network interface of this host.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -77,6 +77,29 @@ pub fn route_source(to: SocketAddr) -> io::Result<IpAddr> {
     to.set_port(if to.port() == 0 { 9 } else { to.port() });
     socket.connect(to)?;
     Ok(socket.local_addr()?.ip())
+}
+
+/// Listens at the first of `addresses`, each with all of `ports` in turn, that is free.
+///
+/// ```
+/// use maypole_transports::interfaces::listen_at_one_of;
+/// let taken = listen_at_one_of(&["127.0.0.1:0".parse().unwrap()], &[0])?;
+/// let other = listen_at_one_of(&[taken.local_addr()?], &[taken.local_addr()?.port(), 0])?;
+/// assert_ne!(taken.local_addr()?, other.local_addr()?);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// That of the last attempt.
+pub fn listen_at_one_of(addresses: &[SocketAddr], ports: &[u16]) -> io::Result<TcpListener> {
+    let mut candidates = Vec::new();
+    for mut address in addresses.iter().copied() {
+        for port in ports {
+            address.set_port(*port);
+            candidates.push(address);
+        }
+    }
+    TcpListener::bind(&candidates[..])
 }
 
 #[cfg(test)]

@@ -89,8 +89,6 @@ pub enum Purpose {
     Join = 1,
     /// One of the data connections between two ranks of a group.
     Data = 2,
-    /// One process passes a shared-memory segment to another.
-    Segment = 3,
     /// As [`Data`](Self::Data), and all bytes after the handshake are encrypted.
     EncryptedData = 4,
     /// One rank queries another's progress, or reports a failure to it.

@@ -6,30 +6,23 @@
 //! receiver checks the seals and the length before it maps a segment.
 
 mod buffer;
+mod offer;
 
 use crate::descriptor;
 use crate::fork::OwnerProcess;
-use crate::limits::{no_descriptor, with_limit};
+use crate::limits::with_limit;
 pub use buffer::SharedBuffer;
 use maypole_kernels::ViewMut;
+pub use offer::SegmentOffer;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
-use rustix::io::retry_on_intr;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
 use rustix::process::{Resource, getrlimit};
 use std::ffi::c_void;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::ptr::{NonNull, null_mut};
 
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
-/// The byte that a descriptor is sent with, because a message needs at least one.
-const MARK: u8 = b'S';
 
 /// Zeroed memory that processes of one host share. Safe code can make it, pass it on and put a
 /// [`Board`](crate::Board) or a [`Pipe`](crate::Pipe) into it, but cannot touch its bytes: only such
@@ -225,71 +218,10 @@ fn invalid(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// Passes `segment` to the process at the other end of `socket`. The caller must have made sure
-/// that the process may have it.
-///
-/// # Errors
-/// Errors of the socket.
-pub fn send_segment(socket: &UnixStream, segment: &Segment) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [segment.fd()];
-    let fits = control.push(SendAncillaryMessage::ScmRights(&descriptors));
-    debug_assert!(fits, "the space is for one descriptor");
-    retry_on_intr(|| {
-        rustix::net::sendmsg(socket, &[IoSlice::new(&[MARK])], &mut control, SendFlags::NOSIGNAL)
-    })?;
-    Ok(())
-}
-
-/// Receives a segment of `len` bytes; waits as long as the socket's read timeout.
-///
-/// # Errors
-/// Errors of the socket, and of [`Segment::from_fd`].
-pub fn receive_segment(socket: &UnixStream, len: usize) -> io::Result<Segment> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut mark = [0];
-    let read = retry_on_intr(|| {
-        rustix::net::recvmsg(
-            socket,
-            &mut [IoSliceMut::new(&mut mark)],
-            &mut control,
-            RecvFlags::CMSG_CLOEXEC,
-        )
-    })?;
-    // Draining also closes surplus descriptors.
-    let mut descriptors = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-        _ => None,
-    });
-    let memory = descriptors.next().and_then(|mut first| first.next());
-    match memory {
-        None if read.flags.contains(ReturnFlags::CTRUNC) => Err(io::Error::other(no_descriptor())),
-        _ if read.bytes == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        Some(memory) if mark == [MARK] => Segment::from_fd(memory, len),
-        _ => Err(invalid("the message carries no segment")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use rustix::fs::memfd_create;
-
-    #[test]
-    fn a_segment_crosses_a_socket() {
-        let (here, there) = UnixStream::pair().unwrap();
-        let mine = Segment::create(5000).unwrap();
-        // SAFETY: no other thread or process has the segment.
-        assert_eq!(unsafe { mine.view() }.as_view().to_vec(), [0; 5000]);
-        send_segment(&here, &mine).unwrap();
-        let theirs = receive_segment(&there, 5000).unwrap();
-        // SAFETY: as above.
-        unsafe { theirs.view() }.slice(4999, 1).fill_from(&[9]);
-        // SAFETY: as above.
-        assert_eq!(unsafe { mine.view() }.slice(4999, 1).as_view().to_vec(), [9]);
-    }
 
     #[test]
     fn a_segment_is_not_executable_where_the_kernel_can_say_so() {
@@ -310,15 +242,5 @@ mod tests {
         ftruncate(segment.fd(), 1).unwrap_err();
         Segment::create(0).unwrap_err();
         Segment::create(usize::MAX).unwrap_err();
-    }
-
-    #[test]
-    fn a_message_without_a_descriptor_is_an_error() {
-        let (mut here, there) = UnixStream::pair().unwrap();
-        io::Write::write_all(&mut here, b"SS").unwrap();
-        receive_segment(&there, 1).unwrap_err();
-        let (here, there) = UnixStream::pair().unwrap();
-        drop(here);
-        assert_eq!(receive_segment(&there, 1).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 }

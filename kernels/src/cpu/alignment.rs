@@ -7,7 +7,7 @@
 //!
 //! Sources are read at their own alignment. A load that crosses a line takes two accesses, too. So
 //! a reduction whose sources are not aligned with its destination is still slower than one on
-//! pages: `cargo bench -p maypole-kernels -- offsets` prints by how much.
+//! pages: `cargo bench --bench folds -- offsets` prints by how much.
 
 /// Bytes from which on a loop aligns its destination. Shorter loops make few stores, and are not
 /// worth one more register at the start. An estimate: other values were not measured.

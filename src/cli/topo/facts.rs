@@ -7,15 +7,16 @@ use maypole::schedule::collective::Collective;
 use maypole::topology::detect::DetectedMachine;
 use maypole::topology::model::bandwidth::GpuGeneration;
 use maypole::topology::rings;
-use maypole::topology::transport::TransportOffer;
 use maypole::topology::{NodeKind, PathClass, Topology};
 use maypole_cluster::Description;
 use maypole_cluster::build::convert;
+use maypole_cluster::build::offers::TransportOffer;
 use maypole_cluster::read::printed::PrintedClass;
 use maypole_cluster::read::summary::{DeviceSummary, NearestNics};
 use maypole_cluster::search::lanes;
 use maypole_cluster::search::lanes::Lane;
 use maypole_cluster::search::rails::RoutingTable;
+use maypole_cluster::search::rings::ring;
 use maypole_cluster::search::trees::{Tree, trees};
 
 /// A machine or a cluster.
@@ -163,7 +164,7 @@ impl MachineFacts {
     }
 
     pub(super) fn ring(&self) -> BestRing {
-        let order = rings::ring(&self.classes).order;
+        let order = ring(&self.classes).order;
         let hops = rings::hops(&order).filter(|_| order.len() > 1);
         let worst = hops.min_by_key(|(a, b)| self.classes[*a][*b]);
         BestRing { bottleneck: worst.map(|(a, b)| self.cells[a][b].clone()), order }

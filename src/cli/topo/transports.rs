@@ -1,10 +1,9 @@
 //! The transport that each pair of ranks would use, and why it is not a faster one.
 
 use maypole::topology::detect::{DetectedMachine, PeerAccess};
-use maypole::topology::transport::{
-    RefusalReason, TransportChoice, TransportKind, TransportOffer, choose,
-};
+use maypole::topology::transport::{RefusalReason, TransportChoice, TransportKind};
 use maypole::topology::{LinkKind, NodeKind, Topology};
+use maypole_cluster::build::offers::{TransportOffer, choose};
 
 /// The transports that each rank offers in this build.
 pub(super) fn offers(topology: &Topology, hosts: &[usize]) -> Vec<TransportOffer> {
@@ -51,8 +50,7 @@ pub(super) fn refuse_peers(offers: &mut [TransportOffer], machine: &DetectedMach
 /// The choice of every pair, the lower rank first.
 pub(super) fn choices(offers: &[TransportOffer]) -> Vec<(usize, usize, TransportChoice)> {
     let pairs = (0..offers.len()).flat_map(|a| (a + 1..offers.len()).map(move |b| (a, b)));
-    let choice = |(a, b): (usize, usize)| Some((a, b, choose(&offers[a], &offers[b]).ok()?));
-    pairs.filter_map(choice).collect()
+    pairs.map(|(a, b)| (a, b, choose(&offers[a], &offers[b]))).collect()
 }
 
 /// Groups the pairs with equal choices.

@@ -5,7 +5,9 @@
 //! | [`cluster`] | the name of a common host, or several of any host on a network |
 //! | [`pairs`] | the class of the path between each pair of devices |
 //! | [`convert`] | a description that a parser has read |
+//! | [`offers`] | which transport two ranks would use |
 
 pub mod cluster;
 pub mod convert;
+pub mod offers;
 pub mod pairs;

@@ -128,7 +128,7 @@ impl HostClasses {
     /// As many rings as the direct links allow, or else the best ring.
     fn rings(&self) -> Vec<Vec<usize>> {
         let found = disjoint::rings(&self.direct);
-        if found.is_empty() { vec![rings::ring(&self.classes).order] } else { found }
+        if found.is_empty() { vec![super::rings::ring(&self.classes).order] } else { found }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Shrinking a world of threads: the survivors make a world of their own.
 
 use super::{GroupTable, SharedWorld, WorldState};
-use crate::control::error::{ControlError, Result};
+use crate::control::Result;
 use crate::world::calls::GroupActivity;
-use crate::world::service::Cause;
+use crate::world::service::{Cause, ServiceError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -51,7 +51,7 @@ impl SharedWorld {
             }
             is_late.then(|| {
                 pending.came.remove(&activity.rank());
-                Err(ControlError::TimedOut { what: "going on without the dead", missing })
+                Err(ServiceError::TimedOut { what: "going on without the dead", missing })
             })
         };
         self.until(deadline, ready, || ())

@@ -72,16 +72,13 @@ impl<'a> PlanChooser<'a> {
                 && self.objection(call, algorithm).is_none()
         };
         let costs = &self.conditions.prices();
-        match access {
-            ReachedMemory::Registered => tuner::registered_choice(&question, costs, able),
+        let choose = || Ok(tuner::reaching_choice(&question, costs, access, able));
+        let chosen: std::result::Result<_, std::convert::Infallible> = match access {
+            ReachedMemory::Registered => choose(),
             // Nothing is combined, so any order is allowed.
-            ReachedMemory::Copied => {
-                let choose = || Ok(tuner::copying_plans(&question, costs, able));
-                let chosen: std::result::Result<_, std::convert::Infallible> =
-                    self.chosen.copied.get(kind, choose);
-                chosen.unwrap_or_else(|never| match never {})
-            }
-        }
+            ReachedMemory::Copied => self.chosen.copied.get(kind, choose),
+        };
+        chosen.unwrap_or_else(|never| match never {})
     }
 
     /// The kind of `call` where ranks may copy.
@@ -135,10 +132,16 @@ impl<'a> PlanChooser<'a> {
         let registered = tuner::registered_choice(&question, table, able);
         let copied = tuner::copied_choice(&question, table, able);
         let links = &self.conditions.links;
-        Explanation::new(&question, hosts, links, wanted, choice, measured(CallPath::Staged))
-            .with_registered(registered, measured(CallPath::Registered))
-            .with_copied(copied, measured(CallPath::Copied), copies)
-            .of_bytes(bytes)
+        let staged = measured(CallPath::Staged);
+        Explanation {
+            bytes,
+            registered: Some(registered),
+            measured_registered: measured(CallPath::Registered),
+            copied: Some(copied),
+            measured_copied: measured(CallPath::Copied),
+            copies_refused: copies.map(str::to_owned),
+            ..Explanation::new(&question, hosts, links, wanted, choice, staged)
+        }
     }
 
     fn question(&self, collective: Collective, bytes: usize) -> Question<'a> {

@@ -74,27 +74,12 @@ impl Engine {
             return Err(call.invalid(self.rank, format!("the user's algorithm {objection}")));
         }
         let source = ProgramSource::User(hash);
-        let at = match self.calls.find(ProgramKey { call, source }) {
-            Some(at) => at,
-            None => self.prepare_by_user(call, &schedules, hash)?,
-        };
-        self.calls.at_mut(at).plan = self.settings.plan;
-        self.set_current(at);
-        self.health.record(&self.calls.at(at).record);
-        Ok(())
-    }
-
-    fn prepare_by_user(
-        &mut self,
-        call: CollectiveCall,
-        schedules: &[Schedule],
-        hash: u64,
-    ) -> Result<usize> {
-        let world = self.boards.world();
-        let fingerprint = call.fingerprint_by(hash, OWN_WINDOW, world, self.calls.counts());
-        let source = ProgramSource::User(hash);
-        let label = LoweringLabel { algorithm: "own", window: OWN_WINDOW, fingerprint, source };
-        self.prepare_by(call, schedules, label)
+        self.use_program(ProgramKey { call, source }, |it| {
+            let world = it.boards.world();
+            let fingerprint = call.fingerprint_by(hash, OWN_WINDOW, world, it.calls.counts());
+            let label = LoweringLabel { algorithm: "own", window: OWN_WINDOW, fingerprint, source };
+            it.prepare_by(call, &schedules, label)
+        })
     }
 }
 

@@ -5,12 +5,12 @@ use super::frame::{Envelope, Frame};
 use super::message::MessageState;
 use super::posted::Posted;
 use super::requests::MessageRequests;
-use super::shared_memory::{LONGEST_OFFER, provide_segment};
 use super::{CREDIT, CREDIT_PER_MESSAGE, CREDIT_REPORT, EAGER_LIMIT};
 use crate::execute::AnyStream;
 use crate::execute::cursor::Advance;
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::Pipe;
+use maypole_transports::shm::{Segment, SegmentOffer};
 use std::collections::VecDeque;
 
 /// A message that no receive has taken.
@@ -254,7 +254,7 @@ impl IncomingLink {
                     _ => None,
                 }
             }
-            Frame::Offer(bytes) if bytes <= LONGEST_OFFER as u64 => {
+            Frame::Offer(bytes) if bytes <= SegmentOffer::LONGEST as u64 => {
                 let bytes = bytes as usize;
                 Some((Arriving::Offer(vec![0; bytes]), bytes))
             }
@@ -296,7 +296,9 @@ impl IncomingLink {
         if !self.provides_memory {
             return;
         }
-        match provide_segment(offer) {
+        let passed = Segment::create(Pipe::BYTES)
+            .and_then(|segment| segment.pass_to(offer).map(|()| segment));
+        match passed {
             Ok(segment) => self.carrier.add_pipe(AnyStream::Pipe(Pipe::reader(segment))),
             Err(error) => {
                 tracing::debug!(peer = self.peer, %error, "messages keep their connection")

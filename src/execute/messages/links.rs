@@ -4,9 +4,9 @@ use super::EAGER_LIMIT;
 use super::context::{BatchContext, Connector};
 use super::incoming::IncomingLink;
 use super::outgoing::OutgoingLink;
-use super::shared_memory::SharedMemoryOffer;
 use crate::execute::polling::StreamActivity;
 use crate::execute::{AnyStream, Moved};
+use maypole_transports::shm::SegmentOffer;
 use maypole_transports::{Pipe, mem, turns};
 use std::time::{Duration, Instant};
 
@@ -97,7 +97,7 @@ impl MessageLinks {
             };
             // Without an offer the link keeps its stream.
             let shares = self.can_share(peer, &stream, context);
-            let offer = if shares { SharedMemoryOffer::new().ok() } else { None };
+            let offer = if shares { SegmentOffer::new().ok() } else { None };
             self.outgoing[peer] = Some(Box::new(OutgoingLink::new(stream, offer)));
         }
         Ok(())

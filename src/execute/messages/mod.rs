@@ -44,7 +44,7 @@
 //!
 //! Between processes of one host, a link begins as a connection, too. The sender offers to use
 //! shared memory and names a socket for it; the receiver sends a segment to the socket when it
-//! reads the offer; then both directions switch to it ([`shared_memory`]). If that fails (the
+//! reads the offer; then both directions switch to it. If that fails (the
 //! processes have different network namespaces, or no memory is left), the link keeps its
 //! connection.
 //!
@@ -62,7 +62,6 @@ mod message;
 mod outgoing;
 mod posted;
 mod requests;
-mod shared_memory;
 mod sleep;
 
 use super::LinkError;

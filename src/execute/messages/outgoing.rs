@@ -3,11 +3,11 @@
 use super::carrier::{Carrier, FrameBody};
 use super::frame::Frame;
 use super::posted::Posted;
-use super::shared_memory::SharedMemoryOffer;
 use super::{CREDIT, CREDIT_PER_MESSAGE, EAGER_LIMIT};
 use crate::execute::AnyStream;
 use crate::execute::cursor::Advance;
 use maypole_kernels::ViewMut;
+use maypole_transports::shm::SegmentOffer;
 use maypole_transports::{HEAD, Pipe};
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ struct AnnouncedMessage {
 pub(super) struct OutgoingLink {
     pub(super) carrier: Carrier,
     /// The offer to use shared memory, until the receiver has passed a segment.
-    offer: Option<SharedMemoryOffer>,
+    offer: Option<SegmentOffer>,
     /// Posted sends for which there is no credit yet, not even to announce them.
     without_credit: VecDeque<usize>,
     next_number: u64,
@@ -36,7 +36,7 @@ pub(super) struct OutgoingLink {
 
 impl OutgoingLink {
     /// Sends over `stream`, and through shared memory once the receiver has accepted the `offer`.
-    pub(super) fn new(stream: AnyStream, offer: Option<SharedMemoryOffer>) -> Self {
+    pub(super) fn new(stream: AnyStream, offer: Option<SegmentOffer>) -> Self {
         let mut carrier = Carrier::new(stream, false);
         if let Some(offer) = &offer {
             let bytes = offer.to_bytes();
@@ -62,12 +62,16 @@ impl OutgoingLink {
 
     /// Switches to shared memory, if the receiver has passed a segment.
     pub(super) fn take_segment(&mut self) {
-        let segment = self.offer.as_ref().and_then(SharedMemoryOffer::take_segment);
-        if let Some(segment) = segment {
-            self.offer = None;
-            self.carrier.add_pipe(AnyStream::Pipe(Pipe::writer(segment)));
-            self.carrier.enqueue(Frame::Switch, FrameBody::Switch);
+        let Some(offer) = &mut self.offer else { return };
+        match offer.take(Pipe::BYTES) {
+            Ok(None) => return,
+            Ok(Some(segment)) => {
+                self.carrier.add_pipe(AnyStream::Pipe(Pipe::writer(segment)));
+                self.carrier.enqueue(Frame::Switch, FrameBody::Switch);
+            }
+            Err(error) => tracing::debug!(%error, "messages keep their connection"),
         }
+        self.offer = None;
     }
 
     /// Queues all sends for which there is credit, in order.

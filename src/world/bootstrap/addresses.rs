@@ -4,7 +4,7 @@ use super::interface::{InterfaceChoice, InterfaceSelector, is_link_local};
 use super::{JoinConfig, JoinError};
 use crate::world::VerbsAccess;
 use crate::world::service::ServiceSettings;
-use maypole_transports::interfaces::{self, InterfaceAddress, with_scope};
+use maypole_transports::interfaces::{self, InterfaceAddress, listen_at_one_of, with_scope};
 use maypole_transports::secure::JobSecret;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
@@ -173,10 +173,7 @@ pub(super) fn listen_as_root(
     variable: &'static str,
 ) -> Result<TcpListener, JoinError> {
     let addresses = root_addresses(config)?;
-    let ports = config.ports.iter().copied();
-    let of = |address: &SocketAddr| ports.clone().map(|port| at_port(*address, port)).collect();
-    let candidates: Vec<Vec<SocketAddr>> = addresses.iter().map(of).collect();
-    TcpListener::bind(&candidates.concat()[..]).map_err(|source| {
+    listen_at_one_of(&addresses, &config.ports).map_err(|source| {
         let address = config.address.clone().unwrap_or_else(|| addresses[0].ip().to_string());
         match source.kind() {
             io::ErrorKind::AddrNotAvailable => not_here(address, &addresses),
@@ -252,11 +249,6 @@ pub(super) fn reached_at(
     Ok(own.map_or(loopback, |own| own.with_port(address.port())))
 }
 
-fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {
-    address.set_port(port);
-    address
-}
-
 /// The listener of any other rank. `route` is this rank's end of its connection to rank 0.
 pub(super) fn listen_at(config: &JoinConfig, route: SocketAddr) -> Result<TcpListener, JoinError> {
     let selected = config.interface.as_ref().map(|_| choose(config, route.ip())).transpose()?;
@@ -265,8 +257,7 @@ pub(super) fn listen_at(config: &JoinConfig, route: SocketAddr) -> Result<TcpLis
         _ => route,
     };
     let ports: Vec<u16> = config.data_ports.clone().map_or(vec![0], Iterator::collect);
-    let candidates: Vec<_> = ports.iter().map(|port| at_port(address, *port)).collect();
-    TcpListener::bind(&candidates[..]).map_err(|source| JoinError::PortsTaken {
+    listen_at_one_of(&[address], &ports).map_err(|source| JoinError::PortsTaken {
         rank: config.rank,
         address: address.ip().to_string(),
         ports,

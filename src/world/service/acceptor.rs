@@ -2,9 +2,7 @@
 //! handshake has proved the job's key.
 
 use maypole_transports::limits::is_out_of_descriptors;
-use maypole_transports::secure::{
-    Binding, Channel, HandshakeProgress, JobSecret, Responder, SecureError, refuse,
-};
+use maypole_transports::secure::{Binding, Channel, JobSecret, Responder, SecureError, refuse};
 use maypole_transports::watch::Watch;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -108,7 +106,7 @@ impl Acceptor {
         }
         let at = self.pending.iter().position(|pending| pending.number == number)?;
         let PendingConnection { stream, responder, .. } = &mut self.pending[at];
-        match advance(stream, responder) {
+        match responder.advance(stream) {
             Ok(None) => None,
             Ok(Some((binding, channel))) => {
                 let pending = self.pending.remove(at).expect("found above");
@@ -211,33 +209,5 @@ impl Acceptor {
             self.best_reason = Some((weight, format!("{}: {why}", pending.from)));
         }
         tracing::debug!(from = %pending.from, %why, "a connection was refused");
-    }
-}
-
-/// Reads the available bytes of a non-blocking `stream`, and replies. Returns the outcome once the
-/// handshake has completed.
-pub(super) fn advance(
-    stream: &mut (impl Read + Write),
-    responder: &mut Responder,
-) -> Result<Option<(Binding, Channel)>, SecureError> {
-    let mut bytes = [0; 256];
-    loop {
-        let wants = responder.wants().min(bytes.len());
-        let read = match stream.read(&mut bytes[..wants]) {
-            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error.into()),
-        };
-        match responder.feed(&bytes[..read])? {
-            HandshakeProgress::More => {}
-            // A handshake's few bytes always fit into a fresh socket's buffer.
-            HandshakeProgress::Send(answer) => stream.write_all(&answer)?,
-            HandshakeProgress::Done { binding, channel, accepted } => {
-                stream.write_all(&accepted)?;
-                return Ok(Some((binding, *channel)));
-            }
-        }
     }
 }

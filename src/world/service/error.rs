@@ -1,14 +1,14 @@
 //! Errors of requests to the control plane.
 
 use super::Cause;
-use crate::world::sentence::list_ranks;
+use crate::world::sentence::{RankSentence, list_ranks};
 
 /// Why a request to the control plane failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
-    /// The world has failed, and with it all requests.
-    #[error("the world has failed: {cause}")]
+    /// The world or the group has failed, and with it all requests.
+    #[error("{cause}")]
     Aborted {
         /// The first cause.
         cause: Cause,
@@ -27,9 +27,9 @@ pub enum ServiceError {
         /// The ranks whose part is missing, by the last report.
         missing: Vec<usize>,
     },
-    /// The arguments are wrong.
+    /// The request is refused, for the reason in this sentence.
     #[error("{0}")]
-    Invalid(String),
+    Refused(String),
     /// The control plane has ended.
     #[error("the control plane has ended: {why}")]
     Closed {
@@ -44,4 +44,26 @@ pub enum ServiceError {
         /// Why it failed.
         why: String,
     },
+}
+
+impl ServiceError {
+    /// The same error with the numbers that ranks have in the group of the ranks `members` of the
+    /// world.
+    pub(crate) fn in_group(self, members: &[usize]) -> Self {
+        let member = |world: usize| members.iter().position(|member| *member == world);
+        match self {
+            Self::Aborted { mut cause } => {
+                cause.text = RankSentence::default().words(cause.text.in_group(members));
+                Self::Aborted { cause }
+            }
+            Self::TimedOut { what, missing } => {
+                Self::TimedOut { what, missing: missing.into_iter().filter_map(member).collect() }
+            }
+            Self::Left { rank } => match member(rank) {
+                Some(rank) => Self::Left { rank },
+                None => Self::Refused(format!("rank {rank} of the world has left")),
+            },
+            other => other,
+        }
+    }
 }

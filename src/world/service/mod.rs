@@ -196,28 +196,14 @@ impl Service {
         payload: Vec<u8>,
         deadline: Instant,
     ) -> Result<Vec<Vec<u8>>, ServiceError> {
+        self.check_members(members)?;
         if members.len() == 1 {
-            self.check_members(members)?;
             return Ok(vec![payload]);
         }
-        let round = self.contribute(purpose, group, members, payload)?;
-        self.await_round(round, deadline)
-    }
-
-    /// Sends this rank's part of an exchange of several members, for which
-    /// [`await_round`](Self::await_round) waits.
-    fn contribute(
-        &self,
-        purpose: ExchangePurpose,
-        group: GroupId,
-        members: &[usize],
-        payload: Vec<u8>,
-    ) -> Result<ExchangeRound, ServiceError> {
-        self.check_members(members)?;
         let most = (MAX_MESSAGE - 65_536) / members.len();
         if payload.len() > most {
             let len = payload.len();
-            return Err(ServiceError::Invalid(format!(
+            return Err(ServiceError::Refused(format!(
                 "{len} bytes are too many to exchange; the most is {most}"
             )));
         }
@@ -229,15 +215,6 @@ impl Service {
         drop(state);
         let round = ExchangeRound { group, purpose, members, number };
         self.shared.request(ControlRequest::Contribute { round: round.clone(), payload });
-        Ok(round)
-    }
-
-    fn await_round(
-        &self,
-        round: ExchangeRound,
-        deadline: Instant,
-    ) -> Result<Vec<Vec<u8>>, ServiceError> {
-        let group = round.group;
         match self.shared.wait_or_fail(group, deadline, |state| state.gathered.remove(&round)) {
             Some(Ok(Ok(payloads))) => Ok(payloads),
             Some(Ok(Err(rank))) => Err(self.gone(rank)),
@@ -268,7 +245,7 @@ impl Service {
         if fits && members.contains(&self.rank()) {
             return Ok(());
         }
-        Err(ServiceError::Invalid(format!(
+        Err(ServiceError::Refused(format!(
             "{members:?} is no group of which rank {} is a member",
             self.rank()
         )))

@@ -137,17 +137,17 @@ fn listening_here() -> Vec<Vec<u8>> {
 
 #[test]
 fn silent_connections_to_the_socket_of_a_segment_hold_no_receiver_up() {
-    let maker_listens = Barrier::new(3);
+    let started = Barrier::new(3);
     let body = |service: Service| {
         let group = GroupId { parent_epoch: 5, counter: 1 };
         let all = [0, 1, 2];
-        // The maker's socket exists before the others request its name.
-        maker_listens.wait();
+        // A receiver listens before it waits for the offers of the others.
+        started.wait();
         let mut silent = Vec::new();
         if service.rank() == 1 {
             let deadline = soon();
             while silent.len() < 3 {
-                assert!(Instant::now() < deadline, "the maker does not listen");
+                assert!(Instant::now() < deadline, "no receiver listens");
                 silent.clear();
                 for name in listening_here() {
                     let connected = (0..3).map(|_| connect_abstract_nonblocking(&name));

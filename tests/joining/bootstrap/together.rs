@@ -43,9 +43,9 @@ fn a_large_payload_crosses_and_a_larger_one_is_refused() {
         let all = service.exchange(WORLD, &[0, 1], mine.clone(), soon()).unwrap();
         assert_eq!(all[service.rank()], mine);
         let refused = service.exchange(WORLD, &[0, 1], vec![0; 9 << 20], soon());
-        assert!(matches!(refused, Err(ServiceError::Invalid(_))));
+        assert!(matches!(refused, Err(ServiceError::Refused(_))));
         assert!(
-            matches!(service.exchange(WORLD, &[0], vec![], soon()), Err(ServiceError::Invalid(_)))
+            matches!(service.exchange(WORLD, &[0], vec![], soon()), Err(ServiceError::Refused(_)))
                 || service.rank() == 0
         );
     });
@@ -75,7 +75,7 @@ fn ranks_connect_on_several_lanes() {
         }
         assert!(matches!(
             service.connect(DataPath::Tcp, (WORLD, me, 0), soon()),
-            Err(ServiceError::Invalid(_))
+            Err(ServiceError::Refused(_))
         ));
         service.exchange(WORLD, &[0, 1, 2], vec![], soon()).unwrap();
     });

@@ -6,7 +6,7 @@ use super::{
     frame,
 };
 use snow::{Builder, HandshakeState};
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use zeroize::Zeroizing;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -202,6 +202,37 @@ impl Responder {
         }
     }
 
+    /// Takes the bytes of `stream` that are there, and replies. Returns the outcome once the
+    /// handshake has completed; `None` if a read would block.
+    ///
+    /// # Errors
+    /// As [`feed`](Self::feed), and errors of the stream.
+    pub fn advance(
+        &mut self,
+        stream: &mut (impl Read + Write),
+    ) -> Result<Option<(Binding, Channel)>, SecureError> {
+        let mut bytes = [0; HANDSHAKE_FRAME];
+        loop {
+            let wants = self.wants().min(bytes.len());
+            let read = match stream.read(&mut bytes[..wants]) {
+                Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            match self.feed(&bytes[..read])? {
+                HandshakeProgress::More => {}
+                // A handshake's few bytes always fit into a fresh socket's buffer.
+                HandshakeProgress::Send(answer) => stream.write_all(&answer)?,
+                HandshakeProgress::Done { binding, channel, accepted } => {
+                    stream.write_all(&accepted)?;
+                    return Ok(Some((binding, *channel)));
+                }
+            }
+        }
+    }
+
     fn preamble(&mut self, bytes: &[u8]) -> Result<HandshakeProgress, SecureError> {
         let preamble = bytes.try_into().expect("`wants` asked for the length of a preamble");
         let binding = Binding::decode(&preamble, &self.secret.job);
@@ -271,20 +302,8 @@ pub fn respond(
     socket: &mut (impl Read + Write),
     secret: &JobSecret,
 ) -> Result<(Binding, Channel), SecureError> {
-    let mut responder = Responder::new(secret);
-    let mut bytes = [0; HANDSHAKE_FRAME];
-    loop {
-        let wants = responder.wants().min(bytes.len());
-        socket.read_exact(&mut bytes[..wants])?;
-        match responder.feed(&bytes[..wants])? {
-            HandshakeProgress::More => {}
-            HandshakeProgress::Send(answer) => socket.write_all(&answer)?,
-            HandshakeProgress::Done { binding, channel, accepted } => {
-                socket.write_all(&accepted)?;
-                return Ok((binding, *channel));
-            }
-        }
-    }
+    let outcome = Responder::new(secret).advance(socket)?;
+    outcome.ok_or_else(|| io::Error::from(ErrorKind::TimedOut).into())
 }
 
 fn read_frame(socket: &mut impl Read) -> Result<Vec<u8>, SecureError> {
@@ -299,23 +318,15 @@ fn read_frame(socket: &mut impl Read) -> Result<Vec<u8>, SecureError> {
     Ok(body)
 }
 
-fn prologue(preamble: &[u8; PREAMBLE], secret: &JobSecret, session: [u8; 16]) -> Vec<u8> {
-    [&preamble[..], &session, secret.job.as_bytes()].concat()
-}
-
-/// Returns the session that the handshake is bound to: zero for a joining rank, which has no
-/// session yet.
-fn session(secret: &JobSecret, binding: &Binding) -> [u8; 16] {
-    if binding.purpose == Purpose::Join { [0; 16] } else { secret.session }
-}
-
 fn noise(
     secret: &JobSecret,
     preamble: &[u8; PREAMBLE],
     binding: &Binding,
     initiates: bool,
 ) -> HandshakeState {
-    let prologue = prologue(preamble, secret, session(secret, binding));
+    // A joining rank has no session yet.
+    let session = if binding.purpose == Purpose::Join { [0; 16] } else { secret.session };
+    let prologue = [&preamble[..], &session, secret.job.as_bytes()].concat();
     let builder = Builder::new(PATTERN.parse().expect("the pattern is a constant"));
     let build = || {
         let builder = builder.psk(0, &secret.key)?.prologue(&prologue)?;

@@ -86,7 +86,7 @@ fn a_handshake_for_encrypted_data_gives_keys_that_no_other_has() {
 
 #[test]
 fn other_handshakes_give_no_keys() {
-    for purpose in [Purpose::Join, Purpose::Data, Purpose::Segment] {
+    for purpose in [Purpose::Join, Purpose::Data, Purpose::Question] {
         let (mut a, mut b) = handshake(&secret(1, "j"), &secret(1, "j"), purpose).unwrap();
         assert!(a.take_record_keys().is_none() && b.take_record_keys().is_none());
     }
@@ -124,7 +124,7 @@ fn another_key_job_or_session_is_refused() {
 #[test]
 fn a_preamble_has_its_fields_and_nothing_else() {
     let binding = Binding {
-        purpose: Purpose::Segment,
+        purpose: Purpose::Data,
         group: [0x0102_0304_0506_0708, 9],
         lane: 0x0a0b_0c0d,
         initiator: 14,
@@ -135,7 +135,7 @@ fn a_preamble_has_its_fields_and_nothing_else() {
     assert_eq!(PREAMBLE, 8 + 8 + 1 + 2 * 8 + 4 + 4 + 4);
     assert_eq!(&encoded[..7], b"maypole");
     assert_eq!(encoded[8..16], job_hash("j").to_le_bytes());
-    assert_eq!(encoded[16], 3);
+    assert_eq!(encoded[16], 2);
     assert_eq!(encoded[17..33], [8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(encoded[33..], [13, 12, 11, 10, 14, 0, 0, 0, 0, 0, 0, 15]);
     assert_eq!(Binding::decode(&encoded, "j").unwrap(), binding);
@@ -296,13 +296,13 @@ impl Write for Canned {
 /// The layout is a contract between processes, which may be of different builds.
 #[test]
 fn a_preamble_is_its_fields_in_order_and_nothing_else() {
-    let bytes = binding(Purpose::Segment).encode("j");
+    let bytes = binding(Purpose::Data).encode("j");
     let hash = (0xcbf2_9ce4_8422_2325u64 ^ u64::from(b'j')).wrapping_mul(0x0000_0100_0000_01b3);
     let mut expected = b"maypole\x02".to_vec();
     expected.extend(hash.to_le_bytes());
-    expected.push(3);
+    expected.push(2);
     expected.extend([1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
     expected.extend([3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0]);
     assert_eq!(bytes, expected[..]);
-    assert_eq!(Binding::decode(&bytes, "j").unwrap(), binding(Purpose::Segment));
+    assert_eq!(Binding::decode(&bytes, "j").unwrap(), binding(Purpose::Data));
 }

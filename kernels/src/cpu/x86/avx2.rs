@@ -1,6 +1,6 @@
 //! Vector operations on 128 and 256 bits, in AVX2 and F16C.
 
-use super::intrinsics::{extremes, halves, unary};
+use super::intrinsics::{extremes, halves, unary, vector};
 use crate::cpu::intrinsics::{binary, lanes, register, splat};
 use crate::cpu::operations::{PartialRegister, Register};
 use crate::cpu::partial;
@@ -54,65 +54,28 @@ macro_rules! emulated {
     };
 }
 
-register! { __m128i: _mm_loadu_si128 _mm_storeu_si128 }
+vector! {
+    __m128i: _mm_loadu_si128 _mm_storeu_si128 _mm_setzero_si128 _mm_set1_epi32;
+    bits: _mm_and_si128 _mm_or_si128 _mm_xor_si128;
+    add: _mm_add_epi8 _mm_add_epi16 _mm_add_epi32 _mm_add_epi64;
+    mul: _mm_mullo_epi16 _mm_mullo_epi32;
+    min: _mm_min_epi8 _mm_min_epi16 _mm_min_epi32
+        _mm_min_epu8 _mm_min_epu16 _mm_min_epu32;
+    max: _mm_max_epi8 _mm_max_epi16 _mm_max_epi32
+        _mm_max_epu8 _mm_max_epu16 _mm_max_epu32;
+    shift: _mm_slli_epi16 _mm_srli_epi16 _mm_srli_epi32;
+    halves: _mm_unpacklo_epi16 _mm_unpackhi_epi16 _mm_packus_epi32;
+    f32: _mm_castsi128_ps _mm_castps_si128 _mm_set1_ps
+        _mm_add_ps _mm_mul_ps _mm_div_ps _mm_min_ps _mm_max_ps;
+    f64: _mm_castsi128_pd _mm_castpd_si128 _mm_set1_pd
+        _mm_add_pd _mm_mul_pd _mm_div_pd _mm_min_pd _mm_max_pd;
+    nan: |a, b| _mm_castps_si128(_mm_cmp_ps::<_CMP_UNORD_Q>(a, b)),
+        |a, b| _mm_castpd_si128(_mm_cmp_pd::<_CMP_UNORD_Q>(a, b));
 
-impl Vector for __m128i {
-    binary! {
-        and: _mm_and_si128,
-        or: _mm_or_si128,
-        xor: _mm_xor_si128,
-        add_8: _mm_add_epi8,
-        add_16: _mm_add_epi16,
-        add_32: _mm_add_epi32,
-        add_64: _mm_add_epi64,
-        mul_16: _mm_mullo_epi16,
-        mul_32: _mm_mullo_epi32,
-        min_i8: _mm_min_epi8,
-        min_i16: _mm_min_epi16,
-        min_i32: _mm_min_epi32,
-        min_u8: _mm_min_epu8,
-        min_u16: _mm_min_epu16,
-        min_u32: _mm_min_epu32,
-        max_i8: _mm_max_epi8,
-        max_i16: _mm_max_epi16,
-        max_i32: _mm_max_epi32,
-        max_u8: _mm_max_epu8,
-        max_u16: _mm_max_epu16,
-        max_u32: _mm_max_epu32,
-    }
     emulated! {
         _mm_add_epi64 _mm_mul_epu32 _mm_slli_epi64 _mm_srli_epi64
         _mm_cmpgt_epi64 _mm_blendv_epi8 _mm_xor_si128 _mm_set1_epi64x
     }
-    lanes! { _mm_castsi128_ps _mm_castps_si128;
-        add_f32: _mm_add_ps,
-        mul_f32: _mm_mul_ps,
-        div_f32: _mm_div_ps,
-    }
-    lanes! { _mm_castsi128_pd _mm_castpd_si128;
-        add_f64: _mm_add_pd,
-        mul_f64: _mm_mul_pd,
-        div_f64: _mm_div_pd,
-    }
-    extremes! {
-        _mm_castsi128_ps _mm_castps_si128 minimum_f32: _mm_min_ps, maximum_f32: _mm_max_ps,
-        |a, b| _mm_castps_si128(_mm_cmp_ps::<_CMP_UNORD_Q>(a, b))
-    }
-    extremes! {
-        _mm_castsi128_pd _mm_castpd_si128 minimum_f64: _mm_min_pd, maximum_f64: _mm_max_pd,
-        |a, b| _mm_castpd_si128(_mm_cmp_pd::<_CMP_UNORD_Q>(a, b))
-    }
-    unary! {
-        up_8_of_16: _mm_slli_epi16::<8>,
-        down_8_of_16: _mm_srli_epi16::<8>,
-        down_16_of_32: _mm_srli_epi32::<16>,
-    }
-    splat! {
-        splat_32(u32): |lane| _mm_set1_epi32(lane.cast_signed()),
-        splat_f32(f32): |lane| _mm_castps_si128(_mm_set1_ps(lane)),
-        splat_f64(f64): |lane| _mm_castpd_si128(_mm_set1_pd(lane)),
-    }
-    halves! { _mm_unpacklo_epi16 _mm_unpackhi_epi16 _mm_packus_epi32 _mm_setzero_si128 }
 
     #[inline(always)]
     unsafe fn select_nan_f32(self, if_nan: Self, number: Self) -> Self {
@@ -168,67 +131,28 @@ impl PartialRegister for __m128i {
     }
 }
 
-register! { __m256i: _mm256_loadu_si256 _mm256_storeu_si256 }
+vector! {
+    __m256i: _mm256_loadu_si256 _mm256_storeu_si256 _mm256_setzero_si256 _mm256_set1_epi32;
+    bits: _mm256_and_si256 _mm256_or_si256 _mm256_xor_si256;
+    add: _mm256_add_epi8 _mm256_add_epi16 _mm256_add_epi32 _mm256_add_epi64;
+    mul: _mm256_mullo_epi16 _mm256_mullo_epi32;
+    min: _mm256_min_epi8 _mm256_min_epi16 _mm256_min_epi32
+        _mm256_min_epu8 _mm256_min_epu16 _mm256_min_epu32;
+    max: _mm256_max_epi8 _mm256_max_epi16 _mm256_max_epi32
+        _mm256_max_epu8 _mm256_max_epu16 _mm256_max_epu32;
+    shift: _mm256_slli_epi16 _mm256_srli_epi16 _mm256_srli_epi32;
+    halves: _mm256_unpacklo_epi16 _mm256_unpackhi_epi16 _mm256_packus_epi32;
+    f32: _mm256_castsi256_ps _mm256_castps_si256 _mm256_set1_ps
+        _mm256_add_ps _mm256_mul_ps _mm256_div_ps _mm256_min_ps _mm256_max_ps;
+    f64: _mm256_castsi256_pd _mm256_castpd_si256 _mm256_set1_pd
+        _mm256_add_pd _mm256_mul_pd _mm256_div_pd _mm256_min_pd _mm256_max_pd;
+    nan: |a, b| _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, b)),
+        |a, b| _mm256_castpd_si256(_mm256_cmp_pd::<_CMP_UNORD_Q>(a, b));
 
-impl Vector for __m256i {
-    binary! {
-        and: _mm256_and_si256,
-        or: _mm256_or_si256,
-        xor: _mm256_xor_si256,
-        add_8: _mm256_add_epi8,
-        add_16: _mm256_add_epi16,
-        add_32: _mm256_add_epi32,
-        add_64: _mm256_add_epi64,
-        mul_16: _mm256_mullo_epi16,
-        mul_32: _mm256_mullo_epi32,
-        min_i8: _mm256_min_epi8,
-        min_i16: _mm256_min_epi16,
-        min_i32: _mm256_min_epi32,
-        min_u8: _mm256_min_epu8,
-        min_u16: _mm256_min_epu16,
-        min_u32: _mm256_min_epu32,
-        max_i8: _mm256_max_epi8,
-        max_i16: _mm256_max_epi16,
-        max_i32: _mm256_max_epi32,
-        max_u8: _mm256_max_epu8,
-        max_u16: _mm256_max_epu16,
-        max_u32: _mm256_max_epu32,
-    }
     emulated! {
         _mm256_add_epi64 _mm256_mul_epu32 _mm256_slli_epi64 _mm256_srli_epi64
         _mm256_cmpgt_epi64 _mm256_blendv_epi8 _mm256_xor_si256 _mm256_set1_epi64x
     }
-    lanes! { _mm256_castsi256_ps _mm256_castps_si256;
-        add_f32: _mm256_add_ps,
-        mul_f32: _mm256_mul_ps,
-        div_f32: _mm256_div_ps,
-    }
-    lanes! { _mm256_castsi256_pd _mm256_castpd_si256;
-        add_f64: _mm256_add_pd,
-        mul_f64: _mm256_mul_pd,
-        div_f64: _mm256_div_pd,
-    }
-    extremes! {
-        _mm256_castsi256_ps _mm256_castps_si256
-        minimum_f32: _mm256_min_ps, maximum_f32: _mm256_max_ps,
-        |a, b| _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, b))
-    }
-    extremes! {
-        _mm256_castsi256_pd _mm256_castpd_si256
-        minimum_f64: _mm256_min_pd, maximum_f64: _mm256_max_pd,
-        |a, b| _mm256_castpd_si256(_mm256_cmp_pd::<_CMP_UNORD_Q>(a, b))
-    }
-    unary! {
-        up_8_of_16: _mm256_slli_epi16::<8>,
-        down_8_of_16: _mm256_srli_epi16::<8>,
-        down_16_of_32: _mm256_srli_epi32::<16>,
-    }
-    splat! {
-        splat_32(u32): |lane| _mm256_set1_epi32(lane.cast_signed()),
-        splat_f32(f32): |lane| _mm256_castps_si256(_mm256_set1_ps(lane)),
-        splat_f64(f64): |lane| _mm256_castpd_si256(_mm256_set1_pd(lane)),
-    }
-    halves! { _mm256_unpacklo_epi16 _mm256_unpackhi_epi16 _mm256_packus_epi32 _mm256_setzero_si256 }
 
     #[inline(always)]
     unsafe fn select_nan_f32(self, if_nan: Self, number: Self) -> Self {

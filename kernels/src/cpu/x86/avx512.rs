@@ -1,73 +1,36 @@
 //! Vector operations on 512 bits, in AVX-512 F, BW and DQ.
 
-use super::intrinsics::{extremes, halves, unary};
+use super::intrinsics::{extremes, halves, unary, vector};
 use crate::cpu::intrinsics::{binary, lanes, register, splat};
 use crate::cpu::operations::Register;
 use crate::cpu::vector::Vector;
 use std::arch::x86_64::*;
 
-register! { __m512i: _mm512_loadu_si512 _mm512_storeu_si512 }
+vector! {
+    __m512i: _mm512_loadu_si512 _mm512_storeu_si512 _mm512_setzero_si512 _mm512_set1_epi32;
+    bits: _mm512_and_si512 _mm512_or_si512 _mm512_xor_si512;
+    add: _mm512_add_epi8 _mm512_add_epi16 _mm512_add_epi32 _mm512_add_epi64;
+    mul: _mm512_mullo_epi16 _mm512_mullo_epi32;
+    min: _mm512_min_epi8 _mm512_min_epi16 _mm512_min_epi32
+        _mm512_min_epu8 _mm512_min_epu16 _mm512_min_epu32;
+    max: _mm512_max_epi8 _mm512_max_epi16 _mm512_max_epi32
+        _mm512_max_epu8 _mm512_max_epu16 _mm512_max_epu32;
+    shift: _mm512_slli_epi16 _mm512_srli_epi16 _mm512_srli_epi32;
+    halves: _mm512_unpacklo_epi16 _mm512_unpackhi_epi16 _mm512_packus_epi32;
+    f32: _mm512_castsi512_ps _mm512_castps_si512 _mm512_set1_ps
+        _mm512_add_ps _mm512_mul_ps _mm512_div_ps _mm512_min_ps _mm512_max_ps;
+    f64: _mm512_castsi512_pd _mm512_castpd_si512 _mm512_set1_pd
+        _mm512_add_pd _mm512_mul_pd _mm512_div_pd _mm512_min_pd _mm512_max_pd;
+    nan: |a, b| _mm512_movm_epi32(_mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, b)),
+        |a, b| _mm512_movm_epi64(_mm512_cmp_pd_mask::<_CMP_UNORD_Q>(a, b));
 
-impl Vector for __m512i {
     binary! {
-        and: _mm512_and_si512,
-        or: _mm512_or_si512,
-        xor: _mm512_xor_si512,
-        add_8: _mm512_add_epi8,
-        add_16: _mm512_add_epi16,
-        add_32: _mm512_add_epi32,
-        add_64: _mm512_add_epi64,
-        mul_16: _mm512_mullo_epi16,
-        mul_32: _mm512_mullo_epi32,
         mul_64: _mm512_mullo_epi64,
-        min_i8: _mm512_min_epi8,
-        min_i16: _mm512_min_epi16,
-        min_i32: _mm512_min_epi32,
         min_i64: _mm512_min_epi64,
-        min_u8: _mm512_min_epu8,
-        min_u16: _mm512_min_epu16,
-        min_u32: _mm512_min_epu32,
         min_u64: _mm512_min_epu64,
-        max_i8: _mm512_max_epi8,
-        max_i16: _mm512_max_epi16,
-        max_i32: _mm512_max_epi32,
         max_i64: _mm512_max_epi64,
-        max_u8: _mm512_max_epu8,
-        max_u16: _mm512_max_epu16,
-        max_u32: _mm512_max_epu32,
         max_u64: _mm512_max_epu64,
     }
-    lanes! { _mm512_castsi512_ps _mm512_castps_si512;
-        add_f32: _mm512_add_ps,
-        mul_f32: _mm512_mul_ps,
-        div_f32: _mm512_div_ps,
-    }
-    lanes! { _mm512_castsi512_pd _mm512_castpd_si512;
-        add_f64: _mm512_add_pd,
-        mul_f64: _mm512_mul_pd,
-        div_f64: _mm512_div_pd,
-    }
-    extremes! {
-        _mm512_castsi512_ps _mm512_castps_si512
-        minimum_f32: _mm512_min_ps, maximum_f32: _mm512_max_ps,
-        |a, b| _mm512_movm_epi32(_mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, b))
-    }
-    extremes! {
-        _mm512_castsi512_pd _mm512_castpd_si512
-        minimum_f64: _mm512_min_pd, maximum_f64: _mm512_max_pd,
-        |a, b| _mm512_movm_epi64(_mm512_cmp_pd_mask::<_CMP_UNORD_Q>(a, b))
-    }
-    unary! {
-        up_8_of_16: _mm512_slli_epi16::<8>,
-        down_8_of_16: _mm512_srli_epi16::<8>,
-        down_16_of_32: _mm512_srli_epi32::<16>,
-    }
-    splat! {
-        splat_32(u32): |lane| _mm512_set1_epi32(lane.cast_signed()),
-        splat_f32(f32): |lane| _mm512_castps_si512(_mm512_set1_ps(lane)),
-        splat_f64(f64): |lane| _mm512_castpd_si512(_mm512_set1_pd(lane)),
-    }
-    halves! { _mm512_unpacklo_epi16 _mm512_unpackhi_epi16 _mm512_packus_epi32 _mm512_setzero_si512 }
 
     #[inline(always)]
     unsafe fn select_nan_f32(self, if_nan: Self, number: Self) -> Self {

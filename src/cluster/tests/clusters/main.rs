@@ -2,6 +2,7 @@
 
 mod predictions;
 mod proofs;
+mod rings;
 #[path = "../../../../tests/common/samples.rs"]
 mod samples;
 #[path = "../../../../tests/common/skip.rs"]

@@ -7,7 +7,7 @@ use maypole::schedule::collective::Collective;
 use maypole::schedule::verify::verify;
 use maypole::schedule::{Placement, Schedule};
 use maypole::topology::model::bandwidth::{GpuGeneration, Processor};
-use maypole::topology::rings::{self, ring};
+use maypole::topology::rings;
 use maypole::topology::{LinkKind, NodeKind, PathClass, Topology};
 use maypole_cluster::build::cluster::{Fabric, named};
 use maypole_cluster::build::pairs::{HostDevice, host};
@@ -15,6 +15,7 @@ use maypole_cluster::predict::lane_algorithm::{LaneAlgorithm, schedule};
 use maypole_cluster::rates::LinkRates;
 use maypole_cluster::search::lanes::lanes;
 use maypole_cluster::search::rails::RoutingTable;
+use maypole_cluster::search::rings::ring;
 
 fn algorithms() -> Vec<LaneAlgorithm> {
     let across =

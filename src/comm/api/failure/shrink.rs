@@ -2,9 +2,8 @@
 
 use crate::comm::Communicator;
 use crate::comm::join::JoinedWorld;
-use crate::control::error::ControlError;
 use crate::error::{Error, Result};
-use crate::world::service::{Contribution, Newcomers};
+use crate::world::service::{Contribution, Newcomers, ServiceError};
 
 impl Communicator {
     /// Makes a communicator of those ranks that still exist, after this one has failed. Collective
@@ -60,7 +59,7 @@ impl Communicator {
         let deadline = engine.limits().deadline();
         let contribution = Contribution { report, newcomers };
         let found = engine.health().control().shrink(contribution, deadline);
-        let refused = |why: ControlError| {
+        let refused = |why: ServiceError| {
             let operation = operation.to_owned();
             Error::Connect { rank, operation, why: why.to_string() }
         };

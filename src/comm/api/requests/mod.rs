@@ -2,7 +2,6 @@
 
 pub(crate) mod message_handle;
 mod messages;
-pub(crate) mod persistent;
 pub(crate) mod scope;
 mod starts;
 

@@ -120,7 +120,7 @@ impl Service {
         if peer < self.world() && peer != rank {
             return Ok(());
         }
-        Err(ServiceError::Invalid(format!("rank {rank} cannot connect to rank {peer}")))
+        Err(ServiceError::Refused(format!("rank {rank} cannot connect to rank {peer}")))
     }
 
     fn await_peer(

@@ -6,7 +6,6 @@ mod data_connections;
 mod data_link;
 mod questions;
 mod relay;
-mod segment_server;
 mod segments;
 mod verbs;
 

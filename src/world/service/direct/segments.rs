@@ -1,29 +1,33 @@
-//! Shared memory between the ranks of one host: the lowest rank makes a segment and sends it to the
-//! others over a Unix socket. Then all of them exchange over the control plane whether they have
-//! it, so that a missing one is an error on all ranks immediately.
+//! Shared memory between the ranks of one host: the lowest rank makes a segment and passes it to the
+//! others over Unix sockets. All of them exchange over the control plane whether they have it, so
+//! that a missing one is an error on all ranks immediately.
 
-use super::segment_server::{SegmentServer, failed};
 use crate::wire::{decode, encode};
 use crate::world::service::message::ExchangePurpose;
-use crate::world::service::{GroupId, Service, ServiceError, binding};
-use maypole_transports::deadline::DeadlineSocket;
+use crate::world::service::{GroupId, Service, ServiceError};
 use maypole_transports::limits::with_limit;
-use maypole_transports::secure::{Purpose, initiate};
-use maypole_transports::shm::{Segment, receive_segment};
-use maypole_transports::sockets::{connect_abstract, same_user};
+use maypole_transports::shm::{Segment, SegmentOffer};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io;
 use std::time::Instant;
 
 /// The result of one rank's part in a segment, or its error.
 type Part<T> = Result<T, String>;
 
+/// A rank's end of a segment that is passed.
+enum SegmentEnd {
+    Made(Segment),
+    Offered(SegmentOffer),
+}
+
 impl Service {
     /// A segment of `bytes` zeroed bytes that `local_members` (world ranks of one host, this one
     /// among them) share. All of them call it, with equal arguments, in the same order; the lowest
     /// rank makes it.
     ///
-    /// The segment is sent over an abstract Unix socket, whose name goes over the control plane,
-    /// to processes of the same user that prove the job's key.
+    /// The segment is sent over abstract Unix sockets, whose names and secret tokens go over the
+    /// control plane, to processes of the same user.
     ///
     /// # Errors
     /// If a member cannot make or map the segment: then it is the same error on all of them. If the
@@ -40,62 +44,62 @@ impl Service {
         if local_members.len() == 1 {
             return Segment::create(bytes).map_err(failed);
         }
-        let at = (0..local_members.len()).min_by_key(|at| local_members[*at]);
-        let at = at.expect("this rank is a member");
-        let maker = local_members[at];
-        let purpose = ExchangePurpose::SharedMemory;
-        let server = (maker == self.rank()).then(|| SegmentServer::new(bytes, local_members.len()));
-        let mine: Part<Vec<u8>> = match &server {
-            None => Ok(Vec::new()),
-            Some(Ok(server)) => Ok(server.name.clone()),
-            Some(Err(why)) => Err(why.to_string()),
-        };
-        let announced =
-            self.exchange_for(purpose, group, local_members, encode(&mine), deadline)?;
-        let name = part::<Vec<u8>>(maker, &announced[at])?;
-        let (segment, parts) = match server {
-            Some(server) => {
-                let mut server = server.map_err(failed)?;
-                // Complete once all receivers have contributed.
-                let mine = encode(&Part::Ok(()));
-                let round = self.contribute(purpose, group, local_members, mine)?;
-                server.serve(self, group, local_members, &round, deadline)?;
-                (Ok(server.segment), self.await_round(round, deadline)?)
+        let is_maker = local_members.iter().min() == Some(&self.rank());
+        let end = part(match is_maker {
+            true => Segment::create(bytes).map(SegmentEnd::Made),
+            false => SegmentOffer::new().map(SegmentEnd::Offered),
+        });
+        let offer = end.as_ref().map_err(Clone::clone).map(|end| match end {
+            SegmentEnd::Made(_) => Vec::new(),
+            SegmentEnd::Offered(offer) => offer.to_bytes(),
+        });
+        let offers = self.exchange_parts(group, local_members, &offer, deadline)?;
+        let passed = match &end {
+            Ok(SegmentEnd::Made(segment)) => {
+                let mut others = offers.iter().filter(|offer| !offer.is_empty());
+                part(others.try_for_each(|offer| segment.pass_to(offer)))
             }
-            None => {
-                let segment = self.receive(group, maker, &name, bytes, deadline);
-                let segment = segment.map_err(|error| error.to_string());
-                let mine = encode(&segment.as_ref().map(drop));
-                (segment, self.exchange_for(purpose, group, local_members, mine, deadline)?)
-            }
+            _ => Ok(()),
         };
-        for (member, told) in local_members.iter().zip(&parts) {
-            part::<()>(*member, told)?;
-        }
+        // Afterwards the segment is in the sockets of all.
+        self.exchange_parts(group, local_members, &passed, deadline)?;
+        let segment = end.and_then(|end| match end {
+            SegmentEnd::Made(segment) => Ok(segment),
+            SegmentEnd::Offered(mut offer) => {
+                let lost = || io::Error::other("the segment was passed and has not come");
+                part(offer.take(bytes).and_then(|segment| segment.ok_or_else(lost)))
+            }
+        });
+        let mapped = segment.as_ref().map(drop).map_err(Clone::clone);
+        self.exchange_parts(group, local_members, &mapped, deadline)?;
         segment.map_err(failed)
     }
 
-    fn receive(
+    /// The parts of all members, in their order.
+    ///
+    /// # Errors
+    /// As [`share`](Self::share); the error of the first member that has no part.
+    fn exchange_parts<T: Serialize + DeserializeOwned>(
         &self,
         group: GroupId,
-        maker: usize,
-        name: &[u8],
-        bytes: usize,
+        members: &[usize],
+        mine: &Part<T>,
         deadline: Instant,
-    ) -> io::Result<Segment> {
-        let mut socket = connect_abstract(name).map_err(with_limit)?;
-        if !same_user(&socket)? {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        let mut timed = DeadlineSocket { socket: &mut socket, deadline };
-        let binding = binding(Purpose::Segment, (group, 0), [self.rank(), maker]);
-        initiate(&mut timed, &self.shared.settings.secret, &binding).map_err(io::Error::other)?;
-        receive_segment(timed.socket, bytes)
+    ) -> Result<Vec<T>, ServiceError> {
+        let purpose = ExchangePurpose::SharedMemory;
+        let told = self.exchange_for(purpose, group, members, encode(mine), deadline)?;
+        let read = |(rank, told): (&usize, &Vec<u8>)| {
+            let part = decode::<Part<T>>(told).unwrap_or_else(|why| Err(why.to_string()));
+            part.map_err(|why| failed(format!("rank {rank}: {why}")))
+        };
+        members.iter().zip(&told).map(read).collect()
     }
 }
 
-/// Reads the part of `rank`.
-fn part<T: serde::de::DeserializeOwned>(rank: usize, told: &[u8]) -> Result<T, ServiceError> {
-    let read = decode::<Part<T>>(told).unwrap_or_else(|why| Err(why.to_string()));
-    read.map_err(|why| failed(format!("rank {rank}: {why}")))
+fn part<T>(made: io::Result<T>) -> Part<T> {
+    made.map_err(|error| with_limit(error).to_string())
+}
+
+fn failed(why: impl ToString) -> ServiceError {
+    ServiceError::Failed { what: "sharing memory", why: why.to_string() }
 }

@@ -5,6 +5,7 @@ use crate::labels;
 use crate::world::VerbsAccess;
 use crate::world::peer::Peer;
 use crate::world::service::{Acceptor, ControlConnection, Service, number_hosts};
+use maypole_transports::interfaces::listen_at_one_of;
 use maypole_transports::secure::JobSecret;
 use maypole_transports::watch::Watch;
 use std::collections::BTreeMap;
@@ -114,12 +115,7 @@ impl ServiceBase {
     /// A listener for a new world, where this rank listens already.
     pub(super) fn listen_again(&self) -> io::Result<TcpListener> {
         let ports: Vec<u16> = self.settings.data_ports.clone().map_or(vec![0], Iterator::collect);
-        let at = |port: &u16| {
-            let mut address = self.own.listen;
-            address.set_port(*port);
-            address
-        };
-        TcpListener::bind(&ports.iter().map(at).collect::<Vec<_>>()[..])
+        listen_at_one_of(&[self.own.listen], &ports)
     }
 }
 

@@ -163,7 +163,7 @@ impl Service {
             return Ok(Survivors { service, places: vec![0], grown: None });
         }
         if self.shared.state().shrinks.is_decided(group) {
-            return Err(ServiceError::Invalid(
+            return Err(ServiceError::Refused(
                 "the ranks have gone on already; use the communicator that they made".to_owned(),
             ));
         }

@@ -2,7 +2,8 @@
 
 use crate::samples::{OWN, Sample, samples};
 use maypole::topology::PathClass;
-use maypole::topology::rings::{bottleneck, hops, ring};
+use maypole::topology::rings::{bottleneck, hops};
+use maypole_cluster::search::rings::ring;
 use serde_json::Value;
 
 fn assert_is_ring(order: &[usize], count: usize) {

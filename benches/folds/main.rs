@@ -2,9 +2,9 @@
 //! same bytes, and how much slower they are if buffers do not begin at a cache line.
 //!
 //! ```text
-//! cargo bench -p maypole-kernels                # everything, in about three minutes
-//! cargo bench -p maypole-kernels -- 'L2/f32'    # GB/s of one size of buffer and one type
-//! cargo bench -p maypole-kernels -- offsets     # the comparison of offsets alone
+//! cargo bench --bench folds                   # everything, in about three minutes
+//! cargo bench --bench folds -- 'L2/f32'       # GB/s of one size of buffer and one type
+//! cargo bench --bench folds -- offsets        # the comparison of offsets alone
 //! ```
 //!
 //! Each measurement reduces two sources into a third buffer. `SIZES` holds the bytes of one buffer:

@@ -1,8 +1,8 @@
 //! Links between two threads: a message there and one back, over each link and for several sizes.
 //!
 //! ```text
-//! cargo bench -p maypole-transports --bench links
-//! cargo bench -p maypole-transports --bench links -- board
+//! cargo bench --bench links
+//! cargo bench --bench links -- board
 //! ```
 //!
 //! Both threads poll, as ranks with a core of their own do; with fewer than two cores the figures
