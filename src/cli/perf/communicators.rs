@@ -27,6 +27,17 @@ pub(crate) enum PerfTransport {
     Cuda,
 }
 
+impl PerfTransport {
+    /// True for memory of GPUs.
+    pub(crate) fn is_on_gpus(self) -> bool {
+        #[cfg(feature = "cuda")]
+        let is_on_gpus = self == Self::Cuda;
+        #[cfg(not(feature = "cuda"))]
+        let is_on_gpus = false;
+        is_on_gpus
+    }
+}
+
 impl fmt::Display for PerfTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

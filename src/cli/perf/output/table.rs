@@ -77,7 +77,7 @@ pub(crate) fn line(row: &PerfRow) -> String {
 
 /// The line below a row of schedules of a file, or of calls on GPUs: the tuner's prediction.
 pub(crate) fn prediction(row: &PerfRow) -> Option<String> {
-    let predicted = row.prediction.filter(|_| row.is_own || !row.transport.has_messages())?;
+    let predicted = row.prediction.filter(|_| row.is_own || row.transport.is_on_gpus())?;
     let us = time(Some(predicted.us));
     Some(format!(
         "#  predicted: {} us; the tuner would choose {}",
