@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const CRATES: &[(&str, &str)] = &[
     ("kernels/src", "maypole_kernels"),
     ("transports/src", "maypole_transports"),
-    ("examples/trainer/kernels/src", "maypole_trainer_kernels"),
+    ("examples/kernels/src", "maypole_trainer_kernels"),
     ("examples/trainer/src", "maypole_trainer"),
+    ("examples/gpu/src", "maypole_trainer_gpu"),
     ("examples/corpus/src", "maypole_corpus"),
     ("examples/lab/src", "maypole_lab"),
     ("examples/planner/src", "maypole_planner"),

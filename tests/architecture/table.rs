@@ -24,15 +24,12 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
         "kernels/src src transports/src",
         "a simulated world is made of the library's seams, which know no simulation",
     ),
+    ("examples/kernels/src", "kernels/src", "layers and counts know neither ranks nor models"),
+    ("examples/trainer/src", "examples/kernels/src kernels/src src", "it stands on the library"),
     (
-        "examples/trainer/kernels/src",
-        "kernels/src",
-        "layers on a GPU and the counting of bytes know neither ranks nor models",
-    ),
-    (
-        "examples/trainer/src",
-        "examples/trainer/kernels/src kernels/src src",
-        "the trainer stands on the library",
+        "examples/gpu/src",
+        "examples/kernels/src examples/trainer/src kernels/src",
+        "it knows no axis",
     ),
     (
         "examples/corpus/src",
@@ -41,7 +38,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ),
     (
         "examples/lab/src",
-        "examples/trainer/src src src/pictures",
+        "examples/gpu/src examples/trainer/src src src/pictures",
         "the trainer is examined by its public parts, and names none of those who do it",
     ),
     (
@@ -51,7 +48,7 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ),
     (
         "examples/search/src",
-        "examples/trainer/src src src/pictures",
+        "examples/gpu/src examples/trainer/src src src/pictures",
         "a search trains trials; nothing below it knows that it is one of many",
     ),
     ("src/{labels,wire}", "", "numbers of names, and bytes of plain data, whatever they say"),
@@ -198,7 +195,7 @@ pub(crate) const CIRCLES: &[(&str, &str)] = &[
         "streams and threads are the ends of the network that makes them",
     ),
     (
-        "examples/trainer/kernels/src/layers/{call,machine}",
+        "examples/kernels/src/layers/{call,machine}",
         "a call copies by the machine, which launches kernels over its slices",
     ),
 ];

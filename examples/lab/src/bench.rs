@@ -15,9 +15,9 @@ use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::model::store::{FlatStore, Store};
 use maypole_trainer::model::transformer::Transformer;
 use maypole_trainer::tensor::device::Device;
-use maypole_trainer::tensor::device_choice::RankDevices;
 use maypole_trainer::train::optim::{Optimizer, Rule};
 use maypole_trainer::train::text::Text;
+use maypole_trainer_gpu::choice::RankDevices;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 

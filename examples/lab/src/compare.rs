@@ -13,7 +13,6 @@ use maypole::{Communicator, Result};
 use maypole_trainer::model::config::Config;
 use maypole_trainer::model::layout::ParameterLayout;
 use maypole_trainer::ranks::traffic::Traffic;
-use maypole_trainer::tensor::device_choice::RankDevices;
 use maypole_trainer::tensor::math::Real;
 use maypole_trainer::tensor::precision::LossScale;
 use maypole_trainer::train::checkpoint::load::Progress;
@@ -23,6 +22,7 @@ use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::Trainer;
 use maypole_trainer::train::watch::StepOutcome;
+use maypole_trainer_gpu::choice::RankDevices;
 
 /// The model, its data, its optimizer, the number of steps, and the interventions on ranks.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use crate::output;
 use maypole_lab::bench::measure;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
 use maypole_trainer::train::parallelism::Parallelism;
+use maypole_trainer_gpu::choice::{DeviceChoice, RankDevices};
 
 #[derive(clap::Args)]
 pub(crate) struct BenchArgs {

@@ -10,7 +10,7 @@ use maypole_search::run::{SearchJob, SearchJournal, search};
 use maypole_search::space::SearchSpace;
 use maypole_search::table;
 use maypole_search::trial::TrialTexts;
-use maypole_trainer::tensor::device_choice::DeviceChoice;
+use maypole_trainer_gpu::choice::DeviceChoice;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use anyhow::{Error, anyhow};
 use maypole_lab::tour::page::html;
 use maypole_lab::tour::row::{NOTE, heading};
 use maypole_lab::tour::{TourSettings, checks};
-use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
+use maypole_trainer_gpu::choice::{DeviceChoice, RankDevices};
 use std::path::PathBuf;
 use std::time::Instant;
 

@@ -17,8 +17,8 @@ mod survivors;
 use crate::tour::row::TourRow;
 use maypole::Result;
 use maypole_trainer::ranks::memory::counted;
-use maypole_trainer::tensor::device_choice::RankDevices;
 use maypole_trainer::train::trainer::Trainer;
+use maypole_trainer_gpu::choice::RankDevices;
 
 /// One configuration of the tour.
 #[derive(Clone, Debug)]

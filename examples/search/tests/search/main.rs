@@ -5,9 +5,9 @@ use maypole_search::run::{JOURNAL, SearchError, SearchJob, SearchJournal, search
 use maypole_search::space::{SearchSpace, SettingRange};
 use maypole_search::table::{rows, text};
 use maypole_search::trial::{TrialFate, TrialTexts};
-use maypole_trainer::tensor::device_choice::DeviceChoice;
 use maypole_trainer::train::schedule::RateShape;
 use maypole_trainer::train::text::Text;
+use maypole_trainer_gpu::choice::DeviceChoice;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

@@ -6,7 +6,6 @@ use maypole_lab::averaging::DataForm;
 use maypole_lab::mistakes::Mistake;
 use maypole_lab::unequal::rows::RowDivision;
 use maypole_trainer::model::config::Config;
-use maypole_trainer::tensor::device_choice::DeviceChoice;
 use maypole_trainer::tensor::precision::Precision;
 use maypole_trainer::train::bpe::Bpe;
 use maypole_trainer::train::optim::Rule;
@@ -14,6 +13,7 @@ use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::schedule::RateSchedule;
 use maypole_trainer::train::settings::RunRecord;
 use maypole_trainer::train::text::{DataFingerprint, Text};
+use maypole_trainer_gpu::choice::DeviceChoice;
 
 /// A run with all its options settled.
 pub(crate) struct TrainingJob {

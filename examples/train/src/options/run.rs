@@ -4,7 +4,7 @@ use super::{check_number, section};
 use crate::output::files;
 use anyhow::ensure;
 use maypole_lab::averaging::DataForm;
-use maypole_trainer::tensor::device_choice::DeviceChoice;
+use maypole_trainer_gpu::choice::DeviceChoice;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 

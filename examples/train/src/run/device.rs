@@ -5,7 +5,7 @@ use crate::output;
 use anyhow::{Error, anyhow};
 use maypole::Communicator;
 use maypole_trainer::tensor::device::Device;
-use maypole_trainer::tensor::device_choice::OpenDevice;
+use maypole_trainer_gpu::choice::OpenDevice;
 
 /// Opens the device of this rank, or fails on all ranks with the error. Rank 0 prints the device,
 /// unless it is the CPU.

@@ -18,7 +18,7 @@ pub(crate) struct Emulator {
 }
 
 pub(crate) fn kernels() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../trainer/kernels/cuda")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels/cuda")
 }
 
 /// The sources of the program that runs these kernels on the processor.

@@ -4,7 +4,7 @@ use crate::cases::{self, Case, Number, Results};
 use crate::emulator::Emulator;
 use crate::{emulated, gpu};
 use maypole_trainer::tensor::device::{CpuDevice, Device};
-use maypole_trainer::tensor::gpu::GpuDevice;
+use maypole_trainer_gpu::device::GpuDevice;
 use maypole_trainer_kernels::layers::Machine;
 
 /// The error of the GPU's results against the CPU's, as a multiple of the tolerance. Infinite if a

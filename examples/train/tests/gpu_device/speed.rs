@@ -2,7 +2,7 @@
 
 use crate::gpu;
 use maypole_trainer::tensor::device::Device;
-use maypole_trainer::tensor::gpu::GpuDevice;
+use maypole_trainer_gpu::device::GpuDevice;
 use maypole_trainer_kernels::layers::product::{self, DeviceMatrix};
 use maypole_trainer_kernels::layers::{Float, Gpu, LayerCall, Machine};
 use std::time::Instant;

@@ -8,7 +8,7 @@ use maypole_lab::tour::list;
 use maypole_lab::tour::meshes::MeshCheck;
 use maypole_trainer::model::config::Config;
 use maypole_trainer::ranks::mesh::MeshAxis;
-use maypole_trainer::tensor::device_choice::{DeviceChoice, RankDevices};
+use maypole_trainer_gpu::choice::{DeviceChoice, RankDevices};
 use maypole_trainer_kernels::counting::CountingAllocator;
 use std::process::Command;
 

@@ -10,8 +10,8 @@ use half::bf16;
 use maypole_trainer::model::config::Architecture;
 use maypole_trainer::pipeline_parallel::plan::PipelineSchedule;
 use maypole_trainer::ranks::group::SumOrder;
-use maypole_trainer::tensor::gpu::GpuDevice;
 use maypole_trainer::train::parallelism::{ContextExchange, Parallelism};
+use maypole_trainer_gpu::device::GpuDevice;
 use maypole_trainer_kernels::layers::Machine;
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //!
 //! The blocks of the model call a [`Device`] and never a layer's file, so another device is one
 //! more `impl`. Buffers are slices: a device with its own memory copies them there and back
-//! ([`gpu`](crate::tensor::gpu)). A layer that several ranks compute together, such as attention in a ring, is in the
+//! (`maypole_trainer_gpu`). A layer that several ranks compute together, such as attention in a ring, is in the
 //! folder of its axis. It calls [`Device::keep`] on its result, so that the result is rounded as
 //! that of a layer of one process.
 

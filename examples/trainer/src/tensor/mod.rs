@@ -9,16 +9,13 @@
 //! | [`linear`], [`norm`], [`gelu`], [`attention`], [`embed`], [`loss`] | the layers of a GPT |
 //! | [`rms_norm`], [`swiglu`], [`rotary`], [`grouped`] | the layers of a Llama that differ |
 //! | [`device`], [`precision`] | the layers of a device; the same in 16 bits, with loss scaling |
-//! | [`gpu`], [`device_choice`] | the layers on an NVIDIA GPU; which rank computes on which |
 //! | [`packed`] | activations until their backward pass, in 16 bits where that loses nothing |
 //! | [`random`] | random numbers by position, equal on every mesh |
 
 pub mod attention;
 pub mod device;
-pub mod device_choice;
 pub mod embed;
 pub mod gelu;
-pub mod gpu;
 pub mod grouped;
 pub mod half_float;
 pub mod linear;

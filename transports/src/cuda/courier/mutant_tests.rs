@@ -19,7 +19,7 @@ enum Mutant {
     CounterFirst,
     /// More publications are consumed than the reader has read.
     CreditEarly,
-    /// The goodbye overtakes the last message.
+    /// The goodbye overtakes the last publication.
     GoodbyeFirst,
     /// The bytes of a lane go to another one.
     LaneMixed,
@@ -79,7 +79,7 @@ impl BrokenStream {
                 self.ready.append(&mut message);
                 return self.ready.append(&mut self.held);
             }
-            (Mutant::GoodbyeFirst, _) => {
+            (Mutant::GoodbyeFirst, WordKind::Arrived) => {
                 self.ready.append(&mut self.held);
                 self.held = message;
                 return;

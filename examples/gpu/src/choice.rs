@@ -1,9 +1,9 @@
 //! The choice of the device that computes a run's layers: this processor, or NVIDIA GPUs.
 
-use crate::tensor::device::{CpuDevice, Device};
-use crate::tensor::gpu::GpuDevice;
-use crate::tensor::math::Real;
+use crate::device::GpuDevice;
 use maypole_kernels::cuda::driver;
+use maypole_trainer::tensor::device::{CpuDevice, Device};
+use maypole_trainer::tensor::math::Real;
 use maypole_trainer_kernels::layers::{Float, Gpu};
 use std::sync::Arc;
 

@@ -15,12 +15,12 @@
 //!
 //! Kernels and launches are in the crate `maypole-trainer-kernels`, in `layers`.
 
-use crate::tensor::attention::Heads;
-use crate::tensor::device::Device;
-use crate::tensor::math::Real;
-use crate::tensor::norm::{EPSILON, NormInputs};
-use crate::tensor::rotary::{Rotation, Turn};
 use maypole_kernels::cuda::CudaError;
+use maypole_trainer::tensor::attention::Heads;
+use maypole_trainer::tensor::device::Device;
+use maypole_trainer::tensor::math::Real;
+use maypole_trainer::tensor::norm::{EPSILON, NormInputs};
+use maypole_trainer::tensor::rotary::{Rotation, Turn};
 use maypole_trainer_kernels::layers::attention::{self, AttentionShape};
 use maypole_trainer_kernels::layers::elements::{self, Turns};
 use maypole_trainer_kernels::layers::embed::{self, TokenSlices, TokensByLine};
