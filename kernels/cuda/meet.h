@@ -4,8 +4,9 @@
 // A lane first tells those with its number on other ranks where its buffers are, and hears of theirs. At the
 // end it hears from all that they are done with its rank's buffers, because the program may change these then.
 //
-// Only buffers of others are read, none is written. A rank that gives up may get its buffers changed while
-// others read them, so whoever has read looks at the end whether their rank has failed.
+// Only buffers of others are read, none is written. The buffers of a rank that gives up may be freed or changed:
+// so a lane that begins later reads none of them, and one that has read looks at the end whether their rank has
+// failed.
 #pragma once
 #include "lane.h"
 
@@ -29,6 +30,8 @@ DEVICE void meet(Lane& self) {
         Meeting* mine = meeting_of(self, launch.me, rank);
         u64 target = begun >> MARK_LOG << MARK_LOG;
         u64 value = poll(self, &mine->begun, target, rank, self.report);
+        u64 failed = value == begun ? load_acquire(self.peers[rank].mailbox.failed) : (u64)OK;
+        if (failed != OK) self.report = report_of(self, rank, ABORTED);
         if (value >= target && value != begun) self.report = report_of(self, rank, MISMATCH);
         self.peers[rank].input = (const u8*)load_relaxed((u64*)&mine->input);
         self.peers[rank].output = (const u8*)load_relaxed((u64*)&mine->output);
