@@ -131,7 +131,7 @@ fn explain_at(
     let choice = choose(&question, wanted, &prices.costs);
     let mut explanation =
         Explanation::on_gpus(&question, streams, wanted, choice, sources(&prices, place, links));
-    explanation.bytes = bytes;
+    (explanation.bytes, explanation.priced_bytes) = (bytes, bytes);
     if let Ok(choice) = &mut explanation.choice {
         choice.plan.window = choice.plan.window.saturating_mul(prices.unit);
         for candidate in &mut choice.candidates {

@@ -128,6 +128,7 @@ fn simulate_and_topo_have_the_prices_of_calls_between_hosts() {
 #[test]
 fn the_output_says_which_prices_were_measured() {
     let one_gpu = explained("--gpus 0,0");
+    assert!(!one_gpu.contains("priced as"), "{one_gpu}");
     let prices = one_gpu.lines().find(|line| line.contains("prices: ")).unwrap();
     assert!(
         prices.contains("measured on one H100") && !prices.contains("not measured"),
