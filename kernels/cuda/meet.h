@@ -29,9 +29,10 @@ DEVICE void meet(Lane& self) {
     for (u32 rank = threadIdx.x; rank < launch.ranks; rank += blockDim.x) {
         Meeting* mine = meeting_of(self, launch.me, rank);
         u64 target = begun >> MARK_LOG << MARK_LOG;
+        // A rank that begins after this look waits for this one before it gives up.
+        u64 failed = load_relaxed(self.peers[rank].mailbox.failed);
         u64 value = poll(self, &mine->begun, target, rank, self.report);
-        u64 failed = value == begun ? load_acquire(self.peers[rank].mailbox.failed) : (u64)OK;
-        if (failed != OK) self.report = report_of(self, rank, ABORTED);
+        if (value == begun && failed != OK) self.report = report_of(self, rank, ABORTED);
         if (value >= target && value != begun) self.report = report_of(self, rank, MISMATCH);
         self.peers[rank].input = (const u8*)load_relaxed((u64*)&mine->input);
         self.peers[rank].output = (const u8*)load_relaxed((u64*)&mine->output);
