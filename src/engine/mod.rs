@@ -53,7 +53,6 @@ use maypole_kernels::{CustomReducer, Reducer};
 use maypole_transports::{OwnerProcess, Waiting};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Runs the calls of one rank of a group.
 #[derive(Debug)]
@@ -234,22 +233,15 @@ impl Engine {
         ready: ReadyCall<'_>,
         store: Option<StoreWay>,
     ) -> Result<()> {
-        let start = self.observers.is_some().then(Instant::now);
-        let sequence = self.health.sequence();
+        if self.observers.is_some() {
+            return self.perform_observed(at, ready, store);
+        }
         self.health.enter();
         let PreparedCall { staged, reducer, .. } = self.calls.at(at);
         let buffers = self.calls.buffers(at, ready);
-        let recorder = self.observers.as_mut().and_then(|observers| observers.recording());
-        let (program, executor) = (&staged.program, &mut self.executor);
-        let done = match (recorder, &staged.notes) {
-            (Some(recorder), Some(notes)) => recorder.call(sequence, notes, |it| {
-                executor.run_stored(store, program, reducer, &buffers, it)
-            }),
-            _ => executor.run_stored(store, program, reducer, &buffers, NoObserver),
-        };
-        self.finish(at, ready, done)?;
-        start.into_iter().for_each(|start| self.note_time(at, start));
-        Ok(())
+        let program = &staged.program;
+        let done = self.executor.run_stored(store, program, reducer, &buffers, NoObserver);
+        self.finish(at, ready, done)
     }
 
     #[inline(always)]

@@ -4,8 +4,11 @@
 //! result is false while calls are observed.
 
 use crate::engine::Engine;
-use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::call::{CollectiveCall, ReadyCall};
+use crate::engine::calls::prepared::PreparedCall;
+use crate::error::Result;
 use crate::execute::record::{ProgramNotes, Recorder};
+use crate::execute::{NoObserver, StoreWay};
 use crate::lower::Program;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -105,6 +108,33 @@ impl Engine {
     pub(super) fn observe_like(&mut self, parent: &Self, members: &[usize], number: u64) {
         let observers = parent.observers.as_deref();
         self.observers = observers.map(|observers| Box::new(observers.of_group(members, number)));
+    }
+
+    /// Runs the current call while calls are observed.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn perform_observed(
+        &mut self,
+        at: usize,
+        ready: ReadyCall<'_>,
+        store: Option<StoreWay>,
+    ) -> Result<()> {
+        let start = Instant::now();
+        let sequence = self.health.sequence();
+        self.health.enter();
+        let PreparedCall { staged, reducer, .. } = self.calls.at(at);
+        let buffers = self.calls.buffers(at, ready);
+        let recorder = self.observers.as_mut().and_then(|observers| observers.recording());
+        let (program, executor) = (&staged.program, &mut self.executor);
+        let done = match (recorder, &staged.notes) {
+            (Some(recorder), Some(notes)) => recorder.call(sequence, notes, |it| {
+                executor.run_stored(store, program, reducer, &buffers, it)
+            }),
+            _ => executor.run_stored(store, program, reducer, &buffers, NoObserver),
+        };
+        self.finish(at, ready, done)?;
+        self.note_time(at, start);
+        Ok(())
     }
 
     /// Records the duration of the call at `at`, if calls are timed.
