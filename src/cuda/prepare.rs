@@ -11,7 +11,6 @@ use crate::lower::DeviceProgram;
 use crate::schedule::collective::Collective;
 use crate::tuner::Plan;
 use cudarc::driver::CudaStream;
-use maypole_kernels::packed::MOST_SHORT_BYTES;
 use maypole_transports::cuda::{BesideCapture, ContextWork, DeviceCode, DeviceError};
 use std::sync::Arc;
 
@@ -69,9 +68,12 @@ impl DeviceRank {
             self.map(call.kind).map_err(said)?;
         }
         let kernels = self.kernels_of(call).map_err(said)?;
-        let is_short = self.board().makes_short_calls() && longest as u64 <= MOST_SHORT_BYTES;
-        let short = is_short.then(|| self.lower_forms(call, plan, true)).flatten();
-        if let Some((program, lowered)) = short.and_then(|(it, _)| Some((it.exchange?, it))) {
+        let makes_short = |bytes| self.board().makes_short_calls(bytes);
+        let short =
+            makes_short(longest as u64).then(|| self.lower_forms(call, plan, true)).flatten();
+        let short = short.and_then(|(it, _)| Some((it.exchange?, it)));
+        let short = short.filter(|(program, _)| makes_short(u64::from(program.bytes)));
+        if let Some((program, lowered)) = short {
             if !is_captured {
                 self.make_room(&lowered, call, |_| Ok(())).map_err(said)?;
             }

@@ -82,6 +82,13 @@ fn need_room() {
         gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
         gpu.synchronize().unwrap();
         assert_eq!(stream.clone_dtoh(&data).unwrap(), [4.0; 100]);
+        // Lines of two, three and four blocks.
+        for count in [1100, 2100, 4000] {
+            let mut lines = stream.clone_htod(&vec![1.0f32; count]).unwrap();
+            gpu.all_reduce_in_place(&mut lines, &ReduceOp::Sum).unwrap();
+            gpu.synchronize().unwrap();
+            assert_eq!(stream.clone_dtoh(&lines).unwrap(), vec![2.0; count]);
+        }
         comm.barrier().unwrap();
         gpu.host_reason().is_some_and(|why| why.contains("multiprocessors"))
     });

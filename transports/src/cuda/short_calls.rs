@@ -9,9 +9,12 @@ use cudarc::driver::CudaFunction;
 use maypole_kernels::packed::{MOST_SHORT_BYTES, ShortProgram};
 
 impl DeviceBoard {
-    /// True if calls can be [short](Self::launch_short).
-    pub fn makes_short_calls(&self) -> bool {
+    /// True if a call whose publications have `bytes` each can be [short](Self::launch_short): its blocks are no
+    /// more than are reserved for the group, because they wait for those of other ranks.
+    pub fn makes_short_calls(&self, bytes: u64) -> bool {
         self.locals.short.is_some()
+            && bytes <= MOST_SHORT_BYTES
+            //             && blocks_of(bytes as u32) <= self.shapes().most_blocks()            && blocks_of(bytes as u32) <= self.shapes().most_blocks() blocks_of(bytes as u32) <= self.shapes().most_blocks()
     }
 
     /// Starts a call of one exchange, as [`launch`](Self::launch) starts others, by the program of this rank.
@@ -21,8 +24,8 @@ impl DeviceBoard {
     /// the launch.
     ///
     /// # Panics
-    /// If the group [makes no such calls](Self::makes_short_calls), if it is the program of another rank, or if
-    /// its bytes are too many.
+    /// If the group [makes no such calls](Self::makes_short_calls) of so many bytes, or if it is the program of
+    /// another rank.
     pub fn launch_short(
         &mut self,
         on: &CallStream<'_>,
@@ -30,10 +33,10 @@ impl DeviceBoard {
         call: &DeviceCall<'_>,
         program: &ShortProgram,
     ) -> Result<()> {
-        let common = self.locals.short.expect("the group makes short calls");
+        assert!(self.makes_short_calls(u64::from(program.bytes)), "the group makes no such calls");
+        let common = self.locals.short.expect("lines");
         let of = |program: &ShortProgram| (program.ranks, program.me);
         assert_eq!(of(program), of(&common.program), "it is of this rank");
-        assert!(u64::from(program.bytes) <= MOST_SHORT_BYTES, "they are few");
         let [input, output] = program.needs();
         if call.input.bytes() < input || call.output.bytes() < output {
             let why = format!("it needs {input} bytes of input and {output} of output");
@@ -50,8 +53,13 @@ impl DeviceBoard {
         };
         let lines = program.bytes.div_ceil(8).max(1);
         let threads = lines.next_multiple_of(32).clamp(32, SHORT_THREADS as u32);
-        let blocks = lines.div_ceil(SHORT_THREADS as u32);
+        let blocks = blocks_of(program.bytes);
         // SAFETY: the kernel takes `ShortLaunch` by value; the buffers have the stated lengths.
         unsafe { start(on, kernel, (blocks, threads), &launch) }
     }
+}
+
+/// Blocks of a call whose publications have `bytes` each: a thread has eight of them.
+fn blocks_of(bytes: u32) -> u32 {
+    bytes.div_ceil(8 * SHORT_THREADS as u32).max(1)
 }
