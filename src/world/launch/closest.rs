@@ -31,7 +31,7 @@ pub(super) fn identity(
 /// The chosen set, and a text about sets that it overrules. `None` without any set.
 ///
 /// # Errors
-/// [`LaunchError::Contradiction`] if the sets differ and no rule selects one.
+/// [`LaunchError`] if the sets differ and no rule selects one.
 fn choose<'a>(
     vars: VariableReader,
     sets: &'a [LauncherSet],
@@ -90,5 +90,5 @@ fn check_own(
 }
 
 fn contradiction(one: &LauncherSet, other: &LauncherSet) -> LaunchError {
-    LaunchError::Contradiction { first: one.words(), second: other.words() }
+    LaunchError::contradiction(&one.words(), &other.words())
 }

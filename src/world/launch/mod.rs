@@ -62,13 +62,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use error::LaunchError;
-pub use key::{JobKey, KeyError};
-pub use pmi::{Pmi, PmiError};
+pub use key::JobKey;
+pub use pmi::Pmi;
 pub use port::free_port;
 pub(crate) use rendezvous::{default_ports, split_port};
 pub use unknown::unknown_variables;
 pub(crate) use unknown::warn;
-pub use variables::{VARIABLES, Variable, variables_as_markdown};
+pub use variables::{VARIABLES, VARIABLES_AS_MARKDOWN, Variable};
 
 use ancestors::Ancestors;
 use identity::Identity;
@@ -274,7 +274,7 @@ impl LaunchDescription {
     ///
     /// # Errors
     ///
-    /// [`LaunchError::Key`] and [`LaunchError::Pmi`], with the failure and the remedy.
+    /// [`LaunchError`], with the failure and the remedy.
     pub fn open(self) -> Result<Launch, LaunchError> {
         let mut launch = self.launch;
         launch.key = self.key.open()?;

@@ -65,14 +65,9 @@ mod tests {
         for error in [devices().err(), VerbsAdapter::open(VerbsSettings::default()).err()] {
             let error = error.expect("there are no devices");
             let text = error.to_string();
-            let remedy = match error {
-                VerbsError::NoLibrary(_) => "install libibverbs1",
-                VerbsError::OldLibrary { .. } => "install rdma-core",
-                VerbsError::NoKernel(_) => "load ib_uverbs",
-                VerbsError::NoDevice => "'rdma link' shows",
-                _ => panic!("{text}"),
-            };
-            assert!(text.contains(remedy), "{text}");
+            let remedies =
+                ["install libibverbs1", "install rdma-core", "load ib_uverbs", "'rdma link' shows"];
+            assert!(remedies.iter().any(|remedy| text.contains(remedy)), "{text}");
         }
     }
 }
