@@ -105,26 +105,6 @@ pub fn read_inherited(number: RawFd, limit: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns true if `output` is a pipe or a socket whose reader has closed its end, so that a write
-/// would fail. Does not wait. False for a file.
-///
-/// # Examples
-///
-/// ```
-/// use maypole_transports::descriptor::reader_has_left;
-/// let (reader, writer) = std::io::pipe()?;
-/// assert!(!reader_has_left(&writer));
-/// drop(reader);
-/// assert!(reader_has_left(&writer));
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub fn reader_has_left(output: impl AsFd) -> bool {
-    let mut interest = [PollFd::from_borrowed_fd(output.as_fd(), PollFlags::empty())];
-    let polled = poll(&mut interest, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-    // The kernel always reports these two.
-    polled.is_ok() && interest[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
-}
-
 /// Reads at an offset or, from a file without offsets, the next bytes.
 fn read_on(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     match file.read_at(bytes, offset) {
