@@ -44,8 +44,8 @@ pub(super) fn join_root(
     // Each host numbers its interfaces by itself.
     let world = world.within(scope_of(address));
     let controls = [(0, link.into_control()?)].into();
-    let grown = GrownWorld::of(&world);
-    Ok((settings.start(config.rank, world, listener, controls)?, grown))
+    let service = settings.start(config.rank, &world, listener, controls)?;
+    Ok((service, GrownWorld::of(world)))
 }
 
 /// Tries all addresses and ports in turn until one of them is rank 0.

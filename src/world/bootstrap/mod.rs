@@ -22,7 +22,7 @@ pub use error::JoinError;
 pub use stop::JoinStop;
 
 use crate::world::launch::{default_ports, split_port};
-use crate::world::service::{GrownWorld, Service};
+use crate::world::service::{AgreedWorld, GrownWorld, Service};
 use interface::InterfaceSelector;
 use maypole_transports::ib::VerbsSettings;
 use maypole_transports::turns::LONGEST;
@@ -213,7 +213,7 @@ pub(crate) fn join_with(
     check(config)?;
     let deadline = Instant::now() + config.join_timeout.min(LONGEST);
     match (config.world, config.rank) {
-        (1, _) => Ok((Service::alone(config.timeout)?, GrownWorld::alone(report))),
+        (1, _) => Ok((Service::alone(config.timeout)?, GrownWorld::of(AgreedWorld::alone(report)))),
         (_, 0) => root::accept_ranks(config, report, stop, deadline),
         _ => joiner::join_root(config, report, stop, deadline),
     }

@@ -134,12 +134,11 @@ impl RankAdmission<'_> {
             controls.insert(rank, control);
         }
         let world = AgreedWorld { session, attendees }.within(scope);
-        let (grown, peers) = (GrownWorld::of(&world), world.peers());
-        let welcome = JoinReply::Welcome(world);
+        let (peers, welcome) = (world.peers(), JoinReply::Welcome(world.clone()));
         controls.values_mut().for_each(|control| control.push(&welcome));
         let entrance = (watch, acceptor);
         let service = Service::start(settings, (0, peers), entrance, controls, Some(late_answer))?;
-        Ok((service, grown))
+        Ok((service, GrownWorld::of(world)))
     }
 }
 
