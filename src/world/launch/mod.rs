@@ -44,7 +44,6 @@
 //! Reading has two halves: [`from_vars`] is pure, and [`LaunchDescription::open`] then opens the
 //! job key and the process manager's socket.
 
-mod ancestors;
 mod closest;
 mod error;
 mod hints;
@@ -70,7 +69,7 @@ pub use unknown::unknown_variables;
 pub(crate) use unknown::warn;
 pub use variables::{VARIABLES, VARIABLES_AS_MARKDOWN, Variable};
 
-use ancestors::Ancestors;
+use closest::Ancestors;
 use identity::Identity;
 use variables::VariableReader;
 

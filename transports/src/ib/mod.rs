@@ -13,7 +13,6 @@
 //! | `gid` | a port's addresses, and which of them is used |
 //! | `candidates` | the ports that connections may use, the best one first |
 //! | `adapter` | a port that was opened, and registered memory |
-//! | `rails` | more ports of a rank |
 //! | `queue_pair` | a reliable connection and its completions |
 //! | `events` | ports that go down, queues that the adapter aborts, and devices that are removed |
 //! | `endpoint` | addresses that two ends exchange before they connect |
@@ -40,7 +39,6 @@ mod gid;
 mod immediate;
 mod library;
 mod queue_pair;
-mod rails;
 mod stream;
 
 pub use adapter::{VerbsAdapter, VerbsSettings};
