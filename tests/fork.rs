@@ -9,7 +9,7 @@ mod spawn;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::{Schedule, Step, input, output};
 use maypole::{Communicator, Error, Local, Operation, ReduceOp, Request};
-use maypole_transports::fork::in_forked_child;
+use maypole_tests::forked::in_forked_child;
 use spawn::over_shm_and_tcp;
 use std::fmt::Write;
 use std::time::Duration;

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod affinity;
 mod completions;
 mod doctor;
 mod draw;
@@ -17,6 +18,7 @@ mod manual;
 mod names;
 mod output;
 mod perf;
+mod process;
 mod progress;
 mod run;
 mod schedules;

@@ -22,11 +22,10 @@ pub mod detect;
 mod device_links;
 pub mod model;
 pub mod rings;
-mod stream_links;
 pub mod system;
 pub mod transport;
 
 pub use device_links::{DeviceLinks, DeviceLinksError, DevicePath};
 pub use model::class::PathClass;
 pub use model::graph::{Link, LinkKind, Node, NodeKind, Path, Topology};
-pub use stream_links::StreamLinks;
+pub use transport::StreamLinks;

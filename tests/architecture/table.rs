@@ -70,7 +70,6 @@ pub(crate) const TABLE: &[(&str, &str, &str)] = &[
     ("src/lower", "labels schedule", "lowering is pure and knows no algorithm"),
     ("src/topology", "labels wire", "topologies are data about machines, not executors"),
     ("src/topology/{model,rings,transport}", "", "a graph of a machine depends on nothing"),
-    ("src/topology/stream_links", "transport", "what joins two ranks is a choice of transport"),
     ("src/topology/system", "model", "the devices of a machine make a graph"),
     ("src/topology/device_links", "model rings", "what follows from a graph and its rings"),
     ("src/topology/detect", "device_links system", "the one part that asks the machine"),

@@ -6,3 +6,4 @@
 pub mod case;
 #[path = "mod.rs"]
 pub mod common;
+pub mod forked;

@@ -37,7 +37,7 @@ fn fork() {
         comm.close().map_or_else(|error| error.to_string(), |()| "ended".to_owned())
     };
     // SAFETY: the status thread of this process holds no lock: it waits for a signal.
-    let said = unsafe { maypole_transports::fork::in_forked_child(in_child) };
+    let said = unsafe { maypole_tests::forked::in_forked_child(in_child) };
     say("ended", said.unwrap());
     say("parent", std::process::id());
     parent.close().unwrap();

@@ -4,7 +4,9 @@
 //! few cores, or a container may give it a share of the time of all cores. The policy of waiting
 //! needs the smaller number, to decide between spinning and sleeping.
 
+use rustix::thread::{CpuSet, sched_getaffinity};
 use std::collections::BTreeSet;
+use std::io;
 use std::num::NonZero;
 use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
@@ -36,7 +38,7 @@ impl UsableCores {
         let read = |path: &Path| std::fs::read_to_string(path).ok();
         let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
         let quota = quota(&groups, read).map(|quota| u32::try_from(quota).unwrap_or(u32::MAX));
-        Self { quota, allowed: allowed() }
+        Self { quota, allowed: core_numbers() }
     }
 
     /// Returns the number of cores that processes of one host have together, at least 1. Each of
@@ -72,8 +74,8 @@ impl UsableCores {
 }
 
 /// Numbers of the cores in the calling thread's affinity mask.
-fn allowed() -> BTreeSet<u32> {
-    match crate::affinity::allowed() {
+fn core_numbers() -> BTreeSet<u32> {
+    match allowed() {
         Ok(cores) => cores.into_iter().map(|core| core as u32).collect(),
         Err(_) => (0..available_parallelism().map_or(1, NonZero::get) as u32).collect(),
     }
@@ -134,6 +136,15 @@ fn version_1(quota: &str, period: &str) -> Option<usize> {
     let quota: u64 = quota.trim().parse().ok()?;
     let period: NonZero<u64> = period.trim().parse().ok()?;
     usize::try_from(quota.div_ceil(period.get())).ok()
+}
+
+/// Returns the cores that the calling thread may run on, ascending.
+///
+/// # Errors
+/// Errors of the kernel, for instance if a sandbox forbids the call.
+pub fn allowed() -> io::Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect())
 }
 
 #[cfg(test)]
@@ -207,7 +218,8 @@ mod tests {
     #[test]
     fn this_machine_has_a_core_and_not_more_than_it_has() {
         assert!(
-            (1..=allowed().len()).contains(&UsableCores::count([&UsableCores::of_this_thread()]))
+            (1..=core_numbers().len())
+                .contains(&UsableCores::count([&UsableCores::of_this_thread()]))
         );
     }
 

@@ -16,7 +16,6 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::{Errno, FdFlags};
-use thiserror::Error;
 
 /// Numbers that must not be taken, because they were taken before, or because this module made them
 /// for children and this process owns them.
@@ -106,26 +105,6 @@ pub fn read_inherited(number: RawFd, limit: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns true if `output` is a pipe or a socket whose reader has closed its end, so that a write
-/// would fail. Does not wait. False for a file.
-///
-/// # Examples
-///
-/// ```
-/// use maypole_transports::descriptor::reader_has_left;
-/// let (reader, writer) = std::io::pipe()?;
-/// assert!(!reader_has_left(&writer));
-/// drop(reader);
-/// assert!(reader_has_left(&writer));
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub fn reader_has_left(output: impl AsFd) -> bool {
-    let mut interest = [PollFd::from_borrowed_fd(output.as_fd(), PollFlags::empty())];
-    let polled = poll(&mut interest, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-    // The kernel always reports these two.
-    polled.is_ok() && interest[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
-}
-
 /// Reads at an offset or, from a file without offsets, the next bytes.
 fn read_on(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     match file.read_at(bytes, offset) {
@@ -189,35 +168,6 @@ pub(crate) fn create_memfd(name: &str, flags: MemfdFlags) -> Result<OwnedFd, Err
     }
 }
 
-/// Why a file is not fit to hold a secret.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum NotPrivate {
-    /// It cannot be opened at all.
-    #[error("cannot open it: {0}")]
-    Unreadable(#[source] io::Error),
-    /// The path ends in a symbolic link, which another user could change after the check.
-    #[error("it is a symbolic link")]
-    Link,
-    /// It is a directory, a pipe or a device.
-    #[error("it is not a regular file")]
-    NotRegular,
-    /// It belongs to another user: its contents may change.
-    #[error("it belongs to user {owner}, and this process runs as user {me}")]
-    NotMine {
-        /// The file's owner.
-        owner: u32,
-        /// The effective user of this process.
-        me: u32,
-    },
-    /// Others may read or write it.
-    #[error("its permissions are {mode:04o}, so others can use it")]
-    Open {
-        /// The permission bits.
-        mode: u32,
-    },
-}
-
 /// Opens a file that must hold a secret: a regular file, owned by this process's user, with no
 /// permissions for others, and whose path does not end in a symbolic link.
 ///
@@ -225,27 +175,38 @@ pub enum NotPrivate {
 ///
 /// # Errors
 ///
-/// [`NotPrivate`] names the violated condition.
-pub fn open_private(path: &Path) -> Result<File, NotPrivate> {
+/// The violated condition and its remedy.
+pub fn open_private(path: &Path) -> io::Result<File> {
     // NONBLOCK: opening a named pipe would otherwise wait for its writer.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(file) => file,
-        Err(Errno::LOOP) => return Err(NotPrivate::Link),
-        Err(error) => return Err(NotPrivate::Unreadable(error.into())),
+        Err(Errno::LOOP) => {
+            return refused("it is a symbolic link: name the file that it points to");
+        }
+        Err(error) => return refused(format!("cannot open it: {}", io::Error::from(error))),
     };
-    let found = rustix::fs::fstat(&file).map_err(|error| NotPrivate::Unreadable(error.into()))?;
-    let mode = found.st_mode & 0o7777;
-    let me = rustix::process::geteuid().as_raw();
+    let found = rustix::fs::fstat(&file)?;
+    let (mode, owner) = (found.st_mode & 0o7777, found.st_uid);
+    let (me, name) = (rustix::process::geteuid().as_raw(), path.display());
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-        Err(NotPrivate::NotRegular)
-    } else if found.st_uid != me {
-        Err(NotPrivate::NotMine { owner: found.st_uid, me })
+        refused("it is not a regular file")
+    } else if owner != me {
+        refused(format!(
+            "it belongs to user {owner}, and this process runs as user {me}: run \
+             `chown {me} {name}`, or copy it to a file of your own"
+        ))
     } else if mode & 0o077 != 0 {
-        Err(NotPrivate::Open { mode })
+        refused(format!(
+            "its permissions are {mode:04o}, so others can use it: run `chmod 600 {name}`"
+        ))
     } else {
         Ok(file.into())
     }
+}
+
+fn refused(why: impl Into<String>) -> io::Result<File> {
+    Err(io::Error::other(why.into()))
 }
 
 /// Sets a timeout on every later read and write of a socket of any family.

@@ -7,7 +7,6 @@
 //! [`stream`]. No method of a board or a stream waits, allocates or locks, and boards make no
 //! system calls. All waiting follows the policy in [`wait`].
 
-pub mod affinity;
 pub mod alarm;
 mod any_stream;
 mod bell;

@@ -367,7 +367,7 @@ mod tests {
         let mut writer = Some(Pipe::writer(segment));
         // SAFETY: the child takes no lock.
         let said = unsafe {
-            crate::fork::in_forked_child(|| {
+            crate::fork::forked::in_forked_child(|| {
                 let mut child = writer.take().unwrap();
                 let sent = child.send(&[7; HEAD], View::EMPTY, 0).map_err(|it| it.to_string());
                 child.finish();

@@ -3,25 +3,11 @@
 use crate::fork::OwnerProcess;
 use rustix::net::{SendFlags, send};
 use signal_hook::SigId;
-use signal_hook::consts::{
-    FORBIDDEN, SIGALRM, SIGHUP, SIGQUIT, SIGURG, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
-};
-use signal_hook::low_level::{register, unregister};
+use signal_hook::consts::FORBIDDEN;
+use signal_hook::low_level::{register, signal_name, unregister};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-
-/// The signals that programs use for their own purposes, by name.
-const NAMES: [(&str, i32); 8] = [
-    ("USR1", SIGUSR1),
-    ("USR2", SIGUSR2),
-    ("HUP", SIGHUP),
-    ("QUIT", SIGQUIT),
-    ("ALRM", SIGALRM),
-    ("VTALRM", SIGVTALRM),
-    ("WINCH", SIGWINCH),
-    ("URG", SIGURG),
-];
 
 /// Returns the number of the signal that `name` means: `USR1`, `SIGUSR1` or `10`. `None` if it means
 /// none, or one that no program may handle.
@@ -34,7 +20,9 @@ const NAMES: [(&str, i32); 8] = [
 pub fn number(name: &str) -> Option<i32> {
     let upper = name.trim().to_ascii_uppercase();
     let short = upper.strip_prefix("SIG").unwrap_or(&upper);
-    let named = NAMES.iter().find(|(known, _)| *known == short).map(|(_, number)| *number);
+    let is_named =
+        |signal: &i32| signal_name(*signal).and_then(|it| it.strip_prefix("SIG")) == Some(short);
+    let named = (1..=64).find(is_named);
     let number = named.or_else(|| short.parse().ok())?;
     ((1..=64).contains(&number) && !FORBIDDEN.contains(&number)).then_some(number)
 }
@@ -100,6 +88,7 @@ impl Drop for SignalEvents {
 mod tests {
     use super::*;
     use crate::poll::{Interest, poll};
+    use signal_hook::consts::{SIGUSR1, SIGUSR2};
     use std::time::Duration;
 
     #[test]
@@ -123,7 +112,7 @@ mod tests {
         };
         // SAFETY: the child has one thread, and takes no lock that another test could hold, except
         // those of the allocator and of the register of signals, which tests hold for microseconds.
-        let said = unsafe { crate::fork::in_forked_child(in_child) }.unwrap();
+        let said = unsafe { crate::fork::forked::in_forked_child(in_child) }.unwrap();
         assert_eq!(said, "true");
         assert!(!events.take());
     }

@@ -1,10 +1,10 @@
 //! The mapping of ranks to hosts, machines and cores.
 
+use crate::affinity;
 use crate::perf::check::values::hash;
 use anyhow::{Context, Result};
 use maypole::Communicator;
 use maypole::schedule::hosts::Hosts;
-use maypole_transports::affinity;
 use maypole_transports::cores::UsableCores;
 use std::collections::BTreeSet;
 

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use crate::process;
 use anyhow::{Context, Result};
 use crossbeam_channel::Sender;
-use maypole_transports::process;
 use maypole_transports::watch::{Watch, pidfd};
 
 use super::ranks::LaunchEvent;

@@ -33,13 +33,13 @@ use std::ops::Range;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use crate::affinity;
 pub(crate) use again::{again, again_on};
 use crossbeam_channel::{Receiver, Sender};
 use environment::JobEnvironment;
 use hang::HangReports;
 use hosts::part::{self, PartArgs};
 use hosts::{HostArgs, HostOptions};
-use maypole_transports::affinity;
 use outcome::JobOutcome;
 use ranks::{LaunchEvent, Patience, RankProcesses, StartError, StartOptions, StartedRanks};
 use replacements::Replacements;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use maypole_transports::process;
+use crate::process;
 
 /// The adopted children of the launcher.
 pub(super) struct Orphans {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use maypole_transports::process::ProcessEnd;
+use crate::process::ProcessEnd;
 use signal_hook::consts::{SIGKILL, SIGPIPE};
 
 use super::lines::say;

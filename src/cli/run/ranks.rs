@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::affinity;
+use crate::process::{self, ProcessEnd};
 use anyhow::Result;
 use crossbeam_channel::{Receiver, Sender, select};
-use maypole_transports::affinity;
-use maypole_transports::process::{self, ProcessEnd};
 use signal_hook::consts::{SIGKILL, SIGTERM};
 use thiserror::Error;
 

@@ -4,9 +4,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use crate::process::{self, ProcessEnd};
 use crossbeam_channel::Receiver;
-use maypole_transports::descriptor;
-use maypole_transports::process::ProcessEnd;
 use signal_hook::consts::{SIGKILL, SIGTERM};
 
 use super::first_failure::FirstFailure;
@@ -243,7 +242,7 @@ impl<'a> Supervisor<'a> {
         if !matches!(self.stopping, Stopping::No) {
             return self.failed_later(ranks, failure);
         }
-        if failure.is_closed_pipe() && descriptor::reader_has_left(io::stdout()) {
+        if failure.is_closed_pipe() && process::reader_has_left(io::stdout()) {
             let closed = io::ErrorKind::BrokenPipe.into();
             return self.output_failed(ranks, OutputError::new("standard output", closed));
         }

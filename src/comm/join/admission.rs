@@ -209,7 +209,7 @@ impl Communicator {
         let mine = JoinReport::of_this_process();
         let (service, agreed) = knock(&config, &mine.to_bytes(), stop)?;
         let rank = service.rank();
-        let world = JoinedWorld::of(agreed).map_err(Error::wrong_setting)?;
+        let world = JoinedWorld::of(&agreed).map_err(Error::wrong_setting)?;
         let control = Arc::new(ProcessControl::world(service).over(links()));
         let limits = (config.timeout, config.encrypt);
         let mut comm = world.communicator(rank, control, limits, links(), None);

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::tuner::Network;
 use crate::world::bootstrap::interface::InterfaceSelector;
 use crate::world::bootstrap::{JoinConfig, published_address};
-use crate::world::launch::{Launch, LaunchError, VARIABLES};
+use crate::world::launch::{Launch, VARIABLES};
 use maypole_transports::ib::VerbsSettings;
 use std::env::VarError;
 use std::fmt;
@@ -78,7 +78,7 @@ impl Environment {
         let mine = is_root.then(|| self.own_address(&launch)).transpose()?;
         if let Some(pmi) = &mut launch.pmi {
             let found = pmi.exchange("maypole-address", mine.as_deref());
-            address = Some(found.map_err(LaunchError::from)?);
+            address = Some(found?);
         }
         Ok(self.complete(JoinConfig {
             address,

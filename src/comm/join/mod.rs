@@ -214,7 +214,7 @@ fn meet(
         ..JoinReport::of_this_process()
     };
     let (service, agreed) = join_with(config, &mine.to_bytes(), stop)?;
-    let world = JoinedWorld::of(agreed).map_err(Error::wrong_setting)?;
+    let world = JoinedWorld::of(&agreed).map_err(Error::wrong_setting)?;
     if let Some(said) = world.unshared().filter(|_| config.rank == 0) {
         // The error of a closed standard error is ignored.
         let _ = std::io::stderr().write_all(format!("maypole: {said}\n").as_bytes());

@@ -12,7 +12,7 @@ use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
 use crate::tuner::CostTable;
 use crate::wire;
-use crate::world::service::GrownWorld;
+use crate::world::service::{Attendee, GrownWorld};
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
 use std::sync::Arc;
@@ -90,21 +90,23 @@ pub(crate) struct JoinedWorld {
 impl JoinedWorld {
     /// # Errors
     /// The error in a report, or the reason why the transport cannot serve the ranks, in words.
-    pub(crate) fn of(agreed: GrownWorld) -> Result<Self, String> {
-        let GrownWorld { hosts, machines, reports, paths, kept } = agreed;
-        let read = |(rank, bytes): (usize, &Vec<u8>)| JoinReport::from_bytes(rank, bytes);
-        let reports = reports.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+    pub(crate) fn of(grown: &GrownWorld) -> Result<Self, String> {
+        let (attendees, kept) = (&grown.agreed.attendees, grown.kept.clone());
+        let read = |(rank, it): (usize, &Attendee)| JoinReport::from_bytes(rank, &it.report);
+        let reports = attendees.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+        let hosts: Vec<&str> = attendees.iter().map(|it| &*it.peer.host).collect();
+        let machines: Vec<&str> = attendees.iter().map(|it| it.peer.machine()).collect();
+        let (hosts, machines) = (Hosts::new(&hosts), Hosts::new(&machines));
         let transport = reports.iter().find_map(|report| report.transport);
         let transport = transport.ok_or("no rank tells the transport")?;
         let costs = reports.iter().find_map(|report| report.costs);
         let mut costs = costs.ok_or("no rank tells costs")?;
-        let (measured, mut sites) = sites::found(&hosts, &paths);
+        let (measured, mut sites) = sites::found(&hosts, attendees);
         match costs.network.is_near() {
             true => costs.network = measured,
             false => sites.clear(),
         }
         let trace = reports.iter().find_map(|report| report.trace.clone());
-        let (hosts, machines) = (Hosts::new(&hosts), Hosts::new(&machines));
         costs.network = costs.network.on_machines(hosts.count(), machines.count());
         let unshared: Vec<_> = reports.iter().map(|report| report.unshared.as_deref()).collect();
         let boards = transport.boards(&hosts, &unshared)?.at_sites(&sites);
@@ -191,6 +193,7 @@ impl MachineLoad {
 mod tests {
     use super::*;
     use crate::topology::transport::RefusalReason;
+    use crate::world::service::AgreedWorld;
     use proptest::prelude::*;
 
     fn report(costs: Option<CostTable>, transport: Option<Transport>) -> JoinReport {
@@ -207,23 +210,31 @@ mod tests {
         }
     }
 
+    /// A world of processes on these hosts, with these reports.
+    fn world(of: Vec<(&str, Vec<u8>)>) -> GrownWorld {
+        let mut agreed = AgreedWorld::alone(&[]);
+        let attendee = |(host, report): (&str, Vec<u8>)| {
+            let mut attendee = agreed.attendees[0].clone();
+            attendee.peer.host = host.to_owned();
+            Attendee { report, ..attendee }
+        };
+        agreed.attendees = of.into_iter().map(attendee).collect();
+        GrownWorld::of(agreed)
+    }
+
     #[test]
     fn a_world_takes_transport_and_costs_from_a_rank_that_ran() {
         let newcomer = report(None, None).to_bytes();
         let old = report(Some(CostTable::BUILT_IN), Some(Transport::Tcp)).to_bytes();
-        let grown = |reports: &[&Vec<u8>]| GrownWorld {
-            hosts: vec![0; reports.len()],
-            reports: reports.iter().map(|report| (*report).clone()).collect(),
-            machines: vec![0; reports.len()],
-            paths: Vec::new(),
-            kept: (0..reports.len()).collect(),
+        let grown = |reports: &[&Vec<u8>]| {
+            world(reports.iter().map(|report| ("a", (*report).clone())).collect())
         };
-        let world = JoinedWorld::of(grown(&[&newcomer, &old])).unwrap();
+        let world = JoinedWorld::of(&grown(&[&newcomer, &old])).unwrap();
         assert_eq!(world.transport, Transport::Tcp);
         assert_eq!(world.trace, Some(TraceName::new("a.json")));
         assert_eq!(world.boards.numbers(), [0, 1]);
-        assert!(JoinedWorld::of(grown(&[&newcomer])).is_err());
-        assert!(JoinedWorld::of(grown(&[&old, &vec![7]])).is_err());
+        assert!(JoinedWorld::of(&grown(&[&newcomer])).is_err());
+        assert!(JoinedWorld::of(&grown(&[&old, &vec![7]])).is_err());
     }
 
     /// Two cores on each host.
@@ -234,12 +245,10 @@ mod tests {
 
     #[test]
     fn a_rank_waits_by_the_load_of_its_own_machine() {
-        let reports = vec![report_of_two_cores().to_bytes(); 3];
         // The first two are containers of one machine.
-        let (hosts, machines) = (vec![0, 1, 2], vec![0, 0, 1]);
-        let (paths, kept) = (Vec::new(), vec![1]);
-        let world = GrownWorld { hosts, machines, reports, paths, kept };
-        let world = JoinedWorld::of(world);
+        let reports = ["a 1", "a 2", "b 1"].map(|host| (host, report_of_two_cores().to_bytes()));
+        let grown = GrownWorld { kept: vec![1], ..world(reports.to_vec()) };
+        let world = JoinedWorld::of(&grown);
         let limit = Duration::from_secs(1);
         let links = StreamLinks::Tcp(RefusalReason::Forbidden);
         let waiting = world.unwrap().conditions(0, (limit, false), links).waiting;

@@ -16,7 +16,7 @@ pub(crate) use processor::CpuInfo;
 
 use crate::topology::device_links::DeviceLinks;
 use crate::topology::system::{DirectLink, Gpu, System};
-use maypole_transports::affinity;
+use maypole_transports::cores;
 use std::path::Path;
 
 /// The hardware of a machine.
@@ -100,7 +100,7 @@ pub fn machine() -> DetectedMachine {
     };
     #[cfg(not(feature = "cuda"))]
     let mut machine = machine_at(root, &NoGpuDriver);
-    machine.cores = affinity::allowed().unwrap_or_default();
+    machine.cores = cores::allowed().unwrap_or_default();
     machine
 }
 

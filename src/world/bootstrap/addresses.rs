@@ -32,7 +32,10 @@ fn look_up(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
     let Some(address) = config.address.as_deref() else {
         return Ok(vec![(Ipv4Addr::LOCALHOST, 0).into()]);
     };
-    let unresolvable = |source| JoinError::Unresolvable { address: address.to_owned(), source };
+    let unresolvable = |error: io::Error| {
+        let text = format!("the address of rank 0, '{address}', cannot be resolved: {error}");
+        JoinError::passing(text)
+    };
     let found = (address, 0).to_socket_addrs().map_err(unresolvable)?;
     let mut found: Vec<SocketAddr> = found.collect();
     found.sort_by_key(SocketAddr::is_ipv6);
@@ -43,7 +46,7 @@ fn look_up(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
     if !is_open(config) {
         found.retain(is_loopback);
         if found.is_empty() {
-            return Err(JoinError::KeyNeeded { address: address.to_owned() });
+            return Err(JoinError::key_needed(address));
         }
     }
     found.into_iter().map(|address| scoped(config, address)).collect()
@@ -125,7 +128,7 @@ pub(crate) fn published_address(
     if selector.is_some() {
         let all = interfaces::addresses().unwrap_or_default();
         let choice = InterfaceChoice::new(all, selector, Ipv4Addr::UNSPECIFIED.into());
-        let refused = |why| JoinError::Config(format!("rank 0 has no such address: {why}"));
+        let refused = |why| JoinError::setting(format!("rank 0 has no such address: {why}"));
         return choice.map(|choice| choice.chosen.address.to_string()).map_err(refused);
     }
     let own = own_addresses(None);
@@ -144,7 +147,7 @@ fn scoped(config: &JoinConfig, address: SocketAddr) -> Result<SocketAddr, JoinEr
         return Ok(address);
     }
     if config.interface.is_none() {
-        return Err(JoinError::Config(format!(
+        return Err(JoinError::setting(format!(
             "the address of rank 0, {}, is link-local, so it needs an interface: write \
              {}%INTERFACE, or name the interface of each host with MAYPOLE_INTERFACE",
             address.ip(),
@@ -158,7 +161,7 @@ fn scoped(config: &JoinConfig, address: SocketAddr) -> Result<SocketAddr, JoinEr
 fn choose(config: &JoinConfig, route: IpAddr) -> Result<InterfaceChoice, JoinError> {
     let all = interfaces::addresses()?;
     InterfaceChoice::new(all, config.interface.as_ref(), route).map_err(|why| {
-        JoinError::Config(format!("rank {} has no interface to listen at: {why}", config.rank))
+        JoinError::setting(format!("rank {} has no interface to listen at: {why}", config.rank))
     })
 }
 
@@ -173,23 +176,21 @@ pub(super) fn listen_as_root(
     variable: &'static str,
 ) -> Result<TcpListener, JoinError> {
     let addresses = root_addresses(config)?;
-    listen_at_one_of(&addresses, &config.ports).map_err(|source| {
+    listen_at_one_of(&addresses, &config.ports).map_err(|error| {
         let address = config.address.clone().unwrap_or_else(|| addresses[0].ip().to_string());
-        match source.kind() {
-            io::ErrorKind::AddrNotAvailable => not_here(address, &addresses),
-            _ => {
-                let ports = config.ports.clone();
-                JoinError::PortsTaken { rank: 0, address, ports, source, variable }
-            }
+        match error.kind() {
+            io::ErrorKind::AddrNotAvailable => not_here(&address, &addresses),
+            _ => JoinError::ports_taken((0, &address), &config.ports, &error, variable),
         }
     })
 }
 
 /// The error of a rank 0 that runs on a host other than that of its address.
-fn not_here(address: String, found: &[SocketAddr]) -> JoinError {
-    let found = found.iter().map(SocketAddr::ip).collect();
+fn not_here(address: &str, found: &[SocketAddr]) -> JoinError {
+    let found: Vec<IpAddr> = found.iter().map(SocketAddr::ip).collect();
     let here = interfaces::addresses().unwrap_or_default();
-    JoinError::NotThisHost { address, found, here: here.iter().map(|it| it.address).collect() }
+    let here: Vec<IpAddr> = here.iter().map(|it| it.address).collect();
+    JoinError::not_this_host(address, &found, &here)
 }
 
 /// The addresses where rank 0 may listen: those that its name resolves to and, if an interface is
@@ -206,7 +207,7 @@ fn root_addresses(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
         let is_here = |it: &SocketAddr| here.iter().any(|own| own.address == it.ip());
         return match is_own_name || here.is_empty() || found.iter().any(is_here) {
             true => Ok(vec![(Ipv6Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::UNSPECIFIED, 0).into()]),
-            false => Err(not_here(config.address.clone().unwrap_or_default(), &found)),
+            false => Err(not_here(config.address.as_deref().unwrap_or_default(), &found)),
         };
     }
     let choices = found.iter().map(|address| choose(config, address.ip()));
@@ -225,7 +226,7 @@ fn root_addresses(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
         (false, _) => Ok(common),
         // The other ranks look up the name, and may find the selected address.
         (true, false) => Ok(chosen),
-        (true, true) => Err(JoinError::Config(format!(
+        (true, true) => Err(JoinError::setting(format!(
             "MAYPOLE_INTERFACE selects {} on rank 0, but the others are told that rank 0 is at {}: \
              change one of the two",
             chosen[0].ip(),
@@ -257,12 +258,9 @@ pub(super) fn listen_at(config: &JoinConfig, route: SocketAddr) -> Result<TcpLis
         _ => route,
     };
     let ports: Vec<u16> = config.data_ports.clone().map_or(vec![0], Iterator::collect);
-    listen_at_one_of(&[address], &ports).map_err(|source| JoinError::PortsTaken {
-        rank: config.rank,
-        address: address.ip().to_string(),
-        ports,
-        source,
-        variable: "MAYPOLE_DATA_PORTS",
+    listen_at_one_of(&[address], &ports).map_err(|error| {
+        let place = (config.rank, &*address.ip().to_string());
+        JoinError::ports_taken(place, &ports, &error, "MAYPOLE_DATA_PORTS")
     })
 }
 

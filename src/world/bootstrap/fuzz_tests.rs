@@ -1,6 +1,7 @@
 //! Arbitrary messages of joining.
 
-use super::protocol::{JoinRefusal, JoinReply, JoinRequest, VERSION};
+use super::JoinError;
+use super::protocol::{JoinReply, JoinRequest, VERSION};
 use crate::fuzz::Fuzz;
 use crate::wire::{decode, encode};
 use crate::world::peer::Peer;
@@ -42,7 +43,7 @@ fn answers_to_a_request() {
     let corpus = [
         encode(&JoinReply::OtherVersion("0.0.1".to_owned())),
         encode(&JoinReply::Welcome(AgreedWorld { session: [1; 16], attendees: vec![attendee; 3] })),
-        encode(&JoinReply::Refused(JoinRefusal::OutOfRange { rank: 9, world: 3 })),
+        encode(&JoinReply::Refused(JoinError::out_of_range(9, 3))),
         encode(&JoinReply::Invited),
     ];
     Fuzz::new("welcome").corpus(corpus).memory(4 << 20, 100).run(|bytes| {

@@ -33,8 +33,7 @@ pub(super) fn join_root(
     let (mut link, address) = find_root(config, &settings.secret, purpose, stop, deadline)?;
     let listener = listen_at(config, link.stream.local_addr()?)?;
     let request = JoinRequest::new(config, listener.local_addr()?, report)?;
-    let lost =
-        |why: SecureError| JoinError::Lost { rank: config.rank, address, why: why.to_string() };
+    let lost = |why: SecureError| JoinError::lost(config.rank, address, why);
     let reply = request.ask(&mut link, stop, deadline + GRACE);
     stop.check()?;
     let reply = reply.map_err(lost)?;
@@ -45,8 +44,8 @@ pub(super) fn join_root(
     // Each host numbers its interfaces by itself.
     let world = world.within(scope_of(address));
     let controls = [(0, link.into_control()?)].into();
-    let grown = GrownWorld::of(&world);
-    Ok((settings.start(config.rank, world, listener, controls)?, grown))
+    let service = settings.start(config.rank, &world, listener, controls)?;
+    Ok((service, GrownWorld::of(world)))
 }
 
 /// Tries all addresses and ports in turn until one of them is rank 0.
@@ -105,8 +104,6 @@ fn keep_most_telling(
     why: SecureError,
 ) {
     let variable = if purpose == Purpose::Admit { ADMISSION_PORT } else { PORT };
-    let rank = config.rank;
-    let job = config.job.clone();
     let likeness = match &why {
         SecureError::WrongKey => 4,
         SecureError::OtherJob => 3,
@@ -118,16 +115,13 @@ fn keep_most_telling(
         return;
     }
     let error = match likeness {
-        4 => JoinError::WrongKey { rank, address, job },
-        2 | 3 => JoinError::NotRankZero { rank, address, job, what: why.to_string(), variable },
-        _ => JoinError::NobodyListening {
-            rank,
-            address: config.address.clone().unwrap_or_else(|| address.ip().to_string()),
-            dialled: dialled.iter().map(SocketAddr::ip).collect(),
-            ports: config.ports.clone(),
-            waited: config.join_timeout,
-            last: format!("{address}: {why}"),
-        },
+        4 => JoinError::wrong_key(config, address),
+        2 | 3 => JoinError::passing(format!(
+            "rank {} found something other than rank 0 of job '{}' at {address}: {why}; name \
+             another port with {variable}",
+            config.rank, config.job
+        )),
+        _ => JoinError::nobody_listening(config, (address, dialled), &why.to_string()),
     };
     *best = Some((likeness, error));
 }

@@ -19,11 +19,10 @@ mod stop;
 
 pub(crate) use addresses::published_address;
 pub use error::JoinError;
-pub use protocol::Differences;
 pub use stop::JoinStop;
 
 use crate::world::launch::{default_ports, split_port};
-use crate::world::service::{GrownWorld, Service};
+use crate::world::service::{AgreedWorld, GrownWorld, Service};
 use interface::InterfaceSelector;
 use maypole_transports::ib::VerbsSettings;
 use maypole_transports::turns::LONGEST;
@@ -184,12 +183,12 @@ const SPARE: u64 = 128;
 /// that would fail to join can report it before others wait for it.
 ///
 /// # Errors
-/// [`JoinError::Descriptors`] if the hard limit is too low for `world` ranks.
+/// [`JoinError`] if the hard limit is too low for `world` ranks.
 #[doc(hidden)]
 pub fn check_descriptors(world: usize) -> Result<(), JoinError> {
     let need = 2 * world as u64 + SPARE;
     match maypole_transports::sockets::raise_descriptor_limit() {
-        Some(limit) if limit < need => Err(JoinError::Descriptors { world, need, limit }),
+        Some(limit) if limit < need => Err(JoinError::descriptors(world, need, limit)),
         _ => Ok(()),
     }
 }
@@ -214,7 +213,7 @@ pub(crate) fn join_with(
     check(config)?;
     let deadline = Instant::now() + config.join_timeout.min(LONGEST);
     match (config.world, config.rank) {
-        (1, _) => Ok((Service::alone(config.timeout)?, GrownWorld::alone(report))),
+        (1, _) => Ok((Service::alone(config.timeout)?, GrownWorld::of(AgreedWorld::alone(report)))),
         (_, 0) => root::accept_ranks(config, report, stop, deadline),
         _ => joiner::join_root(config, report, stop, deadline),
     }
@@ -224,16 +223,16 @@ fn check(config: &JoinConfig) -> Result<(), JoinError> {
     let rank = config.rank;
     let world = config.world;
     if world > u32::MAX as usize {
-        return Err(JoinError::Config(format!("a world of {world} ranks is too large")));
+        return Err(JoinError::setting(format!("a world of {world} ranks is too large")));
     }
     if rank >= world {
-        return Err(JoinError::OutOfRange { rank, world });
+        return Err(JoinError::out_of_range(rank, world));
     }
     if world == 1 {
         return Ok(());
     }
     if config.ports.is_empty() {
-        return Err(JoinError::Config(
+        return Err(JoinError::setting(
             "JoinConfig::ports is empty: name a port where rank 0 listens".to_owned(),
         ));
     }

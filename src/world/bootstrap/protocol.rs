@@ -10,7 +10,7 @@ use maypole_transports::random;
 use maypole_transports::secure::SecureError;
 use maypole_transports::sockets::{self, Flight, NEAR};
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -38,102 +38,48 @@ pub(super) struct JoinRequest {
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) enum JoinReply {
     OtherVersion(String),
-    Refused(JoinRefusal),
+    Refused(JoinError),
     Welcome(AgreedWorld),
     /// The ranks now agree on a world with the newcomer in it.
     Invited,
 }
 
-/// Why a rank that holds the job's key may not join.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(super) enum JoinRefusal {
-    Duplicate {
-        rank: usize,
-        holder: String,
-    },
-    OutOfRange {
-        rank: usize,
-        world: usize,
-    },
-    Differs(Differences),
-    Missing {
-        ranks: Vec<usize>,
-        note: String,
-    },
-    /// The ranks share memory alone, and this process is on another host.
-    OtherHost,
+/// The error of `rank`, whose values differ from those of rank 0: for each, its name, the value on
+/// rank 0 and that on the rank (`None`: unset).
+fn differs(rank: usize, items: &[(&str, Option<&str>, Option<&str>)]) -> JoinError {
+    let shown = |value: Option<&str>| value.map_or("unset".to_owned(), |it| format!("'{it}'"));
+    let item = |(name, root, other): &(&str, Option<&str>, Option<&str>)| {
+        format!("{name} is {} on rank 0 and {} on rank {rank}", shown(*root), shown(*other))
+    };
+    let items: Vec<String> = items.iter().map(item).collect();
+    JoinError::setting(format!("{}; make them equal on all ranks", items.join("; ")))
 }
 
-impl JoinRefusal {
-    /// The process `holder` has joined as `rank`.
-    pub(super) fn duplicate(rank: usize, holder: &Peer) -> Self {
-        let holder = format!("process {} at {}", holder.pid, holder.listen.ip());
-        Self::Duplicate { rank, holder }
-    }
+/// The error of a rank of another version of maypole.
+pub(super) fn other_version(rank: usize, root: &str, other: &str) -> JoinError {
+    differs(rank, &[("the version of maypole", Some(root), Some(other))])
 }
 
-/// The values in which one rank differs from rank 0.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Differences {
-    /// The rank that differs from rank 0.
-    pub rank: usize,
-    /// For each difference: its name, the value on rank 0, and the value on the other rank
-    /// (`None`: unset).
-    pub items: Vec<(String, Option<String>, Option<String>)>,
-}
-
-impl fmt::Display for Differences {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |value: &Option<String>| {
-            value.as_ref().map_or("unset".to_owned(), |value| format!("'{value}'"))
-        };
-        for (at, (name, root, other)) in self.items.iter().enumerate() {
-            let comma = if at == 0 { "" } else { "; " };
-            write!(
-                f,
-                "{comma}{name} is {} on rank 0 and {} on rank {}",
-                shown(root),
-                shown(other),
-                self.rank
-            )?;
-        }
-        Ok(())
-    }
-}
-
-impl Differences {
-    pub(super) fn of_version(rank: usize, root: &str, other: &str) -> Self {
-        let item =
-            ("the version of maypole".to_owned(), Some(root.to_owned()), Some(other.to_owned()));
-        Self { rank, items: vec![item] }
-    }
-
-    /// The differences between rank 0 and `rank`; `None` if there are none.
-    pub(super) fn between(root: &JoinRequest, rank: usize, other: &JoinRequest) -> Option<Self> {
-        let mut items = Vec::new();
-        if root.world != other.world {
-            items.push((
-                "the world size".to_owned(),
-                Some(root.world.to_string()),
-                Some(other.world.to_string()),
-            ));
-        }
-        let value = |request: &JoinRequest, name: &str| {
-            request.equal.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone())
-        };
-        let mut names: Vec<_> =
-            root.equal.iter().chain(&other.equal).map(|(name, _)| name).collect();
-        names.sort_unstable();
-        names.dedup();
-        for name in names {
-            let on_root = value(root, name);
-            let on_other = value(other, name);
-            if on_root != on_other {
-                items.push((name.clone(), on_root, on_other));
-            }
-        }
-        (!items.is_empty()).then_some(Self { rank, items })
-    }
+/// The differences between rank 0 and `rank`; `None` if there are none.
+pub(super) fn differences(
+    root: &JoinRequest,
+    rank: usize,
+    other: &JoinRequest,
+) -> Option<JoinError> {
+    let worlds = [root, other].map(|request| request.world.to_string());
+    let value = |request: &'_ JoinRequest, name: &str| {
+        let at = request.equal.iter().position(|(known, _)| known == name)?;
+        Some(request.equal[at].1.clone())
+    };
+    let names: BTreeSet<&str> =
+        root.equal.iter().chain(&other.equal).map(|(name, _)| name.as_str()).collect();
+    let values = names.into_iter().map(|name| (name, value(root, name), value(other, name)));
+    let [on_root, on_other] = worlds;
+    let all = [("the world size", Some(on_root), Some(on_other))].into_iter().chain(values);
+    let differing: Vec<_> = all.filter(|(_, on_root, on_other)| on_root != on_other).collect();
+    let items: Vec<_> =
+        differing.iter().map(|(name, a, b)| (*name, a.as_deref(), b.as_deref())).collect();
+    (!items.is_empty()).then(|| differs(rank, &items))
 }
 
 /// The first byte of a message that measures the network and has no other meaning. Requests begin with the length of a
@@ -196,10 +142,8 @@ impl JoinReply {
         match self {
             Self::Welcome(world) => Ok(Some(world)),
             Self::Invited => Ok(None),
-            Self::Refused(refusal) => Err(JoinError::refused(refusal, config.join_timeout)),
-            Self::OtherVersion(version) => {
-                Err(JoinError::Differs(Differences::of_version(config.rank, &version, VERSION)))
-            }
+            Self::Refused(why) => Err(why),
+            Self::OtherVersion(version) => Err(other_version(config.rank, &version, VERSION)),
         }
     }
 }
@@ -283,13 +227,13 @@ mod tests {
     fn differences_are_printed_with_both_sides() {
         let root = request(4, &[("A", "1"), ("B", "2")]);
         let other = request(5, &[("B", "3"), ("C", "4")]);
-        let text = Differences::between(&root, 3, &other).unwrap().to_string();
+        let text = differences(&root, 3, &other).unwrap().to_string();
         let expected = "the world size is '4' on rank 0 and '5' on rank 3; A is '1' on rank 0 and \
                         unset on rank 3; \
                         B is '2' on rank 0 and '3' on rank 3; C is unset on rank 0 and '4' on \
-                        rank 3";
+                        rank 3; make them equal on all ranks";
         assert_eq!(text, expected);
-        assert_eq!(Differences::between(&root, 3, &root), None);
+        assert_eq!(differences(&root, 3, &root), None);
     }
 
     #[test]
@@ -298,10 +242,13 @@ mod tests {
         let (version, request) = JoinRequest::decode(&bytes).unwrap();
         assert_eq!(version, "9.9.9");
         assert!(request.is_none());
-        let text = Differences::of_version(2, VERSION, &version).to_string();
+        let text = other_version(2, VERSION, &version).to_string();
         assert_eq!(
             text,
-            format!("the version of maypole is '{VERSION}' on rank 0 and '9.9.9' on rank 2")
+            format!(
+                "the version of maypole is '{VERSION}' on rank 0 and '9.9.9' on rank 2; make them \
+                 equal on all ranks"
+            )
         );
     }
 

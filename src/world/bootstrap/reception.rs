@@ -2,7 +2,7 @@
 //! its request has arrived and the ranks take it.
 
 use super::JoinError;
-use super::protocol::{Differences, FILLER, JoinRefusal, JoinReply, JoinRequest, VERSION};
+use super::protocol::{FILLER, JoinReply, JoinRequest, VERSION, differences, other_version};
 use crate::world::service::message::MAX_JOIN_MESSAGE;
 use crate::world::service::{ACCEPTOR, Acceptor, Authenticated, ControlConnection, SILENCE_LIMIT};
 use maypole_transports::secure::{JobSecret, Purpose};
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// The timeout of an authenticated connection for sending its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+const OTHER_HOST: &str = "the ranks share memory alone, and this process is on another host: start \
+                          it on theirs, or all with MAYPOLE_TRANSPORT=auto";
 /// The number of the first visitor in the watch.
 const FIRST: u64 = 1;
 /// The most newcomers that wait at the same time. A further connection is closed.
@@ -47,9 +49,9 @@ pub(super) struct Visitor {
 /// Why a connection was closed.
 pub(super) enum TurnedAway {
     /// Its process differs from this rank in something that must be equal.
-    Differs(Differences),
+    Differs(JoinError),
     /// It has no place in the world.
-    Refused(JoinRefusal),
+    Refused(JoinError),
     /// The process itself closed it; the handshake named this rank.
     Gone(usize, &'static str),
 }
@@ -155,37 +157,33 @@ impl Reception {
         let (version, request) = JoinRequest::decode(message).unwrap_or_default();
         let Some(request) = request else {
             // The version is all that every version can decode.
-            let differences = Differences::of_version(rank, VERSION, &version);
             let reply = JoinReply::OtherVersion(VERSION.to_owned());
-            return Err((reply, TurnedAway::Differs(differences)));
+            return Err((reply, TurnedAway::Differs(other_version(rank, VERSION, &version))));
         };
         let rank = request.attendee.wish.unwrap_or(rank);
-        if let Some(differences) = Differences::between(&self.own, rank, &request) {
-            let refusal = JoinRefusal::Differs(differences.clone());
-            return Err((JoinReply::Refused(refusal), TurnedAway::Differs(differences)));
+        if let Some(why) = differences(&self.own, rank, &request) {
+            return Err((JoinReply::Refused(why.clone()), TurnedAway::Differs(why)));
         }
-        let refused = |refusal: JoinRefusal| {
-            (JoinReply::Refused(refusal.clone()), TurnedAway::Refused(refusal))
-        };
+        let refused = |why: JoinError| (JoinReply::Refused(why.clone()), TurnedAway::Refused(why));
         self.check_place(rank, &request).map_err(refused).map(|()| request)
     }
 
     /// Whether there is a place for the process of `request`, which agrees with this rank: as
     /// `rank`, which exists and as which no other process has joined, or as a newcomer.
-    fn check_place(&self, rank: usize, request: &JoinRequest) -> Result<(), JoinRefusal> {
+    fn check_place(&self, rank: usize, request: &JoinRequest) -> Result<(), JoinError> {
         let is_elsewhere = request.attendee.peer.host != self.own.attendee.peer.host;
         let world = self.own.world;
         let joined = self.visitors.values().filter(|visitor| visitor.rank == rank);
         let mut others = joined.filter_map(|visitor| visitor.request.as_ref());
         match rank {
             _ if self.purpose == Purpose::Admit && self.one_host && is_elsewhere => {
-                Err(JoinRefusal::OtherHost)
+                Err(JoinError::setting(OTHER_HOST))
             }
             _ if self.purpose == Purpose::Admit => Ok(()),
-            0 => Err(JoinRefusal::duplicate(0, &self.own.attendee.peer)),
-            _ if rank >= world => Err(JoinRefusal::OutOfRange { rank, world }),
+            0 => Err(JoinError::duplicate(0, &self.own.attendee.peer)),
+            _ if rank >= world => Err(JoinError::out_of_range(rank, world)),
             _ => match others.find(|joined| joined.nonce != request.nonce) {
-                Some(joined) => Err(JoinRefusal::duplicate(rank, &joined.attendee.peer)),
+                Some(joined) => Err(JoinError::duplicate(rank, &joined.attendee.peer)),
                 None => Ok(()),
             },
         }

@@ -1,7 +1,7 @@
 //! Rank 0's side of joining: it takes every other rank once, and then sends all of them the world.
 
 use super::addresses::{PORT, listen_as_root, reached_at, settings};
-use super::protocol::{JoinRefusal, JoinReply, JoinRequest};
+use super::protocol::{JoinReply, JoinRequest};
 use super::reception::{Reception, TurnedAway, Visitor};
 use super::{JoinConfig, JoinError, JoinStop};
 use crate::wire::encode;
@@ -12,9 +12,9 @@ use maypole_transports::secure::Purpose;
 use maypole_transports::watch::Watch;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// The most reasons of refused attempts that [`JoinError::Missing`] reports.
+/// The most reasons of refused attempts that an error of missing ranks reports.
 const MAX_NOTES: usize = 3;
 
 /// Accepts all other ranks of the world, which receive the `report` of this one.
@@ -75,18 +75,18 @@ impl RankAdmission<'_> {
     fn note(&mut self, away: TurnedAway) -> Result<(), JoinError> {
         self.notes.push(match away {
             TurnedAway::Differs(differences) => {
-                self.refuse_all(&JoinRefusal::Differs(differences.clone()));
-                return Err(JoinError::Differs(differences));
+                self.refuse_all(&differences);
+                return Err(differences);
             }
-            TurnedAway::Refused(refusal) => JoinError::refused(refusal, Duration::ZERO).to_string(),
+            TurnedAway::Refused(why) => why.to_string(),
             TurnedAway::Gone(rank, why) => format!("rank {rank} {why}"),
         });
         Ok(())
     }
 
-    fn refuse_all(&mut self, refusal: &JoinRefusal) {
+    fn refuse_all(&mut self, why: &JoinError) {
         for visitor in self.reception.visitors.values_mut() {
-            visitor.control.push(&JoinReply::Refused(refusal.clone()));
+            visitor.control.push(&JoinReply::Refused(why.clone()));
             visitor.control.finish();
         }
     }
@@ -101,9 +101,9 @@ impl RankAdmission<'_> {
         notes.drain(..notes.len().saturating_sub(MAX_NOTES));
         notes.extend(self.reception.acceptor.complaint());
         notes.extend(self.listening());
-        let refusal = JoinRefusal::Missing { ranks, note: notes.join("; ") };
-        self.refuse_all(&refusal);
-        JoinError::refused(refusal, self.config.join_timeout)
+        let missing = JoinError::missing(self.config, &ranks, &notes);
+        self.refuse_all(&missing);
+        missing
     }
 
     /// The address at which this rank waits for the others, in words; `None` if it is the
@@ -134,12 +134,11 @@ impl RankAdmission<'_> {
             controls.insert(rank, control);
         }
         let world = AgreedWorld { session, attendees }.within(scope);
-        let (grown, peers) = (GrownWorld::of(&world), world.peers());
-        let welcome = JoinReply::Welcome(world);
+        let (peers, welcome) = (world.peers(), JoinReply::Welcome(world.clone()));
         controls.values_mut().for_each(|control| control.push(&welcome));
         let entrance = (watch, acceptor);
         let service = Service::start(settings, (0, peers), entrance, controls, Some(late_answer))?;
-        Ok((service, grown))
+        Ok((service, GrownWorld::of(world)))
     }
 }
 
@@ -147,8 +146,8 @@ impl RankAdmission<'_> {
 /// exist.
 fn late_answer(peers: &[Peer], rank: usize) -> Vec<u8> {
     let refusal = match peers.get(rank) {
-        Some(holder) => JoinRefusal::duplicate(rank, holder),
-        None => JoinRefusal::OutOfRange { rank, world: peers.len() },
+        Some(holder) => JoinError::duplicate(rank, holder),
+        None => JoinError::out_of_range(rank, peers.len()),
     };
     encode(&JoinReply::Refused(refusal))
 }

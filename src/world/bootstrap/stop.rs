@@ -46,7 +46,8 @@ impl JoinStop {
 
     /// Returns an error if the join is to end.
     pub(super) fn check(&self) -> Result<(), JoinError> {
-        if self.is_stopped() { Err(JoinError::Stopped) } else { Ok(()) }
+        let stopped = || JoinError::passing("joining was stopped by this process");
+        if self.is_stopped() { Err(stopped()) } else { Ok(()) }
     }
 
     /// The time of the next [`check`](Self::check) in a wait with this `deadline`.

@@ -40,7 +40,13 @@ pub(super) fn check(vars: VariableReader) -> Result<(), LaunchError> {
         ("pbsdsh", *name, value)
     });
     let refused = |(launcher, variable, value): (_, _, Option<String>)| {
-        Some(LaunchError::UnknownLauncher { launcher, variable, value: value? })
+        let value = value?;
+        Some(LaunchError::new(format!(
+            "{variable} is {value:?}, so {launcher} has started this process, and no variable that \
+             maypole reads says which rank of how many it is: set MAYPOLE_RANK and MAYPOLE_WORLD in \
+             the command that it starts (and MAYPOLE_ADDRESS, for several hosts), or unset \
+             {variable} for a world of one"
+        )))
     };
     found.chain(of_pbs).find_map(refused).map_or(Ok(()), Err)
 }

@@ -108,8 +108,11 @@ impl LauncherSet {
     ) -> Result<(), LaunchError> {
         let Identity { rank, world, .. } = self.identity;
         if let Some(ours) = vars.number(OWN.world)?.filter(|ours| *ours != world) {
-            let variable = self.names.world;
-            return Err(LaunchError::WorldsDiffer { ours, variable, theirs: world });
+            return Err(LaunchError::new(format!(
+                "MAYPOLE_WORLD is {ours}, but {} is {world}: unset MAYPOLE_WORLD, or set \
+                 MAYPOLE_RANK too to overrule the launcher",
+                self.names.world
+            )));
         }
         if TORCHRUN.is_complete(vars) {
             return Ok(());
@@ -117,7 +120,7 @@ impl LauncherSet {
         for (name, own) in [(TORCHRUN.rank, rank), (TORCHRUN.world, world)] {
             if let Some(other) = vars.number(name)?.filter(|other| *other != own) {
                 let first = format!("{name} is {other}");
-                return Err(LaunchError::Contradiction { first, second: self.words() });
+                return Err(LaunchError::contradiction(&first, &self.words()));
             }
         }
         Ok(())
@@ -126,8 +129,10 @@ impl LauncherSet {
 
 impl Identity {
     fn check(self, names: &LauncherVariables) -> Result<Identity, LaunchError> {
-        let too_large = |variable, value, bound_variable, bound, rule| {
-            Err(LaunchError::TooLarge { variable, value, bound_variable, bound, rule })
+        let too_large = |variable: &str, value: usize, bound_variable: &str, bound: usize, rule| {
+            Err(LaunchError::new(format!(
+                "{variable} is {value}, but {bound_variable} is {bound}: {rule}"
+            )))
         };
         if self.rank >= self.world {
             let rule = "ranks count from 0 to one less than the world";
@@ -207,23 +212,16 @@ impl LauncherVariables {
             _ => return Err(self.incomplete(vars, self.world, self.rank)),
         };
         if world == 0 {
-            let value = "0".to_owned();
-            let expected = "the number of ranks, at least 1";
-            return Err(LaunchError::Malformed { variable: self.world, value, expected });
+            return Err(LaunchError::malformed(self.world, "0", "the number of ranks, at least 1"));
         }
         let local_rank = vars.number(self.local_rank)?;
         let local_world = self.local_world(vars)?;
         Identity { rank, world, local_rank, local_world, launcher: self.launcher }.check(self)
     }
 
-    fn incomplete(
-        &self,
-        vars: VariableReader,
-        present: &'static str,
-        missing: &'static str,
-    ) -> LaunchError {
-        let value = vars.text(present).unwrap_or_default();
-        LaunchError::Incomplete { present, value, missing, remedy: self.remedy }
+    fn incomplete(&self, vars: VariableReader, present: &str, missing: &str) -> LaunchError {
+        let (value, remedy) = (vars.text(present).unwrap_or_default(), self.remedy);
+        LaunchError::new(format!("{present} is {value:?}, but {missing} is not set: {remedy}"))
     }
 
     fn local_world(&self, vars: VariableReader) -> Result<Option<usize>, LaunchError> {
@@ -236,9 +234,8 @@ impl LauncherVariables {
         }
         let local_world = vars.number(self.local_world)?;
         if local_world == Some(0) {
-            let (variable, value) = (self.local_world, "0".to_owned());
             let expected = "the number of ranks here, at least 1";
-            return Err(LaunchError::Malformed { variable, value, expected });
+            return Err(LaunchError::malformed(self.local_world, "0", expected));
         }
         Ok(local_world)
     }

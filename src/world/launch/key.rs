@@ -4,12 +4,11 @@ use std::fmt::{self, Write as _};
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use maypole_transports::descriptor::{self, NotPrivate};
+use maypole_transports::descriptor;
 use maypole_transports::random;
-use thiserror::Error;
 
 use super::variables::VariableReader;
 use super::{KeySource, LaunchError};
@@ -34,7 +33,7 @@ static INHERITED: Mutex<Vec<(i32, JobKey)>> = Mutex::new(Vec::new());
 /// assert_eq!(key.bytes()[..3], [0x00, 0x11, 0x22]);
 /// assert_eq!(format!("{key:?}"), "JobKey(..)");
 /// assert!(JobKey::parse("correct horse battery staple").is_err());
-/// # Ok::<(), maypole::world::launch::KeyError>(())
+/// # Ok::<(), maypole::world::launch::LaunchError>(())
 /// ```
 #[derive(Clone)]
 pub struct JobKey([u8; 32]);
@@ -55,16 +54,16 @@ impl JobKey {
     ///
     /// # Errors
     ///
-    /// [`KeyError::NotAKey`] for any other text. Passphrases are refused, because they are guessed
+    /// [`LaunchError`] for any other text. Passphrases are refused, because they are guessed
     /// far faster than 32 random bytes.
-    pub fn parse(text: &str) -> Result<JobKey, KeyError> {
+    pub fn parse(text: &str) -> Result<JobKey, LaunchError> {
         let digits = text.trim().as_bytes();
         let mut key = JobKey([0; 32]);
         if digits.len() != 64 {
-            return Err(KeyError::NotAKey { length: digits.len() });
+            return Err(not_a_key(digits.len()));
         }
         for (byte, pair) in key.0.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |c: u8| char::from(c).to_digit(16).ok_or(KeyError::NotAKey { length: 64 });
+            let digit = |c: u8| char::from(c).to_digit(16).ok_or(not_a_key(64));
             *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
         }
         Ok(key)
@@ -112,64 +111,6 @@ impl Drop for JobKey {
     }
 }
 
-/// Why the job key cannot be read from the place that a variable names.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// The text is not a key. It is not shown, because it may be a secret with a typing error.
-    #[error(
-        "the job key must be 64 hexadecimal digits, and this is {length} characters{}; \
-         passphrases are refused: make a \
-         key with `maypole key new FILE`", if *.length == 64 { " that are not all such \
-         digits" } else { "" }
-    )]
-    NotAKey {
-        /// Its length in characters, without white space around it.
-        length: usize,
-    },
-    /// The text that a variable names is not a key.
-    #[error("{place}: {source}")]
-    Bad {
-        /// The variable, and the file or descriptor it names.
-        place: String,
-        /// The cause.
-        source: Box<KeyError>,
-    },
-    /// The descriptor cannot be read.
-    #[error(
-        "MAYPOLE_JOB_KEY_FD is {number}, but nothing can be read there ({source}): a program \
-         between the launcher and \
-         this one closes descriptors, so pass the key with MAYPOLE_JOB_KEY_FILE instead"
-    )]
-    Descriptor {
-        /// Its number.
-        number: i32,
-        /// Why it cannot be read.
-        source: io::Error,
-    },
-    /// The file is not private, or cannot be read.
-    #[error("MAYPOLE_JOB_KEY_FILE is {}, but {source}{}", path.display(), remedy(path, source))]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: NotPrivate,
-    },
-}
-
-fn remedy(path: &Path, wrong: &NotPrivate) -> String {
-    let path = path.display();
-    match wrong {
-        NotPrivate::Open { .. } => format!(": run `chmod 600 {path}`"),
-        NotPrivate::NotMine { me, .. } => {
-            format!(": run `chown {me} {path}`, or copy it to a file of your own")
-        }
-        NotPrivate::Link => ": name the file that it points to".to_owned(),
-        NotPrivate::NotRegular => ": make one with `maypole key new FILE`".to_owned(),
-        _ => String::new(),
-    }
-}
-
 /// The variables that may name the place of the key, the most private place first.
 const PLACES: [&str; 3] = ["MAYPOLE_JOB_KEY_FD", "MAYPOLE_JOB_KEY_FILE", "MAYPOLE_JOB_KEY"];
 
@@ -179,7 +120,10 @@ pub(super) fn source(vars: VariableReader) -> Result<KeySource, LaunchError> {
     let set: Vec<&'static str> =
         PLACES.into_iter().filter(|place| vars.text(place).is_some()).collect();
     if let [first, second, ..] = set[..] {
-        return Err(LaunchError::SeveralKeys { first, second });
+        return Err(LaunchError::new(format!(
+            "{first} and {second} are both set, and either may name the job key: unset the one \
+             that is not meant"
+        )));
     }
     if let Some(number) = vars.descriptor("MAYPOLE_JOB_KEY_FD")? {
         return Ok(KeySource::Descriptor(number));
@@ -188,9 +132,9 @@ pub(super) fn source(vars: VariableReader) -> Result<KeySource, LaunchError> {
         return Ok(KeySource::File(path.into()));
     }
     match vars.text("MAYPOLE_JOB_KEY") {
-        Some(digits) => Ok(KeySource::Value(
-            JobKey::parse(&digits).map_err(|bad| bad.at("MAYPOLE_JOB_KEY".to_owned()))?,
-        )),
+        Some(digits) => {
+            Ok(KeySource::Value(JobKey::parse(&digits).map_err(|bad| bad.at("MAYPOLE_JOB_KEY"))?))
+        }
         None => Ok(KeySource::None),
     }
 }
@@ -200,8 +144,8 @@ impl KeySource {
     ///
     /// # Errors
     ///
-    /// [`KeyError`], with the failure at that place and the remedy.
-    pub fn open(self) -> Result<Option<JobKey>, KeyError> {
+    /// [`LaunchError`], with the failure at that place and the remedy.
+    pub fn open(self) -> Result<Option<JobKey>, LaunchError> {
         match self {
             KeySource::None => Ok(None),
             KeySource::Value(key) => Ok(Some(key)),
@@ -211,39 +155,50 @@ impl KeySource {
     }
 }
 
-impl KeyError {
-    fn at(self, place: String) -> KeyError {
-        KeyError::Bad { place, source: Box::new(self) }
-    }
+/// The error of a text that is no key. It is not shown, because it may be a secret with a typing
+/// error.
+fn not_a_key(length: usize) -> LaunchError {
+    let flaw = if length == 64 { " that are not all such digits" } else { "" };
+    LaunchError::new(format!(
+        "the job key must be 64 hexadecimal digits, and this is {length} characters{flaw}; \
+         passphrases are refused: make a key with `maypole key new FILE`"
+    ))
 }
 
-fn inherit(number: i32) -> Result<JobKey, KeyError> {
+fn inherit(number: i32) -> Result<JobKey, LaunchError> {
     let mut known = INHERITED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, key)) = known.iter().find(|(of, _)| *of == number) {
         return Ok(key.clone());
     }
-    let bytes = descriptor::read_inherited(number, LIMIT)
-        .map_err(|source| KeyError::Descriptor { number, source })?;
+    let bytes =
+        descriptor::read_inherited(number, LIMIT).map_err(|error| unreadable(number, &error))?;
     let key = parse_bytes(bytes).map_err(|bad| bad.at(format!("MAYPOLE_JOB_KEY_FD={number}")))?;
     known.push((number, key.clone()));
     Ok(key)
 }
 
-fn load(path: &Path) -> Result<JobKey, KeyError> {
-    let wrong = |source| KeyError::File { path: path.to_owned(), source };
-    let file = descriptor::open_private(path).map_err(wrong)?;
+fn unreadable(number: i32, error: &io::Error) -> LaunchError {
+    LaunchError::new(format!(
+        "MAYPOLE_JOB_KEY_FD is {number}, but nothing can be read there ({error}): a program between \
+         the launcher and this one closes descriptors, so pass the key with MAYPOLE_JOB_KEY_FILE \
+         instead"
+    ))
+}
+
+fn load(path: &Path) -> Result<JobKey, LaunchError> {
     let mut bytes = Vec::with_capacity(LIMIT);
-    file.take(LIMIT as u64)
-        .read_to_end(&mut bytes)
-        .map_err(|error| wrong(NotPrivate::Unreadable(error)))?;
+    let opened = descriptor::open_private(path);
+    opened.and_then(|file| file.take(LIMIT as u64).read_to_end(&mut bytes)).map_err(|error| {
+        LaunchError::new(format!("MAYPOLE_JOB_KEY_FILE is {}, but {error}", path.display()))
+    })?;
     parse_bytes(bytes).map_err(|bad| bad.at(format!("MAYPOLE_JOB_KEY_FILE={}", path.display())))
 }
 
 /// Reads the digits and overwrites them.
-fn parse_bytes(mut bytes: Vec<u8>) -> Result<JobKey, KeyError> {
+fn parse_bytes(mut bytes: Vec<u8>) -> Result<JobKey, LaunchError> {
     let key = match std::str::from_utf8(&bytes) {
         Ok(text) => JobKey::parse(text),
-        Err(_) => Err(KeyError::NotAKey { length: bytes.len() }),
+        Err(_) => Err(not_a_key(bytes.len())),
     };
     bytes.fill(0);
     std::hint::black_box(&mut bytes);

@@ -44,7 +44,6 @@
 //! Reading has two halves: [`from_vars`] is pure, and [`LaunchDescription::open`] then opens the
 //! job key and the process manager's socket.
 
-mod ancestors;
 mod closest;
 mod error;
 mod hints;
@@ -62,15 +61,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use error::LaunchError;
-pub use key::{JobKey, KeyError};
-pub use pmi::{Pmi, PmiError};
+pub use key::JobKey;
+pub use pmi::Pmi;
 pub use port::free_port;
 pub(crate) use rendezvous::{default_ports, split_port};
 pub use unknown::unknown_variables;
 pub(crate) use unknown::warn;
-pub use variables::{VARIABLES, Variable, variables_as_markdown};
+pub use variables::{VARIABLES, VARIABLES_AS_MARKDOWN, Variable};
 
-use ancestors::Ancestors;
+use closest::Ancestors;
 use identity::Identity;
 use variables::VariableReader;
 
@@ -274,7 +273,7 @@ impl LaunchDescription {
     ///
     /// # Errors
     ///
-    /// [`LaunchError::Key`] and [`LaunchError::Pmi`], with the failure and the remedy.
+    /// [`LaunchError`], with the failure and the remedy.
     pub fn open(self) -> Result<Launch, LaunchError> {
         let mut launch = self.launch;
         launch.key = self.key.open()?;

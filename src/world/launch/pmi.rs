@@ -25,8 +25,8 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use super::LaunchError;
 use maypole_transports::descriptor;
-use thiserror::Error;
 
 /// The size limit of a received line in bytes, above the limits of all servers.
 const LINE: u64 = 8192;
@@ -43,77 +43,23 @@ pub struct Pmi {
     usable: bool,
 }
 
-/// Why a request to the process manager failed.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum PmiError {
-    /// The variable `PMI_FD` names no usable socket.
-    #[error(
-        "PMI_FD is {number}, but that is no socket of the process manager ({source}): another \
-         library in this process \
-         may have used it; set MAYPOLE_ADDRESS and MAYPOLE_JOB, then it is not needed"
-    )]
-    Descriptor {
-        /// Its number.
-        number: i32,
-        /// The socket error.
-        source: io::Error,
-    },
-    /// The socket failed or was closed.
-    #[error("the process manager (PMI_FD) went away at `{request}`: {source}")]
-    Lost {
-        /// The request.
-        request: String,
-        /// How it failed.
-        source: io::Error,
-    },
-    /// The process manager did not reply in time. At `barrier_in`, a rank has not arrived.
-    #[error(
-        "the process manager (PMI_FD) did not answer `{request}` within {waits:?}{}; \
-         MAYPOLE_TIMEOUT sets how \
-         long to wait",
-        if request == "cmd=barrier_in" { ": a rank has not come yet" } else { "" }
-    )]
-    Silent {
-        /// The request.
-        request: String,
-        /// The timeout.
-        waits: Duration,
-    },
-    /// The process manager refused, or its reply does not follow the protocol.
-    #[error(
-        "the process manager (PMI_FD) answered `{answer}` to `{request}`: set MAYPOLE_ADDRESS, \
-         then it is not needed"
-    )]
-    Unexpected {
-        /// The request.
-        request: String,
-        /// The reply.
-        answer: String,
-    },
-    /// A key or value cannot be sent by this protocol.
-    #[error(
-        "{text:?} cannot be sent over PMI: at most {longest} characters, without white space or `=`"
-    )]
-    Unfit {
-        /// The key or value.
-        text: String,
-        /// The limit in characters.
-        longest: usize,
-    },
-}
-
 impl Pmi {
     /// Takes the descriptor that the launcher left open under `number`, and sends `init`.
-    pub(super) fn inherit(number: i32, waits: Duration) -> Result<Pmi, PmiError> {
-        let refused = |source| PmiError::Descriptor { number, source };
+    pub(super) fn inherit(number: i32, waits: Duration) -> Result<Pmi, LaunchError> {
+        let refused = |error| {
+            LaunchError::new(format!(
+                "PMI_FD is {number}, but that is no socket of the process manager ({error}): \
+                 another library in this process may have used it; set MAYPOLE_ADDRESS and \
+                 MAYPOLE_JOB, then it is not needed"
+            ))
+        };
         let socket = descriptor::take_inherited(number).map_err(refused)?;
         descriptor::bound_waits(&socket, waits).map_err(refused)?;
         Pmi::begin(socket.into(), waits)
     }
 
     /// Sends `init` on a socket whose waits are bounded.
-    pub(super) fn begin(socket: UnixStream, waits: Duration) -> Result<Pmi, PmiError> {
+    pub(super) fn begin(socket: UnixStream, waits: Duration) -> Result<Pmi, LaunchError> {
         let mut pmi = Pmi {
             socket: BufReader::new(socket),
             job: String::new(),
@@ -144,7 +90,8 @@ impl Pmi {
     ///
     /// # Errors
     ///
-    /// [`PmiError`]. After any error but [`PmiError::Unfit`] the connection is unusable.
+    /// [`LaunchError`]. After any error but that of a key or value that cannot be sent the
+    /// connection is unusable.
     ///
     /// # Examples
     ///
@@ -156,7 +103,7 @@ impl Pmi {
     /// }
     /// # Ok::<(), maypole::world::launch::LaunchError>(())
     /// ```
-    pub fn exchange(&mut self, key: &str, value: Option<&str>) -> Result<String, PmiError> {
+    pub fn exchange(&mut self, key: &str, value: Option<&str>) -> Result<String, LaunchError> {
         fit(key, self.longest_key)?;
         let job = self.job.clone();
         if let Some(value) = value {
@@ -169,12 +116,12 @@ impl Pmi {
     }
 
     /// Sends one line and reads the reply, which must be of the kind `expected` and no refusal.
-    fn ask(&mut self, request: &str, expected: &str) -> Result<PmiAnswer, PmiError> {
+    fn ask(&mut self, request: &str, expected: &str) -> Result<PmiAnswer, LaunchError> {
         // Usable again after a valid reply: before, the next line could belong to this request.
         self.usable = false;
-        let lost = |source: io::Error| self.failed(request, source);
+        let lost = |error: io::Error| self.failed(request, &error);
         self.socket.get_ref().write_all(format!("{request}\n").as_bytes()).map_err(lost)?;
-        let line = self.read_line().map_err(|source| self.failed(request, source))?;
+        let line = self.read_line().map_err(|error| self.failed(request, &error))?;
         let answer = PmiAnswer { request: request.to_owned(), line };
         let refused = answer.field("rc").is_some_and(|code| code != "0");
         if answer.field("cmd") != Some(expected) || refused {
@@ -184,14 +131,19 @@ impl Pmi {
         Ok(answer)
     }
 
-    fn failed(&self, request: &str, source: io::Error) -> PmiError {
-        let request = request.to_owned();
-        match source.kind() {
+    fn failed(&self, request: &str, error: &io::Error) -> LaunchError {
+        let waits = self.waits;
+        LaunchError::new(match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                PmiError::Silent { request, waits: self.waits }
+                let missing =
+                    if request == "cmd=barrier_in" { ": a rank has not come yet" } else { "" };
+                format!(
+                    "the process manager (PMI_FD) did not answer `{request}` within \
+                     {waits:?}{missing}; MAYPOLE_TIMEOUT sets how long to wait"
+                )
             }
-            _ => PmiError::Lost { request, source },
-        }
+            _ => format!("the process manager (PMI_FD) went away at `{request}`: {error}"),
+        })
     }
 
     fn read_line(&mut self) -> io::Result<String> {
@@ -216,14 +168,17 @@ impl Drop for Pmi {
     }
 }
 
-fn fit(text: &str, longest: usize) -> Result<(), PmiError> {
+fn fit(text: &str, longest: usize) -> Result<(), LaunchError> {
     let fits = !text.is_empty()
         && text.len() < longest
         && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'=');
     if fits {
         Ok(())
     } else {
-        Err(PmiError::Unfit { text: text.to_owned(), longest: longest.saturating_sub(1) })
+        let most = longest.saturating_sub(1);
+        Err(LaunchError::new(format!(
+            "{text:?} cannot be sent over PMI: at most {most} characters, without white space or `=`"
+        )))
     }
 }
 
@@ -244,9 +199,13 @@ impl PmiAnswer {
         self.field(name)?.parse().ok()
     }
 
-    fn unexpected(&self) -> PmiError {
-        let answer = self.line.chars().take(200).flat_map(char::escape_debug).collect();
-        PmiError::Unexpected { request: self.request.clone(), answer }
+    fn unexpected(&self) -> LaunchError {
+        let answer: String = self.line.chars().take(200).flat_map(char::escape_debug).collect();
+        LaunchError::new(format!(
+            "the process manager (PMI_FD) answered `{answer}` to `{}`: set MAYPOLE_ADDRESS, then it \
+             is not needed",
+            self.request
+        ))
     }
 }
 
@@ -348,10 +307,8 @@ mod tests {
         let server = serve(theirs, None);
         let mut pmi = Pmi::begin(ours, SOON).unwrap();
         for unfit in ["", "a b", "a\nb", "a=b", "é", &"x".repeat(1024)] {
-            assert!(
-                matches!(pmi.exchange("maypole", Some(unfit)), Err(PmiError::Unfit { .. })),
-                "{unfit}"
-            );
+            let error = pmi.exchange("maypole", Some(unfit)).unwrap_err().to_string();
+            assert!(error.contains("cannot be sent over PMI"), "{unfit}: {error}");
         }
         assert_eq!(pmi.exchange("maypole", Some("still-sound")).unwrap(), "still-sound");
         drop(pmi);
@@ -362,10 +319,12 @@ mod tests {
     fn silence_and_closing_are_told_apart() {
         let (ours, _theirs) = pair();
         descriptor::bound_waits(&ours, Duration::from_millis(20)).unwrap();
-        assert!(matches!(Pmi::begin(ours, SOON), Err(PmiError::Silent { .. })));
+        let error = Pmi::begin(ours, SOON).unwrap_err().to_string();
+        assert!(error.contains("did not answer `cmd=init"), "{error}");
         let (ours, theirs) = pair();
         drop(theirs);
-        assert!(matches!(Pmi::begin(ours, SOON), Err(PmiError::Lost { .. })));
+        let error = Pmi::begin(ours, SOON).unwrap_err().to_string();
+        assert!(error.contains("went away at `cmd=init"), "{error}");
     }
 
     /// Runs an exchange with a server that sends these bytes and closes the connection.

@@ -36,7 +36,12 @@ pub(super) fn address(
     if identity.world == 1 || is_one_host {
         return Ok((Some("127.0.0.1".to_owned()), None));
     }
-    Err(LaunchError::NoAddress { rank: identity.rank, world: identity.world })
+    let Identity { rank, world, .. } = identity;
+    Err(LaunchError::new(format!(
+        "this is rank {rank} of {world}, but no variable says where rank 0 is: set MAYPOLE_ADDRESS \
+         to the name or address of its host, the same on all ranks (or MAYPOLE_LOCAL_WORLD={world} \
+         if all ranks are on one host)"
+    )))
 }
 
 /// True if a step of Slurm has started the ranks, even if another launcher's variables name them
@@ -66,7 +71,9 @@ fn first_slurm_host(vars: VariableReader) -> Result<Option<String>, LaunchError>
         if let Some(value) = vars.text(variable) {
             let expected = "a list of hosts as Slurm writes it, like node[003-005,9],other";
             let first = hosts::first_host(&value);
-            return first.map(Some).ok_or(LaunchError::Malformed { variable, value, expected });
+            return first
+                .map(Some)
+                .ok_or_else(|| LaunchError::malformed(variable, value, expected));
         }
     }
     Ok(None)
@@ -81,7 +88,7 @@ pub(super) fn named_ports(vars: VariableReader) -> Result<Option<Vec<u16>>, Laun
             let variable = "MAYPOLE_ADDRESS";
             let value = vars.text(variable).unwrap_or_default();
             let expected = "without a port, or with that of MAYPOLE_PORT";
-            return Err(LaunchError::Malformed { variable, value, expected });
+            return Err(LaunchError::malformed(variable, value, expected));
         }
         (Some(port), _) | (None, Some(port)) => return Ok(Some(vec![port])),
         (None, None) => {}

@@ -41,7 +41,7 @@ pub use progress::ProgressTable;
 pub(crate) use shrink::{
     AgreedWorld, Attendee, Newcomers, ServiceBase, ServiceSettings, enter, scope_of,
 };
-pub use shrink::{Contribution, GrownWorld, PathToFirst, Survivors};
+pub use shrink::{Contribution, GrownWorld, Survivors};
 
 use crate::labels;
 pub use crate::world::calls::GroupId;

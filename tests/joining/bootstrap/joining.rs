@@ -21,7 +21,7 @@ fn a_world_needs_no_key_on_loopback_and_one_elsewhere() {
     let elsewhere = JoinConfig { address: Some("192.0.2.1".to_owned()), key: None, ..job(2) };
     for rank in 0..2 {
         let error = join(JoinConfig { rank, ..elsewhere.clone() }).unwrap_err();
-        assert!(matches!(error, JoinError::KeyNeeded { .. }), "{error}");
+        assert!(error.to_string().contains("but the job has no key"), "{error}");
     }
 }
 
@@ -30,7 +30,7 @@ fn a_host_name_with_several_addresses_is_accepted() {
     let named = |config: &mut JoinConfig| config.address = Some("localhost".to_owned());
     each(&job(2), named, |service| drop(service.unwrap()));
     let error = fails(JoinConfig { address: Some("no-such-host.invalid".to_owned()), ..job(2) });
-    assert!(matches!(error, JoinError::Unresolvable { .. }), "{error}");
+    assert!(error.to_string().contains("cannot be resolved"), "{error}");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn an_interface_that_is_not_there_is_an_error_on_loopback_too() {
 #[test]
 fn a_missing_rank_0_is_reported_in_time() {
     let error = fails(JoinConfig { rank: 1, join_timeout: Duration::from_millis(300), ..job(2) });
-    assert!(matches!(error, JoinError::NobodyListening { rank: 1, .. }), "{error}");
+    assert!(error.to_string().contains("rank 1 found no rank 0"), "{error}");
     assert!(error.to_string().starts_with("rank 1 found no rank 0 at 127.0.0.1, port "), "{error}");
 }
 
@@ -135,7 +135,7 @@ fn another_program_at_the_port_of_rank_0_is_reported() {
         });
         over.store(true, Ordering::Relaxed);
         drop(TcpStream::connect(stranger.local_addr().unwrap()));
-        assert!(matches!(error, JoinError::NotRankZero { rank: 1, .. }), "{error}");
+        assert!(error.to_string().contains("rank 1 found something other than rank 0"), "{error}");
     });
 }
 
@@ -151,13 +151,11 @@ fn a_key_on_one_side_alone_lets_nobody_in() {
             }
         };
         let errors = each(&config, change, |service| service.map(drop).unwrap_err());
+        let missing = errors[0].to_string();
         assert!(
-            matches!(&errors[0], JoinError::Missing { ranks, note, .. }
-                if ranks == &[1] && note.contains("job key")),
-            "rank {changed} has {key:?}: {}",
-            errors[0]
+            missing.contains("these ranks have not joined: 1 (") && missing.contains("job key"),
+            "rank {changed} has {key:?}: {missing}"
         );
-        assert!(matches!(&errors[1], JoinError::WrongKey { rank: 1, .. }), "{}", errors[1]);
         let told = errors[1].to_string();
         assert!(told.starts_with("rank 1 was refused at 127.0.0.1:"), "{told}");
         assert!(told.ends_with(": give all ranks the same key"), "{told}");
@@ -173,7 +171,7 @@ fn another_job_on_the_port_is_not_joined() {
     std::thread::scope(|threads| {
         threads.spawn(|| join(theirs).unwrap_err());
         let error = join(JoinConfig { rank: 1, ..ours }).unwrap_err();
-        assert!(matches!(error, JoinError::NotRankZero { .. }), "{error}");
+        assert!(error.to_string().contains("found something other than rank 0"), "{error}");
         assert!(error.to_string().contains("another job"), "{error}");
     });
 }
@@ -210,7 +208,7 @@ fn a_rank_that_is_there_already_is_refused_and_the_world_completes() {
             threads.spawn(|| match join(JoinConfig { rank: 1, ..config.clone() }) {
                 Ok(service) => drop(service),
                 Err(error) => {
-                    assert!(matches!(error, JoinError::Duplicate { rank: 1, .. }), "{error}");
+                    assert!(error.to_string().contains("rank 1 has joined already"), "{error}");
                     assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
                     refused.wait();
                 }
@@ -265,7 +263,7 @@ fn a_world_with_too_many_ranks_for_the_descriptors_is_refused_at_once() {
     let error =
         fails(JoinConfig { join_timeout: Duration::from_secs(1), ..job(u32::MAX as usize) });
     // Linux never lets a process have 2^33 descriptors.
-    assert!(matches!(error, JoinError::Descriptors { .. }), "{error}");
+    assert!(error.to_string().contains("file descriptors in a process"), "{error}");
 }
 
 #[test]

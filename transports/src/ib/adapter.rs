@@ -93,7 +93,7 @@ impl VerbsAdapter {
     /// Opens a port of those that the same `settings` allow.
     ///
     /// # Errors
-    /// [`VerbsError::Call`].
+    /// [`VerbsError`] names the call that failed.
     pub fn open_port(
         candidate: VerbsCandidate,
         settings: VerbsSettings,
@@ -118,17 +118,13 @@ impl VerbsAdapter {
     /// is lower, tries whether it applies to this process: the superuser has none.
     ///
     /// # Errors
-    /// [`VerbsError::Memory`] names the limit.
+    /// [`VerbsError`] names the limit.
     pub fn check_memory(self: &Arc<Self>, bytes: usize) -> Result<(), VerbsError> {
         match getrlimit(Resource::Memlock).current {
             Some(limit) if limit < bytes as u64 => {
                 let more = usize::try_from(limit).map_or(bytes, |limit| limit + 1);
-                VerbsMemory::new(self, more).map(drop).map_err(|error| match error {
-                    VerbsError::Memory { limit, source, .. } => {
-                        VerbsError::Memory { bytes, limit, source }
-                    }
-                    other => other,
-                })
+                let tried = VerbsMemory::registered(self, more);
+                tried.map(drop).map_err(|error| unregistered(bytes, &error))
             }
             _ => Ok(()),
         }
@@ -145,7 +141,8 @@ impl VerbsAdapter {
         if let Some(memory) = shared.iter().filter_map(Weak::upgrade).find(is_same) {
             return Ok(memory);
         }
-        let memory = Arc::new(VerbsMemory::of(self, Arc::clone(segment))?);
+        let memory = VerbsMemory::of(self, Arc::clone(segment));
+        let memory = Arc::new(memory.map_err(|error| unregistered(segment.len(), &error))?);
         shared.push(Arc::downgrade(&memory));
         Ok(memory)
     }
@@ -155,6 +152,36 @@ impl VerbsAdapter {
         let Ok(gids) = self.device.gids() else { return true };
         let Ok(port) = self.device.port(self.port.number, &gids) else { return true };
         port.gids.contains(&self.gid) && port.lid == self.port.lid
+    }
+}
+
+/// Rails: more ports of a rank, for more connections to the same peers.
+impl VerbsAdapter {
+    /// Opens the other ports of this rank, where `sharing` ranks of its host share the ports that are as good as
+    /// this one: each `sharing`th from this one on, in the order of [`VerbsCandidate::all`]. Ranks that
+    /// took ports in turn share none, if there are enough.
+    ///
+    /// ```no_run
+    /// use maypole_transports::ib::{VerbsAdapter, VerbsSettings};
+    /// let first = VerbsAdapter::open(VerbsSettings::default())?;
+    /// println!("a rank alone may use {} ports", 1 + first.rails(1)?.len());
+    /// # Ok::<(), maypole_transports::ib::VerbsError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`VerbsError`] if a port cannot be opened.
+    ///
+    /// # Panics
+    /// If `sharing` is 0.
+    pub fn rails(&self, sharing: usize) -> Result<Vec<Arc<Self>>, VerbsError> {
+        let all = VerbsCandidate::all(&self.settings)?;
+        let best = all.iter().take_while(|port| port.is_as_good_as(&all[0])).count();
+        let is_this = |it: &VerbsCandidate| {
+            (&it.device, it.port.number) == (&self.device.name, self.port.number)
+        };
+        let Some(at) = all[..best].iter().position(is_this) else { return Ok(Vec::new()) };
+        let others = (1..best / sharing).map(|rail| all[(at + rail * sharing) % best].clone());
+        others.map(|port| Self::open_port(port, self.settings.clone())).collect()
     }
 }
 
@@ -184,12 +211,15 @@ unsafe impl Sync for VerbsMemory {}
 impl VerbsMemory {
     /// Registers `bytes` zeroed bytes. A forked child does not inherit them.
     pub(super) fn new(adapter: &Arc<VerbsAdapter>, bytes: usize) -> Result<Self, VerbsError> {
-        let segment = Segment::create(bytes).map_err(|source| unregistered(bytes, source))?;
-        Self::of(adapter, Arc::new(segment))
+        Self::registered(adapter, bytes).map_err(|error| unregistered(bytes, &error))
+    }
+
+    fn registered(adapter: &Arc<VerbsAdapter>, bytes: usize) -> io::Result<Self> {
+        Self::of(adapter, Arc::new(Segment::create(bytes)?))
     }
 
     /// Registers `segment`.
-    fn of(adapter: &Arc<VerbsAdapter>, segment: Arc<Segment>) -> Result<Self, VerbsError> {
+    fn of(adapter: &Arc<VerbsAdapter>, segment: Arc<Segment>) -> io::Result<Self> {
         let bytes = segment.len();
         let library = adapter.device.library;
         let start = segment.start().as_ptr().cast();
@@ -197,7 +227,7 @@ impl VerbsMemory {
         let region =
             unsafe { (library.reg_mr)(adapter.domain.as_ptr(), start, bytes, ACCESS_WRITES) };
         let region = NonNull::new(region);
-        let region = region.ok_or_else(|| unregistered(bytes, io::Error::last_os_error()))?;
+        let region = region.ok_or_else(io::Error::last_os_error)?;
         Ok(Self { region, segment, adapter: Arc::clone(adapter) })
     }
 
@@ -233,14 +263,14 @@ impl Drop for VerbsMemory {
     }
 }
 
-fn unregistered(bytes: usize, source: io::Error) -> VerbsError {
-    VerbsError::Memory { bytes, limit: locked_limit(), source }
-}
-
-/// The limit of locked memory, as `ulimit -l` shows it.
-fn locked_limit() -> String {
-    match getrlimit(Resource::Memlock).current {
+/// The error of memory that cannot be registered, with the limit that most often forbids it.
+fn unregistered(bytes: usize, error: &io::Error) -> VerbsError {
+    let limit = match getrlimit(Resource::Memlock).current {
         Some(bytes) => format!("{} KiB", bytes >> 10),
         None => "unlimited".to_owned(),
-    }
+    };
+    VerbsError::Unusable(format!(
+        "{bytes} bytes of memory cannot be registered ({error}); the limit of locked memory is \
+         {limit}, which 'ulimit -l' or the service's LimitMEMLOCK raises"
+    ))
 }

@@ -44,8 +44,13 @@ impl VerbsCandidate {
         };
         let cores = UsableCores::of_this_thread();
         let mut found = Vec::new();
-        let mut first_error = None;
+        // An error of a device of InfiniBand or RoCE says more than one of another protocol.
+        let (mut error, mut foreign) = (None, None);
         for device in &devices {
+            if let Some(protocol) = device.other_protocol {
+                foreign.get_or_insert_with(|| other_protocol(&device.name, protocol));
+                continue;
+            }
             match ports(device, settings) {
                 Ok(ports) => {
                     let is_far = !is_near(&device.folder, &cores);
@@ -57,20 +62,14 @@ impl VerbsCandidate {
                         is_far,
                     }));
                 }
-                // The first error counts, but any other one replaces `OtherProtocol`.
-                Err(error) => match first_error {
-                    None | Some(VerbsError::OtherProtocol { .. }) => first_error = Some(error),
-                    Some(_) => {}
-                },
+                Err(why) => drop(error.get_or_insert(why)),
             }
         }
-        // Stable: ties keep the kernel's order.
-        found.sort_by_key(Self::order);
-        match first_error {
-            Some(error) if found.is_empty() => Err(error),
-            _ if found.is_empty() => Err(VerbsError::NoDevice),
-            _ => Ok(found),
+        if found.is_empty() {
+            return Err(error.or(foreign).unwrap_or_else(VerbsError::no_device));
         }
+        found.sort_by_key(Self::order);
+        Ok(found)
     }
 
     /// True if the two differ only by name, so that each may serve some ranks.
@@ -89,22 +88,20 @@ fn ports(
     device: &VerbsDevice,
     settings: &VerbsSettings,
 ) -> Result<Vec<(VerbsPort, Gid)>, VerbsError> {
-    let name = || device.name.clone();
-    if let Some(protocol) = device.other_protocol {
-        return Err(VerbsError::OtherProtocol { device: name(), protocol });
-    }
+    let name = &device.name;
     let is_allowed = |port: &&VerbsPort| settings.port.is_none_or(|number| number == port.number);
     let allowed: Vec<_> = device.ports.iter().filter(is_allowed).collect();
     let active: Vec<_> = allowed.iter().filter(|port| port.is_active()).collect();
     if active.is_empty() {
         return Err(match (allowed.first(), settings.port) {
-            (Some(port), _) => {
-                VerbsError::PortDown { device: name(), port: port.number, state: port.state }
-            }
-            (None, Some(port)) => {
-                VerbsError::UnknownPort { device: name(), port, ports: device.ports.len() }
-            }
-            (None, None) => VerbsError::NoDevice,
+            (Some(VerbsPort { number, state, .. }), _) => VerbsError::Unusable(format!(
+                "port {number} of {name} is {state}, not active; see to its cable and to its link"
+            )),
+            (None, Some(port)) => VerbsError::Unusable(format!(
+                "{name} has no port {port}; its ports are 1 to {}",
+                device.ports.len()
+            )),
+            (None, None) => VerbsError::no_device(),
         });
     }
     let with_gid = |port: &VerbsPort| Ok((port.clone(), gid(&device.name, port, settings)?));
@@ -115,17 +112,31 @@ fn ports(
     tried.into_iter().collect()
 }
 
+fn other_protocol(device: &str, protocol: &str) -> VerbsError {
+    VerbsError::Unusable(format!(
+        "{device} is {protocol}, and verbs are used over InfiniBand and RoCE alone; \
+         MAYPOLE_IB_DEVICE chooses another device"
+    ))
+}
+
 /// The GID of `port` that connections use.
 fn gid(device: &str, port: &VerbsPort, settings: &VerbsSettings) -> Result<Gid, VerbsError> {
-    let device = device.to_owned();
+    let number = port.number;
     let Some(index) = settings.gid_index else {
-        return port.usual_gid().ok_or(VerbsError::NoGid { device, port: port.number });
+        return port.usual_gid().ok_or_else(|| {
+            VerbsError::Unusable(format!(
+                "port {number} of {device} has no GID that can be used; give its network interface \
+                 an address"
+            ))
+        });
     };
     let gid = port.gids.iter().find(|gid| gid.index == index && index <= 255).copied();
     gid.ok_or_else(|| {
         let found: Vec<_> = port.gids.iter().map(|gid| gid.index.to_string()).collect();
         let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
-        VerbsError::UnknownGid { device, port: port.number, index, found }
+        VerbsError::Unusable(format!(
+            "port {number} of {device} has no GID with index {index}; it has {found}"
+        ))
     })
 }
 

@@ -30,7 +30,7 @@ impl UnconnectedVerbs {
     /// Makes an end on `adapter`.
     ///
     /// # Errors
-    /// [`VerbsError::Memory`] and [`VerbsError::Call`].
+    /// [`VerbsError`] names the limit of memory, or the call that failed.
     pub fn new(adapter: &Arc<VerbsAdapter>) -> Result<Self, VerbsError> {
         // Random, so that packets of an earlier connection with the same numbers are not accepted.
         let first_packet = random::bytes().map(u32::from_le_bytes).unwrap_or(0);
@@ -39,11 +39,8 @@ impl UnconnectedVerbs {
         let rings = VerbsMemory::new(adapter, Self::REGISTERED)?;
         let mut pair = QueuePair::new(adapter, WRITES + OTHERS, receives, first_packet)?;
         for _ in 0..receives {
-            pair.post_receive().map_err(|source| VerbsError::Call {
-                call: "ibv_post_recv",
-                device: adapter.device.name.clone(),
-                source,
-            })?;
+            pair.post_receive()
+                .map_err(|error| VerbsError::call("ibv_post_recv", &adapter.device.name, &error))?;
         }
         Ok(Self { pair, rings, adapter: Arc::clone(adapter) })
     }
@@ -58,7 +55,7 @@ impl UnconnectedVerbs {
     /// have connected.
     ///
     /// # Errors
-    /// [`VerbsError::Call`].
+    /// [`VerbsError`] names the call that failed.
     pub fn connect(mut self, peer: &VerbsEndpoint) -> Result<ConnectedVerbs, VerbsError> {
         self.pair.connect(&peer.pair)?;
         Ok(ConnectedVerbs { end: self, peer: *peer })

@@ -104,15 +104,13 @@ pub fn has_device_files() -> bool {
 /// ```
 ///
 /// # Errors
-/// [`VerbsError::NoLibrary`], [`OldLibrary`](VerbsError::OldLibrary),
-/// [`NoKernel`](VerbsError::NoKernel) and [`NoDevice`](VerbsError::NoDevice) name the missing part;
-/// [`Call`](VerbsError::Call) if a device's query fails.
+/// [`VerbsError`] names the missing part, or the query of a device that fails.
 pub fn devices() -> Result<Vec<VerbsDevice>, VerbsError> {
     let list = DeviceList::new()?;
     let devices: Result<Vec<_>, _> =
         list.devices().iter().map(|device| OpenDevice::open(*device)?.describe()).collect();
     match devices {
-        Ok(devices) if devices.is_empty() => Err(VerbsError::NoDevice),
+        Ok(devices) if devices.is_empty() => Err(VerbsError::no_device()),
         devices => devices,
     }
 }
@@ -131,7 +129,7 @@ impl DeviceList {
         // SAFETY: the library writes one `int`.
         let first = unsafe { (library.get_device_list)(&mut count) };
         let first = NonNull::new(first);
-        let first = first.ok_or_else(|| VerbsError::NoKernel(io::Error::last_os_error()))?;
+        let first = first.ok_or_else(|| no_kernel(&io::Error::last_os_error()))?;
         Ok(Self { library, first, count: usize::try_from(count).unwrap_or(0) })
     }
 
@@ -172,7 +170,9 @@ impl OpenDevice {
             Some(at) => Self::open(list.devices()[at]),
             None => {
                 let found = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-                Err(VerbsError::UnknownDevice { name: name.to_owned(), found })
+                Err(VerbsError::Unusable(format!(
+                    "there is no RDMA device called {name}; there are {found}"
+                )))
             }
         }
     }
@@ -307,7 +307,14 @@ fn other_protocol(transport: c_int) -> Option<&'static str> {
 }
 
 fn failed(call: &'static str, device: &str, source: io::Error) -> VerbsError {
-    VerbsError::Call { call, device: device.to_owned(), source }
+    VerbsError::call(call, device, &source)
+}
+
+fn no_kernel(error: &io::Error) -> VerbsError {
+    VerbsError::Unusable(format!(
+        "the kernel offers no RDMA devices ({error}); load ib_uverbs and the adapter's module, such \
+         as mlx5_ib, or rdma_rxe for an Ethernet interface"
+    ))
 }
 
 #[cfg(test)]

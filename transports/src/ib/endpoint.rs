@@ -34,11 +34,15 @@ impl VerbsEndpoint {
     /// Reads an endpoint.
     ///
     /// # Errors
-    /// [`VerbsError::Endpoint`] if the bytes are of another length or version.
+    /// [`VerbsError`] if the bytes are of another length or version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, VerbsError> {
         let read = bytemuck::try_pod_read_unaligned::<Self>(bytes).ok();
         let is_known = |it: &Self| it.version == VERSION && (1..=5).contains(&it.pair.mtu_code);
-        read.filter(is_known).ok_or(VerbsError::Endpoint { bytes: bytes.len() })
+        let count = bytes.len();
+        read.filter(is_known).ok_or_else(|| {
+            let text = format!("the peer's {count} bytes are no verbs endpoint of this version");
+            VerbsError::Unusable(text)
+        })
     }
 }
 

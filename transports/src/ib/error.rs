@@ -6,118 +6,29 @@ use super::events::{PortTrouble, QueueTrouble};
 use crate::stream::Fault;
 use std::io;
 
-/// Why this machine, a device or a queue pair of it cannot be used by verbs.
-#[derive(Debug, thiserror::Error)]
+/// Why verbs cannot be used: the message names the missing part and the remedy.
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
     /// The library is not installed.
     #[error("libibverbs.so.1 cannot be loaded ({0}); install libibverbs1 or rdma-core")]
     NoLibrary(String),
-    /// The library is older than this crate can use.
-    #[error("libibverbs.so.1 has no {symbol}; install rdma-core 32 or newer")]
-    OldLibrary {
-        /// The symbol that was looked for.
-        symbol: &'static str,
-    },
-    /// The kernel has no RDMA support, or its modules are not loaded.
-    #[error(
-        "the kernel offers no RDMA devices ({0}); load ib_uverbs and the adapter's module, such as \
-         mlx5_ib, or rdma_rxe for an Ethernet interface"
-    )]
-    NoKernel(io::Error),
-    /// There is a kernel and a library, but no device.
-    #[error("there are no RDMA devices; 'rdma link' shows those that the kernel knows")]
-    NoDevice,
-    /// No device has this name.
-    #[error("there is no RDMA device called {name}; there are {found}")]
-    UnknownDevice {
-        /// The requested name.
-        name: String,
-        /// The names of the devices of this machine.
-        found: String,
-    },
-    /// The device has another protocol.
-    #[error(
-        "{device} is {protocol}, and verbs are used over InfiniBand and RoCE alone; \
-         MAYPOLE_IB_DEVICE chooses another device"
-    )]
-    OtherProtocol {
-        /// The device's name.
-        device: String,
-        /// Its kind, with an article.
-        protocol: &'static str,
-    },
-    /// The device has no such port.
-    #[error("{device} has no port {port}; its ports are 1 to {ports}")]
-    UnknownPort {
-        /// The device's name.
-        device: String,
-        /// The requested number.
-        port: u8,
-        /// The number of its ports.
-        ports: usize,
-    },
-    /// The port is not up.
-    #[error("port {port} of {device} is {state}, not active; see to its cable and to its link")]
-    PortDown {
-        /// The device's name.
-        device: String,
-        /// The port's number, from 1 on.
-        port: u8,
-        /// The state in words.
-        state: &'static str,
-    },
-    /// The port has no address by which peers may reach it.
-    #[error(
-        "port {port} of {device} has no GID that can be used; give its network interface an address"
-    )]
-    NoGid {
-        /// The device's name.
-        device: String,
-        /// The port's number, from 1 on.
-        port: u8,
-    },
-    /// The port's table has no such GID.
-    #[error("port {port} of {device} has no GID with index {index}; it has {found}")]
-    UnknownGid {
-        /// The device's name.
-        device: String,
-        /// The port's number, from 1 on.
-        port: u8,
-        /// The requested index.
-        index: u32,
-        /// The indices of the port.
-        found: String,
-    },
-    /// The device does not register memory.
-    #[error(
-        "{bytes} bytes of memory cannot be registered ({source}); the limit of locked memory is \
-         {limit}, which 'ulimit -l' or the service's LimitMEMLOCK raises"
-    )]
-    Memory {
-        /// The length of the memory.
-        bytes: usize,
-        /// The limit of locked memory in words.
-        limit: String,
-        /// The error of the library.
-        source: io::Error,
-    },
+    /// The library, the kernel, a device or its port cannot be used as the settings demand, or a
+    /// call of the library failed.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+impl VerbsError {
+    pub(super) fn no_device() -> Self {
+        let text = "there are no RDMA devices; 'rdma link' shows those that the kernel knows";
+        Self::Unusable(text.to_owned())
+    }
+
     /// A call of the library failed.
-    #[error("{call} failed on {device}: {source}")]
-    Call {
-        /// The call's name.
-        call: &'static str,
-        /// The device's name.
-        device: String,
-        /// The error of the library.
-        source: io::Error,
-    },
-    /// A peer's bytes are no endpoint of this version.
-    #[error("the peer's {bytes} bytes are no verbs endpoint of this version")]
-    Endpoint {
-        /// The number of bytes.
-        bytes: usize,
-    },
+    pub(super) fn call(call: &str, device: &str, source: &io::Error) -> Self {
+        Self::Unusable(format!("{call} failed on {device}: {source}"))
+    }
 }
 
 /// Why the connection is lost.

@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::process;
 use anyhow::Context;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use maypole::comm::status::{RankStatus, StatusMessage};
-use maypole_transports::process;
 use maypole_transports::signals::SignalEvents;
 use maypole_transports::sockets::{listen_abstract, peer_process, same_user};
 use maypole_transports::watch::{Waker, Watch};

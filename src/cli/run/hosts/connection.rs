@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use crate::process::{self, ProcessEnd};
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender, select};
-use maypole_transports::process::{self, ProcessEnd};
 use signal_hook::consts::SIGKILL;
 
 use super::messages::{Answer, BEAT, MESSAGE, OUTPUT, Order, clock, line};

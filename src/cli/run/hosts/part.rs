@@ -13,10 +13,10 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::Duration;
 
+use crate::process::ProcessEnd;
 use anyhow::{Context, Result, bail};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select, unbounded};
 use maypole::world::launch::JobKey;
-use maypole_transports::process::ProcessEnd;
 use maypole_transports::watch::Watch;
 
 use super::messages::{

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use maypole_transports::process::ProcessEnd;
+use crate::process::ProcessEnd;
 
 use crate::run::first_failure::FirstFailure;
 

@@ -5,8 +5,8 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::process::{self, ProcessEnd};
 use anyhow::{Context, Result};
-use maypole_transports::process::{self, ProcessEnd};
 use maypole_transports::watch::{Watch, pidfd};
 use signal_hook::consts::SIGKILL;
 

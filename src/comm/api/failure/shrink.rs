@@ -66,7 +66,7 @@ impl Communicator {
         let survivors = found.map_err(refused)?;
         engine.count_split();
         if let Some(grown) = survivors.grown {
-            let grown = JoinedWorld::of(grown).map_err(Error::wrong_setting)?;
+            let grown = JoinedWorld::of(&grown).map_err(Error::wrong_setting)?;
             return Ok(self.with_newcomers(&grown, &survivors.members, survivors.control));
         }
         let boards = self.boards().subset(&survivors.members);

@@ -34,7 +34,7 @@ pub(crate) fn knock(
         match visit(config, settings, report, found, (stop, deadline))? {
             Ok(entered) => return Ok(entered),
             Err(why) if Instant::now() >= deadline => {
-                return Err(JoinError::NotAdmitted { rank: config.rank, address, why });
+                return Err(JoinError::not_admitted(config.rank, address, why));
             }
             Err(why) => tracing::debug!(why, "knocking again"),
         }
@@ -62,17 +62,16 @@ fn visit(
                 "they did not let it in within {} s; a world that is full has no room",
                 config.join_timeout.as_secs_f32()
             );
-            return Err(JoinError::NotAdmitted { rank, address, why });
+            return Err(JoinError::not_admitted(rank, address, why));
         }
         Err(error) => return Ok(Err(error.to_string())),
     };
     if reply.accepted(config)?.is_some() {
-        let why = SecureError::UnknownProtocol.to_string();
-        return Err(JoinError::Lost { rank, address, why });
+        return Err(JoinError::lost(rank, address, SecureError::UnknownProtocol));
     }
     let base = ServiceBase { own: request.attendee.peer, settings };
     let entered = enter(link, base, listener, Instant::now() + config.timeout);
-    entered.map_err(|error| JoinError::NotAdmitted { rank, address, why: error.to_string() })
+    entered.map_err(|error| JoinError::not_admitted(rank, address, error))
 }
 
 #[cfg(test)]

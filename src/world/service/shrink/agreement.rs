@@ -5,7 +5,7 @@ use crate::world::peer::Peer;
 use maypole_transports::interfaces::with_scope;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// The number of a proposal. A later leader has a later place in the group, so its ballots are
@@ -54,6 +54,20 @@ impl AgreedWorld {
     }
 
     /// The address, host and process of each rank.
+    /// A world of this process alone.
+    pub(crate) fn alone(report: &[u8]) -> Self {
+        let peer = Peer {
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            host: String::new(),
+            pid: std::process::id(),
+            pid_namespace: String::new(),
+            round_trip: None,
+            bandwidth: None,
+        };
+        let attendee = Attendee { peer, report: report.to_vec(), wish: None };
+        Self { session: [0; 16], attendees: vec![attendee] }
+    }
+
     pub(crate) fn peers(&self) -> Vec<Peer> {
         self.attendees.iter().map(|it| it.peer.clone()).collect()
     }

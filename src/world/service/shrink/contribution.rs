@@ -1,10 +1,9 @@
 //! A rank's contribution to an agreement, and the settings of its service in the new world.
 
 use super::agreement::{AgreedWorld, Attendee};
-use crate::labels;
 use crate::world::VerbsAccess;
 use crate::world::peer::Peer;
-use crate::world::service::{Acceptor, ControlConnection, Service, number_hosts};
+use crate::world::service::{Acceptor, ControlConnection, Service};
 use maypole_transports::interfaces::listen_at_one_of;
 use maypole_transports::secure::JobSecret;
 use maypole_transports::watch::Watch;
@@ -15,29 +14,14 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A world that ranks or newcomers have joined, as it was agreed on.
+/// A world that ranks agreed on.
 #[derive(Clone, Debug)]
 pub struct GrownWorld {
-    /// By rank: the number of its host.
-    pub hosts: Vec<usize>,
-    /// By rank: the number of the machine. Ranks in different containers share its cores.
-    pub machines: Vec<usize>,
-    /// By rank: its report to all others.
-    pub reports: Vec<Vec<u8>>,
-    /// The ranks of other hosts than the first one's, and their paths there.
-    pub paths: Vec<(usize, PathToFirst)>,
-    /// The ranks of this world that were alive at its trial, in order.
-    pub kept: Vec<usize>,
-}
-
-/// The path of a rank to the host of rank 0, as measured while joining.
-#[derive(Clone, Copy, Debug)]
-pub struct PathToFirst {
-    pub round_trip: Option<Duration>,
-    /// Bytes a second.
-    pub bandwidth: Option<u64>,
-    /// The subnet of this end's address.
-    pub subnet: u64,
+    /// All members. Ranks derive the conditions of their calls from these, also those that find at
+    /// once that a member has died: another rank may find it later, and keeps the conditions.
+    pub(crate) agreed: AgreedWorld,
+    /// The places of the members that were alive at the trial, in the order of their ranks.
+    pub(crate) kept: Vec<usize>,
 }
 
 /// One rank's contribution to an agreement.
@@ -78,33 +62,12 @@ pub(crate) struct ServiceSettings {
 }
 
 impl GrownWorld {
-    pub(crate) fn of(world: &AgreedWorld) -> Self {
-        let reports = world.attendees.iter().map(|it| it.report.clone()).collect();
-        let peers = world.peers();
-        let hosts = number_hosts(&peers);
-        let machines = labels::numbers(peers.iter().map(Peer::machine));
-        let kept = (0..hosts.len()).collect();
-        let path = |(rank, peer): (usize, &Peer)| {
-            let Peer { round_trip, bandwidth, .. } = *peer;
-            (rank, PathToFirst { round_trip, bandwidth, subnet: peer.subnet() })
-        };
-        let elsewhere = |peer: &(usize, &Peer)| peer.1.host != peers[0].host;
-        let paths = peers.iter().enumerate().filter(elsewhere).map(path).collect();
-        Self { hosts, machines, reports, paths, kept }
+    pub(crate) fn of(agreed: AgreedWorld) -> Self {
+        let kept = (0..agreed.attendees.len()).collect();
+        Self { agreed, kept }
     }
 
-    /// A world of one rank with this `report`.
-    pub(crate) fn alone(report: &[u8]) -> Self {
-        Self {
-            hosts: vec![0],
-            machines: vec![0],
-            reports: vec![report.to_vec()],
-            paths: Vec::new(),
-            kept: vec![0],
-        }
-    }
-
-    /// The same world with only these of the kept ranks.
+    /// The same world after a trial at which those of its ranks at `places` were alive.
     pub(super) fn without(self, places: &[usize]) -> Self {
         let kept = places.iter().map(|place| self.kept[*place]).collect();
         Self { kept, ..self }
@@ -124,7 +87,7 @@ impl ServiceSettings {
     pub(crate) fn start(
         mut self,
         rank: usize,
-        world: AgreedWorld,
+        world: &AgreedWorld,
         listener: TcpListener,
         controls: BTreeMap<usize, ControlConnection>,
     ) -> io::Result<Service> {

@@ -72,7 +72,7 @@ mod probe;
 
 pub(crate) use agreement::{AgreedWorld, Attendee};
 pub(super) use calls::ShrinkCalls;
-pub use contribution::{Contribution, GrownWorld, PathToFirst};
+pub use contribution::{Contribution, GrownWorld};
 pub(crate) use contribution::{Newcomers, ServiceBase, ServiceSettings, scope_of};
 pub(crate) use newcomer::enter;
 
@@ -188,10 +188,9 @@ impl Service {
         let places: Option<Vec<usize>> = proposal.members.iter().map(place).collect();
         let places = places.ok_or_else(|| refused("the proposal names a rank of no member"))?;
         let grown = places.iter().any(|place| *place >= members.len());
-        let grown = grown.then(|| GrownWorld::of(&proposal.world));
         let world = proposal.world.within(scope_of(listen));
-        let service = base.settings.start(rank, world, listener, controls).map_err(refused)?;
-        Ok(Survivors { service, places, grown })
+        let service = base.settings.start(rank, &world, listener, controls).map_err(refused)?;
+        Ok(Survivors { service, places, grown: grown.then(|| GrownWorld::of(world)) })
     }
 
     /// The base of this rank's service in another world; `None` for a rank that is alone.

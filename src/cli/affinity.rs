@@ -1,5 +1,6 @@
-//! The affinity of the calling thread to cores.
+//! The affinity of threads and processes to cores.
 
+pub(crate) use maypole_transports::cores::allowed;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 
@@ -8,17 +9,9 @@ use std::io;
 ///
 /// Count the cores before this call: afterwards the affinity mask holds one core.
 ///
-/// ```
-/// std::thread::spawn(|| {
-///     let core = maypole_transports::affinity::bind(0).unwrap();
-///     let again = maypole_transports::affinity::bind(7).unwrap();
-///     assert_eq!(again, core, "only one core is allowed now");
-/// });
-/// ```
-///
 /// # Errors
 /// Errors of the kernel, for instance if a sandbox forbids the call.
-pub fn bind(nth: usize) -> io::Result<usize> {
+pub(crate) fn bind(nth: usize) -> io::Result<usize> {
     let core = in_turn(&allowed()?, nth)?;
     sched_setaffinity(None, &mask(&[core]))?;
     Ok(core)
@@ -27,17 +20,9 @@ pub fn bind(nth: usize) -> io::Result<usize> {
 /// Returns the cores of process `nth` of `processes` that divide the calling thread's cores: equal
 /// parts of neighbouring cores, or one core each in turn if there are fewer cores than processes.
 ///
-/// ```
-/// use maypole_transports::affinity::{allowed, share};
-/// let all = allowed()?;
-/// assert_eq!(share(0, 1)?, all);
-/// assert_eq!(share(all.len(), all.len() + 1)?, all[..1]);
-/// # Ok::<(), std::io::Error>(())
-/// ```
-///
 /// # Errors
 /// Errors of the kernel, for instance if a sandbox forbids the call.
-pub fn share(nth: usize, processes: usize) -> io::Result<Vec<usize>> {
+pub(crate) fn share(nth: usize, processes: usize) -> io::Result<Vec<usize>> {
     let cores = allowed()?;
     if processes > cores.len() {
         return Ok(vec![in_turn(&cores, nth)?]);
@@ -49,18 +34,9 @@ pub fn share(nth: usize, processes: usize) -> io::Result<Vec<usize>> {
 /// Runs `work` with the calling thread bound to `cores`, and restores its affinity mask.
 /// Threads and processes that `work` starts stay bound.
 ///
-/// ```
-/// use maypole_transports::affinity::{allowed, run_bound};
-/// let output = run_bound(&allowed()?[..1], || std::process::Command::new("nproc").output())?;
-/// # if let Ok(output) = output {
-/// assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "1");
-/// # }
-/// # Ok::<(), std::io::Error>(())
-/// ```
-///
 /// # Errors
 /// As [`bind`], before `work` has run.
-pub fn run_bound<R>(cores: &[usize], work: impl FnOnce() -> R) -> io::Result<R> {
+pub(crate) fn run_bound<R>(cores: &[usize], work: impl FnOnce() -> R) -> io::Result<R> {
     let before = sched_getaffinity(None)?;
     sched_setaffinity(None, &mask(cores))?;
     let done = work();
@@ -77,13 +53,4 @@ fn mask(cores: &[usize]) -> CpuSet {
     let mut mask = CpuSet::new();
     cores.iter().for_each(|core| mask.set(*core));
     mask
-}
-
-/// Returns the cores that the calling thread may run on, ascending.
-///
-/// # Errors
-/// Errors of the kernel, for instance if a sandbox forbids the call.
-pub fn allowed() -> io::Result<Vec<usize>> {
-    let allowed = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect())
 }
