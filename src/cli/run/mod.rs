@@ -11,7 +11,6 @@
 
 mod again;
 mod capacity;
-mod ends;
 mod environment;
 mod first_failure;
 mod forward;
@@ -31,6 +30,7 @@ use std::ffi::OsString;
 use std::io;
 use std::ops::Range;
 use std::process::{Command, ExitCode};
+use std::thread;
 use std::time::Duration;
 
 pub(crate) use again::{again, again_on};
@@ -82,7 +82,7 @@ use supervise::Supervisor;
 /// is not there a second time.
 ///
 /// With --hosts or --hostfile, ssh starts the ranks on other hosts, each of which needs this version of
-/// maypole and the program; --copy sends both. They start in the folder of the same name, if it is
+/// maypole and the program. They start in the folder of the same name, if it is
 /// there, with the variables MAYPOLE_* of this command and those of -x. Rank 0 reads nothing. A host
 /// whose connection is lost counts as the failure of its ranks, with exit code 255. Nothing is left
 /// running there, also when this command or ssh is killed.
@@ -337,7 +337,7 @@ impl Job<'_> {
         let (first, count) = (here.start, here.len());
         let reports = HangReports::start(self.world, here, options.hang_report, sender.clone())?;
         let start = StartOptions { first, count, reads_input, bind: options.bind, descriptors };
-        let ranks = RankProcesses::new(sender.clone(), start, reports.inquiry())?;
+        let ranks = RankProcesses::new(sender.clone(), start, reports.inquiry());
         Ok((reports, ranks))
     }
 
@@ -375,6 +375,12 @@ impl Job<'_> {
         supervisor.start_all(ranks, |ranks, rank| start(ranks, rank, false))?;
         Ok(supervisor.until_all_ended(ranks, start))
     }
+}
+
+/// Starts a thread, of which there may be several for each rank.
+fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = thread::Builder::new().name(name.to_owned()).stack_size(128 << 10);
+    thread.spawn(work).map(drop)
 }
 
 fn ranks(text: &str) -> Result<usize, String> {
