@@ -45,13 +45,6 @@ impl RankGpus {
         Ok(Self { hosts, links, costs: costs()? })
     }
 
-    /// All GPUs of the hosts of `topology`; `None` if there is one host alone, or if no group spans them.
-    pub(crate) fn across(topology: &Topology) -> Result<Option<Self>> {
-        let gpus: Vec<usize> = (0..topology.devices().len()).collect();
-        let spans = topology.hosts() > 1 && gpus.len() <= MOST_RANKS && refusal(topology).is_none();
-        spans.then(|| Self::of(topology, &gpus)).transpose()
-    }
-
     /// The prices by which calls of a group on these GPUs choose.
     pub(crate) fn explain(
         &self,

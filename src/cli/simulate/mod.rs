@@ -4,9 +4,9 @@ pub(crate) mod cluster;
 
 use crate::progress::Progress;
 use crate::schedules::{NamedSchedules, ScheduleArgs};
+use crate::table::{Column, head, line};
 use crate::{names, output, sizes};
 use anyhow::{Context, Result, bail, ensure};
-use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::verify::verify;
@@ -14,6 +14,7 @@ use maypole::schedule::{Layout, Placement, Schedule};
 use maypole_pictures::clocks::{Cost, Estimate, Ports, activities, simulate};
 use maypole_pictures::{lanes, timeline};
 use serde_json::json;
+use std::fmt;
 use std::process::ExitCode;
 
 /// Predict how long algorithms take.
@@ -53,26 +54,13 @@ pub(crate) struct SimulateArgs {
     #[arg(short, long, value_name = "SIZE", default_value = "1M", value_parser = sizes::sweep)]
     bytes: sizes::Sweep,
 
-    /// alpha, the latency: seconds that every message takes, however short.
-    #[arg(long, value_name = "SECONDS", default_value = "20e-6", value_parser = cost)]
-    alpha: f64,
-
-    /// beta, seconds for each byte sent: one divided by the bandwidth.
-    #[arg(long, value_name = "SECONDS", default_value = "0.8e-9", value_parser = cost)]
-    beta: f64,
-
-    /// gamma, seconds to combine a byte.
-    #[arg(long, value_name = "SECONDS", default_value = "0.1e-9", value_parser = cost)]
-    gamma: f64,
+    #[command(flatten)]
+    costs: CostArgs,
 
     /// The number of windows that each chunk is cut into; windows overlap in time [default: the
     /// fastest of 1, 2, 4 ... 64].
     #[arg(short, long, value_name = "N", value_parser = windows)]
     windows: Option<usize>,
-
-    /// Whether the messages of a rank share its bandwidth.
-    #[arg(long, value_enum, default_value_t = PortsArg::Single)]
-    ports: PortsArg,
 
     /// Print one JSON object a line instead of the table.
     #[arg(long)]
@@ -84,6 +72,36 @@ pub(crate) struct SimulateArgs {
     timeline: bool,
 }
 
+/// What messages and bytes cost in the model.
+#[derive(Clone, Copy, clap::Args)]
+pub(crate) struct CostArgs {
+    /// alpha, the latency: seconds that every message takes, however short.
+    #[arg(long, value_name = "SECONDS", default_value = "20e-6", value_parser = cost)]
+    alpha: f64,
+
+    /// beta, seconds for each byte sent: one divided by the bandwidth.
+    #[arg(long, value_name = "SECONDS", default_value = "0.8e-9", value_parser = cost)]
+    beta: f64,
+
+    /// gamma, seconds to combine a byte.
+    #[arg(long, value_name = "SECONDS", default_value = "0.1e-9", value_parser = cost)]
+    gamma: f64,
+}
+
+impl CostArgs {
+    pub(crate) fn cost(self) -> Cost {
+        let Self { alpha, beta, gamma } = self;
+        Cost { alpha, beta, gamma, ports: Ports::Single }
+    }
+}
+
+impl fmt::Display for CostArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { alpha, beta, gamma } = self;
+        write!(f, "alpha {alpha:e} s, beta {beta:e} s/byte, gamma {gamma:e} s/byte")
+    }
+}
+
 /// The most of alpha, beta and gamma. Times of all ranks together have room above it.
 const MOST_SECONDS: f64 = 1e6;
 /// The most events that a run of the command simulates: steps of all ranks, times windows. A few
@@ -92,14 +110,6 @@ const MOST_EVENTS: usize = 1 << 22;
 
 /// Width of a timeline in characters.
 const COLUMNS: usize = 80;
-
-#[derive(Clone, Copy, ValueEnum)]
-enum PortsArg {
-    /// All messages of a rank share one outgoing and one incoming port, as on one network card.
-    Single,
-    /// Every link has its own bandwidth.
-    PerLink,
-}
 
 /// Why simulating an algorithm of the table cannot fail.
 const PROVED: &str = "the checker has proved that these schedules complete";
@@ -219,11 +229,7 @@ impl SimulateArgs {
     }
 
     fn cost(&self) -> Cost {
-        let ports = match self.ports {
-            PortsArg::Single => Ports::Single,
-            PortsArg::PerLink => Ports::PerLink,
-        };
-        Cost { alpha: self.alpha, beta: self.beta, gamma: self.gamma, ports }
+        self.costs.cost()
     }
 
     fn layout(&self, collective: Collective, schedules: &[Schedule]) -> Layout {
@@ -276,40 +282,33 @@ impl SimulateArgs {
         let collective = predictions[0].of.collective;
         let name = names::dashed(collective);
         let size = sizes::name(self.whole(collective));
+        let (ranks, costs) = (predictions[0].of.schedules.len(), self.costs);
         let mut text = format!(
-            "# {name} of {size} on {} ranks, alpha {:e} s, beta {:e} s/byte, gamma {:e} s/byte\n\
+            "# {name} of {size} on {ranks} ranks, {costs}\n\
              # time: until the last rank has finished; windows: parts that each chunk is cut into\n\
-             # steps, sent, combined: of the rank with the most; messages: of all ranks together\n\
-             #{:>15} {:>12} {:>8} {:>6} {:>9} {:>12} {:>14}\n",
-            predictions[0].of.schedules.len(),
-            self.alpha,
-            self.beta,
-            self.gamma,
-            "algorithm",
-            "time(us)",
-            "windows",
-            "steps",
-            "messages",
-            "sent(B)",
-            "combined(B)",
+             # steps, sent, combined: of the rank with the most; messages: of all ranks together\n{}\n",
+            head(COLUMNS_OF_COST)
         );
-        for SimulatedCost { of, windows, steps, estimate } in predictions {
-            let most = |bytes: &[usize]| bytes.iter().max().copied().unwrap_or(0);
-            text += &format!(
-                " {:>15} {:>12.2} {windows:>8} {steps:>6} {:>9} {:>12} {:>14}\n",
-                of.by,
-                estimate.seconds * 1e6,
-                estimate.messages,
-                most(&estimate.bytes_sent),
-                most(&estimate.bytes_reduced),
-            );
+        for prediction in predictions {
+            text += &line(COLUMNS_OF_COST, &self.object(prediction));
+            text += "\n";
         }
         text
     }
 }
 
+const COLUMNS_OF_COST: &[Column] = &[
+    ("algorithm", "", 16, "/algorithm"),
+    ("time", "(us)", 12, "/seconds"),
+    ("windows", "", 8, "/windows"),
+    ("steps", "", 6, "/steps"),
+    ("messages", "", 9, "/messages"),
+    ("sent", "(B)", 12, "/bytes_sent"),
+    ("combined", "(B)", 14, "/bytes_reduced"),
+];
+
 /// A cost of the command line: seconds of a message or of a byte.
-pub(crate) fn cost(text: &str) -> Result<f64, String> {
+fn cost(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=MOST_SECONDS).contains(&seconds) => Ok(seconds),
         Ok(seconds) if seconds > MOST_SECONDS => {
