@@ -3,7 +3,7 @@
 //! In reading order: [`args`] holds the options and [`choices`] their values, [`benchmark`] lists
 //! the points to measure, [`counts`] cuts blocks of unequal lengths and [`off_cache`] keeps buffers
 //! out of caches, [`communicators`] joins the ranks and [`mapping`] finds their hosts and cores,
-//! [`encryption`] checks whether links are encrypted, [`run`] leads one rank through all points,
+//! [`run`] leads one rank through all points,
 //! [`measure`] takes the samples, [`messages`] has the tests between two ranks, [`compare`]
 //! compares runs, [`check`] computes the expected results, and [`output`] writes the table, JSON,
 //! CSV and the HTML report.
@@ -16,13 +16,11 @@ mod choices;
 mod communicators;
 mod compare;
 mod counts;
-mod encryption;
 pub(crate) mod mapping;
 pub(crate) mod measure;
 mod memory;
 mod messages;
 mod off_cache;
-pub(crate) mod offset;
 mod output;
 mod parse;
 mod run;
