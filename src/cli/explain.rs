@@ -33,8 +33,10 @@ pub(crate) struct ExplainArgs {
     ranks: usize,
 
     #[cfg(feature = "cuda")]
-    #[command(flatten)]
-    gpus: crate::gpus::GpuArgs,
+    /// A host of GPUs, or several, whose links count and of which each rank has a GPU: by name, as for
+    /// `maypole simulate --cluster`, or @FILE. With --transport cuda.
+    #[arg(long, value_name = "NAME", conflicts_with = "ranks")]
+    cluster: Option<String>,
 
     /// The root of broadcast, reduce, gather and scatter.
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
@@ -72,21 +74,9 @@ pub(crate) enum TransportArg {
     Tcp,
     /// InfiniBand or RoCE.
     Ib,
-    /// The memory of GPUs: see --gpus and --cluster. The output says which prices were measured.
+    /// The memory of GPUs: see --cluster. The output says which prices were measured.
     #[cfg(feature = "cuda")]
     Cuda,
-}
-
-impl From<TransportArg> for Transport {
-    fn from(over: TransportArg) -> Self {
-        match over {
-            TransportArg::Shm => Self::Shm,
-            TransportArg::Tcp => Self::Tcp,
-            TransportArg::Ib => Self::Ib,
-            #[cfg(feature = "cuda")]
-            TransportArg::Cuda => Self::Auto,
-        }
-    }
 }
 
 pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
@@ -98,7 +88,7 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
         return args.explain_on_gpus(ranks, launched.rank == 0);
     }
     #[cfg(feature = "cuda")]
-    ensure!(!args.gpus.are_given(), "--gpus and --cluster need --transport cuda");
+    ensure!(args.cluster.is_none(), "--cluster needs --transport cuda");
     let collective = names::rooted(args.collective, args.root, ranks, names::MOST_RANKS)?;
     if alone {
         return show(&args.predict(collective, ranks), true);
@@ -134,7 +124,7 @@ impl ExplainArgs {
     /// Explains a call on GPUs, of which each of `ranks` ranks has one unless the options set more.
     #[cfg(feature = "cuda")]
     fn explain_on_gpus(&self, ranks: usize, is_first: bool) -> Result<ExitCode> {
-        let gpus = self.gpus.ranks(ranks)?;
+        let gpus = crate::gpus::RankGpus::of(self.cluster.as_deref(), ranks)?;
         let world = gpus.links.world();
         let collective = names::rooted(self.collective, self.root, world, names::MOST_RANKS)?;
         let bytes = self.whole(collective, world);
@@ -169,7 +159,11 @@ impl ExplainArgs {
     /// Joins the other ranks, and explains the call over their links.
     fn of_ranks(&self, collective: Collective) -> Result<Explanation> {
         let mut world = Communicator::from_env()?;
-        let mut comm = world.over(self.transport.into())?;
+        let mut comm = world.over(match self.transport {
+            TransportArg::Shm => Transport::Shm,
+            TransportArg::Ib => Transport::Ib,
+            _ => Transport::Tcp,
+        })?;
         comm.set_algorithm(self.algorithm);
         let bytes = self.whole(collective, comm.world());
         Ok(comm.explain(collective, bytes))

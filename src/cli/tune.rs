@@ -10,7 +10,7 @@
 //! which they are not faster are not saved.
 
 use crate::fit::{LinearFit, fit_line};
-use crate::output::{self, OutputError};
+use crate::output;
 use crate::perf::mapping::RankMapping;
 use crate::perf::measure::noise::{Noise, NoiseWatch};
 use crate::perf::measure::summary::Summary;
@@ -218,7 +218,7 @@ fn network(world: &mut Communicator, samples: u32) -> Result<CostTable> {
 
 /// Measures each kind of link. `None` on rank 1 if rank 0 cannot print.
 fn measure(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, FitReport)>> {
-    let mut report = FitReport::new(world.rank() == 0);
+    let mut report = FitReport::new();
     let mut board = RankPair::new(world.over(Transport::Shm)?, samples);
     let mut table = CostTable::BUILT_IN;
     table.tiny = report.fit("tiny", &board.series(&TINY)?);
@@ -240,13 +240,12 @@ fn measure(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, 
         Err(Error::Join { why, .. }) => report.text += &format!("# verbs: not measured: {why}\n"),
         Err(error) => return Err(error.into()),
     }
-    Ok(agreed(world, report.print())?.then_some((table, report)))
+    let shown = if world.rank() == 0 { output::print(&report.text) } else { Ok(()) };
+    Ok(agreed(world, shown)?.then_some((table, report)))
 }
 
 /// Fits the costs and, on rank 0, shows the fit.
 struct FitReport {
-    shows: bool,
-    /// The lines that have not been printed yet.
     text: String,
     /// The largest error of a line so far, relative to the measured time.
     error: f64,
@@ -255,20 +254,14 @@ struct FitReport {
 }
 
 impl FitReport {
-    fn new(shows: bool) -> Self {
+    fn new() -> Self {
         let text = format!(
             "# microseconds of a message one way, and of a reduction both ways, measured and \
              fitted\n\
              #{:>6} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
             "link", "bytes", "one way", "fitted", "combined", "fitted"
         );
-        Self { shows, text, error: 0.0, relative: Vec::new() }
-    }
-
-    /// Prints the lines since the last call.
-    fn print(&mut self) -> std::result::Result<(), OutputError> {
-        let text = std::mem::take(&mut self.text);
-        if self.shows { output::print(text) } else { Ok(()) }
+        Self { text, error: 0.0, relative: Vec::new() }
     }
 
     /// Fits the costs to the measured times, and adds the lines that show both.
@@ -313,7 +306,7 @@ mod tests {
 
     #[track_caller]
     fn is_refused(noise: Noise, spread: f64, error: f64, says: &str) {
-        let mut report = FitReport::new(false);
+        let mut report = FitReport::new();
         report.relative = (0..=100).map(|nth| 1.0 + spread * f64::from(nth) / 100.0).collect();
         report.error = error;
         let args = Tuning::parse_from(["tune"]).args;
@@ -333,10 +326,10 @@ mod tests {
     fn other_programs_stolen_time_wild_samples_and_bad_fits_are_refused() {
         // Nothing was taken during a second on two cores.
         let (others, stolen) = (Some(0.0), Some(0.0));
-        let quiet = Noise { others, stolen, cores: 2.0, involuntary: 0, seconds: 1.0 };
+        let quiet = Noise { others, stolen, cores: 2.0 };
         is_refused(quiet, 0.2, 0.1, "");
         is_refused(Noise { others: None, stolen: None, ..quiet }, 0.2, 0.1, "");
-        let others = Noise { others: Some(0.5), involuntary: 9, ..quiet };
+        let others = Noise { others: Some(0.5), ..quiet };
         is_refused(others, 0.2, 0.1, "other programs took 0.5 of the ranks' 2 cores");
         let stolen = Noise { stolen: Some(0.4), ..quiet };
         is_refused(stolen, 0.2, 0.1, "the hypervisor took 0.4 cores");

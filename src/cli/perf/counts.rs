@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 /// How many shares each rank's block has.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum CountRule {
-    /// Rank r has r + 1.
-    Linear,
-    /// As many as are listed.
-    Listed(Vec<usize>),
+pub(crate) struct CountRule {
+    /// As it is written on the command line.
+    text: String,
+    /// As many as are listed; rank r has r + 1 without a list.
+    listed: Option<Vec<usize>>,
 }
 
 impl CountRule {
@@ -24,10 +24,7 @@ impl CountRule {
     ///
     /// If there are not as many listed as ranks, or if no rank has a share.
     pub(crate) fn shares(&self, world: usize) -> Result<Arc<[usize]>> {
-        let shares: Vec<usize> = match self {
-            Self::Linear => (1..=world).collect(),
-            Self::Listed(shares) => shares.clone(),
-        };
+        let shares = self.listed.clone().unwrap_or_else(|| (1..=world).collect());
         ensure!(
             shares.len() == world,
             "--counts {self}: these are {} counts, and there are {world} ranks",
@@ -45,10 +42,7 @@ impl CountRule {
 
 impl fmt::Display for CountRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Linear => f.write_str("linear"),
-            Self::Listed(shares) => f.write_str(&listed(shares)),
-        }
+        f.write_str(&self.text)
     }
 }
 
@@ -56,11 +50,10 @@ impl FromStr for CountRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "linear" {
-            return Ok(Self::Linear);
-        }
         let shares = text.split([':', ',']).map(str::parse).collect::<Result<_, _>>();
-        shares.map(Self::Listed).map_err(|_| {
+        let listed = if text == "linear" { Ok(None) } else { shares.map(Some) };
+        let text = text.to_owned();
+        listed.map(|listed| Self { text: text.clone(), listed }).map_err(|_| {
             format!(
                 "{text:?} is neither linear nor a list of one count for each rank, such as 1:2:0:5"
             )

@@ -29,6 +29,7 @@ mod settings;
 use anyhow::{Context, Result, ensure};
 pub(crate) use args::PerfArgs;
 use maypole::world::launch::{self, Launcher};
+pub(crate) use parse::positive;
 use run::PerfOutcome;
 use settings::PerfSettings;
 use signal_hook::consts::SIGINT;
@@ -37,8 +38,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// The most ranks that are threads of this process.
-const MOST_THREADS: usize = 1024;
 /// The exit code after a wrong result or a failed rank.
 const FAILED: u8 = 1;
 /// The exit code of shells for a program that was ended by Ctrl-C.
@@ -63,10 +62,6 @@ pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
         None if alone || args.threads => args.ranks()?,
         None => launched.world,
     };
-    ensure!(
-        !args.threads || asked <= MOST_THREADS,
-        "-n {asked}: --threads starts at most {MOST_THREADS} ranks in this process"
-    );
     let settings = args.settings(asked)?;
     if let Some(hosts) = on {
         ensure!(

@@ -9,7 +9,7 @@ pub(super) fn rank(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("{text:?} is not the number of a rank"))
 }
 
-pub(super) fn positive(text: &str) -> Result<usize, String> {
+pub(crate) fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".to_owned()),
         Ok(number) => Ok(number),

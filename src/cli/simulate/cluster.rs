@@ -31,15 +31,6 @@ pub(crate) struct ClusterArgs {
     )]
     pub(crate) cluster: Option<String>,
 
-    /// The collective, where it is not the first argument.
-    #[arg(
-        long = "collective",
-        value_name = "COLLECTIVE",
-        value_parser = names::collective,
-        conflicts_with = "collective"
-    )]
-    pub(crate) named: Option<Collective>,
-
     /// The network between the hosts of the cluster.
     #[arg(long, value_enum, default_value_t = FabricArg::Flat, requires = "cluster")]
     fabric: FabricArg,

@@ -27,7 +27,7 @@ pub(crate) struct SimulateArgs {
     #[arg(
         value_parser = names::collective,
         help = names::collective_help(),
-        required_unless_present_any = ["named", "cluster", "schedule"]
+        required_unless_present = "schedule"
     )]
     collective: Option<Collective>,
 
@@ -59,8 +59,8 @@ pub(crate) struct SimulateArgs {
 
     /// The number of windows that each chunk is cut into; windows overlap in time [default: the
     /// fastest of 1, 2, 4 ... 64].
-    #[arg(short, long, value_name = "N", value_parser = windows)]
-    windows: Option<usize>,
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    windows: Option<u32>,
 
     /// Print one JSON object a line instead of the table.
     #[arg(long)]
@@ -126,9 +126,7 @@ pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
     if let Some(path) = &args.file.schedule {
         return args.predict_file(NamedSchedules::of_file(path)?);
     }
-    let wanted = args
-        .wanted()
-        .context("no collective is named; write for example `maypole simulate all-reduce`")?;
+    let wanted = args.collective.context("no collective is named")?;
     if let Some(name) = &args.lab.cluster {
         return cluster::main(&args, name, wanted);
     }
@@ -197,6 +195,7 @@ impl SimulateArgs {
         let fits = |windows: &usize| *windows == 1 || all.saturating_mul(*windows) <= MOST_EVENTS;
         let candidates = match self.windows {
             Some(windows) => {
+                let windows = windows as usize;
                 ensure!(
                     fits(&windows),
                     "--windows {windows}: {by} on {ranks} ranks has {all} steps, and \
@@ -214,22 +213,14 @@ impl SimulateArgs {
                 candidates[candidates.len() - 1]
             ));
         }
-        let priced = candidates
-            .into_iter()
-            .map(|windows| (windows, self.price(collective, schedules, windows)));
+        let layout = self.layout(collective, schedules);
+        let cost = self.costs.cost();
+        let price = |windows| simulate(schedules, &layout, 1, windows, cost).expect(PROVED);
+        let priced = candidates.into_iter().map(|windows| (windows, price(windows)));
         // Of equally fast candidates the first has the fewest windows.
         let best = priced.min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
         let (windows, estimate) = best.expect("the list of candidates is not empty");
         Ok(SimulatedCost { of, windows, steps, estimate })
-    }
-
-    fn price(&self, collective: Collective, schedules: &[Schedule], windows: usize) -> Estimate {
-        let layout = self.layout(collective, schedules);
-        simulate(schedules, &layout, 1, windows, self.cost()).expect(PROVED)
-    }
-
-    fn cost(&self) -> Cost {
-        self.costs.cost()
     }
 
     fn layout(&self, collective: Collective, schedules: &[Schedule]) -> Layout {
@@ -240,7 +231,7 @@ impl SimulateArgs {
     fn show(&self, of: &SimulatedCost) -> Result<(), output::OutputError> {
         let NamedSchedules { collective, by, schedules } = &of.of;
         let layout = self.layout(*collective, schedules);
-        let run = activities(schedules, &layout, 1, of.windows, self.cost()).expect(PROVED);
+        let run = activities(schedules, &layout, 1, of.windows, self.costs.cost()).expect(PROVED);
         let lanes = lanes::text(&timeline::trace(&run.activities), COLUMNS);
         let windows = match of.windows {
             1 => "one window".to_owned(),
@@ -249,10 +240,6 @@ impl SimulateArgs {
         output::print_line(format_args!(
             "\n# timeline of {by} in {windows}; digits: the other rank, +: combining\n{lanes}"
         ))
-    }
-
-    fn wanted(&self) -> Option<Collective> {
-        self.collective.or(self.lab.named)
     }
 
     /// Bytes of the whole; 0 for a barrier.
@@ -315,12 +302,5 @@ fn cost(text: &str) -> Result<f64, String> {
             Err(format!("{text} is more than {MOST_SECONDS:e} seconds; write for example 5e-6"))
         }
         _ => Err(format!("{text:?} is not a number of seconds; write for example 5e-6")),
-    }
-}
-
-fn windows(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(windows @ 1..=65_536) => Ok(windows),
-        _ => Err("must be from 1 to 65536".to_owned()),
     }
 }

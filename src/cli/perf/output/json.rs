@@ -59,7 +59,6 @@ pub(crate) fn add_measurement(object: &mut Value, measured: &Measurement) {
             "noise": {
                 "others_cores": noise.others,
                 "stolen_cores": noise.stolen,
-                "involuntary_switches": noise.involuntary,
                 "spread": time.spread(),
                 "disturbed": noise.is_disturbance(),
             },

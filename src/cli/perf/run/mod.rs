@@ -10,7 +10,6 @@ use crate::perf::mapping::RankMapping;
 use crate::perf::measure::device;
 use crate::perf::measure::overlap;
 use crate::perf::measure::{Sampler, SamplingOptions};
-use crate::perf::messages::MessageBenchmark;
 use crate::perf::messages::measure::{MessageRun, SWEEPS};
 use crate::perf::messages::row as message_row;
 use crate::perf::output::PerfOutput;
@@ -131,8 +130,16 @@ impl PerfRun<'_> {
         }
         let settings = self.settings;
         match &settings.messages {
-            Some(messages) => self.messages(&mut sampler, transport, messages)?,
-            None => self.collectives(&mut sampler, transport)?,
+            Some(benchmark) => {
+                let (mapping, sampler) = (&self.mapping, &mut sampler);
+                MessageRun { benchmark, transport, mapping, sampler }
+                    .measure(self.report.as_mut())?;
+            }
+            None => {
+                for benchmark in &settings.benchmarks {
+                    self.benchmark(&mut sampler, transport, benchmark)?;
+                }
+            }
         }
         let stopped = sampler.stopped;
         #[cfg(feature = "cuda")]
@@ -141,29 +148,8 @@ impl PerfRun<'_> {
         Ok(stopped)
     }
 
-    /// Measures all points of collectives.
-    fn collectives(&mut self, sampler: &mut Sampler<'_>, transport: TransportName) -> Result<()> {
-        for benchmark in &self.settings.benchmarks {
-            if !sampler.stopped {
-                self.benchmark(sampler, transport, benchmark)?;
-            }
-        }
-        Ok(())
-    }
-
     /// How often each point is measured: of all pairs, each in every sweep.
     fn sweeps(&self) -> u32 {
         self.settings.messages.as_ref().filter(|it| it.all_pairs).map_or(1, |_| SWEEPS)
-    }
-
-    /// Measures messages between ranks.
-    fn messages(
-        &mut self,
-        sampler: &mut Sampler<'_>,
-        transport: TransportName,
-        benchmark: &MessageBenchmark,
-    ) -> Result<()> {
-        MessageRun { benchmark, transport, mapping: &self.mapping, sampler }
-            .measure(self.report.as_mut())
     }
 }

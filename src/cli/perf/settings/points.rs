@@ -27,7 +27,8 @@ impl PerfArgs {
         roots: &[usize],
     ) -> Result<Vec<Benchmark>> {
         let kinds = listed(&self.kinds, || DataType::NUMBERS.to_vec());
-        let takes_all = |op: ReduceOp| !self.ops.iter().any(|it| it.is(&op));
+        let takes_all =
+            |op| !self.ops.iter().any(|it| matches!(it, Selected::One(one) if *one == op));
         let ops = listed(&self.ops, || ReduceOp::ALL.to_vec());
         let shares = self.counts.as_ref().map(|rule| rule.shares(world)).transpose()?;
         let mut benchmarks = Vec::new();

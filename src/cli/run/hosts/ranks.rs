@@ -282,7 +282,7 @@ impl Drop for RemoteRanks {
 
 /// The arguments by which `maypole` starts the part of the job that is on `host`.
 fn words(job: &Job<'_>, options: &HostOptions, host: &HostRanks) -> Vec<String> {
-    let LaunchOptions { output, grace, port, hang_report, replace, bind, .. } = job.options;
+    let LaunchOptions { output, grace, port, replace, bind, .. } = job.options;
     let output = match output {
         OutputMode::Tagged => "--tag-output",
         OutputMode::Inherited => "--no-tag-output",
@@ -300,8 +300,6 @@ fn words(job: &Job<'_>, options: &HostOptions, host: &HostRanks) -> Vec<String> 
     );
     line += &port.map_or_else(String::new, |port| format!(" --port {port}"));
     line += &replace.map_or_else(String::new, |most| format!(" --replace {most}"));
-    line += &hang_report
-        .map_or_else(String::new, |limit| format!(" --hang-report {}", limit.as_secs_f64()));
     line.split(' ').map(str::to_owned).collect()
 }
 

@@ -13,7 +13,7 @@ fn rows(arguments: &str) -> Vec<Value> {
 
 #[test]
 fn a_cluster_is_chosen_by_name() {
-    let rows = rows("--cluster 4xdgx-h100 --collective all-reduce --bytes 1G");
+    let rows = rows("all-reduce --cluster 4xdgx-h100 --bytes 1G");
     assert!(rows.len() > 20, "{} algorithms", rows.len());
     assert!(rows.is_sorted_by_key(|row| row["seconds"].as_f64().unwrap().to_bits()));
     let ring = rows.iter().find(|row| row["algorithm"] == "ring").unwrap();
