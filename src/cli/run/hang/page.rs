@@ -1,7 +1,7 @@
 //! One page about all ranks of a job: their states, and the ranks to look at first. Pure: the
 //! statuses go in, and text comes out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::Range;
 
