@@ -17,20 +17,24 @@ fn a_job_that_no_machine_can_start_is_refused_with_the_arithmetic() {
 
 #[test]
 fn the_limit_of_a_user_is_named_and_nothing_is_left() {
-    let start = |ranks: &str| {
+    let start = |ranks: &str, program: &str| {
         let mut command = Command::new("setpriv");
-        let script = format!("ulimit -u 30 && exec \"$0\" run -n {ranks} -- sleep 600");
+        let script = format!("ulimit -u 30 && exec \"$0\" run -n {ranks} -- {program}");
         command.args(["--reuid", "65534", "--clear-groups", "bash", "-c", &script]);
         command.arg(env!("CARGO_BIN_EXE_maypole")).stdin(Stdio::null());
         command
     };
-    let able = Command::new("setpriv").args(["--reuid", "65534", "--clear-groups", "true"]).status();
-    if !able.is_ok_and(|able| able.success()) {
-        return skip::skipped("setpriv cannot change the user");
+    match start("2", "true").output() {
+        Ok(able) if able.status.success() => {}
+        Ok(unable) => return skip::skipped(String::from_utf8_lossy(&unable.stderr)),
+        Err(error) => return skip::skipped(format!("setpriv: {error}")),
     }
-    let (code, _, error) = output(start("50"));
+    let (code, _, error) = output(start("50", "sleep 600"));
     assert_eq!(code, 126, "{error}");
-    assert!(error.contains("no process or thread is left") && error.contains("`ulimit -u`"), "{error}");
+    assert!(
+        error.contains("no process or thread is left") && error.contains("`ulimit -u`"),
+        "{error}"
+    );
 }
 
 /// `maypole` under limits that `ulimit` sets.
