@@ -45,7 +45,8 @@ fn check_within(benchmark: &Benchmark, swept: u128, ranks: usize, available: u64
     let needs = points.iter().map(|point| (largest(benchmark, point), point));
     let Some((bytes, point)) = needs.max_by_key(|(bytes, _)| *bytes) else { return Ok(()) };
     let whole = point.whole(benchmark.parameters.world) * benchmark.parameters.kind.size();
-    let what = format!("{} of {}", names::dashed(point.collective), sizes::name(whole));
+    let with = if swept > 0 { " with --off-cache" } else { "" };
+    let what = format!("{} of {}{with}", names::dashed(point.collective), sizes::name(whole));
     fits(&what, bytes.saturating_add(swept), ranks, available)
 }
 

@@ -285,7 +285,7 @@ impl SimulateArgs {
 }
 
 const COLUMNS_OF_COST: &[Column] = &[
-    ("algorithm", "", 16, "/algorithm"),
+    ("algorithm", "", 20, "/algorithm"),
     ("time", "(us)", 12, "/seconds"),
     ("windows", "", 8, "/windows"),
     ("steps", "", 6, "/steps"),

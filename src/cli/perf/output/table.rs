@@ -12,7 +12,7 @@ pub(crate) const COLLECTIVES: &[Column] = &[
     ("type", "", 4, "/type"),
     ("op", "", 7, "/op"),
     ("root", "", 4, "/root"),
-    ("algorithm", "", 16, "/algorithm"),
+    ("algorithm", "", 18, "/algorithm"),
     ("place", "", 5, "/in_place"),
     ("time", "(us)", 9, "/time_us/p50"),
     ("min", "(us)", 9, "/time_us/min"),

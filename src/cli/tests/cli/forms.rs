@@ -82,8 +82,7 @@ fn what_cannot_be_measured_so_is_refused() {
         ("all-gather -n 3 --counts 1:2", "2 counts, and there are 3 ranks"),
         ("all-gather --counts linear --overlap", "cannot be used with"),
         ("all-reduce --off-cache=x", "is not a size"),
-        ("all-reduce -n 2 --off-cache=1T", "for --off-cache"),
-        ("latency -n 2 --off-cache=1T", "messages need"),
+        ("all-reduce -n 2 --off-cache=1T", "with --off-cache needs 2.0T"),
     ] {
         refused(&format!("perf {line}"), says);
     }

@@ -24,7 +24,7 @@ fn contradictions_exit_with_2_and_a_reason() {
         ("simulate all-reduce --cluster 500xdgx-h100 -a halving-doubling", "too many steps"),
         ("simulate all-to-all --algorithm tree", "pairwise"),
         ("simulate all-reduce --alpha -1", ""),
-        ("simulate all-reduce --windows 0", "from 1"),
+        ("simulate all-reduce --windows 0", "in 1..=65536"),
         ("perf all-reduce --op xor --type f32", "bits of integers"),
         ("perf --sizes 18446744073709551615", "more than 1024T, the largest size"),
         ("perf --min 16E", "is not a size"),

@@ -88,7 +88,7 @@ fn a_named_cluster_has_its_links_and_nearest_cards() {
 #[test]
 fn ranks_of_two_hosts_use_tcp_and_the_reason_is_shown() {
     let found = object(&topo(&["--cluster", "2xcpu:2x1", "--json"]));
-    assert_eq!((&found["gpus"], &found["nics"]), (&json!(0), &json!(0)));
+    assert_eq!((&found["gpus"], &found["nics"]), (&json!(0), &json!(2)));
     let pairs = found["pairs"].as_array().unwrap();
     let pair =
         |a: usize, b: usize| pairs.iter().find(|pair| pair["ranks"] == json!([a, b])).unwrap();
