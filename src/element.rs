@@ -50,8 +50,8 @@
 //! and collectives that combine nothing. It costs nothing either where the tuner's choice combines
 //! from left to right anyway, as one and two [shots](crate::algorithms::direct) do. Otherwise long
 //! vectors lose the gain of pipelining. In a reduction to one rank, that rank alone combines, and
-//! receives `(n-1) S` bytes for a vector of `S` bytes. A scan runs down a chain. `maypole perf
-//! --deterministic` measures the cost.
+//! receives `(n-1) S` bytes for a vector of `S` bytes. A scan runs down a chain.
+//! `MAYPOLE_DETERMINISTIC=1 maypole perf` measures the cost.
 
 use bytemuck::{NoUninit, Zeroable};
 pub use half::{bf16, f16};

@@ -1,11 +1,6 @@
 //! `maypole explain`: why the tuner chooses an algorithm for a call.
 
-use crate::perf::benchmark::{BenchmarkPoint, CallParameters};
-use crate::perf::check::oracle::Oracle;
-use crate::perf::measure::batch::{CallBatch, SampledWork};
-use crate::perf::measure::workload::Workload;
-use crate::perf::offset::BufferOffset;
-use crate::{names, output, run, sizes, tune};
+use crate::{names, output, sizes};
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
@@ -17,16 +12,15 @@ use maypole::tuner::{
     registered_choice,
 };
 use maypole::world::launch::{self, Launcher};
-use maypole::{Communicator, DataType, ReduceOp, Transport};
+use maypole::{Communicator, DataType, Transport};
 use maypole_transports::cores::UsableCores;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 /// Explain which algorithm the tuner chooses for a call, and why: every candidate with its
 /// predicted time, and the algorithms that cannot run it.
 ///
-/// By default, this command predicts for ranks on this host. With --measure, or under a launcher,
-/// ranks run the call as well, and the measured time is shown beside the prediction. Calls are
+/// Without a launcher, this command predicts for ranks on this host; under one, for its ranks, over
+/// their links. `maypole perf` measures the call. Calls are
 /// chosen and priced by one of eight lengths in each doubling, which the output names. The costs of
 /// messages and bytes are those of `maypole tune`, or those built in.
 #[derive(clap::Args)]
@@ -39,8 +33,10 @@ pub(crate) struct ExplainArgs {
     ranks: usize,
 
     #[cfg(feature = "cuda")]
-    #[command(flatten)]
-    gpus: crate::gpus::GpuArgs,
+    /// A host of GPUs, or several, whose links count and of which each rank has a GPU: by name, as for
+    /// `maypole simulate --cluster`, or @FILE. With --transport cuda.
+    #[arg(long, value_name = "NAME", conflicts_with = "ranks")]
+    cluster: Option<String>,
 
     /// The root of broadcast, reduce, gather and scatter.
     #[arg(short, long, value_name = "RANK", default_value_t = 0)]
@@ -67,14 +63,6 @@ pub(crate) struct ExplainArgs {
     /// Use this algorithm instead of the tuner's choice.
     #[arg(short, long, value_name = "NAME")]
     algorithm: Option<Algorithm>,
-
-    /// Start the ranks and run the call as well.
-    #[arg(short, long)]
-    measure: bool,
-
-    /// Which cores the ranks run on that are started to measure: each on one, unless this says otherwise.
-    #[arg(long, value_enum, value_name = "WHERE", default_value_t = run::Bind::Core)]
-    bind: run::Bind,
 }
 
 /// The transport between ranks.
@@ -86,45 +74,26 @@ pub(crate) enum TransportArg {
     Tcp,
     /// InfiniBand or RoCE.
     Ib,
-    /// The memory of GPUs: see --gpus and --cluster. The output says which prices were measured.
+    /// The memory of GPUs: see --cluster. The output says which prices were measured.
     #[cfg(feature = "cuda")]
     Cuda,
-}
-
-impl From<TransportArg> for Transport {
-    fn from(over: TransportArg) -> Self {
-        match over {
-            TransportArg::Shm => Self::Shm,
-            TransportArg::Tcp => Self::Tcp,
-            TransportArg::Ib => Self::Ib,
-            #[cfg(feature = "cuda")]
-            TransportArg::Cuda => Self::Auto,
-        }
-    }
 }
 
 pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
     let launched = launch::describe_env()?.launch;
     let alone = launched.launcher == Launcher::Alone;
     let ranks = if alone { args.ranks } else { launched.world };
-    ensure!(
-        !(args.measure && args.is_on_gpus()),
-        "explain does not measure on GPUs: 'maypole perf --transport cuda' does"
-    );
     #[cfg(feature = "cuda")]
     if args.is_on_gpus() {
         return args.explain_on_gpus(ranks, launched.rank == 0);
     }
     #[cfg(feature = "cuda")]
-    ensure!(!args.gpus.are_given(), "--gpus and --cluster need --transport cuda");
+    ensure!(args.cluster.is_none(), "--cluster needs --transport cuda");
     let collective = names::rooted(args.collective, args.root, ranks, names::MOST_RANKS)?;
-    if alone && args.measure {
-        return run::again(ranks, args.bind, tune::GRACE);
-    }
     if alone {
         return show(&args.predict(collective, ranks), true);
     }
-    show(&args.measure(collective)?, launched.rank == 0)
+    show(&args.of_ranks(collective)?, launched.rank == 0)
 }
 
 fn show(explanation: &Explanation, is_first: bool) -> Result<ExitCode> {
@@ -155,7 +124,7 @@ impl ExplainArgs {
     /// Explains a call on GPUs, of which each of `ranks` ranks has one unless the options set more.
     #[cfg(feature = "cuda")]
     fn explain_on_gpus(&self, ranks: usize, is_first: bool) -> Result<ExitCode> {
-        let gpus = self.gpus.ranks(ranks)?;
+        let gpus = crate::gpus::RankGpus::of(self.cluster.as_deref(), ranks)?;
         let world = gpus.links.world();
         let collective = names::rooted(self.collective, self.root, world, names::MOST_RANKS)?;
         let bytes = self.whole(collective, world);
@@ -187,44 +156,16 @@ impl ExplainArgs {
         explained
     }
 
-    /// Runs the call as one rank of several, then explains it with the measured time.
-    fn measure(&self, collective: Collective) -> Result<Explanation> {
+    /// Joins the other ranks, and explains the call over their links.
+    fn of_ranks(&self, collective: Collective) -> Result<Explanation> {
         let mut world = Communicator::from_env()?;
-        let mut comm = world.over(self.transport.into())?;
+        let mut comm = world.over(match self.transport {
+            TransportArg::Shm => Transport::Shm,
+            TransportArg::Ib => Transport::Ib,
+            _ => Transport::Tcp,
+        })?;
         comm.set_algorithm(self.algorithm);
         let bytes = self.whole(collective, comm.world());
-        let explanation = comm.explain(collective, bytes);
-        if explanation.choice.is_err() {
-            return Ok(explanation);
-        }
-        let (kind, world) = (self.kind, comm.world());
-        let (op, offset, off_cache) = (ReduceOp::Sum, BufferOffset::Fixed(OFFSET), None);
-        let parameters = CallParameters { kind, op, world, offset, off_cache };
-        let oracle = Oracle::new(parameters, collective);
-        let blocks = if collective.is_blocked() { world } else { 1 };
-        let count = bytes / kind.size() / blocks;
-        let point = BenchmarkPoint { collective, algorithm: None, count, shares: None };
-        let (place, rank) = (point.placements()[0], comm.rank());
-        let mut work = Workload::new(parameters, point, place, rank, &oracle, None)?;
-        let batch = CallBatch { calls: ROW, ..CallBatch::default() };
-        let start = Instant::now();
-        for _ in 0..ROWS {
-            work.run(&mut comm, &batch)?;
-            let mut is_over = [u8::from(start.elapsed() > LONGEST)];
-            comm.broadcast(&mut is_over, 0)?;
-            if is_over == [1] {
-                break;
-            }
-        }
         Ok(comm.explain(collective, bytes))
     }
 }
-
-/// Rows of calls, after which calls move their bytes in the fastest way. The median of the last ones counts.
-const ROWS: usize = 20;
-/// Calls of a row.
-const ROW: u64 = 100;
-/// No row begins later.
-const LONGEST: Duration = Duration::from_secs(1);
-/// Bytes past a page boundary at which buffers begin, as a large `Vec` does.
-const OFFSET: usize = 16;

@@ -1,4 +1,4 @@
-//! The options for the GPUs of ranks and for the links between these GPUs.
+//! The GPUs of ranks, and the links between them.
 
 use crate::simulate::cluster;
 use anyhow::{Context, Result, bail, ensure};
@@ -7,20 +7,6 @@ use maypole::schedule::hosts::Hosts;
 use maypole::topology::{DeviceLinks, LinkKind, NodeKind, Topology};
 use maypole::tuner::{CostTable, Explanation, Network, PlanOverride};
 use maypole_cluster::build::cluster::Fabric;
-
-/// The GPU of each rank, and what joins these GPUs.
-#[derive(clap::Args, Debug)]
-pub(crate) struct GpuArgs {
-    /// The GPU of each rank, by number: 0,0,1,1 are two ranks on each of two GPUs [default: a GPU for
-    /// each rank]. With --transport cuda.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "ranks")]
-    gpus: Vec<usize>,
-
-    /// A host of GPUs, whose links count: by name, as for `maypole simulate --cluster`, or @FILE. With
-    /// --transport cuda.
-    #[arg(long, value_name = "NAME", conflicts_with = "ranks")]
-    cluster: Option<String>,
-}
 
 /// The GPUs of all ranks, and what joins them.
 pub(crate) struct RankGpus {
@@ -32,26 +18,6 @@ pub(crate) struct RankGpus {
 }
 
 impl RankGpus {
-    /// Rank `r` is on GPU `gpus[r]` of `topology`.
-    fn of(topology: &Topology, gpus: &[usize]) -> Result<Self> {
-        let devices = topology.devices();
-        let host = |gpu: &usize| devices.get(*gpu).map(|node| topology.nodes()[*node].host);
-        let hosts = Hosts::new(&gpus.iter().map(host).collect::<Vec<_>>());
-        let exist = gpus.iter().all(|gpu| *gpu < devices.len());
-        let links = match hosts.is_one() || !exist {
-            true => DeviceLinks::new(topology, gpus)?,
-            false => DeviceLinks::unknown(gpus),
-        };
-        Ok(Self { hosts, links, costs: costs()? })
-    }
-
-    /// All GPUs of the hosts of `topology`; `None` if there is one host alone, or if no group spans them.
-    pub(crate) fn across(topology: &Topology) -> Result<Option<Self>> {
-        let gpus: Vec<usize> = (0..topology.devices().len()).collect();
-        let spans = topology.hosts() > 1 && gpus.len() <= MOST_RANKS && refusal(topology).is_none();
-        spans.then(|| Self::of(topology, &gpus)).transpose()
-    }
-
     /// The prices by which calls of a group on these GPUs choose.
     pub(crate) fn explain(
         &self,
@@ -67,29 +33,29 @@ impl RankGpus {
 /// The most ranks: mailboxes serve no more.
 const MOST_RANKS: usize = maypole_kernels::packed::MOST_RANKS as usize;
 
-impl GpuArgs {
-    /// True if an option was given.
-    pub(crate) fn are_given(&self) -> bool {
-        !self.gpus.is_empty() || self.cluster.is_some()
-    }
-
-    /// The GPUs of the cluster, where every rank has one GPU; or of `ranks` ranks of one host, with unknown
-    /// links.
-    pub(crate) fn ranks(&self, ranks: usize) -> Result<RankGpus> {
-        let topology = self.cluster.as_deref().map(of_gpus).transpose()?;
-        let all = topology.as_ref().map_or(ranks, |topology| topology.devices().len());
-        let count = if self.gpus.is_empty() { all } else { self.gpus.len() };
+impl RankGpus {
+    /// All GPUs of the cluster; or those of `ranks` ranks of one host, with unknown links. Each rank has one.
+    pub(crate) fn of(cluster: Option<&str>, ranks: usize) -> Result<Self> {
+        let topology = cluster.map(of_gpus).transpose()?;
+        let count = topology.as_ref().map_or(ranks, |topology| topology.devices().len());
         ensure!(
             (1..=MOST_RANKS).contains(&count),
             "{count} ranks on GPUs: their mailboxes serve 1 to {MOST_RANKS}"
         );
-        let gpus = if self.gpus.is_empty() { (0..all).collect() } else { self.gpus.clone() };
-        let (Some(topology), Some(name)) = (&topology, &self.cluster) else {
-            let hosts = Hosts::new(&vec![0; count]);
-            return Ok(RankGpus { hosts, links: DeviceLinks::unknown(&gpus), costs: costs()? });
+        let gpus: Vec<usize> = (0..count).collect();
+        let hosts = topology.as_ref().map_or_else(
+            || Hosts::new(&vec![0; count]),
+            |it| {
+                Hosts::new(
+                    &it.devices().iter().map(|node| it.nodes()[*node].host).collect::<Vec<_>>(),
+                )
+            },
+        );
+        let links = match topology.filter(|_| hosts.is_one()) {
+            Some(topology) => DeviceLinks::new(&topology, &gpus)?,
+            None => DeviceLinks::unknown(&gpus),
         };
-        RankGpus::of(topology, &gpus)
-            .with_context(|| format!("--cluster {name} with --transport cuda"))
+        Ok(Self { hosts, links, costs: costs()? })
     }
 }
 

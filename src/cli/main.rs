@@ -25,6 +25,7 @@ mod schedules;
 mod simulate;
 mod sizes;
 mod statistics;
+mod table;
 mod topo;
 mod tune;
 mod verify;

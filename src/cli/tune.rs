@@ -5,15 +5,17 @@
 //! beta`. Then both ranks combine their vectors at the same time, with one message each way, which
 //! takes `m * gamma` longer. A straight line is fitted to each of the two over several sizes; the
 //! lines give alpha, beta and gamma. Then each rank in turn lets the kernel copy the other one's
-//! private memory. What other programs took meanwhile decides whether this is repeated ([`guard`]).
+//! private memory. What other programs took meanwhile decides whether the result is saved.
 //! Last, calls are timed by the measured costs and by the built-in ones, and rows by
 //! which they are not faster are not saved.
 
 use crate::fit::{LinearFit, fit_line};
-use crate::output::{self, OutputError};
+use crate::output;
+use crate::perf::mapping::RankMapping;
+use crate::perf::measure::noise::{Noise, NoiseWatch};
+use crate::perf::measure::summary::Summary;
 use crate::{run, sizes};
-use anyhow::{Context, Result, ensure};
-use guard::Attempt;
+use anyhow::{Context, Result, bail, ensure};
 use maypole::tuner::saved::TableLocation;
 use maypole::tuner::{CostTable, Costs, Network};
 use maypole::world::launch::{self, Launcher};
@@ -25,7 +27,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 mod file;
-mod guard;
 mod pair;
 mod verdict;
 
@@ -34,9 +35,8 @@ mod verdict;
 /// Two ranks on two hosts measure the network between them instead, and add it to the table of
 /// rank 0's host: `maypole run --hosts a,b maypole tune`.
 ///
-/// Takes a few seconds, during which the host should be idle: a measurement that other programs
-/// disturb is repeated, at most three times. If the last one was disturbed, too, nothing is saved,
-/// and the exit code is 2. In a job, all ranks use the saved costs of rank 0. The cost of sharing a
+/// Takes a few seconds, during which the host should be idle: of a measurement that other programs
+/// disturb nothing is saved, and the exit code is 2. In a job, all ranks use the saved costs of rank 0. The cost of sharing a
 /// core is not measured.
 #[derive(clap::Args)]
 pub(crate) struct TuneArgs {
@@ -49,7 +49,7 @@ pub(crate) struct TuneArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// Save the table even if other programs disturbed all measurements, or the lines differ much from
+    /// Save the table even if other programs disturbed the measurement, or the lines differ much from
     /// the measured times.
     #[arg(long)]
     force: bool,
@@ -68,11 +68,13 @@ pub(crate) struct TuneArgs {
     samples: u32,
 }
 
+/// The largest error of a line, relative to the measured time, with which a table is saved.
+const TOLERANCE: f64 = 0.6;
 /// The length of a sample: shorter than a time slice of the kernel, so that some samples are not
 /// interrupted on a busy host.
 const SAMPLE: Duration = Duration::from_micros(200);
 /// Time from SIGTERM to SIGKILL, for ranks that hang.
-pub(crate) const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Bytes of messages in the three kinds of board slots, and over TCP and verbs.
 const TINY: [usize; 3] = [8, 24, 48];
@@ -112,13 +114,16 @@ pub(crate) fn main(args: TuneArgs) -> Result<ExitCode> {
         return args.save(launched.rank, location, &table);
     }
     let has_cores = args.bind == run::Bind::Core;
-    let Some(attempt) = guard::settled(&mut world, args.samples, has_cores)? else {
+    let watch = NoiseWatch::new(&RankMapping::exchange(&mut world, has_cores)?);
+    let before = watch.begin();
+    let Some((table, report)) = measure(&mut world, args.samples)? else {
         return Ok(ExitCode::SUCCESS);
     };
-    if !agreed(&mut world, args.judge(&attempt))? {
+    let noise = watch.end(&mut world, &before)?;
+    if !agreed(&mut world, args.judge(&table, &report, &noise))? {
         return Ok(ExitCode::SUCCESS);
     }
-    let table = of_rank_0(&mut world, &attempt.table)?;
+    let table = of_rank_0(&mut world, &table)?;
     let (table, why) = verdict::better_rows(&mut world, &table)?;
     if launched.rank == 0 && location.is_some() {
         output::print(why)?;
@@ -141,12 +146,22 @@ impl TuneArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Refuses a table that cannot be trusted, if it is to be saved, and one that no machine has.
-    fn judge(&self, attempt: &Attempt) -> Result<()> {
+    /// Refuses a table that was measured under other load or fits badly, if it is to be saved, and one
+    /// that no machine has.
+    fn judge(&self, table: &CostTable, report: &FitReport, noise: &Noise) -> Result<()> {
+        const REMEDY: &str = "so nothing is saved; repeat when the host is idle, or use --force";
         if !self.force && !self.dry_run {
-            attempt.judge()?;
+            let spread = Summary::of(&report.relative);
+            if let Some(why) = spread.and_then(|spread| noise.words(&spread)) {
+                bail!("the measurement was disturbed: {why}; {REMEDY}");
+            }
+            let percent = (report.error * 100.0).round();
+            ensure!(
+                report.error <= TOLERANCE,
+                "the fitted lines are off by up to {percent} %, {REMEDY}"
+            );
         }
-        attempt.table.check().context(
+        table.check().context(
             "the measured costs are of no machine, so nothing is saved; repeat when the host is \
              idle",
         )
@@ -203,25 +218,16 @@ fn network(world: &mut Communicator, samples: u32) -> Result<CostTable> {
 
 /// Measures each kind of link. `None` on rank 1 if rank 0 cannot print.
 fn measure(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, FitReport)>> {
-    let mut report = FitReport::new(world.rank() == 0);
+    let mut report = FitReport::new();
     let mut board = RankPair::new(world.over(Transport::Shm)?, samples);
     let mut table = CostTable::BUILT_IN;
     table.tiny = report.fit("tiny", &board.series(&TINY)?);
-    if !agreed(world, report.print())? {
-        return Ok(None);
-    }
     table.small = report.fit("small", &board.series(&SMALL)?);
     // These sizes lie close together; a small one is added so that the line determines alpha.
     table.chunk = report.fit("chunk", &board.series(&[&[SMALL[0]][..], &CHUNK].concat())?);
-    if !agreed(world, report.print())? {
-        return Ok(None);
-    }
-    match board.copies()? {
-        Ok(points) => table.copy = report.fit_copies(&points, table.tiny.alpha),
+    match board.copies(table.tiny.alpha)? {
+        Ok(points) => table.copy = report.fit("copy", &points),
         Err(why) => report.text += &format!("# copy: not measured: {why}\n"),
-    }
-    if !agreed(world, report.print())? {
-        return Ok(None);
     }
     let mut stream = RankPair::new(world.over(Transport::Tcp)?, samples);
     table.tcp = report.fit("tcp", &stream.series(&TCP)?);
@@ -234,13 +240,12 @@ fn measure(world: &mut Communicator, samples: u32) -> Result<Option<(CostTable, 
         Err(Error::Join { why, .. }) => report.text += &format!("# verbs: not measured: {why}\n"),
         Err(error) => return Err(error.into()),
     }
-    Ok(agreed(world, report.print())?.then_some((table, report)))
+    let shown = if world.rank() == 0 { output::print(&report.text) } else { Ok(()) };
+    Ok(agreed(world, shown)?.then_some((table, report)))
 }
 
 /// Fits the costs and, on rank 0, shows the fit.
 struct FitReport {
-    shows: bool,
-    /// The lines that have not been printed yet.
     text: String,
     /// The largest error of a line so far, relative to the measured time.
     error: f64,
@@ -249,20 +254,14 @@ struct FitReport {
 }
 
 impl FitReport {
-    fn new(shows: bool) -> Self {
+    fn new() -> Self {
         let text = format!(
             "# microseconds of a message one way, and of a reduction both ways, measured and \
              fitted\n\
              #{:>6} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
             "link", "bytes", "one way", "fitted", "combined", "fitted"
         );
-        Self { shows, text, error: 0.0, relative: Vec::new() }
-    }
-
-    /// Prints the lines since the last call.
-    fn print(&mut self) -> std::result::Result<(), OutputError> {
-        let text = std::mem::take(&mut self.text);
-        if self.shows { output::print(text) } else { Ok(()) }
+        Self { text, error: 0.0, relative: Vec::new() }
     }
 
     /// Fits the costs to the measured times, and adds the lines that show both.
@@ -287,24 +286,6 @@ impl FitReport {
             &format!("# {name}: alpha {alpha} ps, beta {beta} ps/KiB, gamma {gamma} ps/KiB\n");
         costs
     }
-
-    /// As [`fit`](Self::fit), for copies by the kernel, each with a message that takes `message`
-    /// picoseconds.
-    fn fit_copies(&mut self, points: &[(usize, f64)], message: u64) -> Costs {
-        let line = fit_line(
-            &points.iter().map(|(bytes, time)| (*bytes as f64, *time)).collect::<Vec<_>>(),
-        );
-        for (bytes, time) in points {
-            let fitted = line.at(*bytes as f64);
-            self.error = self.error.max((fitted / time - 1.0).abs());
-            let times = [*time, fitted].map(|time| format!("{:>10.3}", time / 1e6)).join(" ");
-            self.text += &format!(" {:>6} {:>8} {times}\n", "copy", sizes::name(*bytes));
-        }
-        let alpha = (line.start.round() as u64).saturating_sub(message);
-        let costs = Costs { alpha, beta: kib(line.slope), gamma: 0 };
-        self.text += &format!("# copy: alpha {alpha} ps, beta {} ps/KiB\n", costs.beta);
-        costs
-    }
 }
 
 fn kib(slope: f64) -> u64 {
@@ -321,6 +302,40 @@ fn costs(ping: LinearFit, fold: LinearFit) -> Costs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[track_caller]
+    fn is_refused(noise: Noise, spread: f64, error: f64, says: &str) {
+        let mut report = FitReport::new();
+        report.relative = (0..=100).map(|nth| 1.0 + spread * f64::from(nth) / 100.0).collect();
+        report.error = error;
+        let args = Tuning::parse_from(["tune"]).args;
+        let judged = args.judge(&CostTable::BUILT_IN, &report, &noise);
+        let why = judged.err().map(|why| why.to_string()).unwrap_or_default();
+        assert_eq!(why.is_empty(), says.is_empty(), "{why}");
+        assert!(why.contains(says) && (says.is_empty() || why.contains("--force")), "{why}");
+    }
+
+    #[derive(clap::Parser)]
+    struct Tuning {
+        #[command(flatten)]
+        args: TuneArgs,
+    }
+
+    #[test]
+    fn other_programs_stolen_time_wild_samples_and_bad_fits_are_refused() {
+        // Nothing was taken during a second on two cores.
+        let (others, stolen) = (Some(0.0), Some(0.0));
+        let quiet = Noise { others, stolen, cores: 2.0 };
+        is_refused(quiet, 0.2, 0.1, "");
+        is_refused(Noise { others: None, stolen: None, ..quiet }, 0.2, 0.1, "");
+        let others = Noise { others: Some(0.5), ..quiet };
+        is_refused(others, 0.2, 0.1, "other programs took 0.5 of the ranks' 2 cores");
+        let stolen = Noise { stolen: Some(0.4), ..quiet };
+        is_refused(stolen, 0.2, 0.1, "the hypervisor took 0.4 cores");
+        is_refused(quiet, 2.0, 0.1, "the batches spread by");
+        is_refused(quiet, 0.2, 0.7, "off by up to 70 %");
+    }
 
     #[test]
     fn planted_costs_are_found() {

@@ -12,21 +12,10 @@ pub(crate) fn soft_limit(limits: &str, name: &str) -> Option<Option<u64>> {
     }
 }
 
-/// The number of huge pages in `/proc/meminfo`: those that exist, and the bytes of each.
-pub(super) fn huge_pages(meminfo: &str) -> Option<(u64, u64)> {
-    Some((number(meminfo, "HugePages_Total:")?, number(meminfo, "Hugepagesize:")? << 10))
-}
-
 /// The number in the line of `text` that begins with `name`.
 pub(crate) fn number(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
-}
-
-/// The choice in brackets, in a text like `always [madvise] never`.
-pub(super) fn chosen(text: &str) -> Option<&str> {
-    let (_, rest) = text.split_once('[')?;
-    rest.split_once(']').map(|(chosen, _)| chosen)
 }
 
 /// True if other hosts could reach `address`.
@@ -50,16 +39,6 @@ mod tests {
         assert_eq!(soft_limit(text, "Max locked memory"), Some(None));
         assert_eq!(soft_limit(text, "Max nice"), None);
         assert_eq!(soft_limit("Max open files   x", "Max open files"), None);
-    }
-
-    #[test]
-    fn huge_pages_are_read() {
-        let text = "MemTotal: 8 kB\nHugePages_Total:      16\nHugePages_Free: 2\n\
-                    Hugepagesize:       2048 kB\n";
-        assert_eq!(huge_pages(text), Some((16, 2 << 20)));
-        assert_eq!(huge_pages("MemTotal: 8 kB\n"), None);
-        assert_eq!(chosen("always [madvise] never\n"), Some("madvise"));
-        assert_eq!(chosen("none"), None);
     }
 
     #[test]

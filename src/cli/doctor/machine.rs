@@ -24,7 +24,6 @@ pub(super) fn check(ranks: usize) -> Vec<Finding> {
         locked(kernel_text::soft_limit(&limits, "Max locked memory")),
         shared_memory(),
         ptrace(&read("/proc/sys/kernel/yama/ptrace_scope")),
-        huge_pages(&read("/proc/meminfo"), &read("/sys/kernel/mm/transparent_hugepage/enabled")),
     ]
 }
 
@@ -49,6 +48,10 @@ fn cores(cores: usize, ranks: usize) -> Finding {
     Finding::warning("cores", text, fix)
 }
 
+fn unread(what: &'static str) -> Finding {
+    Finding::warning(what, "cannot read the limit in /proc/self/limits", "mount /proc")
+}
+
 fn descriptors(limit: Option<Option<u64>>, ranks: u64) -> Finding {
     let needed = PER_RANK.saturating_mul(ranks).saturating_add(DESCRIPTORS);
     match limit {
@@ -60,11 +63,7 @@ fn descriptors(limit: Option<Option<u64>>, ranks: u64) -> Finding {
             let text = format!("at most {limit} open files, but {ranks} ranks need about {needed}");
             Finding::problem("descriptors", text, format!("ulimit -n {needed}"))
         }
-        None => Finding::warning(
-            "descriptors",
-            "cannot read the limit in /proc/self/limits",
-            "mount /proc",
-        ),
+        None => unread("descriptors"),
     }
 }
 
@@ -83,11 +82,7 @@ fn locked(limit: Option<Option<u64>>) -> Finding {
                 fix,
             )
         }
-        None => Finding::warning(
-            "locked memory",
-            "cannot read the limit in /proc/self/limits",
-            "mount /proc",
-        ),
+        None => unread("locked memory"),
     }
 }
 
@@ -119,17 +114,6 @@ fn ptrace(scope: &str) -> Finding {
     }
 }
 
-fn huge_pages(meminfo: &str, transparent: &str) -> Finding {
-    let transparent = kernel_text::chosen(transparent).unwrap_or("unknown");
-    let (count, size) = kernel_text::huge_pages(meminfo).unwrap_or((0, 0));
-    let text = format!("{count} of {} KiB, transparent: {transparent}", size >> 10);
-    if count > 0 || matches!(transparent, "always" | "madvise") {
-        return Finding::ok("huge pages", text);
-    }
-    let fix = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
-    Finding::warning("huge pages", text, fix)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Severity;
@@ -154,10 +138,8 @@ mod tests {
     }
 
     #[test]
-    fn yama_and_pages_are_assessed() {
+    fn yama_is_assessed() {
         assert_eq!(ptrace("1\n").severity, Severity::Warning);
         assert_eq!(ptrace("0\n").severity, Severity::Ok);
-        assert_eq!(huge_pages("", "always madvise [never]").severity, Severity::Warning);
-        assert_eq!(huge_pages("", "[always] madvise never").severity, Severity::Ok);
     }
 }

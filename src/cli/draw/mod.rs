@@ -1,7 +1,6 @@
 //! `maypole draw`: draws the steps of every rank in a collective, as text, as an SVG picture or as a
 //! page to step through.
 
-mod gallery;
 mod page;
 
 use crate::progress::Progress;
@@ -11,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::{Layout, Schedule};
-use maypole_pictures::clocks::{Cost, Ports, activities};
+use maypole_pictures::clocks::activities;
 use maypole_pictures::draw::{self, values};
 use maypole_pictures::page::{MOST_BYTES, MOST_RANKS};
 use maypole_pictures::timeline;
@@ -29,7 +28,7 @@ pub(crate) struct DrawArgs {
     #[arg(
         value_parser = names::collective,
         help = names::collective_help(),
-        required_unless_present_any = ["gallery", "schedule"]
+        required_unless_present = "schedule"
     )]
     collective: Option<Collective>,
 
@@ -69,17 +68,6 @@ pub(crate) struct DrawArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["svg", "html", "values"])]
     save: Option<PathBuf>,
 
-    /// Write pages to step through to the folder DIR: of every collective by every algorithm, with
-    /// the page index.html that lists them.
-    #[arg(
-        long,
-        value_name = "DIR",
-        conflicts_with_all = [
-            "collective", "algorithm", "per_host", "svg", "html", "values", "schedule", "save"
-        ]
-    )]
-    gallery: Option<PathBuf>,
-
     /// With --html, step also through the simulator's clocks: when each rank sends, receives and
     /// combines, and what each window of a chunk holds at that time. The costs are those of
     /// `maypole simulate` unless options say otherwise.
@@ -107,23 +95,11 @@ struct ClockArgs {
     #[arg(long, value_name = "N", default_value_t = 4, requires = "clock", value_parser = clap::value_parser!(u16).range(1..=64))]
     windows: u16,
 
-    /// With --clock, seconds that every message takes, however short.
-    #[arg(long, value_name = "SECONDS", default_value = "20e-6", requires = "clock", value_parser = simulate::cost)]
-    alpha: f64,
-
-    /// With --clock, seconds for each byte sent.
-    #[arg(long, value_name = "SECONDS", default_value = "0.8e-9", requires = "clock", value_parser = simulate::cost)]
-    beta: f64,
-
-    /// With --clock, seconds to combine a byte.
-    #[arg(long, value_name = "SECONDS", default_value = "0.1e-9", requires = "clock", value_parser = simulate::cost)]
-    gamma: f64,
+    #[command(flatten)]
+    costs: simulate::CostArgs,
 }
 
 pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
-    if let Some(folder) = &args.gallery {
-        return gallery::write(folder, args.root, args.ranks);
-    }
     let named = match &args.file.schedule {
         Some(path) => NamedSchedules::of_file(path)?,
         None => {
@@ -184,17 +160,14 @@ impl DrawArgs {
 impl ClockArgs {
     /// What happens on the clocks of `schedules`.
     fn clock(&self, schedules: &[Schedule]) -> Result<page::Clock> {
-        let Self { bytes, windows, alpha, beta, gamma } = *self;
+        let Self { bytes, windows, costs } = *self;
         let layout = Layout::even(bytes, schedules[0].chunks);
-        let cost = Cost { alpha, beta, gamma, ports: Ports::Single };
+        let cost = costs.cost();
         let stuck = "the schedules cannot be simulated";
         let run = activities(schedules, &layout, 1, usize::from(windows), cost).context(stuck)?;
         let end = run.estimate.seconds * 1e6;
         let size = sizes::name(bytes);
-        let told = format!(
-            "{size} in {windows} windows, alpha {alpha:e} s, beta {beta:e} s/byte, gamma {gamma:e} \
-             s/byte: {end:.1} us."
-        );
+        let told = format!("{size} in {windows} windows, {costs}: {end:.1} us.");
         Ok(page::Clock { trace: timeline::trace(&run.activities), ends: run.ends, told })
     }
 }

@@ -12,31 +12,6 @@ use maypole_pictures::page::SteppedPage;
 use maypole_pictures::rounds::StepRounds;
 use serde_json::{Value, json};
 
-/// The page that lists the pages of a gallery.
-pub(super) const INDEX: &str = r#"<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>TITLE</title>
-<style>
-:root { color-scheme: light dark; }
-body { margin: 0 auto; max-width: 60rem; padding: 1rem; font: 16px/1.5 system-ui, sans-serif; }
-main { columns: 14rem; }
-section, ul { break-inside: avoid; }
-h2 { font-size: 1rem; margin: .8rem 0 0; }
-ul { margin: 0; padding-left: 1.2rem; }
-</style>
-</head>
-<body>
-<h1>TITLE</h1>
-<p>Each page steps through one schedule, round by round. The pages load nothing.</p>
-<main>
-SECTIONS</main>
-</body>
-</html>
-"#;
-
 /// When things happen on the simulator's clocks.
 pub(super) struct Clock {
     /// The activities of ports.

@@ -2,26 +2,22 @@
 
 mod blanks;
 mod exercise;
-mod real;
 
 use crate::output;
 use anyhow::{Context, Result, ensure};
 use exercise::{Exercise, ExerciseProgress};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
 
 /// The exit code while an exercise is open or wrong.
 const NOT_YET: u8 = 1;
-/// How often a file is looked at that is watched.
-const LOOK: Duration = Duration::from_millis(300);
 /// The folder of the schedules in the repository.
 const SCHEDULES: &str = "examples/book/exercises";
 
 /// Do exercises that check themselves.
 ///
 /// Each is a file with a blank to fill or a mistake to find. The first ones are schedules: what is
-/// filled in is proved, drawn, counted and run between threads; where it is wrong, the checker says
+/// filled in is proved, drawn and counted; where it is wrong, the checker says
 /// at which rank, step and chunk. The others are functions in Rust, one for each axis of the trainer:
 /// cargo compiles what is filled in, and a test trains with it. Without a NAME, the first exercise
 /// that is not done is next.
@@ -37,26 +33,10 @@ pub(crate) struct LearnArgs {
     /// The folder of the functions in Rust, for tests of this command.
     #[arg(long, hide = true, default_value = "examples/lab/tests/exercises/blanks")]
     blanks: PathBuf,
-
-    /// Check again whenever a file changes, until all are done or Ctrl-C is pressed.
-    #[arg(short, long)]
-    watch: bool,
 }
 
 pub(crate) fn main(args: LearnArgs) -> Result<ExitCode> {
-    loop {
-        let changed = args.changed()?;
-        if args.show()? {
-            return Ok(ExitCode::SUCCESS);
-        }
-        if !args.watch {
-            return Ok(ExitCode::from(NOT_YET));
-        }
-        while args.changed()? == changed {
-            std::thread::sleep(LOOK);
-        }
-        output::print_line("\n----")?;
-    }
+    Ok(if args.show()? { ExitCode::SUCCESS } else { ExitCode::from(NOT_YET) })
 }
 
 impl LearnArgs {
@@ -86,17 +66,6 @@ impl LearnArgs {
     fn blanks(&self) -> Vec<PathBuf> {
         let is_elsewhere = self.dir != Path::new(SCHEDULES) && !self.blanks.is_dir();
         if is_elsewhere { Vec::new() } else { blanks::files(&self.blanks, self.begins()) }
-    }
-
-    /// When the files were last changed.
-    fn changed(&self) -> Result<Vec<SystemTime>> {
-        let time = |path: &PathBuf| {
-            let changed = std::fs::metadata(path).and_then(|found| found.modified());
-            changed.with_context(|| {
-                format!("cannot read {}; run this at the top of the repository", path.display())
-            })
-        };
-        self.schedules()?.iter().chain(&self.blanks()).map(time).collect()
     }
 
     /// Shows the solved exercises, and the first unsolved one. True if all are done.

@@ -6,12 +6,12 @@ use crate::perf::choices::{
 use crate::perf::counts::CountRule;
 use crate::perf::measure::SamplingOptions;
 use crate::perf::messages::MessageTest;
-use crate::perf::offset::BufferOffset;
-use crate::perf::parse::{assignment, positive, rank, ratio, yes_or_no};
+use crate::perf::parse::{assignment, positive, rank, ratio};
 use crate::run::hosts::HostArgs;
 use crate::run::positive_seconds;
 use crate::{names, sizes};
 use clap::ArgAction;
+use clap::builder::BoolishValueParser;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::{DataType, ReduceOp};
@@ -98,10 +98,6 @@ pub(crate) struct PerfArgs {
     )]
     pub(crate) schedule: Option<PathBuf>,
 
-    /// Combine floats in the order of the ranks, as MAYPOLE_DETERMINISTIC=1 does.
-    #[arg(long, conflicts_with = "algorithm")]
-    pub(crate) deterministic: bool,
-
     /// The smallest size in bytes [default: 8]. As in nccl-tests, a size is that of the whole: of
     /// the vector, or of all ranks' blocks together.
     #[arg(short = 'b', long, alias = "minbytes", value_name = "SIZE", value_parser = sizes::parse)]
@@ -164,10 +160,9 @@ pub(crate) struct PerfArgs {
     pub(crate) ops: Vec<Selected<ReduceOp>>,
 
     /// Bytes behind a page of memory at which each buffer begins, a multiple of the element size. A
-    /// large Vec or malloc begins at 16. random: each buffer of each rank elsewhere, as in programs with
-    /// many buffers.
-    #[arg(long, value_name = "BYTES|random", default_value_t = BufferOffset::Fixed(16))]
-    pub(crate) offset: BufferOffset,
+    /// large Vec or malloc begins at 16.
+    #[arg(long, value_name = "BYTES", default_value_t = 16)]
+    pub(crate) offset: usize,
 
     /// Measure on registered memory, which the ranks of a host reach in place: the buffers are cut
     /// from an arena (Communicator::arena). All ranks must share memory, so this is shared memory
@@ -196,8 +191,7 @@ pub(crate) struct PerfArgs {
     pub(crate) overlap: bool,
 
     /// Measure blocks of unequal lengths. The whole is cut into shares, of which rank r has r + 1
-    /// (linear), rank 0 all (one), each rank as many as are drawn (random, random:SEED), or as listed
-    /// (1:2:0:5). all means the collectives with blocks.
+    /// (linear), or as many as are listed (1:2:0:5). all means the collectives with blocks.
     #[arg(
         long,
         value_name = "RULE",
@@ -286,7 +280,7 @@ pub(crate) struct PerfArgs {
         num_args = 0..=1,
         default_value = "true",
         default_missing_value = "true",
-        value_parser = yes_or_no,
+        value_parser = BoolishValueParser::new(),
         action = ArgAction::Set
     )]
     pub(crate) bind: bool,

@@ -1,6 +1,5 @@
 //! The points to measure: which collective, by which algorithm, at which size.
 
-use crate::perf::offset::BufferOffset;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::{Collective, HeldChunks};
 use maypole::{DataType, ReduceOp};
@@ -15,10 +14,8 @@ pub(crate) struct CallParameters {
     pub(crate) kind: DataType,
     pub(crate) op: ReduceOp,
     pub(crate) world: usize,
-    /// Where buffers begin: at multiples of the element size.
-    pub(crate) offset: BufferOffset,
-    /// The bytes of the region in which calls have other buffers each, larger than the caches.
-    pub(crate) off_cache: Option<usize>,
+    /// Bytes past a page boundary at which buffers begin: a multiple of the element size.
+    pub(crate) offset: usize,
 }
 
 /// Everything that is measured over each transport.
@@ -75,11 +72,6 @@ impl Benchmark {
             }
         }
         points
-    }
-
-    /// True if none of the algorithms implements any of the collectives.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.points().is_empty()
     }
 }
 
@@ -182,13 +174,7 @@ pub(crate) mod tests {
 
     /// A sum of `kind` over `world` ranks.
     pub(crate) fn parameters(kind: DataType, world: usize) -> CallParameters {
-        CallParameters {
-            kind,
-            op: ReduceOp::Sum,
-            world,
-            offset: BufferOffset::Fixed(16),
-            off_cache: None,
-        }
+        CallParameters { kind, op: ReduceOp::Sum, world, offset: 16 }
     }
 
     /// A point of the tuner's choice, with blocks of equal lengths.

@@ -6,13 +6,6 @@ use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 
-impl<T: PartialEq> Selected<T> {
-    /// True if this is the one choice `value`.
-    pub(crate) fn is(&self, value: &T) -> bool {
-        matches!(self, Self::One(one) if one == value)
-    }
-}
-
 /// What is measured: collectives, or messages. Of messages, all are those of two ranks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Subject {

@@ -5,59 +5,20 @@ use crate::perf::settings::PerfSettings;
 use anyhow::{Context, Result};
 use maypole::topology::StreamLinks;
 use maypole::{Communicator, Error, Local, Transport};
-use std::fmt;
 
-/// The transport of a communicator.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum PerfTransport {
-    Shm,
-    Tcp,
-    /// Verbs.
-    Ib,
-    /// Shared memory within hosts, TCP between them.
-    Mixed,
-    /// Shared memory within hosts, verbs between them.
-    MixedIb,
-    /// A board in memory, between threads.
-    Board,
-    /// Streams in memory, between threads.
-    Mem,
-    /// Memory of GPUs.
-    #[cfg(feature = "cuda")]
-    Cuda,
-}
+/// The name of a communicator's transport: `shm`, `tcp`, `ib` (verbs), `cuda` (memory of GPUs); `shm+tcp` and
+/// `shm+ib`, within hosts and between them; between threads `board` and `mem` (streams in memory).
+pub(crate) type TransportName = &'static str;
 
-impl PerfTransport {
-    /// True for memory of GPUs.
-    pub(crate) fn is_on_gpus(self) -> bool {
-        #[cfg(feature = "cuda")]
-        let is_on_gpus = self == Self::Cuda;
-        #[cfg(not(feature = "cuda"))]
-        let is_on_gpus = false;
-        is_on_gpus
-    }
-}
-
-impl fmt::Display for PerfTransport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Shm => "shm",
-            Self::Tcp => "tcp",
-            Self::Ib => "ib",
-            Self::Mixed => "shm+tcp",
-            Self::MixedIb => "shm+ib",
-            Self::Board => "board",
-            Self::Mem => "mem",
-            #[cfg(feature = "cuda")]
-            Self::Cuda => "cuda",
-        })
-    }
+/// True if the bytes of `comm` over `transport` are encrypted: those that leave shared memory.
+pub(crate) fn is_encrypted(comm: &Communicator, transport: TransportName) -> bool {
+    comm.is_encrypted() && (transport.ends_with("tcp") || transport.ends_with("ib"))
 }
 
 /// The communicators of one rank.
 pub(crate) struct RankCommunicators {
     /// A communicator of all ranks for each transport.
-    pub(crate) comms: Vec<(PerfTransport, Communicator)>,
+    pub(crate) comms: Vec<(TransportName, Communicator)>,
     /// The communicator that the others were made from. Dropping it would make this rank leave the
     /// world.
     pub(crate) _world: Option<Communicator>,
@@ -70,12 +31,12 @@ pub(crate) fn join(settings: &PerfSettings) -> Result<RankCommunicators> {
         world.set_timeout(timeout);
     }
     let comms = match settings.transport {
-        TransportSelection::Shm => vec![(PerfTransport::Shm, over_shm(&mut world, settings)?)],
-        TransportSelection::Tcp => vec![(PerfTransport::Tcp, world.over(Transport::Tcp)?)],
-        TransportSelection::Ib => vec![(PerfTransport::Ib, world.over(Transport::Ib)?)],
+        TransportSelection::Shm => vec![("shm", over_shm(&mut world, settings)?)],
+        TransportSelection::Tcp => vec![("tcp", world.over(Transport::Tcp)?)],
+        TransportSelection::Ib => vec![("ib", world.over(Transport::Ib)?)],
         // The ranks meet over the transport that they have; the buffers are elsewhere.
         #[cfg(feature = "cuda")]
-        TransportSelection::Cuda => vec![(PerfTransport::Cuda, world.over(Transport::Auto)?)],
+        TransportSelection::Cuda => vec![("cuda", world.over(Transport::Auto)?)],
         TransportSelection::Auto => vec![automatic(&mut world)?],
         TransportSelection::All => all(&mut world)?,
     };
@@ -92,28 +53,28 @@ fn over_shm(world: &mut Communicator, settings: &PerfSettings) -> Result<Communi
 
 /// On one host, shared memory and TCP. On several hosts, the library's default if it differs from
 /// TCP alone, and TCP.
-fn all(world: &mut Communicator) -> Result<Vec<(PerfTransport, Communicator)>> {
+fn all(world: &mut Communicator) -> Result<Vec<(TransportName, Communicator)>> {
     let first = match world.over(Transport::Shm) {
-        Ok(comm) => (PerfTransport::Shm, comm),
+        Ok(comm) => ("shm", comm),
         // All ranks get this error, before any of them has sent data.
         Err(Error::Join { .. }) => automatic(world)?,
         Err(error) => return Err(error.into()),
     };
-    if first.0 == PerfTransport::Tcp {
+    if first.0 == "tcp" {
         return Ok(vec![first]);
     }
-    Ok(vec![first, (PerfTransport::Tcp, world.over(Transport::Tcp)?)])
+    Ok(vec![first, ("tcp", world.over(Transport::Tcp)?)])
 }
 
-fn automatic(world: &mut Communicator) -> Result<(PerfTransport, Communicator)> {
+fn automatic(world: &mut Communicator) -> Result<(TransportName, Communicator)> {
     let comm = world.over(Transport::Auto)?;
     let by_verbs = *comm.stream_links() == StreamLinks::VerbsBetweenHosts;
     let joint = match comm.boards() {
-        boards if boards.is_one() => PerfTransport::Shm,
-        boards if boards.is_shared() && by_verbs => PerfTransport::MixedIb,
-        boards if boards.is_shared() => PerfTransport::Mixed,
-        _ if by_verbs => PerfTransport::Ib,
-        _ => PerfTransport::Tcp,
+        boards if boards.is_one() => "shm",
+        boards if boards.is_shared() && by_verbs => "shm+ib",
+        boards if boards.is_shared() => "shm+tcp",
+        _ if by_verbs => "ib",
+        _ => "tcp",
     };
     Ok((joint, comm))
 }
@@ -125,7 +86,7 @@ pub(crate) fn threads(settings: &PerfSettings) -> Vec<RankCommunicators> {
         .collect();
     for joint in between_threads(settings.transport) {
         let mut local = Local::new(settings.world);
-        if joint == PerfTransport::Mem {
+        if joint == "mem" {
             local = local.hosts(&(0..settings.world).collect::<Vec<_>>());
         }
         if let Some(timeout) = settings.options.timeout {
@@ -138,12 +99,12 @@ pub(crate) fn threads(settings: &PerfSettings) -> Vec<RankCommunicators> {
     all
 }
 
-fn between_threads(over: TransportSelection) -> Vec<PerfTransport> {
+fn between_threads(over: TransportSelection) -> Vec<TransportName> {
     match over {
-        TransportSelection::Shm | TransportSelection::Auto => vec![PerfTransport::Board],
-        TransportSelection::Tcp | TransportSelection::Ib => vec![PerfTransport::Mem],
+        TransportSelection::Shm | TransportSelection::Auto => vec!["board"],
+        TransportSelection::Tcp | TransportSelection::Ib => vec!["mem"],
         #[cfg(feature = "cuda")]
-        TransportSelection::Cuda => vec![PerfTransport::Cuda],
-        TransportSelection::All => vec![PerfTransport::Board, PerfTransport::Mem],
+        TransportSelection::Cuda => vec!["cuda"],
+        TransportSelection::All => vec!["board", "mem"],
     }
 }

@@ -3,26 +3,18 @@
 //! The whole is cut into shares of equal length, and each rank's block has some of them. So rows of
 //! equal size differ only in how their bytes lie on ranks.
 
-use crate::perf::check::values::hash;
 use anyhow::{Result, ensure};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The most shares of a block that is drawn at random.
-const MOST_DRAWN: u64 = 15;
-
 /// How many shares each rank's block has.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum CountRule {
-    /// Rank r has r + 1.
-    Linear,
-    /// Rank 0 has all.
-    One,
-    /// As many as are drawn with this seed, from none to [`MOST_DRAWN`].
-    Random(u64),
-    /// As many as are listed.
-    Listed(Vec<usize>),
+pub(crate) struct CountRule {
+    /// As it is written on the command line.
+    text: String,
+    /// As many as are listed; rank r has r + 1 without a list.
+    listed: Option<Vec<usize>>,
 }
 
 impl CountRule {
@@ -32,15 +24,7 @@ impl CountRule {
     ///
     /// If there are not as many listed as ranks, or if no rank has a share.
     pub(crate) fn shares(&self, world: usize) -> Result<Arc<[usize]>> {
-        let shares: Vec<usize> = match self {
-            Self::Linear => (1..=world).collect(),
-            Self::One => (0..world).map(|rank| usize::from(rank == 0)).collect(),
-            Self::Random(seed) => {
-                let drawn = |rank| hash(hash(*seed) ^ rank) % (MOST_DRAWN + 1);
-                (0..world as u64).map(|rank| drawn(rank) as usize).collect()
-            }
-            Self::Listed(shares) => shares.clone(),
-        };
+        let shares = self.listed.clone().unwrap_or_else(|| (1..=world).collect());
         ensure!(
             shares.len() == world,
             "--counts {self}: these are {} counts, and there are {world} ranks",
@@ -58,12 +42,7 @@ impl CountRule {
 
 impl fmt::Display for CountRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Linear => f.write_str("linear"),
-            Self::One => f.write_str("one"),
-            Self::Random(seed) => write!(f, "random:{seed}"),
-            Self::Listed(shares) => f.write_str(&listed(shares)),
-        }
+        f.write_str(&self.text)
     }
 }
 
@@ -71,24 +50,14 @@ impl FromStr for CountRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let unknown = || {
+        let shares = text.split([':', ',']).map(str::parse).collect::<Result<_, _>>();
+        let listed = if text == "linear" { Ok(None) } else { shares.map(Some) };
+        let text = text.to_owned();
+        listed.map(|listed| Self { text: text.clone(), listed }).map_err(|_| {
             format!(
-                "{text:?} is none of linear, one, random, random:SEED, and a list of one count for \
-                 each rank, such as 1:2:0:5"
+                "{text:?} is neither linear nor a list of one count for each rank, such as 1:2:0:5"
             )
-        };
-        match text {
-            "linear" => Ok(Self::Linear),
-            "one" => Ok(Self::One),
-            "random" => Ok(Self::Random(1)),
-            _ => match text.strip_prefix("random:") {
-                Some(seed) => seed.parse().map(Self::Random).map_err(|_| unknown()),
-                None => {
-                    let shares = text.split([':', ',']).map(str::parse).collect::<Result<_, _>>();
-                    shares.map(Self::Listed).map_err(|_| unknown())
-                }
-            },
-        }
+        })
     }
 }
 
@@ -117,25 +86,21 @@ mod tests {
     #[test]
     fn rules_give_every_rank_a_number_of_shares() {
         assert_eq!(shares("linear", 4), [1, 2, 3, 4]);
-        assert_eq!(shares("one", 3), [1, 0, 0]);
         assert_eq!(shares("2:0:1", 3), [2, 0, 1]);
         assert_eq!(shares("2,0,1", 3), [2, 0, 1]);
-        assert_eq!(shares("random:7", 5), shares("random:7", 5));
-        assert_ne!(shares("random:7", 5), shares("random:8", 5));
-        assert!(shares("random", 64).iter().all(|share| *share <= 15));
     }
 
     #[test]
     fn rules_are_written_as_they_are_read() {
-        for text in ["linear", "one", "random:9", "1:0:3"] {
+        for text in ["linear", "1:0:3"] {
             assert_eq!(text.parse::<CountRule>().unwrap().to_string(), text);
         }
     }
 
     #[test]
     fn what_gives_no_counts_is_refused() {
-        for text in ["", "even", "random:x", "1:", "-1", "1:2:x"] {
-            assert!(text.parse::<CountRule>().unwrap_err().contains("random:SEED"), "{text}");
+        for text in ["", "even", "1:", "-1", "1:2:x"] {
+            assert!(text.parse::<CountRule>().unwrap_err().contains("neither linear"), "{text}");
         }
         for (text, says) in [
             ("1:2", "2 counts, and there are 3 ranks"),

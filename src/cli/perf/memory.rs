@@ -9,13 +9,6 @@ use crate::{names, sizes};
 use anyhow::{Result, ensure};
 use std::fs;
 
-#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-struct RankBuffers {
-    total: u128,
-    input: u128,
-    output: u128,
-}
-
 /// Checks that `ranks` ranks on this host can hold the buffers of every point.
 ///
 /// # Errors
@@ -23,57 +16,47 @@ struct RankBuffers {
 /// The largest point, with the arithmetic.
 pub(crate) fn check(settings: &PerfSettings, ranks: usize) -> Result<()> {
     let Some(available) = available(|path| fs::read_to_string(path).ok()) else { return Ok(()) };
+    let swept = settings.options.sampling.off_cache.unwrap_or(0) as u128;
     match &settings.messages {
-        Some(messages) => {
-            let each = messages.bytes_of_rank();
-            let buffers = format!("buffers of {}", sizes::rounded(each));
-            fits("messages need", &buffers, each, ranks, available)
+        Some(messages) => fits("the longest message", messages.bytes_of_rank(), ranks, available),
+        None => {
+            settings.benchmarks.iter().try_for_each(|it| check_within(it, swept, ranks, available))
         }
-        None => settings
-            .benchmarks()
-            .try_for_each(|benchmark| check_within(benchmark, ranks, available)),
     }
 }
 
-/// Checks that `ranks` ranks can hold `buffers` of `each` bytes, which `what` is about.
-fn fits(what: &str, buffers: &str, each: u128, ranks: usize, available: u64) -> Result<()> {
+/// The error if `ranks` ranks with buffers of `each` bytes do not fit; `what` needs them.
+fn fits(what: &str, each: u128, ranks: usize, available: u64) -> Result<()> {
     let need = each.saturating_mul(ranks as u128);
     ensure!(
         need <= u128::from(available),
-        "{what} {} of memory on this host: {ranks} ranks, each with {buffers}; {} are available. \
-         Measure smaller sizes (--sizes, --max), or start fewer ranks",
+        "{what} needs {} of memory on this host: {ranks} ranks, each with buffers of {}; {} are \
+         available. Measure smaller sizes (--sizes, --max), or start fewer ranks",
         sizes::rounded(need),
+        sizes::rounded(each),
         sizes::rounded(available.into()),
     );
     Ok(())
 }
 
-/// Checks that `ranks` ranks can hold the buffers of every point.
-fn check_within(benchmark: &Benchmark, ranks: usize, available: u64) -> Result<()> {
+/// Checks that `ranks` ranks can hold the buffers of every point, and `swept` bytes for --off-cache.
+fn check_within(benchmark: &Benchmark, swept: u128, ranks: usize, available: u64) -> Result<()> {
     let points = benchmark.points();
     let needs = points.iter().map(|point| (largest(benchmark, point), point));
-    let Some((buffers, point)) = needs.max_by_key(|(buffers, _)| *buffers) else { return Ok(()) };
-    let regions = 2 * benchmark.parameters.off_cache.unwrap_or(0) as u128;
-    let also = match regions {
-        0 => String::new(),
-        _ => format!(", and {} for --off-cache", sizes::rounded(regions)),
-    };
+    let Some((bytes, point)) = needs.max_by_key(|(bytes, _)| *bytes) else { return Ok(()) };
     let whole = point.whole(benchmark.parameters.world) * benchmark.parameters.kind.size();
-    let what = format!("{} of {} needs", names::dashed(point.collective), sizes::name(whole));
-    let [input, output] = [buffers.input, buffers.output].map(sizes::rounded);
-    let each = format!("an input of {input} and two outputs of {output}{also}");
-    fits(&what, &each, buffers.total.saturating_add(regions), ranks, available)
+    let with = if swept > 0 { " with --off-cache" } else { "" };
+    let what = format!("{} of {}{with}", names::dashed(point.collective), sizes::name(whole));
+    fits(&what, bytes.saturating_add(swept), ranks, available)
 }
 
-/// The buffers of the rank that needs most.
-fn largest(benchmark: &Benchmark, point: &BenchmarkPoint) -> RankBuffers {
+/// The bytes of an input and two outputs of the rank that needs most.
+fn largest(benchmark: &Benchmark, point: &BenchmarkPoint) -> u128 {
     let world = benchmark.parameters.world;
     let size = benchmark.parameters.kind.size() as u128;
     let of = |rank: usize, place: BufferPlacement| {
         let ranges = buffer_ranges(point, place, rank, world);
-        let input = ranges.input_buffer.len() as u128 * size;
-        let output = ranges.buffer.len() as u128 * size;
-        RankBuffers { total: input + 2 * output, input, output }
+        (ranges.input_buffer.len() as u128 + 2 * ranges.buffer.len() as u128) * size
     };
     let root = point.collective.root().unwrap_or(0);
     // A rank is the root, or it is like every other rank if blocks are.
@@ -82,8 +65,7 @@ fn largest(benchmark: &Benchmark, point: &BenchmarkPoint) -> RankBuffers {
         None => vec![root, (root + 1) % world.max(1)],
     };
     let places = point.placements().iter();
-    let all = places.flat_map(|place| ranks.iter().map(|rank| of(*rank, *place)));
-    all.max().unwrap_or_default()
+    places.flat_map(|place| ranks.iter().map(|rank| of(*rank, *place))).max().unwrap_or(0)
 }
 
 /// Bytes that programs can get without swapping: of the machine, and of the control group if it has
@@ -114,15 +96,12 @@ mod tests {
     fn the_largest_point_must_fit() {
         let need = 4 * 3 * (1 << 20);
         let all_reduce = benchmark(Collective::AllReduce, 1 << 20);
-        check_within(&all_reduce, 4, need).unwrap();
-        let mut cold = all_reduce.clone();
-        cold.parameters.off_cache = Some(1 << 20);
-        check_within(&cold, 4, need + 4 * (2 << 20)).unwrap();
-        check_within(&cold, 4, need + 4 * (2 << 20) - 1).unwrap_err();
-        let error = check_within(&all_reduce, 4, need - 1);
+        check_within(&all_reduce, 0, 4, need).unwrap();
+        check_within(&all_reduce, 2 << 20, 4, need + 4 * (2 << 20)).unwrap();
+        check_within(&all_reduce, 2 << 20, 4, need + 4 * (2 << 20) - 1).unwrap_err();
+        let error = check_within(&all_reduce, 0, 4, need - 1);
         let text = error.unwrap_err().to_string();
-        for part in ["all-reduce of 1M needs 12.0M", "4 ranks", "input of 1.0M", "outputs of 1.0M"]
-        {
+        for part in ["all-reduce of 1M needs 12.0M", "4 ranks", "buffers of 3.0M"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
@@ -131,7 +110,7 @@ mod tests {
     fn the_root_needs_most() {
         let gather = benchmark(Collective::Gather { root: 3 }, 4 << 20);
         let point = gather.points().remove(1);
-        assert_eq!(largest(&gather, &point).total, (1 << 20) + 2 * (4 << 20));
+        assert_eq!(largest(&gather, &point), (1 << 20) + 2 * (4 << 20));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! In reading order: [`args`] holds the options and [`choices`] their values, [`benchmark`] lists
 //! the points to measure, [`counts`] cuts blocks of unequal lengths and [`off_cache`] keeps buffers
 //! out of caches, [`communicators`] joins the ranks and [`mapping`] finds their hosts and cores,
-//! [`encryption`] checks whether links are encrypted, [`run`] leads one rank through all points,
+//! [`run`] leads one rank through all points,
 //! [`measure`] takes the samples, [`messages`] has the tests between two ranks, [`compare`]
 //! compares runs, [`check`] computes the expected results, and [`output`] writes the table, JSON,
 //! CSV and the HTML report.
@@ -16,13 +16,11 @@ mod choices;
 mod communicators;
 mod compare;
 mod counts;
-mod encryption;
 pub(crate) mod mapping;
 pub(crate) mod measure;
 mod memory;
 mod messages;
 mod off_cache;
-pub(crate) mod offset;
 mod output;
 mod parse;
 mod run;
@@ -31,6 +29,7 @@ mod settings;
 use anyhow::{Context, Result, ensure};
 pub(crate) use args::PerfArgs;
 use maypole::world::launch::{self, Launcher};
+pub(crate) use parse::positive;
 use run::PerfOutcome;
 use settings::PerfSettings;
 use signal_hook::consts::SIGINT;
@@ -39,8 +38,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// The most ranks that are threads of this process.
-const MOST_THREADS: usize = 1024;
 /// The exit code after a wrong result or a failed rank.
 const FAILED: u8 = 1;
 /// The exit code of shells for a program that was ended by Ctrl-C.
@@ -65,10 +62,6 @@ pub(crate) fn main(args: PerfArgs) -> Result<ExitCode> {
         None if alone || args.threads => args.ranks()?,
         None => launched.world,
     };
-    ensure!(
-        !args.threads || asked <= MOST_THREADS,
-        "-n {asked}: --threads starts at most {MOST_THREADS} ranks in this process"
-    );
     let settings = args.settings(asked)?;
     if let Some(hosts) = on {
         ensure!(

@@ -9,17 +9,7 @@ pub(super) fn rank(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("{text:?} is not the number of a rank"))
 }
 
-/// `true` or `false`, or a number as in nccl-tests, where 0 is false.
-pub(super) fn yes_or_no(text: &str) -> Result<bool, String> {
-    match (text, text.parse::<u32>()) {
-        ("true", _) => Ok(true),
-        ("false", _) => Ok(false),
-        (_, Ok(number)) => Ok(number > 0),
-        _ => Err(format!("{text:?} is neither true (1) nor false (0)")),
-    }
-}
-
-pub(super) fn positive(text: &str) -> Result<usize, String> {
+pub(crate) fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".to_owned()),
         Ok(number) => Ok(number),

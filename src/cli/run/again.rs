@@ -39,7 +39,6 @@ impl LaunchOptions {
             failure_grace: Duration::ZERO,
             replace: None,
             restarts: 0,
-            hang_report: None,
         }
     }
 }

@@ -11,7 +11,6 @@
 
 mod again;
 mod capacity;
-mod ends;
 mod environment;
 mod first_failure;
 mod forward;
@@ -31,9 +30,11 @@ use std::ffi::OsString;
 use std::io;
 use std::ops::Range;
 use std::process::{Command, ExitCode};
+use std::thread;
 use std::time::Duration;
 
 use crate::affinity;
+use crate::perf::positive;
 pub(crate) use again::{again, again_on};
 use crossbeam_channel::{Receiver, Sender};
 use environment::JobEnvironment;
@@ -82,7 +83,7 @@ use supervise::Supervisor;
 /// is not there a second time.
 ///
 /// With --hosts or --hostfile, ssh starts the ranks on other hosts, each of which needs this version of
-/// maypole and the program; --copy sends both. They start in the folder of the same name, if it is
+/// maypole and the program. They start in the folder of the same name, if it is
 /// there, with the variables MAYPOLE_* of this command and those of -x. Rank 0 reads nothing. A host
 /// whose connection is lost counts as the failure of its ranks, with exit code 255. Nothing is left
 /// running there, also when this command or ssh is killed.
@@ -91,13 +92,14 @@ use supervise::Supervisor;
 /// code 141; when the output cannot be written for another reason, with exit code 2.
 ///
 /// When a rank reports that a deadline has passed, standard error gets a page about all ranks that
-/// use maypole: what each does, and which ranks to look at first. --hang-report makes it earlier. So
-/// does the signal that MAYPOLE_STATUS_SIGNAL names, sent to this command; it is not passed on.
+/// use maypole: what each does, and which ranks to look at first. The
+/// signal that MAYPOLE_STATUS_SIGNAL names, sent to this command, makes it at any time; it is not
+/// passed on.
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
     /// How many ranks to start. With hosts: all that these have room for, if this is left out.
     #[arg(short = 'n', long = "ranks", value_name = "N")]
-    #[arg(required_unless_present_any = ["hosts", "hostfile"], value_parser = ranks)]
+    #[arg(required_unless_present_any = ["hosts", "hostfile"], value_parser = positive)]
     ranks: Option<usize>,
 
     #[command(flatten)]
@@ -206,22 +208,10 @@ struct LaunchOptions {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// Print a page about all ranks when an operation has been waiting for this long: what each
-    /// rank does, and which ranks to look at first.
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
-    hang_report: Option<Duration>,
-
     /// Which cores ranks may run on. Unbound, the kernel may run two ranks on one core for many
     /// milliseconds while another core idles.
     #[arg(long, value_enum, value_name = "WHERE", default_value_t = Bind::Auto)]
     bind: Bind,
-}
-
-impl LaunchOptions {
-    /// `admission`: how long a process waits for the others to admit it.
-    fn patience(&self, admission: Duration) -> Patience {
-        Patience { grace: self.grace, failure_grace: self.failure_grace, admission }
-    }
 }
 
 pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
@@ -335,9 +325,9 @@ impl Job<'_> {
     ) -> anyhow::Result<(HangReports, RankProcesses)> {
         let (options, sender) = (self.options, &self.sender);
         let (first, count) = (here.start, here.len());
-        let reports = HangReports::start(self.world, here, options.hang_report, sender.clone())?;
+        let reports = HangReports::start(self.world, here, sender.clone())?;
         let start = StartOptions { first, count, reads_input, bind: options.bind, descriptors };
-        let ranks = RankProcesses::new(sender.clone(), start, reports.inquiry())?;
+        let ranks = RankProcesses::new(sender.clone(), start, reports.inquiry());
         Ok((reports, ranks))
     }
 
@@ -369,7 +359,8 @@ impl Job<'_> {
         hears: bool,
         mut start: impl FnMut(&mut R, usize, bool) -> anyhow::Result<()>,
     ) -> anyhow::Result<JobOutcome> {
-        let patience = self.options.patience(environment::timeout());
+        let LaunchOptions { grace, failure_grace, .. } = *self.options;
+        let patience = Patience { grace, failure_grace, admission: environment::timeout() };
         let places = Replacements::new(self.options.replace, hears);
         let mut supervisor = Supervisor::new(self.world, &self.events, patience, places);
         supervisor.start_all(ranks, |ranks, rank| start(ranks, rank, false))?;
@@ -377,12 +368,10 @@ impl Job<'_> {
     }
 }
 
-fn ranks(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("must be at least 1".to_owned()),
-        Ok(ranks) => Ok(ranks),
-        Err(_) => Err(format!("{text:?} is not a number of ranks; write for example 4")),
-    }
+/// Starts a thread, of which there may be several for each rank.
+fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = thread::Builder::new().name(name.to_owned()).stack_size(128 << 10);
+    thread.spawn(work).map(drop)
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -15,13 +15,12 @@ use crossbeam_channel::{Receiver, Sender, select};
 use signal_hook::consts::{SIGKILL, SIGTERM};
 use thiserror::Error;
 
-use super::Bind;
-use super::ends::EndWatch;
 use super::first_failure::FirstFailure;
 use super::forward::OutputForwarder;
 use super::lines::{self, OutputStream};
 use super::orphans::Orphans;
 use super::signals::ENDING;
+use super::{Bind, start_thread};
 use crate::output::OutputError;
 
 /// An event that the launcher waits for.
@@ -91,11 +90,10 @@ pub(super) fn on(host: &Option<Arc<str>>) -> String {
 fn remedy(host: &Option<Arc<str>>, source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::WouldBlock => {
-            "; no process is left: start fewer ranks, or raise the limit of processes (`ulimit -u`)"
+            "; no process or thread is left: start fewer ranks, or raise the limit of processes (`ulimit -u`, \
+             or `pids.max` of the container)"
         }
-        io::ErrorKind::NotFound if host.is_some() => {
-            "; put it there, or name it by a path and add --copy"
-        }
+        io::ErrorKind::NotFound if host.is_some() => "; put it there, in the same place as here",
         _ => "",
     }
 }
@@ -150,7 +148,7 @@ pub(super) struct RankProcesses {
     orphans: Orphans,
     options: StartOptions,
     stopped: bool,
-    ends: EndWatch,
+    events: Sender<LaunchEvent>,
     output: OutputForwarder,
     inquiry: Box<dyn Fn() -> Option<FirstFailure>>,
 }
@@ -181,17 +179,17 @@ impl RankProcesses {
         events: Sender<LaunchEvent>,
         options: StartOptions,
         inquiry: Box<dyn Fn() -> Option<FirstFailure>>,
-    ) -> Result<Self> {
-        Ok(Self {
+    ) -> Self {
+        Self {
             children: Vec::new(),
             numbers: BTreeSet::new(),
             orphans: Orphans::adopt(),
             options,
             stopped: false,
-            ends: EndWatch::start(events.clone())?,
-            output: OutputForwarder::start(events)?,
+            output: OutputForwarder::new(events.clone()),
+            events,
             inquiry,
-        })
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -221,29 +219,42 @@ impl RankProcesses {
             Some(Ok(child)) => child,
             _ => spawn.spawn(),
         };
-        let mut child = child.map_err(|source| {
+        let refused = |source| {
             let program = command.get_program().to_string_lossy().into_owned();
             StartError { rank, host: None, program, source }
-        })?;
+        };
+        let mut child = child.map_err(refused)?;
         let number = child.id();
-        let out = child.stdout.take().map(OwnedFd::from);
-        let error = child.stderr.take().map(OwnedFd::from);
+        let watched = self.watch(&mut child, place, tag);
         self.numbers.insert(number);
         self.children.push(child);
-        for (pipe, to) in [(out, OutputStream::Out), (error, OutputStream::Error)] {
-            if let (Some(pipe), Some(tag)) = (pipe, &tag) {
-                self.output.add(pipe, tag.clone(), to);
-            }
-        }
-        let watched = self.ends.add(place, number);
-        if watched.is_err() {
+        if let Err(source) = watched {
             // The next process gets this place.
             let mut child = self.children.pop().expect("it was just added");
             let _ = process::signal_group(&child, SIGKILL);
             let _ = child.wait();
             self.numbers.remove(&number);
+            return Err(refused(source).into());
         }
-        watched
+        Ok(())
+    }
+
+    /// Forwards the lines of a process with `tag` in front, and sends an event when it ends.
+    fn watch(&self, child: &mut Child, place: usize, tag: Option<String>) -> io::Result<()> {
+        let out = child.stdout.take().map(OwnedFd::from);
+        let error = child.stderr.take().map(OwnedFd::from);
+        for (pipe, to) in [(out, OutputStream::Out), (error, OutputStream::Error)] {
+            if let (Some(pipe), Some(tag)) = (pipe, &tag) {
+                self.output.add(pipe, tag.clone(), to)?;
+            }
+        }
+        let (events, number) = (self.events.clone(), child.id());
+        start_thread("end", move || {
+            if let Ok(end) = process::await_end(number) {
+                // Without a receiver the launcher has ended already.
+                let _ = events.send(LaunchEvent::Ended(place, end));
+            }
+        })
     }
 
     fn living_orphans(&self) -> Vec<u32> {

@@ -1,13 +1,12 @@
 //! Receives the launcher's signals as events.
 
-use std::thread;
-
 use anyhow::Context;
 use crossbeam_channel::Sender;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
 
 use super::ranks::LaunchEvent;
+use super::start_thread;
 
 /// The signals that end the job.
 pub(super) const ENDING: [i32; 4] = [SIGINT, SIGTERM, SIGQUIT, SIGHUP];
@@ -49,10 +48,7 @@ pub(super) fn watch(
             }
         }
     };
-    thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(forward)
-        .context("cannot start the thread that receives signals")?;
+    start_thread("signals", forward).context("cannot start the thread that receives signals")?;
     Ok(SignalWatch(handle))
 }
 

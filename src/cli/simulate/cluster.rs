@@ -1,7 +1,8 @@
 //! `maypole simulate --cluster`: predicts the time of collectives on a described cluster.
 
 use super::SimulateArgs;
-use crate::{names, output, sizes, topo};
+use crate::table::{Column, head, line};
+use crate::{names, output, topo};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
@@ -13,7 +14,7 @@ use maypole_cluster::predict::published::figure;
 use maypole_cluster::predict::{CollectiveCost, CostError, CostModel, PredictedTime, bus_factor};
 use maypole_cluster::rates::network;
 use maypole_cluster::search::lanes::bandwidth;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
@@ -26,18 +27,9 @@ pub(crate) struct ClusterArgs {
     #[arg(
         long,
         value_name = "NAME",
-        conflicts_with_all = ["ranks", "alpha", "beta", "gamma", "windows", "ports", "timeline"]
+        conflicts_with_all = ["ranks", "alpha", "beta", "gamma", "windows", "timeline"]
     )]
     pub(crate) cluster: Option<String>,
-
-    /// The collective, where it is not the first argument.
-    #[arg(
-        long = "collective",
-        value_name = "COLLECTIVE",
-        value_parser = names::collective,
-        conflicts_with = "collective"
-    )]
-    pub(crate) named: Option<Collective>,
 
     /// The network between the hosts of the cluster.
     #[arg(long, value_enum, default_value_t = FabricArg::Flat, requires = "cluster")]
@@ -100,21 +92,10 @@ pub(super) fn main(args: &SimulateArgs, name: &str, wanted: Collective) -> Resul
         rows.sort_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds));
         let usual = if sizes.len() > 1 && !args.json { 3 } else { rows.len() };
         rows.truncate(args.lab.fastest.map_or(usual, NonZeroUsize::get));
-        let couriers = by_couriers(&topology, collective, bytes)?;
         for (cost, prediction) in rows {
-            let row = if args.json {
-                report.object(bytes, cost, prediction, couriers)
-            } else {
-                report.row(bytes, cost, prediction)
-            };
+            let object = report.object(bytes, cost, prediction);
+            let row = if args.json { object.to_string() } else { line(COLUMNS, &object) };
             output::print_line(row)?;
-        }
-        if let Some(bus) = couriers.filter(|_| !args.json) {
-            output::print_line(format_args!(
-                "# {:>6} by Maypole's couriers, as `maypole explain --transport cuda` prices them: \
-                 busbw {bus:.2} GB/s",
-                sizes::name(bytes)
-            ))?;
         }
     }
     if let Some(seen) = figure(&topology, collective).filter(|_| !args.json) {
@@ -171,24 +152,17 @@ fn costs(
     }
 }
 
-/// The bus bandwidth in GB/s of the library's calls between GPUs of these hosts, by the prices by which they choose;
-/// `None` where no group of GPUs spans them.
-#[cfg(feature = "cuda")]
-pub(crate) fn by_couriers(
-    topology: &Topology,
-    collective: Collective,
-    bytes: usize,
-) -> Result<Option<f64>> {
-    let Some(gpus) = crate::gpus::RankGpus::across(topology)? else { return Ok(None) };
-    let priced = gpus.explain(collective, bytes, None);
-    let factor = bus_factor(collective, topology.devices().len());
-    Ok(priced.chosen().map(|it| bytes as f64 / it.predicted_ns as f64 * factor))
-}
-
-#[cfg(not(feature = "cuda"))]
-pub(crate) fn by_couriers(_: &Topology, _: Collective, _: usize) -> Result<Option<f64>> {
-    Ok(None)
-}
+const COLUMNS: &[Column] = &[
+    ("size", "(B)", 12, "/bytes"),
+    ("algorithm", "", 28, "/algorithm"),
+    ("time", "(us)", 12, "/seconds"),
+    ("algbw", "(GB/s)", 9, "/algbw_GBps"),
+    ("busbw", "(GB/s)", 9, "/busbw_GBps"),
+    ("windows", "", 7, "/windows"),
+    ("lanes", "", 5, "/lanes"),
+    ("protocol", "", 8, "/protocol"),
+    ("busiest link", "", 12, "/bottleneck"),
+];
 
 struct ClusterReport<'a> {
     topology: &'a Topology,
@@ -204,45 +178,18 @@ impl ClusterReport<'_> {
             "# {} on {}: {} ranks on {} hosts; {} rings of {:.1} GB/s in total\n\
              # predicted, not measured; the model: documentation of `maypole_cluster::predict`\n\
              # size: bytes of the whole; algbw, busbw: GB/s as in nccl-tests; lanes: rings in use\n\
-             #{:>7} {:<28} {:>12} {:>9} {:>9} {:>8} {:>6} {:<8}  busiest link\n",
+             {}\n",
             names::dashed(self.collective),
             self.name,
             self.model.world(),
             self.topology.hosts(),
             lanes.len(),
             bandwidth(self.topology, lanes),
-            "size",
-            "algorithm",
-            "time(us)",
-            "algbw",
-            "busbw",
-            "windows",
-            "lanes",
-            "protocol",
+            head(COLUMNS),
         )
     }
 
-    fn row(&self, bytes: usize, cost: &CollectiveCost, prediction: PredictedTime) -> String {
-        let [algorithm, bus] = self.bandwidths(bytes, prediction);
-        format!(
-            " {:>7} {:<28} {:>12.2} {algorithm:>9.2} {bus:>9.2} {:>8} {:>6} {:<8}  {}",
-            sizes::name(bytes),
-            cost.algorithm.to_string(),
-            prediction.seconds * 1e6,
-            prediction.windows,
-            cost.lanes,
-            prediction.protocol,
-            self.bottleneck(cost).as_deref().unwrap_or("none"),
-        )
-    }
-
-    fn object(
-        &self,
-        bytes: usize,
-        cost: &CollectiveCost,
-        prediction: PredictedTime,
-        couriers: Option<f64>,
-    ) -> String {
+    fn object(&self, bytes: usize, cost: &CollectiveCost, prediction: PredictedTime) -> Value {
         let [algorithm, bus] = self.bandwidths(bytes, prediction);
         json!({
             "cluster": self.name,
@@ -257,10 +204,8 @@ impl ClusterReport<'_> {
             "windows": prediction.windows,
             "lanes": cost.lanes,
             "protocol": prediction.protocol,
-            "bottleneck": self.bottleneck(cost),
-            "by_couriers_busbw_GBps": couriers,
+            "bottleneck": cost.bottleneck.map(|link| self.topology.describe(link)),
         })
-        .to_string()
     }
 
     /// The algorithm bandwidth (size divided by time) and the bus bandwidth (times the factor of
@@ -269,9 +214,5 @@ impl ClusterReport<'_> {
         let moves = bytes > 0 && prediction.seconds > 0.0;
         let algorithm = if moves { bytes as f64 / prediction.seconds / 1e9 } else { 0.0 };
         [algorithm, algorithm * bus_factor(self.collective, self.model.world())]
-    }
-
-    fn bottleneck(&self, cost: &CollectiveCost) -> Option<String> {
-        cost.bottleneck.map(|link| self.topology.describe(link))
     }
 }

@@ -4,9 +4,9 @@ pub(crate) mod cluster;
 
 use crate::progress::Progress;
 use crate::schedules::{NamedSchedules, ScheduleArgs};
+use crate::table::{Column, head, line};
 use crate::{names, output, sizes};
 use anyhow::{Context, Result, bail, ensure};
-use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::verify::verify;
@@ -14,6 +14,7 @@ use maypole::schedule::{Layout, Placement, Schedule};
 use maypole_pictures::clocks::{Cost, Estimate, Ports, activities, simulate};
 use maypole_pictures::{lanes, timeline};
 use serde_json::json;
+use std::fmt;
 use std::process::ExitCode;
 
 /// Predict how long algorithms take.
@@ -26,7 +27,7 @@ pub(crate) struct SimulateArgs {
     #[arg(
         value_parser = names::collective,
         help = names::collective_help(),
-        required_unless_present_any = ["named", "cluster", "schedule"]
+        required_unless_present = "schedule"
     )]
     collective: Option<Collective>,
 
@@ -53,26 +54,13 @@ pub(crate) struct SimulateArgs {
     #[arg(short, long, value_name = "SIZE", default_value = "1M", value_parser = sizes::sweep)]
     bytes: sizes::Sweep,
 
-    /// alpha, the latency: seconds that every message takes, however short.
-    #[arg(long, value_name = "SECONDS", default_value = "20e-6", value_parser = cost)]
-    alpha: f64,
-
-    /// beta, seconds for each byte sent: one divided by the bandwidth.
-    #[arg(long, value_name = "SECONDS", default_value = "0.8e-9", value_parser = cost)]
-    beta: f64,
-
-    /// gamma, seconds to combine a byte.
-    #[arg(long, value_name = "SECONDS", default_value = "0.1e-9", value_parser = cost)]
-    gamma: f64,
+    #[command(flatten)]
+    costs: CostArgs,
 
     /// The number of windows that each chunk is cut into; windows overlap in time [default: the
     /// fastest of 1, 2, 4 ... 64].
-    #[arg(short, long, value_name = "N", value_parser = windows)]
-    windows: Option<usize>,
-
-    /// Whether the messages of a rank share its bandwidth.
-    #[arg(long, value_enum, default_value_t = PortsArg::Single)]
-    ports: PortsArg,
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    windows: Option<u32>,
 
     /// Print one JSON object a line instead of the table.
     #[arg(long)]
@@ -84,6 +72,36 @@ pub(crate) struct SimulateArgs {
     timeline: bool,
 }
 
+/// What messages and bytes cost in the model.
+#[derive(Clone, Copy, clap::Args)]
+pub(crate) struct CostArgs {
+    /// alpha, the latency: seconds that every message takes, however short.
+    #[arg(long, value_name = "SECONDS", default_value = "20e-6", value_parser = cost)]
+    alpha: f64,
+
+    /// beta, seconds for each byte sent: one divided by the bandwidth.
+    #[arg(long, value_name = "SECONDS", default_value = "0.8e-9", value_parser = cost)]
+    beta: f64,
+
+    /// gamma, seconds to combine a byte.
+    #[arg(long, value_name = "SECONDS", default_value = "0.1e-9", value_parser = cost)]
+    gamma: f64,
+}
+
+impl CostArgs {
+    pub(crate) fn cost(self) -> Cost {
+        let Self { alpha, beta, gamma } = self;
+        Cost { alpha, beta, gamma, ports: Ports::Single }
+    }
+}
+
+impl fmt::Display for CostArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { alpha, beta, gamma } = self;
+        write!(f, "alpha {alpha:e} s, beta {beta:e} s/byte, gamma {gamma:e} s/byte")
+    }
+}
+
 /// The most of alpha, beta and gamma. Times of all ranks together have room above it.
 const MOST_SECONDS: f64 = 1e6;
 /// The most events that a run of the command simulates: steps of all ranks, times windows. A few
@@ -92,14 +110,6 @@ const MOST_EVENTS: usize = 1 << 22;
 
 /// Width of a timeline in characters.
 const COLUMNS: usize = 80;
-
-#[derive(Clone, Copy, ValueEnum)]
-enum PortsArg {
-    /// All messages of a rank share one outgoing and one incoming port, as on one network card.
-    Single,
-    /// Every link has its own bandwidth.
-    PerLink,
-}
 
 /// Why simulating an algorithm of the table cannot fail.
 const PROVED: &str = "the checker has proved that these schedules complete";
@@ -116,9 +126,7 @@ pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
     if let Some(path) = &args.file.schedule {
         return args.predict_file(NamedSchedules::of_file(path)?);
     }
-    let wanted = args
-        .wanted()
-        .context("no collective is named; write for example `maypole simulate all-reduce`")?;
+    let wanted = args.collective.context("no collective is named")?;
     if let Some(name) = &args.lab.cluster {
         return cluster::main(&args, name, wanted);
     }
@@ -187,6 +195,7 @@ impl SimulateArgs {
         let fits = |windows: &usize| *windows == 1 || all.saturating_mul(*windows) <= MOST_EVENTS;
         let candidates = match self.windows {
             Some(windows) => {
+                let windows = windows as usize;
                 ensure!(
                     fits(&windows),
                     "--windows {windows}: {by} on {ranks} ranks has {all} steps, and \
@@ -204,26 +213,14 @@ impl SimulateArgs {
                 candidates[candidates.len() - 1]
             ));
         }
-        let priced = candidates
-            .into_iter()
-            .map(|windows| (windows, self.price(collective, schedules, windows)));
+        let layout = self.layout(collective, schedules);
+        let cost = self.costs.cost();
+        let price = |windows| simulate(schedules, &layout, 1, windows, cost).expect(PROVED);
+        let priced = candidates.into_iter().map(|windows| (windows, price(windows)));
         // Of equally fast candidates the first has the fewest windows.
         let best = priced.min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
         let (windows, estimate) = best.expect("the list of candidates is not empty");
         Ok(SimulatedCost { of, windows, steps, estimate })
-    }
-
-    fn price(&self, collective: Collective, schedules: &[Schedule], windows: usize) -> Estimate {
-        let layout = self.layout(collective, schedules);
-        simulate(schedules, &layout, 1, windows, self.cost()).expect(PROVED)
-    }
-
-    fn cost(&self) -> Cost {
-        let ports = match self.ports {
-            PortsArg::Single => Ports::Single,
-            PortsArg::PerLink => Ports::PerLink,
-        };
-        Cost { alpha: self.alpha, beta: self.beta, gamma: self.gamma, ports }
     }
 
     fn layout(&self, collective: Collective, schedules: &[Schedule]) -> Layout {
@@ -234,7 +231,7 @@ impl SimulateArgs {
     fn show(&self, of: &SimulatedCost) -> Result<(), output::OutputError> {
         let NamedSchedules { collective, by, schedules } = &of.of;
         let layout = self.layout(*collective, schedules);
-        let run = activities(schedules, &layout, 1, of.windows, self.cost()).expect(PROVED);
+        let run = activities(schedules, &layout, 1, of.windows, self.costs.cost()).expect(PROVED);
         let lanes = lanes::text(&timeline::trace(&run.activities), COLUMNS);
         let windows = match of.windows {
             1 => "one window".to_owned(),
@@ -243,10 +240,6 @@ impl SimulateArgs {
         output::print_line(format_args!(
             "\n# timeline of {by} in {windows}; digits: the other rank, +: combining\n{lanes}"
         ))
-    }
-
-    fn wanted(&self) -> Option<Collective> {
-        self.collective.or(self.lab.named)
     }
 
     /// Bytes of the whole; 0 for a barrier.
@@ -276,52 +269,38 @@ impl SimulateArgs {
         let collective = predictions[0].of.collective;
         let name = names::dashed(collective);
         let size = sizes::name(self.whole(collective));
+        let (ranks, costs) = (predictions[0].of.schedules.len(), self.costs);
         let mut text = format!(
-            "# {name} of {size} on {} ranks, alpha {:e} s, beta {:e} s/byte, gamma {:e} s/byte\n\
+            "# {name} of {size} on {ranks} ranks, {costs}\n\
              # time: until the last rank has finished; windows: parts that each chunk is cut into\n\
-             # steps, sent, combined: of the rank with the most; messages: of all ranks together\n\
-             #{:>15} {:>12} {:>8} {:>6} {:>9} {:>12} {:>14}\n",
-            predictions[0].of.schedules.len(),
-            self.alpha,
-            self.beta,
-            self.gamma,
-            "algorithm",
-            "time(us)",
-            "windows",
-            "steps",
-            "messages",
-            "sent(B)",
-            "combined(B)",
+             # steps, sent, combined: of the rank with the most; messages: of all ranks together\n{}\n",
+            head(COLUMNS_OF_COST)
         );
-        for SimulatedCost { of, windows, steps, estimate } in predictions {
-            let most = |bytes: &[usize]| bytes.iter().max().copied().unwrap_or(0);
-            text += &format!(
-                " {:>15} {:>12.2} {windows:>8} {steps:>6} {:>9} {:>12} {:>14}\n",
-                of.by,
-                estimate.seconds * 1e6,
-                estimate.messages,
-                most(&estimate.bytes_sent),
-                most(&estimate.bytes_reduced),
-            );
+        for prediction in predictions {
+            text += &line(COLUMNS_OF_COST, &self.object(prediction));
+            text += "\n";
         }
         text
     }
 }
 
+const COLUMNS_OF_COST: &[Column] = &[
+    ("algorithm", "", 20, "/algorithm"),
+    ("time", "(us)", 12, "/seconds"),
+    ("windows", "", 8, "/windows"),
+    ("steps", "", 6, "/steps"),
+    ("messages", "", 9, "/messages"),
+    ("sent", "(B)", 12, "/bytes_sent"),
+    ("combined", "(B)", 14, "/bytes_reduced"),
+];
+
 /// A cost of the command line: seconds of a message or of a byte.
-pub(crate) fn cost(text: &str) -> Result<f64, String> {
+fn cost(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=MOST_SECONDS).contains(&seconds) => Ok(seconds),
         Ok(seconds) if seconds > MOST_SECONDS => {
             Err(format!("{text} is more than {MOST_SECONDS:e} seconds; write for example 5e-6"))
         }
         _ => Err(format!("{text:?} is not a number of seconds; write for example 5e-6")),
-    }
-}
-
-fn windows(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(windows @ 1..=65_536) => Ok(windows),
-        _ => Err("must be from 1 to 65536".to_owned()),
     }
 }

@@ -261,19 +261,6 @@ impl Job {
 }
 
 #[test]
-fn the_launcher_makes_a_page_when_a_wait_lasts_too_long() {
-    let directory = tempfile::tempdir().unwrap();
-    let go = directory.path().join("go");
-    let mut job = Job::start("await", &["--hang-report", "1"], &[(GO, go.to_str().unwrap())]);
-    job.await_line("has been waiting for 1 s or more");
-    job.await_line("in all_reduce(4 x u64, sum) (operation 1) for ");
-    job.await_line("rank 1: outside the library after 1 operation, the last of them barrier()");
-    job.await_line("look first at rank 1: operation 1 is not called there yet");
-    std::fs::write(&go, "").unwrap();
-    job.succeed();
-}
-
-#[test]
 fn the_launcher_makes_a_page_on_request() {
     let directory = tempfile::tempdir().unwrap();
     let go = directory.path().join("go");

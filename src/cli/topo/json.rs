@@ -2,6 +2,7 @@
 
 use super::facts::MachineFacts;
 use super::transports;
+use maypole::topology::NodeKind;
 use maypole::topology::transport::{RefusalReason, TransportChoice, TransportKind};
 use serde_json::{Value, json};
 
@@ -9,27 +10,19 @@ use serde_json::{Value, json};
 const MOST_RANKS: usize = 256;
 
 pub(super) fn object(facts: &MachineFacts) -> Value {
-    let reported = &facts.reported;
-    let nearest = |(class, nics): &(String, Vec<usize>)| json!({ "class": class, "nics": nics });
-    let nearest = reported.nearest.as_ref().map(|all| all.iter().map(nearest).collect::<Vec<_>>());
     let ring = facts.ring();
     let rings: Vec<_> = facts.lanes.iter().map(|lane| &lane.order).collect();
-    let trees: Vec<_> = facts.trees.iter().map(|tree| json!({ "parents": tree.parents })).collect();
     json!({
         "title": facts.title,
-        "gpus": reported.gpus,
-        "nics": reported.nics,
-        "links": reported.links,
-        "nvlinks": reported.nvlinks,
-        "nearest_nics": nearest,
+        "gpus": facts.topology.nodes_of(NodeKind::Gpu).len(),
+        "nics": facts.labels.len() - facts.ranks,
+        "matrix": facts.cells,
         "ranks": &facts.labels[..facts.ranks],
         "nic_names": &facts.labels[facts.ranks..],
         "ring": { "bottleneck": ring.bottleneck, "order": ring.order },
         "rings": rings,
-        "trees": trees,
         "pairs": (facts.ranks <= MOST_RANKS).then(|| pairs(facts)),
         "bandwidths": "assumed",
-        "by_couriers_busbw_GBps": facts.couriers,
         "notes": facts.notes,
     })
 }

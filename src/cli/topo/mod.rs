@@ -6,7 +6,7 @@ mod json;
 mod text;
 mod transports;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use facts::MachineFacts;
 use maypole::topology::detect;
 use maypole_cluster::Description;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use crate::progress::Progress;
 use crate::{input, output};
 
-/// Show a machine as a matrix like that of `nvidia-smi topo -m`, with the rings and trees over it, and
+/// Show a machine as a matrix like that of `nvidia-smi topo -m`, with the rings over it, and
 /// the transport of each pair of ranks and the reason. `maypole simulate --cluster` predicts the times of
 /// collectives on it.
 ///
@@ -57,7 +57,7 @@ pub(crate) fn main(args: TopoArgs) -> Result<ExitCode> {
         output::complain(format_args!("note: {note}"));
     }
     let devices = facts.topology.devices().len();
-    progress.at(format_args!("looking for rings and trees of {devices} devices"));
+    progress.at(format_args!("looking for rings of {devices} devices"));
     if let Some(path) = &args.svg {
         output::save("--svg", path, picture::svg(&facts.topology, &facts.title))?;
     } else if args.json {
@@ -80,16 +80,13 @@ impl TopoArgs {
             }
             (None, Some(name)) => {
                 let topology = named(name, Fabric::Flat)?;
-                let (ranks, hosts) = (topology.devices().len(), topology.hosts());
-                let two = name.split_once('x').filter(|_| ranks > MOST_RANKS && hosts > 2);
-                let Some((_, host)) = two else { return Ok(MachineFacts::named(topology, name)) };
-                let two = format!("2x{host}");
-                let mut facts = MachineFacts::named(named(&two, Fabric::Flat)?, &two);
-                facts.notes.push(format!(
-                    "{name} has {ranks} ranks, so two of its {hosts} equal hosts are shown; \
-                     'maypole simulate --cluster {name}' predicts for all"
-                ));
-                Ok(facts)
+                let ranks = topology.devices().len();
+                ensure!(
+                    ranks <= MOST_RANKS || topology.hosts() <= 2,
+                    "--cluster {name} has {ranks} ranks, and at most {MOST_RANKS} are shown: name two of \
+                     its equal hosts; 'maypole simulate --cluster {name}' predicts for all"
+                );
+                Ok(MachineFacts::of(topology, name.clone()))
             }
             (None, None) => Ok(MachineFacts::detected(&detect::machine())),
         }

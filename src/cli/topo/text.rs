@@ -26,11 +26,7 @@ const LEGEND: [(&str, &str); 14] = [
 
 pub(super) fn text(facts: &MachineFacts) -> String {
     let title = format!("# {}\n", facts.title);
-    let couriers = facts.couriers.map(|bus| {
-        format!("couriers        all-reduce of 64M between the GPUs: busbw {bus:.1} GB/s, as calls are priced\n")
-    });
-    let couriers = couriers.unwrap_or_default();
-    let parts = [title, matrix(facts), rings(facts), trees(facts), pairs(facts), couriers];
+    let parts = [title, matrix(facts), rings(facts), pairs(facts)];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
@@ -85,20 +81,6 @@ fn rings(facts: &MachineFacts) -> String {
         );
     }
     text
-}
-
-fn trees(facts: &MachineFacts) -> String {
-    let line = |(nth, tree): (usize, &maypole_cluster::search::trees::Tree)| {
-        let parent =
-            |parent: &Option<usize>| parent.map_or("-".to_owned(), |rank| rank.to_string());
-        let parents: Vec<String> = tree.parents.iter().map(parent).collect();
-        format!(
-            "tree {nth}          {}  (the parent of each rank; {} hops high)\n",
-            parents.join(" "),
-            tree.height()
-        )
-    };
-    facts.trees.iter().enumerate().map(line).collect()
 }
 
 fn pairs(facts: &MachineFacts) -> String {

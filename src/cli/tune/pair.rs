@@ -45,9 +45,12 @@ impl RankPair {
         Ok(TunePoint { bytes, ping: ping / 2.0, fold })
     }
 
-    /// The times of copies by the kernel: bytes, and picoseconds with the message that announces
-    /// the bytes. If a rank cannot read the other one's memory, the reason.
-    pub(super) fn copies(&mut self) -> Result<std::result::Result<Vec<(usize, f64)>, String>> {
+    /// The times of copies by the kernel, without the message that announces the bytes, which takes
+    /// `message` picoseconds. They combine nothing. If a rank cannot read the other one's memory, the reason.
+    pub(super) fn copies(
+        &mut self,
+        message: u64,
+    ) -> Result<std::result::Result<Vec<TunePoint>, String>> {
         self.comm.set_plan(None);
         let mut own = vec![1u8; COPY[COPY.len() - 1]];
         let beacon = MemoryBeacon::new()?;
@@ -73,8 +76,9 @@ impl RankPair {
                     }
                     Ok(comm.broadcast(&mut [0u8], reader)?)
                 })
-            });
-            Ok((bytes, both? / 2.0))
+            })?;
+            let ping = (both / 2.0 - message as f64).max(1.0);
+            Ok(TunePoint { bytes, ping, fold: ping })
         });
         points.collect::<Result<_>>().map(Ok)
     }

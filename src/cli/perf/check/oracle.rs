@@ -6,8 +6,7 @@
 //! block at a wrong place, which is off by a round number of elements, differs from the right one.
 
 use crate::perf::benchmark::{BenchmarkPoint, CallParameters};
-use crate::perf::buffer::AlignedBuffer;
-use crate::perf::check::values::{Arithmetic, hash};
+use crate::perf::check::values::{self, hash};
 use maypole::schedule::collective::Collective;
 use std::ops::Range;
 
@@ -20,18 +19,27 @@ pub(crate) const POISON: u8 = 0xDB;
 /// Computes the inputs and the expected outputs of one collective.
 pub(crate) struct Oracle {
     parameters: CallParameters,
-    arithmetic: Arithmetic,
-    pool: AlignedBuffer,
+    /// The values of the pool; none where elements are moved alone.
+    values: Vec<i128>,
+    /// The pool itself: elements of these values, or random bits.
+    pool: Vec<u8>,
 }
 
 impl Oracle {
     /// An oracle for `collective`, for every size.
     pub(crate) fn new(parameters: CallParameters, collective: Collective) -> Self {
-        let arithmetic = Arithmetic::of(parameters.kind);
-        let op = collective.reduces().then_some(parameters.op);
-        let pool =
-            (arithmetic.numbers)(PERIOD, collective.name().len() as u64, op, parameters.world);
-        Self { parameters, arithmetic, pool }
+        let CallParameters { kind, op, world, .. } = parameters;
+        let seed = collective.name().len() as u64;
+        let mut pool = Vec::with_capacity(PERIOD * kind.size());
+        let mut values = Vec::new();
+        if collective.reduces() {
+            values = values::numbers(kind, PERIOD, seed, op, world);
+            values.iter().for_each(|value| values::push(&mut pool, kind, *value));
+        } else {
+            let word = |index: usize| hash(seed ^ hash(index as u64)).to_ne_bytes();
+            pool.extend((0..PERIOD).flat_map(|index| word(index).into_iter().take(kind.size())));
+        }
+        Self { parameters, values, pool }
     }
 
     /// Writes the elements `range` of the input of `rank`.
@@ -104,27 +112,13 @@ impl Oracle {
 
     /// Wrong elements of `output`, which must be the elements `range` of `ranks`, combined.
     fn combined(&self, output: &[u8], batch: u64, range: Range<usize>, ranks: Range<usize>) -> u64 {
-        let size = self.parameters.kind.size();
-        let bytes = range.len().min(PERIOD) * size;
-        let averages = self.parameters.op == maypole::ReduceOp::Avg;
-        let divides_first = self.parameters.kind.is_float();
-        let divide = |values: &mut AlignedBuffer| (self.arithmetic.divide)(values, ranks.end);
-        let brought = |rank| {
-            let mut buffer = AlignedBuffer::new(bytes);
-            self.write(buffer.bytes_mut(), rank, batch, range.clone());
-            if averages && divides_first {
-                divide(&mut buffer);
-            }
-            buffer
-        };
-        let mut expected = brought(0);
-        for rank in 1..ranks.end {
-            (self.arithmetic.combine)(&mut expected, &brought(rank), self.parameters.op);
+        let CallParameters { kind, op, world, .. } = self.parameters;
+        let mut expected = Vec::new();
+        for at in range.start..range.start + range.len().min(PERIOD) {
+            let value = |rank| self.values[(offset(rank, batch) + at) % PERIOD];
+            values::push(&mut expected, kind, values::reduced(ranks.clone().map(value), op, world));
         }
-        if averages && !divides_first {
-            divide(&mut expected);
-        }
-        differences(output, pieces(&expected, size, 0, output.len()), size)
+        differences(output, pieces(&expected, kind.size(), 0, output.len()), kind.size())
     }
 }
 
@@ -134,13 +128,7 @@ fn offset(rank: usize, batch: u64) -> usize {
 }
 
 /// `len` bytes of `period`, repeated, from element `start` on, as contiguous pieces.
-fn pieces(
-    period: &AlignedBuffer,
-    size: usize,
-    start: usize,
-    len: usize,
-) -> impl Iterator<Item = &[u8]> {
-    let period = period.bytes();
+fn pieces(period: &[u8], size: usize, start: usize, len: usize) -> impl Iterator<Item = &[u8]> {
     let mut at = (start * size).checked_rem(period.len()).unwrap_or(0);
     let mut left = len;
     std::iter::from_fn(move || {
@@ -180,9 +168,9 @@ mod tests {
     }
 
     fn ints(oracle: &Oracle, rank: usize, batch: u64, range: Range<usize>) -> Vec<i32> {
-        let mut buffer = AlignedBuffer::new(range.len() * 4);
-        oracle.write(buffer.bytes_mut(), rank, batch, range);
-        buffer.as_slice().to_vec()
+        let mut values = vec![0; range.len()];
+        oracle.write(bytemuck::cast_slice_mut(&mut values), rank, batch, range);
+        values
     }
 
     fn bytes(values: &[i32]) -> Vec<u8> {

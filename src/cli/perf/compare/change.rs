@@ -2,6 +2,7 @@
 
 use super::interval::{RatioInterval, lower_quartile};
 use super::rows::ResultRow;
+use serde::Serialize;
 
 /// A row that changed by less is not reported: two starts of the same program differ by as much.
 pub(crate) const LEAST: f64 = 0.05;
@@ -9,7 +10,7 @@ pub(crate) const LEAST: f64 = 0.05;
 const ERROR: f64 = 0.05;
 
 /// A row that changed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct RowChange {
     pub(crate) title: String,
     /// Microseconds before, or by the first program, and now, or by the second: the lower quartile of
@@ -17,8 +18,10 @@ pub(crate) struct RowChange {
     pub(crate) before: f64,
     pub(crate) now: f64,
     /// Speed now divided by speed before: below 1 the row is slower.
+    #[serde(flatten)]
     pub(crate) speed: RatioInterval,
     /// Other programs took much of the ranks' cores in one of the runs, so the change may be theirs.
+    #[serde(rename = "disturbed")]
     pub(crate) is_disturbed: bool,
 }
 

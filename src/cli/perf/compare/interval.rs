@@ -11,13 +11,15 @@
 
 use crate::perf::check::values::hash;
 use crate::statistics::median;
+use serde::Serialize;
 
 /// How often samples are drawn.
 const DRAWS: usize = 1000;
 
 /// A ratio, and the interval in which it lies with some probability.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct RatioInterval {
+    #[serde(rename = "speed")]
     pub(crate) ratio: f64,
     pub(crate) low: f64,
     pub(crate) high: f64,

@@ -5,28 +5,8 @@ use serde_json::{Map, Value};
 
 /// The keys that distinguish rows of a run. Rows of two runs are compared if all of these agree.
 /// Settings such as encryption are no part of them, because two settings can be compared.
-const KEYS: [&str; 20] = [
-    "collective",
-    "test",
-    "transport",
-    "requested",
-    "ranks",
-    "pairs",
-    "bytes",
-    "count",
-    "window",
-    "type",
-    "op",
-    "root",
-    "in_place",
-    "offset",
-    "reuses_buffers",
-    "together",
-    "registered",
-    "overlapped",
-    "counts",
-    "off_cache_bytes",
-];
+const KEYS: &str = "collective test transport requested ranks pairs bytes count window type op root in_place offset \
+    reuses_buffers together registered overlapped counts off_cache_bytes";
 
 /// One row.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,10 +37,10 @@ impl ResultRow {
     /// The row that `object` holds; `None` if it is something else, as a matrix.
     pub(crate) fn of(object: &Value) -> Option<Self> {
         let us = object["time_us"]["p50"].as_f64().filter(|us| *us > 0.0)?;
-        let value = |key: &&str| Some(((*key).to_owned(), object.get(*key)?.clone()));
+        let value = |key: &str| Some((key.to_owned(), object.get(key)?.clone()));
         let samples = object["samples_us"].as_array();
         let samples = samples.map(|all| all.iter().filter_map(Value::as_f64).collect());
-        let key = KEYS.iter().filter_map(value).collect();
+        let key = KEYS.split_whitespace().filter_map(value).collect();
         let is_disturbed = object["noise"]["disturbed"] == true;
         Some(Self { key, us, samples: samples.unwrap_or_default(), is_disturbed })
     }

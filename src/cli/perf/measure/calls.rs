@@ -10,15 +10,14 @@ use maypole::schedule::collective::Collective;
 use maypole::{Communicator, Element, IntoBuffers, ReduceOp, Result};
 use maypole_transports::clock::monotonic_ns;
 
-pub(super) type BesideFunction = fn(
+/// Makes the calls of a batch, or requests beside computing.
+pub(super) type BatchFunction = fn(
     &mut Communicator,
-    CallKind<'static>,
+    &CallKind<'_>,
     &mut WorkloadBuffers,
     &CallBatch,
-    Beside,
+    Option<Beside>,
 ) -> Result<Times>;
-pub(super) type BatchFunction =
-    fn(&mut Communicator, &CallKind<'_>, &mut WorkloadBuffers, &CallBatch) -> Result<Times>;
 
 /// The function of the communicator to call.
 #[derive(Clone, Copy)]
@@ -36,18 +35,16 @@ pub(super) const fn pointer<T: Element + Pod>() -> BatchFunction {
     run::<T>
 }
 
-pub(super) const fn beside_pointer<T: Element + Pod>() -> BesideFunction {
-    run_beside::<T>
-}
-
 /// Starts a request for each call, computes, and waits for the request; or only one of these.
 fn run_beside<T: Element + Pod>(
     comm: &mut Communicator,
-    what: CallKind<'static>,
+    &CallKind { collective, place, op, .. }: &CallKind<'_>,
     buffers: &mut WorkloadBuffers,
     batch: &CallBatch,
     beside: Beside,
 ) -> Result<Times> {
+    // A request borrows nothing.
+    let what = CallKind { collective, place, op, own: None, counts: None };
     let start = monotonic_ns();
     for index in 0..batch.calls {
         if !batch.begins(index) {
@@ -74,19 +71,20 @@ fn run<T: Element + Pod>(
     what: &CallKind<'_>,
     buffers: &mut WorkloadBuffers,
     batch: &CallBatch,
+    beside: Option<Beside>,
 ) -> Result<Times> {
-    let rotation = buffers.rotation;
-    let inputs = buffers.input.slots::<T>();
-    let mut often = buffers.often.slots_mut::<T>();
+    if let Some(beside) = beside {
+        return run_beside::<T>(comm, what, buffers, batch, beside);
+    }
+    let input: &[T] = buffers.input.as_slice();
+    let often: &mut [T] = buffers.often.as_mut_slice();
     let once: &mut [T] = buffers.once.as_mut_slice();
     let start = monotonic_ns();
     for index in 0..batch.calls {
-        if !batch.begins(index) {
-            continue;
+        if batch.begins(index) {
+            let output = if index == batch.checked { &mut *once } else { &mut *often };
+            call(comm, what, input, output)?;
         }
-        let slot = rotation.slot(index);
-        let output = if index == batch.checked { &mut *once } else { often.get(slot) };
-        call(comm, what, inputs.get(slot), output)?;
     }
     Ok((start, monotonic_ns()))
 }

@@ -6,12 +6,11 @@ use crate::perf::measure::batch::{CallBatch, Times};
 use crate::perf::measure::calls::CallKind;
 use crate::perf::measure::workload::WorkloadBuffers;
 use anyhow::Context;
-use bytemuck::Pod;
-use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DeviceRepr, ValidAsZeroBits};
-use maypole::cuda::{Comm, driver};
-use maypole::schedule::collective::Collective;
-use maypole::{Communicator, Element, Result};
+use cudarc::driver::{CudaSlice, CudaStream};
+use maypole::cuda::{Comm, Lent, RawCall, RawOp, driver};
+use maypole::{Communicator, DataType, Result};
 use maypole_transports::clock::monotonic_ns;
+use maypole_transports::cuda::ForeignBuffer;
 use std::sync::Arc;
 
 /// Makes the group of the ranks of `comm` on GPUs: the ranks of a host take its GPUs in turn.
@@ -28,19 +27,6 @@ pub(crate) fn join(comm: &mut Communicator) -> anyhow::Result<Comm> {
         // would cost as much as a small call.
         .per_thread_stream();
     Ok(Comm::new(comm, stream)?)
-}
-
-/// The buffers of a workload on a GPU, for elements of some type.
-pub(crate) trait DeviceWork {
-    /// Copies the buffers to the GPU.
-    fn upload(&mut self, buffers: &WorkloadBuffers) -> Result<()>;
-
-    /// Makes the calls. Between the two readings of the clock there are only calls, and the wait until
-    /// they are done.
-    fn run(&mut self, what: &CallKind<'_>, batch: &CallBatch) -> Result<Times>;
-
-    /// Copies the buffers of the results back.
-    fn download(&mut self, buffers: &mut WorkloadBuffers) -> Result<()>;
 }
 
 /// Memory of a GPU for a buffer.
@@ -72,7 +58,7 @@ impl<B: DeviceCopies> DeviceBuffers<B> {
         make: impl Fn(&Arc<CudaStream>, &AlignedBuffer) -> anyhow::Result<B>,
     ) -> anyhow::Result<Self> {
         let stream = comm.stream();
-        let WorkloadBuffers { input, often, once, .. } = buffers;
+        let WorkloadBuffers { input, often, once } = buffers;
         let (input, often, once) =
             (make(&stream, input)?, make(&stream, often)?, make(&stream, once)?);
         Ok(Self { comm: Arc::clone(comm), stream, input, often, once })
@@ -96,11 +82,7 @@ impl<B: DeviceCopies> DeviceBuffers<B> {
     /// Waits until the copies are done.
     fn finish(&self, copied: Moved) -> Result<()> {
         let copied = copied.and_then(|()| self.stream.synchronize());
-        copied.map_err(|error| maypole::Error::Device {
-            rank: self.comm.rank(),
-            operation: "copying a buffer of the benchmark".to_owned(),
-            why: format!("the driver reports {error:?}"),
-        })
+        copied.map_err(|error| failure(&self.comm, format!("the driver reports {error:?}")))
     }
 
     /// Makes the calls of a batch. Between the two readings of the clock there are only calls, and the wait
@@ -123,112 +105,71 @@ impl<B: DeviceCopies> DeviceBuffers<B> {
     }
 }
 
-/// A buffer of a GPU. The driver has none without bytes, so one element is left over.
-struct DeviceBuffer<T> {
-    slice: CudaSlice<T>,
+/// A buffer of a GPU.
+pub(crate) struct DeviceBuffer {
+    slice: CudaSlice<u8>,
     len: usize,
 }
 
-impl<T: Pod + DeviceRepr + ValidAsZeroBits> DeviceBuffer<T> {
+impl DeviceBuffer {
     fn new(stream: &Arc<CudaStream>, like: &AlignedBuffer) -> anyhow::Result<Self> {
-        let len = like.bytes().len() / size_of::<T>();
-        let slice = stream.alloc_zeros(len + 1).context("no memory on the GPU for a buffer")?;
+        let len = like.bytes().len();
+        // The driver has no buffer without bytes.
+        let slice = stream.alloc_zeros(len.max(1)).context("no memory on the GPU for a buffer")?;
         Ok(Self { slice, len })
-    }
-
-    fn view(&self) -> CudaView<'_, T> {
-        self.slice.slice(..self.len)
-    }
-
-    fn view_mut(&mut self) -> CudaViewMut<'_, T> {
-        self.slice.slice_mut(..self.len)
     }
 }
 
-impl<T: Pod + DeviceRepr + ValidAsZeroBits> DeviceCopies for DeviceBuffer<T> {
+impl DeviceCopies for DeviceBuffer {
     fn write(&mut self, stream: &Arc<CudaStream>, from: &AlignedBuffer) -> Moved {
         if self.len == 0 {
             return Ok(());
         }
-        stream.memcpy_htod(from.as_slice::<T>(), &mut self.view_mut())
+        stream.memcpy_htod(from.bytes(), &mut self.slice.slice_mut(..self.len))
     }
 
     fn read(&self, stream: &Arc<CudaStream>, into: &mut AlignedBuffer) -> Moved {
         if self.len == 0 {
             return Ok(());
         }
-        stream.memcpy_dtoh(&self.view(), into.as_mut_slice::<T>())
+        stream.memcpy_dtoh(&self.slice.slice(..self.len), into.bytes_mut())
     }
 }
 
 pub(crate) type Moved = std::result::Result<(), cudarc::driver::DriverError>;
 
-/// Makes the buffers of a workload on the GPU of `comm`.
-///
-/// # Errors
-/// If there is no memory for them.
-pub(crate) fn work<T>(
-    comm: &Arc<Comm>,
-    buffers: &WorkloadBuffers,
-) -> anyhow::Result<Box<dyn DeviceWork>>
-where
-    T: Element + Pod + DeviceRepr + ValidAsZeroBits,
-{
-    Ok(Box::new(DeviceBuffers::new(comm, buffers, DeviceBuffer::<T>::new)?))
+impl DeviceBuffers<DeviceBuffer> {
+    /// Makes the buffers of a workload on the GPU of `comm`.
+    ///
+    /// # Errors
+    /// If there is no memory for them.
+    pub(crate) fn of_calls(comm: &Arc<Comm>, buffers: &WorkloadBuffers) -> anyhow::Result<Self> {
+        Self::new(comm, buffers, DeviceBuffer::new)
+    }
+
+    /// Makes the calls of a batch on elements of type `kind`.
+    pub(crate) fn call(
+        &mut self,
+        what: &CallKind<'_>,
+        kind: DataType,
+        batch: &CallBatch,
+    ) -> Result<Times> {
+        let stream = Arc::clone(&self.stream);
+        let (collective, op) = (what.collective, RawOp::BuiltIn(what.op));
+        let is_apart = what.place == BufferPlacement::OutOfPlace;
+        self.run(batch, |comm, input, output| {
+            let failed = |error: ForeignBuffer| failure(comm, error.to_string());
+            let from = Lent::of_view(input.slice.slice(..input.len), &stream).map_err(failed)?;
+            let into = output.slice.slice_mut(..output.len);
+            let into = Lent::of_view_mut(into, &stream).map_err(failed)?;
+            let (input, output) = (is_apart.then_some(from.0), into.0);
+            comm.call_on(&stream, &RawCall { collective, kind, op, input, output })
+        })
+    }
 }
 
-impl<T> DeviceWork for DeviceBuffers<DeviceBuffer<T>>
-where
-    T: Element + Pod + DeviceRepr + ValidAsZeroBits,
-{
-    fn upload(&mut self, buffers: &WorkloadBuffers) -> Result<()> {
-        self.upload(buffers)
-    }
-
-    fn run(&mut self, what: &CallKind<'_>, batch: &CallBatch) -> Result<Times> {
-        self.run(batch, |comm, input, output| call(comm, what, input, output))
-    }
-
-    fn download(&mut self, buffers: &mut WorkloadBuffers) -> Result<()> {
-        Self::download(self, buffers)
-    }
-}
-
-fn call<T>(
-    comm: &Comm,
-    what: &CallKind<'_>,
-    input: &DeviceBuffer<T>,
-    output: &mut DeviceBuffer<T>,
-) -> Result<()>
-where
-    T: Element + Pod + DeviceRepr + ValidAsZeroBits,
-{
-    let op = &what.op;
-    let apart = what.place == BufferPlacement::OutOfPlace;
-    let from = input.view();
-    let mut into = output.view_mut();
-    match what.collective {
-        Collective::Broadcast { root } => comm.broadcast_in_place(&mut into, root as i32),
-        Collective::Reduce { root } if apart => {
-            comm.reduce(&from, Some(&mut into), op, root as i32)
-        }
-        Collective::Reduce { root } => comm.reduce_in_place(&mut into, op, root as i32),
-        Collective::AllReduce if apart => comm.all_reduce(&from, &mut into, op),
-        Collective::AllReduce => comm.all_reduce_in_place(&mut into, op),
-        Collective::Gather { root } if apart => comm.gather(&from, Some(&mut into), root as i32),
-        Collective::Gather { root } => comm.gather_in_place(&mut into, root as i32),
-        Collective::AllGather if apart => comm.all_gather(&from, &mut into),
-        Collective::AllGather => comm.all_gather_in_place(&mut into),
-        Collective::Scatter { root } if apart => comm.scatter(Some(&from), &mut into, root as i32),
-        Collective::Scatter { root } => comm.scatter_in_place(&mut into, root as i32),
-        Collective::ReduceScatter if apart => comm.reduce_scatter(&from, &mut into, op),
-        Collective::ReduceScatter => comm.reduce_scatter_in_place(&mut into, op),
-        Collective::AllToAll if apart => comm.all_to_all(&from, &mut into),
-        Collective::AllToAll => comm.all_to_all_in_place(&mut into),
-        Collective::Scan if apart => comm.scan(&from, &mut into, op),
-        Collective::Scan => comm.scan_in_place(&mut into, op),
-        Collective::ExclusiveScan if apart => comm.exclusive_scan(&from, &mut into, op),
-        Collective::ExclusiveScan => comm.exclusive_scan_in_place(&mut into, op),
-        Collective::Barrier => comm.barrier(),
-    }
+/// The failure of the driver to serve the benchmark on this rank.
+fn failure(comm: &Comm, why: String) -> maypole::Error {
+    let operation = "using a buffer of the benchmark".to_owned();
+    maypole::Error::Device { rank: comm.rank(), operation, why }
 }

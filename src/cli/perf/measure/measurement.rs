@@ -14,8 +14,6 @@ pub(crate) struct Measurement {
     pub(crate) samples: Vec<f64>,
     /// What other programs took while the samples were taken.
     pub(crate) noise: Noise,
-    /// How often the samples were taken again, because the first ones differed.
-    pub(crate) restarts: u32,
     /// What each rank took.
     pub(crate) ranks: RankTimes,
     /// Wrong elements on all ranks; `None` without a check.
@@ -38,7 +36,6 @@ impl Measurement {
         self.wrong = self.wrong.zip(later.wrong).map(|(before, now)| before + now);
         self.calls += later.calls;
         self.batches += later.batches;
-        self.restarts += later.restarts;
         self.noise = self.noise.joined(later.noise);
         self
     }

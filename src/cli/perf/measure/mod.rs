@@ -23,16 +23,14 @@
 //!
 //! # Warm-up and noise
 //!
-//! Caches, connections and the clock of a core may still change while the first samples are taken.
-//! If they differ from the later ones ([`drift`]), all samples are taken again, at most
-//! [`MOST_RESTARTS`] times. While samples are taken, each rank counts the time that other programs
-//! took from it ([`noise`]).
+//! Caches, connections and the clock of a core may still change in the first calls, which are
+//! therefore not timed ([`SamplingOptions::warmup`]). While samples are taken, each rank counts the
+//! time that other programs took from it ([`noise`]).
 
 pub(crate) mod batch;
 pub(crate) mod calls;
 #[cfg(feature = "cuda")]
 pub(crate) mod device;
-pub(crate) mod drift;
 mod measurement;
 pub(crate) mod noise;
 mod options;
@@ -68,8 +66,6 @@ const SLOW_AFTER_BUDGETS: u32 = 20;
 const FEWEST_IF_SLOW: usize = 3;
 /// How many calls in a row are checked one by one before the samples.
 const CHECKED_IN_A_ROW: usize = 128;
-/// How often the samples of a point are taken again because the first ones differ.
-const MOST_RESTARTS: u32 = 2;
 /// The calls of a batch, where one takes `us` microseconds.
 fn calls_of_batch(us: f64) -> u64 {
     if us >= BATCH_US { 1 } else { (BATCH_US / us.max(0.05)).clamp(1.0, MOST_CALLS) as u64 }
@@ -169,21 +165,14 @@ impl<'a> Sampler<'a> {
             wrong += self.check_one_by_one(work, self.options.in_a_row, longest)?;
         }
         let before = self.noise.begin();
-        let mut restarts = 0;
-        let mut series = self.series(work, calls)?;
+        let series = self.series(work, calls)?;
         wrong += series.wrong;
-        while drift::drifts(&series.us) && restarts < MOST_RESTARTS && self.may_restart() {
-            restarts += 1;
-            series = self.series(work, calls)?;
-            wrong += series.wrong;
-        }
         let noise = self.noise.end(&mut self.comm, &before)?;
         let Some(time) = Summary::of(&series.us) else { return Ok(None) };
         let ran = series.ran.unwrap_or(("unknown", CallPath::Staged));
         Ok(Some(Measurement {
             time,
             noise,
-            restarts,
             ranks: series.ranks,
             wrong: self.options.check.then_some(wrong),
             calls: series.calls,
@@ -192,11 +181,6 @@ impl<'a> Sampler<'a> {
             algorithm: ran.0,
             path: ran.1,
         }))
-    }
-
-    /// With a fixed number of calls, no more are made.
-    fn may_restart(&self) -> bool {
-        !self.stopped && self.options.iters.is_none()
     }
 
     /// Takes the samples of one workload, in batches of `calls`.
@@ -237,7 +221,7 @@ impl<'a> Sampler<'a> {
         // Inputs that take long to make, and to move to a GPU, are made for what is measured.
         let took = Duration::from_nanos(first.now.saturating_sub(before));
         let is_quick = took <= self.options.budget;
-        if self.options.together {
+        if self.options.together || self.sweep.is_some() {
             return Ok((1, first.wrong));
         }
         let mut us = first.us;

@@ -36,10 +36,6 @@ pub(crate) struct Noise {
     pub(crate) stolen: Option<f64>,
     /// Cores that the ranks had.
     pub(crate) cores: f64,
-    /// Involuntary context switches of all ranks.
-    pub(crate) involuntary: u64,
-    /// How long the series lasted, in seconds.
-    pub(crate) seconds: f64,
 }
 
 /// Reads the counters of one rank.
@@ -55,7 +51,6 @@ pub(crate) struct NoiseCounters {
     ns: u64,
     /// Nanoseconds that this thread ran.
     ran: u64,
-    involuntary: u64,
     /// Ticks that the cores were busy, and that were stolen; the number of these cores.
     cores: Option<CoreTicks>,
 }
@@ -75,12 +70,10 @@ impl NoiseWatch {
     /// Reads the counters before a series.
     pub(crate) fn begin(&self) -> NoiseCounters {
         let read = |path: &str| read_to_string(path).unwrap_or_default();
-        let status = read("/proc/thread-self/status");
         let cores = self.is_first.then(|| ticks(&read("/proc/stat"), &self.cores)).flatten();
         NoiseCounters {
             ns: monotonic_ns(),
             ran: number(&read("/proc/thread-self/schedstat"), "").unwrap_or(0),
-            involuntary: number(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0),
             cores,
         }
     }
@@ -98,7 +91,6 @@ impl NoiseWatch {
         let mine = [
             now.ns - before.ns,
             now.ran.saturating_sub(before.ran),
-            now.involuntary.saturating_sub(before.involuntary),
             had.busy,
             had.stolen,
             had.cores,
@@ -106,16 +98,16 @@ impl NoiseWatch {
         ];
         let mut all = vec![0; mine.len() * comm.world()];
         comm.all_gather((&mine, &mut all))?;
-        Ok(Noise::of(all.as_chunks::<7>().0))
+        Ok(Noise::of(all.as_chunks::<6>().0))
     }
 }
 
 impl Noise {
     /// Adds up the counts of all ranks.
-    fn of(ranks: &[[u64; 7]]) -> Self {
+    fn of(ranks: &[[u64; 6]]) -> Self {
         let sum = |nth: usize| ranks.iter().map(|rank| rank[nth]).sum::<u64>() as f64;
         let ns = ranks.iter().map(|rank| rank[0]).max().unwrap_or(0).max(1) as f64;
-        let is_known = sum(6) == 0.0;
+        let is_known = sum(5) == 0.0;
         let cores = |ticks: f64| {
             let known = if ticks < LEAST_TICKS { 0.0 } else { ticks * TICK_NS / ns };
             is_known.then_some(known)
@@ -123,27 +115,17 @@ impl Noise {
         // Some kernels do not count how long threads ran.
         let has_ran = sum(1) > 0.0;
         Self {
-            others: cores(sum(3) - sum(1) / TICK_NS).filter(|_| has_ran),
-            stolen: cores(sum(4)),
-            cores: sum(5),
-            involuntary: sum(2) as u64,
-            seconds: ns / 1e9,
+            others: cores(sum(2) - sum(1) / TICK_NS).filter(|_| has_ran),
+            stolen: cores(sum(3)),
+            cores: sum(4),
         }
     }
 
-    /// The noise of two series in a row.
+    /// The greater noise of two series.
     pub(crate) fn joined(self, later: Self) -> Self {
-        let seconds = self.seconds + later.seconds;
-        let mean = |before: Option<f64>, now: Option<f64>| {
-            Some((before? * self.seconds + now? * later.seconds) / seconds)
-        };
-        Self {
-            others: mean(self.others, later.others),
-            stolen: mean(self.stolen, later.stolen),
-            cores: later.cores,
-            involuntary: self.involuntary + later.involuntary,
-            seconds,
-        }
+        let most = |before: Option<f64>, now: Option<f64>| Some(before?.max(now?));
+        let (others, stolen) = (most(self.others, later.others), most(self.stolen, later.stolen));
+        Self { others, stolen, cores: later.cores }
     }
 
     /// True if other programs or a hypervisor took much of the ranks' cores.
@@ -171,14 +153,7 @@ impl Noise {
             let percent = spread * 100.0;
             said.push(format!("the batches spread by {percent:.0} % (p10 to p90)"));
         }
-        if said.is_empty() {
-            return None;
-        }
-        if self.involuntary > 0 {
-            let (switches, ms) = (self.involuntary, self.seconds * 1e3);
-            said.push(format!("{switches} involuntary switches in {ms:.0} ms"));
-        }
-        Some(said.join("; "))
+        (!said.is_empty()).then(|| said.join("; "))
     }
 }
 
@@ -225,22 +200,19 @@ mod tests {
     fn what_ranks_did_not_run_went_to_others() {
         // Two ranks on two cores, 1 s: the cores were busy for 1.9 s, and the ranks ran for 1.4 s.
         let second = 1_000_000_000;
-        let ranks = [[second, second, 3, 190, 30, 2, 0], [second, 4 * second / 10, 4, 0, 0, 0, 0]];
+        let ranks = [[second, second, 190, 30, 2, 0], [second, 4 * second / 10, 0, 0, 0, 0]];
         let noise = Noise::of(&ranks);
         assert!((noise.others.unwrap() - 0.5).abs() < 1e-9, "{noise:?}");
         assert!((noise.stolen.unwrap() - 0.3).abs() < 1e-9, "{noise:?}");
         let still = Summary::of(&[1.0; 20]).unwrap();
         let said = noise.words(&still).unwrap();
         assert!(said.contains("other programs took 0.5 of the ranks' 2 cores"), "{said}");
-        assert!(
-            said.contains("the hypervisor took 0.3") && said.contains("7 involuntary"),
-            "{said}"
-        );
+        assert!(said.contains("the hypervisor took 0.3"), "{said}");
     }
 
     #[test]
     fn a_quiet_machine_is_not_noisy_and_wild_samples_are() {
-        let noise = Noise::of(&[[60_000_000, 60_000_000, 0, 8, 0, 1, 0]]);
+        let noise = Noise::of(&[[60_000_000, 60_000_000, 8, 0, 1, 0]]);
         assert_eq!(noise.others, Some(0.0), "two ticks are an error of counting");
         assert_eq!(noise.words(&Summary::of(&[1.0; 20]).unwrap()), None);
         let wild: Vec<f64> = (1..20).map(f64::from).collect();
@@ -250,9 +222,9 @@ mod tests {
 
     #[test]
     fn where_the_kernel_counts_nothing_nothing_is_said() {
-        let noise = Noise::of(&[[1000, 0, 0, 0, 0, 0, 1]]);
+        let noise = Noise::of(&[[1000, 0, 0, 0, 0, 1]]);
         assert_eq!((noise.others, noise.stolen), (None, None));
-        let noise = Noise::of(&[[1_000_000_000, 0, 0, 100, 100, 1, 0]]);
+        let noise = Noise::of(&[[1_000_000_000, 0, 100, 100, 1, 0]]);
         assert_eq!((noise.others, noise.stolen), (None, Some(1.0)), "ranks that ran for no time");
     }
 }

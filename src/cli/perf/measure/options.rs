@@ -1,8 +1,9 @@
 //! How the points of a measurement are sampled.
 
 use super::CHECKED_IN_A_ROW;
-use crate::perf::parse::{milliseconds, positive, region, yes_or_no};
+use crate::perf::parse::{milliseconds, positive, region};
 use clap::ArgAction;
+use clap::builder::BoolishValueParser;
 use std::time::Duration;
 
 // How many samples are taken of each point, and whether they are checked. The texts are those of the help.
@@ -28,7 +29,7 @@ pub(crate) struct SamplingOptions {
         num_args = 0..=1,
         default_value = "true",
         default_missing_value = "true",
-        value_parser = yes_or_no,
+        value_parser = BoolishValueParser::new(),
         action = ArgAction::Set
     )]
     pub(crate) check: bool,
@@ -44,9 +45,8 @@ pub(crate) struct SamplingOptions {
     #[arg(long, conflicts_with = "overlap")]
     pub(crate) together: bool,
 
-    /// Measure with buffers that lie in no cache: each call of a batch has other ones, of a region of SIZE
-    /// bytes on each rank, and before a batch other bytes are written everywhere [SIZE: twice the last
-    /// cache].
+    /// Measure with buffers that lie in no cache: each call is timed by itself, as with --together, and
+    /// before it SIZE other bytes are written on each rank [SIZE: twice the last cache].
     #[arg(
         long,
         alias = "off_cache",

@@ -1,11 +1,15 @@
 //! A summary of samples.
 
+use serde::Serialize;
+
 /// The distribution of samples in a few figures, in the unit of the samples.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Summary {
     pub(crate) min: f64,
+    #[serde(skip)]
     pub(crate) p10: f64,
     /// The lower quartile.
+    #[serde(skip)]
     pub(crate) p25: f64,
     pub(crate) p50: f64,
     pub(crate) p90: f64,

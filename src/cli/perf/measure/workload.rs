@@ -4,16 +4,13 @@ use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement, CallParameters};
 use crate::perf::buffer::AlignedBuffer;
 use crate::perf::check::oracle::{Oracle, POISON};
 use crate::perf::measure::batch::{CallBatch, SampledWork, Times};
-use crate::perf::measure::calls::{
-    BatchFunction, BesideFunction, CallKind, beside_pointer, pointer,
-};
+use crate::perf::measure::calls::{BatchFunction, CallKind, pointer};
 #[cfg(feature = "cuda")]
-use crate::perf::measure::device::{self, DeviceWork};
+use crate::perf::measure::device::{DeviceBuffer, DeviceBuffers};
 use crate::perf::measure::overlap::Beside;
-use crate::perf::off_cache::BufferRotation;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Schedule;
-use maypole::{Arena, CallPath, Communicator, ReduceOp, Result};
+use maypole::{Arena, CallPath, Communicator, DataType, ReduceOp, Result};
 use std::ops::Range;
 #[cfg(feature = "cuda")]
 use std::sync::Arc;
@@ -24,7 +21,7 @@ pub(crate) struct Workload<'a> {
     oracle: &'a Oracle,
     place: BufferPlacement,
     rank: usize,
-    size: usize,
+    kind: DataType,
     op: ReduceOp,
     /// The schedules of all ranks that are run instead of the library's.
     own: Option<&'a [Schedule]>,
@@ -32,7 +29,6 @@ pub(crate) struct Workload<'a> {
     /// lengths.
     counts: Option<[Vec<usize>; 2]>,
     run: BatchFunction,
-    run_beside: BesideFunction,
     /// The elements of the whole that this rank's input holds, that its output holds, and that a
     /// buffer holds.
     input_range: Range<usize>,
@@ -43,32 +39,31 @@ pub(crate) struct Workload<'a> {
     beside: Option<Beside>,
     /// The same buffers on a GPU, if the calls are made there.
     #[cfg(feature = "cuda")]
-    device: Option<Box<dyn DeviceWork>>,
+    device: Option<DeviceBuffers<DeviceBuffer>>,
 }
 
-/// The buffers of a batch. All calls but the checked one share `often`, as in other benchmarks, or take
-/// the slots of `input` and `often` in turn.
+/// The buffers of a batch. All calls but the checked one share `often`, as in other benchmarks.
 /// The checked call has the buffer `once`: in place, the other calls compute on earlier results;
 /// out of place, their results would hide a checked call that did nothing.
 pub(crate) struct WorkloadBuffers {
     pub(crate) input: AlignedBuffer,
     pub(crate) often: AlignedBuffer,
     pub(crate) once: AlignedBuffer,
-    pub(crate) rotation: BufferRotation,
 }
 
 impl WorkloadBuffers {
     /// Prepares each output that the calls of a batch take.
     pub(crate) fn each_output(&mut self, batch: &CallBatch, mut prepare: impl FnMut(&mut [u8])) {
         prepare(self.once.bytes_mut());
-        let others = self.rotation.taken(batch.calls).filter(|_| batch.calls > 1);
-        others.for_each(|slot| prepare(self.often.slot_mut(slot)));
+        if batch.calls > 1 {
+            prepare(self.often.bytes_mut());
+        }
     }
 
     /// What `wrong` finds in the output of the checked call and, with `all`, in those of the others.
     pub(crate) fn wrong(&self, batch: &CallBatch, all: bool, wrong: impl Fn(&[u8]) -> u64) -> u64 {
-        let others = self.rotation.taken_but(batch.calls, batch.checked).filter(|_| all);
-        wrong(self.once.bytes()) + others.map(|slot| wrong(self.often.slot(slot))).sum::<u64>()
+        let others = if all && batch.calls > 1 { wrong(self.often.bytes()) } else { 0 };
+        wrong(self.once.bytes()) + others
     }
 }
 
@@ -98,15 +93,6 @@ pub(crate) fn buffer_ranges(
     BufferRanges { input, output, input_buffer, buffer }
 }
 
-impl BufferRanges {
-    /// How many buffers calls take in turn.
-    fn rotation(&self, parameters: &CallParameters) -> BufferRotation {
-        let bytes = [&self.input_buffer, &self.buffer]
-            .map(|range| AlignedBuffer::stride(range.len() * parameters.kind.size()));
-        BufferRotation::within(parameters.off_cache, bytes.iter().sum())
-    }
-}
-
 /// The bytes of an arena that has room for the buffers of `rank` at each of `points`, one point
 /// after the other.
 pub(crate) fn arena_bytes(
@@ -117,13 +103,9 @@ pub(crate) fn arena_bytes(
     let CallParameters { kind, world, offset, .. } = parameters;
     let of_place = |point: &BenchmarkPoint, place: BufferPlacement| {
         let ranges = buffer_ranges(point, place, rank, world);
-        let slots = ranges.rotation(&parameters).slots;
-        let bytes = |range: &Range<usize>, slots: usize| {
-            let len = range.len() * kind.size();
-            let others = AlignedBuffer::stride(len) * (slots - 1);
-            AlignedBuffer::arena_bytes(len + others, offset.most())
-        };
-        bytes(&ranges.input_buffer, slots) + bytes(&ranges.buffer, slots) + bytes(&ranges.buffer, 1)
+        let bytes =
+            |range: &Range<usize>| AlignedBuffer::arena_bytes(range.len() * kind.size(), offset);
+        bytes(&ranges.input_buffer) + 2 * bytes(&ranges.buffer)
     };
     let places = points
         .iter()
@@ -148,31 +130,23 @@ impl<'a> Workload<'a> {
         let ranges = buffer_ranges(&point, place, rank, parameters.world);
         let CallParameters { kind, offset, .. } = parameters;
         let size = kind.size();
-        let rotation = ranges.rotation(&parameters);
-        let buffer = |range: &Range<usize>, slots: usize, nth: usize| {
-            let offset = offset.of(rank, nth, size);
-            AlignedBuffer::try_slots(arena, range.len() * size, offset, slots)
-        };
-        let buffers = WorkloadBuffers {
-            input: buffer(&ranges.input_buffer, rotation.slots, 0)?,
-            often: buffer(&ranges.buffer, rotation.slots, 1)?,
-            once: buffer(&ranges.buffer, 1, 2)?,
-            rotation,
-        };
+        let buffer =
+            |range: &Range<usize>| AlignedBuffer::try_new(arena, range.len() * size, offset);
+        let input = buffer(&ranges.input_buffer)?;
+        let (often, once) = (buffer(&ranges.buffer)?, buffer(&ranges.buffer)?);
+        let buffers = WorkloadBuffers { input, often, once };
         let counts = point.counts(rank);
         let run = maypole::with_type!(parameters.kind, T => pointer::<T>());
-        let run_beside = maypole::with_type!(parameters.kind, T => beside_pointer::<T>());
         Ok(Self {
             point,
             oracle,
             place,
             rank,
-            size,
+            kind,
             op: parameters.op,
             own: None,
             counts,
             run,
-            run_beside,
             input_range: ranges.input,
             output_range: ranges.output,
             buffer_range: ranges.buffer,
@@ -193,25 +167,14 @@ impl<'a> Workload<'a> {
         self.beside = Some(beside);
     }
 
-    /// What a request calls: it borrows nothing.
-    fn request(&self) -> CallKind<'static> {
-        let (collective, place, op) = (self.point.collective, self.place, self.op);
-        CallKind { collective, place, op, own: None, counts: None }
-    }
-
     /// The same workload on the GPU of `comm`.
     ///
     /// # Errors
     ///
     /// If there is no memory for the buffers.
     #[cfg(feature = "cuda")]
-    pub(crate) fn on_device(
-        mut self,
-        comm: &Arc<maypole::cuda::Comm>,
-        kind: maypole::DataType,
-    ) -> anyhow::Result<Self> {
-        let make = maypole::with_type!(kind, T => device_work::<T>());
-        self.device = Some(make(comm, &self.buffers)?);
+    pub(crate) fn on_device(mut self, comm: &Arc<maypole::cuda::Comm>) -> anyhow::Result<Self> {
+        self.device = Some(DeviceBuffers::of_calls(comm, &self.buffers)?);
         Ok(self)
     }
 }
@@ -245,15 +208,14 @@ impl SampledWork for Workload<'_> {
 
     fn fill(&mut self, batch: &CallBatch) {
         let Self { oracle, rank, input_range, place, .. } = self;
-        let WorkloadBuffers { input, rotation, .. } = &mut self.buffers;
         let write =
             |bytes: &mut [u8]| oracle.write(bytes, *rank, batch.number, input_range.clone());
         let within = match place {
-            BufferPlacement::InPlace => within(&self.buffer_range, input_range, self.size),
+            BufferPlacement::InPlace => within(&self.buffer_range, input_range, self.kind.size()),
             BufferPlacement::OutOfPlace => 0..0,
         };
         if *place == BufferPlacement::OutOfPlace {
-            rotation.taken(batch.calls).for_each(|slot| write(input.slot_mut(slot)));
+            write(self.buffers.input.bytes_mut());
         }
         self.buffers.each_output(batch, |bytes| {
             bytes.fill(POISON);
@@ -268,20 +230,16 @@ impl SampledWork for Workload<'_> {
         let what = CallKind { collective, place, op, own: self.own, counts };
         #[cfg(feature = "cuda")]
         if let Some(device) = &mut self.device {
-            return device.run(&what, batch);
+            return device.call(&what, self.kind, batch);
         }
-        if let Some(beside) = self.beside {
-            let what = self.request();
-            return (self.run_beside)(comm, what, &mut self.buffers, batch, beside);
-        }
-        (self.run)(comm, &what, &mut self.buffers, batch)
+        (self.run)(comm, &what, &mut self.buffers, batch, self.beside)
     }
 
     fn wrong(&self, batch: &CallBatch) -> u64 {
         if self.beside.is_some_and(|beside| !beside.calls) {
             return 0;
         }
-        let within = within(&self.buffer_range, &self.output_range, self.size);
+        let within = within(&self.buffer_range, &self.output_range, self.kind.size());
         let wrong = |bytes: &[u8]| {
             self.oracle.wrong(&self.point, self.rank, batch.number, &bytes[within.clone()])
         };
@@ -305,18 +263,4 @@ fn within(whole: &Range<usize>, part: &Range<usize>, size: usize) -> Range<usize
         return 0..0;
     }
     (part.start - whole.start) * size..(part.end - whole.start) * size
-}
-
-#[cfg(feature = "cuda")]
-type MakeDeviceWork = fn(&Arc<maypole::cuda::Comm>, &WorkloadBuffers) -> MadeDeviceWork;
-#[cfg(feature = "cuda")]
-type MadeDeviceWork = anyhow::Result<Box<dyn DeviceWork>>;
-
-#[cfg(feature = "cuda")]
-const fn device_work<T>() -> MakeDeviceWork
-where
-    T: maypole::Element + bytemuck::Pod + cudarc::driver::DeviceRepr,
-    T: cudarc::driver::ValidAsZeroBits,
-{
-    device::work::<T>
 }

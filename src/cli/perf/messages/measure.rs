@@ -1,18 +1,18 @@
 //! Leads one rank through the tests of messages.
 
 use super::matrix::PairMatrix;
-use super::row::{MatrixRow, MessageRow};
+use super::row::{self, MatrixRow};
 use super::verdict::LinkVerdict;
-use super::work::{MessagePlace, MessageRole, MessageWork, oracle};
+use super::work::{MessageRole, MessageWork, oracle};
 use super::{MessageBenchmark, MessageTest, rounds};
 use crate::perf::check::oracle::Oracle;
-use crate::perf::communicators::PerfTransport;
-use crate::perf::encryption;
+use crate::perf::communicators::{TransportName, is_encrypted};
 use crate::perf::mapping::RankMapping;
 use crate::perf::measure::{Measurement, Sampler};
 use crate::perf::output::PerfOutput;
 use crate::sizes;
 use anyhow::Result;
+use serde_json::Value;
 
 /// How often all pairs are gone through. A disturbance that lasts for one of these rounds changes a
 /// third of the samples of a pair, and not the median.
@@ -21,7 +21,7 @@ pub(crate) const SWEEPS: u32 = 3;
 /// The tests of one rank over one transport.
 pub(crate) struct MessageRun<'a, 'b> {
     pub(crate) benchmark: &'a MessageBenchmark,
-    pub(crate) transport: PerfTransport,
+    pub(crate) transport: TransportName,
     pub(crate) mapping: &'a RankMapping,
     pub(crate) sampler: &'a mut Sampler<'b>,
 }
@@ -62,7 +62,7 @@ impl MessageRun<'_, '_> {
         let pairs = if test.is_of_pairs() { rounds::halves(world) } else { Vec::new() };
         let measured = self.pairs(test, bytes, &pairs, oracle)?;
         if let (Some(report), Some(measured)) = (report, measured) {
-            report.add_message(&self.row(test, bytes, pairs, measured));
+            report.add(self.object(test, bytes, &pairs, &measured));
         }
         Ok(())
     }
@@ -84,7 +84,7 @@ impl MessageRun<'_, '_> {
                 matrix.set(pair.1, pair.0, us);
             }
             if let Some(report) = &mut report {
-                report.note_message(&self.row(test, bytes, vec![pair], measured));
+                report.note_result(self.object(test, bytes, &[pair], &measured));
             }
         }
         if let Some(report) = report.filter(|_| !self.sampler.stopped) {
@@ -135,9 +135,7 @@ impl MessageRun<'_, '_> {
             true => MessageRole::in_pairs(rank, pairs),
             false => MessageRole::in_ring(rank, world),
         };
-        let MessageBenchmark { offset, off_cache, .. } = *self.benchmark;
-        let place = MessagePlace { offset, off_cache };
-        let mut work = MessageWork::new(test, bytes, role, rank, place, oracle)?;
+        let mut work = MessageWork::new(test, bytes, role, rank, self.benchmark.offset, oracle)?;
         #[cfg(feature = "cuda")]
         if let Some(gpu) = &self.sampler.gpu {
             work = work.on_device(gpu)?;
@@ -145,16 +143,15 @@ impl MessageRun<'_, '_> {
         Ok(self.sampler.measure(&mut work)?)
     }
 
-    fn row(
+    fn object(
         &self,
         test: MessageTest,
         bytes: usize,
-        pairs: Vec<(usize, usize)>,
-        measured: Measurement,
-    ) -> MessageRow {
-        let world = self.sampler.comm.world();
-        let is_encrypted = encryption::applies(&self.sampler.comm, self.transport);
-        let (transport, off_cache) = (self.transport, self.benchmark.off_cache);
-        MessageRow { test, transport, is_encrypted, world, pairs, bytes, off_cache, measured }
+        pairs: &[(usize, usize)],
+        measured: &Measurement,
+    ) -> Value {
+        let comm = &self.sampler.comm;
+        let over = (self.transport, is_encrypted(comm, self.transport));
+        row::object(test, bytes, over, (comm.world(), pairs), measured)
     }
 }

@@ -15,8 +15,6 @@ mod settings;
 pub(crate) mod verdict;
 pub(crate) mod work;
 
-use crate::perf::offset::BufferOffset;
-
 /// Messages in flight.
 const WINDOW: usize = 64;
 /// The most bytes of a window: it has fewer messages where they are long, but at least one.
@@ -46,9 +44,7 @@ pub(crate) struct MessageBenchmark {
     /// Each pair alone, instead of pairs that send at the same time.
     pub(crate) all_pairs: bool,
     /// Bytes past a page boundary at which every buffer begins.
-    pub(crate) offset: BufferOffset,
-    /// The bytes of the region in which messages have other buffers each, larger than the caches.
-    pub(crate) off_cache: Option<usize>,
+    pub(crate) offset: usize,
 }
 
 impl MessageTest {
@@ -120,17 +116,11 @@ impl MessageTest {
 }
 
 impl MessageBenchmark {
-    /// How many rows or matrices are measured over each transport.
-    pub(crate) fn rows(&self) -> usize {
-        self.tests.len() * self.sizes.len()
-    }
-
     /// The most bytes that the buffers of a rank take.
     pub(crate) fn bytes_of_rank(&self) -> u128 {
         let of = |test: MessageTest, bytes: usize| {
             let sides = if test == MessageTest::Exchange { 2 } else { 1 };
             bytes as u128 * test.window(bytes) as u128 * (1 + 2 * sides)
-                + 2 * self.off_cache.unwrap_or(0) as u128
         };
         let tests = self.tests.iter();
         tests.flat_map(|test| self.sizes.iter().map(|bytes| of(*test, *bytes))).max().unwrap_or(0)

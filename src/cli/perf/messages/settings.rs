@@ -2,7 +2,7 @@
 
 use super::{MessageBenchmark, MessageTest};
 use crate::perf::args::PerfArgs;
-use crate::perf::benchmark::{Benchmark, CallParameters};
+use crate::perf::benchmark::Benchmark;
 use crate::perf::choices::{PairSelection, Selected, Subject};
 use crate::perf::settings::distinct;
 use anyhow::{Result, ensure};
@@ -38,15 +38,14 @@ impl PerfArgs {
         ensure!(world > 1, "-n 1: a message has two ranks; start two or more");
         for (is_given, option) in [
             (!self.algorithm.is_empty(), "--algorithm"),
-            (self.deterministic, "--deterministic"),
             (self.overlap, "--overlap"),
             (self.counts.is_some(), "--counts"),
             (self.has_registered(), "--registered"),
+            (self.sampling.off_cache.is_some(), "--off-cache"),
         ] {
             ensure!(!is_given, "{option} is about collectives; leave it out for messages");
         }
-        let CallParameters { offset, off_cache, .. } = benchmark.parameters;
-        let sizes = benchmark.sizes.clone();
-        Ok(Some(MessageBenchmark { tests, sizes, all_pairs, offset, off_cache }))
+        let (sizes, offset) = (benchmark.sizes.clone(), benchmark.parameters.offset);
+        Ok(Some(MessageBenchmark { tests, sizes, all_pairs, offset }))
     }
 }

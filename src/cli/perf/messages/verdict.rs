@@ -25,7 +25,6 @@ pub(crate) struct LinkVerdict {
     pub(crate) odd_ranks: Vec<(usize, f64)>,
     /// Other slow links: sender, receiver, and how many times as long their messages take.
     pub(crate) slow_links: Vec<(usize, usize, f64)>,
-    is_symmetric: bool,
     /// The median of each kind without outliers, in microseconds.
     usual: BTreeMap<LinkKind, f64>,
 }
@@ -47,10 +46,7 @@ impl LinkVerdict {
             (times >= SLOW && count(kind) >= FEWEST).then_some((link.0, link.1, times))
         };
         let slow_links = links.iter().filter_map(times).collect();
-        let rows = matrix.rows();
-        let is_symmetric =
-            (0..rows.len()).all(|from| (0..from).all(|to| rows[from][to] == rows[to][from]));
-        Self { odd_ranks, slow_links, is_symmetric, usual }
+        Self { odd_ranks, slow_links, usual }
     }
 
     /// The verdict in sentences, one a line.
@@ -63,12 +59,10 @@ impl LinkVerdict {
                  between other ranks"
             ));
         }
-        let arrow = if self.is_symmetric { "-" } else { "->" };
         let mut slow = self.slow_links.clone();
         slow.sort_by(|a, b| b.2.total_cmp(&a.2));
         let listed = slow.iter().take(MOST_LISTED);
-        let listed =
-            listed.map(|(from, to, times)| format!("{from}{arrow}{to} ({times:.1} times)"));
+        let listed = listed.map(|(from, to, times)| format!("{from}->{to} ({times:.1} times)"));
         match slow.len() {
             0 => {}
             1 => lines.push(format!("slow link: {}", names::listed(listed))),
@@ -135,7 +129,7 @@ mod tests {
             assert_eq!(verdict.odd_ranks, [], "{world}");
             let [(0, 2, times)] = verdict.slow_links[..] else { panic!("{world}: {verdict:?}") };
             assert!((2.5..3.6).contains(&times), "{times}");
-            assert!(verdict.text().starts_with("slow link: 0-2 ("), "{}", verdict.text());
+            assert!(verdict.text().starts_with("slow link: 0->2 ("), "{}", verdict.text());
         }
     }
 

@@ -8,8 +8,6 @@ use crate::perf::buffer::AlignedBuffer;
 use crate::perf::check::oracle::{Oracle, POISON};
 use crate::perf::measure::batch::{CallBatch, NO_TIMES, SampledWork, Times};
 use crate::perf::measure::workload::WorkloadBuffers;
-use crate::perf::off_cache::BufferRotation;
-use crate::perf::offset::BufferOffset;
 use maypole::schedule::collective::Collective;
 use maypole::{CallPath, Communicator, DataType, ReduceOp, Result};
 use maypole_transports::clock::monotonic_ns;
@@ -49,18 +47,10 @@ impl MessageRole {
 }
 
 /// The contents of messages, sent and expected: the same numbers as a broadcast from their sender.
-pub(crate) fn oracle(world: usize, offset: BufferOffset) -> Oracle {
-    let (kind, op, off_cache) = (DataType::U8, ReduceOp::Sum, None);
-    let parameters = CallParameters { kind, op, world, offset, off_cache };
+pub(crate) fn oracle(world: usize, offset: usize) -> Oracle {
+    let (kind, op) = (DataType::U8, ReduceOp::Sum);
+    let parameters = CallParameters { kind, op, world, offset };
     Oracle::new(parameters, Collective::Broadcast { root: 0 })
-}
-
-/// Where the buffers of messages lie.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MessagePlace {
-    pub(crate) offset: BufferOffset,
-    /// The bytes of the region in which messages have other buffers each.
-    pub(crate) off_cache: Option<usize>,
 }
 
 /// The messages of one rank in one test at one size.
@@ -88,7 +78,7 @@ impl<'a> MessageWork<'a> {
         bytes: usize,
         role: MessageRole,
         rank: usize,
-        place: MessagePlace,
+        offset: usize,
         oracle: &'a Oracle,
     ) -> anyhow::Result<Self> {
         let window = bytes * test.window(bytes);
@@ -99,17 +89,9 @@ impl<'a> MessageWork<'a> {
             (MessageTest::Exchange, _) => (window, 2 * window),
             _ => (window, window),
         };
-        let strides = AlignedBuffer::stride(sent) + AlignedBuffer::stride(received);
-        let rotation = BufferRotation::within(place.off_cache, strides);
-        let buffer = |bytes, slots, nth| {
-            AlignedBuffer::try_slots(None, bytes, place.offset.of(rank, nth, 1), slots)
-        };
-        let buffers = WorkloadBuffers {
-            input: buffer(sent, rotation.slots, 0)?,
-            often: buffer(received, rotation.slots, 1)?,
-            once: buffer(received, 1, 2)?,
-            rotation,
-        };
+        let buffer = |bytes| AlignedBuffer::try_new(None, bytes, offset);
+        let (input, often, once) = (buffer(sent)?, buffer(received)?, buffer(received)?);
+        let buffers = WorkloadBuffers { input, often, once };
         Ok(Self {
             test,
             bytes,
@@ -172,11 +154,9 @@ impl<'a> MessageWork<'a> {
 
 impl SampledWork for MessageWork<'_> {
     fn fill(&mut self, batch: &CallBatch) {
-        let WorkloadBuffers { input, rotation, .. } = &mut self.buffers;
-        let sent = input.bytes().len();
-        for slot in rotation.taken(batch.calls) {
-            self.oracle.write(input.slot_mut(slot), self.rank, batch.number, 0..sent);
-        }
+        let input = self.buffers.input.bytes_mut();
+        let sent = input.len();
+        self.oracle.write(input, self.rank, batch.number, 0..sent);
         self.buffers.each_output(batch, |bytes| bytes.fill(POISON));
     }
 
@@ -206,14 +186,13 @@ impl SampledWork for MessageWork<'_> {
             return Ok(if self.is_timed() { times } else { NO_TIMES });
         }
         let (test, role, bytes) = (self.test, self.role, self.bytes);
-        let WorkloadBuffers { input, often, once, rotation } = &mut self.buffers;
+        let WorkloadBuffers { input, often, once } = &mut self.buffers;
+        let from = input.bytes();
         let start = monotonic_ns();
         for index in 0..batch.calls {
             if batch.begins(index) {
-                let slot = rotation.slot(index);
-                let is_checked = index == batch.checked;
-                let into = if is_checked { once.bytes_mut() } else { often.slot_mut(slot) };
-                let from = input.slot(slot);
+                let into = if index == batch.checked { &mut *once } else { &mut *often };
+                let into = into.bytes_mut();
                 call(test, role, &mut HostCalls { comm: &mut *comm, from, into, bytes })?;
             }
         }
@@ -316,7 +295,7 @@ mod tests {
     use super::*;
 
     /// Wrong bytes that all ranks find in a batch of five calls, of which one may be left out.
-    fn wrong(world: usize, test: MessageTest, off_cache: Option<usize>, out: Option<u64>) -> u64 {
+    fn wrong(world: usize, test: MessageTest, out: Option<u64>) -> u64 {
         let found = Communicator::run_local(world, |mut comm| {
             let rank = comm.rank();
             let role = if test.is_of_pairs() {
@@ -324,10 +303,8 @@ mod tests {
             } else {
                 MessageRole::in_ring(rank, world)
             };
-            let offset = BufferOffset::Fixed(16);
-            let oracle = oracle(world, offset);
-            let place = MessagePlace { offset, off_cache };
-            let mut work = MessageWork::new(test, 5000, role, rank, place, &oracle).unwrap();
+            let oracle = oracle(world, 16);
+            let mut work = MessageWork::new(test, 5000, role, rank, 16, &oracle).unwrap();
             let (number, calls, checked, before, is_slow) = (7, 5, 3, 0, false);
             let batch = CallBatch { number, calls, checked, before, leave_out: out, is_slow };
             work.fill(&batch);
@@ -342,9 +319,7 @@ mod tests {
     fn every_message_brings_what_its_sender_wrote() {
         for test in MessageTest::ALL {
             for world in [2, 3] {
-                for off_cache in [None, Some(30_000), Some(1 << 20)] {
-                    assert_eq!(wrong(world, test, off_cache, None), 0, "{test:?} of {world}");
-                }
+                assert_eq!(wrong(world, test, None), 0, "{test:?} of {world}");
             }
         }
     }
@@ -352,8 +327,7 @@ mod tests {
     #[test]
     fn a_message_left_out_is_noticed() {
         for test in MessageTest::ALL {
-            assert!(wrong(3, test, None, Some(4)) > 4000, "{test:?}");
-            assert!(wrong(3, test, Some(1 << 20), Some(2)) > 4000, "{test:?}");
+            assert!(wrong(3, test, Some(4)) > 4000, "{test:?}");
         }
     }
 }

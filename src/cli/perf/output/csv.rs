@@ -1,5 +1,6 @@
 //! Results as a CSV table for other programs: some keys of the JSON objects, as columns.
 
+use crate::table::field;
 use serde_json::Value;
 
 /// A table, as a file of a report or that of `--csv`.
@@ -25,7 +26,7 @@ pub(crate) const COLLECTIVES: CsvTable = CsvTable {
 pub(crate) const MESSAGES: CsvTable = CsvTable {
     file: "messages.csv",
     key: "window",
-    columns: "test transport encrypted ranks pairs bytes window off_cache_bytes min_us=/time_us/min \
+    columns: "test transport encrypted ranks pairs bytes window min_us=/time_us/min \
         p50_us=/time_us/p50 p90_us=/time_us/p90 p99_us=/time_us/p99 mean_us=/time_us/mean stdev_us=/time_us/stdev \
         rate_GBps messages_per_us wrong batches noisy host=/header/host date=/header/date version=/header/version \
         commit=/header/commit",
@@ -58,30 +59,11 @@ impl CsvTable {
     }
 }
 
-/// A value as a field: empty if unknown, shares as `3:1`, pairs as `0-1 2-3`.
-fn field(value: Option<&Value>) -> String {
-    let joined = |values: &[Value], between: &str| {
-        values.iter().map(|value| field(Some(value))).collect::<Vec<_>>().join(between)
-    };
-    match value {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(all)) if all.iter().any(Value::is_array) => {
-            let pairs = all.iter().filter_map(Value::as_array).map(|pair| joined(pair, "-"));
-            pairs.collect::<Vec<_>>().join(" ")
-        }
-        Some(Value::Array(all)) => joined(all, ":"),
-        Some(value) => value.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::perf::messages::row::tests::example as message_row;
-    use crate::perf::output::header::RunHeader;
-    use crate::perf::output::json;
-    use crate::perf::output::row::tests::example as row;
+    use crate::perf::output::json::tests::example;
     use std::collections::BTreeMap;
 
     fn lines(table: &CsvTable, objects: &[Value]) -> Vec<BTreeMap<String, String>> {
@@ -92,9 +74,8 @@ mod tests {
 
     #[test]
     fn every_line_has_every_field() {
-        let header = RunHeader::default();
-        let mut objects: Vec<Value> = json::objects(&row(), &header).collect();
-        objects.push(message_row().json(&header));
+        let mut objects = example().to_vec();
+        objects.push(message_row());
         let found = lines(&COLLECTIVES, &objects);
         assert_eq!(found.len(), 2);
         for (name, value) in [

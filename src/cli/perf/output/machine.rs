@@ -7,20 +7,21 @@ use std::fmt::Write;
 
 /// The lines above the table: this machine, and the host, process and core of each rank.
 pub(crate) fn describe(header: &RunHeader, mapping: &RankMapping) -> String {
-    let version = header.version;
-    let ranks = count(mapping.machines.len(), "rank");
-    let hosts = count(mapping.hosts.count(), "host");
+    let RunHeader { version, host, processor, kernel, date, command, .. } = header;
+    let memory = header.memory_bytes.map(|bytes| sizes::rounded(bytes.into()));
+    let load = header.load.map(|load| format!("{load:.2}"));
+    let [memory, load] = [memory, load].map(|it| it.unwrap_or_else(|| "unknown".to_owned()));
     let mut text = format!(
-        "# maypole {version} perf: {ranks} on {hosts}\n# {}\n# {}, clock governor {}, load {}\n\
-         # {}; maypole {}",
-        system(header),
-        memory(header),
+        "# maypole {version} perf: {} on {}\n\
+         # {host}: {} to use, {processor}, {kernel}\n\
+         # memory {memory}, clock governor {}, load {load}\n\
+         # {date}; maypole {}\n# {command}",
+        count(mapping.machines.len(), "rank"),
+        count(mapping.hosts.count(), "host"),
+        count(header.cores, "core"),
         header.governor(),
-        load(header),
-        header.date,
         header.program()
     );
-    let _ = write!(text, "\n# {}", header.command);
     for (rank, place) in header.ranks.iter().enumerate() {
         let core = place.core.map_or_else(|| "not bound".to_owned(), |core| format!("core {core}"));
         let HeaderRank { host, pid, .. } = place;
@@ -35,24 +36,6 @@ pub(crate) fn describe(header: &RunHeader, mapping: &RankMapping) -> String {
             "\n# There are more ranks than cores: ranks take turns, and times include the waiting.";
     }
     text
-}
-
-/// The host, its cores and its kernel.
-fn system(header: &RunHeader) -> String {
-    let cores = count(header.cores, "core");
-    let RunHeader { host, processor, kernel, .. } = header;
-    format!("{host}: {cores} to use, {processor}, {kernel}")
-}
-
-fn memory(header: &RunHeader) -> String {
-    let bytes = header
-        .memory_bytes
-        .map_or_else(|| "unknown".to_owned(), |bytes| sizes::rounded(u128::from(bytes)));
-    format!("memory {bytes}")
-}
-
-fn load(header: &RunHeader) -> String {
-    header.load.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.2}"))
 }
 
 /// `1 rank`, `2 ranks`.

@@ -1,5 +1,5 @@
 //! Writes the results: a table to standard output, JSON to a file or instead of the table, a
-//! report with plots and CSV to a folder, and a progress bar to the terminal.
+//! report with plots and CSV to a folder, and progress to the terminal.
 
 mod csv;
 pub(crate) mod date;
@@ -8,20 +8,18 @@ pub(crate) mod json;
 pub(crate) mod machine;
 pub(crate) mod prediction;
 mod report;
-pub(crate) mod row;
 pub(crate) mod table;
 
 use crate::output::{self, Output, OutputError};
 use crate::perf::args::PerfArgs;
 use crate::perf::compare::Baseline;
-use crate::perf::measure::Measurement;
-use crate::perf::messages::row::{MatrixRow, MessageRow};
+use crate::perf::messages::row::MatrixRow;
 use crate::perf::output::header::RunHeader;
-use crate::perf::output::row::PerfRow;
 use crate::perf::settings::PerfSettings;
+use crate::progress::Progress;
+use crate::table::{Column, head, line};
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
@@ -56,8 +54,10 @@ pub(crate) fn can_write(settings: &PerfSettings) -> Result<()> {
 pub(crate) struct PerfOutput<'a> {
     stop: &'a AtomicBool,
     failure: Option<OutputError>,
-    bar: ProgressBar,
+    /// On a terminal.
+    progress: Option<Progress>,
     table: bool,
+    columns: &'static [Column],
     json: Option<Output>,
     csv: Option<Output>,
     baseline: Option<Baseline>,
@@ -71,13 +71,8 @@ pub(crate) struct PerfOutput<'a> {
 }
 
 impl<'a> PerfOutput<'a> {
-    /// Outputs for `points` rows. With `--json -`, JSON goes to standard output instead of the
-    /// table; CSV likewise.
-    pub(crate) fn new(
-        points: usize,
-        settings: &'a PerfSettings,
-        stop: &'a AtomicBool,
-    ) -> Result<Self> {
+    /// With `--json -`, JSON goes to standard output instead of the table; CSV likewise.
+    pub(crate) fn new(settings: &'a PerfSettings, stop: &'a AtomicBool) -> Result<Self> {
         let options = &settings.options;
         let file = |option: &str, path: &Option<PathBuf>| {
             path.as_deref().map(|path| Output::create(option, path)).transpose()
@@ -85,20 +80,16 @@ impl<'a> PerfOutput<'a> {
         let is_dash = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
         let takes_output = [&options.json, &options.csv].into_iter().any(is_dash);
         let json = file("--json", &options.json)?;
-        let target = if stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed}]")
-            .expect("a valid template");
-        let bar = ProgressBar::with_draw_target(Some(points as u64), target).with_style(style);
         options.report.as_deref().map_or(Ok(()), report::make_folder)?;
         Ok(Self {
             stop,
             failure: None,
-            bar,
+            progress: stderr().is_terminal().then(|| Progress::start("measuring")),
             table: !takes_output,
+            columns: match &settings.messages {
+                Some(_) => table::MESSAGES,
+                None => table::COLLECTIVES,
+            },
             json,
             csv: file("--csv", &options.csv)?,
             baseline: settings.baseline()?,
@@ -120,11 +111,15 @@ impl<'a> PerfOutput<'a> {
         self.header = header;
     }
 
+    /// The lines above the rows.
+    pub(crate) fn head(&self) -> String {
+        head(self.columns)
+    }
+
     /// Prints lines above, between or below the rows of the table.
     pub(crate) fn say(&mut self, text: &str) {
         if self.table && self.failure.is_none() {
-            let written = self.bar.suspend(|| output::print_line(text));
-            self.note(written);
+            self.note(output::print_line(text));
         }
     }
 
@@ -136,51 +131,35 @@ impl<'a> PerfOutput<'a> {
         }
     }
 
-    /// Shows the current point in the progress bar.
+    /// Notes the current point, for the progress.
     pub(crate) fn begin(&self, what: String) {
-        self.bar.set_message(what);
+        if let Some(progress) = &self.progress {
+            progress.at(what);
+        }
     }
 
-    pub(crate) fn add(&mut self, row: &PerfRow) {
-        self.bar.inc(1);
-        if row.measured().next().is_none() {
-            return;
-        }
-        let section = table::section(row);
+    /// Adds the row of a result to every output.
+    pub(crate) fn add(&mut self, object: Value) {
+        let section = table::section(&object);
         if section != self.section {
             self.say(&section);
             self.section = section;
         }
-        self.say(&table::line(row));
-        let below = [table::prediction(row), table::overlap(row)];
-        below.iter().flatten().for_each(|line| self.say(line));
-        let measured = row.measured().map(|(_, measured)| measured).collect::<Vec<_>>();
-        self.say_circumstances(&measured);
-        self.totals.add(row);
-        let objects: Vec<Value> = json::objects(row, &self.header).collect();
-        objects.into_iter().for_each(|object| self.record(object));
+        self.say(&line(self.columns, &object));
+        let notes = table::notes(&object, self.options.per_rank);
+        notes.iter().for_each(|line| self.say(line));
+        self.note_result(object);
     }
 
-    /// Prints below a row the times of all ranks, if requested, the causes of noise, and whether
-    /// its samples were taken again.
-    fn say_circumstances(&mut self, measured: &[&Measurement]) {
-        let ranks =
-            measured.first().filter(|_| self.options.per_rank).and_then(|it| table::ranks(it));
-        if let Some(ranks) = ranks {
-            self.say(&ranks);
-        }
-        let again = measured.iter().map(|it| it.restarts).sum::<u32>();
-        if again > 0 {
-            let times = if again == 1 { "once".to_owned() } else { format!("{again} times") };
-            self.say(&format!("#  not warm at first: measured again {times}"));
-        }
-        if let Some(words) = measured.iter().find_map(|it| it.noise.words(&it.time)) {
-            self.say(&format!("#  noisy: {words}"));
-        }
+    /// Adds a result to every output but the table.
+    pub(crate) fn note_result(&mut self, object: Value) {
+        self.totals.add(&object);
+        self.record(object);
     }
 
     /// Keeps an object, and writes it as a line of JSON.
-    fn record(&mut self, object: Value) {
+    fn record(&mut self, mut object: Value) {
+        json::add(&mut object, json!({ "schema": json::SCHEMA, "header": self.header }));
         if let Some(out) = &mut self.json {
             let mut line = object.clone();
             if let Some(samples) = line.get_mut("samples_us").filter(|_| !self.options.samples) {
@@ -192,29 +171,10 @@ impl<'a> PerfOutput<'a> {
         self.objects.push(object);
     }
 
-    pub(crate) fn add_message(&mut self, row: &MessageRow) {
-        self.bar.inc(1);
-        let section = row.section();
-        if section != self.section {
-            self.say(&section);
-            self.section = section;
-        }
-        self.say(&row.line());
-        self.say_circumstances(&[&row.measured]);
-        self.note_message(row);
-    }
-
-    /// Adds a row of messages to every output but the table.
-    pub(crate) fn note_message(&mut self, row: &MessageRow) {
-        self.totals.count(row.measured.wrong);
-        self.record(row.json(&self.header));
-    }
-
     /// Adds the figures of all pairs to every output.
     pub(crate) fn add_matrix(&mut self, row: &MatrixRow) {
-        self.bar.inc(1);
         self.say(&row.text());
-        self.record(row.json(&self.header));
+        self.record(row.json());
     }
 
     /// Prints the lines below the table and writes the files. `legend` explains the columns;
@@ -225,7 +185,7 @@ impl<'a> PerfOutput<'a> {
     ///
     /// The first output that could not be written.
     pub(crate) fn end(&mut self, legend: &str, interrupted: bool) -> Result<usize> {
-        self.bar.finish_and_clear();
+        self.progress = None;
         if interrupted {
             self.say("# interrupted: later points were not measured");
         }

@@ -8,7 +8,7 @@ use super::csv;
 use super::header::RunHeader;
 use crate::output;
 use crate::perf::compare::RESULTS;
-use crate::perf::compare::change::{Comparison, RowChange};
+use crate::perf::compare::change::Comparison;
 use crate::perf::messages::MessageTest;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ pub(crate) fn write(
             .map(|test| (test.name().to_owned(), test.definition().into()))
             .into_iter()
             .collect::<serde_json::Map<_, _>>(),
-        "changes": comparison.map(changes),
+        "changes": comparison.map(|it| json!({ "head": it.head(), "rows": it.changes })),
         "files": files.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
     });
     files.push(("index.html", page(&data)));
@@ -70,23 +70,4 @@ fn shown(object: &Value) -> Value {
         keys.retain(|key, _| !["header", "samples_us"].contains(&key.as_str()));
     }
     object
-}
-
-/// The differences from an earlier run.
-fn changes(comparison: &Comparison) -> Value {
-    let row = |RowChange { title, before, now, speed, is_disturbed }: &RowChange| {
-        json!({
-            "title": title,
-            "before": before,
-            "now": now,
-            "speed": speed.ratio,
-            "low": speed.low,
-            "high": speed.high,
-            "disturbed": is_disturbed,
-        })
-    };
-    json!({
-        "head": comparison.head(),
-        "rows": comparison.changes.iter().map(row).collect::<Vec<_>>(),
-    })
 }

@@ -3,25 +3,23 @@
 mod points;
 
 use crate::perf::buffer;
-use crate::perf::communicators::{PerfTransport, RankCommunicators};
+use crate::perf::communicators::{RankCommunicators, TransportName};
 use crate::perf::counts;
-use crate::perf::encryption;
 use crate::perf::mapping::RankMapping;
 #[cfg(feature = "cuda")]
 use crate::perf::measure::device;
 use crate::perf::measure::overlap;
 use crate::perf::measure::{Sampler, SamplingOptions};
-use crate::perf::messages::MessageBenchmark;
 use crate::perf::messages::measure::{MessageRun, SWEEPS};
 use crate::perf::messages::row as message_row;
 use crate::perf::output::PerfOutput;
 use crate::perf::output::header::RunHeader;
 use crate::perf::output::machine;
-use crate::perf::output::table;
 use crate::perf::settings::PerfSettings;
 use anyhow::{Context, Result};
 use maypole::Communicator;
 use maypole::tuner::CostTable;
+use maypole_transports::secure::CipherSuite;
 use std::sync::atomic::AtomicBool;
 
 /// How the measurement ended, on rank 0; the default on all other ranks.
@@ -40,15 +38,12 @@ pub(crate) fn run(
     settings: &PerfSettings,
     stop: &AtomicBool,
 ) -> Result<PerfOutcome> {
-    let points = || settings.benchmarks().map(|benchmark| benchmark.points().len()).sum();
-    let rows: usize = settings.messages.as_ref().map_or_else(points, MessageBenchmark::rows);
-    let transports = communicators.comms.len();
     let (_, first) = communicators
         .comms
         .first_mut()
         .context("no transport joins these ranks; see `maypole topo`")?;
     let report = match first.rank() {
-        0 => Some(PerfOutput::new(rows * transports, settings, stop)?),
+        0 => Some(PerfOutput::new(settings, stop)?),
         _ => None,
     };
     let mapping = RankMapping::exchange(first, settings.options.bind)?;
@@ -57,10 +52,7 @@ pub(crate) fn run(
     let mut perf_run = PerfRun { settings, mapping, stop, report };
     perf_run.describe(&costs, is_encrypted);
     let mut stopped = false;
-    for (transport, mut comm) in communicators.comms {
-        if settings.options.deterministic {
-            comm.set_deterministic(true);
-        }
+    for (transport, comm) in communicators.comms {
         stopped = stopped || perf_run.measure(transport, comm)?;
     }
     let Some(mut report) = perf_run.report else { return Ok(PerfOutcome::default()) };
@@ -73,6 +65,15 @@ pub(crate) fn run(
     }
     let slower = report.end(&legend, stopped)?;
     Ok(PerfOutcome { wrong: report.totals.wrong, interrupted: stopped, slower })
+}
+
+/// The line above the table about encryption.
+fn encryption(is_encrypted: bool) -> String {
+    let suite = CipherSuite::of_this_processor();
+    match is_encrypted {
+        true => format!("# tcp is encrypted with {suite}"),
+        false => format!("# tcp is not encrypted; MAYPOLE_ENCRYPT=1 encrypts it with {suite}"),
+    }
 }
 
 struct PerfRun<'a> {
@@ -89,13 +90,13 @@ impl PerfRun<'_> {
         let Some(report) = &mut self.report else { return };
         let (settings, mapping) = (self.settings, &self.mapping);
         let header = RunHeader::read(mapping, costs);
-        let parameters = &settings.benchmark.parameters;
+        let first = &settings.benchmarks[0];
         let sampling = &settings.options.sampling;
-        let mut buffers = buffer::describe(settings.registered, sampling.reuse_buffers, parameters);
+        let mut buffers = buffer::describe(settings.registered, sampling, first.parameters.offset);
         if sampling.together {
             buffers += "\n# each call is timed by itself: all ranks begin it together (--together)";
         }
-        let shares = settings.benchmark.shares.as_deref();
+        let shares = first.shares.as_deref();
         if let Some((rule, shares)) = settings.options.counts.as_ref().zip(shares) {
             buffers += &format!("\n{}", counts::describe(rule, shares));
         }
@@ -105,23 +106,23 @@ impl PerfRun<'_> {
                 "\n# own: {title}; each call also compares them with those that it has proved"
             );
         }
-        let head = if settings.messages.is_some() { message_row::head() } else { table::head() };
+        let head = report.head();
         let machine = machine::describe(&header, mapping);
-        report.say(&[machine, encryption::describe(is_encrypted), buffers, head].join("\n"));
+        report.say(&[machine, encryption(is_encrypted), buffers, head].join("\n"));
         report.describe(header);
     }
 
     /// Measures all points over one transport. Returns true if the user stopped the measurement.
-    fn measure(&mut self, transport: PerfTransport, comm: Communicator) -> Result<bool> {
+    fn measure(&mut self, transport: TransportName, comm: Communicator) -> Result<bool> {
         let options = self.settings.options.sampling;
         let in_a_row = options.in_a_row.div_ceil(self.sweeps() as usize);
         let budget = options.budget / self.sweeps();
         let options = SamplingOptions { budget, in_a_row, ..options };
         let mut sampler = Sampler::new(comm, options, &self.mapping, self.stop)?;
         #[cfg(feature = "cuda")]
-        if transport == PerfTransport::Cuda {
+        if transport == "cuda" {
             let gpu = device::join(&mut sampler.comm)?;
-            gpu.set_deterministic(self.settings.options.deterministic);
+            gpu.set_deterministic(sampler.comm.is_deterministic());
             if let (Some(report), Some(why)) = (&mut self.report, gpu.host_mailboxes()) {
                 report.say(&format!("# mailboxes are in memory of the host: {why}"));
             }
@@ -129,8 +130,16 @@ impl PerfRun<'_> {
         }
         let settings = self.settings;
         match &settings.messages {
-            Some(messages) => self.messages(&mut sampler, transport, messages)?,
-            None => self.collectives(&mut sampler, transport)?,
+            Some(benchmark) => {
+                let (mapping, sampler) = (&self.mapping, &mut sampler);
+                MessageRun { benchmark, transport, mapping, sampler }
+                    .measure(self.report.as_mut())?;
+            }
+            None => {
+                for benchmark in &settings.benchmarks {
+                    self.benchmark(&mut sampler, transport, benchmark)?;
+                }
+            }
         }
         let stopped = sampler.stopped;
         #[cfg(feature = "cuda")]
@@ -139,29 +148,8 @@ impl PerfRun<'_> {
         Ok(stopped)
     }
 
-    /// Measures all points of collectives.
-    fn collectives(&mut self, sampler: &mut Sampler<'_>, transport: PerfTransport) -> Result<()> {
-        for benchmark in self.settings.benchmarks() {
-            if !sampler.stopped {
-                self.benchmark(sampler, transport, benchmark)?;
-            }
-        }
-        Ok(())
-    }
-
     /// How often each point is measured: of all pairs, each in every sweep.
     fn sweeps(&self) -> u32 {
         self.settings.messages.as_ref().filter(|it| it.all_pairs).map_or(1, |_| SWEEPS)
-    }
-
-    /// Measures messages between ranks.
-    fn messages(
-        &mut self,
-        sampler: &mut Sampler<'_>,
-        transport: PerfTransport,
-        benchmark: &MessageBenchmark,
-    ) -> Result<()> {
-        MessageRun { benchmark, transport, mapping: &self.mapping, sampler }
-            .measure(self.report.as_mut())
     }
 }

@@ -4,25 +4,26 @@ use super::PerfRun;
 use crate::names;
 use crate::perf::benchmark::{Benchmark, BenchmarkPoint, BufferPlacement, CallParameters};
 use crate::perf::check::oracle::Oracle;
-use crate::perf::communicators::PerfTransport;
-use crate::perf::encryption;
+use crate::perf::communicators::{TransportName, is_encrypted};
 use crate::perf::measure::batch::SampledWork;
 use crate::perf::measure::overlap::{self, Beside, Overlap};
 use crate::perf::measure::workload::{Workload, arena_bytes};
 use crate::perf::measure::{Measurement, Sampler};
+use crate::perf::output::json;
 use crate::perf::output::prediction::TunerPrediction;
-use crate::perf::output::row::PerfRow;
 use crate::sizes;
 use anyhow::Result;
 use maypole::algorithms::Algorithm;
+use maypole::schedule::collective::Collective;
 use maypole::{Arena, Communicator};
+use serde_json::{Value, json};
 
 impl PerfRun<'_> {
     /// Measures all points of one type, operation and root.
     pub(super) fn benchmark(
         &mut self,
         sampler: &mut Sampler<'_>,
-        transport: PerfTransport,
+        transport: TransportName,
         benchmark: &Benchmark,
     ) -> Result<()> {
         let points = benchmark.points();
@@ -38,9 +39,9 @@ impl PerfRun<'_> {
             for arena in ordinary.into_iter().chain([arena.as_ref()]) {
                 let parameters = benchmark.parameters;
                 let place = PointPlace { transport, parameters, oracle, arena };
-                let row = self.point(sampler, place, &point)?;
+                let objects = self.point(sampler, place, &point)?;
                 if let Some(report) = &mut self.report {
-                    report.add(&row);
+                    objects.into_iter().for_each(|object| report.add(object));
                 }
                 if sampler.stopped {
                     return Ok(());
@@ -64,75 +65,96 @@ impl PerfRun<'_> {
         Ok(Some(comm.arena(bytes)?))
     }
 
-    /// The row of a point.
+    /// The results of a point: an object for each placement of the buffers.
     fn point(
         &self,
         sampler: &mut Sampler<'_>,
         place: PointPlace<'_>,
         point: &BenchmarkPoint,
-    ) -> Result<PerfRow> {
-        let mut row = self.row(sampler, place, point)?;
-        self.predict(sampler, &mut row);
-        let places = if self.settings.options.overlap { 1 } else { point.placements().len() };
-        for buffers in &point.placements()[..places] {
-            let measured = match self.settings.options.overlap {
-                true => {
-                    row.overlap = overlap(sampler, &mut place.work(point, *buffers, sampler)?)?;
-                    row.overlap.as_ref().map(|overlap| overlap.both.clone())
-                }
-                false => self.alone(sampler, place, point, *buffers)?,
+    ) -> Result<Vec<Value>> {
+        let about = self.about(sampler, place, point)?;
+        let overlaps = self.settings.options.overlap;
+        let places = if overlaps { 1 } else { point.placements().len() };
+        let mut objects = Vec::new();
+        for &buffers in &point.placements()[..places] {
+            let (measured, hidden) = if overlaps {
+                let hidden = overlap(sampler, &mut place.work(point, buffers, sampler)?)?;
+                (hidden.as_ref().map(|hidden| hidden.both.clone()), hidden)
+            } else {
+                (self.alone(sampler, place, point, buffers)?, None)
             };
-            match buffers {
-                BufferPlacement::OutOfPlace => row.out_of_place = measured,
-                BufferPlacement::InPlace => row.in_place = measured,
-            }
+            objects.extend(measured.map(|measured| {
+                let of = (point, place.parameters.world);
+                json::of_point(&about, of, buffers, &measured, hidden.as_ref())
+            }));
         }
-        Ok(row)
+        Ok(objects)
     }
 
-    /// A row without a measurement.
-    fn row(
+    /// What is equal for all placements of a point. Shows the point as progress.
+    fn about(
         &self,
         sampler: &mut Sampler<'_>,
         place: PointPlace<'_>,
         point: &BenchmarkPoint,
-    ) -> Result<PerfRow> {
+    ) -> Result<Value> {
         let PointPlace { transport, parameters, arena, .. } = place;
-        Ok(PerfRow {
-            parameters,
-            transport,
-            is_encrypted: encryption::applies(&sampler.comm, transport),
-            deterministic: sampler.comm.is_deterministic(),
-            reuses_buffers: self.settings.options.sampling.reuse_buffers,
-            together: self.settings.options.sampling.together,
-            point: point.clone(),
-            algorithm: algorithm(sampler, point, parameters)?,
-            is_own: false,
-            prediction: None,
-            out_of_place: None,
-            in_place: None,
-            is_registered: arena.is_some(),
-            overlap: None,
-        })
+        let (collective, sampling) = (point.collective, &self.settings.options.sampling);
+        let bytes = point.whole(parameters.world) * parameters.kind.size();
+        let chosen = algorithm(sampler, point, parameters)?;
+        let prediction = self.predict(sampler, collective, bytes, chosen);
+        if let Some(report) = &self.report {
+            let (name, size) = (names::dashed(collective), sizes::name(bytes));
+            report.begin(format!("{name} {size} over {transport}"));
+        }
+        let counts = point.shares.as_ref().map(|shares| {
+            (0..shares.len()).map(|rank| point.block(rank).len()).collect::<Vec<_>>()
+        });
+        let mut about = json!({
+            "collective": collective.name(),
+            "ranks": parameters.world,
+            "transport": transport,
+            "requested": point.algorithm.map_or("auto", Algorithm::name),
+            "bytes": bytes,
+            "count": point.count,
+            "type": parameters.kind.name(),
+            "op": collective.reduces().then(|| parameters.op.name()),
+            "root": collective.root(),
+            "deterministic": sampler.comm.is_deterministic(),
+            "encrypted": is_encrypted(&sampler.comm, transport),
+            "offset": parameters.offset,
+            "registered": arena.is_some(),
+            "reuses_buffers": sampling.reuse_buffers,
+            "counts": counts,
+            "off_cache_bytes": sampling.off_cache,
+            "tuners_choice": prediction.map(|prediction| prediction.choice.name()),
+            "predicted_us": prediction.map(|prediction| prediction.us),
+        });
+        if sampling.together {
+            json::add(&mut about, json!({ "together": true }));
+        }
+        Ok(about)
     }
 
-    /// Adds the tuner's prediction where it is shown, and shows the point in the progress bar.
-    fn predict(&self, sampler: &Sampler<'_>, row: &mut PerfRow) {
-        let Some(report) = &self.report else { return };
-        let (comm, collective, bytes) = (&sampler.comm, row.point.collective, row.bytes());
-        if let Some(own) = self.settings.own.as_deref() {
-            let schedules = own.schedules.as_slice();
-            row.is_own = true;
-            row.prediction = TunerPrediction::of_schedules(comm, collective, bytes, schedules);
-        } else if report.has_report() {
-            row.prediction = TunerPrediction::of(comm, collective, bytes, row.algorithm);
-        }
+    /// The tuner's prediction where it is shown: in a report, for the schedules of a file, and on GPUs.
+    fn predict(
+        &self,
+        sampler: &Sampler<'_>,
+        collective: Collective,
+        bytes: usize,
+        algorithm: Algorithm,
+    ) -> Option<TunerPrediction> {
+        let report = self.report.as_ref()?;
+        let comm = &sampler.comm;
         #[cfg(feature = "cuda")]
         if let Some(gpu) = &sampler.gpu {
-            row.prediction = TunerPrediction::on_gpus(gpu, collective, bytes);
+            return TunerPrediction::on_gpus(gpu, collective, bytes);
         }
-        let (name, size) = (names::dashed(collective), sizes::name(bytes));
-        report.begin(format!("{name} {size} over {}", row.transport));
+        match self.settings.own.as_deref() {
+            Some(own) => TunerPrediction::of_schedules(comm, collective, bytes, &own.schedules),
+            None if report.has_report() => TunerPrediction::of(comm, collective, bytes, algorithm),
+            None => None,
+        }
     }
 
     /// Measures a call without concurrent ones.
@@ -147,7 +169,7 @@ impl PerfRun<'_> {
         let mut work = place.work(point, buffers, sampler)?.by(own);
         #[cfg(feature = "cuda")]
         if let Some(gpu) = &sampler.gpu {
-            work = work.on_device(gpu, place.parameters.kind)?;
+            work = work.on_device(gpu)?;
         }
         measure(sampler, &mut work)
     }
@@ -156,7 +178,7 @@ impl PerfRun<'_> {
 /// The place of a point's calls, and their expected results.
 #[derive(Clone, Copy)]
 struct PointPlace<'a> {
-    transport: PerfTransport,
+    transport: TransportName,
     parameters: CallParameters,
     oracle: &'a Oracle,
     /// The memory of the buffers, if it is registered.

@@ -21,9 +21,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) struct PerfSettings {
     pub(crate) world: usize,
-    pub(crate) benchmark: Benchmark,
-    /// The same of other types, operations and roots, as far as they make a difference.
-    pub(crate) others: Vec<Benchmark>,
+    /// One for each type, operation and root, as far as they make a difference; one at least.
+    pub(crate) benchmarks: Vec<Benchmark>,
     /// Messages between ranks, which are measured instead of collectives.
     pub(crate) messages: Option<MessageBenchmark>,
     /// The schedules of a file, which are measured instead of the library's.
@@ -40,11 +39,6 @@ const DEFAULT_RANKS: usize = 4;
 /// How many ranks are started for messages between two ranks.
 const DEFAULT_PAIR: usize = 2;
 impl PerfSettings {
-    /// Everything that is measured, one type, operation and root after the other.
-    pub(crate) fn benchmarks(&self) -> impl Iterator<Item = &Benchmark> {
-        std::iter::once(&self.benchmark).chain(&self.others)
-    }
-
     /// The earlier run to compare with.
     pub(crate) fn baseline(&self) -> Result<Option<Baseline>> {
         self.options.compare.as_deref().map(|path| Baseline::read("--compare", path)).transpose()
@@ -89,16 +83,16 @@ impl PerfArgs {
         }
         let own = self.own(world)?.map(Arc::new);
         let collective = own.as_ref().map(|own| own.collective);
-        let mut benchmarks = self.benchmarks(world, collective, &roots)?.into_iter();
-        let benchmark = benchmarks.next().context("no type has such an operation")?;
-        let messages = self.messages(world, &benchmark)?;
-        if messages.is_none() && benchmark.is_empty() {
-            bail!("{}", nothing_to_measure(&benchmark));
-        }
+        let benchmarks = self.benchmarks(world, collective, &roots)?;
+        let benchmark = benchmarks.first().context("no type has such an operation")?;
+        let messages = self.messages(world, benchmark)?;
+        ensure!(
+            messages.is_some() || !benchmark.points().is_empty(),
+            nothing_to_measure(benchmark)
+        );
         Ok(PerfSettings {
             world,
-            benchmark,
-            others: benchmarks.collect(),
+            benchmarks,
             messages,
             own,
             transport: self.transport(world)?,

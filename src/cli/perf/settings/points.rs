@@ -2,8 +2,8 @@
 
 use crate::perf::args::PerfArgs;
 use crate::perf::benchmark::{Benchmark, CallParameters};
+use crate::perf::buffer::PAGE;
 use crate::perf::choices::{Selected, Subject};
-use crate::perf::offset::{BufferOffset, PAGE};
 use crate::{names, sizes};
 use anyhow::{Result, ensure};
 use maypole::algorithms::Algorithm;
@@ -27,7 +27,8 @@ impl PerfArgs {
         roots: &[usize],
     ) -> Result<Vec<Benchmark>> {
         let kinds = listed(&self.kinds, || DataType::NUMBERS.to_vec());
-        let takes_all = |op: ReduceOp| !self.ops.iter().any(|it| it.is(&op));
+        let takes_all =
+            |op| !self.ops.iter().any(|it| matches!(it, Selected::One(one) if *one == op));
         let ops = listed(&self.ops, || ReduceOp::ALL.to_vec());
         let shares = self.counts.as_ref().map(|rule| rule.shares(world)).transpose()?;
         let mut benchmarks = Vec::new();
@@ -48,13 +49,13 @@ impl PerfArgs {
                         (nth_op == 0 || collective.reduces())
                             && (nth_root == 0 || collective.root().is_some())
                     });
-                    let (offset, off_cache) = (self.offset(kind)?, self.sampling.off_cache);
+                    let offset = self.offset(kind)?;
                     benchmarks.push(Benchmark {
                         collectives,
                         algorithms: self.algorithms(),
                         sizes: self.sizes()?,
                         shares: shares.clone(),
-                        parameters: CallParameters { kind, op, world, offset, off_cache },
+                        parameters: CallParameters { kind, op, world, offset },
                     });
                 }
             }
@@ -62,9 +63,8 @@ impl PerfArgs {
         Ok(benchmarks)
     }
 
-    fn offset(&self, kind: DataType) -> Result<BufferOffset> {
-        let element = kind.size();
-        let BufferOffset::Fixed(offset) = self.offset else { return Ok(self.offset) };
+    fn offset(&self, kind: DataType) -> Result<usize> {
+        let (offset, element) = (self.offset, kind.size());
         ensure!(
             offset.is_multiple_of(element),
             "--offset {offset}: elements of --type {} have {element} bytes; take a multiple of that",
@@ -74,7 +74,7 @@ impl PerfArgs {
             offset < PAGE,
             "--offset {offset}: buffers begin less than a page ({PAGE} bytes) behind a page"
         );
-        Ok(self.offset)
+        Ok(offset)
     }
 
     fn collectives(&self, root: usize, op: ReduceOp) -> Result<Vec<Collective>> {

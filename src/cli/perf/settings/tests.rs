@@ -4,7 +4,6 @@ use super::points::DEFAULT_SIZES;
 use super::*;
 use crate::perf::benchmark::CallParameters;
 use crate::perf::messages::MessageTest;
-use crate::perf::offset::BufferOffset;
 use clap::Parser;
 use maypole::ReduceOp;
 use maypole::algorithms::Algorithm;
@@ -24,26 +23,26 @@ fn settings(line: &str) -> Result<PerfSettings> {
 }
 
 fn sizes(line: &str) -> Vec<usize> {
-    settings(line).unwrap().benchmark.sizes
+    settings(line).unwrap().benchmarks[0].sizes.clone()
 }
 
 #[test]
 fn without_options_everything_is_measured_in_a_few_sizes() {
     let all = settings("").unwrap();
     assert_eq!(all.world, 4);
-    assert_eq!(all.benchmark.collectives.len(), 11);
+    assert_eq!(all.benchmarks[0].collectives.len(), 11);
     assert_eq!(all.transport, TransportSelection::All);
     assert!(all.options.sampling.check);
-    assert_eq!(all.benchmark.sizes, DEFAULT_SIZES);
+    assert_eq!(all.benchmarks[0].sizes, DEFAULT_SIZES);
 }
 
 #[test]
 fn a_report_measures_all_algorithms_in_many_sizes() {
-    let benchmark = settings("all-reduce --report there").unwrap().benchmark;
+    let benchmark = settings("all-reduce --report there").unwrap().benchmarks.remove(0);
     assert_eq!(benchmark.algorithms.len(), Algorithm::ALL.len());
     assert_eq!(benchmark.sizes.len(), 12);
     let line = "all-reduce --report there -a ring,auto --max 64";
-    let benchmark = settings(line).unwrap().benchmark;
+    let benchmark = settings(line).unwrap().benchmarks.remove(0);
     assert_eq!(benchmark.algorithms, [Some(Algorithm::Ring), None]);
     assert_eq!(benchmark.sizes, [8, 32]);
 }
@@ -62,17 +61,17 @@ fn sizes_go_from_min_to_max_by_the_factor_or_the_step() {
 fn command_lines_of_nccl_tests_are_understood() {
     let line = "all_reduce -b 8 -e 32 -f 2 -g 2 -w 5 -c 1 -d float -o prod -r 1 -T 60";
     let of = settings(line).unwrap();
-    assert_eq!(of.benchmark.sizes, [8, 16, 32]);
+    assert_eq!(of.benchmarks[0].sizes, [8, 16, 32]);
     assert_eq!(of.world, 2);
     assert_eq!(of.options.sampling.warmup, 5);
     assert!(of.options.sampling.check);
-    assert_eq!(of.benchmark.parameters.kind, maypole::DataType::F32);
-    assert_eq!(of.benchmark.parameters.op, ReduceOp::Product);
+    assert_eq!(of.benchmarks[0].parameters.kind, maypole::DataType::F32);
+    assert_eq!(of.benchmarks[0].parameters.op, ReduceOp::Product);
     assert_eq!(of.options.timeout, Some(Duration::from_secs(60)));
     let long = "--minbytes 8 --maxbytes 32 --stepbytes 8 --datatype half --check 0 --ngpus 3";
     let settings = settings(long).unwrap();
-    assert_eq!(settings.benchmark.sizes, [8, 16, 24, 32]);
-    assert_eq!(settings.benchmark.parameters.kind, maypole::DataType::F16);
+    assert_eq!(settings.benchmarks[0].sizes, [8, 16, 24, 32]);
+    assert_eq!(settings.benchmarks[0].parameters.kind, maypole::DataType::F16);
     assert_eq!(settings.world, 3);
     assert!(!settings.options.sampling.check);
 }
@@ -89,11 +88,10 @@ fn messages_are_measured_between_two_ranks() {
 
 #[test]
 fn buffers_begin_where_those_of_users_do() {
-    let offset = |line: &str| settings(line).unwrap().benchmark.parameters.offset;
-    assert_eq!(offset(""), BufferOffset::Fixed(16));
-    assert_eq!(offset("--offset 0"), BufferOffset::Fixed(0));
-    assert_eq!(offset("--type i8 --offset 3"), BufferOffset::Fixed(3));
-    assert_eq!(offset("--offset random"), BufferOffset::Random);
+    let offset = |line: &str| settings(line).unwrap().benchmarks[0].parameters.offset;
+    assert_eq!(offset(""), 16);
+    assert_eq!(offset("--offset 0"), 0);
+    assert_eq!(offset("--type i8 --offset 3"), 3);
 }
 
 #[test]
@@ -115,8 +113,9 @@ fn check_needs_no_value() {
 
 #[test]
 fn the_root_reaches_every_rooted_collective() {
-    let collectives =
-        settings("broadcast all-reduce broadcast --root 3").unwrap().benchmark.collectives;
+    let collectives = settings("broadcast all-reduce broadcast --root 3").unwrap().benchmarks[0]
+        .collectives
+        .clone();
     assert_eq!(collectives, [Collective::Broadcast { root: 3 }, Collective::AllReduce]);
 }
 
@@ -124,7 +123,7 @@ fn the_root_reaches_every_rooted_collective() {
 fn types_operations_and_roots_may_be_all() {
     let points = |line: &str| {
         let settings = settings(line).unwrap();
-        let points = settings.benchmarks().flat_map(|it| {
+        let points = settings.benchmarks.iter().flat_map(|it| {
             let CallParameters { kind, op, .. } = it.parameters;
             it.collectives.iter().map(move |collective| (kind.name(), op, *collective))
         });
@@ -159,7 +158,7 @@ fn contradictions_are_refused() {
         ("--algorithm rung", "one-shot"),
         ("--type quad", "bf16"),
         ("--op mean", "avg"),
-        ("--check maybe", "neither true"),
+        ("--check maybe", "not a boolean"),
         ("everything", "reduce-scatter"),
         ("--min 0", "at least one byte"),
         ("--transport pigeon", "tcp"),

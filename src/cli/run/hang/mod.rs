@@ -1,5 +1,5 @@
-//! Hang reports: one page about all ranks, when a rank reports that a deadline has passed, when a
-//! wait has lasted for too long, or on request.
+//! Hang reports: one page about all ranks, when a rank reports that a deadline has passed, or on
+//! request.
 //!
 //! Each rank that uses maypole connects to an abstract socket of the launcher, whose name is in its
 //! environment. The launcher's request is one byte; the reply is one line of JSON for each rank of
@@ -40,8 +40,6 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 const FAILURE_TIME: Duration = Duration::from_millis(800);
 /// How long an inquiry may take. The thread may be printing a page to a slow reader.
 const INQUIRY_TIME: Duration = Duration::from_secs(1);
-/// The most reported operations that are kept.
-const MOST_TOLD: usize = 10_000;
 const LISTENER: u64 = 0;
 const WAKER: u64 = 1;
 const SIGNAL: u64 = 2;
@@ -66,8 +64,7 @@ struct StopRequest {
 }
 
 impl HangReports {
-    /// Makes pages for the ranks `here` of a job of `world` ranks: with a `limit` also when an operation has been
-    /// waiting for so long, and at the signal that `MAYPOLE_STATUS_SIGNAL` names. A system that
+    /// Makes pages for the ranks `here` of a job of `world` ranks, also at the signal that `MAYPOLE_STATUS_SIGNAL` names. A system that
     /// refuses the socket or the thread is no reason not to run the job. Tells `events` which processes
     /// have joined others.
     ///
@@ -76,13 +73,12 @@ impl HangReports {
     pub(super) fn start(
         world: usize,
         here: Range<usize>,
-        limit: Option<Duration>,
         events: Sender<LaunchEvent>,
     ) -> anyhow::Result<Self> {
         let signal = status_signal()?;
         let stop = Arc::new(StopRequest { waker: Waker::new()?, is_made: AtomicBool::new(false) });
         let (questions, asked) = unbounded();
-        let hub = ReportHub::new((world, here, events), limit, signal, (Arc::clone(&stop), asked));
+        let hub = ReportHub::new((world, here, events), signal, (Arc::clone(&stop), asked));
         let started = hub.and_then(|(mut hub, name)| {
             let serve = move || {
                 if let Err(error) = hub.serve() {
@@ -148,7 +144,6 @@ struct ReportHub {
     /// The ranks of this host.
     here: Range<usize>,
     events: Sender<LaunchEvent>,
-    limit: Option<Duration>,
     listener: UnixListener,
     signal: Option<SignalEvents>,
     stop: Arc<StopRequest>,
@@ -159,18 +154,14 @@ struct ReportHub {
     next_number: u64,
     statuses: BTreeMap<usize, RankStatus>,
     page: Option<PendingPage>,
-    /// The operations of ranks on an earlier page, so that a hang is reported once.
-    told: BTreeSet<(usize, Vec<usize>, u64)>,
     /// True once a page has reported a failure.
     failure_told: bool,
-    next_look: Instant,
 }
 
 impl ReportHub {
     /// Listens for ranks, at the returned name.
     fn new(
         (world, here, events): (usize, Range<usize>, Sender<LaunchEvent>),
-        limit: Option<Duration>,
         signal: Option<i32>,
         (stop, questions): (Arc<StopRequest>, Receiver<Sender<Option<FirstFailure>>>),
     ) -> anyhow::Result<(Self, String)> {
@@ -189,7 +180,6 @@ impl ReportHub {
             world,
             here,
             events,
-            limit,
             listener,
             signal,
             stop,
@@ -200,9 +190,7 @@ impl ReportHub {
             next_number: FIRST_CONNECTION,
             statuses: BTreeMap::new(),
             page: None,
-            told: BTreeSet::new(),
             failure_told: false,
-            next_look: Instant::now(),
         };
         Ok((this, name))
     }
@@ -219,7 +207,6 @@ impl ReportHub {
                     number => self.read(number),
                 }
             }
-            self.look();
             self.print_if_due();
         }
         if self.page.is_some() {
@@ -254,11 +241,8 @@ impl ReportHub {
 
     /// How long nothing has to be done.
     fn pause(&self) -> Duration {
-        let page = self.page.as_ref().map(|page| page.until);
-        let look = self.limit.map(|_| self.next_look);
-        let next = page.into_iter().chain(look).min();
-        next.map_or(Duration::from_secs(3600), |next| {
-            next.saturating_duration_since(Instant::now())
+        self.page.as_ref().map_or(Duration::from_secs(3600), |page| {
+            page.until.saturating_duration_since(Instant::now())
         })
     }
 
@@ -305,47 +289,10 @@ impl ReportHub {
     /// Asks all ranks, for a page.
     fn begin(&mut self, reason: String, time: Duration, ends_early: bool) {
         self.page.get_or_insert(PendingPage { reason, until: Instant::now() + time, ends_early });
-        self.ask();
-    }
-
-    fn ask(&mut self) {
         for reporter in self.reporters.values_mut() {
             // A process that reads nothing counts as silent.
             reporter.asked = true;
             let _ = reporter.stream.write(b"?");
-        }
-    }
-
-    /// With a limit: polls all ranks now and then, and begins a page if an operation has been
-    /// waiting for too long.
-    fn look(&mut self) {
-        let Some(limit) = self.limit else { return };
-        let waits_too_long = |status: &RankStatus| {
-            let pending = |group: &maypole::comm::status::GroupStatus| {
-                let pending = group.pending.as_ref()?;
-                let seconds = pending.waiting_seconds?;
-                (seconds >= limit.as_secs_f64())
-                    .then(|| (status.rank, group.members.clone(), pending.sequence))
-            };
-            status.groups.iter().find_map(pending)
-        };
-        let hung = self.statuses.values().filter_map(waits_too_long);
-        let fresh = hung.filter(|it| !self.told.contains(it)).collect::<Vec<_>>();
-        if let Some((rank, ..)) = fresh.first().filter(|_| self.page.is_none()) {
-            let seconds = limit.as_secs_f64();
-            let reason = format!("because rank {rank} has been waiting for {seconds} s or more");
-            // One page covers the whole hang: all ranks that wait now belong to it.
-            if self.told.len() > MOST_TOLD {
-                self.told.clear();
-            }
-            self.told.extend(fresh);
-            self.begin(reason, ANSWER_TIME, true);
-        }
-        let now = Instant::now();
-        if now >= self.next_look {
-            let pause = limit / 4;
-            self.next_look = now + pause.clamp(Duration::from_millis(100), Duration::from_secs(5));
-            self.ask();
         }
     }
 

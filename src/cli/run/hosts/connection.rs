@@ -6,7 +6,6 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::Duration;
 
 use crate::process::{self, ProcessEnd};
@@ -14,21 +13,18 @@ use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender, select};
 use signal_hook::consts::SIGKILL;
 
-use super::messages::{Answer, BEAT, MESSAGE, OUTPUT, Order, clock, line};
+use super::messages::{Answer, BEAT, MESSAGE, OUTPUT, Order, line};
 use super::shared::{LONGEST_WORDS, SharedConnection, lock};
 use super::ssh;
 use crate::output::visible;
 use crate::run::lines::{self, OutputStream};
 use crate::run::ranks::LaunchEvent;
+use crate::run::start_thread;
 
 /// The most bytes of a line that is kept whole; a rank's longer lines are cut before they are sent.
 const LONGEST_LINE: u64 = 32 << 20;
 /// How long the last words of an ssh that has ended may take.
 const LAST_WORDS_TIME: Duration = Duration::from_secs(1);
-/// Seconds by which clocks may differ. A message that was long on its way counts as a difference.
-const CLOCK_DIFFERENCE: f64 = 5.0;
-/// The bytes of a program per write.
-const PIECE: usize = 256 << 10;
 
 /// A host that ssh has been started for. Dropping it kills ssh.
 pub(super) struct Connection {
@@ -42,11 +38,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Starts `ssh`, and the threads that read and write. Sends the host these programs first, and the
-    /// events of its processes to `events`. A host that is silent for `patience` is lost.
+    /// Starts `ssh`, and the threads that read and write. Sends the
+    /// events of the host's processes to `events`. A host that is silent for `patience` is lost.
     pub(super) fn start(
         host: &str,
-        (mut ssh, programs): (Command, Vec<Arc<[u8]>>),
+        mut ssh: Command,
         events: Sender<LaunchEvent>,
         patience: Duration,
     ) -> Result<Self> {
@@ -73,14 +69,14 @@ impl Connection {
         };
         let writer =
             HostWriter { child: Arc::clone(&child), shared: Arc::clone(&shared), patience };
-        let (name, words, ssh) = (Arc::clone(&host), Arc::clone(&shared), Arc::clone(&child));
+        let (name, words) = (Arc::clone(&host), Arc::clone(&shared));
         let (told, all_told) = crossbeam_channel::bounded::<()>(0);
         spawn(move || {
             let _told = told;
-            read_errors(&words, &name, error, &ssh);
+            read_errors(&words, &name, error);
         })?;
         spawn(move || reader.run(output, &all_told))?;
-        spawn(move || writer.run(&programs, to_send, input))?;
+        spawn(move || writer.run(to_send, input))?;
         Ok(Self { host, child, orders: Some(orders), answers, shared })
     }
 
@@ -114,7 +110,7 @@ impl Drop for Connection {
 
 /// Forwards the lines of ranks, and keeps those of ssh and of the shell. The lines of the host's
 /// launcher are shown as well.
-fn read_errors(shared: &SharedConnection, host: &str, error: impl Read, child: &Child) {
+fn read_errors(shared: &SharedConnection, host: &str, error: impl Read) {
     let mut can_write = true;
     each_line(error, |line| {
         let shown = match line.strip_prefix(&[OUTPUT]).filter(|_| shared.is_greeted()) {
@@ -123,12 +119,7 @@ fn read_errors(shared: &SharedConnection, host: &str, error: impl Read, child: &
                 let text = String::from_utf8_lossy(line);
                 format!("[{host}] {}\n", visible(text.trim_end())).into_bytes()
             }
-            None => {
-                if !shared.keep(line) {
-                    let _ = process::signal_group(child, SIGKILL);
-                }
-                return;
-            }
+            None => return shared.keep(line),
         };
         can_write = can_write && OutputStream::Error.write(&shown).is_ok();
     });
@@ -164,10 +155,7 @@ impl HostReader {
                     self.shared.progress.fetch_add(1, Ordering::Relaxed);
                     self.take(answer);
                 }
-                None if !self.shared.keep(line) => {
-                    let _ = process::signal_group(&self.child, SIGKILL);
-                }
-                None => {}
+                None => self.shared.keep(line),
             }
         });
         let end = ssh::end_of(&self.child);
@@ -207,11 +195,9 @@ impl HostReader {
             answer => {
                 match &answer {
                     Answer::Started(place) => drop(self.running.insert(*place)),
-                    Answer::Hello(hello) => {
+                    Answer::Hello(_) | Answer::Unfit(_) => {
                         self.shared.is_greeted.store(true, Ordering::Relaxed);
-                        self.compare_clocks(hello.clock);
                     }
-                    Answer::Unfit(_) => self.shared.is_greeted.store(true, Ordering::Relaxed),
                     _ => {}
                 }
                 if let Some(answers) = &self.answers {
@@ -221,20 +207,6 @@ impl HostReader {
             }
         };
         let _ = self.events.send(event);
-    }
-
-    /// Says that the clock of the host is wrong, or that of this one.
-    fn compare_clocks(&self, theirs: f64) {
-        let ahead = theirs - clock();
-        if ahead.abs() > CLOCK_DIFFERENCE {
-            let how = if ahead > 0.0 { "ahead of" } else { "behind" };
-            lines::say(&format!(
-                "the clock of {} is {:.0} s {how} this one's, and so are times in its logs and \
-                 traces: set both clocks, as by `timedatectl set-ntp true`",
-                self.host,
-                ahead.abs()
-            ));
-        }
     }
 
     /// Says that the host is lost, if processes ran there.
@@ -258,14 +230,7 @@ struct HostWriter {
 }
 
 impl HostWriter {
-    fn run(self, programs: &[Arc<[u8]>], to_send: Receiver<String>, mut input: ChildStdin) {
-        for piece in programs.iter().flat_map(|program| program.chunks(PIECE)) {
-            self.shared.progress.fetch_add(1, Ordering::Relaxed);
-            // The reader detects the end of the connection.
-            if input.write_all(piece).is_err() {
-                return;
-            }
-        }
+    fn run(self, to_send: Receiver<String>, mut input: ChildStdin) {
         let ticks = crossbeam_channel::tick(BEAT);
         let mut silence = (0, 0);
         loop {
@@ -318,8 +283,6 @@ fn each_line(stream: impl Read, mut take: impl FnMut(&[u8])) {
 }
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> Result<()> {
-    let thread = thread::Builder::new().stack_size(256 << 10).spawn(work);
-    thread
-        .map(drop)
+    start_thread("host", work)
         .context("cannot start a thread for a host; raise `ulimit -u`, or name fewer hosts")
 }

@@ -65,8 +65,6 @@ fn read_line(hosts: &mut Vec<HostSlots>, line: &str) -> Result<()> {
     for word in words {
         match word.split_once('=') {
             Some(("slots", count)) => slots = Some(number(count)?),
-            // More than `slots` ranks are never started on a host.
-            Some(("max_slots" | "max-slots", count)) => drop(number(count)?),
             _ => bail!("{word:?} is not understood; write for example {name:?} slots=8"),
         }
     }
@@ -168,7 +166,7 @@ mod tests {
     fn a_host_file_has_comments_and_a_host_a_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hosts");
-        let text = "# two racks\n\na slots=4 max_slots=8 # the first\n  b\na slots=2\n";
+        let text = "# two racks\n\na slots=4 # the first\n  b\na slots=2\n";
         std::fs::write(&path, text).unwrap();
         assert_eq!(slots(&read(&path).unwrap()), [("a", Some(6)), ("b", None)]);
         std::fs::write(&path, "\u{feff}a:2\n[fd00::7]:3\nfe80::1%eth0\n").unwrap();

@@ -2,7 +2,7 @@
 //! standard input and output of ssh.
 
 use std::ffi::OsString;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::run::environment::JobPorts;
 use crate::run::first_failure::FirstFailure;
 
 /// The number of this protocol. Both launchers also have to be of the same version.
-pub(super) const PROTOCOL: u32 = 4;
+pub(super) const PROTOCOL: u32 = 5;
 
 /// A line of another host's launcher that begins so is a message.
 pub(super) const MESSAGE: u8 = b'@';
@@ -75,8 +75,6 @@ pub(super) struct Hello {
     pub(super) file: String,
     /// Free ports, if rank 0 is to run here.
     pub(super) ports: Option<JobPorts>,
-    /// Seconds since 1970 by the clock of this host.
-    pub(super) clock: f64,
     /// `SSH_CONNECTION`: addresses and ports of the client and of this host.
     pub(super) connection: Option<String>,
 }
@@ -100,12 +98,6 @@ pub(super) struct JobDescription {
     pub(super) program: Vec<OsString>,
     /// The folder in which ranks start, if it exists.
     pub(super) folder: OsString,
-}
-
-/// Seconds since 1970.
-pub(super) fn clock() -> f64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0.0, |since| since.as_secs_f64())
 }
 
 /// A message as the line that carries it, without the letter before it.

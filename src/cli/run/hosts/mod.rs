@@ -46,10 +46,6 @@ pub(crate) struct HostArgs {
     #[arg(long, value_name = "COMMAND")]
     ssh: Option<String>,
 
-    /// Send this maypole to every host, and PROGRAM if it is a path, instead of looking for them there.
-    #[arg(long)]
-    copy: bool,
-
     /// The address of the first host, by which the other hosts reach it [default: the one at which ssh
     /// has reached it].
     #[arg(long, value_name = "ADDRESS")]
@@ -87,10 +83,10 @@ impl HostArgs {
             (Some(hosts), _) => list::parse(hosts)?,
             (None, Some(file)) => list::read(file)?,
             (None, None) => {
-                let has_options = self.ssh.is_some() || self.copy || self.address.is_some();
+                let has_options = self.ssh.is_some() || self.address.is_some();
                 ensure!(
                     !has_options && self.variables.is_empty(),
-                    "--ssh, --copy, --address and --env need --hosts"
+                    "--ssh, --address and --env need --hosts"
                 );
                 return Ok(None);
             }

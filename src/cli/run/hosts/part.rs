@@ -5,22 +5,20 @@
 //! SIGTERM and after the grace period with SIGKILL, when its input ends, when its input is silent for
 //! a time, when its output cannot be written, and on a signal.
 
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::thread;
 use std::time::Duration;
 
 use crate::process::ProcessEnd;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select, unbounded};
 use maypole::world::launch::JobKey;
-use maypole_transports::watch::Watch;
 
 use super::messages::{
-    Answer, BEAT, Hello, JobDescription, MESSAGE, OUTPUT, Order, PROTOCOL, StartOrder, clock, line,
+    Answer, BEAT, Hello, JobDescription, MESSAGE, OUTPUT, Order, PROTOCOL, StartOrder, line,
 };
 use super::route;
 use crate::run::environment::{JobEnvironment, JobPorts};
@@ -28,7 +26,7 @@ use crate::run::hang::HangReports;
 use crate::run::lines::OutputStream;
 use crate::run::ranks::{LaunchEvent, RankProcesses, StartError, StartedRanks};
 use crate::run::signals::ENDING;
-use crate::run::{Job, capacity};
+use crate::run::{Job, capacity, start_thread};
 
 /// The ranks that are started here, where a launcher on another host has started this one.
 #[derive(Clone, Copy, clap::Args)]
@@ -39,9 +37,6 @@ pub(in crate::run) struct PartArgs {
     /// How many ranks are started here.
     #[arg(long, hide = true, requires = "first")]
     local: Option<usize>,
-    /// The program was sent, and lies beside this one.
-    #[arg(long, hide = true, requires = "first")]
-    copied: bool,
 }
 
 impl PartArgs {
@@ -53,8 +48,6 @@ impl PartArgs {
 
 /// The exit code of a launcher that has lost the one that has started it.
 const LAUNCHER_LOST: u8 = 1;
-/// The most bytes of one order. The first has all variables and arguments of the job.
-const LONGEST_ORDER: usize = 64 << 20;
 
 /// Starts and ends ranks as the launcher orders that has started this one, until that is lost for
 /// `lost_after`.
@@ -64,14 +57,14 @@ pub(in crate::run) fn main(
     lost_after: Duration,
 ) -> Result<ExitCode> {
     let answers = write_answers(job.sender.clone())?;
-    let orders = read_orders(lost_after)?;
-    match JobPart::prepare(job, part, &orders, &answers) {
-        Ok(Some(part)) => Ok(part.serve(&orders)),
+    let orders = read_orders()?;
+    match JobPart::prepare(job, part, (&orders, lost_after), &answers) {
+        Ok(Some(part)) => Ok(part.serve(&orders, lost_after)),
         Ok(None) => Ok(LAUNCHER_LOST.into()),
         Err(error) => {
             let _ = answers.send(Answer::Unfit(crate::output::sentence(&error)));
             // Until the launcher has received the reason.
-            while orders.recv().is_ok() {}
+            while orders.recv_timeout(lost_after).is_ok() {}
             Ok(LAUNCHER_LOST.into())
         }
     }
@@ -86,9 +79,9 @@ fn choose_ports(job: &Job<'_>) -> Result<(JobPorts, Vec<TcpListener>)> {
     at(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| at(Ipv4Addr::UNSPECIFIED.into()))
 }
 
-fn first_order(orders: &Receiver<Order>) -> Option<JobDescription> {
+fn first_order(orders: &Receiver<Order>, lost_after: Duration) -> Option<JobDescription> {
     loop {
-        match orders.recv().ok()? {
+        match orders.recv_timeout(lost_after).ok()? {
             Order::Job(job) => return Some(*job),
             Order::Beat => {}
             _ => return None,
@@ -110,7 +103,6 @@ struct JobPart<'a> {
     answers: &'a Sender<Answer>,
     /// Keeps the ports of rank 0 free until the first rank starts.
     held: Option<Vec<TcpListener>>,
-    copied: bool,
     /// The launcher's number of each process, and its group.
     places: Vec<(usize, Option<u32>)>,
 }
@@ -121,7 +113,7 @@ impl<'a> JobPart<'a> {
     fn prepare(
         job: &'a Job<'a>,
         part: PartArgs,
-        orders: &Receiver<Order>,
+        (orders, lost_after): (&Receiver<Order>, Duration),
         answers: &'a Sender<Answer>,
     ) -> Result<Option<Self>> {
         let (first, local) = (part.first.unwrap_or(0), part.local.unwrap_or(job.world));
@@ -131,10 +123,9 @@ impl<'a> JobPart<'a> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             file: this_file().to_string_lossy().into_owned(),
             ports,
-            clock: clock(),
             connection: std::env::var("SSH_CONNECTION").ok(),
         })));
-        let Some(described) = first_order(orders) else { return Ok(None) };
+        let Some(described) = first_order(orders, lost_after) else { return Ok(None) };
         // Another host may not have the folder; then ranks start where ssh has started this.
         let _ = std::env::set_current_dir(&described.folder);
         let key = JobKey::parse(&described.key).context("the launcher has sent no job key")?;
@@ -152,7 +143,6 @@ impl<'a> JobPart<'a> {
         let _ = answers.send(
             route.map_or_else(|error| Answer::NoRoute(error.to_string()), |()| Answer::Ready),
         );
-        let (copied, places) = (part.copied, Vec::new());
         Ok(Some(Self {
             job,
             described,
@@ -161,16 +151,20 @@ impl<'a> JobPart<'a> {
             reports,
             answers,
             held,
-            copied,
-            places,
+            places: Vec::new(),
         }))
     }
 
-    /// Executes orders until the job ends or the launcher is lost.
-    fn serve(mut self, orders: &Receiver<Order>) -> ExitCode {
-        loop {
+    /// Executes orders until the job ends or the launcher is lost: its input has ended, or nothing
+    /// has come for `lost_after`.
+    fn serve(mut self, orders: &Receiver<Order>, lost_after: Duration) -> ExitCode {
+        let ticks = crossbeam_channel::tick(BEAT);
+        // Counted in beats, so that a stop of this process is no silence of the launcher.
+        let mut silent = 0;
+        while BEAT * silent < lost_after {
             select! {
-                recv(orders) -> order => match order {
+                recv(ticks) -> _ => silent += 1,
+                recv(orders) -> order => match order.inspect(|_| silent = 0) {
                     Ok(Order::Start(order)) => self.start(order),
                     Ok(Order::Signal(place, signal)) => self.signal(place, signal),
                     Ok(Order::Stop) => {
@@ -189,6 +183,7 @@ impl<'a> JobPart<'a> {
                 },
             }
         }
+        self.end(LAUNCHER_LOST)
     }
 
     /// Stops all ranks. Their remaining output is lost: it may have no reader.
@@ -223,11 +218,9 @@ impl<'a> JobPart<'a> {
     /// The program with its arguments and the variables of the job.
     fn command(&self) -> Command {
         let given = Path::new(&self.described.program[0]);
-        let is_path = given.components().count() > 1;
-        let mut command = match self.copied && is_path {
-            true => Command::new(this_file().with_file_name("program")),
-            // This program may lie outside of the search path.
-            false if given == Path::new("maypole") => Command::new(this_file()),
+        // This program may lie outside of the search path.
+        let mut command = match given == Path::new("maypole") {
+            true => Command::new(this_file()),
             false => Command::new(given),
         };
         command.arg0(given).args(&self.described.program[1..]);
@@ -284,48 +277,21 @@ fn write_answers(events: Sender<LaunchEvent>) -> Result<Sender<Answer>> {
             }
         }
     };
-    let thread = thread::Builder::new().name("answers".to_owned()).spawn(work);
-    thread.context("cannot start the thread that answers the launcher")?;
+    start_thread("answers", work).context("cannot start the thread that answers the launcher")?;
     Ok(answers)
 }
 
-/// Starts the thread that reads orders. It closes the channel when the input ends, and when nothing has
-/// come for `lost_after`.
-fn read_orders(lost_after: Duration) -> Result<Receiver<Order>> {
+/// Starts the thread that reads orders. It closes the channel when the input ends.
+fn read_orders() -> Result<Receiver<Order>> {
     let (orders, received) = unbounded();
     let work = move || {
-        // Whatever ends it, the launcher is lost then.
-        let _ = take_orders(lost_after, &orders);
+        for line in io::stdin().lines() {
+            let order = line.ok().and_then(|line| serde_json::from_str(&line).ok());
+            if order.is_none_or(|order| orders.send(order).is_err()) {
+                return;
+            }
+        }
     };
-    let thread = thread::Builder::new().name("orders".to_owned()).spawn(work);
-    thread.context("cannot start the thread that reads orders")?;
+    start_thread("orders", work).context("cannot start the thread that reads orders")?;
     Ok(received)
-}
-
-fn take_orders(lost_after: Duration, orders: &Sender<Order>) -> Result<()> {
-    let mut input = io::stdin().lock();
-    let watch = Watch::new()?;
-    watch.add(&input, 0, false)?;
-    let (mut bytes, mut partial) = (vec![0; 64 << 10], Vec::new());
-    let mut silent = 0;
-    // Counted in beats, so that a stop of this process is no silence of the launcher.
-    while BEAT * silent < lost_after {
-        let mut ready = Vec::new();
-        watch.wait(&mut ready, BEAT)?;
-        if ready.is_empty() {
-            silent += 1;
-            continue;
-        }
-        silent = 0;
-        let read = input.read(&mut bytes)?;
-        partial.extend_from_slice(&bytes[..read]);
-        if read == 0 || partial.len() > LONGEST_ORDER {
-            bail!("the input has ended");
-        }
-        while let Some(end) = partial.iter().position(|byte| *byte == b'\n') {
-            let order: Vec<u8> = partial.drain(..=end).collect();
-            orders.send(serde_json::from_slice(&order)?)?;
-        }
-    }
-    bail!("the launcher is silent")
 }

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use super::connection::Connection;
 use super::list::HostRanks;
 use super::messages::{Answer, BEAT, Hello, JobDescription, Order, PROTOCOL, StartOrder};
 use super::shared::lock;
-use super::ssh::{self, CopiedPrograms};
+use super::ssh;
 use super::{HostOptions, route};
 use crate::run::environment::{self, JobPorts};
 use crate::run::first_failure::{FirstFailure, most_named};
@@ -25,7 +24,7 @@ use crate::run::ranks::{
 use crate::run::signals::ENDING;
 use crate::run::{Job, LaunchOptions, OutputMode};
 
-/// The longest silence of a host after its first message, or while it takes a program first.
+/// The longest silence of a host after its first message.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// How long a host may take to start one process.
 const START_TIME: Duration = Duration::from_secs(60);
@@ -59,14 +58,13 @@ impl RemoteRanks {
             end_time: job.options.grace.saturating_add(KILL_TIMEOUT),
             received: job.events.clone(),
         };
-        this.start_launchers(job, options, Path::new(&program[0]))?;
+        this.start_launchers(job, options)?;
         let patience = ANSWER_TIME.max(options.args.lost_after);
-        let greeting = if options.args.copy { patience } else { options.args.lost_after };
         let hello = |host: &HostRanks, answer| match answer {
             Answer::Hello(hello) => other_version(&host.name, &hello).map_or(Ok(*hello), Err),
             other => Err(format!("{} has said {other:?} first", host.name)),
         };
-        let Some(hellos) = this.await_all(greeting, hello)? else { return Ok(this) };
+        let Some(hellos) = this.await_all(options.args.lost_after, hello)? else { return Ok(this) };
         let described = this.description(options, program, &hellos)?;
         for (host, connection) in this.hosts.iter().zip(&this.connections) {
             let described = JobDescription { host: host.name.clone(), ..described.clone() };
@@ -105,25 +103,11 @@ impl RemoteRanks {
         })
     }
 
-    fn start_launchers(
-        &mut self,
-        job: &Job<'_>,
-        options: &HostOptions,
-        program: &Path,
-    ) -> Result<()> {
-        let copied = options.args.copy.then(|| CopiedPrograms::read(program)).transpose()?;
+    fn start_launchers(&mut self, job: &Job<'_>, options: &HostOptions) -> Result<()> {
         for host in &options.hosts {
-            let ssh =
-                ssh::command(options, &host.name, copied.as_ref(), &words(job, options, host))?;
-            let sent = copied.as_ref().filter(|_| !ssh::is_this_host(&host.name));
-            let programs =
-                sent.map_or(Vec::new(), |it| vec![it.maypole.clone(), it.program.clone()]);
-            self.connections.push(Connection::start(
-                &host.name,
-                (ssh, programs),
-                job.sender.clone(),
-                options.args.lost_after,
-            )?);
+            let ssh = ssh::command(options, &host.name, &words(job, options, host))?;
+            let (events, patience) = (job.sender.clone(), options.args.lost_after);
+            self.connections.push(Connection::start(&host.name, ssh, events, patience)?);
         }
         Ok(())
     }
@@ -168,15 +152,7 @@ impl RemoteRanks {
         loop {
             select! {
                 recv(connection.answers) -> answer => return answer.map(Some).map_err(|_| {
-                    let words = shared.last_words();
-                    if !shared.is_noisy() {
-                        return ssh::explain(host, *lock(&shared.end), &words);
-                    }
-                    let words = if words.is_empty() { words } else { format!(": {words}") };
-                    format!(
-                        "{host} prints without end, and does not answer{words}; see what its shell \
-                         prints, by `ssh {host} true`"
-                    )
+                    ssh::explain(host, *lock(&shared.end), &shared.last_words())
                 }),
                 recv(self.received) -> event => if let Ok(LaunchEvent::Signal(signal)) = event {
                     let _ = self.events.send(LaunchEvent::Signal(signal));
@@ -186,9 +162,11 @@ impl RemoteRanks {
                     beats = if shared.progress() == progress { beats + 1 } else { 0 };
                     progress = shared.progress();
                     if BEAT * beats >= patience {
+                        let words = shared.last_words();
+                        let words = if words.is_empty() { words } else { format!(": {words}") };
                         return Err(format!(
-                            "{host} does not answer within {patience:?}: try `ssh {host} maypole \
-                             --version`"
+                            "{host} does not answer within {patience:?}{words}; try `ssh {host} \
+                             maypole --version`"
                         ));
                     }
                 }
@@ -304,7 +282,7 @@ impl Drop for RemoteRanks {
 
 /// The arguments by which `maypole` starts the part of the job that is on `host`.
 fn words(job: &Job<'_>, options: &HostOptions, host: &HostRanks) -> Vec<String> {
-    let LaunchOptions { output, grace, port, hang_report, replace, bind, .. } = job.options;
+    let LaunchOptions { output, grace, port, replace, bind, .. } = job.options;
     let output = match output {
         OutputMode::Tagged => "--tag-output",
         OutputMode::Inherited => "--no-tag-output",
@@ -322,8 +300,6 @@ fn words(job: &Job<'_>, options: &HostOptions, host: &HostRanks) -> Vec<String> 
     );
     line += &port.map_or_else(String::new, |port| format!(" --port {port}"));
     line += &replace.map_or_else(String::new, |most| format!(" --replace {most}"));
-    line += &hang_report
-        .map_or_else(String::new, |limit| format!(" --hang-report {}", limit.as_secs_f64()));
     line.split(' ').map(str::to_owned).collect()
 }
 
@@ -332,8 +308,7 @@ fn other_version(host: &str, hello: &Hello) -> Option<String> {
     let mine = env!("CARGO_PKG_VERSION");
     (hello.version != mine || hello.protocol != PROTOCOL).then(|| {
         format!(
-            "{host} has maypole {} at {}, and this is {mine}: install the same one there, or add \
-             --copy",
+            "{host} has maypole {} at {}, and this is {mine}: install the same one there",
             hello.version, hello.file
         )
     })

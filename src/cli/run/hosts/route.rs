@@ -72,7 +72,6 @@ mod tests {
             version: String::new(),
             file: String::new(),
             ports: None,
-            clock: 0.0,
             connection: connection.map(str::to_owned),
         };
         let hellos: Vec<Hello> = hosts.iter().map(|host| hello(host.1)).collect();

@@ -14,19 +14,11 @@ use crate::run::first_failure::FirstFailure;
 const LAST_WORDS: usize = 6;
 /// The bytes of such a line that are looked at.
 pub(super) const LONGEST_WORDS: usize = 4096;
-/// The most bytes that ssh and the shell of a host may print before the first message. A line counts as
-/// at least [`LEAST_OF_LINE`] bytes.
-const MOST_NOISE: u64 = 16 << 20;
-
-const LEAST_OF_LINE: u64 = 64;
-
 /// What the threads of a connection share.
 #[derive(Default)]
 pub(super) struct SharedConnection {
-    /// Grows with every message of the host and every piece of a program that is sent.
+    /// Grows with every message of the host.
     pub(super) progress: AtomicU64,
-    /// The bytes of all lines that are no messages.
-    pub(super) noise: AtomicU64,
     /// The host has sent a message. Earlier lines are those of ssh and of the shell.
     pub(super) is_greeted: AtomicBool,
     pub(super) words: Mutex<VecDeque<String>>,
@@ -63,15 +55,8 @@ impl SharedConnection {
         self.is_greeted.load(Ordering::Relaxed)
     }
 
-    /// True if ssh was killed because it printed too much before the first message.
-    pub(super) fn is_noisy(&self) -> bool {
-        !self.is_greeted() && self.noise.load(Ordering::Relaxed) > MOST_NOISE
-    }
-
-    /// Keeps a line that is neither a message nor of a rank. Returns false if there have been too many
-    /// before the first message.
-    pub(super) fn keep(&self, line: &[u8]) -> bool {
-        self.noise.fetch_add(LEAST_OF_LINE.max(line.len() as u64), Ordering::Relaxed);
+    /// Keeps a line that is neither a message nor of a rank.
+    pub(super) fn keep(&self, line: &[u8]) {
         let text = String::from_utf8_lossy(&line[..line.len().min(LONGEST_WORDS)]);
         let text = text.trim_matches(|char: char| char.is_whitespace() || char == '\0');
         let mut words = lock(&self.words);
@@ -81,7 +66,6 @@ impl SharedConnection {
         if words.len() > LAST_WORDS {
             words.pop_front();
         }
-        !self.is_noisy()
     }
 }
 

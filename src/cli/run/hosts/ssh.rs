@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::{Child, Command};
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::process::{self, ProcessEnd};
@@ -26,61 +25,22 @@ const OPTIONS: &[&str] = &[
 const FIND: &str = "for m in \"$0\" maypole \"$HOME/.cargo/bin/maypole\"; do \
                     command -v \"$m\" >/dev/null 2>&1 && exec \"$m\" \"$@\"; done; exit 127";
 
-/// Reads two programs of `$0` and `$1` bytes into a new folder, and starts the first. Removes the folder
-/// afterwards.
-const COPY: &str = "d=$(mktemp -d) && s=$1 && shift && head -c \"$0\" >\"$d/maypole\" && \
-                    head -c \"$s\" >\"$d/program\" && chmod 700 \"$d/maypole\" \"$d/program\" && \
-                    \"$d/maypole\" \"$@\" --copied; s=$?; rm -rf \"$d\"; exit $s";
-
 /// The longest time between the end of ssh's output and its exit.
 const SSH_END: Duration = Duration::from_secs(5);
-
-/// The programs that are sent to every host.
-pub(super) struct CopiedPrograms {
-    pub(super) maypole: Arc<[u8]>,
-    /// Empty if the program is to be found on each host.
-    pub(super) program: Arc<[u8]>,
-}
-
-impl CopiedPrograms {
-    /// Reads this program, and `program` if it is a path.
-    pub(super) fn read(program: &Path) -> Result<Self> {
-        let read = |path: &Path| {
-            let bytes = std::fs::read(path);
-            bytes.with_context(|| format!("--copy: cannot read {}", path.display()))
-        };
-        let is_path = program.components().count() > 1;
-        Ok(Self {
-            maypole: read(&this_file()?)?.into(),
-            program: if is_path { read(program)? } else { Vec::new() }.into(),
-        })
-    }
-}
 
 fn this_file() -> Result<std::path::PathBuf> {
     std::env::current_exe().context("cannot find the file of this program")
 }
 
 /// The command that starts maypole on `host`, with `arguments`.
-pub(super) fn command(
-    options: &HostOptions,
-    host: &str,
-    copied: Option<&CopiedPrograms>,
-    arguments: &[String],
-) -> Result<Command> {
+pub(super) fn command(options: &HostOptions, host: &str, arguments: &[String]) -> Result<Command> {
     let file = this_file()?;
     if is_this_host(host) {
         let mut command = Command::new(file);
         command.args(arguments);
         return Ok(command);
     }
-    let mut words = match copied {
-        None => vec![FIND.to_owned(), file.to_string_lossy().into_owned()],
-        Some(copied) => {
-            let sizes = [copied.maypole.len(), copied.program.len()].map(|size| size.to_string());
-            std::iter::once(COPY.to_owned()).chain(sizes).collect()
-        }
-    };
+    let mut words = vec![FIND.to_owned(), file.to_string_lossy().into_owned()];
     words.extend(arguments.iter().cloned());
     let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
     let remote = format!("sh -c {}", words.join(" "));
@@ -148,13 +108,13 @@ pub(super) fn explain(host: &str, end: Option<ProcessEnd>, words: &str) -> Strin
     let (what, remedy): (&str, String) = match end {
         Some(ProcessEnd::Exited(127)) => (
             "has no maypole, neither where it is here nor in the search path of ssh",
-            "install it there, or add --copy".to_owned(),
+            format!("install maypole {version} there"),
         ),
         Some(ProcessEnd::Exited(126)) => {
             ("cannot run maypole", format!("install maypole {version} for its processor there"))
         }
         Some(ProcessEnd::Exited(2)) if has("unexpected argument") => {
-            ("has another version of maypole", format!("install {version} there, or add --copy"))
+            ("has another version of maypole", format!("install {version} there"))
         }
         Some(ProcessEnd::Exited(255)) => ("cannot be reached", unreachable_remedy(host, words)),
         _ => ("gave up before it answered", format!("try `ssh {host} maypole --version`")),
@@ -182,7 +142,7 @@ mod tests {
     fn a_host_that_does_not_answer_is_explained_with_a_remedy() {
         let exited = |code| Some(ProcessEnd::Exited(code));
         for (end, words, parts) in [
-            (exited(127), "", ["b has no maypole", "--copy"]),
+            (exited(127), "", ["b has no maypole", "install maypole"]),
             (
                 exited(2),
                 "error: unexpected argument '--first' found",

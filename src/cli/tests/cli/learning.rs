@@ -145,25 +145,3 @@ fn mistakes_are_named() {
     let (said, code) = learn(mixed.path(), "99");
     assert!(code == Some(2) && said.contains("begins with \"99\""), "{said}");
 }
-
-#[test]
-fn a_watched_exercise_is_checked_again_when_it_changes() {
-    let watched = tempfile::tempdir().unwrap();
-    let file = watched.path().join("03_swap.toml");
-    fs::copy(folder("exercises").join("03_swap.toml"), &file).unwrap();
-    let line = format!("learn 03 --watch --dir {}", watched.path().display());
-    let mut child = super::maypole(&line).stdout(std::process::Stdio::piped()).spawn().unwrap();
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
-    let first = lines.next().unwrap().unwrap();
-    assert!(first.contains("not done yet"), "{first}");
-    // The new file has another time at any resolution of the clock.
-    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
-    let solved = fs::read(folder("solutions").join("03_swap.toml")).unwrap();
-    let new = watched.path().join("new");
-    fs::write(&new, solved).unwrap();
-    fs::File::options().write(true).open(&new).unwrap().set_modified(later).unwrap();
-    fs::rename(&new, &file).unwrap();
-    let rest: Vec<String> = lines.map(Result::unwrap).collect();
-    assert!(rest.iter().any(|line| line.starts_with("03_swap: done")), "{rest:?}");
-    assert!(child.wait().unwrap().success());
-}

@@ -24,22 +24,22 @@ fn contradictions_exit_with_2_and_a_reason() {
         ("simulate all-reduce --cluster 500xdgx-h100 -a halving-doubling", "too many steps"),
         ("simulate all-to-all --algorithm tree", "pairwise"),
         ("simulate all-reduce --alpha -1", ""),
-        ("simulate all-reduce --windows 0", "from 1"),
+        ("simulate all-reduce --windows 0", "in 1..=65536"),
         ("perf all-reduce --op xor --type f32", "bits of integers"),
         ("perf --sizes 18446744073709551615", "more than 1024T, the largest size"),
         ("perf --min 16E", "is not a size"),
         ("perf all-reduce --sizes 1T", "all-reduce of 1T needs 12.0T of memory on this host: 4"),
         ("perf all-reduce --sizes 1024T -n 2", "needs 6.0P of memory"),
-        ("perf all-reduce --sizes 1T --threads", "an input of 1.0T and two outputs of 1.0T"),
+        ("perf all-reduce --sizes 1T --threads", "each with buffers of 3.0T"),
         ("explain all-reduce -b 18446744073709551615", "the largest size"),
         ("simulate all-reduce -b 18446744073709551615", "the largest size"),
         ("simulate all-reduce --alpha 1e308", "is more than 1e6 seconds"),
         ("simulate all-reduce --beta inf", "is more than 1e6 seconds"),
         ("simulate all-reduce --cluster dgx-a100 --fastest 0", "--fastest"),
         ("simulate all-reduce -n 1024 -a ring --windows 65536", "ask for --windows 1 or fewer"),
-        ("perf --threads -n 1000000", "at most 1024 ranks"),
+        ("topo --cluster 512xdgx-h100", "at most 1024 are shown"),
         ("run -n 0 true", "must be at least 1"),
-        ("run -n x true", "is not a number of ranks"),
+        ("run -n x true", "is not a number"),
         ("run --hosts a:1:2 true", "neither a host"),
         ("run -n 3 --hosts a,b:1 true", "the hosts have 2"),
         ("run --hostfile /not/there true", "cannot read --hostfile /not/there"),
@@ -88,18 +88,12 @@ fn the_largest_size_and_the_largest_world_are_priced() {
         "explain reduce-scatter -b 1024T -n 7 --type u8",
         "explain all-reduce -n 4096",
         "simulate all-reduce --cluster 512xdgx-h100 -a recursive-doubling",
-        "topo --cluster 512xdgx-h100",
         "verify all-to-all -n 4096 -a bruck",
         "verify all-reduce -n 4096 -a recursive-doubling",
         "verify all-reduce -n 4096 -a double-tree",
     ] {
         printed(line);
     }
-    let output = run("explain all-reduce -b 1024T -n 2 --measure");
-    let error = text(&output.stderr);
-    assert!(!output.status.success());
-    assert!(error.contains("no memory for a buffer of 1024T"), "{error}");
-    assert!(!error.contains("panicked"), "{error}");
 }
 
 #[test]

@@ -96,9 +96,9 @@ fn the_table_explains_its_columns() {
     let table = printed("perf reduce --threads -n 2 --budget 2 --sizes 8");
     for says in [
         "2 ranks on 1 host",
-        "out-of-place",
-        "in-place",
+        "place",
         "busbw",
+        "min",
         "p99",
         "# time ",
         "# algbw ",

@@ -24,7 +24,6 @@ const PRINTING: &[&str] = &[
     "simulate all-reduce --cluster dgx-h100",
     "simulate all-reduce --cluster dgx-h100 --json",
     "explain all-reduce",
-    "explain all-reduce -n 2 --bytes 8 --measure",
     "topo --cluster dgx-h100",
     "topo --cluster dgx-h100 --json",
     "topo --cluster dgx-h100 --svg -",

@@ -82,9 +82,6 @@ fn explain_predicts_gpus() {
         assert!(long.contains(part), "{part} is not in\n{long}");
     }
     assert!(text(&explain("--bytes 8").stdout).contains("* one-shot"));
-    let refused = explain("--measure");
-    assert!(!refused.status.success());
-    assert!(text(&refused.stderr).contains("perf --transport cuda"), "{refused:?}");
 }
 
 /// Streams by verbs have prices of their own.
@@ -132,10 +129,6 @@ fn explain_says_which_length_was_priced() {
     assert!(odd.contains(note) && !round.contains("priced as"), "{odd}{round}");
     assert_eq!(prices(&odd), prices(&round));
     assert!(prices(&odd).len() > 3, "{odd}");
-    let ran = explained("--bytes 1000000 --measure");
-    assert!(ran.contains(note), "{ran}");
-    assert_eq!(prices(&ran), prices(&odd));
-    assert!(ran.contains("us, median of "), "{ran}");
 }
 
 /// Programs that compute on every core until this is dropped.
@@ -175,15 +168,11 @@ fn tune_saves_nothing_that_other_programs_have_disturbed() {
     // Other tests may disturb it, and then the output has that reason.
     let is_refused = said.contains("so nothing is saved");
     assert_eq!((code, file.exists()), if is_refused { (Some(2), false) } else { (Some(0), true) });
-    let again = said.matches("measuring again, because").count();
-    assert!(again == 3 || !said.contains("was disturbed"), "{said}");
     let _ = std::fs::remove_file(&file);
 
     let busy = BusyPrograms::start();
     let (code, said) = tune("");
     assert_eq!((code, file.exists()), (Some(2), false), "{said}");
-    let again = said.lines().filter(|line| line.contains("measuring again, because")).count();
-    assert_eq!(again, 3, "{said}");
     assert!(said.contains("other programs took ") && said.contains("was disturbed"), "{said}");
     let (code, said) = tune("--force");
     drop(busy);

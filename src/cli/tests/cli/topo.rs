@@ -46,15 +46,10 @@ const OLD: &str = "\tGPU0\tGPU1\tmlx4_0\tCPU Affinity\n\
 fn a_pasted_report_has_the_answers_of_the_samples() {
     let found = object(&on(OLD, &["--json"]));
     assert_eq!((&found["gpus"], &found["nics"]), (&json!(2), &json!(1)));
-    assert_eq!(found["links"], json!([["X", "PHB"], ["PHB", "X"]]));
-    assert_eq!(found["nvlinks"], json!([[0, 0], [0, 0]]));
-    assert_eq!(
-        found["nearest_nics"],
-        json!([{ "class": "SOC", "nics": [0] }, { "class": "PHB", "nics": [0] }])
-    );
+    let matrix = json!([["X", "PHB", "SOC"], ["PHB", "X", "PHB"], ["SOC", "PHB", "X"]]);
+    assert_eq!(found["matrix"], matrix);
     assert_eq!(found["ring"], json!({ "bottleneck": "PHB", "order": [0, 1] }));
     assert_eq!(found["rings"], json!([[0, 1]]));
-    assert_eq!(found["trees"], json!([{ "parents": [null, 0] }, { "parents": [1, null] }]));
     let pair = &found["pairs"][0];
     let by = if cfg!(feature = "cuda") { "cuda" } else { "shm" };
     assert_eq!((&pair["class"], &pair["transport"]), (&json!("PHB"), &json!(by)));
@@ -84,16 +79,16 @@ fn a_named_cluster_has_its_links_and_nearest_cards() {
     let found = object(&topo(&["--cluster", "dgx-a100", "--json"]));
     assert_eq!((&found["gpus"], &found["nics"]), (&json!(8), &json!(8)));
     assert_eq!(
-        (&found["nvlinks"][0][7], &found["ring"]["bottleneck"]),
-        (&json!(12), &json!("NV12"))
+        (&found["matrix"][0][7], &found["ring"]["bottleneck"]),
+        (&json!("NV12"), &json!("NV12"))
     );
-    assert_eq!(found["nearest_nics"][3], json!({ "class": "PIX", "nics": [2, 3] }));
+    assert_eq!((&found["matrix"][3][10], &found["matrix"][3][11]), (&json!("PIX"), &json!("PIX")));
 }
 
 #[test]
 fn ranks_of_two_hosts_use_tcp_and_the_reason_is_shown() {
     let found = object(&topo(&["--cluster", "2xcpu:2x1", "--json"]));
-    assert_eq!((&found["gpus"], &found["links"]), (&json!(0), &json!([])));
+    assert_eq!((&found["gpus"], &found["nics"]), (&json!(0), &json!(2)));
     let pairs = found["pairs"].as_array().unwrap();
     let pair =
         |a: usize, b: usize| pairs.iter().find(|pair| pair["ranks"] == json!([a, b])).unwrap();
@@ -147,7 +142,7 @@ fn errors_name_the_line_and_column() {
 #[test]
 fn a_damaged_report_is_answered_with_a_note() {
     let output = on(&OLD.replace("mlx4_0\tSOC\tPHB\t X \t\n", ""), &["--json"]);
-    assert_eq!(object(&output)["nearest_nics"][1], json!({ "class": "PHB", "nics": [0] }));
+    assert_eq!(object(&output)["matrix"][1][2], "PHB");
     let notes = String::from_utf8(output.stderr).unwrap();
     assert!(notes.contains("mlx4_0 to GPU0 is missing: SOC is taken"), "{notes}");
 }

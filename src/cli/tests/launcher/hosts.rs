@@ -238,23 +238,6 @@ fn a_silent_host_is_lost_and_a_silent_launcher_too() {
     assert_eq!(job.end().0, 255);
 }
 
-#[test]
-fn a_program_is_sent_and_removed_again() {
-    let ssh = FakeSsh::new(LOCALLY);
-    let program = ssh.file("program-of-mine");
-    fs::write(&program, "#!/bin/sh\necho ran $0 $1\n").unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
-    let mut command = ssh.run("--copy --hosts 127.0.0.2,127.0.0.3", &["./program-of-mine", "x"]);
-    command.current_dir(ssh.folder.path());
-    let (code, lines) = complete(command);
-    assert_eq!(code, 0, "{lines:#?}");
-    for tag in ["[rank 0, 127.0.0.2] ran /", "[rank 1, 127.0.0.3] ran /"] {
-        has(&lines, tag);
-    }
-    let left = fs::read_dir(ssh.folder.path()).unwrap().count();
-    assert_eq!(left, 2, "the fake ssh and the program are left alone");
-}
-
 /// `maypole perf --hosts` is `maypole run --hosts ... -- maypole perf`, with the table as it is. Both
 /// hosts are this machine, where ranks share memory.
 #[test]
@@ -282,7 +265,7 @@ fn perf_measures_on_several_hosts() {
         ("--hosts 127.0.0.2:2 -n 3", "-n 3"),
         ("--hosts 127.0.0.2:2 --root 2", "no rank 2"),
         ("--hosts 127.0.0.2:2 --threads", "no threads"),
-        ("--copy", "need --hosts"),
+        ("--address x", "need --hosts"),
     ] {
         let (code, lines) = perf(&format!("{options} {what}"));
         assert_eq!(code, 2, "{options}: {lines:#?}");
@@ -353,10 +336,10 @@ fn what_is_wrong_with_a_host_is_said_with_a_remedy() {
     };
     let refusal = "echo 'ssh: connect to host x port 22: Connection refused' >&2; exit 255";
     refuse(refusal, &["127.0.0.3 cannot be reached: ssh: connect", "try `ssh 127.0.0.3`"]);
-    refuse("exit 127", &["127.0.0.3 has no maypole", "--copy"]);
-    let old = r#"echo '@{"Hello":{"protocol":1,"version":"0.0.7","file":"/m","ports":null,"clock":9e9,"connection":null}}'; sleep 1"#;
+    refuse("exit 127", &["127.0.0.3 has no maypole", "install maypole"]);
+    let old = r#"echo '@{"Hello":{"protocol":1,"version":"0.0.7","file":"/m","ports":null,"connection":null}}'; sleep 1"#;
     let version = "127.0.0.3 has maypole 0.0.7 at /m, and this is 0.1.0";
-    refuse(old, &[version, "--copy", "the clock of 127.0.0.3 is", "s ahead of", "timedatectl"]);
+    refuse(old, &[version, "install the same one there"]);
     // A shell that prints, and an invalid message.
     refuse("echo welcome; echo @nonsense; exit 1", &["gave up before it answered", "nonsense"]);
 }
@@ -364,7 +347,7 @@ fn what_is_wrong_with_a_host_is_said_with_a_remedy() {
 #[test]
 fn what_is_wrong_with_a_job_is_said_with_a_remedy() {
     let hosts = format!("--hosts {TWO}");
-    let missing = ["cannot start rank 0 on 127.0.0.2, `./not-there`", "add --copy"];
+    let missing = ["cannot start rank 0 on 127.0.0.2, `./not-there`", "put it there"];
     refused(LOCALLY, &hosts, "./not-there", 127, &missing);
     let route = format!("{hosts} --address 255.255.255.255");
     refused(
@@ -383,7 +366,7 @@ fn what_is_wrong_with_a_job_is_said_with_a_remedy() {
     );
     refused(LOCALLY, "--hosts a:x", "true", 2, &["\"x\" is no number of ranks"]);
     refused(LOCALLY, "-n 5 --hosts a:2,b:2", "true", 2, &["the hosts have 4"]);
-    refused(LOCALLY, "-n 2", "true", 2, &["--ssh, --copy, --address and --env need --hosts"]);
+    refused(LOCALLY, "-n 2", "true", 2, &["--ssh, --address and --env need --hosts"]);
     let mut command = maypole(&["run", "--hosts", "a", "--ssh", "/not/there", "--", "true"]);
     command.stdin(std::process::Stdio::null());
     let (code, lines) = complete(command);
