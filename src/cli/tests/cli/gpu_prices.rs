@@ -1,6 +1,5 @@
 //! Prices of calls on GPUs: choices follow the links of recorded machines. No GPU is needed.
 
-use super::{objects, printed, refused};
 use maypole::algorithms::Algorithm;
 use maypole::cuda::explain_on;
 use maypole::schedule::Placement;
@@ -103,76 +102,4 @@ fn a_link_that_many_paths_cross_is_the_limit() {
     let found = seconds(&[0, 1, 2, 3]);
     assert!(found >= least && found < 1.1 * least, "{found} s, the link takes {least} s");
     assert!(seconds(&[0, 2, 0, 2]) >= least, "the same link, by two ranks of each GPU");
-}
-
-fn explained(line: &str) -> String {
-    printed(&format!("explain all-reduce {line} --transport cuda"))
-}
-
-#[test]
-fn simulate_and_topo_have_the_prices_of_calls_between_hosts() {
-    let rows = objects(&printed("simulate all-reduce --cluster 2xdgx-h100 -b 64M --json"));
-    let priced = explained("-b 64M --cluster 2xdgx-h100");
-    let chosen = priced.lines().find_map(|line| line.strip_prefix('*')).unwrap();
-    let us: f64 = chosen.split_whitespace().nth(3).unwrap().parse().unwrap();
-    let bus = f64::from(64 << 20) / us / 1e3 * 2.0 * 15.0 / 16.0;
-    let topo = objects(&printed("topo --cluster 2xdgx-h100 --json"));
-    for row in [&rows[0], &topo[0]] {
-        let said = row["by_couriers_busbw_GBps"].as_f64().unwrap();
-        assert!((said / bus - 1.0).abs() < 1e-3, "{said} and {bus} of {chosen}");
-    }
-    let one_host = objects(&printed("simulate all-reduce --cluster dgx-h100 --json"));
-    assert!(one_host[0]["by_couriers_busbw_GBps"].is_null());
-}
-
-#[test]
-fn the_output_says_which_prices_were_measured() {
-    let one_gpu = explained("--gpus 0,0");
-    assert!(!one_gpu.contains("priced as"), "{one_gpu}");
-    let prices = one_gpu.lines().find(|line| line.contains("prices: ")).unwrap();
-    assert!(
-        prices.contains("measured on one H100") && !prices.contains("not measured"),
-        "{prices}"
-    );
-    for elsewhere in ["-n 2", "--gpus 0,1", "--cluster dgx-h100"] {
-        let said = explained(elsewhere);
-        assert!(said.contains("measured on one H100"), "{said}");
-        assert!(
-            said.contains("not measured") && said.contains("order of ranks in a ring: 0 1"),
-            "{said}"
-        );
-    }
-    // Ranks that share a GPU share its memory.
-    let least = |gpus| {
-        let text = explained(&format!("-b 64M --gpus {gpus}"));
-        let words: Vec<&str> = text
-            .lines()
-            .find_map(|line| line.strip_prefix('*'))
-            .unwrap()
-            .split_whitespace()
-            .collect();
-        words[3].parse::<f64>().unwrap()
-    };
-    assert!(least("0,0,0,0") > 3.0 * least("0,1,2,3"));
-}
-
-#[test]
-fn what_has_no_such_prices_is_refused() {
-    for (line, why) in [
-        ("--cluster 16xdgx-h100", "128 ranks on GPUs: their mailboxes serve 1 to 64"),
-        ("--cluster cpu:8x2", "--cluster cpu:8x2 has no GPU"),
-        ("--cluster mi300x", "has AMD's GPUs"),
-        ("--cluster dgx-h100 --gpus 0,8", "rank 1 is on GPU 8, and the topology has 8 GPUs"),
-        ("-n 65", "their mailboxes serve 1 to 64"),
-        ("-n 0", "their mailboxes serve 1 to 64"),
-        ("--gpus 0,1 -n 2", "cannot be used with"),
-    ] {
-        refused(&format!("explain all-reduce --transport cuda {line}"), why);
-    }
-    for (line, why) in [
-        ("explain all-reduce --cluster dgx-h100", "--gpus and --cluster need --transport cuda"),
-        ("simulate all-reduce --fastest 1", "--cluster"),
-    ] {
-        refused(line, why);
-    }
 }
