@@ -41,6 +41,11 @@ fn compare(name: &str) {
 }
 
 #[test]
+fn descriptions() {
+    compare("descriptions");
+}
+
+#[test]
 fn files() {
     compare("files");
 }
