@@ -29,7 +29,7 @@ fn tune_saves_nothing_that_other_programs_have_disturbed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("costs");
     let tune = |options: &str| {
-        let line = format!("tune --samples 5 --output {} {options}", file.display());
+        let line = format!("tune --samples 2 --output {} {options}", file.display());
         let output = maypole(&line).output().unwrap();
         (output.status.code(), text(&output.stderr))
     };
@@ -70,7 +70,7 @@ fn costs_are_tuned_kept_and_used() {
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
     let file = folder.path().join("maypole/costs");
-    let tune = || run("tune --samples 3 --force");
+    let tune = || run("tune --samples 1 --force");
     let (mut code, mut shown, mut complaint) = tune();
     if complaint.contains("need two cores") {
         skip::skipped("it needs two cores");
@@ -131,7 +131,8 @@ fn a_picture_shows_every_device_and_ring() {
         let is_shown = |device: &&str| picture.contains(&format!(">{device}<"));
         assert!(named.iter().all(is_shown), "{picture}");
         assert_eq!(picture.matches("marker-end").count(), rings * 8, "{cluster}");
-        let numbers = picture.split("=\"").filter_map(|it| it.split('"').next()?.parse::<f64>().ok());
+        let numbers =
+            picture.split("=\"").filter_map(|it| it.split('"').next()?.parse::<f64>().ok());
         let outside = numbers.filter(|number| !(-1.0..4000.0).contains(number));
         assert_eq!(outside.collect::<Vec<_>>(), [0.0; 0], "{cluster}");
     }
