@@ -112,14 +112,21 @@ pub(crate) fn sessions(body: &str) -> Vec<(&str, Vec<&str>)> {
     found
 }
 
-/// True if `shown` is `printed`, where a line `...` of `shown` stands for any lines.
+/// True if `shown` is `printed`, where a line `...` of `shown` stands for any lines, and `…` within a line
+/// for any characters.
 pub(crate) fn shows(shown: &[&str], printed: &[&str]) -> bool {
     match (shown.split_first(), printed.split_first()) {
         (None, _) => printed.is_empty(),
         (Some((&"...", rest)), _) => (0..=printed.len()).any(|skip| shows(rest, &printed[skip..])),
-        (Some((first, rest)), Some((line, lines))) => first == line && shows(rest, lines),
+        (Some((first, rest)), Some((line, lines))) => is_like(first, line) && shows(rest, lines),
         (Some(_), None) => false,
     }
+}
+
+fn is_like(shown: &str, line: &str) -> bool {
+    let Some((start, rest)) = shown.split_once('…') else { return shown == line };
+    let Some(line) = line.strip_prefix(start) else { return false };
+    line.char_indices().any(|(at, _)| is_like(rest, &line[at..])) || rest.is_empty()
 }
 
 /// A `console` block as it has to be: the output of each command that begins with `program` is the

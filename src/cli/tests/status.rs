@@ -228,29 +228,20 @@ impl Job {
         Self { running: Running::start(command), heard: Vec::new() }
     }
 
-    /// True if a line with `text` in it comes within a second, or has come.
-    fn hears(&mut self, text: &str) -> bool {
-        let deadline = Instant::now() + Duration::from_secs(1);
-        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
-            match self.running.lines.recv_timeout(left) {
-                Ok(line) => self.heard.push(line),
-                Err(_) => break,
-            }
-        }
-        self.heard.iter().any(|line| line.contains(text))
-    }
-
-    /// Waits for a line that contains `text`.
-    #[track_caller]
-    fn await_line(&mut self, text: &str) {
-        let deadline = Instant::now() + LIMIT;
+    /// True if a line with `text` in it has come, or comes within a time.
+    fn hears(&mut self, text: &str, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
         while !self.heard.iter().any(|line| line.contains(text)) {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.running.lines.recv_timeout(left) {
-                Ok(line) => self.heard.push(line),
-                Err(_) => panic!("no line has {text:?}:\n{}", self.heard.join("\n")),
-            }
+            let Ok(line) = self.running.lines.recv_timeout(left) else { return false };
+            self.heard.push(line);
         }
+        true
+    }
+
+    #[track_caller]
+    fn await_line(&mut self, text: &str) {
+        assert!(self.hears(text, LIMIT), "no line has {text:?}:\n{}", self.heard.join("\n"));
     }
 
     #[track_caller]
@@ -271,7 +262,8 @@ fn the_launcher_makes_a_page_on_request() {
     }
     let start = Instant::now();
     // The other ranks may not have begun to wait when the first page is made.
-    while !job.hears("look first at rank 1: operation 1 is not called there yet") {
+    let named = "look first at rank 1: operation 1 is not called there yet";
+    while !job.hears(named, Duration::from_secs(1)) {
         assert!(start.elapsed() < LIMIT, "{}", job.heard.join("\n"));
         job.running.signal("USR1");
     }

@@ -4,6 +4,7 @@
 
 use crate::drive::{Message, Random, TestDeadline, receive_all, record_keys, send_all};
 use maypole_kernels::{View, ViewMut};
+use maypole_transports::secure::RecordKeys;
 use maypole_transports::{EncryptedStream, Fault, HEAD, Stream, mem};
 use std::os::fd::BorrowedFd;
 
@@ -71,12 +72,15 @@ impl<S: Stream> Stream for Tampered<S> {
 
 /// Sends `messages` and an end over a stream whose bytes are changed. Returns the messages that
 /// arrived as a whole, and how the stream ended.
-fn carry(messages: &[Message], change: Change) -> (Vec<Message>, Fault) {
-    let [here, there] = record_keys();
+fn carry(
+    [here, there]: &[RecordKeys; 2],
+    messages: &[Message],
+    change: Change,
+) -> (Vec<Message>, Fault) {
     let (near, far) = mem::pair(1 << 20);
-    let mut near = EncryptedStream::new(near, &here);
+    let mut near = EncryptedStream::new(near, here);
     let far = Tampered { inner: far, arrived: 0, change };
-    let mut far = EncryptedStream::new(far, &there);
+    let mut far = EncryptedStream::new(far, there);
     for message in messages {
         let mut sent = 0;
         while sent < message.len() {
@@ -115,41 +119,31 @@ fn wire_bytes(messages: &[Message]) -> usize {
 
 #[test]
 fn untouched_bytes_arrive_and_end_with_the_goodbye() {
-    let messages = some_messages();
-    let (arrived, end) = carry(&messages, Change::Nothing);
-    assert_eq!(arrived, messages);
-    assert!(matches!(end, Fault::Closed), "{end}");
+    let (messages, keys) = (some_messages(), record_keys());
     // The places that the other tests draw are within the bytes of the stream.
-    let all = wire_bytes(&messages);
-    let (arrived, end) = carry(&messages, Change::Cut { at: all });
-    assert_eq!(arrived, messages);
-    assert!(matches!(end, Fault::Closed), "{end}");
+    for change in [Change::Nothing, Change::Cut { at: wire_bytes(&messages) }] {
+        let (arrived, end) = carry(&keys, &messages, change);
+        assert_eq!(arrived, messages);
+        assert!(matches!(end, Fault::Closed), "{end}");
+    }
 }
 
 #[test]
-fn a_flipped_byte_anywhere_is_an_error_and_never_a_number() {
-    let messages = some_messages();
+fn a_change_anywhere_is_an_error_and_never_a_number_and_a_cut_is_no_end_of_the_peer() {
+    let (messages, keys) = (some_messages(), record_keys());
     let all = wire_bytes(&messages);
     let mut random = Random(21);
     let drawn: Vec<usize> = (0..300).map(|_| random.next() as usize % all).collect();
     for at in (0..200).chain(all - 100..all).chain(drawn) {
         let bits = 1 << (random.next() % 8);
-        let (arrived, end) = carry(&messages, Change::Flip { at, bits });
-        assert!(matches!(end, Fault::Altered), "byte {at}: {end}");
-        assert_eq!(arrived, messages[..arrived.len()], "byte {at}");
-    }
-}
-
-#[test]
-fn a_stream_that_is_cut_anywhere_is_no_end_of_the_peer() {
-    let messages = some_messages();
-    let all = wire_bytes(&messages);
-    let mut random = Random(22);
-    let drawn: Vec<usize> = (0..200).map(|_| random.next() as usize % all).collect();
-    for at in (0..100).chain(all - 30..all).chain(drawn) {
-        let (arrived, end) = carry(&messages, Change::Cut { at });
-        assert!(matches!(end, Fault::Cut), "byte {at}: {end}");
-        assert_eq!(arrived, messages[..arrived.len()], "byte {at}");
+        for change in [Change::Flip { at, bits }, Change::Cut { at }] {
+            let (arrived, end) = carry(&keys, &messages, change);
+            let is_cut = matches!(change, Change::Cut { .. });
+            let is_told =
+                if is_cut { matches!(end, Fault::Cut) } else { matches!(end, Fault::Altered) };
+            assert!(is_told, "{change:?}: {end}");
+            assert_eq!(arrived, messages[..arrived.len()], "{change:?}");
+        }
     }
 }
 

@@ -57,21 +57,26 @@ fn one_way_may_be_idle() {
     both_ways(Vec::new(), messages(6, 20));
 }
 
-#[test]
-fn sending_to_a_peer_that_takes_nothing_returns() {
-    let (mut here, mut there) = pair();
-    let message = Message::new(7, 0, 64 << 20);
-    let mut sent = 0;
+/// Sends until the stream has taken nothing a hundred times. Returns how many bytes it took.
+fn fill(here: &mut impl Stream, message: &Message) -> usize {
+    let (mut sent, mut refusals) = (0, 0);
     let deadline = TestDeadline::new();
-    let mut refusals = 0;
     while refusals < 100 && sent < message.len() {
-        match message.send(&mut here, sent).unwrap() {
+        match message.send(here, sent).unwrap() {
             0 => refusals += 1,
             more => sent += more,
         }
         deadline.wait("a stream to fill");
     }
     assert_eq!(refusals, 100, "a stream holds a bounded number of bytes");
+    sent
+}
+
+#[test]
+fn sending_to_a_peer_that_takes_nothing_returns() {
+    let (mut here, mut there) = pair();
+    let message = Message::new(7, 0, 64 << 20);
+    let sent = fill(&mut here, &message);
     drop(here);
     assert_eq!(drain(&mut there, sent + 1), message.bytes()[..sent]);
 }
@@ -292,15 +297,7 @@ fn an_interest_wakes_a_sender_once_there_is_room() {
         return; // The kernel takes no part in this stream.
     }
     let message = Message::new(18, 0, 64 << 20);
-    let mut sent = 0;
-    let mut refusals = 0;
-    while refusals < 100 {
-        match message.send(&mut here, sent).unwrap() {
-            0 => refusals += 1,
-            more => sent += more,
-        }
-    }
-    assert!(sent < message.len(), "a stream holds a bounded number of bytes");
+    let mut sent = fill(&mut here, &message);
     let before = sent;
     let is_done = AtomicBool::new(false);
     thread::scope(|threads| {

@@ -11,7 +11,8 @@ enum Destination {
     Source(usize),
 }
 
-/// Reduces once, and compares the destinations and all guards with the reference.
+/// Reduces once, also to be published where there are two destinations, and compares the destinations and
+/// all guards with the reference.
 fn check(
     random: &mut Random,
     reducer: BuiltInReducer,
@@ -22,7 +23,7 @@ fn check(
 ) {
     let expected = reference::fold(kind, op, sources);
     let mut buffers: Vec<_> = sources.iter().map(|content| Buffer::new(random, content)).collect();
-    let mut own = [(); 2].map(|()| Buffer::new(random, &vec![0x5a; expected.len()]));
+    let mut own = [(); 3].map(|()| Buffer::new(random, &vec![0x5a; expected.len()]));
     let context = format!(
         "{reducer:?} {kind:?} {op:?} {} bytes, k = {}, {places:?}",
         expected.len(),
@@ -30,7 +31,7 @@ fn check(
     );
 
     let views: Vec<ViewMut<'_>> = buffers.iter_mut().map(Buffer::view).collect();
-    let [first, second] = own.each_mut().map(Buffer::view);
+    let [first, second, alone] = own.each_mut().map(Buffer::view);
     let place = |place: Destination, own| match place {
         Destination::Own => own,
         Destination::Source(index) => views[index],
@@ -38,6 +39,10 @@ fn check(
     let into = place(places[0].unwrap_or(Destination::Own), first);
     let also = places[1].map(|which| place(which, second));
     let read: Vec<View<'_>> = views.iter().map(|view| view.as_view()).collect();
+    if also.is_some() {
+        reducer.publish(alone, &read);
+        assert_same(kind, &alone.as_view().to_vec(), &expected, &context);
+    }
     reducer.apply(into, also, &read);
 
     assert_same(kind, &into.as_view().to_vec(), &expected, &context);

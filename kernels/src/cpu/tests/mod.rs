@@ -135,3 +135,28 @@ fn assert_same(kind: DataType, got: &[u8], expected: &[u8], context: &str) {
         assert!(same, "element {index} is {got:02x?}, not {expected:02x?}: {context}");
     }
 }
+
+/// Asserts that `map` writes `expected` for `values` of any length and place, also in place, and nothing
+/// else.
+fn check_map(
+    random: &mut Random,
+    kind: DataType,
+    context: &str,
+    expected: impl Fn(&[u8]) -> Vec<u8>,
+    map: impl Fn(ViewMut<'_>, View<'_>),
+) {
+    for count in (0..=40).chain([63, 64, 65, 257]) {
+        let values = random.elements(kind, count);
+        let context = format!("{kind:?} {count} elements {context}");
+        let mut from = Buffer::new(random, &values);
+        let mut into = Buffer::new(random, &vec![0xee; values.len()]);
+        map(into.view(), from.view().as_view());
+        assert_eq!(from.content(), values, "the source of {context}");
+        let place = from.view();
+        map(place, place.as_view());
+        for buffer in [&into, &from] {
+            assert_same(kind, &buffer.content(), &expected(&values), &context);
+            buffer.assert_guards(&context);
+        }
+    }
+}

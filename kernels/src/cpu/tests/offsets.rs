@@ -1,11 +1,8 @@
-//! Buffers that begin anywhere: which stores a loop makes, and that results stay the same.
+//! Buffers that begin anywhere: which stores a loop makes.
 
-use super::{Random, assert_same};
-use crate::cpu::instruction_set::InstructionSet;
+use crate::Region;
 use crate::cpu::loops;
 use crate::cpu::operations::{Combine, Register};
-use crate::{BinaryOp, BuiltInReducer, DataType, Region, View};
-use proptest::prelude::*;
 use std::cell::RefCell;
 
 const LINE: usize = 64;
@@ -75,71 +72,6 @@ fn stores_cross_no_line_whatever_the_offsets() {
         for into in (0..LINE).step_by(step) {
             assert!(crossing::<64>(into, len) <= 2, "offset {into}, {len} bytes");
             assert!(crossing::<32>(into, len) <= 2, "offset {into}, {len} bytes");
-        }
-    }
-}
-
-/// Reduces `contents`, each in memory that begins `offsets[index]` bytes after the start of a page.
-/// The last two offsets are those of the destinations. Returns both, and the second one again after
-/// it was published alone.
-fn reduce_at(reducer: BuiltInReducer, contents: &[Vec<u8>], offsets: &[usize]) -> [Vec<u8>; 3] {
-    let len = contents[0].len();
-    let regions: Vec<Region> = offsets.iter().map(|_| Region::new(len + LINE)).collect();
-    let at = |index: usize| regions[index].view().slice(offsets[index], len);
-    let sources: Vec<View<'_>> = contents
-        .iter()
-        .enumerate()
-        .map(|(index, content)| {
-            at(index).fill_from(content);
-            at(index).as_view()
-        })
-        .collect();
-    let [into, also] = [at(contents.len()), at(contents.len() + 1)];
-    reducer.apply(into, Some(also), &sources);
-    let [first, second] = [into, also].map(|view| view.as_view().to_vec());
-    also.fill_from(&vec![0xa5; len]);
-    reducer.publish(also, &sources);
-    [first, second, also.as_view().to_vec()]
-}
-
-/// Reduces `contents` to one destination. Every buffer begins a page.
-fn reduce_alone(reducer: BuiltInReducer, contents: &[Vec<u8>]) -> Vec<u8> {
-    let regions: Vec<Region> = contents.iter().map(|content| Region::new(content.len())).collect();
-    let sources: Vec<View<'_>> = regions
-        .iter()
-        .zip(contents)
-        .map(|(region, content)| {
-            region.view().fill_from(content);
-            region.view().as_view()
-        })
-        .collect();
-    let into = Region::new(contents[0].len());
-    reducer.apply(into.view(), None, &sources);
-    into.view().as_view().to_vec()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 400 }))]
-
-    #[test]
-    fn offsets_do_not_change_a_result(
-        seed: u64,
-        kind in prop::sample::select(DataType::ALL.to_vec()),
-        op in prop::sample::select(BinaryOp::ALL.to_vec()),
-        k in 2usize..19,
-        bytes in 1usize..40_000,
-    ) {
-        prop_assume!(op.supports(kind));
-        let mut random = Random(seed);
-        let count = bytes.div_ceil(kind.size());
-        let contents: Vec<_> = (0..k).map(|_| random.elements(kind, count)).collect();
-        let offsets: Vec<usize> = (0..k + 2).map(|_| random.below(LINE)).collect();
-        for instructions in InstructionSet::available() {
-            let reducer = BuiltInReducer::with(instructions, kind, op);
-            let expected = reduce_alone(reducer, &contents);
-            for moved in reduce_at(reducer, &contents, &offsets) {
-                assert_same(kind, &moved, &expected, &format!("{instructions:?} {op:?} {offsets:?}"));
-            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Buffers outside caches, and blocks of unequal lengths.
 
-use super::{objects, printed, refused, run, text};
+use super::{objects, printed, run, text};
 use serde_json::{Value, json};
 
 /// The objects of a run over the memory of threads, all of them right.
@@ -73,19 +73,6 @@ fn blocks_have_as_many_elements_as_the_counts_say() {
     notices("all-gather reduce-scatter all-to-all -n 3 --counts linear --sizes 600");
     let table = printed("perf all-gather -n 2 --threads --counts linear --sizes 24 --budget 1");
     assert!(table.contains("# blocks have 1:2 shares"), "{table}");
-}
-
-#[test]
-fn what_cannot_be_measured_so_is_refused() {
-    for (line, says) in [
-        ("all-reduce --counts linear", "measure gather, all-gather"),
-        ("all-gather -n 3 --counts 1:2", "2 counts, and there are 3 ranks"),
-        ("all-gather --counts linear --overlap", "cannot be used with"),
-        ("all-reduce --off-cache=x", "is not a size"),
-        ("all-reduce -n 2 --off-cache=1T", "with --off-cache needs 2.0T"),
-    ] {
-        refused(&format!("perf {line}"), says);
-    }
 }
 
 /// Rows that differ in one of these are of different points.

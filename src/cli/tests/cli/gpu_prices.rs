@@ -1,6 +1,5 @@
 //! Prices of calls on GPUs: choices follow the links of recorded machines. No GPU is needed.
 
-use super::{printed, refused};
 use maypole::algorithms::Algorithm;
 use maypole::cuda::explain_on;
 use maypole::schedule::Placement;
@@ -103,39 +102,4 @@ fn a_link_that_many_paths_cross_is_the_limit() {
     let found = seconds(&[0, 1, 2, 3]);
     assert!(found >= least && found < 1.1 * least, "{found} s, the link takes {least} s");
     assert!(seconds(&[0, 2, 0, 2]) >= least, "the same link, by two ranks of each GPU");
-}
-
-fn explained(line: &str) -> String {
-    printed(&format!("explain all-reduce {line} --transport cuda"))
-}
-
-#[test]
-fn the_output_says_which_prices_were_measured() {
-    for elsewhere in ["-n 2", "--cluster dgx-h100"] {
-        let said = explained(elsewhere);
-        assert!(said.contains("measured on one H100"), "{said}");
-        assert!(
-            said.contains("not measured") && said.contains("order of ranks in a ring: 0 1"),
-            "{said}"
-        );
-    }
-}
-
-#[test]
-fn what_has_no_such_prices_is_refused() {
-    for (line, why) in [
-        ("--cluster 16xdgx-h100", "128 ranks on GPUs: their mailboxes serve 1 to 64"),
-        ("--cluster cpu:8x2", "--cluster cpu:8x2 has no GPU"),
-        ("--cluster mi300x", "has AMD's GPUs"),
-        ("-n 65", "their mailboxes serve 1 to 64"),
-        ("-n 0", "their mailboxes serve 1 to 64"),
-    ] {
-        refused(&format!("explain all-reduce --transport cuda {line}"), why);
-    }
-    for (line, why) in [
-        ("explain all-reduce --cluster dgx-h100", "--cluster needs --transport cuda"),
-        ("simulate all-reduce --fastest 1", "--cluster"),
-    ] {
-        refused(line, why);
-    }
 }

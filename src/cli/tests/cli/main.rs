@@ -6,6 +6,8 @@ mod book;
 #[path = "../../../../tests/common/browser.rs"]
 mod browser;
 mod comparing;
+#[cfg(feature = "cuda")]
+mod consoles;
 mod doctor;
 #[cfg(feature = "cuda")]
 #[path = "../../../../tests/common/fake_gpu.rs"]
@@ -23,22 +25,25 @@ mod outputs;
 mod perf_cuda;
 mod predicting;
 mod reports;
-mod schedule_files;
 mod schema;
-mod simulate_cluster;
 #[path = "../../../../tests/common/skip.rs"]
 mod skip;
 mod stepping;
-mod topo;
-mod untrusted;
 
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 
 /// A `maypole` that no launcher has started.
 pub(crate) fn maypole(line: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_maypole"));
-    command.args(line.split_whitespace()).stdin(Stdio::null());
+    let mut command = alone(env!("CARGO_BIN_EXE_maypole"));
+    command.args(line.split_whitespace());
+    command
+}
+
+/// A program without input and the variables of a launcher.
+pub(crate) fn alone(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null());
     for (name, _) in std::env::vars() {
         if ["MAYPOLE_", "OMPI_", "PMI", "SLURM_"].iter().any(|prefix| name.starts_with(prefix)) {
             command.env_remove(name);

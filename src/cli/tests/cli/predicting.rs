@@ -1,135 +1,8 @@
-//! `draw`, `simulate`, `explain` and `tune`: drawings and predictions.
+//! `tune`, long computations, pictures of clusters, and schedules of a file that run.
 
-use super::{maypole, objects, printed, run, skip, text};
+use super::{maypole, objects, printed, skip, text};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-
-#[test]
-fn draw_shows_the_named_algorithm() {
-    let ring = printed("draw reduce-scatter --algorithm ring -n 3");
-    assert!(
-        ring.starts_with("reduce-scatter by ring, 3 ranks\n") && ring.contains("tmp1 =in1 +=2 ->1"),
-        "{ring}"
-    );
-    let root = printed("draw broadcast --algorithm binomial -n 4 --root 2");
-    assert!(root.lines().nth(3).unwrap().contains("in0"), "{root}");
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("ring.svg");
-    printed(&format!("draw all-gather --svg {}", file.display()));
-    let svg = std::fs::read_to_string(file).unwrap();
-    assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
-}
-
-#[test]
-fn predictions_are_those_of_the_formulas() {
-    let line = "simulate all-reduce --algorithm ring -n 4 --bytes 4000 \
-                --alpha 5 --beta 0.25 --gamma 0 --windows 1 --json";
-    let [ring] = objects(&printed(line)).try_into().unwrap();
-    assert_eq!(ring["seconds"], 2.0 * 3.0 * (5.0 + 1000.0 * 0.25));
-    assert_eq!(ring["bytes_sent"], serde_json::json!([6000, 6000, 6000, 6000]));
-    let table = printed("simulate all-reduce -n 8");
-    for algorithm in ["ring", "tree", "one-shot", "two-shot"] {
-        assert!(table.contains(algorithm), "{table}");
-    }
-}
-
-#[test]
-fn timelines_are_printed() {
-    let shown = printed("simulate all-gather -n 3 -a ring -w 1 --timeline");
-    let head = shown.contains("\n# timeline of ring in one window");
-    assert!(head && shown.contains("\nrank 2 sends     |0000"), "{shown}");
-}
-
-/// A command that uses the built-in costs, and neither reads nor writes the user's file of costs.
-fn without_costs(line: &str) -> Command {
-    let mut command = maypole(line);
-    command.env("MAYPOLE_TUNE", "off");
-    command
-}
-
-#[test]
-fn explain_shows_every_candidate() {
-    let output =
-        without_costs("explain all-reduce --bytes 64K -n 4 --transport tcp").output().unwrap();
-    let shown = text(&output.stdout);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    for part in [
-        "all_reduce of 65536 bytes on 4 ranks",
-        "6 pairs by tcp",
-        "one-shot",
-        "ring",
-        "chosen",
-        "does not implement all_reduce",
-        "registered memory: never used, because not all ranks share one board",
-    ] {
-        assert!(shown.contains(part), "{part} is not in\n{shown}");
-    }
-    let refused = without_costs("explain barrier --algorithm ring").output().unwrap();
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(
-        text(&refused.stdout)
-            .contains("'ring' does not implement barrier; these do: one-shot, dissemination")
-    );
-}
-
-/// Prices and windows are those of a GPU, and no GPU is needed.
-#[test]
-#[cfg(feature = "cuda")]
-fn explain_predicts_gpus() {
-    let explain = |line: &str| run(&format!("explain all-reduce --transport cuda -n 4 {line}"));
-    let long = text(&explain("--bytes 64M").stdout);
-    for part in ["67108864 bytes on 4 ranks, on GPUs", "6 pairs by cuda", "* two-shot", "8388608"] {
-        assert!(long.contains(part), "{part} is not in\n{long}");
-    }
-    assert!(text(&explain("--bytes 8").stdout).contains("* one-shot"));
-}
-
-/// Streams by verbs have prices of their own.
-#[test]
-fn explain_predicts_verbs() {
-    let shown = |transport: &str| {
-        let line = format!("explain all-reduce --bytes 64K -n 4 --transport {transport}");
-        text(&without_costs(&line).output().unwrap().stdout)
-    };
-    let (ib, tcp) = (shown("ib"), shown("tcp"));
-    assert!(ib.contains("6 pairs by ib, first 0-1; CUDA: "), "{ib}");
-    assert!(tcp.contains("InfiniBand: decided when the ranks join"), "{tcp}");
-    let table = |shown: &str| shown.split_once("algorithm").unwrap().1.to_owned();
-    assert!(table(&ib) != table(&tcp), "{ib}");
-}
-
-#[test]
-fn explain_prices_registered_memory() {
-    for (bytes, says) in [("8", "memory: not used where"), ("1M", "memory: used where")] {
-        let output =
-            without_costs(&format!("explain all-reduce -b {bytes} -n 2")).output().unwrap();
-        let shown = text(&output.stdout);
-        let line = shown.lines().find(|line| line.starts_with("registered memory: "));
-        let line = line.unwrap_or_else(|| panic!("{bytes}: no such line in\n{shown}"));
-        assert!(line.contains(says) && line.contains(" us to ask all ranks, against "), "{line}");
-    }
-}
-
-/// Calls of lengths that lie between two of eight in a doubling run by the plan of the longer one, and the
-/// prices are its own.
-#[test]
-fn explain_says_which_length_was_priced() {
-    let explained = |line: &str| {
-        let output = without_costs(&format!("explain all-reduce -n 2 {line}")).output().unwrap();
-        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
-        text(&output.stdout)
-    };
-    let prices = |text: &str| -> Vec<String> {
-        let rows = text.lines().skip_while(|line| !line.starts_with("  algorithm"));
-        rows.take_while(|line| !line.starts_with("- ")).map(str::to_owned).collect()
-    };
-    let note = "  chosen and priced as 1048576 bytes, one of eight lengths in a doubling";
-    let [odd, round] = ["--bytes 1000000", "--bytes 1M"].map(explained);
-    assert!(odd.starts_with("all_reduce of 1000000 bytes on 2 ranks"), "{odd}");
-    assert!(odd.contains(note) && !round.contains("priced as"), "{odd}{round}");
-    assert_eq!(prices(&odd), prices(&round));
-    assert!(prices(&odd).len() > 3, "{odd}");
-}
 
 /// Programs that compute on every core until this is dropped.
 struct BusyPrograms(Vec<std::process::Child>);
@@ -156,7 +29,7 @@ fn tune_saves_nothing_that_other_programs_have_disturbed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("costs");
     let tune = |options: &str| {
-        let line = format!("tune --samples 5 --output {} {options}", file.display());
+        let line = format!("tune --samples 2 --output {} {options}", file.display());
         let output = maypole(&line).output().unwrap();
         (output.status.code(), text(&output.stderr))
     };
@@ -193,7 +66,7 @@ fn costs_are_tuned_kept_and_used() {
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
     let file = folder.path().join("maypole/costs");
-    let tune = || run("tune --samples 3 --force");
+    let tune = || run("tune --samples 1 --force");
     let (mut code, mut shown, mut complaint) = tune();
     if complaint.contains("need two cores") {
         skip::skipped("it needs two cores");
@@ -241,5 +114,44 @@ fn a_command_that_computes_for_long_says_so() {
         child.wait().unwrap();
         let told = told.expect("a line of progress").unwrap();
         assert!(told.starts_with(&format!("maypole: {says}")), "{told}");
+    }
+}
+
+#[test]
+fn a_picture_shows_every_device_and_ring() {
+    for (cluster, named, rings) in
+        [("dgx-h100", ["GPU7", "NIC7", "NVSwitch"], 1), ("mi300x", ["GPU0", "NUMA1", "bridge3"], 7)]
+    {
+        let picture = printed(&format!("topo --cluster {cluster} --svg -"));
+        assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+        let is_shown = |device: &&str| picture.contains(&format!(">{device}<"));
+        assert!(named.iter().all(is_shown), "{picture}");
+        assert_eq!(picture.matches("marker-end").count(), rings * 8, "{cluster}");
+        let numbers =
+            picture.split("=\"").filter_map(|it| it.split('"').next()?.parse::<f64>().ok());
+        let outside = numbers.filter(|number| !(-1.0..4000.0).contains(number));
+        assert_eq!(outside.collect::<Vec<_>>(), [0.0; 0], "{cluster}");
+    }
+}
+
+/// The schedules of a file run between threads, and all results are right.
+#[test]
+fn schedules_of_a_file_are_measured_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    for call in
+        ["all-reduce -a ring -n 3", "broadcast -a tree -n 3 --root 1", "gather -n 3 --root 2"]
+    {
+        let file = folder.path().join("own.toml");
+        printed(&format!("draw {call} --save {}", file.display()));
+        let line = format!("perf --schedule {} --threads --budget 2 --json -", file.display());
+        let all = objects(&printed(&format!("{line} --sizes 8,100K")));
+        assert!(all.len() >= 4, "{call}");
+        for object in all {
+            assert_eq!((&object["wrong"], &object["ranks"]), (&0.into(), &3.into()), "{call}");
+            assert_eq!(object["algorithm"], "own");
+            assert!(object["predicted_us"].as_f64().is_some_and(|us| us > 0.0), "{object}");
+            let name = object["collective"].as_str().unwrap().replace('_', "-");
+            assert!(call.starts_with(&name), "{object}");
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! The manifest of `examples/kubernetes`, with the variables and the names that a cluster would set.
 
+use crate::names::can_mount;
 use crate::network::address;
-use crate::{Cluster, ended, printed, said, skip};
+use crate::{Cluster, ended, rows, said, skip};
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// The values of `name: value` pairs of the manifest, in its own style: `{name: NAME, value: "VALUE"}`.
 fn variables(manifest: &str) -> Vec<(String, String)> {
@@ -60,13 +61,6 @@ fn the_ranks_of_an_indexed_job_find_one_another() {
     for (pod, output) in outputs.iter().enumerate() {
         assert!(output.status.success(), "pod {pod}: {}", said(output));
     }
-    let rows = printed(&outputs[0]);
-    let row: serde_json::Value = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
+    let row = &rows(&outputs[0])[0];
     assert!(row["ranks"] == pods && row["wrong"] == 0, "{row}");
-}
-
-fn can_mount() -> bool {
-    let script = "mount --bind /etc/hosts /etc/hosts";
-    let tried = Command::new("unshare").args(["--mount", "sh", "-c", script]).output();
-    tried.is_ok_and(|output| output.status.success())
 }

@@ -145,6 +145,11 @@ fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// The lines of `--json`.
+fn rows(output: &Output) -> Vec<serde_json::Value> {
+    printed(output).lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
 const CALL: &str = "explain all-reduce --bytes 8 --transport tcp";
 
 #[test]
@@ -247,10 +252,9 @@ fn ranks_meet_at_a_link_local_address_with_its_scope() {
 fn every_algorithm_is_right_across_hosts() {
     let Some(cluster) = Cluster::new(3) else { return };
     let line = "perf all-reduce broadcast all-gather reduce-scatter barrier --algorithm all,hierarchical \
-                --transport auto --sizes 8,100K --iters 3 --json -";
+                --transport auto --sizes 8,100K --iters 1 --json -";
     let outputs = cluster.job(&[0, 0, 1, 1, 2, 2]).maypole(line);
-    let rows: Vec<serde_json::Value> =
-        printed(&outputs[0]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows = rows(&outputs[0]);
     assert!(rows.iter().all(|row| row["wrong"] == 0), "{rows:?}");
     let of = |collective: &str| {
         let is = |row: &&serde_json::Value| {
@@ -272,8 +276,7 @@ fn a_slow_link_is_measured_as_one() {
     }
     let line = "perf all-reduce --transport tcp --sizes 4M --iters 2 --json -";
     let outputs = cluster.job(&[0, 1]).maypole(line);
-    let rows: Vec<serde_json::Value> =
-        printed(&outputs[0]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows = rows(&outputs[0]);
     assert_eq!(rows.len(), 2);
     for row in rows {
         // Two ranks: each sends as many bytes as the vector has.
@@ -293,8 +296,7 @@ fn a_slow_pair_is_named_in_the_matrix_of_all_pairs() {
     }
     let line = "perf bandwidth --pairs all --transport tcp --sizes 4K --budget 20 --json -";
     let outputs = cluster.job(&[0, 1, 2, 3]).maypole(line);
-    let rows: Vec<serde_json::Value> =
-        printed(&outputs[0]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows = rows(&outputs[0]);
     let (matrix, pairs) = rows.split_last().unwrap();
     assert_eq!(pairs.len(), 12, "both ways of six pairs");
     assert!(pairs.iter().all(|row| row["wrong"] == 0), "{pairs:?}");

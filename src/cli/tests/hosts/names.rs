@@ -70,11 +70,16 @@ fn named<'a>(
     Named { cluster, lists, variables, has_key: true }
 }
 
-/// Two hosts; `None`, and a line with the reason, where this process may not give them names.
-fn cluster() -> Option<Cluster> {
+/// True if this process may give hosts names of their own.
+pub(crate) fn can_mount() -> bool {
     let script = "mount --bind /etc/hosts /etc/hosts";
     let tried = Command::new("unshare").args(["--mount", "sh", "-c", script]).output();
-    if !tried.is_ok_and(|output| output.status.success()) {
+    tried.is_ok_and(|output| output.status.success())
+}
+
+/// Two hosts; `None`, and a line with the reason, where this process may not give them names.
+fn cluster() -> Option<Cluster> {
+    if !can_mount() {
         skip::skipped("no names for hosts here: this process may not mount");
         return None;
     }

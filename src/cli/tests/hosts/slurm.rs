@@ -1,7 +1,7 @@
 //! `srun` of a real Slurm: a controller and a node, by Debian's packages on this machine. Runs where
 //! `TESTS=all`, and needs root, slurmctld, slurmd, slurm-client and munge.
 
-use crate::skip;
+use crate::{rows, skip};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
@@ -136,9 +136,7 @@ fn srun_starts_ranks_that_need_no_configuration() {
         let output = slurm.srun(&format!("-n {ranks}"), &words);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{ranks} ranks: {said}");
-        let text = String::from_utf8(output.stdout).unwrap();
-        let rows: Vec<serde_json::Value> =
-            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let rows = rows(&output);
         assert!(!rows.is_empty(), "{ranks} ranks: {said}");
         assert!(rows.iter().all(|row| row["ranks"] == ranks && row["wrong"] == 0), "{rows:?}");
     }

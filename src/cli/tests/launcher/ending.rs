@@ -5,32 +5,6 @@ use crate::skip;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-#[test]
-fn the_code_of_the_rank_that_failed_first_is_returned_and_the_rest_is_stopped() {
-    let script = format!("[ $RANK = 1 ] && exit 3; exec sleep {FOREVER}");
-    let (code, lines) = complete(run("-n 3", &script));
-    assert_eq!(code, 3);
-    assert!(
-        lines.contains(&"maypole: rank 1 failed first: it exited with code 3".to_owned()),
-        "{lines:?}"
-    );
-    assert!(
-        !lines.iter().any(|line| line.contains("rank 0") || line.contains("rank 2")),
-        "{lines:?}"
-    );
-}
-
-#[test]
-fn a_rank_that_a_signal_killed_is_named_with_it() {
-    let script = format!("[ $RANK = 0 ] && kill -SEGV $$; exec sleep {FOREVER}");
-    let (code, lines) = complete(run("-n 2", &script));
-    assert_eq!(code, 128 + 11);
-    assert!(
-        lines.contains(&"maypole: rank 0 failed first: it was killed by SIGSEGV".to_owned()),
-        "{lines:?}"
-    );
-}
-
 /// A script in which rank 0 ignores SIGTERM and SIGINT. The other ranks wait until it does, then
 /// run `then`. It prints a line once it writes to no pipe any more, whose reader a signal may end.
 fn ignores_signals(folder: &Path, then: &str) -> String {
@@ -161,4 +135,16 @@ fn a_failure_is_served_while_ranks_start() {
     let started = lines.iter().filter(|line| *line == "started").count();
     assert_eq!(code, 3, "{lines:?}");
     assert!(started < MANY, "all {started} ranks were started");
+}
+
+#[test]
+fn a_job_that_a_signal_has_ended_is_not_started_again() {
+    for options in ["--restarts 9", "--replace 9"] {
+        let running = Running::start(run(&format!("-n 2 {options}"), "echo here; exec sleep 1000"));
+        running.wait_for("here");
+        running.signal("TERM");
+        let (code, lines) = running.end();
+        assert_eq!(code, 128 + 15, "{lines:?}");
+        assert!(!lines.iter().any(|line| line.contains("starting")), "{lines:?}");
+    }
 }

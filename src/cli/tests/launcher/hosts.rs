@@ -7,7 +7,7 @@ use crate::harness::{FOREVER, Running, complete, eventually, is_gone, kill, mayp
 use crate::replacing::failing;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 pub(crate) const TWO: &str = "127.0.0.2:2,127.0.0.3:2";
@@ -357,20 +357,6 @@ fn what_is_wrong_with_a_job_is_said_with_a_remedy() {
         2,
         &["127.0.0.3 cannot reach rank 0's host 127.0.0.2 at 255", "--address"],
     );
-    refused(
-        LOCALLY,
-        "--hosts localhost,127.0.0.3",
-        "true",
-        2,
-        &["give its address with --address"],
-    );
-    refused(LOCALLY, "--hosts a:x", "true", 2, &["\"x\" is no number of ranks"]);
-    refused(LOCALLY, "-n 5 --hosts a:2,b:2", "true", 2, &["the hosts have 4"]);
-    refused(LOCALLY, "-n 2", "true", 2, &["--ssh, --address and --env need --hosts"]);
-    let mut command = maypole(&["run", "--hosts", "a", "--ssh", "/not/there", "--", "true"]);
-    command.stdin(std::process::Stdio::null());
-    let (code, lines) = complete(command);
-    assert_eq!(code, 2, "{lines:#?}");
-    has(&lines, "a has no maypole");
-    assert!(!Path::new("/not/there").exists());
+    let own = "--hosts localhost,127.0.0.3";
+    refused(LOCALLY, own, "true", 2, &["give its address with --address"]);
 }

@@ -1,33 +1,9 @@
-//! The variables, the port and the key that a rank finds, and those of other launchers.
+//! The port and the key that a rank finds, and worlds of other launchers.
 
 use crate::harness::{complete, eventually, maypole, output, run};
 use crate::skip;
-use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
-
-#[test]
-fn the_environment_is_as_documented() {
-    let script = "echo $MAYPOLE_RANK $MAYPOLE_LOCAL_RANK $RANK $LOCAL_RANK; \
-                  echo $MAYPOLE_WORLD $MAYPOLE_LOCAL_WORLD $WORLD_SIZE $LOCAL_WORLD_SIZE \
-                  $MAYPOLE_ADDRESS $MASTER_ADDR; \
-                  echo $MAYPOLE_PORT; echo $MASTER_PORT; echo $MAYPOLE_JOB";
-    let (code, lines) = complete(run("-n 2", script));
-    assert_eq!((code, lines.len()), (0, 10));
-    let of = |rank: usize| {
-        let tag = format!("[rank {rank}] ");
-        lines
-            .iter()
-            .filter_map(|line| Some(line.strip_prefix(&tag)?.to_owned()))
-            .collect::<BTreeSet<_>>()
-    };
-    let zero = of(0);
-    let one = of(1);
-    assert!(zero.contains("0 0 0 0") && one.contains("1 1 1 1"), "{lines:?}");
-    assert!(zero.contains("2 2 2 2 127.0.0.1 127.0.0.1"), "{lines:?}");
-    // World, address, both ports (which differ) and the job are the same for both.
-    assert_eq!(zero.intersection(&one).count(), 4, "{lines:?}");
-}
 
 /// Runs `job` with a port that was free a moment ago. If another program takes the port in that
 /// moment, the code is 2, and `job` runs again with another port.
@@ -163,20 +139,4 @@ fn ranks_of_two_user_namespaces_join() {
     for row in rows.lines().map(|row| serde_json::from_str::<serde_json::Value>(row).unwrap()) {
         assert_eq!(row["wrong"], 0, "{row}");
     }
-}
-
-#[test]
-fn a_new_key_is_private_and_replaces_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("key");
-    let new = || output(maypole(&["key", "new", path.to_str().unwrap()]));
-    assert_eq!(new(), (0, String::new(), String::new()));
-    let key = std::fs::read_to_string(&path).unwrap();
-    assert!(key.len() == 65 && key.ends_with('\n'));
-    let mode =
-        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
-    assert_eq!(mode & 0o777, 0o600);
-    let (code, _, error) = new();
-    assert!(code == 2 && error.contains("File exists"), "{code} {error}");
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), key);
 }

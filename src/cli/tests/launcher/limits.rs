@@ -1,19 +1,9 @@
-//! What cannot be started, and why: limits of the system, unknown options, missing programs.
+//! The limit of a user's processes, and the cores of ranks.
 
-use crate::harness::{complete, maypole, output, run};
+use crate::harness::{output, run};
 use crate::skip;
 use std::process::{Command, Stdio};
 use std::thread;
-
-#[test]
-fn a_job_that_no_machine_can_start_is_refused_with_the_arithmetic() {
-    for line in ["run -n 999999999 -- true", "perf -n 999999999 barrier"] {
-        let arguments: Vec<&str> = line.split(' ').collect();
-        let (code, out, error) = output(maypole(&arguments));
-        assert_eq!((code, out.as_str()), (2, ""), "{line}: {error}");
-        assert!(error.contains("-n 999999999 needs 2000000062 descriptors"), "{line}: {error}");
-    }
-}
 
 #[test]
 fn the_limit_of_a_user_is_named_and_nothing_is_left() {
@@ -35,79 +25,6 @@ fn the_limit_of_a_user_is_named_and_nothing_is_left() {
         error.contains("no process or thread is left") && error.contains("`ulimit -u`"),
         "{error}"
     );
-}
-
-/// `maypole` under limits that `ulimit` sets.
-fn under(limits: &str, line: &str) -> Command {
-    let mut command = Command::new("sh");
-    let script = format!("{limits} && exec \"$0\" {line}");
-    command.args(["-c", &script, env!("CARGO_BIN_EXE_maypole")]).stdin(Stdio::null());
-    command
-}
-
-#[test]
-fn more_ranks_than_descriptors_are_refused_with_the_arithmetic() {
-    let (code, _, error) = output(under("ulimit -n 200", "run -n 100 -- true"));
-    assert_eq!(code, 2, "{error}");
-    assert!(error.contains("-n 100 needs 264 descriptors"), "{error}");
-    assert!(error.contains("the hard limit is 200"), "{error}");
-}
-
-#[test]
-fn the_launcher_raises_its_own_limit_of_descriptors_alone() {
-    let (code, lines) = complete(under("ulimit -Sn 100", "run -n 20 -- sh -c 'ulimit -Sn'"));
-    assert_eq!((code, lines.len()), (0, 20), "{lines:?}");
-    assert!(lines.iter().all(|line| line.ends_with("] 100")), "{lines:?}");
-}
-
-#[test]
-fn a_limit_of_file_sizes_is_an_error_and_kills_nothing() {
-    let (code, _, error) = output(under("ulimit -f 0", "run -n 1 -- true"));
-    assert_eq!(code, 2, "{error}");
-    assert!(error.contains("File too large") && error.contains("ulimit -f"), "{error}");
-}
-
-#[test]
-fn a_program_that_cannot_be_started_is_named() {
-    let (code, _, error) = output(maypole(&["run", "-n", "2", "--", "/no/such/program"]));
-    assert!(
-        code == 127 && error.contains("`/no/such/program`") && error.contains("No such file"),
-        "{code} {error}"
-    );
-    assert_eq!(error.matches("No such file").count(), 1, "the cause is told once: {error}");
-    let (code, _, error) = output(maypole(&["run", "-n", "2", "--", "/etc/passwd"]));
-    assert!(code == 126 && error.contains("Permission denied"), "{code} {error}");
-    let (code, _, _) = output(maypole(&["run", "-n", "0", "--", "true"]));
-    assert_eq!(code, 2);
-}
-
-#[test]
-fn an_unknown_option_is_refused_and_not_executed() {
-    for (arguments, nearest) in [
-        (&["run", "-n", "4", "--foo", "--", "true"][..], None),
-        (&["run", "--foo", "true"], None),
-        (&["run", "-n", "2", "--tag-outptu", "true"], Some("--tag-output")),
-        (&["run", "--rank", "2", "true"], Some("--ranks")),
-        (&["run", "-n", "2", "-y", "true"], None),
-    ] {
-        let (code, _, error) = output(maypole(arguments));
-        assert_eq!(code, 2, "{arguments:?}: {error}");
-        assert!(error.contains("unexpected argument"), "{arguments:?}: {error}");
-        if let Some(nearest) = nearest {
-            assert!(error.contains(nearest), "{arguments:?}: {error}");
-        }
-    }
-}
-
-#[test]
-fn options_of_the_program_are_passed_on() {
-    for arguments in [
-        &["run", "-n", "1", "echo", "--foo", "-n", "x"][..],
-        &["run", "-n", "1", "--", "echo", "--foo", "-n", "x"],
-    ] {
-        let (code, out, error) = output(maypole(arguments));
-        assert_eq!((code, out.as_str()), (0, "--foo -n x\n"), "{arguments:?}: {error}");
-    }
 }
 
 #[test]

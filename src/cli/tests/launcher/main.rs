@@ -19,4 +19,3 @@ mod limits;
 mod mpi;
 mod output;
 mod replacing;
-mod restarts;

@@ -155,13 +155,6 @@ fn a_newcomer_that_gives_up_waiting_does_not_use_up_the_replacements() {
     assert_eq!(said(&lines, "was not admitted in time"), 2, "{lines:?}");
 }
 
-#[test]
-fn a_job_of_which_no_rank_succeeds_has_failed() {
-    let (code, lines) = complete(run("-n 2 --replace 1", "exit $((5 + RANK))"));
-    assert!(code == 5 || code == 6, "{lines:?}");
-    assert_eq!(said(&lines, "failed first"), 1, "{lines:?}");
-}
-
 /// Waits until the process has ended whose number is in the file `zero`. The launcher receives ends
 /// in their order.
 const AFTER_RANK_0: &str = "while [ ! -e zero ]; do sleep 0.01; done
@@ -246,17 +239,6 @@ fn a_newcomer_that_is_left_alone_is_stopped() {
     let how = "rank 1 came in the place of others, which have ended";
     let then = "touch done; exec sleep 1000";
     job_of_failing("-n 2 --replace 1 --grace 0.5", then, 0, &[(how, 1)]);
-}
-
-#[test]
-fn a_signal_ends_a_job_whose_ranks_are_replaced() {
-    let folder = tempfile::tempdir().unwrap();
-    let script = failing(folder.path(), "echo here; exec sleep 1000");
-    let running = Running::start(run("-n 2 --replace 9", &script));
-    running.wait_for("here");
-    running.signal("TERM");
-    let (code, lines) = running.end();
-    assert_eq!(code, 143, "{lines:?}");
 }
 
 /// Rank 0 saves after rank 1 has failed, and is not interrupted.

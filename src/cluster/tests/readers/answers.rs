@@ -11,7 +11,7 @@ use maypole_cluster::read::xml::nic_names;
 use serde_json::{Value, json};
 
 /// The classes of links, as the samples write them.
-pub(crate) fn words(links: &[Vec<PrintedClass>]) -> Value {
+fn words(links: &[Vec<PrintedClass>]) -> Value {
     links
         .iter()
         .map(|row| row.iter().map(PrintedClass::to_string).collect::<Vec<_>>())

@@ -5,7 +5,6 @@ mod answers;
 mod arbitrary;
 mod damage;
 mod detect;
-mod files;
 mod foreign;
 #[path = "../../../../tests/readers/fuzz.rs"]
 mod fuzz;

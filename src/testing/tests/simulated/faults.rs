@@ -32,32 +32,29 @@ fn names(failure: &Failure, victim: usize) -> bool {
     }
 }
 
+/// Every call has the right result, however slow the links are, unless a rank has died, which all errors
+/// name, or the head of a message was corrupted.
 #[test]
-fn every_call_has_the_right_result_however_slow_the_links() {
-    for_seeds(400, |seed| {
-        let (program, world, _) = draw(seed, 0);
+fn an_error_names_a_rank_that_died_or_there_was_a_corrupted_head() {
+    let [dropped, failed] = [(); 2].map(|()| AtomicU64::new(0));
+    for_seeds(2200, |seed| {
+        let (program, world, mut rng) = draw(seed, 0);
+        let first = rng.below(program.world);
+        let second = (first + 1 + rng.below(program.world - 1)) % program.world;
+        // As many ranks die, or a head is corrupted.
+        let world = match [0, 0, 1, 1, 1, 1, 2, 3, 3, 3, 3][seed as usize % 11] {
+            0 => world,
+            1 => world.drop_peer(first),
+            2 => world.drop_peer(first).drop_peer(second),
+            _ => world.corrupt_head(),
+        };
         let run = world.run(|comm| program.run(comm));
-        if let Some((rank, failure)) = failures(&run).next() {
-            panic!("seed {seed}, rank {rank} of {}: {failure:?}\nin {program:?}", program.world);
-        }
-    });
-}
-
-#[test]
-fn a_dropped_rank_is_named_by_all_that_do_not_succeed() {
-    let dropped = AtomicU64::new(0);
-    let failed = AtomicU64::new(0);
-    for_seeds(800, |seed| {
-        let (program, world, mut rng) = draw(seed, 1);
-        let victim = rng.below(program.world);
-        let run = world.drop_peer(victim).run(|comm| program.run(comm));
-        let died = run.dropped().next().is_some();
-        dropped.fetch_add(u64::from(died), Ordering::Relaxed);
-        for (rank, failure) in failures(&run) {
-            assert!(died, "seed {seed}, rank {rank}: nobody died, but {failure:?} in {program:?}");
+        let died: Vec<usize> = run.dropped().collect();
+        dropped.fetch_add(u64::from(!died.is_empty()), Ordering::Relaxed);
+        for (rank, failure) in failures(&run).filter(|_| run.corrupted().is_empty()) {
             assert!(
-                names(failure, victim),
-                "seed {seed}, rank {rank}: rank {victim} died, but {failure:?} in {program:?}"
+                died.iter().any(|victim| names(failure, *victim)),
+                "seed {seed}, rank {rank}: {died:?} died, but {failure:?} in {program:?}"
             );
             failed.fetch_add(1, Ordering::Relaxed);
         }
@@ -66,21 +63,6 @@ fn a_dropped_rank_is_named_by_all_that_do_not_succeed() {
         assert!(dropped.into_inner() > 20, "too few ranks were dropped to show anything");
         assert!(failed.into_inner() > 20, "too few calls failed to show anything");
     }
-}
-
-#[test]
-fn two_dropped_ranks_are_both_causes() {
-    for_seeds(200, |seed| {
-        let (program, world, mut rng) = draw(seed, 2);
-        let first = rng.below(program.world);
-        let second = (first + 1 + rng.below(program.world - 1)) % program.world;
-        let run = world.drop_peer(first).drop_peer(second).run(|comm| program.run(comm));
-        let dropped: Vec<usize> = run.dropped().collect();
-        for (rank, failure) in failures(&run) {
-            let named = dropped.iter().any(|victim| names(failure, *victim));
-            assert!(named, "seed {seed}, rank {rank}: {dropped:?} died: {failure:?}");
-        }
-    });
 }
 
 #[test]
@@ -137,18 +119,4 @@ fn a_corrupted_body_changes_numbers_alone() {
     if std::env::var_os("TEST_SEED").is_none() {
         assert!(changed.into_inner() > 0, "no number changed, which shows nothing");
     }
-}
-
-/// A corrupted head of a message that no rank reads any more does no harm.
-#[test]
-fn a_corrupted_head_among_messages_and_collectives_gives_no_wrong_result() {
-    for_seeds(800, |seed| {
-        let (program, world, _) = draw(seed, 4);
-        let run = world.corrupt_head().run(|comm| program.run(comm));
-        let failed = failures(&run).next();
-        assert!(
-            failed.is_none() || !run.corrupted().is_empty(),
-            "seed {seed}: nothing was corrupted, but {failed:?}"
-        );
-    });
 }
