@@ -10,11 +10,11 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::hosts::{Boards, Hosts};
+use maypole::schedule::hosts::{Boards, Hosts, ReachedMemory};
 use maypole::topology::StreamLinks;
 use maypole::tuner::{
     CostTable, Explanation, PlanOverride, Question, choose, copied_choice, priced_bytes,
-    registered_choice,
+    reaching_choice,
 };
 use maypole::world::launch::{self, Launcher};
 use maypole::{Communicator, DataType, ReduceOp, Transport};
@@ -124,7 +124,23 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
     if alone {
         return show(&args.predict(collective, ranks), true);
     }
-    show(&args.measure(collective)?, launched.rank == 0)
+    let is_first = launched.rank == 0;
+    let (explanation, mut rows) = args.measure(collective)?;
+    let code = show(&explanation, is_first)?;
+    rows.sort_unstable();
+    if let (Some(median), Some(chosen), true) =
+        (rows.get(rows.len() / 2), explanation.chosen(), is_first)
+    {
+        let us = median.as_nanos() as f64 / ROW as f64 / 1e3;
+        let error = chosen.predicted_ns as f64 / 1e3 / us - 1.0;
+        let way = if error < 0.0 { "low" } else { "high" };
+        output::print(format_args!(
+            "measured: {us:.3} us, median of {} rows of {ROW} calls; predicted {:.0} % too {way}\n",
+            rows.len(),
+            error.abs() * 100.0
+        ))?;
+    }
+    Ok(code)
 }
 
 fn show(explanation: &Explanation, is_first: bool) -> Result<ExitCode> {
@@ -180,22 +196,23 @@ impl ExplainArgs {
         };
         let choice = choose(&question, wanted, &costs);
         let able = |algorithm| self.algorithm.is_none_or(|wanted| wanted == algorithm);
-        let mut explained = Explanation::new(&question, &hosts, &links, wanted, choice, None);
+        let mut explained = Explanation::new(&question, &hosts, &links, wanted, choice);
         explained.bytes = asked;
-        explained.registered = Some(registered_choice(&question, &costs, able));
+        let registered = reaching_choice(&question, &costs, ReachedMemory::Registered, able);
+        explained.registered = Some(registered);
         explained.copied = Some(copied_choice(&question, &costs, able));
         explained
     }
 
-    /// Runs the call as one rank of several, then explains it with the measured time.
-    fn measure(&self, collective: Collective) -> Result<Explanation> {
+    /// Runs the call as one rank of several. Returns its explanation, and the times of rows of calls.
+    fn measure(&self, collective: Collective) -> Result<(Explanation, Vec<Duration>)> {
         let mut world = Communicator::from_env()?;
         let mut comm = world.over(self.transport.into())?;
         comm.set_algorithm(self.algorithm);
         let bytes = self.whole(collective, comm.world());
         let explanation = comm.explain(collective, bytes);
         if explanation.choice.is_err() {
-            return Ok(explanation);
+            return Ok((explanation, Vec::new()));
         }
         let (kind, world) = (self.kind, comm.world());
         let (op, offset, off_cache) = (ReduceOp::Sum, BufferOffset::Fixed(OFFSET), None);
@@ -208,15 +225,18 @@ impl ExplainArgs {
         let mut work = Workload::new(parameters, point, place, rank, &oracle, None)?;
         let batch = CallBatch { calls: ROW, ..CallBatch::default() };
         let start = Instant::now();
+        let mut rows = Vec::new();
         for _ in 0..ROWS {
+            let row = Instant::now();
             work.run(&mut comm, &batch)?;
+            rows.push(row.elapsed());
             let mut is_over = [u8::from(start.elapsed() > LONGEST)];
             comm.broadcast(&mut is_over, 0)?;
             if is_over == [1] {
                 break;
             }
         }
-        Ok(comm.explain(collective, bytes))
+        Ok((comm.explain(collective, bytes), rows))
     }
 }
 

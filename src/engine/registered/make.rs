@@ -35,7 +35,7 @@ impl Engine {
             _ => Arena::empty(),
         };
         // Calls that were prepared before exchange no places.
-        self.calls.clear(self.executor.locals());
+        self.calls.clear();
         Ok(arena)
     }
 

@@ -167,13 +167,6 @@ pub const VARIABLES: &[Variable] = &[
          and by them sites.",
     ),
     each(
-        "MAYPOLE_MEMORY",
-        "Most bytes of shared memory for boards and messages, and of memory registered for verbs, \
-         that each communicator of this process may hold. Default: no limit. The board of a host's \
-         ranks takes 0.3 MiB for each of 2, 0.7 MiB for each of 8 and 2.2 MiB for each of 64; where \
-         large calls are quicker so, and half of the limit holds it, 2.2 MiB for each.",
-    ),
-    each(
         "MAYPOLE_PROGRAM_MEMORY",
         "Most bytes of the programs that each communicator keeps for calls that are repeated; those \
          that were not used for the longest time are dropped. Default: 8388608 (8 MiB).",
@@ -216,11 +209,6 @@ pub const VARIABLES: &[Variable] = &[
     each(
         "MAYPOLE_STATUS_SOCKET",
         "Where a rank tells its launcher what it is doing. Set by `maypole run`.",
-    ),
-    each(
-        "MAYPOLE_EXPLAIN",
-        "`1`: every call is timed, so that explanations compare predictions with measurements. \
-         Default: `0`.",
     ),
 ];
 
