@@ -77,7 +77,7 @@ use std::str::FromStr;
     label = "no element, as `f32` is one",
     note = "a slice of a type of your own: `CallBuffers::records(&mut data)` with an `Operation`, or \
             `bytemuck::cast_slice_mut(&mut data)`, which makes numbers of it",
-    note = "several buffers: `all_reduce_many(&mut buffers, op)`, or a call for each of them"
+    note = "several buffers: one flat buffer of which they are parts, or a call for each of them"
 )]
 pub trait Element: NoUninit + Zeroable + Send + Sync + sealed::Writable {
     /// The type, as a value.

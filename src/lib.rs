@@ -144,8 +144,8 @@ pub use comm::{
     AbortHandle, Admissions, AnyElement, AnySlice, AnySliceMut, Arena, BufferPlacement,
     CallBuffers, CallPath, Communicator, Counters, Group, IntoBuffers, IntoInput, IntoOp,
     IntoOutput, LastCall, Local, MessageHandle, Moved, Op, Operation, OwnedBuffers, ProgramCache,
-    RegisteredBuffer, Request, Scope, Sent, StoreCounts, Transport, UnknownTransport, Within,
-    wait_all, wait_any,
+    RegisteredBuffer, Request, Scope, StoreCounts, Transport, UnknownTransport, Within, wait_all,
+    wait_any,
 };
 #[doc(inline)]
 pub use element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};

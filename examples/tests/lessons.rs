@@ -93,7 +93,7 @@ fn explain() {
         &mut Command::new(example("08_explain")),
         &[
             "all_reduce of 8 bytes on 2 ranks",
-            "measured: ",
+            "ns measured at best",
             "asked for",
             "8 bytes by ring would be",
         ],

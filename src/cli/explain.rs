@@ -5,11 +5,11 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::hosts::{Boards, Hosts};
+use maypole::schedule::hosts::{Boards, Hosts, ReachedMemory};
 use maypole::topology::StreamLinks;
 use maypole::tuner::{
     CostTable, Explanation, PlanOverride, Question, choose, copied_choice, priced_bytes,
-    registered_choice,
+    reaching_choice,
 };
 use maypole::world::launch::{self, Launcher};
 use maypole::{Communicator, DataType, Transport};
@@ -149,9 +149,10 @@ impl ExplainArgs {
         };
         let choice = choose(&question, wanted, &costs);
         let able = |algorithm| self.algorithm.is_none_or(|wanted| wanted == algorithm);
-        let mut explained = Explanation::new(&question, &hosts, &links, wanted, choice, None);
+        let mut explained = Explanation::new(&question, &hosts, &links, wanted, choice);
         explained.bytes = asked;
-        explained.registered = Some(registered_choice(&question, &costs, able));
+        let registered = reaching_choice(&question, &costs, ReachedMemory::Registered, able);
+        explained.registered = Some(registered);
         explained.copied = Some(copied_choice(&question, &costs, able));
         explained
     }

@@ -26,7 +26,7 @@ impl RankGpus {
         wanted: Option<PlanOverride>,
     ) -> Explanation {
         let Self { hosts, links, costs } = self;
-        maypole::cuda::explain_across(hosts, links, costs, collective, bytes, wanted)
+        maypole::cuda::explain(hosts, links, costs, collective, bytes, wanted)
     }
 }
 

@@ -7,7 +7,7 @@ pub(crate) mod join;
 
 pub use crate::control::transport::{Transport, UnknownTransport};
 use crate::engine::Engine;
-pub use crate::engine::calls::report::{CallPath, Counters, LastCall, ProgramCache, Sent};
+pub use crate::engine::calls::report::{CallPath, Counters, LastCall, ProgramCache};
 use crate::engine::conditions::RunConditions;
 pub use crate::execute::{Moved, StoreCounts};
 use crate::requests::handle::EngineHandle;

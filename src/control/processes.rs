@@ -11,7 +11,7 @@ use crate::world::calls::{CallMismatch, RankStatus, WaitTarget};
 use crate::world::service::{
     Cause, Contribution, DataPath, GroupId, Service, ServiceError, Survivors, at_once,
 };
-use maypole_transports::ib::{UnconnectedVerbs, has_device_files};
+use maypole_transports::ib::has_device_files;
 use maypole_transports::shm::Segment;
 use maypole_transports::{Board, Stream};
 use std::net::SocketAddr;
@@ -105,14 +105,6 @@ impl Connector for ProcessControl {
             Some((from, stream))
         };
         self.service.callers(self.group(), MESSAGES).into_iter().filter_map(known).collect()
-    }
-
-    fn registered_bytes(&self, peer: usize) -> usize {
-        let is_other = self.members()[peer] != self.service.rank();
-        match self.path_to(peer) {
-            DataPath::Verbs if is_other => UnconnectedVerbs::REGISTERED,
-            _ => 0,
-        }
     }
 }
 

@@ -1,284 +1,109 @@
-//! The collectives on buffers of a GPU.
+//! The collectives on buffers of a GPU: those of a [`Comm`], which start at once, and those of a [`Group`], which
+//! start together.
 
 use super::comm::Comm;
+use super::group::Group;
 use super::lent_call::number;
 use crate::element::{DataType, Element, ReduceOp};
 use crate::error::Result;
 use crate::schedule::collective::Collective;
-use cudarc::driver::{DevicePtr, DevicePtrMut};
+use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
 use maypole_transports::cuda::Lent;
 
+/// A buffer of all ranks; or one of the root alone, which other ranks leave out.
+macro_rules! held {
+    (type all $buffer:ty) => { $buffer };
+    (type root $buffer:ty) => { Option<$buffer> };
+    (all $buffer:expr) => { Some($buffer) };
+    (root $buffer:expr) => { $buffer };
+}
+
+/// One collective, from buffer to buffer and in place, of what the parentheses describe.
+macro_rules! collective {
+    (([$($by:tt)*] $this:ident, [$($of:tt)*] $send:ty => $receive:ty, [$($alone:tt)*] $data:ty)
+     $name:ident $in_place:ident ($($op:ident)?) ($($root:ident)?) $reads:ident => $writes:ident,
+     $collective:expr, $about:literal, $about_in_place:literal) => {
+        #[doc = $about]
+        ///
+        /// # Errors
+        /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, if the lengths do not fit, or if
+        /// the elements have no such operation; else as every call.
+        pub fn $name<$($of)*>(
+            $($by)* $this,
+            send: held!(type $reads $send),
+            receive: held!(type $writes $receive)
+            $(, $op: &ReduceOp)? $(, $root: i32)?
+        ) -> Result<()> {
+            $(let $root = number($root);)?
+            let (send, receive) = (held!($reads send), held!($writes receive));
+            $this.apart($collective, send, receive, [$(*$op,)? ReduceOp::Sum][0])
+        }
+
+        #[doc = $about_in_place]
+        ///
+        /// # Errors
+        #[doc = concat!("As [`", stringify!($name), "`](Self::", stringify!($name), ").")]
+        pub fn $in_place<$($alone)*>(
+            $($by)* $this,
+            data: $data
+            $(, $op: &ReduceOp)? $(, $root: i32)?
+        ) -> Result<()> {
+            $(let $root = number($root);)?
+            $this.in_place($collective, data, [$(*$op,)? ReduceOp::Sum][0])
+        }
+    };
+}
+
+macro_rules! collectives {
+    ($of:tt) => {
+        collective!($of all_reduce all_reduce_in_place (op) () all => all,
+            Collective::AllReduce,
+            "Combines the `send` (`count`) of all ranks into every `receive` (`count`).",
+            "Combines the `data` (`count`) of all ranks into every rank's `data`.");
+        collective!($of broadcast broadcast_in_place () (root) root => all,
+            Collective::Broadcast { root },
+            "Copies the root's `send` into every `receive`. Other ranks pass `None`.",
+            "Copies the root's `data` into every rank's `data`.");
+        collective!($of reduce reduce_in_place (op) (root) all => root,
+            Collective::Reduce { root },
+            "Combines every `send` into the root's `receive`. Other ranks pass `None`.",
+            "Combines every `data` into the root's. That of other ranks stays.");
+        collective!($of all_gather all_gather_in_place () () all => all,
+            Collective::AllGather,
+            "Collects every `send` (`count`), by rank, in `receive` (`world * count`).",
+            "Collects the blocks of `data` (`world * count`), where the own one is.");
+        collective!($of reduce_scatter reduce_scatter_in_place (op) () all => all,
+            Collective::ReduceScatter,
+            "Combines every `send` (`world * count`): block `r` for rank `r` (`count`).",
+            "Combines every `data` (`world * count`) into the rank's block of its own.");
+        collective!($of gather gather_in_place () (root) all => root,
+            Collective::Gather { root },
+            "Collects every `send` in the root's `receive` (`world * count`), else `None`.",
+            "Collects every block in the root's `data` (`world * count`), with its own.");
+        collective!($of scatter scatter_in_place () (root) root => all,
+            Collective::Scatter { root },
+            "Copies block `r` of the root's `send`, else `None`, to rank `r`'s `receive`.",
+            "Copies block `r` of the root's `data` (`world * count`) to that of rank `r`.");
+        collective!($of all_to_all all_to_all_in_place () () all => all,
+            Collective::AllToAll,
+            "Copies block `r` of rank `s`'s `send` to block `s` of rank `r`'s `receive`.",
+            "As [`all_to_all`](Self::all_to_all) in `data`, which is copied once.");
+        collective!($of scan scan_in_place (op) () all => all,
+            Collective::Scan,
+            "Combines the `send` of ranks 0 to this one, by rank, into `receive`.",
+            "Combines the `data` of ranks 0 to this one, by rank, into this one's.");
+        collective!($of exclusive_scan exclusive_scan_in_place (op) () all => all,
+            Collective::ExclusiveScan,
+            "Combines the `send` of the ranks before this one; rank 0 receives nothing.",
+            "Combines the `data` of the ranks before this one. Rank 0's stays.");
+    };
+}
+
 impl Comm {
-    /// Combines the `send` (`count`) of all ranks into every rank's `receive` (`count`).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the lengths differ; else as every call.
-    pub fn all_reduce<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: &S,
-        receive: &mut R,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.apart(Collective::AllReduce, Some(send), Some(receive), *op)
-    }
-
-    /// Combines the `data` (`count`) of all ranks into every rank's `data`.
-    ///
-    /// # Errors
-    /// As every call.
-    pub fn all_reduce_in_place<R: DevicePtrMut<T>, T: Element>(
-        &self,
-        data: &mut R,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.in_place(Collective::AllReduce, data, *op)
-    }
-
-    /// Copies the root's `send` (`count`) into every rank's `receive` (`count`). Other ranks pass
-    /// `None`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root passes
-    /// nothing or another length; else as every call.
-    pub fn broadcast<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: Option<&S>,
-        receive: &mut R,
-        root: i32,
-    ) -> Result<()> {
-        self.apart(Collective::Broadcast { root: number(root) }, send, Some(receive), ReduceOp::Sum)
-    }
-
-    /// Copies the root's `data` (`count`) into every rank's `data` (`count`).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root; else as every call.
-    pub fn broadcast_in_place<R: DevicePtrMut<T>, T: Element>(
-        &self,
-        data: &mut R,
-        root: i32,
-    ) -> Result<()> {
-        self.in_place(Collective::Broadcast { root: number(root) }, data, ReduceOp::Sum)
-    }
-
-    /// Combines the `send` (`count`) of all ranks into the root's `receive` (`count`). Other ranks
-    /// pass `None`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root passes
-    /// nothing or another length; else as every call.
-    pub fn reduce<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: &S,
-        receive: Option<&mut R>,
-        op: &ReduceOp,
-        root: i32,
-    ) -> Result<()> {
-        self.apart(Collective::Reduce { root: number(root) }, Some(send), receive, *op)
-    }
-
-    /// Combines the `data` (`count`) of all ranks into the root's `data`. Other ranks' `data` does
-    /// not change.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root; else as every call.
-    pub fn reduce_in_place<R: DevicePtrMut<T>, T: Element>(
-        &self,
-        data: &mut R,
-        op: &ReduceOp,
-        root: i32,
-    ) -> Result<()> {
-        self.in_place(Collective::Reduce { root: number(root) }, data, *op)
-    }
-
-    /// Collects the `send` (`count`) of all ranks, in rank order, in every rank's `receive` (`world
-    /// * count`).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the output has another length; else as every
-    /// call.
-    pub fn all_gather<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: &S,
-        receive: &mut R,
-    ) -> Result<()> {
-        self.apart(Collective::AllGather, Some(send), Some(receive), ReduceOp::Sum)
-    }
-
-    /// [`all_gather`](Self::all_gather) in place. `data` is the whole (`world * count`), in which
-    /// this rank's block is in place already.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the length is no multiple of the world; else as
-    /// every call.
-    pub fn all_gather_in_place<R: DevicePtrMut<T>, T: Element>(&self, data: &mut R) -> Result<()> {
-        self.in_place(Collective::AllGather, data, ReduceOp::Sum)
-    }
-
-    /// Combines the `send` (`world * count`) of all ranks. Block `r` of the result goes into rank
-    /// `r`'s `receive` (`count`).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the input has another length; else as every
-    /// call.
-    pub fn reduce_scatter<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: &S,
-        receive: &mut R,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.apart(Collective::ReduceScatter, Some(send), Some(receive), *op)
-    }
-
-    /// [`reduce_scatter`](Self::reduce_scatter) in place: this rank's block of `data` (`world *
-    /// count`) becomes the result; the rest does not change.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the length is no multiple of the world; else as
-    /// every call.
-    pub fn reduce_scatter_in_place<R: DevicePtrMut<T>, T: Element>(
-        &self,
-        data: &mut R,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.in_place(Collective::ReduceScatter, data, *op)
-    }
-
-    /// Collects the `send` (`count`) of all ranks, in rank order, in the root's `receive` (`world *
-    /// count`). Other ranks pass `None`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root passes
-    /// nothing or another length; else as every call.
-    pub fn gather<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: &S,
-        receive: Option<&mut R>,
-        root: i32,
-    ) -> Result<()> {
-        self.apart(Collective::Gather { root: number(root) }, Some(send), receive, ReduceOp::Sum)
-    }
-
-    /// [`gather`](Self::gather) in place. The root's `data` is the whole (`world * count`), in
-    /// which its own block is in place already. The `data` of any other rank is its block
-    /// (`count`).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root's length
-    /// is no multiple of the world; else as every call.
-    pub fn gather_in_place<R: DevicePtrMut<T>, T: Element>(
-        &self,
-        data: &mut R,
-        root: i32,
-    ) -> Result<()> {
-        self.in_place(Collective::Gather { root: number(root) }, data, ReduceOp::Sum)
-    }
-
-    /// Copies block `r` of the root's `send` (`world * count`) into rank `r`'s `receive` (`count`).
-    /// Other ranks pass `None`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root passes
-    /// nothing or another length; else as every call.
-    pub fn scatter<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: Option<&S>,
-        receive: &mut R,
-        root: i32,
-    ) -> Result<()> {
-        self.apart(Collective::Scatter { root: number(root) }, send, Some(receive), ReduceOp::Sum)
-    }
-
-    /// [`scatter`](Self::scatter) in place: the root's `data` is the whole (`world * count`) and
-    /// does not change; the `data` of any other rank becomes its block (`count`).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if there is no such root, or if the root's length
-    /// is no multiple of the world; else as every call.
-    pub fn scatter_in_place<R: DevicePtrMut<T>, T: Element>(
-        &self,
-        data: &mut R,
-        root: i32,
-    ) -> Result<()> {
-        self.in_place(Collective::Scatter { root: number(root) }, data, ReduceOp::Sum)
-    }
-
-    /// Copies block `r` of rank `s`'s `send` into block `s` of rank `r`'s `receive`, for all `r`
-    /// and `s`. Both buffers are `world * count` long.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the lengths differ or are no multiple of the
-    /// world; else as every call.
-    pub fn all_to_all<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: &S,
-        receive: &mut R,
-    ) -> Result<()> {
-        self.apart(Collective::AllToAll, Some(send), Some(receive), ReduceOp::Sum)
-    }
-
-    /// [`all_to_all`](Self::all_to_all) in place: `data` is input and output. Copies `data` once.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the length is no multiple of the world; else as
-    /// every call.
-    pub fn all_to_all_in_place<R: DevicePtrMut<T>, T: Element>(&self, data: &mut R) -> Result<()> {
-        self.in_place(Collective::AllToAll, data, ReduceOp::Sum)
-    }
-
-    /// [`scan_in_place`](Self::scan_in_place) from `send` (`count`) to `receive` (`count`).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the lengths differ, or if `op` is an average;
-    /// else as every call.
-    pub fn scan<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: &S,
-        receive: &mut R,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.apart(Collective::Scan, Some(send), Some(receive), *op)
-    }
-
-    /// Combines the `data` (`count`) of ranks 0 to this one, in rank order, into this rank's
-    /// `data`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if `op` is an average; else as every call.
-    pub fn scan_in_place<R: DevicePtrMut<T>, T: Element>(
-        &self,
-        data: &mut R,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.in_place(Collective::Scan, data, *op)
-    }
-
-    /// [`exclusive_scan_in_place`](Self::exclusive_scan_in_place) from `send` (`count`) to
-    /// `receive` (`count`). That of rank 0 is not used and may be empty.
-    ///
-    /// # Errors
-    /// As [`scan`](Self::scan).
-    pub fn exclusive_scan<S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element>(
-        &self,
-        send: &S,
-        receive: &mut R,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.apart(Collective::ExclusiveScan, Some(send), Some(receive), *op)
-    }
-
-    /// Combines the `data` (`count`) of the ranks before this one, in rank order, into this rank's
-    /// `data`. That of rank 0 does not change.
-    ///
-    /// # Errors
-    /// As [`scan_in_place`](Self::scan_in_place).
-    pub fn exclusive_scan_in_place<R: DevicePtrMut<T>, T: Element>(
-        &self,
-        data: &mut R,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.in_place(Collective::ExclusiveScan, data, *op)
-    }
+    collectives!(
+        ([&] self, [S: DevicePtr<T>, R: DevicePtrMut<T>, T: Element] &S => &mut R,
+         [R: DevicePtrMut<T>, T: Element] &mut R)
+    );
 
     /// Later work on this rank's stream begins after the work of all other ranks that precedes
     /// their call of this.
@@ -290,4 +115,11 @@ impl Comm {
         let call = self.lent_call(Collective::Barrier, (kind, ReduceOp::Sum), Some(none), none)?;
         self.issue(&self.stream(), &call)
     }
+}
+
+impl<'g> Group<'g> {
+    collectives!(
+        ([&mut] self, [T: Element] CudaView<'g, T> => CudaViewMut<'g, T>,
+         [T: Element] CudaViewMut<'g, T>)
+    );
 }

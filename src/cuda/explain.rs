@@ -10,41 +10,23 @@ use crate::tuner::{
     CostTable, DevicePrices, DeviceQuestion, Explanation, PlanOverride, Question, choose,
 };
 
-/// Explains the plan of `collective` of `bytes` bytes in all (of the vector, or of all blocks
-/// together) among `world` ranks, if each rank has a GPU of its own and they reach one another's
-/// memory: as [`explain_on`] with unknown links. Needs no GPU.
+/// Explains the plan of `collective` of `bytes` bytes in all (of the vector, or of all blocks together) for ranks on
+/// `hosts`, on GPUs that `links` join: every candidate with its predicted time. `wanted` is the algorithm that is used
+/// instead of the tuner's choice. Needs no GPU. `maypole simulate --transport cuda` prints these prices.
+///
+/// The predicted costs order the candidates. The costs of the start of a call, of a message, and of a byte in a GPU's
+/// memory are those between ranks that share one H100. Ranks that share a GPU share the bandwidth of its memory. A byte
+/// that another GPU reads takes at least as long as the narrowest link of the path takes, and no call takes less than
+/// its busiest link needs for its traffic, by the links' typical bandwidths: nothing between two GPUs has been measured.
+///
+/// Ranks of several hosts meet in memory of these, and threads carry publications between them over streams, so a
+/// message to another host costs two through memory of a host and one of a stream by `costs`, which have the network,
+/// too. The links of their GPUs do not count.
 ///
 /// ```
-/// use maypole::schedule::collective::Collective;
-/// let of = |bytes| maypole::cuda::explain(Collective::AllReduce, bytes, 4, None);
-/// assert_eq!(of(8).chosen().unwrap().plan.algorithm.name(), "one-shot");
-/// assert!(of(1 << 30).to_string().contains("4 ranks, on GPUs"));
-/// ```
-///
-/// # Panics
-/// If `world` is zero.
-pub fn explain(
-    collective: Collective,
-    bytes: usize,
-    world: usize,
-    wanted: Option<PlanOverride>,
-) -> Explanation {
-    explain_on(&DeviceLinks::apart(world), collective, bytes, wanted)
-}
-
-/// Explains the plan of `collective` of `bytes` bytes in all on GPUs that `links` join: every
-/// candidate with its predicted time. `wanted` is the algorithm that is used instead of the tuner's
-/// choice. Needs no GPU. `maypole simulate --transport cuda` prints these prices.
-///
-/// The predicted costs order the candidates. The costs of the start of a call, of a message, and of
-/// a byte in a GPU's memory are those between ranks that share one H100. Ranks that share a GPU
-/// share the bandwidth of its memory. A byte that another GPU reads takes at least as long as the
-/// narrowest link of the path takes, and no call takes less than its busiest link needs for its
-/// traffic, by the links' typical bandwidths: nothing between two GPUs has been measured.
-///
-/// ```
-/// use maypole::schedule::collective::Collective;
+/// use maypole::schedule::{collective::Collective, hosts::Hosts};
 /// use maypole::topology::{DeviceLinks, LinkKind, NodeKind, Topology};
+/// use maypole::tuner::CostTable;
 /// // Four GPUs around one switch, at so many GB/s.
 /// let of = |switch: NodeKind, kind: LinkKind, bandwidth: f64| {
 ///     let mut host = Topology::new();
@@ -53,36 +35,17 @@ pub fn explain(
 ///         let gpu = host.add(NodeKind::Gpu, Some(0), gpu);
 ///         host.join(gpu, switch, kind, bandwidth);
 ///     }
-///     let links = DeviceLinks::new(&host, &[0, 1, 2, 3]).unwrap();
-///     let all = maypole::cuda::explain_on(&links, Collective::AllReduce, 64 << 20, None);
+///     let (hosts, links) = (Hosts::new(&[0; 4]), DeviceLinks::new(&host, &[0, 1, 2, 3]).unwrap());
+///     let all = maypole::cuda::explain(
+///         &hosts, &links, &CostTable::BUILT_IN, Collective::AllReduce, 64 << 20, None);
 ///     all.chosen().unwrap().predicted_ns
 /// };
 /// let pci = of(NodeKind::PciSwitch, LinkKind::Pci, 20.0);
 /// assert!(pci > 5 * of(NodeKind::GpuSwitch, LinkKind::NvLink(18), 450.0));
-/// ```
-pub fn explain_on(
-    links: &DeviceLinks,
-    collective: Collective,
-    bytes: usize,
-    wanted: Option<PlanOverride>,
-) -> Explanation {
-    let hosts = Hosts::new(&vec![0; links.world()]);
-    explain_across(&hosts, links, &CostTable::BUILT_IN, collective, bytes, wanted)
-}
-
-/// As [`explain_on`], for ranks that are on `hosts`. Those of several hosts meet in memory of these, and threads
-/// carry publications between them over streams, so a message to another host costs two through memory of a host
-/// and one of a stream by `costs`, which have the network, too. The links of their GPUs do not count.
-///
-/// ```
-/// use maypole::schedule::{collective::Collective, hosts::Hosts};
-/// use maypole::topology::DeviceLinks;
-/// use maypole::tuner::CostTable;
 /// let microseconds = |network: &str| {
 ///     let costs = CostTable { network: network.parse().unwrap(), ..CostTable::BUILT_IN };
 ///     let (hosts, links) = (Hosts::new(&[0, 0, 1, 1]), DeviceLinks::apart(4));
-///     let all = maypole::cuda::explain_across(
-///         &hosts, &links, &costs, Collective::AllReduce, 64 << 20, None);
+///     let all = maypole::cuda::explain(&hosts, &links, &costs, Collective::AllReduce, 64 << 20, None);
 ///     all.chosen().unwrap().predicted_ns / 1000
 /// };
 /// // At least the bytes of one vector leave each host.
@@ -92,7 +55,7 @@ pub fn explain_on(
 ///
 /// # Panics
 /// If the hosts are those of another number of ranks than the links.
-pub fn explain_across(
+pub fn explain(
     hosts: &Hosts,
     links: &DeviceLinks,
     costs: &CostTable,
@@ -116,7 +79,7 @@ pub fn explain_across(
 
 const BETWEEN_HOSTS: &str = "mailboxes are in memory of the host: the ranks are on several hosts";
 
-/// As [`explain_on`], with mailboxes that are there, between whose hosts there are such streams.
+/// As [`explain`], with mailboxes that are there, between whose hosts there are such streams.
 fn explain_at(
     place: MailboxPlace,
     (costs, streams): (&CostTable, &StreamLinks),
@@ -201,7 +164,8 @@ impl Comm {
             let streams = (&conditions.prices(), &conditions.links);
             let mut explanation = explain_at(place, streams, machine, (collective, bytes), wanted);
             if let Ok(choice) = &mut explanation.choice {
-                choice.keep_to(engine.keeps_order_on_device(collective, &rank.machine));
+                let chooser = engine.chooser_on(&rank.machine);
+                choice.keep_to(|algorithm| chooser.keeps_order(collective, algorithm));
                 let forms = rank.one_hop_forms(collective, choice.plan.algorithm, false);
                 let form = forms.first().filter(|_| rank.connected().board.reaches_buffers());
                 if let (Some(form), Some(gpus)) = (form, &mut explanation.gpus) {
@@ -241,7 +205,8 @@ mod tests {
         for (bytes, measured) in MEASURED_US {
             for (ranks, us) in [2, 4, 8].into_iter().zip(measured) {
                 let links = DeviceLinks::unknown(&vec![0; ranks]);
-                let all = explain_on(&links, Collective::AllReduce, bytes, None);
+                let (hosts, costs) = (Hosts::new(&vec![0; ranks]), CostTable::BUILT_IN);
+                let all = explain(&hosts, &links, &costs, Collective::AllReduce, bytes, None);
                 let chosen = all.chosen().unwrap();
                 let predicted = chosen.predicted_ns as f64 / 1e3;
                 let ratio = predicted / us;

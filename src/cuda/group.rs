@@ -2,7 +2,7 @@
 
 use super::comm::Comm;
 use super::exchange::DeviceMessage;
-use super::lent_call::{LentCall, number};
+use super::lent_call::LentCall;
 use crate::element::{Element, ReduceOp};
 use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
@@ -91,108 +91,6 @@ impl<'g> Group<'g> {
         Ok(())
     }
 
-    /// Adds [`Comm::broadcast`].
-    ///
-    /// # Errors
-    /// As there, for wrong arguments.
-    pub fn broadcast<'s: 'g, 'r: 'g, T: Element>(
-        &mut self,
-        send: Option<CudaView<'s, T>>,
-        receive: CudaViewMut<'r, T>,
-        root: i32,
-    ) -> Result<()> {
-        self.apart(Collective::Broadcast { root: number(root) }, send, Some(receive), ReduceOp::Sum)
-    }
-
-    /// Adds [`Comm::broadcast_in_place`].
-    ///
-    /// # Errors
-    /// As there, for wrong arguments.
-    pub fn broadcast_in_place<'r: 'g, T: Element>(
-        &mut self,
-        data: CudaViewMut<'r, T>,
-        root: i32,
-    ) -> Result<()> {
-        self.in_place(Collective::Broadcast { root: number(root) }, data, ReduceOp::Sum)
-    }
-
-    /// Adds [`Comm::all_gather`].
-    ///
-    /// # Errors
-    /// As there, for wrong arguments.
-    pub fn all_gather<'s: 'g, 'r: 'g, T: Element>(
-        &mut self,
-        send: CudaView<'s, T>,
-        receive: CudaViewMut<'r, T>,
-    ) -> Result<()> {
-        self.apart(Collective::AllGather, Some(send), Some(receive), ReduceOp::Sum)
-    }
-
-    /// Adds [`Comm::all_reduce`].
-    ///
-    /// # Errors
-    /// As there, for wrong arguments.
-    pub fn all_reduce<'s: 'g, 'r: 'g, T: Element>(
-        &mut self,
-        send: CudaView<'s, T>,
-        receive: CudaViewMut<'r, T>,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.apart(Collective::AllReduce, Some(send), Some(receive), *op)
-    }
-
-    /// Adds [`Comm::all_reduce_in_place`].
-    ///
-    /// # Errors
-    /// None now; [`end`](Self::end) returns errors.
-    pub fn all_reduce_in_place<'r: 'g, T: Element>(
-        &mut self,
-        data: CudaViewMut<'r, T>,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.in_place(Collective::AllReduce, data, *op)
-    }
-
-    /// Adds [`Comm::reduce`].
-    ///
-    /// # Errors
-    /// As there, for wrong arguments.
-    pub fn reduce<'s: 'g, 'r: 'g, T: Element>(
-        &mut self,
-        send: CudaView<'s, T>,
-        receive: Option<CudaViewMut<'r, T>>,
-        op: &ReduceOp,
-        root: i32,
-    ) -> Result<()> {
-        self.apart(Collective::Reduce { root: number(root) }, Some(send), receive, *op)
-    }
-
-    /// Adds [`Comm::reduce_in_place`].
-    ///
-    /// # Errors
-    /// As there, for wrong arguments.
-    pub fn reduce_in_place<'r: 'g, T: Element>(
-        &mut self,
-        data: CudaViewMut<'r, T>,
-        op: &ReduceOp,
-        root: i32,
-    ) -> Result<()> {
-        self.in_place(Collective::Reduce { root: number(root) }, data, *op)
-    }
-
-    /// Adds [`Comm::reduce_scatter`].
-    ///
-    /// # Errors
-    /// As there, for wrong arguments.
-    pub fn reduce_scatter<'s: 'g, 'r: 'g, T: Element>(
-        &mut self,
-        send: CudaView<'s, T>,
-        receive: CudaViewMut<'r, T>,
-        op: &ReduceOp,
-    ) -> Result<()> {
-        self.apart(Collective::ReduceScatter, Some(send), Some(receive), *op)
-    }
-
     /// Starts everything that was added.
     ///
     /// # Errors
@@ -268,7 +166,7 @@ impl<'g> Group<'g> {
     }
 
     /// Adds a call whose buffers do not overlap.
-    fn apart<T: Element>(
+    pub(super) fn apart<T: Element>(
         &mut self,
         collective: Collective,
         send: Option<CudaView<'g, T>>,
@@ -287,7 +185,7 @@ impl<'g> Group<'g> {
     }
 
     /// Adds a call whose input and output are `data`.
-    fn in_place<T: Element>(
+    pub(super) fn in_place<T: Element>(
         &mut self,
         collective: Collective,
         data: CudaViewMut<'g, T>,

@@ -5,11 +5,10 @@ use super::load;
 use super::place::MailboxPlace;
 use super::plan::{CallPrices, LAUNCH_NS};
 use super::programs::{Captured, KeptPrograms, MessagePrograms, Prepared, Way};
-use super::scaling::{LentScaling, placed};
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
 use crate::element::{DataType, ReduceOp};
-use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::call::{CollectiveCall, Scaling};
 use crate::engine::device::DeviceMachine;
 use crate::error::{Error, Result};
 use crate::topology::DeviceLinks;
@@ -17,7 +16,7 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError};
 use maypole_kernels::BinaryOp;
 use maypole_kernels::cuda::{MapKernels, WalkKernels, walk_module};
 use maypole_transports::cuda::{
-    CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, Lent, ProgramCall,
+    CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, Lent, LentFactor, ProgramCall,
     ReservedBlocks, copies,
 };
 use std::collections::HashMap;
@@ -210,6 +209,7 @@ impl DeviceRank {
         let (call, scaling) = self.placed(call, op, factor_at)?;
         self.last = Some(prepared.lowered.algorithm);
         let number = self.comm.engine.get_mut().begin_on_device(&prepared.lowered.record)?;
+        let scaling = (scaling, factor_at);
         let started = self.start(&on, prepared, call, number, scaling, (input, output));
         let engine = self.comm.engine.get_mut();
         match started {
@@ -221,15 +221,17 @@ impl DeviceRank {
         }
     }
 
-    /// As [`scaling::placed`](placed).
-    fn placed<'a>(
+    /// `call` as it runs, and how its input is scaled: by `op`, unless it is by the element at `factor_at`.
+    fn placed(
         &self,
         call: CollectiveCall,
         op: ReduceOp,
-        factor_at: Option<Lent<'a>>,
-    ) -> Result<(CollectiveCall, Option<LentScaling<'a>>)> {
-        placed(call, (self.comm.rank(), self.comm.world()), op, factor_at)
-            .map_err(|why| self.comm.invalid(call.collective.name(), why))
+        factor_at: Option<Lent<'_>>,
+    ) -> Result<(CollectiveCall, Option<Scaling>)> {
+        match factor_at {
+            Some(_) => Ok((CollectiveCall { in_place: false, ..call }, None)),
+            None => call.scaled(op, (self.comm.rank(), self.comm.world())),
+        }
     }
 
     /// The algorithm that `call` runs by.
@@ -335,7 +337,7 @@ impl DeviceRank {
         prepared: &Prepared,
         call: CollectiveCall,
         number: u32,
-        scaling: Option<LentScaling<'_>>,
+        (scaling, factor_at): (Option<Scaling>, Option<Lent<'_>>),
         (input, output): (Lent<'_>, Lent<'_>),
     ) -> Made<()> {
         let lowered = &prepared.lowered;
@@ -362,15 +364,17 @@ impl DeviceRank {
             None => input,
         };
         let started = board.in_order(on, |board| {
-            match scaling {
-                Some(LentScaling::Times(factor)) => {
-                    copies::scale(on, &maps[&call.kind], from, input, factor)?;
-                }
-                Some(LentScaling::Over(by)) => {
+            let factor = match scaling {
+                Some(Scaling::Times(scalar)) => Some(LentFactor::Value(scalar)),
+                _ => factor_at.map(LentFactor::At),
+            };
+            match (factor, scaling) {
+                (Some(factor), _) => copies::scale(on, &maps[&call.kind], from, input, factor)?,
+                (_, Some(Scaling::Over(by))) => {
                     copies::divide(on, &maps[&call.kind], from, input, by)?;
                 }
-                None if stages => copies::copy(on, from, input)?,
-                None => {}
+                _ if stages => copies::copy(on, from, input)?,
+                _ => {}
             }
             // Another rank that does not capture the call makes another one.
             let fingerprint = lowered.fingerprint ^ u32::from(on.is_captured());

@@ -3,22 +3,8 @@
 use super::comm::Comm;
 use super::id::Id;
 use super::options::CommOptions;
-use super::setup::agree_on;
 use crate::error::{Error, Result};
-use bytemuck::{Pod, Zeroable};
 use std::net::IpAddr;
-
-/// A rank's request for a group.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct SplitChoice {
-    /// `u64::MAX`: no group.
-    color: u64,
-    key: i64,
-    id: [u8; 128],
-}
-
-const NO_COLOR: u64 = u64::MAX;
 
 impl Comm {
     /// Makes a group of those ranks that name the same `color`, in the order of their `key`, and of their
@@ -42,21 +28,19 @@ impl Comm {
         key: i32,
         options: &CommOptions,
     ) -> Result<Option<Self>> {
-        let mine = SplitChoice {
-            color: color.map_or(NO_COLOR, u64::from),
-            key: i64::from(key),
-            id: self.own_id()?.to_bytes(),
-        };
-        let told = agree_on(&mut self.lock().comm, "split() of a cuda::Comm", mine)?;
+        let mine = (color, key, self.own_id()?.to_bytes().to_vec());
+        let told = self.lock().comm.agree_on("split() of a cuda::Comm", &mine)?;
         if color.is_none() {
             return Ok(None);
         }
         let mut members: Vec<_> =
-            told.iter().enumerate().filter(|(_, choice)| choice.color == mine.color).collect();
-        members.sort_by_key(|(rank, choice)| (choice.key, *rank));
+            told.iter().enumerate().filter(|(_, choice)| choice.0 == color).collect();
+        members.sort_by_key(|(rank, choice)| (choice.1, *rank));
         let me = members.iter().position(|(rank, _)| *rank == self.rank());
-        let me = me.ok_or_else(|| Error::wrong_setting("this rank told another group"))?;
-        let id = Id::from_bytes(members[0].1.id);
+        let first = members.first().and_then(|(_, choice)| choice.2[..].try_into().ok());
+        let (Some(me), Some(id)) = (me, first.map(Id::from_bytes)) else {
+            return Err(Error::wrong_setting("this rank told another group"));
+        };
         Self::from_rank_with(self.context(), me, members.len(), id, options).map(Some)
     }
 

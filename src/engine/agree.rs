@@ -28,10 +28,14 @@ impl Engine {
     pub(crate) fn exchange(&mut self, call: CallRecord, blob: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         self.check_usable(|| call.call.clone())?;
         let call = Arc::new(call);
-        let blobs = self.exchange_named(&call, blob);
+        self.health.record(&call);
+        self.health.enter();
+        let blobs = self.exchange_checked(&call, blob);
         // The next collective is recorded anew, so that this call's entry ends.
         self.calls.forget_current();
-        blobs.map_err(|error| self.fail(error))
+        let blobs = blobs.map_err(|error| self.fail(error))?;
+        self.health.exit();
+        Ok(blobs)
     }
 
     /// Exchanges `mine` within `call`, as [`exchange`](Self::exchange) does, and returns the values
@@ -48,14 +52,6 @@ impl Engine {
         });
         let read: std::result::Result<_, String> = read.collect();
         read.map_err(|why| self.unconnected(name, why))
-    }
-
-    fn exchange_named(&mut self, call: &Arc<CallRecord>, blob: Vec<u8>) -> Result<Vec<Vec<u8>>> {
-        self.health.record(call);
-        self.health.enter();
-        let blobs = self.exchange_checked(call, blob)?;
-        self.health.exit();
-        Ok(blobs)
     }
 
     /// Exchanges `blob` together with `call`, and compares the calls of all ranks.

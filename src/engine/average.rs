@@ -20,7 +20,7 @@ impl Engine {
         let call =
             CollectiveCall { kind: DataType::I64, stands_for, in_place: false, ..ready.call };
         if let Some(schedules) = schedules {
-            self.make_current_by(call, schedules)?;
+            self.make_current_by(call, &schedules)?;
         }
         let mut parts = AverageParts::of(ready.input, kind, ranks);
         for part in &mut parts.0 {

@@ -5,7 +5,6 @@ use crate::algorithms::Algorithm;
 use crate::engine::Engine;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::choice::PlanChooser;
-use crate::engine::calls::order::is_left_to_right;
 use crate::engine::calls::prepare::LoweringLabel;
 use crate::engine::conditions::RunConditions;
 use crate::engine::failure::FailedWait;
@@ -96,16 +95,10 @@ impl DeviceWitness {
 
     /// Reports to all ranks why a kernel aborted whose waits may take `allowed`. The rank itself
     /// later reads the same failure.
-    pub(crate) fn tell(&mut self, Report { number, reason }: Report, allowed: Duration) {
+    pub(crate) fn tell(&mut self, report: Report, allowed: Duration) {
         self.0.catch_up();
-        let operation = self.0.go_back_to(number);
-        let error = match wait(reason) {
-            Some((peer, error)) => {
-                let allowed = AllowedTime { time: allowed, is_own: false };
-                self.0.explain_wait(FailedWait { operation, step: 0, peer, allowed }, error)
-            }
-            None => self.0.device_failed(operation, OVERLAP.to_owned()),
-        };
+        let allowed = AllowedTime { time: allowed, is_own: false };
+        let error = self.0.explain_report(report, allowed);
         tracing::debug!(%error, "a kernel gave up");
     }
 
@@ -117,6 +110,19 @@ impl DeviceWitness {
         let wait = FailedWait { operation, step: 0, peer: Some(peer), allowed };
         let error = self.0.explain_wait(wait, LinkError::Lost(fault));
         tracing::debug!(%error, "a courier gave up");
+    }
+}
+
+impl Health {
+    /// The error of the call that a kernel aborted whose waits may take `allowed`.
+    fn explain_report(&mut self, Report { number, reason }: Report, allowed: AllowedTime) -> Error {
+        let operation = self.go_back_to(number);
+        match wait(reason) {
+            Some((peer, error)) => {
+                self.explain_wait(FailedWait { operation, step: 0, peer, allowed }, error)
+            }
+            None => self.device_failed(operation, OVERLAP.to_owned()),
+        }
     }
 }
 
@@ -153,16 +159,7 @@ impl Engine {
         machine: &DeviceMachine,
     ) -> Result<(Plan, usize)> {
         call.check_operation(self.rank)?;
-        let chooser = PlanChooser {
-            rank: self.rank,
-            boards: &machine.boards,
-            conditions: &machine.conditions,
-            settings: &self.settings,
-            counts: self.calls.counts(),
-            chosen: self.calls.chosen(),
-            gpus: Some(machine.question()),
-        };
-        let plan = chooser.plan(call)?;
+        let plan = self.chooser_on(machine).plan(call)?;
         let schedules = machine.schedules(plan.algorithm, call.collective);
         let chunks = schedules.expect("the tuner's algorithm implements the collective")[0].chunks;
         let layout = call.layout(self.boards.world(), chunks, self.calls.counts());
@@ -174,17 +171,9 @@ impl Engine {
         self.settings.plan_for(collective)
     }
 
-    /// Which algorithms combine ranks in the order that `collective` needs.
-    pub(crate) fn keeps_order_on_device<'a>(
-        &'a self,
-        collective: Collective,
-        machine: &'a DeviceMachine,
-    ) -> impl Fn(Algorithm) -> bool + 'a {
-        let any_order = !self.settings.deterministic;
-        move |algorithm| {
-            any_order
-                || is_left_to_right(collective, algorithm, &machine.boards, Some(&machine.links))
-        }
+    /// Chooses plans for calls on the memory of `machine`'s GPUs.
+    pub(crate) fn chooser_on<'a>(&'a self, machine: &'a DeviceMachine) -> PlanChooser<'a> {
+        self.chooser_of(&machine.boards, &machine.conditions, Some(machine.question()))
     }
 
     /// Lowers `call` by `plan` for mailboxes with these `slots`, or, if it `reaches` them, for the buffers of
@@ -303,12 +292,9 @@ impl Engine {
 
     /// The error of the operation or message whose kernel aborted with this report. The
     /// communicator has failed.
-    pub(crate) fn explain_on_device(&mut self, Report { number, reason }: Report) -> Error {
-        let operation = self.health.go_back_to(number);
-        match wait(reason) {
-            Some((peer, error)) => self.explain_link(operation, 0, peer, error),
-            None => self.fail_on_device(operation, OVERLAP.to_owned()),
-        }
+    pub(crate) fn explain_on_device(&mut self, report: Report) -> Error {
+        let error = self.health.explain_report(report, self.limits.allowed());
+        self.fail(error)
     }
 
     /// Reports aborted kernels to the other ranks, from a thread of its own.

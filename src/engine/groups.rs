@@ -15,17 +15,10 @@ impl Engine {
         self.splits += 1;
     }
 
-    /// Prices calls by the costs that all ranks had when they joined. After a failure, only some of
-    /// the survivors may have the measured costs of copies.
-    pub(crate) fn priced_by(mut self, costs: CostTable) -> Self {
-        self.conditions.costs = costs;
-        self
-    }
-
     /// Prices later calls by `costs`. All calls are prepared anew.
     pub(crate) fn set_costs(&mut self, costs: CostTable) {
         self.conditions.costs = costs;
-        self.calls.clear(self.executor.locals());
+        self.calls.clear();
     }
 
     /// The engine of this rank in the group of the ranks `members`, which was split off last and is
@@ -43,7 +36,7 @@ impl Engine {
     }
 
     /// The engine of rank `rank` of a group with newcomers, with the settings and the timeout of this
-    /// one. Its calls are timed as those of this one. Its ranks begin a new trace together.
+    /// one. Its ranks begin a new trace together.
     pub(crate) fn grown(
         &self,
         rank: usize,
@@ -54,9 +47,6 @@ impl Engine {
         conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout);
         let mut group = Self::new(rank, boards, control, conditions);
         group.settings = self.settings;
-        if self.is_timed() {
-            group.time();
-        }
         group
     }
 
@@ -70,10 +60,7 @@ impl Engine {
     ) -> Self {
         let rank = members.iter().position(|member| *member == self.rank);
         let rank = rank.expect("this rank is a member of the group");
-        let mut conditions = self.conditions.clone();
-        conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout);
-        let mut group = Self::new(rank, boards, control, conditions);
-        group.settings = self.settings;
+        let mut group = self.grown(rank, boards, control, self.conditions.clone());
         group.observe_like(self, members, self.splits);
         group
     }

@@ -8,7 +8,6 @@
 //! | [`TimeLimits`] | timeout and deadlines |
 //! | [`Health`] | the control plane, the first failure, operations so far |
 //! | [`RunConditions`] | costs, crowding, and how this rank waits |
-//! | [`UserSchedules`] | the user's own schedules that were proved |
 //! | [`Observers`] | timing and recording of calls |
 //! | [`WayChoices`] | how the bytes of long calls move |
 
@@ -29,14 +28,12 @@ pub(crate) mod settings;
 pub(crate) mod ways;
 
 use crate::control::Control;
-use crate::element::ReduceOp;
-use crate::engine::calls::call::{CollectiveCall, ReadyCall, Scaling};
+use crate::engine::calls::call::{CollectiveCall, ReadyCall};
 use crate::engine::calls::choice::PlanChooser;
 use crate::engine::calls::counts::{CallCount, RankCounts};
 use crate::engine::calls::kept::PreparedCalls;
-use crate::engine::calls::prepared::{CallTimes, PreparedCall, ProgramKey, ProgramSource, WayKind};
-use crate::engine::calls::report::{CallPath, Counters, LastCall, ProgramCache};
-use crate::engine::calls::user_schedules::UserSchedules;
+use crate::engine::calls::prepared::{PreparedCall, ProgramKey, ProgramSource, WayKind};
+use crate::engine::calls::report::{Counters, LastCall, ProgramCache};
 use crate::engine::conditions::RunConditions;
 use crate::engine::health::Health;
 use crate::engine::limits::TimeLimits;
@@ -48,7 +45,7 @@ use crate::error::Result;
 use crate::execute::{ExecuteError, Executor, NoObserver, StoreWay};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts};
-use crate::tuner::{Explanation, Plan};
+use crate::tuner::{DeviceQuestion, Explanation, Plan};
 use maypole_kernels::{CustomReducer, Reducer};
 use maypole_transports::{OwnerProcess, Waiting};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -66,7 +63,6 @@ pub(crate) struct Engine {
     calls: PreparedCalls,
     registrations: Registrations,
     ways: WayChoices<WayKind>,
-    user_schedules: UserSchedules,
     pub(crate) observers: Option<Box<Observers>>,
     executor: Executor,
     /// True once the executor has the board, or needs none.
@@ -100,14 +96,13 @@ impl Engine {
             limits: TimeLimits::new(waiting.timeout()),
             executor: Executor::new(rank, waiting, control.alarm(), Arc::clone(&control) as _),
             health: Health::new(rank, owner, control),
-            calls: PreparedCalls::new(boards.world()),
+            calls: PreparedCalls::new(),
             registrations: Registrations::default(),
             ways: WayChoices::default(),
             connected: boards.locals(rank).len() == 1,
             boards,
             conditions,
             settings: CallSettings::default(),
-            user_schedules: UserSchedules::default(),
             observers: None,
             splits: 0,
         }
@@ -158,25 +153,6 @@ impl Engine {
     /// How this rank waits now.
     pub(crate) fn waiting(&self) -> Waiting {
         self.limits.waiting(self.conditions.waiting)
-    }
-
-    /// The call whose input is first scaled by `op`. Products are in a staging buffer, so the call
-    /// is not in place. Quotients are where the result will be, if that is as long.
-    pub(crate) fn scaled<'a>(&self, ready: ReadyCall<'a>, op: ReduceOp) -> Result<ReadyCall<'a>> {
-        let call = ready.call;
-        let (in_place, scaling) = match (op, call.input_divisor(self.boards.world())) {
-            (ReduceOp::PreMulSum(factor), _) => {
-                let scalar = factor.scalar(call.kind).ok_or_else(|| {
-                    let (kind, factor) = (call.kind.name(), factor.value());
-                    call.invalid(self.rank, format!("{kind} cannot hold the factor {factor}"))
-                })?;
-                (false, Scaling::Times(scalar))
-            }
-            (_, Some(world)) => (call.keeps_whole(self.rank), Scaling::Over(world)),
-            (_, None) => return Ok(ready),
-        };
-        let call = CollectiveCall { in_place, ..call };
-        Ok(ReadyCall { call, scaling: Some(scaling), ..ready })
     }
 
     /// Runs one call that combines by the user's `operation`.
@@ -316,15 +292,19 @@ impl Engine {
     }
 
     fn chooser(&self) -> PlanChooser<'_> {
-        PlanChooser {
-            rank: self.rank,
-            boards: &self.boards,
-            conditions: &self.conditions,
-            settings: &self.settings,
-            counts: self.calls.counts(),
-            chosen: self.calls.chosen(),
-            gpus: None,
-        }
+        self.chooser_of(&self.boards, &self.conditions, None)
+    }
+
+    /// Chooses plans of this engine's calls on other `boards` and under other `conditions`.
+    fn chooser_of<'a>(
+        &'a self,
+        boards: &'a Boards,
+        conditions: &'a RunConditions,
+        gpus: Option<DeviceQuestion<'a>>,
+    ) -> PlanChooser<'a> {
+        let (settings, counts) = (&self.settings, self.calls.counts());
+        let (rank, chosen) = (self.rank, self.calls.chosen());
+        PlanChooser { rank, boards, conditions, settings, counts, chosen, gpus }
     }
 
     /// How the last collective ran.
@@ -337,25 +317,14 @@ impl Engine {
         self.chooser().plan(call)
     }
 
-    /// Explains the plan of a call of `bytes` bytes in all, with the measured latency of such
-    /// calls.
+    /// Explains the plan of a call of `bytes` bytes in all.
     pub(crate) fn explain(
         &self,
         collective: Collective,
         bytes: usize,
         hosts: &Hosts,
     ) -> Explanation {
-        let chooser = self.chooser();
-        let is_alike = |prepared: &&PreparedCall| {
-            prepared.call.collective == collective
-                && chooser.bytes(prepared.call) == bytes
-                && prepared.plan == self.settings.plan
-        };
-        let measured = |path: CallPath| {
-            let times = self.calls.iter().filter(is_alike).filter_map(|it| it.times(path));
-            times.fold(CallTimes::default(), CallTimes::merged).measured()
-        };
-        chooser.explain(collective, bytes, hosts, measured, self.registrations.copies.objection())
+        self.chooser().explain(collective, bytes, hosts, self.registrations.copies.objection())
     }
 
     /// The name of `counts`, by which calls are compared.
@@ -363,12 +332,6 @@ impl Engine {
         self.calls.counts_mut().intern(counts)
     }
 
-    /// The name of a count of elements that lie in buffers of these `lengths`.
-    pub(crate) fn intern_joined(&mut self, lengths: Vec<usize>) -> CallCount {
-        self.calls.counts_mut().intern_joined(lengths)
-    }
-
-    /// The counts of cached programs, and of those that were lowered and evicted.
     pub(crate) fn program_cache(&self) -> ProgramCache {
         self.calls.cache(self.settings.program_memory())
     }
@@ -376,7 +339,7 @@ impl Engine {
     /// What collectives have moved.
     pub(crate) fn counters(&self) -> Counters {
         let stores = self.executor.store_counts();
-        Counters { stores, ..self.calls.counters(self.executor.locals()) }
+        Counters { stores, ..self.calls.counters() }
     }
 
     /// Leaves the group in order, after all sent bytes. May be called again. A `patient` rank

@@ -1,4 +1,4 @@
-//! Calls that are observed: timed for explanations, or recorded for traces.
+//! Calls that are recorded for traces.
 //!
 //! Unobserved calls have no extra cost: their fast path makes one comparison in any case, whose
 //! result is false while calls are observed.
@@ -13,13 +13,11 @@ use crate::lower::Program;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Observers {
-    timed: bool,
-    recorder: Option<Recorder>,
-    trace: Option<TraceName>,
+    recorder: Recorder,
+    trace: TraceName,
 }
 
 /// The name of a trace, and which part of it a world writes: the first one, or a later one after
@@ -60,47 +58,33 @@ impl TraceName {
 impl Observers {
     /// The recorder, if it records now.
     pub(crate) fn recording(&mut self) -> Option<&mut Recorder> {
-        self.recorder.as_mut().filter(|recorder| recorder.is_recording())
+        self.recorder.is_recording().then_some(&mut self.recorder)
     }
 
     /// The observers of the `number`-th group that was split off. `members` are ranks of the group
     /// that it was split from.
     fn of_group(&self, members: &[usize], number: u64) -> Self {
-        let of_group = |recorder: &Recorder| {
-            let name = match recorder.name() {
-                "" => format!("group {number}"),
-                outer => format!("{outer}.{number}"),
-            };
-            // Groups of one split have disjoint members, so the first member identifies the group.
-            recorder.of_group((number << 32) ^ members[0] as u64, &name)
+        let name = match self.recorder.name() {
+            "" => format!("group {number}"),
+            outer => format!("{outer}.{number}"),
         };
-        let recorder = self.recorder.as_ref().map(of_group);
-        Self { timed: self.timed, recorder, trace: self.trace.clone() }
+        // Groups of one split have disjoint members, so the first member identifies the group.
+        let recorder = self.recorder.of_group((number << 32) ^ members[0] as u64, &name);
+        Self { recorder, trace: self.trace.clone() }
     }
 }
 
 impl Engine {
-    pub(crate) fn time(&mut self) {
-        self.observers.get_or_insert_default().timed = true;
-        self.calls.forget_current();
-    }
-
-    pub(crate) fn is_timed(&self) -> bool {
-        self.observers.as_ref().is_some_and(|observers| observers.timed)
-    }
-
     /// Where calls are recorded, if they are.
     pub(crate) fn trace_name(&self) -> Option<&TraceName> {
-        self.observers.as_ref()?.trace.as_ref()
+        Some(&self.observers.as_ref()?.trace)
     }
 
     /// Records calls from now on, in the file that `name` means.
     pub(crate) fn record(&mut self, recorder: Recorder, name: TraceName) {
-        let observers = self.observers.get_or_insert_default();
-        observers.recorder = Some(recorder);
-        observers.trace = Some(name);
+        self.observers = Some(Box::new(Observers { recorder, trace: name }));
         // Calls that were prepared before have no notes.
-        self.calls.clear(self.executor.locals());
+        self.calls.clear();
     }
 
     /// Observes the calls of this group, the `number`-th that was split off, as those of its
@@ -119,7 +103,6 @@ impl Engine {
         ready: ReadyCall<'_>,
         store: Option<StoreWay>,
     ) -> Result<()> {
-        let start = Instant::now();
         let sequence = self.health.sequence();
         self.health.enter();
         let PreparedCall { staged, reducer, .. } = self.calls.at(at);
@@ -132,17 +115,7 @@ impl Engine {
             }),
             _ => executor.run_stored(store, program, reducer, &buffers, NoObserver),
         };
-        self.finish(at, ready, done)?;
-        self.note_time(at, start);
-        Ok(())
-    }
-
-    /// Records the duration of the call at `at`, if calls are timed.
-    pub(super) fn note_time(&mut self, at: usize, start: Instant) {
-        if self.observers.as_ref().is_some_and(|observers| observers.timed) {
-            let nanoseconds = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
-            self.calls.at_mut(at).note_time(nanoseconds);
-        }
+        self.finish(at, ready, done)
     }
 
     /// A recorder's entry of a call; `None` without a recorder.
@@ -153,7 +126,7 @@ impl Engine {
         bytes: usize,
         program: &Program,
     ) -> Option<Arc<ProgramNotes>> {
-        self.observers.as_ref()?.recorder.as_ref()?;
+        self.observers.as_ref()?;
         Some(Arc::new(ProgramNotes {
             operation: call.to_string(),
             algorithm,

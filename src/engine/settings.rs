@@ -22,8 +22,6 @@ pub(crate) struct CallSettings {
     pub(crate) checked: bool,
     /// The way in which calls move their bytes, where it is possible; `None` leaves the choice to measurements.
     pub(crate) way: Option<Datapath>,
-    /// The most bytes of shared memory that this rank may use, if there is a limit.
-    pub(crate) memory_limit: Option<usize>,
     /// The size of the program cache in bytes, if the user has set a limit.
     pub(crate) program_limit: Option<usize>,
 }

@@ -94,8 +94,6 @@ pub struct Executor {
     past_slots: bool,
     /// The mask of slots of publications outside the program.
     more_slots: u64,
-    /// All slots of a deep board may be used.
-    allows_deep_ring: bool,
     /// Holds a combination that is only published past the caches.
     scratch: Region,
     store_counts: StoreCounts,
@@ -121,16 +119,13 @@ impl Executor {
             uncounted: None,
             past_slots: false,
             more_slots: 0,
-            allows_deep_ring: false,
             scratch: Region::new(0),
             store_counts: StoreCounts::default(),
         }
     }
 
-    /// Sets the board that `locals` share; this rank is `locals[me]`. If it `allows_deep_ring`,
-    /// large publications may use all slots of a deep board.
-    pub fn share(&mut self, board: Board, locals: Vec<usize>, me: usize, allows_deep_ring: bool) {
-        self.allows_deep_ring = allows_deep_ring;
+    /// Sets the board that `locals` share; this rank is `locals[me]`.
+    pub fn share(&mut self, board: Board, locals: Vec<usize>, me: usize) {
         self.positions = vec![0; locals.len()];
         self.board = Some(board);
         self.locals = locals;
@@ -145,11 +140,6 @@ impl Executor {
     /// The streams to ranks that do not share the board.
     pub fn streams(&mut self) -> &mut PeerStreams {
         &mut self.streams
-    }
-
-    /// True if there is a stream to `peer`.
-    pub fn has_stream(&self, peer: usize) -> bool {
-        self.streams.contains(peer)
     }
 
     /// Changes the policy of waiting.
@@ -210,21 +200,6 @@ impl Executor {
             *position += total;
         }
         Ok(())
-    }
-
-    /// Executes `program` as [`run`](Self::run) does, with another `fingerprint`.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    pub fn run_as(
-        &mut self,
-        program: &mut Program,
-        fingerprint: u64,
-        reducer: &Reducer,
-        buffers: &Buffers<'_>,
-    ) -> Result<(), Box<ExecuteError>> {
-        program.fingerprint = fingerprint;
-        self.run(program, reducer, buffers)
     }
 
     #[inline(never)]

@@ -84,7 +84,7 @@ impl Executor {
         let Some(way) = way else {
             return self.run_observed(program, reducer, buffers, observer);
         };
-        let is_deep = self.allows_deep_ring && self.has_deep_ring(program);
+        let is_deep = self.has_deep_ring(program);
         let count = program.totals[self.me];
         match way {
             StoreWay::PastCaches => {

@@ -283,14 +283,14 @@ impl Emitter<'_> {
             pushes.extend(folds.pushes(*fold as usize).map(push));
             first_push.push(pushes.len() as u32);
         }
-        let locals = || self.peers.locals.iter().copied();
-        let others = locals().filter(|peer| *peer != self.me);
+        let locals = self.peers.locals.iter().copied();
+        let others = locals.filter(|peer| *peer != self.me);
         let awaited = others.filter(|peer| self.is_awaited_at_end(*peer));
         Some(Box::new(RegisteredAccess {
             pushes: pushes.into(),
             first_push: first_push.into(),
             exposes: self.exposes(),
-            lent: locals().map(|peer| self.lent_to(peer)).collect(),
+            lent: self.lent(),
             awaited_at_end: awaited.map(|peer| self.local(peer as u32) as u32).collect(),
         }))
     }
@@ -312,16 +312,15 @@ impl Emitter<'_> {
             .map(|buffer| touched.iter().filter(|span| span.buffer == buffer).map(end).max())
     }
 
-    /// Bytes of this rank's input that `peer` reads without a publication.
-    fn lent_to(&self, peer: usize) -> u64 {
-        let folds = &self.strategy.folds;
+    /// Bytes of this rank's input that other ranks read without a publication.
+    fn lent(&self) -> u64 {
         let lent = |source: &Origin| match source {
             Origin::Lent(owner, span) if *owner as usize == self.me => {
                 self.extent(self.me, *span).bytes(self.windows)
             }
             _ => 0,
         };
-        folds.of(peer).flat_map(|fold| folds.sources(fold)).map(lent).sum()
+        self.strategy.folds.all_sources().iter().map(lent).sum()
     }
 
     /// True if `peer` touches this rank's memory, and no publication of `peer` proves its last

@@ -280,8 +280,8 @@ pub struct RegisteredAccess {
     /// Bytes of this rank's input, and of its output, up to the last one that other ranks touch; `None` if
     /// they touch none.
     pub exposes: [Option<usize>; 2],
-    /// By local rank: bytes of this rank's input that it reads without a publication.
-    pub lent: Box<[u64]>,
+    /// Bytes of this rank's input that other ranks read without a publication.
+    pub lent: u64,
     /// Local ranks that no publication proves to be done with this rank's memory at the end. Their
     /// counters prove it.
     pub awaited_at_end: Box<[u32]>,
@@ -336,7 +336,6 @@ impl RegisteredAccess {
         size_of::<Self>()
             + size_of_val(&*self.pushes)
             + size_of_val(&*self.first_push)
-            + size_of_val(&*self.lent)
             + size_of_val(&*self.awaited_at_end)
     }
 }

@@ -1,6 +1,6 @@
 //! Messages and bytes of one run of a program, counted without running it.
 
-use super::program::{Fold, Program};
+use super::program::Program;
 
 /// Messages and payload bytes of one rank in one run of its program.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -9,44 +9,31 @@ pub struct ProgramTraffic {
     pub publications: u64,
     /// Their bytes, once for each publication.
     pub published: u64,
-    /// Bytes that each local rank reads of them, or of this rank's own memory.
-    pub to_locals: Vec<u64>,
+    /// Bytes that local ranks read of them, or of this rank's own memory.
+    pub read: u64,
     /// Messages to all streams.
     pub messages: u64,
-    /// Bytes to each stream of the program.
-    pub to_streams: Vec<u64>,
+    /// Their bytes.
+    pub streamed: u64,
 }
 
 impl Program {
     /// The traffic of one run. It depends on the program alone.
     pub fn traffic(&self) -> ProgramTraffic {
-        let locals = vec![0; self.totals.len()];
-        let streams = vec![0; self.streams.len()];
-        let mut traffic =
-            ProgramTraffic { to_locals: locals, to_streams: streams, ..ProgramTraffic::default() };
-        self.folds.iter().for_each(|fold| self.count(fold, &mut traffic));
-        if let Some(access) = &self.registered {
-            traffic.to_locals.iter_mut().zip(&access.lent).for_each(|(read, lent)| *read += lent);
+        let windows = u64::from(self.windows);
+        let lent = self.registered.as_ref().map_or(0, |access| access.lent);
+        let mut traffic = ProgramTraffic { read: lent, ..ProgramTraffic::default() };
+        for fold in &self.folds {
+            let bytes = fold.extent.bytes(self.windows);
+            if fold.audience != 0 {
+                traffic.publications += windows;
+                traffic.published += bytes;
+                traffic.read += bytes * u64::from(fold.audience.count_ones());
+            }
+            let streams = if fold.posted.is_some() { fold.posts.1 - fold.posts.0 } else { 0 };
+            traffic.messages += windows * u64::from(streams);
+            traffic.streamed += bytes * u64::from(streams);
         }
         traffic
-    }
-
-    /// All windows of one fold.
-    fn count(&self, fold: &Fold, traffic: &mut ProgramTraffic) {
-        let windows = u64::from(self.windows);
-        let bytes = fold.extent.bytes(self.windows);
-        if fold.audience != 0 {
-            traffic.publications += windows;
-            traffic.published += bytes;
-            let readers =
-                (0..traffic.to_locals.len()).filter(|local| fold.audience >> local & 1 == 1);
-            readers.for_each(|local| traffic.to_locals[local] += bytes);
-        }
-        if fold.posted.is_some() {
-            for stream in &self.posts[fold.posts.0 as usize..fold.posts.1 as usize] {
-                traffic.messages += windows;
-                traffic.to_streams[*stream as usize] += bytes;
-            }
-        }
     }
 }

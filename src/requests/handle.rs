@@ -105,9 +105,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
             self.wait();
         }
         let here = self.here.get_mut().expect("the engine is here after waiting");
-        let mut driven = self.messages.drive();
-        driven.memory = here.memory_for_messages();
-        (here, &self.messages, driven)
+        (here, &self.messages, self.messages.drive())
     }
 
     /// The deadline of a message that is started now.

@@ -247,13 +247,7 @@ impl Collective {
             | Self::Reduce { root }
             | Self::Gather { root }
             | Self::Scatter { root } => Some(root),
-            Self::AllReduce
-            | Self::AllGather
-            | Self::ReduceScatter
-            | Self::AllToAll
-            | Self::Scan
-            | Self::ExclusiveScan
-            | Self::Barrier => None,
+            _ => None,
         }
     }
 
@@ -264,13 +258,7 @@ impl Collective {
             Self::Reduce { .. } => Self::Reduce { root },
             Self::Gather { .. } => Self::Gather { root },
             Self::Scatter { .. } => Self::Scatter { root },
-            Self::AllReduce
-            | Self::AllGather
-            | Self::ReduceScatter
-            | Self::AllToAll
-            | Self::Scan
-            | Self::ExclusiveScan
-            | Self::Barrier => self,
+            _ => self,
         }
     }
 

@@ -14,8 +14,8 @@ use crate::schedule::hosts::Hosts;
 use crate::topology::transport::TransportKind;
 use crate::topology::{DeviceLinks, StreamLinks};
 
-/// Why the tuner chose an algorithm: every candidate with its predicted time, the algorithms that
-/// were refused, and the measured time next to the predicted one.
+/// Why the tuner chose an algorithm: every candidate with its predicted time, and the algorithms
+/// that were refused.
 ///
 /// Printed, it is a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,16 +39,10 @@ pub struct Explanation {
     pub wanted: Option<PlanOverride>,
     /// The choice, or why there is none.
     pub choice: Result<Choice, UnsupportedAlgorithm>,
-    /// The measured time, once the call has run with timing on.
-    pub measured: Option<MeasuredTime>,
     /// The cost of the call if all ranks had registered its buffers, if priced.
     pub registered: Option<ReachingChoice>,
-    /// The measured time of the calls that ran on registered memory.
-    pub measured_registered: Option<MeasuredTime>,
     /// The cost of the call by copies from private memory to private memory, if priced.
     pub copied: Option<ReachingChoice>,
-    /// The measured time of the calls that ran so.
-    pub measured_copied: Option<MeasuredTime>,
     /// Why ranks cannot copy from one another, if there is a reason.
     pub copies_refused: Option<String>,
     /// The links between the ranks' GPUs, if the buffers are in their memory.
@@ -67,16 +61,6 @@ pub struct DevicePrices {
     pub are_measured: bool,
 }
 
-/// The measured time of a call.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct MeasuredTime {
-    /// Runs with timing on.
-    pub runs: u64,
-    /// The median of its last times on this rank, in nanoseconds.
-    pub median_ns: u64,
-}
-
 impl Explanation {
     /// Explains the choice for `question`, for ranks on `hosts` that are joined by `links`.
     pub fn new(
@@ -85,7 +69,6 @@ impl Explanation {
         links: &StreamLinks,
         wanted: Option<PlanOverride>,
         choice: Result<Choice, UnsupportedAlgorithm>,
-        measured: Option<MeasuredTime>,
     ) -> Self {
         Self {
             collective: question.collective,
@@ -97,11 +80,8 @@ impl Explanation {
             pair_groups: pair_groups(question.boards, hosts, links),
             wanted,
             choice,
-            measured,
             registered: None,
-            measured_registered: None,
             copied: None,
-            measured_copied: None,
             copies_refused: None,
             gpus: None,
         }
@@ -115,15 +95,6 @@ impl Explanation {
             .candidates
             .iter()
             .find(|candidate| candidate.verdict == CandidateVerdict::Chosen)
-    }
-
-    /// The error of the prediction as a fraction of the measured time: 0.5 if it is 50 % too high,
-    /// negative if it is too low.
-    pub fn error(&self) -> Option<f64> {
-        let measured = self.measured?;
-        let chosen = self.chosen()?;
-        (measured.median_ns > 0)
-            .then(|| chosen.predicted_ns as f64 / measured.median_ns as f64 - 1.0)
     }
 
     fn asks_for(&self, algorithm: Algorithm) -> bool {
@@ -157,7 +128,7 @@ impl Explanation {
         prices: DevicePrices,
     ) -> Self {
         let hosts = Hosts::new(question.boards.numbers());
-        let mut explanation = Self::new(question, &hosts, links, wanted, choice, None);
+        let mut explanation = Self::new(question, &hosts, links, wanted, choice);
         let groups = explanation.pair_groups.iter_mut();
         for group in groups.filter(|group| group.transport == TransportKind::SharedMemory) {
             group.transport = TransportKind::CudaPeer;

@@ -30,13 +30,12 @@ use crate::schedule::hosts::Boards;
 
 pub use candidates::{Candidate, CandidateVerdict, rows};
 pub use costs::{CostTable, Costs, TableError};
-pub use explanation::{DevicePrices, Explanation, MeasuredTime};
+pub use explanation::{DevicePrices, Explanation};
 pub use gpus::{DeviceQuestion, schedules};
 pub use network::{Network, NoNetwork};
 pub use pairs::{PairGroup, pair_groups};
 pub use price::price_of_schedules;
-pub(crate) use registered::reaching_choice;
-pub use registered::{ReachingChoice, copied_choice, registered_choice};
+pub use registered::{ReachingChoice, copied_choice, reaching_choice};
 pub use rounding::priced_bytes;
 
 /// Most bytes of a window of a user's schedules: those of a slot of a board.

@@ -35,36 +35,20 @@ pub struct PairGroup {
 /// If `boards` and `hosts` do not have equally many ranks.
 pub fn pair_groups(boards: &Boards, hosts: &Hosts, links: &StreamLinks) -> Vec<PairGroup> {
     assert_eq!(boards.world(), hosts.world(), "one board and one host for each rank");
-    let mut kinds: Vec<PairGroup> = Vec::new();
-    // The transport between two ranks depends only on whether they share a host and a board.
-    let mut alike = [[None; 2]; 2];
+    // The kinds differ in their reasons, so no two have one group.
+    let mut kinds: Vec<((bool, bool), PairGroup)> = Vec::new();
     for a in 0..boards.world() {
         for b in a + 1..boards.world() {
-            let (one_host, one_board) = (hosts.together(a, b), boards.together(a, b));
-            let known = &mut alike[usize::from(one_host)][usize::from(one_board)];
-            if let Some(kind) = *known {
-                let kind: &mut PairGroup = &mut kinds[kind];
-                kind.pairs += 1;
+            let key = (hosts.together(a, b), boards.together(a, b));
+            if let Some((_, group)) = kinds.iter_mut().find(|(kind, _)| *kind == key) {
+                group.pairs += 1;
                 continue;
             }
-            let joined = join(one_host, one_board, links);
-            let same = |kind: &PairGroup| {
-                (kind.transport, &kind.refused) == (joined.transport, &joined.refused)
-            };
-            let found = kinds.iter().position(same);
-            *known = Some(found.unwrap_or(kinds.len()));
-            match found {
-                Some(kind) => kinds[kind].pairs += 1,
-                None => kinds.push(PairGroup {
-                    pairs: 1,
-                    first: (a, b),
-                    transport: joined.transport,
-                    refused: joined.refused,
-                }),
-            }
+            let TransportChoice { transport, refused } = join(key.0, key.1, links);
+            kinds.push((key, PairGroup { pairs: 1, first: (a, b), transport, refused }));
         }
     }
-    kinds
+    kinds.into_iter().map(|(_, group)| group).collect()
 }
 
 fn join(one_host: bool, share_a_board: bool, links: &StreamLinks) -> TransportChoice {

@@ -32,29 +32,6 @@ pub struct ReachingChoice {
     pub staged_ns: u64,
 }
 
-/// The plans by which calls on registered memory could run, among those whose algorithm is `able`.
-/// None if ranks are not all on one board.
-///
-/// ```
-/// use maypole::schedule::{collective::Collective, hosts::Boards};
-/// use maypole::tuner::{CostTable, Question, registered_choice};
-/// let boards = Boards::new(&[0, 0]);
-/// let collective = Collective::AllReduce;
-/// let of = |bytes| {
-///     let question = Question { collective, boards: &boards, bytes, crowding: 1, gpus: None };
-///     registered_choice(&question, &CostTable::BUILT_IN, |_| true)
-/// };
-/// assert!(of(8).candidates.is_empty(), "asking takes longer than the call");
-/// assert_eq!(of(1 << 20).candidates[0].plan.algorithm.name(), "two-shot");
-/// ```
-pub fn registered_choice(
-    question: &Question<'_>,
-    table: &CostTable,
-    able: impl Fn(Algorithm) -> bool,
-) -> ReachingChoice {
-    reaching_choice(question, table, ReachedMemory::Registered, able)
-}
-
 /// The plans by which a call could run that copies from rank to rank, among those whose algorithm is
 /// `able`. None if ranks are not all on one board, the collective combines elements, or every chunk fits
 /// into a small slot. Whether copies are faster than slots, the calls of a communicator measure.
@@ -82,8 +59,23 @@ pub fn copied_choice(
     reaching_choice(question, table, ReachedMemory::Copied, able)
 }
 
-/// As [`registered_choice`] or [`copied_choice`], by `access`, however short the chunks are.
-pub(crate) fn reaching_choice(
+/// The plans by which a call could run whose ranks reach one another's memory by `access`, among those
+/// whose algorithm is `able`. None if ranks are not all on one board, or elements that can only be copied
+/// would have to be combined.
+///
+/// ```
+/// use maypole::schedule::{collective::Collective, hosts::{Boards, ReachedMemory}};
+/// use maypole::tuner::{CostTable, Question, reaching_choice};
+/// let boards = Boards::new(&[0, 0]);
+/// let collective = Collective::AllReduce;
+/// let of = |bytes| {
+///     let question = Question { collective, boards: &boards, bytes, crowding: 1, gpus: None };
+///     reaching_choice(&question, &CostTable::BUILT_IN, ReachedMemory::Registered, |_| true)
+/// };
+/// assert!(of(8).candidates.is_empty(), "asking takes longer than the call");
+/// assert_eq!(of(1 << 20).candidates[0].plan.algorithm.name(), "two-shot");
+/// ```
+pub fn reaching_choice(
     question: &Question<'_>,
     table: &CostTable,
     access: ReachedMemory,

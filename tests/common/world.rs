@@ -49,7 +49,7 @@ impl World {
                     .iter()
                     .position(|peer| *peer == rank)
                     .expect("a rank is on its own host");
-                executor.share(Board::new(Arc::clone(region), locals.len(), me), locals, me, true);
+                executor.share(Board::new(Arc::clone(region), locals.len(), me), locals, me);
             }
             executors.push(executor);
         }

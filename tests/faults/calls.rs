@@ -30,10 +30,6 @@ pub(crate) fn make(name: &str, comm: &mut Communicator) -> Result<()> {
         let mine = vec![1u64; counts[comm.rank()]];
         return comm.all_gather((&mine, &mut vec![0; counts.iter().sum()], &counts));
     }
-    if let Some(lengths) = name.strip_prefix("lengths ").map(numbers) {
-        let mut buffers: Vec<_> = lengths.into_iter().map(|length| vec![1u64; length]).collect();
-        return comm.all_reduce_many(&mut buffers, ReduceOp::Sum);
-    }
     match name {
         "ring" | "one-shot" => {
             comm.set_algorithm(Some(name.parse().unwrap()));

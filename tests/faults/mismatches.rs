@@ -206,11 +206,6 @@ fn what_differs_is_named() {
             "counts of the ranks (1 2 3, 1 1 4)",
             "counts of the ranks (1 1 4, 1 2 3)",
         ),
-        (
-            "lengths 3 0 2 against lengths 2 0 3",
-            "lengths of the buffers (3 0 2, 2 0 3)",
-            "buffers (2 0 3, 3 0 2)",
-        ),
         ("warm sum against max", "operation (sum, max)", "operation (max, sum)"),
         ("plus against times", "operation ('plus', 'times')", "operation ('times', 'plus')"),
         ("sum against deterministic sum", "(free, deterministic)", "(deterministic, free)"),

@@ -44,10 +44,9 @@ fn a_misspelt_variable_is_told_once_with_the_nearest_name() {
 fn a_value_that_cannot_be_read_is_an_error_with_the_variable_and_what_it_may_be() {
     let not_unicode = OsStr::from_bytes(b"\xff");
     for (variable, value, told) in [
-        ("MAYPOLE_MEMORY", "-5".as_ref(), "'-5' is no number of bytes like 67108864"),
-        ("MAYPOLE_MEMORY", not_unicode, "was not valid unicode"),
+        ("MAYPOLE_PROGRAM_MEMORY", "-5".as_ref(), "'-5' is no number of bytes like 67108864"),
+        ("MAYPOLE_PROGRAM_MEMORY", not_unicode, "was not valid unicode"),
         ("MAYPOLE_PROGRAM_MEMORY", "64M".as_ref(), "'64M' is no number of bytes"),
-        ("MAYPOLE_EXPLAIN", "2".as_ref(), "'2' is neither 0 nor 1"),
         ("MAYPOLE_TRANSPORT", "pigeon".as_ref(), "use auto, shm, tcp or ib"),
         ("MAYPOLE_DATA_PORTS", "9-1".as_ref(), "'9-1' is no range of ports"),
         ("MAYPOLE_IB_PORT", "0".as_ref(), "'0' is no number from 1 to 254"),

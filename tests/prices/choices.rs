@@ -287,7 +287,7 @@ fn absurd_costs_and_sizes_are_priced_too() {
 fn explanation(question: &Question<'_>, wanted: Option<PlanOverride>) -> Explanation {
     let hosts = Hosts::new(question.boards.numbers());
     let links = StreamLinks::undecided();
-    Explanation::new(question, &hosts, &links, wanted, choose(question, wanted, &TABLE), None)
+    Explanation::new(question, &hosts, &links, wanted, choose(question, wanted, &TABLE))
 }
 
 #[test]

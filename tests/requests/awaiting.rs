@@ -1,7 +1,6 @@
-//! Requests as futures, calls that are prepared, and many buffers in one call.
+//! Requests as futures, and calls that are prepared.
 
 use super::{LIMIT, mixtures, start_sum};
-use crate::common::SeededRng;
 use maypole::{Communicator, Error, Local, ReduceOp, wait_any};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -176,41 +175,6 @@ fn a_repeated_request_is_lowered_once_and_its_buffers_stay_in_place() {
                 assert_eq!(*lowered.get_or_insert(programs), programs, "step {step}");
             }
             assert_eq!(sum.0.as_ptr(), place);
-        });
-    }
-}
-
-#[test]
-fn many_buffers_are_reduced_as_each_alone_and_by_few_calls() {
-    for (nth, local) in mixtures().into_iter().enumerate() {
-        local.run(|mut comm| {
-            let mut lengths = SeededRng::new(nth as u64);
-            // Short ones, none, and some that are not worth a copy.
-            let lengths: Vec<usize> = (0..60)
-                .map(|_| match lengths.below(20) {
-                    0 => 0,
-                    1 => 40_000 + lengths.below(60_000),
-                    _ => 1 + lengths.below(100),
-                })
-                .collect();
-            let mut values = SeededRng::new(100 + comm.rank() as u64);
-            let mut many: Vec<Vec<u32>> = lengths
-                .iter()
-                .map(|length| (0..*length).map(|_| values.next_u64() as u32).collect())
-                .collect();
-            let mut alone = many.clone();
-            let before = comm.counters();
-            comm.all_reduce_many(&mut many, ReduceOp::Xor).unwrap();
-            let calls = comm.counters().since(&before).calls["all_reduce"];
-            assert!(calls < 25, "{calls} calls for 60 buffers");
-            alone.iter_mut().for_each(|x| comm.all_reduce(x, ReduceOp::Xor).unwrap());
-            assert_eq!(many, alone);
-            // Borrowed slices, and none.
-            let mut flat = vec![1u32; 10];
-            let mut slices: Vec<&mut [u32]> = flat.chunks_mut(3).collect();
-            comm.all_reduce_many(&mut slices, ReduceOp::Sum).unwrap();
-            assert_eq!(flat, vec![comm.world() as u32; 10]);
-            comm.all_reduce_many::<u32, Vec<u32>>(&mut [], ReduceOp::Sum).unwrap();
         });
     }
 }

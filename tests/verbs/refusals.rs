@@ -101,26 +101,6 @@ fn memory_for_all_connections_is_checked_when_ranks_join() {
     assert!(summary.contains("2 pairs by tcp"), "{summary}");
 }
 
-/// Each connection registers 1 MiB.
-#[test]
-#[ignore = "needs RDMA devices: tests/rdma-vm/test"]
-fn registered_memory_beyond_the_limit_is_refused() {
-    let limited = |bytes: usize| {
-        let world = World::new("limited", 3).set("MAYPOLE_TRANSPORT", "ib");
-        world.set("MAYPOLE_MEMORY", bytes).start().succeed()
-    };
-    for rank in limited(3 << 20) {
-        assert_eq!(rank.said("collectives"), ["they fit"]);
-        let error = rank.said("messages").join(" ");
-        assert!(error.contains("registers 1048576 bytes, and MAYPOLE_MEMORY leaves 0"), "{error}");
-    }
-    for rank in limited(1 << 20) {
-        let error = rank.said("collectives")[0];
-        assert!(error.contains("connections by verbs register 2097152 bytes"), "{error}");
-        assert!(error.contains("MAYPOLE_MEMORY allows 1048576; raise it, or use"), "{error}");
-    }
-}
-
 #[test]
 fn other_transports_say_that_they_exclude_verbs() {
     let ended = World::new("join", 2).set("MAYPOLE_TRANSPORT", "tcp").start().succeed();

@@ -26,7 +26,6 @@ pub(crate) fn rank_process(role: &str) {
         "join" => say("summary", comm.summary().replace('\n', " ")),
         "compare" => compare(comm),
         "messages" => messages(comm),
-        "limited" => limited(comm),
         "endless" => endless(comm),
         "shrink" => shrink(comm),
         "count" => count(comm),
@@ -123,22 +122,6 @@ fn endless(mut comm: Communicator) {
     say("error", &error);
     say("culprit", error.culprit().map_or("none".to_owned(), |rank| rank.to_string()));
     comm.close().unwrap();
-}
-
-/// Connects to all ranks for collectives, and then to one after the other for messages, until memory
-/// does not suffice.
-fn limited(mut comm: Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
-    let mut theirs = vec![0u8; world];
-    match comm.all_to_all((&vec![1u8; world], &mut theirs)) {
-        Err(error) => return say("collectives", error),
-        Ok(()) => say("collectives", "they fit"),
-    }
-    for distance in 1..world {
-        if let Err(error) = comm.send(&[1u8], (rank + distance) % world, 1) {
-            return say("messages", error);
-        }
-    }
 }
 
 /// Continues without a rank that has died.

@@ -37,7 +37,7 @@ impl Communicator {
                 (ready.call.stands_for, ready.call.lanes) = (buffers.stands_for, buffers.lanes);
                 self.run_ready(ready, op, None)
             }
-            None => self.issue_counted(collective, count, buffers, op),
+            None => self.issue_counted(collective, count, buffers, op, None),
         }
     }
 
@@ -49,12 +49,13 @@ impl Communicator {
         count: CallCount,
         buffers: CallBuffers<'_, T>,
         op: OpKind<'_>,
+        schedules: Option<Vec<Schedule>>,
     ) -> Result<()> {
-        let (kind, stands_for) = (buffers.output.kind, buffers.stands_for);
+        let (kind, stands_for, lanes) = (buffers.output.kind, buffers.stands_for, buffers.lanes);
         buffers.lend(|input, output| {
             let mut ready = self.ready(collective, (kind, count), op, input, output)?;
-            ready.call.stands_for = stands_for;
-            self.run_ready(ready, op, None)
+            (ready.call.stands_for, ready.call.lanes) = (stands_for, lanes);
+            self.run_ready(ready, op, schedules)
         })
     }
 
@@ -128,7 +129,8 @@ impl Communicator {
         };
         match op {
             OpKind::BuiltIn(op @ (ReduceOp::Avg | ReduceOp::PreMulSum(_))) => {
-                engine.scaled(ready, op)
+                let (call, scaling) = call.scaled(op, (self.rank(), self.world()))?;
+                Ok(ReadyCall { call, scaling, ..ready })
             }
             _ => Ok(ready),
         }
@@ -148,7 +150,7 @@ impl Communicator {
             return engine.average_integers(ready, schedules);
         }
         if let Some(schedules) = schedules {
-            engine.make_current_by(ready.call, schedules)?;
+            engine.make_current_by(ready.call, &schedules)?;
         }
         match op {
             OpKind::BuiltIn(_) => engine.perform(ready),

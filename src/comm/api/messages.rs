@@ -8,7 +8,6 @@ use crate::execute::messages::MessageBatch;
 use crate::execute::messages::MessageMemory::{Data, Room};
 use crate::requests::messages::driver::DrivenMessages;
 use crate::requests::messages::memory::misfit_error;
-use crate::schedule::Schedule;
 use bytemuck::Pod;
 use maypole_kernels::{View, ViewMut};
 
@@ -110,40 +109,8 @@ impl Communicator {
         self.receive("recv_any", data.into_output(), None, tag)
     }
 
-    /// Returns the rank whose message [`recv_any`](Self::recv_any) with this `tag` would take now,
-    /// or `None` if no such message has arrived. Takes no message and does not wait.
-    ///
-    /// A thread with several communicators can poll each of them in turn, and receive where a
-    /// message has arrived.
-    ///
-    /// ```
-    /// use maypole::Communicator;
-    /// Communicator::run_local(2, |mut comm| {
-    ///     if comm.rank() == 0 {
-    ///         comm.send(&[5u8], 1, 3).unwrap();
-    ///         return comm.barrier().unwrap();
-    ///     }
-    ///     comm.barrier().unwrap();
-    ///     assert_eq!(comm.probe_any(4).unwrap(), None);
-    ///     assert_eq!(comm.probe_any(3).unwrap(), Some(0));
-    ///     assert_eq!(comm.recv_any(&mut [0u8], 3).unwrap(), (0, 1));
-    ///     assert_eq!(comm.probe_any(3).unwrap(), None);
-    /// });
-    /// ```
-    ///
-    /// # Errors
-    /// Those of a group that has failed.
-    #[doc(alias("MPI_Iprobe", "iprobe"))]
-    pub fn probe_any(&mut self, tag: u32) -> Result<Option<usize>> {
-        let (engine, messages, mut driven) = self.engine.with_messages();
-        engine.check_usable(|| format!("probe_any(tag {tag})"))?;
-        let DrivenMessages { links, requests, memory } = &mut *driven;
-        Ok(links.first_arrived(tag, requests, &messages.context(engine.waiting(), *memory)))
-    }
-
     /// Sends `data` to rank `to` and receives `into` from rank `from`, concurrently. A ring of
-    /// ranks that all do this never deadlocks, at any length. MPI's name is
-    /// [`sendrecv`](Self::sendrecv).
+    /// ranks that all do this never deadlocks, at any length.
     ///
     /// ```
     /// use maypole::Communicator;
@@ -158,6 +125,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
+    #[doc(alias("MPI_Sendrecv", "sendrecv"))]
     pub fn exchange<'a, 'b, T>(
         &mut self,
         data: impl IntoInput<'a, T>,
@@ -181,23 +149,7 @@ impl Communicator {
         })
     }
 
-    /// Another name of [`exchange`](Self::exchange).
-    ///
-    /// # Errors
-    /// As [`exchange`](Self::exchange).
-    #[doc(alias = "MPI_Sendrecv")]
-    pub fn sendrecv<'a, 'b, T>(
-        &mut self,
-        data: impl IntoInput<'a, T>,
-        to: usize,
-        into: impl IntoOutput<'b, T>,
-        from: usize,
-        tag: u32,
-    ) -> Result<()> {
-        self.exchange(data, to, into, from, tag)
-    }
-
-    /// Runs several sends and receives as one [schedule](Group::schedule). All are posted before
+    /// Runs several sends and receives. All are posted before
     /// any is waited for, so ranks never deadlock because of their order or their sizes. Returns
     /// once all are done: for each receive, in order, the rank that sent the message and its
     /// number of elements.
@@ -269,8 +221,8 @@ impl Communicator {
         engine.check_usable(|| batch.title())?;
         let mut observers = engine.observers.take();
         let mut recorder = observers.as_mut().and_then(|observers| observers.recording());
-        let DrivenMessages { links, requests, memory } = &mut *driven;
-        let context = messages.context(engine.waiting(), *memory);
+        let DrivenMessages { links, requests } = &mut *driven;
+        let context = messages.context(engine.waiting());
         let mut noted = false;
         let slow = |batch: &MessageBatch<'_>| {
             noted = true;
@@ -313,40 +265,6 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Returns this rank's schedule: first all sends, then all receives. Chunk `c` of the input is
-    /// the data of the `c`-th send. Chunk `c` of the output is the data of the `c`-th receive. No
-    /// two steps use the same chunk, so an executor in conflict order may begin all of them
-    /// together, as a group does. The number of chunks is that of sends or of receives, whichever
-    /// is larger.
-    ///
-    /// The schedules of all ranks can be drawn, by the crate `maypole-pictures`, and
-    /// [walked](crate::schedule::walk) together. Schedules have no tags, so they are correct only
-    /// if each rank receives the messages of a peer in the order in which they are sent. `None` if
-    /// the group receives from any rank.
-    ///
-    /// ```
-    /// use maypole::Communicator;
-    /// use maypole::schedule::{Step, input, output};
-    /// let parts = Communicator::run_local(3, |mut comm| {
-    ///     let rank = comm.rank();
-    ///     let mut came = [0u8];
-    ///     let mut part = None;
-    ///     comm.group(|group| {
-    ///         group.send(&[7u8], (rank + 1) % 3, 0)?;
-    ///         group.recv(&mut came, (rank + 2) % 3, 0)?;
-    ///         part = group.schedule();
-    ///         Ok(())
-    ///     })
-    ///     .unwrap();
-    ///     part.unwrap()
-    /// });
-    /// let (send, receive) = (Step::Send { from: input(0), to: 1 }, Step::Recv { into: output(0), from: 2 });
-    /// assert_eq!(parts[0].steps, [send, receive]);
-    /// ```
-    pub fn schedule(&self) -> Option<Schedule> {
-        self.batch.schedule()
-    }
-
     /// As [`Communicator::send`], but returns immediately at any length of the message. A rank may
     /// also send to itself.
     ///

@@ -5,7 +5,6 @@ mod collectives;
 pub(crate) mod failure;
 mod groups;
 mod issue;
-mod many;
 pub(crate) mod messages;
 mod observe;
 mod registered;

@@ -59,19 +59,14 @@ impl Communicator {
             let why = "a schedule of the user's has blocks of equal lengths";
             return Err(self.invalid("run", why.to_owned()));
         }
-        let (kind, stands_for, lanes) = (buffers.output.kind, buffers.stands_for, buffers.lanes);
         let count = match collective {
             Collective::Barrier => CallCount::Even(0),
             _ => self.even_count(collective, buffers.lengths())?,
         };
         let schedules: Vec<_> = (0..self.world()).map(schedule).collect();
-        buffers.lend(|input, output| {
-            let mut ready = self.ready(collective, (kind, count), op, input, output)?;
-            (ready.call.stands_for, ready.call.lanes) = (stands_for, lanes);
-            let done = self.run_ready(ready, op, Some(schedules));
-            // The next equal call runs by an algorithm of the table again.
-            self.engine.get_mut().forget_current();
-            done
-        })
+        let done = self.issue_counted(collective, count, buffers, op, Some(schedules));
+        // The next equal call runs by an algorithm of the table again.
+        self.engine.get_mut().forget_current();
+        done
     }
 }

@@ -141,7 +141,7 @@ impl Communicator {
     /// again. If it is that of the whole world, all groups fail with it, and the ranks
     /// [continue](Self::shrink) with a new communicator. So a call that may be tried again is made in
     /// a duplicate. To look whether something has come, without failing:
-    /// [`Request::test`](crate::Request::test) or [`probe_any`](Self::probe_any).
+    /// [`Request::test`](crate::Request::test).
     ///
     /// ```
     /// use maypole::{Communicator, Error, ReduceOp};

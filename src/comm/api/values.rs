@@ -5,7 +5,6 @@
 
 use crate::comm::Communicator;
 use crate::error::{Error, Result};
-use crate::schedule::collective::Collective;
 use crate::wire;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -77,31 +76,6 @@ impl Communicator {
         self.read_value(operation, root, &bytes)
     }
 
-    /// Returns the values of all ranks, by rank, at the root, and `None` at other ranks.
-    ///
-    /// ```
-    /// use maypole::Communicator;
-    /// let reports = Communicator::run_local(2, |mut comm| {
-    ///     comm.gather_values(&format!("rank {} is done", comm.rank()), 0).unwrap()
-    /// });
-    /// assert_eq!(reports[0].as_ref().unwrap(), &["rank 0 is done", "rank 1 is done"]);
-    /// assert_eq!(reports[1], None);
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if there is no such root; [`Error::Value`] on every rank if some value
-    /// cannot be serialized, and at the root if the received bytes are not a value of type `T`;
-    /// else as every call.
-    #[doc(alias = "gather_object")]
-    pub fn gather_values<T: Serialize + DeserializeOwned>(
-        &mut self,
-        value: &T,
-        root: usize,
-    ) -> Result<Option<Vec<T>>> {
-        self.check_root("gather_values", root)?;
-        self.collect_values("gather_values", Collective::Gather { root }, value)
-    }
-
     /// Returns the values of all ranks, by rank, on every rank.
     ///
     /// ```
@@ -120,30 +94,28 @@ impl Communicator {
         &mut self,
         value: &T,
     ) -> Result<Vec<T>> {
-        let all = self.collect_values("all_gather_values", Collective::AllGather, value)?;
-        Ok(all.expect("every rank has the values"))
-    }
-
-    /// The values of all ranks, where `collective` collects them.
-    fn collect_values<T: Serialize + DeserializeOwned>(
-        &mut self,
-        operation: &'static str,
-        collective: Collective,
-        value: &T,
-    ) -> Result<Option<Vec<T>>> {
-        let (mine, lengths) = self.share_lengths(operation, value)?;
-        let keeps = collective.root().is_none_or(|root| root == self.rank());
-        let (starts, total) = offsets(&lengths);
-        let mut all = self.room(operation, if keeps { total } else { 0 })?;
-        let padded_lengths = lengths.iter().map(|length| padded(*length)).collect();
-        self.collect_bytes(collective, padded_lengths, &mine, &mut all)?;
-        let blocks = starts.into_iter().zip(lengths).enumerate().filter(|_| keeps);
-        let values: Result<Vec<T>> = blocks
-            .map(|(peer, (start, length))| {
-                self.read_value(operation, peer, &all[start..start + length])
-            })
-            .collect();
-        values.map(|values| keeps.then_some(values))
+        let operation = "all_gather_values";
+        let written = self.write_value(operation, value);
+        let mut lengths = vec![0; self.world()];
+        let length = written.as_ref().map_or(NONE, |bytes| bytes.len() as u64);
+        self.all_gather((&[length], &mut lengths))?;
+        let mut mine = written?;
+        if let Some(rank) = lengths.iter().position(|length| *length == NONE) {
+            return Err(self.unserialized(operation, rank));
+        }
+        let counts: Vec<usize> = lengths.iter().map(|length| padded(*length as usize)).collect();
+        let mut all = Vec::new();
+        self.grow(operation, &mut all, counts.iter().fold(0, |sum, it| it.saturating_add(sum)))?;
+        mine.resize(counts[self.rank()], 0);
+        self.all_gather((&mine, &mut all, &counts))?;
+        let mut rest = &all[..];
+        let blocks = lengths.iter().zip(&counts).enumerate();
+        let values = blocks.map(|(peer, (length, count))| {
+            let (block, behind) = rest.split_at(*count);
+            rest = behind;
+            self.read_value(operation, peer, &block[..*length as usize])
+        });
+        values.collect()
     }
 
     /// Copies the root's bytes to all ranks, or that the root has none.
@@ -173,41 +145,16 @@ impl Communicator {
         Ok(Some(bytes))
     }
 
-    /// Zeroed memory for the bytes of other ranks.
+    /// Appends zeros to `room` until it has `bytes` bytes.
     ///
     /// # Errors
-    /// [`Error::Aborted`] on every rank if this rank has not so much.
-    fn room(&mut self, operation: &'static str, bytes: usize) -> Result<Vec<u8>> {
-        let mut room = Vec::new();
-        self.grow(operation, &mut room, bytes)?;
-        Ok(room)
-    }
-
-    /// Appends zeros to `room` until it has `bytes` bytes. Fails as [`room`](Self::room).
+    /// [`Error::Aborted`] on every rank if this rank has not so much memory.
     fn grow(&mut self, operation: &'static str, room: &mut Vec<u8>, bytes: usize) -> Result<()> {
         if room.try_reserve_exact(bytes.saturating_sub(room.len())).is_err() {
             return Err(self.engine.get_mut().no_memory(operation, bytes));
         }
         room.resize(bytes, 0);
         Ok(())
-    }
-
-    /// This rank's value, serialized and padded, and the lengths of all ranks' values.
-    fn share_lengths<T: Serialize>(
-        &mut self,
-        operation: &'static str,
-        value: &T,
-    ) -> Result<(Vec<u8>, Vec<usize>)> {
-        let written = self.write_value(operation, value);
-        let mut lengths = vec![0; self.world()];
-        let length = written.as_ref().map_or(NONE, |bytes| bytes.len() as u64);
-        self.all_gather((&[length], &mut lengths))?;
-        let mut mine = written?;
-        if let Some(rank) = lengths.iter().position(|length| *length == NONE) {
-            return Err(self.unserialized(operation, rank));
-        }
-        mine.resize(padded(mine.len()), 0);
-        Ok((mine, lengths.into_iter().map(|length| length as usize).collect()))
     }
 
     fn write_value<T: Serialize>(&self, operation: &'static str, value: &T) -> Result<Vec<u8>> {
@@ -244,17 +191,6 @@ impl Communicator {
 fn padded(length: usize) -> usize {
     let step = (length / 8 + 1).next_power_of_two().max(64);
     length.checked_next_multiple_of(step).unwrap_or(usize::MAX)
-}
-
-/// The offsets of padded values of these lengths, and the sum of their padded lengths.
-fn offsets(lengths: &[usize]) -> (Vec<usize>, usize) {
-    let mut starts = Vec::with_capacity(lengths.len());
-    let mut end = 0;
-    for length in lengths {
-        starts.push(end);
-        end = padded(*length).saturating_add(end);
-    }
-    (starts, end)
 }
 
 #[cfg(test)]

@@ -7,12 +7,9 @@
 //! contradict one another are an error on every rank.
 
 use crate::comm::Communicator;
-use crate::comm::api::arguments::operation::OpKind;
-use crate::element::DataType;
 use crate::engine::calls::counts::{BufferLengths, CallCount, RankCounts, check_len};
 use crate::error::Result;
 use crate::schedule::collective::Collective;
-use maypole_kernels::{View, ViewMut};
 
 impl Communicator {
     /// The counts of all ranks, given those that this rank passes: of its input's blocks, and of
@@ -57,21 +54,6 @@ impl Communicator {
             }
         };
         Ok(self.engine.get_mut().intern(counts))
-    }
-
-    /// Collects bytes that have these lengths.
-    pub(super) fn collect_bytes(
-        &mut self,
-        collective: Collective,
-        lengths: Vec<usize>,
-        mine: &[u8],
-        all: &mut [u8],
-    ) -> Result<()> {
-        let count = self.engine.get_mut().intern(RankCounts::Blocks(lengths));
-        let op = OpKind::NONE;
-        let (input, output) = (View::of(mine), ViewMut::of(all));
-        let ready = self.ready(collective, (DataType::U8, count), op, Some(input), output)?;
-        self.run_ready(ready, op, None)
     }
 
     /// What every rank sends to every rank: one row a sender.

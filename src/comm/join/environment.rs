@@ -27,7 +27,6 @@ pub(super) struct Environment {
     pub(super) trace: Option<String>,
     pub(super) log: Option<Level>,
     pub(super) settings: CallSettings,
-    pub(super) explains: bool,
     pub(super) encrypts: bool,
     pub(super) data_ports: Option<RangeInclusive<u16>>,
     pub(super) verbs: VerbsSettings,
@@ -56,10 +55,8 @@ impl Environment {
                 deterministic: is_on("MAYPOLE_DETERMINISTIC")?,
                 checked: is_on("MAYPOLE_CHECK")?,
                 way: named("MAYPOLE_WAY")?,
-                memory_limit: parsed("MAYPOLE_MEMORY", BYTES)?,
                 program_limit: parsed("MAYPOLE_PROGRAM_MEMORY", BYTES)?,
             },
-            explains: is_on("MAYPOLE_EXPLAIN")?,
             encrypts: is_on("MAYPOLE_ENCRYPT")?,
             data_ports: ports("MAYPOLE_DATA_PORTS")?,
             verbs: verbs()?,
@@ -132,9 +129,6 @@ impl Environment {
     /// Applies the settings of calls.
     pub(super) fn apply(&self, engine: &mut Engine) {
         *engine.settings_mut() = self.settings;
-        if self.explains {
-            engine.time();
-        }
     }
 }
 

@@ -214,6 +214,27 @@ impl CollectiveCall {
         (self.averages_integers() && has_result && world > 1).then_some(world as u64)
     }
 
+    /// The call of `rank` whose input is first scaled by `op`, and how. Products are in a staging buffer, so the
+    /// call is not in place. Quotients are where the result will be, if that is as long.
+    pub(crate) fn scaled(
+        self,
+        op: ReduceOp,
+        (rank, world): (usize, usize),
+    ) -> Result<(Self, Option<Scaling>)> {
+        let (in_place, scaling) = match (op, self.input_divisor(world)) {
+            (ReduceOp::PreMulSum(factor), _) => {
+                let scalar = factor.scalar(self.kind).ok_or_else(|| {
+                    let (kind, factor) = (self.kind.name(), factor.value());
+                    self.invalid(rank, format!("{kind} cannot hold the factor {factor}"))
+                })?;
+                (false, Scaling::Times(scalar))
+            }
+            (_, Some(world)) => (self.keeps_whole(rank), Scaling::Over(world)),
+            (_, None) => return Ok((self, None)),
+        };
+        Ok((Self { in_place, ..self }, Some(scaling)))
+    }
+
     /// True if the result of `rank` is as long as its input.
     pub(crate) fn keeps_whole(&self, rank: usize) -> bool {
         self.collective.reduces() && self.collective.output(rank) == HeldChunks::All
@@ -264,7 +285,7 @@ impl CollectiveCall {
             CallCount::Even(count) if self.collective.is_blocked() => {
                 Layout::even(count * world, world)
             }
-            CallCount::Even(count) | CallCount::Joined(count, _) => Layout::even(count, chunks),
+            CallCount::Even(count) => Layout::even(count, chunks),
             CallCount::Given(number) => given.get(number).layout(),
         }
     }
@@ -279,9 +300,6 @@ impl CollectiveCall {
         record = match self.count {
             CallCount::Even(count) => record.with("count", count),
             CallCount::Given(number) => record.with("counts of the ranks", given.get(number)),
-            CallCount::Joined(count, lengths) => {
-                record.with("count", count).with("lengths of the buffers", given.get(lengths))
-            }
         };
         record = record.with("type", self.element());
         if self.collective.reduces() {
@@ -316,7 +334,6 @@ impl CollectiveCall {
         let (form, count) = match self.count {
             CallCount::Even(count) => (0, count as u64),
             CallCount::Given(number) => (1, given.hash(number)),
-            CallCount::Joined(_, lengths) => (2, given.hash(lengths)),
         };
         let names = [self.collective.name(), self.stands_for.unwrap_or_default()];
         let names = names.into_iter().flat_map(|name| name.bytes().map(u64::from));
@@ -340,9 +357,6 @@ impl fmt::Display for CollectiveCall {
         match self.count {
             CallCount::Even(count) => write!(f, "{count} x {}", self.element())?,
             CallCount::Given(_) => write!(f, "given counts of {}", self.element())?,
-            CallCount::Joined(count, _) => {
-                write!(f, "{count} x {} of several buffers", self.element())?;
-            }
         }
         if self.collective.reduces() {
             write!(f, ", {}", self.op)?;

@@ -6,7 +6,6 @@ use crate::algorithms::Algorithm;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::counts::{CallCount, InternedCounts};
 use crate::engine::calls::order::{is_left_to_right, objection_to_algorithm, schedules_of};
-use crate::engine::calls::report::CallPath;
 use crate::engine::conditions::RunConditions;
 use crate::engine::settings::CallSettings;
 use crate::error::{Error, Result};
@@ -14,13 +13,13 @@ use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts, ReachedMemory};
 use crate::topology::DeviceLinks;
 use crate::tuner::{
-    self, DeviceQuestion, Explanation, MeasuredTime, Plan, Question, ReachingChoice, priced_bytes,
+    self, DeviceQuestion, Explanation, Plan, Question, ReachingChoice, priced_bytes,
 };
 pub(in crate::engine) use plans::{CallKind, ChosenPlans};
 
 /// Everything that the choice of a plan depends on, except the call.
 #[derive(Clone, Copy)]
-pub(in crate::engine) struct PlanChooser<'a> {
+pub(crate) struct PlanChooser<'a> {
     pub(in crate::engine) rank: usize,
     pub(in crate::engine) boards: &'a Boards,
     pub(in crate::engine) conditions: &'a RunConditions,
@@ -106,42 +105,41 @@ impl<'a> PlanChooser<'a> {
         })
     }
 
-    /// Explains the plan of a call of `bytes` bytes in all. `measured` is the duration of such
-    /// calls. `copies` is the reason why ranks cannot copy from one another, if there is one.
+    /// Explains the plan of a call of `bytes` bytes in all. `copies` is the reason why ranks cannot copy from one another, if there is one.
     pub(in crate::engine) fn explain(
         &self,
         collective: Collective,
         bytes: usize,
         hosts: &Hosts,
-        measured: impl Fn(CallPath) -> Option<MeasuredTime>,
         copies: Option<&str>,
     ) -> Explanation {
         let question = self.question(collective, priced_bytes(bytes));
         let wanted = self.settings.plan_for(collective);
         let table = &self.conditions.prices();
         let mut choice = tuner::choose(&question, wanted, table);
-        let any_order = !self.settings.deterministic;
-        let keeps_order =
-            |algorithm| any_order || is_left_to_right(collective, algorithm, self.boards, None);
         if let Ok(choice) = &mut choice {
-            choice.keep_to(keeps_order);
+            choice.keep_to(|algorithm| self.keeps_order(collective, algorithm));
         }
         let able = |algorithm| {
-            wanted.is_none_or(|wanted| wanted.algorithm == algorithm) && keeps_order(algorithm)
+            wanted.is_none_or(|wanted| wanted.algorithm == algorithm)
+                && self.keeps_order(collective, algorithm)
         };
-        let registered = tuner::registered_choice(&question, table, able);
+        let registered = tuner::reaching_choice(&question, table, ReachedMemory::Registered, able);
         let copied = tuner::copied_choice(&question, table, able);
         let links = &self.conditions.links;
-        let staged = measured(CallPath::Staged);
         Explanation {
             bytes,
             registered: Some(registered),
-            measured_registered: measured(CallPath::Registered),
             copied: Some(copied),
-            measured_copied: measured(CallPath::Copied),
             copies_refused: copies.map(str::to_owned),
-            ..Explanation::new(&question, hosts, links, wanted, choice, staged)
+            ..Explanation::new(&question, hosts, links, wanted, choice)
         }
+    }
+
+    /// True if `algorithm` combines the ranks in the order that the settings need.
+    pub(crate) fn keeps_order(&self, collective: Collective, algorithm: Algorithm) -> bool {
+        let any_order = !self.settings.deterministic;
+        any_order || is_left_to_right(collective, algorithm, self.boards, self.links())
     }
 
     fn question(&self, collective: Collective, bytes: usize) -> Question<'a> {
@@ -158,7 +156,7 @@ impl<'a> PlanChooser<'a> {
     }
 
     /// The bytes of the vector, or of all blocks together.
-    pub(in crate::engine) fn bytes(&self, call: CollectiveCall) -> usize {
+    fn bytes(&self, call: CollectiveCall) -> usize {
         call.layout(self.boards.world(), 1, self.counts).count() * call.element_bytes()
     }
 }

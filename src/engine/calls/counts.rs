@@ -10,7 +10,6 @@ use crate::schedule::collective::{Collective, HeldChunks};
 use maypole_kernels::mix;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 
 const COUNTS_SHOWN: usize = 32;
 
@@ -21,8 +20,6 @@ pub(crate) enum CallCount {
     Even(usize),
     /// The counts that have this number in [`InternedCounts`].
     Given(u64),
-    /// Elements of a vector that joins several buffers, whose lengths have this number.
-    Joined(usize, u64),
 }
 
 impl CallCount {
@@ -30,15 +27,15 @@ impl CallCount {
     fn number(self) -> Option<u64> {
         match self {
             Self::Even(_) => None,
-            Self::Given(number) | Self::Joined(_, number) => Some(number),
+            Self::Given(number) => Some(number),
         }
     }
 }
 
-/// Counts that differ from rank to rank, or from buffer to buffer.
+/// Counts that differ from rank to rank.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum RankCounts {
-    /// Elements of each rank's block, or of each buffer of a vector.
+    /// Elements of each rank's block.
     Blocks(Vec<usize>),
     /// Elements that each rank sends to each rank: one row a sender.
     Pairs(Vec<Vec<usize>>),
@@ -93,7 +90,7 @@ impl fmt::Display for RankCounts {
 /// Counts, and the number of programs that use them.
 #[derive(Debug)]
 struct Interned {
-    counts: Arc<RankCounts>,
+    counts: RankCounts,
     programs: usize,
 }
 
@@ -101,9 +98,8 @@ struct Interned {
 /// number. A number is never used for other counts.
 #[derive(Debug, Default)]
 pub(crate) struct InternedCounts {
+    /// By hash, or by the next number that other counts do not have.
     known: HashMap<u64, Interned>,
-    numbers: HashMap<Arc<RankCounts>, u64>,
-    next: u64,
     /// The number of the counts that were named last. They have no program yet if their call is
     /// about to be prepared.
     latest: Option<u64>,
@@ -111,35 +107,19 @@ pub(crate) struct InternedCounts {
 
 impl InternedCounts {
     pub(crate) fn intern(&mut self, counts: RankCounts) -> CallCount {
-        CallCount::Given(self.number_of(counts))
-    }
-
-    /// The count of a vector that joins buffers of these `lengths`.
-    pub(crate) fn intern_joined(&mut self, lengths: Vec<usize>) -> CallCount {
-        let count = lengths.iter().sum();
-        CallCount::Joined(count, self.number_of(RankCounts::Blocks(lengths)))
-    }
-
-    fn number_of(&mut self, counts: RankCounts) -> u64 {
-        let known = self.numbers.get(&counts).copied();
-        let number = known.unwrap_or_else(|| self.add(counts));
+        let mut number = counts.hash();
+        while self.known.get(&number).is_some_and(|other| other.counts != counts) {
+            number = number.wrapping_add(1);
+        }
+        self.known.entry(number).or_insert(Interned { counts, programs: 0 });
         if let Some(before) = self.latest.replace(number) {
             self.forget_unused(before);
         }
-        number
-    }
-
-    fn add(&mut self, counts: RankCounts) -> u64 {
-        let number = self.next;
-        self.next += 1;
-        let counts = Arc::new(counts);
-        self.known.insert(number, Interned { counts: Arc::clone(&counts), programs: 0 });
-        self.numbers.insert(counts, number);
-        number
+        CallCount::Given(number)
     }
 
     /// # Panics
-    /// If `id` has no counts.
+    /// If `number` has no counts.
     pub(crate) fn get(&self, number: u64) -> &RankCounts {
         &self.known[&number].counts
     }
@@ -177,9 +157,7 @@ impl InternedCounts {
         if is_used || self.latest == Some(number) {
             return;
         }
-        if let Some(interned) = self.known.remove(&number) {
-            self.numbers.remove(&interned.counts);
-        }
+        self.known.remove(&number);
     }
 }
 
@@ -269,7 +247,7 @@ mod tests {
         for length in 0..1000 {
             let named = number(counts.intern(RankCounts::Blocks(vec![length; 3])));
             assert_eq!(counts.get(named), &RankCounts::Blocks(vec![length; 3]));
-            assert_eq!((counts.known.len(), counts.numbers.len()), (1, 1));
+            assert_eq!(counts.known.len(), 1);
         }
     }
 

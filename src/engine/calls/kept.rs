@@ -39,7 +39,7 @@ pub(crate) struct PreparedCalls {
 }
 
 impl PreparedCalls {
-    pub(in crate::engine) fn new(world: usize) -> Self {
+    pub(in crate::engine) fn new() -> Self {
         Self {
             calls: Vec::new(),
             places: RecentlyUsed::default(),
@@ -48,7 +48,7 @@ impl PreparedCalls {
             workspace: Workspace::default(),
             current: NONE,
             fast: NONE,
-            past: Counters::new(world),
+            past: Counters::default(),
             lowered: 0,
             evicted: 0,
         }
@@ -65,24 +65,12 @@ impl PreparedCalls {
     }
 
     /// Adds a call, for which [`reserve`](Self::reserve) has made room, and returns its place. First
-    /// drops the least recently used ones, until all take at most `budget` bytes. `locals` are the
-    /// ranks of this rank's board.
-    pub(in crate::engine) fn add(
-        &mut self,
-        call: PreparedCall,
-        budget: usize,
-        locals: &[usize],
-    ) -> usize {
+    /// drops the least recently used ones, until all take at most `budget` bytes.
+    pub(in crate::engine) fn add(&mut self, call: PreparedCall, budget: usize) -> usize {
         self.counts.retain(call.call.count);
         let bytes = call.bytes(&self.counts);
-        let mut grown_for_a_dropped_call = false;
         while let Some(oldest) = self.places.evict(bytes, budget) {
-            grown_for_a_dropped_call |= self.workspace.is_due_to(self.calls[oldest].need);
-            self.remove(oldest, locals);
-        }
-        if grown_for_a_dropped_call {
-            let all = self.calls.iter().map(|kept| kept.need);
-            self.workspace.shrink(all.fold(call.need, WorkspaceNeed::max));
+            self.remove(oldest);
         }
         let at = self.calls.len();
         self.places.insert(call.key(), at, bytes);
@@ -92,9 +80,9 @@ impl PreparedCalls {
     }
 
     /// Drops the call at `at`, which is no longer in `places`. The last call takes its place.
-    fn remove(&mut self, at: usize, locals: &[usize]) {
+    fn remove(&mut self, at: usize) {
         let gone = self.calls.swap_remove(at);
-        gone.count(locals, &mut self.past);
+        gone.count(&mut self.past);
         self.counts.release(gone.call.count);
         self.evicted += 1;
         if let Some(moved) = self.calls.get(at) {
@@ -108,10 +96,6 @@ impl PreparedCalls {
                 place => place,
             };
         }
-    }
-
-    pub(in crate::engine) fn iter(&self) -> impl Iterator<Item = &PreparedCall> {
-        self.calls.iter()
     }
 
     /// The counts of cached programs, and of those that were lowered and evicted, under a budget of
@@ -207,10 +191,10 @@ impl PreparedCalls {
         self.fast = NONE;
     }
 
-    /// Drops all prepared calls. `locals` are the ranks of this rank's board.
-    pub(in crate::engine) fn clear(&mut self, locals: &[usize]) {
+    /// Drops all prepared calls.
+    pub(in crate::engine) fn clear(&mut self) {
         while let Some(oldest) = self.places.evict(usize::MAX, 0) {
-            self.remove(oldest, locals);
+            self.remove(oldest);
         }
         self.calls = Vec::new();
         self.places = RecentlyUsed::default();
@@ -222,10 +206,10 @@ impl PreparedCalls {
         &self.chosen
     }
 
-    /// The traffic of collectives. `locals` are the ranks of this rank's board.
-    pub(in crate::engine) fn counters(&self, locals: &[usize]) -> Counters {
+    /// The traffic of collectives.
+    pub(in crate::engine) fn counters(&self) -> Counters {
         let mut counters = self.past.clone();
-        self.calls.iter().for_each(|prepared| prepared.count(locals, &mut counters));
+        self.calls.iter().for_each(|prepared| prepared.count(&mut counters));
         counters
     }
 

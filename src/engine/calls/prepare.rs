@@ -158,7 +158,7 @@ impl Engine {
             reducer: reducer(call).into(),
             need,
         };
-        Ok(self.calls.add(prepared, self.settings.program_memory(), self.executor.locals()))
+        Ok(self.calls.add(prepared, self.settings.program_memory()))
     }
 
     /// A program of `call`, whose vector or blocks have `bytes` bytes.
@@ -171,7 +171,7 @@ impl Engine {
         allows_in_place: bool,
     ) -> CallProgram {
         let notes = self.notes(call, algorithm, bytes, &program);
-        CallProgram { algorithm, program, allows_in_place, runs: 0, times: None, notes }
+        CallProgram { algorithm, program, allows_in_place, runs: 0, notes }
     }
 
     /// The ways in which the bytes of a call with these programs may move, if there are several, and how large

@@ -8,8 +8,8 @@ use crate::engine::calls::workspace::WorkspaceNeed;
 use crate::engine::ways::CallWays;
 use crate::execute::record::ProgramNotes;
 use crate::execute::{Moved, StoreWay};
-use crate::lower::Program;
-use crate::tuner::{MeasuredTime, PlanOverride};
+use crate::lower::{Program, ProgramTraffic};
+use crate::tuner::PlanOverride;
 use crate::world::calls::CallRecord;
 use maypole_kernels::Reducer;
 use maypole_transports::HEAD;
@@ -37,8 +37,6 @@ pub(crate) struct CallProgram {
     pub(in crate::engine) allows_in_place: bool,
     /// Completed runs.
     pub(in crate::engine) runs: u64,
-    /// The durations of these runs, while calls are timed.
-    pub(in crate::engine) times: Option<Box<CallTimes>>,
     /// The description of the program for a recorder, with a program of its own.
     pub(in crate::engine) notes: Option<Arc<ProgramNotes>>,
 }
@@ -47,39 +45,6 @@ impl CallProgram {
     fn bytes(&self) -> usize {
         let notes = self.notes.as_ref().map_or(0, |notes| notes.program.bytes());
         size_of::<Self>() + self.program.bytes() + notes
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-pub(in crate::engine) struct CallTimes {
-    runs: u64,
-    /// Nanoseconds of the last runs, unordered.
-    recent: Vec<u64>,
-}
-
-const RECENT: usize = 63;
-
-impl CallTimes {
-    fn note(&mut self, nanoseconds: u64) {
-        match self.recent.len() < RECENT {
-            true => self.recent.push(nanoseconds),
-            false => self.recent[self.runs as usize % RECENT] = nanoseconds,
-        }
-        self.runs += 1;
-    }
-
-    /// The runs of both together.
-    pub(in crate::engine) fn merged(mut self, other: &Self) -> Self {
-        self.runs += other.runs;
-        self.recent.extend(&other.recent);
-        self
-    }
-
-    /// The median of the last ones, if there are any.
-    pub(in crate::engine) fn measured(mut self) -> Option<MeasuredTime> {
-        self.recent.sort_unstable();
-        let median_ns = *self.recent.get(self.recent.len() / 2)?;
-        Some(MeasuredTime { runs: self.runs, median_ns })
     }
 }
 
@@ -168,17 +133,6 @@ impl PreparedCall {
         self.reaching.iter().map(of).fold((false, false), |a, b| (a.0 | b.0, a.1 | b.1))
     }
 
-    pub(in crate::engine) fn note_time(&mut self, nanoseconds: u64) {
-        if let Some(ran) = self.program_mut(self.path) {
-            ran.times.get_or_insert_default().note(nanoseconds);
-        }
-    }
-
-    /// How long the call took on `path` while calls were timed.
-    pub(in crate::engine) fn times(&self, path: CallPath) -> Option<&CallTimes> {
-        self.program(path).and_then(|it| it.times.as_deref())
-    }
-
     /// How the last run went.
     pub(in crate::engine) fn last(&self) -> LastCall {
         let algorithm = self.program(self.path).unwrap_or(&self.staged).algorithm;
@@ -194,34 +148,20 @@ impl PreparedCall {
         }
     }
 
-    /// Adds the bytes and messages of all runs. `locals` are the ranks of this rank's board.
-    pub(super) fn count(&self, locals: &[usize], counters: &mut Counters) {
-        self.reaching
-            .iter()
-            .chain([&self.staged])
-            .for_each(|it| self.count_runs(it, locals, counters));
+    /// Adds the bytes and messages of all runs.
+    pub(super) fn count(&self, counters: &mut Counters) {
+        for CallProgram { runs, program, .. } in self.reaching.iter().chain([&self.staged]) {
+            let ProgramTraffic { publications, published, read, messages, streamed } =
+                program.traffic();
+            if *runs > 0 {
+                *counters.calls.entry(self.call.collective.name()).or_default() += runs;
+            }
+            counters.board += moved(*runs, publications, read, published);
+            counters.stream += moved(*runs, messages, streamed, streamed);
+        }
         let runs = |program: &Option<Box<CallProgram>>| program.as_ref().map_or(0, |it| it.runs);
         counters.registered += runs(&self.reaching.registered);
         counters.copied += runs(&self.reaching.copied);
-    }
-
-    fn count_runs(&self, of: &CallProgram, locals: &[usize], counters: &mut Counters) {
-        let CallProgram { runs, ref program, .. } = *of;
-        if runs == 0 {
-            return;
-        }
-        let traffic = program.traffic();
-        *counters.calls.entry(self.call.collective.name()).or_default() += runs;
-        for (local, bytes) in locals.iter().zip(&traffic.to_locals) {
-            counters.peers[*local].board += runs * bytes;
-        }
-        for (link, bytes) in program.streams.iter().zip(&traffic.to_streams) {
-            counters.peers[link.peer as usize].stream += runs * bytes;
-        }
-        let read = traffic.to_locals.iter().sum();
-        counters.board += moved(runs, traffic.publications, read, traffic.published);
-        let streamed = traffic.to_streams.iter().sum();
-        counters.stream += moved(runs, traffic.messages, streamed, streamed);
     }
 }
 

@@ -35,27 +35,9 @@ pub struct Counters {
     pub messages: Moved,
     /// How large publications on boards were stored.
     pub stores: StoreCounts,
-    /// Payload bytes to each rank.
-    pub peers: Vec<Sent>,
-}
-
-/// Payload bytes to one rank.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Sent {
-    /// Bytes that it read from this rank's board.
-    pub board: u64,
-    /// Bytes through a stream.
-    pub stream: u64,
-    /// Bytes of messages.
-    pub messages: u64,
 }
 
 impl Counters {
-    pub(crate) fn new(world: usize) -> Self {
-        Self { peers: vec![Sent::default(); world], ..Self::default() }
-    }
-
     /// Payload bytes in all.
     pub fn payload(&self) -> u64 {
         self.board.payload + self.stream.payload + self.messages.payload
@@ -69,7 +51,7 @@ impl Counters {
     /// The difference to `earlier` counters of the same communicator.
     ///
     /// # Panics
-    /// If `earlier` is of a larger world or was taken later.
+    /// If `earlier` was taken later.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = self.clone();
@@ -83,11 +65,6 @@ impl Counters {
         since.stream = self.stream.less(earlier.stream);
         since.messages = self.messages.less(earlier.messages);
         since.stores = self.stores.less(earlier.stores);
-        for (peer, sent) in earlier.peers.iter().enumerate() {
-            since.peers[peer].board -= sent.board;
-            since.peers[peer].stream -= sent.stream;
-            since.peers[peer].messages -= sent.messages;
-        }
         since
     }
 }

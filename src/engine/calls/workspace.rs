@@ -5,9 +5,6 @@ use maypole_kernels::Region;
 use crate::engine::calls::call::ReadyCall;
 use crate::execute::Buffers;
 
-/// Memory below this is not freed: another call soon needs it.
-const SMALL: usize = 1 << 20;
-
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(in crate::engine) struct WorkspaceNeed {
     pub(in crate::engine) scratch: usize,
@@ -17,18 +14,7 @@ pub(in crate::engine) struct WorkspaceNeed {
     pub(in crate::engine) stages_input: bool,
 }
 
-impl WorkspaceNeed {
-    /// The need of a workspace that serves both programs.
-    pub(super) fn max(self, other: Self) -> Self {
-        Self {
-            scratch: self.scratch.max(other.scratch),
-            staging: self.staging.max(other.staging),
-            stages_input: false,
-        }
-    }
-}
-
-/// Scratch and staging memory, as large as the most demanding cached call needs.
+/// Scratch and staging memory, as large as the most demanding call needed.
 #[derive(Debug)]
 pub(super) struct Workspace {
     scratch: Region,
@@ -46,22 +32,6 @@ impl Workspace {
     #[must_use]
     pub(super) fn grow(&mut self, need: WorkspaceNeed) -> bool {
         grow(&mut self.scratch, need.scratch) && grow(&mut self.staging, need.staging)
-    }
-
-    /// True if a call with this `need` may be the reason for the present size.
-    pub(super) fn is_due_to(&self, need: WorkspaceNeed) -> bool {
-        is_due(&self.scratch, need.scratch) || is_due(&self.staging, need.staging)
-    }
-
-    /// Frees memory that is far more than `need`, which is that of all remaining calls.
-    pub(super) fn shrink(&mut self, need: WorkspaceNeed) {
-        for (region, bytes) in
-            [(&mut self.scratch, need.scratch), (&mut self.staging, need.staging)]
-        {
-            if region.len() > SMALL && bytes < region.len() / 2 {
-                *region = Region::new(bytes);
-            }
-        }
     }
 
     /// The memory of a call with this `need`. Copies or scales the input, if the call needs that.
@@ -95,10 +65,6 @@ fn grow(region: &mut Region, bytes: usize) -> bool {
     grown.is_some()
 }
 
-fn is_due(region: &Region, need: usize) -> bool {
-    region.len() > SMALL && need > region.len() / 2
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,18 +74,11 @@ mod tests {
     }
 
     #[test]
-    fn memory_grows_with_the_need_and_is_given_back_when_half_of_it_is_not_needed() {
+    fn memory_grows_with_the_need() {
         let mut workspace = Workspace::default();
-        assert!(workspace.grow(need(8 * SMALL, 10)));
-        assert!(workspace.grow(need(100, 3 * SMALL)));
+        assert!(workspace.grow(need(8 << 20, 10)));
+        assert!(workspace.grow(need(100, 3 << 20)));
         assert!(!workspace.grow(need(1 << 62, 0)) && !workspace.grow(need(0, usize::MAX)));
-        assert_eq!((workspace.scratch.len(), workspace.staging.len()), (8 * SMALL, 3 * SMALL));
-        assert!(workspace.is_due_to(need(5 * SMALL, 0)) && !workspace.is_due_to(need(SMALL, 0)));
-        workspace.shrink(need(5 * SMALL, 100).max(need(100, 2 * SMALL)));
-        assert_eq!((workspace.scratch.len(), workspace.staging.len()), (8 * SMALL, 3 * SMALL));
-        workspace.shrink(need(100, 200));
-        assert_eq!((workspace.scratch.len(), workspace.staging.len()), (100, 200));
-        workspace.shrink(need(0, 0));
-        assert_eq!((workspace.scratch.len(), workspace.staging.len()), (100, 200));
+        assert_eq!((workspace.scratch.len(), workspace.staging.len()), (8 << 20, 3 << 20));
     }
 }

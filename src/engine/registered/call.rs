@@ -37,41 +37,40 @@ impl Engine {
         self.calls.at_mut(at).path = CallPath::Staged;
         let ways = self.calls.at(at).ways.as_deref();
         let &(kind, ref ways) = ways.expect("a call with several ways");
-        if self.ways.exchanges(kind, ways) {
-            return self.perform_asking(at, ready, kind);
-        }
-        let turn = self.ways.begin(&kind);
-        let start = turn.is_timed.then(Instant::now);
-        self.perform_through_slots(at, ready, turn)?;
-        self.note_end(kind, start);
-        Ok(())
-    }
-
-    /// Runs the call at `at` through slots: in its own way, or in the first if it cannot go another path.
-    fn perform_through_slots(
-        &mut self,
-        at: usize,
-        ready: ReadyCall<'_>,
-        turn: CallTurn,
-    ) -> Result<()> {
-        let first = self.calls.at(at).store;
-        let store = match turn.way {
-            Datapath::Slots(store) => first.map(|_| store),
-            Datapath::Copied | Datapath::Registered => first,
+        let (path, turn, start) = match self.ways.exchanges(kind, ways) {
+            true => self.exchange_and_reach(at, ready, kind)?,
+            false => {
+                let turn = self.ways.begin(&kind);
+                (CallPath::Staged, turn, turn.is_timed.then(Instant::now))
+            }
         };
-        self.perform_staged(at, ready, store)
-    }
-
-    /// A call of `kind` has ended that began at `start`, if it is timed.
-    fn note_end(&mut self, kind: WayKind, start: Option<Instant>) {
+        if path == CallPath::Staged {
+            let first = self.calls.at(at).store;
+            // The first way through slots, if the call cannot go another path.
+            let store = match turn.way {
+                Datapath::Slots(store) => first.map(|_| store),
+                Datapath::Copied | Datapath::Registered => first,
+            };
+            self.perform_staged(at, ready, store)?;
+        } else {
+            self.finish(at, ready, Ok(()))?;
+            self.calls.at_mut(at).note_path(path);
+        }
         if let Some(start) = start {
             self.ways.end(&kind, start.elapsed());
         }
+        Ok(())
     }
 
     /// Exchanges the last stretch's duration and the places of the buffers with all ranks of the
-    /// board, and runs the call.
-    fn perform_asking(&mut self, at: usize, ready: ReadyCall<'_>, kind: WayKind) -> Result<()> {
+    /// board, and runs the call if ranks reach one another's buffers. Returns its path and turn, and its
+    /// beginning if it is timed.
+    fn exchange_and_reach(
+        &mut self,
+        at: usize,
+        ready: ReadyCall<'_>,
+        kind: WayKind,
+    ) -> Result<(CallPath, CallTurn, Option<Instant>)> {
         let asked = Instant::now();
         let sequence = self.health.sequence();
         self.health.enter();
@@ -107,19 +106,8 @@ impl Engine {
         });
         guard.end(done.is_ok());
         self.registrations.asking = Some(asking);
-        let (path, turn) = match done {
-            Ok(done) => done,
-            Err(failed) => return self.finish(at, ready, Err(failed)),
-        };
-        if path == CallPath::Staged {
-            self.perform_through_slots(at, ready, turn)?;
-        } else {
-            self.finish(at, ready, Ok(()))?;
-            self.calls.at_mut(at).note_path(path);
-            self.note_time(at, asked);
-        }
-        self.note_end(kind, turn.is_timed.then_some(began));
-        Ok(())
+        let (path, turn) = done.map_err(|failed| self.explain_program(ready.call, *failed))?;
+        Ok((path, turn, turn.is_timed.then_some(began)))
     }
 }
 
@@ -140,14 +128,14 @@ impl AskingRun<'_> {
         program: &mut Program,
         mine: Announcement,
     ) -> std::result::Result<Announcements, Box<ExecuteError>> {
-        let fingerprint = mix(self.calls.at(self.at).record.fingerprint) | 1;
+        program.fingerprint = mix(self.calls.at(self.at).record.fingerprint) | 1;
         let bytes = mine.to_bytes();
         let mut all = [0; MAX_RANKS * ANNOUNCEMENT];
         let all = &mut all[..self.executor.locals().len() * ANNOUNCEMENT];
         let buffers =
             Buffers { input: View::of(&bytes), output: ViewMut::of(all), scratch: ViewMut::EMPTY };
         let copies: Reducer = BuiltInReducer::new(DataType::U8, BinaryOp::Max).into();
-        self.executor.run_as(program, fingerprint, &copies, &buffers)?;
+        self.executor.run(program, &copies, &buffers)?;
         let (each, _) = all.as_chunks::<ANNOUNCEMENT>();
         Ok(each.iter().map(Announcement::from_bytes).collect())
     }

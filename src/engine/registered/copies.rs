@@ -8,7 +8,6 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::world::calls::CallRecord;
 use maypole_transports::process_memory::{MemoryBeacon, ProcessMemory};
-use serde::{Deserialize, Serialize};
 use std::io;
 
 /// Whether the ranks of a group copy from one another's private memory. Equal on all of them.
@@ -59,20 +58,6 @@ impl PrivateCopies {
     }
 }
 
-/// A rank's announcement of its memory.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-struct MemoryNotice {
-    pid: u32,
-    beacon: u64,
-    mark: u64,
-}
-
-impl MemoryNotice {
-    fn memory(&self) -> ProcessMemory {
-        ProcessMemory { pid: self.pid, beacon: self.beacon, mark: self.mark }
-    }
-}
-
 impl Engine {
     /// Returns true if all ranks can copy from one another. The first time, all ranks try it: the
     /// exchange is a part of `call`.
@@ -86,16 +71,17 @@ impl Engine {
     fn try_copies(&mut self, call: &CallRecord) -> Result<PrivateCopies> {
         let beacon = MemoryBeacon::new();
         let memory = beacon.as_ref().map(MemoryBeacon::memory).unwrap_or_default();
-        let ProcessMemory { pid, beacon: at, mark } = memory;
-        let notices = self.tell_all(call.clone(), &MemoryNotice { pid, beacon: at, mark })?;
+        let mine = (memory.pid, memory.beacon, memory.mark);
+        let ranks: Vec<(u32, u64, u64)> = self.tell_all(call.clone(), &mine)?;
+        let of = |(pid, beacon, mark)| ProcessMemory { pid, beacon, mark };
+        let ranks: Box<[_]> = ranks.into_iter().map(of).collect();
         let finding = match &beacon {
             Err(error) => Err(format!("rank {} has no random numbers: {error}", self.rank)),
-            Ok(_) => self.try_to_read(&notices),
+            Ok(_) => self.try_to_read(&ranks),
         };
         let findings = self.tell_all(call.clone(), &finding)?;
         Ok(match (findings.into_iter().collect::<std::result::Result<Vec<()>, _>>(), beacon) {
             (Ok(_), Ok(beacon)) => {
-                let ranks = notices.iter().map(MemoryNotice::memory).collect();
                 PrivateCopies::Possible(Box::new(ReadableRanks { beacon, ranks }))
             }
             (Err(why), _) => PrivateCopies::Refused(why),
@@ -107,7 +93,7 @@ impl Engine {
     ///
     /// # Errors
     /// Names the unreadable rank, and the reason.
-    fn try_to_read(&self, notices: &[MemoryNotice]) -> std::result::Result<(), String> {
+    fn try_to_read(&self, ranks: &[ProcessMemory]) -> std::result::Result<(), String> {
         let me = self.rank;
         let unreadable = |rank: usize, error: io::Error| {
             let remedy = match error.kind() {
@@ -116,9 +102,9 @@ impl Engine {
             };
             format!("rank {me} cannot read the memory of rank {rank}: {error}{remedy}")
         };
-        let read = |(rank, notice): (usize, &MemoryNotice)| {
-            notice.memory().check().map_err(|error| unreadable(rank, error))
+        let read = |(rank, memory): (usize, &ProcessMemory)| {
+            memory.check().map_err(|error| unreadable(rank, error))
         };
-        notices.iter().enumerate().try_for_each(read)
+        ranks.iter().enumerate().try_for_each(read)
     }
 }

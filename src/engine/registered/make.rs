@@ -4,29 +4,17 @@ use crate::engine::Engine;
 use crate::engine::agree::named_call;
 use crate::error::Result;
 use maypole_transports::registered::{Arena, Registration};
-use serde::{Deserialize, Serialize};
-
-/// The request of one rank when all make a registration.
-#[derive(Debug, Deserialize, Serialize)]
-struct RegistrationRequest {
-    /// Requested bytes.
-    bytes: u64,
-    /// Earlier registrations that it has no memory of any more.
-    unused: Vec<u32>,
-}
 
 impl Engine {
     /// Makes registered memory of `bytes` bytes on this rank, and of each other rank's size there.
     /// If some rank cannot, or the ranks do not share a board, all ranks get an arena without
     /// memory.
     pub(crate) fn register(&mut self, bytes: usize) -> Result<Arena> {
-        let unused = self.registrations.unused();
-        let mine = RegistrationRequest { bytes: bytes as u64, unused };
-        let requests = self.tell_all(named_call("arena()"), &mine)?;
-        self.registrations
-            .retain(|number| !requests.iter().all(|request| request.unused.contains(&number)));
-        let lengths: Vec<usize> =
-            requests.iter().map(|it| usize::try_from(it.bytes).unwrap_or(usize::MAX)).collect();
+        // Of each rank: its bytes, and the earlier registrations of which it has no memory any more.
+        let mine = (bytes, self.registrations.unused());
+        let requests: Vec<(usize, Vec<u32>)> = self.tell_all(named_call("arena()"), &mine)?;
+        self.registrations.retain(|number| !requests.iter().all(|it| it.1.contains(&number)));
+        let lengths: Vec<usize> = requests.iter().map(|it| it.0).collect();
         let locals = self.boards.locals(self.rank);
         let arena = match Registration::bytes(&lengths).filter(|bytes| *bytes > 0) {
             Some(all) if locals.len() == lengths.len() => {
@@ -35,7 +23,7 @@ impl Engine {
             _ => Arena::empty(),
         };
         // Calls that were prepared before exchange no places.
-        self.calls.clear(self.executor.locals());
+        self.calls.clear();
         Ok(arena)
     }
 

@@ -25,55 +25,36 @@ impl Engine {
         record: &CallRecord,
         is_long: bool,
     ) -> Result<ReachingPrograms> {
+        let mut reaching = ReachingPrograms::default();
         if call.hides_inputs(self.boards.world()) {
-            return Ok(ReachingPrograms::default());
+            return Ok(reaching);
         }
-        let (mut registered, mut copied) = (None, None);
         if !self.registrations.is_empty() {
-            let choice = self.chooser().reaching(call, ReachedMemory::Registered);
-            registered = self.best_reaching(call, &choice.candidates, ReachedMemory::Registered);
+            reaching.registered = self.best_reaching(call, ReachedMemory::Registered);
         }
         let is_copied = is_long || self.settings.way == Some(Datapath::Copied);
-        if is_copied && self.registrations.copies.objection().is_none() {
-            copied = self.prepare_copying(call, record)?;
+        let copies = || self.chooser().reaching(call, ReachedMemory::Copied).best.is_some();
+        let may_copy = is_copied && self.registrations.copies.objection().is_none() && copies();
+        if may_copy && self.can_copy(record)? {
+            reaching.copied = self.best_reaching(call, ReachedMemory::Copied);
         }
-        let [registered, copied] = [registered, copied].map(|program| program.map(Box::new));
-        Ok(ReachingPrograms { registered, copied })
-    }
-
-    /// How `call` copies; `None` if it combines elements, or ranks cannot copy.
-    fn prepare_copying(
-        &mut self,
-        call: CollectiveCall,
-        record: &CallRecord,
-    ) -> Result<Option<CallProgram>> {
-        let choice = self.chooser().reaching(call, ReachedMemory::Copied);
-        if choice.best.is_none() || !self.can_copy(record)? {
-            return Ok(None);
-        }
-        Ok(self.best_reaching(call, &choice.candidates, ReachedMemory::Copied))
+        Ok(reaching)
     }
 
     /// The best plan that serves ranks in place, too, or else the best.
     fn best_reaching(
         &self,
         call: CollectiveCall,
-        candidates: &[Candidate],
         access: ReachedMemory,
-    ) -> Option<CallProgram> {
-        let mut chosen: Option<CallProgram> = None;
-        for candidate in candidates {
-            if let Some(lowered) = self.lower_reaching(call, candidate, access) {
-                let serves_all = lowered.allows_in_place;
-                if serves_all || chosen.is_none() {
-                    chosen = Some(lowered);
-                }
-                if serves_all {
-                    break;
-                }
+    ) -> Option<Box<CallProgram>> {
+        let mut first = None;
+        for candidate in &self.chooser().reaching(call, access).candidates {
+            match self.lower_reaching(call, candidate, access) {
+                Some(lowered) if lowered.allows_in_place => return Some(Box::new(lowered)),
+                lowered => first = first.or(lowered),
             }
         }
-        chosen
+        first.map(Box::new)
     }
 
     fn lower_reaching(

@@ -2,7 +2,6 @@
 
 use super::message::{MessageHead, MessageMemory, MessageState, Misfit};
 use crate::execute::record::{MessageRecord, RecordedCall};
-use crate::schedule::{Schedule, Step, input, output};
 use maypole_kernels::DataType;
 
 /// A message of the running call.
@@ -73,20 +72,6 @@ impl<'a> MessageBatch<'a> {
     pub(crate) fn awaited(&self) -> (String, Option<usize>, usize) {
         let at = self.first_awaited();
         (self.describe(at), self.messages[at].head.peer(), self.step(at))
-    }
-
-    /// The batch as this rank's part of a schedule; see
-    /// [`Group::schedule`](crate::comm::Group::schedule). `None` while the source of a receive is
-    /// undetermined.
-    pub(crate) fn schedule(&self) -> Option<Schedule> {
-        let sends = self.of_kind(true).enumerate();
-        let sends = sends.map(|(at, it)| Some(Step::Send { from: input(at), to: it.peer()? }));
-        let receives = self.of_kind(false).enumerate();
-        let receives =
-            receives.map(|(at, it)| Some(Step::Recv { into: output(at), from: it.peer()? }));
-        let steps = sends.chain(receives).collect::<Option<_>>()?;
-        let sends = self.of_kind(true).count();
-        Some(Schedule::new(sends.max(self.len() - sends).max(1), steps))
     }
 
     /// The index in [`schedule`](Self::schedule) of the step of message `at`.

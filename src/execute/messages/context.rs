@@ -21,12 +21,6 @@ pub(crate) trait Connector: WaitWatcher {
 
     /// Takes the streams that peers have made to this rank since the last call, each with its peer.
     fn callers(&self) -> Vec<(usize, AnyStream)>;
-
-    /// Returns the bytes of this process's memory that a stream to `peer` registers with an RDMA
-    /// device.
-    fn registered_bytes(&self, _peer: usize) -> usize {
-        0
-    }
 }
 
 /// The parts of a communicator that a batch needs while it runs.
@@ -36,6 +30,4 @@ pub(crate) struct BatchContext<'a> {
     pub(crate) alarm: &'a Alarm,
     /// The ranks of one board can share memory.
     pub(crate) boards: &'a Boards,
-    /// Bytes of shared and registered memory that this rank may make for messages.
-    pub(crate) memory: usize,
 }

@@ -104,31 +104,6 @@ impl MessageLinks {
         let owes = || self.incoming.iter().flatten().any(|link| link.owes_answer());
         requests.is_empty() && (self.is_broken || !owes())
     }
-
-    /// The rank whose message with this `tag` a receive from any rank would take now, if one has
-    /// arrived.
-    pub(crate) fn first_arrived(
-        &mut self,
-        tag: u32,
-        requests: &mut MessageRequests,
-        context: &BatchContext<'_>,
-    ) -> Option<usize> {
-        if self.is_broken || self.drive_requests(requests, context).is_err() {
-            return None;
-        }
-        self.accept_callers(context);
-        let mut posted = Posted { batch: &mut MessageBatch::default(), requests };
-        for link in self.incoming.iter_mut().flatten() {
-            // Messages without a receive go to the unexpected queue, whose length is bounded.
-            while link.drive(&mut posted) {}
-        }
-        posted.requests.tell();
-        let has_message = |peer: &usize| match self.incoming.get(*peer) {
-            Some(Some(link)) => link.has_unexpected(tag),
-            _ => false,
-        };
-        ranks_from(self.first_source, self.world).find(has_message)
-    }
 }
 
 impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {

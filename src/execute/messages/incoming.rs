@@ -95,11 +95,6 @@ impl IncomingLink {
         self.next_number == 0 && self.carrier.receiving.is_at_start()
     }
 
-    /// True if the unexpected queue has a message with this `tag`.
-    pub(super) fn has_unexpected(&self, tag: u32) -> bool {
-        self.unexpected.iter().any(|message| message.envelope.tag == tag)
-    }
-
     /// True if one of `requests` waits for a message of the sender, the bytes of a cleared message
     /// are in flight, or the sender waits for a reply that has not left.
     pub(super) fn is_awaited(&self, requests: &MessageRequests) -> bool {

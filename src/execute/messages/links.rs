@@ -7,7 +7,7 @@ use super::outgoing::OutgoingLink;
 use crate::execute::polling::StreamActivity;
 use crate::execute::{AnyStream, Moved};
 use maypole_transports::shm::SegmentOffer;
-use maypole_transports::{Pipe, mem, turns};
+use maypole_transports::{mem, turns};
 use std::time::{Duration, Instant};
 
 /// The buffer size of a rank's stream to itself, in bytes.
@@ -26,9 +26,6 @@ pub(crate) struct MessageLinks {
     pub(super) incoming: Vec<Option<Box<IncomingLink>>>,
     /// The rank that a receive from any rank checks first, so that senders take turns.
     pub(super) first_source: usize,
-    /// Bytes of shared memory that this rank may provide for links, and of registered memory that
-    /// the streams of links have.
-    memory: usize,
     pub(super) activity: StreamActivity,
     /// True while links may hold indices of dropped messages: within a batch, and after a failure.
     pub(super) is_broken: bool,
@@ -80,9 +77,6 @@ impl MessageLinks {
         context: &BatchContext<'_>,
     ) -> Result<(), (usize, String)> {
         self.outgoing.resize_with(self.world, || None);
-        for peer in peers {
-            self.take_memory(*peer, context).map_err(|why| (*peer, why))?;
-        }
         let others: Vec<usize> = peers.iter().copied().filter(|peer| *peer != self.rank).collect();
         let deadline = context.waiting.end(turns::now());
         let mut dialled = context.connector.dial_all(&others, deadline).into_iter();
@@ -103,23 +97,6 @@ impl MessageLinks {
         Ok(())
     }
 
-    /// Counts the memory that a stream to `peer` registers.
-    fn take_memory(&mut self, peer: usize, context: &BatchContext<'_>) -> Result<(), String> {
-        if peer == self.rank {
-            return Ok(());
-        }
-        let bytes = context.connector.registered_bytes(peer);
-        let left = context.memory.saturating_sub(self.memory);
-        if bytes > left {
-            return Err(format!(
-                "a connection by verbs registers {bytes} bytes, and MAYPOLE_MEMORY leaves {left} for \
-                 it; raise it, or use MAYPOLE_TRANSPORT=tcp"
-            ));
-        }
-        self.memory += bytes;
-        Ok(())
-    }
-
     /// Takes the streams that peers have made to this rank meanwhile.
     pub(super) fn accept_callers(&mut self, context: &BatchContext<'_>) {
         for (peer, stream) in context.connector.callers() {
@@ -137,13 +114,7 @@ impl MessageLinks {
         // that stream.
         let slot = &mut self.incoming[peer];
         if slot.as_ref().is_none_or(|link| link.is_fresh()) {
-            let provides = shares && self.memory + Pipe::BYTES <= context.memory;
-            // Memory that a peer's connection has registered here cannot be refused.
-            self.memory += match provides {
-                true => Pipe::BYTES,
-                false => context.connector.registered_bytes(peer),
-            };
-            *slot = Some(Box::new(IncomingLink::new(peer, stream, provides)));
+            *slot = Some(Box::new(IncomingLink::new(peer, stream, shares)));
         }
     }
 
@@ -153,10 +124,10 @@ impl MessageLinks {
         same_board && stream.is_connection()
     }
 
-    /// By rank: the traffic to it. This rank itself is left out.
-    pub(crate) fn sent(&self) -> impl Iterator<Item = (usize, Moved)> {
+    /// The traffic to each other rank.
+    pub(crate) fn sent(&self) -> impl Iterator<Item = Moved> {
         let others = self.outgoing.iter().enumerate().filter(|(peer, _)| *peer != self.rank);
-        others.filter_map(|(peer, link)| Some((peer, link.as_ref()?.carrier.sent)))
+        others.filter_map(|(_, link)| Some(link.as_ref()?.carrier.sent))
     }
 
     /// Waits until sent bytes have arrived, unless the group has `failed`, and closes all links.

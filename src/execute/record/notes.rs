@@ -4,7 +4,7 @@
 use super::{EventKind, RecordedCall, RecordedEvent};
 use crate::execute::Awaited;
 use crate::lower::{Fold, FoldSource, Program, SourceLocation};
-use crate::schedule::trace::{ArrowEnd, Fact, Slice, SliceKind, Trace, TraceLane, digit};
+use crate::schedule::trace::{ArrowEnd, Fact, Slice, SliceKind, Trace, TraceLane};
 use maypole_kernels::mix;
 
 /// A message that one of its two ranks has completed.
@@ -147,14 +147,14 @@ impl<'a> CallTrace<'a> {
     /// byte has arrived. A message of a rank to itself has no arrow.
     fn message(&mut self, event: &RecordedEvent, message: &MessageRecord, since: u64) {
         let MessageRecord { from, to, received, bytes, tag, number: nth, step } = *message;
-        let (kind, peer, name, ranks) = if received {
-            (SliceKind::Receive, from, format!("receive from {from}"), ("from", numbers(&[from])))
+        let (kind, name, ranks) = if received {
+            (SliceKind::Receive, format!("receive from {from}"), ("from", numbers(&[from])))
         } else {
-            (SliceKind::Send, to, format!("send to {to}"), ("to", numbers(&[to])))
+            (SliceKind::Send, format!("send to {to}"), ("to", numbers(&[to])))
         };
         let tag = ("tag", Fact::Number(tag.into()));
         let facts = vec![("bytes", number(bytes)), ranks, tag, ("step", number(step))];
-        self.trace.slices.push(Slice { mark: digit(peer), ..slice(event, kind, name, facts) });
+        self.trace.slices.push(slice(event, kind, name, facts));
         if from != to {
             let at = if received { event.end.saturating_sub(1).max(event.start) } else { since };
             self.end((from, to, nth), at, received);
@@ -235,8 +235,7 @@ fn fold_slice(notes: &ProgramNotes, event: &RecordedEvent, step: usize, window: 
         ("step", number(step)),
         ("window", Fact::Number(window.into())),
     ];
-    let mark = from.first().or(to.first()).map_or('=', |rank| digit(*rank));
-    Slice { mark, ..slice(event, kind, name(fold, &from, &to), facts) }
+    slice(event, kind, name(fold, &from, &to), facts)
 }
 
 fn slice(

@@ -32,8 +32,6 @@ const POLLS_BEFORE_NOTE: u32 = 1024;
 pub(crate) struct DrivenMessages {
     pub(crate) links: MessageLinks,
     pub(crate) requests: MessageRequests,
-    /// Bytes of shared and registered memory that messages may use.
-    pub(crate) memory: usize,
 }
 
 /// The messages of one rank in one group.
@@ -63,7 +61,6 @@ impl Messages {
         let requests = MessageRequests::default();
         let inbox = requests.inbox();
         let links = MessageLinks::new(engine.rank(), engine.boards().world());
-        let memory = engine.memory_for_messages();
         Arc::new(Self {
             rank: engine.rank(),
             boards: engine.boards().clone(),
@@ -71,7 +68,7 @@ impl Messages {
             conditions: engine.conditions().clone(),
             alarm: engine.health().control().alarm(),
             inbox,
-            driven: Mutex::new(DrivenMessages { links, requests, memory }),
+            driven: Mutex::new(DrivenMessages { links, requests }),
             background: Mutex::new(None),
             is_roused: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
@@ -126,12 +123,10 @@ impl Messages {
     /// true if no request is in flight.
     pub(crate) fn poll(&self) -> bool {
         let Some(mut driven) = self.try_drive() else { return false };
-        let DrivenMessages { links, requests, memory } = &mut *driven;
+        let DrivenMessages { links, requests } = &mut *driven;
         let moved = match links.is_broken() {
             true => Ok(()),
-            false => {
-                links.drive_requests(requests, &self.context(self.conditions.waiting, *memory))
-            }
+            false => links.drive_requests(requests, &self.context(self.conditions.waiting)),
         };
         // Messages that arrived before the group failed are complete.
         if self.alarm.raised() {
@@ -147,9 +142,9 @@ impl Messages {
     }
 
     /// The parts of the communicator that a batch with this kind of wait needs.
-    pub(crate) fn context(&self, waiting: Waiting, memory: usize) -> BatchContext<'_> {
+    pub(crate) fn context(&self, waiting: Waiting) -> BatchContext<'_> {
         let Self { control, alarm, boards, .. } = self;
-        BatchContext { connector: &**control, waiting, alarm, boards, memory }
+        BatchContext { connector: &**control, waiting, alarm, boards }
     }
 
     /// Ends all requests, because a message of theirs has `failed`, or the group has.
@@ -263,8 +258,8 @@ impl Messages {
         links.leave(failed || links.is_broken(), &*self.control);
     }
 
-    /// By rank: the traffic to it. This rank itself is left out.
-    pub(crate) fn sent(&self) -> Vec<(usize, Moved)> {
+    /// The traffic to each other rank.
+    pub(crate) fn sent(&self) -> Vec<Moved> {
         self.drive().links.sent().collect()
     }
 }

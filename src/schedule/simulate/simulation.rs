@@ -7,6 +7,7 @@ use crate::schedule::conflict::{ConflictGraph, StepOrder};
 use crate::schedule::walk::Stuck;
 
 /// Schedules, ready to be priced for several sizes.
+#[derive(Debug)]
 pub struct Simulation {
     graph: ConflictGraph,
     world: usize,
@@ -48,15 +49,6 @@ impl Simulation {
             RunLength { world: self.world, calls, windows, bytes: bytes as u64 },
         )
         .run()
-    }
-}
-
-impl std::fmt::Debug for Simulation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Simulation")
-            .field("world", &self.world)
-            .field("events", &self.events())
-            .finish()
     }
 }
 

@@ -1,6 +1,6 @@
 //! An explanation as text.
 
-use super::{DevicePrices, Explanation, MeasuredTime};
+use super::{DevicePrices, Explanation};
 use crate::schedule::collective::Collective;
 use crate::tuner::{Candidate, CandidateVerdict, Choice, ReachingChoice, regrets};
 use std::fmt;
@@ -40,7 +40,7 @@ impl fmt::Display for Explanation {
             write!(f, "registered memory: ")?;
             let verdict = if choice.candidates.is_empty() { "not used" } else { "used" };
             let how = format!("{verdict} where all ranks pass it");
-            reaching(f, choice, &how, || self.never_reached(), self.measured_registered)?;
+            reaching(f, choice, &how, || self.never_reached())?;
         }
         match (&self.copied, &self.copies_refused) {
             (Some(_), Some(why)) => {
@@ -49,11 +49,11 @@ impl fmt::Display for Explanation {
             (Some(choice), None) => {
                 write!(f, "copies of private memory: ")?;
                 let how = "measured beside slots, among processes that may read one another";
-                reaching(f, choice, how, || self.never_copied(), self.measured_copied)?;
+                reaching(f, choice, how, || self.never_copied())?;
             }
             (None, _) => {}
         }
-        self.figures(f)
+        Ok(())
     }
 }
 
@@ -132,32 +132,14 @@ impl Explanation {
             true => "the call is short",
         }
     }
-
-    fn figures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Some(measured), Some(error)) = (self.measured, self.error()) else {
-            let others = self.measured_registered.or(self.measured_copied);
-            let through = if others.is_some() { " through slots" } else { "" };
-            return writeln!(f, "not measured{through} yet");
-        };
-        let runs = measured.runs;
-        let way = if error < 0.0 { "low" } else { "high" };
-        let percent = (error.abs() * 100.0).round();
-        writeln!(
-            f,
-            "measured: {} us, median of {runs} calls; predicted {percent} % too {way}",
-            Microseconds(measured.median_ns)
-        )
-    }
 }
 
-/// Whether a call runs by a plan of `choice`, its price, and the duration of such calls. `never` is
-/// the reason if it cannot.
+/// Whether a call runs by a plan of `choice`, and its price. `never` is the reason if it cannot.
 fn reaching(
     f: &mut fmt::Formatter<'_>,
     choice: &ReachingChoice,
     how: &str,
     never: impl Fn() -> &'static str,
-    measured: Option<MeasuredTime>,
 ) -> fmt::Result {
     let Some(best) = choice.candidates.first().or(choice.best.as_ref()) else {
         return writeln!(f, "never used, because {}", never());
@@ -169,13 +151,7 @@ fn reaching(
         Microseconds(best.predicted_ns),
         Microseconds(choice.asking_ns),
         Microseconds(choice.staged_ns)
-    )?;
-    match measured {
-        Some(MeasuredTime { runs, median_ns }) => {
-            writeln!(f, "  measured: {} us, median of {runs} calls", Microseconds(median_ns))
-        }
-        None => Ok(()),
-    }
+    )
 }
 
 /// Nanoseconds, shown as microseconds with three decimals.

@@ -1,13 +1,12 @@
 //! Prices of calls on GPUs: choices follow the links of recorded machines. No GPU is needed.
 
 use maypole::algorithms::Algorithm;
-use maypole::cuda::explain_on;
 use maypole::schedule::Placement;
 use maypole::schedule::collective::Collective;
-use maypole::schedule::hosts::Boards;
+use maypole::schedule::hosts::{Boards, Hosts};
 use maypole::schedule::verify::verify;
 use maypole::topology::{DeviceLinks, PathClass};
-use maypole::tuner::schedules;
+use maypole::tuner::{CostTable, Explanation, PlanOverride, schedules};
 use maypole_cluster::Description;
 
 /// A server of eight V100s, whose NVLinks make two crossed squares, as `nvidia-smi topo -m` prints
@@ -72,10 +71,15 @@ fn a_ring_goes_over_the_links_with_the_highest_bandwidth() {
     }
 }
 
+fn explain_on(links: &DeviceLinks, wanted: Option<PlanOverride>) -> Explanation {
+    let (hosts, costs) = (Hosts::new(&vec![0; links.world()]), CostTable::BUILT_IN);
+    maypole::cuda::explain(&hosts, links, &costs, Collective::AllReduce, 64 << 20, wanted)
+}
+
 #[test]
 fn choices_follow_the_links() {
     let chosen = |links: &DeviceLinks| {
-        let all = explain_on(links, Collective::AllReduce, 64 << 20, None);
+        let all = explain_on(links, None);
         all.chosen().unwrap().plan.algorithm
     };
     // Most pairs of this server are joined by no NVLink: only a ring stays on them.
@@ -94,7 +98,7 @@ fn a_link_that_many_paths_cross_is_the_limit() {
     let seconds = |gpus: &[usize]| {
         let wanted = Some(Algorithm::TwoShot.into());
         let links = links(&text, gpus);
-        let all = explain_on(&links, Collective::AllReduce, 64 << 20, wanted);
+        let all = explain_on(&links, wanted);
         all.chosen().unwrap().predicted_ns as f64 / 1e9
     };
     // In each direction, 2 ranks read 2 blocks of a quarter of 64 MiB, twice, at 10 GB/s.

@@ -72,6 +72,6 @@ impl Communicator {
         let boards = self.boards().subset(&survivors.members);
         let hosts = self.hosts.subset(&survivors.members);
         let engine = self.engine.get().group(&survivors.members, boards, survivors.control);
-        Ok(Self::new(engine.priced_by(self.conditions.costs), hosts))
+        Ok(Self::new(engine, hosts))
     }
 }

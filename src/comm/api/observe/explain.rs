@@ -11,9 +11,7 @@ use crate::tuner::{CostTable, Explanation};
 
 impl Communicator {
     /// The costs of messages and bytes by which the tuner chooses: rank 0's table, the same on
-    /// every rank. If `maypole tune` has not measured copies from private memory to private memory,
-    /// the ranks measure them at the first call for which they might pay. Waits for requests in
-    /// flight.
+    /// every rank. Waits for requests in flight.
     pub fn costs(&self) -> CostTable {
         self.engine.get().conditions().costs
     }
@@ -27,27 +25,21 @@ impl Communicator {
     /// it does: every candidate with its predicted time, the refused ones with the reason, and the
     /// winner.
     ///
-    /// From the first time on, this rank's calls are timed (`MAYPOLE_EXPLAIN=1` does so from the
-    /// start), so that a later explanation can compare the prediction. Not collective: any rank may
-    /// call this alone.
+    /// Not collective: any rank may call this alone.
     ///
     /// ```
-    /// use maypole::{Communicator, ReduceOp, schedule::collective::Collective};
+    /// use maypole::{Communicator, schedule::collective::Collective};
     /// let explanations = Communicator::run_local(2, |mut comm| {
-    ///     let _ = comm.explain(Collective::AllReduce, 4096);
-    ///     comm.all_reduce(&mut [1f32; 1024], ReduceOp::Sum).unwrap();
     ///     comm.explain(Collective::AllReduce, 4096)
     /// });
     /// println!("{}", explanations[0]);
-    /// assert_eq!(explanations[0].measured.unwrap().runs, 1);
+    /// assert_eq!(explanations[0].bytes, 4096);
     /// ```
     ///
     /// # Panics
     /// If the collective's root is not one of the ranks.
     pub fn explain(&mut self, collective: Collective, bytes: usize) -> Explanation {
-        let engine = self.engine.get_mut();
-        engine.time();
-        engine.explain(collective, bytes, &self.hosts)
+        self.engine.get_mut().explain(collective, bytes, &self.hosts)
     }
 
     /// The algorithm that `collective` runs by, for vectors or blocks of `count` elements of
