@@ -1,9 +1,8 @@
 //! How a world fails, and how ranks leave it.
 
 use super::{LONG, WORLD, cause, soon, world};
-use maypole::world::calls::{CallRecord, WaitTarget};
-use maypole::world::service::{DataPath, Diagnosis, FailureKind, ServiceError};
-use std::sync::{Arc, Barrier};
+use maypole::world::service::{DataPath, FailureKind, ServiceError};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -42,21 +41,6 @@ fn the_connections_that_a_failed_rank_closes_are_no_cause() {
 }
 
 #[test]
-fn an_abort_ends_every_wait() {
-    world(3, |service| match service.rank() {
-        0 => {
-            let error = service.exchange(WORLD, &[0, 1, 2], vec![], soon()).unwrap_err();
-            assert!(matches!(error, ServiceError::Aborted { .. }), "{error}");
-        }
-        1 => {
-            let error = service.connect(DataPath::Tcp, (WORLD, 0, 9), soon()).unwrap_err();
-            assert!(matches!(error, ServiceError::Aborted { .. }), "{error}");
-        }
-        _ => service.abort(cause(0, FailureKind::UserAbort, 2)),
-    });
-}
-
-#[test]
 fn a_deadline_names_the_missing_ranks() {
     let gate = Barrier::new(3);
     world(3, |service| {
@@ -77,26 +61,6 @@ fn a_deadline_names_the_missing_ranks() {
             assert!(matches!(error, ServiceError::TimedOut { .. }), "{error}");
         }
         gate.wait();
-    });
-}
-
-#[test]
-fn the_straggler_is_named() {
-    let noted = Barrier::new(4);
-    let asked = Barrier::new(4);
-    world(4, |service| {
-        let me = service.rank();
-        let activity = service.progress().open(WORLD, &[0, 1, 2, 3], me);
-        activity.begin(7, &Arc::new(CallRecord::new(1, "all_reduce")));
-        activity.pulse().enter(7);
-        match me {
-            3 => activity.pulse().exit(7),
-            _ => drop(activity.wait(WaitTarget::Rank(me + 1), 0, (0, 1), Instant::now())),
-        }
-        noted.wait();
-        let verdict = service.ask_where(WORLD, (me + 1) % 4);
-        assert!(matches!(verdict, Diagnosis::Outside { rank: 3, .. }), "{verdict}");
-        asked.wait();
     });
 }
 
