@@ -41,6 +41,21 @@ fn the_connections_that_a_failed_rank_closes_are_no_cause() {
 }
 
 #[test]
+fn an_abort_ends_every_wait() {
+    world(3, |service| match service.rank() {
+        0 => {
+            let error = service.exchange(WORLD, &[0, 1, 2], vec![], soon()).unwrap_err();
+            assert!(matches!(error, ServiceError::Aborted { .. }), "{error}");
+        }
+        1 => {
+            let error = service.connect(DataPath::Tcp, (WORLD, 0, 9), soon()).unwrap_err();
+            assert!(matches!(error, ServiceError::Aborted { .. }), "{error}");
+        }
+        _ => service.abort(cause(0, FailureKind::UserAbort, 2)),
+    });
+}
+
+#[test]
 fn a_deadline_names_the_missing_ranks() {
     let gate = Barrier::new(3);
     world(3, |service| {
