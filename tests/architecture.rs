@@ -11,8 +11,6 @@ mod budget;
 mod rooms;
 #[path = "architecture/surface.rs"]
 mod surface;
-#[path = "architecture/table.rs"]
-mod table;
 #[path = "architecture/trainer.rs"]
 mod trainer;
 
@@ -210,26 +208,6 @@ const FOLDERS: &[&str] =
     &["src", "transports", "kernels", "bindings", "examples", "tests", "benches", "target"];
 
 #[test]
-fn pages_name_files_and_folders_that_are_there() {
-    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"] {
-        let text = fs::read_to_string(root().join(page)).unwrap();
-        for path in text.split('`').skip(1).step_by(2).map(|code| code.split(' ').next().unwrap()) {
-            let Some((folder, _)) = path.split_once('/') else { continue };
-            let is_example = path.contains("yours") || [".", "target"].contains(&folder);
-            let bases =
-                ["", "src", "kernels", "transports/src", "examples", "examples/trainer/src"];
-            let begins = |base: &&str| root().join(base).join(folder).exists();
-            let mut possible = bases.into_iter().filter(begins).peekable();
-            let is_other = possible.peek().is_none();
-            let there = is_example
-                || is_other
-                || possible.any(|base| root().join(base).join(path).exists());
-            assert!(there, "{page} names {path}, which is not there");
-        }
-    }
-}
-
-#[test]
 fn the_top_level_is_fixed() {
     for entry in
         fs::read_dir(root()).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir())
@@ -263,41 +241,6 @@ fn a_type_has_a_name_of_its_own() {
             assert_eq!(other, None, "{file} has a type {name}, too");
         }
     }
-}
-
-#[test]
-fn folders_of_the_upper_rooms_have_at_most_12_files() {
-    let mut folders: BTreeMap<String, usize> = BTreeMap::new();
-    let rooms = ["comm", "control", "engine", "requests", "status"];
-    for (file, _) in rooms.iter().flat_map(|room| whole_files(&format!("src/{room}"))) {
-        let folder = file.rsplit_once('/').expect("a file in a folder").0;
-        *folders.entry(folder.to_owned()).or_default() += 1;
-    }
-    for (folder, files) in folders {
-        assert!(files <= 12, "{folder} has {files} files of at most 12: put some into a folder");
-    }
-}
-
-/// Cargo packs no crate with a dependency that has a path alone, and installed programs have no
-/// debug information. A dependency of tests with a path alone is left out of the package.
-#[test]
-fn crates_can_be_packed_and_releases_are_stripped() {
-    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
-    let workspace = read("Cargo.toml");
-    let (_, members) = workspace.split_once("members = [").unwrap();
-    let (members, _) = members.split_once(']').unwrap();
-    let members = members.split(',').map(|member| member.trim().trim_matches('"'));
-    let members = members.filter(|member| !member.is_empty());
-    for file in members.chain(["."]).map(|member| format!("{member}/Cargo.toml")) {
-        let manifest = read(&file);
-        let sections = manifest.split("\n[").filter(|it| !it.starts_with("dev-dependencies]"));
-        for line in sections.flat_map(str::lines).filter(|line| line.contains("{ path = ")) {
-            assert!(line.contains("version = "), "{file}: {line}: name a version, too");
-        }
-    }
-    let (_, release) = workspace.split_once("[profile.release]").unwrap();
-    let strip = "\nstrip = \"debuginfo\"\n";
-    assert!(release.contains(strip), "release builds are twice as large without{strip}");
 }
 
 #[test]

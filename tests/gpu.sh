@@ -40,7 +40,7 @@ skip() {
 }
 
 # The tests, whose ranks take so many GPUs in turn.
-tests() { TEST_DEVICES=${DEVICES:-1} "$GPU_TESTS" "$@" --test-threads 1; }
+tests() { TESTS=all TEST_DEVICES=${DEVICES:-1} "$GPU_TESTS" "$@" --test-threads 1; }
 # Calls behind a failure, calls that do not match, barriers beside streams that are busy, and graphs
 # beside calls: tests of the fake driver, here over the machine's.
 order() { TEST_REAL_DRIVER=1 "$ORDER_TESTS" order:: --test-threads 1; }

@@ -153,6 +153,7 @@ fn what_counts_and_what_does_not() {
         group.set_algorithm(Some(Algorithm::Ring));
         // More different counts than programs are kept at a time.
         let rounds = 700;
+        group.set_program_memory(20_000);
         let many = during(&mut group, |group| {
             for round in 0..rounds {
                 let counts = [round + 1, 2];
@@ -162,5 +163,6 @@ fn what_counts_and_what_does_not() {
         });
         let sent = if comm.rank() == 0 { (1..=rounds as u64).sum() } else { 2 * rounds as u64 };
         assert_eq!((many.payload(), many.calls["all_gather"]), (sent, rounds as u64));
+        assert!(group.programs().evicted > 100, "{:?}", group.programs());
     });
 }

@@ -99,7 +99,7 @@ fn publications_in_every_way_have_the_same_elements() {
 #[test]
 fn calls_that_explore_have_the_same_elements() {
     let counts = Communicator::run_local(2, |mut comm| {
-        for _ in 0..12 {
+        for _ in 0..7 {
             repeat(&mut comm);
         }
         comm.counters().stores

@@ -94,6 +94,37 @@ pub fn cases(world: usize) -> impl Strategy<Value = Case> {
 }
 
 impl Case {
+    /// A call of `count` elements or blocks of them, on numbers of which every order of combination gives the same bits.
+    pub fn gentle(
+        (collective, kind, op): (Collective, DataType, ReduceOp),
+        count: usize,
+        in_place: bool,
+        seed: u64,
+    ) -> Self {
+        let (algorithm, form, arena) = (None, Form::Typed, None);
+        let lengths = Lengths::Even(count);
+        let (deterministic, any, repeats) = (false, false, 1);
+        Self {
+            seed,
+            collective,
+            kind,
+            op,
+            lengths,
+            in_place,
+            algorithm,
+            deterministic,
+            any,
+            form,
+            repeats,
+            arena,
+        }
+    }
+
+    /// The call as `rank` of `world` ranks sees it.
+    pub fn at(&self, rank: usize, world: usize) -> Place<'_> {
+        Place { case: self, world, rank }
+    }
+
     /// The same call in a form that `rng` draws.
     pub fn in_any_form(mut self, rng: &mut SeededRng) -> Self {
         self.form = Form::ALL[rng.below(Form::ALL.len())];
@@ -189,10 +220,10 @@ fn selections(collective: Collective, lengths: &Lengths) -> BoxedStrategy<Select
 
 /// A case as one rank sees it.
 #[derive(Clone, Copy)]
-struct Place<'a> {
-    case: &'a Case,
-    world: usize,
-    rank: usize,
+pub struct Place<'a> {
+    pub case: &'a Case,
+    pub world: usize,
+    pub rank: usize,
 }
 
 impl Place<'_> {
@@ -204,8 +235,21 @@ impl Place<'_> {
         elements(held, &self.starts(self.rank, side))
     }
 
+    /// The elements of the whole that this rank contributes, and those that it gets.
+    pub fn held(&self) -> (Range<usize>, Range<usize>) {
+        let collective = self.case.collective;
+        let input = self.elements(collective.input(self.rank), Side::Input);
+        (input, self.elements(collective.output(self.rank), Side::Output))
+    }
+
+    /// The numbers that this rank of one host must have after call number `nth` of gentle numbers.
+    pub fn expected<T: Number>(&self, nth: usize) -> Vec<T> {
+        let order = self.case.order(None, &vec![0; self.world], self.rank);
+        self.result(&order, nth, self.held().1)
+    }
+
     /// Element `index` of the whole, as `rank` contributes it to call number `nth`.
-    fn contribution<T: Number>(&self, nth: usize, rank: usize, index: usize) -> T {
+    pub fn contribution<T: Number>(&self, nth: usize, rank: usize, index: usize) -> T {
         let seed = self.case.seed ^ ((nth * 4096 + rank) as u64) << 40 ^ index as u64;
         let word = SeededRng::new(seed).next_u64();
         if self.case.any { T::any(word) } else { T::gentle(word, self.case.op, self.world) }
@@ -390,7 +434,7 @@ impl<'a, T: Number> Round<'a, T> {
 
 impl Case {
     /// Every rank has a factor of its own.
-    fn op_of(&self, rank: usize) -> ReduceOp {
+    pub fn op_of(&self, rank: usize) -> ReduceOp {
         match self.op {
             ReduceOp::PreMulSum(factor) => {
                 ReduceOp::PreMulSum(Factor::new(factor.value() + (rank % 2) as f64))

@@ -11,6 +11,11 @@ fn variable(name: &str) -> Option<u64> {
     Some(std::env::var(name).ok()?.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
+/// True where the environment variable `TESTS` is `all`.
+fn runs_all() -> bool {
+    std::env::var_os("TESTS").is_some_and(|which| which == "all")
+}
+
 /// The name by which cargo starts this test program.
 fn program() -> String {
     let file = std::env::current_exe().expect("a test program has a path");
@@ -21,10 +26,9 @@ fn program() -> String {
 }
 
 /// Runs `check` for `TEST_SEED` alone if that is set, else for `TEST_SEEDS` seeds. Else for a quarter of
-/// `count` seeds, and for all of them where `TESTS=all`.
+/// `count` seeds, another one in another commit, and for all of them where `TESTS=all`.
 pub(crate) fn for_seeds(count: u64, check: impl Fn(u64) + Sync) {
-    let all = std::env::var_os("TESTS").is_some_and(|which| which == "all");
-    let count = if all { count } else { count / 4 };
+    let count = if runs_all() { count } else { count / 4 };
     for_seeds_at_once(available_parallelism().map_or(1, usize::from), count, check);
 }
 
@@ -36,7 +40,10 @@ pub(crate) fn for_seeds_at_once(workers: usize, count: u64, check: impl Fn(u64) 
         check(seed);
         return 1;
     }
-    let first = variable("TEST_FIRST_SEED").unwrap_or(0);
+    // Commits one after the other have other seeds, as other cases of tests (`skip.rs`).
+    let turn = variable("TEST_TURN").filter(|_| variable("TEST_SEEDS").is_none() && !runs_all());
+    let turn = turn.unwrap_or(0);
+    let first = variable("TEST_FIRST_SEED").unwrap_or(turn % 4 * count);
     let count = variable("TEST_SEEDS").unwrap_or(count);
     let limit = variable("TEST_SECONDS").map(Duration::from_secs);
     let start = Instant::now();

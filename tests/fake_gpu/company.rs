@@ -1,5 +1,4 @@
-//! Groups concurrent with others: left while a call of another group waits, made and left during a
-//! capture of the program, aborted while a call goes through the host, with calls that cannot start,
+//! Groups concurrent with others: left while a call of another group waits, aborted while a call goes through the host, with calls that cannot start,
 //! and with mailboxes in memory of the host. The driver waits for all work of a device when memory is freed, and no launch begins
 //! meanwhile (`FAKE_CUDA_FREE_HOLDS`); with `FAKE_CUDA_LOAD_WAITS` so it does when a module is
 //! loaded.
@@ -7,7 +6,7 @@
 use crate::raw::context;
 use crate::spawn::{as_each_rank, say};
 use crate::walks::ready;
-use crate::{PLACES, check, succeed, world};
+use crate::{PLACES, succeed, world};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use maypole::cuda::Comm;
 use maypole::schedule::collective::Collective;
@@ -32,7 +31,6 @@ crate::roles! {
     make_beside_thread in 1: a_group_is_made_beside_the_call_of_a_thread_that_shares_the_gpu_emulated,
         [WAITING[2], PLACES[0]],
         [WAITING[2], PLACES[1]];
-    beside_capture;
     tell_place;
 }
 
@@ -117,56 +115,6 @@ fn make_beside() {
             std::thread::sleep(Duration::from_millis(5));
         }
     });
-}
-
-/// The program captures in global mode on one thread, while others make, use and leave groups.
-fn beside_capture() {
-    let work = |mut comm: Communicator| {
-        let stream = context(comm.rank()).new_stream().unwrap();
-        // SAFETY: each buffer is used on one stream.
-        unsafe { stream.context().disable_event_tracking() };
-        let other = context(comm.rank()).new_stream().unwrap();
-        let (old, kept) = ready(&mut comm, &other);
-        let buffer = stream.clone_htod(&[1u32; 100]).unwrap();
-        let mut target = stream.alloc_zeros::<u32>(100).unwrap();
-        stream.synchronize().unwrap();
-        comm.barrier().unwrap();
-        stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL).unwrap();
-        stream.memcpy_dtod(&buffer, &mut target).unwrap();
-        std::thread::scope(|threads| {
-            let work = || {
-                drop(old);
-                let gpu = Comm::new(&mut comm, Arc::clone(&other)).unwrap();
-                gpu.barrier().unwrap();
-                gpu.close().unwrap();
-                let through = Comm::new(&mut comm, Arc::clone(&other)).unwrap();
-                drop(through);
-                // The work of a thread of the library follows a moment later.
-                std::thread::sleep(Duration::from_millis(300));
-            };
-            threads.spawn(work).join().unwrap();
-        });
-        let graph = stream.end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
-        graph.launch().unwrap();
-        stream.synchronize().unwrap();
-        drop(kept);
-        comm.barrier().unwrap();
-    };
-    match std::env::var("TEST_THREADS") {
-        Ok(_) => drop(Communicator::run_local(2, work)),
-        Err(_) => as_each_rank(work),
-    }
-}
-
-#[test]
-fn groups_come_and_go_beside_a_capture_emulated() {
-    let trace = ("FAKE_CUDA_CAPTURE_TRACE", "1");
-    let devices = ("FAKE_CUDA_DEVICES", "2");
-    if check("beside_capture", &[("TEST_THREADS", "1"), trace, devices]).is_some() {
-        for place in PLACES {
-            succeed("beside_capture", 2, &[trace, devices, place]);
-        }
-    }
 }
 
 /// A call goes through the host and waits for rank 1. Another thread aborts it by a handle that it

@@ -1,22 +1,18 @@
-//! Groups on GPUs of several hosts when the network between them fails, is slow, or has strangers on it.
+//! Groups on GPUs of several hosts when the network between them fails or is slow.
 
 use crate::fake_gpu::repository;
 use crate::network::{self, Network};
 use crate::raw::context;
-use crate::spawn::{World, as_each_rank, ranks, say};
+use crate::spawn::{World, as_each_rank, say};
 use crate::walks::{ready, sum};
 use crate::{skip, world};
 use maypole::ReduceOp;
 use maypole::cuda::Comm;
 use maypole::schedule::collective::Collective;
-use std::io::Write;
-use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 crate::roles! {
     until_it_fails;
-    beside_strangers;
     far_apart;
 }
 
@@ -86,55 +82,6 @@ fn a_host_that_vanishes_ends_the_calls_of_the_others_emulated() {
         assert_eq!(survivor.code, Some(0), "{survivor:?}");
         assert!(["2", "3"].contains(&survivor.only("culprit")), "{survivor:?}");
     }
-}
-
-/// Talks nonsense to every port of this host on which something listens. Returns how many there are.
-fn talk_to_ports(address: &str) -> usize {
-    let listed = ["tcp", "tcp6"].map(|kind| std::fs::read_to_string(format!("/proc/net/{kind}")));
-    let listed = listed.map(Result::unwrap_or_default).concat();
-    let port = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let port = words.get(1)?.rsplit(':').next()?;
-        let listens = words.get(3) == Some(&"0A");
-        u16::from_str_radix(port, 16).ok().filter(|_| listens)
-    };
-    let talk = |port: u16| {
-        let mut stranger = TcpStream::connect((address, port)).ok()?;
-        // The rank may have hung up.
-        let _ = stranger.write_all(&[0xa5; 300]);
-        Some(())
-    };
-    listed.lines().filter_map(port).filter_map(talk).count()
-}
-
-/// A group is made and makes calls, while strangers talk to all ports of the host.
-fn beside_strangers() {
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|threads| {
-        let strangers = threads.spawn(|| {
-            let (address, mut met) = (network::address(ranks()[0]), 0);
-            while !is_over.load(Ordering::Relaxed) {
-                met += talk_to_ports(&address);
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            met
-        });
-        as_each_rank(|mut comm| {
-            sum(&mut comm, 1);
-            comm.barrier().unwrap();
-        });
-        is_over.store(true, Ordering::Relaxed);
-        say("met", strangers.join().unwrap());
-    });
-}
-
-#[test]
-fn strangers_on_the_ports_disturb_no_group_emulated() {
-    let (Some(network), Some(world)) = (two_hosts(), world("beside_strangers", 2)) else { return };
-    let ended = on_hosts(&network, world, 2).start().succeed();
-    let met = ended.iter().map(|it| it.only("met").parse::<usize>().unwrap());
-    assert!(met.sum::<usize>() > 0, "nothing listens: {ended:?}");
-    assert!(ended.iter().all(|it| it.said("done").len() == 1), "{ended:?}");
 }
 
 /// Sums, and the prices of a network that is slow.

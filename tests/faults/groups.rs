@@ -92,10 +92,20 @@ fn messages(mut comm: Communicator) {
         assert_eq!(come.wait().unwrap_err().kind(), Some(FailureKind::Timeout));
     }
     sum(&mut comm, 1);
+    let mut any = comm.duplicate().unwrap();
+    if comm.rank() == 0 {
+        let late = any.within(SOON).recv_any(&mut [0u8], 3).unwrap_err();
+        assert!(is_of_rank_0(&late) && late.is_retryable(), "{late}");
+    }
     let mut next = comm.duplicate().unwrap();
+    // The first request has no deadline. The guard is dropped before either request runs.
+    let first = next.start_all_reduce(vec![1u64; 10], ReduceOp::Sum);
     if comm.rank() == 0 {
         let request = next.within(SOON).start_all_reduce(vec![1u64; 10], ReduceOp::Sum);
+        assert_eq!(first.wait().unwrap(), [4; 10]);
         assert_eq!(request.wait().unwrap_err().kind(), Some(FailureKind::Timeout));
+    } else {
+        assert_eq!(first.wait().unwrap(), [4; 10]);
     }
     sum(&mut comm, 1);
     sum(&mut next.shrink().unwrap(), 5);

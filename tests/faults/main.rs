@@ -1,6 +1,8 @@
 //! Ranks die, leave, stop, are late or make other calls: the others get the correct error soon, and
 //! can continue.
 
+#[path = "../common/skip.rs"]
+mod skip;
 #[path = "../common/spawn.rs"]
 mod spawn;
 

@@ -47,14 +47,48 @@ pub(crate) fn linked(world: World, round: u64) -> World {
     }
 }
 
-/// Sums `len` elements, to which each rank contributes the bit of its number; `ids` are those of all
-/// ranks. Panics if the sum is wrong.
-pub(crate) fn sum_of_bits(comm: &mut Communicator, id: u64, ids: &[u64], len: usize) -> Result<()> {
-    let mut data = vec![1u64 << id; len];
-    comm.all_reduce(&mut data, ReduceOp::Sum)?;
-    let expected: u64 = ids.iter().map(|id| 1u64 << id).sum();
-    assert!(data.iter().all(|sum| *sum == expected), "{data:?}, not {expected}");
-    Ok(())
+/// One process of a world that changes. Its number never changes.
+pub(crate) struct Member {
+    pub(crate) comm: Communicator,
+    pub(crate) id: u64,
+    /// The numbers of the ranks of `comm`.
+    pub(crate) ids: Vec<u64>,
+}
+
+impl Member {
+    /// A rank of the first world.
+    pub(crate) fn new(comm: Communicator) -> Self {
+        let (id, ids) = (comm.rank() as u64, (0..comm.world() as u64).collect());
+        Self { comm, id, ids }
+    }
+
+    /// One sum of `len` elements, to which each rank contributes the bit of its number. Panics if it is wrong.
+    pub(crate) fn sum(&mut self, len: usize) -> Result<()> {
+        let mut data = vec![1u64 << self.id; len];
+        self.comm.all_reduce(&mut data, ReduceOp::Sum)?;
+        let expected: u64 = self.ids.iter().map(|id| 1u64 << id).sum();
+        assert!(data.iter().all(|sum| *sum == expected), "{data:?}, not {expected}");
+        Ok(())
+    }
+
+    /// Shrinks until all remaining ranks agree on the world.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            let mut ids = vec![0; self.comm.world()];
+            if self.comm.all_gather((&[self.id], &mut ids)).is_ok() {
+                assert_eq!(ids[self.comm.rank()], self.id);
+                self.ids = ids;
+                return;
+            }
+            self.comm = self.comm.shrink().unwrap();
+        }
+    }
+
+    /// Continues with the ranks that still exist, and with those that others admit.
+    pub(crate) fn go_on(&mut self) {
+        self.comm = self.comm.shrink().unwrap();
+        self.settle();
+    }
 }
 
 fn kind(error: &Error) -> &'static str {

@@ -1,5 +1,6 @@
 //! Rings follow what joins the GPUs, and calls that start together.
 
+use crate::calls::Both;
 use crate::ranks;
 use maypole::algorithms::Algorithm;
 use maypole::cuda::Comm;
@@ -74,32 +75,14 @@ fn every_ring_is_right_in_any_order() {
     ranks(4, 1, |comm, gpu| {
         gpu.set_links(&DeviceLinks::unknown(&[0, 1, 0, 1])).unwrap();
         gpu.set_algorithm(Some(Algorithm::Ring));
-        let (me, stream) = (gpu.rank(), gpu.stream());
-        let whole: Vec<u64> = (0..4000).map(|at| at * 10 + me as u64).collect();
-        let total = |at: u64| (0..4).map(|rank| at * 10 + rank).sum::<u64>();
-        for root in 0..4 {
-            let mut broadcast = stream.clone_htod(&whole).unwrap();
-            let mut reduced = stream.clone_htod(&whole).unwrap();
-            comm.barrier().unwrap();
-            gpu.broadcast_in_place(&mut broadcast, root as i32).unwrap();
-            gpu.reduce_in_place(&mut reduced, &ReduceOp::Sum, root as i32).unwrap();
-            gpu.synchronize().unwrap();
-            let broadcast = stream.clone_dtoh(&broadcast).unwrap();
-            assert!((0..4000).all(|at| broadcast[at] == at as u64 * 10 + root), "root {root}");
-            let reduced = stream.clone_dtoh(&reduced).unwrap();
-            assert!(me as u64 != root || (0..4000).all(|at| reduced[at] == total(at as u64)));
+        let (stream, mut meeting) = (gpu.stream(), comm.duplicate().unwrap());
+        let mut both = Both { comm, meeting: &mut meeting, gpu, stream: &stream };
+        for collective in Algorithm::Ring.collectives() {
+            for root in 0..collective.root().map_or(1, |_| 4) {
+                let collective = collective.with_root(root);
+                both.check::<u64>(collective, ReduceOp::Sum, 4000, collective.name());
+            }
         }
-        let from = stream.clone_htod(&whole).unwrap();
-        let mut scattered = stream.alloc_zeros::<u64>(1000).unwrap();
-        let mut gathered = stream.alloc_zeros::<u64>(16_000).unwrap();
-        comm.barrier().unwrap();
-        gpu.reduce_scatter(&from, &mut scattered, &ReduceOp::Sum).unwrap();
-        gpu.all_gather(&from, &mut gathered).unwrap();
-        gpu.synchronize().unwrap();
-        let scattered = stream.clone_dtoh(&scattered).unwrap();
-        assert!((0..1000).all(|at| scattered[at] == total((me * 1000 + at) as u64)));
-        let gathered = stream.clone_dtoh(&gathered).unwrap();
-        assert!((0..16_000).all(|at| gathered[at] == (at % 4000 * 10 + at / 4000) as u64));
     });
 }
 

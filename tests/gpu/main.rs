@@ -4,6 +4,8 @@
 
 #[path = "../common/fake_gpu.rs"]
 mod fake_gpu;
+#[path = "../common/gpu_calls.rs"]
+mod gpu_calls;
 #[path = "../common/skip.rs"]
 mod skip;
 #[path = "../common/spawn.rs"]

@@ -1,13 +1,13 @@
 //! The buffers of one call on one rank, in the memory of its GPU, and the call itself.
 
 use crate::common::SeededRng;
-use crate::number::Number;
-use crate::oracle::Place;
+use crate::gpu_calls::issue;
 use crate::plan::{Call, What};
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DeviceRepr, DriverError};
 use maypole::cuda::{Comm, Group};
 use maypole::schedule::collective::Collective;
-use maypole::{DataType, Result, bf16, f16};
+use maypole::{DataType, ReduceOp, Result, bf16, f16};
+use maypole_tests::case::{Case, Number};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -107,12 +107,15 @@ impl<T: Number + DeviceRepr> Guarded<T> {
 }
 
 struct Typed<T> {
-    call: Call,
+    what: What,
+    case: Case,
     rank: usize,
     world: usize,
     input: Guarded<T>,
     /// In place, the only buffer.
     output: Guarded<T>,
+    /// The elements of the output that the call fills.
+    result: Range<usize>,
     /// By replay: the buffers before it, and the output after it.
     replays: Vec<[CudaSlice<T>; 3]>,
 }
@@ -124,22 +127,32 @@ impl<T: Number + DeviceRepr> Typed<T> {
         world: usize,
         stream: &Arc<CudaStream>,
     ) -> std::result::Result<Self, DriverError> {
-        let place = Place { call, rank, world };
-        let mut rng = SeededRng::new(call.seed ^ (rank as u64) << 32);
-        let (input, _) = place.held();
-        let input = if place.in_place() { 0..0 } else { input };
-        let numbers = |nth, range: Range<usize>| -> Vec<T> {
-            range.map(|at| place.contribution::<T>(nth, rank, at)).collect()
-        };
-        let filled = |nth| {
-            let covered = place.covered();
-            match place.in_place() {
-                true => numbers(nth, covered),
-                // Numbers of another rank.
-                false => covered.map(|at| place.contribution::<T>(nth, 63, at)).collect(),
+        let (case, in_place) = match call.what {
+            What::Collective { collective, op, in_place } => {
+                let what = (collective, call.kind, op);
+                (Case::gentle(what, call.count, in_place, call.seed), in_place)
+            }
+            _ => {
+                let what = (Collective::AllReduce, call.kind, ReduceOp::Max);
+                (Case::gentle(what, call.count, false, call.seed), false)
             }
         };
-        let input_of = |nth| numbers(nth, input.clone());
+        let place = case.at(rank, world);
+        let mut rng = SeededRng::new(call.seed ^ (rank as u64) << 32);
+        let (input, result) = match call.what.peers(rank, world) {
+            _ if matches!(call.what, What::Collective { .. }) => place.held(),
+            (from, to) => (0..to.map_or(0, |_| call.count), 0..from.map_or(0, |_| call.count)),
+        };
+        // In place, the one buffer is for both.
+        let is_input_longer = in_place && input.len() > result.len();
+        let covered = if is_input_longer { input.clone() } else { result.clone() };
+        let input = if in_place { 0..0 } else { input };
+        let numbers = |nth, rank, range: Range<usize>| -> Vec<T> {
+            range.map(|at| place.contribution::<T>(nth, rank, at)).collect()
+        };
+        // Apart, the output has numbers of another rank.
+        let filled = |nth| numbers(nth, if in_place { rank } else { 63 }, covered.clone());
+        let input_of = |nth| numbers(nth, rank, input.clone());
         let input = Guarded::new(input_of(0), &mut rng, stream)?;
         let output = Guarded::new(filled(0), &mut rng, stream)?;
         let with = |buffer: &Guarded<T>, inner: Vec<T>| {
@@ -152,18 +165,26 @@ impl<T: Number + DeviceRepr> Typed<T> {
             Ok([with(&input, input_of(nth))?, before.clone(), before])
         };
         let replays = (0..call.replays).map(replay).collect::<std::result::Result<_, _>>()?;
-        Ok(Self { call: call.clone(), rank, world, input, output, replays })
+        let start = result.start - covered.start.min(result.start);
+        let result = start..start + result.len();
+        Ok(Self { what: call.what, case, rank, world, input, output, result, replays })
     }
 
-    fn place(&self) -> Place<'_> {
-        Place { call: &self.call, rank: self.rank, world: self.world }
+    /// The numbers that this rank must have after replay `nth`.
+    fn expected(&self, nth: usize) -> Vec<T> {
+        let place = self.case.at(self.rank, self.world);
+        match self.what.peers(self.rank, self.world).0 {
+            Some(from) => self.result.clone().map(|at| place.contribution(nth, from, at)).collect(),
+            None if self.result.is_empty() => Vec::new(),
+            None => place.expected(nth),
+        }
     }
 }
 
 impl<T: Number + DeviceRepr> Buffers for Typed<T> {
     fn issue(&mut self, comm: &Comm) -> Result<()> {
-        let (from, to) = self.place().peers();
-        let What::Collective { collective, op, in_place } = self.call.what else {
+        let (from, to) = self.what.peers(self.rank, self.world);
+        let What::Collective { collective, in_place, .. } = self.what else {
             if from.is_some() && to.is_some() {
                 let mut group = comm.group();
                 self.add(&mut group)?;
@@ -173,37 +194,14 @@ impl<T: Number + DeviceRepr> Buffers for Typed<T> {
             let received = from.map(|from| comm.recv(&mut self.output.view_mut(), from as i32));
             return sent.or(received).unwrap_or(Ok(()));
         };
-        let root = collective.root().unwrap_or(0) as i32;
-        let x = &self.input.view();
-        let y = &mut self.output.view_mut();
-        match (collective, in_place) {
-            (Collective::Broadcast { .. }, true) => comm.broadcast_in_place(y, root),
-            (Collective::Broadcast { .. }, false) => comm.broadcast(Some(x), y, root),
-            (Collective::Reduce { .. }, true) => comm.reduce_in_place(y, &op, root),
-            (Collective::Reduce { .. }, false) => comm.reduce(x, Some(y), &op, root),
-            (Collective::AllReduce, true) => comm.all_reduce_in_place(y, &op),
-            (Collective::AllReduce, false) => comm.all_reduce(x, y, &op),
-            (Collective::Gather { .. }, true) => comm.gather_in_place(y, root),
-            (Collective::Gather { .. }, false) => comm.gather(x, Some(y), root),
-            (Collective::AllGather, true) => comm.all_gather_in_place(y),
-            (Collective::AllGather, false) => comm.all_gather(x, y),
-            (Collective::Scatter { .. }, true) => comm.scatter_in_place(y, root),
-            (Collective::Scatter { .. }, false) => comm.scatter(Some(x), y, root),
-            (Collective::ReduceScatter, true) => comm.reduce_scatter_in_place(y, &op),
-            (Collective::ReduceScatter, false) => comm.reduce_scatter(x, y, &op),
-            (Collective::AllToAll, true) => comm.all_to_all_in_place(y),
-            (Collective::AllToAll, false) => comm.all_to_all(x, y),
-            (Collective::Scan, true) => comm.scan_in_place(y, &op),
-            (Collective::Scan, false) => comm.scan(x, y, &op),
-            (Collective::ExclusiveScan, true) => comm.exclusive_scan_in_place(y, &op),
-            (Collective::ExclusiveScan, false) => comm.exclusive_scan(x, y, &op),
-            (Collective::Barrier, _) => comm.barrier(),
-        }
+        let op = self.case.op_of(self.rank);
+        let (x, mut y) = (self.input.view(), self.output.view_mut());
+        issue(comm, (collective, op), in_place, (&x, &mut y))
     }
 
     fn add<'g>(&'g mut self, group: &mut Group<'g>) -> Result<()> {
-        let (from, to) = self.place().peers();
-        let What::Collective { collective, op, in_place } = self.call.what else {
+        let (from, to) = self.what.peers(self.rank, self.world);
+        let What::Collective { collective, in_place, .. } = self.what else {
             if let Some(to) = to {
                 group.send(self.input.view(), to as i32)?;
             }
@@ -211,6 +209,7 @@ impl<T: Number + DeviceRepr> Buffers for Typed<T> {
             return group.recv(self.output.view_mut(), from as i32);
         };
         let root = collective.root().unwrap_or(0) as i32;
+        let op = self.case.op_of(self.rank);
         let x = self.input.view();
         let y = self.output.view_mut();
         match (collective, in_place) {
@@ -236,19 +235,17 @@ impl<T: Number + DeviceRepr> Buffers for Typed<T> {
     }
 
     fn check(&self, nth: usize, stream: &Arc<CudaStream>) -> Checked {
-        let place = self.place();
         let found = match self.replays.get(nth) {
             Some([_, _, after]) => stream.clone_dtoh(after)?,
             None => stream.clone_dtoh(&self.output.cells)?,
         };
-        let (_, result) = place.held();
-        let start =
-            self.output.inner.start + result.start - place.covered().start.min(result.start);
+        let result = self.output.inner.start + self.result.start;
+        let result = result..result + self.result.len();
         let mut expected = self.output.before.clone();
-        expected[start..start + result.len()].copy_from_slice(&place.result::<T>(nth));
+        expected[result.clone()].copy_from_slice(&self.expected(nth));
         let inner = self.output.inner.clone();
         // In place, a call may use the bytes outside its result.
-        let except = |at| inner.contains(&at) && !(start..start + result.len()).contains(&at);
+        let except = |at| inner.contains(&at) && !result.contains(&at);
         let wrong = self.output.compare("output", &found, &expected, except);
         if wrong.is_some() || !self.replays.is_empty() {
             return Ok(wrong);

@@ -2,7 +2,6 @@
 
 use maypole::schedule::collective::Collective;
 use maypole::{DataType, ReduceOp};
-use std::fmt;
 use std::time::Duration;
 
 /// The disturbance of a round. Rounds of the first classes have no error in their ranks' steps, so
@@ -133,6 +132,17 @@ impl What {
         }
     }
 
+    /// Of rank `me` of `world`: the sender of its received message, and the receiver of its sent message.
+    pub(crate) fn peers(self, me: usize, world: usize) -> (Option<usize>, Option<usize>) {
+        match self {
+            Self::Collective { .. } => (None, None),
+            Self::Ring { shift } => {
+                (Some((me + world - shift) % world), Some((me + shift) % world))
+            }
+            Self::Pair { from, to } => ((me == to).then_some(from), (me == from).then_some(to)),
+        }
+    }
+
     /// True if a `cuda::Group` has this call.
     pub(crate) fn is_groupable(self) -> bool {
         use Collective as C;
@@ -255,36 +265,5 @@ impl Plan {
     /// True if this process kills itself.
     pub(crate) fn kills(&self, ranks: &[usize]) -> bool {
         ranks.iter().any(|rank| self.steps[*rank].contains(&Step::Kill))
-    }
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, class, world, layout, hosts, driver, .. } = self;
-        let Self { quiet, patience, goes_on, .. } = self;
-        writeln!(f, "plan of seed {seed}: {class:?}, {world} ranks, {layout:?}, hosts {hosts:?}")?;
-        writeln!(f, "  {driver:?}")?;
-        writeln!(f, "  quiet {quiet}, patience {patience:?}, goes on {goes_on}")?;
-        if let Some(mismatch) = &self.mismatch {
-            writeln!(f, "  {mismatch}")?;
-        }
-        for (number, group) in self.groups.iter().enumerate() {
-            writeln!(f, "  group {number}: {group:?}")?;
-        }
-        for (number, call) in self.calls.iter().enumerate() {
-            let Call { group, what, kind, count, replays, .. } = call;
-            write!(f, "  call {number} of group {group}: {what:?}, {count} {kind:?}")?;
-            match replays {
-                0 => writeln!(f)?,
-                _ => writeln!(f, ", {replays} replays")?,
-            }
-        }
-        for (rank, steps) in self.steps.iter().enumerate() {
-            writeln!(f, "  rank {rank}:")?;
-            for (number, step) in steps.iter().enumerate() {
-                writeln!(f, "    {number}: {step:?}")?;
-            }
-        }
-        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::{Schedule, Step, input, output};
 use maypole::tuner::Plan;
-use maypole::{Communicator, Factor, Local, Operation, ReduceOp};
+use maypole::{Communicator, Local, ReduceOp};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -147,63 +147,6 @@ fn the_second_use_of_a_recent_length_only_runs() {
             reduce(&mut comm, &mut data[..1]);
             assert_eq!(comm.programs().lowered, full.lowered + 2, "the barrier, and the first");
         });
-    }
-}
-
-/// Counters are those of all calls, with or without their programs.
-#[test]
-fn counters_survive_their_programs() {
-    let _alone = alone();
-    let counted = |budget: usize| {
-        Local::new(3).hosts(&[0, 0, 1]).run(|mut comm| {
-            comm.set_program_memory(budget);
-            for length in [5, 70_000, 5, 9, 5, 70_000] {
-                comm.all_reduce(&mut vec![1u32; length], ReduceOp::Sum).unwrap();
-                comm.barrier().unwrap();
-            }
-            (comm.counters(), comm.programs().evicted > 5)
-        })
-    };
-    for (few, many) in counted(0).into_iter().zip(counted(8 << 20)) {
-        assert_eq!(few.0, many.0);
-        assert_eq!((few.1, many.1), (true, false));
-    }
-}
-
-/// The results are right while programs are dropped all the time, in place or not, scaled or not,
-/// by the user's operation or schedule, and while calls are timed.
-#[test]
-fn dropping_programs_changes_no_result() {
-    let _alone = alone();
-    for budget in [0, 3000, 20_000] {
-        for local in pairs() {
-            local.run(|mut comm| {
-                comm.set_program_memory(budget);
-                let add = Operation::new("add", true, |more: &[u64], sum: &mut [u64]| {
-                    sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
-                });
-                let five = Factor::new(5.0);
-                for round in 0..3 {
-                    for length in [1, 3, 40_000, 7, 100_000, 2] {
-                        let mine = vec![comm.rank() as u64 + 1; length];
-                        let mut sum = vec![0; length];
-                        comm.all_reduce((&mine, &mut sum), ReduceOp::Sum).unwrap();
-                        assert!(sum.iter().all(|sum| *sum == 3));
-                        comm.all_reduce((&mine, &mut sum), ReduceOp::PreMulSum(five)).unwrap();
-                        assert!(sum.iter().all(|sum| *sum == 15));
-                        let mut both = mine.clone();
-                        comm.all_reduce(&mut both, &add).unwrap();
-                        assert!(both.iter().all(|sum| *sum == 3));
-                        let mut both = mine.clone();
-                        comm.run(swap(round), Collective::AllReduce, &mut both, ReduceOp::Sum)
-                            .unwrap();
-                        assert!(both.iter().all(|sum| *sum == 3));
-                    }
-                }
-                let programs = comm.programs();
-                assert!(programs.kept == 1 || programs.bytes <= budget, "{programs:?}");
-            });
-        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Messages between two ranks: any size, any tag and any order that is allowed, over every kind of
-//! link.
+//! Limits of messages between two ranks, over every kind of link. `tests/calls` exchanges random ones of any size,
+//! tag and order.
 
 use crate::common::SeededRng;
 use maypole::{Communicator, DataType, Error, Local};
@@ -30,24 +30,6 @@ fn expect(comm: &mut Communicator, len: usize, from: usize, tag: u32, number: us
     );
 }
 
-/// Every rank sends to the next one, rank 0 first, every length.
-fn around(comm: &mut Communicator) {
-    let rank = comm.rank();
-    let world = comm.world();
-    let next = (rank + 1) % world;
-    let last = (rank + world - 1) % world;
-    for (number, len) in LENGTHS.into_iter().enumerate() {
-        let mine = text(len, rank, next, 3, number);
-        if rank == 0 {
-            comm.send(&mine, next, 3).unwrap();
-            expect(comm, len, last, 3, number);
-        } else {
-            expect(comm, len, last, 3, number);
-            comm.send(&mine, next, 3).unwrap();
-        }
-    }
-}
-
 /// Sends more eager messages than the credit allows. The sender continues once the receiver has
 /// taken some.
 fn more_than_there_is_credit_for(comm: &mut Communicator) {
@@ -76,21 +58,50 @@ fn to_itself(comm: &mut Communicator) {
     assert!(mine == came);
 }
 
+/// More messages by rendezvous than may be announced at a time.
+fn very_many(comm: &mut Communicator) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let (to, from) = ((rank + 1) % world, (rank + world - 1) % world);
+    let all = |from: usize| -> Vec<_> {
+        (0..3000).map(|number| vec![(number * 7 + from) as u8; number % 3 * 10_000]).collect()
+    };
+    let (texts, expected) = (all(rank), all(from));
+    let mut came: Vec<_> = expected.iter().map(|text| vec![0; text.len()]).collect();
+    comm.group(|group| {
+        texts.iter().try_for_each(|text| group.send(text, to, 0))?;
+        came.iter_mut().try_for_each(|into| group.recv(into, from, 0))
+    })
+    .unwrap();
+    assert!(came == expected);
+}
+
+/// A group that is refused while it is filled sends nothing.
+fn a_refused_group_sends_nothing(comm: &mut Communicator) {
+    let (rank, world) = (comm.rank(), comm.world());
+    let refused = comm.group(|group| {
+        (0..world).try_for_each(|to| group.send(&[1u8], to, 0))?;
+        group.send(&[1u8], world, 0)
+    });
+    assert!(refused.unwrap_err().is_harmless());
+    assert_eq!(comm.group(|_| Ok(())).unwrap(), []);
+    let mut came = [0u8];
+    comm.exchange(&[2u8], (rank + 1) % world, &mut came, (rank + world - 1) % world, 0).unwrap();
+    assert_eq!(came, [2]);
+}
+
 pub(crate) fn everything(comm: &mut Communicator) {
     wrong_ranks_are_refused(comm);
+    a_refused_group_sends_nothing(comm);
     to_itself(comm);
-    if comm.world() == 1 {
-        return;
+    very_many(comm);
+    if comm.world() > 1 {
+        more_than_there_is_credit_for(comm);
     }
-    around(comm);
-    more_than_there_is_credit_for(comm);
     let colour = comm.rank() as u64 % 2;
     let mut group = comm.split(Some(colour), -(comm.rank() as i64)).unwrap().unwrap();
     assert_eq!(group.is_encrypted(), comm.is_encrypted());
-    if group.world() > 1 {
-        around(&mut group);
-    }
-    around(comm);
+    to_itself(&mut group);
+    comm.barrier().unwrap();
 }
 
 fn wrong_ranks_are_refused(comm: &mut Communicator) {
@@ -111,40 +122,31 @@ fn wrong_ranks_are_refused(comm: &mut Communicator) {
     }
 }
 
+/// Random programs of `tests/calls` compare the bytes of groups.
 #[test]
 fn a_group_completes_whatever_its_ranks_send() {
     let mut rng = SeededRng::new(41);
     for world in [1, 2, 5] {
         // The number of messages from each rank to each rank, itself included.
         let messages: Vec<usize> = (0..world * world).map(|_| rng.below(4)).collect();
-        let len = |from: usize, to: usize, number: usize| {
-            LENGTHS[(from * 5 + to * 3 + number) % LENGTHS.len()]
-        };
+        let len = |from: usize, to: usize| LENGTHS[(from * 5 + to * 3) % LENGTHS.len()];
         Communicator::run_local(world, |mut comm| {
-            let rank = comm.rank();
-            let number = |from: usize, to: usize| 0..messages[from * world + to];
-            let mine: Vec<_> = (0..world)
-                .flat_map(|to| {
-                    number(rank, to)
-                        .map(move |number| (to, text(len(rank, to, number), rank, to, 0, number)))
-                })
-                .collect();
-            let expected: Vec<_> = (0..world)
-                .flat_map(|from| {
-                    number(from, rank).map(move |number| {
-                        (from, text(len(from, rank, number), from, rank, 0, number))
-                    })
-                })
-                .collect();
-            let mut came: Vec<_> =
-                expected.iter().map(|(from, data)| (*from, vec![0u8; data.len()])).collect();
+            let me = comm.rank();
+            let with = |peer: usize| [(me, peer), (peer, me)];
+            let pairs = |nth: usize| (0..world).map(move |peer| (peer, with(peer)[nth]));
+            let of = |(peer, (from, to)): (usize, (usize, usize))| {
+                vec![(peer, vec![from as u8; len(from, to)]); messages[from * world + to]]
+            };
+            let [mine, mut came] = [0, 1].map(|nth| pairs(nth).flat_map(of).collect::<Vec<_>>());
+            let expected = came.clone();
+            came.iter_mut().for_each(|(_, data)| data.fill(0xff));
             comm.group(|group| {
                 mine.iter().try_for_each(|(to, data)| group.send(data, *to, 0))?;
                 came.iter_mut().try_for_each(|(from, data)| group.recv(data, *from, 0))?;
                 Ok(())
             })
             .unwrap();
-            assert!(came == expected);
+            assert_eq!(came, expected);
         });
     }
 }

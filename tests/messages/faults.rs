@@ -59,34 +59,6 @@ fn two_messages_by_rendezvous_sent_before_either_is_received() {
     assert!(first.to_string().starts_with(&text), "{first}");
 }
 
-#[test]
-fn a_peer_that_has_left() {
-    let receive: [fn(&mut Communicator) -> Result<()>; 3] = [
-        |comm| comm.recv(&mut [0u8; 9], 0, 1),
-        |comm| comm.recv_any(&mut [0u8; 9], 1).map(drop),
-        |comm| comm.send(&vec![0u8; LONG], 0, 1),
-    ];
-    for receive in receive {
-        // The link may have been made before, or not.
-        for warm in [false, true] {
-            let since = Instant::now();
-            let ends = Local::new(2).timeout(Duration::from_secs(60)).run(move |mut comm| {
-                if warm {
-                    let other = 1 - comm.rank();
-                    comm.exchange(&[1u8], other, &mut [0u8], other, 0).unwrap();
-                }
-                if comm.rank() == 0 { None } else { receive(&mut comm).err() }
-            });
-            let error = ends[1].as_ref().unwrap();
-            assert!(matches!(error, Error::PeerLost { rank: 1, peer: 0, .. }), "{error:?}");
-            // A rank closes its links just before it announces that it leaves.
-            let reasons = [": it has left", ": the peer closed the connection"];
-            assert!(reasons.iter().any(|why| error.to_string().ends_with(why)), "{error}");
-            assert!(since.elapsed() < SOON);
-        }
-    }
-}
-
 pub(crate) fn rank_process(role: &str) {
     let comm = Communicator::from_env().unwrap();
     match role {

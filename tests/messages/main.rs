@@ -4,7 +4,6 @@
 mod spawn;
 
 mod blocking;
-mod exchange;
 mod faults;
 mod started;
 

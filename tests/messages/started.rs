@@ -2,9 +2,7 @@
 //! concurrent with every other call.
 
 use crate::blocking;
-use crate::common::SeededRng;
 use crate::common::tasks::block_on;
-use crate::exchange::{self, Message, messages, posts};
 use crate::spawn::{World, as_told, everywhere};
 use maypole::{Communicator, DataType, Error, Local, ReduceOp, Request, wait_all};
 use std::sync::mpsc::channel;
@@ -205,34 +203,6 @@ fn erased(comm: &mut Communicator) {
     }
 }
 
-/// All ranks post random messages to all ranks, each end in an order of its own.
-fn random_posts(comm: &mut Communicator, seed: u64) {
-    let all = messages(comm.world(), 60 * comm.world(), 12_000, &mut SeededRng::new(seed));
-    let mut rng = SeededRng::new(seed * 1000 + comm.rank() as u64);
-    let [sends, receives] = posts(comm.rank(), &all, &mut rng);
-    let start = |it: &Message| comm.start_send(it.text(), it.to, it.tag);
-    let sent: Vec<_> = sends.iter().map(start).collect();
-    let mut open = Vec::new();
-    for it in receives {
-        // A blocking receive may wait for a message to this rank itself, too.
-        if rng.below(3) > 0 {
-            open.push((it, comm.start_recv(vec![0u16; it.len], it.from, it.tag)));
-            continue;
-        }
-        let mut data = vec![0u16; it.len];
-        comm.recv(&mut data, it.from, it.tag).unwrap();
-        assert!(data == it.text(), "seed {seed}: {it:?}");
-        while !open.is_empty() && rng.below(2) == 0 {
-            let (it, request) = open.swap_remove(rng.below(open.len()));
-            assert!(request.wait().unwrap() == it.text(), "seed {seed}: {it:?}");
-        }
-    }
-    for (it, request) in open {
-        assert!(request.wait().unwrap() == it.text(), "seed {seed}: {it:?}");
-    }
-    wait_all(sent).unwrap();
-}
-
 /// Resident memory of this process, in KiB.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -267,7 +237,6 @@ fn everything(mut comm: Communicator) {
     let is_encrypted = std::env::var("MAYPOLE_ENCRYPT").is_ok_and(|it| it == "1");
     assert_eq!(comm.is_encrypted(), is_encrypted);
     blocking::everything(&mut comm);
-    exchange::everything(&mut comm);
     if comm.world() > 1 {
         a_posted_receive_holds_nothing_up(&mut comm);
         beside_collectives(&mut comm);
@@ -275,9 +244,6 @@ fn everything(mut comm: Communicator) {
         beside_long_messages(&mut comm);
         misfits(&mut comm);
         erased(&mut comm);
-    }
-    for seed in 0..4 {
-        random_posts(&mut comm, seed);
     }
     // Requests without a wait progress, and their messages arrive.
     let other = (comm.rank() + 1) % comm.world();
@@ -363,19 +329,6 @@ fn a_message_behind_a_full_queue_is_an_error_that_says_so() {
 }
 
 #[test]
-fn an_abort_ends_all_that_are_posted() {
-    let errors = Local::new(2).timeout(Duration::from_secs(60)).run(|mut comm| {
-        let requests = if comm.rank() == 0 { post_many(&mut comm) } else { Vec::new() };
-        if comm.rank() == 1 {
-            comm.abort("enough");
-        }
-        requests.into_iter().map(|it| it.wait().unwrap_err().to_string()).collect::<Vec<_>>()
-    });
-    assert_eq!(errors[0].len(), 6);
-    assert!(errors[0].iter().all(|it| it.contains("rank 1 aborted: enough")), "{errors:?}");
-}
-
-#[test]
 fn a_communicator_that_is_dropped_completes_its_messages_first() {
     let came = Local::new(2).timeout(Duration::from_secs(60)).run(|mut comm| {
         let other = 1 - comm.rank();
@@ -388,15 +341,4 @@ fn a_communicator_that_is_dropped_completes_its_messages_first() {
         came
     });
     assert_eq!(came, [true; 2]);
-}
-
-#[test]
-fn wrong_arguments_are_refused_and_do_no_harm() {
-    Local::new(2).timeout(Duration::from_secs(60)).run(|mut comm| {
-        let wrong = comm.start_send(vec![0u8], 2, 0).wait().unwrap_err().to_string();
-        let text = format!("rank {}: start_send: rank 2 is not one of the 2 ranks", comm.rank());
-        assert_eq!(wrong, text);
-        assert!(comm.start_recv(vec![0u8], 7, 0).wait().unwrap_err().is_harmless());
-        comm.barrier().unwrap();
-    });
 }

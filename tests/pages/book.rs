@@ -1,5 +1,5 @@
-//! The book and the README: code is that of the repository, links lead somewhere, commands name
-//! existing targets, and figures name the commit that was measured.
+//! The book and the README: code is that of the repository, links lead somewhere, and commands name existing
+//! targets.
 //!
 //! The output of commands is compared next to the commands: in `src/cli/tests/cli/book.rs`,
 //! `examples/tests/lessons.rs` and `examples/train/tests/command/book.rs`.
@@ -7,7 +7,6 @@
 use crate::blocks::{
     Block, blocks, book, commands, compare_page, pages, repository, sessions, with_blocks,
 };
-use crate::skip::skipped;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -123,18 +122,6 @@ fn every_block_of_the_book_is_compared_or_compiled() {
     }
 }
 
-/// Code within a sentence is read line by line, so that its commands are found.
-#[test]
-fn code_within_a_sentence_stays_on_its_line() {
-    for path in pages() {
-        let page = read(&path);
-        let prose = with_blocks(&page, |_| Some(String::new()));
-        let prose = prose.replace("```", "");
-        let cut = prose.lines().find(|line| line.matches('`').count() % 2 == 1);
-        assert_eq!(cut, None, "{}", path.display());
-    }
-}
-
 /// The targets of the links of a page that are no addresses.
 fn links(page: &str) -> Vec<String> {
     let prose = with_blocks(page, |_| Some(String::new()));
@@ -242,38 +229,4 @@ fn commands_name_targets_that_are_there() {
             assert_eq!(missing, None, "{}: `{command}`", path.display());
         }
     }
-}
-
-/// The commits that a page names: `` commit `0123abc` ``.
-fn commits(page: &str) -> Vec<&str> {
-    page.split("commit `").skip(1).filter_map(|rest| rest.split('`').next()).collect()
-}
-
-/// Figures name the measured commit, and it is one of this history.
-#[test]
-fn figures_name_a_commit_of_this_history() {
-    let page = read(&book().join("measured.md"));
-    for section in page.split("\n## ").skip(1).filter(|section| section.contains("\n|")) {
-        let title = section.lines().next().unwrap_or_default();
-        assert!(!commits(section).is_empty(), "'{title}' has figures and names no commit");
-    }
-    if !has_history() {
-        return skipped("commits of figures are looked up in a clone with its history");
-    }
-    for commit in commits(&page) {
-        assert!(is_ancestor(commit), "{commit} is no commit of this history");
-    }
-}
-
-/// True in a clone that has all commits.
-fn has_history() -> bool {
-    let arguments = ["rev-parse", "--is-shallow-repository"];
-    let output = Command::new("git").args(arguments).current_dir(repository()).output();
-    output.is_ok_and(|output| output.stdout == b"false\n")
-}
-
-fn is_ancestor(commit: &str) -> bool {
-    let git = ["merge-base", "--is-ancestor", commit, "HEAD"];
-    let output = Command::new("git").args(git).current_dir(repository()).output();
-    output.expect("git starts").status.success()
 }

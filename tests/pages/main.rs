@@ -8,5 +8,3 @@ mod book;
 mod drawings;
 mod faults;
 mod readme;
-#[path = "../common/skip.rs"]
-mod skip;

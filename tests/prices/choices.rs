@@ -38,49 +38,16 @@ fn boards_of(each: usize, world: usize) -> Boards {
     Boards::new(&(0..world).map(|rank| rank / each).collect::<Vec<_>>())
 }
 
-/// All-reduce on a machine of two cores, measured: ranks, whether over streams, bytes, and the
-/// fastest algorithm.
-const MEASURED: &[(usize, bool, usize, Algorithm)] = &[
-    (2, false, 8, Algorithm::OneShot),
-    (2, false, KIB, Algorithm::OneShot),
-    (2, false, 4 * KIB, Algorithm::OneShot),
-    (2, false, 16 * KIB, Algorithm::OneShot),
-    (2, false, 64 * KIB, Algorithm::TwoShot),
-    (2, false, 256 * KIB, Algorithm::TwoShot),
-    (2, false, MIB, Algorithm::TwoShot),
-    (2, false, 16 * MIB, Algorithm::TwoShot),
-    (4, false, 8, Algorithm::OneShot),
-    (4, false, 4 * KIB, Algorithm::OneShot),
-    (4, false, 8 * KIB, Algorithm::OneShot),
-    (4, false, 32 * KIB, Algorithm::OneShot),
-    (4, false, 64 * KIB, Algorithm::TwoShot),
-    (4, false, MIB, Algorithm::TwoShot),
-    (4, false, 16 * MIB, Algorithm::TwoShot),
-    (8, false, 8, Algorithm::OneShot),
-    (8, false, 4 * KIB, Algorithm::OneShot),
-    (8, false, 8 * KIB, Algorithm::OneShot),
-    (8, false, 32 * KIB, Algorithm::OneShot),
-    (8, false, 64 * KIB, Algorithm::TwoShot),
-    (8, false, MIB, Algorithm::TwoShot),
-    (8, false, 16 * MIB, Algorithm::TwoShot),
-    (2, true, 8, Algorithm::OneShot),
-    (2, true, 4 * KIB, Algorithm::OneShot),
-    (2, true, 64 * KIB, Algorithm::OneShot),
-    (2, true, MIB, Algorithm::TwoShot),
-    (2, true, 16 * MIB, Algorithm::TwoShot),
-    (4, true, 8, Algorithm::RecursiveDoubling),
-    (4, true, 4 * KIB, Algorithm::RecursiveDoubling),
-    (4, true, 64 * KIB, Algorithm::RecursiveDoubling),
-    (4, true, 256 * KIB, Algorithm::TwoShot),
-    (4, true, MIB, Algorithm::TwoShot),
-    (4, true, 16 * MIB, Algorithm::TwoShot),
-];
-
 #[test]
 fn choices_agree_with_what_was_measured() {
     let mut wrong = Vec::new();
-    for &(world, streams, bytes, best) in MEASURED {
-        let boards = if streams { Boards::separate(world) } else { one_board(world) };
+    for row in include_str!("measured.txt").lines().filter(|row| !row.starts_with('#')) {
+        let [world, link, bytes, best] = row.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("four words: {row}")
+        };
+        let [world, bytes] = [world, bytes].map(|number| number.parse::<usize>().unwrap());
+        let best: Algorithm = best.parse().unwrap();
+        let boards = if link == "streams" { Boards::separate(world) } else { one_board(world) };
         let question = question(Collective::AllReduce, &boards, world.div_ceil(2), bytes);
         let choice = choose(&question, None, &TABLE).unwrap();
         let price = |algorithm| {

@@ -74,7 +74,7 @@ fn worlds_up_to_64_are_right_however_they_are_spread() {
     let mut rng = SeededRng::new(11);
     let choices: Vec<Levels> = levels().collect();
     for world in 1..=64 {
-        for _ in 0..12 {
+        for _ in 0..6 {
             let hosts = spread(world, &mut rng);
             let root = rng.below(world);
             let levels = choices[rng.below(choices.len())];
@@ -85,20 +85,6 @@ fn worlds_up_to_64_are_right_however_they_are_spread() {
                 [Algorithm::Ring, Algorithm::RecursiveDoubling, Algorithm::Linear][rng.below(3)];
             let local = [Algorithm::Linear, Algorithm::Binomial][rng.below(2)];
             assert!(prove(&hosts, Levels { local, across }, root) >= 3);
-        }
-    }
-}
-
-#[test]
-fn equal_hosts_are_right() {
-    for (nodes, locals) in [(1, 8), (8, 1), (2, 32), (8, 8), (32, 2), (3, 21)] {
-        let hosts: Vec<usize> = (0..nodes * locals).map(|rank| rank / locals).collect();
-        for across in
-            [Algorithm::Ring, Algorithm::TwoShot, Algorithm::HalvingDoubling, Algorithm::DoubleTree]
-        {
-            assert!(
-                prove(&hosts, Levels { local: Algorithm::Linear, across }, hosts.len() - 1) > 0
-            );
         }
     }
 }
@@ -142,7 +128,7 @@ fn all_leaders_share_the_wires() {
 fn the_usual_levels_are_right_however_ranks_are_spread() {
     let mut rng = SeededRng::new(12);
     for world in 1..=64 {
-        for _ in 0..6 {
+        for _ in 0..3 {
             let hosts = spread(world, &mut rng);
             let root = rng.below(world);
             for collective in Collective::all(root) {

@@ -8,7 +8,7 @@ use maypole::{Arena, Communicator, Counters, DataType, Error, Operation, ReduceO
 use std::collections::BTreeMap;
 
 /// Cases of each world.
-const CASES: usize = 400;
+const CASES: usize = 250;
 /// Bytes of each rank's arena: enough for the buffers of one case.
 const ARENA: usize = 4 << 20;
 

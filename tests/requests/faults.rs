@@ -1,101 +1,14 @@
 //! Failures while requests are in flight. Every request soon gets an error.
 
-use super::{LIMIT, is_aborted, mixtures, start_sum};
-use crate::spawn::over_shm_and_tcp;
-use maypole::{Communicator, Error, Local, Operation, Request};
-use std::os::unix::process::CommandExt;
+use super::{LIMIT, is_aborted, start_sum};
+use maypole::{Error, Local, Operation};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A limit far below the deadlines of the calls.
 const SOON: Duration = Duration::from_secs(20);
-
-/// Asserts that the first request has the cause, and later ones that the communicator has failed.
-fn all_fail(requests: Vec<Request<Vec<u64>>>) -> Error {
-    let mut errors = requests.into_iter().map(|request| request.wait().unwrap_err());
-    let first = errors.next().unwrap();
-    for later in errors {
-        let same =
-            matches!(&later, Error::Failed { first: it, .. } if it.text == first.to_string());
-        assert!(same, "{later}");
-        assert_eq!(later.is_retryable(), first.is_retryable(), "{later}");
-        assert_eq!(later.culprit(), first.culprit(), "{later}");
-    }
-    first
-}
-
-pub(crate) fn rank_process(_: &str) {
-    forks(Communicator::from_env().unwrap());
-}
-
-/// Rank 0 forks while its request waits for rank 1, and the child drops its copy of everything.
-fn forks(mut comm: Communicator) {
-    start_sum(&mut comm, 1, 1000).wait().unwrap();
-    let mut twin = comm.duplicate().unwrap();
-    twin.barrier().unwrap();
-    if comm.rank() == 1 {
-        twin.barrier().unwrap();
-        assert_eq!(start_sum(&mut comm, 1, 50_000).wait().unwrap()[0], 2);
-        return comm.barrier().unwrap();
-    }
-    let request = start_sum(&mut comm, 1, 50_000);
-    let both = Arc::new(Mutex::new(Some((comm, twin))));
-    let theirs = Arc::clone(&both);
-    let mut child = Command::new("true");
-    // SAFETY: no other thread holds the lock. Dropping only frees memory and closes descriptors.
-    unsafe {
-        child.pre_exec(move || {
-            drop(theirs.lock().unwrap().take());
-            Ok(())
-        })
-    };
-    let mut child = child.spawn().unwrap();
-    assert!(child.wait().unwrap().success());
-    let (mut comm, mut twin) = both.lock().unwrap().take().unwrap();
-    twin.barrier().unwrap();
-    assert_eq!(request.wait().unwrap()[0], 2);
-    comm.barrier().unwrap();
-}
-
-#[test]
-fn a_forked_child_that_drops_its_copy_does_no_harm() {
-    over_shm_and_tcp("forks", 2);
-}
-
-#[test]
-fn a_peer_leaves_while_requests_are_queued() {
-    for local in mixtures() {
-        local.run(|mut comm| {
-            start_sum(&mut comm, 1, 10).wait().unwrap();
-            if comm.rank() == 1 {
-                return comm.close().unwrap();
-            }
-            let since = Instant::now();
-            let first = all_fail((0..3).map(|_| start_sum(&mut comm, 1, 10)).collect());
-            assert!(matches!(first, Error::PeerLost { .. } | Error::Aborted { .. }), "{first}");
-            drop(comm);
-            assert!(since.elapsed() < SOON);
-        });
-    }
-}
-
-#[test]
-fn the_failure_of_a_dropped_request_is_told_by_the_next_call() {
-    Local::new(2).timeout(Duration::from_millis(50)).run(|mut comm| {
-        if comm.rank() == 0 {
-            drop(start_sum(&mut comm, 1, 10));
-            let error = comm.barrier().unwrap_err();
-            assert!(
-                matches!(&error, Error::Failed { first, .. }
-                    if error.is_retryable() && first.text.contains("all_reduce(10 x u64")),
-                "{error}"
-            );
-        }
-    });
-}
 
 fn panicking() -> Operation<u64> {
     Operation::new("fragile", true, |_: &[u64], _: &mut [u64]| panic!("as planned"))

@@ -15,7 +15,7 @@ use maypole::{Communicator, Error, Local, ReduceOp, Request};
 use maypole_tests::common;
 use std::time::Duration;
 
-spawn::rank_processes!(faults, leaving, overlap, scopes, splits, unreported);
+spawn::rank_processes!(leaving, overlap, scopes, splits, unreported);
 
 /// A limit above everything that the tests take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -30,13 +30,6 @@ fn mixtures() -> [Local; 4] {
         Local::new(5).hosts(&[0, 0, 1, 1, 1]).stream_capacity(1000),
     ]
     .map(|local| local.timeout(LIMIT))
-}
-
-/// Asserts that a deadline of `allowed` has passed.
-#[track_caller]
-fn is_late(error: &Error, allowed: Duration) {
-    let late = matches!(error, Error::TimedOut { cause, .. } if cause.after == allowed);
-    assert!(late, "{error}");
 }
 
 /// Asserts that another rank failed first, and why.

@@ -2,36 +2,12 @@
 //! processes.
 
 use super::{LIMIT, mixtures, start_sum};
-use crate::common::SeededRng;
 use crate::spawn::{World, over_shm_and_tcp};
 use maypole::{
     Algorithm, Collective, Communicator, DataType, Error, Local, ReduceOp, Request, wait_all,
 };
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
-
-#[test]
-fn several_requests_are_in_flight_and_give_their_own_buffers_back() {
-    for local in mixtures() {
-        local.run(|mut comm| {
-            let rank = comm.rank() as u64;
-            let world = comm.world() as u64;
-            let sizes = [1, 7, 100_000, 3, 20_000, 0, 512];
-            let buffers: Vec<Vec<u64>> = sizes.iter().map(|count| vec![rank; *count]).collect();
-            let places: Vec<_> = buffers.iter().map(|buffer| buffer.as_ptr()).collect();
-            let requests: Vec<_> =
-                buffers.into_iter().map(|it| comm.start_all_reduce(it, ReduceOp::Sum)).collect();
-            // Waits in another order than that of the starts.
-            for (at, request) in requests.into_iter().enumerate().rev() {
-                let sum = request.wait().unwrap();
-                assert_eq!(
-                    (sum.as_ptr(), &sum),
-                    (places[at], &vec![world * (world - 1) / 2; sizes[at]])
-                );
-            }
-        });
-    }
-}
 
 /// Rank 0 does not use the communicator until rank 1 has its result, although the request needs
 /// rank 0.
@@ -111,10 +87,15 @@ fn a_blocking_call_comes_after_the_requests_before_it() {
             for round in 0..20 {
                 let mut requests: Vec<_> =
                     (0..4).map(|at| start_sum(&mut comm, at, 5000)).collect();
+                let last = vec![round; 100];
+                let place = last.as_ptr();
+                let last = comm.start_all_reduce(last, ReduceOp::Sum);
                 let mut data = [round];
                 comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
                 assert_eq!(data, [round * world]);
                 assert!(requests.iter_mut().all(Request::test));
+                let last = last.wait().unwrap();
+                assert_eq!(last.as_ptr(), place, "a buffer is given back");
                 let sums = wait_all(requests).unwrap();
                 sums.iter().zip(0..).for_each(|(sum, at)| assert_eq!(*sum, vec![at * world; 5000]));
             }
@@ -232,42 +213,6 @@ fn wrong_arguments_are_reported_by_the_request_and_do_no_harm() {
         assert_eq!(good.wait().unwrap(), [2; 4]);
         comm.barrier().unwrap();
     });
-}
-
-#[test]
-fn random_mixes_of_blocking_calls_and_requests_agree_with_blocking_calls_alone() {
-    for (seed, local) in mixtures().into_iter().enumerate() {
-        local.run(|mut comm| {
-            let mut plain = comm.duplicate().unwrap();
-            let (mut rng, mut mine) =
-                (SeededRng::new(seed as u64), SeededRng::new(comm.rank() as u64 ^ 0x5eed));
-            let mut requests = Vec::new();
-            for _ in 0..60 {
-                let count = 1 + rng.below(3000);
-                let data: Vec<f32> = (0..count).map(|_| mine.below(1 << 20) as f32 / 7.0).collect();
-                let mut expected = data.clone();
-                plain.all_reduce(&mut expected, ReduceOp::Sum).unwrap();
-                // Ranks make the calls in one order, but may wait for requests at other times.
-                match mine.below(3) {
-                    0 => {
-                        let mut data = data;
-                        comm.all_reduce(&mut data, ReduceOp::Sum).unwrap();
-                        assert_eq!(data, expected);
-                    }
-                    1 => drop(comm.start_all_reduce(data, ReduceOp::Sum)),
-                    _ => requests.push((comm.start_all_reduce(data, ReduceOp::Sum), expected)),
-                }
-                if mine.below(10) == 0 {
-                    requests.drain(..).for_each(|(request, expected)| {
-                        assert_eq!(request.wait().unwrap(), expected)
-                    });
-                }
-            }
-            requests
-                .into_iter()
-                .for_each(|(request, expected)| assert_eq!(request.wait().unwrap(), expected));
-        });
-    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Requests on slices of one flat buffer, groups that are used at the same time, and deadlines of
 //! single calls.
 
-use super::{LIMIT, is_aborted, is_late, mixtures, sum};
+use super::{LIMIT, is_aborted, mixtures, sum};
 use crate::spawn::{World, over_shm_and_tcp};
 use maypole::{Communicator, Error, Local, ReduceOp, Transport, wait_all};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -186,62 +186,6 @@ fn groups(mut comm: Communicator) {
 fn groups_are_used_from_two_threads_at_once() {
     World::new("groups", 3).start().succeed();
     World::new("groups", 4).hosts(&[0, 0, 1, 1]).start().succeed();
-}
-
-/// The peers are alive and have more time, but do not make the call.
-#[test]
-fn a_call_within_a_duration_ends_in_time() {
-    for local in mixtures() {
-        local.run(|mut comm| {
-            comm.barrier().unwrap();
-            if comm.rank() > 0 {
-                // Waits longer than rank 0. If it left, that would end rank 0's wait early.
-                let error = comm.recv(&mut [0u8], 0, 0).unwrap_err();
-                let Error::TimedOut { cause, .. } = &error else { panic!("{error}") };
-                assert_eq!((cause.waiter, error.is_retryable()), (0, true));
-                return;
-            }
-            let short = Duration::from_millis(150);
-            let since = Instant::now();
-            let error =
-                comm.within(short).all_reduce(&mut [1.0f32; 5000], ReduceOp::Sum).unwrap_err();
-            let took = since.elapsed();
-            is_late(&error, short);
-            assert!(error.is_retryable() && took >= short && took < SOON, "{took:?}");
-        });
-    }
-}
-
-#[test]
-fn messages_and_requests_have_deadlines_of_their_own_too() {
-    let short = Duration::from_millis(100);
-    Local::new(2).timeout(LIMIT).run(|mut comm| {
-        let mut twin = comm.duplicate().unwrap();
-        if comm.rank() == 1 {
-            let first = comm.start_all_reduce(vec![1u8; 9], ReduceOp::Sum);
-            assert_eq!(first.wait().unwrap(), [2; 9]);
-            assert!(twin.barrier().is_err());
-            return;
-        }
-        let since = Instant::now();
-        // The first request has no deadline. The guard is dropped before either request runs.
-        let first = comm.start_all_reduce(vec![1u8; 9], ReduceOp::Sum);
-        let second = comm.within(short).start_all_reduce(vec![1u8; 9], ReduceOp::Sum);
-        assert_eq!(comm.timeout(), LIMIT);
-        assert_eq!(first.wait().unwrap(), [2; 9]);
-        let error = second.wait().unwrap_err();
-        is_late(&error, short);
-        assert!(since.elapsed() >= short && since.elapsed() < SOON);
-    });
-    Local::new(2).timeout(LIMIT).run(|mut comm| {
-        if comm.rank() == 0 {
-            let error = comm.within(short).recv_any(&mut [0u8; 4], 3).unwrap_err();
-            is_late(&error, short);
-        } else {
-            let error = comm.recv(&mut [0u8], 0, 0).unwrap_err();
-            is_late(&error, short);
-        }
-    });
 }
 
 #[test]

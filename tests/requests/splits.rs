@@ -65,23 +65,6 @@ fn without_colour(comm: &mut Communicator) {
     comm.barrier().unwrap();
 }
 
-/// A group, its parent and the same ranks over TCP work at the same time, at different paces.
-fn at_the_same_time(comm: &mut Communicator) {
-    let rank = comm.rank() as u64;
-    let world = comm.world() as u64;
-    let mut half = comm.split(Some(rank % 2), 0).unwrap().unwrap();
-    let mut tcp = comm.over(Transport::Tcp).unwrap();
-    std::thread::scope(|threads| {
-        threads.spawn(move || {
-            let members = half.world() as u64;
-            (0..60).for_each(|_| assert_eq!(sum(&mut half, 1, 50), members));
-        });
-        threads.spawn(move || (0..10).for_each(|_| assert_eq!(sum(&mut tcp, 1, 100_000), world)));
-        (0..40).for_each(|call| assert_eq!(sum(comm, call, 5000), call * world));
-    });
-    comm.barrier().unwrap();
-}
-
 /// The hosts of ranks do not depend on the transport or on the group. Over TCP no two ranks read
 /// one board.
 fn hosts_stay_the_same(comm: &mut Communicator) {
@@ -110,7 +93,6 @@ fn everything(mut comm: Communicator) {
     by_key(&mut comm);
     nested(&mut comm);
     without_colour(&mut comm);
-    at_the_same_time(&mut comm);
     hosts_stay_the_same(&mut comm);
     outlives_its_parent(comm);
 }

@@ -5,7 +5,8 @@ use crate::common::SeededRng;
 use crate::fake_verbs::Controls;
 use crate::spawn::say;
 use maypole::schedule::collective::Collective;
-use maypole::{Communicator, ReduceOp, Transport};
+use maypole::{Communicator, ReduceOp};
+use maypole_tests::program::Program;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,6 @@ pub(crate) fn rank_process(role: &str) {
         "compare" => compare(comm),
         "messages" => messages(comm),
         "endless" => endless(comm),
-        "shrink" => shrink(comm),
         "count" => count(comm),
         "chosen" => chosen(comm),
         "flap" => flap(comm),
@@ -40,22 +40,12 @@ fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).map_or(otherwise, |value| value.parse().unwrap())
 }
 
-/// Runs every collective over the transport of the world, and over shared memory or, where the ranks are on two
-/// hosts, TCP: both have the bits of the oracle.
+/// Runs every collective over the transport of the world, with the bits of the oracle.
 fn compare(mut comm: Communicator) {
-    let other = if comm.hosts().is_one() { Transport::Shm } else { Transport::Tcp };
-    let mut plain = comm.over(other).unwrap();
     let world = comm.world();
     let full = std::env::var("TEST_FULL").is_ok();
     let shift = number("TEST_SHIFT", 0) as usize;
     let mut rng = SeededRng::new(number("TEST_SEED", 7) * 1000 + world as u64);
-    let mut run = |case: Case| {
-        let begun = Instant::now();
-        case.run(&mut comm);
-        let took = begun.elapsed();
-        case.run(&mut plain);
-        say("took", format!("{took:.1?} {:.1?} {case:?}", begun.elapsed() - took));
-    };
     for (nth, collective) in Collective::all(0).into_iter().enumerate() {
         for (at, bytes) in SIZES.into_iter().enumerate() {
             // Six worlds with shifts from 0 to 5 call every collective with every size once.
@@ -68,30 +58,24 @@ fn compare(mut comm: Communicator) {
                 if collective != Collective::Barrier {
                     case.lengths = Lengths::Even(share);
                 }
-                run(case);
+                case.run(&mut comm);
             }
         }
     }
-    (0..number("TEST_CASES", 4)).for_each(|_| run(rng.sample(&cases(world))));
+    for _ in 0..number("TEST_CASES", 4) {
+        rng.sample(&cases(world)).run(&mut comm);
+    }
     comm.close().unwrap();
 }
 
-/// Bytes that differ between ranks and places.
-fn pattern(rank: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 31 + at / 251 + rank * 101) as u8).collect()
-}
-
-/// Sends messages of every size around the ranks, to the right and to the left at the same time.
+/// Random messages of all sizes among all ranks.
 fn messages(mut comm: Communicator) {
-    let (rank, world) = (comm.rank(), comm.world());
-    let (right, left) = ((rank + 1) % world, (rank + world - 1) % world);
-    for bytes in [0, 1, 1000, 64 << 10, 700_000] {
-        let mut from_left = vec![0; bytes];
-        let mut from_right = vec![0; bytes];
-        comm.exchange(&pattern(rank, bytes), right, &mut from_left, left, 1).unwrap();
-        comm.exchange(&pattern(rank + 9, bytes), left, &mut from_right, right, 2).unwrap();
-        assert!(from_left == pattern(left, bytes) && from_right == pattern(right + 9, bytes));
+    let (rank, mut rng) = (comm.rank(), SeededRng::new(3));
+    for _ in 0..8 {
+        let program = Program::draw_up_to(40_000, comm.world(), &mut rng);
+        program.run_on(&mut comm).unwrap_or_else(|failure| panic!("{failure:?} in {program:?}"));
     }
+    comm.set_algorithm(None);
     // A short message leaves though its receiver is not there yet.
     if rank == 0 {
         comm.send(&[5u8; 10], 1, 3).unwrap();
@@ -121,21 +105,6 @@ fn endless(mut comm: Communicator) {
     };
     say("error", &error);
     say("culprit", error.culprit().map_or("none".to_owned(), |rank| rank.to_string()));
-    comm.close().unwrap();
-}
-
-/// Continues without a rank that has died.
-fn shrink(mut comm: Communicator) {
-    let mut ones = [1u32];
-    say("ready", "now");
-    while comm.all_reduce(&mut ones, ReduceOp::Sum).is_ok() {
-        ones = [1];
-    }
-    let mut comm = comm.shrink().unwrap();
-    let mut ones = [1u32];
-    comm.all_reduce(&mut ones, ReduceOp::Sum).unwrap();
-    say("left", ones[0]);
-    say("summary", comm.summary().replace('\n', " "));
     comm.close().unwrap();
 }
 

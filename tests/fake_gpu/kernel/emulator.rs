@@ -3,7 +3,6 @@
 use super::case::{Case, cpu};
 use maypole::lower::DeviceProgram;
 use maypole::schedule::collective::Collective;
-use std::cell::Cell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -211,22 +210,6 @@ impl Emulator {
             false => Err(Failure::gave_up(&output.stderr)),
         }
     }
-}
-
-/// Compiles the kernel with mistakes in its text, each in one place. `None` if there is no compiler.
-pub(crate) fn planted<T>(
-    name: &str,
-    mistakes: &[(&str, &str)],
-    compile: impl FnOnce(&dyn Fn(String) -> String) -> Option<T>,
-) -> Option<T> {
-    let found = Cell::new(0);
-    let plant = |text: String, (from, to): &(&str, &str)| {
-        found.set(found.get() + text.matches(from).count());
-        text.replace(from, to)
-    };
-    let made = compile(&|text| mistakes.iter().fold(text, plant))?;
-    assert_eq!(found.get(), mistakes.len(), "{name}: the text to change is in the kernel once");
-    Some(made)
 }
 
 /// Compiles `main` with the kernel, whose files `edit` changes, as the program `emulator` of a folder.

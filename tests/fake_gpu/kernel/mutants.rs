@@ -2,16 +2,16 @@
 //! failure that the kernel itself does not have.
 
 use super::case::Case;
-use super::disturbed::{
-    BARRIERS, CROSSED, FAILURE, MANY_STEPS, OVERLAPPING, REFUSED, Scenario, UNEQUAL,
-};
-use super::emulator::{Emulator, Failure, Grid, Machine, Protocol, planted};
+use super::disturbed::SCENARIOS;
+use super::emulator::{Emulator, Failure, Grid, Machine, Protocol};
 use crate::fake_gpu::or_skipped;
+use crate::skip;
 use maypole::algorithms::Algorithm;
 use maypole::lower::DeviceSlots;
 use maypole::schedule::Placement;
 use maypole::schedule::collective::Collective;
 use maypole_kernels::{BinaryOp, DataType};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A call of four ranks with numbers of f32, in windows of 200 bytes if it has some.
@@ -74,42 +74,78 @@ pub(crate) fn calls_when_flags_repeat(salt: u64) -> (u64, Vec<Case>) {
     (PERIOD - (long - slots), (0..=2 * (between + 1)).map(|nth| of(nth, count(nth))).collect())
 }
 
-/// Where the movers of a lane move the bytes of a step.
-const MOVE: &str = "execute<T, Op>(self, data, step, mine.bytes);";
+/// The planted mistakes, of which each run of the tests takes every fourth: a name, the runs that must each detect
+/// it, and lines of the kernel with their replacements.
+const MISTAKES: &str = include_str!("mistakes.txt");
 
-/// A mistake: its replacements in the text of the kernel, and the runs that must each detect it.
-type Mistake = (&'static str, &'static [(&'static str, &'static str)], &'static [Runs]);
-
-/// Runs of the kernel, of which one must end wrongly.
-enum Runs {
-    Sensitive(Protocol),
-    /// Over the buffers of all ranks.
-    Reaching,
-    /// Many calls by lines, so that flags repeat.
-    Repeating,
-    Disturbed(&'static Scenario, Protocol),
+/// A mistake, as `mistakes.txt` has it.
+pub(crate) struct Mistake {
+    pub(crate) name: &'static str,
+    runs: Vec<&'static str>,
+    edits: Vec<(String, String)>,
 }
-use Protocol::{LowLatency, Simple};
-use Runs::{Disturbed, Reaching, Repeating, Sensitive};
 
-impl Runs {
-    /// True if some seed shows the mistake.
-    fn notice(&self, emulator: &Emulator) -> bool {
-        match self {
-            Sensitive(protocol) => is_caught(emulator, *protocol, |seed| {
-                let cases = sensitive_cases(seed);
-                cases.chunk_by(|a, b| a.slots == b.slots).map(|alike| (0, alike.to_vec())).collect()
-            }),
-            Reaching => is_caught(emulator, Simple, |seed| vec![(0, reaching_cases(seed))]),
-            Repeating => {
-                is_caught(emulator, LowLatency, |seed| vec![calls_when_flags_repeat(seed)])
+impl Mistake {
+    fn read(text: &'static str) -> Self {
+        let (mut runs, mut edits) = (Vec::new(), Vec::<(String, String)>::new());
+        let mut lines = text.lines();
+        let name = lines.next().expect("a mistake has a name");
+        let mut last = '?';
+        for line in lines.filter(|line| !line.is_empty()) {
+            let (kind, rest) = line.split_at(1);
+            let kind = kind.chars().next().expect("one letter");
+            match kind {
+                '?' => runs.push(rest.trim()),
+                '-' if last == '-' => edits.last_mut().unwrap().0 += &format!("\n{rest}"),
+                '-' => edits.push((rest.to_owned(), String::new())),
+                _ if last == '+' => edits.last_mut().unwrap().1 += &format!("\n{rest}"),
+                _ => edits.last_mut().expect("a line is replaced").1 = rest.to_owned(),
             }
-            Disturbed(scenario, protocol) => {
-                let failure = scenario.first_failure(emulator, *protocol, 0..40);
-                failure.is_some_and(|(_, end)| {
-                    !matches!(end, Err(Failure::GaveUp { .. } | Failure::Race(_)))
-                })
-            }
+            last = kind;
+        }
+        Self { name, runs, edits }
+    }
+
+    /// The mistakes that are found by runs of this kind, or by others than these kinds.
+    pub(crate) fn found_by(kinds: &[&str], others: bool) -> Vec<Self> {
+        let all = MISTAKES.split("# ").skip(1).map(Self::read);
+        let all = all.filter(|it| kinds.contains(&it.runs[0]) != others).collect::<Vec<_>>();
+        skip::every_nth(if others { 4 } else { 2 }, all)
+    }
+
+    /// The kernel with the mistake, each of whose edits is in one place. `None` if there is no compiler.
+    pub(crate) fn planted<T>(
+        &self,
+        compile: impl FnOnce(&dyn Fn(String) -> String) -> Option<T>,
+    ) -> Option<T> {
+        let found = Cell::new(0);
+        let plant = |text: String, (from, to): &(String, String)| {
+            found.set(found.get() + text.matches(from).count());
+            text.replace(from, to)
+        };
+        let made = compile(&|text| self.edits.iter().fold(text, plant))?;
+        assert_eq!(found.get(), self.edits.len(), "{}: the text is in the kernel once", self.name);
+        Some(made)
+    }
+}
+
+/// True if some seed of these runs shows a mistake.
+fn notice(runs: &str, emulator: &Emulator) -> bool {
+    let (kind, protocol) = runs.split_once(" by ").unwrap_or((runs, "counters"));
+    let protocol = if protocol == "lines" { Protocol::LowLatency } else { Protocol::Simple };
+    match kind {
+        "sensitive" => is_caught(emulator, protocol, |seed| {
+            let cases = sensitive_cases(seed);
+            cases.chunk_by(|a, b| a.slots == b.slots).map(|alike| (0, alike.to_vec())).collect()
+        }),
+        "reaching" => is_caught(emulator, protocol, |seed| vec![(0, reaching_cases(seed))]),
+        "repeating" => is_caught(emulator, protocol, |seed| vec![calls_when_flags_repeat(seed)]),
+        scenario => {
+            let (_, scenario) = SCENARIOS.iter().find(|(name, _)| *name == scenario).unwrap();
+            let failure = scenario.first_failure(emulator, protocol, 0..40);
+            failure.is_some_and(|(_, end)| {
+                !matches!(end, Err(Failure::GaveUp { .. } | Failure::Race(_)))
+            })
         }
     }
 }
@@ -130,10 +166,10 @@ fn is_caught(
 }
 
 /// Asserts that each of the runs shows the mistake. `None` if there is no compiler.
-fn check((name, edits, runs): &Mistake) -> Option<()> {
-    let emulator = planted(name, edits, |plant| Emulator::edited(plant))?;
-    for (nth, runs) in runs.iter().enumerate() {
-        assert!(runs.notice(&emulator), "runs {nth} notice nothing: {name}");
+fn check(mistake: &Mistake) -> Option<()> {
+    let emulator = mistake.planted(|plant| Emulator::edited(plant))?;
+    for runs in &mistake.runs {
+        assert!(notice(runs, &emulator), "{runs} notices nothing: {}", mistake.name);
     }
     Some(())
 }
@@ -141,8 +177,9 @@ fn check((name, edits, runs): &Mistake) -> Option<()> {
 #[test]
 fn every_planted_mistake_is_caught_emulated() {
     let next = AtomicUsize::new(0);
+    let mistakes = Mistake::found_by(&["watched", "short"], true);
     let work = || {
-        while let Some(mistake) = MISTAKES.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(mistake) = mistakes.get(next.fetch_add(1, Ordering::Relaxed)) {
             if or_skipped(check(mistake)).is_none() {
                 return;
             }
@@ -153,219 +190,3 @@ fn every_planted_mistake_is_caught_emulated() {
         (0..cores).for_each(|_| drop(threads.spawn(work)));
     });
 }
-
-const HAS_FAILED: (&str, &str) = ("self.failed = failed;", "self.failed = failed * 0;");
-const OVERLAPS: (&str, &str) = ("self.overlaps = taken != 0;", "self.overlaps = taken * 0 != 0;");
-/// The mark separates calls of other numbers, so it would hide the effect of some mistakes.
-const UNNUMBERED: (&str, &str) = (
-    "    u32 call = fingerprint + number * 0x9e3779b1u;",
-    "    u32 call = fingerprint + number * 0;",
-);
-
-const MISTAKES: &[Mistake] = &[
-    (
-        "a reader that does not wait for the publication",
-        &[(
-            "    u64 value = await(self, data, arrived, target >> MARK_LOG << MARK_LOG, peer);",
-            "    u64 value = load_acquire(arrived);",
-        )],
-        &[Sensitive(Simple)],
-    ),
-    (
-        "a publication that is announced before it is written",
-        &[(
-            MOVE,
-            "for (u32 reader = 0; reader < self.launch.ranks && threadIdx.x == 0; reader++) {
-            if (step.fold->audience >> reader & 1) publish(
-                self.peers[reader].mailbox.arrived
-                    + arrived_of(self, self.launch.me, step.position),
-                arrival_of(self, step.position));
-        }
-        execute<T, Op>(self, data, step, mine.bytes);",
-        )],
-        &[Sensitive(Simple)],
-    ),
-    (
-        "a writer that takes a slot one publication too early",
-        &[("position + 1 - slots : 0", "position - slots : 0")],
-        &[Sensitive(Simple)],
-    ),
-    (
-        "a line of which only one flag is compared",
-        &[("first == flag && second == flag", "second == flag")],
-        &[Sensitive(LowLatency)],
-    ),
-    (
-        "sources from the last to the first",
-        &[(
-            "next.bits = eights[nth];
-                if (first + nth == 0) {",
-            "next.bits = eights[nth == 0 || first > 0 ? nth : left - nth];
-                if (first + nth == 0) {",
-        )],
-        &[Sensitive(Simple)],
-    ),
-    (
-        "lanes whose pieces of a slot overlap",
-        &[(
-            "return self.launch.slot_bytes / self.launch.room / 16 * 16; }",
-            "return self.launch.slot_bytes * 0 + 48; }",
-        )],
-        &[Sensitive(Simple)],
-    ),
-    (
-        "sources from the last to the first, sixteen bytes at a time",
-        &[(
-            "next[row].bits = *(const Sixteen*)(data.from[nth] + at + row * step);",
-            "next[row].bits = *(const Sixteen*)(data.from[count - nth] + at + row * step);",
-        )],
-        &[Sensitive(Simple)],
-    ),
-    (
-        "writers that are told at the end, though they wait for a slot before",
-        &[("if (self.launch.tells_late) {", "if (true) {")],
-        &[Sensitive(Simple)],
-    ),
-    (
-        "audiences that are not kept for the next call",
-        &[("        audiences[slot] = self.audiences[slot];", "        audiences[slot] = 0;")],
-        &[Sensitive(Simple)],
-    ),
-    ("flags that are not wiped before they repeat", &[("wipe(self, data);", "")], &[Repeating]),
-    (
-        "flags that are wiped when a reader may look for them already",
-        &[("(FLAG_LOG - 1);", "FLAG_LOG;")],
-        &[Repeating],
-    ),
-    (
-        "a walk that begins though the host has ended all",
-        &[HAS_FAILED],
-        &[Disturbed(&REFUSED, Simple)],
-    ),
-    (
-        "a call that begins behind one that failed",
-        &[HAS_FAILED, OVERLAPS, UNNUMBERED],
-        &[Disturbed(&FAILURE, Simple), Disturbed(&FAILURE, LowLatency)],
-    ),
-    (
-        "lines that do not tell one call from another",
-        &[("    u32 bits = mark >> (MARK_LOG - LINE_MARK_LOG);", "    u32 bits = mark * 0;")],
-        &[Disturbed(&CROSSED, LowLatency), Disturbed(&UNEQUAL, LowLatency)],
-    ),
-    (
-        "counters that do not tell one call from another",
-        &[(
-            "return (position + 1) << MARK_LOG | self.mark;",
-            "return (position + 1) << MARK_LOG | self.mark * 0;",
-        )],
-        &[Disturbed(&CROSSED, Simple), Disturbed(&UNEQUAL, Simple)],
-    ),
-    (
-        "a walk that lets the next one begin before it has counted",
-        &[
-            (
-                "    if (is_done) count(self);",
-                "    if (is_done && threadIdx.x == 0) {
-        publish(counts_of(self.launch, self.lane) + self.launch.ranks + 1, 0);
-        for (int i = 0; i < 30; i++) PAUSE();
-    }
-    __syncthreads();
-    if (is_done) count(self);",
-            ),
-            UNNUMBERED,
-        ],
-        &[Disturbed(&OVERLAPPING, LowLatency)],
-    ),
-    (
-        "a walk that never lets the next one begin",
-        &[("        publish(counts_of(launch, self.lane) + launch.ranks + 1, 0);", "")],
-        &[Sensitive(Simple)],
-    ),
-    (
-        "a lane that writes its report over the first one",
-        &[(
-            "    u64 first = set_once(launch.failed, report);",
-            "    u64 first = load_relaxed(launch.failed);
-    fibers::give_way();
-    store_relaxed(launch.failed, report);",
-        )],
-        &[Disturbed(&CROSSED, LowLatency)],
-    ),
-    (
-        "an empty publication that is not awaited",
-        &[("if (parts.whole.bytes > 0) return", "if (parts.whole.bytes + 1 > 0) return")],
-        &[Disturbed(&BARRIERS, LowLatency)],
-    ),
-    (
-        "a counter that is not awaited",
-        &[("if (launch.protocol == SIMPLE) await_arrival(self", "if (false) await_arrival(self")],
-        &[Disturbed(&BARRIERS, Simple)],
-    ),
-    (
-        "a writer that is told before its publication was read",
-        &[(
-            MOVE,
-            "for (u32 at = threadIdx.x; at < step.fold->count; at += self.movers) {
-            if (step.sources[at].place == BOARD) publish(
-                self.peers[step.sources[at].peer].mailbox.consumed
-                    + counter_of(self.launch, self.launch.me, self.lane),
-                data.number[at]);
-        }
-        execute<T, Op>(self, data, step, mine.bytes);",
-        )],
-        &[Sensitive(Simple)],
-    ),
-    (
-        "a post before the bytes are moved",
-        &[(
-            "wait_at(DONE + parity(last.nth), blockDim.x);",
-            "arrive_at(DONE + parity(last.nth), blockDim.x);",
-        )],
-        &[Sensitive(Simple)],
-    ),
-    (
-        "a step that writes over what the step before the last one left to post",
-        &[
-            ("wait_at(READY + parity(step.nth), blockDim.x);", "wait_at(READY, self.movers);"),
-            ("arrive_at(READY + parity(step.nth), blockDim.x);", ""),
-        ],
-        &[Sensitive(Simple)],
-    ),
-    (
-        "steps that have the same places for what they know",
-        &[
-            ("data = self.data[parity(step.nth)];", "data = self.data[0];"),
-            ("data = self.data[parity(last.nth)];", "data = self.data[0];"),
-        ],
-        &[Sensitive(Simple)],
-    ),
-    (
-        "a step that is given up where posters have been at the next barrier",
-        &[("        leave_barriers(self, step.nth + 1);\n", "")],
-        &[Disturbed(&MANY_STEPS, Simple)],
-    ),
-    (
-        "posters that look at the waits of a later step",
-        &[(
-            "if (data.gives_up) return false;",
-            "for (int i = 0; i < 4000; i++) PAUSE();
-        if (data.waits != OK) return false;",
-        )],
-        &[Disturbed(&MANY_STEPS, Simple)],
-    ),
-    (
-        "buffers that are read before their ranks have told where they are",
-        &[("poll(self, &mine->begun, target, rank, self.report)", "begun")],
-        &[Reaching],
-    ),
-    (
-        "results that are read in buffers before they are there",
-        &[("if (is_own || source.publication == LENT) return;", "return;")],
-        &[Reaching],
-    ),
-    (
-        "a call that ends while others read its buffers",
-        &[("u64 done = poll(", "u64 done = calls;\n        if (calls == 0) poll(")],
-        &[Reaching],
-    ),
-];

@@ -2,8 +2,8 @@
 //! kernel's own counters and barriers order a thread's reads after another one's writes.
 //! ThreadSanitizer sees pairs of accesses, so a test needs no unlucky order of events.
 
-use super::emulator::{Emulator, Failure, Grid, Machine, Protocol, planted};
-use super::mutants::{reaching_cases, sensitive_cases};
+use super::emulator::{Emulator, Failure, Grid, Machine, Protocol};
+use super::mutants::{Mistake, reaching_cases, sensitive_cases};
 use crate::skip;
 
 /// Runs the calls of some seeds, and returns the first failure. `None` if nothing can be watched.
@@ -44,47 +44,10 @@ fn publications_are_free_of_races_emulated() {
 
 #[test]
 fn every_planted_race_is_found_emulated() {
-    for (name, from, to) in [
-        (
-            "a counter that does not order what was written before it",
-            "            release();
-            publish(self.peers[reader]",
-            "            publish(self.peers[reader]",
-        ),
-        (
-            "a writer that is told too early, in order of memory",
-            "            release();
-            publish(writer.mailbox",
-            "            publish(writer.mailbox",
-        ),
-        (
-            "a counter that is read without order",
-            "u64 value = load_acquire(counter);",
-            "u64 value = load_relaxed(counter);",
-        ),
-        (
-            "a look that finds a counter without order",
-            "value = load_acquire(counter);\n    }\n    return",
-            "value = load_relaxed(counter);\n    }\n    return",
-        ),
-        (
-            "threads that tell of bytes which other threads still read or write",
-            "        wait_at(DONE + parity(last.nth), blockDim.x);
-        const StepData& data = self.data[parity(last.nth)];
-        if (data.gives_up) return false;
-        Threads posters = {self.movers, POSTERS};
-        tell_readers(self, last, posters);
-",
-            "        Threads posters = {self.movers, POSTERS};
-        tell_readers(self, last, posters);
-        wait_at(DONE + parity(last.nth), blockDim.x);
-        const StepData& data = self.data[parity(last.nth)];
-        if (data.gives_up) return false;
-",
-        ),
-    ] {
+    for mistake in Mistake::found_by(&["watched"], false) {
         let run = |plant: &dyn Fn(String) -> String| first_failure(Protocol::Simple, plant);
-        let Some(failure) = planted(name, &[(from, to)], run) else { return };
-        assert!(matches!(failure, Some(Failure::Race(_))), "{name}: {}", told(&failure));
+        let Some(failure) = mistake.planted(run) else { return };
+        let is_race = matches!(failure, Some(Failure::Race(_)));
+        assert!(is_race, "{}: {}", mistake.name, told(&failure));
     }
 }

@@ -1,9 +1,9 @@
 //! Short calls, emulated: their results are right in every order of events, calls that do not match are
 //! noticed, and mistakes planted in the text of the kernel are caught.
 
-use super::emulator::{compile_program, fibers, planted};
+use super::emulator::{compile_program, fibers};
+use super::mutants::Mistake;
 use crate::fake_gpu::or_skipped;
-use crate::skip;
 use std::process::Command;
 
 /// A compiled program that makes short calls.
@@ -55,20 +55,11 @@ fn short_calls_that_do_not_match_are_noticed_emulated() {
 /// Each of these must be seen by some seed.
 #[test]
 fn mistakes_in_short_calls_are_caught_emulated() {
-    let mistakes = [
-        ("all calls use one half", "(self.calls & 1) * self", "0 * self"),
-        ("half of a line is looked at", "first == flag && second == flag", "second == flag"),
-        ("old flags stay", "if (!begins_half(self.calls, 2)) return;", "return;"),
-        ("all others get one block", "from[peer] != program", "from[me] != program"),
-        ("folds are one", "program.begins >> peer & 1", "peer == 0"),
-        ("a rank forgets its own", "next = mine;", "{ next = mine; next.bits = 0; }"),
-    ];
-    for (name, before, after) in skip::every_nth(2, mistakes) {
-        let edited = planted(name, &[(before, after)], |plant| Calls::edited(plant));
-        let Some(program) = edited else { return };
+    for mistake in Mistake::found_by(&["short"], false) {
+        let Some(program) = mistake.planted(|plant| Calls::edited(plant)) else { return };
         // Flags are old after many calls.
-        let calls = if name == "old flags stay" { 800 } else { 150 };
+        let calls = if mistake.name == "old flags stay" { 800 } else { 150 };
         let mut ends = (0..40).map(|seed| program.run(seed, 2 + seed % 3, calls, -1));
-        assert!(ends.any(|end| end != RIGHT), "{name} is caught by no seed");
+        assert!(ends.any(|end| end != RIGHT), "{} is caught by no seed", mistake.name);
     }
 }

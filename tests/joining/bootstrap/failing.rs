@@ -1,9 +1,8 @@
 //! How a world fails, and how ranks leave it.
 
 use super::{LONG, WORLD, cause, soon, world};
-use maypole::world::calls::{CallRecord, WaitTarget};
-use maypole::world::service::{DataPath, Diagnosis, FailureKind, ServiceError};
-use std::sync::{Arc, Barrier};
+use maypole::world::service::{DataPath, FailureKind, ServiceError};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -77,26 +76,6 @@ fn a_deadline_names_the_missing_ranks() {
             assert!(matches!(error, ServiceError::TimedOut { .. }), "{error}");
         }
         gate.wait();
-    });
-}
-
-#[test]
-fn the_straggler_is_named() {
-    let noted = Barrier::new(4);
-    let asked = Barrier::new(4);
-    world(4, |service| {
-        let me = service.rank();
-        let activity = service.progress().open(WORLD, &[0, 1, 2, 3], me);
-        activity.begin(7, &Arc::new(CallRecord::new(1, "all_reduce")));
-        activity.pulse().enter(7);
-        match me {
-            3 => activity.pulse().exit(7),
-            _ => drop(activity.wait(WaitTarget::Rank(me + 1), 0, (0, 1), Instant::now())),
-        }
-        noted.wait();
-        let verdict = service.ask_where(WORLD, (me + 1) % 4);
-        assert!(matches!(verdict, Diagnosis::Outside { rank: 3, .. }), "{verdict}");
-        asked.wait();
     });
 }
 

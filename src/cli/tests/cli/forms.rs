@@ -1,6 +1,6 @@
 //! Buffers outside caches, and blocks of unequal lengths.
 
-use super::{objects, printed, run, text};
+use super::{objects, printed, refused, run, text};
 use serde_json::{Value, json};
 
 /// The objects of a run over the memory of threads, all of them right.

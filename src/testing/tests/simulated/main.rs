@@ -11,4 +11,4 @@ mod replay;
 #[path = "../../../../tests/common/seeds.rs"]
 mod seeds;
 
-use maypole_tests::{case, common};
+use maypole_tests::common;
