@@ -216,9 +216,27 @@ const MISTAKES: &[Mistake] = &[
     (
         "sources from the last to the first, sixteen bytes at a time",
         &[(
-            "next[row].bits = *(const Sixteen*)(data.from[nth] + at + row * step);",
-            "next[row].bits = *(const Sixteen*)(data.from[count - nth] + at + row * step);",
+            "next[nth].load(data.from[nth] + at, stride);",
+            "next[nth].load(data.from[Sources - nth] + at, stride);",
         )],
+        &[Sensitive(Simple)],
+    ),
+    (
+        "sources from the last to the first, two at a time",
+        &[(
+            "next[1].load(data.from[nth] + at, stride);",
+            "next[1].load(data.from[count - nth] + at, stride);",
+        )],
+        &[Sensitive(Simple)],
+    ),
+    (
+        "rows that are fetched behind the last ones",
+        &[("at + (2 * Rows - 1) * stride < end", "at + (Rows - 1) * stride < end")],
+        &[Reaching],
+    ),
+    (
+        "a source that is fetched behind the last one",
+        &[("if (nth + 1 < count && fetches) prefetch_rows", "prefetch_rows")],
         &[Sensitive(Simple)],
     ),
     (
@@ -298,7 +316,7 @@ const MISTAKES: &[Mistake] = &[
     ),
     (
         "a counter that is not awaited",
-        &[("if (launch.protocol == SIMPLE) await_arrival(self", "if (false) await_arrival(self")],
+        &[("if (waits) await_arrival(self", "if (waits && false) await_arrival(self")],
         &[Disturbed(&BARRIERS, Simple)],
     ),
     (
@@ -360,7 +378,15 @@ const MISTAKES: &[Mistake] = &[
     ),
     (
         "results that are read in buffers before they are there",
-        &[("if (is_own || source.publication == LENT) return;", "return;")],
+        &[(
+            "    if (source.place < BOARD || source.publication",
+            "    if (source.place != BOARD || source.publication",
+        )],
+        &[Reaching],
+    ),
+    (
+        "results of which only the first one is awaited",
+        &[("last.first + last.count - first->first : 0;", "first->count + 0 * last.count : 0;")],
         &[Reaching],
     ),
     (
