@@ -29,6 +29,7 @@ DEVICE void combine(Piece<T, N>& sum, const Piece<T, N>& next, u32 count) {
 template <class T> DEVICE Piece<T, 8> load_piece(const u8* from, u32 count) {
     Piece<T, 8> piece;
     piece.bits = 0;
+    COUNT(read, count * sizeof(typename T::Stored));
     UNROLL for (u32 i = 0; i < 8 / sizeof(typename T::Stored); i++) {
         if (i < count) piece.elements[i] = ((const typename T::Stored*)from)[i];
     }
@@ -36,6 +37,7 @@ template <class T> DEVICE Piece<T, 8> load_piece(const u8* from, u32 count) {
 }
 
 template <class T> DEVICE void store_piece(u8* into, const Piece<T, 8>& piece, u32 count) {
+    COUNT(written, count * sizeof(typename T::Stored));
     UNROLL for (u32 i = 0; i < 8 / sizeof(typename T::Stored); i++) {
         if (i < count) ((typename T::Stored*)into)[i] = piece.elements[i];
     }
@@ -58,6 +60,7 @@ DEVICE u64 await_lines(const Self& self, const Lines& lines, u32 missing, u64 (&
             u32 first = (u32)(low[nth] >> 32);
             u32 second = (u32)(high[nth] >> 32);
             if (first == flag && second == flag) {
+                COUNT(lines_read, 1);
                 eights[nth] = (low[nth] & 0xffffffffull) | high[nth] << 32;
                 missing &= ~(1u << nth);
             } else if (is_of_other_call(first, flag) || is_of_other_call(second, flag)) {
@@ -76,6 +79,7 @@ DEVICE u64 await_lines(const Self& self, const Lines& lines, u32 missing, u64 (&
 
 // Writes eight bytes as a line.
 DEVICE void store_eight(u64* line, u64 eight, u32 flag) {
+    COUNT(lines_written, 1);
     u64 above = (u64)flag << 32;
     store_line(line, (eight & 0xffffffffull) | above, eight >> 32 | above);
 }
@@ -150,27 +154,51 @@ DEVICE u64 fold_eights(const Lane& self, const StepData& data, const Step& step,
     return OK;
 }
 
-// As `fold_eights`, `Rows` times sixteen bytes a thread, which are all on their way before the first
-// one is needed.
-template <class T, class Op, int Rows>
-DEVICE void fold_rows(const StepData& data, u32 count, u64 at, u64 step) {
-    Piece<T, 16> sum[Rows], next[Rows];
-    const u32 elements = 16 / sizeof(typename T::Stored);
-    UNROLL for (int row = 0; row < Rows; row++) {
-        sum[row].bits = *(const Sixteen*)(data.from[0] + at + row * step);
+// `Rows` times sixteen bytes of a thread.
+template <class T, int Rows> struct RowsOf {
+    Piece<T, 16> of[Rows];
+
+    DEVICE void load(const u8* from, u64 stride) {
+        UNROLL for (int row = 0; row < Rows; row++) of[row].bits = load_sixteen(from + row * stride);
     }
-    for (u32 nth = 1; nth < count; nth++) {
-        UNROLL for (int row = 0; row < Rows; row++) {
-            next[row].bits = *(const Sixteen*)(data.from[nth] + at + row * step);
-        }
-        UNROLL for (int row = 0; row < Rows; row++) {
-            combine<T, Op, 16>(sum[row], next[row], elements);
-        }
+
+    DEVICE void store(u8* into, u64 stride) const {
+        COUNT(written, Rows * 16);
+        UNROLL for (int row = 0; row < Rows; row++) *(Sixteen*)(into + row * stride) = of[row].bits;
     }
-    UNROLL for (int row = 0; row < Rows; row++) {
-        if (data.into) *(Sixteen*)(data.into + at + row * step) = sum[row].bits;
-        if (data.slot) *(Sixteen*)(data.slot + at + row * step) = sum[row].bits;
+
+    template <class Op> DEVICE void add(const RowsOf& next) {
+        const u32 elements = 16 / sizeof(typename T::Stored);
+        UNROLL for (int row = 0; row < Rows; row++) combine<T, Op, 16>(of[row], next.of[row], elements);
     }
+};
+
+// Fetches rows into the cache of the GPU.
+template <int Rows> DEVICE void prefetch_rows(const u8* from, u64 stride) {
+    UNROLL for (int row = 0; row < Rows; row++) prefetch(from + row * stride);
+}
+
+// As `fold_eights`, `Rows` times sixteen bytes a thread, of `Sources` sources if it is not zero. Their loads are all
+// on their way before the first one is needed; otherwise two sources are. Where buffers are read, the source behind
+// these, and the next rows before `end`, are fetched into the cache of the GPU meanwhile.
+template <class T, class Op, int Rows, int Sources>
+DEVICE void fold_rows(const StepData& data, u32 count, u64 at, u64 end, u64 stride, bool fetches) {
+    RowsOf<T, Rows> next[Sources ? Sources : 2];
+    RowsOf<T, Rows>& sum = next[0];
+    sum.load(data.from[0] + at, stride);
+    UNROLL for (int nth = 1; nth < Sources; nth++) next[nth].load(data.from[nth] + at, stride);
+    bool ahead = fetches && at + (2 * Rows - 1) * stride < end;
+    ROLLED for (u32 nth = 0; nth < count && ahead; nth++) {
+        prefetch_rows<Rows>(data.from[nth] + at + Rows * stride, stride);
+    }
+    UNROLL for (int nth = 1; nth < Sources; nth++) sum.template add<Op>(next[nth]);
+    ROLLED for (u32 nth = 1; nth < count && Sources == 0; nth++) {
+        next[1].load(data.from[nth] + at, stride);
+        if (nth + 1 < count && fetches) prefetch_rows<Rows>(data.from[nth + 1] + at, stride);
+        sum.template add<Op>(next[1]);
+    }
+    if (data.into) sum.store(data.into + at, stride);
+    if (data.slot) sum.store(data.slot + at, stride);
 }
 
 // True if everything that the fold reads and writes begins at a multiple of sixteen bytes.
@@ -194,26 +222,51 @@ DEVICE u64 pass_empty_line(const Lane& self, const StepData& data, const Step& s
     return OK;
 }
 
-// Combines `bytes` bytes of all sources, none of which is a line, in their order, and stores the result where
-// it belongs.
+// Folds rows, from `at` on, while there are `Rows` of them below `end`. Returns where it ends.
+template <class T, class Op, int Rows, int Sources>
+DEVICE u64 fold_pieces(const Lane& self, const StepData& data, u32 count, u64 at, u64 end) {
+    const u64 stride = MOVERS(self) * 16;
+    bool reaches = self.program->reaches;
+    for (; at + (Rows - 1) * stride < end; at += Rows * stride) {
+        fold_rows<T, Op, Rows, Sources>(data, count, at, end, stride, reaches);
+    }
+    return at;
+}
+
+// Folds the sixteen bytes of each thread from `at` on that begin below `end`.
 template <class T, class Op>
-DEVICE void execute(const Lane& self, const StepData& data, const Step& step, u64 bytes) {
+DEVICE void fold_until(const Lane& self, const StepData& data, u32 count, u64 at, u64 end) {
+    // As many loads as there are registers for: short numbers are combined as numbers of 32 bits.
+    const u32 element = sizeof(typename T::Stored);
+    const int most = element < 4 ? 6 : 8;
+    const int few = element == 1 ? 2 : 4;
+    bool reaches = self.program->reaches;
+    if (count == 1 && reaches) at = fold_pieces<T, Op, 8, 1>(self, data, count, at, end);
+    if (count == 2 && reaches) at = fold_pieces<T, Op, most, 2>(self, data, count, at, end);
+    if (count == 3) at = fold_pieces<T, Op, few, 3>(self, data, count, at, end);
+    if (count == 4) at = fold_pieces<T, Op, few, 4>(self, data, count, at, end);
+    at = fold_pieces<T, Op, 4, 0>(self, data, count, at, end);
+    fold_pieces<T, Op, 1, 0>(self, data, count, at, end);
+}
+
+// Combines `bytes` bytes of all sources, none of which is a line, in their order, and stores the result where
+// it belongs. Stops at bytes of other ranks' buffers if one of them has failed: it may have them back.
+template <class T, class Op>
+DEVICE void execute(const Lane& self, StepData& data, const Step& step, u64 bytes) {
     u32 count = step.fold->count;
     bool is_in_place = count == 1 && !data.slot && data.from[0] == data.into;
     if (is_in_place) return;
     u64 whole = is_aligned(data, count) ? bytes / 16 * 16 : 0;
-    const int rows = 4;
-    u64 stride = (u64)self.movers * 16;
-    u64 at = (u64)threadIdx.x * 16;
-    // Where only buffers are read, as many loads as there are registers for.
-    const int most = 8;
-    for (; self.program->reaches && at + (most - 1) * stride < whole; at += most * stride) {
-        fold_rows<T, Op, most>(data, count, at, stride);
+    // A look takes less than a hundredth of the loads between two of them.
+    u64 turn = self.program->reaches ? MOVERS(self) * 16 * 120 : whole;
+    for (u64 start = 0; start < whole && data.stops == OK; start += turn) {
+        u64 end = whole - start < turn ? whole : start + turn;
+        fold_until<T, Op>(self, data, count, start + (u64)threadIdx.x * 16, end);
+        if (end == whole) break;
+        PAUSE();
+        u64 report = failure_of(self, threadIdx.x % self.launch.ranks);
+        if (report != OK) data.stops = report;
     }
-    for (; at + (rows - 1) * stride < whole; at += rows * stride) {
-        fold_rows<T, Op, rows>(data, count, at, stride);
-    }
-    for (; at < whole; at += stride) fold_rows<T, Op, 1>(data, count, at, stride);
     fold_eights<T, Op, false>(self, data, step, whole, bytes, 0);
 }
 

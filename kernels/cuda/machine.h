@@ -16,10 +16,18 @@ struct alignas(16) Sixteen {
 #define SHARED(type, name) __shared__ type name
 #define SHARED_WORDS(name, count) __shared__ u64 name[count]
 #define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 #define PAUSE() do {} while (0)
+// Adds to a count of the emulator.
+#define COUNT(what, amount) do {} while (0)
 
-// Threads that post (`step.h`). The barriers below count warps, so it is a whole one.
-enum { POSTERS = 32 };
+// Threads of a block of a walk, and those of them that post (`step.h`). The barriers below count warps, so these
+// are a whole one.
+enum { WALK_THREADS = 512, POSTERS = 32 };
+
+// Threads that move bytes beside posters. A constant: distances between the loads of a thread are immediate then,
+// and need no registers.
+#define MOVERS(self) ((u64)(WALK_THREADS - POSTERS))
 
 // Waits at a barrier until `threads` threads of the block are or have been there. Whoever waited sees what
 // all of them did before.
@@ -83,6 +91,11 @@ DEVICE u64 set_once(u64* word, u64 value) {
     return old;
 }
 
+DEVICE Sixteen load_sixteen(const u8* from) { return *(const Sixteen*)from; }
+
+// Fetches the memory around `from` into the cache of the GPU.
+DEVICE void prefetch(const u8* from) { asm volatile("prefetch.global.L2 [%0];" :: "l"(from)); }
+
 // Nanoseconds since some point in time.
 DEVICE u64 now() {
     u64 time;
@@ -119,6 +132,6 @@ DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
 DEVICE double double_of(u64 bits) { return __longlong_as_double((long long)bits); }
 
 #define BY_VALUE const __grid_constant__
-#define KERNEL(name) extern "C" __global__ void __launch_bounds__(512, 1) name
+#define KERNEL(name) extern "C" __global__ void __launch_bounds__(WALK_THREADS, 1) name
 
 #endif

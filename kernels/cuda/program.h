@@ -75,7 +75,8 @@ struct Program {
     u32 me;
     // Not zero: folds read buffers of other ranks, and publications have no payload.
     u32 reaches;
-    u32 unused;
+    // Of the folds over buffers, those from this one on publish nothing.
+    u32 quiet;
     // Bytes of the rank's input and output that other ranks read.
     u64 exposed[2];
 };

@@ -45,8 +45,7 @@ DEVICE void begin(Lane& self, const Launch& launch, u32 lane, u64* copy) {
         self.lane = lane;
         self.movers = blockDim.x - (launch.protocol == SIMPLE ? POSTERS : 0);
         self.report = OK;
-        self.data[0].waits = OK;
-        self.data[1].waits = OK;
+        for (StepData& data : self.data) data.waits = data.stops = OK;
         self.program = launch.bytes <= SHORT_PROGRAM ? (const Program*)copy : launch.program;
     }
     for (u32 rank = threadIdx.x; rank < launch.ranks; rank += blockDim.x) {
@@ -145,6 +144,8 @@ template <class T, class Op> DEVICE void walk_as(Lane& self, const Launch& launc
     if (reaches) meet(self);
     bool is_done = self.report == OK && run<T, Op>(self);
     __syncthreads();
+    u64 stops = self.data[0].stops | self.data[1].stops;
+    if (is_done && stops != OK) is_done = give_up_waiting(self, stops);
     if (is_done && reaches) part_from_all(self);
     if (is_done) count(self);
     __syncthreads();

@@ -120,7 +120,8 @@ pub struct PackedProgram {
     pub me: u32,
     /// 1 if folds read buffers of other ranks, and publications have no payload; else 0.
     pub reaches: u32,
-    pub unused: u32,
+    /// Of the folds over buffers, those from this one on publish nothing.
+    pub quiet: u32,
     /// Bytes of the rank's input and output that other ranks read.
     pub exposed: [u64; 2],
 }
@@ -255,7 +256,14 @@ impl<'a> Checker<'a> {
         let in_range = first_of.iter().all(|first| *first <= self.program.fold_count);
         require(in_range, "a stage begins behind the last fold")?;
         let fits = self.folds.iter().all(|fold| fold.stage < self.program.stages);
-        require(fits, "a fold has a stage that does not exist")
+        require(fits, "a fold has a stage that does not exist")?;
+        let Some(quiet) = self.folds.get(self.program.quiet as usize..) else {
+            return Err("folds that do not exist publish nothing".to_owned());
+        };
+        let follow = quiet.windows(2).all(|two| two[0].first + two[0].count == two[1].first);
+        let is_quiet = quiet.iter().all(|fold| fold.audience == 0);
+        let is_whole = self.program.windows == 1 || quiet.is_empty();
+        require(follow && is_quiet && is_whole, "folds that publish nothing are of another kind")
     }
 
     /// Returns the most publications of a rank.

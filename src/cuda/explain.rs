@@ -1,14 +1,18 @@
 //! Explanations of calls on GPUs: the candidates with their predicted costs.
 
 use super::comm::Comm;
+use super::forms::{chunk_of, one_hop_forms};
 use super::place::MailboxPlace;
 use super::plan::{CallPrices, LAUNCH_NS};
+use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::{DeviceLinks, StreamLinks};
 use crate::tuner::{
     CostTable, DevicePrices, DeviceQuestion, Explanation, PlanOverride, Question, choose,
+    over_buffers,
 };
+use maypole_kernels::packed::{MOST_SHORT_BYTES, MOST_SHORT_RANKS};
 
 /// Explains the plan of `collective` of `bytes` bytes in all (of the vector, or of all blocks together) for ranks on
 /// `hosts`, on GPUs that `links` join: every candidate with its predicted time. `wanted` is the algorithm that is used
@@ -70,7 +74,13 @@ pub fn explain(
     };
     let machine = (&place.boards(hosts), unknown.as_ref().unwrap_or(links));
     let streams = (costs, &StreamLinks::undecided());
-    let mut explanation = explain_at(place, streams, machine, (collective, bytes), wanted);
+    let ways = Ways {
+        short: (place == MailboxPlace::Gpus && links.world() <= MOST_SHORT_RANKS)
+            .then_some(MOST_SHORT_BYTES),
+        over_buffers: place == MailboxPlace::Gpus && is_one_gpu(links),
+    };
+    let call = (collective, bytes);
+    let mut explanation = explain_at((place, ways), streams, machine, call, (wanted, |_| true));
     if !hosts.is_one() {
         explanation.refuse_gpus(BETWEEN_HOSTS);
     }
@@ -79,21 +89,51 @@ pub fn explain(
 
 const BETWEEN_HOSTS: &str = "mailboxes are in memory of the host: the ranks are on several hosts";
 
-/// As [`explain`], with mailboxes that are there, between whose hosts there are such streams.
+/// How calls of a group may run besides walks over mailboxes.
+#[derive(Clone, Copy)]
+struct Ways {
+    /// Those with publications of at most so many bytes as one exchange.
+    short: Option<u64>,
+    /// Others over the buffers of all ranks.
+    over_buffers: bool,
+}
+
+fn is_one_gpu(links: &DeviceLinks) -> bool {
+    links.gpus().iter().all(|gpu| *gpu == links.gpus()[0])
+}
+
+/// As [`explain`], with mailboxes that are there, between whose hosts there are such streams. The algorithm is one
+/// that the call may take by `keeps_order`.
 fn explain_at(
-    place: MailboxPlace,
+    (place, ways): (MailboxPlace, Ways),
     (costs, streams): (&CostTable, &StreamLinks),
     (boards, links): (&Boards, &DeviceLinks),
     (collective, bytes): (Collective, usize),
-    wanted: Option<PlanOverride>,
+    (wanted, keeps_order): (Option<PlanOverride>, impl Fn(Algorithm) -> bool),
 ) -> Explanation {
     let prices = CallPrices::of(place, costs);
     let gpus = Some(DeviceQuestion { links, unit: prices.unit, start_ns: LAUNCH_NS });
     let units = bytes.div_ceil(prices.unit);
     let question = Question { collective, boards, bytes: units, crowding: 1, gpus };
-    let choice = choose(&question, wanted, &prices.costs);
-    let mut explanation =
-        Explanation::on_gpus(&question, streams, wanted, choice, sources(&prices, place, links));
+    let mut choice = choose(&question, wanted, &prices.costs);
+    let mut gpus = sources(&prices, place, links);
+    if let Ok(choice) = &mut choice {
+        choice.keep_to(keeps_order);
+        let world = links.world();
+        let chosen = (choice.plan.algorithm, wanted.is_none());
+        let form = |few| {
+            let mut forms = one_hop_forms(collective, world, chosen, few).into_iter();
+            forms.find_map(|form| Some((form, chunk_of(form, collective, (bytes, world), few)?)))
+        };
+        let fits = |chunk| ways.short.is_some_and(|most| chunk as u64 <= most);
+        if let Some((form, _)) = form(true).filter(|(_, chunk)| fits(*chunk)) {
+            choice.run_as(form);
+            gpus.is_exchange = true;
+        } else if let Some((form, _)) = ways.over_buffers.then(|| form(false)).flatten() {
+            gpus.over_buffers = Some(over_buffers(&question, &prices.costs, form));
+        }
+    }
+    let mut explanation = Explanation::on_gpus(&question, streams, wanted, choice, gpus);
     (explanation.bytes, explanation.priced_bytes) = (bytes, bytes);
     if let Ok(choice) = &mut explanation.choice {
         choice.plan.window = choice.plan.window.saturating_mul(prices.unit);
@@ -106,7 +146,7 @@ fn explain_at(
 
 /// The sources of the costs.
 fn sources(prices: &CallPrices, place: MailboxPlace, links: &DeviceLinks) -> DevicePrices {
-    let one_gpu = links.gpus().iter().all(|gpu| *gpu == links.gpus()[0]);
+    let one_gpu = is_one_gpu(links);
     let network = prices.costs.network;
     let between = match links.between(0, 0) {
         _ if place == MailboxPlace::Hosts && !network.is_near() => format!(", over {network}"),
@@ -116,7 +156,8 @@ fn sources(prices: &CallPrices, place: MailboxPlace, links: &DeviceLinks) -> Dev
     };
     let source = format!("{}{between}", prices.source);
     let are_measured = one_gpu && place == MailboxPlace::Gpus;
-    DevicePrices { links: links.clone(), source, are_measured }
+    let links = links.clone();
+    DevicePrices { links, source, are_measured, is_exchange: false, over_buffers: None }
 }
 
 impl Comm {
@@ -162,16 +203,13 @@ impl Comm {
             let machine = (&rank.machine.boards, &rank.machine.links);
             let conditions = engine.conditions();
             let streams = (&conditions.prices(), &conditions.links);
-            let mut explanation = explain_at(place, streams, machine, (collective, bytes), wanted);
-            if let Ok(choice) = &mut explanation.choice {
-                let chooser = engine.chooser_on(&rank.machine);
-                choice.keep_to(|algorithm| chooser.keeps_order(collective, algorithm));
-                let forms = rank.one_hop_forms(collective, choice.plan.algorithm, false);
-                let form = forms.first().filter(|_| rank.connected().board.reaches_buffers());
-                if let (Some(form), Some(gpus)) = (form, &mut explanation.gpus) {
-                    gpus.source += &format!("; long ones over buffers, by {form}, are not priced");
-                }
-            }
+            let board = &rank.connected().board;
+            let (short, over_buffers) = (board.longest_short_call(), board.reaches_buffers());
+            let ways = Ways { short, over_buffers };
+            let chooser = engine.chooser_on(&rank.machine);
+            let wanted = (wanted, |algorithm| chooser.keeps_order(collective, algorithm));
+            let mut explanation =
+                explain_at((place, ways), streams, machine, (collective, bytes), wanted);
             if let Some(why) = &rank.connected().in_host {
                 explanation.refuse_gpus(&format!("mailboxes are in memory of the host: {why}"));
             }
@@ -216,6 +254,50 @@ mod tests {
                     "{bytes} bytes, {ranks} ranks: {predicted} us"
                 );
             }
+        }
+    }
+
+    /// A byte is moved once over buffers, but lanes part at the end: so that pays where bytes are many.
+    #[test]
+    fn calls_over_buffers_are_priced_beside_those_through_slots() {
+        let all = [
+            (Collective::AllReduce, "two-shot"),
+            (Collective::AllGather, "direct"),
+            (Collective::ReduceScatter, "direct"),
+            (Collective::Broadcast { root: 1 }, "linear"),
+        ];
+        for (collective, form) in all {
+            for ranks in [2, 4, 8] {
+                let links = DeviceLinks::unknown(&vec![0; ranks]);
+                let mut pays = Vec::new();
+                for bytes in (18..30).map(|bits| 1 << bits) {
+                    let all = explain_on(&links, collective, bytes, None);
+                    let Some(choice) = all.gpus.as_ref().unwrap().over_buffers.clone() else {
+                        println!("{collective:?} of {bytes} bytes, {ranks} ranks: {all}");
+                        continue;
+                    };
+                    let best = choice.best.unwrap();
+                    println!(
+                        "{collective:?} of {bytes}, {ranks} ranks: {} + {} by {}, {} through slots",
+                        best.predicted_ns, choice.asking_ns, best.plan.algorithm, choice.staged_ns
+                    );
+                    assert!(all.to_string().contains(" us to part, against "), "{all}");
+                    pays.push(!choice.candidates.is_empty());
+                    assert_eq!(best.plan.algorithm.name(), form);
+                }
+                assert!(pays.is_sorted(), "{collective:?}, {ranks} ranks: {pays:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_barrier_is_priced_as_the_exchange_that_runs() {
+        for ranks in [2, 4, 8, 9] {
+            let all =
+                explain_on(&DeviceLinks::unknown(&vec![0; ranks]), Collective::Barrier, 0, None);
+            let is_one = ranks <= MOST_SHORT_RANKS;
+            assert_eq!(all.chosen().unwrap().plan.algorithm, Algorithm::OneShot, "{all}");
+            assert_eq!(all.to_string().contains("one exchange of all ranks"), is_one, "{all}");
         }
     }
 }

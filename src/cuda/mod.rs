@@ -71,6 +71,7 @@ mod comm;
 mod courier;
 mod exchange;
 mod explain;
+mod forms;
 mod group;
 mod host;
 mod id;

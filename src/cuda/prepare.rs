@@ -1,14 +1,13 @@
 //! How a call gets its program on the GPU.
 
+use super::forms::one_hop_forms;
 use super::plan;
 use super::programs::{Prepared, Way, load_aside};
 use super::rank::{DeviceRank, IS_CONNECTED, Made};
-use crate::algorithms::Algorithm;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::device::DeviceLowered;
 use crate::error::Result;
 use crate::lower::DeviceProgram;
-use crate::schedule::collective::Collective;
 use crate::tuner::Plan;
 use cudarc::driver::CudaStream;
 use maypole_transports::cuda::{BesideCapture, ContextWork, DeviceCode, DeviceError};
@@ -68,11 +67,10 @@ impl DeviceRank {
             self.map(call.kind).map_err(said)?;
         }
         let kernels = self.kernels_of(call).map_err(said)?;
-        let makes_short = |bytes| self.board().makes_short_calls(bytes);
-        let short =
-            makes_short(longest as u64).then(|| self.lower_forms(call, plan, true)).flatten();
+        let is_short = |bytes: u64| Some(bytes) <= self.board().longest_short_call();
+        let short = is_short(longest as u64).then(|| self.lower_forms(call, plan, true)).flatten();
         let short = short.and_then(|(it, _)| Some((it.exchange?, it)));
-        let short = short.filter(|(program, _)| makes_short(u64::from(program.bytes)));
+        let short = short.filter(|(program, _)| is_short(u64::from(program.bytes)));
         if let Some((program, lowered)) = short {
             if !is_captured {
                 self.make_room(&lowered, call, |_| Ok(())).map_err(said)?;
@@ -108,7 +106,7 @@ impl DeviceRank {
         Ok(Prepared { lowered, kernel: kernels.walk, way })
     }
 
-    /// Lowers `call` by the first of its [forms](Self::one_hop_forms) that is possible: over lines if bytes are
+    /// Lowers `call` by the first of its [forms](one_hop_forms) that is possible: over lines if bytes are
     /// `few`, else over the buffers of all ranks. All ranks compute the same, independent of their buffers.
     fn lower_forms(
         &self,
@@ -122,30 +120,10 @@ impl DeviceRank {
             let engine = self.comm.engine.get();
             engine.lower_on_device(call, plan, (slots, !few), &self.machine).ok()
         };
-        self.one_hop_forms(call.collective, plan.algorithm, few).into_iter().find_map(lower)
-    }
-
-    /// The algorithms by which calls run in the place of `chosen` where ranks need not pass on what they have
-    /// read: those with equal bits, of one hop where bytes are `few`, and else of the fewest bytes.
-    pub(super) fn one_hop_forms(
-        &self,
-        collective: Collective,
-        chosen: Algorithm,
-        few: bool,
-    ) -> Vec<Algorithm> {
-        // The program has not named the algorithm.
-        let is_free = self.comm.engine.get().wanted_on_device(collective).is_none();
-        let shots = if few { Algorithm::OneShot } else { Algorithm::TwoShot };
-        let movers = vec![Algorithm::Direct, Algorithm::OneShot, Algorithm::Linear];
-        let forms = match chosen {
-            Algorithm::OneShot | Algorithm::TwoShot if is_free => vec![shots],
-            Algorithm::OneShot | Algorithm::TwoShot | Algorithm::Direct => vec![chosen],
-            _ if is_free && !collective.reduces() => movers,
-            _ => Vec::new(),
-        };
-        let world = self.comm.world();
-        let implements = |form: &Algorithm| form.schedules(collective, world).is_some();
-        forms.into_iter().filter(|form| world > 1 && implements(form)).collect()
+        let is_free = self.comm.engine.get().wanted_on_device(call.collective).is_none();
+        let chosen = (plan.algorithm, is_free);
+        let forms = one_hop_forms(call.collective, self.comm.world(), chosen, few);
+        forms.into_iter().find_map(lower)
     }
 
     /// Grows the working memory for the call, unless a graph has its own, and does `work` on the

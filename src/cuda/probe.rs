@@ -69,7 +69,7 @@ impl ReachProbe {
         let places = BufferPlaces { input: 0, output: usize::MAX / 2 };
         let pull = DeviceProgram::new(&program, me, places).expect("its folds move whole chunks");
         let push = DeviceProgram::exchange(&program, me, places);
-        let push = push.filter(|it| board.makes_short_calls(u64::from(it.bytes)));
+        let push = push.filter(|it| board.longest_short_call() >= Some(u64::from(it.bytes)));
         let code = DeviceCode::load(&stream, pull.bytes())?;
         let bytes: Vec<u8> = (0..BYTES).map(|at| byte(me, at)).collect();
         copies::write(&stream, input.lend().slice(0..BYTES as u64), &bytes)?;

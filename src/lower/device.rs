@@ -73,6 +73,7 @@ impl DeviceProgram {
         let mut bytes = vec![0; size_of::<PackedProgram>()];
         let folds = program.folds.iter().map(|fold| packed_fold(fold, program.windows));
         let folds: Vec<PackedFold> = folds.collect();
+        let last_told = folds.iter().rposition(|fold| fold.audience != 0);
         let header = PackedProgram {
             folds: append(&mut bytes, &folds),
             sources: append(&mut bytes, &packed_sources(program)),
@@ -86,7 +87,10 @@ impl DeviceProgram {
             ranks: program.totals.len() as u32,
             me: me as u32,
             reaches: reached.is_some().into(),
-            unused: 0,
+            quiet: match program.windows {
+                1 if reached.is_some() => last_told.map_or(0, |last| last + 1),
+                _ => folds.len(),
+            } as u32,
             exposed: reached.map_or([None; 2], |it| it.exposes).map(|it| it.unwrap_or(0) as u64),
         };
         bytes[..size_of::<PackedProgram>()].copy_from_slice(bytemuck::bytes_of(&header));

@@ -66,7 +66,7 @@ impl DeviceProgram {
             let publishes = fold.audience == 0 || (ranks == [me] && published & fold.audience == 0);
             let stores = fold.into.is_none_or(|buffer| {
                 let is_new = read & mask == 0 && !into.contains(&start);
-                buffer == Buffer::Output && is_new && ranks.into_iter().eq(first..=last)
+                buffer == Buffer::Output && is_new && ranks.iter().copied().eq(first..=last)
             });
             if fold.extent.bytes(1) != bytes || !publishes || !stores {
                 return None;
@@ -76,7 +76,9 @@ impl DeviceProgram {
             published |= fold.audience;
             if fold.into.is_some() {
                 from[me] = from[me].or(own);
-                into[last] = start;
+                let own = own.map(|at| places.input + at);
+                let is_there = ranks == [me] && own == Some(places.output + fold.extent.start);
+                into[last] = if is_there { UNSTORED } else { start };
                 begins |= 1 << first;
                 read |= mask;
             }
@@ -185,11 +187,12 @@ mod tests {
                     let case = format!("{world} ranks, {in_place:b} in place: {collective:?}");
                     let all = all.unwrap_or_else(|| panic!("{case} is no exchange"));
                     let mut output = output(&all, me);
-                    if in_place >> me & 1 == 1 && collective == Collective::AllGather {
+                    if in_place >> me & 1 == 1 && !collective.reduces() {
                         // It is there already.
-                        for at in 0..BLOCK {
-                            output[me * BLOCK + at] = vec![(me, at)];
-                        }
+                        let own = me * BLOCK..(me + 1) * BLOCK;
+                        output.resize(expected.len(), Sum::new());
+                        assert!(output[own.clone()].iter().all(Sum::is_empty), "{case}");
+                        output[own.clone()].clone_from_slice(&expected[own]);
                     }
                     assert_eq!(output, expected, "{case}, rank {me}");
                 };
@@ -202,7 +205,7 @@ mod tests {
         }
     }
 
-    /// The algorithms that calls of few bytes take: `DeviceRank::one_hop_forms`.
+    /// The algorithms that calls of few bytes take: `one_hop_forms`.
     #[test]
     fn all_ranks_find_the_same_however_they_call() {
         let forms = [Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Direct];

@@ -35,6 +35,8 @@ pub use gpus::{DeviceQuestion, schedules};
 pub use network::{Network, NoNetwork};
 pub use pairs::{PairGroup, pair_groups};
 pub use price::price_of_schedules;
+#[cfg(feature = "cuda")]
+pub(crate) use registered::over_buffers;
 pub use registered::{ReachingChoice, copied_choice, reaching_choice};
 pub use rounding::priced_bytes;
 
@@ -120,6 +122,22 @@ impl Choice {
         self.plan = best.plan;
         let chosen = self.candidates.iter_mut().find(|one| one.plan == best.plan);
         chosen.expect("it is one of them").verdict = CandidateVerdict::Chosen;
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Choice {
+    /// Marks `algorithm` as the one by which the call runs, whatever plan is the best.
+    pub(crate) fn run_as(&mut self, algorithm: Algorithm) {
+        let other = self.plan.algorithm != algorithm;
+        let is_form = |one: &&Candidate| one.plan.algorithm == algorithm && other;
+        let Some(form) = self.candidates.iter().find(is_form).map(|one| one.plan) else { return };
+        self.plan = form;
+        for one in
+            self.candidates.iter_mut().filter(|it| it.verdict != CandidateVerdict::OtherOrder)
+        {
+            one.verdict = CandidateVerdict::of(one, form, None);
+        }
     }
 }
 

@@ -40,7 +40,8 @@ impl fmt::Display for Explanation {
             write!(f, "registered memory: ")?;
             let verdict = if choice.candidates.is_empty() { "not used" } else { "used" };
             let how = format!("{verdict} where all ranks pass it");
-            reaching(f, choice, &how, || self.never_reached())?;
+            let (asking, never) = ("to ask all ranks", || self.never_reached());
+            reaching(f, choice, (&how, asking), never)?;
         }
         match (&self.copied, &self.copies_refused) {
             (Some(_), Some(why)) => {
@@ -49,9 +50,13 @@ impl fmt::Display for Explanation {
             (Some(choice), None) => {
                 write!(f, "copies of private memory: ")?;
                 let how = "measured beside slots, among processes that may read one another";
-                reaching(f, choice, how, || self.never_copied())?;
+                reaching(f, choice, (how, "to ask all ranks"), || self.never_copied())?;
             }
             (None, _) => {}
+        }
+        if let Some(choice) = self.gpus.as_ref().and_then(|gpus| gpus.over_buffers.as_ref()) {
+            let how = "over buffers, among threads of one process";
+            reaching(f, choice, (how, "to part"), || self.never_reached())?;
         }
         Ok(())
     }
@@ -96,7 +101,11 @@ impl Explanation {
         verdict: CandidateVerdict,
         (is_best, is_cheapest): (bool, bool),
     ) -> &'static str {
+        let is_exchange = self.gpus.as_ref().is_some_and(|gpus| gpus.is_exchange);
         match (verdict, self.wanted) {
+            (CandidateVerdict::Chosen, None) if is_exchange => {
+                "  chosen: one exchange of all ranks"
+            }
             (CandidateVerdict::Chosen, None) if !is_best => {
                 "  chosen: within a sixth of the best, which counts as equal, and first in this \
                  table"
@@ -138,7 +147,7 @@ impl Explanation {
 fn reaching(
     f: &mut fmt::Formatter<'_>,
     choice: &ReachingChoice,
-    how: &str,
+    (how, asking): (&str, &str),
     never: impl Fn() -> &'static str,
 ) -> fmt::Result {
     let Some(best) = choice.candidates.first().or(choice.best.as_ref()) else {
@@ -146,7 +155,7 @@ fn reaching(
     };
     writeln!(
         f,
-        "{how}: {} in {} us and {} us to ask all ranks, against {} us",
+        "{how}: {} in {} us and {} us {asking}, against {} us",
         best.plan.algorithm,
         Microseconds(best.predicted_ns),
         Microseconds(choice.asking_ns),

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <set>
 #include "fibers.h"
 
 #define DEVICE inline
@@ -12,18 +13,48 @@
 #define blockIdx (fibers::current().block)
 #define blockDim (fibers::current().threads)
 #define gridDim (fibers::current().blocks)
-#define __syncthreads() fibers::await_block()
+#define __syncthreads() (COUNT(barriers, 1), fibers::await_block())
 #define SHARED(type, name) type& name = *static_cast<type*>(fibers::shared_memory(sizeof(type)))
 #define SHARED_WORDS(name, count) u64* name = (u64*)fibers::shared_memory(0) + 2048
 #define UNROLL
+#define ROLLED
 #define PAUSE() fibers::pause()
 #define BY_VALUE const
 
 // A warp of the emulator is one thread.
 enum { POSTERS = 1 };
+#define MOVERS(self) ((u64)(self).movers)
 
-DEVICE void wait_at(u32 barrier, u32 threads) { fibers::await_some(barrier, threads); }
-DEVICE void arrive_at(u32 barrier, u32 threads) { fibers::arrive(barrier, threads); }
+// What the threads of this OS thread have done: bytes and lines, counters that were published, barriers, waits of
+// the first thread of a block for a counter, and bytes that were fetched ahead.
+struct Counts {
+    u64 read, written, lines_read, lines_written, flags, barriers, awaits, fetched;
+};
+inline thread_local Counts tally = {};
+#define COUNT(what, amount) (tally.what += (amount))
+
+DEVICE void wait_at(u32 barrier, u32 threads) {
+    COUNT(barriers, 1);
+    fibers::await_some(barrier, threads);
+}
+DEVICE void arrive_at(u32 barrier, u32 threads) {
+    COUNT(barriers, 1);
+    fibers::arrive(barrier, threads);
+}
+
+// What was fetched ahead and not read yet, where it is counted.
+inline thread_local std::set<const u8*>* fetched_ahead = nullptr;
+
+DEVICE void prefetch(const u8* from) {
+    COUNT(fetched, 16);
+    if (fetched_ahead) fetched_ahead->insert(from);
+}
+
+DEVICE Sixteen load_sixteen(const u8* from) {
+    COUNT(read, 16);
+    if (fetched_ahead) fetched_ahead->erase(from);
+    return *(const Sixteen*)from;
+}
 
 DEVICE u64 load_acquire(const u64* from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
 
@@ -34,6 +65,7 @@ inline thread_local bool is_released = false;
 DEVICE void release() { is_released = true; }
 
 DEVICE void publish(u64* to, u64 value) {
+    COUNT(flags, 1);
     bool is_ordered = is_released;
     is_released = false;
     fibers::give_way();

@@ -1,5 +1,6 @@
 // Runs short calls (`short.h`) on emulated GPUs and checks their results: seed, ranks, calls, and the number of
-// a call that rank 1 makes in another way, or -1.
+// a call that rank 1 makes in another way, or -1. Writes the kind of the last call, its numbers and whether it is in
+// place, and the counts of all calls: bytes and lines that were read and written, and barriers.
 //
 // Exit codes: 0; 1 a result is wrong; 2 the arguments are; 3 all threads waited for one another; 4 a rank
 // aborted, with the reason.
@@ -111,7 +112,7 @@ ShortProgram program_of(const Call& call, u32 ranks, u32 me) {
     ShortProgram program = {call.count * 4, ranks, me, 0, {}, {}};
     for (u32 rank = 0; rank < ranks; rank++) {
         bool begins = rank == 0 || !call.combines();
-        bool is_there = call.in_place && call.kind == GATHER && rank == me;
+        bool is_there = call.in_place && rank == me;
         bool ends = !call.combines() ? !is_there : rank + 1 == ranks;
         program.begins |= (u32)begins << rank;
         program.from[rank] = call.has_blocks() ? rank * program.bytes : 0;
@@ -193,5 +194,8 @@ int main(int argc, char** argv) {
         fprintf(stderr, "%llu", rank.report);
         return 4;
     }
+    const Call& last = calls.back();
+    printf("%u %u %u %llu %llu %llu %llu %llu", last.kind, last.count, last.in_place, tally.read, tally.written,
+           tally.lines_read, tally.lines_written, tally.barriers);
     return 0;
 }

@@ -64,8 +64,45 @@ pub(crate) enum Failure {
     CauseLost,
     /// Threads of a block violate the rules of a barrier.
     MisusedBarrier,
+    /// Bytes were fetched ahead that no thread reads.
+    FetchedInVain,
     /// A signal ended the emulator: it left its memory.
     Crashed,
+}
+
+/// What the threads of all ranks have done: `Counts` of `emulated/machine.h`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Counts {
+    /// Bytes that are no lines.
+    pub(crate) read: u64,
+    pub(crate) written: u64,
+    pub(crate) lines_read: u64,
+    pub(crate) lines_written: u64,
+    /// Publications, credits, and what lanes tell at the start and the end of a call.
+    pub(crate) flags: u64,
+    pub(crate) barriers: u64,
+    /// Waits of the first thread of each block for a flag.
+    pub(crate) awaits: u64,
+    pub(crate) fetched_ahead: u64,
+}
+
+impl Counts {
+    const BYTES: usize = 64;
+
+    fn of(bytes: &[u8]) -> Self {
+        let mut words = bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+        let mut next = || words.next().expect("there are eight counts");
+        Self {
+            read: next(),
+            written: next(),
+            lines_read: next(),
+            lines_written: next(),
+            flags: next(),
+            barriers: next(),
+            awaits: next(),
+            fetched_ahead: next(),
+        }
+    }
 }
 
 impl Failure {
@@ -178,6 +215,16 @@ impl Emulator {
         machine: Machine,
         disturbance: &Disturbance,
     ) -> Result<(), Failure> {
+        self.run_counted(cases, machine, disturbance).1
+    }
+
+    /// As [`run_disturbed`](Self::run_disturbed), with the counts of a run that came to its end.
+    pub(crate) fn run_counted(
+        &self,
+        cases: &[Case],
+        machine: Machine,
+        disturbance: &Disturbance,
+    ) -> (Counts, Result<(), Failure>) {
         let mut child = Command::new(self.program())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -191,24 +238,27 @@ impl Emulator {
         let output = child.wait_with_output().unwrap();
         // An emulator that ends early has not read everything.
         let written = writer.join().unwrap();
-        match output.status.code() {
-            Some(0) => written.unwrap(),
-            Some(3) => return Err(Failure::Deadlock),
-            Some(4) => {}
-            Some(5) => return Err(Failure::PassedBarrier),
-            Some(6) => return Err(Failure::CauseLost),
-            Some(7) => return Err(Failure::MisusedBarrier),
-            Some(RACE) => {
-                return Err(Failure::Race(String::from_utf8_lossy(&output.stderr).into_owned()));
-            }
-            None => return Err(Failure::Crashed),
+        let failure = match output.status.code() {
+            Some(0 | 4 | 8) => None,
+            Some(3) => Some(Failure::Deadlock),
+            Some(5) => Some(Failure::PassedBarrier),
+            Some(6) => Some(Failure::CauseLost),
+            Some(7) => Some(Failure::MisusedBarrier),
+            Some(RACE) => Some(Failure::Race(String::from_utf8_lossy(&output.stderr).into_owned())),
+            None => Some(Failure::Crashed),
             other => panic!("the emulator ended with {other:?}"),
+        };
+        if let Some(failure) = failure {
+            return (Counts::default(), Err(failure));
         }
-        find_wrong(cases, &calls, &output.stdout)?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(Failure::gave_up(&output.stderr)),
-        }
+        let (left, counts) = output.stdout.split_at(output.stdout.len() - Counts::BYTES);
+        let found = find_wrong(cases, &calls, left);
+        let end = found.and_then(|()| match output.status.code() {
+            Some(0) => Ok(written.unwrap()),
+            Some(8) => Err(Failure::FetchedInVain),
+            _ => Err(Failure::gave_up(&output.stderr)),
+        });
+        (Counts::of(counts), end)
     }
 }
 
@@ -299,7 +349,7 @@ fn input(
         is_by_lines as usize,
         calls.len(),
         before as usize,
-        (is_by_lines && cases.iter().all(fits)) as usize,
+        ((is_by_lines || cases[0].reaches) && cases.iter().all(fits)) as usize,
         disturbance.at_once as usize,
         disturbance.refused as usize,
         asked,

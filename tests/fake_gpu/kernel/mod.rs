@@ -3,6 +3,7 @@
 //! tests show nothing of a real GPU's memory or speed.
 
 mod case;
+mod counts;
 mod disturbed;
 mod emulator;
 mod mutants;
@@ -16,6 +17,7 @@ use emulator::{Emulator, Failure, Grid, Machine, Protocol};
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Placement;
 use maypole::schedule::collective::Collective;
+use maypole_kernels::cuda::WALK_THREADS;
 use maypole_kernels::{BinaryOp, DataType, packed};
 
 /// `Status` in `program.h`.
@@ -89,8 +91,9 @@ fn every_type_and_operation_has_the_bits_of_the_executor_emulated() {
 /// The checked limits of a program are the capacities of the kernel's arrays.
 #[test]
 fn the_arrays_of_the_kernel_are_as_long_as_the_checks_say_emulated() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/cuda/lane.h");
-    let text = std::fs::read_to_string(path).unwrap();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/cuda/");
+    let text_of = |file| std::fs::read_to_string(format!("{folder}{file}")).unwrap();
+    let text = text_of("lane.h");
     for (name, checked) in [
         ("MOST_SOURCES", packed::MOST_SOURCES),
         ("MOST_RANKS", packed::MOST_RANKS),
@@ -99,6 +102,8 @@ fn the_arrays_of_the_kernel_are_as_long_as_the_checks_say_emulated() {
         assert!(text.contains(&format!("    {name} = {checked},\n")), "{name} is not {checked}");
         assert!(text.contains(&format!("[{name}];\n")), "no array has {name} elements");
     }
+    let machine = text_of("machine.h");
+    assert!(machine.contains(&format!("{{ WALK_THREADS = {WALK_THREADS}, ")));
 }
 
 /// The same calls in many orders of events.

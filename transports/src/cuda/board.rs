@@ -147,8 +147,8 @@ impl DeviceBoard {
             return Err(DeviceError::Program(why));
         }
         let local = self.locals.memory.address();
-        let tells_late =
-            shape.protocol == Protocol::LowLatency && needs.publications <= u64::from(shape.slots);
+        let are_few = shape.protocol == Protocol::LowLatency || header.reaches != 0;
+        let tells_late = are_few && needs.publications <= u64::from(shape.slots);
         Ok(KernelLaunch {
             program: code.address,
             mailboxes: local + parts.mailboxes as u64,

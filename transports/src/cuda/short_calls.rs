@@ -8,13 +8,15 @@ use super::order::CallStream;
 use cudarc::driver::CudaFunction;
 use maypole_kernels::packed::{MOST_SHORT_BYTES, ShortProgram};
 
+/// Each thread has eight.
+const BYTES_OF_BLOCK: u64 = 8 * SHORT_THREADS as u64;
+
 impl DeviceBoard {
-    /// True if a call whose publications have `bytes` each can be [short](Self::launch_short): its blocks are no
-    /// more than are reserved for the group, because they wait for those of other ranks.
-    pub fn makes_short_calls(&self, bytes: u64) -> bool {
-        self.locals.short.is_some()
-            && bytes <= MOST_SHORT_BYTES
-            //             && blocks_of(bytes as u32) <= self.shapes().most_blocks()            && blocks_of(bytes as u32) <= self.shapes().most_blocks() blocks_of(bytes as u32) <= self.shapes().most_blocks()
+    /// The most bytes of each publication of a [short](Self::launch_short) call: its blocks are no more than are
+    /// reserved for the group, because they wait for those of other ranks. `None` if the group makes no such calls.
+    pub fn longest_short_call(&self) -> Option<u64> {
+        let reserved = u64::from(self.shapes().most_blocks()) * BYTES_OF_BLOCK;
+        self.locals.short.map(|_| reserved.min(MOST_SHORT_BYTES))
     }
 
     /// Starts a call of one exchange, as [`launch`](Self::launch) starts others, by the program of this rank.
@@ -24,7 +26,7 @@ impl DeviceBoard {
     /// the launch.
     ///
     /// # Panics
-    /// If the group [makes no such calls](Self::makes_short_calls) of so many bytes, or if it is the program of
+    /// If the group [makes no such calls](Self::longest_short_call) of so many bytes, or if it is the program of
     /// another rank.
     pub fn launch_short(
         &mut self,
@@ -33,7 +35,8 @@ impl DeviceBoard {
         call: &DeviceCall<'_>,
         program: &ShortProgram,
     ) -> Result<()> {
-        assert!(self.makes_short_calls(u64::from(program.bytes)), "the group makes no such calls");
+        let bytes = u64::from(program.bytes);
+        assert!(self.longest_short_call().is_some_and(|most| bytes <= most), "it is no short call");
         let common = self.locals.short.expect("lines");
         let of = |program: &ShortProgram| (program.ranks, program.me);
         assert_eq!(of(program), of(&common.program), "it is of this rank");
@@ -53,13 +56,8 @@ impl DeviceBoard {
         };
         let lines = program.bytes.div_ceil(8).max(1);
         let threads = lines.next_multiple_of(32).clamp(32, SHORT_THREADS as u32);
-        let blocks = blocks_of(program.bytes);
+        let blocks = lines.div_ceil(SHORT_THREADS as u32);
         // SAFETY: the kernel takes `ShortLaunch` by value; the buffers have the stated lengths.
         unsafe { start(on, kernel, (blocks, threads), &launch) }
     }
-}
-
-/// Blocks of a call whose publications have `bytes` each: a thread has eight of them.
-fn blocks_of(bytes: u32) -> u32 {
-    bytes.div_ceil(8 * SHORT_THREADS as u32).max(1)
 }

@@ -1,0 +1,161 @@
+//! Bytes, lines, flags and barriers of each kind of call, counted by the emulator. They are as many as the lowered
+//! programs say: the law holds for how much is moved, and not only for where it ends.
+
+use super::ONE_LANE;
+use super::case::Case;
+use super::emulator;
+use super::emulator::{Counts, Disturbance, Emulator, Failure, Grid, Machine, Protocol, planted};
+use crate::fake_gpu::or_skipped;
+use maypole::algorithms::Algorithm;
+use maypole::lower::{DeviceSlots, FoldSource, SourceLocation};
+use maypole::schedule::collective::Collective;
+use maypole_kernels::{BinaryOp, DataType};
+use std::collections::BTreeSet;
+
+/// Threads of the only lane, more than ranks.
+const THREADS: u64 = 8;
+const ELEMENTS: usize = 6000;
+
+fn is_announced(source: &FoldSource) -> bool {
+    matches!(source.from, SourceLocation::Board | SourceLocation::Peer(_))
+}
+
+/// The counts of rank `rank` by its program. No source is where its fold stores.
+fn law(case: &Case, rank: usize, protocol: Protocol) -> Counts {
+    let program = case.lower_for_device(rank);
+    let (windows, world) = (u64::from(program.windows), case.world() as u64);
+    let by_lines = protocol == Protocol::LowLatency;
+    let reaches = u64::from(case.reaches);
+    let writers = |sources: &[FoldSource]| {
+        let told = sources.iter().filter(|it| is_announced(it)).map(|it| it.peer);
+        told.collect::<BTreeSet<_>>().len() as u64
+    };
+    let (mut counts, mut credits) = (Counts::default(), 0);
+    for fold in &program.folds {
+        let sources = &program.sources[fold.first as usize..][..usize::from(fold.count)];
+        let bytes: u64 = (0..program.windows).map(|k| fold.extent.window(k).1 as u64).sum();
+        let lines = bytes.div_ceil(8);
+        let is_line = |it: &&FoldSource| by_lines && it.from == SourceLocation::Board;
+        let of_lines = sources.iter().filter(is_line).count() as u64;
+        let publishes = fold.audience != 0 && !case.reaches;
+        counts.lines_read += of_lines * lines;
+        counts.read += (sources.len() as u64 - of_lines) * bytes;
+        counts.lines_written += u64::from(publishes && by_lines) * lines;
+        counts.written += u64::from(fold.into.is_some()) * bytes;
+        counts.written += u64::from(publishes && !by_lines) * bytes;
+        counts.flags += u64::from(!by_lines) * windows * u64::from(fold.audience.count_ones());
+        credits += windows * writers(sources);
+    }
+    let fits = program.totals.iter().all(|total| *total <= case.slots.count as u64);
+    let tells_late = fits && (by_lines || case.reaches);
+    // Addresses at the start of a call over buffers, its end, and the lock of the lane.
+    counts.flags += if tells_late { writers(&program.sources) } else { credits };
+    counts.flags += 2 * world * reaches + 1;
+    counts.barriers = THREADS * (5 + 2 * reaches + 2 * windows * program.folds.len() as u64);
+    counts.awaits = reaches * (2 + u64::from(program.sources.iter().any(is_announced)));
+    counts
+}
+
+fn total(all: impl Iterator<Item = Counts>) -> Counts {
+    let add = |a: Counts, b: Counts| Counts {
+        read: a.read + b.read,
+        written: a.written + b.written,
+        lines_read: a.lines_read + b.lines_read,
+        lines_written: a.lines_written + b.lines_written,
+        flags: a.flags + b.flags,
+        barriers: a.barriers + b.barriers,
+        awaits: a.awaits + b.awaits,
+        fetched_ahead: a.fetched_ahead + b.fetched_ahead,
+    };
+    all.fold(Counts::default(), add)
+}
+
+/// The calls of each kind among `world` ranks, and the algorithms by which they run.
+fn calls(world: usize) -> Vec<Case> {
+    let kinds = [
+        (Collective::AllReduce, Algorithm::TwoShot),
+        (Collective::AllGather, Algorithm::Direct),
+        (Collective::ReduceScatter, Algorithm::Direct),
+        (Collective::Broadcast { root: 1 }, Algorithm::Linear),
+        (Collective::Reduce { root: 0 }, Algorithm::Linear),
+    ];
+    let case = |(collective, algorithm): (Collective, Algorithm)| {
+        let schedules = algorithm.schedules(collective, world).unwrap();
+        let case = Case::new(collective, schedules, ELEMENTS, 4096, world as u64);
+        let slots = DeviceSlots { bytes: 4096, count: 4 };
+        Case { slots, ..case.with_type(DataType::F32, BinaryOp::Sum) }
+    };
+    kinds.map(case).to_vec()
+}
+
+const MACHINE: Machine = Machine { grid: Grid { lanes: 1, threads: THREADS }, ..ONE_LANE };
+
+fn counted(emulator: &Emulator, case: &Case, protocol: Protocol) -> Counts {
+    let machine = Machine { protocol, ..MACHINE };
+    let calls = std::slice::from_ref(case);
+    let (counts, end) = emulator.run_counted(calls, machine, &Disturbance::default());
+    assert_eq!(end, Ok(()), "{case:?}");
+    counts
+}
+
+/// The first call whose counts are not those of the programs.
+fn first_difference(emulator: &Emulator) -> Option<String> {
+    for case in [2, 4].into_iter().flat_map(calls) {
+        let over_buffers = case.reaching().map(|it| (it, Protocol::Simple));
+        let slots = [Protocol::Simple, Protocol::LowLatency].map(|it| (case.clone(), it));
+        for (case, protocol) in slots.into_iter().chain(over_buffers) {
+            let counts = counted(emulator, &case, protocol);
+            let said = total((0..case.world()).map(|rank| law(&case, rank, protocol)));
+            // Who waits for what depends on the order of events, but over buffers.
+            let awaits = if case.reaches { said.awaits } else { counts.awaits };
+            let said = Counts { awaits, fetched_ahead: counts.fetched_ahead, ..said };
+            let fetches = counts.fetched_ahead > 0;
+            println!("{case:?}, {protocol:?}, over buffers: {}: {counts:?}", case.reaches);
+            if counts != said || fetches != case.reaches {
+                return Some(format!("{case:?}, {protocol:?}: {counts:?}, not {said:?}"));
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn calls_move_and_post_as_much_as_their_programs_say_emulated() {
+    let Some(emulator) = emulator() else { return };
+    assert_eq!(first_difference(emulator), None);
+    for (name, from, to) in [
+        ("gathers await one rank after the other", "step.fold < first)", "step.fold != 0)"),
+        ("nothing is fetched ahead", "row++) prefetch(from", "row++) if (!from) prefetch(from"),
+        ("each step tells its writers", "(self.launch.tells_late) {", "(false) {"),
+    ] {
+        let edited = planted(name, &[(from, to)], |plant| Emulator::edited(plant)).unwrap();
+        assert!(first_difference(&edited).is_some(), "{name}");
+    }
+}
+
+/// Rank 1 gives up while the others read its buffers. No host tells them, and they stop.
+#[test]
+fn a_long_read_ends_when_its_rank_gives_up_emulated() {
+    let collective = Collective::Broadcast { root: 1 };
+    let schedules = Algorithm::Linear.schedules(collective, 3).unwrap();
+    let case = Case::new(collective, schedules, 300_000, 4096, 1);
+    let case = case.with_type(DataType::F32, BinaryOp::Sum).reaching().unwrap();
+    let bytes = 2 * 4 * 300_000;
+    // Waits look for the end soon.
+    let soon = ("enum { LOOKS = 1024 };", "enum { LOOKS = 8 };");
+    let look = ("if (report != OK) data.stops = report;", "(void)report;");
+    for (name, edits, stops) in [("none", &[soon][..], true), ("no look", &[soon, look], false)] {
+        let Some(emulator) = or_skipped(planted(name, edits, |plant| Emulator::edited(plant)))
+        else {
+            return;
+        };
+        // Hosts tell other ranks late with this seed.
+        let machine = Machine { seed: 12, ..MACHINE };
+        let disturbance = Disturbance { asked: Some((1, 10)), ..Disturbance::default() };
+        let (counts, end) =
+            emulator.run_counted(std::slice::from_ref(&case), machine, &disturbance);
+        assert!(matches!(end, Err(Failure::GaveUp { status: 1, .. })), "{end:?}");
+        println!("{name}: {} of {bytes} bytes", counts.read);
+        assert_eq!(counts.read < bytes, stops, "{name}: {} of {bytes} bytes", counts.read);
+    }
+}
