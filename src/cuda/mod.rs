@@ -71,6 +71,7 @@ mod comm;
 mod courier;
 mod exchange;
 mod explain;
+mod gpu_direct;
 mod group;
 mod host;
 mod id;

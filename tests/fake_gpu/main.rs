@@ -19,6 +19,7 @@ mod company;
 mod endings;
 mod failures;
 mod far;
+mod gpu_direct;
 mod hosts;
 mod kernel;
 mod maps;
@@ -56,6 +57,7 @@ const ROLES: &[&[(&str, Role)]] = &[
     unavailable::ROLES,
     company::ROLES,
     far::ROLES,
+    gpu_direct::ROLES,
     hosts::ROLES,
     maps::ROLES,
     nvml::ROLES,

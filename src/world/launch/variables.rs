@@ -187,8 +187,10 @@ pub const VARIABLES: &[Variable] = &[
     each(
         "MAYPOLE_CUDA_COURIERS",
         "How the bytes of ranks on GPUs reach other hosts: `auto` (over InfiniBand and RoCE, adapters write them \
-         from slot to slot, by all ports of a rank, unless they are encrypted) or `stream` (in the streams \
-         that join the ranks). `stream` on one rank counts for all of its connections. Default: `auto`.",
+         from slot to slot, by all ports of a rank, unless they are encrypted; the slots are in the memory of \
+         the GPUs if all adapters reach it, which was tested on no hardware), `gpudirect` (the same, and an \
+         error where they are not), `host` (slots are in memory of the hosts) or `stream` (in the streams that \
+         join the ranks). `host` on one rank counts for all, `stream` for all of its connections. Default: `auto`.",
     ),
     each(
         "MAYPOLE_TUNE",

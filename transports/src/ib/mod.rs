@@ -36,6 +36,7 @@ mod endpoint;
 mod error;
 mod events;
 mod flow;
+mod flush;
 mod gid;
 mod immediate;
 mod library;
