@@ -6,7 +6,7 @@ use super::setup::{CALL, Found, agree_on, use_table};
 use crate::comm::Communicator;
 use crate::error::Result;
 use cudarc::driver::CudaStream;
-use maypole_transports::cuda::{Offer, PendingSlots, Shapes, UseTable};
+use maypole_transports::cuda::{PendingSlots, Shapes, SlotsOfGpus};
 use std::sync::Arc;
 
 /// Whether ranks of several hosts try to have them, equal on all; and then, whether the group must not do without
@@ -27,13 +27,6 @@ pub(super) fn is_wanted(comm: &mut Communicator, ways: CourierWays) -> Result<Op
     Ok((is_forced || is_allowed && can).then_some(is_forced))
 }
 
-/// The slots of a rank, the offers of all, and the table of those of its host.
-pub(super) struct OfferedSlots {
-    pub(super) slots: PendingSlots,
-    pub(super) offers: Vec<Offer>,
-    pub(super) table: Option<UseTable>,
-}
-
 /// Makes the slots of all ranks, or says why some rank has none, which is equal on all ranks. Collective.
 ///
 /// # Errors
@@ -42,7 +35,7 @@ pub(super) fn offered(
     comm: &mut Communicator,
     stream: &Arc<CudaStream>,
     shapes: &Shapes,
-) -> Result<Found<OfferedSlots>> {
+) -> Result<Found<SlotsOfGpus>> {
     let mine = pending(comm, stream, shapes);
     let why = mine.as_ref().err().cloned();
     let refused = comm.agree_on(CALL, &why)?;
@@ -56,7 +49,7 @@ pub(super) fn offered(
     };
     let offers = agree_on(comm, CALL, slots.offer())?;
     let table = use_table(comm, &offers)?;
-    Ok(Ok(OfferedSlots { slots, offers, table }))
+    Ok(Ok((slots, offers, table)))
 }
 
 fn pending(comm: &Communicator, stream: &Arc<CudaStream>, shapes: &Shapes) -> Found<PendingSlots> {

@@ -52,7 +52,7 @@ struct Rail<T> {
     end: T,
 }
 
-/// All streams of the courier of this rank, of which `streams` are the first ones. If some rank does not want
+/// All streams of the courier of this rank, of which `streams` are the first ones, and these in words. If some rank does not want
 /// `direct` writes, there are none with it. If slots are in the memory of GPUs: or why adapters do not reach those
 /// of some rank, which is equal on all ranks. Collective.
 ///
@@ -64,7 +64,7 @@ pub(super) fn all_streams(
     board: &DeviceBoard,
     mut streams: Vec<(usize, AnyStream)>,
     direct: bool,
-) -> Result<Found<Vec<CourierStream>>> {
+) -> Result<Found<(Vec<CourierStream>, String)>> {
     let me = comm.rank();
     let writers = streams.iter_mut().filter(|_| direct).filter_map(|(_, stream)| stream.direct());
     // All are by one port.
@@ -106,18 +106,22 @@ pub(super) fn all_streams(
         all.iter_mut().for_each(|stream| stream.stream.abandon());
         return Ok(Err(why));
     }
+    let ways = described(board, &mut all);
+    tracing::info!("publications of rank {me} reach other hosts: {ways}");
+    Ok(Ok((all, ways)))
+}
+
+/// How publications reach the ranks of other hosts, in words.
+fn described(board: &DeviceBoard, all: &mut [CourierStream]) -> String {
     let mut ways: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for stream in &mut all {
+    for stream in all {
         ways.entry(way(stream)).or_default().push(stream.peer.to_string());
     }
-    for (way, peers) in &ways {
-        let between = if board.has_slots_on_gpus() { " between GPUs" } else { "" };
-        tracing::info!(
-            "publications of rank {me} reach ranks {} by {way}{between}",
-            peers.join(", ")
-        );
-    }
-    Ok(Ok(all))
+    let between = if board.has_slots_on_gpus() { " between GPUs" } else { "" };
+    let of = |(way, peers): (&String, &Vec<String>)| {
+        format!("ranks {} by {way}{between}", peers.join(", "))
+    };
+    ways.iter().map(of).collect::<Vec<_>>().join("; ")
 }
 
 /// Why adapters do not reach the slots of some GPU by all of the streams, equal on all ranks. Collective.

@@ -1,7 +1,7 @@
 //! Ranks test whether their GPUs reach one another's memory, and make mailboxes there.
 
 use super::courier::CourierThread;
-use super::gpu_direct::{self, OfferedSlots};
+use super::gpu_direct;
 use super::links::{self, Introduction};
 use super::options::CommOptions;
 use super::place::{self, CourierWays, MailboxPlace};
@@ -249,14 +249,7 @@ impl NewGroup<'_> {
             Err(why) => return Ok(Err(why)),
         };
         let segment = shared_segment(comm, 1, DeviceBoard::bytes_in_host(shapes, ranks.1))?;
-        let board = |segment| {
-            let (slots, offers, table) = match offered {
-                Some(OfferedSlots { slots, offers, table }) => (Some(slots), offers, table),
-                None => (None, Vec::new(), None),
-            };
-            let slots = slots.map(|slots| (slots, &offers[..], table));
-            DeviceBoard::in_host(self.stream, shapes, ranks, segment, slots)
-        };
+        let board = |segment| DeviceBoard::in_host(self.stream, shapes, ranks, segment, offered);
         let made = segment.and_then(|segment| board(segment).map_err(|error| error.to_string()));
         // No courier starts if some rank has no copy of the mailboxes.
         Ok(first_of(comm, made.as_ref().err().cloned())?.map_or(made, Err))
@@ -277,12 +270,12 @@ fn courier(comm: &mut Communicator, board: &DeviceBoard) -> Result<Found<Courier
     let engine = comm.engine.get_mut();
     let streams = engine.streams_of_device(CALL, &far)?;
     let streams = far.into_iter().zip(streams).collect();
-    let streams = match rails::all_streams(comm, CALL, board, streams, direct)? {
-        Ok(streams) => streams,
+    let (streams, ways) = match rails::all_streams(comm, CALL, board, streams, direct)? {
+        Ok(made) => made,
         Err(why) => return Ok(Err(why)),
     };
     let courier = board.courier(me, streams);
-    let thread = CourierThread::start(courier, comm.engine.get().device_witness());
+    let thread = CourierThread::start(courier, comm.engine.get().device_witness(), ways);
     on_gpu(comm, thread).map(Ok)
 }
 

@@ -54,7 +54,10 @@ fn sum_direct() {
         let mut comm = comm.over(Transport::Ib).unwrap();
         let stream = context(comm.rank() % 2).new_stream().unwrap();
         match Comm::new(&mut comm, stream) {
-            Ok(gpu) => say("place", gpu.host_mailboxes().unwrap()),
+            Ok(gpu) => {
+                say("place", gpu.host_mailboxes().unwrap());
+                say("ways", gpu.courier_ways().unwrap());
+            }
             Err(error) => return say("error", error),
         }
         sum(&mut comm, 2);
@@ -73,6 +76,9 @@ fn adapters_write_from_gpu_to_gpu_emulated() {
         let (ended, count) = counted(world.processes(processes), hosts.len());
         for place in ended.iter().flat_map(|one| one.said("place")) {
             assert!(place.ends_with("are in the memory of the GPUs (GPUDirect)"), "{place}");
+        }
+        for ways in ended.iter().flat_map(|one| one.said("ways")) {
+            assert!(ways.contains(" by RDMA writes by port 1 of ib0 between GPUs"), "{ways}");
         }
         let used = ["device_regions", "direct_writes"].map(|name| count(name) > 0);
         assert_eq!(used, [true; 2], "{hosts:?}");

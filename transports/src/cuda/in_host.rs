@@ -25,7 +25,7 @@ const GRANULE: usize = 64 << 10;
 
 /// The slots of a rank in the memory of its GPU, the offers of all ranks, by which it reaches those of its host,
 /// and the table by which it learns when these have left, as of [`PendingBoard`](super::PendingBoard::connect).
-pub(super) type SlotsOfGpus<'a> = (PendingSlots, &'a [Offer], Option<UseTable>);
+pub type SlotsOfGpus = (PendingSlots, Vec<Offer>, Option<UseTable>);
 
 impl DeviceBoard {
     /// Bytes of the segment of a group of `ranks` ranks with mailboxes in memory of the host.
@@ -48,7 +48,7 @@ impl DeviceBoard {
         shapes: &Shapes,
         (me, ranks): (usize, usize),
         segment: Segment,
-        slots: Option<SlotsOfGpus<'_>>,
+        slots: Option<SlotsOfGpus>,
     ) -> Result<Self> {
         assert_eq!(segment.len(), Self::bytes_in_host(shapes, ranks), "it has all mailboxes");
         left_boards::end_left_boards();
@@ -63,10 +63,10 @@ impl DeviceBoard {
         let mut table = None;
         let reached = slots.map(|(slots, offers, of_host)| {
             // As for mailboxes of GPUs: no signal may report that other processes have closed it.
-            let is_freed = of_host.is_some() || slots.is_alone(me, offers);
+            let is_freed = of_host.is_some() || slots.is_alone(me, &offers);
             memory = LentMemory::new(is_freed.then(|| Arc::clone(&slots.memory)));
             table = of_host.map(Arc::new);
-            slots.connect(stream.context(), (me, offers), &mut others)
+            slots.connect(stream.context(), (me, &offers), &mut others)
         });
         let made = reached.transpose().and_then(|mut slots| {
             let (stream, layout, words) = (&aside, &layout, &*words);

@@ -40,6 +40,7 @@ pub use copies::LentFactor;
 pub use courier::{Courier, CourierStream, LostLink};
 pub use error::DeviceError;
 pub use gpu_slots::PendingSlots;
+pub use in_host::SlotsOfGpus;
 pub use launch::{DeviceCall, ForeignBuffer, Lent, Protocol, lend, lend_mut};
 pub use layout::{Room, Shape, Shapes};
 pub use left_boards::{Kept, LeftMemory, end_left_boards};
