@@ -1,8 +1,8 @@
 //! Slots in the memory of GPUs of several hosts, which adapters read and write (GPUDirect): whether all ranks of a
 //! group can have them. If one cannot, none has.
 
+use super::agreed::{CALL, Found, agree_on, use_table};
 use super::place::{self, CourierWays};
-use super::setup::{CALL, Found, agree_on, use_table};
 use crate::comm::Communicator;
 use crate::error::Result;
 use cudarc::driver::CudaStream;

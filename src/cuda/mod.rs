@@ -66,6 +66,7 @@
 //! | `watch` | the thread that aborts waiting kernels after a failure, and reports aborted kernels |
 
 mod abort;
+mod agreed;
 mod collectives;
 mod comm;
 mod courier;

@@ -2,7 +2,7 @@
 //! host is several ports, one by each of them. The ranks exchange the addresses and keys of their mailboxes,
 //! so that adapters write from slot to slot.
 
-use super::setup::{Found, first_of};
+use super::agreed::{Found, first_of};
 use crate::comm::Communicator;
 use crate::error::Result;
 use maypole_kernels::{View, ViewMut};

@@ -1,5 +1,6 @@
 //! Ranks test whether their GPUs reach one another's memory, and make mailboxes there.
 
+use super::agreed::{CALL, Found, agree_on, first_of, shared_segment, use_table};
 use super::courier::CourierThread;
 use super::gpu_direct;
 use super::links::{self, Introduction};
@@ -13,21 +14,14 @@ use super::rank::{Connected, DeviceRank};
 use crate::comm::Communicator;
 use crate::error::Result;
 use crate::topology::DeviceLinks;
-use bytemuck::Pod;
 use cudarc::driver::CudaStream;
 use maypole_kernels::cuda::WalkKernels;
 use maypole_kernels::packed::MOST_RANKS;
 use maypole_transports::cuda::{
-    BesideCapture, DeviceBoard, Offer, PendingBoard, ReservedBlocks, Shapes, UseTable, stream_aside,
+    BesideCapture, DeviceBoard, PendingBoard, ReservedBlocks, Shapes, stream_aside,
 };
-use maypole_transports::shm::Segment;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-pub(super) type Found<T> = std::result::Result<T, String>;
-
-/// The operation of ranks that connect.
-pub(super) const CALL: &str = "cuda::Comm::new()";
 
 /// Lanes of a rank alone.
 const LANES_ALONE: u32 = 16;
@@ -37,20 +31,6 @@ const NO_ROOM: &str = "the groups that the processes have on some GPU have reser
                        multiprocessors, because all blocks of all groups must run at the same time: \
                        use fewer groups, fewer blocks for each (NCCL_MAX_CTAS, maxCTAs or \
                        CommOptions::most_lanes), or fewer ranks on a GPU";
-
-/// Exchanges the bytes of `mine` among all ranks of `comm`, which make `call`. Returns those of
-/// all, by rank.
-///
-/// # Errors
-/// As every call.
-pub(super) fn agree_on<T: Pod>(comm: &mut Communicator, call: &str, mine: T) -> Result<Vec<T>> {
-    let told = comm.agree_on(call, &bytemuck::bytes_of(&mine).to_vec())?;
-    let read = told.iter().map(|bytes| bytemuck::try_pod_read_unaligned(bytes).ok());
-    read.collect::<Option<_>>().ok_or_else(|| {
-        let why = "a rank tells something of another length".to_owned();
-        comm.engine.get_mut().unconnected(call.to_owned(), why)
-    })
-}
 
 /// The result of a GPU, or the error of this rank and all others.
 fn on_gpu<T>(comm: &mut Communicator, done: std::result::Result<T, impl ToString>) -> Result<T> {
@@ -252,13 +232,12 @@ impl NewGroup<'_> {
         let board = |segment| DeviceBoard::in_host(self.stream, shapes, ranks, segment, offered);
         let made = segment.and_then(|segment| board(segment).map_err(|error| error.to_string()));
         // No courier starts if some rank has no copy of the mailboxes.
-        Ok(first_of(comm, made.as_ref().err().cloned())?.map_or(made, Err))
+        let Some(why) = first_of(comm, made.as_ref().err().cloned())? else { return Ok(made) };
+        if let Ok(board) = made {
+            board.leave(Box::new(()));
+        }
+        Ok(Err(why))
     }
-}
-
-/// The reason of the first rank that has one, equal on all ranks. Collective.
-pub(super) fn first_of(comm: &mut Communicator, mine: Option<String>) -> Result<Option<String>> {
-    Ok(comm.agree_on(CALL, &mine)?.into_iter().flatten().next())
 }
 
 /// The courier of this rank, at work; or why adapters do not reach the slots of some GPU, which is equal on all
@@ -282,41 +261,6 @@ fn courier(comm: &mut Communicator, board: &DeviceBoard) -> Result<Found<Courier
 fn through_host(reason: String) -> String {
     tracing::warn!("collectives on GPUs go through the host: {reason}");
     reason
-}
-
-/// The table of the ranks of this host that use the memory of others, if those of some host are in several
-/// processes. Without it, which all ranks agree on, memory of a group is kept until the process ends.
-pub(super) fn use_table(comm: &mut Communicator, offers: &[Offer]) -> Result<Option<UseTable>> {
-    let hosts = comm.hosts();
-    let process = |rank: usize| offers[rank].process;
-    let is_alone = |rank| hosts.locals(rank).iter().all(|other| process(*other) == process(rank));
-    if (0..offers.len()).all(is_alone) {
-        return Ok(None);
-    }
-    let locals = hosts.locals(comm.rank());
-    let near: Vec<_> = locals.iter().map(|rank| offers[*rank]).collect();
-    let place = locals.iter().position(|rank| *rank == comm.rank()).expect("it is on its host");
-    match shared_segment(comm, 0, UseTable::bytes(near.len()))? {
-        Ok(segment) => Ok(Some(UseTable::new(segment, place, &near))),
-        Err(why) => {
-            tracing::warn!(
-                "the ranks share no memory of the host ({why}), so memory of this group stays allocated \
-                 until its processes end"
-            );
-            Ok(None)
-        }
-    }
-}
-
-/// A segment of the ranks of `comm` on this host, or why some rank has none, which is equal on all ranks.
-/// Collective.
-fn shared_segment(comm: &mut Communicator, number: u32, bytes: usize) -> Result<Found<Segment>> {
-    let ranks = comm.hosts().locals(comm.rank());
-    let engine = comm.engine.get();
-    let deadline = engine.limits().deadline();
-    let made = engine.health().control().segment(&ranks, number, bytes, deadline);
-    let made = made.map_err(|error| error.to_string());
-    Ok(first_of(comm, made.as_ref().err().cloned())?.map_or(made, Err))
 }
 
 /// Processes that share a GPU take turns on it, so a kernel that waits for another process waits

@@ -1,9 +1,9 @@
 //! Groups of some of the ranks of a group.
 
+use super::agreed::agree_on;
 use super::comm::Comm;
 use super::id::Id;
 use super::options::CommOptions;
-use super::setup::agree_on;
 use crate::error::{Error, Result};
 use bytemuck::{Pod, Zeroable};
 use std::net::IpAddr;

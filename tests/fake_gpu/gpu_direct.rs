@@ -126,6 +126,19 @@ fn where_one_rank_cannot_all_use_memory_of_the_hosts_emulated() {
     }
 }
 
+/// Ranks of one host read the slots of one another's GPUs.
+#[test]
+fn where_gpus_of_a_host_are_apart_all_use_memory_of_the_hosts_emulated() {
+    let set = [EXPORTS, ("FAKE_CUDA_NO_PEERS", "all")];
+    let Some(world) = on_hosts("sum_direct", &[0, 0, 1], "ib0", &set) else { return };
+    for one in world.start().succeed() {
+        let place = one.only("place");
+        let why = "GPUDirect is not possible: GPU ";
+        assert!(place.contains(why) && place.contains("cannot reach the memory of"), "{place}");
+        assert!(!one.lines.iter().any(|line| line.contains("freed while")), "{:?}", one.lines);
+    }
+}
+
 #[test]
 fn gpudirect_that_is_forced_and_impossible_is_an_error_emulated() {
     let stream = (COURIERS, "stream", "ib0", "rank 1: MAYPOLE_CUDA_COURIERS excludes it there");

@@ -199,12 +199,15 @@ fn export(context: &CudaContext, address: u64, bytes: usize) -> Result<OwnedFd> 
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
-/// True unless the GPU itself sees writes of adapters in order. NCCL flushes before compute capability 9.0.
+/// True unless the GPU itself sees writes of adapters in order. As NCCL (`ncclTopoNeedFlush`), before compute
+/// capability 9.0, and where words of the host and bytes take different ways: where the GPU uses the page tables of
+/// the host, they are joined by NVLink-C2C, and adapters by PCI.
 fn lands_late(context: &CudaContext) -> bool {
-    let ordering =
-        context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
-    let major = context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    let is = |which, expected: fn(i32) -> bool| context.attribute(which).is_ok_and(expected);
     // `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`.
-    let is_ordered = ordering.is_ok_and(|ordering| ordering >= 100);
-    !(is_ordered && major.is_ok_and(|major| major >= 9))
+    let is_ordered =
+        is(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, |it| it >= 100);
+    let is_new = is(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, |it| it >= 9);
+    let page_tables = Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES;
+    !(is_ordered && is_new && is(page_tables, |it| it == 0))
 }

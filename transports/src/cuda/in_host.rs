@@ -54,17 +54,30 @@ impl DeviceBoard {
         left_boards::end_left_boards();
         let layout = MailboxLayout::new(shapes, ranks);
         let stride = (segment.len() / ranks) as u64;
-        let (aside, order) = (stream_aside(stream)?, WorkOrder::new(stream)?);
-        let words = Arc::new(ReportWords::new(stream.context())?);
-        let memory = Arc::new(RegisteredSegment::new(stream.context(), segment)?);
-        let of = |rank| Reached::InHost(Arc::clone(&memory), stride * rank);
+        let make = || {
+            let (aside, order) = (stream_aside(stream)?, WorkOrder::new(stream)?);
+            let words = Arc::new(ReportWords::new(stream.context())?);
+            let host = Arc::new(RegisteredSegment::new(stream.context(), segment)?);
+            Ok((aside, order, words, host))
+        };
+        let (aside, order, words, host) = match make() {
+            Ok(made) => made,
+            Err(error) => {
+                // Others may reach them already.
+                std::mem::forget(slots);
+                return Err(error);
+            }
+        };
+        let of = |rank| Reached::InHost(Arc::clone(&host), stride * rank);
         let mut others: Vec<_> = (0..ranks as u64).map(of).collect();
         let mut memory = LentMemory::default();
         let mut table = None;
         let reached = slots.map(|(slots, offers, of_host)| {
             // As for mailboxes of GPUs: no signal may report that other processes have closed it.
             let is_freed = of_host.is_some() || slots.is_alone(me, &offers);
-            memory = LentMemory::new(is_freed.then(|| Arc::clone(&slots.memory)));
+            let lent = LentMemory::new(Some(Arc::clone(&slots.memory)));
+            // Another one is never dropped, so it stays.
+            memory = if is_freed { lent } else { LentMemory::default() };
             table = of_host.map(Arc::new);
             slots.connect(stream.context(), (me, &offers), &mut others)
         });

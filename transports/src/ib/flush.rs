@@ -1,10 +1,10 @@
 //! Reads that make earlier writes of an adapter arrive in the memory of a device.
 //!
 //! An adapter completes a write when it has sent the bytes to the PCI bus. Memory of the host is coherent with
-//! that completion, but a GPU before compute capability 9.0 may still have the bytes under way. A read does
-//! not overtake writes on the bus, so once it is complete, the bytes have arrived. It goes through a queue pair that
-//! is connected to itself, as NCCL's does (`ncclIbIflush`); NVIDIA describes the problem in "GPUDirect RDMA",
-//! and in `cuda.h` at `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`.
+//! that completion, but some GPUs may still have the bytes under way. A read does not overtake writes on the bus, so
+//! once it is complete, the bytes have arrived. It goes through a queue pair that is connected to itself, as NCCL's
+//! does (`ncclIbIflush`). NVIDIA describes the problem in "GPUDirect RDMA", and in `cuda.h` at
+//! `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`.
 
 use super::abi::{IbvWc, WC_SUCCESS};
 use super::adapter::{VerbsAdapter, VerbsMemory};

@@ -8,7 +8,7 @@ use crate::cuda::copies;
 use crate::cuda::launch::Lent;
 use crate::cuda::layout::MailboxLayout;
 use crate::stream::{Fault, HEAD, Stream};
-use maypole_kernels::{View, ViewMut, mix};
+use maypole_kernels::{View, ViewMut};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -145,7 +145,6 @@ impl DeviceBoard {
 
 /// The bytes of a trial at this place of a rank's memory.
 fn bytes(rank: usize, range: CopyRange) -> Vec<u8> {
-    (range.start..range.start + range.len)
-        .map(|at| mix((rank << 40 | at) as u64 + 1) as u8)
-        .collect()
+    let byte = |at: usize| ((rank << 40 | at) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    (range.start..range.start + range.len).map(|at| byte(at) as u8).collect()
 }
