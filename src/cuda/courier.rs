@@ -49,6 +49,8 @@ impl FarDepartures {
 #[derive(Debug)]
 pub(super) struct CourierThread {
     departures: FarDepartures,
+    /// How publications reach other hosts, in words.
+    pub(super) ways: String,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,12 +59,16 @@ impl CourierThread {
     ///
     /// # Errors
     /// If the system has no thread left.
-    pub(super) fn start(courier: Courier, witness: DeviceWitness) -> io::Result<Self> {
+    pub(super) fn start(
+        courier: Courier,
+        witness: DeviceWitness,
+        ways: String,
+    ) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let departures = FarDepartures { shared: Arc::clone(&shared), far: courier.peers() };
         let carry = move || carry(courier, &shared, witness);
         let thread = std::thread::Builder::new().name("maypole-courier".to_owned()).spawn(carry)?;
-        Ok(Self { departures, thread: Some(thread) })
+        Ok(Self { departures, ways, thread: Some(thread) })
     }
 
     pub(super) fn departures(&self) -> FarDepartures {

@@ -191,6 +191,19 @@ impl Comm {
         rank.connected.as_ref().is_ok_and(|connected| connected.place == MailboxPlace::Hosts)
     }
 
+    /// Returns how publications of this rank reach the ranks of other hosts, in words: `ranks 2, 3 by RDMA writes by
+    /// port 1 of mlx5_0`. `None` if there are no other hosts, or no mailboxes.
+    ///
+    /// ```no_run
+    /// # fn rank(comm: maypole::cuda::Comm) {
+    /// println!("{}", comm.courier_ways().unwrap_or_default());
+    /// # }
+    /// ```
+    pub fn courier_ways(&self) -> Option<String> {
+        let rank = self.lock();
+        Some(rank.connected.as_ref().ok()?.courier.as_ref()?.ways.clone())
+    }
+
     /// Explains the plan of a call: as [`explain`], with this group's choices, or why calls go
     /// [through the host](Self::through_host) and the choice there. Says why mailboxes are in
     /// [memory of the host](Self::host_mailboxes), if they are. Not collective.

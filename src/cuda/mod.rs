@@ -66,12 +66,14 @@
 //! | `watch` | the thread that aborts waiting kernels after a failure, and reports aborted kernels |
 
 mod abort;
+mod agreed;
 mod collectives;
 mod comm;
 mod courier;
 mod exchange;
 mod explain;
 mod forms;
+mod gpu_direct;
 mod group;
 mod host;
 mod id;

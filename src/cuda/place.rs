@@ -1,6 +1,7 @@
 //! Where the mailboxes of a group are: in the memory of its GPUs, or in memory of their hosts.
 
 use crate::schedule::hosts::{Boards, Hosts};
+use serde::{Deserialize, Serialize};
 
 /// The variable by which a user decides.
 const VARIABLE: &str = "MAYPOLE_CUDA_MAILBOXES";
@@ -46,16 +47,31 @@ fn number(value: &str) -> Result<u32, String> {
 /// The variable by which a user decides how couriers send.
 const COURIERS: &str = "MAYPOLE_CUDA_COURIERS";
 
-/// Whether couriers make direct writes where they can, by that variable.
-pub(super) fn has_direct_couriers() -> Result<bool, String> {
-    are_direct(&std::env::var_os(COURIERS).unwrap_or_default().to_string_lossy())
+/// How bytes of publications reach other hosts, at best.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Deserialize, Serialize)]
+pub(super) enum CourierWays {
+    /// By adapters, between the memory of GPUs if all can.
+    Auto,
+    /// Between the memory of GPUs.
+    GpuDirect,
+    /// By adapters, between memory of the hosts.
+    Host,
+    /// By streams.
+    Stream,
 }
 
-fn are_direct(value: &str) -> Result<bool, String> {
+/// Those that the user allows by that variable.
+pub(super) fn courier_ways() -> Result<CourierWays, String> {
+    ways(&std::env::var_os(COURIERS).unwrap_or_default().to_string_lossy())
+}
+
+fn ways(value: &str) -> Result<CourierWays, String> {
     match value {
-        "" | "auto" => Ok(true),
-        "stream" => Ok(false),
-        other => Err(format!("{COURIERS}: '{other}' is neither auto nor stream")),
+        "" | "auto" => Ok(CourierWays::Auto),
+        "gpudirect" => Ok(CourierWays::GpuDirect),
+        "host" => Ok(CourierWays::Host),
+        "stream" => Ok(CourierWays::Stream),
+        other => Err(format!("{COURIERS}: '{other}' is none of auto, gpudirect, host and stream")),
     }
 }
 
@@ -68,9 +84,11 @@ mod tests {
         for (value, expected) in [("", 0), ("auto", 0), ("peer", PEER), ("host", HOST)] {
             assert_eq!(number(value), Ok(expected));
         }
-        assert_eq!(["", "auto", "stream"].map(are_direct), [Ok(true), Ok(true), Ok(false)]);
-        let why = are_direct("tcp").unwrap_err();
-        assert_eq!(why, "MAYPOLE_CUDA_COURIERS: 'tcp' is neither auto nor stream");
+        let of = ["", "auto", "gpudirect", "host", "stream"].map(|value| ways(value).unwrap());
+        let [auto, direct] = [CourierWays::Auto, CourierWays::GpuDirect];
+        assert_eq!(of, [auto, auto, direct, CourierWays::Host, CourierWays::Stream]);
+        let why = ways("tcp").unwrap_err();
+        assert_eq!(why, "MAYPOLE_CUDA_COURIERS: 'tcp' is none of auto, gpudirect, host and stream");
         let why = number("gpu").unwrap_err();
         assert_eq!(why, "MAYPOLE_CUDA_MAILBOXES: 'gpu' is none of auto, peer and host");
     }

@@ -2,10 +2,11 @@
 //! host is several ports, one by each of them. The ranks exchange the addresses and keys of their mailboxes,
 //! so that adapters write from slot to slot.
 
+use super::agreed::{Found, first_of};
 use crate::comm::Communicator;
 use crate::error::Result;
 use maypole_kernels::{View, ViewMut};
-use maypole_transports::cuda::{CourierStream, DeviceBoard};
+use maypole_transports::cuda::{CourierStream, DeviceBoard, LostLink};
 use maypole_transports::ib::{
     ConnectedVerbs, UnconnectedVerbs, VerbsEndpoint, VerbsError, VerbsStream,
 };
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 /// How long a connection by another port may take for its first bytes. An active port may be on another
 /// network.
 const TRIAL: Duration = Duration::from_secs(5);
+/// The same for the first writes to the memory of GPUs.
+const TRIAL_OF_SLOTS: Duration = Duration::from_secs(10);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 /// Most ports of a rank besides the first.
 const MOST: usize = 63;
@@ -30,6 +33,8 @@ type OfferedMemory = Option<(u64, u32)>;
 #[derive(Default, Deserialize, Serialize)]
 struct CourierOffer {
     memory: OfferedMemory,
+    /// Why there is none.
+    refused: Option<String>,
     /// Ends of connections by other ports, by peer and port.
     ends: Vec<Vec<Vec<u8>>>,
 }
@@ -47,8 +52,9 @@ struct Rail<T> {
     end: T,
 }
 
-/// All streams of the courier of this rank, of which `streams` are the first ones. If some rank does not want
-/// `direct` writes, there are none with it. Collective.
+/// All streams of the courier of this rank, of which `streams` are the first ones, and these in words. If some rank does not want
+/// `direct` writes, there are none with it. If slots are in the memory of GPUs: or why adapters do not reach those
+/// of some rank, which is equal on all ranks. Collective.
 ///
 /// # Errors
 /// As every call.
@@ -58,38 +64,80 @@ pub(super) fn all_streams(
     board: &DeviceBoard,
     mut streams: Vec<(usize, AnyStream)>,
     direct: bool,
-) -> Result<Vec<CourierStream>> {
+) -> Result<Found<(Vec<CourierStream>, String)>> {
     let me = comm.rank();
     let writers = streams.iter_mut().filter(|_| direct).filter_map(|(_, stream)| stream.direct());
     // All are by one port.
-    let memory: Option<Vec<_>> = writers.map(|writer| offered(board, me, writer)).collect();
-    let memory = memory.and_then(|all| all.last().copied());
+    let memory: Found<Vec<_>> = writers.map(|writer| offered(board, me, writer)).collect();
+    let (memory, refused) = match memory.map(|all| all.last().copied()) {
+        Ok(Some(memory)) => (Some(memory), None),
+        Ok(None) => (None, Some("its streams have no RDMA writes".to_owned())),
+        Err(why) => {
+            tracing::warn!("rank {me} registers no memory for the writes of adapters: {why}");
+            (None, Some(why))
+        }
+    };
     let sharing = comm.hosts().locals(me).len();
     let ends = if memory.is_some() { ends(&streams, sharing) } else { Ok(Vec::new()) };
     let ends = ends.unwrap_or_else(|error| {
         tracing::info!("couriers use one port of each rank: {error}");
         Vec::new()
     });
-    let mut offer = CourierOffer { memory, ends: vec![Vec::new(); comm.world()] };
+    let mut offer = CourierOffer { memory, refused, ends: vec![Vec::new(); comm.world()] };
     for Rail { peer, end, .. } in &ends {
         offer.ends[*peer].push(end.endpoint().to_bytes());
     }
     // Over the encrypted control plane.
     let offers = comm.agree_on(call, &offer)?;
+    let refused =
+        offers.iter().enumerate().find_map(|(rank, it)| Some((rank, it.refused.as_ref()?)));
+    if let Some((rank, why)) = refused.filter(|_| board.has_slots_on_gpus()) {
+        return Ok(Err(format!("rank {rank}: {why}")));
+    }
     let first = |(peer, stream): (usize, AnyStream)| {
         let writes_to = memory.and(offers[peer].memory).map(remote);
         CourierStream { peer, stream, writes_to }
     };
     let mut all: Vec<_> = streams.into_iter().map(first).collect();
     all.extend(rails(comm, call, board, ends, &offers)?);
+    if board.has_slots_on_gpus()
+        && let Some(why) = tried(comm, board, &mut all)?
+    {
+        all.iter_mut().for_each(|stream| stream.stream.abandon());
+        return Ok(Err(why));
+    }
+    let ways = described(board, &mut all);
+    tracing::info!("publications of rank {me} reach other hosts: {ways}");
+    Ok(Ok((all, ways)))
+}
+
+/// How publications reach the ranks of other hosts, in words.
+fn described(board: &DeviceBoard, all: &mut [CourierStream]) -> String {
     let mut ways: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for stream in &mut all {
+    for stream in all {
         ways.entry(way(stream)).or_default().push(stream.peer.to_string());
     }
-    for (way, peers) in &ways {
-        tracing::info!("publications of rank {me} reach ranks {} by {way}", peers.join(", "));
-    }
-    Ok(all)
+    let between = if board.has_slots_on_gpus() { " between GPUs" } else { "" };
+    let of = |(way, peers): (&String, &Vec<String>)| {
+        format!("ranks {} by {way}{between}", peers.join(", "))
+    };
+    ways.iter().map(of).collect::<Vec<_>>().join("; ")
+}
+
+/// Why adapters do not reach the slots of some GPU by all of the streams, equal on all ranks. Collective.
+fn tried(
+    comm: &mut Communicator,
+    board: &DeviceBoard,
+    all: &mut [CourierStream],
+) -> Result<Option<String>> {
+    let me = comm.rank();
+    let tried = board.try_slots(me, all, TRIAL_OF_SLOTS);
+    let why = |LostLink { peer, fault }| {
+        format!(
+            "rank {me}: the trial of writes between its GPU and that of rank {peer} failed: {fault}"
+        )
+    };
+    first_of(comm, tried.err().map(why))
 }
 
 fn remote((address, key): (u64, u32)) -> RemoteMemory {
@@ -97,14 +145,10 @@ fn remote((address, key): (u64, u32)) -> RemoteMemory {
 }
 
 /// Registers the mailboxes for `writer`.
-fn offered(board: &DeviceBoard, me: usize, writer: &mut dyn DirectWrites) -> OfferedMemory {
-    match board.register(me, writer) {
-        Ok(RemoteMemory { address, key }) => Some((address, key)),
-        Err(error) => {
-            tracing::warn!("the bytes of publications to other hosts are copied: {error}");
-            None
-        }
-    }
+fn offered(board: &DeviceBoard, me: usize, writer: &mut dyn DirectWrites) -> Found<(u64, u32)> {
+    let RemoteMemory { address, key } =
+        board.register(me, writer).map_err(|error| error.to_string())?;
+    Ok((address, key))
 }
 
 fn way(CourierStream { stream, writes_to, .. }: &mut CourierStream) -> String {
@@ -162,7 +206,7 @@ fn rails(
     let mut memory = vec![None; count];
     let mut open = |Rail { number, peer, end }: Rail<ConnectedVerbs>| {
         let mut end = end.open();
-        memory[number] = offered(board, me, &mut end);
+        memory[number] = offered(board, me, &mut end).ok();
         Rail { number, peer, end }
     };
     let mut rails: Vec<_> = connected.into_iter().map(&mut open).collect();

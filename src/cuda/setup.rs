@@ -1,9 +1,11 @@
 //! Ranks test whether their GPUs reach one another's memory, and make mailboxes there.
 
+use super::agreed::{CALL, Found, agree_on, first_of, shared_segment, use_table};
 use super::courier::CourierThread;
+use super::gpu_direct;
 use super::links::{self, Introduction};
 use super::options::CommOptions;
-use super::place::{self, MailboxPlace};
+use super::place::{self, CourierWays, MailboxPlace};
 use super::plan::{self, Wanted};
 use super::probe::ReachProbe;
 use super::programs::MessagePrograms;
@@ -12,21 +14,14 @@ use super::rank::{Connected, DeviceRank};
 use crate::comm::Communicator;
 use crate::error::Result;
 use crate::topology::DeviceLinks;
-use bytemuck::Pod;
 use cudarc::driver::CudaStream;
 use maypole_kernels::cuda::WalkKernels;
 use maypole_kernels::packed::MOST_RANKS;
 use maypole_transports::cuda::{
-    BesideCapture, DeviceBoard, Offer, PendingBoard, ReservedBlocks, Shapes, UseTable, stream_aside,
+    BesideCapture, DeviceBoard, PendingBoard, ReservedBlocks, Shapes, stream_aside,
 };
-use maypole_transports::shm::Segment;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-type Found<T> = std::result::Result<T, String>;
-
-/// The operation of ranks that connect.
-const CALL: &str = "cuda::Comm::new()";
 
 /// Lanes of a rank alone.
 const LANES_ALONE: u32 = 16;
@@ -36,20 +31,6 @@ const NO_ROOM: &str = "the groups that the processes have on some GPU have reser
                        multiprocessors, because all blocks of all groups must run at the same time: \
                        use fewer groups, fewer blocks for each (NCCL_MAX_CTAS, maxCTAs or \
                        CommOptions::most_lanes), or fewer ranks on a GPU";
-
-/// Exchanges the bytes of `mine` among all ranks of `comm`, which make `call`. Returns those of
-/// all, by rank.
-///
-/// # Errors
-/// As every call.
-pub(super) fn agree_on<T: Pod>(comm: &mut Communicator, call: &str, mine: T) -> Result<Vec<T>> {
-    let told = comm.agree_on(call, &bytemuck::bytes_of(&mine).to_vec())?;
-    let read = told.iter().map(|bytes| bytemuck::try_pod_read_unaligned(bytes).ok());
-    read.collect::<Option<_>>().ok_or_else(|| {
-        let why = "a rank tells something of another length".to_owned();
-        comm.engine.get_mut().unconnected(call.to_owned(), why)
-    })
-}
 
 /// The result of a GPU, or the error of this rank and all others.
 fn on_gpu<T>(comm: &mut Communicator, done: std::result::Result<T, impl ToString>) -> Result<T> {
@@ -95,15 +76,25 @@ pub(super) fn connect(
     let group = NewGroup { stream, all, lanes, least: bounds.least, walks, fitting, links };
     // A rank alone reaches its own GPU.
     let made = match far.or(forced).or(refused).filter(|_| world > 1) {
-        None => group.connect(comm, None)?,
+        None => group.connect(comm, None, false)?,
         Some(reason) => Err(reason),
     };
     let reason = match made {
         Err(reason) if wanted != place::PEER && world > 1 => reason,
         made => return Ok(made.map_err(through_host)),
     };
-    tracing::info!("the mailboxes of the GPUs are in memory of the host: {reason}");
-    let made = group.connect(comm, Some(reason.clone()))?;
+    let ways = on_gpu(comm, place::courier_ways())?;
+    let mut reason = reason;
+    if let Some(is_forced) = gpu_direct::is_wanted(comm, ways)? {
+        match group.connect(comm, Some(gpu_direct::described(&reason)), true)? {
+            Ok(made) => return Ok(Ok(made)),
+            Err(why) if is_forced => {
+                return on_gpu(comm, Err(format!("MAYPOLE_CUDA_COURIERS=gpudirect: {why}")));
+            }
+            Err(why) => reason = gpu_direct::refused(&reason, &why),
+        }
+    }
+    let made = group.connect(comm, Some(reason.clone()), false)?;
     let both = |why| format!("{reason}; and mailboxes in memory of the host: {why}");
     Ok(made.map_err(|why| through_host(both(why))))
 }
@@ -123,12 +114,17 @@ struct NewGroup<'a> {
 }
 
 impl NewGroup<'_> {
-    /// Makes mailboxes on the GPUs, or in memory of the host for a reason. Collective.
+    /// Makes mailboxes on the GPUs, or in memory of the host for a reason, but their slots on the GPUs if
+    /// `is_direct`. Collective.
     fn connect(
         &self,
         comm: &mut Communicator,
         in_host: Option<String>,
+        is_direct: bool,
     ) -> Result<Found<Connected>> {
+        if let Some(reason) = &in_host {
+            tracing::info!("the mailboxes of the GPUs are in memory of the host: {reason}");
+        }
         let place = match in_host {
             None => MailboxPlace::Gpus,
             Some(_) if comm.hosts().is_one() => MailboxPlace::Host,
@@ -147,13 +143,17 @@ impl NewGroup<'_> {
         let messages = on_gpu(comm, MessagePrograms::new(stream))?;
         let board = match place {
             MailboxPlace::Gpus => self.on_gpus(comm, &shapes)?,
-            MailboxPlace::Host | MailboxPlace::Hosts => self.in_host(comm, &shapes)?,
+            MailboxPlace::Host | MailboxPlace::Hosts => self.in_host(comm, &shapes, is_direct)?,
         };
         let courier = match &board {
             Ok(board) if place == MailboxPlace::Hosts => Some(courier(comm, board)?),
             _ => None,
         };
-        let no_room = blocks.is_none().then(|| NO_ROOM.to_owned());
+        let (courier, refused) = match courier.transpose() {
+            Ok(courier) => (courier, None),
+            Err(why) => (None, Some(why)),
+        };
+        let no_room = refused.or_else(|| blocks.is_none().then(|| NO_ROOM.to_owned()));
         let kernels = &walks[&DeviceRank::byte_module()];
         let (board, reason) = self.probed(comm, (board, no_room), &aside, kernels)?;
         match (board, blocks, reason) {
@@ -215,68 +215,52 @@ impl NewGroup<'_> {
         Ok(pending.connect(comm.rank(), &offers, table).map_err(|error| error.to_string()))
     }
 
-    fn in_host(&self, comm: &mut Communicator, shapes: &Shapes) -> Result<Found<DeviceBoard>> {
+    fn in_host(
+        &self,
+        comm: &mut Communicator,
+        shapes: &Shapes,
+        is_direct: bool,
+    ) -> Result<Found<DeviceBoard>> {
         let ranks = (comm.rank(), comm.world());
+        let offered =
+            is_direct.then(|| gpu_direct::offered(comm, self.stream, shapes)).transpose()?;
+        let offered = match offered.transpose() {
+            Ok(offered) => offered,
+            Err(why) => return Ok(Err(why)),
+        };
         let segment = shared_segment(comm, 1, DeviceBoard::bytes_in_host(shapes, ranks.1))?;
-        let board = |segment| DeviceBoard::in_host(self.stream, shapes, ranks, segment);
+        let board = |segment| DeviceBoard::in_host(self.stream, shapes, ranks, segment, offered);
         let made = segment.and_then(|segment| board(segment).map_err(|error| error.to_string()));
         // No courier starts if some rank has no copy of the mailboxes.
-        Ok(first_of(comm, made.as_ref().err().cloned())?.map_or(made, Err))
+        let Some(why) = first_of(comm, made.as_ref().err().cloned())? else { return Ok(made) };
+        if let Ok(board) = made {
+            board.leave(Box::new(()));
+        }
+        Ok(Err(why))
     }
 }
 
-/// The reason of the first rank that has one, equal on all ranks. Collective.
-fn first_of(comm: &mut Communicator, mine: Option<String>) -> Result<Option<String>> {
-    Ok(comm.agree_on(CALL, &mine)?.into_iter().flatten().next())
-}
-
-/// The courier of this rank, at work. Collective.
-fn courier(comm: &mut Communicator, board: &DeviceBoard) -> Result<CourierThread> {
+/// The courier of this rank, at work; or why adapters do not reach the slots of some GPU, which is equal on all
+/// ranks. Collective.
+fn courier(comm: &mut Communicator, board: &DeviceBoard) -> Result<Found<CourierThread>> {
     let (me, hosts) = (comm.rank(), comm.hosts());
     let far: Vec<_> = (0..comm.world()).filter(|rank| !hosts.together(*rank, me)).collect();
-    let direct = on_gpu(comm, place::has_direct_couriers())?;
+    let direct = on_gpu(comm, place::courier_ways())? != CourierWays::Stream;
     let engine = comm.engine.get_mut();
     let streams = engine.streams_of_device(CALL, &far)?;
     let streams = far.into_iter().zip(streams).collect();
-    let streams = rails::all_streams(comm, CALL, board, streams, direct)?;
+    let (streams, ways) = match rails::all_streams(comm, CALL, board, streams, direct)? {
+        Ok(made) => made,
+        Err(why) => return Ok(Err(why)),
+    };
     let courier = board.courier(me, streams);
-    let thread = CourierThread::start(courier, comm.engine.get().device_witness());
-    on_gpu(comm, thread)
+    let thread = CourierThread::start(courier, comm.engine.get().device_witness(), ways);
+    on_gpu(comm, thread).map(Ok)
 }
 
 fn through_host(reason: String) -> String {
     tracing::warn!("collectives on GPUs go through the host: {reason}");
     reason
-}
-
-/// The table of ranks that use the memory of others, if the ranks are in several processes. Without it, which
-/// all ranks agree on, memory of a group is kept until the process ends.
-fn use_table(comm: &mut Communicator, offers: &[Offer]) -> Result<Option<UseTable>> {
-    if offers.iter().all(|offer| offer.process == offers[0].process) {
-        return Ok(None);
-    }
-    let bytes = UseTable::bytes(comm.world());
-    match shared_segment(comm, 0, bytes)? {
-        Ok(segment) => Ok(Some(UseTable::new(segment, comm.rank(), offers))),
-        Err(why) => {
-            tracing::warn!(
-                "the ranks share no memory of the host ({why}), so memory of this group stays allocated \
-                 until its processes end"
-            );
-            Ok(None)
-        }
-    }
-}
-
-/// A segment of the ranks of `comm` on this host, or why some rank has none, which is equal on all ranks.
-/// Collective.
-fn shared_segment(comm: &mut Communicator, number: u32, bytes: usize) -> Result<Found<Segment>> {
-    let ranks = comm.hosts().locals(comm.rank());
-    let engine = comm.engine.get();
-    let deadline = engine.limits().deadline();
-    let made = engine.health().control().segment(&ranks, number, bytes, deadline);
-    let made = made.map_err(|error| error.to_string());
-    Ok(first_of(comm, made.as_ref().err().cloned())?.map_or(made, Err))
 }
 
 /// Processes that share a GPU take turns on it, so a kernel that waits for another process waits

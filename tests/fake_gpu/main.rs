@@ -19,6 +19,7 @@ mod company;
 mod endings;
 mod failures;
 mod far;
+mod gpu_direct;
 mod hosts;
 mod kernel;
 mod nvml;
@@ -55,6 +56,7 @@ const ROLES: &[&[(&str, Role)]] = &[
     unavailable::ROLES,
     company::ROLES,
     far::ROLES,
+    gpu_direct::ROLES,
     hosts::ROLES,
     nvml::ROLES,
     order::ROLES,

@@ -52,16 +52,22 @@ unsigned Pair::place(const Frame& frame) {
     const char* payload = in_.data() + sizeof frame;
     Regions& regions = Regions::all();
     bool is_refused = false;
+    if (frame.is_read) {
+        context->device->count("reads");
+        return regions.land(frame.key, frame.address, frame.length) ? WC_SUCCESS : WC_REMOTE_ACCESS;
+    }
     if (frame.has_immediate) {
         for (auto& [at, bytes] : unplaced_) {
             regions.write(at.key, at.address, bytes.data(), bytes.size());
         }
         unplaced_.clear();
     } else {
-        is_refused = context->device->number_of("refuse", attributes.port_num, 0) != 0;
+        uint64_t never = ~0ull;
+        is_refused = context->device->number_of("refuse", attributes.port_num, 0) != 0
+            || placed_++ >= context->device->number_of("takes", attributes.port_num, never);
     }
     if (frame.length == 0) return WC_SUCCESS;
-    if (is_refused || !regions.has(frame.key, frame.address, frame.length, true)) {
+    if (is_refused || !regions.has(frame.key, frame.address, frame.length, ACCESS_REMOTE_WRITE)) {
         return WC_REMOTE_ACCESS;
     }
     if (frame.has_immediate) regions.write(frame.key, frame.address, payload, frame.length);

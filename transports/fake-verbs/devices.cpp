@@ -24,7 +24,8 @@
 // last byte of the port's GID), prefix (the last byte of its subnet's prefix), net (ports with
 // different numbers do not reach each other), inline (most bytes of a request), late (milliseconds
 // between an answer and its completion), refuse (1: memory takes no write without immediate data),
-// path (the device's folder in sysfs).
+// takes (packets without immediate data that memory takes before it refuses them), unordered (1: bytes that a peer writes
+// to memory of a device land when that memory is read), path (the device's folder in sysfs).
 // `fake_verbs_set` and `fake_verbs_raise` change a device while it is used.
 #include "fake.h"
 

@@ -74,18 +74,30 @@ struct Queue {
 class Regions {
 public:
     static Regions& all();
-    uint32_t add(uint64_t start, size_t length, bool remote);
+    uint32_t add(uint64_t start, size_t length, int access);
+    // Memory of a device, of this file. If it is late, a peer's bytes land when the region is read.
+    uint32_t add_device(uint64_t start, size_t length, int access, int file, bool is_late);
     void remove(uint32_t key);
     // Copies to the region, if it allows a peer to write there.
     bool write(uint32_t key, uint64_t to, const char* from, size_t length);
     bool read(const ibv_sge& from, char* to);
-    bool has(uint32_t key, uint64_t at, size_t length, bool remote);
+    bool has(uint32_t key, uint64_t at, size_t length, int access);
+    // True if the bytes are in memory of a device, by whatever key.
+    bool is_of_device(uint64_t at, size_t length);
+    // Where this process has the byte.
+    char* place(uint32_t key, uint64_t at);
+    // Lets the bytes of late writes land. False if the peer may not read there.
+    bool land(uint32_t key, uint64_t at, size_t length);
 
 private:
     struct Region {
         uint64_t start;
         size_t length;
-        bool remote;
+        int access;
+        char* mapped;
+        bool is_of_device;
+        bool is_late;
+        std::vector<std::pair<uint64_t, std::vector<char>>> late;
     };
     std::recursive_mutex lock_;
     std::map<uint32_t, Region> regions_;
@@ -111,7 +123,7 @@ struct Frame {
     uint32_t from, to, net, is_global, lid;
     uint8_t gid[16];
     uint64_t address;
-    uint32_t key, length, immediate, has_immediate;
+    uint32_t key, length, immediate, has_immediate, is_read;
 };
 
 // A queue pair: one end of a connection, with a thread that copies.
@@ -165,6 +177,8 @@ private:
     int outgoing_ = -1;
     int incoming_ = -1;
     bool blocked_ = false;
+    // Packets without immediate data that have come.
+    uint64_t placed_ = 0;
     // Bytes of writes without immediate data. They land when one with it arrives, as late as is allowed.
     std::vector<std::pair<Frame, std::vector<char>>> unplaced_;
     // A frame that no receive was posted for.

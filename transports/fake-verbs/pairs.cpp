@@ -35,6 +35,16 @@ socklen_t address_of(uint32_t number, sockaddr_un& address) {
 
 int make_socket() { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
+bool is_read(const Write& write) { return write.request.opcode == WR_READ; }
+
+// The bytes of a write. Those of an inline one may be in memory that is not registered.
+const char* memory_of(const Write& write) {
+    if (write.is_inline || write.range.length == 0) return (const char*)write.range.addr;
+    bool known = Regions::all().has(write.range.lkey, write.range.addr, write.range.length, 0);
+    return known ? Regions::all().place(write.range.lkey, write.range.addr)
+                 : (const char*)write.range.addr;
+}
+
 uint64_t sum_of(const char* bytes, size_t length) {
     uint64_t sum = 0xcbf29ce484222325;
     for (size_t at = 0; at < length; at++) sum = (sum ^ (uint8_t)bytes[at]) * 0x100000001b3;
@@ -120,13 +130,18 @@ int Pair::post(const ibv_send_wr& request) {
     size_t length = request.num_sge ? request.sg_list[0].length : 0;
     bool is_inline = request.send_flags & SEND_INLINE;
     bool has_immediate = request.opcode == WR_WRITE_WITH_IMM;
-    if (state_ < QPS_RTS || !(has_immediate || request.opcode == WR_WRITE)) return EINVAL;
+    bool is_read = request.opcode == WR_READ;
+    if (state_ < QPS_RTS || !(has_immediate || is_read || request.opcode == WR_WRITE)) return EINVAL;
+    // The processor would read the bytes now, as an adapter's driver does.
+    if (is_inline && length > 0 && Regions::all().is_of_device(request.sg_list[0].addr, length)) {
+        return EFAULT;
+    }
     if (has_immediate && length > LONGEST) return EINVAL;
     if (request.num_sge > 1 || (is_inline && length > cap.max_inline_data)) return EINVAL;
     auto is_whole = [](const Write& write) { return !write.is_part; };
     auto whole = std::count_if(queue_.begin(), queue_.end(), is_whole);
     if ((size_t)whole + late_.size() >= cap.max_send_wr) return ENOMEM;
-    if (!has_immediate) {
+    if (!has_immediate && !is_read) {
         context->device->count("direct_writes");
         context->device->count("direct_bytes", length);
     }
@@ -149,12 +164,12 @@ void Pair::post_part(const ibv_send_wr& request, ibv_sge range, bool is_part) {
     bool is_inline = request.send_flags & SEND_INLINE;
     size_t length = range.length;
     Write write{request, range, is_part, is_inline, {}, 0, {}};
-    auto* bytes = (const char*)write.range.addr;
+    const char* bytes = memory_of(write);
     if (is_inline) {
         write.bytes.assign(bytes, bytes + length);
         context->device->count("inline_bytes", length);
     }
-    write.sum = sum_of(bytes, length);
+    write.sum = is_read(write) ? 0 : sum_of(bytes, length);
     if (queue_.empty()) last_answer_ = Clock::now();
     queue_.push_back(std::move(write));
 }
@@ -252,9 +267,12 @@ void Pair::transmit() {
         frame.length = write.range.length;
         frame.immediate = write.request.imm_data;
         frame.has_immediate = write.request.opcode == WR_WRITE_WITH_IMM;
+        frame.is_read = is_read(write);
         char* payload = out_.data() + sizeof frame;
         memcpy(out_.data(), &frame, sizeof frame);
-        if (write.is_inline) {
+        if (frame.is_read) {
+            // No bytes, but the request for them.
+        } else if (write.is_inline) {
             memcpy(payload, write.bytes.data(), frame.length);
         } else if (frame.length > 0 && !Regions::all().read(write.range, payload)) {
             finish(write, WC_LOCAL_PROTECTION);
@@ -262,7 +280,8 @@ void Pair::transmit() {
             state_ = QPS_ERR;
             return wake();
         }
-        ssize_t sent = send(outgoing_, out_.data(), sizeof frame + frame.length, MSG_NOSIGNAL);
+        size_t carried = frame.is_read ? 0 : frame.length;
+        ssize_t sent = send(outgoing_, out_.data(), sizeof frame + carried, MSG_NOSIGNAL);
         if (sent < 0) {
             blocked_ = errno == EAGAIN;
             if (!blocked_) lose_outgoing();
@@ -305,15 +324,15 @@ void Pair::finish_due() {
 
 // Reports a write as done. Its memory has to be as it was when it was posted.
 void Pair::finish(const Write& write, unsigned status) {
-    auto* bytes = (const char*)write.range.addr;
-    bool is_same = write.is_inline || sum_of(bytes, write.range.length) == write.sum;
+    const char* bytes = memory_of(write);
+    bool is_same = write.is_inline || is_read(write) || sum_of(bytes, write.range.length) == write.sum;
     if (status == WC_SUCCESS && !is_same) context->device->count("overwritten");
     if (write.is_part && status != WC_REMOTE_ACCESS && status != WC_LOCAL_PROTECTION) return;
     if (status == WC_SUCCESS && !(write.request.send_flags & SEND_SIGNALED)) return;
     ibv_wc completion{};
     completion.wr_id = write.request.wr_id;
     completion.status = status;
-    completion.opcode = WC_OPCODE_WRITE;
+    completion.opcode = is_read(write) ? WC_OPCODE_READ : WC_OPCODE_WRITE;
     completion.qp_num = shown.qp_num;
     sends->add(completion);
 }

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <sys/mman.h>
 #include <unistd.h>
 
 namespace fake {
@@ -30,37 +31,72 @@ Regions& Regions::all() {
     return *regions;
 }
 
-uint32_t Regions::add(uint64_t start, size_t length, bool remote) {
+uint32_t Regions::add(uint64_t start, size_t length, int access) {
     std::lock_guard<std::recursive_mutex> guard(lock_);
-    regions_[next_] = {start, length, remote};
+    regions_[next_] = {start, length, access, (char*)start, false, false, {}};
+    return next_++;
+}
+
+uint32_t Regions::add_device(uint64_t start, size_t length, int access, int file, bool is_late) {
+    void* mapped = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (mapped == MAP_FAILED) return 0;
+    std::lock_guard<std::recursive_mutex> guard(lock_);
+    regions_[next_] = {start, length, access, (char*)mapped, true, is_late, {}};
     return next_++;
 }
 
 void Regions::remove(uint32_t key) {
     std::lock_guard<std::recursive_mutex> guard(lock_);
+    Region& region = regions_[key];
+    if (region.is_of_device) munmap(region.mapped, region.length);
     regions_.erase(key);
 }
 
-bool Regions::has(uint32_t key, uint64_t at, size_t length, bool remote) {
+char* Regions::place(uint32_t key, uint64_t at) {
+    std::lock_guard<std::recursive_mutex> guard(lock_);
+    const Region& region = regions_[key];
+    return region.mapped + (at - region.start);
+}
+
+bool Regions::is_of_device(uint64_t at, size_t length) {
+    std::lock_guard<std::recursive_mutex> guard(lock_);
+    for (const auto& [key, region] : regions_) {
+        if (region.is_of_device && at < region.start + region.length && region.start < at + length) return true;
+    }
+    return false;
+}
+
+bool Regions::land(uint32_t key, uint64_t at, size_t length) {
+    std::lock_guard<std::recursive_mutex> guard(lock_);
+    if (!has(key, at, length, ACCESS_REMOTE_READ)) return false;
+    Region& region = regions_[key];
+    for (const auto& [to, bytes] : region.late) memcpy(place(key, to), bytes.data(), bytes.size());
+    region.late.clear();
+    return true;
+}
+
+bool Regions::has(uint32_t key, uint64_t at, size_t length, int access) {
     std::lock_guard<std::recursive_mutex> guard(lock_);
     auto found = regions_.find(key);
     if (found == regions_.end()) return false;
     const Region& region = found->second;
-    bool allowed = region.remote || !remote;
+    bool allowed = (region.access & access) == access;
     return allowed && at >= region.start && at + length <= region.start + region.length;
 }
 
 bool Regions::write(uint32_t key, uint64_t to, const char* from, size_t length) {
     std::lock_guard<std::recursive_mutex> guard(lock_);
-    if (!has(key, to, length, true)) return false;
-    memcpy((void*)to, from, length);
+    if (!has(key, to, length, ACCESS_REMOTE_WRITE)) return false;
+    Region& region = regions_[key];
+    if (region.is_late) region.late.emplace_back(to, std::vector<char>(from, from + length));
+    else memcpy(place(key, to), from, length);
     return true;
 }
 
 bool Regions::read(const ibv_sge& from, char* to) {
     std::lock_guard<std::recursive_mutex> guard(lock_);
-    if (!has(from.lkey, from.addr, from.length, false)) return false;
-    memcpy(to, (const void*)from.addr, from.length);
+    if (!has(from.lkey, from.addr, from.length, 0)) return false;
+    memcpy(to, place(from.lkey, from.addr), from.length);
     return true;
 }
 
@@ -168,9 +204,27 @@ API ibv_mr* ibv_reg_mr(void* domain, void* start, size_t length, int access) {
     region->owner[1] = domain;
     region->addr = start;
     region->length = length;
-    bool remote = access & ACCESS_REMOTE_WRITE;
-    region->lkey = region->rkey = Regions::all().add((uint64_t)start, length, remote);
+    region->lkey = region->rkey = Regions::all().add((uint64_t)start, length, access);
     ((Domain*)domain)->context->device->count("regions");
+    return region;
+}
+
+// `start` is the address by which requests name the first byte.
+API ibv_mr* ibv_reg_dmabuf_mr(void* domain, uint64_t offset, size_t length, uint64_t start, int file,
+                              int access) {
+    if (fails("ibv_reg_dmabuf_mr")) return nullptr;
+    Device* device = ((Domain*)domain)->context->device;
+    bool is_late = device->number_of("unordered", 0, 0) != 0;
+    uint32_t key = offset == 0 ? Regions::all().add_device(start, length, access, file, is_late) : 0;
+    if (key == 0) {
+        errno = EINVAL;
+        return nullptr;
+    }
+    auto* region = new ibv_mr{};
+    region->owner[1] = domain;
+    region->length = length;
+    region->lkey = region->rkey = key;
+    device->count("device_regions");
     return region;
 }
 

@@ -35,7 +35,7 @@ use std::sync::OnceLock;
 const DEVICES: &str = "ib0; roce0 link=2; spin0; sleep0; quiet0; quiet1; flap0; down0; late0; \
     inline0 inline=0; inline32 inline=32; inline64 inline=64; \
     near0; far0 prefix=1; ether0 link=2; \
-    direct0; refusing0; queue0; pair1; pair2; pair3; renamed0 link=2; grown0 link=2";
+    direct0; gpu0 unordered=1; gpu1; refusing0; queue0; pair1; pair2; pair3; renamed0 link=2; grown0 link=2";
 
 /// The library in this process. Every test of this program needs it, so where there is no compiler
 /// the program ends, after a line with the reason.

@@ -115,7 +115,9 @@ fn log_made(communicator: &Communicator) {
             Ok(comm) => {
                 let place = comm.host_mailboxes();
                 let place = place.map(|why| format!(", mailboxes in memory of the host: {why}"));
-                format!("at most {} lanes{}", comm.lanes(), place.unwrap_or_default())
+                let ways = comm.courier_ways();
+                let ways = ways.map(|ways| format!(", couriers to {ways}")).unwrap_or_default();
+                format!("at most {} lanes{}{ways}", comm.lanes(), place.unwrap_or_default())
             }
             Err(_) => "by NVIDIA's library".to_owned(),
         };

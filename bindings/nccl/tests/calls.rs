@@ -739,9 +739,13 @@ fn on_hosts(hosts: &[usize], variables: &[&[(&str, &str)]]) -> Option<Vec<String
 #[test]
 fn ranks_on_several_hosts_meet() {
     let _turn = TURN.read().unwrap();
-    let Some(said) = on_hosts(&[0, 1], &[]) else { return };
-    for text in &said {
+    let log: &[_] = &[("NCCL_DEBUG", "INFO")];
+    let Some(said) = on_hosts(&[0, 1], &[log, log]) else { return };
+    for (rank, text) in said.iter().enumerate() {
         assert!(text.contains(&network::address(0)) && text.contains("init: 0 "), "{said:?}");
+        let place = "mailboxes in memory of the host: the ranks are on several hosts";
+        let ways = format!("{place}, couriers to ranks {} by messages of a stream\n", 1 - rank);
+        assert!(text.contains(&ways), "{said:?}");
     }
     // The interface that a variable names, also where an address is of IPv6.
     for (name, value, address) in [

@@ -120,6 +120,7 @@ const FUNCTIONS: &[&str] = &[
     "cuMemFreeAsync",
     "cuMemFreeHost",
     "cuMemFree_v2",
+    "cuMemGetHandleForAddressRange",
     "cuMemGetInfo_v2",
     "cuMemHostAlloc",
     "cuMemHostGetDevicePointer_v2",

@@ -55,12 +55,16 @@ const Attribute ATTRIBUTES[] = {
 constexpr int MULTIPROCESSOR_COUNT = 16;
 constexpr int PCI_BUS_ID = 33;
 constexpr int MEMORY_POOLS_SUPPORTED = 115;
+constexpr int GPU_DIRECT_RDMA_WRITES_ORDERING = 118;
+constexpr int DMA_BUF_SUPPORTED = 124;
 constexpr int LAST_ATTRIBUTE = 160;
 
 int attribute(int wanted, const Device& device) {
     if (wanted == MULTIPROCESSOR_COUNT) return settings().processors;
     if (wanted == PCI_BUS_ID) return device.number + 1;
     if (wanted == MEMORY_POOLS_SUPPORTED) return settings().has_pools;
+    if (wanted == GPU_DIRECT_RDMA_WRITES_ORDERING) return settings().writes_ordering;
+    if (wanted == DMA_BUF_SUPPORTED) return settings().has_dma_buf;
     for (const Attribute& known : ATTRIBUTES) {
         if (known.number == wanted) return known.value;
     }

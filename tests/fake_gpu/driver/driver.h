@@ -73,6 +73,8 @@ struct Settings {
     bool load_waits;
     bool free_holds;
     bool whole_blocks;
+    bool has_dma_buf;
+    int writes_ordering;
     bool traces_captures;
     bool traces_launches;
     // Of a multiprocessor.

@@ -136,3 +136,18 @@ API cuIpcCloseMemHandle(uintptr_t address) {
     give_back(removed);
     return result;
 }
+
+// A file of the memory stands for the dma-buf: whoever maps it has the same pages.
+API cuMemGetHandleForAddressRange(int* file, uintptr_t address, size_t bytes, int type, uint64_t flags) {
+    ENTER(Needs::Context);
+    const int dma_buf = 1;
+    if (type != dma_buf || flags != 0) return INVALID_VALUE;
+    if (!settings().has_dma_buf) return NOT_SUPPORTED;
+    Allocation found;
+    bool known = memories().find(address, found);
+    bool whole = address % 4096 == 0 && bytes % 4096 == 0;
+    if (!known || found.kind != Kind::Device || !whole) return INVALID_VALUE;
+    if (address != found.start || bytes > found.mapped) return INVALID_VALUE;
+    *file = fcntl(found.file, F_DUPFD_CLOEXEC, 0);
+    return *file < 0 ? (int)OPERATING_SYSTEM : (int)SUCCESS;
+}

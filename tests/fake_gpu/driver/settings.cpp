@@ -12,6 +12,8 @@
 //   FAKE_CUDA_LOAD_WAITS  1: loading a module waits for all work of the device
 //   FAKE_CUDA_FREE_HOLDS  1: while freeing or loading waits for the device, no work is started on it
 //   FAKE_CUDA_WHOLE_BLOCKS 1: memory of other processes is a multiple of 2 MiB, or there is no handle
+//   FAKE_CUDA_DMA_BUF     1: memory can be exported to adapters
+//   FAKE_CUDA_ORDERING    how a device orders writes of adapters: CUGPUDirectRDMAWritesOrdering (100)
 //   FAKE_CUDA_CAPTURE_TRACE 1: prints which function, on which thread, ends a capture
 //   FAKE_CUDA_LAUNCH_TRACE 1: prints the kernel and the blocks of each launch
 //   FAKE_CUDA_REGISTERS   registers of a multiprocessor, of which a block has some (65536)
@@ -74,6 +76,8 @@ Settings read_settings() {
     settings.load_waits = number("FAKE_CUDA_LOAD_WAITS", 0) != 0;
     settings.free_holds = number("FAKE_CUDA_FREE_HOLDS", 0) != 0;
     settings.whole_blocks = number("FAKE_CUDA_WHOLE_BLOCKS", 0) != 0;
+    settings.has_dma_buf = number("FAKE_CUDA_DMA_BUF", 0) != 0;
+    settings.writes_ordering = (int)number("FAKE_CUDA_ORDERING", 100);
     settings.traces_captures = number("FAKE_CUDA_CAPTURE_TRACE", 0) != 0;
     settings.traces_launches = number("FAKE_CUDA_LAUNCH_TRACE", 0) != 0;
     settings.registers = (unsigned)number("FAKE_CUDA_REGISTERS", REGISTERS);

@@ -4,6 +4,7 @@ use super::arena::Reached;
 use super::code::ProgramCall;
 use super::copies;
 use super::error::{DeviceError, Result};
+use super::gpu_slots::SlotArena;
 use super::launch::{self, EACH, KernelLaunch, Launches, Lent, MOST_LAUNCHES, Protocol};
 use super::layout::{Room, Shapes};
 use super::locals::Locals;
@@ -30,6 +31,8 @@ pub struct DeviceBoard {
     /// A stream on which nothing waits for a kernel.
     pub(super) aside: Arc<CudaStream>,
     pub(super) others: Vec<Reached>,
+    /// If slots are in the memory of GPUs and all else in that of hosts.
+    pub(super) slots: Option<SlotArena>,
     pub(super) words: Arc<ReportWords>,
     pub(super) shapes: Shapes,
     pub(super) locals: Locals,

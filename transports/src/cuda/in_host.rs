@@ -4,15 +4,17 @@
 //! GPU reads and writes the same pages as all others. A rank that leaves takes only its own mapping away,
 //! so no rank keeps memory for another one.
 
-use super::arena::Reached;
+use super::arena::{Offer, Reached};
 use super::board::DeviceBoard;
 use super::error::Result;
+use super::gpu_slots::PendingSlots;
 use super::layout::{MailboxLayout, Shapes};
 use super::left_boards::{self, Kept};
 use super::locals::{Locals, Places};
 use super::memory::LentMemory;
 use super::order::{WorkOrder, stream_aside};
 use super::registered_segment::RegisteredSegment;
+use super::use_table::UseTable;
 use super::words::ReportWords;
 use crate::shm::Segment;
 use cudarc::driver::CudaStream;
@@ -21,6 +23,10 @@ use std::sync::Arc;
 /// The mailboxes of each rank begin at a multiple of this: of any system's pages.
 const GRANULE: usize = 64 << 10;
 
+/// The slots of a rank in the memory of its GPU, the offers of all ranks, by which it reaches those of its host,
+/// and the table by which it learns when these have left, as of [`PendingBoard`](super::PendingBoard::connect).
+pub type SlotsOfGpus = (PendingSlots, Vec<Offer>, Option<UseTable>);
+
 impl DeviceBoard {
     /// Bytes of the segment of a group of `ranks` ranks with mailboxes in memory of the host.
     pub fn bytes_in_host(shapes: &Shapes, ranks: usize) -> usize {
@@ -28,7 +34,7 @@ impl DeviceBoard {
     }
 
     /// The board of rank `me` of `ranks`, on the GPU of `stream`. The mailboxes of all ranks are in
-    /// `segment`, which all of them share, and which is fresh.
+    /// `segment`, which all of them share, and which is fresh. With `slots`, their slots are there instead.
     ///
     /// # Errors
     /// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver does not register the
@@ -42,26 +48,55 @@ impl DeviceBoard {
         shapes: &Shapes,
         (me, ranks): (usize, usize),
         segment: Segment,
+        slots: Option<SlotsOfGpus>,
     ) -> Result<Self> {
         assert_eq!(segment.len(), Self::bytes_in_host(shapes, ranks), "it has all mailboxes");
         left_boards::end_left_boards();
         let layout = MailboxLayout::new(shapes, ranks);
         let stride = (segment.len() / ranks) as u64;
-        let (aside, order) = (stream_aside(stream)?, WorkOrder::new(stream)?);
-        let words = Arc::new(ReportWords::new(stream.context())?);
-        let memory = Arc::new(RegisteredSegment::new(stream.context(), segment)?);
-        let of = |rank| Reached::InHost(Arc::clone(&memory), stride * rank);
-        let others: Vec<_> = (0..ranks as u64).map(of).collect();
-        let places = Places { stream: &aside, shapes, layout: &layout, words: &words };
-        let (shapes, table) = (shapes.clone(), None);
-        match Locals::new(&places, me, &others, false) {
-            Ok(locals) => {
-                let memory = LentMemory::default();
-                Ok(Self { order, memory, table, aside, others, words, shapes, locals })
+        let make = || {
+            let (aside, order) = (stream_aside(stream)?, WorkOrder::new(stream)?);
+            let words = Arc::new(ReportWords::new(stream.context())?);
+            let host = Arc::new(RegisteredSegment::new(stream.context(), segment)?);
+            Ok((aside, order, words, host))
+        };
+        let (aside, order, words, host) = match make() {
+            Ok(made) => made,
+            Err(error) => {
+                // Others may reach them already.
+                std::mem::forget(slots);
+                return Err(error);
+            }
+        };
+        let of = |rank| Reached::InHost(Arc::clone(&host), stride * rank);
+        let mut others: Vec<_> = (0..ranks as u64).map(of).collect();
+        let mut memory = LentMemory::default();
+        let mut table = None;
+        let reached = slots.map(|(slots, offers, of_host)| {
+            // As for mailboxes of GPUs: no signal may report that other processes have closed it.
+            let is_freed = of_host.is_some() || slots.is_alone(me, &offers);
+            let lent = LentMemory::new(Some(Arc::clone(&slots.memory)));
+            // Another one is never dropped, so it stays.
+            memory = if is_freed { lent } else { LentMemory::default() };
+            table = of_host.map(Arc::new);
+            slots.connect(stream.context(), (me, &offers), &mut others)
+        });
+        let made = reached.transpose().and_then(|mut slots| {
+            let (stream, layout, words) = (&aside, &layout, &*words);
+            let places = Places { stream, shapes, layout, words, slots: slots.as_ref() };
+            let locals = Locals::new(&places, me, &others, false);
+            let near = locals.is_err().then(|| slots.take()).flatten();
+            others.extend(near.into_iter().flat_map(|slots| slots.near).flatten());
+            Ok((locals?, slots))
+        });
+        match made {
+            Ok((locals, slots)) => {
+                let shapes = shapes.clone();
+                Ok(Self { order, memory, table, aside, others, slots, words, shapes, locals })
             }
             Err(error) => {
                 let used = (Box::new(words) as Kept, Box::new(()) as Kept);
-                left_boards::leave((order, others), used, LentMemory::default(), table);
+                left_boards::leave((order, others), used, memory, table);
                 Err(error)
             }
         }

@@ -109,7 +109,8 @@ impl DeviceBoard {
     ///
     /// The returned handle reports completion.
     pub fn leave(self, kept: Kept) -> LeftMemory {
-        let Self { order, memory, table, others, words, locals, .. } = self;
+        let Self { order, memory, table, mut others, slots, words, locals, .. } = self;
+        others.extend(slots.into_iter().flat_map(|slots| slots.near).flatten());
         leave((order, others), (Box::new((locals, words)), kept), memory, table)
     }
 }

@@ -3,6 +3,7 @@
 use super::arena::Reached;
 use super::copies;
 use super::error::Result;
+use super::gpu_slots::SlotArena;
 use super::launch::{Mailbox, ShortLaunch};
 use super::layout::{ALIGNMENT, MailboxLayout, Parts, SHORT_BLOCKS, Shapes};
 use super::memory::DeviceMemory;
@@ -44,6 +45,8 @@ pub(super) struct Places<'a> {
     pub(super) shapes: &'a Shapes,
     pub(super) layout: &'a MailboxLayout,
     pub(super) words: &'a ReportWords,
+    /// Where slots are, if not beside the words.
+    pub(super) slots: Option<&'a SlotArena>,
 }
 
 impl Locals {
@@ -68,8 +71,11 @@ impl Locals {
             let members = board.layout.members(room, me, others.len());
             let lanes = shape.lanes as usize;
             let of_rank = board.layout.failed;
-            let mailbox =
-                |(rank, parts): &(usize, Parts)| Mailbox::of(&others[*rank], parts, of_rank);
+            let mailbox = |(rank, parts): &(usize, Parts)| {
+                let mailbox = Mailbox::of(&others[*rank], parts, of_rank);
+                let slots = board.slots.map(|slots| slots.address(room, *rank));
+                Mailbox { slots: slots.unwrap_or(mailbox.slots), ..mailbox }
+            };
             let ours = members.iter().find(|(rank, _)| *rank == me).map(mailbox);
             parts.push(LocalParts {
                 mailboxes: take(members.len() * size_of::<Mailbox>()),

@@ -8,6 +8,7 @@
 //! of a pool, as a user's buffers may be, cannot be shared. If some GPUs do not reach one another, the
 //! mailboxes of all ranks are in memory of the host that each GPU reaches. If the ranks are on several
 //! hosts, each host has a copy of them, and [couriers](Courier) carry changes between the copies.
+//! Slots may be in the memory of the GPUs nevertheless, if adapters reach it ([`PendingSlots`]).
 
 mod arena;
 mod board;
@@ -15,6 +16,7 @@ mod code;
 pub mod copies;
 mod courier;
 mod error;
+mod gpu_slots;
 mod in_host;
 mod launch;
 mod layout;
@@ -37,6 +39,8 @@ pub use code::{CodeShelf, DeviceCode, ProgramCall};
 pub use copies::LentFactor;
 pub use courier::{Courier, CourierStream, LostLink};
 pub use error::DeviceError;
+pub use gpu_slots::PendingSlots;
+pub use in_host::SlotsOfGpus;
 pub use launch::{DeviceCall, ForeignBuffer, Lent, Protocol, lend, lend_mut};
 pub use layout::{Room, Shape, Shapes};
 pub use left_boards::{Kept, LeftMemory, end_left_boards};

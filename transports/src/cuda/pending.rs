@@ -80,7 +80,18 @@ impl PendingBoard {
         let memory = if is_freed { memory } else { LentMemory::default() };
         match locals {
             Ok(locals) => {
-                Ok(DeviceBoard { order, memory, table, aside, others, words, shapes, locals })
+                let slots = None;
+                Ok(DeviceBoard {
+                    order,
+                    memory,
+                    table,
+                    aside,
+                    others,
+                    slots,
+                    words,
+                    shapes,
+                    locals,
+                })
             }
             Err(error) => {
                 let used = (Box::new(words) as Kept, Box::new(()) as Kept);
@@ -100,7 +111,8 @@ impl PendingBoard {
         let mine = &offers[me];
         let alike = |offer: &Offer| (offer.process, offer.uuid) == (mine.process, mine.uuid);
         let (stream, shapes) = (&self.aside, &self.shapes);
-        let places = Places { stream, shapes, layout: &self.layout, words: &self.words };
+        let places =
+            Places { stream, shapes, layout: &self.layout, words: &self.words, slots: None };
         Locals::new(&places, me, others, offers.iter().all(alike))
     }
 }

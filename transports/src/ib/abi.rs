@@ -142,6 +142,9 @@ pub(super) struct IbvMr {
 /// `IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE`.
 pub(super) const ACCESS_WRITES: c_int = 1 | 2;
 
+/// The same, and `IBV_ACCESS_REMOTE_READ`.
+pub(super) const ACCESS_ALL: c_int = ACCESS_WRITES | 4;
+
 /// `struct ibv_comp_channel`.
 #[repr(C)]
 pub(super) struct IbvCompChannel {
@@ -326,6 +329,8 @@ pub(super) struct IbvSendWr {
 pub(super) const WRITE: c_uint = 0;
 /// `IBV_WR_RDMA_WRITE_WITH_IMM`.
 pub(super) const WRITE_WITH_IMM: c_uint = 1;
+/// `IBV_WR_RDMA_READ`.
+pub(super) const READ: c_uint = 4;
 /// `IBV_SEND_SIGNALED`.
 pub(super) const SEND_SIGNALED: c_uint = 2;
 /// `IBV_SEND_INLINE`.

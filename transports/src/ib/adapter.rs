@@ -1,15 +1,17 @@
 //! An adapter: one port of a device, ready for connections.
 
-use super::abi::{ACCESS_WRITES, IbvMr, IbvPd};
+use super::abi::{ACCESS_ALL, ACCESS_WRITES, IbvMr, IbvPd};
 use super::candidates::VerbsCandidate;
 use super::device::{OpenDevice, VerbsPort};
 use super::error::VerbsError;
 use super::events::PortWatch;
 use super::gid::Gid;
 use crate::shm::Segment;
+use crate::stream::direct::DmaBuf;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -130,19 +132,18 @@ impl VerbsAdapter {
         }
     }
 
-    /// The registration of `segment` for peers that write to it: one for all connections of this port.
+    /// The registration of `memory` for peers that write to it: one for all connections of this port.
     pub(super) fn register(
         self: &Arc<Self>,
-        segment: &Arc<Segment>,
+        memory: RegisteredKind,
     ) -> Result<Arc<VerbsMemory>, VerbsError> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|memory| memory.strong_count() > 0);
-        let is_same = |memory: &Arc<VerbsMemory>| Arc::ptr_eq(&memory.segment, segment);
+        let is_same = |of: &Arc<VerbsMemory>| of.memory.is(&memory);
         if let Some(memory) = shared.iter().filter_map(Weak::upgrade).find(is_same) {
             return Ok(memory);
         }
-        let memory = VerbsMemory::of(self, Arc::clone(segment));
-        let memory = Arc::new(memory.map_err(|error| unregistered(segment.len(), &error))?);
+        let memory = Arc::new(VerbsMemory::of(self, memory)?);
         shared.push(Arc::downgrade(&memory));
         Ok(memory)
     }
@@ -195,11 +196,34 @@ impl Drop for VerbsAdapter {
     }
 }
 
+/// Memory that can be registered.
+pub(super) enum RegisteredKind {
+    Host(Arc<Segment>),
+    Device(Arc<DmaBuf>),
+}
+
+impl RegisteredKind {
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Host(a), Self::Host(b)) => Arc::ptr_eq(a, b),
+            (Self::Device(a), Self::Device(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Host(segment) => segment.len(),
+            Self::Device(buffer) => buffer.len,
+        }
+    }
+}
+
 /// Memory that a peer may write to, until it is dropped.
 pub(super) struct VerbsMemory {
     region: NonNull<IbvMr>,
     // After `region`, which is dropped by hand: the memory outlives its registration.
-    segment: Arc<Segment>,
+    memory: RegisteredKind,
     adapter: Arc<VerbsAdapter>,
 }
 
@@ -211,33 +235,57 @@ unsafe impl Sync for VerbsMemory {}
 impl VerbsMemory {
     /// Registers `bytes` zeroed bytes. A forked child does not inherit them.
     pub(super) fn new(adapter: &Arc<VerbsAdapter>, bytes: usize) -> Result<Self, VerbsError> {
-        Self::registered(adapter, bytes).map_err(|error| unregistered(bytes, &error))
+        let segment = Segment::create(bytes).map_err(|source| unregistered(bytes, &source))?;
+        Self::of(adapter, RegisteredKind::Host(Arc::new(segment)))
     }
 
-    fn registered(adapter: &Arc<VerbsAdapter>, bytes: usize) -> io::Result<Self> {
-        Self::of(adapter, Arc::new(Segment::create(bytes)?))
-    }
-
-    /// Registers `segment`.
-    fn of(adapter: &Arc<VerbsAdapter>, segment: Arc<Segment>) -> io::Result<Self> {
-        let bytes = segment.len();
-        let library = adapter.device.library;
-        let start = segment.start().as_ptr().cast();
-        // SAFETY: the range is mapped, and stays so until after it is deregistered.
-        let region =
-            unsafe { (library.reg_mr)(adapter.domain.as_ptr(), start, bytes, ACCESS_WRITES) };
+    fn of(adapter: &Arc<VerbsAdapter>, memory: RegisteredKind) -> Result<Self, VerbsError> {
+        let bytes = memory.len();
+        let (library, domain) = (adapter.device.library, adapter.domain.as_ptr());
+        let region = match &memory {
+            // SAFETY: the range is mapped, and stays so until after it is deregistered.
+            RegisteredKind::Host(segment) => unsafe {
+                (library.reg_mr)(domain, segment.start().as_ptr().cast(), bytes, ACCESS_WRITES)
+            },
+            RegisteredKind::Device(buffer) => {
+                let call = "ibv_reg_dmabuf_mr";
+                let register =
+                    library.reg_dmabuf_mr.ok_or(old_library(call))?;
+                let (address, file) = (buffer.address, buffer.file.as_raw_fd());
+                // SAFETY: the buffer keeps its memory, and stays until after it is deregistered.
+                let region = unsafe { register(domain, 0, bytes, address, file, ACCESS_ALL) };
+                NonNull::new(region).ok_or_else(|| adapter.device.last_error(call))?.as_ptr()
+            }
+        };
         let region = NonNull::new(region);
-        let region = region.ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { region, segment, adapter: Arc::clone(adapter) })
+        let region = region.ok_or_else(|| unregistered(bytes, &io::Error::last_os_error()))?;
+        Ok(Self { region, memory, adapter: Arc::clone(adapter) })
     }
 
+    /// # Panics
+    /// If it is memory of a device.
     pub(super) fn segment(&self) -> &Segment {
-        &self.segment
+        match &self.memory {
+            RegisteredKind::Host(segment) => segment,
+            RegisteredKind::Device(_) => panic!("no processor reads memory of a device"),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// True if processors may read and write it.
+    pub(super) fn is_of_host(&self) -> bool {
+        matches!(self.memory, RegisteredKind::Host(_))
     }
 
     /// The address that this process and its adapter use.
     pub(super) fn address(&self) -> u64 {
-        self.segment.start().as_ptr() as u64
+        match &self.memory {
+            RegisteredKind::Host(segment) => segment.start().as_ptr() as u64,
+            RegisteredKind::Device(buffer) => buffer.address,
+        }
     }
 
     /// The key by which this process's own requests name the memory.

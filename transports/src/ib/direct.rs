@@ -1,19 +1,36 @@
 //! Writes past the rings of a stream. A queue pair does its requests in order, so a message in the ring
 //! arrives behind the bytes that were written before.
 
+use super::adapter::RegisteredKind;
+use super::flush::FlushPair;
 use super::queue_pair::RemoteWrite;
 use super::stream::VerbsStream;
 use crate::shm::Segment;
 use crate::stream::Result;
-use crate::stream::direct::{DirectWrites, RemoteMemory};
+use crate::stream::direct::{DirectWrites, DmaBuf, RemoteMemory};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
-impl DirectWrites for VerbsStream {
-    fn register(&mut self, memory: &Arc<Segment>) -> io::Result<RemoteMemory> {
+impl VerbsStream {
+    fn register_kind(&mut self, memory: RegisteredKind) -> io::Result<RemoteMemory> {
         let memory = self.adapter.register(memory).map_err(io::Error::other)?;
         let memory = self.registered.insert(memory);
         Ok(RemoteMemory { address: memory.address(), key: memory.remote_key() })
+    }
+}
+
+impl DirectWrites for VerbsStream {
+    fn register(&mut self, memory: &Arc<Segment>) -> io::Result<RemoteMemory> {
+        self.register_kind(RegisteredKind::Host(Arc::clone(memory)))
+    }
+
+    fn register_device(&mut self, memory: &Arc<DmaBuf>) -> io::Result<RemoteMemory> {
+        let registered = self.register_kind(RegisteredKind::Device(Arc::clone(memory)))?;
+        if memory.lands_late {
+            self.flush = Some(FlushPair::new(&self.adapter).map_err(io::Error::other)?);
+        }
+        Ok(registered)
     }
 
     fn port(&self) -> String {
@@ -25,14 +42,15 @@ impl DirectWrites for VerbsStream {
             return Ok(None);
         }
         let memory = self.registered.as_ref().expect("the memory was registered");
-        assert!(at + len <= memory.segment().len(), "the bytes are registered");
+        assert!(at + len <= memory.len(), "the bytes are registered");
         let write = RemoteWrite {
             // No byte of the ring is complete by it that was not before.
             id: self.out.sent,
             from: memory.address() + at as u64,
             len: len as u32,
+            may_inline: memory.is_of_host(),
             local_key: memory.local_key(),
-            to: to.address + at as u64,
+            to: to.address,
             remote_key: to.key,
             immediate: None,
         };
@@ -40,6 +58,22 @@ impl DirectWrites for VerbsStream {
         unsafe { self.post(&write) };
         self.check()?;
         Ok(Some(self.out.total))
+    }
+
+    fn flush(&mut self, at: usize) -> Result<bool> {
+        let (Some(flush), Some(memory)) = (&mut self.flush, &self.registered) else {
+            return Ok(true);
+        };
+        match flush.read(memory, at) {
+            Ok(is_done) => {
+                fence(Ordering::Acquire);
+                Ok(is_done)
+            }
+            Err(fault) => {
+                self.fault.get_or_insert(fault);
+                self.check().map(|()| false)
+            }
+        }
     }
 
     fn is_complete(&mut self, write: u64) -> Result<bool> {

@@ -12,12 +12,16 @@ use std::sync::OnceLock;
 /// The file that every rdma-core installs.
 const FILE: &str = "libibverbs.so.1";
 
+type RegisterDmaBuf = unsafe extern "C" fn(*mut IbvPd, u64, usize, u64, c_int, c_int) -> *mut IbvMr;
+
 /// Declares the functions that are used, and looks all of them up.
 macro_rules! functions {
     ($($name:ident = $symbol:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// The library's functions, as `infiniband/verbs.h` declares them.
         pub(super) struct VerbsLibrary {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+            /// `ibv_reg_dmabuf_mr`, of rdma-core 34 and later: its offset, length, address, file and access.
+            pub(super) reg_dmabuf_mr: Option<RegisterDmaBuf>,
         }
 
         impl VerbsLibrary {
@@ -29,6 +33,8 @@ macro_rules! functions {
                         let found = unsafe { library.get(concat!($symbol, "\0").as_bytes()) };
                         *found.map_err(|_| too_old($symbol))?
                     },)*
+                    // SAFETY: as above.
+                    reg_dmabuf_mr: unsafe { library.get(b"ibv_reg_dmabuf_mr\0") }.ok().map(|it| *it),
                 })
             }
         }

@@ -35,6 +35,7 @@ mod endpoint;
 mod error;
 mod events;
 mod flow;
+mod flush;
 mod gid;
 mod immediate;
 mod library;

@@ -1,8 +1,8 @@
 //! Queue pairs: reliable connections between two adapters.
 
 use super::abi::{
-    ACCESS_WRITES, IbvAhAttr, IbvCompChannel, IbvCq, IbvGlobalRoute, IbvQp, IbvQpAttr, IbvQpCap,
-    IbvQpInitAttr, IbvRecvWr, IbvSendWr, IbvSge, IbvWc, QPS_INIT, QPS_RTR, QPS_RTS, QPT_RC,
+    ACCESS_ALL, IbvAhAttr, IbvCompChannel, IbvCq, IbvGlobalRoute, IbvQp, IbvQpAttr, IbvQpCap,
+    IbvQpInitAttr, IbvRecvWr, IbvSendWr, IbvSge, IbvWc, QPS_INIT, QPS_RTR, QPS_RTS, QPT_RC, READ,
     SEND_INLINE, SEND_SIGNALED, WRITE, WRITE_WITH_IMM, mask,
 };
 use super::adapter::VerbsAdapter;
@@ -31,13 +31,15 @@ pub(super) struct QueuePairAddress {
     pub(super) mtu_code: u16,
 }
 
-/// A write to the peer's memory.
+/// A write to the peer's memory, or a read from there.
 pub(super) struct RemoteWrite {
     /// The identifier of its completion.
     pub(super) id: u64,
     /// This process's bytes.
     pub(super) from: u64,
     pub(super) len: u32,
+    /// The processor may read them, so that a request can hold some.
+    pub(super) may_inline: bool,
     pub(super) local_key: u32,
     /// Where they go in the peer's memory.
     pub(super) to: u64,
@@ -231,7 +233,8 @@ impl QueuePair {
             qp_state: QPS_INIT,
             pkey_index: adapter.settings.partition_key_index,
             port_num: adapter.port.number,
-            qp_access_flags: ACCESS_WRITES as u32,
+            // Each memory allows what it was registered for.
+            qp_access_flags: ACCESS_ALL as u32,
             ..IbvQpAttr::default()
         };
         self.modify(to, mask::TO_INIT)
@@ -305,14 +308,30 @@ impl QueuePair {
     /// # Safety
     /// `write.from` names `write.len` bytes of registered memory of `write.local_key`.
     pub(super) unsafe fn post_write(&mut self, write: &RemoteWrite) -> io::Result<()> {
+        let opcode = if write.immediate.is_some() { WRITE_WITH_IMM } else { WRITE };
+        // SAFETY: the caller vouches for the bytes.
+        unsafe { self.post(write, opcode) }
+    }
+
+    /// Posts a read of the peer's memory at `read.to` into that at `read.from`.
+    ///
+    /// # Safety
+    /// As of [`post_write`](Self::post_write), and nothing uses the bytes before it is complete.
+    pub(super) unsafe fn post_read(&mut self, read: &RemoteWrite) -> io::Result<()> {
+        // SAFETY: the caller vouches for the bytes.
+        unsafe { self.post(read, READ) }
+    }
+
+    unsafe fn post(&mut self, write: &RemoteWrite, opcode: u32) -> io::Result<()> {
         let mut range = IbvSge { addr: write.from, length: write.len, lkey: write.local_key };
-        let inline = if write.len <= self.inline { SEND_INLINE } else { 0 };
+        let is_inline = write.may_inline && write.len <= self.inline;
+        let inline = if is_inline { SEND_INLINE } else { 0 };
         let mut request = IbvSendWr {
             wr_id: write.id,
             next: null_mut(),
             sg_list: &mut range,
             num_sge: i32::from(write.len > 0),
-            opcode: if write.immediate.is_some() { WRITE_WITH_IMM } else { WRITE },
+            opcode,
             send_flags: SEND_SIGNALED | inline,
             imm_data: write.immediate.unwrap_or_default().to_be(),
             remote_addr: write.to,

@@ -18,6 +18,7 @@ use super::endpoint::VerbsEndpoint;
 use super::error::VerbsFault;
 use super::events::PortTrouble;
 use super::flow::{Inbound, Outbound, RING};
+use super::flush::FlushPair;
 use super::immediate::Immediate;
 use super::queue_pair::{BATCH, QueuePair, RemoteWrite};
 use crate::parts::{unfilled, unsent};
@@ -52,13 +53,15 @@ const SHORT_LINGER: Duration = Duration::from_millis(100);
 /// [abandoned](Stream::abandon) waits for 0.1 s.
 pub struct VerbsStream {
     pair: QueuePair,
-    // After the pair, which uses them.
+    /// For registered memory that sees writes late.
+    pub(super) flush: Option<FlushPair>,
+    // After the pairs, which use them.
     rings: VerbsMemory,
     pub(super) registered: Option<Arc<VerbsMemory>>,
     peer: VerbsEndpoint,
     pub(super) out: Outbound,
     into: Inbound,
-    fault: Option<VerbsFault>,
+    pub(super) fault: Option<VerbsFault>,
     /// Polls of an empty completion queue since the last completion or check of the port.
     looks: u32,
     linger: Duration,
@@ -81,6 +84,7 @@ impl VerbsStream {
     ) -> Self {
         VerbsStream {
             pair,
+            flush: None,
             rings,
             registered: None,
             peer,
@@ -204,6 +208,7 @@ impl VerbsStream {
             id: self.out.sent + len as u64,
             from: self.rings.address() + (RING + at) as u64,
             len: len as u32,
+            may_inline: true,
             local_key: self.rings.local_key(),
             to: self.peer.ring + at as u64,
             remote_key: self.peer.key,

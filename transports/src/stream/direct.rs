@@ -7,7 +7,9 @@
 
 use crate::shm::Segment;
 use crate::stream::Result;
+use std::any::Any;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Memory of a peer to which this process may write. Its holder can overwrite all of it, so it travels over
@@ -18,6 +20,36 @@ pub struct RemoteMemory {
     pub address: u64,
     /// The key by which the peer's adapter allows writes.
     pub key: u32,
+}
+
+impl RemoteMemory {
+    /// The same memory from byte `at` on.
+    ///
+    /// ```
+    /// use maypole_transports::stream::direct::RemoteMemory;
+    /// let memory = RemoteMemory { address: 0x1000, key: 7 };
+    /// assert_eq!(memory.from(16).address, 0x1010);
+    /// ```
+    #[must_use]
+    pub fn from(self, at: usize) -> Self {
+        Self { address: self.address + at as u64, ..self }
+    }
+}
+
+/// Memory of a device that adapters access past the processor, as its driver exports it to the kernel.
+#[derive(Debug)]
+pub struct DmaBuf {
+    /// The dma-buf, from the first byte of the memory on.
+    pub file: OwnedFd,
+    /// The address of the first byte for the device, by which requests name it, too.
+    pub address: u64,
+    /// Bytes.
+    pub len: usize,
+    /// Bytes may reach the device after their writer's message has arrived, until a
+    /// [flush](DirectWrites::flush).
+    pub lands_late: bool,
+    /// Keeps the memory allocated.
+    pub memory: Arc<dyn Any + Send + Sync>,
 }
 
 /// Writes past a stream; see [`Stream::direct`](crate::Stream::direct). No method waits.
@@ -43,10 +75,16 @@ pub trait DirectWrites {
     /// If the system refuses, for example because of the limit of locked memory. The stream is as before.
     fn register(&mut self, memory: &Arc<Segment>) -> io::Result<RemoteMemory>;
 
+    /// The same for memory of a device. No processor reads or writes it, also not for short writes.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register), and if the library or the driver of the adapter cannot.
+    fn register_device(&mut self, memory: &Arc<DmaBuf>) -> io::Result<RemoteMemory>;
+
     /// The port of the writes in words: `port 1 of mlx5_0`.
     fn port(&self) -> String;
 
-    /// Writes bytes of the registered memory, from the first number on and so many, to the same place of the
+    /// Writes bytes of the registered memory, from the first number on and so many, to the first bytes of the
     /// peer's memory `to`. Everything that is sent over the stream afterwards arrives behind
     /// them. Returns the number of the write, or `None` if there is no room for it now.
     ///
@@ -60,6 +98,14 @@ pub trait DirectWrites {
     /// The bytes do not change before the write is complete. The peer and its other peers do not access the
     /// place `to` before the peer knows, by bytes of the stream, that it was written to.
     unsafe fn write(&mut self, range: (usize, usize), to: RemoteMemory) -> Result<Option<u64>>;
+
+    /// Makes the registered memory's device see all that the peer wrote before what was received from the stream
+    /// so far. Some devices see the bytes late; a read of byte `at`, one of those bytes, makes them arrive first.
+    /// False while that is under way: to be called again, and nothing is received from the stream meanwhile.
+    ///
+    /// # Errors
+    /// [`Fault`](crate::Fault) if the link is lost.
+    fn flush(&mut self, at: usize) -> Result<bool>;
 
     /// True once the adapter reads no byte of this write and of earlier ones again. Number 0 is none.
     ///

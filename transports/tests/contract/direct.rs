@@ -29,7 +29,7 @@ impl DirectPair {
     /// Writes the bytes from `at` on directly, if there is room.
     pub(crate) fn write(&mut self, at: usize) -> Option<u64> {
         // SAFETY: the tests change the bytes after the write is complete.
-        unsafe { self.ends[0].write((at, LEN - at), self.there) }.unwrap()
+        unsafe { self.ends[0].write((at, LEN - at), self.there.from(at)) }.unwrap()
     }
 
     /// Waits until the write is complete, or has failed.

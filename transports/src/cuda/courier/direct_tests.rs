@@ -2,16 +2,34 @@
 //! completions come at any time, and a request finds no room now and then. Adapters that break one rule each
 //! are caught by the model of the ranks.
 
+use super::super::message::{WordHead, WordKind};
 use super::World;
 use crate::any_stream::AnyStream;
-use crate::mem::{self, Mem};
+use crate::mem;
 use crate::shm::Segment;
-use crate::stream::direct::{DirectWrites, RemoteMemory};
+use crate::stream::direct::{DirectWrites, DmaBuf, RemoteMemory};
 use crate::stream::{Fault, HEAD, Result, Stream};
 use maypole_kernels::{View, ViewMut};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
+
+/// Where slots are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum SlotPlace {
+    Host,
+    Gpus,
+    /// On GPUs that see bytes late.
+    LateGpus,
+}
+
+/// The memory of a rank's GPU.
+pub(super) fn gpu(bytes: usize, lands_late: bool) -> (Arc<Segment>, Arc<DmaBuf>) {
+    let segment = Arc::new(Segment::create(bytes).unwrap());
+    let file = std::fs::File::open("/dev/null").unwrap().into();
+    let (address, memory) = (segment.start().as_ptr() as u64, Arc::clone(&segment) as _);
+    (segment, Arc::new(DmaBuf { file, address, len: bytes, lands_late, memory }))
+}
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Mutant {
@@ -25,22 +43,39 @@ pub(super) enum Mutant {
     CompleteEarly,
     /// The peer's adapter takes no such key.
     Refused,
+    /// The key is that of memory of the host, and slots are in the memory of GPUs.
+    HostKey,
+    /// The bytes land in the twin of the slots of another rank.
+    TwinMixed,
+    /// The device does not see the bytes that the word follows.
+    FlushLeftOut,
 }
 
 /// A write that is not complete.
 #[derive(Debug)]
 struct PostedWrite {
     at: usize,
+    /// The place in the memory of the other end.
+    to: usize,
     bytes: Vec<u8>,
+}
+
+/// The registered memory of an end.
+#[derive(Debug, Default)]
+struct EndMemory {
+    segment: Option<Arc<Segment>>,
+    is_late: bool,
+    /// Bytes that the device does not see before the next flush, and their places.
+    late: Vec<(usize, Vec<u8>)>,
 }
 
 #[derive(Debug)]
 struct DirectEnd {
-    below: Mem,
+    below: AnyStream,
     mutant: Mutant,
     /// This end's and the other's place in `memories`.
     sides: [usize; 2],
-    memories: Arc<Mutex<[Option<Arc<Segment>>; 2]>>,
+    memories: Arc<Mutex<[EndMemory; 2]>>,
     /// Writes that have not landed, and the number of sends since.
     flying: Vec<(PostedWrite, usize)>,
     posted: VecDeque<PostedWrite>,
@@ -49,11 +84,19 @@ struct DirectEnd {
 }
 
 pub(super) fn pair(capacity: usize, mutant: Mutant) -> (AnyStream, AnyStream) {
-    let memories = Arc::<Mutex<_>>::default();
     let (here, there) = mem::pair(capacity);
+    over((AnyStream::Mem(here), AnyStream::Mem(there)), capacity as u64, mutant)
+}
+
+/// Ends whose messages go over these streams.
+pub(super) fn over(
+    (here, there): (AnyStream, AnyStream),
+    chance: u64,
+    mutant: Mutant,
+) -> (AnyStream, AnyStream) {
+    let memories = Arc::<Mutex<_>>::default();
     let end = |below, sides| {
         let (flying, posted, memories) = (Vec::new(), VecDeque::new(), Arc::clone(&memories));
-        let chance = capacity as u64;
         let end = DirectEnd { below, mutant, sides, memories, flying, posted, total: 0, chance };
         AnyStream::Test(Box::new(end))
     };
@@ -66,7 +109,25 @@ fn remote(side: usize, memory: &Segment) -> RemoteMemory {
 
 impl DirectEnd {
     fn memory(&self, of: usize) -> Arc<Segment> {
-        Arc::clone(self.memories.lock().unwrap()[self.sides[of]].as_ref().unwrap())
+        let memories = self.memories.lock().unwrap();
+        Arc::clone(memories[self.sides[of]].segment.as_ref().unwrap())
+    }
+
+    fn register_memory(&mut self, segment: Arc<Segment>, is_late: bool) -> RemoteMemory {
+        let registered = remote(self.sides[0], &segment);
+        let memory = EndMemory { segment: Some(segment), is_late, late: Vec::new() };
+        self.memories.lock().unwrap()[self.sides[0]] = memory;
+        registered
+    }
+
+    /// Lets this end's device see all bytes.
+    fn see(&self) {
+        let EndMemory { segment, late, .. } = &mut self.memories.lock().unwrap()[self.sides[0]];
+        for (at, bytes) in late.drain(..) {
+            // SAFETY: nobody reads them before the word behind them.
+            let memory = unsafe { segment.as_ref().unwrap().view() };
+            memory.slice(at, bytes.len()).fill_from(&bytes);
+        }
     }
 
     fn happens(&mut self, once_in: u64) -> bool {
@@ -77,14 +138,22 @@ impl DirectEnd {
     /// Bytes land before anything that is sent after them.
     fn land(&mut self) {
         let late = if self.mutant == Mutant::WordFirst { 40 } else { 0 };
-        let there = self.flying.first().map(|_| self.memory(1));
+        let EndMemory { segment, is_late, late: unseen } =
+            &mut self.memories.lock().unwrap()[self.sides[1]];
         for (write, sends) in &mut self.flying {
             *sends += 1;
             if *sends > late {
-                let mixed = self.mutant == Mutant::LaneMixed;
-                let at = write.at + if mixed { super::LONGEST } else { 0 };
-                // SAFETY: the test has one thread.
-                let memory = unsafe { there.as_ref().unwrap().view() };
+                let at = match self.mutant {
+                    Mutant::LaneMixed => write.to + super::LONGEST,
+                    Mutant::TwinMixed => write.to - super::SHAPE.bytes,
+                    _ => write.to,
+                };
+                if *is_late {
+                    unseen.push((at, write.bytes.clone()));
+                    continue;
+                }
+                // SAFETY: nobody reads them before the word behind them.
+                let memory = unsafe { segment.as_ref().unwrap().view() };
                 memory.slice(at, write.bytes.len()).fill_from(&write.bytes);
             }
         }
@@ -103,8 +172,25 @@ impl DirectEnd {
 
 impl DirectWrites for DirectEnd {
     fn register(&mut self, memory: &Arc<Segment>) -> std::io::Result<RemoteMemory> {
-        self.memories.lock().unwrap()[self.sides[0]] = Some(Arc::clone(memory));
-        Ok(remote(self.sides[0], memory))
+        Ok(self.register_memory(Arc::clone(memory), false))
+    }
+
+    fn register_device(&mut self, memory: &Arc<DmaBuf>) -> std::io::Result<RemoteMemory> {
+        let segment = Arc::downcast(Arc::clone(&memory.memory)).unwrap();
+        let registered = self.register_memory(segment, memory.lands_late);
+        let key = registered.key + if self.mutant == Mutant::HostKey { 10 } else { 0 };
+        Ok(RemoteMemory { key, ..registered })
+    }
+
+    fn flush(&mut self, _: usize) -> Result<bool> {
+        if self.mutant == Mutant::FlushLeftOut {
+            return Ok(true);
+        }
+        let is_done = self.happens(2);
+        if is_done {
+            self.see();
+        }
+        Ok(is_done)
     }
 
     fn port(&self) -> String {
@@ -112,7 +198,8 @@ impl DirectWrites for DirectEnd {
     }
 
     unsafe fn write(&mut self, (at, len): (usize, usize), to: RemoteMemory) -> Result<Option<u64>> {
-        if self.mutant == Mutant::Refused || to != remote(self.sides[1], &self.memory(1)) {
+        let there = remote(self.sides[1], &self.memory(1));
+        if self.mutant == Mutant::Refused || to.key != there.key {
             return Err(Fault::Io(std::io::Error::other("refused")));
         }
         if self.happens(3) {
@@ -124,8 +211,9 @@ impl DirectWrites for DirectEnd {
         let memory = self.memory(0);
         // SAFETY: the test has one thread.
         let bytes = unsafe { memory.view() }.slice(at, len).as_view().to_vec();
-        self.flying.push((PostedWrite { at, bytes: bytes.clone() }, 0));
-        self.posted.push_back(PostedWrite { at, bytes });
+        let to = (to.address - there.address) as usize;
+        self.flying.push((PostedWrite { at, to, bytes: bytes.clone() }, 0));
+        self.posted.push_back(PostedWrite { at, to, bytes });
         self.total += 1;
         Ok(Some(self.total))
     }
@@ -160,8 +248,8 @@ impl Stream for DirectEnd {
     }
 }
 
-fn run(mutant: Mutant, seed: u64) {
-    let mut world = World::over(&[0, 1], 1, || pair(40, mutant));
+fn run(slots: SlotPlace, mutant: Mutant, seed: u64) {
+    let mut world = World::of(&[0, 1], 1, slots, || pair(40, mutant));
     let mut state = seed;
     for _ in 0..300 {
         state = maypole_kernels::mix(state + 1);
@@ -174,14 +262,32 @@ fn run(mutant: Mutant, seed: u64) {
 #[test]
 fn adapters_that_break_a_rule_are_caught() {
     use Mutant as M;
-    let object = |mutant| {
-        let fails = |seed: &u64| catch_unwind(AssertUnwindSafe(|| run(mutant, *seed))).is_err();
+    let object = |slots, mutant| {
+        let run = |seed: &u64| run(slots, mutant, *seed);
+        let fails = |seed: &u64| catch_unwind(AssertUnwindSafe(|| run(seed))).is_err();
         (0..100).filter(fails).count()
     };
-    assert_eq!(object(M::None), 0);
-    for mutant in [M::WordFirst, M::LaneMixed, M::CompleteEarly, M::Refused] {
-        assert!(object(mutant) > 0, "{mutant:?} is not caught");
+    let of_all = [M::WordFirst, M::LaneMixed, M::CompleteEarly, M::Refused];
+    let of_gpus = [M::HostKey, M::TwinMixed];
+    for (slots, more) in [(SlotPlace::Host, &[][..]), (SlotPlace::Gpus, &of_gpus)] {
+        assert_eq!(object(slots, M::None), 0);
+        for mutant in of_all.iter().chain(more) {
+            assert!(object(slots, *mutant) > 0, "{mutant:?} is not caught, {slots:?}");
+        }
     }
+    assert_eq!(object(SlotPlace::LateGpus, M::None), 0);
+    assert!(object(SlotPlace::LateGpus, M::FlushLeftOut) > 0, "a flush may be left out");
+}
+
+/// No processor writes bytes into the memory of a GPU, whoever sends them.
+#[test]
+fn bytes_in_a_message_are_refused_where_slots_are_on_gpus() {
+    let mut world = World::of(&[0, 1], 1, SlotPlace::Gpus, || pair(64, Mutant::None));
+    let head = WordHead { kind: WordKind::Arrived, length: 4, ..WordHead::GOODBYE };
+    let stream = world.couriers[0].links[0].stream();
+    stream.send(&head.to_bytes(), View::of(&[1_u8; 4]), 0).unwrap();
+    let why = world.couriers[1].drive().unwrap_err().fault.to_string();
+    assert!(why.contains("names no place"), "{why}");
 }
 
 #[test]

@@ -56,6 +56,8 @@ struct WordArrival {
     /// `None` for a goodbye.
     at: Option<usize>,
     body: CopyRange,
+    /// The first byte that was written directly before.
+    written: Option<usize>,
 }
 
 impl IncomingWord {
@@ -225,9 +227,11 @@ impl CourierLink {
             return Ok(true);
         };
         let OutgoingWord { head, body, sent: 0, word } = message else { return Ok(true) };
-        if body.len < LEAST_DIRECT {
+        let direction = &self.outgoing[usize::from(head.room)];
+        if body.len < if direction.is_of_gpus() { 1 } else { LEAST_DIRECT } {
             return Ok(true);
         }
+        let to = to.from(direction.at_reader(body.start));
         let direct = self.stream.direct().expect("it has registered memory");
         // SAFETY: the slot stays as it is until its reader has consumed it, and `consumed` is held back until the
         // write is complete. Nobody reads the peer's copy of the slot before the message has arrived.
@@ -254,6 +258,14 @@ impl CourierLink {
         match (last.filter(|write| *write > 0), self.stream.direct()) {
             (Some(write), Some(direct)) => Ok(!direct.is_complete(write)?),
             _ => Ok(false),
+        }
+    }
+
+    /// False if the kernel may not see yet what was written from this byte on.
+    fn has_landed(&mut self, written: Option<usize>) -> Result<bool> {
+        match (written, self.stream.direct()) {
+            (Some(at), Some(direct)) => direct.flush(at),
+            _ => Ok(true),
         }
     }
 
@@ -294,14 +306,14 @@ impl CourierLink {
     fn pull(&mut self, copy: &MailboxCopy) -> Result<bool> {
         let mut has_moved = false;
         while !self.has_left {
-            let Some(WordArrival { head, at, .. }) = self.receiving.whole() else {
+            let Some(WordArrival { head, at, written, .. }) = self.receiving.whole() else {
                 match self.pull_bytes(copy)? {
                     true => has_moved = true,
                     false => break,
                 }
                 continue;
             };
-            if self.frees_early(&head)? {
+            if self.frees_early(&head)? || !self.has_landed(written)? {
                 break;
             }
             self.receiving = IncomingWord::default();
@@ -344,15 +356,21 @@ fn answered(room: u8, rooms: usize) -> u8 {
 /// The places of the message with this head.
 fn arrival(rooms: &[Direction], head: [u8; HEAD]) -> Result<WordArrival> {
     let place = |head: WordHead| match head.kind {
-        WordKind::Goodbye => Some((None, CopyRange::default())),
+        WordKind::Goodbye => Some((None, CopyRange::default(), None)),
         _ => {
-            let (at, body) = rooms.get(usize::from(head.room))?.place(&head)?;
-            let is_behind = head.kind == WordKind::Arrived;
-            Some((Some(at), if is_behind { body } else { CopyRange::default() }))
+            let room = rooms.get(usize::from(head.room))?;
+            let (at, body) = room.place(&head)?;
+            let none = CopyRange::default();
+            match head.kind {
+                WordKind::Arrived if room.is_of_gpus() && body.len > 0 => None,
+                WordKind::Arrived => Some((Some(at), body, None)),
+                WordKind::Written => Some((Some(at), none, Some(room.at_reader(body.start)))),
+                _ => Some((Some(at), none, None)),
+            }
         }
     };
     let found = WordHead::from_bytes(head).and_then(|head| Some((head, place(head)?)));
     let why = || io::Error::new(io::ErrorKind::InvalidData, "the peer names no place of a mailbox");
-    let (head, (at, body)) = found.ok_or_else(|| Fault::Io(why()))?;
-    Ok(WordArrival { head, at, body })
+    let (head, (at, body, written)) = found.ok_or_else(|| Fault::Io(why()))?;
+    Ok(WordArrival { head, at, body, written })
 }

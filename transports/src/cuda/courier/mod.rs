@@ -31,6 +31,12 @@
 //! them. A slot is the adapter's until its write is complete, so a `consumed` that arrives before that is held
 //! back.
 //!
+//! # Slots in the memory of GPUs
+//! If adapters reach that memory, slots are there, and direct writes are the only way of bytes, also of few:
+//! no processor reads them. Each reader has a twin of its writers' slots of its own. Some GPUs see the bytes of a write
+//! later than the host sees the word behind them, so the receiver [flushes](crate::stream::direct::DirectWrites::flush)
+//! before it writes `arrived`.
+//!
 //! # Rails
 //! A courier may have several streams to a rank, by several ports. Lanes take them in turn, each with all of its
 //! words, so the order within a lane is that of one stream. A rank says goodbye on each.
@@ -44,6 +50,7 @@ mod message;
 mod places;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 use super::arena::Reached;
 use super::board::DeviceBoard;
@@ -83,14 +90,14 @@ pub struct CourierStream {
     pub peer: usize,
     /// The stream.
     pub stream: AnyStream,
-    /// The copy of the mailboxes on the peer's host, for direct writes. The stream has them then, and the
-    /// copy of this host was [registered](DeviceBoard::register) for it.
+    /// The copy of the mailboxes on the peer's host, or the slots in the memory of its GPU, for direct writes. The
+    /// stream has them then, and the same of this rank was [registered](DeviceBoard::register) for it.
     pub writes_to: Option<RemoteMemory>,
 }
 
 impl DeviceBoard {
-    /// Registers the mailboxes of the host of rank `me` for direct writes to and from ranks on other hosts. The
-    /// couriers of these have to have them at the same places, as all of the group do.
+    /// Registers the mailboxes of the host of rank `me`, or its slots in the memory of its GPU, for direct writes to
+    /// and from ranks on other hosts. The couriers of these have to have them at the same places, as all of the group do.
     ///
     /// # Errors
     /// As [`DirectWrites::register`].
@@ -98,7 +105,10 @@ impl DeviceBoard {
     /// # Panics
     /// If they are not in memory of this host.
     pub fn register(&self, me: usize, writer: &mut dyn DirectWrites) -> io::Result<RemoteMemory> {
-        writer.register(&self.copy(me))
+        match &self.slots {
+            Some(slots) => writer.register_device(&slots.buffer),
+            None => writer.register(&self.copy(me)),
+        }
     }
 
     /// The courier of rank `me` over `streams`, to all ranks on other hosts. The mailboxes of the board are
@@ -106,9 +116,21 @@ impl DeviceBoard {
     /// order that both ranks have, each carries some lanes.
     ///
     /// # Panics
-    /// If they are elsewhere.
+    /// If they are elsewhere, or if slots are in the memory of GPUs and some stream has no direct writes.
     pub fn courier(&self, me: usize, streams: Vec<CourierStream>) -> Courier {
-        Courier::new(self.copy(me), &self.shapes, (me, self.others.len()), streams)
+        let is_direct = |stream: &CourierStream| stream.writes_to.is_some();
+        assert!(self.slots.is_none() || streams.iter().all(is_direct), "adapters reach the slots");
+        Courier::new(self.mailbox_copy(me), &self.shapes, me, streams)
+    }
+
+    /// True if slots are in the memory of GPUs, and all else in memory of the hosts.
+    pub fn has_slots_on_gpus(&self) -> bool {
+        self.slots.is_some()
+    }
+
+    fn mailbox_copy(&self, me: usize) -> MailboxCopy {
+        let slots = self.slots.as_ref().map(|slots| slots.layout.clone());
+        MailboxCopy::new(self.copy(me), self.others.len(), slots)
     }
 
     fn copy(&self, me: usize) -> Arc<Segment> {
@@ -120,15 +142,9 @@ impl DeviceBoard {
 }
 
 impl Courier {
-    /// That of rank `me` of `ranks`, whose host has its copy of the mailboxes in `segment`.
-    fn new(
-        segment: Arc<Segment>,
-        shapes: &Shapes,
-        (me, ranks): (usize, usize),
-        streams: Vec<CourierStream>,
-    ) -> Self {
-        let layout = MailboxLayout::new(shapes, ranks);
-        let copy = MailboxCopy::new(segment, ranks);
+    /// That of rank `me`, whose host has this copy of the mailboxes.
+    fn new(copy: MailboxCopy, shapes: &Shapes, me: usize, streams: Vec<CourierStream>) -> Self {
+        let layout = MailboxLayout::new(shapes, copy.ranks());
         let peers: Vec<_> = streams.iter().map(|stream| stream.peer).collect();
         let rails = |peer, of: &[usize]| of.iter().filter(|other| **other == peer).count();
         let link = |(at, stream): (usize, CourierStream)| {

@@ -1,5 +1,6 @@
 //! Where the words and the slots of two ranks lie in the copy of the mailboxes that a host has.
 
+use super::super::gpu_slots::SlotLayout;
 use super::super::layout::{MailboxLayout, Room, Shapes};
 use super::message::{WordHead, WordKind};
 use crate::shm::Segment;
@@ -14,9 +15,11 @@ const WORD: usize = size_of::<u64>();
 pub(super) struct MailboxCopy {
     segment: Arc<Segment>,
     ranks: usize,
+    /// If slots are in the memory of GPUs.
+    slots: Option<SlotLayout>,
 }
 
-/// Some bytes of the copy.
+/// Some bytes of the copy, or of the memory of the writer's GPU if its slots are there.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct CopyRange {
     pub(super) start: usize,
@@ -24,9 +27,13 @@ pub(super) struct CopyRange {
 }
 
 impl MailboxCopy {
-    /// That in `segment`, for `ranks` ranks.
-    pub(super) fn new(segment: Arc<Segment>, ranks: usize) -> Self {
-        Self { segment, ranks }
+    /// That in `segment`, for `ranks` ranks, whose slots are there or in the memory of their GPUs.
+    pub(super) fn new(segment: Arc<Segment>, ranks: usize, slots: Option<SlotLayout>) -> Self {
+        Self { segment, ranks, slots }
+    }
+
+    pub(super) fn ranks(&self) -> usize {
+        self.ranks
     }
 
     /// The rooms in which the first rank writes to the second: those of groups, that of its messages to the
@@ -40,7 +47,18 @@ impl MailboxCopy {
         let groups = (0..shapes.groups.len()).map(Room::Group);
         let rooms = groups.chain([Room::To(pair.1), Room::From(pair.1)]);
         let stride = self.segment.len() / self.ranks;
-        rooms.map(|room| Direction::new(layout, shapes, (stride, self.ranks), room, pair)).collect()
+        let direction = |room| {
+            let direction = Direction::new(layout, shapes, (stride, self.ranks), room, pair);
+            match &self.slots {
+                Some(slots) => Direction {
+                    first_slot: slots.own_start(room),
+                    twin: Some(slots.twin_start(pair.1, pair.0, room)),
+                    ..direction
+                },
+                None => direction,
+            }
+        };
+        rooms.map(direction).collect()
     }
 
     /// The word that begins at byte `at`.
@@ -78,6 +96,8 @@ pub(super) struct Direction {
     announced: usize,
     /// The slots are in the mailbox of the writer, and the bytes of what lies in each.
     first_slot: usize,
+    /// Where they are in the memory of the reader's GPU. `None`: at the same place of the copy of its host.
+    twin: Option<usize>,
     lengths: usize,
     /// Its calls are announced in this room.
     pub(super) announces: bool,
@@ -108,6 +128,7 @@ impl Direction {
             consumed: of_reader + reader.consumed + mine,
             announced: of_reader + reader.announced + index(from) * WORD,
             first_slot: of_writer + writer.slots,
+            twin: None,
             lengths: of_writer + writer.arrived + mine * slots,
             announces: !matches!(room, Room::Group(1..)),
         }
@@ -132,6 +153,21 @@ impl Direction {
             _ => return None,
         };
         Some((at, CopyRange::default()))
+    }
+
+    /// True if slots are in the memory of GPUs, which no courier reads or writes.
+    pub(super) fn is_of_gpus(&self) -> bool {
+        self.twin.is_some()
+    }
+
+    /// Where bytes of the writer's slots are on the reader's host.
+    pub(super) fn at_reader(&self, start: usize) -> usize {
+        self.twin.map_or(start, |twin| twin + start - self.first_slot)
+    }
+
+    /// The first bytes of the slots, at most so many.
+    pub(super) fn first_bytes(&self, most: usize) -> CopyRange {
+        CopyRange { start: self.first_slot, len: most.min(self.slots * self.slot_bytes) }
     }
 
     /// The word with the bytes of a lane's publication in a slot.

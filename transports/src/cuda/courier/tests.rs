@@ -5,6 +5,8 @@ mod mutants;
 #[path = "thread_tests.rs"]
 mod threads;
 
+use self::direct::{SlotPlace, gpu};
+use super::super::gpu_slots::SlotLayout;
 use super::super::launch::Protocol;
 use super::super::layout::{MailboxLayout, Shape, Shapes};
 use super::message::{WordHead, WordKind};
@@ -12,6 +14,7 @@ use super::places::{CopyRange, Direction, MailboxCopy};
 use super::{AnyStream, Courier, CourierStream, DeviceBoard, Segment};
 use crate::mem;
 use crate::stream::Stream;
+use maypole_kernels::ViewMut;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,6 +56,8 @@ type Unread = (usize, usize, u64, usize);
 struct World {
     hosts: Vec<usize>,
     copies: Vec<Arc<MailboxCopy>>,
+    /// The memory of the GPU of each rank, if slots are there.
+    arenas: Vec<Arc<Segment>>,
     couriers: Vec<Courier>,
     layout: MailboxLayout,
     /// By writer, room and lane. Rooms of messages are numbered by reader behind those of groups.
@@ -69,19 +74,38 @@ impl World {
         })
     }
 
-    /// The ranks on these hosts, over the streams that `pair` makes, so many between two ranks.
     fn over(hosts: &[usize], rails: usize, pair: impl Fn() -> (AnyStream, AnyStream)) -> Self {
+        Self::of(hosts, rails, SlotPlace::Host, pair)
+    }
+
+    /// The ranks on these hosts, over the streams that `pair` makes, so many between two ranks.
+    fn of(
+        hosts: &[usize],
+        rails: usize,
+        slots: SlotPlace,
+        pair: impl Fn() -> (AnyStream, AnyStream),
+    ) -> Self {
         let (shapes, ranks) = (shapes(), hosts.len());
         let count = hosts.iter().max().unwrap() + 1;
         let bytes = DeviceBoard::bytes_in_host(&shapes, ranks);
         let segments: Vec<_> =
             (0..count).map(|_| Arc::new(Segment::create(bytes).unwrap())).collect();
+        let on_gpus = (slots != SlotPlace::Host).then(|| SlotLayout::new(&shapes, hosts));
+        let of_gpus = on_gpus.as_ref().map(|layout| {
+            let of = |rank| gpu(layout.bytes(rank), slots == SlotPlace::LateGpus);
+            (0..ranks).map(of).unzip::<_, _, Vec<_>, Vec<_>>()
+        });
+        let (arenas, buffers) = of_gpus.unwrap_or_default();
         let mut streams: Vec<Vec<CourierStream>> = (0..ranks).map(|_| Vec::new()).collect();
         for a in 0..ranks {
             for b in (0..a).filter(|b| hosts[a] != hosts[*b]) {
                 for (mut here, mut there) in (0..rails).map(|_| pair()) {
                     let register = |stream: &mut AnyStream, rank: usize| {
-                        Some(stream.direct()?.register(&segments[hosts[rank]]).unwrap())
+                        let direct = stream.direct()?;
+                        Some(match buffers.get(rank) {
+                            Some(buffer) => direct.register_device(buffer).unwrap(),
+                            None => direct.register(&segments[hosts[rank]]).unwrap(),
+                        })
                     };
                     let (mine, theirs) = (register(&mut here, a), register(&mut there, b));
                     streams[a].push(CourierStream { peer: b, stream: here, writes_to: theirs });
@@ -89,11 +113,10 @@ impl World {
                 }
             }
         }
-        let courier = |(me, streams)| {
-            Courier::new(Arc::clone(&segments[hosts[me]]), &shapes, (me, ranks), streams)
-        };
+        let copy =
+            |host: usize| MailboxCopy::new(Arc::clone(&segments[host]), ranks, on_gpus.clone());
+        let courier = |(me, streams)| Courier::new(copy(hosts[me]), &shapes, me, streams);
         let couriers = streams.into_iter().enumerate().map(courier).collect();
-        let copy = |host: &usize| Arc::new(MailboxCopy::new(Arc::clone(&segments[*host]), ranks));
         let lanes = |_| {
             let room = |shape: &Shape| {
                 let audiences = || vec![Vec::new(); shape.slots as usize];
@@ -103,7 +126,8 @@ impl World {
             shapes.groups.iter().chain(messages).map(room).collect()
         };
         Self {
-            copies: hosts.iter().map(copy).collect(),
+            copies: hosts.iter().map(|host| Arc::new(copy(*host))).collect(),
+            arenas,
             couriers,
             layout: MailboxLayout::new(&shapes, ranks),
             lanes: (0..ranks).map(lanes).collect(),
@@ -114,6 +138,27 @@ impl World {
 
     fn direction(&self, of: usize, pair: (usize, usize), room: usize) -> Direction {
         self.copies[of].directions(&self.layout, &shapes(), pair)[room]
+    }
+
+    /// Bytes that rank `me` reads or writes: these of the slots of `writer`.
+    fn slot(
+        &self,
+        me: usize,
+        writer: usize,
+        direction: &Direction,
+        body: CopyRange,
+    ) -> ViewMut<'_> {
+        let (arena, start) = match self.hosts[me] == self.hosts[writer] {
+            true => (self.arenas.get(writer), body.start),
+            false => (self.arenas.get(me), direction.at_reader(body.start)),
+        };
+        // SAFETY: the test has one thread.
+        unsafe {
+            match arena {
+                Some(arena) => arena.view().slice(start, body.len),
+                None => self.copies[me].slot(body),
+            }
+        }
     }
 
     /// Writes `len` bytes for `readers` in a lane, if their slot is free.
@@ -147,8 +192,7 @@ impl World {
             };
             let (at, body) = direction.place(&head).unwrap();
             let bytes: Vec<u8> = (0..len).map(|at| byte(me, room, position, at)).collect();
-            // SAFETY: the test has one thread.
-            unsafe { copy.slot(body) }.fill_from(&bytes);
+            self.slot(me, me, &direction, body).fill_from(&bytes);
             copy.word(direction.length(&head)).store(len as u64, Ordering::Relaxed);
             copy.word(at).store((position + 1) << 16 | MARK, Ordering::Release);
             self.unread[me][*reader].push_back((room, lane, position, len));
@@ -174,8 +218,7 @@ impl World {
         if arrived <= position {
             return false;
         }
-        // SAFETY: the test has one thread.
-        let bytes = unsafe { copy.slot(body) }.as_view().to_vec();
+        let bytes = self.slot(me, writer, &direction, body).as_view().to_vec();
         let expected: Vec<u8> = (0..len).map(|at| byte(writer, room, position, at)).collect();
         assert_eq!(bytes, expected, "publication {position} of rank {writer} in lane {lane}");
         let room = if room >= GROUPS { GROUPS + 1 } else { room };
@@ -236,6 +279,10 @@ impl World {
     }
 }
 
+fn slots() -> impl Strategy<Value = SlotPlace> {
+    prop::sample::select(vec![SlotPlace::Host, SlotPlace::Gpus, SlotPlace::LateGpus])
+}
+
 fn worlds() -> impl Strategy<Value = Vec<usize>> {
     let hosts: [&[usize]; 5] = [&[0, 1], &[0, 0, 1, 1], &[0, 0, 0, 1], &[0, 1, 2, 3], &[0, 1, 0]];
     prop::sample::select(hosts.map(<[_]>::to_vec).to_vec())
@@ -250,13 +297,14 @@ proptest! {
     fn publications_arrive(
         hosts in worlds(),
         capacity in 1_usize..60,
-        is_direct in any::<bool>(),
+        slots in prop::option::of(slots()),
         rails in 1_usize..4,
         steps in prop::collection::vec(any::<[u8; 6]>(), 0..600),
     ) {
-        let mut world = match is_direct {
-            true => World::over(&hosts, rails, || direct::pair(capacity, direct::Mutant::None)),
-            false => World::new(&hosts, capacity),
+        let pair = || direct::pair(capacity, direct::Mutant::None);
+        let mut world = match slots {
+            Some(slots) => World::of(&hosts, rails, slots, pair),
+            None => World::new(&hosts, capacity),
         };
         steps.into_iter().for_each(|step| world.step(step));
         world.read_all();
@@ -270,8 +318,10 @@ proptest! {
         rails in 1_usize..4,
         steps in prop::collection::vec(any::<[u8; 6]>(), 0..200),
         turns in prop::collection::vec(any::<u8>(), 0..100),
+        slots in slots(),
     ) {
-        let mut world = World::over(&hosts, rails, || direct::pair(capacity, direct::Mutant::None));
+        let pair = || direct::pair(capacity, direct::Mutant::None);
+        let mut world = World::of(&hosts, rails, slots, pair);
         steps.into_iter().for_each(|step| world.step(step));
         let ranks = hosts.len();
         world.couriers[0].say_goodbye();
@@ -298,8 +348,10 @@ proptest! {
         rails in 1_usize..4,
         steps in prop::collection::vec(any::<[u8; 6]>(), 0..100),
         turns in prop::collection::vec(any::<(u8, bool)>(), 0..200),
+        slots in slots(),
     ) {
-        let mut world = World::over(&hosts, rails, || direct::pair(capacity, direct::Mutant::None));
+        let pair = || direct::pair(capacity, direct::Mutant::None);
+        let mut world = World::of(&hosts, rails, slots, pair);
         steps.into_iter().for_each(|step| world.step(step));
         world.read_all();
         let ranks = hosts.len();

@@ -12,7 +12,8 @@ use super::{
     AnyStream, Courier, CourierStream, DeviceBoard, GROUPS, LONGEST, MailboxLayout, SHAPE, Segment,
     Shape,
 };
-use super::{Shapes, byte, shapes};
+use super::{Shapes, SlotLayout, byte, direct, gpu, shapes};
+use crate::stream::Stream;
 use crate::tcp::Tcp;
 use maypole_kernels::{View, ViewMut};
 use std::net::{TcpListener, TcpStream};
@@ -26,6 +27,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// A rank's words and slots in the copy of its host. The other rank is on the other host.
 struct RankEnd {
     copy: MailboxCopy,
+    /// The memory of its GPU, if slots are there.
+    arena: Option<Arc<Segment>>,
     /// By room.
     outgoing: Vec<Direction>,
     incoming: Vec<Direction>,
@@ -34,6 +37,22 @@ struct RankEnd {
 impl RankEnd {
     fn word(&self, direction: &Direction, head: WordHead) -> &std::sync::atomic::AtomicU64 {
         self.copy.word(direction.place(&head).unwrap().0)
+    }
+
+    /// These bytes of its own slots, or of the slots of the other rank.
+    ///
+    /// # Safety
+    /// As of [`MailboxCopy::slot`].
+    unsafe fn slot(&self, direction: &Direction, head: WordHead, is_own: bool) -> ViewMut<'_> {
+        let body = direction.place(&head).unwrap().1;
+        let start = if is_own { body.start } else { direction.at_reader(body.start) };
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            match &self.arena {
+                Some(arena) => arena.view().slice(start, body.len),
+                None => self.copy.slot(body),
+            }
+        }
     }
 
     /// Publishes `len` bytes at this position of a lane, if its slot is free: those of `bytes`, or those that lie
@@ -56,7 +75,7 @@ impl RankEnd {
         let head = WordHead { kind: WordKind::Arrived, slot, length: len as u32, ..head };
         if let Some(bytes) = bytes {
             // SAFETY: the reader has consumed what was there.
-            unsafe { self.copy.slot(out.place(&head).unwrap().1) }.fill_from(bytes);
+            unsafe { self.slot(out, head, true) }.fill_from(bytes);
         }
         self.copy.word(out.length(&head)).store(len as u64, Ordering::Relaxed);
         self.word(out, head).store(position + 1, Ordering::Release);
@@ -79,7 +98,7 @@ impl RankEnd {
             return false;
         }
         // SAFETY: the publication has arrived, and its writer waits for the word below.
-        check(unsafe { self.copy.slot(back.place(&head).unwrap().1) }.as_view());
+        check(unsafe { self.slot(back, head, false) }.as_view());
         let head = WordHead { kind: WordKind::Consumed, lane, ..WordHead::GOODBYE };
         self.word(out, head).store(position + 1, Ordering::Release);
         true
@@ -93,17 +112,32 @@ fn connection() -> [TcpStream; 2] {
 }
 
 /// Two ranks on two hosts, each with its courier.
-fn two_hosts(shapes: &Shapes) -> [(RankEnd, Courier); 2] {
-    let mut streams = connection().into_iter();
+fn two_hosts(shapes: &Shapes, on_gpus: bool) -> [(RankEnd, Courier); 2] {
+    let [here, there] = connection().map(|socket| AnyStream::Tcp(Tcp::new(socket).unwrap()));
+    let slots = on_gpus.then(|| SlotLayout::new(shapes, &[0, 1]));
+    let (here, there) = match on_gpus {
+        true => direct::over((here, there), 7, direct::Mutant::None),
+        false => (here, there),
+    };
+    let mut streams = [here, there];
+    let gpus = slots.as_ref().map(|slots| [0, 1].map(|rank| gpu(slots.bytes(rank), true)));
+    let mut register = |rank: usize| {
+        let (_, buffer) = &gpus.as_ref()?[rank];
+        Some(streams[rank].direct()?.register_device(buffer).unwrap())
+    };
+    let registered = [0, 1].map(&mut register);
+    let mut streams = streams.into_iter();
     [0, 1].map(|me| {
         let segment = Arc::new(Segment::create(DeviceBoard::bytes_in_host(shapes, 2)).unwrap());
-        let stream = AnyStream::Tcp(Tcp::new(streams.next().unwrap()).unwrap());
-        let to_peer = CourierStream { peer: 1 - me, stream, writes_to: None };
-        let courier = Courier::new(Arc::clone(&segment), shapes, (me, 2), vec![to_peer]);
-        let (copy, layout) = (MailboxCopy::new(segment, 2), MailboxLayout::new(shapes, 2));
+        let (peer, stream) = (1 - me, streams.next().unwrap());
+        let to_peer = CourierStream { peer, stream, writes_to: registered[peer] };
+        let copy = || MailboxCopy::new(Arc::clone(&segment), 2, slots.clone());
+        let courier = Courier::new(copy(), shapes, me, vec![to_peer]);
+        let (copy, layout) = (copy(), MailboxLayout::new(shapes, 2));
         let [outgoing, incoming] =
-            [(me, 1 - me), (1 - me, me)].map(|pair| copy.directions(&layout, shapes, pair));
-        (RankEnd { copy, outgoing, incoming }, courier)
+            [(me, peer), (peer, me)].map(|pair| copy.directions(&layout, shapes, pair));
+        let arena = gpus.as_ref().map(|gpus| Arc::clone(&gpus[me].0));
+        (RankEnd { copy, arena, outgoing, incoming }, courier)
     })
 }
 
@@ -119,8 +153,14 @@ fn until(mut is_done: impl FnMut() -> bool) {
 /// Each lane has a writer and a reader, both ranks have a courier, and all of them are threads.
 #[test]
 fn couriers_run_beside_writers_and_readers() {
+    for on_gpus in [false, true] {
+        run_beside(on_gpus);
+    }
+}
+
+fn run_beside(on_gpus: bool) {
     const POSITIONS: u64 = 300;
-    let [(here, mut of_here), (there, mut of_there)] = two_hosts(&shapes());
+    let [(here, mut of_here), (there, mut of_there)] = two_hosts(&shapes(), on_gpus);
     let is_over = AtomicBool::new(false);
     let expected = |room: usize, lane: u8, position: u64| -> Vec<u8> {
         let len = (position as usize * 7 + usize::from(lane)) % (LONGEST + 1);
@@ -178,7 +218,7 @@ fn place(room: usize, nth: u64) -> ((usize, u8), u64) {
 /// Seconds from the first publication of `count` to the last read, both ranks' kernels being no threads.
 fn seconds(count: u64, len: usize) -> f64 {
     let publication = |nth| place(usize::from(len > 4 << 10), nth);
-    let [(here, mut of_here), (there, mut of_there)] = two_hosts(&long_shapes());
+    let [(here, mut of_here), (there, mut of_there)] = two_hosts(&long_shapes(), false);
     let start = Instant::now();
     std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -216,7 +256,7 @@ fn seconds(count: u64, len: usize) -> f64 {
 
 /// Seconds of a publication of 8 bytes to the other host: half of the time there and back.
 fn latency(turns: u64) -> f64 {
-    let ends = two_hosts(&long_shapes());
+    let ends = two_hosts(&long_shapes(), false);
     let start = Instant::now();
     std::thread::scope(|threads| {
         for (me, (end, mut courier)) in ends.into_iter().enumerate() {
@@ -243,7 +283,7 @@ fn latency(turns: u64) -> f64 {
 
 /// The same by messages of two streams, without mailboxes.
 fn plain(count: u64, len: usize, answers: bool) -> f64 {
-    use crate::stream::{HEAD, Stream};
+    use crate::stream::HEAD;
     let mut streams = connection().map(|socket| Tcp::new(socket).unwrap()).into_iter();
     let (mut here, mut there) = (streams.next().unwrap(), streams.next().unwrap());
     let bytes = vec![1_u8; len];

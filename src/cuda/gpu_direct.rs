@@ -1,0 +1,88 @@
+//! Slots in the memory of GPUs of several hosts, which adapters read and write (GPUDirect): whether all ranks of a
+//! group can have them. If one cannot, none has.
+
+use super::agreed::{CALL, Found, agree_on, use_table};
+use super::place::{self, CourierWays};
+use crate::comm::Communicator;
+use crate::error::Result;
+use cudarc::driver::CudaStream;
+use maypole_transports::cuda::{PendingSlots, Shapes, SlotsOfGpus};
+use std::sync::Arc;
+
+/// Whether ranks of several hosts try to have them, equal on all; and then, whether the group must not do without
+/// them. Collective.
+///
+/// # Errors
+/// As every call.
+pub(super) fn is_wanted(comm: &mut Communicator, ways: CourierWays) -> Result<Option<bool>> {
+    if comm.hosts().is_one() {
+        return Ok(None);
+    }
+    let all = comm.agree_on(CALL, &ways)?;
+    let is_forced = all.contains(&CourierWays::GpuDirect);
+    let is_allowed = all.iter().all(|ways| *ways == CourierWays::Auto);
+    // Equal on all ranks.
+    let links = &comm.engine.get().conditions().links;
+    let can = links.uses_verbs(false) && !comm.is_encrypted();
+    Ok((is_forced || is_allowed && can).then_some(is_forced))
+}
+
+/// Makes the slots of all ranks, or says why some rank has none, which is equal on all ranks. Collective.
+///
+/// # Errors
+/// As every call.
+pub(super) fn offered(
+    comm: &mut Communicator,
+    stream: &Arc<CudaStream>,
+    shapes: &Shapes,
+) -> Result<Found<SlotsOfGpus>> {
+    let mine = pending(comm, stream, shapes);
+    let why = mine.as_ref().err().cloned();
+    let refused = comm.agree_on(CALL, &why)?;
+    let first = refused.into_iter().enumerate().find_map(|(rank, why)| Some((rank, why?)));
+    let slots = match (first, mine) {
+        (None, Ok(slots)) => slots,
+        (first, _) => {
+            let (rank, why) = first.expect("the reason of this rank is one of those");
+            return Ok(Err(format!("rank {rank}: {why}")));
+        }
+    };
+    let offers = agree_on(comm, CALL, slots.offer())?;
+    let table = use_table(comm, &offers)?;
+    Ok(Ok((slots, offers, table)))
+}
+
+fn pending(comm: &Communicator, stream: &Arc<CudaStream>, shapes: &Shapes) -> Found<PendingSlots> {
+    let hosts: Vec<_> = (0..comm.world()).map(|rank| comm.hosts().of(rank)).collect();
+    let engine = comm.engine.get();
+    match place::courier_ways()? {
+        CourierWays::Auto | CourierWays::GpuDirect => {}
+        CourierWays::Host | CourierWays::Stream => {
+            return Err("MAYPOLE_CUDA_COURIERS excludes it there".to_owned());
+        }
+    }
+    if let Some(why) = engine.conditions().links.verbs_refusal(false) {
+        return Err(format!("no adapters join the hosts: {why}"));
+    }
+    if comm.is_encrypted() {
+        return Err("nothing encrypts the writes of adapters, and the job is encrypted".to_owned());
+    }
+    if !PendingSlots::can_export(stream.context()) {
+        return Err(format!(
+            "the driver exports no memory of GPU {} as a dma-buf (its attribute DMA_BUF_SUPPORTED is 0)",
+            stream.context().ordinal()
+        ));
+    }
+    let made = PendingSlots::new(stream, shapes, (comm.rank(), &hosts));
+    made.map_err(|error| error.to_string())
+}
+
+/// Where mailboxes are if slots are in the memory of the GPUs, which is so `because` of the hosts.
+pub(super) fn described(because: &str) -> String {
+    format!("{because}; publications are in the memory of the GPUs (GPUDirect)")
+}
+
+/// The same without them.
+pub(super) fn refused(because: &str, why: &str) -> String {
+    format!("{because}; publications, too, as GPUDirect is not possible: {why}")
+}

@@ -1,0 +1,198 @@
+//! Groups on several hosts whose adapters read and write the memory of GPUs: over the fake driver, whose dma-buf is a
+//! file, and the fake libibverbs, which maps that file.
+
+use crate::fake_verbs::FakeVerbs;
+use crate::raw::context;
+use crate::spawn::{Ended, World, as_each_rank, say};
+use crate::walks::sum;
+use crate::world;
+use maypole::cuda::Comm;
+use maypole::{ReduceOp, Transport};
+use std::time::Duration;
+
+crate::roles! {
+    sum_direct;
+    sum_until_lost;
+}
+
+const COURIERS: &str = "MAYPOLE_CUDA_COURIERS";
+const EXPORTS: (&str, &str) = ("FAKE_CUDA_DMA_BUF", "1");
+/// A GPU that sees the writes of adapters late.
+const UNORDERED: (&str, &str) = ("FAKE_CUDA_ORDERING", "0");
+
+/// Ranks on these hosts, over adapters like `device`.
+fn on_hosts(role: &str, hosts: &[usize], device: &str, set: &[(&str, &str)]) -> Option<World> {
+    let world = world(role, hosts.len())?;
+    let (cuda, verbs) =
+        (crate::FakeDriver::get()?.library_path(), FakeVerbs::get()?.library_path());
+    let world = world.set("LD_LIBRARY_PATH", format!("{verbs}:{cuda}")).hosts(hosts);
+    let world = set.iter().fold(world, |world, (name, value)| world.set(name, value));
+    Some(world.set("FAKE_VERBS_DEVICES", device).within(Duration::from_secs(90)))
+}
+
+/// The ranks of such a world, after success, and the sum of the counters of all of their adapters by name.
+fn counted(world: World, ranks: usize) -> (Vec<Ended>, impl Fn(&str) -> u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |rank: usize| folder.path().join(rank.to_string());
+    let set = |world: World, rank| world.set_of(rank, "FAKE_VERBS_COUNTERS", file(rank).display());
+    let ended = (0..ranks).fold(world, set).start().succeed();
+    let read = |rank| std::fs::read_to_string(file(rank)).unwrap_or_default();
+    let all: String = (0..ranks).map(read).collect();
+    let count = move |name: &str| {
+        let of = |line: &str| {
+            let (before, value) = line.rsplit_once(' ')?;
+            (before.rsplit_once(' ')?.1 == name).then(|| value.parse::<u64>().unwrap())
+        };
+        all.lines().filter_map(of).sum()
+    };
+    (ended, count)
+}
+
+/// Says where the mailboxes are, and sums; or says why there is no group.
+fn sum_direct() {
+    as_each_rank(|mut comm| {
+        let mut comm = comm.over(Transport::Ib).unwrap();
+        let stream = context(comm.rank() % 2).new_stream().unwrap();
+        match Comm::new(&mut comm, stream) {
+            Ok(gpu) => {
+                say("place", gpu.host_mailboxes().unwrap());
+                say("ways", gpu.courier_ways().unwrap());
+            }
+            Err(error) => return say("error", error),
+        }
+        sum(&mut comm, 2);
+    });
+}
+
+/// Ranks of one host reach the slots of one another in place, in one process or in several.
+#[test]
+fn adapters_write_from_gpu_to_gpu_emulated() {
+    let processes: [&[&[usize]]; 4] =
+        [&[&[0], &[1]], &[&[0], &[1], &[2]], &[&[0, 1], &[2, 3]], &[&[0], &[1], &[2]]];
+    let hosts: [&[usize]; 4] = [&[0, 1], &[0, 0, 1], &[0, 0, 1, 1], &[0, 1, 2]];
+    let devices = ["ib0; ib1", "ib0 late=2; ib1 link=2", "ib0", "ib0 link=2"];
+    for ((hosts, processes), device) in hosts.into_iter().zip(processes).zip(devices) {
+        let Some(world) = on_hosts("sum_direct", hosts, device, &[EXPORTS]) else { return };
+        let (ended, count) = counted(world.processes(processes), hosts.len());
+        for place in ended.iter().flat_map(|one| one.said("place")) {
+            assert!(place.ends_with("are in the memory of the GPUs (GPUDirect)"), "{place}");
+        }
+        for ways in ended.iter().flat_map(|one| one.said("ways")) {
+            assert!(ways.contains(" by RDMA writes by port 1 of ib0 between GPUs"), "{ways}");
+        }
+        let used = ["device_regions", "direct_writes"].map(|name| count(name) > 0);
+        assert_eq!(used, [true; 2], "{hosts:?}");
+        assert_eq!(["reads", "overwritten"].map(&count), [0; 2], "{hosts:?}");
+        let freed = |one: &Ended| one.lines.iter().any(|line| line.contains("freed while"));
+        assert!(!ended.iter().any(freed));
+    }
+}
+
+/// The fake adapter keeps bytes back until a read, so without one the ranks sum other bytes.
+#[test]
+fn bytes_that_a_gpu_sees_late_are_flushed_emulated() {
+    for hosts in [&[0, 1][..], &[0, 0, 1]] {
+        let set = [EXPORTS, UNORDERED, (COURIERS, "gpudirect")];
+        let device = "ib0 unordered=1; ib1 unordered=1";
+        let Some(world) = on_hosts("sum_direct", hosts, device, &set) else { return };
+        let (_, count) = counted(world, hosts.len());
+        assert!(count("reads") > 0, "{hosts:?}");
+    }
+}
+
+/// What one rank cannot, and the reason that all ranks have then.
+const REFUSALS: [(&str, &str, &str, &str); 4] = [
+    ("FAKE_CUDA_DMA_BUF", "0", "ib0", "rank 1: the driver exports no memory of GPU 1 as a dma-buf"),
+    (
+        "FAKE_CUDA_FAIL",
+        "cuMemGetHandleForAddressRange:0:801",
+        "ib0",
+        "rank 1: exporting memory as a dma-buf: CUDA_ERROR_NOT_SUPPORTED",
+    ),
+    ("FAKE_VERBS_FAIL", "ibv_reg_dmabuf_mr:0:95", "ib0", "rank 1: ibv_reg_dmabuf_mr failed on ib0"),
+    ("FAKE_CUDA_ORDERING", "100", "ib0 unordered=1", "other bytes have arrived in the memory of"),
+];
+
+#[test]
+fn where_one_rank_cannot_all_use_memory_of_the_hosts_emulated() {
+    for (name, value, device, why) in REFUSALS {
+        let Some(world) = on_hosts("sum_direct", &[0, 1], device, &[EXPORTS]) else { return };
+        let (ended, count) = counted(world.set_of(1, name, value), 2);
+        for one in &ended {
+            let place = one.only("place");
+            assert!(place.contains("GPUDirect is not possible") && place.contains(why), "{place}");
+        }
+        assert!(count("direct_writes") > 0, "{why}");
+    }
+}
+
+/// Ranks of one host read the slots of one another's GPUs.
+#[test]
+fn where_gpus_of_a_host_are_apart_all_use_memory_of_the_hosts_emulated() {
+    let set = [EXPORTS, ("FAKE_CUDA_NO_PEERS", "all")];
+    let Some(world) = on_hosts("sum_direct", &[0, 0, 1], "ib0", &set) else { return };
+    for one in world.start().succeed() {
+        let place = one.only("place");
+        let why = "GPUDirect is not possible: GPU ";
+        assert!(place.contains(why) && place.contains("cannot reach the memory of"), "{place}");
+        assert!(!one.lines.iter().any(|line| line.contains("freed while")), "{:?}", one.lines);
+    }
+}
+
+#[test]
+fn gpudirect_that_is_forced_and_impossible_is_an_error_emulated() {
+    let stream = (COURIERS, "stream", "ib0", "rank 1: MAYPOLE_CUDA_COURIERS excludes it there");
+    let sealed = ("MAYPOLE_ENCRYPT", "1", "ib0", "the job is encrypted");
+    for (name, value, device, why) in REFUSALS.into_iter().chain([stream, sealed]) {
+        let set = [EXPORTS, (COURIERS, "gpudirect")];
+        let Some(world) = on_hosts("sum_direct", &[0, 1], device, &set) else { return };
+        let world = match name == "MAYPOLE_ENCRYPT" {
+            true => world.set(name, value),
+            false => world.set_of(1, name, value),
+        };
+        for one in world.start().succeed() {
+            let error = one.only("error");
+            let forced = error.contains("MAYPOLE_CUDA_COURIERS=gpudirect: ");
+            assert!(forced && error.contains(why), "{name}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_wants_memory_of_the_host_has_it_emulated() {
+    let Some(world) = on_hosts("sum_direct", &[0, 1], "ib0", &[EXPORTS]) else { return };
+    let (ended, count) = counted(world.set_of(1, COURIERS, "host"), 2);
+    assert_eq!(count("device_regions"), 0);
+    assert!(count("direct_writes") > 0);
+    assert!(ended.iter().all(|one| !one.only("place").contains("GPUDirect")));
+}
+
+fn sum_until_lost() {
+    as_each_rank(|mut comm| {
+        let mut comm = comm.over(Transport::Ib).unwrap();
+        let stream = context(comm.rank() % 2).new_stream().unwrap();
+        let gpu = Comm::new(&mut comm, stream.clone()).unwrap();
+        let mut data = stream.clone_htod(&vec![1.0f32; 100_000]).unwrap();
+        let mut sum = || {
+            gpu.all_reduce_in_place(&mut data, &ReduceOp::Max)?;
+            gpu.synchronize()
+        };
+        loop {
+            if let Err(error) = sum() {
+                return say("error", error);
+            }
+        }
+    });
+}
+
+/// Memory that takes no more writes after some.
+#[test]
+fn a_write_that_fails_later_names_the_rank_and_the_port_emulated() {
+    let set = [EXPORTS, (COURIERS, "gpudirect")];
+    let Some(world) = on_hosts("sum_until_lost", &[0, 1], "ib0 takes=500", &set) else { return };
+    for ended in world.start().succeed() {
+        let error = ended.only("error").to_owned();
+        let parts = ["lost rank ", "ib0", "port 1", "MAYPOLE_CUDA_COURIERS="];
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    }
+}
