@@ -248,6 +248,11 @@ mod tests {
         (128 << 20, [431.0, 908.0, 3203.0]),
     ];
 
+    fn on_one_host(links: &DeviceLinks, collective: Collective, bytes: usize) -> Explanation {
+        let hosts = Hosts::new(&vec![0; links.world()]);
+        explain(&hosts, links, &CostTable::BUILT_IN, collective, bytes, None)
+    }
+
     /// Predicted costs are lower than measured times, because all ranks use the memory
     /// concurrently, but they grow as the measured times do. Of 128 MiB on 8 ranks, the two-shot
     /// plan was measured; the cheapest by price has not been.
@@ -256,8 +261,7 @@ mod tests {
         for (bytes, measured) in MEASURED_US {
             for (ranks, us) in [2, 4, 8].into_iter().zip(measured) {
                 let links = DeviceLinks::unknown(&vec![0; ranks]);
-                let (hosts, costs) = (Hosts::new(&vec![0; ranks]), CostTable::BUILT_IN);
-                let all = explain(&hosts, &links, &costs, Collective::AllReduce, bytes, None);
+                let all = on_one_host(&links, Collective::AllReduce, bytes);
                 let chosen = all.chosen().unwrap();
                 let predicted = chosen.predicted_ns as f64 / 1e3;
                 let ratio = predicted / us;
@@ -284,7 +288,7 @@ mod tests {
                 let links = DeviceLinks::unknown(&vec![0; ranks]);
                 let mut pays = Vec::new();
                 for bytes in (18..30).map(|bits| 1 << bits) {
-                    let all = explain_on(&links, collective, bytes, None);
+                    let all = on_one_host(&links, collective, bytes);
                     let Some(choice) = all.gpus.as_ref().unwrap().over_buffers.clone() else {
                         println!("{collective:?} of {bytes} bytes, {ranks} ranks: {all}");
                         continue;
@@ -306,8 +310,7 @@ mod tests {
     #[test]
     fn a_barrier_is_priced_as_the_exchange_that_runs() {
         for ranks in [2, 4, 8, 9] {
-            let all =
-                explain_on(&DeviceLinks::unknown(&vec![0; ranks]), Collective::Barrier, 0, None);
+            let all = on_one_host(&DeviceLinks::unknown(&vec![0; ranks]), Collective::Barrier, 0);
             let is_one = ranks <= MOST_SHORT_RANKS;
             assert_eq!(all.chosen().unwrap().plan.algorithm, Algorithm::OneShot, "{all}");
             assert_eq!(all.to_string().contains("one exchange of all ranks"), is_one, "{all}");

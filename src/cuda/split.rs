@@ -1,6 +1,5 @@
 //! Groups of some of the ranks of a group.
 
-use super::agreed::agree_on;
 use super::comm::Comm;
 use super::id::Id;
 use super::options::CommOptions;

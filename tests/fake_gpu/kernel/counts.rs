@@ -4,7 +4,8 @@
 use super::ONE_LANE;
 use super::case::Case;
 use super::emulator;
-use super::emulator::{Counts, Disturbance, Emulator, Failure, Grid, Machine, Protocol, planted};
+use super::emulator::{Counts, Disturbance, Emulator, Failure, Grid, Machine, Protocol};
+use super::mutants::Mistake;
 use crate::fake_gpu::or_skipped;
 use maypole::algorithms::Algorithm;
 use maypole::lower::{DeviceSlots, FoldSource, SourceLocation};
@@ -128,7 +129,8 @@ fn calls_move_and_post_as_much_as_their_programs_say_emulated() {
         ("nothing is fetched ahead", "row++) prefetch(from", "row++) if (!from) prefetch(from"),
         ("each step tells its writers", "(self.launch.tells_late) {", "(false) {"),
     ] {
-        let edited = planted(name, &[(from, to)], |plant| Emulator::edited(plant)).unwrap();
+        let edited =
+            Mistake::new(name, &[(from, to)]).planted(|plant| Emulator::edited(plant)).unwrap();
         assert!(first_difference(&edited).is_some(), "{name}");
     }
 }
@@ -145,7 +147,8 @@ fn a_long_read_ends_when_its_rank_gives_up_emulated() {
     let soon = ("enum { LOOKS = 1024 };", "enum { LOOKS = 8 };");
     let look = ("if (report != OK) data.stops = report;", "(void)report;");
     for (name, edits, stops) in [("none", &[soon][..], true), ("no look", &[soon, look], false)] {
-        let Some(emulator) = or_skipped(planted(name, edits, |plant| Emulator::edited(plant)))
+        let Some(emulator) =
+            or_skipped(Mistake::new(name, edits).planted(|plant| Emulator::edited(plant)))
         else {
             return;
         };

@@ -106,6 +106,11 @@ impl Mistake {
         Self { name, runs, edits }
     }
 
+    pub(crate) fn new(name: &'static str, edits: &[(&str, &str)]) -> Self {
+        let edits = edits.iter().map(|(from, to)| (from.to_string(), to.to_string())).collect();
+        Self { name, runs: Vec::new(), edits }
+    }
+
     /// The mistakes that are found by runs of this kind, or by others than these kinds.
     pub(crate) fn found_by(kinds: &[&str], others: bool) -> Vec<Self> {
         let all = MISTAKES.split("# ").skip(1).map(Self::read);

@@ -6,6 +6,7 @@ use super::device::{OpenDevice, VerbsPort};
 use super::error::VerbsError;
 use super::events::PortWatch;
 use super::gid::Gid;
+use super::library::too_old;
 use crate::shm::Segment;
 use crate::stream::direct::DmaBuf;
 use rustix::process::{Resource, getrlimit};
@@ -125,7 +126,8 @@ impl VerbsAdapter {
         match getrlimit(Resource::Memlock).current {
             Some(limit) if limit < bytes as u64 => {
                 let more = usize::try_from(limit).map_or(bytes, |limit| limit + 1);
-                let tried = VerbsMemory::registered(self, more);
+                let segment = Segment::create(more).map(Arc::new);
+                let tried = segment.and_then(|segment| VerbsMemory::of_host(self, segment));
                 tried.map(drop).map_err(|error| unregistered(bytes, &error))
             }
             _ => Ok(()),
@@ -235,30 +237,37 @@ unsafe impl Sync for VerbsMemory {}
 impl VerbsMemory {
     /// Registers `bytes` zeroed bytes. A forked child does not inherit them.
     pub(super) fn new(adapter: &Arc<VerbsAdapter>, bytes: usize) -> Result<Self, VerbsError> {
-        let segment = Segment::create(bytes).map_err(|source| unregistered(bytes, &source))?;
-        Self::of(adapter, RegisteredKind::Host(Arc::new(segment)))
+        let registered =
+            Segment::create(bytes).map(Arc::new).and_then(|it| Self::of_host(adapter, it));
+        registered.map_err(|error| unregistered(bytes, &error))
+    }
+
+    fn of_host(adapter: &Arc<VerbsAdapter>, segment: Arc<Segment>) -> io::Result<Self> {
+        let (library, domain) = (adapter.device.library, adapter.domain.as_ptr());
+        let (start, bytes) = (segment.start().as_ptr().cast(), segment.len());
+        // SAFETY: the range is mapped, and stays so until after it is deregistered.
+        let region = unsafe { (library.reg_mr)(domain, start, bytes, ACCESS_WRITES) };
+        let region = NonNull::new(region).ok_or_else(io::Error::last_os_error)?;
+        let memory = RegisteredKind::Host(segment);
+        Ok(Self { region, memory, adapter: Arc::clone(adapter) })
     }
 
     fn of(adapter: &Arc<VerbsAdapter>, memory: RegisteredKind) -> Result<Self, VerbsError> {
         let bytes = memory.len();
-        let (library, domain) = (adapter.device.library, adapter.domain.as_ptr());
-        let region = match &memory {
-            // SAFETY: the range is mapped, and stays so until after it is deregistered.
-            RegisteredKind::Host(segment) => unsafe {
-                (library.reg_mr)(domain, segment.start().as_ptr().cast(), bytes, ACCESS_WRITES)
-            },
-            RegisteredKind::Device(buffer) => {
-                let call = "ibv_reg_dmabuf_mr";
-                let register =
-                    library.reg_dmabuf_mr.ok_or(old_library(call))?;
-                let (address, file) = (buffer.address, buffer.file.as_raw_fd());
-                // SAFETY: the buffer keeps its memory, and stays until after it is deregistered.
-                let region = unsafe { register(domain, 0, bytes, address, file, ACCESS_ALL) };
-                NonNull::new(region).ok_or_else(|| adapter.device.last_error(call))?.as_ptr()
+        let buffer = match &memory {
+            RegisteredKind::Host(segment) => {
+                let registered = Self::of_host(adapter, Arc::clone(segment));
+                return registered.map_err(|error| unregistered(bytes, &error));
             }
+            RegisteredKind::Device(buffer) => buffer,
         };
-        let region = NonNull::new(region);
-        let region = region.ok_or_else(|| unregistered(bytes, &io::Error::last_os_error()))?;
+        let (library, domain) = (adapter.device.library, adapter.domain.as_ptr());
+        let call = "ibv_reg_dmabuf_mr";
+        let register = library.reg_dmabuf_mr.ok_or_else(|| too_old(call))?;
+        let (address, file) = (buffer.address, buffer.file.as_raw_fd());
+        // SAFETY: the buffer keeps its memory, and stays until after it is deregistered.
+        let region = unsafe { register(domain, 0, bytes, address, file, ACCESS_ALL) };
+        let region = NonNull::new(region).ok_or_else(|| adapter.device.last_error(call))?;
         Ok(Self { region, memory, adapter: Arc::clone(adapter) })
     }
 

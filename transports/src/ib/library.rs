@@ -70,7 +70,7 @@ functions! {
     destroy_qp = "ibv_destroy_qp": fn(*mut IbvQp) -> c_int;
 }
 
-fn too_old(symbol: &str) -> VerbsError {
+pub(super) fn too_old(symbol: &str) -> VerbsError {
     VerbsError::Unusable(format!("{FILE} has no {symbol}; install rdma-core 32 or newer"))
 }
 
