@@ -42,18 +42,29 @@ impl RankGpus {
             (1..=MOST_RANKS).contains(&count),
             "{count} ranks on GPUs: their mailboxes serve 1 to {MOST_RANKS}"
         );
-        let gpus: Vec<usize> = (0..count).collect();
-        let hosts = topology.as_ref().map_or_else(
-            || Hosts::new(&vec![0; count]),
-            |it| {
-                Hosts::new(
-                    &it.devices().iter().map(|node| it.nodes()[*node].host).collect::<Vec<_>>(),
-                )
-            },
-        );
-        let links = match topology.filter(|_| hosts.is_one()) {
-            Some(topology) => DeviceLinks::new(&topology, &gpus)?,
-            None => DeviceLinks::unknown(&gpus),
+        match topology {
+            Some(topology) => Self::all_of(&topology),
+            None => {
+                let (hosts, gpus) = (Hosts::new(&vec![0; count]), (0..count).collect::<Vec<_>>());
+                Ok(Self { hosts, links: DeviceLinks::unknown(&gpus), costs: costs()? })
+            }
+        }
+    }
+
+    /// All GPUs of the hosts of `topology`; `None` if there is one host alone, or if no group spans them.
+    pub(crate) fn across(topology: &Topology) -> Result<Option<Self>> {
+        let fits = topology.hosts() > 1 && topology.devices().len() <= MOST_RANKS;
+        (fits && refusal(topology).is_none()).then(|| Self::all_of(topology)).transpose()
+    }
+
+    fn all_of(topology: &Topology) -> Result<Self> {
+        let devices = topology.devices();
+        let of = |node: &usize| topology.nodes()[*node].host;
+        let hosts = Hosts::new(&devices.iter().map(of).collect::<Vec<_>>());
+        let gpus: Vec<usize> = (0..devices.len()).collect();
+        let links = match hosts.is_one() {
+            true => DeviceLinks::new(topology, &gpus)?,
+            false => DeviceLinks::unknown(&gpus),
         };
         Ok(Self { hosts, links, costs: costs()? })
     }

@@ -16,7 +16,7 @@ use maypole_kernels::packed::{MOST_SHORT_BYTES, MOST_SHORT_RANKS};
 
 /// Explains the plan of `collective` of `bytes` bytes in all (of the vector, or of all blocks together) for ranks on
 /// `hosts`, on GPUs that `links` join: every candidate with its predicted time. `wanted` is the algorithm that is used
-/// instead of the tuner's choice. Needs no GPU. `maypole simulate --transport cuda` prints these prices.
+/// instead of the tuner's choice. Needs no GPU. `maypole explain --transport cuda` prints these prices.
 ///
 /// The predicted costs order the candidates. The costs of the start of a call, of a message, and of a byte in a GPU's
 /// memory are those between ranks that share one H100. Ranks that share a GPU share the bandwidth of its memory. A byte

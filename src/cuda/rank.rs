@@ -31,15 +31,10 @@ pub(super) type Made<T> = std::result::Result<T, String>;
 pub(super) const IS_CONNECTED: &str = "the rank has mailboxes";
 
 /// The types whose sums are loaded when the group is made.
-const LOADED_AHEAD: [DataType; 7] = [
-    DataType::F32,
-    DataType::BF16,
-    DataType::F16,
-    DataType::F64,
-    DataType::I64,
-    DataType::I32,
-    DataType::U8,
-];
+const LOADED_AHEAD: [DataType; 7] = {
+    use DataType::{BF16, F16, F32, F64, I32, I64, U8};
+    [F32, BF16, F16, F64, I64, I32, U8]
+};
 
 /// Why a factor in the memory of a GPU cannot be used.
 const NO_HOST_FACTOR: &str = "bytes go through the host, which does not read a factor of a GPU's \

@@ -5,7 +5,8 @@
 use super::{whole_files, without_tests};
 
 // GPUs of several hosts took 640 lines of the core without a deletion (couriers, and the thread of each), and sites of
-// hosts 100. Direct writes of couriers, and their ports, took 430, and 290 of tests with those of cut and slow links.
+// hosts 100. Direct writes of couriers, and their ports, took 430, and 290 of tests with those of cut and slow links;
+// slots in the memory of GPUs for them (GPUDirect) took 720.
 // Layers on GPUs are crates beside the trainer, which took 1,265 of its lines.
 /// A part of the house, the most lines that it has today, and how many it is to have.
 struct Part {
@@ -15,9 +16,9 @@ struct Part {
 }
 
 const PARTS: [Part; 6] = [
-    Part { name: "core", most: 46_050, goal: 38_000 },
-    Part { name: "command line", most: 13_340, goal: 10_500 },
-    Part { name: "tests of the library", most: 33_580, goal: 29_000 },
+    Part { name: "core", most: 45_450, goal: 38_000 },
+    Part { name: "command line", most: 11_650, goal: 10_500 },
+    Part { name: "tests of the library", most: 30_530, goal: 29_000 },
     Part { name: "trainer", most: 7_680, goal: 7_500 },
     Part { name: "crates beside the trainer", most: 13_880, goal: 10_500 },
     Part { name: "bindings", most: 6_550, goal: 5_500 },

@@ -1,6 +1,7 @@
 //! An allocator that counts, for tests that look at memory from outside.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Counts the bytes that are live, and the allocations so far.
@@ -8,8 +9,15 @@ struct Counting;
 
 /// Bytes that are allocated and not freed, in the whole process.
 pub(crate) static LIVE: AtomicUsize = AtomicUsize::new(0);
-/// Allocations so far, in the whole process.
-pub(crate) static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Allocations of this thread so far: threads of a communicator that is going allocate, too.
+pub(crate) fn allocations() -> usize {
+    ALLOCATIONS.get()
+}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -18,14 +26,14 @@ static COUNTING: Counting = Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size(), Ordering::Relaxed);
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         // SAFETY: passed on to our caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size(), Ordering::Relaxed);
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         // SAFETY: passed on to our caller.
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -33,7 +41,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         LIVE.fetch_add(size, Ordering::Relaxed);
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         // SAFETY: passed on to our caller.
         unsafe { System.realloc(old, layout, size) }
     }

@@ -1,6 +1,6 @@
-//! Functions of the driver that cudarc does not wrap, and contexts to call them in.
+//! A function of the driver that cudarc does not wrap, and contexts.
 
-use cudarc::driver::sys::{self, CUresult};
+use cudarc::driver::sys;
 use cudarc::driver::{CudaContext, CudaStream};
 use maypole_kernels::cuda;
 use std::sync::Arc;
@@ -21,13 +21,5 @@ pub(crate) fn hold(stream: &CudaStream, gate: std::sync::mpsc::Receiver<()>) {
     }
     let gate = Box::into_raw(Box::new(gate)).cast();
     // SAFETY: `wait` takes the pointer that it is given.
-    result(unsafe { sys::cuLaunchHostFunc(stream.cu_stream(), Some(wait), gate) }).unwrap();
-}
-
-/// An error of the driver as `Err`.
-pub(crate) fn result(code: CUresult) -> Result<(), CUresult> {
-    match code {
-        CUresult::CUDA_SUCCESS => Ok(()),
-        error => Err(error),
-    }
+    unsafe { sys::cuLaunchHostFunc(stream.cu_stream(), Some(wait), gate) }.result().unwrap();
 }

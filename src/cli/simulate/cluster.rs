@@ -92,10 +92,15 @@ pub(super) fn main(args: &SimulateArgs, name: &str, wanted: Collective) -> Resul
         rows.sort_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds));
         let usual = if sizes.len() > 1 && !args.json { 3 } else { rows.len() };
         rows.truncate(args.lab.fastest.map_or(usual, NonZeroUsize::get));
+        let couriers = by_couriers(&topology, collective, bytes)?;
         for (cost, prediction) in rows {
-            let object = report.object(bytes, cost, prediction);
+            let mut object = report.object(bytes, cost, prediction);
+            object["by_couriers_busbw_GBps"] = json!(couriers);
             let row = if args.json { object.to_string() } else { line(COLUMNS, &object) };
             output::print_line(row)?;
+        }
+        if let Some(bus) = couriers.filter(|_| !args.json) {
+            output::print_line(format_args!("# {bytes:>10} {COURIERS}: busbw {bus:.2} GB/s"))?;
         }
     }
     if let Some(seen) = figure(&topology, collective).filter(|_| !args.json) {
@@ -150,6 +155,26 @@ fn costs(
         }
         _ => Ok(costs),
     }
+}
+
+pub(crate) const COURIERS: &str =
+    "by Maypole's couriers, as `maypole explain --transport cuda` prices them";
+
+/// The bus bandwidth in GB/s of the library's calls between GPUs of these hosts, by the prices by which they choose;
+/// `None` where no group of GPUs spans them.
+pub(crate) fn by_couriers(
+    topology: &Topology,
+    collective: Collective,
+    bytes: usize,
+) -> Result<Option<f64>> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpus) = crate::gpus::RankGpus::across(topology)? {
+        let priced = gpus.explain(collective, bytes, None);
+        let factor = bus_factor(collective, topology.devices().len());
+        return Ok(priced.chosen().map(|it| bytes as f64 / it.predicted_ns as f64 * factor));
+    }
+    let _ = (topology, collective, bytes);
+    Ok(None)
 }
 
 const COLUMNS: &[Column] = &[

@@ -2,6 +2,8 @@
 
 use super::facts::MachineFacts;
 use super::transports;
+use crate::simulate::cluster::{COURIERS, by_couriers};
+use maypole::schedule::collective::Collective;
 
 /// Matrices with more columns are not printed; `--json` has them.
 const MOST_COLUMNS: usize = 40;
@@ -26,8 +28,15 @@ const LEGEND: [(&str, &str); 14] = [
 
 pub(super) fn text(facts: &MachineFacts) -> String {
     let title = format!("# {}\n", facts.title);
-    let parts = [title, matrix(facts), rings(facts), pairs(facts)];
+    let parts = [title, matrix(facts), rings(facts), pairs(facts), couriers(facts)];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+fn couriers(facts: &MachineFacts) -> String {
+    let bus = by_couriers(&facts.topology, Collective::AllReduce, 64 << 20).ok().flatten();
+    bus.map_or_else(String::new, |bus| {
+        format!("all-reduce of 64M between the GPUs {COURIERS}: busbw {bus:.1} GB/s\n")
+    })
 }
 
 fn matrix(facts: &MachineFacts) -> String {

