@@ -84,7 +84,7 @@ pub(crate) fn main(args: ExplainArgs) -> Result<ExitCode> {
     let alone = launched.launcher == Launcher::Alone;
     let ranks = if alone { args.ranks } else { launched.world };
     #[cfg(feature = "cuda")]
-    if args.is_on_gpus() {
+    if matches!(args.transport, TransportArg::Cuda) {
         return args.explain_on_gpus(ranks, launched.rank == 0);
     }
     #[cfg(feature = "cuda")]
@@ -115,10 +115,6 @@ impl ExplainArgs {
             Collective::Barrier => 0,
             _ => self.bytes.div_ceil(blocks * self.kind.size()) * blocks * self.kind.size(),
         }
-    }
-
-    fn is_on_gpus(&self) -> bool {
-        !matches!(self.transport, TransportArg::Shm | TransportArg::Tcp | TransportArg::Ib)
     }
 
     /// Explains a call on GPUs, of which each of `ranks` ranks has one unless the options set more.
