@@ -67,9 +67,10 @@ fn sum_direct() {
 /// Ranks of one host reach the slots of one another in place, in one process or in several.
 #[test]
 fn adapters_write_from_gpu_to_gpu_emulated() {
-    let processes: [&[&[usize]]; 2] = [&[&[0], &[1]], &[&[0, 1], &[2, 3]]];
-    let hosts: [&[usize]; 2] = [&[0, 1], &[0, 0, 1, 1]];
-    let devices = ["ib0; ib1", "ib0"];
+    let processes: [&[&[usize]]; 4] =
+        [&[&[0], &[1]], &[&[0], &[1], &[2]], &[&[0, 1], &[2, 3]], &[&[0], &[1], &[2]]];
+    let hosts: [&[usize]; 4] = [&[0, 1], &[0, 0, 1], &[0, 0, 1, 1], &[0, 1, 2]];
+    let devices = ["ib0; ib1", "ib0 late=2; ib1 link=2", "ib0", "ib0 late=2"];
     for ((hosts, processes), device) in hosts.into_iter().zip(processes).zip(devices) {
         let Some(world) = on_hosts("sum_direct", hosts, device, &[EXPORTS]) else { return };
         let (ended, count) = counted(world.processes(processes), hosts.len());

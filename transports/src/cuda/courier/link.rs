@@ -186,8 +186,9 @@ impl CourierLink {
         let pulled = self.pull(copy)?;
         match pushed {
             Ok(pushed) => Ok(pulled | pushed),
-            // A rank that leaves closes its end behind its goodbye, which may have arrived.
-            Err(_) if self.has_left => Ok(true),
+            // A rank that leaves closes its end behind its goodbye, which may have arrived, or wait behind a
+            // message that waits for an adapter.
+            Err(_) if self.has_left || self.receiving.whole().is_some() => Ok(true),
             Err(fault) => Err(fault),
         }
     }
