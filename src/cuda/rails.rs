@@ -52,9 +52,9 @@ struct Rail<T> {
     end: T,
 }
 
-/// All streams of the courier of this rank, of which `streams` are the first ones, and these in words. If some rank does not want
-/// `direct` writes, there are none with it. If slots are in the memory of GPUs: or why adapters do not reach those
-/// of some rank, which is equal on all ranks. Collective.
+/// All streams of the courier of this rank, of which `streams` are the first ones; and a description of their ways.
+/// There are no direct writes to or from a rank that does not want `direct`. If slots are in the memory of GPUs and the
+/// adapters of some rank do not reach them: the reason, equal on all ranks. Collective.
 ///
 /// # Errors
 /// As every call.

@@ -100,7 +100,7 @@ fn bytes_that_a_gpu_sees_late_are_flushed_emulated() {
     }
 }
 
-/// What one rank cannot, and the reason that all ranks have then.
+/// A refusal on one rank, and the reason that all ranks print.
 const REFUSALS: [(&str, &str, &str, &str); 4] = [
     ("FAKE_CUDA_DMA_BUF", "0", "ib0", "rank 1: the driver exports no memory of GPU 1 as a dma-buf"),
     (

@@ -107,7 +107,7 @@ fn first_difference(emulator: &Emulator) -> Option<String> {
         for (case, protocol) in slots.into_iter().chain(over_buffers) {
             let counts = counted(emulator, &case, protocol);
             let said = total((0..case.world()).map(|rank| law(&case, rank, protocol)));
-            // Who waits for what depends on the order of events, but over buffers.
+            // Over buffers alone, the number of waits is independent of the order of events.
             let awaits = if case.reaches { said.awaits } else { counts.awaits };
             let said = Counts { awaits, fetched_ahead: counts.fetched_ahead, ..said };
             let fetches = counts.fetched_ahead > 0;
