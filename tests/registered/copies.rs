@@ -44,11 +44,11 @@ fn ranks_explore_in_the_same_calls_whatever_programs_they_keep() {
         let (mut paths, mut all) = (Vec::new(), vec![0u8; 3 * LONGEST]);
         for nth in 0..1500 {
             let len = if nth % 3 == 0 { LONGEST - 8 * rng.below(900) } else { LONGEST };
-            let mine = vec![(me + nth) as u8; len];
+            let mine: Vec<u8> = (0..len).map(|at| (at * 7 + me + nth) as u8).collect();
             comm.all_gather((&mine[..], &mut all[..3 * len])).unwrap();
             let is_right = |rank: usize| {
                 let at = (nth * 31) % len;
-                all[rank * len + at] == (rank + nth) as u8
+                all[rank * len + at] == (at * 7 + rank + nth) as u8
             };
             assert!((0..3).all(is_right), "call {nth}");
             paths.push(comm.last_call().unwrap().path);
