@@ -31,6 +31,11 @@ pub(super) fn first_of(comm: &mut Communicator, mine: Option<String>) -> Result<
     Ok(comm.agree_on(CALL, &mine)?.into_iter().flatten().next())
 }
 
+/// The result of this rank, unless some rank has a reason: the first of these, equal on all ranks. Collective.
+pub(super) fn agreed<T>(comm: &mut Communicator, mine: Found<T>) -> Result<Found<T>> {
+    Ok(first_of(comm, mine.as_ref().err().cloned())?.map_or(mine, Err))
+}
+
 /// The table of the ranks of this host that use the memory of others, if those of some host are in several
 /// processes. Without it, which all ranks agree on, memory of a group is kept until the process ends.
 pub(super) fn use_table(comm: &mut Communicator, offers: &[Offer]) -> Result<Option<UseTable>> {
@@ -66,6 +71,5 @@ pub(super) fn shared_segment(
     let engine = comm.engine.get();
     let deadline = engine.limits().deadline();
     let made = engine.health().control().segment(&ranks, number, bytes, deadline);
-    let made = made.map_err(|error| error.to_string());
-    Ok(first_of(comm, made.as_ref().err().cloned())?.map_or(made, Err))
+    agreed(comm, made.map_err(|error| error.to_string()))
 }

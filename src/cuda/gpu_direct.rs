@@ -1,8 +1,8 @@
 //! Slots in the memory of GPUs of several hosts, which adapters read and write (GPUDirect): whether all ranks of a
 //! group can have them. If one cannot, none has.
 
-use super::agreed::{CALL, Found, agree_on, use_table};
-use super::place::{self, CourierWays};
+use super::agreed::{CALL, Found, agree_on, agreed, use_table};
+use super::place::CourierWays;
 use crate::comm::Communicator;
 use crate::error::Result;
 use cudarc::driver::CudaStream;
@@ -35,31 +35,29 @@ pub(super) fn offered(
     comm: &mut Communicator,
     stream: &Arc<CudaStream>,
     shapes: &Shapes,
+    ways: CourierWays,
 ) -> Result<Found<SlotsOfGpus>> {
-    let mine = pending(comm, stream, shapes);
-    let why = mine.as_ref().err().cloned();
-    let refused = comm.agree_on(CALL, &why)?;
-    let first = refused.into_iter().enumerate().find_map(|(rank, why)| Some((rank, why?)));
-    let slots = match (first, mine) {
-        (None, Ok(slots)) => slots,
-        (first, _) => {
-            let (rank, why) = first.expect("the reason of this rank is one of those");
-            return Ok(Err(format!("rank {rank}: {why}")));
-        }
+    let me = comm.rank();
+    let mine = pending(comm, stream, shapes, ways).map_err(|why| format!("rank {me}: {why}"));
+    let slots = match agreed(comm, mine)? {
+        Ok(slots) => slots,
+        Err(why) => return Ok(Err(why)),
     };
     let offers = agree_on(comm, CALL, slots.offer())?;
     let table = use_table(comm, &offers)?;
     Ok(Ok((slots, offers, table)))
 }
 
-fn pending(comm: &Communicator, stream: &Arc<CudaStream>, shapes: &Shapes) -> Found<PendingSlots> {
+fn pending(
+    comm: &Communicator,
+    stream: &Arc<CudaStream>,
+    shapes: &Shapes,
+    ways: CourierWays,
+) -> Found<PendingSlots> {
     let hosts: Vec<_> = (0..comm.world()).map(|rank| comm.hosts().of(rank)).collect();
     let engine = comm.engine.get();
-    match place::courier_ways()? {
-        CourierWays::Auto | CourierWays::GpuDirect => {}
-        CourierWays::Host | CourierWays::Stream => {
-            return Err("MAYPOLE_CUDA_COURIERS excludes it there".to_owned());
-        }
+    if matches!(ways, CourierWays::Host | CourierWays::Stream) {
+        return Err("MAYPOLE_CUDA_COURIERS excludes it there".to_owned());
     }
     if let Some(why) = engine.conditions().links.verbs_refusal(false) {
         return Err(format!("no adapters join the hosts: {why}"));

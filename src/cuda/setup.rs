@@ -73,7 +73,8 @@ pub(super) fn connect(
     let wanted = all.iter().map(|one| one.wanted).max().unwrap_or_default();
     let far = (!comm.hosts().is_one()).then(|| "the ranks are on several hosts".to_owned());
     let forced = (wanted == place::HOST).then(|| "MAYPOLE_CUDA_MAILBOXES=host".to_owned());
-    let group = NewGroup { stream, all, lanes, least: bounds.least, walks, fitting, links };
+    let ways = on_gpu(comm, place::courier_ways())?;
+    let group = NewGroup { stream, all, lanes, least: bounds.least, walks, fitting, links, ways };
     // A rank alone reaches its own GPU.
     let made = match far.or(forced).or(refused).filter(|_| world > 1) {
         None => group.connect(comm, None, false)?,
@@ -83,7 +84,6 @@ pub(super) fn connect(
         Err(reason) if wanted != place::PEER && world > 1 => reason,
         made => return Ok(made.map_err(through_host)),
     };
-    let ways = on_gpu(comm, place::courier_ways())?;
     let mut reason = reason;
     if let Some(is_forced) = gpu_direct::is_wanted(comm, ways)? {
         match group.connect(comm, Some(gpu_direct::described(&reason)), true)? {
@@ -111,6 +111,7 @@ struct NewGroup<'a> {
     /// Blocks of each kernel that a multiprocessor of this GPU has room for.
     fitting: u32,
     links: DeviceLinks,
+    ways: CourierWays,
 }
 
 impl NewGroup<'_> {
@@ -146,7 +147,7 @@ impl NewGroup<'_> {
             MailboxPlace::Host | MailboxPlace::Hosts => self.in_host(comm, &shapes, is_direct)?,
         };
         let courier = match &board {
-            Ok(board) if place == MailboxPlace::Hosts => Some(courier(comm, board)?),
+            Ok(board) if place == MailboxPlace::Hosts => Some(courier(comm, board, self.ways)?),
             _ => None,
         };
         let (courier, refused) = match courier.transpose() {
@@ -222,8 +223,9 @@ impl NewGroup<'_> {
         is_direct: bool,
     ) -> Result<Found<DeviceBoard>> {
         let ranks = (comm.rank(), comm.world());
-        let offered =
-            is_direct.then(|| gpu_direct::offered(comm, self.stream, shapes)).transpose()?;
+        let offered = is_direct
+            .then(|| gpu_direct::offered(comm, self.stream, shapes, self.ways))
+            .transpose()?;
         let offered = match offered.transpose() {
             Ok(offered) => offered,
             Err(why) => return Ok(Err(why)),
@@ -242,10 +244,14 @@ impl NewGroup<'_> {
 
 /// The courier of this rank, at work; or why adapters do not reach the slots of some GPU, which is equal on all
 /// ranks. Collective.
-fn courier(comm: &mut Communicator, board: &DeviceBoard) -> Result<Found<CourierThread>> {
+fn courier(
+    comm: &mut Communicator,
+    board: &DeviceBoard,
+    ways: CourierWays,
+) -> Result<Found<CourierThread>> {
     let (me, hosts) = (comm.rank(), comm.hosts());
     let far: Vec<_> = (0..comm.world()).filter(|rank| !hosts.together(*rank, me)).collect();
-    let direct = on_gpu(comm, place::courier_ways())? != CourierWays::Stream;
+    let direct = ways != CourierWays::Stream;
     let engine = comm.engine.get_mut();
     let streams = engine.streams_of_device(CALL, &far)?;
     let streams = far.into_iter().zip(streams).collect();
