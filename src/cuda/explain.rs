@@ -72,7 +72,7 @@ pub fn explain(
         true => (MailboxPlace::Gpus, None),
         false => (MailboxPlace::Hosts, Some(DeviceLinks::unknown(links.gpus()))),
     };
-    let machine = (&place.boards(hosts), unknown.as_ref().unwrap_or(links));
+    let machine = (&place.boards(hosts, &[]), unknown.as_ref().unwrap_or(links));
     let streams = (costs, &StreamLinks::undecided());
     let ways = Ways {
         short: (place == MailboxPlace::Gpus && links.world() <= MOST_SHORT_RANKS)

@@ -78,16 +78,15 @@ impl CallPrices {
             MailboxPlace::Hosts => (MESSAGE_IN_HOST, ASSUMED_BETWEEN),
         };
         let unit = limits(place).2 / CHUNK;
-        let to_host = Costs {
-            alpha: streams.tcp.alpha + 2 * message.alpha,
-            beta: streams.tcp.beta + 2 * message.beta,
+        let of_units = |costs: Costs| Costs { beta: costs.beta * unit as u64, ..costs };
+        let to_host = |stream: Costs| Costs {
+            alpha: stream.alpha + 2 * message.alpha,
+            beta: stream.beta + 2 * message.beta,
             gamma: 0,
         };
-        let of_units = |costs: Costs| Costs { beta: costs.beta * unit as u64, ..costs };
-        let [message, tcp] = [message, to_host].map(of_units);
-        let (tiny, small, chunk) = (message, message, message);
-        // Where all streams are verbs, choices read their row.
-        let (verbs, network) = (tcp, streams.network);
+        let [tcp, verbs] = [streams.tcp, streams.verbs].map(|stream| of_units(to_host(stream)));
+        let message = of_units(message);
+        let (tiny, small, chunk, network) = (message, message, message, streams.network);
         let costs = CostTable { tiny, small, chunk, tcp, verbs, network, ..CostTable::BUILT_IN };
         Self { costs, unit, source }
     }
@@ -210,6 +209,16 @@ mod tests {
     use crate::schedule::hosts::Boards;
     use crate::topology::{LinkKind, NodeKind, Topology};
     use crate::tuner::{Question, plan};
+
+    #[test]
+    fn a_message_to_another_host_costs_more_than_the_message_of_its_stream() {
+        let streams = CostTable::BUILT_IN;
+        let prices = CallPrices::of(MailboxPlace::Hosts, &streams).costs;
+        for (ours, stream) in [(prices.tcp, streams.tcp), (prices.verbs, streams.verbs)] {
+            assert_eq!(ours.alpha, stream.alpha + 2 * MESSAGE_IN_HOST.alpha);
+        }
+        assert!(prices.verbs.alpha < prices.tcp.alpha);
+    }
 
     /// One hop while bytes are few; every byte once when they are many.
     #[test]

@@ -98,7 +98,8 @@ impl DeviceRank {
         let place = connected.as_ref().map_or(MailboxPlace::Gpus, |it| it.place);
         let CallPrices { costs, unit, .. } =
             CallPrices::of(place, &comm.engine.get().conditions().prices());
-        let (boards, start) = (place.boards(comm.hosts()), (unit, LAUNCH_NS));
+        let (boards, start) =
+            (place.boards(comm.hosts(), comm.boards().sites()), (unit, LAUNCH_NS));
         let machine = DeviceMachine::new(comm.engine.get(), boards, costs, start, links);
         let scratch = DeviceScratch::new(&stream);
         let staging = DeviceScratch::new(&stream);
