@@ -85,8 +85,8 @@ mod tests {
             place.boards(&Hosts::new(&[0, 1, 2]), sites).sites().to_vec()
         };
         assert_eq!(sites(MailboxPlace::Hosts, &[4, 4, 7]), [0, 0, 1]);
-        assert_eq!(sites(MailboxPlace::Hosts, &[]), []);
-        assert_eq!(sites(MailboxPlace::Gpus, &[]), []);
+        assert!(sites(MailboxPlace::Hosts, &[]).is_empty());
+        assert!(sites(MailboxPlace::Gpus, &[4, 4, 7]).is_empty());
     }
 
     #[test]
