@@ -232,22 +232,6 @@ impl ReduceOp {
         self.binary().supports(kind)
     }
 
-    /// The number of the operation in the fingerprint of a call. The factor of a pre-multiplied
-    /// sum is not part of it, because every rank has its own.
-    pub(crate) const fn code(self) -> u64 {
-        match self {
-            Self::Sum => 0,
-            Self::Product => 1,
-            Self::Min => 2,
-            Self::Max => 3,
-            Self::Avg => 4,
-            Self::And => 5,
-            Self::Or => 6,
-            Self::Xor => 7,
-            Self::PreMulSum(_) => 8,
-        }
-    }
-
     /// How two elements are combined within the schedule.
     pub(crate) const fn binary(self) -> BinaryOp {
         match self {

@@ -56,29 +56,17 @@ impl Composer {
                 .map(|span| span.chunk % part.schedule.chunks)
                 .next()
                 .expect("a step has a span");
-            let steps = (0..part.chunks[chunk].len()).map(|nth| self.translate(part, step, nth));
+            let translated =
+                |nth| step.map(|span| self.place(part, span, nth), |peer| part.ranks[peer]);
             let moves = |step: &Step| !matches!(step, Step::Copy { from, into } if from == into);
-            let steps: Vec<Step> = steps.filter(moves).collect();
+            let steps: Vec<Step> =
+                (0..part.chunks[chunk].len()).map(translated).filter(moves).collect();
             self.steps.extend(steps);
         }
         self.rows += rows;
     }
 
-    /// `step` for the `nth` of the chunks that its chunk stands for.
-    fn translate(&self, part: &SubSchedule<'_>, step: Step, nth: usize) -> Step {
-        let place = |span| self.place(part, span, nth);
-        let rank = |peer: usize| part.ranks[peer];
-        match step {
-            Step::Send { from, to } => Step::Send { from: place(from), to: rank(to) },
-            Step::Recv { into, from } => Step::Recv { into: place(into), from: rank(from) },
-            Step::RecvReduce { into, from } => {
-                Step::RecvReduce { into: place(into), from: rank(from) }
-            }
-            Step::Copy { from, into } => Step::Copy { from: place(from), into: place(into) },
-            Step::Reduce { from, into } => Step::Reduce { from: place(from), into: place(into) },
-        }
-    }
-
+    /// `span` for the `nth` of the chunks that its chunk stands for.
     fn place(&self, part: &SubSchedule<'_>, span: Span, nth: usize) -> Span {
         let chunk = part.chunks[span.chunk % part.schedule.chunks][nth];
         let room = match span.buffer {

@@ -41,7 +41,7 @@
 //! **Source**: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
 //! operations in MPICH", IJHPCA 2005, sections 4.1 and 4.5.
 
-use super::power_of_two::CoreRanks;
+use super::power_of_two::{CoreRanks, folded};
 use super::scan;
 use super::steps::{combine, other_scratch, receive, send};
 use crate::schedule::collective::Collective;
@@ -49,7 +49,7 @@ use crate::schedule::{Schedule, Step, input, output, scratch};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
     match collective {
-        Collective::AllReduce => Some(Schedule::new(1, all_reduce(world, rank))),
+        Collective::AllReduce => Some(all_reduce(world, rank)),
         Collective::AllGather => Some(Schedule::new(world, all_gather(world, rank))),
         Collective::Scan => Some(scan::doubling(world, rank)),
         Collective::ExclusiveScan => Some(scan::exclusive_doubling(world, rank)),
@@ -57,16 +57,11 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
     }
 }
 
-fn all_reduce(world: usize, rank: usize) -> Vec<Step> {
+fn all_reduce(world: usize, rank: usize) -> Schedule {
     let core_ranks = CoreRanks::new(world);
     let core = match core_ranks.find(rank) {
         Ok(core) => core,
-        Err(partner) => {
-            return vec![
-                Step::Send { from: input(0), to: partner },
-                Step::Recv { into: output(0), from: partner },
-            ];
-        }
+        Err(partner) => return folded(partner, 1, [0]),
     };
     let mut steps: Vec<Step> = Vec::new();
     let mut held = input(0);
@@ -85,7 +80,7 @@ fn all_reduce(world: usize, rank: usize) -> Vec<Step> {
     }
     steps.extend((held != output(0)).then_some(Step::Copy { from: held, into: output(0) }));
     steps.extend(core.extra.map(|to| Step::Send { from: output(0), to }));
-    steps
+    Schedule::new(1, steps)
 }
 
 fn all_gather(world: usize, rank: usize) -> Vec<Step> {

@@ -21,7 +21,7 @@
 //! | [`linear`] | broadcast, reduce, gather, scatter by the root itself |
 //! | [`dissemination`] | barrier |
 //! | [`hierarchical`] | one algorithm within hosts, one across: all but all-to-all and scans |
-//! | [`reordered`] | any algorithm with the ranks in another order, or in several orders concurrently |
+//! | [`reordered`] | any algorithm with the ranks in another order |
 //!
 //! Where results are combined, the order is part of the algorithm: the contributions of the ranks
 //! are combined in the order of the steps, and [`verify`](crate::schedule::verify) derives whether

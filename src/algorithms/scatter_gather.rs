@@ -68,43 +68,30 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
 }
 
 fn broadcast(world: usize, rank: usize, root: usize) -> Option<Schedule> {
-    let mut blocks = Blocks::new(world);
+    let mut whole = Composer::new(world);
     let scatter = binomial::schedule(Collective::Scatter { root }, world, rank)?;
     let all_gather = bruck::schedule(Collective::AllGather, world, rank)?;
-    blocks.then(&scatter, WholeBuffer::Input, WholeBuffer::Output);
-    blocks.then(&all_gather, WholeBuffer::Output, WholeBuffer::Output);
-    Some(blocks.whole.end())
+    add(&mut whole, &scatter, WholeBuffer::Input, WholeBuffer::Output);
+    add(&mut whole, &all_gather, WholeBuffer::Output, WholeBuffer::Output);
+    Some(whole.end())
 }
 
 fn reduce(world: usize, rank: usize, root: usize) -> Option<Schedule> {
-    let mut blocks = Blocks::new(world);
+    let mut whole = Composer::new(world);
     let first = match world.is_power_of_two() {
         true => halving::schedule(Collective::ReduceScatter, world, rank)?,
         false => pairwise::schedule(Collective::ReduceScatter, world, rank)?,
     };
     let gather = binomial::schedule(Collective::Gather { root }, world, rank)?;
-    let sums = if rank == root { WholeBuffer::Output } else { blocks.whole.row() };
-    blocks.then(&first, WholeBuffer::Input, sums);
-    blocks.then(&gather, sums, WholeBuffer::Output);
-    Some(blocks.whole.end())
+    let sums = if rank == root { WholeBuffer::Output } else { whole.row() };
+    add(&mut whole, &first, WholeBuffer::Input, sums);
+    add(&mut whole, &gather, sums, WholeBuffer::Output);
+    Some(whole.end())
 }
 
-/// A whole of one block a rank, to which schedules of all ranks are added.
-struct Blocks {
-    whole: Composer,
-    ranks: Vec<usize>,
-    chunks: Vec<Vec<usize>>,
-}
-
-impl Blocks {
-    fn new(world: usize) -> Self {
-        let chunks = (0..world).map(|chunk| vec![chunk]).collect();
-        Self { whole: Composer::new(world), ranks: (0..world).collect(), chunks }
-    }
-
-    fn then(&mut self, schedule: &Schedule, input: WholeBuffer, output: WholeBuffer) {
-        let ranks = &self.ranks;
-        let chunks = &self.chunks;
-        self.whole.then(&SubSchedule { schedule, ranks, chunks, input, output });
-    }
+/// Adds a part among all ranks, with one block for each.
+fn add(whole: &mut Composer, schedule: &Schedule, input: WholeBuffer, output: WholeBuffer) {
+    let ranks: Vec<usize> = (0..schedule.chunks).collect();
+    let chunks: Vec<Vec<usize>> = ranks.iter().map(|rank| vec![*rank]).collect();
+    whole.then(&SubSchedule { schedule, ranks: &ranks, chunks: &chunks, input, output });
 }

@@ -88,45 +88,29 @@ impl Algorithm {
     /// root).
     pub const fn collectives(self) -> &'static [Collective] {
         use Collective::*;
+        const BROADCAST: Collective = Broadcast { root: 0 };
+        const REDUCE: Collective = Reduce { root: 0 };
+        const GATHER: Collective = Gather { root: 0 };
+        const SCATTER: Collective = Scatter { root: 0 };
         match self {
-            Self::Ring => &[
-                Broadcast { root: 0 },
-                Reduce { root: 0 },
-                AllReduce,
-                AllGather,
-                ReduceScatter,
-                Scan,
-                ExclusiveScan,
-            ],
-            Self::Tree | Self::DoubleTree => {
-                &[Broadcast { root: 0 }, Reduce { root: 0 }, AllReduce]
+            Self::Ring => {
+                &[BROADCAST, REDUCE, AllReduce, AllGather, ReduceScatter, Scan, ExclusiveScan]
             }
-            Self::Binomial | Self::Linear => &[
-                Broadcast { root: 0 },
-                Reduce { root: 0 },
-                Gather { root: 0 },
-                Scatter { root: 0 },
-            ],
+            Self::Tree | Self::DoubleTree => &[BROADCAST, REDUCE, AllReduce],
+            Self::Binomial | Self::Linear => &[BROADCAST, REDUCE, GATHER, SCATTER],
             Self::RecursiveDoubling => &[AllReduce, AllGather, Scan, ExclusiveScan],
             Self::HalvingDoubling => &[AllReduce, ReduceScatter],
             Self::Bruck => &[AllGather, AllToAll],
-            Self::ScatterAllGather => &[Broadcast { root: 0 }],
-            Self::ReduceScatterGather => &[Reduce { root: 0 }],
+            Self::ScatterAllGather => &[BROADCAST],
+            Self::ReduceScatterGather => &[REDUCE],
             Self::Pairwise => &[AllToAll, ReduceScatter],
             Self::OneShot => &[AllReduce, Barrier],
             Self::TwoShot => &[AllReduce],
             Self::Direct => &[AllGather, ReduceScatter, AllToAll],
             Self::Dissemination => &[Barrier],
-            Self::Hierarchical => &[
-                Broadcast { root: 0 },
-                Reduce { root: 0 },
-                AllReduce,
-                Gather { root: 0 },
-                AllGather,
-                Scatter { root: 0 },
-                ReduceScatter,
-                Barrier,
-            ],
+            Self::Hierarchical => {
+                &[BROADCAST, REDUCE, AllReduce, GATHER, AllGather, SCATTER, ReduceScatter, Barrier]
+            }
         }
     }
 

@@ -25,7 +25,7 @@ use std::process::ExitCode;
 /// messages and bytes are those of `maypole tune`, or those built in.
 #[derive(clap::Args)]
 pub(crate) struct ExplainArgs {
-    #[arg(value_parser = names::collective, help = names::collective_help())]
+    #[arg(help = names::collective_help())]
     collective: Collective,
 
     /// The number of ranks. Under a launcher, the ranks that it started count instead.

@@ -17,6 +17,9 @@ pub(crate) struct RankGpus {
     costs: CostTable,
 }
 
+/// The most ranks: mailboxes serve no more.
+const MOST_RANKS: usize = maypole_kernels::packed::MOST_RANKS as usize;
+
 impl RankGpus {
     /// The prices by which calls of a group on these GPUs choose.
     pub(crate) fn explain(
@@ -28,12 +31,7 @@ impl RankGpus {
         let Self { hosts, links, costs } = self;
         maypole::cuda::explain(hosts, links, costs, collective, bytes, wanted)
     }
-}
 
-/// The most ranks: mailboxes serve no more.
-const MOST_RANKS: usize = maypole_kernels::packed::MOST_RANKS as usize;
-
-impl RankGpus {
     /// All GPUs of the cluster; or those of `ranks` ranks of one host, with unknown links. Each rank has one.
     pub(crate) fn of(cluster: Option<&str>, ranks: usize) -> Result<Self> {
         let topology = cluster.map(of_gpus).transpose()?;

@@ -2,22 +2,12 @@
 //! that list the names that exist.
 
 use maypole::algorithms::Algorithm;
-use maypole::schedule::collective::{Collective, UnknownCollective};
+use maypole::schedule::collective::Collective;
 use maypole::{DataType, ReduceOp};
-
-/// A collective by its name, `all-reduce`, `all_reduce` or `allreduce`, at root 0.
-pub(crate) fn collective(text: &str) -> Result<Collective, String> {
-    text.parse().map_err(|error: UnknownCollective| error.to_string())
-}
 
 /// The help text of an argument that is a collective.
 pub(crate) fn collective_help() -> String {
     format!("The collective: one of {}", Collective::option_names())
-}
-
-/// `all-reduce`.
-pub(crate) fn dashed(collective: Collective) -> String {
-    collective.option_name()
 }
 
 pub(crate) fn algorithms_for(collective: Collective) -> Vec<Algorithm> {
@@ -29,7 +19,7 @@ pub(crate) fn not_implemented(algorithm: Algorithm, collective: Collective) -> S
     let others = listed(
         Algorithm::named().filter(|one| one.supports(collective)).map(|one| one.to_string()),
     );
-    let collective = dashed(collective);
+    let collective = collective.option_name();
     format!("{algorithm} does not implement {collective}; these algorithms do: {others}")
 }
 
@@ -100,10 +90,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_collective_and_type_is_found_by_its_name() {
+    fn every_collective_is_listed_and_every_type_found_by_its_name() {
         for wanted in Collective::all(0) {
-            assert_eq!(collective(&dashed(wanted)), Ok(wanted));
-            assert!(collective_help().contains(&dashed(wanted)));
+            assert!(collective_help().contains(&wanted.option_name()));
             assert!(!algorithms_for(wanted).is_empty());
         }
         for wanted in DataType::NUMBERS {
@@ -135,7 +124,7 @@ mod tests {
 
     #[test]
     fn errors_list_the_names_that_exist() {
-        assert!(collective("sum").unwrap_err().contains("all-reduce"));
+        assert!("sum".parse::<Collective>().unwrap_err().to_string().contains("all-reduce"));
         assert!(data_type("quad").unwrap_err().contains("f32"));
         assert!(reduce_op("mean").unwrap_err().contains("avg"));
     }

@@ -1,8 +1,10 @@
 //! Processes that the launcher has started: signals to them and their groups, and their ends.
 
 use std::io;
+use std::path::PathBuf;
 use std::process::Child;
 
+use anyhow::Context;
 pub(crate) use maypole_transports::process::{in_own_group, with_descriptor_limit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -10,7 +12,13 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, kill_process_group,
     set_child_subreaper, test_kill_process_group, waitid,
 };
+use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
+
+/// The file of this program.
+pub(crate) fn this_file() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("cannot find the file of this program")
+}
 
 /// Makes this process the parent of every orphaned process among its descendants, instead of the
 /// machine's first process. So no descendant can leave by starting a session of its own: it becomes
@@ -73,8 +81,7 @@ pub(crate) fn group_is_empty(leader: &Child) -> bool {
 }
 
 /// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "a process exits or is killed")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ProcessEnd {
     /// It exited with this code.
     Exited(i32),

@@ -5,19 +5,16 @@
 pub(crate) fn parse(text: &str) -> Result<usize, String> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
+    let no_size = || format!("{text:?} is not a size; write a number of bytes, or 4K, 64M, 1G");
     let shift = match unit.to_ascii_uppercase().as_str() {
         "" | "B" => 0,
         "K" | "KB" | "KIB" => 10,
         "M" | "MB" | "MIB" => 20,
         "G" | "GB" | "GIB" => 30,
         "T" | "TB" | "TIB" => 40,
-        _ => {
-            return Err(format!("{text:?} is not a size; write a number of bytes, or 4K, 64M, 1G"));
-        }
+        _ => return Err(no_size()),
     };
-    let number: usize = number
-        .parse()
-        .map_err(|_| format!("{text:?} is not a size; write a number of bytes, or 4K, 64M, 1G"))?;
+    let number: usize = number.parse().map_err(|_| no_size())?;
     match number.checked_mul(1 << shift) {
         Some(0) => Err("a size is at least one byte".to_owned()),
         Some(bytes) if bytes <= LARGEST => Ok(bytes),

@@ -181,23 +181,17 @@ impl TuneArgs {
 ///
 /// On rank 0, the error in `mine`.
 fn agreed<E: Into<anyhow::Error>>(world: &mut Communicator, mine: Result<(), E>) -> Result<bool> {
-    let mut goes_on = [u8::from(mine.is_ok())];
-    world.broadcast(&mut goes_on, 0)?;
+    let goes_on = world.broadcast_value(Some(mine.is_ok()), 0)?;
     if world.rank() == 0 {
         mine.map_err(Into::into)?;
     }
-    Ok(goes_on[0] == 1)
+    Ok(goes_on)
 }
 
 /// The table that rank 0 has measured, on both ranks: by different tables they would make different calls.
 fn of_rank_0(world: &mut Communicator, mine: &CostTable) -> Result<CostTable> {
-    let text = mine.to_string();
-    let mut length = [text.len() as u64];
-    world.broadcast(&mut length, 0)?;
-    let mut bytes = text.into_bytes();
-    bytes.resize(usize::try_from(length[0])?, 0);
-    world.broadcast(&mut bytes, 0)?;
-    String::from_utf8(bytes)?.parse().context("the table of rank 0 is unreadable")
+    let text = world.broadcast_value(Some(mine.to_string()), 0)?;
+    text.parse().context("the table of rank 0 is unreadable")
 }
 
 /// The table of rank 0's host with the network that joins the two ranks. Slow paths hide behind copies: the bandwidth

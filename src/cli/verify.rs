@@ -2,8 +2,7 @@
 
 use crate::schedules::{self, NamedSchedules, ScheduleArgs, in_words};
 use crate::{names, output};
-use anyhow::{Context, Result};
-use maypole::algorithms::Algorithm;
+use anyhow::Result;
 use maypole::schedule::Placement;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::verify::{Flaw, Proof, verify};
@@ -24,53 +23,33 @@ const UNKNOWN: &str = "\nthe order of combination does not follow from the sched
 /// lengths. The exit code is 1 if there is a flaw.
 #[derive(clap::Args)]
 pub(crate) struct VerifyArgs {
-    #[arg(
-        value_parser = names::collective,
-        help = names::collective_help(),
-        required_unless_present = "schedule",
-        conflicts_with = "schedule"
-    )]
-    collective: Option<Collective>,
-
     #[command(flatten)]
-    file: ScheduleArgs,
-
-    /// The algorithm to prove [default: the first that implements the collective].
-    #[arg(short, long, value_name = "NAME")]
-    algorithm: Option<Algorithm>,
-
-    /// The number of ranks.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
-    ranks: usize,
-
-    /// The root of broadcast, reduce, gather and scatter.
-    #[arg(short, long, value_name = "RANK", default_value_t = 0)]
-    root: usize,
+    of: ScheduleArgs,
 }
 
-pub(crate) fn main(args: VerifyArgs) -> Result<ExitCode> {
-    let named = match &args.file.schedule {
+pub(crate) fn main(VerifyArgs { of }: VerifyArgs) -> Result<ExitCode> {
+    let named = match &of.schedule {
         Some(path) => NamedSchedules::of_file(path)?,
         None => {
-            let wanted = args.collective.context("no collective is named")?;
-            let collective = names::rooted(wanted, args.root, args.ranks, names::MOST_RANKS)?;
-            let algorithm = args.algorithm.unwrap_or(names::algorithms_for(collective)[0]);
-            let alike = (args.ranks > MOST_FOLLOWED)
-                .then(|| SymmetricSchedules::new(collective, algorithm, args.ranks))
+            let collective = of.collective(names::MOST_RANKS)?;
+            let algorithm = of.algorithm.unwrap_or(names::algorithms_for(collective)[0]);
+            let alike = (of.ranks > MOST_FOLLOWED)
+                .then(|| SymmetricSchedules::new(collective, algorithm, of.ranks))
                 .flatten()
-                .filter(|it| it.keeps_rank_order.is_some() || args.ranks > names::MOST_DRAWN);
+                .filter(|it| it.keeps_rank_order.is_some() || of.ranks > names::MOST_DRAWN);
             if let Some(alike) = alike {
-                let title = schedules::title(collective, algorithm.name(), args.ranks);
+                let title = schedules::title(collective, algorithm.name(), of.ranks);
                 let proof = alike.prove(Placement::Apart).map_err(|flaw| flaw.to_string());
                 let order = alike.keeps_rank_order.map_or(UNKNOWN, |it| order(collective, it, it));
                 return report(&title, proof.map(|()| order), alike.prove(Placement::InPlace));
             }
-            NamedSchedules::of_algorithm(collective, Some(algorithm), &vec![0; args.ranks])?
+            NamedSchedules::of_algorithm(collective, Some(algorithm), &vec![0; of.ranks])?
         }
     };
     let prove = |placement| verify(named.collective, &named.schedules, placement);
-    let of = |it: Proof| order(named.collective, it.keeps_rank_order, it.left_to_right);
-    let proof = prove(Placement::Apart).map_err(|flaw| in_words(&flaw, &named.schedules)).map(of);
+    let in_order = |it: Proof| order(named.collective, it.keeps_rank_order, it.left_to_right);
+    let proof = prove(Placement::Apart).map_err(|flaw| in_words(&flaw, &named.schedules));
+    let proof = proof.map(in_order);
     report(&named.title(), proof, prove(Placement::InPlace).map(|_| ()))
 }
 

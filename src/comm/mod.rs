@@ -73,7 +73,6 @@ pub struct Communicator {
     pub(crate) engine: EngineHandle<Self>,
     /// Where the ranks run, whatever joins them.
     hosts: Hosts,
-    conditions: RunConditions,
     /// True if dropping this communicator does not leave the group: this rank has left already, or
     /// another communicator of this rank will leave.
     left: bool,
@@ -89,9 +88,13 @@ impl fmt::Debug for Communicator {
 
 impl Communicator {
     fn new(engine: Engine, hosts: Hosts) -> Self {
-        let conditions = engine.conditions().clone();
-        engine.health().control().departures().open();
-        Self { engine: EngineHandle::new(engine), hosts, conditions, left: false }
+        engine.health.control.departures().open();
+        Self { engine: EngineHandle::new(engine), hosts, left: false }
+    }
+
+    /// The conditions of this group, but for [`set_costs`](Self::set_costs). Readable while requests are in flight.
+    fn conditions(&self) -> &RunConditions {
+        &self.engine.messages.conditions
     }
 
     /// Makes the communicators of `world` ranks that are threads of this process. Each one goes to
@@ -159,7 +162,7 @@ impl Communicator {
     /// `MAYPOLE_ENCRYPT=1` or [`JoinConfig::encrypt`](crate::world::bootstrap::JoinConfig) sets.
     /// The control plane always is.
     pub fn is_encrypted(&self) -> bool {
-        self.conditions.encrypts
+        self.conditions().encrypts
     }
 
     /// Returns what carries the streams between ranks that share no board, as all ranks have decided
@@ -170,7 +173,7 @@ impl Communicator {
     /// Communicator::run_local(2, |comm| assert!(matches!(comm.stream_links(), StreamLinks::Tcp(_))));
     /// ```
     pub fn stream_links(&self) -> &StreamLinks {
-        &self.conditions.links
+        &self.conditions().links
     }
 
     /// Returns the boards that join the ranks: ranks of one board share memory, and streams join

@@ -89,14 +89,12 @@ impl WaitWatcher for ProcessControl {
 }
 
 impl Connector for ProcessControl {
-    fn dial(&self, peer: usize, deadline: Instant) -> Result<AnyStream, String> {
-        let key = (self.group(), self.members()[peer], MESSAGES);
-        let dialled = self.service.dial(self.path_to(peer), key, deadline);
-        dialled.map_err(|error| error.to_string())
-    }
-
     fn dial_all(&self, peers: &[usize], deadline: Instant) -> Vec<Result<AnyStream, String>> {
-        at_once(peers, |peer| self.dial(*peer, deadline))
+        at_once(peers, |peer| {
+            let key = (self.group(), self.members()[*peer], MESSAGES);
+            let dialled = self.service.dial(self.path_to(*peer), key, deadline);
+            dialled.map_err(|error| error.to_string())
+        })
     }
 
     fn callers(&self) -> Vec<(usize, AnyStream)> {

@@ -156,11 +156,15 @@ impl WaitWatcher for ThreadControl {
 }
 
 impl Connector for ThreadControl {
-    fn dial(&self, peer: usize, _: Instant) -> Result<AnyStream, String> {
-        let (mine, theirs) = self.pair(peer);
-        self.with_group(|group| group.calls.entry(peer).or_default().push((self.me(), theirs)));
-        self.shared.notify();
-        Ok(mine)
+    fn dial_all(&self, peers: &[usize], _: Instant) -> Vec<Result<AnyStream, String>> {
+        let dial = |peer: &usize| {
+            let (mine, theirs) = self.pair(*peer);
+            let call = (self.me(), theirs);
+            self.with_group(|group| group.calls.entry(*peer).or_default().push(call));
+            self.shared.notify();
+            Ok(mine)
+        };
+        peers.iter().map(dial).collect()
     }
 
     fn callers(&self) -> Vec<(usize, AnyStream)> {

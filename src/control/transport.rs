@@ -2,6 +2,7 @@
 
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::world::VerbsPortOffer;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
@@ -13,7 +14,7 @@ pub(crate) const NO_DEVICES: &str =
 pub(crate) type VerbsOffer = Result<VerbsPortOffer, String>;
 
 /// What may carry bytes between ranks.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[non_exhaustive]
 pub enum Transport {
     /// Shared memory within a host, or TCP if a rank of the host may not make any. Between hosts

@@ -22,7 +22,7 @@ pub(super) fn agree_on<T: Pod>(comm: &mut Communicator, call: &str, mine: T) -> 
     let read = told.iter().map(|bytes| bytemuck::try_pod_read_unaligned(bytes).ok());
     read.collect::<Option<_>>().ok_or_else(|| {
         let why = "a rank tells something of another length".to_owned();
-        comm.engine.get_mut().unconnected(call.to_owned(), why)
+        comm.engine.get_mut().health.fail_unconnected(call.to_owned(), why)
     })
 }
 
@@ -69,7 +69,7 @@ pub(super) fn shared_segment(
 ) -> Result<Found<Segment>> {
     let ranks = comm.hosts().locals(comm.rank());
     let engine = comm.engine.get();
-    let deadline = engine.limits().deadline();
-    let made = engine.health().control().segment(&ranks, number, bytes, deadline);
+    let deadline = engine.limits.deadline();
+    let made = engine.health.control.segment(&ranks, number, bytes, deadline);
     agreed(comm, made.map_err(|error| error.to_string()))
 }

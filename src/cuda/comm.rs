@@ -111,7 +111,7 @@ impl Comm {
         let connected = setup::connect(&mut comm, &stream, options)?;
         match connected {
             Err(why) if options.needs_mailboxes => {
-                Err(comm.engine.get_mut().fail_on_device("cuda::Comm::new()".to_owned(), why))
+                Err(comm.engine.get_mut().health.device_failed("cuda::Comm::new()".to_owned(), why))
             }
             connected => Self::with_board(comm, stream, connected),
         }
@@ -350,7 +350,7 @@ impl Comm {
         kind: DataType,
     ) -> Result<Algorithm> {
         let rank = self.lock();
-        let settings = rank.comm.engine.get().settings();
+        let settings = &rank.comm.engine.get().settings;
         let operands = (kind, CallCount::Even(count));
         let call = CollectiveCall::new(settings, collective, operands, Reduction::NONE, false);
         rank.algorithm(call)

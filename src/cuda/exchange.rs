@@ -95,7 +95,7 @@ impl DeviceRank {
         let ordered: Vec<_> = ordered.into_iter().map(|at| (messages[at], numbers[at])).collect();
         let done = self.start_messages(&on, &ordered, &own);
         let engine = self.comm.engine.get_mut();
-        engine.health().end_message();
+        engine.health.end_message();
         done.map_err(|why| self.fail(&first(), why))
     }
 

@@ -211,10 +211,10 @@ impl Comm {
         let mut rank = self.lock();
         let Some(why) = rank.connected.as_ref().err().cloned() else {
             let engine = rank.comm.engine.get();
-            let wanted = engine.wanted_on_device(collective);
+            let wanted = engine.settings.plan_for(collective);
             let place = rank.connected().place;
             let machine = (&rank.machine.boards, &rank.machine.links);
-            let conditions = engine.conditions();
+            let conditions = &engine.conditions;
             let streams = (&conditions.prices(), &conditions.links);
             let board = &rank.connected().board;
             let (short, over_buffers) = (board.longest_short_call(), board.reaches_buffers());

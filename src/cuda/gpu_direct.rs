@@ -22,7 +22,7 @@ pub(super) fn is_wanted(comm: &mut Communicator, ways: CourierWays) -> Result<Op
     let is_forced = all.contains(&CourierWays::GpuDirect);
     let is_allowed = all.iter().all(|ways| *ways == CourierWays::Auto);
     // Equal on all ranks.
-    let links = &comm.engine.get().conditions().links;
+    let links = &comm.engine.get().conditions.links;
     let can = links.uses_verbs(false) && !comm.is_encrypted();
     Ok((is_forced || is_allowed && can).then_some(is_forced))
 }
@@ -59,7 +59,7 @@ fn pending(
     if matches!(ways, CourierWays::Host | CourierWays::Stream) {
         return Err("MAYPOLE_CUDA_COURIERS excludes it there".to_owned());
     }
-    if let Some(why) = engine.conditions().links.verbs_refusal(false) {
+    if let Some(why) = engine.conditions.links.verbs_refusal(false) {
         return Err(format!("no adapters join the hosts: {why}"));
     }
     if comm.is_encrypted() {

@@ -80,7 +80,7 @@ fn ends_soon(board: &DeviceBoard) -> bool {
 impl DeviceRank {
     fn close(mut self) -> Result<()> {
         let left = self.stop();
-        self.comm.agree("close() of a cuda::Comm")?;
+        self.comm.agree_on("close() of a cuda::Comm", &())?;
         let until = turns::now() + CLOSE_LIMIT;
         let _ = poll_until(until, ABORT_PAUSE, || left.is_unused().then_some(()));
         left.free();
@@ -91,7 +91,7 @@ impl DeviceRank {
     fn stop(&mut self) -> LeftMemory {
         let connected = std::mem::replace(&mut self.connected, Err("it has left".to_owned()));
         let Ok(mut connected) = connected else { return LeftMemory::default() };
-        if !self.comm.engine.get().health().is_in_own_process() {
+        if !self.comm.engine.get().health.owner.is_current() {
             // A forked child has no GPU.
             std::mem::forget(connected);
             return LeftMemory::default();

@@ -100,7 +100,7 @@ impl Comm {
         let comm = &self.lock().comm;
         comm.check_call(collective, OpKind::BuiltIn(op))?;
         let operands = (kind, comm.even_count(collective, lengths)?);
-        let settings = comm.engine.get().settings();
+        let settings = &comm.engine.get().settings;
         let call = CollectiveCall::new(settings, collective, operands, op.into(), in_place);
         Ok(LentCall { call, op, factor: None, input, output })
     }

@@ -42,7 +42,7 @@ impl DeviceRank {
         let in_place = Arc::new(self.prepare(CollectiveCall { in_place: true, ..key }, false)?);
         let prepared = Arc::clone(if call.in_place { &in_place } else { &apart });
         let bytes = apart.bytes() + in_place.bytes();
-        let budget = self.comm.engine.get().settings().program_memory();
+        let budget = self.comm.engine.get().settings.program_memory();
         self.programs.add(key, [apart, in_place], bytes, budget);
         Ok(prepared)
     }
@@ -50,7 +50,7 @@ impl DeviceRank {
     fn prepare(&mut self, call: CollectiveCall, is_captured: bool) -> Result<Prepared> {
         let (plan, longest) = self.comm.engine.get().plan_on_device(call, &self.machine)?;
         self.load(call, plan, longest, is_captured)
-            .map_err(|why| self.comm.engine.get_mut().fail_on_device(call.to_string(), why))
+            .map_err(|why| self.comm.engine.get_mut().health.device_failed(call.to_string(), why))
     }
 
     /// Lowers `call`, whose longest chunk has `longest` bytes, and copies its program to the GPU.
@@ -120,7 +120,7 @@ impl DeviceRank {
             let engine = self.comm.engine.get();
             engine.lower_on_device(call, plan, (slots, !few), &self.machine).ok()
         };
-        let is_free = self.comm.engine.get().wanted_on_device(call.collective).is_none();
+        let is_free = self.comm.engine.get().settings.plan_for(call.collective).is_none();
         let chosen = (plan.algorithm, is_free);
         let forms = one_hop_forms(call.collective, self.comm.world(), chosen, few);
         forms.into_iter().find_map(lower)

@@ -97,7 +97,7 @@ impl DeviceRank {
         let links = connected.as_ref().map_or_else(apart, |connected| connected.links.clone());
         let place = connected.as_ref().map_or(MailboxPlace::Gpus, |it| it.place);
         let CallPrices { costs, unit, .. } =
-            CallPrices::of(place, &comm.engine.get().conditions().prices());
+            CallPrices::of(place, &comm.engine.get().conditions.prices());
         let (boards, start) =
             (place.boards(comm.hosts(), comm.boards().sites()), (unit, LAUNCH_NS));
         let machine = DeviceMachine::new(comm.engine.get(), boards, costs, start, links);
@@ -137,7 +137,7 @@ impl DeviceRank {
 
     /// A GPU cannot do this rank's part in `operation`.
     pub(super) fn fail(&mut self, operation: &str, why: String) -> Error {
-        self.comm.engine.get_mut().fail_on_device(operation.to_owned(), why)
+        self.comm.engine.get_mut().health.device_failed(operation.to_owned(), why)
     }
 
     /// The kernels of messages and of trainers' sums: loading one later may wait for kernels that run.
@@ -159,7 +159,7 @@ impl DeviceRank {
 
     /// Nanoseconds of a wait in a call that begins.
     pub(super) fn patience(&self) -> u64 {
-        let patience = patience(self.comm.engine.get().limits().allowed().time);
+        let patience = patience(self.comm.engine.get().limits.allowed().time);
         self.patience.store(patience, Ordering::Relaxed);
         patience
     }
@@ -210,10 +210,10 @@ impl DeviceRank {
         let engine = self.comm.engine.get_mut();
         match started {
             Ok(()) => {
-                engine.end_on_device();
+                engine.health.exit();
                 Ok(())
             }
-            Err(why) => Err(engine.fail_on_device(call.to_string(), why)),
+            Err(why) => Err(engine.health.device_failed(call.to_string(), why)),
         }
     }
 
@@ -247,7 +247,7 @@ impl DeviceRank {
         let connected = self.connected.as_ref().ok();
         let report = connected.and_then(|connected| connected.board.words().report());
         let Some(report) = report else { return Ok(()) };
-        self.comm.engine.get().health().check()?;
+        self.comm.engine.get().health.check()?;
         let engine = self.comm.engine.get_mut();
         Err(engine.explain_on_device(report))
     }
@@ -256,7 +256,8 @@ impl DeviceRank {
     pub(super) fn check(&mut self) -> Result<()> {
         self.check_kernels()?;
         let engine = self.comm.engine.get_mut();
-        let operation = if engine.is_alarmed() { engine.health().title() } else { String::new() };
+        let operation =
+            if engine.health.is_alarmed() { engine.health.activity.title() } else { String::new() };
         engine.check_usable(|| operation)
     }
 
@@ -265,8 +266,8 @@ impl DeviceRank {
         self.check()?;
         done.map_err(|error| {
             let engine = self.comm.engine.get_mut();
-            let operation = engine.health().title();
-            engine.fail_on_device(operation, format!("the driver reports {error:?}"))
+            let operation = engine.health.activity.title();
+            engine.health.device_failed(operation, format!("the driver reports {error:?}"))
         })
     }
 

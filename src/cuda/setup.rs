@@ -34,7 +34,7 @@ const NO_ROOM: &str = "the groups that the processes have on some GPU have reser
 
 /// The result of a GPU, or the error of this rank and all others.
 fn on_gpu<T>(comm: &mut Communicator, done: std::result::Result<T, impl ToString>) -> Result<T> {
-    done.map_err(|why| comm.engine.get_mut().fail_on_device(CALL.to_owned(), why.to_string()))
+    done.map_err(|why| comm.engine.get_mut().health.device_failed(CALL.to_owned(), why.to_string()))
 }
 
 /// The mailboxes of all ranks of `comm`, or why there are none, which is equal on all ranks.

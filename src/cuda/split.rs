@@ -46,7 +46,7 @@ impl Comm {
 
     /// The name of a group whose rank 0 is this rank: all members have met it at this address before.
     fn own_id(&self) -> Result<Id> {
-        let listening = self.lock().comm.engine.get().health().control().listening();
+        let listening = self.lock().comm.engine.get().health.control.listening();
         match listening.map(|address| address.ip()) {
             // A link-local address needs an interface, which differs by host.
             Some(IpAddr::V6(address)) if address.is_unicast_link_local() => Id::new(),

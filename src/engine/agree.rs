@@ -2,62 +2,52 @@
 //! bytes of each rank on all ranks.
 
 use crate::engine::Engine;
-use crate::error::{CallMismatch, Error, Result};
+use crate::engine::calls::call::hash_of;
+use crate::error::{CallMismatch, Result};
 use crate::wire;
 use crate::world::calls::CallRecord;
 use crate::world::service::ServiceError;
-use maypole_kernels::mix;
-use maypole_transports::OwnerProcess;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// The record of a call without arguments, such as `split`.
 pub(crate) fn named_call(name: &str) -> CallRecord {
-    let start = name.len() as u64;
-    let fingerprint = name.bytes().fold(start, |hash, byte| mix(hash ^ u64::from(byte))) | 1;
-    CallRecord::new(fingerprint, name).with("call", name)
+    CallRecord::new(hash_of(name) | 1, name).with("call", name)
 }
 
 impl Engine {
-    /// Returns the blobs of all ranks, which all make this `call`. It is an operation with a number
-    /// of its own, so a rank that makes another call meanwhile is an error on both ranks.
+    /// Exchanges `mine` within `call`, which all ranks make, and returns the values of all ranks, by
+    /// rank. It is an operation with a number of its own, so a rank that makes another call meanwhile
+    /// is an error on both ranks.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if a rank makes another call; else as every call.
-    pub(crate) fn exchange(&mut self, call: CallRecord, blob: Vec<u8>) -> Result<Vec<Vec<u8>>> {
-        self.check_usable(|| call.call.clone())?;
-        let call = Arc::new(call);
-        self.health.record(&call);
-        self.health.enter();
-        let blobs = self.exchange_checked(&call, blob);
-        // The next collective is recorded anew, so that this call's entry ends.
-        self.calls.forget_current();
-        let blobs = blobs.map_err(|error| self.fail(error))?;
-        self.health.exit();
-        Ok(blobs)
-    }
-
-    /// Exchanges `mine` within `call`, as [`exchange`](Self::exchange) does, and returns the values
-    /// of all ranks, by rank.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if a rank makes another call; else as every call.
     pub(crate) fn tell_all<T>(&mut self, call: CallRecord, mine: &T) -> Result<Vec<T>>
     where
         T: Serialize + DeserializeOwned,
     {
-        let name = call.call.clone();
-        let told = self.exchange(call, wire::encode(mine))?;
+        self.check_usable(|| call.call.clone())?;
+        let call = Arc::new(call);
+        self.health.record(&call);
+        self.health.enter();
+        let told = self.exchange_checked(&call, wire::encode(mine));
+        // The next collective is recorded anew, so that this call's entry ends.
+        self.calls.forget_current();
+        let told = told.map_err(|error| self.health.fail(error))?;
+        self.health.exit();
         let read = told.iter().enumerate().map(|(rank, bytes)| {
             wire::decode(bytes)
                 .map_err(|why| format!("what rank {rank} tells is unreadable: {why}"))
         });
         let read: std::result::Result<_, String> = read.collect();
-        read.map_err(|why| self.unconnected(name, why))
+        read.map_err(|why| self.health.fail_unconnected(call.call.clone(), why))
     }
 
-    /// Exchanges `blob` together with `call`, and compares the calls of all ranks.
+    /// Exchanges `blob` together with `call`, and compares the calls of all ranks. Returns their blobs.
     fn exchange_checked(&mut self, call: &CallRecord, blob: Vec<u8>) -> Result<Vec<Vec<u8>>> {
-        let mine = encode(self.health.sequence(), call, &blob);
-        let exchanged = self.health.control().exchange(mine, self.limits.deadline());
+        let mine = encode(self.health.sequence, call, &blob);
+        let exchanged = self.health.control.exchange(mine, self.limits.deadline());
         let parts = match exchanged {
             Ok(parts) => parts,
             Err(error) => return Err(self.explain_control(call.call.clone(), error)),
@@ -72,26 +62,14 @@ impl Engine {
         }
     }
 
-    /// Sets whether all ranks compare their calls before each one.
-    pub(crate) fn set_checked(&mut self, checked: bool) {
-        self.settings.checked = checked;
-        // The fast path compares nothing.
-        self.calls.forget_current();
-    }
-
-    /// The process that is the rank.
-    pub(crate) fn owner(&self) -> OwnerProcess {
-        self.health.owner()
-    }
-
     /// Checks, before `call` begins, that all ranks make it.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] on every rank if they do not; else as every call.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) on every rank if they do not; else as every call.
     pub(super) fn check_call(&mut self, call: &CallRecord) -> Result<()> {
         self.health.enter();
         let checked = self.exchange_checked(call, Vec::new());
-        checked.map(drop).map_err(|error: Error| self.fail(error))
+        checked.map(drop).map_err(|error| self.health.fail(error))
     }
 }
 

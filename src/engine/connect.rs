@@ -28,14 +28,14 @@ impl Engine {
         if !self.connected {
             let locals = self.boards.locals(self.rank);
             let me = self.boards.index(self.rank);
-            let board = self.health.control().board(&locals, me, deadline)?;
+            let board = self.health.control.board(&locals, me, deadline)?;
             self.executor.share(board, locals, me);
             self.connected = true;
         }
         let (peers, made) = (program.streams.iter(), self.executor.streams());
         let peers = peers.map(|link| link.peer as usize);
         let absent = peers.filter(|peer| !made.contains(*peer)).collect::<Vec<_>>();
-        let streams = self.health.control().streams(&absent, deadline)?;
+        let streams = self.health.control.streams(&absent, deadline)?;
         for (peer, stream) in absent.into_iter().zip(streams) {
             self.executor.streams().insert(peer, stream);
         }

@@ -10,8 +10,8 @@ use crate::engine::conditions::RunConditions;
 use crate::engine::failure::FailedWait;
 use crate::engine::health::Health;
 use crate::error::{Error, Result};
+use crate::execute::LinkError;
 use crate::execute::messages::AllowedTime;
-use crate::execute::{LinkError, Unexpected};
 use crate::lower::{
     BufferPlaces, DeviceProgram, DeviceSlots, LoweringInput, Program, lower_for_buffers,
     lower_for_device,
@@ -20,7 +20,7 @@ use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
 use crate::schedule::{Layout, Placement, Schedule};
 use crate::topology::DeviceLinks;
-use crate::tuner::{self, CostTable, DeviceQuestion, Plan, PlanOverride};
+use crate::tuner::{self, CostTable, DeviceQuestion, Plan};
 use crate::world::calls::{CallRecord, GroupActivity};
 use maypole_kernels::mix;
 use maypole_kernels::packed::ShortProgram;
@@ -69,7 +69,7 @@ const OVERLAP: &str = "it ran on the GPU while another call of the communicator 
 fn wait(reason: Reason) -> Option<(Option<usize>, LinkError)> {
     match reason {
         Reason::TimedOut(peer) => Some((Some(peer), LinkError::TimedOut)),
-        Reason::Mismatch(peer) => Some((Some(peer), LinkError::Mismatch(Unexpected::Call(0)))),
+        Reason::Mismatch(peer) => Some((Some(peer), LinkError::Mismatch)),
         Reason::Aborted => Some((None, LinkError::Aborted)),
         Reason::Overlap => None,
         Reason::Left(peer) => Some((Some(peer), LinkError::PeerLeft)),
@@ -84,12 +84,12 @@ pub(crate) struct DeviceWitness(Health, usize);
 impl DeviceWitness {
     /// True in a forked child, and once the group has failed, on any rank.
     pub(crate) fn has_failed(&self) -> bool {
-        !self.0.is_in_own_process() || self.0.is_alarmed()
+        !self.0.owner.is_current() || self.0.is_alarmed()
     }
 
     /// Which ranks have left the group, by bits from the lowest on.
     pub(crate) fn left(&self) -> u64 {
-        let control = self.0.control();
+        let control = &self.0.control;
         (0..self.1).filter(|rank| control.has_left(*rank)).fold(0, |bits, rank| bits | 1 << rank)
     }
 
@@ -105,7 +105,7 @@ impl DeviceWitness {
     /// Reports to all ranks that the stream to a rank on another host is lost.
     pub(crate) fn lose(&mut self, LostLink { peer, fault }: LostLink) {
         self.0.catch_up();
-        let operation = self.0.title();
+        let operation = self.0.activity.title();
         let allowed = AllowedTime { time: Duration::ZERO, is_own: false };
         let wait = FailedWait { operation, step: 0, peer: Some(peer), allowed };
         let error = self.0.explain_wait(wait, LinkError::Lost(fault));
@@ -162,13 +162,8 @@ impl Engine {
         let plan = self.chooser_on(machine).plan(call)?;
         let schedules = machine.schedules(plan.algorithm, call.collective);
         let chunks = schedules.expect("the tuner's algorithm implements the collective")[0].chunks;
-        let layout = call.layout(self.boards.world(), chunks, self.calls.counts());
+        let layout = call.layout(self.boards.world(), chunks, &self.calls.counts);
         Ok((plan, layout.longest() * call.kind.size()))
-    }
-
-    /// The requested algorithm, instead of the tuner's choice.
-    pub(crate) fn wanted_on_device(&self, collective: Collective) -> Option<PlanOverride> {
-        self.settings.plan_for(collective)
     }
 
     /// Chooses plans for calls on the memory of `machine`'s GPUs.
@@ -234,12 +229,7 @@ impl Engine {
         self.calls.forget_current();
         self.health.record(record);
         self.health.enter();
-        Ok(GroupActivity::number_of(self.health.sequence()))
-    }
-
-    /// Ends the operation, whose kernel is started.
-    pub(crate) fn end_on_device(&mut self) {
-        self.health.exit();
+        Ok(GroupActivity::number_of(self.health.sequence))
     }
 
     /// Begins the message that `text` describes, between this rank and `peer`, and returns its number.
@@ -249,7 +239,7 @@ impl Engine {
     pub(crate) fn begin_message_on_device(&mut self, text: &str, peer: usize) -> Result<u32> {
         self.check_usable(|| text.to_owned())?;
         self.health.begin_message(text.to_owned(), Some(peer), 0);
-        Ok(self.health.activity().number_message(text))
+        Ok(self.health.activity.number_message(text))
     }
 
     /// Lowers a message of `bytes` bytes for the rank that sends it or for the one that receives
@@ -294,7 +284,7 @@ impl Engine {
     /// communicator has failed.
     pub(crate) fn explain_on_device(&mut self, report: Report) -> Error {
         let error = self.health.explain_report(report, self.limits.allowed());
-        self.fail(error)
+        self.health.fail(error)
     }
 
     /// Reports aborted kernels to the other ranks, from a thread of its own.
@@ -311,14 +301,7 @@ impl Engine {
         call: &str,
         peers: &[usize],
     ) -> Result<Vec<AnyStream>> {
-        let streams = self.health.control().streams(peers, self.limits.deadline());
+        let streams = self.health.control.streams(peers, self.limits.deadline());
         streams.map_err(|error| self.explain_control(call.to_owned(), error))
-    }
-
-    /// A GPU cannot do this rank's part in `operation`. The communicator has failed, and all ranks
-    /// receive the cause.
-    pub(crate) fn fail_on_device(&mut self, operation: String, why: String) -> Error {
-        self.calls.forget_current();
-        self.health.device_failed(operation, why)
     }
 }

@@ -5,13 +5,11 @@ use crate::engine::calls::call::CollectiveCall;
 use crate::engine::health::Health;
 use crate::error::{CallMismatch, Error, MissedDeadline, Result};
 use crate::execute::messages::{AllowedTime, MessageError};
-use crate::execute::{ExecuteError, LinkError, SlowWait, Unexpected};
+use crate::execute::{ExecuteError, LinkError, SlowWait};
 use crate::world::service::{Cause, CauseDetail, CauseEvent, FailureKind, GroupId, ServiceError};
 use maypole_transports::Fault;
 use maypole_transports::turns::{self, poll_until};
-use std::any::Any;
 use std::collections::BTreeMap;
-use std::io;
 use std::time::Duration;
 
 /// How long a rank waits for the control plane's reason of an ended connection: its peer left, or
@@ -20,18 +18,6 @@ const FATE_TIMEOUT: Duration = Duration::from_secs(1);
 const FATE_PAUSE: Duration = Duration::from_millis(1);
 
 impl Engine {
-    /// Records the failure, after which no call runs.
-    pub(crate) fn fail(&mut self, error: Error) -> Error {
-        self.calls.forget_current();
-        self.health.fail(error)
-    }
-
-    /// True if the group has failed, on any rank.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn is_alarmed(&self) -> bool {
-        self.health.is_alarmed()
-    }
-
     /// Refuses `operation` if the communicator has failed, on this rank or on another one.
     pub(crate) fn check_usable(&mut self, operation: impl FnOnce() -> String) -> Result<()> {
         self.health.check()?;
@@ -39,7 +25,7 @@ impl Engine {
             return Ok(());
         }
         let error = self.health.aborted(operation());
-        Err(self.fail(error))
+        Err(self.health.fail(error))
     }
 
     /// The error of `call`, whose program did not complete. The communicator has failed.
@@ -48,12 +34,6 @@ impl Engine {
     pub(super) fn explain_program(&mut self, call: CollectiveCall, failed: ExecuteError) -> Error {
         let ExecuteError { fold, peer, error } = failed;
         self.explain_link(call.to_string(), fold, Some(peer), error)
-    }
-
-    /// The error of a message that cannot be completed. The communicator has failed.
-    pub(crate) fn explain_message(&mut self, failed: MessageError) -> Error {
-        self.calls.forget_current();
-        self.health.explain_message(failed, self.limits.allowed())
     }
 
     /// The error of `operation`, which is an exchange or needs a connection. The communicator has
@@ -71,7 +51,7 @@ impl Engine {
         };
         match link_error {
             Some((peer, link_error)) => self.explain_link(operation, 0, peer, link_error),
-            None => self.unconnected(operation, error.to_string()),
+            None => self.health.fail_unconnected(operation, error.to_string()),
         }
     }
 
@@ -86,49 +66,7 @@ impl Engine {
     ) -> Error {
         let wait = FailedWait { operation, step, peer, allowed: self.limits.allowed() };
         let error = self.health.explain_wait(wait, error);
-        self.fail(error)
-    }
-
-    /// The ranks cannot be connected for `operation`. The communicator has failed.
-    #[cold]
-    pub(crate) fn unconnected(&mut self, operation: String, why: String) -> Error {
-        let error = self.health.unconnected(operation, why);
-        self.fail(error)
-    }
-
-    /// This rank has no memory for its part in `operation`. The communicator has failed.
-    #[cold]
-    pub(crate) fn no_memory(&mut self, operation: &str, bytes: usize) -> Error {
-        self.health.no_memory(operation, bytes)
-    }
-
-    /// The system cannot start the thread for a request, so this rank cannot do its part in it. The
-    /// communicator has failed.
-    #[cold]
-    pub(crate) fn without_thread(&mut self, error: &io::Error) {
-        let why = format!("the system cannot start a thread for it: {error}");
-        let _ = self.unconnected("a request".to_owned(), why);
-    }
-
-    /// A function of the user's panicked in `operation`. The communicator has failed. It may have
-    /// failed before, and the function may have panicked because of that.
-    #[cold]
-    pub(crate) fn panicked(&mut self, operation: &str, panic: &(dyn Any + Send)) {
-        if self.health.has_failed() {
-            return;
-        }
-        self.calls.forget_current();
-        self.health.panicked(operation, panic);
-    }
-
-    /// This rank's thread panics and drops its communicator. The communicator may have failed
-    /// before, and the thread may have panicked because of that.
-    #[cold]
-    pub(crate) fn gave_up_in_panic(&mut self) {
-        if !self.health.has_failed() && !self.health.is_alarmed() {
-            self.calls.forget_current();
-            self.health.gave_up_in_panic();
-        }
+        self.health.fail(error)
     }
 }
 
@@ -154,7 +92,7 @@ impl Health {
     /// Reports to all ranks why `wait` has failed. Returns the error of this rank.
     pub(super) fn explain_wait(&self, wait: FailedWait, error: LinkError) -> Error {
         let FailedWait { operation, step, peer, allowed } = wait;
-        let whom = peer.unwrap_or(self.rank());
+        let whom = peer.unwrap_or(self.rank);
         let error = match error {
             // No failure of a rank alters bytes, so there is no other cause to wait for.
             LinkError::Lost(Fault::Altered) => error,
@@ -175,7 +113,7 @@ impl Health {
                 }
                 LinkError::PeerLeft => self.report_loss(operation, whom, "it has left".to_owned()),
                 LinkError::Lost(fault) => self.report_loss(operation, whom, fault.to_string()),
-                LinkError::Aborted | LinkError::Mismatch(_) => unreachable!("handled above"),
+                LinkError::Aborted | LinkError::Mismatch => unreachable!("handled above"),
             },
         }
     }
@@ -183,7 +121,7 @@ impl Health {
     /// Waits, for a bounded time, until the control plane has the reason why the connection to
     /// `peer` has ended. A rank that fails, leaves or dies closes its connections in each case.
     fn await_fate(&self, peer: usize, error: LinkError) -> LinkError {
-        let control = self.control();
+        let control = &self.control;
         let alarm = control.alarm();
         // A query shows whether a peer has left this group alone.
         control.note_wait(SlowWait { peer, step: 0, windows: (0, 1) });
@@ -202,11 +140,11 @@ impl Health {
         error: &LinkError,
     ) -> Option<CallMismatch> {
         let peer = peer?;
-        let control = self.control();
-        let calls = |theirs| [(self.rank(), operation), (peer, theirs)];
-        let sequence = self.sequence();
+        let control = &self.control;
+        let calls = |theirs| [(self.rank, operation), (peer, theirs)];
+        let sequence = self.sequence;
         match error {
-            LinkError::Mismatch(Unexpected::Call(_)) => {
+            LinkError::Mismatch => {
                 let unknown = || CallMismatch::new(sequence, calls("something else"), None);
                 Some(control.compare(peer).unwrap_or_else(unknown))
             }
@@ -219,12 +157,12 @@ impl Health {
     /// straggler. A group in which a call has a deadline of its own fails alone. Returns the error of this rank.
     fn report_deadline(&self, wait: FailedWait) -> Error {
         let FailedWait { operation, step, peer, allowed } = wait;
-        let control = self.control();
+        let control = &self.control;
         let (group, lead) = control.identity();
-        let members = self.activity().members();
+        let members = self.activity.members();
         let mut missed = MissedDeadline {
-            sequence: self.sequence(),
-            waiter: self.rank(),
+            sequence: self.sequence,
+            waiter: self.rank,
             peer,
             operation: operation.clone(),
             step,
@@ -247,9 +185,9 @@ impl Health {
         let fails_alone = allowed.is_own && group != GroupId::WORLD;
         let alone = fails_alone.then(|| members.to_vec());
         let first = control.fail(Cause {
-            sequence: self.sequence(),
+            sequence: self.sequence,
             kind: FailureKind::Timeout,
-            rank: self.world_rank(self.rank()),
+            rank: self.world_rank(self.rank),
             text: report.into_iter().fold(text, |text, report| text.words("; ").then(report)),
             culprit,
             detail: Some(Box::new(CauseDetail { group, lead, event, alone })),

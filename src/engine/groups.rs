@@ -1,38 +1,35 @@
 //! Engines of groups that are made from a group.
 
 use crate::control::Control;
-use crate::control::transport::Transport;
 use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
+use crate::execute::record::Recorder;
 use crate::schedule::hosts::Boards;
 use crate::topology::StreamLinks;
 use crate::tuner::CostTable;
 use std::sync::Arc;
 
 impl Engine {
-    /// Counts one more group that is split off.
-    pub(crate) fn count_split(&mut self) {
-        self.splits += 1;
-    }
-
     /// Prices later calls by `costs`. All calls are prepared anew.
     pub(crate) fn set_costs(&mut self, costs: CostTable) {
         self.conditions.costs = costs;
         self.calls.clear();
     }
 
+    /// Records calls from now on.
+    pub(crate) fn record(&mut self, recorder: Recorder) {
+        self.recorder = Some(Box::new(recorder));
+        // Calls that were prepared before have no notes.
+        self.calls.clear();
+    }
+
     /// The engine of this rank in the group of the ranks `members`, which was split off last and is
     /// joined by `boards` and `links`. It inherits the settings and the timeout.
     pub(crate) fn subgroup(&self, members: &[usize], boards: Boards, links: StreamLinks) -> Self {
-        let control = self.health.control().subgroup(members, self.splits, &links);
+        let control = self.health.control.subgroup(members, self.splits, &links);
         let mut group = self.group(members, boards, control);
         group.conditions.links = links;
         group
-    }
-
-    /// Records the transport that now carries bytes between its ranks.
-    pub(crate) fn set_transport(&mut self, transport: Transport) {
-        self.conditions.transport = Some(transport);
     }
 
     /// The engine of rank `rank` of a group with newcomers, with the settings and the timeout of this
@@ -61,7 +58,9 @@ impl Engine {
         let rank = members.iter().position(|member| *member == self.rank);
         let rank = rank.expect("this rank is a member of the group");
         let mut group = self.grown(rank, boards, control, self.conditions.clone());
-        group.observe_like(self, members, self.splits);
+        let recorder = self.recorder.as_deref();
+        group.recorder =
+            recorder.map(|recorder| Box::new(recorder.of_group(self.splits, members[0])));
         group
     }
 }

@@ -10,24 +10,26 @@ use crate::world::calls::{CallMismatch, CallRecord, GroupActivity, WaitTarget};
 use crate::world::service::{Cause, CauseEvent, FailureKind};
 use maypole_transports::{Alarm, OwnerProcess, turns};
 use std::any::Any;
+use std::io;
 use std::sync::Arc;
 pub(crate) use unreported::UnreportedError;
 
 /// Whether a rank's communicator still works, and the rank's current operation.
 #[derive(Debug)]
 pub(crate) struct Health {
-    rank: usize,
+    pub(super) rank: usize,
     /// The process of the rank. A forked child is another one.
-    owner: OwnerProcess,
-    control: Arc<dyn Control>,
-    activity: Arc<GroupActivity>,
+    pub(crate) owner: OwnerProcess,
+    pub(crate) control: Arc<dyn Control>,
+    pub(crate) activity: Arc<GroupActivity>,
     alarm: Arc<Alarm>,
     /// Operations that have ended.
-    sequence: u64,
+    pub(super) sequence: u64,
     first_failure: Option<Error>,
-    unreported: Arc<UnreportedError>,
+    /// The first error of a request that no caller has received.
+    pub(crate) unreported: Arc<UnreportedError>,
     /// The operation is that of a request, which receives its errors.
-    pub(super) is_in_request: bool,
+    pub(crate) is_in_request: bool,
 }
 
 impl Health {
@@ -60,37 +62,6 @@ impl Health {
         self.sequence = self.activity.pulse().completed();
     }
 
-    pub(super) fn rank(&self) -> usize {
-        self.rank
-    }
-
-    /// True unless this process was forked from the one that is the rank.
-    #[inline(always)]
-    pub(crate) fn is_in_own_process(&self) -> bool {
-        self.owner.is_current()
-    }
-
-    pub(super) fn owner(&self) -> OwnerProcess {
-        self.owner
-    }
-
-    /// Fails in a forked child.
-    pub(crate) fn check_process(&self) -> Result<()> {
-        check_process(self.owner, self.rank)
-    }
-
-    pub(crate) fn control(&self) -> &dyn Control {
-        &*self.control
-    }
-
-    pub(crate) fn shared_control(&self) -> Arc<dyn Control> {
-        Arc::clone(&self.control)
-    }
-
-    pub(crate) fn sequence(&self) -> u64 {
-        self.sequence
-    }
-
     /// Records, for queries of peers, that this rank is in its next operation.
     #[inline(always)]
     pub(super) fn enter(&self) {
@@ -99,7 +70,7 @@ impl Health {
 
     /// Records that the operation has ended.
     #[inline(always)]
-    pub(super) fn exit(&mut self) {
+    pub(crate) fn exit(&mut self) {
         self.activity.pulse().exit(self.sequence);
         self.sequence += 1;
     }
@@ -132,19 +103,8 @@ impl Health {
     /// True once the group has failed, on any rank. The next call must not run: its peers may have
     /// published their parts before they failed.
     #[inline(always)]
-    pub(super) fn is_alarmed(&self) -> bool {
+    pub(crate) fn is_alarmed(&self) -> bool {
         self.alarm.raised()
-    }
-
-    /// This rank's current or last operation, in words.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn title(&self) -> String {
-        self.activity.title()
-    }
-
-    #[inline(always)]
-    pub(crate) fn activity(&self) -> &Arc<GroupActivity> {
-        &self.activity
     }
 
     /// The operation or message with this number, in words. It has failed, so it becomes the
@@ -156,16 +116,12 @@ impl Health {
         title
     }
 
-    /// True while this rank is in an operation.
-    pub(crate) fn is_inside(&self) -> bool {
-        self.activity.is_inside()
-    }
-
     pub(crate) fn has_failed(&self) -> bool {
         self.first_failure.is_some()
     }
 
-    /// Records the failure, after which no call runs.
+    /// Records the failure, after which no call runs. Its cause has raised the alarm, so the next call takes
+    /// the slow path.
     pub(super) fn fail(&mut self, error: Error) -> Error {
         if self.first_failure.is_none() {
             self.first_failure = Some(error.clone());
@@ -256,6 +212,21 @@ impl Health {
         Error::Connect { rank: self.rank, operation, why }
     }
 
+    /// As [`unconnected`](Self::unconnected). The communicator has failed.
+    #[cold]
+    pub(crate) fn fail_unconnected(&mut self, operation: String, why: String) -> Error {
+        let error = self.unconnected(operation, why);
+        self.fail(error)
+    }
+
+    /// The system cannot start the thread for a request, so this rank cannot do its part in it. The
+    /// communicator has failed.
+    #[cold]
+    pub(crate) fn without_thread(&mut self, error: &io::Error) {
+        let why = format!("the system cannot start a thread for it: {error}");
+        let _ = self.fail_unconnected("a request".to_owned(), why);
+    }
+
     /// Reports a failure that only a sentence describes to all ranks. Returns the first failure.
     fn tell(
         &self,
@@ -278,8 +249,13 @@ impl Health {
         RankSentence::default().rank(self.world_rank(self.rank)).words(words)
     }
 
-    /// Records that a function of the user's panicked in `operation`, and reports it to all ranks.
-    pub(super) fn panicked(&mut self, operation: &str, panic: &(dyn Any + Send)) {
+    /// Records that a function of the user's panicked in `operation`, and reports it to all ranks. The
+    /// communicator may have failed before, and the function may have panicked because of that.
+    #[cold]
+    pub(crate) fn panicked(&mut self, operation: &str, panic: &(dyn Any + Send)) {
+        if self.has_failed() {
+            return;
+        }
         let sequence = self.sequence;
         let message = panic_message(panic);
         let text = format!(" panicked in {operation} (operation {sequence}): {message}");
@@ -287,11 +263,15 @@ impl Health {
     }
 
     /// Records that this rank's thread panics and drops its communicator, and reports it to all
-    /// ranks.
-    pub(super) fn gave_up_in_panic(&mut self) {
+    /// ranks. The communicator may have failed before, and the thread may have panicked because of that.
+    #[cold]
+    pub(crate) fn gave_up_in_panic(&mut self) {
+        if self.has_failed() || self.is_alarmed() {
+            return;
+        }
         let sequence = self.sequence;
         let operation = self.activity.title();
-        let text = match self.is_inside() {
+        let text = match self.activity.is_inside() {
             true => format!(" panicked in {operation} (operation {sequence})"),
             false => " panicked outside a call".to_owned(),
         };
@@ -300,7 +280,8 @@ impl Health {
 
     /// Records that this rank has no memory for its part in `operation`, and reports it to all
     /// ranks.
-    pub(super) fn no_memory(&mut self, operation: &str, bytes: usize) -> Error {
+    #[cold]
+    pub(crate) fn no_memory(&mut self, operation: &str, bytes: usize) -> Error {
         let text = format!(
             " has no memory for the {bytes} bytes that its part in {operation} (operation {}) \
              needs: use smaller buffers, or fewer ranks on its host",
@@ -311,7 +292,7 @@ impl Health {
 
     /// Records that this rank's GPU cannot do its part in `operation`, and reports it to all ranks.
     #[cfg(feature = "cuda")]
-    pub(super) fn device_failed(&mut self, operation: String, why: String) -> Error {
+    pub(crate) fn device_failed(&mut self, operation: String, why: String) -> Error {
         let rank = self.rank;
         let text = self.named(&format!(": {operation}: {why}"));
         self.abort(operation.clone(), text);

@@ -8,7 +8,7 @@
 //! | [`TimeLimits`] | timeout and deadlines |
 //! | [`Health`] | the control plane, the first failure, operations so far |
 //! | [`RunConditions`] | costs, crowding, and how this rank waits |
-//! | [`Observers`] | timing and recording of calls |
+//! | [`Recorder`] | the trace of calls |
 //! | [`WayChoices`] | how the bytes of long calls move |
 
 pub(crate) mod agree;
@@ -22,7 +22,6 @@ mod failure;
 mod groups;
 pub(crate) mod health;
 pub(crate) mod limits;
-pub(crate) mod observers;
 mod registered;
 pub(crate) mod settings;
 pub(crate) mod ways;
@@ -30,22 +29,21 @@ pub(crate) mod ways;
 use crate::control::Control;
 use crate::engine::calls::call::{CollectiveCall, ReadyCall};
 use crate::engine::calls::choice::PlanChooser;
-use crate::engine::calls::counts::{CallCount, RankCounts};
 use crate::engine::calls::kept::PreparedCalls;
 use crate::engine::calls::prepared::{PreparedCall, ProgramKey, ProgramSource, WayKind};
-use crate::engine::calls::report::{Counters, LastCall, ProgramCache};
+use crate::engine::calls::report::Counters;
 use crate::engine::conditions::RunConditions;
-use crate::engine::health::Health;
+use crate::engine::health::{Health, check_process};
 use crate::engine::limits::TimeLimits;
-use crate::engine::observers::Observers;
 use crate::engine::registered::Registrations;
 use crate::engine::settings::CallSettings;
 use crate::engine::ways::WayChoices;
 use crate::error::Result;
-use crate::execute::{ExecuteError, Executor, NoObserver, StoreWay};
+use crate::execute::record::{Recorder, record_call};
+use crate::execute::{ExecuteError, Executor, StoreWay};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts};
-use crate::tuner::{DeviceQuestion, Explanation, Plan};
+use crate::tuner::{DeviceQuestion, Explanation};
 use maypole_kernels::{CustomReducer, Reducer};
 use maypole_transports::{OwnerProcess, Waiting};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -54,37 +52,29 @@ use std::sync::Arc;
 /// Runs the calls of one rank of a group.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    rank: usize,
-    boards: Boards,
-    conditions: RunConditions,
-    settings: CallSettings,
-    limits: TimeLimits,
-    health: Health,
-    calls: PreparedCalls,
+    pub(crate) rank: usize,
+    pub(crate) boards: Boards,
+    pub(crate) conditions: RunConditions,
+    pub(crate) settings: CallSettings,
+    pub(crate) limits: TimeLimits,
+    pub(crate) health: Health,
+    pub(crate) calls: PreparedCalls,
     registrations: Registrations,
     ways: WayChoices<WayKind>,
-    pub(crate) observers: Option<Box<Observers>>,
+    /// While calls are recorded for a trace. The fast path has no extra cost: see
+    /// [`PreparedCalls`].
+    pub(crate) recorder: Option<Box<Recorder>>,
     executor: Executor,
     /// True once the executor has the board, or needs none.
     connected: bool,
     /// Groups that were split off so far. Equal on all ranks, so that it numbers the groups.
-    splits: u64,
+    pub(crate) splits: u64,
 }
 
 impl Engine {
+    /// The engine of a rank that is this process. In a forked child, every call returns
+    /// [`Error::Forked`](crate::Error::Forked).
     pub(crate) fn new(
-        rank: usize,
-        boards: Boards,
-        control: Arc<dyn Control>,
-        conditions: RunConditions,
-    ) -> Self {
-        Self::of_process(OwnerProcess::current(), rank, boards, control, conditions)
-    }
-
-    /// The engine of a rank that is the process `owner`. In a child that was forked from it, every call
-    /// returns [`Error::Forked`](crate::Error::Forked).
-    pub(crate) fn of_process(
-        owner: OwnerProcess,
         rank: usize,
         boards: Boards,
         control: Arc<dyn Control>,
@@ -95,59 +85,24 @@ impl Engine {
             rank,
             limits: TimeLimits::new(waiting.timeout()),
             executor: Executor::new(rank, waiting, control.alarm(), Arc::clone(&control) as _),
-            health: Health::new(rank, owner, control),
-            calls: PreparedCalls::new(),
+            health: Health::new(rank, OwnerProcess::current(), control),
+            calls: PreparedCalls::default(),
             registrations: Registrations::default(),
             ways: WayChoices::default(),
             connected: boards.locals(rank).len() == 1,
             boards,
             conditions,
             settings: CallSettings::default(),
-            observers: None,
+            recorder: None,
             splits: 0,
         }
-    }
-
-    pub(crate) fn rank(&self) -> usize {
-        self.rank
-    }
-
-    pub(crate) fn boards(&self) -> &Boards {
-        &self.boards
-    }
-
-    pub(crate) fn conditions(&self) -> &RunConditions {
-        &self.conditions
-    }
-
-    #[inline]
-    pub(crate) fn settings(&self) -> &CallSettings {
-        &self.settings
-    }
-
-    pub(crate) fn settings_mut(&mut self) -> &mut CallSettings {
-        &mut self.settings
-    }
-
-    pub(crate) fn limits(&self) -> &TimeLimits {
-        &self.limits
-    }
-
-    pub(crate) fn health(&self) -> &Health {
-        &self.health
     }
 
     /// Changes the timeout of calls, and the wait policy of this rank accordingly.
     pub(crate) fn change_limits(&mut self, change: impl FnOnce(&mut TimeLimits)) {
         change(&mut self.limits);
-        self.health.activity().set_background(self.limits.background);
+        self.health.activity.set_background(self.limits.background);
         self.executor.set_waiting(self.waiting());
-    }
-
-    /// Notes whether calls are those of a request, to which they return their own errors alone.
-    /// Returns the previous value.
-    pub(crate) fn set_in_request(&mut self, is_in_request: bool) -> bool {
-        std::mem::replace(&mut self.health.is_in_request, is_in_request)
     }
 
     /// How this rank waits now.
@@ -162,7 +117,7 @@ impl Engine {
         operation: &CustomReducer,
     ) -> Result<()> {
         self.make_current(ready.call)?;
-        let at = self.calls.current();
+        let at = self.calls.current;
         let reducer = &mut self.calls.at_mut(at).reducer;
         let before = std::mem::replace(reducer, Reducer::Custom(operation.clone()));
         // After a panic the communicator has failed, so nothing is used again that the panic left
@@ -171,7 +126,7 @@ impl Engine {
         // The program outlives the call, but the user's function need not.
         self.calls.at_mut(at).reducer = before;
         done.unwrap_or_else(|panic| {
-            self.panicked(&ready.call.to_string(), &*panic);
+            self.health.panicked(&ready.call.to_string(), &*panic);
             resume_unwind(panic)
         })
     }
@@ -179,10 +134,10 @@ impl Engine {
     #[inline(always)]
     pub(crate) fn perform(&mut self, ready: ReadyCall<'_>) -> Result<()> {
         let is_fast = self.calls.is_fast(ready.call, self.settings.plan);
-        if !is_fast || self.health.is_troubled() || !self.health.is_in_own_process() {
+        if !is_fast || self.health.is_troubled() || !self.health.owner.is_current() {
             return self.perform_slow(ready);
         }
-        self.perform_at(self.calls.fast(), ready)
+        self.perform_at(self.calls.fast, ready)
     }
 
     #[cold]
@@ -192,10 +147,10 @@ impl Engine {
         self.check_usable(|| call.to_string())?;
         self.make_current(call)?;
         if self.settings.checked {
-            let record = Arc::clone(&self.calls.at(self.calls.current()).record);
+            let record = Arc::clone(&self.calls.at(self.calls.current).record);
             self.check_call(&record)?;
         }
-        let at = self.calls.current();
+        let at = self.calls.current;
         match self.calls.at(at).ways {
             Some(_) => self.perform_choosing(at, ready),
             None => self.perform_staged(at, ready, self.calls.at(at).store),
@@ -209,14 +164,14 @@ impl Engine {
         ready: ReadyCall<'_>,
         store: Option<StoreWay>,
     ) -> Result<()> {
-        if self.observers.is_some() {
-            return self.perform_observed(at, ready, store);
-        }
+        let sequence = self.health.sequence;
         self.health.enter();
         let PreparedCall { staged, reducer, .. } = self.calls.at(at);
         let buffers = self.calls.buffers(at, ready);
-        let program = &staged.program;
-        let done = self.executor.run_stored(store, program, reducer, &buffers, NoObserver);
+        let (executor, recorder) = (&mut self.executor, self.recorder.as_deref_mut());
+        let done = record_call(recorder, (sequence, staged.notes.as_ref()), |observer| {
+            executor.run_stored(store, &staged.program, reducer, &buffers, observer)
+        });
         self.finish(at, ready, done)
     }
 
@@ -241,14 +196,14 @@ impl Engine {
             return Err(self.explain_program(ready.call, *failure));
         }
         self.health.exit();
-        self.calls.at_mut(at).staged.runs += 1;
+        self.calls.at(at).staged.runs.update(|runs| runs + 1);
         Ok(())
     }
 
     /// Makes `call` the current one, if it is not.
     #[inline]
     fn make_current(&mut self, call: CollectiveCall) -> Result<()> {
-        self.health.check_process()?;
+        check_process(self.health.owner, self.rank)?;
         if self.calls.is_current(call, self.settings.plan) {
             return Ok(());
         }
@@ -279,19 +234,14 @@ impl Engine {
 
     fn set_current(&mut self, at: usize) {
         let prepared = self.calls.at(at);
-        let slow = self.observers.is_some()
+        let slow = self.recorder.is_some()
             || self.settings.checked
             || prepared.ways.is_some()
             || prepared.store.is_some();
         self.calls.set_current(at, slow);
     }
 
-    /// Forces a lookup of the next call in the cache.
-    pub(crate) fn forget_current(&mut self) {
-        self.calls.forget_current();
-    }
-
-    fn chooser(&self) -> PlanChooser<'_> {
+    pub(crate) fn chooser(&self) -> PlanChooser<'_> {
         self.chooser_of(&self.boards, &self.conditions, None)
     }
 
@@ -302,19 +252,9 @@ impl Engine {
         conditions: &'a RunConditions,
         gpus: Option<DeviceQuestion<'a>>,
     ) -> PlanChooser<'a> {
-        let (settings, counts) = (&self.settings, self.calls.counts());
-        let (rank, chosen) = (self.rank, self.calls.chosen());
+        let (settings, counts) = (&self.settings, &self.calls.counts);
+        let (rank, chosen) = (self.rank, &self.calls.chosen);
         PlanChooser { rank, boards, conditions, settings, counts, chosen, gpus }
-    }
-
-    /// How the last collective ran.
-    pub(crate) fn last_call(&self) -> Option<LastCall> {
-        self.calls.last().map(PreparedCall::last)
-    }
-
-    /// The plan that `call` runs by.
-    pub(crate) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
-        self.chooser().plan(call)
     }
 
     /// Explains the plan of a call of `bytes` bytes in all.
@@ -325,15 +265,6 @@ impl Engine {
         hosts: &Hosts,
     ) -> Explanation {
         self.chooser().explain(collective, bytes, hosts, self.registrations.copies.objection())
-    }
-
-    /// The name of `counts`, by which calls are compared.
-    pub(crate) fn intern(&mut self, counts: RankCounts) -> CallCount {
-        self.calls.counts_mut().intern(counts)
-    }
-
-    pub(crate) fn program_cache(&self) -> ProgramCache {
-        self.calls.cache(self.settings.program_memory())
     }
 
     /// What collectives have moved.
@@ -349,6 +280,6 @@ impl Engine {
         if self.health.has_failed() {
             self.executor.streams().abandon();
         }
-        self.health.control().leave(self.health.sequence(), patient);
+        self.health.control.leave(self.health.sequence, patient);
     }
 }

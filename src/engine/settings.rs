@@ -34,13 +34,6 @@ impl CallSettings {
         self.plan.or(preferred.map(PlanOverride::from))
     }
 
-    /// True if a call of `collective` must be deterministic. False for collectives that combine
-    /// nothing: their results are the same in both modes.
-    #[inline]
-    pub(crate) fn is_deterministic_for(&self, collective: Collective) -> bool {
-        self.deterministic && collective.reduces()
-    }
-
     /// The size limit of the program cache in bytes.
     pub(crate) fn program_memory(&self) -> usize {
         self.program_limit.unwrap_or(PROGRAM_MEMORY)

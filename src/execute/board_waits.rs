@@ -2,7 +2,7 @@
 //! publications.
 
 use super::polling::PollCounter;
-use super::run::{ProgramRun, expected, failed, other_call};
+use super::run::{ProgramRun, expected, failed};
 use super::{Awaited, ExecuteError, LinkError, RunObserver, SlowWait, WaitWatcher};
 use crate::lower::FoldSource;
 use maypole_transports::Sleep;
@@ -29,7 +29,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             let base = executor.positions[expected.peer];
             let ended = |board: &Board| match board.readable(expected) {
                 Ok(is_there) => is_there.then_some(Ok(())),
-                Err(mismatch) => Some(Err((rank, other_call(mismatch.theirs)))),
+                Err(_) => Some(Err((rank, LinkError::Mismatch))),
             };
             self.await_slowly(at, k, ended, |board, _, watcher| {
                 let never = never_published(board, expected, base, || watcher.has_left(rank));
@@ -157,7 +157,7 @@ fn never_published(
 ) -> Option<LinkError> {
     let current = board.peek_fingerprint(expected.peer, base);
     let why = match current.filter(|theirs| *theirs != expected.fingerprint) {
-        Some(theirs) => other_call(theirs),
+        Some(_) => LinkError::Mismatch,
         None if has_left() => LinkError::PeerLeft,
         None => return None,
     };

@@ -1,55 +1,20 @@
-//! The position in a message on a stream, which moves a part of the message at a time.
+//! The position in a message that arrives on a stream, which moves a part of the message at a time.
 //!
-//! A message is a head of 16 bytes and a body. A cursor counts the bytes that have moved and keeps
-//! no pointer to either: the caller names the same head and body again at each attempt.
+//! A message is a head of 16 bytes and a body. A cursor counts the bytes that have arrived and keeps no
+//! pointer to the body: the caller names the same body again at each attempt.
 
-use maypole_kernels::{View, ViewMut};
+use maypole_kernels::ViewMut;
 use maypole_transports::{Fault, HEAD, Stream};
 
-/// The result of one attempt to move a message.
+/// The result of one attempt to receive a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Advance {
-    /// No byte moved: the stream has no room, or nothing has arrived.
+    /// No byte has arrived.
     Blocked,
-    /// Some bytes moved; more are left.
+    /// Some bytes have arrived; more are left.
     Partial,
-    /// The last byte moved.
+    /// The last byte has arrived.
     Complete,
-}
-
-/// The position in a message that is being sent.
-#[derive(Debug, Default)]
-pub(super) struct SendCursor {
-    /// Bytes of head and body that the stream has taken.
-    sent: usize,
-}
-
-impl SendCursor {
-    /// Offers the rest of the message to `stream`. After [`Advance::Complete`] the cursor is at the
-    /// start of the next message.
-    #[inline(always)]
-    pub(super) fn advance(
-        &mut self,
-        stream: &mut impl Stream,
-        head: &[u8; HEAD],
-        body: View<'_>,
-    ) -> Result<Advance, Fault> {
-        let taken = stream.send(head, body, self.sent)?;
-        if taken == 0 {
-            return Ok(Advance::Blocked);
-        }
-        self.sent += taken;
-        if self.sent < HEAD + body.len() {
-            return Ok(Advance::Partial);
-        }
-        self.sent = 0;
-        Ok(Advance::Complete)
-    }
-
-    /// Abandons the message: the next attempt begins another message.
-    pub(super) fn restart(&mut self) {
-        self.sent = 0;
-    }
 }
 
 /// The position in a message that is being received, and its head.
@@ -110,6 +75,7 @@ impl ReceiveCursor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use maypole_kernels::View;
     use maypole_transports::mem;
 
     #[test]
@@ -117,17 +83,14 @@ mod tests {
         let (mut here, mut there) = mem::pair(7);
         let body: Vec<u8> = (0..30).collect();
         let mut into = vec![0; body.len()];
-        let mut sending = SendCursor::default();
         let mut receiving = ReceiveCursor::default();
-        let mut sent = false;
+        let mut sent = 0;
         while !receiving.is_complete(body.len()) {
-            if !sent {
-                let advance = sending.advance(&mut here, &[3; HEAD], View::of(&body)).unwrap();
-                sent = advance == Advance::Complete;
+            if sent < HEAD + body.len() {
+                sent += here.send(&[3; HEAD], View::of(&body), sent).unwrap();
             }
             receiving.advance(&mut there, ViewMut::of(&mut into)).unwrap();
         }
-        assert!(sent);
         assert_eq!(receiving.head(), Some([3; HEAD]));
         assert_eq!(into, body);
     }
@@ -135,11 +98,9 @@ mod tests {
     #[test]
     fn a_cursor_stands_at_the_start_of_the_next_message_after_the_last_byte() {
         let (mut here, mut there) = mem::pair(100);
-        let mut sending = SendCursor::default();
         let mut receiving = ReceiveCursor::default();
         for number in 0..3 {
-            let sent = sending.advance(&mut here, &[number; HEAD], View::EMPTY).unwrap();
-            assert_eq!(sent, Advance::Complete);
+            assert_eq!(here.send(&[number; HEAD], View::EMPTY, 0).unwrap(), HEAD);
             assert!(receiving.is_at_start());
             let received = receiving.advance(&mut there, ViewMut::EMPTY).unwrap();
             assert_eq!(received, Advance::Complete);
@@ -153,9 +114,8 @@ mod tests {
     #[test]
     fn a_head_is_known_before_its_body() {
         let (mut here, mut there) = mem::pair(HEAD);
-        let mut sending = SendCursor::default();
         let mut receiving = ReceiveCursor::default();
-        sending.advance(&mut here, &[9; HEAD], View::of(&[1])).unwrap();
+        here.send(&[9; HEAD], View::of(&[1]), 0).unwrap();
         assert_eq!(receiving.head(), None);
         let advance = receiving.advance(&mut there, ViewMut::of(&mut [0])).unwrap();
         assert_eq!(advance, Advance::Partial);

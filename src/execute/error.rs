@@ -2,20 +2,12 @@
 
 use maypole_transports::{Fault, Interrupted};
 
-/// The call whose message a rank received instead of the expected one.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Unexpected {
-    /// The fingerprint of another call.
-    Call(u64),
-}
-
 /// The reason why the bytes that a rank waits for will not arrive, or cannot leave.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LinkError {
     /// The peer is in another call.
-    Mismatch(Unexpected),
+    Mismatch,
     /// The deadline passed.
     TimedOut,
     /// The alarm was raised: another rank failed first.

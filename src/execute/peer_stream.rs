@@ -5,7 +5,7 @@
 //! and one packet.
 
 use super::cursor::{Advance, ReceiveCursor};
-use super::{AnyStream, Buffers};
+use super::{AnyStream, Buffers, LinkError};
 use crate::schedule::Buffer;
 use crate::schedule::simulate::SHORT_MESSAGES_TOGETHER;
 use maypole_kernels::{Region, View};
@@ -41,8 +41,6 @@ struct PostedMessage {
 /// a receiver takes as many in one call.
 pub(super) const TOGETHER: usize = SHORT_MESSAGES_TOGETHER as usize * (LONGEST_AHEAD - HEAD);
 
-pub(super) type GatheredMessages = [u8; TOGETHER];
-
 /// The stream to one peer, with its pending sends and receives.
 #[derive(Debug)]
 pub(super) struct PeerStream {
@@ -53,7 +51,7 @@ pub(super) struct PeerStream {
     /// Messages posted since the stream was made.
     posts: u64,
     /// Messages that have left in this run.
-    flushed: u64,
+    pub(super) flushed: u64,
     /// Messages received since the stream was made.
     taken: u64,
     expected: Option<ExpectedMessage>,
@@ -117,13 +115,13 @@ impl PeerStream {
     /// if it is in the staging buffer.
     ///
     /// # Errors
-    /// The fingerprint of the message, if it belongs to another call.
-    pub(super) fn arrived(&self, fingerprint: u64) -> Result<Option<bool>, u64> {
+    /// [`LinkError::Mismatch`] if the message belongs to another call.
+    pub(super) fn arrived(&self, fingerprint: u64) -> Result<Option<bool>, LinkError> {
         let expected = self.expected.expect("only expected messages are awaited");
         let Some(head) = self.receiving.head() else { return Ok(None) };
         let head = Head::from_bytes(head);
         if head != (Head { position: self.taken, fingerprint }) {
-            return Err(head.fingerprint);
+            return Err(LinkError::Mismatch);
         }
         let complete = self.receiving.is_complete(expected.len);
         Ok(complete.then_some(expected.into.is_some()))
@@ -140,18 +138,13 @@ impl PeerStream {
         self.taken += 1;
     }
 
-    /// Messages that have left in this run.
-    pub(super) fn flushed(&self) -> u64 {
-        self.flushed
-    }
-
     /// True if no posted message is left to send.
     pub(super) fn is_flushed(&self) -> bool {
         self.posted.is_empty()
     }
 
     /// Sends as much as the stream takes now; true if any byte left.
-    pub(super) fn push(&mut self, buffers: &Buffers<'_>, gathered: &mut GatheredMessages) -> bool {
+    pub(super) fn push(&mut self, buffers: &Buffers<'_>, gathered: &mut [u8]) -> bool {
         let mut moved = false;
         while !self.posted.is_empty() {
             match self.offer(buffers, gathered) {
@@ -169,11 +162,7 @@ impl PeerStream {
 
     /// Offers the first posted message to the stream, and as many later ones as fit in `gathered`.
     /// Returns how many bytes the stream has taken.
-    fn offer(
-        &mut self,
-        buffers: &Buffers<'_>,
-        gathered: &mut GatheredMessages,
-    ) -> Result<usize, Fault> {
+    fn offer(&mut self, buffers: &Buffers<'_>, gathered: &mut [u8]) -> Result<usize, Fault> {
         let PostedMessage { head, body } = &self.posted[0];
         let body = buffers.read(body.buffer, (body.offset, body.len));
         match gather(&self.posted, buffers, gathered) {
@@ -228,7 +217,7 @@ impl PeerStream {
 fn gather(
     posted: &VecDeque<PostedMessage>,
     buffers: &Buffers<'_>,
-    gathered: &mut GatheredMessages,
+    gathered: &mut [u8],
 ) -> Option<usize> {
     let whole = |message: &PostedMessage| HEAD + message.body.len;
     if posted.len() < 2 || whole(&posted[0]) + whole(&posted[1]) > TOGETHER {
@@ -280,13 +269,13 @@ mod tests {
             while !cursor.is_complete(*len) {
                 cursor.advance(&mut there, ViewMut::of(&mut body)).unwrap();
                 sender.push(&buffers, &mut gathered);
-                assert!(sender.flushed() >= position as u64, "received before it has left");
+                assert!(sender.flushed >= position as u64, "received before it has left");
             }
             let head = Head { position: position as u64, fingerprint: 7 };
             assert_eq!(cursor.head(), Some(head.to_bytes()));
             bodies.push(body);
         }
-        assert!(sender.is_flushed() && sender.flushed() == lengths.len() as u64);
+        assert!(sender.is_flushed() && sender.flushed == lengths.len() as u64);
         bodies
     }
 

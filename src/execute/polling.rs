@@ -42,25 +42,3 @@ impl PollCounter {
         self.0 == POLLS_PER_PEER_CHECK
     }
 }
-
-/// Whether bytes have moved since the last sleep.
-///
-/// A rank sleeps only if none have: if the two ends of a stream slept in turn, each sleep would
-/// move at most the capacity of the stream.
-#[derive(Debug, Default)]
-pub(super) struct StreamActivity {
-    moved: bool,
-}
-
-impl StreamActivity {
-    /// Records whether bytes have moved.
-    #[inline(always)]
-    pub(super) fn note(&mut self, moved: bool) {
-        self.moved |= moved;
-    }
-
-    /// True if no bytes have moved since the last time.
-    pub(super) fn is_idle(&mut self) -> bool {
-        !std::mem::take(&mut self.moved)
-    }
-}

@@ -12,7 +12,6 @@ use maypole_kernels::{Reducer, View, ViewMut};
 use maypole_transports::Fault;
 use maypole_transports::board::{Board, MAX_RANKS};
 use maypole_transports::process_memory::ProcessMemory;
-use std::io;
 
 /// Positions that the end of a call takes.
 const END: u64 = 1;
@@ -26,8 +25,8 @@ const LONG_BLOCK: usize = 64 << 10;
 /// The buffers of another rank, and this rank's access to them.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerMemory<'a> {
-    /// Mapped, so that bytes are read and written directly.
-    Mapped(PeerBuffers<'a>),
+    /// Mapped, so that bytes are read and written directly. No rank reaches another one's scratch.
+    Mapped(Buffers<'a>),
     /// In the memory of its process, which is only copied from.
     Process(ProcessBuffers),
 }
@@ -41,21 +40,6 @@ pub struct ProcessBuffers {
     pub input: (u64, u64),
     /// Address and length of the rank's part of the result.
     pub output: (u64, u64),
-}
-
-/// The registered buffers of one rank, mapped by this rank.
-#[derive(Clone, Copy, Debug)]
-pub struct PeerBuffers<'a> {
-    /// The rank's contribution.
-    pub input: View<'a>,
-    /// The rank's part of the result.
-    pub output: ViewMut<'a>,
-}
-
-impl PeerBuffers<'_> {
-    /// No buffers.
-    pub const EMPTY: PeerBuffers<'static> =
-        PeerBuffers { input: View::EMPTY, output: ViewMut::EMPTY };
 }
 
 impl Executor {
@@ -152,7 +136,9 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let address = process.address(from, source.extent.window(k));
         let peer = source.peer as usize;
         let read = process.memory.read(address, into);
-        read.map_err(|error| failed(at, self.executor.locals[peer], not_read(error)))
+        // The memory cannot be read, or has changed.
+        let lost = |error| LinkError::Lost(Fault::Io(error));
+        read.map_err(|error| failed(at, self.executor.locals[peer], lost(error)))
     }
 
     /// Stores the combination of the sources in all targets of the fold.
@@ -202,13 +188,22 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let me = self.executor.me;
         let nth = self.program.numberings[me].position(flush.nth, flush.stage, k);
         let end = self.executor.positions[me] + nth + 1;
-        let reader = 1 << flush.peer;
-        self.await_readers(
-            at,
-            k,
-            |board| late_or_all(board, reader, end),
-            |board| board.is_consumed(reader, end),
-        )
+        self.await_consumed(at, k, 1 << flush.peer, end)
+    }
+
+    /// Waits until all of `readers` have consumed the publications below `end`.
+    fn await_consumed(
+        &mut self,
+        at: usize,
+        k: u32,
+        readers: u64,
+        end: u64,
+    ) -> Result<(), Box<ExecuteError>> {
+        let late = |board: &Board| match board.late(readers, end) {
+            0 => readers,
+            late => late,
+        };
+        self.await_readers(at, k, late, |board| board.is_consumed(readers, end))
     }
 
     /// Signals to the writers of the sources that this rank has read them.
@@ -234,27 +229,12 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             return Ok(());
         }
         let end = executor.positions[executor.me] + self.program.totals[executor.me] + END;
-        let after_last = self.program.folds.len();
-        let k = self.program.windows;
-        self.await_readers(
-            after_last,
-            k,
-            |board| late_or_all(board, audience, end),
-            |board| board.is_consumed(audience, end),
-        )
-    }
-}
-
-/// Those of `readers` that have not consumed the publications below `end`; all of them if there are none.
-fn late_or_all(board: &Board, readers: u64, end: u64) -> u64 {
-    match board.late(readers, end) {
-        0 => readers,
-        late => late,
+        self.await_consumed(self.program.folds.len(), self.program.windows, audience, end)
     }
 }
 
 impl<'a> PeerMemory<'a> {
-    fn mapped(&self) -> &PeerBuffers<'a> {
+    fn mapped(&self) -> &Buffers<'a> {
         match self {
             Self::Mapped(buffers) => buffers,
             Self::Process(_) => panic!("the program needs memory that is mapped"),
@@ -290,21 +270,6 @@ fn copied_from<'a, 'b>(
             Some((source, process))
         }
         _ => None,
-    }
-}
-
-/// The fault of a peer whose memory cannot be read, or has changed.
-fn not_read(error: io::Error) -> LinkError {
-    LinkError::Lost(Fault::Io(error))
-}
-
-impl<'a> PeerBuffers<'a> {
-    fn read(&self, buffer: Buffer, (offset, len): (usize, usize)) -> View<'a> {
-        match buffer {
-            Buffer::Input => self.input.slice(offset, len),
-            Buffer::Output => self.output.as_view().slice(offset, len),
-            Buffer::Scratch => unreachable!("scratch is not registered"),
-        }
     }
 }
 

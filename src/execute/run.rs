@@ -4,9 +4,7 @@ use super::peer_stream::{BufferRange, ExpectedMessage};
 use super::polling::PollCounter;
 use super::stores::publish_past_caches;
 use super::streams::PeerStreams;
-use super::{
-    Awaited, Buffers, ExecuteError, Executor, LinkError, RunObserver, SlowWait, Unexpected,
-};
+use super::{Awaited, Buffers, ExecuteError, Executor, LinkError, RunObserver, SlowWait};
 use crate::lower::{Flush, Fold, FoldSource, MAX_SOURCES, Program, SourceLocation};
 use crate::schedule::Buffer;
 use arrayvec::ArrayVec;
@@ -176,12 +174,9 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
     ) -> Result<bool, Box<ExecuteError>> {
         let stream = source.peer as usize;
         let fingerprint = self.program.fingerprint;
-        let in_place = self.await_streams(at, k, stream, |streams| {
-            match streams.at(stream).arrived(fingerprint) {
-                Ok(arrived) => arrived.map(Ok),
-                Err(theirs) => Some(Err(other_call(theirs))),
-            }
-        })?;
+        let arrived =
+            |streams: &mut PeerStreams| streams.at(stream).arrived(fingerprint).transpose();
+        let in_place = self.await_streams(at, k, stream, arrived)?;
         self.observer.awaited(|| Awaited::Arrival { from: self.executor.streams.peer(stream) });
         Ok(in_place)
     }
@@ -191,7 +186,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let stream = flush.peer as usize;
         let needed = self.program.streams[stream].posts.position(flush.nth, flush.stage, k) + 1;
         let flushed =
-            |streams: &mut PeerStreams| (streams.at(stream).flushed() >= needed).then_some(Ok(()));
+            |streams: &mut PeerStreams| (streams.at(stream).flushed >= needed).then_some(Ok(()));
         self.await_streams(at, k, stream, flushed)?;
         self.observer.awaited(|| Awaited::Departure { to: self.executor.streams.peer(stream) });
         Ok(())
@@ -299,12 +294,6 @@ pub(super) fn expected<const SIMPLE: bool>(
         fingerprint: program.fingerprint,
         len,
     }
-}
-
-/// The error of a peer that is in the call with this fingerprint.
-#[cold]
-pub(super) fn other_call(fingerprint: u64) -> LinkError {
-    LinkError::Mismatch(Unexpected::Call(fingerprint))
 }
 
 #[cold]

@@ -5,33 +5,24 @@
 //! buffers and offered again until it has left. A rank that waits for any peer moves bytes in both
 //! directions on all streams of the program, so its progress does not depend on the awaited peer.
 
-use super::peer_stream::{GatheredMessages, PeerStream, TOGETHER};
-use super::polling::StreamActivity;
+use super::peer_stream::{PeerStream, TOGETHER};
 use super::{AnyStream, Buffers};
 use crate::lower::Program;
 use maypole_kernels::View;
 use maypole_transports::{Fault, Sleep, Stream};
 
 /// All streams of one rank.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PeerStreams {
     /// By rank.
     streams: Vec<Option<PeerStream>>,
     /// By index of the running program's streams: the rank at the other end.
     active: Vec<usize>,
-    activity: StreamActivity,
-    gathered: Box<GatheredMessages>,
-}
-
-impl Default for PeerStreams {
-    fn default() -> Self {
-        Self {
-            streams: Vec::new(),
-            active: Vec::new(),
-            activity: StreamActivity::default(),
-            gathered: Box::new([0; TOGETHER]),
-        }
-    }
+    /// Bytes have moved since the last sleep. A rank sleeps only if none have: if the two ends of a
+    /// stream slept in turn, each sleep would move at most the capacity of the stream.
+    moved: bool,
+    /// Room for messages that leave together.
+    gathered: Vec<u8>,
 }
 
 impl PeerStreams {
@@ -40,6 +31,7 @@ impl PeerStreams {
         if self.streams.len() <= rank {
             self.streams.resize_with(rank + 1, || None);
         }
+        self.gathered.resize(TOGETHER, 0);
         self.streams[rank] = Some(PeerStream::new(stream));
     }
 
@@ -80,7 +72,7 @@ impl PeerStreams {
     }
 
     #[inline(always)]
-    fn stream_and_room(&mut self, index: usize) -> (&mut PeerStream, &mut GatheredMessages) {
+    fn stream_and_room(&mut self, index: usize) -> (&mut PeerStream, &mut [u8]) {
         let stream = self.streams[self.active[index]].as_mut();
         (stream.expect("checked by `begin`"), &mut self.gathered)
     }
@@ -100,7 +92,7 @@ impl PeerStreams {
         for index in 0..self.active.len() {
             let (stream, gathered) = self.stream_and_room(index);
             let pushed = stream.push(buffers, gathered);
-            self.activity.note(pushed);
+            self.moved |= pushed;
         }
     }
 
@@ -110,7 +102,7 @@ impl PeerStreams {
             let (stream, gathered) = self.stream_and_room(index);
             let pushed = stream.push(buffers, gathered);
             let pulled = stream.pull(buffers);
-            self.activity.note(pushed | pulled);
+            self.moved |= pushed | pulled;
         }
     }
 
@@ -122,7 +114,7 @@ impl PeerStreams {
 
     /// Takes the `sleep`, which ends early if a stream can progress, unless bytes are on the move.
     pub(super) fn sleep(&mut self, sleep: Sleep<'_>) {
-        if !self.activity.is_idle() {
+        if std::mem::take(&mut self.moved) {
             return;
         }
         let streams = &mut self.streams;

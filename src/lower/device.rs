@@ -83,7 +83,8 @@ impl DeviceProgram {
             windows: program.windows,
             stages: program.stages(),
             fold_count: folds.len() as u32,
-            element: element(program),
+            // A program without folds has no elements.
+            element: program.folds.first().map_or(1, |fold| fold.extent.element),
             ranks: program.totals.len() as u32,
             me: me as u32,
             reaches: reached.is_some().into(),
@@ -141,11 +142,6 @@ fn packed_fold(fold: &Fold, windows: u32) -> PackedFold {
         first: fold.first,
         count: fold.count.into(),
     }
-}
-
-/// The bytes of an element, by any extent. A program without folds has none.
-fn element(program: &Program) -> u32 {
-    program.folds.first().map_or(1, |fold| fold.extent.element)
 }
 
 fn packed_sources(program: &Program) -> Vec<PackedSource> {
@@ -220,27 +216,18 @@ impl Touch {
         let extent = Extent { start, ..extent };
         Self { is_scratch: buffer == Buffer::Scratch, bytes, extent, is_write }
     }
-
-    /// True if a lane may touch what another lane touches through `other`, and one of them writes.
-    fn crosses_lanes(&self, other: &Self) -> bool {
-        (self.is_write || other.is_write)
-            && self.is_scratch == other.is_scratch
-            && self.extent != other.extent
-            && self.bytes.start < other.bytes.end
-            && other.bytes.start < self.bytes.end
-    }
 }
 
 /// True if some lane may touch bytes that another lane of the rank writes.
 pub(super) fn crosses_lanes(mut touches: Vec<Touch>) -> bool {
+    touches.retain(|touch| !touch.bytes.is_empty());
     touches.sort_by_key(|touch| (touch.is_scratch, touch.bytes.start));
     touches.iter().enumerate().any(|(at, touch)| {
-        touches[at + 1..]
-            .iter()
-            .take_while(|other| {
-                other.is_scratch == touch.is_scratch && other.bytes.start < touch.bytes.end
-            })
-            .any(|other| touch.crosses_lanes(other))
+        let overlaps = |other: &&Touch| {
+            other.is_scratch == touch.is_scratch && other.bytes.start < touch.bytes.end
+        };
+        let mut overlapping = touches[at + 1..].iter().take_while(overlaps);
+        overlapping.any(|other| (touch.is_write || other.is_write) && touch.extent != other.extent)
     })
 }
 

@@ -9,7 +9,7 @@ use super::program::{
     StreamLink,
 };
 use super::publications::{Posts, Publications};
-use super::strategy::Strategy;
+use super::strategy::{Lowering, Strategy};
 use crate::schedule::{Buffer, Placement, Span};
 
 pub(super) struct Emitter<'a> {
@@ -36,12 +36,12 @@ struct ProgramLists {
 
 impl<'a> Emitter<'a> {
     pub(super) fn new(
-        request: &'a LoweringInput<'a>,
+        lowering: &Lowering<'a>,
         strategy: &'a Strategy,
         me: usize,
-        windows: u32,
         placement: Placement,
     ) -> Self {
+        let Lowering { request, windows, .. } = *lowering;
         let peers = Peers::new(&strategy.folds, request.boards, me);
         let publications = Publications::new(strategy, &peers, me);
         let posts = Posts::new(strategy, &peers, &publications, me);
@@ -60,6 +60,9 @@ impl<'a> Emitter<'a> {
             self.strategy.slots.depth
         };
         let lists = self.lists();
+        // Ranks that reach one another's memory may call with any placement.
+        let is_any = self.strategy.folds.are_reaching();
+        let placement = if is_any { Placement::Apart } else { self.placement };
         Program {
             windows: self.windows,
             folds: lists.folds.into(),
@@ -71,7 +74,7 @@ impl<'a> Emitter<'a> {
             mask: depth as u64 - 1,
             self_crediting,
             stages_input,
-            past_caches: self.request.is_beyond_caches(self.me, self.placement),
+            past_caches: self.request.is_beyond_caches(self.me, placement),
             scratch: lists.scratch,
             fingerprint: self.request.fingerprint,
             streams: self.links(),
@@ -104,12 +107,11 @@ impl<'a> Emitter<'a> {
 
     fn lists(&self) -> ProgramLists {
         let mut lists = ProgramLists::default();
-        let (flushes, ranges) = self.flushes();
+        let flushes = self.flushes();
         let first = self.strategy.folds.of(self.me).start;
         for fold in self.own() {
             let fold = *fold as usize;
-            let (start, end) = ranges[fold - first];
-            self.emit_fold(fold, &flushes[start..end], &mut lists);
+            self.emit_fold(fold, &flushes[fold - first], &mut lists);
         }
         lists
     }
@@ -224,23 +226,20 @@ impl<'a> Emitter<'a> {
         self.peers.local(peer as usize).expect("the board has the ranks that publish on it")
     }
 
-    /// The waits of this rank's folds before they write; and each fold's range in the list.
-    fn flushes(&self) -> (Vec<Flush>, Vec<(usize, usize)>) {
+    /// By fold of this rank: its waits before it writes.
+    fn flushes(&self) -> Vec<Vec<Flush>> {
         let folds = &self.strategy.folds;
         let own = folds.of(self.me);
-        let mut flushes = Vec::new();
-        let mut ranges = vec![(0, 0); own.len()];
+        let mut flushes = vec![Vec::new(); own.len()];
         if self.peers.remotes.is_empty() && !folds.are_reaching() {
-            return (flushes, ranges);
+            return flushes;
         }
         let index = SpanIndex::new(self.request.schedules, self.placement);
         let mut tracker = PostTracker::new(folds, self.request.boards, index);
         tracker.of_rank(self.me, |fold, posts| {
-            let start = flushes.len();
-            flushes.extend(posts.iter().map(|place| self.posts.flush(*place)));
-            ranges[fold - own.start] = (start, flushes.len());
+            flushes[fold - own.start] = posts.iter().map(|post| self.posts.flush(*post)).collect();
         });
-        (flushes, ranges)
+        flushes
     }
 
     /// Bytes of scratch up to the end of `span`.
@@ -298,12 +297,11 @@ impl Emitter<'_> {
     /// Up to where other ranks touch this rank's input, and its output.
     fn exposes(&self) -> [Option<usize>; 2] {
         let folds = &self.strategy.folds;
-        let read = folds.all_sources().iter().filter_map(|source| source.of_peer());
-        let mine = |(peer, span): (usize, Span)| (peer == self.me).then_some(span);
-        let touched = read.chain(
-            folds.ranks().flat_map(|rank| folds.of(rank)).flat_map(|fold| folds.pushes(fold)),
-        );
-        let touched: Vec<Span> = touched.filter_map(mine).collect();
+        let touched: Vec<Span> = (0..folds.len())
+            .flat_map(|fold| folds.touches(fold))
+            .filter(|(owner, _)| *owner == self.me)
+            .map(|(_, span)| span)
+            .collect();
         let end = |span: &Span| {
             let extent = self.extent(self.me, *span);
             extent.start + extent.bytes(self.windows) as usize
@@ -327,14 +325,11 @@ impl Emitter<'_> {
     /// access.
     fn is_awaited_at_end(&self, peer: usize) -> bool {
         let folds = &self.strategy.folds;
-        let mine = |fold: usize| {
-            let read = folds.sources(fold).iter().filter_map(|source| source.of_peer());
-            read.chain(folds.pushes(fold)).any(|(owner, _)| owner == self.me)
+        let last = |matters: &dyn Fn(usize) -> bool| {
+            self.strategy.order[folds.of(peer)].iter().rposition(|fold| matters(*fold as usize))
         };
-        let order = &self.strategy.order[folds.of(peer)];
-        let touched = order.iter().rposition(|fold| mine(*fold as usize));
-        let told =
-            order.iter().rposition(|fold| folds.to(*fold as usize).contains(&(self.me as u32)));
+        let touched = last(&|fold| folds.touches(fold).any(|(owner, _)| owner == self.me));
+        let told = last(&|fold| folds.to(fold).contains(&(self.me as u32)));
         touched.is_some() && told < touched
     }
 }

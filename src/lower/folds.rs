@@ -224,6 +224,12 @@ impl FusedFolds {
         self.to_places(fold).filter_map(pushed)
     }
 
+    /// The places of other ranks that the fold reads or writes: rank and span.
+    pub(super) fn touches(&self, fold: usize) -> impl Iterator<Item = (usize, Span)> {
+        let read = self.sources(fold).iter().filter_map(|source| source.of_peer());
+        read.chain(self.pushes(fold))
+    }
+
     /// True if the receiver at `place`, which is in `boards`, takes the result from where `rank`
     /// stores it, and not from a slot.
     pub(super) fn is_taken_from_buffer(&self, place: usize, rank: usize, boards: &Boards) -> bool {

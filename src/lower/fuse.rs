@@ -9,7 +9,6 @@ use super::program::MAX_SOURCES;
 use crate::schedule::hosts::Boards;
 use crate::schedule::walk::{Meaning, Stuck, walk};
 use crate::schedule::{Buffer, Placement, Schedule, Span, Step};
-use std::borrow::Cow;
 use std::ops::Range;
 
 /// Fuses the steps of `ranks`, whose schedules these are. A stream sends from a buffer, so a result
@@ -29,14 +28,25 @@ pub(super) fn fuse_with_stores(
     ranks: Range<usize>,
     world: usize,
 ) -> FusedFolds {
-    let steps = schedules.iter().map(|schedule| schedule.steps.len()).sum();
+    folds(schedules.iter().map(|schedule| &schedule.steps), ranks, world, true)
+}
+
+/// Folds of the steps of each of `ranks`, which may be fused.
+fn folds<'a>(
+    steps: impl Iterator<Item = &'a Vec<Step>> + Clone,
+    ranks: Range<usize>,
+    world: usize,
+    may_fuse: bool,
+) -> FusedFolds {
+    let count = steps.clone().map(Vec::len).sum();
     let mut fuser = Fuser {
-        folds: FusedFolds::with_capacity(ranks, steps),
+        folds: FusedFolds::with_capacity(ranks, count),
         first: 0,
         reached: vec![usize::MAX; world],
+        may_fuse,
     };
-    for schedule in schedules {
-        schedule.steps.iter().for_each(|step| fuser.add(*step));
+    for steps in steps {
+        steps.iter().for_each(|step| fuser.add(*step));
         fuser.end_rank();
     }
     fuser.folds
@@ -49,6 +59,8 @@ struct Fuser {
     first: usize,
     /// By peer: the last fold that sends to it.
     reached: Vec<usize>,
+    /// False if each step is a fold of its own.
+    may_fuse: bool,
 }
 
 impl Fuser {
@@ -62,9 +74,9 @@ impl Fuser {
         }
     }
 
-    /// The last fold of the rank whose steps are added.
+    /// The last fold of the rank whose steps are added, if the next step may join it.
     fn last(&self) -> Option<usize> {
-        self.folds.len().checked_sub(1).filter(|last| *last >= self.first)
+        self.folds.len().checked_sub(1).filter(|last| self.may_fuse && *last >= self.first)
     }
 
     fn send(&mut self, from: Span, to: usize) {
@@ -151,87 +163,43 @@ pub(super) fn forget_dead_stores(
 ///
 /// # Errors
 /// [`Stuck`] if the schedules do not complete.
-pub(super) fn linear(schedules: &[Schedule], ranks: Range<usize>) -> Result<FusedFolds, Stuck> {
-    let mut order = ProofOrder { schedules, order: vec![Vec::new(); schedules.len()] };
+pub(super) fn linear(
+    schedules: &[Schedule],
+    ranks: Range<usize>,
+    world: usize,
+) -> Result<FusedFolds, Stuck> {
     let width = ranks.len();
-    let leaves = |step: &Step| step.peer().is_some_and(|peer| peer >= width);
-    let here = match schedules.iter().any(|it| it.steps.iter().any(leaves)) {
-        true => Cow::Owned(schedules.iter().map(|it| within(it, width)).collect()),
-        false => Cow::Borrowed(schedules),
+    let within = |schedule: &Schedule| {
+        let steps = schedule.steps.iter().map(|step| step.map(|span| span, |peer| peer % width));
+        Schedule { steps: steps.collect(), ..*schedule }
     };
+    let here: Vec<Schedule> = schedules.iter().map(within).collect();
+    let mut order = ProofOrder { schedules, order: vec![Vec::new(); schedules.len()] };
     walk(&here, Placement::Apart, &mut order)?;
-    let count = order.order.iter().map(Vec::len).sum();
-    let mut folds = FusedFolds::with_capacity(ranks, count);
-    for steps in order.order {
-        for step in steps {
-            match step {
-                ProofStep::Send { from, to } => {
-                    folds.pass_on(from);
-                    folds.send_last_to(to);
-                }
-                ProofStep::Store { into, source, reduce: false } => folds.store(into, &[source]),
-                ProofStep::Store { into, source, reduce: true } => {
-                    folds.store(into, &[Origin::Local(into), source])
-                }
-            }
-        }
-        folds.end_rank();
-    }
-    Ok(folds)
-}
-
-/// The schedule with peers at the same places of a board of `width` ranks.
-fn within(schedule: &Schedule, width: usize) -> Schedule {
-    let mut schedule = schedule.clone();
-    for step in &mut schedule.steps {
-        if let Step::Send { to: peer, .. }
-        | Step::Recv { from: peer, .. }
-        | Step::RecvReduce { from: peer, .. } = step
-        {
-            *peer %= width;
-        }
-    }
-    schedule
+    Ok(folds(order.order.iter(), ranks, world, false))
 }
 
 /// The steps of the ranks whose schedules are walked, in proof order.
 struct ProofOrder<'a> {
     schedules: &'a [Schedule],
     /// By rank.
-    order: Vec<Vec<ProofStep>>,
-}
-
-#[derive(Clone, Copy)]
-enum ProofStep {
-    Send { from: Span, to: usize },
-    Store { into: Span, source: Origin, reduce: bool },
+    order: Vec<Vec<Step>>,
 }
 
 impl Meaning for ProofOrder<'_> {
-    /// What is sent, and to which rank of the world.
-    type Message = (Span, usize);
+    /// The send.
+    type Message = Step;
 
-    fn send(&mut self, rank: usize, step: usize, from: Span, _: usize) -> (Span, usize) {
-        let peer = self.schedules[rank].steps[step].peer();
-        (from, peer.expect("a send has a receiver"))
+    fn send(&mut self, rank: usize, step: usize, _: Span, _: usize) -> Step {
+        self.schedules[rank].steps[step]
     }
 
-    fn receive(
-        &mut self,
-        rank: usize,
-        step: usize,
-        into: Span,
-        from: usize,
-        (sent, to): (Span, usize),
-        reduce: bool,
-    ) {
-        let peer = self.schedules[rank].steps[step].peer().expect("a receive has a sender");
-        self.order[from].push(ProofStep::Send { from: sent, to });
-        let source = Origin::Remote(peer as u32);
-        self.order[rank].push(ProofStep::Store { into, source, reduce });
+    fn receive(&mut self, rank: usize, step: usize, _: Span, from: usize, send: Step, _: bool) {
+        self.order[from].push(send);
+        self.order[rank].push(self.schedules[rank].steps[step]);
     }
 
-    fn local(&mut self, rank: usize, _: usize, from: Span, into: Span, reduce: bool) {
-        self.order[rank].push(ProofStep::Store { into, source: Origin::Local(from), reduce });
+    fn local(&mut self, rank: usize, step: usize, _: Span, _: Span, _: bool) {
+        self.order[rank].push(self.schedules[rank].steps[step]);
     }
 }

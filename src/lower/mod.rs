@@ -45,7 +45,7 @@ pub use program::{
 };
 pub use registered::{RegisteredProgram, lower_for_buffers, lower_registered};
 pub use strategy::DeviceSlots;
-use strategy::{SlotRule, Strategy, choose, choose_symmetric, reads_what_it_wrote, windows};
+use strategy::{Lowering, SlotRule, Strategy, reads_what_it_wrote};
 pub use traffic::ProgramTraffic;
 
 /// The input of lowering, equal on all ranks.
@@ -107,15 +107,10 @@ fn lower_with(
     me: usize,
     placement: Placement,
 ) -> Result<Program, Stuck> {
-    assert_eq!(
-        request.schedules.len(),
-        request.boards.world(),
-        "one schedule and one board for each rank"
-    );
-    assert!(request.element > 0, "elements have bytes");
-    let windows = windows(request, slots);
-    let strategy = choose(request, windows, slots)?;
-    Ok(emit(request, &strategy, me, windows, placement))
+    let world = request.boards.world();
+    assert_eq!(request.schedules.len(), world, "one schedule and one board for each rank");
+    let lowering = Lowering::new(request, slots);
+    Ok(lowering.emit(&lowering.choose()?, me, placement))
 }
 
 /// Lowers the schedule of rank `me`. `request` has those of its board alone, and the schedules of all ranks
@@ -134,23 +129,17 @@ pub fn lower_symmetric(
 ) -> Option<Program> {
     let schedules = Some(request.schedules.len());
     assert_eq!(request.boards.width(), schedules, "one schedule for each rank of a board");
-    assert!(request.element > 0, "elements have bytes");
-    let windows = windows(request, SlotRule::Board);
-    let strategy = choose_symmetric(request, symmetry, me, windows)?;
-    Some(emit(request, &strategy, me, windows, placement))
+    let lowering = Lowering::new(request, SlotRule::Board);
+    Some(lowering.emit(&lowering.choose_symmetric(symmetry, me)?, me, placement))
 }
 
-fn emit(
-    request: &LoweringInput<'_>,
-    strategy: &Strategy,
-    me: usize,
-    windows: u32,
-    placement: Placement,
-) -> Program {
-    let index = SpanIndex::new(request.schedules, Placement::Apart);
-    let stages_input = placement == Placement::InPlace
-        && (!strategy.slots.in_place
-            || reads_what_it_wrote(&strategy.folds, strategy.folds.of(me), index));
-    let placement = if stages_input { Placement::Apart } else { placement };
-    Emitter::new(request, strategy, me, windows, placement).emit(stages_input)
+impl Lowering<'_> {
+    fn emit(&self, strategy: &Strategy, me: usize, placement: Placement) -> Program {
+        let folds = &strategy.folds;
+        let index = SpanIndex::new(self.request.schedules, Placement::Apart);
+        let stages_input = placement == Placement::InPlace
+            && (!strategy.slots.in_place || reads_what_it_wrote(folds, folds.of(me), index));
+        let placement = if stages_input { Placement::Apart } else { placement };
+        Emitter::new(self, strategy, me, placement).emit(stages_input)
+    }
 }

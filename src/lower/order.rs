@@ -10,10 +10,8 @@ use crate::schedule::hosts::Boards;
 pub(super) struct Matching {
     /// By place of a source: the fold that sends it, if it is remote.
     sent: Vec<u32>,
-    /// By place of a source: the place of the receiver that stands for the same message.
-    receiver: Vec<u32>,
-    /// By place of a receiver: the fold that receives it.
-    taken: Vec<u32>,
+    /// By place of a receiver: the fold that receives it, and the place of its source.
+    taken: Vec<(u32, u32)>,
     /// All messages, link by link, and those of a link in their order.
     messages: Vec<Message>,
 }
@@ -63,7 +61,12 @@ impl Matching {
         folds: &FusedFolds,
         (starts, mut sends): (Vec<u32>, Vec<MessagePlace>),
     ) -> Option<Self> {
-        let mut matching = Self::with_room_for(folds);
+        let receivers = folds.all_to().len();
+        let mut matching = Self {
+            sent: vec![u32::MAX; folds.all_sources().len()],
+            taken: vec![(u32::MAX, u32::MAX); receivers],
+            messages: Vec::with_capacity(receivers),
+        };
         let mut receives = Vec::new();
         for (nth, rank) in folds.ranks().enumerate() {
             receives.clear();
@@ -72,48 +75,21 @@ impl Matching {
             // By sender, and those of a sender in their order.
             receives.sort_by_key(|receive: &MessagePlace| receive.peer);
             sends.sort_by_key(|send| send.peer);
-            matching.pair(rank, sends, &receives)?;
-        }
-        Some(matching)
-    }
-
-    fn with_room_for(folds: &FusedFolds) -> Self {
-        let sources = folds.all_sources().len();
-        let receivers = folds.all_to().len();
-        Self {
-            sent: vec![u32::MAX; sources],
-            receiver: vec![u32::MAX; sources],
-            taken: vec![u32::MAX; receivers],
-            messages: Vec::with_capacity(receivers),
-        }
-    }
-
-    /// Adds the messages to `rank`, whose two ends are in the same order: by sender, then in the
-    /// order of the link. `None` if an end is missing.
-    fn pair(
-        &mut self,
-        rank: usize,
-        sends: &[MessagePlace],
-        receives: &[MessagePlace],
-    ) -> Option<()> {
-        if sends.len() != receives.len() {
-            return None;
-        }
-        for (send, receive) in sends.iter().zip(receives) {
-            if send.peer != receive.peer {
+            if sends.len() != receives.len() {
                 return None;
             }
-            self.sent[receive.place as usize] = send.fold;
-            self.receiver[receive.place as usize] = send.place;
-            self.taken[send.place as usize] = receive.fold;
-            self.messages.push(Message {
-                from: send.peer,
-                to: rank as u32,
-                sent: send.fold,
-                taken: receive.fold,
-            });
+            for (send, receive) in sends.iter().zip(&receives) {
+                if send.peer != receive.peer {
+                    return None;
+                }
+                let sent = send.fold;
+                let taken = receive.fold;
+                matching.sent[receive.place as usize] = sent;
+                matching.taken[send.place as usize] = (taken, receive.place);
+                matching.messages.push(Message { from: send.peer, to: rank as u32, sent, taken });
+            }
         }
-        Some(())
+        Some(matching)
     }
 
     /// By place of a source: the fold that sends it.
@@ -121,16 +97,14 @@ impl Matching {
         self.sent[place] as usize
     }
 
-    /// By place of a source: the place of the receiver that stands for the same message, if the
-    /// source is remote.
-    pub(super) fn receiver(&self, place: usize) -> Option<usize> {
-        let receiver = self.receiver[place];
-        (receiver != u32::MAX).then_some(receiver as usize)
-    }
-
     /// By place of a receiver: the fold that receives it.
     pub(super) fn taken(&self, place: usize) -> usize {
-        self.taken[place] as usize
+        self.taken[place].0 as usize
+    }
+
+    /// By place of a receiver: the place of the source that stands for the same message.
+    pub(super) fn source(&self, place: usize) -> usize {
+        self.taken[place].1 as usize
     }
 
     /// The remote sources of `fold`, in order: (peer, the peer's fold).

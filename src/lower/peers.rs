@@ -25,20 +25,18 @@ pub(super) struct Peers {
 impl Peers {
     pub(super) fn new(folds: &FusedFolds, boards: &Boards, me: usize) -> Self {
         let locals = boards.locals(me);
-        let mut is_peer = vec![false; boards.world()];
-        for fold in folds.of(me) {
-            folds.to(fold).iter().for_each(|to| is_peer[*to as usize] = true);
-            folds.remotes(fold).for_each(|from| is_peer[from] = true);
+        let to = |fold| folds.to(fold).iter().map(|to| *to as usize);
+        let peers = folds.of(me).flat_map(|fold| to(fold).chain(folds.remotes(fold)));
+        let mut remotes: Vec<usize> = peers.filter(|peer| !boards.together(*peer, me)).collect();
+        remotes.sort_unstable();
+        remotes.dedup();
+        let mut reached = vec![None; boards.world()];
+        for (at, rank) in locals.iter().enumerate() {
+            reached[*rank] = Some(PeerLink::Local(at));
         }
-        let remotes: Vec<usize> = (0..is_peer.len())
-            .filter(|rank| is_peer[*rank] && !boards.together(*rank, me))
-            .collect();
-        let mut reached = vec![None; is_peer.len()];
-        locals.iter().enumerate().for_each(|(at, rank)| reached[*rank] = Some(PeerLink::Local(at)));
-        remotes
-            .iter()
-            .enumerate()
-            .for_each(|(at, rank)| reached[*rank] = Some(PeerLink::Stream(at)));
+        for (at, rank) in remotes.iter().enumerate() {
+            reached[*rank] = Some(PeerLink::Stream(at));
+        }
         Self { locals, remotes, reached }
     }
 

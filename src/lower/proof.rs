@@ -37,33 +37,21 @@ use super::order::Matching;
 use super::races::RaceDetector;
 use crate::schedule::hosts::Boards;
 use std::cmp::Ordering;
-use std::collections::VecDeque;
 
 /// All ranks' folds in an order, with everything that decides whether they complete.
 #[derive(Clone, Copy)]
 pub(super) struct OrderedFolds<'a> {
-    folds: &'a FusedFolds,
-    matching: &'a Matching,
-    stages: &'a [u32],
+    pub(super) folds: &'a FusedFolds,
+    pub(super) matching: &'a Matching,
+    pub(super) stages: &'a [u32],
     /// The folds of each rank as its executor takes them.
-    order: &'a [u32],
-    boards: &'a Boards,
+    pub(super) order: &'a [u32],
+    pub(super) boards: &'a Boards,
     /// The highest stage.
-    deepest: u32,
+    pub(super) deepest: u32,
 }
 
-impl<'a> OrderedFolds<'a> {
-    pub(super) fn new(
-        folds: &'a FusedFolds,
-        matching: &'a Matching,
-        stages: &'a [u32],
-        order: &'a [u32],
-        boards: &'a Boards,
-    ) -> Self {
-        let deepest = stages.iter().copied().max().unwrap_or(0);
-        Self { folds, matching, stages, order, boards, deepest }
-    }
-
+impl OrderedFolds<'_> {
     /// The stage of the last reader of `fold` on its board; `None` if the fold does not publish.
     fn last_reader(&self, rank: usize, fold: usize) -> Option<u32> {
         let near = self
@@ -146,25 +134,16 @@ impl<'a> OrderedFolds<'a> {
         let orders: Vec<Vec<FoldRun>> =
             ranks.clone().map(|rank| self.clock_order(rank, windows)).collect();
         let mut at = vec![0; ranks.len()];
-        let mut ready: VecDeque<usize> = (0..ranks.len()).collect();
-        let mut left: usize = orders.iter().map(Vec::len).sum();
-        let mut idle = 0;
-        while let Some(nth) = ready.pop_front() {
-            let before = left;
-            let rank = ranks.start + nth;
-            while orders[nth].get(at[nth]).is_some_and(|next| run.step(rank, *next)) {
-                at[nth] += 1;
-                left -= 1;
-            }
-            idle = if left == before { idle + 1 } else { 0 };
-            if idle > ranks.len() {
-                return false;
-            }
-            if at[nth] < orders[nth].len() {
-                ready.push_back(nth);
+        let mut moved = true;
+        while std::mem::take(&mut moved) {
+            for (nth, rank) in ranks.clone().enumerate() {
+                while orders[nth].get(at[nth]).is_some_and(|next| run.step(rank, *next)) {
+                    at[nth] += 1;
+                    moved = true;
+                }
             }
         }
-        left == 0 && !run.raced
+        orders.iter().zip(at).all(|(order, at)| at == order.len()) && !run.raced
     }
 
     /// Folds and windows of one rank in the executor's order.
@@ -209,17 +188,14 @@ struct TrialState<'a> {
     windows: usize,
     /// By fold and window: whether it has run.
     done: Vec<bool>,
-    /// By place of a receiver and window: whether it has received.
-    received: Vec<bool>,
     /// By rank, from the first one on: its publications, each as fold and window.
     published: Vec<Vec<usize>>,
     /// By fold and window: how many readers have not consumed its publication.
     unread: Vec<u32>,
-    /// By fold: `posts[start..end]` are those that it waits for, as places among all receivers.
-    flushes: Vec<(u32, u32)>,
-    posts: Vec<u32>,
+    /// By fold: the posts that it waits for, as places among all receivers.
+    flushes: Vec<Vec<usize>>,
     /// Whether ranks that reach one another's memory have raced.
-    races: Option<RaceDetector>,
+    races: Option<RaceDetector<'a>>,
     raced: bool,
 }
 
@@ -232,28 +208,24 @@ impl<'a> TrialState<'a> {
             depth,
             windows,
             done: vec![false; folds.len() * windows],
-            received: vec![false; folds.all_to().len() * windows],
             published: vec![Vec::new(); folds.ranks().len()],
             unread: vec![0; folds.len() * windows],
-            flushes: vec![(0, 0); folds.len()],
-            posts: Vec::new(),
-            races: folds.are_reaching().then(|| RaceDetector::new(folds, index.placement())),
+            flushes: vec![Vec::new(); folds.len()],
+            races: folds
+                .are_reaching()
+                .then(|| RaceDetector::new(folds, order.matching, index.placement())),
             raced: false,
         };
         if order.boards.count() > 1 || folds.are_reaching() {
             let mut tracker = PostTracker::new(folds, order.boards, index);
             for rank in folds.ranks() {
-                tracker.of_rank(rank, |fold, posts| {
-                    let start = run.posts.len() as u32;
-                    run.posts.extend(posts.iter().map(|post| *post as u32));
-                    run.flushes[fold] = (start, run.posts.len() as u32);
-                });
+                tracker.of_rank(rank, |fold, posts| run.flushes[fold] = posts.to_vec());
             }
         }
         run
     }
 
-    /// The number of `fold` in `window`; of a receiver, likewise.
+    /// The number of `fold` in `window`.
     fn number(&self, fold: usize, window: u32) -> usize {
         fold * self.windows + window as usize
     }
@@ -265,10 +237,9 @@ impl<'a> TrialState<'a> {
         let fold = fold as usize;
         let mut senders = matching.senders(folds, fold);
         let here = senders.all(|(_, sent)| self.done[self.number(sent, window)]);
-        let (start, end) = self.flushes[fold];
-        let flushes = &self.posts[start as usize..end as usize];
-        let mut posts = flushes.iter();
-        if !here || !posts.all(|post| self.received[self.number(*post as usize, window)]) {
+        let flushes = &self.flushes[fold];
+        let has_left = |post: &usize| self.done[self.number(matching.taken(*post), window)];
+        if !here || !flushes.iter().all(has_left) {
             return false;
         }
         let near = |to: &&u32| boards.together(**to as usize, rank);
@@ -280,7 +251,7 @@ impl<'a> TrialState<'a> {
             return false;
         }
         if let Some(races) = &mut self.races {
-            self.raced |= !races.execute(folds, matching, flushes, (rank, fold, window));
+            self.raced |= !races.execute(rank, fold, window, flushes);
         }
         self.consume(rank, fold, window);
         let number = self.number(fold, window);
@@ -294,15 +265,9 @@ impl<'a> TrialState<'a> {
 
     fn consume(&mut self, rank: usize, fold: usize, window: u32) {
         let OrderedFolds { folds, matching, boards, .. } = *self.order;
-        for place in folds.source_places(fold) {
-            let Some(receiver) = matching.receiver(place) else { continue };
-            let received = self.number(receiver, window);
-            self.received[received] = true;
-            let sender = folds.all_sources()[place].sender();
-            if sender.is_some_and(|peer| boards.together(peer, rank)) {
-                let sent = self.number(matching.sent(place), window);
-                self.unread[sent] -= 1;
-            }
+        for (_, sent) in matching.senders(folds, fold).filter(|it| boards.together(it.0, rank)) {
+            let sent = self.number(sent, window);
+            self.unread[sent] -= 1;
         }
     }
 }
@@ -330,7 +295,15 @@ mod tests {
         let index = SpanIndex::new(schedules, Placement::InPlace);
         let stages = stages(&folds, &matching, boards.world(), index)?;
         let order = by_stage(&folds, &stages);
-        let ordered = OrderedFolds::new(&folds, &matching, &stages, &order, boards);
+        let deepest = stages.iter().copied().max().unwrap_or(0);
+        let ordered = OrderedFolds {
+            folds: &folds,
+            matching: &matching,
+            stages: &stages,
+            order: &order,
+            boards,
+            deepest,
+        };
         let index = SpanIndex::new(schedules, placement);
         let by_order = ordered.completes_by_order(ordered.most_unread(windows), depth, index);
         let trial = ordered.windows_of_trial(windows, depth);

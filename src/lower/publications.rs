@@ -10,6 +10,9 @@ use super::strategy::Strategy;
 pub(super) struct Publications {
     /// By local rank.
     ranks: Vec<RankPublications>,
+    /// By local rank, then by fold, less its first: how many publications of the rank that is lowered have
+    /// certainly been consumed once the fold has run.
+    implied: Vec<Vec<u32>>,
     all_readers_answer: bool,
 }
 
@@ -20,24 +23,18 @@ struct RankPublications {
     nth: Vec<u32>,
     /// The stages of the folds that publish, ascending.
     stages: Vec<u32>,
-    /// By fold, less the first: how many publications of the rank that is lowered have certainly
-    /// been consumed once the fold has run.
-    implied: Vec<u32>,
 }
 
 impl Publications {
     /// The publications on the board of `me`.
     pub(super) fn new(strategy: &Strategy, peers: &Peers, me: usize) -> Self {
-        let mut ranks: Vec<RankPublications> =
-            peers.locals.iter().map(|rank| RankPublications::new(strategy, peers, *rank)).collect();
-        let own = peers.local(me).expect("a rank is on its own board");
-        let mine = std::mem::take(&mut ranks[own].nth);
-        let first = ranks[own].first;
-        for (rank, numbered) in peers.locals.iter().zip(&mut ranks) {
-            numbered.implied = implied(strategy, *rank, me, |sent| mine[sent - first]);
-        }
-        ranks[own].nth = mine;
-        Self { ranks, all_readers_answer: all_readers_answer(&strategy.folds, peers) }
+        let locals = peers.locals.iter();
+        let ranks: Vec<RankPublications> =
+            locals.clone().map(|rank| RankPublications::new(strategy, peers, *rank)).collect();
+        let mine = &ranks[peers.local(me).expect("a rank is on its own board")];
+        let nth = |fold: usize| mine.nth[fold - mine.first];
+        let implied = locals.map(|rank| implied(strategy, *rank, me, nth)).collect();
+        Self { implied, ranks, all_readers_answer: all_readers_answer(&strategy.folds, peers) }
     }
 
     /// The index of `fold` among the publishing folds of local rank `local`.
@@ -48,7 +45,7 @@ impl Publications {
     /// How many publications of the rank that is lowered `local` has certainly consumed once its
     /// fold `fold` is published.
     pub(super) fn implied(&self, local: usize, fold: usize) -> u32 {
-        self.ranks[local].implied[fold - self.ranks[local].first]
+        self.implied[local][fold - self.ranks[local].first]
     }
 
     /// The stages of the publishing folds of local rank `local`, ascending.
@@ -75,7 +72,7 @@ impl RankPublications {
                 stages.push(strategy.stages[fold]);
             }
         }
-        Self { first: own.start, nth, stages, implied: Vec::new() }
+        Self { first: own.start, nth, stages }
     }
 }
 
@@ -108,10 +105,8 @@ fn all_readers_answer(folds: &FusedFolds, peers: &Peers) -> bool {
             readers.for_each(|reader| reads[writer * ranks + reader] = true);
         }
     }
-    let answered = |writer: usize, reader: usize| {
-        !reads[writer * ranks + reader] || reads[reader * ranks + writer]
-    };
-    (0..ranks).all(|writer| (0..ranks).all(|reader| answered(writer, reader)))
+    let alike = |a: usize, b: usize| reads[a * ranks + b] == reads[b * ranks + a];
+    (0..ranks).all(|a| (0..a).all(|b| alike(a, b)))
 }
 
 /// The posts of a rank: to streams, and to ranks of its board.

@@ -24,59 +24,47 @@ struct Accesses {
 }
 
 /// The clocks of all ranks, and their accesses.
-pub(super) struct RaceDetector {
+pub(super) struct RaceDetector<'a> {
+    folds: &'a FusedFolds,
+    matching: &'a Matching,
     placement: Placement,
     clocks: Vec<VectorClock>,
-    /// By fold and window: the clock of the writer, when it published.
-    published: HashMap<(usize, u32), VectorClock>,
-    /// By place of a receiver and window: the clock of the reader, when it consumed.
-    consumed: HashMap<(usize, u32), VectorClock>,
+    /// By fold and window: the clock of its rank, once it had run.
+    done: HashMap<(usize, u32), VectorClock>,
     touched: HashMap<(usize, Span, u32), Accesses>,
 }
 
-impl RaceDetector {
+impl<'a> RaceDetector<'a> {
     /// For folds of all ranks, which have touched nothing yet.
-    pub(super) fn new(folds: &FusedFolds, placement: Placement) -> Self {
+    pub(super) fn new(folds: &'a FusedFolds, matching: &'a Matching, placement: Placement) -> Self {
         let world = folds.ranks().len();
         Self {
+            folds,
+            matching,
             placement,
             clocks: vec![vec![0; world]; world],
-            published: HashMap::new(),
-            consumed: HashMap::new(),
+            done: HashMap::new(),
             touched: HashMap::new(),
         }
     }
 
-    /// Executes a window of a fold of a rank, which has waited for the receivers at the places
+    /// Executes window `k` of a fold of a rank, which has waited for the receivers at the places
     /// `flushes`. Returns false if it touches what another rank may touch at the same time.
-    pub(super) fn execute(
-        &mut self,
-        folds: &FusedFolds,
-        matching: &Matching,
-        flushes: &[u32],
-        (rank, fold, k): (usize, usize, u32),
-    ) -> bool {
-        let senders = matching.senders(folds, fold);
-        let messages = senders.filter_map(|(_, sent)| self.published.get(&(sent, k)));
-        let taken = flushes.iter().filter_map(|place| self.consumed.get(&(*place as usize, k)));
-        let mut clock = messages.chain(taken).fold(self.clocks[rank].clone(), joined);
+    pub(super) fn execute(&mut self, rank: usize, fold: usize, k: u32, flushes: &[usize]) -> bool {
+        let matching = self.matching;
+        let senders = matching.senders(self.folds, fold).map(|(_, sent)| sent);
+        let awaited = senders.chain(flushes.iter().map(|place| matching.taken(*place)));
+        let clocks = awaited.filter_map(|fold| self.done.get(&(fold, k)));
+        let mut clock = clocks.fold(self.clocks[rank].clone(), joined);
         clock[rank] += 1;
-        let is_ordered = self.reads(folds, (rank, fold, k), &clock)
-            && self.writes(folds, (rank, fold, k), &clock);
-        for receiver in folds.source_places(fold).filter_map(|place| matching.receiver(place)) {
-            self.consumed.insert((receiver, k), clock.clone());
-        }
-        self.published.insert((fold, k), clock.clone());
+        let is_ordered = self.reads(rank, fold, k, &clock) && self.writes(rank, fold, k, &clock);
+        self.done.insert((fold, k), clock.clone());
         self.clocks[rank] = clock;
         is_ordered
     }
 
-    fn reads(
-        &mut self,
-        folds: &FusedFolds,
-        (rank, fold, k): (usize, usize, u32),
-        clock: &VectorClock,
-    ) -> bool {
+    fn reads(&mut self, rank: usize, fold: usize, k: u32, clock: &VectorClock) -> bool {
+        let folds = self.folds;
         let passes_on = folds.pushes(fold).next().is_some();
         folds.sources(fold).iter().all(|source| {
             let read = match source {
@@ -92,12 +80,8 @@ impl RaceDetector {
         })
     }
 
-    fn writes(
-        &mut self,
-        folds: &FusedFolds,
-        (rank, fold, k): (usize, usize, u32),
-        clock: &VectorClock,
-    ) -> bool {
+    fn writes(&mut self, rank: usize, fold: usize, k: u32, clock: &VectorClock) -> bool {
+        let folds = self.folds;
         let own = folds.changed(fold, self.placement).map(|span| (rank, span));
         own.into_iter().chain(folds.pushes(fold)).all(|(owner, span)| {
             let accesses = self.accesses(owner, span, k);
@@ -138,11 +122,11 @@ mod tests {
     fn is_ordered(
         (folds, matching): &(FusedFolds, Matching),
         placement: Placement,
-        runs: &[(usize, usize, &[u32])],
+        runs: &[(usize, usize, &[usize])],
     ) -> bool {
-        let mut races = RaceDetector::new(folds, placement);
+        let mut races = RaceDetector::new(folds, matching, placement);
         let mut runs = runs.iter();
-        runs.all(|(rank, fold, flushes)| races.execute(folds, matching, flushes, (*rank, *fold, 0)))
+        runs.all(|(rank, fold, flushes)| races.execute(*rank, *fold, 0, flushes))
     }
 
     #[test]

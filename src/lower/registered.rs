@@ -27,13 +27,13 @@
 //! All else is as for slots and streams. The trial run of all ranks' folds counts the waits that
 //! follow from these rules, and its race detector proves that they are enough.
 
+use super::LoweringInput;
 use super::flush::PostTracker;
 use super::folds::{FusedFolds, Origin, SpanIndex};
 use super::fuse::{forget_dead_stores, fuse_with_stores};
 use super::order::Matching;
 use super::program::Program;
-use super::strategy::{DeviceSlots, SlotRule, Strategy, fused, reads_what_it_wrote, windows};
-use super::{LoweringInput, emit};
+use super::strategy::{DeviceSlots, Lowering, SlotRule, Strategy, reads_what_it_wrote};
 use crate::schedule::hosts::ReachedMemory;
 use crate::schedule::{Buffer, Placement, Schedule, Span};
 use maypole_transports::board::lines;
@@ -70,11 +70,9 @@ pub fn lower_registered(
     // placements.
     [Placement::InPlace, Placement::Apart].into_iter().find_map(|placement| {
         let rule = SlotRule::Lines(placement, lines(request.boards.world()));
-        let windows = windows(request, rule);
-        let strategy = completing(request, rule, Some(access))?;
-        let program = emit(request, &strategy, me, windows, placement);
-        let past_caches = request.is_beyond_caches(me, Placement::Apart);
-        let program = Program { past_caches, ..program };
+        let lowering = Lowering::new(request, rule);
+        let strategy = completing(&lowering, placement, Some(access))?;
+        let program = lowering.emit(&strategy, me, placement);
         Some(RegisteredProgram { program, allows_in_place: placement == Placement::InPlace })
     })
 }
@@ -120,14 +118,14 @@ pub fn lower_for_buffers(
     if !is_on_one_board(request) {
         return None;
     }
-    let strategy = completing(request, rule, None)?;
+    let lowering = Lowering::new(request, rule);
+    let strategy = completing(&lowering, Placement::InPlace, None)?;
     // A kernel waits for its sources, and for nothing else before it stores.
     let index = SpanIndex::new(request.schedules, Placement::InPlace);
     let mut tracker = PostTracker::new(&strategy.folds, request.boards, index);
     let mut waits = false;
     strategy.folds.ranks().for_each(|rank| tracker.of_rank(rank, |_, _| waits = true));
-    let program = || emit(request, &strategy, me, windows(request, rule), Placement::InPlace);
-    (!waits).then(program)
+    (!waits).then(|| lowering.emit(&strategy, me, Placement::InPlace))
 }
 
 /// # Panics
@@ -135,26 +133,25 @@ pub fn lower_for_buffers(
 fn is_on_one_board(request: &LoweringInput<'_>) -> bool {
     let world = request.boards.world();
     assert_eq!(request.schedules.len(), world, "one schedule and one board for each rank");
-    assert!(request.element > 0, "elements have bytes");
     request.boards.count() == 1 && world > 1
 }
 
-/// A way of running the schedules, all ranks with the placement of `rule`, that completes. Without `access`
+/// A way of running the schedules, all ranks with the same placement, that completes. Without `access`
 /// memory is read where it is, and never written.
 fn completing(
-    request: &LoweringInput<'_>,
-    rule: SlotRule,
+    lowering: &Lowering<'_>,
+    placement: Placement,
     access: Option<ReachedMemory>,
 ) -> Option<Strategy> {
-    let SlotRule::Lines(placement, _) = rule else { return None };
-    let folds = reaching(request.schedules, placement, access)?;
-    let index = SpanIndex::new(request.schedules, Placement::Apart);
+    let schedules = lowering.request.schedules;
+    let folds = reaching(schedules, placement, access)?;
+    let index = SpanIndex::new(schedules, Placement::Apart);
     let overwrites = |rank| reads_what_it_wrote(&folds, folds.of(rank), index);
     if placement == Placement::InPlace && folds.ranks().any(overwrites) {
         return None;
     }
     let matching = Matching::new(&folds)?;
-    fused(request, windows(request, rule), rule, folds, matching)
+    lowering.fused(folds, matching)
 }
 
 /// The folds of all ranks on memory that others reach by `access`, if `placement` is the placement of
@@ -170,11 +167,10 @@ fn reaching(
     let matching = Matching::new(&folds)?;
     let messages = FoldMessages::new(&folds, &matching, placement);
     let origins = messages.origins(access)?;
-    let source_of = messages.sources_by_receiver();
     forget_dead_stores(&mut folds, schedules, |_, _, place| {
-        matches!(origins[source_of[place]], Origin::Pulled(..))
+        matches!(origins[matching.source(place)], Origin::Pulled(..))
     });
-    Some(reached(&folds, &matching, &origins, &source_of))
+    Some(reached(&folds, &matching, &origins))
 }
 
 /// A message from a fold to a source of another fold.
@@ -217,16 +213,6 @@ impl<'a> FoldMessages<'a> {
             }
         }
         Self { folds, matching, placement, list, takes, sends }
-    }
-
-    /// By place of a receiver: the place of the source that stands for the same message.
-    fn sources_by_receiver(&self) -> Vec<usize> {
-        let mut sources = vec![0; self.folds.all_to().len()];
-        for message in &self.list {
-            let receiver = self.matching.receiver(message.source).expect("every source is sent");
-            sources[receiver] = message.source;
-        }
-        sources
     }
 
     /// All sources, with the access by which each message is reached.
@@ -318,15 +304,10 @@ impl<'a> FoldMessages<'a> {
 }
 
 /// The same folds, whose sources are `origins`. Folds that neither store nor send are left out.
-/// `source_of` are the sources by receiver.
-fn reached(
-    folds: &FusedFolds,
-    matching: &Matching,
-    origins: &[Origin],
-    source_of: &[usize],
-) -> FusedFolds {
+fn reached(folds: &FusedFolds, matching: &Matching, origins: &[Origin]) -> FusedFolds {
     let mut reached = FusedFolds::reaching(folds.ranks(), folds.len());
-    let is_told = |place: &usize| !matches!(origins[source_of[*place]], Origin::Lent(..));
+    let origin = |place: usize| origins[matching.source(place)];
+    let is_told = |place: &usize| !matches!(origin(*place), Origin::Lent(..));
     for rank in folds.ranks() {
         for fold in folds.of(rank) {
             let told = folds.to_places(fold).filter(is_told);
@@ -336,7 +317,7 @@ fn reached(
             let sources = folds.source_places(fold).map(|place| origins[place]);
             reached.add(folds.stored(fold), folds.shape(fold), sources);
             for place in told {
-                let is_pushed = matches!(origins[source_of[place]], Origin::Pushed(_));
+                let is_pushed = matches!(origin(place), Origin::Pushed(_));
                 let into = folds.shape(matching.taken(place));
                 reached.reach_last(folds.all_to()[place] as usize, is_pushed.then_some(into));
             }

@@ -10,7 +10,6 @@
 //!
 //! Messages need no engine: see [`Messages`].
 
-use crate::control::Control;
 use crate::engine::Engine;
 use crate::engine::health::{UnreportedError, check_process};
 use crate::engine::limits::TimeLimits;
@@ -19,7 +18,7 @@ use crate::execute::messages::MessageDeadline;
 use crate::requests::messages::driver::{DrivenMessages, Messages};
 use crate::requests::progress::{EngineBorrower, Progress};
 use crate::schedule::hosts::Boards;
-use maypole_transports::{Alarm, OwnerProcess};
+use maypole_transports::OwnerProcess;
 use std::cell::OnceCell;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -29,33 +28,29 @@ pub(crate) struct EngineHandle<C> {
     // These fields can be read while the engine is lent.
     pub(crate) rank: usize,
     pub(crate) boards: Boards,
-    timeout: Duration,
+    /// The timeout of calls and requests that are started now.
+    pub(crate) timeout: Duration,
     /// The first error of a request that no caller has received.
     pub(crate) unreported: Arc<UnreportedError>,
-    /// Wakes the thread that runs requests, when another thread begins to wait for one of them.
-    pub(crate) alarm: Arc<Alarm>,
-    pub(crate) control: Arc<dyn Control>,
     /// The messages of this rank, which need no engine.
     pub(crate) messages: Arc<Messages>,
     /// The engine. Empty while it is lent to requests. A read through `&self` waits until it is
     /// returned and stores it here, hence the cell.
     here: OnceCell<Box<Engine>>,
     /// The thread that runs requests, from the first request on.
-    progress: Option<Progress<C>>,
+    pub(crate) progress: Option<Progress<C>>,
     /// The process of that thread: a forked child has our memory without the thread.
-    owner: OwnerProcess,
+    pub(crate) owner: OwnerProcess,
 }
 
 impl<C: EngineBorrower> EngineHandle<C> {
     pub(crate) fn new(engine: Engine) -> Self {
         Self {
-            rank: engine.rank(),
-            boards: engine.boards().clone(),
-            timeout: engine.limits().timeout,
-            unreported: Arc::clone(engine.health().unreported()),
-            alarm: engine.health().control().alarm(),
-            owner: engine.owner(),
-            control: engine.health().shared_control(),
+            rank: engine.rank,
+            boards: engine.boards.clone(),
+            timeout: engine.limits.timeout,
+            unreported: Arc::clone(&engine.health.unreported),
+            owner: engine.health.owner,
             messages: Messages::new(&engine),
             here: OnceCell::from(Box::new(engine)),
             progress: None,
@@ -69,8 +64,6 @@ impl<C: EngineBorrower> EngineHandle<C> {
             boards: self.boards.clone(),
             timeout: self.timeout,
             unreported: Arc::clone(&self.unreported),
-            alarm: Arc::clone(&self.alarm),
-            control: Arc::clone(&self.control),
             messages: Arc::clone(&self.messages),
             here: OnceCell::new(),
             progress: None,
@@ -111,13 +104,8 @@ impl<C: EngineBorrower> EngineHandle<C> {
     /// The deadline of a message that is started now.
     pub(crate) fn message_deadline(&self) -> MessageDeadline {
         let of_requests = TimeLimits::new(self.timeout);
-        let limits = self.here.get().map_or(&of_requests, |engine| engine.limits());
+        let limits = self.here.get().map_or(&of_requests, |engine| &engine.limits);
         MessageDeadline { end: limits.deadline(), allowed: limits.allowed() }
-    }
-
-    /// The timeout of calls and requests that are started now.
-    pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
     }
 
     /// Changes the timeout of calls and requests that are started from now on.
@@ -137,7 +125,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
     }
 
     pub(crate) fn put(&mut self, engine: Box<Engine>) {
-        self.timeout = engine.limits().timeout;
+        self.timeout = engine.limits.timeout;
         self.here = OnceCell::from(engine);
     }
 
@@ -150,15 +138,6 @@ impl<C: EngineBorrower> EngineHandle<C> {
             Some(here) => change(here),
             None => self.progress().run(Box::new(|comm: &mut C| change(comm.engine()))),
         }
-    }
-
-    /// True once the communicator has a thread that runs requests.
-    pub(crate) fn has_progress(&self) -> bool {
-        self.progress.is_some()
-    }
-
-    pub(crate) fn set_progress(&mut self, progress: Progress<C>) {
-        self.progress = Some(progress);
     }
 
     /// The thread to which the engine is lent. A forked child has no such thread and must not call
@@ -177,7 +156,7 @@ impl<C: EngineBorrower> EngineHandle<C> {
         let runs = self.progress.as_ref().is_some_and(Progress::is_busy);
         let is_busy = !self.is_here() && (runs || self.messages.is_busy());
         if let Some(progress) = self.progress.take_if(|_| is_busy) {
-            self.control.departures().add(progress.leave());
+            self.messages.control.departures().add(progress.leave());
         }
         is_busy
     }
@@ -198,11 +177,6 @@ impl<C: EngineBorrower> EngineHandle<C> {
         self.is_here()
     }
 
-    /// The process that is the rank.
-    pub(crate) fn owner(&self) -> OwnerProcess {
-        self.owner
-    }
-
     /// True in a forked child, whose parent is the rank.
     pub(crate) fn is_forked(&self) -> bool {
         !self.owner.is_current()
@@ -220,9 +194,11 @@ impl<C: EngineBorrower> EngineHandle<C> {
             false => self.progress().recall(),
             // The thread that owns the engine runs in the parent.
             true => {
-                let (boards, control) = (self.boards.clone(), Arc::clone(&self.control));
+                let (boards, control) = (self.boards.clone(), Arc::clone(&self.messages.control));
                 let conditions = self.messages.conditions.clone();
-                Box::new(Engine::of_process(self.owner, self.rank, boards, control, conditions))
+                let mut engine = Engine::new(self.rank, boards, control, conditions);
+                engine.health.owner = self.owner;
+                Box::new(engine)
             }
         })
     }

@@ -3,19 +3,22 @@
 use super::progress::RequestOutcome;
 use crate::engine::health::{UnreportedError, panic_message};
 use crate::error::{Error, FailureKind, FirstFailure};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use maypole_transports::turns;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
-/// The state that both ends share.
-struct SharedEnd {
-    state: Mutex<EndState>,
+/// The outcome of an operation. Its request shares it with the thread that runs the operation.
+pub(crate) struct SharedOutcome<B> {
+    state: Mutex<OutcomeState<B>>,
+    ended: Condvar,
     unreported: Arc<UnreportedError>,
     rank: usize,
 }
 
-#[derive(Default)]
-struct EndState {
+struct OutcomeState<B> {
+    is_over: bool,
+    /// Set at the end, until the request takes it.
+    outcome: Option<RequestOutcome<B>>,
     /// The task that is woken at the end.
     waker: Option<Waker>,
     /// The request was dropped.
@@ -24,100 +27,124 @@ struct EndState {
     ignores_error: bool,
 }
 
-/// Sends a request the outcome of its operation. If it is dropped before, the request finds its
-/// channel closed.
-pub(crate) struct OutcomeSender<B> {
-    outcome: Option<SyncSender<RequestOutcome<B>>>,
-    end: OutcomeReport,
-}
-
-/// Wakes the task that awaits an outcome, and keeps the error of an outcome that no caller receives, for
-/// the next call.
-#[derive(Clone)]
-pub(crate) struct OutcomeReport(Arc<SharedEnd>);
+/// Sends a request the outcome of its operation. If it is dropped before, the operation never runs.
+pub(crate) struct OutcomeSender<B>(Arc<SharedOutcome<B>>);
 
 /// Makes both ends for one outcome of rank `rank`.
 pub(crate) fn channel<B>(
     rank: usize,
     unreported: &Arc<UnreportedError>,
-) -> (OutcomeSender<B>, Receiver<RequestOutcome<B>>, OutcomeReport) {
-    let (send, outcome) = sync_channel(1);
-    let unreported = Arc::clone(unreported);
-    let end = OutcomeReport(Arc::new(SharedEnd { state: Mutex::default(), unreported, rank }));
-    (OutcomeSender { outcome: Some(send), end: end.clone() }, outcome, end)
+) -> (OutcomeSender<B>, Arc<SharedOutcome<B>>) {
+    let state = OutcomeState {
+        is_over: false,
+        outcome: None,
+        waker: None,
+        is_detached: false,
+        ignores_error: false,
+    };
+    let (state, ended, unreported) = (Mutex::new(state), Condvar::new(), Arc::clone(unreported));
+    let shared = Arc::new(SharedOutcome { state, ended, unreported, rank });
+    (OutcomeSender(Arc::clone(&shared)), shared)
 }
 
 impl<B> OutcomeSender<B> {
-    pub(crate) fn send(mut self, outcome: RequestOutcome<B>) {
-        let Some(send) = self.outcome.take() else { return };
-        let state = self.end.state();
-        if state.is_detached {
-            drop(state);
-            return self.end.keep(outcome);
-        }
-        // The channel has a slot for the outcome, so this does not block.
-        let _ = send.send(outcome);
+    pub(crate) fn send(self, outcome: RequestOutcome<B>) {
+        self.0.end(outcome);
     }
 }
 
 impl<B> Drop for OutcomeSender<B> {
-    /// Wakes the task, which finds the outcome or a closed channel.
     fn drop(&mut self) {
-        self.outcome = None;
-        let waker = self.end.state().waker.take();
-        if let Some(waker) = waker {
-            waker.wake();
+        let state = self.0.state();
+        let is_awaited = !state.is_over && !state.is_detached;
+        drop(state);
+        if is_awaited {
+            let text = "it ended before the operation could run";
+            let first = FirstFailure::new(FailureKind::UserAbort, None, text);
+            self.0.end(Ok(Err((Error::Failed { first }, None))));
         }
     }
 }
 
-impl OutcomeReport {
-    fn state(&self) -> MutexGuard<'_, EndState> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl<B> SharedOutcome<B> {
+    fn state(&self) -> MutexGuard<'_, OutcomeState<B>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, outcome: RequestOutcome<B>) {
+        let mut state = self.state();
+        state.is_over = true;
+        if state.is_detached {
+            drop(state);
+            return self.keep(outcome);
+        }
+        state.outcome = Some(outcome);
+        let waker = state.waker.take();
+        drop(state);
+        self.ended.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// True once the operation has ended, or can never run.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state().is_over
+    }
+
+    /// The outcome, once it is there and was not taken.
+    pub(crate) fn take(&self) -> Option<RequestOutcome<B>> {
+        self.state().outcome.take()
+    }
+
+    /// Waits for the outcome, which was not taken.
+    pub(crate) fn wait(&self) -> RequestOutcome<B> {
+        if let Some(Ok(outcome)) = turns::wait(None, || self.take()) {
+            return outcome;
+        }
+        let ended = self.ended.wait_while(self.state(), |state| !state.is_over);
+        let outcome = ended.unwrap_or_else(PoisonError::into_inner).outcome.take();
+        outcome.expect("only its request takes an outcome")
     }
 
     /// Registers the task of `context`, to be woken at the end. The caller polls the outcome
     /// afterwards, because it may have arrived just before.
     pub(crate) fn wake(&self, context: &Context<'_>) {
-        let waker = &mut self.state().waker;
-        match waker {
-            Some(waker) => waker.clone_from(context.waker()),
-            None => *waker = Some(context.waker().clone()),
-        }
+        self.state().waker = Some(context.waker().clone());
     }
 
-    /// Detaches the request: an error in `outcome`, or a later one, is kept for the next call.
-    pub(crate) fn detach<B>(&self, outcome: Receiver<RequestOutcome<B>>) {
+    /// Detaches the request: an error of the outcome is kept for the next call.
+    pub(crate) fn detach(&self) {
         let mut state = self.state();
         state.is_detached = true;
-        let come = outcome.try_recv();
+        let outcome = state.outcome.take();
         drop(state);
-        if let Ok(outcome) = come {
+        if let Some(outcome) = outcome {
             self.keep(outcome);
         }
     }
 
     /// Keeps the error of `outcome` for the next call.
-    pub(crate) fn keep<B>(&self, outcome: RequestOutcome<B>) {
+    pub(crate) fn keep(&self, outcome: RequestOutcome<B>) {
         if self.state().ignores_error {
             return;
         }
-        let rank = self.0.rank;
+        let rank = self.rank;
         match outcome {
             Ok(Ok(_)) => {}
-            Ok(Err((error, _))) => self.0.unreported.keep(error),
+            Ok(Err((error, _))) => self.unreported.keep(error),
             Err(panic) => {
                 let text = format!("rank {rank} panicked in a request: {}", panic_message(&*panic));
                 let first = FirstFailure::new(FailureKind::UserAbort, Some(rank), text);
-                self.0.unreported.keep(Error::Failed { first });
+                self.unreported.keep(Error::Failed { first });
             }
         }
     }
 
     /// Notes that a caller receives this outcome.
-    pub(crate) fn note_received<B>(&self, outcome: &RequestOutcome<B>) {
+    pub(crate) fn note_received(&self, outcome: &RequestOutcome<B>) {
         if let Ok(Err((error, _))) = outcome {
-            self.0.unreported.note_received(error);
+            self.unreported.note_received(error);
         }
     }
 

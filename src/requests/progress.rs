@@ -293,7 +293,7 @@ fn receive_within<T>(channel: &Receiver<T>, most: Option<Duration>) -> Result<T,
 }
 
 /// The next value, or the end of the channel, without waiting.
-pub(crate) fn poll<T>(channel: &Receiver<T>) -> Option<Result<T, RecvTimeoutError>> {
+fn poll<T>(channel: &Receiver<T>) -> Option<Result<T, RecvTimeoutError>> {
     match channel.try_recv() {
         Ok(value) => Some(Ok(value)),
         Err(TryRecvError::Empty) => None,

@@ -1,17 +1,16 @@
 //! Requests: asynchronous operations.
 
-use crate::error::{Error, FailureKind, FirstFailure, Result};
+use crate::error::{Error, Result};
 use crate::requests::handle::EngineHandle;
 use crate::requests::messages::driver::Messages;
-use crate::requests::outcome::{OutcomeReport, channel};
-use crate::requests::progress::{
-    EngineBorrower, RequestJob, RequestOutcome, RunsJobs, poll, receive,
-};
+use crate::requests::outcome::{SharedOutcome, channel};
+use crate::requests::progress::{EngineBorrower, RequestJob, RunsJobs, receive};
 use maypole_transports::{Alarm, ForegroundWait, OwnerProcess};
 use std::fmt;
+use std::mem::replace;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::mpsc::{Receiver, Sender, channel as wakeups};
+use std::sync::mpsc::{Sender, channel as wakeups};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -23,16 +22,13 @@ use std::task::{Context, Poll, Wake, Waker};
 /// does. Of several such errors the first one counts.
 #[must_use = "a request gives its buffers back; dropping it detaches the operation"]
 pub struct Request<B> {
-    /// Empty once the outcome has been received.
-    outcome: Option<Receiver<RequestOutcome<B>>>,
-    done: Option<RequestOutcome<B>>,
-    report: OutcomeReport,
+    outcome: Arc<SharedOutcome<B>>,
     /// Wakes the thread that runs the operation.
     alarm: Arc<Alarm>,
     /// The messages that a waiting thread drives.
     messages: Option<Arc<Messages>>,
     /// The queue from which a waiting thread runs another operation.
-    jobs: Option<Weak<dyn RunsJobs>>,
+    pub(crate) jobs: Option<Weak<dyn RunsJobs>>,
     /// While a task awaits the request, it is run without delay.
     awaited: Option<ForegroundWait<Arc<Alarm>>>,
     /// The process whose thread runs the operation.
@@ -41,18 +37,16 @@ pub struct Request<B> {
 }
 
 impl<B> Request<B> {
-    /// The request whose end arrives by `outcome`. For a message, `messages` are those that a
+    /// The request with this `outcome`. For a message, `messages` are those that a
     /// waiting thread drives.
     pub(crate) fn new<C: EngineBorrower>(
         engine: &EngineHandle<C>,
-        (outcome, report): (Receiver<RequestOutcome<B>>, OutcomeReport),
+        outcome: Arc<SharedOutcome<B>>,
         messages: Option<Arc<Messages>>,
     ) -> Self {
         Self {
-            report,
-            outcome: Some(outcome),
-            done: None,
-            alarm: Arc::clone(&engine.alarm),
+            outcome,
+            alarm: Arc::clone(&engine.messages.alarm),
             messages,
             jobs: None,
             awaited: None,
@@ -68,22 +62,10 @@ impl<B> Request<B> {
         if !self.owner.is_current() {
             return true;
         }
-        if let (Some(_), Some(messages)) = (&self.outcome, &self.messages) {
+        if let Some(messages) = self.messages.as_ref().filter(|_| !self.outcome.is_over()) {
             messages.poll();
         }
-        if let Some(outcome) = &self.outcome {
-            let come = poll(outcome);
-            self.done = come.map(|come| come.unwrap_or_else(|_| Ok(Err((abandoned(), None)))));
-            if self.done.is_some() {
-                self.outcome = None;
-            }
-        }
-        self.done.is_some()
-    }
-
-    /// Lets a thread that waits run the operation, with `jobs`.
-    pub(crate) fn run_with(&mut self, jobs: Weak<dyn RunsJobs>) {
-        self.jobs = Some(jobs);
+        self.outcome.is_over()
     }
 
     /// Lets requests poll for other ranks as eagerly as calls do, from now on, as
@@ -107,7 +89,7 @@ impl<B> Request<B> {
     /// });
     /// ```
     pub fn ignore_error(&self) {
-        self.report.ignore();
+        self.outcome.ignore();
     }
 
     /// Waits until the operation has ended and returns its buffers. If no thread has begun it, it
@@ -153,14 +135,11 @@ impl<B> Request<B> {
             jobs.run_until(&mut || self.test());
         }
         let _wait = self.alarm.begin_foreground_wait();
-        let messages = self.messages.take();
-        let come = self.outcome.take().map(|outcome| match messages {
-            Some(messages) => messages.drive_until(|| poll(&outcome)).ok(),
-            None => receive(&outcome),
-        });
-        let come = come.map(|come| come.unwrap_or_else(|| Ok(Err((abandoned(), None)))));
-        let outcome = self.done.take().or(come).expect("a request has an outcome or awaits it");
-        self.report.note_received(&outcome);
+        let outcome = match &self.messages {
+            Some(messages) => messages.drive_until(|| self.outcome.take()),
+            None => self.outcome.wait(),
+        };
+        self.outcome.note_received(&outcome);
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
@@ -197,18 +176,15 @@ impl<B> Future for Request<B> {
         if !self.owner.is_current() {
             return Poll::Ready(Err(Error::Forked { rank: self.rank }));
         }
-        match &self.outcome {
-            Some(_) => self.report.wake(context),
-            None => assert!(self.done.is_some(), "a request is not polled after it was ready"),
-        }
+        self.outcome.wake(context);
         if !self.test() {
             let alarm = Arc::clone(&self.alarm);
             self.awaited.get_or_insert_with(|| ForegroundWait::begin(alarm));
             return Poll::Pending;
         }
         self.awaited = None;
-        let outcome = self.done.take().expect("it has come");
-        self.report.note_received(&outcome);
+        let outcome = self.outcome.take().expect("a request is not polled after it was ready");
+        self.outcome.note_received(&outcome);
         let outcome = outcome.unwrap_or_else(|panic| resume_unwind(panic));
         Poll::Ready(outcome.map_err(|(error, _)| error))
     }
@@ -216,17 +192,10 @@ impl<B> Future for Request<B> {
 
 impl<B> Drop for Request<B> {
     /// Keeps the error of the operation for the next call. A forked child does not touch the
-    /// channel: the other end may have held its lock at the fork.
+    /// outcome: another thread may have held its lock at the fork.
     fn drop(&mut self) {
-        let outcome = self.outcome.take();
-        if !self.owner.is_current() {
-            return std::mem::forget(outcome);
-        }
-        if let Some(outcome) = outcome {
-            self.report.detach(outcome);
-        }
-        if let Some(done) = self.done.take() {
-            self.report.keep(done);
+        if self.owner.is_current() {
+            self.outcome.detach();
         }
     }
 }
@@ -235,13 +204,6 @@ impl<B> fmt::Debug for Request<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request").finish_non_exhaustive()
     }
-}
-
-/// The error of an operation that never ran, because its communicator ended first.
-#[cold]
-fn abandoned() -> Error {
-    let text = "it ended before the operation could run";
-    Error::Failed { first: FirstFailure::new(FailureKind::UserAbort, None, text) }
 }
 
 /// Waits for all of `requests` and returns their buffers, in order.
@@ -262,11 +224,11 @@ fn abandoned() -> Error {
 pub fn wait_all<B>(requests: impl IntoIterator<Item = Request<B>>) -> Result<Vec<B>> {
     let mut all = Ok(Vec::new());
     for request in requests {
-        let report = request.report.clone();
+        let shared = Arc::clone(&request.outcome);
         match (request.wait_or_buffers(), &mut all) {
             (Ok(buffers), Ok(all)) => all.push(buffers),
             (Err((error, _)), Ok(_)) => all = Err(error),
-            (outcome, Err(_)) => report.keep(Ok(outcome)),
+            (outcome, Err(_)) => shared.keep(Ok(outcome)),
         }
     }
     all
@@ -325,20 +287,20 @@ pub(crate) fn task<'a, C: EngineBorrower, B: Send + 'a>(
     mut buffers: B,
     call: impl FnOnce(&mut C, &mut B) -> Result<()> + Send + 'a,
 ) -> (RequestJob<'a, C>, Request<B>) {
-    let (tell, outcome, report) = channel(engine.rank, &engine.unreported);
+    let (tell, outcome) = channel(engine.rank, &engine.unreported);
     let job = move |comm: &mut C| {
-        let was_in_request = comm.engine().set_in_request(true);
+        let was_in_request = replace(&mut comm.engine().health.is_in_request, true);
         // No state that a panic leaves incomplete is used again: the communicator fails, and the
         // buffers are dropped.
         let done = catch_unwind(AssertUnwindSafe(|| call(comm, &mut buffers)));
         if let Err(panic) = &done {
-            comm.engine().panicked("a request", &**panic);
+            comm.engine().health.panicked("a request", &**panic);
         }
-        comm.engine().set_in_request(was_in_request);
+        comm.engine().health.is_in_request = was_in_request;
         tell.send(done.map(|done| match done {
             Ok(()) => Ok(buffers),
             Err(error) => Err((error, Some(buffers))),
         }));
     };
-    (Box::new(job), Request::new(engine, (outcome, report), None))
+    (Box::new(job), Request::new(engine, outcome, None))
 }

@@ -51,7 +51,7 @@ pub struct GraphNode {
 }
 
 /// The kind of a node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum StepKind {
     /// A message; it ends when it has arrived.
     Message {
@@ -265,42 +265,34 @@ impl GraphBuilder {
             Step::Send { from, to } => (StepKind::Message { to }, from),
             Step::Recv { into, from } => (StepKind::Receive { from, reduces: false }, into),
             Step::RecvReduce { into, from } => (StepKind::Receive { from, reduces: true }, into),
-            Step::Copy { from, into } => {
-                (StepKind::Local { reduces: false, scratch: from.buffer == Buffer::Scratch }, into)
-            }
-            Step::Reduce { from, into } => {
-                (StepKind::Local { reduces: true, scratch: from.buffer == Buffer::Scratch }, into)
+            Step::Copy { from, into } | Step::Reduce { from, into } => {
+                let reduces = matches!(step, Step::Reduce { .. });
+                (StepKind::Local { reduces, scratch: from.buffer == Buffer::Scratch }, into)
             }
         };
-        let chunk = span.chunk % chunks;
-        match (step, before, self.nodes.last_mut()) {
-            (Step::Send { to, .. }, Some(Step::Send { to: same, .. }), Some(message))
-                if to == same =>
-            {
-                message.chunks.1 += 1;
+        let before = match (step, before) {
+            (Step::Send { .. }, Some(Step::Send { from, to })) => {
+                Some((from, StepKind::Message { to }))
             }
-            _ => {
-                let sends = matches!(step, Step::Send { .. });
-                let again =
-                    sends && matches!(before, Some(Step::Send { from, .. }) if from == span);
-                let step = nth;
-                let place = self.chunks.len() as u32;
-                let chunks = (place, place + 1);
-                self.nodes.push(GraphNode {
-                    rank,
-                    kind,
-                    step,
-                    chunks,
-                    again,
-                    relays: false,
-                    joins: false,
-                    takes: usize::MAX,
-                    waits: 0,
-                    waits_across: 0,
-                });
-            }
+            _ => None,
+        };
+        let place = self.chunks.len() as u32;
+        self.chunks.push(span.chunk % chunks);
+        match self.nodes.last_mut().filter(|_| before.is_some_and(|(_, message)| message == kind)) {
+            Some(message) => message.chunks.1 += 1,
+            None => self.nodes.push(GraphNode {
+                rank,
+                kind,
+                step: nth,
+                chunks: (place, place + 1),
+                again: before.is_some_and(|(sent, _)| sent == span),
+                relays: false,
+                joins: false,
+                takes: usize::MAX,
+                waits: 0,
+                waits_across: 0,
+            }),
         }
-        self.chunks.push(chunk);
     }
 
     /// Adds the edges of `step`: it waits for earlier steps on its link, and for those whose span
@@ -317,22 +309,17 @@ impl GraphBuilder {
         if let Some(taken) = taken {
             self.nodes[taken].takes = node;
         }
-        let link = match step {
-            Step::Send { to, .. } => Some(&mut tracks.sent[to]),
-            Step::Recv { from, .. } | Step::RecvReduce { from, .. } => {
-                Some(&mut tracks.received[from])
-            }
-            Step::Copy { .. } | Step::Reduce { .. } => None,
-        };
+        let sends = matches!(step, Step::Send { .. });
+        let links = if sends { &mut tracks.sent } else { &mut tracks.received };
         let this = node as u32;
-        let before = link.and_then(|link| link.replace(this));
+        let before = step.peer().and_then(|peer| links[peer].replace(this));
         self.within.extend(before.filter(|&before| before != this).map(|before| (before, this)));
         self.within.extend(taken.map(|taken| (this, taken as u32)));
         for span in step.reads() {
             let span = tracks.index(span);
             let writer = tracks.written[span].map(|writer| self.nodes[writer as usize].kind);
             let works = writer.is_some_and(StepKind::works);
-            self.nodes[node].relays |= works && matches!(step, Step::Send { .. });
+            self.nodes[node].relays |= works && sends;
             self.nodes[node].joins |= works && matches!(step, Step::RecvReduce { .. });
             self.within.extend(tracks.written[span].map(|writer| (writer, this)));
             // A sent span may be overwritten once its receiver has taken it.
@@ -355,10 +342,9 @@ impl GraphBuilder {
         let mut before = None;
         for (nth, step) in schedule.steps.iter().enumerate() {
             let node = self.node_of[rank][nth] as u32;
-            match (before, last) {
-                (Some(before), _) => self.within.push((before, node)),
-                (None, Some(last)) => self.across.push((last, node)),
-                (None, None) => {}
+            match before {
+                Some(before) => self.within.push((before, node)),
+                None => self.across.extend(last.map(|last| (last, node))),
             }
             if waits(step) {
                 before = Some(node);

@@ -177,6 +177,27 @@ impl Step {
         };
         a.into_iter().chain(b)
     }
+
+    /// Returns the same step with other spans and with another peer.
+    ///
+    /// ```
+    /// use maypole::schedule::{Step, output, scratch};
+    /// let step = Step::Recv { into: output(2), from: 0 };
+    /// let moved = step.map(|span| scratch(span.chunk), |peer| peer + 3);
+    /// assert_eq!(moved, Step::Recv { into: scratch(2), from: 3 });
+    /// ```
+    #[must_use]
+    pub fn map(self, span: impl Fn(Span) -> Span, peer: impl Fn(usize) -> usize) -> Self {
+        match self {
+            Self::Send { from, to } => Self::Send { from: span(from), to: peer(to) },
+            Self::Recv { into, from } => Self::Recv { into: span(into), from: peer(from) },
+            Self::RecvReduce { into, from } => {
+                Self::RecvReduce { into: span(into), from: peer(from) }
+            }
+            Self::Copy { from, into } => Self::Copy { from: span(from), into: span(into) },
+            Self::Reduce { from, into } => Self::Reduce { from: span(from), into: span(into) },
+        }
+    }
 }
 
 impl fmt::Display for Span {

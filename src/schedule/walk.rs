@@ -6,7 +6,6 @@
 
 use crate::schedule::{Placement, Schedule, Span, Step, Symmetry};
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 
 /// The meaning of a step to one reader: symbols, clocks, numbers.
 ///
@@ -36,7 +35,8 @@ pub trait Meaning {
 }
 
 /// Why a walk could not end.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{}", sentence(waiting, unreceived))]
 pub struct Stuck {
     /// Ranks that wait, each with the step at which it waits.
     pub waiting: Vec<(usize, usize)>,
@@ -47,24 +47,16 @@ pub struct Stuck {
 /// The most waits and messages that an error names.
 const MOST_NAMED: usize = 64;
 
-impl fmt::Display for Stuck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = self
-            .waiting
-            .iter()
-            .map(|(rank, step)| format!("rank {rank} waits at its step {step} for ever"));
-        let unreceived = self
-            .unreceived
-            .iter()
-            .map(|(from, to)| format!("rank {to} never takes what rank {from} sent"));
-        let all: Vec<String> = waiting.chain(unreceived).collect();
-        let (first, more) = all.split_at(all.len().min(MOST_NAMED));
-        f.write_str(&first.join("; "))?;
-        if more.is_empty() { Ok(()) } else { write!(f, "; and {} more", more.len()) }
-    }
+fn sentence(waiting: &[(usize, usize)], unreceived: &[(usize, usize)]) -> String {
+    let waiting =
+        waiting.iter().map(|(rank, step)| format!("rank {rank} waits at its step {step} for ever"));
+    let unreceived =
+        unreceived.iter().map(|(from, to)| format!("rank {to} never takes what rank {from} sent"));
+    let mut all: Vec<String> = waiting.chain(unreceived).collect();
+    let more = all.split_off(all.len().min(MOST_NAMED)).len();
+    all.extend((more > 0).then(|| format!("and {more} more")));
+    all.join("; ")
 }
-
-impl std::error::Error for Stuck {}
 
 /// Takes every step that may be taken, until no step is left.
 ///

@@ -9,7 +9,7 @@ use maypole_transports::watch::Watch;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, TryLockError, Weak};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
@@ -40,18 +40,11 @@ struct LocalRanks {
     launcher: Option<UnixStream>,
     /// The process that this is about: a forked child is not the rank.
     process: u32,
-    /// The signal and the launcher that a thread serves.
-    served_signal: Option<String>,
-    served_launcher: Option<String>,
+    /// A thread serves the signal and the launcher.
+    is_served: bool,
 }
 
-static LOCAL_RANKS: Mutex<LocalRanks> = Mutex::new(LocalRanks {
-    ranks: Vec::new(),
-    launcher: None,
-    process: 0,
-    served_signal: None,
-    served_launcher: None,
-});
+static LOCAL_RANKS: LazyLock<Mutex<LocalRanks>> = LazyLock::new(Mutex::default);
 
 /// The longest time that a thread of this process holds the lock, and more.
 const LONGEST_LOCK: Duration = Duration::from_secs(5);
@@ -80,7 +73,8 @@ fn local_ranks() -> Option<MutexGuard<'static, LocalRanks>> {
 }
 
 /// Tells the status of the rank of `control` when `signal` comes (the name of a signal), and to the
-/// launcher that listens at the abstract socket `launcher`.
+/// launcher that listens at the abstract socket `launcher`. The variables of a process that joins again
+/// name the same.
 ///
 /// # Errors
 /// What is wrong with the name of the signal, or why the system refuses the thread.
@@ -94,11 +88,9 @@ pub(crate) fn serve(
     }
     let mut local =
         local_ranks().ok_or("this process was forked while its parent told its own status")?;
-    let new_signal = signal.filter(|signal| local.served_signal.as_deref() != Some(*signal));
-    let new_launcher =
-        launcher.filter(|launcher| local.served_launcher.as_deref() != Some(*launcher));
-    let events = new_signal.map(signal_events).transpose()?;
-    let connection = new_launcher.and_then(connect);
+    let is_new = !local.is_served;
+    let events = signal.filter(|_| is_new).map(signal_events).transpose()?;
+    let connection = launcher.filter(|_| is_new).and_then(connect);
     let copy = connection.as_ref().and_then(|connection| connection.try_clone().ok());
     if events.is_some() || connection.is_some() {
         // It waits for the lock before its first report.
@@ -111,8 +103,7 @@ pub(crate) fn serve(
         thread.map_err(|error| format!("the system cannot start a thread: {error}"))?;
     }
     local.launcher = copy.or(local.launcher.take());
-    local.served_signal = new_signal.map(str::to_owned).or(local.served_signal.take());
-    local.served_launcher = new_launcher.map(str::to_owned).or(local.served_launcher.take());
+    local.is_served = true;
     local.ranks.retain(|rank| rank.strong_count() > 0);
     local.ranks.push(Arc::downgrade(control));
     Ok(())

@@ -35,9 +35,8 @@ pub struct DeviceLinks {
 /// The paths by two ranks: from the one whose memory is read to the reader.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 struct DevicePaths {
-    ends: Vec<Vec<DevicePath>>,
-    /// The links of each path, as places in `megabytes`.
-    crossed: Vec<Vec<Vec<u32>>>,
+    /// With the links of each path, as places in `megabytes`.
+    table: Vec<Vec<(DevicePath, Vec<u32>)>>,
     /// The bandwidth of each link in MB/s.
     megabytes: Vec<u64>,
 }
@@ -126,11 +125,12 @@ impl DeviceLinks {
                 from: topology.label(*from),
                 to: topology.label(to),
             };
-            let path = |to: &usize| within.to(*to).ok_or_else(|| unreachable(*to));
-            let all: Vec<Path> = nodes.iter().map(path).collect::<Result<_, _>>()?;
-            paths.ends.push(all.iter().map(DevicePath::new).collect());
-            let links = |path: &Path| path.links.iter().map(|link| *link as u32).collect();
-            paths.crossed.push(all.iter().map(links).collect());
+            let path = |to: &usize| -> Result<_, DeviceLinksError> {
+                let path = within.to(*to).ok_or_else(|| unreachable(*to))?;
+                let links = path.links.iter().map(|link| *link as u32).collect();
+                Ok((DevicePath::new(&path), links))
+            };
+            paths.table.push(nodes.iter().map(path).collect::<Result<_, _>>()?);
         }
         Ok(Self::with(gpus.to_vec(), Some(paths)))
     }
@@ -165,7 +165,7 @@ impl DeviceLinks {
     /// # Panics
     /// If there is no such rank.
     pub fn between(&self, from: usize, to: usize) -> Option<DevicePath> {
-        self.paths.as_ref().map(|paths| paths.ends[from][to])
+        self.paths.as_ref().map(|paths| paths.table[from][to].0)
     }
 
     /// The time of the busiest link, where rank `to` reads once from rank `from` for each of `reads`: each
@@ -177,7 +177,7 @@ impl DeviceLinks {
     pub fn busiest(&self, reads: impl Iterator<Item = (usize, usize)>, scale: u64) -> u64 {
         let Some(paths) = &self.paths else { return 0 };
         let mut crossing = vec![0_u64; paths.megabytes.len()];
-        for link in reads.flat_map(|(from, to)| &paths.crossed[from][to]) {
+        for link in reads.flat_map(|(from, to)| &paths.table[from][to].1) {
             crossing[*link as usize] += 1;
         }
         let used = crossing.iter().zip(&paths.megabytes).filter(|(count, _)| **count > 0);
@@ -201,8 +201,7 @@ impl DeviceLinks {
     #[must_use]
     pub fn subset(&self, kept: &[usize]) -> Self {
         let paths = self.paths.as_ref().map(|paths| DevicePaths {
-            ends: square(&paths.ends, kept),
-            crossed: square(&paths.crossed, kept),
+            table: square(&paths.table, kept),
             megabytes: paths.megabytes.clone(),
         });
         Self::with(kept.iter().map(|rank| self.gpus[*rank]).collect(), paths)
@@ -273,11 +272,9 @@ impl DevicePaths {
     /// True if they join `world` ranks, over links that they have.
     fn join(&self, world: usize) -> bool {
         let is_link = |link: &u32| (*link as usize) < self.megabytes.len();
-        self.ends.len() == world
-            && self.ends.iter().all(|row| row.len() == world)
-            && self.crossed.len() == world
-            && self.crossed.iter().all(|row| row.len() == world)
-            && self.crossed.iter().flatten().flatten().all(is_link)
+        self.table.len() == world
+            && self.table.iter().all(|row| row.len() == world)
+            && self.table.iter().flatten().all(|(_, links)| links.iter().all(is_link))
     }
 }
 

@@ -9,8 +9,7 @@
 //! links outweighs a worse one. Weights tell thirty classes apart among 16 devices, and more among
 //! fewer; the best of still more classes count as one.
 //!
-//! For more devices the search is a heuristic, which joins short paths by their best ends. The crate
-//! `maypole-cluster` improves such a ring, by exchanges.
+//! More devices keep their order. The crate `maypole-cluster` searches for rings of them, by a heuristic.
 
 /// The largest number of devices for which the search is exact.
 pub const EXACT: usize = 16;
@@ -25,8 +24,8 @@ pub struct Ring<T> {
 }
 
 /// Finds the best ring, where `links[a][b]` is the quality of the link from `a` to `b`: the
-/// greater the better. The diagonal is not used. An exact search returns the first of several best
-/// rings, in the order of the device numbers.
+/// greater the better. The diagonal is not used. The search returns the first of several best rings, in
+/// the order of the device numbers. More than [`EXACT`] devices keep their order.
 ///
 /// ```
 /// use maypole::topology::PathClass::*;
@@ -47,9 +46,9 @@ pub fn ring<T: Ord + Copy>(links: &[Vec<T>]) -> Ring<T> {
         "one link for each pair of {count} devices"
     );
     let order = match count {
-        0..=3 if symmetric(links) => (0..count).collect(),
-        0..=EXACT => ExactSearch::new(&LinkWeights::new(links)).order(),
-        _ => heuristic(&LinkWeights::new(links)),
+        0 => Vec::new(),
+        1..=EXACT => ExactSearch::new(&LinkWeights::new(links)).order(),
+        _ => (0..count).collect(),
     };
     Ring { bottleneck: bottleneck(links, &order), order }
 }
@@ -65,10 +64,6 @@ pub fn bottleneck<T: Ord + Copy>(links: &[Vec<T>], order: &[usize]) -> Option<T>
 /// Returns the hops of a ring: from each device to the next, and from the last to the first.
 pub fn hops(order: &[usize]) -> impl Iterator<Item = (usize, usize)> {
     order.iter().copied().zip(order.iter().copied().cycle().skip(1))
-}
-
-fn symmetric<T: Eq>(links: &[Vec<T>]) -> bool {
-    (0..links.len()).all(|a| (0..a).all(|b| links[a][b] == links[b][a]))
 }
 
 /// The weights of links. One link of a worse class weighs more than a whole ring of better ones.
@@ -90,20 +85,12 @@ impl LinkWeights {
         // A weight has one digit for each class, the best classes the last one together.
         let base = count as u128 + 1;
         let digits = u128::MAX.ilog(base.max(2)).saturating_sub(1);
-        let weight = |kind: &T| {
-            let place = kinds.binary_search(kind).expect("`kinds` has every kind of link");
-            base.pow(digits - 1 - (place as u32).min(digits - 1))
+        let weight = |kind: &T| match kinds.binary_search(kind) {
+            Ok(place) => base.pow(digits - 1 - (place as u32).min(digits - 1)),
+            // Only the diagonal has other kinds.
+            Err(_) => 0,
         };
-        Self(
-            links
-                .iter()
-                .map(|row| {
-                    row.iter()
-                        .map(|kind| if kinds.contains(kind) { weight(kind) } else { 0 })
-                        .collect()
-                })
-                .collect(),
-        )
+        Self(links.iter().map(|row| row.iter().map(weight).collect()).collect())
     }
 
     /// The weight of the link from `a` to `b`.
@@ -131,33 +118,32 @@ impl<'a> ExactSearch<'a> {
     /// Bit `i` of a set stands for device `i + 1`.
     fn new(weights: &'a LinkWeights) -> Self {
         let others = weights.len() - 1;
-        let mut rest = vec![u128::MAX; (1 << others) * weights.len()];
+        let rest = vec![u128::MAX; (1 << others) * weights.len()];
+        let mut search = Self { weights, rest };
         for left in 0..1_usize << others {
             for at in 0..=others {
                 if at == 0 || left >> (at - 1) & 1 == 0 {
-                    rest[left * weights.len() + at] = Self::least(weights, &rest, left, at);
+                    let through = members(left).map(|to| search.through(left, at, to)).min();
+                    search.rest[left * weights.len() + at] = through.unwrap_or(weights.0[at][0]);
                 }
             }
         }
-        Self { weights, rest }
+        search
     }
 
-    fn least(weights: &LinkWeights, rest: &[u128], left: usize, at: usize) -> u128 {
-        let through =
-            |to: usize| weights.0[at][to + 1] + rest[(left & !(1 << to)) * weights.len() + to + 1];
-        members(left).map(through).min().unwrap_or(weights.0[at][0])
+    /// The least weight from `at` first to the device of bit `to`, then through the others of `left`.
+    fn through(&self, left: usize, at: usize, to: usize) -> u128 {
+        let after = (left & !(1 << to)) * self.weights.len() + to + 1;
+        self.weights.0[at][to + 1] + self.rest[after]
     }
 
     fn order(&self) -> Vec<usize> {
-        let count = self.weights.len();
         let mut order = vec![0];
-        let mut left = (1_usize << (count - 1)) - 1;
+        let mut left = (1_usize << (self.weights.len() - 1)) - 1;
         while left != 0 {
             let at = order[order.len() - 1];
-            let cost = |to: usize| {
-                self.weights.0[at][to + 1] + self.rest[(left & !(1 << to)) * count + to + 1]
-            };
-            let next = members(left).min_by_key(|&to| cost(to)).expect("some are left");
+            let next = members(left).min_by_key(|&to| self.through(left, at, to));
+            let next = next.expect("some are left");
             order.push(next + 1);
             left &= !(1 << next);
         }
@@ -169,40 +155,6 @@ fn members(set: usize) -> impl Iterator<Item = usize> {
     let next = |set: &usize| Some(set & (set - 1)).filter(|&rest| rest != 0);
     std::iter::successors(Some(set).filter(|&set| set != 0), next)
         .map(|set| set.trailing_zeros() as usize)
-}
-
-/// Joins short paths by their best ends.
-fn heuristic(weights: &LinkWeights) -> Vec<usize> {
-    let mut order = joined(weights);
-    let first = order.iter().position(|&device| device == 0).expect("every device is on the ring");
-    order.rotate_left(first);
-    order
-}
-
-/// Joins paths of one device each, the best link first, until one path is left.
-fn joined(weights: &LinkWeights) -> Vec<usize> {
-    let count = weights.len();
-    let mut links: Vec<(usize, usize)> =
-        (0..count).flat_map(|a| (0..count).map(move |b| (a, b))).collect();
-    links.retain(|(a, b)| a != b);
-    links.sort_by_key(|&(a, b)| (weights.0[a][b], a, b));
-    let mut next = vec![None; count];
-    let mut before = vec![None; count];
-    // By end of a path: its other end.
-    let mut end: Vec<usize> = (0..count).collect();
-    for (a, b) in links {
-        if next[a].is_none() && before[b].is_none() && end[a] != b {
-            next[a] = Some(b);
-            before[b] = Some(a);
-            let first = end[a];
-            let last = end[b];
-            end[first] = last;
-            end[last] = first;
-        }
-    }
-    let first =
-        (0..count).find(|&device| before[device].is_none()).expect("a path has a first device");
-    std::iter::successors(Some(first), |&device| next[device]).collect()
 }
 
 #[cfg(test)]

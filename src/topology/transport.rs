@@ -51,37 +51,30 @@ impl fmt::Display for TransportKind {
 }
 
 /// Why two ranks do not use a transport.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefusalReason {
     /// The transport moves bytes between GPUs, and a rank's buffers are in the host's memory.
+    #[error("the buffers are in host memory, not on GPUs")]
     HostMemory,
     /// The ranks are on different hosts.
+    #[error("on another host")]
     OtherHost,
     /// The driver does not let one GPU access the other's memory.
+    #[error("no access from GPU to GPU: {why}")]
     NoPeerAccess {
         /// The driver's reason.
         why: String,
     },
     /// The ranks have not joined, so their machines are unknown.
+    #[error("decided when the ranks join")]
     Undecided,
     /// The job's settings exclude the transport.
+    #[error("excluded by the job's settings")]
     Forbidden,
     /// Any other reason, as a sentence.
+    #[error("{0}")]
     Other(String),
-}
-
-impl fmt::Display for RefusalReason {
-    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Self::HostMemory => out.write_str("the buffers are in host memory, not on GPUs"),
-            Self::OtherHost => out.write_str("on another host"),
-            Self::NoPeerAccess { why } => write!(out, "no access from GPU to GPU: {why}"),
-            Self::Undecided => out.write_str("decided when the ranks join"),
-            Self::Forbidden => out.write_str("excluded by the job's settings"),
-            Self::Other(why) => out.write_str(why),
-        }
-    }
 }
 
 /// The transport that two ranks use, and why they use no better one.

@@ -1,7 +1,7 @@
 //! Every legal row of the table: an algorithm that implements the collective, with a length of
 //! windows.
 
-use super::{Plan, PlanOverride, Question};
+use super::{Plan, Question};
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
 
@@ -52,16 +52,6 @@ pub enum CandidateVerdict {
     OtherOrder,
 }
 
-impl CandidateVerdict {
-    pub(super) fn of(candidate: &Candidate, plan: Plan, wanted: Option<PlanOverride>) -> Self {
-        match wanted {
-            _ if candidate.plan == plan => Self::Chosen,
-            Some(wanted) if wanted.algorithm != candidate.plan.algorithm => Self::NotAsked,
-            _ => Self::Slower,
-        }
-    }
-}
-
 /// The legal rows: an algorithm with a length of windows. `only` limits them to one algorithm.
 ///
 /// The order decides ties: an earlier row wins. The rows are in the reverse order of
@@ -79,7 +69,7 @@ pub fn rows(question: &Question<'_>, only: Option<Algorithm>) -> Vec<Plan> {
 /// The algorithms that implement the collective, in the order in which ties are decided. In a large world those
 /// whose schedules are too long to be lowered are left out, if others are short.
 pub(super) fn answers(question: &Question<'_>) -> impl Iterator<Item = Algorithm> {
-    let levels = question.has_levels().then_some(Algorithm::Hierarchical);
+    let levels = question.boards.has_levels().then_some(Algorithm::Hierarchical);
     let all = Algorithm::ALL.into_iter().rev().chain(levels);
     let pairs =
         question.collective != Collective::Barrier || question.boards.count() <= PAIRED_HOSTS;

@@ -3,11 +3,12 @@
 use super::Network;
 use crate::schedule::simulate::LinkCost;
 use maypole_transports::board::SlotClass;
-use std::fmt::{self, Write};
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::str::FromStr;
 
 /// The costs of one kind of link, as the literature counts them.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub struct Costs {
     /// Picoseconds from the start of a send to the end of its receive, for the shortest message.
     pub alpha: u64,
@@ -18,7 +19,9 @@ pub struct Costs {
 }
 
 /// The costs of a machine. Measured by `maypole tune`, or [built in](Self::BUILT_IN).
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+///
+/// Printed, it is JSON.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub struct CostTable {
     /// Messages over a board that fit in the line of their header.
     pub tiny: Costs,
@@ -74,9 +77,6 @@ impl CostTable {
         wake: 5_000_000,
         network: Network { hop: 0, wire: 0, far: 0, machines: 0 },
     };
-
-    /// The names that tables of earlier versions lack.
-    const OPTIONAL: [&'static str; 1] = ["verbs"];
 
     /// The costs of a link by shared memory, for messages of `bytes` bytes, where `crowding` ranks
     /// share a core: a message waits until its receiver runs.
@@ -158,18 +158,6 @@ impl CostTable {
     pub fn with_streams_by_verbs(self) -> Self {
         Self { tcp: self.verbs, wake: 0, network: Network::default(), ..self }
     }
-
-    /// The costs by name, in the order of the file.
-    pub fn rows(mut self) -> [(&'static str, Costs); 6] {
-        self.rows_mut().map(|(name, costs)| (name, *costs))
-    }
-
-    fn rows_mut(&mut self) -> [(&'static str, &mut Costs); 6] {
-        let Self { tiny, small, chunk, tcp, copy, verbs, .. } = self;
-        let costs = [tiny, small, chunk, tcp, copy, verbs];
-        let mut names = ["tiny", "small", "chunk", "tcp", "copy", "verbs"].into_iter();
-        costs.map(|costs| (names.next().unwrap_or_default(), costs))
-    }
 }
 
 impl Costs {
@@ -190,8 +178,6 @@ impl Costs {
     }
 }
 
-/// The first line of a table.
-const TITLE: &str = "maypole costs 2";
 /// The greatest cost that a table may state, in picoseconds: a tenth of a second. The limit keeps
 /// sums from overflowing.
 const MOST: u64 = 100_000_000_000;
@@ -200,20 +186,7 @@ pub(crate) const LONGEST: usize = 4096;
 
 impl fmt::Display for CostTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text =
-            format!("{TITLE}\n# picoseconds: alpha a message, beta a KiB, gamma a KiB combined\n");
-        for (name, Costs { alpha, beta, gamma }) in self.rows() {
-            writeln!(text, "{name} {alpha} {beta} {gamma}")?;
-        }
-        writeln!(text, "switch {}\nwake {}", self.switch, self.wake)?;
-        let Network { hop, wire, .. } = self.network;
-        if !self.network.is_near() {
-            writeln!(
-                text,
-                "# a message between hosts, and a KiB of a host's interface\nnetwork {hop} {wire}"
-            )?;
-        }
-        f.write_str(&text)
+        f.write_str(&serde_json::to_string_pretty(self).expect("numbers can always be written"))
     }
 }
 
@@ -221,18 +194,15 @@ impl fmt::Display for CostTable {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// The text does not begin with the title of a table.
-    #[error("it does not begin with '{TITLE}'")]
-    Title,
+    /// The text is not the JSON of a table.
+    #[error("it is no table of costs: {0}")]
+    Text(String),
     /// The text is too long for a table.
     #[error("it is longer than {LONGEST} bytes")]
     Long,
-    /// A line cannot be read.
-    #[error("line {0} is not a name and its picoseconds")]
-    Line(usize),
-    /// A line is missing.
-    #[error("it has no line '{0}'")]
-    Missing(&'static str),
+    /// A cost is too great to be added to others.
+    #[error("one of its costs is greater than {MOST} picoseconds")]
+    Great,
     /// A long message costs much less than a short one.
     #[error(
         "a message of {} bytes costs {} us and one of {} bytes only {} us",
@@ -253,45 +223,14 @@ impl FromStr for CostTable {
         if text.len() > LONGEST {
             return Err(TableError::Long);
         }
-        let mut lines = text.lines().enumerate();
-        if lines.next().map(|(_, line)| line.trim()) != Some(TITLE) {
-            return Err(TableError::Title);
-        }
-        let mut table = Self::BUILT_IN;
-        let mut seen = Vec::new();
-        for (at, line) in
-            lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
-        {
-            seen.push(table.read(line).ok_or(TableError::Line(at + 1))?);
-        }
-        let names = table.rows().map(|(name, _)| name);
-        let missing = names
-            .into_iter()
-            .chain(["switch", "wake"])
-            .filter(|name| !Self::OPTIONAL.contains(name))
-            .find(|name| !seen.iter().any(|seen| seen == name));
-        missing.map_or(Ok(table), |name| Err(TableError::Missing(name)))
-    }
-}
-
-impl CostTable {
-    /// Reads one line and returns its name.
-    fn read(&mut self, line: &str) -> Option<String> {
-        let mut words = line.split_whitespace();
-        let name = words.next()?;
-        let numbers: Vec<u64> =
-            words.map(|word| word.parse().ok().filter(|it| *it <= MOST)).collect::<Option<_>>()?;
-        match (name, &numbers[..]) {
-            ("switch", &[switch]) => self.switch = switch,
-            ("wake", &[wake]) => self.wake = wake,
-            ("network", &[hop, wire]) => self.network = Network { hop, wire, far: 0, machines: 0 },
-            (name, &[alpha, beta, gamma]) => {
-                let row = self.rows_mut().into_iter().find(|row| row.0 == name)?;
-                *row.1 = Costs { alpha, beta, gamma };
-            }
-            _ => return None,
-        }
-        Some(name.to_owned())
+        let table: Self =
+            serde_json::from_str(text).map_err(|error| TableError::Text(error.to_string()))?;
+        let Self { tiny, small, chunk, tcp, copy, verbs, switch, wake, network } = table;
+        let links = [tiny, small, chunk, tcp, copy, verbs];
+        let links = links.map(|Costs { alpha, beta, gamma }| [alpha, beta, gamma]);
+        let others = [switch, wake, network.hop, network.wire];
+        let is_great = links.as_flattened().iter().chain(&others).any(|cost| *cost > MOST);
+        if is_great { Err(TableError::Great) } else { Ok(table) }
     }
 }
 
@@ -326,7 +265,6 @@ mod tests {
             byte in any::<u8>(),
         ) {
             let _ = text.parse::<CostTable>();
-            let _ = format!("{TITLE}\n{text}").parse::<CostTable>();
             let mut bytes = CostTable::BUILT_IN.to_string().into_bytes();
             let len = bytes.len();
             bytes[at % len] = byte;
@@ -335,23 +273,13 @@ mod tests {
         }
     }
 
-    /// Tables that were saved before verbs had prices are still read.
-    #[test]
-    fn a_table_without_verbs_has_their_built_in_price() {
-        let text = CostTable::BUILT_IN.to_string();
-        let without: Vec<&str> = text.lines().filter(|line| !line.starts_with("verbs")).collect();
-        assert!(without.len() + 1 == text.lines().count());
-        assert_eq!(without.join("\n").parse(), Ok(CostTable::BUILT_IN));
-    }
-
     #[test]
     fn errors_say_what_is_wrong() {
         let text = CostTable::BUILT_IN.to_string();
-        assert_eq!("".parse::<CostTable>(), Err(TableError::Title));
-        assert_eq!(text.replace("switch", "turn").parse::<CostTable>(), Err(TableError::Line(9)));
-        assert_eq!(
-            text.replace("tcp", "tiny").parse::<CostTable>(),
-            Err(TableError::Missing("tcp"))
-        );
+        let error = |text: &str| text.parse::<CostTable>().unwrap_err().to_string();
+        assert!(error("maypole costs 2").contains("line 1"));
+        assert!(error(&text.replace("tcp", "tcq")).contains("missing field `tcp`"));
+        let great = CostTable { wake: MOST + 1, ..CostTable::BUILT_IN };
+        assert_eq!(great.to_string().parse::<CostTable>(), Err(TableError::Great));
     }
 }

@@ -80,7 +80,7 @@ impl Explanation {
             priced_bytes: question.bytes,
             world: question.world(),
             crowding: question.crowding,
-            levels: question.has_levels(),
+            levels: question.boards.has_levels(),
             pair_groups: pair_groups(question.boards, hosts, links),
             wanted,
             choice,
@@ -93,12 +93,8 @@ impl Explanation {
 
     /// The candidate that was chosen.
     pub fn chosen(&self) -> Option<&Candidate> {
-        self.choice
-            .as_ref()
-            .ok()?
-            .candidates
-            .iter()
-            .find(|candidate| candidate.verdict == CandidateVerdict::Chosen)
+        let candidates = &self.choice.as_ref().ok()?.candidates;
+        candidates.iter().find(|candidate| candidate.verdict == CandidateVerdict::Chosen)
     }
 
     fn asks_for(&self, algorithm: Algorithm) -> bool {

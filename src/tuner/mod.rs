@@ -89,11 +89,6 @@ pub struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// True if there are several boards, and one of them has several ranks.
-    pub fn has_levels(&self) -> bool {
-        self.boards.has_levels()
-    }
-
     /// How many ranks there are.
     pub fn world(&self) -> usize {
         self.boards.world()
@@ -118,10 +113,21 @@ impl Choice {
         unfit.into_iter().for_each(|one| one.verdict = CandidateVerdict::OtherOrder);
         let stays = fit.iter().any(|one| one.plan == self.plan);
         let fit: Vec<Candidate> = fit.into_iter().map(|one| *one).collect();
-        let Some(best) = best(&fit).filter(|_| !stays) else { return };
-        self.plan = best.plan;
-        let chosen = self.candidates.iter_mut().find(|one| one.plan == best.plan);
-        chosen.expect("it is one of them").verdict = CandidateVerdict::Chosen;
+        if let Some(best) = best(&fit).filter(|_| !stays) {
+            self.take(best.plan);
+        }
+    }
+
+    /// Takes `plan` instead of the plan so far.
+    fn take(&mut self, plan: Plan) {
+        self.plan = plan;
+        for one in &mut self.candidates {
+            one.verdict = match one.verdict {
+                _ if one.plan == plan => CandidateVerdict::Chosen,
+                CandidateVerdict::Chosen => CandidateVerdict::Slower,
+                other => other,
+            };
+        }
     }
 }
 
@@ -129,14 +135,9 @@ impl Choice {
 impl Choice {
     /// Marks `algorithm` as the one by which the call runs, whatever plan is the best.
     pub(crate) fn run_as(&mut self, algorithm: Algorithm) {
-        let other = self.plan.algorithm != algorithm;
-        let is_form = |one: &&Candidate| one.plan.algorithm == algorithm && other;
-        let Some(form) = self.candidates.iter().find(is_form).map(|one| one.plan) else { return };
-        self.plan = form;
-        for one in
-            self.candidates.iter_mut().filter(|it| it.verdict != CandidateVerdict::OtherOrder)
-        {
-            one.verdict = CandidateVerdict::of(one, form, None);
+        let form = self.candidates.iter().find(|one| one.plan.algorithm == algorithm);
+        if let Some(form) = form.filter(|_| self.plan.algorithm != algorithm) {
+            self.take(form.plan);
         }
     }
 }
@@ -187,10 +188,13 @@ pub fn choose(
     if candidates.iter().all(|one| one.plan != plan) {
         candidates.push(price::Pricer::new(question, plan.algorithm, table).candidate(plan));
     }
-    for candidate in &mut candidates {
-        candidate.verdict = CandidateVerdict::of(candidate, plan, wanted);
+    let is_asked = |one: &Candidate| wanted.is_none_or(|it| it.algorithm == one.plan.algorithm);
+    for unasked in candidates.iter_mut().filter(|one| !is_asked(one)) {
+        unasked.verdict = CandidateVerdict::NotAsked;
     }
-    Ok(Choice { plan, candidates })
+    let mut choice = Choice { plan, candidates };
+    choice.take(plan);
+    Ok(choice)
 }
 
 /// Returns the plan of [`choose`] alone, and prices no more candidates than necessary.

@@ -1,6 +1,7 @@
 //! The network between hosts, as far as costs depend on it: in coarse classes, so that the same
 //! network gives the same plans from run to run.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use std::time::Duration;
 /// assert_eq!(Network::measured(&[Duration::from_micros(40)], &[]), Network::default());
 /// # Ok::<(), maypole::tuner::NoNetwork>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub struct Network {
     /// Picoseconds of a message between two hosts in the network, in addition to its cost over
     /// loopback.
@@ -26,9 +27,11 @@ pub struct Network {
     /// Picoseconds that the interface of a host takes for a KiB; 0 if it takes no longer than a copy.
     pub wire: u64,
     /// Picoseconds by which a message between [sites](crate::schedule::hosts::Boards::at_sites) is longer in flight;
-    /// 0 if all hosts are at one.
+    /// 0 if all hosts are at one. Not in files.
+    #[serde(skip)]
     pub far: u64,
-    /// How many machines the hosts are on, if several share one, as containers do; else 0.
+    /// How many machines the hosts are on, if several share one, as containers do; else 0. Not in files.
+    #[serde(skip)]
     pub machines: u64,
 }
 

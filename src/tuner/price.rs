@@ -47,15 +47,12 @@ pub(super) fn priced(
     only: Option<Algorithm>,
     table: &CostTable,
 ) -> Vec<Candidate> {
-    let mut pricer: Option<Pricer<'_>> = None;
-    let price = |plan: Plan| {
-        // Rows of one algorithm follow one another and share its simulation.
-        if !pricer.as_ref().is_some_and(|pricer| pricer.algorithm == Some(plan.algorithm)) {
-            pricer = Some(Pricer::new(question, plan.algorithm, table));
-        }
-        pricer.as_ref().expect("just made").candidate(plan)
+    let rows = rows(question, only);
+    let of_algorithm = |rows: &[Plan]| {
+        let pricer = Pricer::new(question, rows[0].algorithm, table);
+        rows.iter().map(|plan| pricer.candidate(*plan)).collect::<Vec<_>>()
     };
-    rows(question, only).into_iter().map(price).collect()
+    rows.chunk_by(|a, b| a.algorithm == b.algorithm).flat_map(of_algorithm).collect()
 }
 
 /// The price of a call by `schedules`, one for each rank, computed as that of a candidate:
@@ -78,7 +75,6 @@ pub fn price_of_schedules(
     let busiest_kib = shape.busiest_links(schedules, table.network);
     let pricer = Pricer {
         question,
-        algorithm: None,
         table,
         longest: question.bytes.div_ceil(schedules[0].chunks.max(1)),
         access: None,
@@ -106,8 +102,6 @@ impl Prices {
 /// Prices the rows of one algorithm.
 pub(super) struct Pricer<'a> {
     question: &'a Question<'a>,
-    /// `None` prices schedules that a user brings.
-    algorithm: Option<Algorithm>,
     table: &'a CostTable,
     longest: usize,
     /// How ranks reach one another's buffers; `None` if bytes go through slots and streams.
@@ -145,7 +139,6 @@ impl<'a> Pricer<'a> {
         });
         Self {
             question,
-            algorithm: Some(algorithm),
             table,
             longest: longest_chunk(question, algorithm),
             access: None,

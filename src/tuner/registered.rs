@@ -2,8 +2,8 @@
 //! by, and the cost of exchanging places.
 
 use super::candidates::{answers, longest_chunk};
-use super::price::Pricer;
-use super::{Candidate, CostTable, Plan, Question, best, choose};
+use super::price::{self, Pricer};
+use super::{Candidate, CostTable, Plan, Question, best};
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::ReachedMemory;
@@ -127,9 +127,8 @@ pub(crate) fn over_buffers(
 
 /// The price of the best plan through slots.
 fn price_of_best(question: &Question<'_>, table: &CostTable) -> u64 {
-    let choice = choose(question, None, table).expect("every collective has an algorithm");
-    let chosen = choice.candidates.iter().find(|one| one.plan == choice.plan);
-    chosen.expect("the choice is a candidate").predicted_ns
+    let candidates = price::priced(question, None, table);
+    best(&candidates).expect("every collective has an algorithm").predicted_ns
 }
 
 fn priced(

@@ -3,6 +3,7 @@
 use crate::topology::detect::CpuInfo;
 use crate::tuner::costs::LONGEST;
 use crate::tuner::{CostTable, TableError};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -54,8 +55,13 @@ pub enum TableFileError {
     },
 }
 
-/// Begins the line that names the machine of a table: a comment, which a table may lack.
-const MACHINE: &str = "# measured on ";
+/// A table in a file, and the machine that it was measured on.
+#[derive(Deserialize, Serialize)]
+struct SavedTable {
+    measured_on: Option<String>,
+    #[serde(flatten)]
+    costs: CostTable,
+}
 
 /// The table that `MAYPOLE_TUNE` selects.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -142,7 +148,8 @@ impl CostTable {
     /// assert_eq!(text.parse::<CostTable>().unwrap(), CostTable::BUILT_IN);
     /// ```
     pub fn file_text(&self) -> String {
-        format!("{self}{MACHINE}{}\n", machine())
+        let saved = SavedTable { measured_on: Some(machine()), costs: *self };
+        serde_json::to_string_pretty(&saved).expect("plain data can always be written")
     }
 
     /// The table that the environment selects: the measured one if it exists, else the built-in
@@ -195,10 +202,10 @@ fn read(path: &Path) -> Result<(CostTable, Option<String>), TableFileError> {
         Err(source) => Err(TableFileError::Io { path, source }),
         Ok(_) => {
             let text = String::from_utf8_lossy(&bytes);
-            let machine = text.lines().find_map(|line| line.strip_prefix(MACHINE));
+            let saved = serde_json::from_str::<SavedTable>(&text);
             let table = text.parse::<CostTable>().and_then(|table| table.check().map(|()| table));
             match table {
-                Ok(table) => Ok((table, machine.map(str::to_owned))),
+                Ok(table) => Ok((table, saved.ok().and_then(|saved| saved.measured_on))),
                 Err(source) => Err(TableFileError::Damaged { path, source }),
             }
         }
@@ -244,7 +251,7 @@ mod tests {
         );
         assert_eq!(named.load().unwrap(), table);
         fs::write(&path, table.to_string()).unwrap();
-        assert_eq!(cache.load().unwrap(), table, "tables of earlier versions name no machine");
+        assert_eq!(cache.load().unwrap(), table, "a table need not name its machine");
     }
 
     #[test]
@@ -268,7 +275,7 @@ mod tests {
         let path = folder.path().join("costs");
         let place = TableLocation::File(path.clone());
         assert!(place.load().unwrap_err().to_string().contains(path.to_str().unwrap()));
-        fs::write(&path, b"maypole costs 2\n\xff\xfe").unwrap();
+        fs::write(&path, b"{\n\xff\xfe").unwrap();
         let error = place.load().unwrap_err().to_string();
         assert!(error.contains(path.to_str().unwrap()) && error.contains("line 2"), "{error}");
     }

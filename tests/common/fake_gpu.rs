@@ -6,13 +6,11 @@ use crate::skip;
 use maypole_kernels::cuda::{MODULES, walk_module};
 use maypole_kernels::{BinaryOp, DataType};
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tempfile::TempDir;
 
 /// Compilations that run at the same time.
 const COMPILERS: usize = 2;
@@ -40,13 +38,10 @@ pub(crate) struct OtherKernels {
     pub(crate) modules: Vec<(String, String)>,
 }
 
-/// A folder with the driver as `libcuda.so.1`. Drivers that lack a function are made from the same
-/// objects.
+/// A folder with the driver as `libcuda.so.1`.
 pub(crate) struct FakeDriver {
     folder: PathBuf,
     objects: Vec<PathBuf>,
-    /// Deletes the folder of a driver that only one test uses.
-    _owned: Option<TempDir>,
 }
 
 impl FakeDriver {
@@ -68,19 +63,7 @@ impl FakeDriver {
         let parts = Parts::new(others);
         let folder = parts.compiled(own)?;
         let objects = parts.objects(&folder);
-        Some(Self { folder, objects, _owned: None })
-    }
-
-    /// The same driver without this function, as an older driver.
-    pub(crate) fn without(&self, function: &str) -> Self {
-        let owned = tempfile::tempdir().unwrap();
-        let hidden = owned.path().join("hidden.map");
-        fs::write(&hidden, format!("{{ local: {function}; }};\n")).unwrap();
-        let mut script = OsString::from("-Wl,--version-script=");
-        script.push(&hidden);
-        link(&self.objects, owned.path(), Some(script));
-        let objects = self.objects.clone();
-        Self { folder: owned.path().to_owned(), objects, _owned: Some(owned) }
+        Some(Self { folder, objects })
     }
 
     /// `LD_LIBRARY_PATH` of a process that uses this driver.
@@ -186,7 +169,7 @@ impl Parts {
         fs::create_dir_all(kept).unwrap();
         let made = tempfile::tempdir_in(kept).unwrap();
         self.compile(made.path(), own);
-        link(&self.objects(made.path()), made.path(), None);
+        link(&self.objects(made.path()), made.path());
         if fs::rename(made.path(), &folder).is_ok() {
             // It has another name now, so it is not deleted.
             let _ = made.keep();
@@ -238,10 +221,9 @@ fn check(output: &Output) {
 
 /// Links the objects to `libcuda.so.1` in `folder`, with the other name under which it is looked
 /// for.
-fn link(objects: &[PathBuf], folder: &Path, option: Option<OsString>) {
+fn link(objects: &[PathBuf], folder: &Path) {
     let linked = Command::new("c++")
         .args(["-shared", "-pthread", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete"])
-        .args(option)
         .args(objects)
         .arg("-o")
         .arg(folder.join("libcuda.so.1"))

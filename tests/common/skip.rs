@@ -51,3 +51,11 @@ pub(crate) fn every_nth<T>(nth: usize, cases: impl IntoIterator<Item = T>) -> Ve
     let first: usize = turn;
     cases.into_iter().skip(first % nth).step_by(nth).collect()
 }
+
+/// True if this process, and so all that it starts, was started to ignore a signal.
+#[allow(dead_code, reason = "most programs send no signals")]
+pub(crate) fn ignores(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(set.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
+}

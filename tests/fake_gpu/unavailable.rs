@@ -1,7 +1,6 @@
 //! The errors of a program where CUDA is unavailable.
 
 use crate::check;
-use crate::fake_gpu::FakeDriver;
 use crate::raw::context;
 use crate::spawn::{World, say};
 use maypole_kernels::cuda;
@@ -38,17 +37,6 @@ fn a_machine_without_driver_says_so_emulated() {
     let ended = world.start().succeed().pop().unwrap();
     let why = ended.said("why")[0];
     assert!(why.starts_with("no driver of NVIDIA's GPUs is installed ("), "{why}");
-}
-
-#[test]
-fn a_driver_without_a_function_names_it_emulated() {
-    let Some(driver) = FakeDriver::get() else { return };
-    let older = driver.without("cuIpcGetMemHandle");
-    let world = World::new("find", 1).set("LD_LIBRARY_PATH", older.library_path());
-    let ended = world.start().succeed().pop().unwrap();
-    let expected =
-        "the driver has no function cuIpcGetMemHandle; install driver 530 or a later one";
-    assert_eq!(ended.said("why"), [expected]);
 }
 
 #[test]

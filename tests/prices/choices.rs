@@ -7,7 +7,7 @@ use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::{Boards, Hosts};
 use maypole::topology::StreamLinks;
 use maypole::tuner::{
-    CandidateVerdict, CostTable, Explanation, Network, Plan, PlanOverride, Question,
+    CandidateVerdict, CostTable, Costs, Explanation, Network, Plan, PlanOverride, Question,
     UnsupportedAlgorithm, choose, plan, rows,
 };
 use std::time::Duration;
@@ -235,8 +235,10 @@ fn large_worlds_are_priced_too() {
 
 #[test]
 fn absurd_costs_and_sizes_are_priced_too() {
-    let text = "maypole costs 2\ntiny A A A\nsmall A A A\nchunk A A A\ntcp A A A\ncopy A A A\nswitch A\nwake A\n";
-    let absurd: CostTable = text.replace('A', "100000000000").parse().unwrap();
+    const A: u64 = 100_000_000_000;
+    let all = Costs { alpha: A, beta: A, gamma: A };
+    let absurd = CostTable { tiny: all, small: all, chunk: all, tcp: all, ..CostTable::BUILT_IN };
+    let absurd = CostTable { copy: all, switch: A, wake: A, ..absurd };
     for boards in layouts(8) {
         for collective in Collective::all(0) {
             for crowding in [1, 8] {

@@ -12,7 +12,7 @@ use std::path::Path;
 fn fuzz_saved_costs() {
     let corpus = CostTable::BUILT_IN.to_string().into_bytes();
     let words =
-        ["tiny", "small", "chunk", "tcp", "copy", "switch", "wake", "100000000000", "#", "\n"];
+        ["tiny", "small", "chunk", "tcp", "copy", "switch", "wake", "100000000000", "{", "\n"];
     let fuzz = Fuzz::new("costs").corpus([corpus]).words(&words).memory(256 << 10, 8);
     fuzz.run(|bytes| match String::from_utf8_lossy(bytes).parse::<CostTable>() {
         Err(error) => error.to_string(),

@@ -5,7 +5,7 @@ use super::common::SeededRng;
 use super::common::world::{Operation, World};
 use super::skip;
 use maypole::algorithms::Algorithm;
-use maypole::execute::{Buffers, LinkError, NoObserver, PeerBuffers, PeerMemory, ProcessBuffers};
+use maypole::execute::{Buffers, LinkError, NoObserver, PeerMemory, ProcessBuffers};
 use maypole::lower::{LoweringInput, RegisteredProgram, lower_registered};
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::{Boards, ReachedMemory};
@@ -34,11 +34,12 @@ struct RankMemory {
 
 impl RankMemory {
     /// The buffers, as every rank reaches them.
-    fn buffers(&self) -> PeerBuffers<'_> {
+    fn buffers(&self) -> Buffers<'_> {
         // SAFETY: programs order the accesses of ranks, as those of registered memory.
         let view = unsafe { self.region.view() };
         let part = |range: &Range<usize>| view.slice(range.start, range.len());
-        PeerBuffers { input: part(&self.input).as_view(), output: part(&self.output) }
+        let (input, output) = (part(&self.input).as_view(), part(&self.output));
+        Buffers { input, output, scratch: ViewMut::EMPTY }
     }
 
     /// The same, for ranks that copy them.
@@ -93,8 +94,7 @@ impl RegisteredOperation {
             .run(|me, executor| {
                 let program = &self.programs[me].program;
                 let scratch = Region::new(program.scratch);
-                let PeerBuffers { input, output } = memory[me].buffers();
-                let own = Buffers { input, output, scratch: scratch.view() };
+                let own = Buffers { scratch: scratch.view(), ..memory[me].buffers() };
                 let sum = BuiltInReducer::new(DataType::F32, BinaryOp::Sum).into();
                 let peers = memory.iter().map(|of| match self.access {
                     ReachedMemory::Registered => PeerMemory::Mapped(of.buffers()),
@@ -106,7 +106,7 @@ impl RegisteredOperation {
                 let expected = View::of(&expected[me][..]).to_vec();
                 let in_place = &self.in_place;
                 assert!(
-                    output.as_view().to_vec() == expected,
+                    own.output.as_view().to_vec() == expected,
                     "{name}: rank {me} of {world}, in place {in_place:?}, windows of {} bytes",
                     self.operation.window
                 );
@@ -212,8 +212,7 @@ fn what_a_peer_no_longer_holds_is_not_taken() {
         let taken = Mutex::new(Vec::new());
         let ended = World { hosts: vec![0; 3], capacity: 1 }.run(|me, executor| {
             let program = &operation.programs[me].program;
-            let PeerBuffers { input, output } = memory[me].buffers();
-            let own = Buffers { input, output, scratch: ViewMut::EMPTY };
+            let own = memory[me].buffers();
             let peer = |(of, beacon): (&RankMemory, _)| PeerMemory::Process(of.process(beacon));
             let peers: Vec<_> = memory.iter().zip(&beacons).map(peer).collect();
             let copies = BuiltInReducer::new(DataType::F32, BinaryOp::Max).into();

@@ -82,10 +82,6 @@ impl Stream for AnyStream {
         each!(self, stream => stream.prepare_to_sleep())
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        each!(self, stream => stream.descriptor())
-    }
-
     fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
         each!(self, stream => stream.interest(reads, writes))
     }

@@ -246,9 +246,7 @@ impl Board {
         let geometry = self.geometry();
         let slot = slot as usize;
         let at = match class {
-            SlotClass::Tiny => {
-                geometry.lines + (slot * geometry.ranks + rank) * LINE_STRIDE + PAYLOAD
-            }
+            SlotClass::Tiny => geometry.line(rank, slot) + PAYLOAD,
             SlotClass::Short => geometry.slots(rank) + slot % SHORT_SLOTS * SHORT,
             SlotClass::Small => geometry.slots(rank) + SHORT_BYTES + slot % SMALL_SLOTS * SMALL,
             SlotClass::Chunk => {

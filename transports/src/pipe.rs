@@ -14,7 +14,6 @@ use arrayvec::ArrayVec;
 use maypole_kernels::{View, ViewMut};
 use std::io;
 use std::iter;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The most bytes in flight from the writing end to the reading end: few enough to stay in a core's
@@ -23,13 +22,14 @@ const FORWARD_BYTES: usize = 128 << 10;
 /// The most bytes in flight in the other direction.
 const BACKWARD_BYTES: usize = 4 << 10;
 
-/// The state of each end: whether it exists, and whether it sleeps. It is the start of the segment,
-/// so that no segment ever has two ends of a kind, which would write to the same bytes.
+/// The start of the segment. The writing end and its outgoing ring come first.
 #[derive(Debug)]
-#[repr(C, align(128))]
-struct PipeEnds {
-    writer: PipeEnd,
-    reader: PipeEnd,
+#[repr(C)]
+struct PipeHeader {
+    /// Whether each end exists, so that no segment ever has two ends of a kind, which would write to the
+    /// same bytes; and whether it sleeps.
+    ends: [PipeEnd; 2],
+    rings: [RingCounters; 2],
 }
 
 #[derive(Debug)]
@@ -39,25 +39,10 @@ struct PipeEnd {
     bell: Bell,
 }
 
-/// Where a ring lies in the segment. Offsets are in bytes from the start of the segment.
-#[derive(Clone, Copy, Debug)]
-struct RingLayout {
-    counters: usize,
-    bytes: usize,
-    /// Bytes that the ring holds.
-    capacity: usize,
-}
-
-/// Bytes before those of the rings.
-const HEADER: usize = size_of::<PipeEnds>() + 2 * size_of::<RingCounters>();
-
-const FORWARD: RingLayout =
-    RingLayout { counters: size_of::<PipeEnds>(), bytes: HEADER, capacity: FORWARD_BYTES };
-const BACKWARD: RingLayout = RingLayout {
-    counters: size_of::<PipeEnds>() + size_of::<RingCounters>(),
-    bytes: HEADER + FORWARD_BYTES,
-    capacity: BACKWARD_BYTES,
-};
+const HEADER: usize = size_of::<PipeHeader>();
+/// Where the bytes of each ring begin in the segment, and how many it holds.
+const RINGS: [(usize, usize); 2] =
+    [(HEADER, FORWARD_BYTES), (HEADER + FORWARD_BYTES, BACKWARD_BYTES)];
 
 /// One end of a stream in shared memory.
 ///
@@ -83,10 +68,8 @@ const BACKWARD: RingLayout = RingLayout {
 #[derive(Debug)]
 pub struct Pipe {
     segment: Segment,
-    outgoing: RingLayout,
-    incoming: RingLayout,
-    /// Chooses this end and the other one.
-    ends: fn(&PipeEnds) -> (&PipeEnd, &PipeEnd),
+    /// The number of this end and of its outgoing ring.
+    end: usize,
 }
 
 impl Pipe {
@@ -98,7 +81,7 @@ impl Pipe {
     /// # Panics
     /// If the segment does not have [`Pipe::BYTES`], or has this end already.
     pub fn writer(segment: Segment) -> Self {
-        Self::new(segment, |ends| (&ends.writer, &ends.reader), FORWARD, BACKWARD)
+        Self::new(segment, 0)
     }
 
     /// Makes the end that mostly reads.
@@ -106,57 +89,60 @@ impl Pipe {
     /// # Panics
     /// If the segment does not have [`Pipe::BYTES`], or has this end already.
     pub fn reader(segment: Segment) -> Self {
-        Self::new(segment, |ends| (&ends.reader, &ends.writer), BACKWARD, FORWARD)
+        Self::new(segment, 1)
     }
 
-    fn new(
-        segment: Segment,
-        ends: fn(&PipeEnds) -> (&PipeEnd, &PipeEnd),
-        outgoing: RingLayout,
-        incoming: RingLayout,
-    ) -> Self {
+    fn new(segment: Segment, end: usize) -> Self {
         assert_eq!(segment.len(), Self::BYTES, "the segment of a pipe must have Pipe::BYTES");
-        let pipe = Self { segment, outgoing, incoming, ends };
-        let taken = pipe.both_ends().0.exists.swap(1, Ordering::Relaxed);
+        let pipe = Self { segment, end };
+        let taken = pipe.header().ends[end].exists.swap(1, Ordering::Relaxed);
         assert_eq!(taken, 0, "the segment has this end of the pipe already");
         pipe
     }
 
-    /// This end and the other one.
     #[inline]
-    fn both_ends(&self) -> (&PipeEnd, &PipeEnd) {
-        // SAFETY: the segment starts at a page and is longer than the ends, which are atomic integers
-        // alone; these bytes are never used as anything else.
-        (self.ends)(unsafe { self.segment.start().cast::<PipeEnds>().as_ref() })
+    fn header(&self) -> &PipeHeader {
+        // SAFETY: the segment starts at a page and is longer than the header, which is atomic integers alone, for
+        // which every bit pattern is a value; these bytes are never used as anything else.
+        unsafe { self.segment.start().cast::<PipeHeader>().as_ref() }
+    }
+
+    #[inline]
+    fn other_bell(&self) -> &Bell {
+        &self.header().ends[1 - self.end].bell
     }
 
     /// Wakes the other end, if it sleeps and bytes have `moved`.
     #[inline]
     fn wake_if(&self, moved: Result<usize>) -> Result<usize> {
         if matches!(moved, Ok(1..)) {
-            self.both_ends().1.bell.ring();
+            self.other_bell().ring();
         }
         moved
     }
 
+    #[inline]
+    fn outgoing(&self) -> Result<ByteRing<'_>, Fault> {
+        self.ring(self.end)
+    }
+
+    #[inline]
+    fn incoming(&self) -> Result<ByteRing<'_>, Fault> {
+        self.ring(1 - self.end)
+    }
+
     /// Either ring. In a forked child there is none, because a child does not inherit the memory.
     #[inline]
-    fn ring(&self, layout: RingLayout) -> Result<ByteRing<'_>, Fault> {
+    fn ring(&self, number: usize) -> Result<ByteRing<'_>, Fault> {
         if !self.segment.is_mapped() {
             return Err(Fault::Io(io::Error::other("the stream was created before fork")));
         }
-        // SAFETY: each end of a segment exists once (`PipeEnds`), and sends and receives through an
+        let (start, bytes) = RINGS[number];
+        // SAFETY: each end of a segment exists once (`PipeHeader`), and sends and receives through an
         // exclusive borrow. A ring lets its writer touch free bytes alone and its reader bytes that
         // were written, and its counters order the two.
-        let all = unsafe { self.segment.view() };
-        let start = all.slice(layout.counters, size_of::<RingCounters>()).as_mut_ptr();
-        let start: NonNull<u8> = NonNull::new(start).expect("a mapping has an address");
-        // SAFETY: the slice above lies in the mapping, which starts at a page and lives as long as
-        // `self`; the offsets of counters are multiples of 128 bytes. `RingCounters` are atomic
-        // integers alone, for which every bit pattern is a value, and these bytes are never used as
-        // anything else.
-        let counters = unsafe { start.cast::<RingCounters>().as_ref() };
-        Ok(ByteRing { counters, bytes: all.slice(layout.bytes, layout.capacity) })
+        let bytes = unsafe { self.segment.view() }.slice(start, bytes);
+        Ok(ByteRing { counters: &self.header().rings[number], bytes })
     }
 }
 
@@ -187,7 +173,7 @@ impl PipeWait<'_> {
         is_over: impl FnOnce() -> bool,
     ) {
         if waits.iter().all(|wait| wait.pipe.segment.is_mapped()) {
-            let ends = waits.iter().map(|wait| &wait.pipe.both_ends().0.bell);
+            let ends = waits.iter().map(|wait| &wait.pipe.header().ends[wait.pipe.end].bell);
             let bells: ArrayVec<&Bell, { bell::MOST }> = iter::once(bell).chain(ends).collect();
             sleep.on(&bells, || is_over() || waits.iter().any(PipeWait::is_over));
         }
@@ -195,18 +181,18 @@ impl PipeWait<'_> {
 
     fn is_over(&self) -> bool {
         let Self { pipe, receives, sends } = *self;
-        receives && pipe.ring(pipe.incoming).is_ok_and(ByteRing::has_bytes)
-            || sends && pipe.ring(pipe.outgoing).is_ok_and(ByteRing::has_room)
+        receives && pipe.incoming().is_ok_and(ByteRing::has_bytes)
+            || sends && pipe.outgoing().is_ok_and(ByteRing::has_room)
     }
 }
 
 impl Drop for Pipe {
     fn drop(&mut self) {
         // A forked child has nothing to end: its parent is the writer and the reader.
-        if let (Ok(outgoing), Ok(incoming)) = (self.ring(self.outgoing), self.ring(self.incoming)) {
+        if let (Ok(outgoing), Ok(incoming)) = (self.outgoing(), self.incoming()) {
             outgoing.end();
             incoming.abandon();
-            self.both_ends().1.bell.ring();
+            self.other_bell().ring();
         }
     }
 }
@@ -214,18 +200,18 @@ impl Drop for Pipe {
 impl Stream for Pipe {
     #[inline]
     fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize> {
-        self.wake_if(self.ring(self.outgoing)?.put(unsent(head, body, skip)))
+        self.wake_if(self.outgoing()?.put(unsent(head, body, skip)))
     }
 
     #[inline]
     fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize> {
-        self.wake_if(self.ring(self.incoming)?.take(unfilled(head, body, skip)))
+        self.wake_if(self.incoming()?.take(unfilled(head, body, skip)))
     }
 
     fn finish(&mut self) {
-        if let Ok(outgoing) = self.ring(self.outgoing) {
+        if let Ok(outgoing) = self.outgoing() {
             outgoing.end();
-            self.both_ends().1.bell.ring();
+            self.other_bell().ring();
         }
     }
 }
@@ -294,7 +280,7 @@ mod tests {
             let start = Instant::now();
             std::thread::scope(|threads| {
                 threads.spawn(|| {
-                    while !writers[woken].both_ends().1.bell.is_asleep() {
+                    while !writers[woken].other_bell().is_asleep() {
                         assert!(start.elapsed() < LONG, "the reader never sleeps");
                         std::thread::yield_now();
                     }
@@ -317,7 +303,7 @@ mod tests {
         std::thread::scope(|threads| {
             threads.spawn(move || {
                 let start = Instant::now();
-                while !writer.both_ends().1.bell.is_asleep() {
+                while !writer.other_bell().is_asleep() {
                     assert!(start.elapsed() < LONG, "the reader never sleeps");
                     std::thread::yield_now();
                 }
@@ -350,7 +336,7 @@ mod tests {
         sleep(&reader, long, true, false);
         std::thread::scope(|threads| {
             threads.spawn(|| sleep(&writer, long, false, true));
-            while !reader.both_ends().1.bell.is_asleep() {
+            while !reader.other_bell().is_asleep() {
                 assert!(start.elapsed() < long, "the writer never sleeps");
                 std::thread::yield_now();
             }

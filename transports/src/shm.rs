@@ -5,13 +5,11 @@
 //! can shrink it while another process uses it: a process that touches a missing page is killed. A
 //! receiver checks the seals and the length before it maps a segment.
 
-mod buffer;
 mod offer;
 
 use crate::descriptor;
 use crate::fork::OwnerProcess;
 use crate::limits::with_limit;
-pub use buffer::SharedBuffer;
 use maypole_kernels::ViewMut;
 pub use offer::SegmentOffer;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
@@ -26,8 +24,7 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 
 /// Zeroed memory that processes of one host share. Safe code can make it, pass it on and put a
 /// [`Board`](crate::Board) or a [`Pipe`](crate::Pipe) into it, but cannot touch its bytes: only such
-/// a protocol determines which rank may touch which bytes when. A [`SharedBuffer`] has no protocol
-/// and can be copied to and from.
+/// a protocol determines which rank may touch which bytes when.
 ///
 /// A forked child does not inherit the mapping.
 ///
@@ -71,13 +68,8 @@ impl Segment {
     /// # Errors
     /// If `len` is zero, or the system has no memory or no descriptor left.
     pub fn create(len: usize) -> io::Result<Self> {
-        Self::create_named("maypole", len)
-    }
-
-    /// Makes a segment whose memory has this name.
-    fn create_named(name: &str, len: usize) -> io::Result<Self> {
         check_file_limit(len as u64)?;
-        let memory = create_memfd(name)?;
+        let memory = create_memfd()?;
         ftruncate(&memory, len as u64)?;
         fcntl_add_seals(&memory, SEALS)?;
         Self::map(memory, len)
@@ -186,9 +178,9 @@ pub(crate) unsafe fn map_part(
     Ok(NonNull::new(start.cast()).expect("mmap does not map page zero"))
 }
 
-fn create_memfd(name: &str) -> io::Result<OwnedFd> {
+fn create_memfd() -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    descriptor::create_memfd(name, flags).map_err(|error| {
+    descriptor::create_memfd("maypole", flags).map_err(|error| {
         let error = io::Error::from(error);
         match error.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported => {

@@ -101,8 +101,8 @@ pub trait Stream {
     /// If `skip` is not below `HEAD + body.len()`.
     fn receive(&mut self, head: &mut [u8; HEAD], body: ViewMut<'_>, skip: usize) -> Result<usize>;
 
-    /// Makes [`descriptor`](Self::descriptor) report every later arrival. A caller that polls the
-    /// descriptor calls this first, each time. Returns false if something has arrived already: the
+    /// Makes the descriptor of [`interest`](Self::interest) report every later arrival. A caller that polls
+    /// the descriptor calls this first, each time. Returns false if something has arrived already: the
     /// caller tries again instead of sleeping.
     ///
     /// The kernel always reports bytes on a socket. An adapter for RDMA makes an event only on
@@ -111,21 +111,14 @@ pub trait Stream {
         true
     }
 
-    /// Returns the descriptor to poll while waiting for this stream, or `None` if transfers do not
-    /// go through the kernel.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
     /// Returns the descriptor and the events to [poll](crate::poll::poll) for, so that a sleep ends
     /// once this stream can receive (if `reads`) or send (if `writes`). `None` if nothing in the
     /// kernel can end it.
     ///
-    /// Most descriptors become writable when there is room. An adapter for RDMA has one event for
-    /// bytes and for room, so its streams override this.
-    fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
-        let interest = Interest::new(reads, writes)?;
-        Some((self.descriptor()?, interest))
+    /// Sockets become writable when there is room. An adapter for RDMA has one event for bytes and for
+    /// room.
+    fn interest(&self, _reads: bool, _writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
+        None
     }
 
     /// Writes past this stream to memory of the peer. `None` if there are none: only adapters for RDMA

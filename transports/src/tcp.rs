@@ -10,6 +10,7 @@
 //! ahead, such as a root that only sends, one call receives many messages.
 
 use crate::parts::{unfilled, unsent};
+use crate::poll::Interest;
 use crate::read_ahead::ReadAhead;
 use crate::stream::{Fault, HEAD, Result, Stream};
 use maypole_kernels::{View, ViewMut};
@@ -212,8 +213,8 @@ impl Stream for Tcp {
         Ok(self.ahead.take(head, body, skip))
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+    fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
+        Some((self.socket.as_fd(), Interest::new(reads, writes)?))
     }
 
     fn finish(&mut self) {

@@ -26,7 +26,7 @@ mod vain;
 use crate::alarm::Alarm;
 use crate::bell::Bell;
 use crate::poll::{Interest, poll};
-use crate::turns::{self, TurnTaking};
+use crate::turns;
 use arrayvec::ArrayVec;
 use crowd::Yields;
 use std::os::fd::BorrowedFd;
@@ -257,8 +257,8 @@ impl Waiting {
         sleep: &mut impl FnMut(Sleep<'_>),
         ready: &mut impl FnMut() -> Option<T>,
     ) -> Result<T, Interrupted> {
-        if let Some(turns) = turns::current() {
-            return self.by_turns(&*turns, alarm, ready);
+        if let Some(ended) = self.by_turns(alarm, ready) {
+            return ended;
         }
         slice::shorten();
         let mut since: Option<Instant> = None;
@@ -300,27 +300,17 @@ impl Waiting {
         }
     }
 
-    /// Waits as a thread that takes turns, which neither spins nor sleeps.
+    /// Waits as a thread that takes turns, which neither spins nor sleeps; `None` if this one takes none.
     fn by_turns<T>(
         &self,
-        turns: &dyn TurnTaking,
         alarm: &Alarm,
         ready: &mut impl FnMut() -> Option<T>,
-    ) -> Result<T, Interrupted> {
-        turns.begin_wait();
-        let since = turns.now();
-        let end = self.deadline.or_else(|| since.checked_add(self.timeout));
-        loop {
-            for _ in 0..turns.polls() {
-                if let Some(value) = ready() {
-                    return Ok(value);
-                }
-            }
-            if let Some(interrupted) = self.interrupted(alarm, since, turns.now()) {
-                return ready().ok_or(interrupted);
-            }
-            turns.idle(end);
-        }
+    ) -> Option<Result<T, Interrupted>> {
+        let now = turns::current()?.now();
+        let end = self.deadline.or_else(|| now.checked_add(self.timeout));
+        let alarmed = || alarm.raised().then_some(Err(Interrupted::Alarmed));
+        let ended = turns::wait(end, || ready().map(Ok).or_else(alarmed))?;
+        Some(ended.unwrap_or(Err(Interrupted::TimedOut)))
     }
 
     /// Returns why a wait that began at `since` must end `now`, or `None` if it may continue. A

@@ -1,7 +1,7 @@
 //! Waiting for one of many descriptors (epoll), waking the waiting thread (eventfd), and
 //! descriptors of processes (pidfd).
 
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
@@ -63,12 +63,10 @@ impl Watch {
     /// If the kernel has no memory.
     pub fn wait(&self, into: &mut Vec<u64>, timeout: Duration) -> io::Result<()> {
         // At most a day, which every kernel accepts.
-        let timeout = timeout.min(Duration::from_secs(86_400));
-        let timeout =
-            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        let timeout = timeout.min(Duration::from_secs(86_400)).try_into().ok();
         let mut buffer = Vec::with_capacity(AT_ONCE);
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut buffer), Some(&timeout))
-        {
+        let space = rustix::buffer::spare_capacity(&mut buffer);
+        match epoll::wait(&self.epoll, space, timeout.as_ref()) {
             Ok(_) => into.extend(buffer.iter().map(|event| event.data.u64())),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),

@@ -23,36 +23,4 @@ macro_rules! lanes {
     )*};
 }
 
-/// Functions that fill all lanes with one number.
-macro_rules! splat {
-    ($($name:ident($lane:ty): |$value:ident| $make:expr,)*) => {$(
-        #[inline(always)]
-        unsafe fn $name($value: $lane) -> Self {
-            // SAFETY: the caller's CPU has the instruction set.
-            unsafe { $make }
-        }
-    )*};
-}
-
-/// Implements `Register` by a load and a store that need no alignment.
-macro_rules! register {
-    ($register:ty: $load:ident $store:ident) => {
-        impl Register for $register {
-            const BYTES: usize = size_of::<Self>();
-
-            #[inline(always)]
-            unsafe fn load(from: *const u8) -> Self {
-                // SAFETY: the caller is responsible for the bytes; no alignment is needed.
-                unsafe { $load(from.cast()) }
-            }
-
-            #[inline(always)]
-            unsafe fn store(self, to: *mut u8) {
-                // SAFETY: the caller is responsible for the bytes; no alignment is needed.
-                unsafe { $store(to.cast(), self) }
-            }
-        }
-    };
-}
-
-pub(super) use {binary, lanes, register, splat};
+pub(super) use {binary, lanes};

@@ -1,6 +1,6 @@
 //! aarch64: NEON, which every 64-bit Arm CPU has.
 
-use super::intrinsics::{binary, lanes, register, splat};
+use super::intrinsics::{binary, lanes};
 use super::operations::{
     And, Combine, MapFn, Max, Min, OnEach, Or, PartialRegister, Product, ReduceFns, Register, Sum,
     Xor, by_op,
@@ -33,7 +33,7 @@ pub(super) fn map_fn<F: OnEach<uint8x16_t, Number = N>, N>() -> MapFn<N> {
     loops::map::<uint8x16_t, F>
 }
 
-register! { uint8x16_t: vld1q_u8 vst1q_u8 }
+impl Register for uint8x16_t {}
 
 impl PartialRegister for uint8x16_t {
     #[inline(always)]
@@ -66,39 +66,27 @@ unsafe fn mul_u64(left: uint64x2_t, right: uint64x2_t) -> uint64x2_t {
     }
 }
 
-/// Returns the smaller and the larger of each pair of 64-bit lanes. A comparison selects them,
-/// because NEON has no minimum and maximum of 64-bit lanes.
-macro_rules! sort_lanes {
-    ($($name:ident: $type:ty, $greater:ident $choose:ident;)*) => {$(
+/// Minima and maxima of 64-bit lanes. A comparison selects them, because NEON has no instruction for
+/// them.
+macro_rules! extremes {
+    ($($min:ident $max:ident: $type:ty, $greater:ident $choose:ident;)*) => {$(
         #[inline(always)]
-        unsafe fn $name(left: $type, right: $type) -> [$type; 2] {
+        unsafe fn $min(left: $type, right: $type) -> $type {
             // SAFETY: the CPU has NEON.
-            unsafe {
-                let greater = $greater(left, right);
-                [$choose(greater, right, left), $choose(greater, left, right)]
-            }
+            unsafe { $choose($greater(left, right), right, left) }
+        }
+
+        #[inline(always)]
+        unsafe fn $max(left: $type, right: $type) -> $type {
+            // SAFETY: the CPU has NEON.
+            unsafe { $choose($greater(left, right), left, right) }
         }
     )*};
 }
 
-sort_lanes! {
-    sort_i64: int64x2_t, vcgtq_s64 vbslq_s64;
-    sort_u64: uint64x2_t, vcgtq_u64 vbslq_u64;
-}
-
-macro_rules! extremes {
-    ($read:ident $write:ident $sort:ident: $min:ident $max:ident) => {
-        #[inline(always)]
-        unsafe fn $min(self, other: Self) -> Self {
-            // SAFETY: the CPU has NEON.
-            unsafe { $write($sort($read(self), $read(other))[0]) }
-        }
-        #[inline(always)]
-        unsafe fn $max(self, other: Self) -> Self {
-            // SAFETY: the CPU has NEON.
-            unsafe { $write($sort($read(self), $read(other))[1]) }
-        }
-    };
+extremes! {
+    min_i64 max_i64: int64x2_t, vcgtq_s64 vbslq_s64;
+    min_u64 max_u64: uint64x2_t, vcgtq_u64 vbslq_u64;
 }
 
 impl Vector for uint8x16_t {
@@ -137,9 +125,13 @@ impl Vector for uint8x16_t {
     lanes! { vreinterpretq_u64_u8 vreinterpretq_u8_u64;
         add_64: vaddq_u64,
         mul_64: mul_u64,
+        min_u64: min_u64,
+        max_u64: max_u64,
     }
-    extremes! { vreinterpretq_s64_u8 vreinterpretq_u8_s64 sort_i64: min_i64 max_i64 }
-    extremes! { vreinterpretq_u64_u8 vreinterpretq_u8_u64 sort_u64: min_u64 max_u64 }
+    lanes! { vreinterpretq_s64_u8 vreinterpretq_u8_s64;
+        min_i64: min_i64,
+        max_i64: max_i64,
+    }
     // NEON's minimum and maximum are IEEE 754-2019's: a NaN operand gives a NaN, and -0 is below
     // +0.
     lanes! { vreinterpretq_f32_u8 vreinterpretq_u8_f32;
@@ -156,12 +148,6 @@ impl Vector for uint8x16_t {
         minimum_f64: vminq_f64,
         maximum_f64: vmaxq_f64,
     }
-    splat! {
-        splat_32(u32): |lane| vreinterpretq_u8_u32(vdupq_n_u32(lane)),
-        splat_f32(f32): |lane| vreinterpretq_u8_f32(vdupq_n_f32(lane)),
-        splat_f64(f64): |lane| vreinterpretq_u8_f64(vdupq_n_f64(lane)),
-    }
-
     #[inline(always)]
     unsafe fn up_8_of_16(self) -> Self {
         // SAFETY: the CPU has NEON.
@@ -181,11 +167,17 @@ impl Vector for uint8x16_t {
     }
 
     #[inline(always)]
-    unsafe fn select_nan_f32(self, if_nan: Self, number: Self) -> Self {
+    unsafe fn up_16_of_32(self) -> Self {
+        // SAFETY: the CPU has NEON.
+        unsafe { vreinterpretq_u8_u32(vshlq_n_u32::<16>(vreinterpretq_u32_u8(self))) }
+    }
+
+    #[inline(always)]
+    unsafe fn nan_mask_f32(self) -> Self {
         // SAFETY: the CPU has NEON.
         unsafe {
             let value = vreinterpretq_f32_u8(self);
-            vbslq_u8(vreinterpretq_u8_u32(vceqq_f32(value, value)), number, if_nan)
+            vmvnq_u8(vreinterpretq_u8_u32(vceqq_f32(value, value)))
         }
     }
 
@@ -206,27 +198,6 @@ impl Vector for uint8x16_t {
         unsafe {
             let low = vcvt_f16_f32(vreinterpretq_f32_u8(low));
             vreinterpretq_u8_f16(vcvt_high_f16_f32(low, vreinterpretq_f32_u8(high)))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn widen_upper_16(self) -> [Self; 2] {
-        // SAFETY: the CPU has NEON.
-        unsafe {
-            let zero = vdupq_n_u16(0);
-            let lanes = vreinterpretq_u16_u8(self);
-            [
-                vreinterpretq_u8_u16(vzip1q_u16(zero, lanes)),
-                vreinterpretq_u8_u16(vzip2q_u16(zero, lanes)),
-            ]
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn narrow_lower_16([low, high]: [Self; 2]) -> Self {
-        // SAFETY: the CPU has NEON.
-        unsafe {
-            vreinterpretq_u8_u16(vuzp1q_u16(vreinterpretq_u16_u8(low), vreinterpretq_u16_u8(high)))
         }
     }
 }

@@ -7,17 +7,25 @@
 use crate::View;
 use std::marker::PhantomData;
 
-/// A register: the bytes that one instruction works on.
+/// A register: the bytes that one instruction works on. Any bits are a value.
 pub(super) trait Register: Copy {
-    const BYTES: usize;
+    const BYTES: usize = size_of::<Self>();
 
     /// # Safety
     /// `from` has [`Self::BYTES`] readable bytes; the CPU has the register's instruction set.
-    unsafe fn load(from: *const u8) -> Self;
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> Self {
+        // SAFETY: the caller is responsible for the bytes; no alignment is needed.
+        unsafe { from.cast::<Self>().read_unaligned() }
+    }
 
     /// # Safety
     /// `to` has [`Self::BYTES`] writable bytes; the CPU has the register's instruction set.
-    unsafe fn store(self, to: *mut u8);
+    #[inline(always)]
+    unsafe fn store(self, to: *mut u8) {
+        // SAFETY: the caller is responsible for the bytes; no alignment is needed.
+        unsafe { to.cast::<Self>().write_unaligned(self) }
+    }
 }
 
 /// A register whose first bytes alone can be loaded and stored.

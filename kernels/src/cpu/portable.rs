@@ -126,21 +126,7 @@ halves! { f16 bf16 }
 #[derive(Clone, Copy)]
 pub(super) struct PortableRegister<T, const N: usize>([T; N]);
 
-impl<T: PortableElement, const N: usize> Register for PortableRegister<T, N> {
-    const BYTES: usize = size_of::<[T; N]>();
-
-    #[inline(always)]
-    unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: the caller is responsible for the bytes; any bits are a `PortableElement`.
-        unsafe { Self(from.cast::<[T; N]>().read_unaligned()) }
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, to: *mut u8) {
-        // SAFETY: the caller is responsible for the bytes.
-        unsafe { to.cast::<[T; N]>().write_unaligned(self.0) }
-    }
-}
+impl<T: PortableElement, const N: usize> Register for PortableRegister<T, N> {}
 
 impl<T: PortableElement, const N: usize> PartialRegister for PortableRegister<T, N> {
     #[inline(always)]

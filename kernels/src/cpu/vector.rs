@@ -16,28 +16,20 @@ macro_rules! vector {
         /// Every method needs a CPU that has the register's instruction set.
         pub(super) trait Vector: Register {
             $(unsafe fn $name(self, other: Self) -> Self;)*
-            /// Fills all lanes with `lane`.
-            unsafe fn splat_32(lane: u32) -> Self;
-            unsafe fn splat_f32(lane: f32) -> Self;
-            unsafe fn splat_f64(lane: f64) -> Self;
             /// Shifts 16-bit lanes left by 8 bits.
             unsafe fn up_8_of_16(self) -> Self;
             /// Shifts 16-bit lanes right by 8 bits, filling with zeros.
             unsafe fn down_8_of_16(self) -> Self;
+            /// Shifts 32-bit lanes left by 16 bits.
+            unsafe fn up_16_of_32(self) -> Self;
             /// Shifts 32-bit lanes right by 16 bits, filling with zeros.
             unsafe fn down_16_of_32(self) -> Self;
-            /// Selects `if_nan` in the f32 lanes where `self` is a NaN, and `number` in all others.
-            unsafe fn select_nan_f32(self, if_nan: Self, number: Self) -> Self;
+            /// Sets all bits of the f32 lanes where `self` is a NaN, and no bit of the others.
+            unsafe fn nan_mask_f32(self) -> Self;
             /// Converts f16 to two registers of f32, in an order that `narrow_f16` undoes.
             unsafe fn widen_f16(self) -> [Self; 2];
             /// Converts f32 to f16, rounding to nearest, ties to even.
             unsafe fn narrow_f16(wide: [Self; 2]) -> Self;
-            /// Returns two registers of 32-bit lanes. The upper half of each lane is a 16-bit lane
-            /// of `self`, and the lower half is zero.
-            unsafe fn widen_upper_16(self) -> [Self; 2];
-            /// Narrows 32-bit lanes below 2^16 to 16 bits, in the order that `widen_upper_16`
-            /// made.
-            unsafe fn narrow_lower_16(wide: [Self; 2]) -> Self;
         }
     };
 }
@@ -100,7 +92,7 @@ macro_rules! byte_product {
                 unsafe {
                     // Multiplies even and odd bytes separately, as 16-bit lanes. The low byte of a
                     // product depends on the low bytes of its factors alone.
-                    let even = left.mul_16(right).and(R::splat_32(0x00ff_00ff));
+                    let even = left.mul_16(right).and(lanes_of::<R, 0x00ff_00ff>());
                     let odd = left.down_8_of_16().mul_16(right.down_8_of_16()).up_8_of_16();
                     even.or(odd)
                 }
@@ -111,15 +103,31 @@ macro_rules! byte_product {
 
 byte_product! { i8 u8 }
 
+/// A register of equal lanes, from constant memory.
+#[inline(always)]
+unsafe fn lanes_of<R: Vector, const LANE: u32>() -> R {
+    const { assert!(R::BYTES <= size_of::<[u32; 16]>()) };
+    // SAFETY: there are as many bytes as a register has.
+    unsafe { R::load(const { &[LANE; 16] }.as_ptr().cast()) }
+}
+
+/// A register of equal lanes.
+#[inline(always)]
+unsafe fn repeated<R: Vector, T: Copy>(lane: T) -> R {
+    let lanes = [lane; 16];
+    const { assert!(R::BYTES <= 16 * size_of::<T>()) };
+    // SAFETY: there are as many bytes as a register has.
+    unsafe { R::load(lanes.as_ptr().cast()) }
+}
+
 macro_rules! combine_halves {
-    ($($type:ty, $op:ty: $widen:ident $method:ident $narrow:path;)*) => {$(
+    ($($type:ty, $op:ty: $widen:path, $method:ident, $narrow:path;)*) => {$(
         impl<R: Vector> Combine<R, $type> for $op {
             #[inline(always)]
             unsafe fn combine(left: R, right: R) -> R {
                 // SAFETY: the caller's CPU has the instruction set.
                 unsafe {
-                    let left = left.$widen();
-                    let right = right.$widen();
+                    let (left, right) = ($widen(left), $widen(right));
                     $narrow([left[0].$method(right[0]), left[1].$method(right[1])])
                 }
             }
@@ -128,77 +136,74 @@ macro_rules! combine_halves {
 }
 
 combine_halves! {
-    f16, Sum: widen_f16 add_f32 R::narrow_f16;
-    f16, Product: widen_f16 mul_f32 R::narrow_f16;
-    f16, Min: widen_f16 minimum_f32 R::narrow_f16;
-    f16, Max: widen_f16 maximum_f32 R::narrow_f16;
-    bf16, Sum: widen_upper_16 add_f32 round_bf16;
-    bf16, Product: widen_upper_16 mul_f32 round_bf16;
+    f16, Sum: R::widen_f16, add_f32, R::narrow_f16;
+    f16, Product: R::widen_f16, mul_f32, R::narrow_f16;
+    f16, Min: R::widen_f16, minimum_f32, R::narrow_f16;
+    f16, Max: R::widen_f16, maximum_f32, R::narrow_f16;
+    bf16, Sum: widen_bf16, add_f32, round_bf16;
+    bf16, Product: widen_bf16, mul_f32, round_bf16;
     // The result is one of two bf16 or a NaN, so nothing is rounded.
-    bf16, Min: widen_upper_16 minimum_f32 truncate_bf16;
-    bf16, Max: widen_upper_16 maximum_f32 truncate_bf16;
+    bf16, Min: widen_bf16, minimum_f32, truncate_bf16;
+    bf16, Max: widen_bf16, maximum_f32, truncate_bf16;
 }
 
+/// The upper half of each 32-bit lane.
+const UPPER: u32 = 0xffff_0000;
+
+/// Converts bf16 to f32: those with even places, and those with odd ones.
 #[inline(always)]
-unsafe fn truncate_bf16<R: Vector>(wide: [R; 2]) -> R {
+unsafe fn widen_bf16<R: Vector>(halves: R) -> [R; 2] {
     // SAFETY: the caller's CPU has the instruction set.
-    unsafe { R::narrow_lower_16([wide[0].down_16_of_32(), wide[1].down_16_of_32()]) }
+    unsafe { [halves.up_16_of_32(), halves.and(lanes_of::<R, UPPER>())] }
+}
+
+/// Converts f32 to bf16, in the order that [`widen_bf16`] made.
+#[inline(always)]
+unsafe fn truncate_bf16<R: Vector>([even, odd]: [R; 2]) -> R {
+    // SAFETY: the caller's CPU has the instruction set.
+    unsafe { even.down_16_of_32().or(odd.and(lanes_of::<R, UPPER>())) }
 }
 
 /// Rounds f32 to bf16: to nearest, ties to even. Adding 0x7fff (just under half of the last kept
 /// bit) carries into the upper half exactly if the value must be rounded up; adding the last kept
-/// bit rounds a tie to even. The additions could turn a NaN into a number, so a NaN is truncated
-/// and made quiet instead.
+/// bit rounds a tie to even. The additions could turn a NaN into a number, so all of its bits are set.
 #[inline(always)]
 unsafe fn round_bf16<R: Vector>(wide: [R; 2]) -> R {
     // SAFETY: the caller's CPU has the instruction set.
     unsafe {
         let mut rounded = wide;
         for half in &mut rounded {
-            let odd = half.down_16_of_32().and(R::splat_32(1));
-            let number = half.add_32(R::splat_32(0x7fff)).add_32(odd);
-            *half = half.select_nan_f32(half.or(R::splat_32(0x0040_0000)), number);
+            let is_odd = half.down_16_of_32().and(lanes_of::<R, 1>());
+            let number = half.add_32(lanes_of::<R, 0x7fff>()).add_32(is_odd);
+            *half = number.or(half.nan_mask_f32());
         }
         truncate_bf16(rounded)
     }
 }
 
-impl<R: Vector> Quotient<R> for f32 {
-    #[inline(always)]
-    unsafe fn quotient(value: R, by: u64) -> R {
-        // SAFETY: the caller's CPU has the instruction set.
-        unsafe { value.div_f32(R::splat_f32(by as f32)) }
-    }
-}
-
-impl<R: Vector> Quotient<R> for f64 {
-    #[inline(always)]
-    unsafe fn quotient(value: R, by: u64) -> R {
-        // SAFETY: the caller's CPU has the instruction set.
-        unsafe { value.div_f64(R::splat_f64(by as f64)) }
-    }
-}
-
-impl<R: Vector> Quotient<R> for f16 {
-    #[inline(always)]
-    unsafe fn quotient(value: R, by: u64) -> R {
-        // SAFETY: the caller's CPU has the instruction set.
-        unsafe {
-            let by = R::splat_f32(by as f32);
-            let [low, high] = value.widen_f16();
-            R::narrow_f16([low.div_f32(by), high.div_f32(by)])
+macro_rules! quotients {
+    ($($type:ty: |$value:ident, $by:ident| $quotient:expr;)*) => {$(
+        impl<R: Vector> Quotient<R> for $type {
+            #[inline(always)]
+            unsafe fn quotient($value: R, $by: u64) -> R {
+                // SAFETY: the caller's CPU has the instruction set.
+                unsafe { $quotient }
+            }
         }
-    }
+    )*};
 }
 
-impl<R: Vector> Quotient<R> for bf16 {
-    #[inline(always)]
-    unsafe fn quotient(value: R, by: u64) -> R {
-        // SAFETY: the caller's CPU has the instruction set.
-        unsafe {
-            let by = R::splat_f32(by as f32);
-            let [low, high] = value.widen_upper_16();
-            round_bf16([low.div_f32(by), high.div_f32(by)])
-        }
-    }
+quotients! {
+    f32: |value, by| value.div_f32(repeated(by as f32));
+    f64: |value, by| value.div_f64(repeated(by as f64));
+    f16: |value, by| {
+        let by = repeated(by as f32);
+        let [low, high] = value.widen_f16();
+        R::narrow_f16([low.div_f32(by), high.div_f32(by)])
+    };
+    bf16: |value, by| {
+        let by = repeated(by as f32);
+        let [even, odd] = widen_bf16(value);
+        round_bf16([even.div_f32(by), odd.div_f32(by)])
+    };
 }

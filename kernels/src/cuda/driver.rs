@@ -1,9 +1,11 @@
 //! The driver of NVIDIA's GPUs, looked for at run time.
 
-use cudarc::driver::sys::{CUdevice, CUresult, CUstream, CUstreamCaptureStatus};
+use cudarc::driver::sys::{
+    CUdevice, CUresult, CUstream, CUstreamCaptureStatus, cuDriverGetVersion,
+};
 use cudarc::driver::{CudaContext, DriverError};
 use libloading::Library;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
@@ -14,9 +16,6 @@ pub enum Unavailable {
     /// There is no driver.
     #[error("no driver of NVIDIA's GPUs is installed ({0})")]
     NoDriver(String),
-    /// The driver is older than a function that is called.
-    #[error("the driver has no function {0}; install driver {OLDEST} or a later one")]
-    MissingFunction(&'static str),
     /// The driver is older than the kernels.
     #[error(
         "the driver is for CUDA {}.{}, and the kernels need {}.{}; install driver {OLDEST} or a \
@@ -83,66 +82,6 @@ const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 const OLDEST: &str = "530";
 const OLDEST_CUDA: i32 = 12_010;
 
-/// Functions that are called, or that cudarc calls for us. cudarc panics where one is missing, so
-/// they are looked up first.
-const FUNCTIONS: &[&str] = &[
-    "cuCtxEnablePeerAccess",
-    "cuCtxGetCurrent",
-    "cuCtxSetCurrent",
-    "cuCtxSynchronize",
-    "cuDeviceCanAccessPeer",
-    "cuDeviceGet",
-    "cuDeviceGetAttribute",
-    "cuDeviceGetCount",
-    "cuDeviceGetName",
-    "cuDeviceGetUuid_v2",
-    "cuDevicePrimaryCtxRelease_v2",
-    "cuDevicePrimaryCtxRetain",
-    "cuDeviceTotalMem_v2",
-    "cuDriverGetVersion",
-    "cuEventCreate",
-    "cuEventDestroy_v2",
-    "cuEventElapsedTime",
-    "cuEventQuery",
-    "cuEventRecord",
-    "cuEventRecordWithFlags",
-    "cuEventSynchronize",
-    "cuFuncGetAttribute",
-    "cuGetErrorName",
-    "cuGetErrorString",
-    "cuInit",
-    "cuIpcCloseMemHandle",
-    "cuIpcGetMemHandle",
-    "cuIpcOpenMemHandle_v2",
-    "cuLaunchKernel",
-    "cuMemAllocAsync",
-    "cuMemAlloc_v2",
-    "cuMemFreeAsync",
-    "cuMemFreeHost",
-    "cuMemFree_v2",
-    "cuMemGetHandleForAddressRange",
-    "cuMemGetInfo_v2",
-    "cuMemHostAlloc",
-    "cuMemHostGetDevicePointer_v2",
-    "cuMemHostRegister_v2",
-    "cuMemHostUnregister",
-    "cuMemcpyDtoDAsync_v2",
-    "cuMemcpyDtoHAsync_v2",
-    "cuMemcpyHtoDAsync_v2",
-    "cuMemsetD8Async",
-    "cuModuleGetFunction",
-    "cuModuleLoadData",
-    "cuModuleUnload",
-    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
-    "cuStreamCreate",
-    "cuStreamDestroy_v2",
-    "cuStreamGetCaptureInfo_v2",
-    "cuStreamIsCapturing",
-    "cuStreamSynchronize",
-    "cuStreamWaitEvent",
-    "cuThreadExchangeStreamCaptureMode",
-];
-
 /// A driver that works.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
@@ -167,11 +106,10 @@ pub fn driver() -> Result<Driver, Unavailable> {
 }
 
 fn find() -> Result<Driver, Unavailable> {
-    let library = open()?;
-    if let Some(missing) = FUNCTIONS.iter().find(|name| !has(&library, name)) {
-        return Err(Unavailable::MissingFunction(missing));
-    }
-    let version = version(&library);
+    open()?;
+    let mut version = 0;
+    // SAFETY: the pointer is valid. A version that cannot be read is too old.
+    let _ = unsafe { cuDriverGetVersion(&mut version) };
     if version < OLDEST_CUDA {
         return Err(Unavailable::Old(version));
     }
@@ -194,25 +132,14 @@ fn open() -> Result<Library, Unavailable> {
     Err(Unavailable::NoDriver(why))
 }
 
-fn has(library: &Library, name: &str) -> bool {
-    // SAFETY: the symbol is not used, so its type does not matter.
-    unsafe { library.get::<*const c_char>(name.as_bytes()) }.is_ok()
-}
-
-/// The version of CUDA that the driver is for, as 1000 times the major and 10 times the minor
-/// number.
-fn version(library: &Library) -> i32 {
-    let mut version: c_int = 0;
-    // SAFETY: `CUresult cuDriverGetVersion(int*)` is the declaration of the driver's manual, and
-    // the pointer is valid.
-    unsafe {
-        let function =
-            library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"cuDriverGetVersion");
-        if let Ok(function) = function {
-            function(&mut version);
-        }
-    }
-    version
+/// A function of the driver that cudarc may lack. The library stays open as long as the process.
+///
+/// # Safety
+/// `F` is the type of the function that the driver's manual declares.
+unsafe fn function<F: Copy>(name: &str) -> Option<F> {
+    let library = Box::leak(Box::new(open().ok()?));
+    // SAFETY: passed on to our caller.
+    unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|it| *it)
 }
 
 /// `cuDeviceGetUuid_v2`: where the 16 bytes go, and the device.
@@ -228,10 +155,8 @@ type DeviceUuid = unsafe extern "C" fn(*mut u8, CUdevice) -> CUresult;
 pub fn uuid_of(device: CUdevice) -> Result<[u8; 16], DriverError> {
     static FUNCTION: OnceLock<Option<DeviceUuid>> = OnceLock::new();
     let function = FUNCTION.get_or_init(|| {
-        // The library stays open as long as the process.
-        let library = Box::leak(Box::new(open().ok()?));
         // SAFETY: the type is the declaration of the driver's manual.
-        unsafe { library.get::<DeviceUuid>(b"cuDeviceGetUuid_v2") }.ok().map(|it| *it)
+        unsafe { function("cuDeviceGetUuid_v2") }
     });
     let function = function.ok_or(DriverError(CUresult::CUDA_ERROR_NOT_FOUND))?;
     let mut uuid = [0; 16];
@@ -264,10 +189,8 @@ type CaptureInfo = unsafe extern "C" fn(
 pub unsafe fn capture_of(stream: CUstream) -> Result<(CUstreamCaptureStatus, u64), DriverError> {
     static FUNCTION: OnceLock<Option<CaptureInfo>> = OnceLock::new();
     let function = FUNCTION.get_or_init(|| {
-        // The library stays open as long as the process.
-        let library = Box::leak(Box::new(open().ok()?));
         // SAFETY: the type is the declaration of the driver's manual.
-        unsafe { library.get::<CaptureInfo>(b"cuStreamGetCaptureInfo_v2") }.ok().map(|it| *it)
+        unsafe { function("cuStreamGetCaptureInfo_v2") }
     });
     let function = function.ok_or(DriverError(CUresult::CUDA_ERROR_NOT_FOUND))?;
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;

@@ -142,19 +142,7 @@ pub fn walk_module(kind: DataType, op: BinaryOp) -> Option<String> {
         (DataType::I64, op) => (DataType::U64, op),
         (kind, op) => (kind, op),
     };
-    Some(format!("walk_{}_{}", kind.name(), name(op)))
-}
-
-fn name(op: BinaryOp) -> &'static str {
-    match op {
-        BinaryOp::Sum => "sum",
-        BinaryOp::Product => "product",
-        BinaryOp::Min => "min",
-        BinaryOp::Max => "max",
-        BinaryOp::And => "and",
-        BinaryOp::Or => "or",
-        BinaryOp::Xor => "xor",
-    }
+    Some(format!("walk_{}_{op:?}", kind.name()).to_lowercase())
 }
 
 /// Modules by context and name.

@@ -16,8 +16,9 @@ mod choice;
 #[repr(C, align(32))]
 struct Wide([u64; 4]);
 
-/// Bytes that an iteration of the loop moves.
-const STRIDE: usize = 4 * size_of::<Wide>();
+/// What an iteration of the loop moves.
+type Stride = [Wide; 4];
+const STRIDE: usize = size_of::<Stride>();
 
 /// Fewer bytes than this are left to the C library, which copies them by registers, too.
 const LONG: usize = 2 << 10;
@@ -107,33 +108,15 @@ unsafe fn copy_lines(mut from: *const u8, mut to: *mut u8, len: usize) {
     // SAFETY: the head, the aligned strides and the last stride lie within the `len` bytes, and cover them.
     unsafe {
         let (last_from, last_to) = (from.add(len - STRIDE), to.add(len - STRIDE));
-        store_unaligned(to, load(from));
+        to.cast::<Stride>().write_unaligned(from.cast::<Stride>().read_unaligned());
         let head = STRIDE - to.addr() % STRIDE;
         (from, to) = (from.add(head), to.add(head));
         for _ in 0..(len - head) / STRIDE {
-            to.cast::<[Wide; 4]>().write(load(from));
+            to.cast::<Stride>().write(from.cast::<Stride>().read_unaligned());
             (from, to) = (from.add(STRIDE), to.add(STRIDE));
         }
-        store_unaligned(last_to, load(last_from));
+        last_to.cast::<Stride>().write_unaligned(last_from.cast::<Stride>().read_unaligned());
     }
-}
-
-/// # Safety
-/// `from` has [`STRIDE`] readable bytes.
-#[cfg(any(target_arch = "x86_64", test))]
-#[inline(always)]
-unsafe fn load(from: *const u8) -> [Wide; 4] {
-    // SAFETY: our caller guarantees it.
-    unsafe { from.cast::<[Wide; 4]>().read_unaligned() }
-}
-
-/// # Safety
-/// `to` has [`STRIDE`] writable bytes.
-#[cfg(any(target_arch = "x86_64", test))]
-#[inline(always)]
-unsafe fn store_unaligned(to: *mut u8, parts: [Wide; 4]) {
-    // SAFETY: our caller guarantees it.
-    unsafe { to.cast::<[Wide; 4]>().write_unaligned(parts) }
 }
 
 #[cfg(test)]

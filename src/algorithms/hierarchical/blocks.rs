@@ -4,16 +4,18 @@ use super::group::{ChunkMap, HostGroup};
 use crate::algorithms::compose::Composer;
 use crate::algorithms::compose::WholeBuffer::{Input, Output};
 use crate::schedule::Schedule;
-use crate::schedule::collective::Collective;
+use crate::schedule::collective::Collective::{
+    self, AllGather, Broadcast, Gather, Reduce, ReduceScatter, Scatter,
+};
 
 impl HostGroup {
     pub(super) fn gather(&self, root: usize) -> Option<Schedule> {
         let mut whole = Composer::new(self.world());
         let leaders = self.leaders(root);
         let room = if self.rank == root { Output } else { whole.row() };
-        let local = Collective::Gather { root: self.place(leaders[self.node]) };
+        let local = Gather { root: self.place(leaders[self.node]) };
         self.within(&mut whole, local, &self.own_blocks(), (Input, room))?;
-        let across = Collective::Gather { root: self.node_of(root) };
+        let across = Gather { root: self.node_of(root) };
         self.across(&mut whole, across, &leaders, &self.blocks_of_hosts(), (room, Output))?;
         Some(whole.end())
     }
@@ -21,16 +23,11 @@ impl HostGroup {
     pub(super) fn all_gather(&self) -> Option<Schedule> {
         let mut whole = Composer::new(self.world());
         let leaders = self.leaders(0);
-        let all = self.all_blocks(Collective::AllGather);
-        self.within(
-            &mut whole,
-            Collective::Gather { root: 0 },
-            &self.own_blocks(),
-            (Input, Output),
-        )?;
+        let all = self.all_blocks(AllGather);
+        self.within(&mut whole, Gather { root: 0 }, &self.own_blocks(), (Input, Output))?;
         let rooms = (Output, Output);
-        self.across(&mut whole, Collective::AllGather, &leaders, &self.blocks_of_hosts(), rooms)?;
-        self.within(&mut whole, Collective::Broadcast { root: 0 }, &all, rooms)?;
+        self.across(&mut whole, AllGather, &leaders, &self.blocks_of_hosts(), rooms)?;
+        self.within(&mut whole, Broadcast { root: 0 }, &all, rooms)?;
         Some(whole.end())
     }
 
@@ -39,9 +36,9 @@ impl HostGroup {
         let leaders = self.leaders(root);
         // The root keeps the blocks of its host where they are.
         let room = if self.rank == root { Input } else { whole.row() };
-        let across = Collective::Scatter { root: self.node_of(root) };
+        let across = Scatter { root: self.node_of(root) };
         self.across(&mut whole, across, &leaders, &self.blocks_of_hosts(), (Input, room))?;
-        let local = Collective::Scatter { root: self.place(leaders[self.node]) };
+        let local = Scatter { root: self.place(leaders[self.node]) };
         self.within(&mut whole, local, &self.own_blocks(), (room, Output))?;
         Some(whole.end())
     }
@@ -49,23 +46,12 @@ impl HostGroup {
     pub(super) fn reduce_scatter(&self) -> Option<Schedule> {
         let mut whole = Composer::new(self.world());
         let leaders = self.leaders(0);
-        let all = self.all_blocks(Collective::ReduceScatter);
+        let all = self.all_blocks(ReduceScatter);
         let sums = whole.row();
         let results = whole.row();
-        self.within(&mut whole, Collective::Reduce { root: 0 }, &all, (Input, sums))?;
-        self.across(
-            &mut whole,
-            Collective::ReduceScatter,
-            &leaders,
-            &self.blocks_of_hosts(),
-            (sums, results),
-        )?;
-        self.within(
-            &mut whole,
-            Collective::Scatter { root: 0 },
-            &self.own_blocks(),
-            (results, Output),
-        )?;
+        self.within(&mut whole, Reduce { root: 0 }, &all, (Input, sums))?;
+        self.across(&mut whole, ReduceScatter, &leaders, &self.blocks_of_hosts(), (sums, results))?;
+        self.within(&mut whole, Scatter { root: 0 }, &self.own_blocks(), (results, Output))?;
         Some(whole.end())
     }
 

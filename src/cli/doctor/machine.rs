@@ -48,42 +48,40 @@ fn cores(cores: usize, ranks: usize) -> Finding {
     Finding::warning("cores", text, fix)
 }
 
-fn unread(what: &'static str) -> Finding {
-    Finding::warning(what, "cannot read the limit in /proc/self/limits", "mount /proc")
+/// Judges a limit by `judge`, if there is one.
+fn limit(
+    what: &'static str,
+    limit: Option<Option<u64>>,
+    judge: impl FnOnce(u64) -> Finding,
+) -> Finding {
+    match limit {
+        Some(None) => Finding::ok(what, "no limit"),
+        Some(Some(limit)) => judge(limit),
+        None => Finding::warning(what, "cannot read the limit in /proc/self/limits", "mount /proc"),
+    }
 }
 
-fn descriptors(limit: Option<Option<u64>>, ranks: u64) -> Finding {
+fn descriptors(most: Option<Option<u64>>, ranks: u64) -> Finding {
     let needed = PER_RANK.saturating_mul(ranks).saturating_add(DESCRIPTORS);
-    match limit {
-        Some(None) => Finding::ok("descriptors", "no limit"),
-        Some(Some(limit)) if limit >= needed => {
-            Finding::ok("descriptors", format!("at most {limit} open files"))
+    limit("descriptors", most, |most| {
+        if most >= needed {
+            return Finding::ok("descriptors", format!("at most {most} open files"));
         }
-        Some(Some(limit)) => {
-            let text = format!("at most {limit} open files, but {ranks} ranks need about {needed}");
-            Finding::problem("descriptors", text, format!("ulimit -n {needed}"))
-        }
-        None => unread("descriptors"),
-    }
+        let text = format!("at most {most} open files, but {ranks} ranks need about {needed}");
+        Finding::problem("descriptors", text, format!("ulimit -n {needed}"))
+    })
 }
 
-fn locked(limit: Option<Option<u64>>) -> Finding {
-    match limit {
-        Some(None) => Finding::ok("locked memory", "no limit"),
-        Some(Some(limit)) if limit >= LITTLE_LOCKED => {
-            Finding::ok("locked memory", format!("{} MiB", limit >> 20))
+fn locked(most: Option<Option<u64>>) -> Finding {
+    limit("locked memory", most, |most| {
+        if most >= LITTLE_LOCKED {
+            return Finding::ok("locked memory", format!("{} MiB", most >> 20));
         }
-        Some(Some(limit)) => {
-            let fix = "ulimit -l unlimited, or `memlock` in /etc/security/limits.conf; only \
-                       InfiniBand and GPUs need it";
-            Finding::warning(
-                "locked memory",
-                format!("{} KiB, too little to register buffers", limit >> 10),
-                fix,
-            )
-        }
-        None => unread("locked memory"),
-    }
+        let text = format!("{} KiB, too little to register buffers", most >> 10);
+        let fix = "ulimit -l unlimited, or `memlock` in /etc/security/limits.conf; only \
+                   InfiniBand and GPUs need it";
+        Finding::warning("locked memory", text, fix)
+    })
 }
 
 /// Ranks share anonymous segments, so the size of /dev/shm does not matter.

@@ -41,16 +41,6 @@ enum Severity {
     Problem,
 }
 
-impl Severity {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Problem => "problem",
-        }
-    }
-}
-
 /// The result of one check.
 #[derive(Debug, Eq, PartialEq, Serialize)]
 struct Finding {
@@ -81,7 +71,8 @@ impl Finding {
     fn lines(&self) -> String {
         let Self { severity, what, text, fix } = self;
         let fix = fix.as_ref().map(|fix| format!("{:26}fix: {fix}\n", ""));
-        format!("{:8} {what:16} {text}\n{}", severity.name(), fix.unwrap_or_default())
+        let severity = format!("{severity:?}").to_lowercase();
+        format!("{severity:8} {what:16} {text}\n{}", fix.unwrap_or_default())
     }
 }
 

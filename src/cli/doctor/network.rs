@@ -164,13 +164,15 @@ fn ports(
     }
 }
 
+/// The remedy without a key that can be used.
+const NEW_KEY: &str =
+    "make one with `maypole key new FILE` and set MAYPOLE_JOB_KEY_FILE=FILE for all ranks";
+
 /// Says where the key is; never prints the key.
 fn key(source: &KeySource, several_hosts: bool) -> Finding {
     match source {
         KeySource::None if several_hosts => {
-            let fix = "make one with `maypole key new FILE` and set MAYPOLE_JOB_KEY_FILE=FILE \
-                       for all ranks";
-            Finding::problem("key", "none, so only processes of this host can join", fix)
+            Finding::problem("key", "none, so only processes of this host can join", NEW_KEY)
         }
         KeySource::None => Finding::ok("key", "none: only processes of this host can join"),
         KeySource::Descriptor(number) => {
@@ -188,13 +190,8 @@ fn key(source: &KeySource, several_hosts: bool) -> Finding {
             Ok(_) => {
                 Finding::ok("key", format!("in {}, readable by this user only", path.display()))
             }
-            Err(error) => {
-                let fix = format!(
-                    "make it a regular file that you own, and run: chmod 600 {}",
-                    path.display()
-                );
-                Finding::problem("key", format!("{}: {error}", path.display()), fix)
-            }
+            // The error names the remedy for this file.
+            Err(error) => Finding::problem("key", format!("{}: {error}", path.display()), NEW_KEY),
         },
         _ => Finding::ok("key", "present"),
     }

@@ -7,7 +7,6 @@ use crate::progress::Progress;
 use crate::schedules::{NamedSchedules, ScheduleArgs};
 use crate::{names, output, simulate, sizes};
 use anyhow::{Context, Result, ensure};
-use maypole::algorithms::Algorithm;
 use maypole::schedule::collective::Collective;
 use maypole::schedule::{Layout, Schedule};
 use maypole_pictures::clocks::activities;
@@ -25,31 +24,12 @@ use std::process::ExitCode;
 /// output chunk 2. "tmp1" is chunk 1 of the scratch buffer.
 #[derive(clap::Args)]
 pub(crate) struct DrawArgs {
-    #[arg(
-        value_parser = names::collective,
-        help = names::collective_help(),
-        required_unless_present = "schedule"
-    )]
-    collective: Option<Collective>,
-
     #[command(flatten)]
-    file: ScheduleArgs,
-
-    /// The algorithm to draw [default: the first that implements the collective].
-    #[arg(short, long, value_name = "NAME")]
-    algorithm: Option<Algorithm>,
-
-    /// The number of ranks.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
-    ranks: usize,
+    of: ScheduleArgs,
 
     /// How many ranks each host has [default: all]. Only the hierarchical algorithm depends on it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     per_host: Option<u32>,
-
-    /// The root of broadcast, reduce, gather and scatter.
-    #[arg(short, long, value_name = "RANK", default_value_t = 0)]
-    root: usize,
 
     /// Draw no algorithm, but what the collective promises: numbers that each rank holds before and
     /// after, combined by sum. Chunk c of rank r is the digit c + 1 with r zeros behind it.
@@ -100,13 +80,12 @@ struct ClockArgs {
 }
 
 pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
-    let named = match &args.file.schedule {
+    let named = match &args.of.schedule {
         Some(path) => NamedSchedules::of_file(path)?,
         None => {
-            let wanted = args.collective.context("no collective is named")?;
-            let collective = names::rooted(wanted, args.root, args.ranks, names::MOST_DRAWN)?;
+            let collective = args.of.collective(names::MOST_DRAWN)?;
             if args.values {
-                return draw_values(collective, args.ranks);
+                return draw_values(collective, args.of.ranks);
             }
             args.of_algorithm(collective)?
         }
@@ -117,7 +96,7 @@ pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
     if let Some(path) = &args.html {
         output::save("--html", path, args.page(&named)?)?;
     } else if let Some(path) = &args.svg {
-        let name = names::dashed(named.collective);
+        let name = named.collective.option_name();
         output::save(
             "--svg",
             path,
@@ -133,9 +112,10 @@ pub(crate) fn main(args: DrawArgs) -> Result<ExitCode> {
 
 impl DrawArgs {
     fn of_algorithm(&self, collective: Collective) -> Result<NamedSchedules> {
-        let per_host = self.per_host.map_or(self.ranks, |ranks| ranks as usize);
-        let hosts: Vec<usize> = (0..self.ranks).map(|rank| rank / per_host).collect();
-        NamedSchedules::of_algorithm(collective, self.algorithm, &hosts)
+        let ScheduleArgs { ranks, algorithm, .. } = self.of;
+        let per_host = self.per_host.map_or(ranks, |ranks| ranks as usize);
+        let hosts: Vec<usize> = (0..ranks).map(|rank| rank / per_host).collect();
+        NamedSchedules::of_algorithm(collective, algorithm, &hosts)
     }
 
     /// The page to step through.
@@ -176,7 +156,7 @@ impl ClockArgs {
 fn draw_values(collective: Collective, ranks: usize) -> Result<ExitCode> {
     let most = values::MOST_RANKS;
     ensure!(ranks <= most, "-n {ranks}: --values shows at most {most} ranks");
-    let (name, picture) = (names::dashed(collective), values::text(collective, ranks));
+    let (name, picture) = (collective.option_name(), values::text(collective, ranks));
     output::print(format_args!("{name}, {ranks} ranks\n\n{picture}"))?;
     Ok(ExitCode::SUCCESS)
 }

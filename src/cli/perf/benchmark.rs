@@ -94,14 +94,6 @@ impl BenchmarkPoint {
         if self.collective.is_blocked() { self.block(world).start } else { self.count }
     }
 
-    /// Elements of the vector, or of one rank's block on average.
-    pub(crate) fn mean_count(&self, world: usize) -> usize {
-        match self.shares {
-            Some(_) => self.whole(world).div_ceil(world),
-            None => self.count,
-        }
-    }
-
     /// The elements of the whole that are the block of `rank`.
     pub(crate) fn block(&self, rank: usize) -> Range<usize> {
         let end_of = |ranks: usize| match &self.shares {

@@ -1,6 +1,5 @@
 //! What options choose among, and how a choice is read. Each error has the given value and the valid ones.
 
-use crate::names;
 use crate::perf::messages::MessageTest;
 use clap::ValueEnum;
 use maypole::algorithms::Algorithm;
@@ -53,7 +52,8 @@ pub(super) fn subject(text: &str) -> Result<Subject, String> {
         ("all", _) => Ok(Subject::Collectives(Selected::All)),
         ("p2p", _) => Ok(Subject::Messages(Selected::All)),
         (_, Some(test)) => Ok(Subject::Messages(Selected::One(test))),
-        _ => names::collective(text)
+        _ => text
+            .parse()
             .map(|collective| Subject::Collectives(Selected::One(collective)))
             .map_err(|error| {
                 format!(

@@ -45,7 +45,7 @@ pub(crate) fn join(settings: &PerfSettings) -> Result<RankCommunicators> {
 
 fn over_shm(world: &mut Communicator, settings: &PerfSettings) -> Result<Communicator> {
     let comm = world.over(Transport::Shm);
-    match settings.registered {
+    match settings.options.has_registered() {
         true => comm.context("--registered: the ranks do not all share memory"),
         false => Ok(comm?),
     }

@@ -10,11 +10,10 @@ use std::sync::Arc;
 
 /// How many shares each rank's block has.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct CountRule {
-    /// As it is written on the command line.
-    text: String,
-    /// As many as are listed; rank r has r + 1 without a list.
-    listed: Option<Vec<usize>>,
+pub(crate) enum CountRule {
+    /// Rank r has r + 1.
+    Linear,
+    Listed(Vec<usize>),
 }
 
 impl CountRule {
@@ -24,7 +23,10 @@ impl CountRule {
     ///
     /// If there are not as many listed as ranks, or if no rank has a share.
     pub(crate) fn shares(&self, world: usize) -> Result<Arc<[usize]>> {
-        let shares = self.listed.clone().unwrap_or_else(|| (1..=world).collect());
+        let shares = match self {
+            Self::Linear => (1..=world).collect(),
+            Self::Listed(shares) => shares.clone(),
+        };
         ensure!(
             shares.len() == world,
             "--counts {self}: these are {} counts, and there are {world} ranks",
@@ -42,7 +44,10 @@ impl CountRule {
 
 impl fmt::Display for CountRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        match self {
+            Self::Linear => f.write_str("linear"),
+            Self::Listed(shares) => f.write_str(&listed(shares)),
+        }
     }
 }
 
@@ -50,10 +55,11 @@ impl FromStr for CountRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text == "linear" {
+            return Ok(Self::Linear);
+        }
         let shares = text.split([':', ',']).map(str::parse).collect::<Result<_, _>>();
-        let listed = if text == "linear" { Ok(None) } else { shares.map(Some) };
-        let text = text.to_owned();
-        listed.map(|listed| Self { text: text.clone(), listed }).map_err(|_| {
+        shares.map(Self::Listed).map_err(|_| {
             format!(
                 "{text:?} is neither linear nor a list of one count for each rank, such as 1:2:0:5"
             )

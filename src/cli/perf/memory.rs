@@ -5,7 +5,7 @@ use crate::doctor::kernel_text;
 use crate::perf::benchmark::{Benchmark, BenchmarkPoint, BufferPlacement};
 use crate::perf::measure::workload::buffer_ranges;
 use crate::perf::settings::PerfSettings;
-use crate::{names, sizes};
+use crate::sizes;
 use anyhow::{Result, ensure};
 use std::fs;
 
@@ -46,7 +46,7 @@ fn check_within(benchmark: &Benchmark, swept: u128, ranks: usize, available: u64
     let Some((bytes, point)) = needs.max_by_key(|(bytes, _)| *bytes) else { return Ok(()) };
     let whole = point.whole(benchmark.parameters.world) * benchmark.parameters.kind.size();
     let with = if swept > 0 { " with --off-cache" } else { "" };
-    let what = format!("{} of {}{with}", names::dashed(point.collective), sizes::name(whole));
+    let what = format!("{} of {}{with}", point.collective.option_name(), sizes::name(whole));
     fits(&what, bytes.saturating_add(swept), ranks, available)
 }
 

@@ -2,7 +2,7 @@
 
 use super::hosts::{self, HostOptions};
 use super::{Bind, Job, LaunchOptions, OutputMode, launch, restarting};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Starts `world` ranks: this program again, with the same arguments. Rank 0 has the streams of this
 /// process.
 pub(crate) fn again(world: usize, bind: Bind, grace: Duration) -> Result<ExitCode> {
-    let program = std::env::current_exe().context("cannot find the file of this program")?;
+    let program = crate::process::this_file()?;
     let command = |_rank| {
         let mut command = Command::new(&program);
         command.args(std::env::args_os().skip(1));

@@ -100,7 +100,7 @@ impl<'a> Supervisor<'a> {
                     let events = std::iter::once(event).chain(self.events.try_iter());
                     self.handle_all(ranks, events.collect());
                 }
-                (None, Stopping::Killed { .. }) => {
+                (None, Stopping::Killed(_)) => {
                     let names = running_names(&self.started);
                     say(&format!("{names} did not end after SIGKILL; {} left behind", are(&names)));
                     self.outcome.left_behind = true;
@@ -108,8 +108,8 @@ impl<'a> Supervisor<'a> {
                 }
                 (None, Stopping::No) if self.places.are_due() => {}
                 (None, Stopping::No) => self.stop_outsiders(ranks),
-                (None, Stopping::Blamed { .. }) => self.end_others(ranks),
-                (None, Stopping::Failed { .. }) => {
+                (None, Stopping::Blamed(_)) => self.end_others(ranks),
+                (None, Stopping::Failed(_)) => {
                     self.request_end(ranks, SIGTERM);
                     let names = running_names(&self.started);
                     let grace = self.patience.failure_grace;
@@ -118,7 +118,7 @@ impl<'a> Supervisor<'a> {
                         are(&names)
                     ));
                 }
-                (None, Stopping::Asked { .. }) => {
+                (None, Stopping::Asked(_)) => {
                     let names = running_names(&self.started);
                     let grace = self.patience.grace;
                     say(&format!(
@@ -232,8 +232,7 @@ impl<'a> Supervisor<'a> {
         if end == Some(ProcessEnd::Exited(0)) {
             self.forget_replaced();
             self.succeeded = true;
-            if self.outcome.blamed == Some(rank) && matches!(self.stopping, Stopping::Blamed { .. })
-            {
+            if self.outcome.blamed == Some(rank) && matches!(self.stopping, Stopping::Blamed(_)) {
                 self.end_others(ranks);
             }
             return;
@@ -270,8 +269,8 @@ impl<'a> Supervisor<'a> {
         self.outcome.blamed = Some(first.rank);
         match runs && !first.was_late {
             true => {
-                let until = deadline_after(BLAMED_TIME.max(self.patience.failure_grace));
-                self.stopping = Stopping::Blamed { until };
+                let time = BLAMED_TIME.max(self.patience.failure_grace);
+                self.stopping = Stopping::Blamed(deadline_after(time));
             }
             false => self.end_others(ranks),
         }
@@ -282,15 +281,15 @@ impl<'a> Supervisor<'a> {
         let (rank, how) = (failure.rank, failure.description());
         let is_killed = matches!(failure.end, Some(ProcessEnd::Killed(_)));
         match self.stopping {
-            Stopping::Failed { .. } if self.outcome.blamed == Some(rank) => {
+            Stopping::Failed(_) if self.outcome.blamed == Some(rank) => {
                 self.outcome.failure = Some(failure);
             }
-            Stopping::Blamed { .. } if self.outcome.blamed == Some(rank) => {
+            Stopping::Blamed(_) if self.outcome.blamed == Some(rank) => {
                 self.outcome.failure = Some(failure);
                 self.end_others(ranks);
             }
             // It was not requested to end, and no failure of another rank does this.
-            Stopping::Failed { .. } if is_killed => say(&format!("rank {rank} {how}, too")),
+            Stopping::Failed(_) if is_killed => say(&format!("rank {rank} {how}, too")),
             _ => {}
         }
     }
@@ -336,7 +335,7 @@ impl<'a> Supervisor<'a> {
         if patience.is_zero() {
             self.request_end(ranks, SIGTERM);
         } else {
-            self.stopping = Stopping::Failed { until: deadline_after(patience) };
+            self.stopping = Stopping::Failed(deadline_after(patience));
         }
         if others > 0 && patience.is_zero() {
             say(&format!("rank {rank} {how}; stopping {others} other ranks"));
@@ -377,12 +376,12 @@ impl<'a> Supervisor<'a> {
 
     fn request_end(&mut self, ranks: &impl StartedRanks, signal: i32) {
         self.signal_running(ranks, signal);
-        self.stopping = Stopping::Asked { until: deadline_after(self.patience.grace) };
+        self.stopping = Stopping::Asked(deadline_after(self.patience.grace));
     }
 
     fn kill(&mut self, ranks: &impl StartedRanks) {
         self.signal_running(ranks, SIGKILL);
-        self.stopping = Stopping::Killed { until: deadline_after(KILL_TIMEOUT) };
+        self.stopping = Stopping::Killed(deadline_after(KILL_TIMEOUT));
     }
 
     fn signal_running(&self, ranks: &impl StartedRanks, signal: i32) {

@@ -25,6 +25,9 @@ const MOST_STEPS: usize = 1 << 23;
 /// Which schedules a command is about.
 #[derive(clap::Args)]
 pub(crate) struct ScheduleArgs {
+    #[arg(help = names::collective_help(), required_unless_present = "schedule")]
+    collective: Option<Collective>,
+
     /// Take the schedules of all ranks from FILE instead: TOML, or JSON if its name ends so. It has
     /// `collective`, `root` if there is one, `chunks`, and `ranks`: a list of steps for each rank, such
     /// as "send in0 to 1", "recv out0 from 1", "recv-reduce out0 from 1" or "copy in0 to out0".
@@ -34,6 +37,31 @@ pub(crate) struct ScheduleArgs {
         conflicts_with_all = ["collective", "algorithm", "ranks", "root"]
     )]
     pub(crate) schedule: Option<PathBuf>,
+
+    /// The algorithm [default: the first that implements the collective; to simulate, all].
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) algorithm: Option<Algorithm>,
+
+    /// The number of ranks.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
+    pub(crate) ranks: usize,
+
+    /// The root of broadcast, reduce, gather and scatter.
+    #[arg(short, long, value_name = "RANK", default_value_t = 0)]
+    root: usize,
+}
+
+impl ScheduleArgs {
+    /// The collective among the ranks, of which there are at most `most`.
+    pub(crate) fn collective(&self, most: usize) -> Result<Collective> {
+        self.collective_among(self.ranks, most)
+    }
+
+    /// The collective among `ranks` ranks, of which there are at most `most`.
+    pub(crate) fn collective_among(&self, ranks: usize, most: usize) -> Result<Collective> {
+        let wanted = self.collective.context("no collective is named")?;
+        names::rooted(wanted, self.root, ranks, most)
+    }
 }
 
 impl NamedSchedules {
@@ -90,7 +118,7 @@ impl NamedSchedules {
 
 /// `all-reduce by ring, 4 ranks`.
 pub(crate) fn title(collective: Collective, by: &str, ranks: usize) -> String {
-    format!("{} by {by}, {ranks} ranks", names::dashed(collective))
+    format!("{} by {by}, {ranks} ranks", collective.option_name())
 }
 
 /// A flaw, and the steps at which ranks are stuck.

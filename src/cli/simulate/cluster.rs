@@ -10,6 +10,7 @@ use maypole::schedule::collective::Collective;
 use maypole::topology::{NodeKind, Topology, detect};
 use maypole_cluster::build::cluster::{Fabric, named, several_of};
 use maypole_cluster::build::convert::detected;
+use maypole_cluster::build::link::describe;
 use maypole_cluster::predict::published::figure;
 use maypole_cluster::predict::{CollectiveCost, CostError, CostModel, PredictedTime, bus_factor};
 use maypole_cluster::rates::network;
@@ -66,8 +67,8 @@ pub(crate) const GIGABITS: u32 = 100;
 /// The most ranks of a host: among them, messages grow with the square.
 const MOST_OF_A_HOST: usize = 512;
 
-/// Predicts `wanted` on the cluster called `name`.
-pub(super) fn main(args: &SimulateArgs, name: &str, wanted: Collective) -> Result<ExitCode> {
+/// Predicts on the cluster called `name`.
+pub(super) fn main(args: &SimulateArgs, name: &str) -> Result<ExitCode> {
     let fabric = match args.lab.fabric {
         FabricArg::Flat => Fabric::Flat,
         FabricArg::Rails => Fabric::Rails,
@@ -77,9 +78,9 @@ pub(super) fn main(args: &SimulateArgs, name: &str, wanted: Collective) -> Resul
     let ranks = topology.devices().len();
     let most = names::MOST_RANKS.min(MOST_OF_A_HOST * topology.hosts());
     ensure!(ranks <= most, "--cluster {name} has {ranks} ranks; the most is {most}");
-    let collective = names::rooted(wanted, args.root, ranks, most)?;
+    let collective = args.of.collective_among(ranks, most)?;
     let model = CostModel::new(&topology)?;
-    let costs = costs(&model, collective, args.algorithm)?;
+    let costs = costs(&model, collective, args.of.algorithm)?;
     let sizes = args.bytes.sizes();
     let report = ClusterReport { topology: &topology, model: &model, name, collective };
     if !args.json {
@@ -204,7 +205,7 @@ impl ClusterReport<'_> {
              # predicted, not measured; the model: documentation of `maypole_cluster::predict`\n\
              # size: bytes of the whole; algbw, busbw: GB/s as in nccl-tests; lanes: rings in use\n\
              {}\n",
-            names::dashed(self.collective),
+            self.collective.option_name(),
             self.name,
             self.model.world(),
             self.topology.hosts(),
@@ -229,7 +230,7 @@ impl ClusterReport<'_> {
             "windows": prediction.windows,
             "lanes": cost.lanes,
             "protocol": prediction.protocol,
-            "bottleneck": cost.bottleneck.map(|link| self.topology.describe(link)),
+            "bottleneck": cost.bottleneck.map(|link| describe(self.topology, link)),
         })
     }
 

@@ -24,30 +24,11 @@ use std::process::ExitCode;
 /// network. With --cluster, the links are those of a described cluster.
 #[derive(clap::Args)]
 pub(crate) struct SimulateArgs {
-    #[arg(
-        value_parser = names::collective,
-        help = names::collective_help(),
-        required_unless_present = "schedule"
-    )]
-    collective: Option<Collective>,
-
     #[command(flatten)]
-    file: ScheduleArgs,
+    of: ScheduleArgs,
 
     #[command(flatten)]
     lab: cluster::ClusterArgs,
-
-    /// The algorithm to predict [default: all that implement the collective].
-    #[arg(short, long, value_name = "NAME")]
-    algorithm: Option<Algorithm>,
-
-    /// The number of ranks.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
-    ranks: usize,
-
-    /// The root of broadcast, reduce, gather and scatter.
-    #[arg(short, long, value_name = "RANK", default_value_t = 0)]
-    root: usize,
 
     /// Bytes of the whole: of the vector, or of all ranks' blocks together. With --cluster also a range
     /// that doubles, such as 1M..1G.
@@ -123,16 +104,15 @@ struct SimulatedCost {
 }
 
 pub(crate) fn main(args: SimulateArgs) -> Result<ExitCode> {
-    if let Some(path) = &args.file.schedule {
+    if let Some(path) = &args.of.schedule {
         return args.predict_file(NamedSchedules::of_file(path)?);
     }
-    let wanted = args.collective.context("no collective is named")?;
     if let Some(name) = &args.lab.cluster {
-        return cluster::main(&args, name, wanted);
+        return cluster::main(&args, name);
     }
     ensure!(args.bytes.sizes().len() == 1, "--bytes with several sizes needs --cluster");
-    let collective = names::rooted(wanted, args.root, args.ranks, names::MOST_DRAWN)?;
-    let algorithms = match args.algorithm {
+    let collective = args.of.collective(names::MOST_DRAWN)?;
+    let algorithms = match args.of.algorithm {
         Some(algorithm) if !algorithm.supports(collective) => {
             bail!("{}", names::not_implemented(algorithm, collective))
         }
@@ -178,9 +158,9 @@ impl SimulateArgs {
         let progress = Progress::start("simulating");
         let of = algorithms.len();
         let predictions = algorithms.iter().enumerate().map(|(nth, one)| {
-            let nth = nth + 1;
-            progress.at(format_args!("simulating {one} on {} ranks, {nth} of {of}", self.ranks));
-            let hosts = vec![0; self.ranks];
+            let (nth, ranks) = (nth + 1, self.of.ranks);
+            progress.at(format_args!("simulating {one} on {ranks} ranks, {nth} of {of}"));
+            let hosts = vec![0; ranks];
             self.predict(NamedSchedules::of_algorithm(collective, Some(*one), &hosts)?)
         });
         predictions.collect()
@@ -267,7 +247,7 @@ impl SimulateArgs {
 
     fn table(&self, predictions: &[SimulatedCost]) -> String {
         let collective = predictions[0].of.collective;
-        let name = names::dashed(collective);
+        let name = collective.option_name();
         let size = sizes::name(self.whole(collective));
         let (ranks, costs) = (predictions[0].of.schedules.len(), self.costs);
         let mut text = format!(

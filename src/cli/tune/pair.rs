@@ -55,17 +55,14 @@ impl RankPair {
         let mut own = vec![1u8; COPY[COPY.len() - 1]];
         let beacon = MemoryBeacon::new()?;
         let ProcessMemory { pid, beacon: word, mark } = beacon.memory();
-        let mut told = [0; 8];
-        let mine = [u64::from(pid), word, mark, own.as_ptr().addr() as u64];
-        self.comm.all_gather((&mine, &mut told))?;
-        let [pid, beacon, mark, address] = told.as_chunks().0[1 - self.comm.rank()];
-        let peer = ProcessMemory { pid: pid as u32, beacon, mark };
-        let refusal = peer.check().err();
-        let mut refusals = [u8::from(refusal.is_some())];
-        self.comm.all_reduce(&mut refusals, ReduceOp::Max)?;
-        if refusals[0] > 0 {
-            let why = refusal.map(|error| error.to_string());
-            return Ok(Err(why.unwrap_or_else(|| "rank 1 cannot read rank 0's memory".to_owned())));
+        let mine = (pid, word, mark, own.as_ptr().addr() as u64);
+        let (pid, beacon, mark, address) =
+            self.comm.all_gather_values(&mine)?[1 - self.comm.rank()];
+        let peer = ProcessMemory { pid, beacon, mark };
+        let refusal = peer.check().err().map(|error| error.to_string());
+        let refusals = self.comm.all_gather_values(&refusal)?;
+        if let Some(why) = refusals.into_iter().flatten().next() {
+            return Ok(Err(why));
         }
         let points = COPY.into_iter().map(|bytes| {
             let into = &mut own[..bytes];
@@ -99,10 +96,10 @@ impl RankPair {
         };
         batch(&mut self.comm, 20)?;
         let one = batch(&mut self.comm, 20)?;
-        let mut calls = [(SAMPLE.as_nanos() as f64 * 1e3 / one).clamp(4.0, 10_000.0) as u32];
+        let calls = (SAMPLE.as_nanos() as f64 * 1e3 / one).clamp(4.0, 10_000.0) as u32;
         self.comm.set_plan(None);
-        self.comm.broadcast(&mut calls, 0)?;
-        let samples = (0..self.samples).map(|_| batch(&mut self.comm, calls[0]));
+        let calls = self.comm.broadcast_value(Some(calls), 0)?;
+        let samples = (0..self.samples).map(|_| batch(&mut self.comm, calls));
         let samples: Vec<f64> = samples.collect::<Result<_>>()?;
         let middle = statistics::median(samples.clone()).context("there are no samples")?;
         self.relative.extend(samples.iter().map(|sample| sample / middle));

@@ -46,9 +46,8 @@ pub(super) fn better_rows(
     if !is_faster(world, Transport::Tcp, measured, &mut text)? {
         table.tcp = BUILT_IN.tcp;
     }
-    let mut has_verbs = [u8::from(measured.verbs != BUILT_IN.verbs)];
-    world.broadcast(&mut has_verbs, 0)?;
-    if has_verbs == [1] && !is_faster(world, Transport::Ib, measured, &mut text)? {
+    let has_verbs = measured.verbs != BUILT_IN.verbs;
+    if has_verbs && !is_faster(world, Transport::Ib, measured, &mut text)? {
         table.verbs = BUILT_IN.verbs;
     }
     Ok((table, text))
@@ -65,17 +64,16 @@ fn is_faster(
     groups[0].set_costs(CostTable::BUILT_IN);
     groups[1].set_costs(*measured);
     let mean = compared(&mut groups)?;
-    let mut is_faster = [u8::from(mean >= MARGIN)];
     // Ranks differ in their measurements.
-    world.broadcast(&mut is_faster, 0)?;
-    let kept = if is_faster == [1] { "measured" } else { "built-in" };
+    let is_faster = world.broadcast_value(Some(mean >= MARGIN), 0)?;
+    let kept = if is_faster { "measured" } else { "built-in" };
     let _ = writeln!(
         text,
         "# {transport}: time by the built-in costs / by measured rows, geometric mean of {} calls: \
          {mean:.2}; the {kept} rows are saved",
         CALLS.len() * SIZES.len()
     );
-    Ok(is_faster == [1])
+    Ok(is_faster)
 }
 
 /// The geometric mean over all calls of their time by the first group divided by that by the second.
@@ -108,10 +106,10 @@ fn times(groups: &mut [Communicator; 2], bytes: usize, call: Call) -> Result<Vec
         batch(comm, 2)?;
         slowest = slowest.max(batch(comm, 2)?);
     }
-    let mut calls = [(SAMPLE.as_secs_f64() / slowest).clamp(1.0, 1000.0) as u64];
-    groups[0].broadcast(&mut calls, 0)?;
+    let calls = (SAMPLE.as_secs_f64() / slowest).clamp(1.0, 1000.0) as u64;
     let [first, second] = groups;
-    (0..ROUNDS).map(|_| Ok([batch(first, calls[0])?, batch(second, calls[0])?])).collect()
+    let calls = first.broadcast_value(Some(calls), 0)?;
+    (0..ROUNDS).map(|_| Ok([batch(first, calls)?, batch(second, calls)?])).collect()
 }
 
 #[cfg(test)]

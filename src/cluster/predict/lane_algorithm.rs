@@ -5,7 +5,7 @@ use maypole::algorithms::hierarchical::{self, Levels};
 use maypole::algorithms::{Algorithm, reordered};
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::Boards;
-use maypole::schedule::{Schedule, Symmetry};
+use maypole::schedule::{Buffer, Schedule, Span, Symmetry, scratch};
 use std::fmt;
 
 /// An algorithm along the lanes of a topology.
@@ -119,9 +119,29 @@ pub fn schedule(
     algorithm: LaneAlgorithm,
 ) -> Option<Schedule> {
     let used = algorithm.lanes(collective, lanes);
-    let orders: Vec<Vec<usize>> = used.iter().map(|lane| lane.order.clone()).collect();
-    let by_place: Vec<usize> = orders[0].iter().map(|&rank| hosts[rank]).collect();
-    reordered::lanes(collective, &orders, rank, |collective, place| {
-        algorithm.at(collective, &by_place, place)
-    })
+    let by_place: Vec<usize> = used[0].order.iter().map(|&rank| hosts[rank]).collect();
+    let at = |collective, place| algorithm.at(collective, &by_place, place);
+    let of = |lane: &Lane| reordered::schedule(collective, &lane.order, rank, at);
+    Some(side_by_side(&used.iter().map(of).collect::<Option<Vec<_>>>()?))
+}
+
+/// One schedule that runs each of `parts` on an equal slice of the vector. The lanes follow one another in
+/// the list. They have no span in common, so executors run them side by side.
+fn side_by_side(parts: &[Schedule]) -> Schedule {
+    let pieces = parts[0].chunks;
+    let chunks = parts.len() * pieces;
+    let mut rows = 0;
+    let mut steps = Vec::new();
+    for (lane, part) in parts.iter().enumerate() {
+        let place = |span: Span| {
+            let piece = lane * pieces + span.chunk % pieces;
+            match span.buffer {
+                Buffer::Scratch => scratch((rows + span.chunk / pieces) * chunks + piece),
+                Buffer::Input | Buffer::Output => Span { chunk: piece, ..span },
+            }
+        };
+        steps.extend(part.steps.iter().map(|step| step.map(place, |peer| peer)));
+        rows += part.scratch.div_ceil(pieces);
+    }
+    Schedule::new(chunks, steps)
 }

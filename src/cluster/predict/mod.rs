@@ -240,6 +240,7 @@ impl<'a> CostModel<'a> {
     ///
     /// ```
     /// use maypole_cluster::build::cluster::{Fabric, named};
+    /// use maypole_cluster::build::link::describe;
     /// use maypole_cluster::predict::lane_algorithm::LaneAlgorithm;
     /// use maypole_cluster::predict::CostModel;
     /// use maypole::{algorithms::Algorithm, schedule::collective::Collective};
@@ -247,7 +248,7 @@ impl<'a> CostModel<'a> {
     /// let model = CostModel::new(&host).unwrap();
     /// let ring = LaneAlgorithm::Flat(Algorithm::Ring);
     /// let ring = model.cost(Collective::AllReduce, ring).unwrap().unwrap();
-    /// let bottleneck = host.describe(ring.bottleneck.unwrap());
+    /// let bottleneck = describe(&host, ring.bottleneck.unwrap());
     /// assert_eq!(bottleneck, "GPU0 -> NVSwitch (NVLink, 240.0 GB/s)");
     /// // The bus bandwidth of a large vector is the bandwidth of the links: 240 GB/s.
     /// let seconds = ring.predict(16e9).seconds;

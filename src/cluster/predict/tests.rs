@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::build::cluster::{Fabric, named};
+use crate::build::link::with_bandwidth;
 use maypole::topology::{LinkKind, NodeKind};
 
 /// The costs of all collectives and algorithms: by one host where that is possible, and by all ranks.
@@ -36,12 +37,12 @@ fn one_host_tells_what_all_hosts_tell() {
 /// A link, a rank or a cable that one host alone has is a difference, also where its schedules are alike.
 #[test]
 fn unequal_hosts_are_all_followed() {
-    let mut slower = named("4xdgx-a100", Fabric::Flat).unwrap();
+    let equal = named("4xdgx-a100", Fabric::Flat).unwrap();
     let of_second = |link: usize, cluster: &Topology| {
         cluster.nodes()[cluster.links()[link].from].host == Some(1)
     };
-    let link = (0..slower.links().len()).find(|link| of_second(*link, &slower)).unwrap();
-    slower.set_bandwidth(link, slower.links()[link].bandwidth / 2.0);
+    let link = (0..equal.links().len()).find(|link| of_second(*link, &equal)).unwrap();
+    let slower = with_bandwidth(&equal, link, equal.links()[link].bandwidth / 2.0);
 
     let mut larger = named("3xpcie-phb", Fabric::Flat).unwrap();
     let bridge = larger.nodes_of(NodeKind::HostBridge)[1];

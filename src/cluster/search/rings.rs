@@ -2,8 +2,9 @@
 
 use maypole::topology::rings::{self, EXACT, LinkWeights, Ring, bottleneck};
 
-/// As [`rings::ring`], and improves a ring of more than [`EXACT`] devices until no exchange helps: a
-/// part of the ring is reversed, or moved elsewhere. The result is good, but not always the best.
+/// As [`rings::ring`]. For more than [`EXACT`] devices, joins short paths by their best ends, and improves that
+/// ring until no exchange helps: a part of the ring is reversed, or moved elsewhere. The result is good, but
+/// not always the best.
 ///
 /// ```
 /// use maypole_cluster::search::rings::ring;
@@ -18,11 +19,41 @@ use maypole::topology::rings::{self, EXACT, LinkWeights, Ring, bottleneck};
 pub fn ring<T: Ord + Copy>(links: &[Vec<T>]) -> Ring<T> {
     let Ring { mut order, .. } = rings::ring(links);
     if links.len() > EXACT {
-        improve(&LinkWeights::new(links), &mut order);
+        let weights = LinkWeights::new(links);
+        order = joined(&weights, links.len());
+        improve(&weights, &mut order);
         let first = order.iter().position(|device| *device == 0).expect("it has every device");
         order.rotate_left(first);
     }
     Ring { bottleneck: bottleneck(links, &order), order }
+}
+
+/// Joins paths of one device each, the best link first, until one path is left.
+fn joined(weights: &LinkWeights, count: usize) -> Vec<usize> {
+    let mut links: Vec<(usize, usize)> =
+        (0..count).flat_map(|a| (0..count).map(move |b| (a, b))).collect();
+    links.retain(|(a, b)| a != b);
+    links.sort_by_key(|&(a, b)| (weights.of(a, b), a, b));
+    let mut next = vec![None; count];
+    let mut before = vec![None; count];
+    // By end of a path: its other end.
+    let mut end: Vec<usize> = (0..count).collect();
+    for (a, b) in links {
+        if next[a].is_none() && before[b].is_none() && end[a] != b {
+            next[a] = Some(b);
+            before[b] = Some(a);
+            let first = end[a];
+            let last = end[b];
+            end[first] = last;
+            end[last] = first;
+        }
+    }
+    // The last device of the path is linked to the first.
+    let first = before.iter().position(Option::is_none).expect("a path has a first device");
+    let mut order = Vec::from_iter(std::iter::successors(Some(first), |&device| next[device]));
+    let start = order.iter().position(|&device| device == 0).expect("every device is on the ring");
+    order.rotate_left(start);
+    order
 }
 
 /// Reverses parts of the ring and moves parts elsewhere, as long as that makes the ring better.

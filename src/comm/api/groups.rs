@@ -69,22 +69,17 @@ impl Communicator {
     #[doc(alias("MPI_Comm_dup", "dup"))]
     pub fn duplicate(&mut self) -> Result<Self> {
         let members: Vec<usize> = (0..self.world()).collect();
-        self.agree("duplicate()")?;
+        self.agree_on("duplicate()", &())?;
         Ok(self.subgroup(&members))
     }
 
-    /// The group of the ranks `members`, joined by `boards` and `links`. `agree` or `split` has just
+    /// The group of the ranks `members`, joined by `boards` and `links`. `agree_on` has just
     /// numbered it.
     fn subgroup(&self, members: &[usize]) -> Self {
         let boards = self.boards().subset(members);
-        let links = self.conditions.links.clone();
+        let links = self.conditions().links.clone();
         let engine = self.engine.get().subgroup(members, boards, links);
         Self::new(engine, self.hosts.subset(members))
-    }
-
-    /// Checks that all ranks make the same new group by `call`.
-    pub(crate) fn agree(&mut self, call: &str) -> Result<()> {
-        self.agree_on(call, &()).map(drop)
     }
 
     /// Checks that all ranks make the same new group by `call`. Returns their values, by rank.
@@ -94,7 +89,7 @@ impl Communicator {
     {
         let engine = self.engine.get_mut();
         let all = engine.tell_all(named_call(call), mine)?;
-        engine.count_split();
+        engine.splits += 1;
         Ok(all)
     }
 }

@@ -119,8 +119,7 @@ impl Communicator {
         let engine = self.engine.get();
         let operands = (kind, count);
         let reduction = op.reduction();
-        let call =
-            CollectiveCall::new(engine.settings(), collective, operands, reduction, in_place);
+        let call = CollectiveCall::new(&engine.settings, collective, operands, reduction, in_place);
         let ready = ReadyCall {
             call,
             scaling: None,

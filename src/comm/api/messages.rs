@@ -219,31 +219,32 @@ impl Communicator {
     fn run_batch(&mut self, mut batch: MessageBatch<'_>) -> Result<Vec<(usize, usize)>> {
         let (engine, messages, mut driven) = self.engine.with_messages();
         engine.check_usable(|| batch.title())?;
-        let mut observers = engine.observers.take();
-        let mut recorder = observers.as_mut().and_then(|observers| observers.recording());
+        let mut recorder = engine.recorder.take();
+        let mut recording = recorder.as_deref_mut().filter(|it| it.is_recording());
         let DrivenMessages { links, requests } = &mut *driven;
         let context = messages.context(engine.waiting());
         let mut noted = false;
         let slow = |batch: &MessageBatch<'_>| {
             noted = true;
             let (words, peer, step) = batch.awaited();
-            engine.health().begin_message(words, peer, step);
+            engine.health.begin_message(words, peer, step);
         };
-        engine.health().activity().begin_messages();
-        if let Some(recorder) = &mut recorder {
+        engine.health.activity.begin_messages();
+        if let Some(recorder) = &mut recording {
             recorder.begin();
         }
-        let ended = links.run(&mut batch, requests, &context, recorder.as_deref_mut(), slow);
-        if let Some(recorder) = recorder {
+        let ended = links.run(&mut batch, requests, &context, recording.as_deref_mut(), slow);
+        if let Some(recorder) = recording {
             recorder.end(batch.recorded(), ended.as_ref().err().map(|failed| failed.peer));
         }
         drop(driven);
-        engine.observers = observers;
-        engine.health().activity().end_messages(batch.len());
+        engine.recorder = recorder;
+        engine.health.activity.end_messages(batch.len());
         if noted {
-            engine.health().end_message();
+            engine.health.end_message();
         }
-        ended.map_err(|failed| engine.explain_message(failed))?;
+        let allowed = engine.limits.allowed();
+        ended.map_err(|failed| engine.health.explain_message(failed, allowed))?;
         batch.arrivals().map_err(|misfit| misfit_error(self.rank(), misfit))
     }
 }

@@ -66,7 +66,7 @@ impl Communicator {
         let schedules: Vec<_> = (0..self.world()).map(schedule).collect();
         let done = self.issue_counted(collective, count, buffers, op, Some(schedules));
         // The next equal call runs by an algorithm of the table again.
-        self.engine.get_mut().forget_current();
+        self.engine.get_mut().calls.forget_current();
         done
     }
 }

@@ -27,19 +27,15 @@ impl Communicator {
     /// });
     /// ```
     pub fn set_algorithm(&mut self, algorithm: Option<Algorithm>) {
-        self.change_plan(algorithm.map(PlanOverride::from));
+        let plan = algorithm.map(PlanOverride::from);
+        self.engine.change(move |engine| engine.settings.plan = plan);
     }
 
     /// Names the algorithm and the window of the calls that follow, for measurements. Otherwise as
     /// [`set_algorithm`](Self::set_algorithm).
     pub fn set_plan(&mut self, plan: Option<Plan>) {
-        self.change_plan(plan.map(PlanOverride::from));
-    }
-
-    fn change_plan(&mut self, plan: Option<PlanOverride>) {
-        self.engine.change(move |engine| {
-            engine.settings_mut().plan = plan;
-        });
+        let plan = plan.map(PlanOverride::from);
+        self.engine.change(move |engine| engine.settings.plan = plan);
     }
 
     /// Prices the calls that follow by other costs than those of rank 0's table: to compare tables. All
@@ -54,7 +50,6 @@ impl Communicator {
     /// });
     /// ```
     pub fn set_costs(&mut self, costs: CostTable) {
-        self.conditions.costs = costs;
         self.engine.change(move |engine| engine.set_costs(costs));
     }
 
@@ -79,12 +74,12 @@ impl Communicator {
     /// assert_eq!(sums, [((1e8 + 1.0) + -1e8) + 1.0; 4]);
     /// ```
     pub fn set_deterministic(&mut self, deterministic: bool) {
-        self.engine.change(move |engine| engine.settings_mut().deterministic = deterministic);
+        self.engine.change(move |engine| engine.settings.deterministic = deterministic);
     }
 
     /// True if reductions are the plain loop over the ranks.
     pub fn is_deterministic(&self) -> bool {
-        self.engine.get().settings().deterministic
+        self.engine.get().settings.deterministic
     }
 
     /// Says whether all ranks compare their calls *before* each collective that follows, so that the
@@ -107,13 +102,17 @@ impl Communicator {
     /// assert!(errors.iter().all(|error| matches!(error, Error::Mismatch { .. })));
     /// ```
     pub fn set_checked(&mut self, checked: bool) {
-        self.engine.change(move |engine| engine.set_checked(checked));
+        self.engine.change(move |engine| {
+            engine.settings.checked = checked;
+            // The fast path compares nothing.
+            engine.calls.forget_current();
+        });
     }
 
     /// How long a wait for a peer may last before the call fails. The default is
     /// `MAYPOLE_TIMEOUT`, or 300 s.
     pub fn timeout(&self) -> Duration {
-        self.engine.timeout()
+        self.engine.timeout
     }
 
     /// Changes [`timeout`](Self::timeout) for the calls and requests that follow, on this rank

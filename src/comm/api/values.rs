@@ -151,7 +151,7 @@ impl Communicator {
     /// [`Error::Aborted`] on every rank if this rank has not so much memory.
     fn grow(&mut self, operation: &'static str, room: &mut Vec<u8>, bytes: usize) -> Result<()> {
         if room.try_reserve_exact(bytes.saturating_sub(room.len())).is_err() {
-            return Err(self.engine.get_mut().no_memory(operation, bytes));
+            return Err(self.engine.get_mut().health.no_memory(operation, bytes));
         }
         room.resize(bytes, 0);
         Ok(())

@@ -53,7 +53,7 @@ impl Communicator {
                 return Err(self.invalid(operation, why.to_owned()));
             }
         };
-        Ok(self.engine.get_mut().intern(counts))
+        Ok(self.engine.get_mut().calls.counts.name(counts))
     }
 
     /// What every rank sends to every rank: one row a sender.
@@ -109,9 +109,9 @@ impl Communicator {
     /// because the algorithm that the user named may not implement all-gather.
     fn gather_rows(&mut self, row: &[u64]) -> Result<Vec<u64>> {
         let mut rows = vec![0; row.len() * self.world()];
-        let plan = self.engine.get_mut().settings_mut().plan.take();
+        let plan = self.engine.get_mut().settings.plan.take();
         let gathered = self.all_gather((row, &mut rows));
-        self.engine.get_mut().settings_mut().plan = plan;
+        self.engine.get_mut().settings.plan = plan;
         gathered.map(|()| rows)
     }
 

@@ -9,6 +9,7 @@ use crate::control::transport::Transport;
 use crate::error::{Error, Result};
 use crate::topology::StreamLinks;
 use crate::topology::transport::RefusalReason;
+use crate::wire;
 use crate::world::bootstrap::admission::{WaitingRoom, knock};
 use crate::world::bootstrap::{JoinConfig, JoinError, JoinStop};
 use crate::world::launch;
@@ -166,13 +167,13 @@ impl Communicator {
         within: Duration,
     ) -> std::result::Result<usize, (String, bool)> {
         let never = |why: &str| Err((why.to_owned(), false));
-        let Some(transport) = self.conditions.transport else {
+        let Some(transport) = self.conditions().transport else {
             return never(
                 "admit: the ranks are threads of one process, which no process can join: start \
                  them as processes",
             );
         };
-        if !matches!(self.conditions.links, StreamLinks::Tcp(_)) {
+        if !matches!(self.conditions().links, StreamLinks::Tcp(_)) {
             return never(
                 "admit: the ranks use InfiniBand or RoCE, over which nobody is admitted: start \
                  them with MAYPOLE_TRANSPORT=tcp",
@@ -181,9 +182,9 @@ impl Communicator {
         let within = within.min(self.timeout() / 2);
         let world = self.world();
         let title = "admit(), waiting for newcomers".to_owned();
-        self.engine.get().health().begin_message(title, None, 0);
+        self.engine.get().health.begin_message(title, None, 0);
         let found = admissions.find(world, transport == Transport::Shm, within);
-        self.engine.get().health().end_message();
+        self.engine.get().health.end_message();
         found.map_err(|error| (error.to_string(), error.is_retryable()))
     }
 
@@ -207,7 +208,7 @@ impl Communicator {
         stop: &JoinStop,
     ) -> Result<Self> {
         let mine = JoinReport::of_this_process();
-        let (service, agreed) = knock(&config, &mine.to_bytes(), stop)?;
+        let (service, agreed) = knock(&config, &wire::encode(&mine), stop)?;
         let rank = service.rank();
         let world = JoinedWorld::of(&agreed).map_err(Error::wrong_setting)?;
         let control = Arc::new(ProcessControl::world(service).over(links()));
@@ -220,12 +221,12 @@ impl Communicator {
     /// The report of this rank for newcomers and for the ranks that admit them.
     pub(crate) fn admission_report(&self) -> Vec<u8> {
         let report = JoinReport {
-            costs: Some(self.conditions.costs),
-            transport: self.conditions.transport,
-            trace: self.engine.get().trace_name().cloned(),
+            costs: Some(self.costs().to_string()),
+            transport: self.conditions().transport,
+            trace: self.engine.get().recorder.as_ref().map(|it| it.trace().to_owned()),
             ..JoinReport::of_this_process()
         };
-        report.to_bytes()
+        wire::encode(&report)
     }
 
     /// The communicator of this rank in a world with newcomers. `members`: by rank there, the rank here.
@@ -237,7 +238,7 @@ impl Communicator {
     ) -> Self {
         let rank = members.iter().position(|member| *member == self.rank());
         let rank = rank.expect("this rank is a member of the new world");
-        let limits = (self.timeout(), self.conditions.encrypts);
+        let limits = (self.timeout(), self.conditions().encrypts);
         grown.communicator(rank, control, limits, links(), Some(self.engine.get()))
     }
 }
@@ -257,7 +258,7 @@ mod tests {
     /// on the control plane, and with it the service, its descriptors and its state.
     fn grown(mut comm: Communicator, admissions: &mut Admissions) -> Communicator {
         comm.all_reduce(&mut [1], crate::ReduceOp::Sum).unwrap();
-        let before = Arc::downgrade(&comm.engine.control);
+        let before = Arc::downgrade(&comm.engine.messages.control);
         let grown = loop {
             if let Some(grown) = comm.admit(admissions, PATIENCE).unwrap() {
                 break grown;

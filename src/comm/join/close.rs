@@ -44,7 +44,7 @@ impl Communicator {
             self.engine.end_progress();
             return Ok(());
         }
-        let departures = self.engine.control.departures();
+        let departures = self.engine.messages.control.departures();
         // A request that owns its communicator cannot wait for itself.
         let may_wait = patient || std::thread::panicking();
         let hands_over = self.engine.runs_on_this_thread() || !may_wait;
@@ -64,13 +64,13 @@ impl Communicator {
             let panics = std::thread::panicking();
             self.engine.messages.finish(panics.then_some(GRACE));
             if panics {
-                self.engine.get_mut().gave_up_in_panic();
+                self.engine.get_mut().health.gave_up_in_panic();
             }
-            let failed = self.engine.get().health().has_failed();
+            let failed = self.engine.get().health.has_failed();
             self.engine.messages.leave(failed);
             let engine = self.engine.get_mut();
             engine.leave(patient && !failed);
-            return engine.health().check_closed();
+            return engine.health.check_closed();
         }
         Ok(())
     }

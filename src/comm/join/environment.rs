@@ -2,7 +2,6 @@
 
 use super::host_name;
 use crate::control::transport::Transport;
-use crate::engine::Engine;
 use crate::engine::settings::CallSettings;
 use crate::error::{Error, Result};
 use crate::tuner::Network;
@@ -124,11 +123,6 @@ impl Environment {
             verbs: self.verbs.clone(),
             ..config
         }
-    }
-
-    /// Applies the settings of calls.
-    pub(super) fn apply(&self, engine: &mut Engine) {
-        *engine.settings_mut() = self.settings;
     }
 }
 

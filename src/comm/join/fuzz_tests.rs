@@ -5,26 +5,30 @@ use crate::control::transport::Transport;
 use crate::fuzz::Fuzz;
 use crate::schedule::hosts::Hosts;
 use crate::tuner::CostTable;
+use crate::wire;
 use maypole_transports::cores::UsableCores;
 
 #[test]
 fn reports_of_joining() {
     let report = |costs| JoinReport {
-        cores: UsableCores::of_this_thread(),
+        cores: UsableCores::of_this_thread().to_bytes(),
         costs,
         transport: Some(Transport::Auto),
         trace: None,
         unshared: None,
     };
-    let corpus = [report(None).to_bytes(), report(Some(CostTable::BUILT_IN)).to_bytes()];
-    let words = ["maypole costs 2\n", "tiny 1 2 3\n", "switch 100000000000\n"];
+    let costs = Some(CostTable::BUILT_IN.to_string());
+    let corpus = [report(None), report(costs)].map(|report| wire::encode(&report));
+    let words = ["{\"tiny\":", "{\"alpha\": 1,", "\"switch\": 100000000000"];
     let fuzz = Fuzz::new("reports").corpus(corpus).words(&words).memory(2 << 20, 100);
     fuzz.run(|bytes| match JoinReport::from_bytes(1, bytes) {
         Err(why) => why,
         Ok(report) => {
-            let loads = MachineLoad::of_all(&Hosts::new(&[0, 0]), &[report.clone(), report]);
+            let loads =
+                MachineLoad::of_all(&Hosts::new(&[0, 0]), &[report.clone(), report.clone()]);
             assert!(loads[0].cores > 0, "a host has a core");
-            "a report".to_owned()
+            let costs = report.costs.map(|costs| costs.parse::<CostTable>());
+            costs.map_or("a report".to_owned(), |costs| format!("{:?}", costs.map(drop)))
         }
     });
 }

@@ -134,7 +134,7 @@ impl Local {
         let communicator = |rank| {
             let control = shared.control_of(rank);
             let mut engine = Engine::new(rank, boards.clone(), control, conditions.clone());
-            engine.settings_mut().way = self.way;
+            engine.settings.way = self.way;
             Communicator::new(engine, hosts.clone())
         };
         (0..world).map(communicator).collect()
@@ -145,15 +145,15 @@ impl Local {
     /// # Panics
     /// With the panic of the rank that panicked first. Panics of other ranks may be its consequence.
     pub fn run<T: Send>(&self, rank: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
-        let results: Vec<Mutex<Option<T>>> = self.hosts.iter().map(|_| Mutex::default()).collect();
-        let run_rank = |comm: Communicator| {
+        let results: Mutex<Vec<(usize, T)>> = Mutex::default();
+        run_on_threads(self.build(), &|comm| {
             let at = comm.rank();
             let result = rank(comm);
-            *lock(&results[at]) = Some(result);
-        };
-        run_on_threads(self.build(), &run_rank);
-        let results = results.into_iter().map(Mutex::into_inner);
-        results.filter_map(|result| result.unwrap_or_else(PoisonError::into_inner)).collect()
+            lock(&results).push((at, result));
+        });
+        let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        results.sort_by_key(|(at, _)| *at);
+        results.into_iter().map(|(_, result)| result).collect()
     }
 }
 

@@ -17,6 +17,7 @@ use crate::control::transport::Transport;
 use crate::error::{Error, Result};
 use crate::status::server;
 use crate::tuner::CostTable;
+use crate::wire;
 use crate::world::PortChoice;
 use crate::world::bootstrap::interface::InterfaceChoice;
 use crate::world::bootstrap::{JoinConfig, JoinStop, join_with};
@@ -126,9 +127,9 @@ impl Communicator {
 
     /// Applies the settings of the environment, starts its status server and prints its summary.
     fn finish_joining(&mut self, environment: &Environment) -> Result<()> {
-        environment.apply(self.engine.get_mut());
+        self.engine.get_mut().settings = environment.settings;
         let signal = environment.status_signal.as_deref();
-        server::serve(&self.engine.control, signal, environment.status_socket.as_deref())
+        server::serve(&self.engine.messages.control, signal, environment.status_socket.as_deref())
             .map_err(|error| Error::wrong_setting(format!("MAYPOLE_STATUS_SIGNAL: {error}")))?;
         if environment.log.is_some_and(|level| level >= tracing::Level::INFO) {
             // The error of a closed standard error is ignored.
@@ -149,7 +150,7 @@ impl Communicator {
     /// The network interface that this rank uses and those that it does not use, in a line; `None`
     /// if the kernel does not list them.
     fn interface_report(&self, environment: &Environment) -> Option<String> {
-        let mine = self.engine.control.listening()?.ip();
+        let mine = self.engine.messages.control.listening()?.ip();
         let selector = environment.interface.as_ref();
         let choice = InterfaceChoice::new(addresses().ok()?, selector, mine).ok()?;
         Some(format!("maypole: rank {} listens at {choice}", self.rank()))
@@ -176,7 +177,7 @@ impl Communicator {
         self.engine.check_process()?;
         let offer = match transport.looks_for_verbs(&self.hosts) {
             true => {
-                let control = self.engine.get().health().control();
+                let control = &self.engine.messages.control;
                 control.offer_verbs(transport, PortChoice::Share)
             }
             false => Err(format!("{transport} was asked for")),
@@ -187,13 +188,13 @@ impl Communicator {
         let boards = transport.boards(&self.hosts, &unshared).map_err(Error::wrong_setting)?;
         let boards = boards.at_sites(self.boards().sites());
         let engine = self.engine.get();
-        let control = engine.health().control();
-        let (rank, hosts, deadline) = (engine.rank(), &self.hosts, engine.limits().deadline());
+        let control = &*engine.health.control;
+        let (rank, hosts, deadline) = (engine.rank, &self.hosts, engine.limits.deadline());
         let offering = OfferingGroup { control, transport, rank, hosts, deadline };
         let links = offering.decide(&offers)?;
         let members: Vec<usize> = (0..self.world()).collect();
         let mut engine = engine.subgroup(&members, boards, links);
-        engine.set_transport(transport);
+        engine.conditions.transport = Some(transport);
         Ok(Self::new(engine, self.hosts.clone()))
     }
 }
@@ -206,14 +207,15 @@ fn meet(
 ) -> Result<(Service, JoinedWorld)> {
     let costs = || {
         let tuned = CostTable::tuned();
-        CostTable { network: environment.network.unwrap_or(tuned.network), ..tuned }
+        let network = environment.network.unwrap_or(tuned.network);
+        CostTable { network, ..tuned }.to_string()
     };
     let mine = JoinReport {
         costs: (config.rank == 0).then(costs),
         transport: Some(environment.transport),
         ..JoinReport::of_this_process()
     };
-    let (service, agreed) = join_with(config, &mine.to_bytes(), stop)?;
+    let (service, agreed) = join_with(config, &wire::encode(&mine), stop)?;
     let world = JoinedWorld::of(&agreed).map_err(Error::wrong_setting)?;
     if let Some(said) = world.unshared().filter(|_| config.rank == 0) {
         // The error of a closed standard error is ignored.

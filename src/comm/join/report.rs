@@ -7,7 +7,6 @@ use crate::control::Control;
 use crate::control::transport::Transport;
 use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
-use crate::engine::observers::TraceName;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
 use crate::tuner::CostTable;
@@ -15,39 +14,30 @@ use crate::wire;
 use crate::world::service::{Attendee, GrownWorld};
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(crate) struct JoinReport {
-    pub(crate) cores: UsableCores,
-    /// The table of costs, by which all ranks choose algorithms. While ranks join, that of rank 0
+    /// The bytes of its [`UsableCores`].
+    pub(crate) cores: Vec<u8>,
+    /// The text of the table of costs, by which all ranks choose algorithms. While ranks join, that of rank 0
     /// alone; later, of every rank that runs.
-    pub(crate) costs: Option<CostTable>,
+    pub(crate) costs: Option<String>,
     /// `None` for a newcomer.
     pub(crate) transport: Option<Transport>,
     /// The trace of the previous world's calls, if they are recorded.
-    pub(crate) trace: Option<TraceName>,
+    pub(crate) trace: Option<String>,
     /// Why the rank cannot share memory with others, if it cannot.
     pub(crate) unshared: Option<String>,
 }
 
-/// A report as it is sent: cores, costs, transport, trace, and why no memory can be shared.
-type SentReport = (Vec<u8>, Option<String>, Option<String>, Option<TraceName>, Option<String>);
-
 impl JoinReport {
     /// The properties of this process, independent of its world.
     pub(super) fn of_this_process() -> Self {
-        let (cores, unshared) = (UsableCores::of_this_thread(), super::unshared());
+        let (cores, unshared) = (UsableCores::of_this_thread().to_bytes(), super::unshared());
         Self { cores, unshared, ..Self::default() }
-    }
-
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let costs = self.costs.as_ref().map(CostTable::to_string);
-        let transport = self.transport.map(|transport| transport.name().to_owned());
-        let (trace, unshared) = (self.trace.clone(), self.unshared.clone());
-        let report: SentReport = (self.cores.to_bytes(), costs, transport, trace, unshared);
-        wire::encode(&report)
     }
 
     /// Reads the report of rank `rank`.
@@ -55,20 +45,12 @@ impl JoinReport {
     /// # Errors
     /// The error in `bytes`, in words.
     pub(crate) fn from_bytes(rank: usize, bytes: &[u8]) -> Result<Self, String> {
-        let refused = |why: String| {
+        wire::decode(bytes).map_err(|why| {
             format!(
                 "rank {rank} sent no valid report when it joined: {why}; run one version of \
                  maypole on all ranks"
             )
-        };
-        let report: SentReport = wire::decode(bytes).map_err(refused)?;
-        let (cores, costs, transport, trace, unshared) = report;
-        let costs = costs.map(|text| text.parse::<CostTable>()).transpose();
-        let costs = costs.map_err(|error| refused(error.to_string()))?;
-        let transport = transport.map(|name| name.parse::<Transport>()).transpose();
-        let transport = transport.map_err(|error| refused(error.to_string()))?;
-        let cores = UsableCores::from_bytes(&cores);
-        Ok(Self { cores, costs, transport, trace, unshared })
+        })
     }
 }
 
@@ -82,7 +64,7 @@ pub(crate) struct JoinedWorld {
     reports: Vec<JoinReport>,
     costs: CostTable,
     /// The trace of the previous world's calls, if they were recorded.
-    trace: Option<TraceName>,
+    trace: Option<String>,
     /// The ranks that were alive at its trial.
     kept: Vec<usize>,
 }
@@ -99,8 +81,9 @@ impl JoinedWorld {
         let (hosts, machines) = (Hosts::new(&hosts), Hosts::new(&machines));
         let transport = reports.iter().find_map(|report| report.transport);
         let transport = transport.ok_or("no rank tells the transport")?;
-        let costs = reports.iter().find_map(|report| report.costs);
-        let mut costs = costs.ok_or("no rank tells costs")?;
+        let costs = reports.iter().find_map(|report| report.costs.as_ref());
+        let costs = costs.ok_or("no rank tells costs")?.parse::<CostTable>();
+        let mut costs = costs.map_err(|error| format!("the costs that a rank tells: {error}"))?;
         let (measured, mut sites) = sites::found(&hosts, attendees);
         match costs.network.is_near() {
             true => costs.network = measured,
@@ -160,7 +143,7 @@ impl JoinedWorld {
             None => Engine::new(rank, boards, control, conditions),
         };
         let mut comm = Communicator::new(engine, self.hosts.subset(&self.kept));
-        comm.go_on_tracing(self.trace.as_ref());
+        comm.go_on_tracing(self.trace.as_deref());
         comm
     }
 }
@@ -177,8 +160,9 @@ impl MachineLoad {
     pub(crate) fn of_all(machines: &Hosts, reports: &[JoinReport]) -> Vec<Self> {
         let load = |machine| {
             let ranks = (0..machines.world()).filter(|rank| machines.of(*rank) == machine);
-            let cores: Vec<_> = ranks.map(|rank| &reports[rank].cores).collect();
-            Self { ranks: cores.len(), cores: UsableCores::count(cores) }
+            let cores = ranks.map(|rank| UsableCores::from_bytes(&reports[rank].cores));
+            let cores: Vec<_> = cores.collect();
+            Self { ranks: cores.len(), cores: UsableCores::count(&cores) }
         };
         (0..machines.count()).map(load).collect()
     }
@@ -197,8 +181,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn report(costs: Option<CostTable>, transport: Option<Transport>) -> JoinReport {
-        let cores = UsableCores::of_this_thread();
-        let trace = transport.map(|_| TraceName::new("a.json"));
+        let cores = UsableCores::of_this_thread().to_bytes();
+        let costs = costs.map(|costs| costs.to_string());
+        let trace = transport.map(|_| "a.json".to_owned());
         JoinReport { cores, costs, transport, trace, unshared: None }
     }
 
@@ -206,7 +191,7 @@ mod tests {
     fn reports_are_read_back() {
         let known = report(Some(CostTable::BUILT_IN), Some(Transport::Ib));
         for report in [report(None, None), known] {
-            assert_eq!(JoinReport::from_bytes(1, &report.to_bytes()), Ok(report));
+            assert_eq!(JoinReport::from_bytes(1, &wire::encode(&report)), Ok(report));
         }
     }
 
@@ -224,14 +209,14 @@ mod tests {
 
     #[test]
     fn a_world_takes_transport_and_costs_from_a_rank_that_ran() {
-        let newcomer = report(None, None).to_bytes();
-        let old = report(Some(CostTable::BUILT_IN), Some(Transport::Tcp)).to_bytes();
+        let newcomer = wire::encode(&report(None, None));
+        let old = wire::encode(&report(Some(CostTable::BUILT_IN), Some(Transport::Tcp)));
         let grown = |reports: &[&Vec<u8>]| {
             world(reports.iter().map(|report| ("a", (*report).clone())).collect())
         };
         let world = JoinedWorld::of(&grown(&[&newcomer, &old])).unwrap();
         assert_eq!(world.transport, Transport::Tcp);
-        assert_eq!(world.trace, Some(TraceName::new("a.json")));
+        assert_eq!(world.trace, Some("a.json".to_owned()));
         assert_eq!(world.boards.numbers(), [0, 1]);
         assert!(JoinedWorld::of(&grown(&[&newcomer])).is_err());
         assert!(JoinedWorld::of(&grown(&[&old, &vec![7]])).is_err());
@@ -239,14 +224,15 @@ mod tests {
 
     /// Two cores on each host.
     fn report_of_two_cores() -> JoinReport {
-        let cores = UsableCores::from_bytes(&[0, 0, 1].map(u32::to_le_bytes).concat());
+        let cores = [0, 0, 1].map(u32::to_le_bytes).concat();
         JoinReport { cores, ..report(Some(CostTable::BUILT_IN), Some(Transport::Tcp)) }
     }
 
     #[test]
     fn a_rank_waits_by_the_load_of_its_own_machine() {
         // The first two are containers of one machine.
-        let reports = ["a 1", "a 2", "b 1"].map(|host| (host, report_of_two_cores().to_bytes()));
+        let reports =
+            ["a 1", "a 2", "b 1"].map(|host| (host, wire::encode(&report_of_two_cores())));
         let grown = GrownWorld { kept: vec![1], ..world(reports.to_vec()) };
         let world = JoinedWorld::of(&grown);
         let limit = Duration::from_secs(1);
@@ -274,7 +260,7 @@ mod tests {
         #[test]
         fn other_bytes_are_an_error_or_a_report(bytes: Vec<u8>) {
             if let Ok(report) = JoinReport::from_bytes(0, &bytes) {
-                prop_assert_eq!(JoinReport::from_bytes(0, &report.to_bytes()), Ok(report));
+                prop_assert_eq!(JoinReport::from_bytes(0, &wire::encode(&report)), Ok(report));
             }
         }
     }

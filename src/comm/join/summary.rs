@@ -22,10 +22,10 @@ impl Communicator {
             "maypole: {ranks} ranks on {hosts} {noun}, at most {} to a core",
             self.crowding()
         );
-        for group in pair_groups(self.boards(), &self.hosts, &self.conditions.links) {
+        for group in pair_groups(self.boards(), &self.hosts, &self.conditions().links) {
             write!(text, "\nmaypole: {group}").expect("a string takes all");
         }
-        let network = self.conditions.prices().network;
+        let network = self.engine.get().conditions.prices().network;
         if hosts > 1 && !network.is_near() {
             let sites = self.boards().sites().iter().max().map_or(0, |last| last + 1);
             let sites = if sites > 1 { format!(", of {sites} sites,") } else { String::new() };

@@ -1,12 +1,11 @@
 //! The description of a call by which its program is found.
 
 use crate::element::{DataType, Factor, ReduceOp};
-use crate::engine::calls::counts::{CallCount, InternedCounts};
+use crate::engine::calls::counts::{CallCount, NamedCounts};
 use crate::engine::settings::CallSettings;
 use crate::error::{Error, Result};
 use crate::schedule::Layout;
 use crate::schedule::collective::{Collective, HeldChunks};
-use crate::tuner::Plan;
 use crate::world::calls::CallRecord;
 use maypole_kernels::{BinaryOp, Scalar, View, ViewMut, divide, mix, scale};
 use std::fmt;
@@ -41,7 +40,7 @@ pub(crate) struct ReadyCall<'a> {
 
 impl ReadyCall<'_> {
     /// The same call, whose input has been scaled in place if it is to be.
-    pub(in crate::engine) fn scaled_in_place(self) -> Self {
+    pub(crate) fn scaled_in_place(self) -> Self {
         match self.scaling.filter(|_| self.call.in_place) {
             None => self,
             Some(scaling) => {
@@ -64,7 +63,7 @@ pub(crate) enum Scaling {
 
 impl Scaling {
     /// Writes the scaled elements of `from` to `into`.
-    pub(in crate::engine) fn apply(self, into: ViewMut<'_>, from: View<'_>, kind: DataType) {
+    pub(crate) fn apply(self, into: ViewMut<'_>, from: View<'_>, kind: DataType) {
         match self {
             Self::Times(factor) => scale(into, from, factor),
             Self::Over(number) => divide(into, from, kind, number),
@@ -84,17 +83,6 @@ pub(crate) enum Reduction {
 impl Reduction {
     /// The reduction of calls that combine nothing; it is not used.
     pub(crate) const NONE: Self = Self::Known(ReduceOp::Sum);
-
-    /// A number that stands for the reduction in fingerprints; never zero.
-    fn code(self) -> u64 {
-        match self {
-            Self::Known(op) => op.code() + 1,
-            Self::Custom { name, commutative } => {
-                let start = mix(START ^ u64::from(commutative));
-                name.bytes().fold(start, |hash, byte| mix(hash ^ u64::from(byte))) | 1
-            }
-        }
-    }
 
     /// The binary operation of the schedule; `None` for a function of the user's.
     pub(crate) fn binary(self) -> Option<BinaryOp> {
@@ -180,7 +168,8 @@ impl CollectiveCall {
         op: Reduction,
         in_place: bool,
     ) -> Self {
-        let deterministic = settings.is_deterministic_for(collective);
+        // Collectives that combine nothing have the same results in both modes.
+        let deterministic = settings.deterministic && collective.reduces();
         Self { collective, kind, stands_for: None, lanes: 1, op, count, deterministic, in_place }
     }
 
@@ -252,18 +241,18 @@ impl CollectiveCall {
 
     /// True if some rank may stage its scaled input, which the others cannot reach. Equal on all
     /// ranks.
-    pub(in crate::engine) fn hides_inputs(&self, world: usize) -> bool {
+    pub(crate) fn hides_inputs(&self, world: usize) -> bool {
         let divides = self.input_divisor(world).is_some();
         self.op.multiplies() || (divides && self.collective != Collective::AllReduce)
     }
 
     /// The error of a call that rank `rank` cannot make.
-    pub(in crate::engine) fn invalid(&self, rank: usize, why: String) -> Error {
+    pub(crate) fn invalid(&self, rank: usize, why: String) -> Error {
         Error::Invalid { rank, operation: self.collective.name(), why }
     }
 
     /// Refuses reductions by an operation that the type does not have.
-    pub(in crate::engine) fn check_operation(&self, rank: usize) -> Result<()> {
+    pub(crate) fn check_operation(&self, rank: usize) -> Result<()> {
         let supported = self.op.binary().is_none_or(|op| self.lanes == 1 && op.supports(self.kind));
         if supported || !self.collective.reduces() {
             return Ok(());
@@ -280,26 +269,22 @@ impl CollectiveCall {
     }
 
     /// The layout of the whole for a schedule of `chunks` chunks.
-    pub(crate) fn layout(&self, world: usize, chunks: usize, given: &InternedCounts) -> Layout {
+    pub(crate) fn layout(&self, world: usize, chunks: usize, given: &NamedCounts) -> Layout {
         match self.count {
             CallCount::Even(count) if self.collective.is_blocked() => {
                 Layout::even(count * world, world)
             }
             CallCount::Even(count) => Layout::even(count, chunks),
-            CallCount::Given(number) => given.get(number).layout(),
+            CallCount::Given(hash) => given.get(hash).layout(),
         }
     }
 
     /// Adds to `record` everything that the caller of every rank must pass alike.
-    pub(in crate::engine) fn add_arguments(
-        &self,
-        record: CallRecord,
-        given: &InternedCounts,
-    ) -> CallRecord {
+    pub(crate) fn add_arguments(&self, record: CallRecord, given: &NamedCounts) -> CallRecord {
         let mut record = record.with("collective", self.collective.name());
         record = match self.count {
             CallCount::Even(count) => record.with("count", count),
-            CallCount::Given(number) => record.with("counts of the ranks", given.get(number)),
+            CallCount::Given(hash) => record.with("counts of the ranks", given.get(hash)),
         };
         record = record.with("type", self.element());
         if self.collective.reduces() {
@@ -312,41 +297,28 @@ impl CollectiveCall {
         record.with("order of combination", mode)
     }
 
-    /// A hash of all that the ranks must agree on in the call. Never zero, so that fresh memory
-    /// does not look like a call.
-    pub(crate) fn fingerprint(&self, plan: Plan, world: usize, given: &InternedCounts) -> u64 {
-        let algorithm =
-            plan.algorithm.name().bytes().fold(START, |hash, byte| mix(hash ^ u64::from(byte)));
-        self.fingerprint_by(algorithm, plan.window, world, given)
-    }
-
-    /// The [fingerprint](Self::fingerprint), given a hash of the algorithm's name or of the user's
-    /// schedules.
-    pub(crate) fn fingerprint_by(
+    /// A hash of all that the ranks must agree on in the call: its [arguments](Self::add_arguments),
+    /// and the algorithm, by a hash of its name or of the user's schedules. Never zero, so that fresh
+    /// memory does not look like a call.
+    pub(crate) fn fingerprint(
         &self,
         algorithm: u64,
         window: usize,
         world: usize,
-        given: &InternedCounts,
+        given: &NamedCounts,
     ) -> u64 {
-        let root = self.collective.root().map_or(0, |root| root as u64 + 1);
-        let reduction = if self.collective.reduces() { self.op.code() } else { 0 };
-        let (form, count) = match self.count {
-            CallCount::Even(count) => (0, count as u64),
-            CallCount::Given(number) => (1, given.hash(number)),
-        };
-        let names = [self.collective.name(), self.stands_for.unwrap_or_default()];
-        let names = names.into_iter().flat_map(|name| name.bytes().map(u64::from));
-        let mode = u64::from(self.deterministic);
-        let kind = self.kind as u64 | (self.lanes as u64) << 8;
-        let window = window as u64;
-        let numbers = [algorithm, root, reduction, mode, kind, form, count, window, world as u64];
-        names.chain(numbers).fold(START, |hash, word| mix(hash ^ word)) | 1
+        let arguments = self.add_arguments(CallRecord::default(), given).arguments;
+        let words = arguments.iter().flat_map(|(name, value)| [hash_of(name), hash_of(value)]);
+        let (CallCount::Even(count) | CallCount::Given(count)) = self.count;
+        let numbers = [count, self.kind as usize, self.lanes, window, world].map(|it| it as u64);
+        words.chain(numbers).fold(algorithm, |hash, word| mix(hash ^ word)) | 1
     }
 }
 
-/// The initial value of hashes: the offset basis of FNV-1a. Any other large number would do.
-const START: u64 = 0xcbf2_9ce4_8422_2325;
+/// A hash of `name`, equal in every process.
+pub(crate) fn hash_of(name: &str) -> u64 {
+    name.bytes().fold(name.len() as u64, |hash, byte| mix(hash ^ u64::from(byte)))
+}
 
 impl fmt::Display for CollectiveCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

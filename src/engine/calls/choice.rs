@@ -4,42 +4,45 @@ mod plans;
 
 use crate::algorithms::Algorithm;
 use crate::engine::calls::call::CollectiveCall;
-use crate::engine::calls::counts::{CallCount, InternedCounts};
-use crate::engine::calls::order::{is_left_to_right, objection_to_algorithm, schedules_of};
+use crate::engine::calls::counts::{CallCount, NamedCounts};
+use crate::engine::calls::order::{RequiredOrder, schedules_of};
 use crate::engine::conditions::RunConditions;
 use crate::engine::settings::CallSettings;
 use crate::error::{Error, Result};
+use crate::schedule::Placement;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts, ReachedMemory};
+use crate::schedule::verify::verify;
 use crate::topology::DeviceLinks;
 use crate::tuner::{
     self, DeviceQuestion, Explanation, Plan, Question, ReachingChoice, priced_bytes,
 };
-pub(in crate::engine) use plans::{CallKind, ChosenPlans};
+pub(crate) use plans::{CallKind, ChosenPlans};
 
 /// Everything that the choice of a plan depends on, except the call.
 #[derive(Clone, Copy)]
 pub(crate) struct PlanChooser<'a> {
-    pub(in crate::engine) rank: usize,
-    pub(in crate::engine) boards: &'a Boards,
-    pub(in crate::engine) conditions: &'a RunConditions,
-    pub(in crate::engine) settings: &'a CallSettings,
-    pub(in crate::engine) counts: &'a InternedCounts,
-    pub(in crate::engine) chosen: &'a ChosenPlans,
+    pub(crate) rank: usize,
+    pub(crate) boards: &'a Boards,
+    pub(crate) conditions: &'a RunConditions,
+    pub(crate) settings: &'a CallSettings,
+    pub(crate) counts: &'a NamedCounts,
+    pub(crate) chosen: &'a ChosenPlans,
     /// The GPUs that the buffers are on, if they are. Windows are priced as long as a board's slots, so
     /// that a window of a mailbox, which is longer, has as many units as such a slot has bytes.
-    pub(in crate::engine) gpus: Option<DeviceQuestion<'a>>,
+    pub(crate) gpus: Option<DeviceQuestion<'a>>,
 }
 
 impl<'a> PlanChooser<'a> {
-    pub(in crate::engine) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
+    pub(crate) fn plan(&self, call: CollectiveCall) -> Result<Plan> {
         let costs = &self.conditions.prices();
         let wanted = self.settings.plan_for(call.collective);
         let choose = |bytes| tuner::plan(&self.question(call.collective, bytes), wanted, costs);
         let bytes = self.bytes(call).div_ceil(self.unit());
         let plan = match (self.gpus, priced_bytes(bytes)) {
             (None, priced) => {
-                self.chosen.plans.get((call.collective, priced, wanted), || choose(priced))
+                let key = (call.collective, priced, wanted);
+                self.chosen.plans.borrow_mut().try_get_or_insert(key, || choose(priced)).copied()
             }
             _ => choose(bytes),
         };
@@ -59,11 +62,7 @@ impl<'a> PlanChooser<'a> {
     }
 
     /// The plans by which `call` could run that reaches other ranks' buffers by `access`.
-    pub(in crate::engine) fn reaching(
-        &self,
-        call: CollectiveCall,
-        access: ReachedMemory,
-    ) -> ReachingChoice {
+    pub(crate) fn reaching(&self, call: CollectiveCall, access: ReachedMemory) -> ReachingChoice {
         let kind @ (_, bytes, _, wanted) = self.kind(call);
         let question = self.question(call.collective, bytes);
         let able = |algorithm| {
@@ -71,17 +70,18 @@ impl<'a> PlanChooser<'a> {
                 && self.objection(call, algorithm).is_none()
         };
         let costs = &self.conditions.prices();
-        let choose = || Ok(tuner::reaching_choice(&question, costs, access, able));
-        let chosen: std::result::Result<_, std::convert::Infallible> = match access {
+        let choose = || tuner::reaching_choice(&question, costs, access, able);
+        match access {
             ReachedMemory::Registered => choose(),
             // Nothing is combined, so any order is allowed.
-            ReachedMemory::Copied => self.chosen.copied.get(kind, choose),
-        };
-        chosen.unwrap_or_else(|never| match never {})
+            ReachedMemory::Copied => {
+                self.chosen.copied.borrow_mut().get_or_insert(kind, choose).clone()
+            }
+        }
     }
 
     /// The kind of `call` where ranks may copy.
-    pub(in crate::engine) fn kind(&self, call: CollectiveCall) -> CallKind {
+    pub(crate) fn kind(&self, call: CollectiveCall) -> CallKind {
         let wanted = self.settings.plan_for(call.collective).map(|plan| plan.algorithm);
         let has_counts = matches!(call.count, CallCount::Given(_));
         (call.collective, priced_bytes(self.bytes(call)), has_counts, wanted)
@@ -89,9 +89,9 @@ impl<'a> PlanChooser<'a> {
 
     /// Why `algorithm`, which implements the collective, cannot run `call`; `None` if it can.
     fn objection(&self, call: CollectiveCall, algorithm: Algorithm) -> Option<String> {
-        let objection = objection_to_algorithm(call, algorithm, self.boards, self.links());
-        if objection.is_some() {
-            return objection;
+        let required = RequiredOrder::of(call);
+        if !self.meets(required, call.collective, algorithm) {
+            return Some(required.objection(call));
         }
         // Scratch chunks are as long as one block, but here blocks have a length for each pair.
         let has_pair_counts =
@@ -106,7 +106,7 @@ impl<'a> PlanChooser<'a> {
     }
 
     /// Explains the plan of a call of `bytes` bytes in all. `copies` is the reason why ranks cannot copy from one another, if there is one.
-    pub(in crate::engine) fn explain(
+    pub(crate) fn explain(
         &self,
         collective: Collective,
         bytes: usize,
@@ -139,7 +139,18 @@ impl<'a> PlanChooser<'a> {
     /// True if `algorithm` combines the ranks in the order that the settings need.
     pub(crate) fn keeps_order(&self, collective: Collective, algorithm: Algorithm) -> bool {
         let any_order = !self.settings.deterministic;
-        any_order || is_left_to_right(collective, algorithm, self.boards, self.links())
+        any_order || self.meets(RequiredOrder::LeftToRight, collective, algorithm)
+    }
+
+    /// True if `algorithm` combines the ranks of `collective` in the `required` order. Derived from its
+    /// schedules, not declared.
+    fn meets(&self, required: RequiredOrder, collective: Collective, algorithm: Algorithm) -> bool {
+        if required == RequiredOrder::Any || !collective.reduces() {
+            return true;
+        }
+        let schedules = schedules_of(algorithm, collective, self.boards, self.links());
+        let proof = verify(collective, &schedules, Placement::Apart);
+        proof.is_ok_and(|proof| required.is_met_by(proof))
     }
 
     fn question(&self, collective: Collective, bytes: usize) -> Question<'a> {

@@ -8,7 +8,6 @@
 use crate::schedule::Layout;
 use crate::schedule::collective::{Collective, HeldChunks};
 use maypole_kernels::mix;
-use std::collections::HashMap;
 use std::fmt;
 
 const COUNTS_SHOWN: usize = 32;
@@ -18,18 +17,9 @@ const COUNTS_SHOWN: usize = 32;
 pub(crate) enum CallCount {
     /// Elements of the vector, or of every rank's block.
     Even(usize),
-    /// The counts that have this number in [`InternedCounts`].
-    Given(u64),
-}
-
-impl CallCount {
-    /// The index of an entry of [`InternedCounts`].
-    fn number(self) -> Option<u64> {
-        match self {
-            Self::Even(_) => None,
-            Self::Given(number) => Some(number),
-        }
-    }
+    /// The counts of this hash, which [`NamedCounts`] has until others are named. A collision of two
+    /// hashes is as improbable as of two fingerprints, by which ranks compare their counts.
+    Given(usize),
 }
 
 /// Counts that differ from rank to rank.
@@ -47,14 +37,6 @@ impl RankCounts {
             Self::Blocks(counts) => Layout::given(counts),
             Self::Pairs(counts) => Layout::pairs(counts),
         }
-    }
-
-    fn bytes(&self) -> usize {
-        let counts = match self {
-            Self::Blocks(counts) => counts.len(),
-            Self::Pairs(counts) => counts.iter().map(|row| row.len() + 3).sum(),
-        };
-        counts * size_of::<usize>()
     }
 
     fn rows(&self) -> &[Vec<usize>] {
@@ -87,77 +69,25 @@ impl fmt::Display for RankCounts {
     }
 }
 
-/// Counts, and the number of programs that use them.
-#[derive(Debug)]
-struct Interned {
-    counts: RankCounts,
-    programs: usize,
-}
-
-/// The counts that programs were made for, and those that were named last. Equal counts have one
-/// number, which no other counts have at the same time.
+/// The counts that were named last. A call is prepared right after its counts are named, and its
+/// program needs them no more.
 #[derive(Debug, Default)]
-pub(crate) struct InternedCounts {
-    /// By hash, or by the next number that other counts do not have.
-    known: HashMap<u64, Interned>,
-    /// The number of the counts that were named last. They have no program yet if their call is
-    /// about to be prepared.
-    latest: Option<u64>,
-}
+pub(crate) struct NamedCounts(Option<(usize, RankCounts)>);
 
-impl InternedCounts {
-    pub(crate) fn intern(&mut self, counts: RankCounts) -> CallCount {
-        let mut number = counts.hash();
-        while self.known.get(&number).is_some_and(|other| other.counts != counts) {
-            number = number.wrapping_add(1);
-        }
-        self.known.entry(number).or_insert(Interned { counts, programs: 0 });
-        if let Some(before) = self.latest.replace(number) {
-            self.forget_unused(before);
-        }
-        CallCount::Given(number)
+impl NamedCounts {
+    pub(crate) fn name(&mut self, counts: RankCounts) -> CallCount {
+        let hash = counts.hash() as usize;
+        self.0 = Some((hash, counts));
+        CallCount::Given(hash)
     }
 
+    /// The counts of a call that is about to be prepared.
+    ///
     /// # Panics
-    /// If `number` has no counts.
-    pub(crate) fn get(&self, number: u64) -> &RankCounts {
-        &self.known[&number].counts
-    }
-
-    pub(crate) fn hash(&self, number: u64) -> u64 {
-        self.get(number).hash()
-    }
-
-    pub(super) fn bytes(&self, count: CallCount) -> usize {
-        count.number().map_or(0, |number| self.get(number).bytes())
-    }
-
-    /// Keeps the counts of a call until [`release`](Self::release): it has a program now.
-    pub(super) fn retain(&mut self, count: CallCount) {
-        if let Some(number) = count.number()
-            && let Some(interned) = self.known.get_mut(&number)
-        {
-            interned.programs += 1;
-        }
-    }
-
-    /// Drops the counts of a call whose program was dropped, unless another program has them or
-    /// they were named last.
-    pub(super) fn release(&mut self, count: CallCount) {
-        if let Some(number) = count.number()
-            && let Some(interned) = self.known.get_mut(&number)
-        {
-            interned.programs -= 1;
-            self.forget_unused(number);
-        }
-    }
-
-    fn forget_unused(&mut self, number: u64) {
-        let is_used = self.known.get(&number).is_none_or(|interned| interned.programs > 0);
-        if is_used || self.latest == Some(number) {
-            return;
-        }
-        self.known.remove(&number);
+    /// If others were named last.
+    pub(crate) fn get(&self, hash: usize) -> &RankCounts {
+        let last = self.0.as_ref().filter(|(last, _)| *last == hash);
+        &last.expect("a call is prepared right after its counts are named").1
     }
 }
 
@@ -230,41 +160,4 @@ pub(crate) fn check_len(which: &str, len: usize, needed: usize) -> Result<(), St
 #[cold]
 fn wrong_len(which: &str, len: usize, needed: usize) -> String {
     format!("the {which} has {len} elements and needs {needed}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn number(count: CallCount) -> u64 {
-        let CallCount::Given(number) = count else { panic!("{count:?} has no number") };
-        number
-    }
-
-    #[test]
-    fn counts_without_a_program_last_until_others_are_named() {
-        let mut counts = InternedCounts::default();
-        for length in 0..1000 {
-            let named = number(counts.intern(RankCounts::Blocks(vec![length; 3])));
-            assert_eq!(counts.get(named), &RankCounts::Blocks(vec![length; 3]));
-            assert_eq!(counts.known.len(), 1);
-        }
-    }
-
-    #[test]
-    fn counts_last_as_long_as_one_of_their_programs() {
-        let mut counts = InternedCounts::default();
-        let kept = counts.intern(RankCounts::Blocks(vec![1, 2]));
-        counts.retain(kept);
-        counts.retain(kept);
-        counts.intern(RankCounts::Pairs(vec![vec![7; 2]; 2]));
-        assert_eq!(counts.intern(RankCounts::Blocks(vec![1, 2])), kept);
-        counts.intern(RankCounts::Blocks(vec![9]));
-        counts.release(kept);
-        assert!(counts.known.contains_key(&number(kept)));
-        counts.release(kept);
-        assert!(!counts.known.contains_key(&number(kept)));
-        let others = counts.intern(RankCounts::Blocks(vec![2, 1]));
-        assert_ne!(others, kept, "other counts have another number");
-    }
 }

@@ -2,12 +2,12 @@
 //! cached programs.
 
 pub(crate) mod call;
-pub(super) mod choice;
+pub(crate) mod choice;
 pub(crate) mod counts;
-pub(super) mod kept;
+pub(crate) mod kept;
 pub(super) mod order;
-pub(in crate::engine) mod prepare;
-pub(super) mod prepared;
+pub(crate) mod prepare;
+pub(crate) mod prepared;
 pub(crate) mod recent;
 pub(crate) mod report;
 pub(super) mod user_schedules;

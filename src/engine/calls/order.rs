@@ -3,15 +3,15 @@
 
 use crate::algorithms::Algorithm;
 use crate::engine::calls::call::CollectiveCall;
+use crate::schedule::Schedule;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
-use crate::schedule::verify::{Proof, verify};
-use crate::schedule::{Placement, Schedule};
+use crate::schedule::verify::Proof;
 use crate::topology::DeviceLinks;
 use crate::tuner;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum RequiredOrder {
+pub(super) enum RequiredOrder {
     /// Any order and any grouping.
     Any,
     /// The order of the ranks, in any grouping.
@@ -21,7 +21,7 @@ enum RequiredOrder {
 }
 
 impl RequiredOrder {
-    fn of(call: CollectiveCall) -> Self {
+    pub(super) fn of(call: CollectiveCall) -> Self {
         if call.deterministic && !call.op.is_exact(call.kind) {
             Self::LeftToRight
         } else if call.op.needs_order() {
@@ -31,7 +31,7 @@ impl RequiredOrder {
         }
     }
 
-    fn is_met_by(self, proof: Proof) -> bool {
+    pub(super) fn is_met_by(self, proof: Proof) -> bool {
         match self {
             Self::Any => true,
             Self::RankOrder => proof.keeps_rank_order,
@@ -40,7 +40,7 @@ impl RequiredOrder {
     }
 
     /// The end of a sentence about an algorithm that does not meet what `call` requires.
-    fn objection(self, call: CollectiveCall) -> String {
+    pub(super) fn objection(self, call: CollectiveCall) -> String {
         match self {
             Self::LeftToRight => {
                 "does not combine the ranks one by one from left to right, as a deterministic \
@@ -54,56 +54,17 @@ impl RequiredOrder {
 
 /// Why schedules with this `proof` do not combine the ranks in the order that `call` requires;
 /// `None` if they do.
-pub(in crate::engine) fn objection_to_proof(call: CollectiveCall, proof: Proof) -> Option<String> {
+pub(crate) fn objection_to_proof(call: CollectiveCall, proof: Proof) -> Option<String> {
     let required = RequiredOrder::of(call);
     let met = !call.collective.reduces() || required.is_met_by(proof);
     (!met).then(|| required.objection(call))
-}
-
-/// Why `algorithm` does not combine the ranks in the order that `call` requires; `None` if it does.
-pub(in crate::engine) fn objection_to_algorithm(
-    call: CollectiveCall,
-    algorithm: Algorithm,
-    boards: &Boards,
-    links: Option<&DeviceLinks>,
-) -> Option<String> {
-    let required = RequiredOrder::of(call);
-    let met = is_met(required, call.collective, algorithm, boards, links);
-    (!met).then(|| required.objection(call))
-}
-
-/// True if `algorithm` combines the ranks of `collective` one by one from left to right, as
-/// deterministic sums of floats require.
-pub(in crate::engine) fn is_left_to_right(
-    collective: Collective,
-    algorithm: Algorithm,
-    boards: &Boards,
-    links: Option<&DeviceLinks>,
-) -> bool {
-    is_met(RequiredOrder::LeftToRight, collective, algorithm, boards, links)
-}
-
-/// Derived from the schedules of `algorithm`, not declared.
-fn is_met(
-    required: RequiredOrder,
-    collective: Collective,
-    algorithm: Algorithm,
-    boards: &Boards,
-    links: Option<&DeviceLinks>,
-) -> bool {
-    if required == RequiredOrder::Any || !collective.reduces() {
-        return true;
-    }
-    let schedules = schedules_of(algorithm, collective, boards, links);
-    let proof = verify(collective, &schedules, Placement::Apart);
-    proof.is_ok_and(|proof| required.is_met_by(proof))
 }
 
 /// The schedules of all ranks, whose buffers are in the memory of GPUs if there are `links`.
 ///
 /// # Panics
 /// If `algorithm` does not implement `collective`.
-pub(in crate::engine) fn schedules_of(
+pub(crate) fn schedules_of(
     algorithm: Algorithm,
     collective: Collective,
     boards: &Boards,

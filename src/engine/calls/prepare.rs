@@ -2,13 +2,14 @@
 
 use crate::algorithms::Algorithm;
 use crate::engine::Engine;
-use crate::engine::calls::call::CollectiveCall;
+use crate::engine::calls::call::{CollectiveCall, hash_of};
 use crate::engine::calls::order::schedules_of;
 use crate::engine::calls::prepared::{CallProgram, PreparedCall, ProgramSource, ReachingPrograms};
 use crate::engine::calls::report::CallPath;
 use crate::engine::calls::workspace::WorkspaceNeed;
 use crate::engine::ways::{CallWays, Datapath, first_store, possible_ways};
 use crate::error::Result;
+use crate::execute::record::ProgramNotes;
 use crate::execute::{StoreWay, large_publications};
 use crate::lower::{LoweringInput, Program, lower, lower_symmetric};
 use crate::schedule::hosts::Boards;
@@ -17,24 +18,25 @@ use crate::tuner::Plan;
 use crate::world::calls::CallRecord;
 use maypole_kernels::{BinaryOp, BuiltInReducer};
 use maypole_transports::turns;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Parameters of a program, in addition to its call and schedules.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct LoweringLabel {
+pub(crate) struct LoweringLabel {
     /// The algorithm's name in traces.
-    pub(in crate::engine) algorithm: &'static str,
+    pub(crate) algorithm: &'static str,
     /// Most bytes of a window of the longest chunk.
-    pub(in crate::engine) window: usize,
+    pub(crate) window: usize,
     /// The fingerprint that all ranks' calls are compared by.
-    pub(in crate::engine) fingerprint: u64,
+    pub(crate) fingerprint: u64,
     /// The key of the program, in addition to its call.
-    pub(in crate::engine) source: ProgramSource,
+    pub(crate) source: ProgramSource,
 }
 
 impl Engine {
     /// Prepares `call` by the plan that is chosen for it. Returns its place.
-    pub(in crate::engine) fn prepare(&mut self, call: CollectiveCall) -> Result<usize> {
+    pub(crate) fn prepare(&mut self, call: CollectiveCall) -> Result<usize> {
         call.check_operation(self.rank)?;
         let plan = self.chooser().plan(call)?;
         let label = self.label(call, plan);
@@ -48,17 +50,18 @@ impl Engine {
     }
 
     /// The parameters of a program of `call` by `plan`.
-    pub(in crate::engine) fn label(&self, call: CollectiveCall, plan: Plan) -> LoweringLabel {
+    pub(crate) fn label(&self, call: CollectiveCall, plan: Plan) -> LoweringLabel {
+        let (algorithm, world) = (hash_of(plan.algorithm.name()), self.boards.world());
         LoweringLabel {
             algorithm: plan.algorithm.name(),
             window: plan.window,
-            fingerprint: call.fingerprint(plan, self.boards.world(), self.calls.counts()),
+            fingerprint: call.fingerprint(algorithm, plan.window, world, &self.calls.counts),
             source: ProgramSource::Table(self.settings.plan),
         }
     }
 
     /// Lowers `schedules`, which are proved, and connects the ranks that they name.
-    pub(in crate::engine) fn prepare_by(
+    pub(crate) fn prepare_by(
         &mut self,
         call: CollectiveCall,
         schedules: &[Schedule],
@@ -90,14 +93,14 @@ impl Engine {
     }
 
     /// The program of `call` for ranks on `boards`, and how it cuts the whole into chunks.
-    pub(in crate::engine) fn lower_by<P>(
+    pub(crate) fn lower_by<P>(
         &self,
         call: CollectiveCall,
         (schedules, boards): (&[Schedule], &Boards),
         label: LoweringLabel,
         lower: impl FnOnce(&LoweringInput<'_>, usize, Placement) -> Option<P>,
     ) -> Option<(Layout, P)> {
-        let layout = call.layout(self.boards.world(), schedules[0].chunks, self.calls.counts());
+        let layout = call.layout(self.boards.world(), schedules[0].chunks, &self.calls.counts);
         let input = LoweringInput {
             collective: call.collective,
             schedules,
@@ -130,20 +133,16 @@ impl Engine {
         };
         let need = self.workspace_need(call, &layout, &program, &reaching);
         if !self.executor.streams().reserve(&program) {
-            return Err(self.no_memory(&call.to_string(), program.longest_staged));
+            return Err(self.health.no_memory(&call.to_string(), program.longest_staged));
         }
         if !self.calls.reserve(need) {
             let bytes = need.scratch.saturating_add(need.staging);
-            return Err(self.no_memory(&call.to_string(), bytes));
+            return Err(self.health.no_memory(&call.to_string(), bytes));
         }
         let (ways, store) = self.ways_of(&program, &reaching);
         let ways = ways.map(|ways| {
-            let user = match label.source {
-                ProgramSource::Table(_) => None,
-                ProgramSource::User(hash) => Some(hash),
-            };
             self.make_asking();
-            Box::new(((self.chooser().kind(call), user), ways))
+            Box::new(((self.chooser().kind(call), label.source), ways))
         });
         let prepared = PreparedCall {
             call,
@@ -162,7 +161,7 @@ impl Engine {
     }
 
     /// A program of `call`, whose vector or blocks have `bytes` bytes.
-    pub(in crate::engine) fn call_program(
+    pub(crate) fn call_program(
         &self,
         call: CollectiveCall,
         algorithm: &'static str,
@@ -170,8 +169,17 @@ impl Engine {
         program: Program,
         allows_in_place: bool,
     ) -> CallProgram {
-        let notes = self.notes(call, algorithm, bytes, &program);
-        CallProgram { algorithm, program, allows_in_place, runs: 0, notes }
+        let notes = self.recorder.as_ref().map(|_| {
+            Arc::new(ProgramNotes {
+                operation: call.to_string(),
+                algorithm,
+                bytes,
+                rank: self.rank,
+                locals: self.boards.locals(self.rank),
+                program: program.clone(),
+            })
+        });
+        CallProgram { algorithm, program, allows_in_place, runs: Cell::new(0), notes }
     }
 
     /// The ways in which the bytes of a call with these programs may move, if there are several, and how large
@@ -214,13 +222,13 @@ impl Engine {
     }
 
     /// The description of `call` for other ranks, whose vector or blocks have `bytes` bytes.
-    pub(in crate::engine) fn record_of(
+    pub(crate) fn record_of(
         &self,
         call: CollectiveCall,
         label: LoweringLabel,
         bytes: usize,
     ) -> CallRecord {
-        let counts = self.calls.counts();
+        let counts = &self.calls.counts;
         let record = CallRecord::new(label.fingerprint, call.to_string());
         let record = call.add_arguments(record, counts).choosing("algorithm", label.algorithm);
         let record = match label.source {

@@ -2,7 +2,6 @@
 
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::choice::CallKind;
-use crate::engine::calls::counts::InternedCounts;
 use crate::engine::calls::report::{CallPath, Counters, LastCall};
 use crate::engine::calls::workspace::WorkspaceNeed;
 use crate::engine::ways::CallWays;
@@ -13,10 +12,11 @@ use crate::tuner::PlanOverride;
 use crate::world::calls::CallRecord;
 use maypole_kernels::Reducer;
 use maypole_transports::HEAD;
+use std::cell::Cell;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(in crate::engine) enum ProgramSource {
+pub(crate) enum ProgramSource {
     /// The table of algorithms, for calls under this plan.
     Table(Option<PlanOverride>),
     /// The user; the hash of the schedules.
@@ -24,21 +24,21 @@ pub(in crate::engine) enum ProgramSource {
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(in crate::engine) struct ProgramKey {
-    pub(in crate::engine) call: CollectiveCall,
-    pub(in crate::engine) source: ProgramSource,
+pub(crate) struct ProgramKey {
+    pub(crate) call: CollectiveCall,
+    pub(crate) source: ProgramSource,
 }
 
 #[derive(Debug)]
 pub(crate) struct CallProgram {
-    pub(in crate::engine) algorithm: &'static str,
-    pub(in crate::engine) program: Program,
+    pub(crate) algorithm: &'static str,
+    pub(crate) program: Program,
     /// True if ranks may call with one buffer as input and output. Equal on all ranks.
-    pub(in crate::engine) allows_in_place: bool,
+    pub(crate) allows_in_place: bool,
     /// Completed runs.
-    pub(in crate::engine) runs: u64,
+    pub(crate) runs: Cell<u64>,
     /// The description of the program for a recorder, with a program of its own.
-    pub(in crate::engine) notes: Option<Arc<ProgramNotes>>,
+    pub(crate) notes: Option<Arc<ProgramNotes>>,
 }
 
 impl CallProgram {
@@ -48,18 +48,17 @@ impl CallProgram {
     }
 }
 
-/// The kind of calls for which a way is chosen: that of the table, and the hash of the user's own schedules.
-/// Equal on all ranks.
-pub(in crate::engine) type WayKind = (CallKind, Option<u64>);
+/// The kind of calls for which a way is chosen. Equal on all ranks.
+pub(crate) type WayKind = (CallKind, ProgramSource);
 
 /// The programs of a call that reach other ranks' buffers.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct ReachingPrograms {
+pub(crate) struct ReachingPrograms {
     /// For buffers that all ranks have registered. A call with this program exchanges the places of
     /// all buffers.
-    pub(in crate::engine) registered: Option<Box<CallProgram>>,
+    pub(crate) registered: Option<Box<CallProgram>>,
     /// For buffers that all ranks can at least read.
-    pub(in crate::engine) copied: Option<Box<CallProgram>>,
+    pub(crate) copied: Option<Box<CallProgram>>,
 }
 
 impl ReachingPrograms {
@@ -71,24 +70,24 @@ impl ReachingPrograms {
 /// A call that has a program for each path that it may take.
 #[derive(Debug)]
 pub(crate) struct PreparedCall {
-    pub(in crate::engine) call: CollectiveCall,
-    pub(in crate::engine) plan: Option<PlanOverride>,
-    pub(in crate::engine) source: ProgramSource,
+    pub(crate) call: CollectiveCall,
+    pub(crate) plan: Option<PlanOverride>,
+    pub(crate) source: ProgramSource,
     /// The description of the call for other ranks.
-    pub(in crate::engine) record: Arc<CallRecord>,
+    pub(crate) record: Arc<CallRecord>,
     /// For slots and streams.
-    pub(in crate::engine) staged: CallProgram,
-    pub(in crate::engine) reaching: ReachingPrograms,
+    pub(crate) staged: CallProgram,
+    pub(crate) reaching: ReachingPrograms,
     /// The ways in which its bytes may move, where there are several.
-    pub(in crate::engine) ways: Option<Box<(WayKind, CallWays)>>,
+    pub(crate) ways: Option<Box<(WayKind, CallWays)>>,
     /// How large publications are stored where no way is chosen; `None` if there are none.
-    pub(in crate::engine) store: Option<StoreWay>,
+    pub(crate) store: Option<StoreWay>,
     /// How the last run went.
-    pub(in crate::engine) path: CallPath,
-    pub(in crate::engine) reducer: Reducer,
+    pub(crate) path: CallPath,
+    pub(crate) reducer: Reducer,
     /// The working memory of the program. It holds a copy of an input that is overwritten before it
     /// is read, or that is scaled first.
-    pub(in crate::engine) need: WorkspaceNeed,
+    pub(crate) need: WorkspaceNeed,
 }
 
 impl PreparedCall {
@@ -97,16 +96,16 @@ impl PreparedCall {
     }
 
     /// Bytes that the call takes in the cache, its entry in the map included.
-    pub(super) fn bytes(&self, counts: &InternedCounts) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let entry = 2 * size_of::<ProgramKey>() + size_of::<Self>() - size_of::<CallProgram>();
         let programs =
             self.reaching.iter().map(CallProgram::bytes).sum::<usize>() + self.staged.bytes();
         let ways = self.ways.as_ref().map_or(0, |ways| size_of_val(&**ways));
-        entry + programs + ways + self.record.memory() + counts.bytes(self.call.count)
+        entry + programs + ways + self.record.memory()
     }
 
     /// The program for `path`, if the call has one.
-    pub(in crate::engine) fn program(&self, path: CallPath) -> Option<&CallProgram> {
+    pub(crate) fn program(&self, path: CallPath) -> Option<&CallProgram> {
         match path {
             CallPath::Staged => Some(&self.staged),
             CallPath::Registered => self.reaching.registered.as_deref(),
@@ -114,16 +113,8 @@ impl PreparedCall {
         }
     }
 
-    fn program_mut(&mut self, path: CallPath) -> Option<&mut CallProgram> {
-        match path {
-            CallPath::Staged => Some(&mut self.staged),
-            CallPath::Registered => self.reaching.registered.as_deref_mut(),
-            CallPath::Copied => self.reaching.copied.as_deref_mut(),
-        }
-    }
-
     /// Whether other ranks touch this rank's input, and its output, by any of the programs.
-    pub(in crate::engine) fn exposes(&self) -> (bool, bool) {
+    pub(crate) fn exposes(&self) -> (bool, bool) {
         let of = |it: &CallProgram| {
             it.program
                 .registered
@@ -134,32 +125,34 @@ impl PreparedCall {
     }
 
     /// How the last run went.
-    pub(in crate::engine) fn last(&self) -> LastCall {
+    pub(crate) fn last(&self) -> LastCall {
         let algorithm = self.program(self.path).unwrap_or(&self.staged).algorithm;
         LastCall { algorithm, path: self.path }
     }
 
     /// Records the way of the last run, which was counted as staged.
-    pub(in crate::engine) fn note_path(&mut self, path: CallPath) {
+    pub(crate) fn note_path(&mut self, path: CallPath) {
         self.path = path;
-        self.staged.runs -= 1;
-        if let Some(ran) = self.program_mut(path) {
-            ran.runs += 1;
+        self.staged.runs.update(|runs| runs - 1);
+        if let Some(ran) = self.program(path) {
+            ran.runs.update(|runs| runs + 1);
         }
     }
 
     /// Adds the bytes and messages of all runs.
     pub(super) fn count(&self, counters: &mut Counters) {
         for CallProgram { runs, program, .. } in self.reaching.iter().chain([&self.staged]) {
+            let runs = runs.get();
             let ProgramTraffic { publications, published, read, messages, streamed } =
                 program.traffic();
-            if *runs > 0 {
+            if runs > 0 {
                 *counters.calls.entry(self.call.collective.name()).or_default() += runs;
             }
-            counters.board += moved(*runs, publications, read, published);
-            counters.stream += moved(*runs, messages, streamed, streamed);
+            counters.board += moved(runs, publications, read, published);
+            counters.stream += moved(runs, messages, streamed, streamed);
         }
-        let runs = |program: &Option<Box<CallProgram>>| program.as_ref().map_or(0, |it| it.runs);
+        let runs =
+            |program: &Option<Box<CallProgram>>| program.as_ref().map_or(0, |it| it.runs.get());
         counters.registered += runs(&self.reaching.registered);
         counters.copied += runs(&self.reaching.copied);
     }

@@ -36,7 +36,7 @@ impl Engine {
                 return Err(call.invalid(it.rank, format!("the user's algorithm {objection}")));
             }
             let world = it.boards.world();
-            let fingerprint = call.fingerprint_by(hash, OWN_WINDOW, world, it.calls.counts());
+            let fingerprint = call.fingerprint(hash, OWN_WINDOW, world, &it.calls.counts);
             let label = LoweringLabel { algorithm: "own", window: OWN_WINDOW, fingerprint, source };
             it.prepare_by(call, schedules, label)
         })

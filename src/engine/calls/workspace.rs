@@ -6,12 +6,12 @@ use crate::engine::calls::call::ReadyCall;
 use crate::execute::Buffers;
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(in crate::engine) struct WorkspaceNeed {
-    pub(in crate::engine) scratch: usize,
+pub(crate) struct WorkspaceNeed {
+    pub(crate) scratch: usize,
     /// Bytes for a copy of the input. Zero if the program reads the caller's.
-    pub(in crate::engine) staging: usize,
+    pub(crate) staging: usize,
     /// The program itself, and not the scaling of a call, needs the copy.
-    pub(in crate::engine) stages_input: bool,
+    pub(crate) stages_input: bool,
 }
 
 /// Scratch and staging memory, as large as the most demanding call needed.

@@ -1,11 +1,11 @@
 //! The first error of a request that no caller has received.
 
-use super::Health;
+use super::{Health, check_process};
 use crate::error::{Error, FirstFailure, Result};
 use crate::status::report_failure;
 use crate::world::service::{Cause, FailureKind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// The first error of a rank's requests that were dropped, until a call returns it. All threads that
 /// have a request of the rank share it.
@@ -33,11 +33,11 @@ impl UnreportedError {
     /// Keeps `error`, which no caller has received, unless there is one already, or a caller has
     /// received the failure that it follows from.
     pub(crate) fn keep(&self, error: Error) {
-        let mut errors = self.errors();
-        if errors.first.is_none() && (error.is_harmless() || !errors.failure_is_known) {
-            errors.first = Some(error);
-            self.is_set.store(true, Ordering::Release);
-        }
+        self.change(|errors| {
+            if errors.first.is_none() && (error.is_harmless() || !errors.failure_is_known) {
+                errors.first = Some(error);
+            }
+        });
     }
 
     /// Takes the error, for a caller that returns it.
@@ -45,42 +45,37 @@ impl UnreportedError {
         if !self.is_set() {
             return None;
         }
-        let mut errors = self.errors();
-        self.is_set.store(false, Ordering::Release);
-        let taken = errors.first.take()?;
-        errors.failure_is_known |= !taken.is_harmless();
-        Some(taken)
+        self.change(|errors| {
+            let taken = errors.first.take()?;
+            errors.failure_is_known |= !taken.is_harmless();
+            Some(taken)
+        })
     }
 
     /// Records that a caller receives `error`.
     pub(crate) fn note_received(&self, error: &Error) {
-        if error.is_harmless() {
-            return;
-        }
-        let mut errors = self.errors();
-        errors.failure_is_known = true;
-        if errors.first.as_ref().is_some_and(|first| !first.is_harmless()) {
-            errors.first = None;
-            self.is_set.store(false, Ordering::Release);
+        if !error.is_harmless() {
+            self.change(|errors| {
+                errors.failure_is_known = true;
+                errors.first.take_if(|first| !first.is_harmless());
+            });
         }
     }
 
-    fn errors(&self) -> MutexGuard<'_, Errors> {
+    fn change<T>(&self, change: impl FnOnce(&mut Errors) -> T) -> T {
         // Every change is whole when a thread can panic.
-        self.errors.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut errors);
+        self.is_set.store(errors.first.is_some(), Ordering::Release);
+        result
     }
 }
 
 impl Health {
     /// True if the next call may have to return an error of before.
     #[inline(always)]
-    pub(in crate::engine) fn is_troubled(&self) -> bool {
+    pub(crate) fn is_troubled(&self) -> bool {
         self.is_alarmed() || self.unreported.is_set()
-    }
-
-    /// The first error of a request that no caller has received.
-    pub(crate) fn unreported(&self) -> &Arc<UnreportedError> {
-        &self.unreported
     }
 
     /// The error of a rank that closes its communicator: that of a request which no call has returned,
@@ -104,7 +99,7 @@ impl Health {
     /// Fails after a failure of the group, after an error of a request that no caller has received,
     /// and in a forked child.
     pub(crate) fn check(&self) -> Result<()> {
-        self.check_process()?;
+        check_process(self.owner, self.rank)?;
         let Some(first) = &self.first_failure else {
             let unreported = (!self.is_in_request).then(|| self.unreported.take()).flatten();
             return unreported.map_or(Ok(()), Err);

@@ -2,19 +2,16 @@
 //! buffers.
 
 use super::Registrations;
-use super::announcement::{ANNOUNCEMENT, AnnouncedPlace, Announcement};
+use super::announcement::{ANNOUNCEMENT, Announcement};
 use crate::element::DataType;
 use crate::engine::Engine;
 use crate::engine::calls::call::ReadyCall;
-use crate::engine::calls::kept::PreparedCalls;
-use crate::engine::calls::prepared::{CallProgram, PreparedCall, WayKind};
+use crate::engine::calls::prepared::{PreparedCall, WayKind};
 use crate::engine::calls::report::CallPath;
-use crate::engine::observers::Observers;
-use crate::engine::ways::{CallTurn, Datapath, StretchTime};
+use crate::engine::ways::{CallTurn, Datapath};
 use crate::error::Result;
-use crate::execute::{
-    Buffers, ExecuteError, Executor, NoObserver, PeerBuffers, PeerMemory, ProcessBuffers,
-};
+use crate::execute::record::record_call;
+use crate::execute::{Buffers, ExecuteError, Executor, PeerMemory, ProcessBuffers};
 use crate::lower::Program;
 use arrayvec::ArrayVec;
 use maypole_kernels::{BinaryOp, BuiltInReducer, Reducer, View, ViewMut, mix};
@@ -28,11 +25,7 @@ impl Engine {
     /// Runs the call at `at`, whose bytes may move in several ways.
     #[cold]
     #[inline(never)]
-    pub(in crate::engine) fn perform_choosing(
-        &mut self,
-        at: usize,
-        ready: ReadyCall<'_>,
-    ) -> Result<()> {
+    pub(crate) fn perform_choosing(&mut self, at: usize, ready: ReadyCall<'_>) -> Result<()> {
         let ready = ready.scaled_in_place();
         self.calls.at_mut(at).path = CallPath::Staged;
         let ways = self.calls.at(at).ways.as_deref();
@@ -71,37 +64,34 @@ impl Engine {
         ready: ReadyCall<'_>,
         kind: WayKind,
     ) -> Result<(CallPath, CallTurn, Option<Instant>)> {
-        let asked = Instant::now();
-        let sequence = self.health.sequence();
+        let sequence = self.health.sequence;
         self.health.enter();
         let asking = self.registrations.asking.take();
         let mut asking = asking.expect("made with the first call that asks");
-        let mine = announcement(&self.registrations, self.calls.at(at), ready);
-        let mine = Announcement { report: self.ways.report(&kind), ..mine };
+        let prepared = self.calls.at(at);
+        let mine = announcement(&self.registrations, prepared, ready);
+        let mine = Announcement { call_ns: self.ways.report(&kind), ..mine };
         let guard = SeverOnFailure::of(&self.registrations, mine, ready);
-        let mut run = AskingRun {
-            executor: &mut self.executor,
-            calls: &self.calls,
-            observers: self.observers.as_deref_mut(),
-            sequence,
-            at,
-            ready,
-        };
-        let all = run.ask(&mut asking, mine);
+        let (executor, ways) = (&mut self.executor, &mut self.ways);
+        asking.fingerprint = mix(prepared.record.fingerprint) | 1;
+        let all = ask(executor, &asking, mine);
         let began = Instant::now();
-        let ways = &mut self.ways;
-        let may_register = self.calls.at(at).ways.as_ref().is_some_and(|ways| ways.1.may_register);
+        let may_register = prepared.ways.as_ref().is_some_and(|ways| ways.1.may_register);
         let done = all.and_then(|all| {
-            let reports = all.iter().map(|it| it.report);
-            let slowest = reports.fold(StretchTime::default(), StretchTime::slower);
-            ways.exchanged(&kind, slowest, began - asked);
+            ways.exchanged(&kind, all.iter().map(|it| it.call_ns).max().unwrap_or(0));
             let turn = match may_register && all.iter().all(|it| it.is_registered) {
                 true => CallTurn { way: Datapath::Registered, is_timed: false },
                 false => ways.begin(&kind),
             };
             let path = path_of(&all, turn.way);
-            let program = self.calls.at(at).program(path).filter(|_| path != CallPath::Staged);
-            program.map_or(Ok(()), |it| run.reach(it, &peers(&self.registrations, &all)))?;
+            let reaching = prepared.program(path).filter(|_| path != CallPath::Staged);
+            let Some(reaching) = reaching else { return Ok((path, turn)) };
+            let (buffers, peers) = (self.calls.unstaged(ready), peers(&self.registrations, &all));
+            let (program, reducer) = (&reaching.program, &prepared.reducer);
+            let call = (sequence, reaching.notes.as_ref());
+            record_call(self.recorder.as_deref_mut(), call, |observer| {
+                executor.run_registered(program, reducer, &buffers, &peers, observer)
+            })?;
             Ok((path, turn))
         });
         guard.end(done.is_ok());
@@ -111,52 +101,21 @@ impl Engine {
     }
 }
 
-/// One call that exchanges the places of buffers.
-struct AskingRun<'a> {
-    executor: &'a mut Executor,
-    calls: &'a PreparedCalls,
-    observers: Option<&'a mut Observers>,
-    sequence: u64,
-    at: usize,
-    ready: ReadyCall<'a>,
-}
-
-impl AskingRun<'_> {
-    /// Exchanges announcements of buffers with all ranks, and returns theirs.
-    fn ask(
-        &mut self,
-        program: &mut Program,
-        mine: Announcement,
-    ) -> std::result::Result<Announcements, Box<ExecuteError>> {
-        program.fingerprint = mix(self.calls.at(self.at).record.fingerprint) | 1;
-        let bytes = mine.to_bytes();
-        let mut all = [0; MAX_RANKS * ANNOUNCEMENT];
-        let all = &mut all[..self.executor.locals().len() * ANNOUNCEMENT];
-        let buffers =
-            Buffers { input: View::of(&bytes), output: ViewMut::of(all), scratch: ViewMut::EMPTY };
-        let copies: Reducer = BuiltInReducer::new(DataType::U8, BinaryOp::Max).into();
-        self.executor.run(program, &copies, &buffers)?;
-        let (each, _) = all.as_chunks::<ANNOUNCEMENT>();
-        Ok(each.iter().map(Announcement::from_bytes).collect())
-    }
-
-    /// Runs the call by a program that reaches the buffers of `peers`.
-    fn reach(
-        &mut self,
-        reaching: &CallProgram,
-        peers: &[PeerMemory<'_>],
-    ) -> std::result::Result<(), Box<ExecuteError>> {
-        let buffers = self.calls.unstaged(self.ready);
-        let reducer = &self.calls.at(self.at).reducer;
-        let program = &reaching.program;
-        let recorder = self.observers.as_mut().and_then(|observers| observers.recording());
-        match (recorder, &reaching.notes) {
-            (Some(recorder), Some(notes)) => recorder.call(self.sequence, notes, |it| {
-                self.executor.run_registered(program, reducer, &buffers, peers, it)
-            }),
-            _ => self.executor.run_registered(program, reducer, &buffers, peers, NoObserver),
-        }
-    }
+/// Exchanges announcements of buffers with all ranks by `program`, and returns theirs.
+fn ask(
+    executor: &mut Executor,
+    program: &Program,
+    mine: Announcement,
+) -> std::result::Result<Announcements, Box<ExecuteError>> {
+    let bytes = mine.to_bytes();
+    let mut all = [0; MAX_RANKS * ANNOUNCEMENT];
+    let all = &mut all[..executor.locals().len() * ANNOUNCEMENT];
+    let buffers =
+        Buffers { input: View::of(&bytes), output: ViewMut::of(all), scratch: ViewMut::EMPTY };
+    let copies: Reducer = BuiltInReducer::new(DataType::U8, BinaryOp::Max).into();
+    executor.run(program, &copies, &buffers)?;
+    let (each, _) = all.as_chunks::<ANNOUNCEMENT>();
+    Ok(each.iter().map(Announcement::from_bytes).collect())
 }
 
 fn announcement(
@@ -167,23 +126,20 @@ fn announcement(
     let serves = |path: CallPath| {
         prepared.program(path).is_some_and(|it| !call.in_place || it.allows_in_place)
     };
-    let is_readable = serves(CallPath::Copied);
+    let mine = Announcement { is_readable: serves(CallPath::Copied), ..Announcement::default() };
     let exposed = prepared.exposes();
     let buffers = [(input, exposed.0), (output.as_view(), exposed.1)];
     match buffers.map(|(view, is_exposed)| registrations.ticket_if(is_exposed, view)) {
         [Some(input), Some(output)] => Announcement {
             is_registered: serves(CallPath::Registered),
-            is_readable,
-            report: StretchTime::default(),
-            place: AnnouncedPlace::Registered([input, output]),
+            registrations: Some([input.registration, output.registration]),
+            places: [input, output].map(|ticket| (ticket.offset, ticket.len)),
+            ..mine
         },
-        _ if is_readable => Announcement {
-            is_registered: false,
-            is_readable,
-            report: StretchTime::default(),
-            place: AnnouncedPlace::Process(buffers.map(|(view, _)| place_of(view))),
-        },
-        _ => Announcement::default(),
+        _ if mine.is_readable => {
+            Announcement { places: buffers.map(|(view, _)| place_of(view)), ..mine }
+        }
+        _ => mine,
     }
 }
 
@@ -204,20 +160,21 @@ fn peers<'a>(
     registrations: &'a Registrations,
     all: &Announcements,
 ) -> ArrayVec<PeerMemory<'a>, MAX_RANKS> {
-    let reach = |rank: usize, ticket: Ticket| {
-        if ticket.len == 0 {
+    let reach = |rank: usize, registration: u32, (offset, len): (u64, u64)| {
+        if len == 0 {
             return ViewMut::EMPTY;
         }
-        let registration = registrations.get(ticket.registration);
-        let place = registration.and_then(|it| it.reach(rank, ticket));
+        let ticket = Ticket { registration, offset, len };
+        let place = registrations.get(registration).and_then(|it| it.reach(rank, ticket));
         place.expect("a rank announces memory that all ranks have registered")
     };
-    let memory = |(rank, it): (usize, &Announcement)| match it.place {
-        AnnouncedPlace::Registered([input, output]) => PeerMemory::Mapped(PeerBuffers {
-            input: reach(rank, input).as_view(),
-            output: reach(rank, output),
+    let memory = |(rank, it): (usize, &Announcement)| match (it.registrations, it.places) {
+        (Some([of_input, of_output]), [input, output]) => PeerMemory::Mapped(Buffers {
+            input: reach(rank, of_input, input).as_view(),
+            output: reach(rank, of_output, output),
+            scratch: ViewMut::EMPTY,
         }),
-        AnnouncedPlace::Process([input, output]) => {
+        (None, [input, output]) => {
             let memory = registrations.copies.memory(rank);
             PeerMemory::Process(ProcessBuffers { memory, input, output })
         }

@@ -5,70 +5,59 @@
 //! makes a beacon, and tries to read those of all others.
 
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::Result as CallResult;
 use crate::world::calls::CallRecord;
 use maypole_transports::process_memory::{MemoryBeacon, ProcessMemory};
 use std::io;
 
-/// Whether the ranks of a group copy from one another's private memory. Equal on all of them.
+/// Whether the ranks of a group copy from one another's private memory, which every rank can then read;
+/// else the reason why some rank cannot. Equal on all of them. `None` while no call has needed it.
 #[derive(Debug, Default)]
-pub(in crate::engine) enum PrivateCopies {
-    /// Not determined: no call has needed it.
-    #[default]
-    Unknown,
-    /// Every rank can read every other one.
-    Possible(Box<ReadableRanks>),
-    /// Some rank cannot, for this reason.
-    Refused(String),
-}
+pub(crate) struct PrivateCopies(Option<Result<ReadableRanks, String>>);
 
 /// The memory of all ranks, for reading.
 #[derive(Debug)]
-pub(in crate::engine) struct ReadableRanks {
+struct ReadableRanks {
     beacon: MemoryBeacon,
     /// By rank.
     ranks: Box<[ProcessMemory]>,
 }
 
 impl PrivateCopies {
+    fn readable(&self) -> Option<&ReadableRanks> {
+        self.0.as_ref()?.as_ref().ok()
+    }
+
     /// The memory of `rank`.
     ///
     /// # Panics
     /// If ranks cannot copy.
     pub(super) fn memory(&self, rank: usize) -> ProcessMemory {
-        match self {
-            Self::Possible(readable) => readable.ranks[rank],
-            _ => panic!("a rank announces memory that others cannot read"),
-        }
+        self.readable().expect("a rank announces memory that others can read").ranks[rank]
     }
 
     /// Why ranks cannot copy from one another, if determined.
-    pub(in crate::engine) fn objection(&self) -> Option<&str> {
-        match self {
-            Self::Refused(why) => Some(why),
-            _ => None,
-        }
+    pub(crate) fn objection(&self) -> Option<&str> {
+        self.0.as_ref()?.as_ref().err().map(String::as_str)
     }
 
     /// Withdraws this rank's announcements: the announced bytes may change from now on.
     pub(super) fn close(&self) {
-        if let Self::Possible(readable) = self {
-            readable.beacon.close();
-        }
+        self.readable().inspect(|readable| readable.beacon.close());
     }
 }
 
 impl Engine {
     /// Returns true if all ranks can copy from one another. The first time, all ranks try it: the
     /// exchange is a part of `call`.
-    pub(super) fn can_copy(&mut self, call: &CallRecord) -> Result<bool> {
-        if matches!(self.registrations.copies, PrivateCopies::Unknown) {
-            self.registrations.copies = self.try_copies(call)?;
+    pub(super) fn can_copy(&mut self, call: &CallRecord) -> CallResult<bool> {
+        if self.registrations.copies.0.is_none() {
+            self.registrations.copies.0 = Some(self.try_copies(call)?);
         }
-        Ok(matches!(self.registrations.copies, PrivateCopies::Possible(_)))
+        Ok(self.registrations.copies.readable().is_some())
     }
 
-    fn try_copies(&mut self, call: &CallRecord) -> Result<PrivateCopies> {
+    fn try_copies(&mut self, call: &CallRecord) -> CallResult<Result<ReadableRanks, String>> {
         let beacon = MemoryBeacon::new();
         let memory = beacon.as_ref().map(MemoryBeacon::memory).unwrap_or_default();
         let mine = (memory.pid, memory.beacon, memory.mark);
@@ -80,20 +69,18 @@ impl Engine {
             Ok(_) => self.try_to_read(&ranks),
         };
         let findings = self.tell_all(call.clone(), &finding)?;
-        Ok(match (findings.into_iter().collect::<std::result::Result<Vec<()>, _>>(), beacon) {
-            (Ok(_), Ok(beacon)) => {
-                PrivateCopies::Possible(Box::new(ReadableRanks { beacon, ranks }))
-            }
-            (Err(why), _) => PrivateCopies::Refused(why),
-            (Ok(_), Err(_)) => unreachable!("this rank has objected"),
-        })
+        let all: Result<(), String> = findings.into_iter().collect();
+        Ok(all.map(|()| {
+            let beacon = beacon.expect("this rank has not objected");
+            ReadableRanks { beacon, ranks }
+        }))
     }
 
     /// Reads the beacons of all ranks.
     ///
     /// # Errors
     /// Names the unreadable rank, and the reason.
-    fn try_to_read(&self, ranks: &[ProcessMemory]) -> std::result::Result<(), String> {
+    fn try_to_read(&self, ranks: &[ProcessMemory]) -> Result<(), String> {
         let me = self.rank;
         let unreadable = |rank: usize, error: io::Error| {
             let remedy = match error.kind() {

@@ -13,7 +13,8 @@ impl Engine {
         // Of each rank: its bytes, and the earlier registrations of which it has no memory any more.
         let mine = (bytes, self.registrations.unused());
         let requests: Vec<(usize, Vec<u32>)> = self.tell_all(named_call("arena()"), &mine)?;
-        self.registrations.retain(|number| !requests.iter().all(|it| it.1.contains(&number)));
+        let is_used = |number: &u32| !requests.iter().all(|it| it.1.contains(number));
+        self.registrations.list.retain(|(number, _)| is_used(number));
         let lengths: Vec<usize> = requests.iter().map(|it| it.0).collect();
         let locals = self.boards.locals(self.rank);
         let arena = match Registration::bytes(&lengths).filter(|bytes| *bytes > 0) {
@@ -32,7 +33,7 @@ impl Engine {
         let number = self.registrations.next;
         self.registrations.next += 1;
         let deadline = self.limits.deadline();
-        let segment = self.health.control().segment(locals, number, all, deadline);
+        let segment = self.health.control.segment(locals, number, all, deadline);
         let made = segment.map_err(|error| error.to_string()).and_then(|segment| {
             Registration::new(segment, lengths, self.rank).map_err(|error| error.to_string())
         });

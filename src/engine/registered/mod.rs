@@ -21,21 +21,17 @@ use maypole_transports::registered::{Registration, Ticket};
 /// The registrations of a group, as one rank has them.
 #[derive(Debug, Default)]
 pub(super) struct Registrations {
-    /// By number, ascending. All ranks have the same numbers.
+    /// By number, ascending. All ranks have the same numbers. Without any, no call uses registered
+    /// memory.
     list: Vec<(u32, Registration)>,
     next: u32,
     /// The program that exchanges the places of buffers.
     asking: Option<Box<Program>>,
     /// Whether ranks copy from one another's private memory.
-    pub(in crate::engine) copies: PrivateCopies,
+    pub(crate) copies: PrivateCopies,
 }
 
 impl Registrations {
-    /// True if calls may use registered memory. Equal on all ranks.
-    fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
     /// The place of `own` bytes, if they are registered.
     fn ticket_of(&self, own: View<'_>) -> Option<Ticket> {
         let place = |(number, registration): &(u32, Registration)| {
@@ -59,11 +55,6 @@ impl Registrations {
     /// Cuts other ranks off from `own` bytes.
     fn sever(&self, own: View<'_>) {
         self.list.iter().for_each(|(_, registration)| registration.sever(own));
-    }
-
-    /// Frees the memory of all registrations but those of which `is_used` returns true.
-    fn retain(&mut self, is_used: impl Fn(u32) -> bool) {
-        self.list.retain(|(number, _)| is_used(*number));
     }
 
     /// The numbers of registrations that this rank has no memory of any more.

@@ -19,7 +19,7 @@ impl Engine {
     /// How `call` runs on registered memory, unless the exchange of places takes longer than it
     /// saves; and how it copies, if it `is_long` or that is forced. Equal on all ranks, which all
     /// prepare the call.
-    pub(in crate::engine) fn prepare_reaching(
+    pub(crate) fn prepare_reaching(
         &mut self,
         call: CollectiveCall,
         record: &CallRecord,
@@ -29,7 +29,7 @@ impl Engine {
         if call.hides_inputs(self.boards.world()) {
             return Ok(reaching);
         }
-        if !self.registrations.is_empty() {
+        if !self.registrations.list.is_empty() {
             reaching.registered = self.best_reaching(call, ReachedMemory::Registered);
         }
         let is_copied = is_long || self.settings.way == Some(Datapath::Copied);
@@ -75,7 +75,7 @@ impl Engine {
     }
 
     /// Lowers the program by which the ranks of a board exchange announcements.
-    pub(in crate::engine) fn make_asking(&mut self) {
+    pub(crate) fn make_asking(&mut self) {
         if self.registrations.asking.is_some() {
             return;
         }

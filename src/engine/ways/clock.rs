@@ -23,7 +23,7 @@ pub(super) struct Stretch {
 /// The calls of one stretch on this rank.
 #[derive(Debug)]
 pub(super) struct StretchClock {
-    stretch: Stretch,
+    pub(super) stretch: Stretch,
     /// Calls that have begun.
     begun: u32,
     /// Nanoseconds of those that were timed.
@@ -33,10 +33,6 @@ pub(super) struct StretchClock {
 impl StretchClock {
     pub(super) fn new(stretch: Stretch) -> Self {
         Self { stretch, begun: 0, samples: ArrayVec::new() }
-    }
-
-    pub(super) fn stretch(&self) -> Stretch {
-        self.stretch
     }
 
     /// True if all calls of the stretch have begun.

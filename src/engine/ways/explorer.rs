@@ -28,31 +28,10 @@ const BUDGET: u64 = 40;
 const MOST_CREDIT: i64 = 50_000_000;
 /// Calls between two rounds last so many times as long as a round.
 const PAUSE: u64 = 16;
-/// Stretches outside of rounds last so many times as long as the exchange before them, but not less than a
-/// millisecond, nor more than twenty.
-const EXCHANGES: u64 = 300;
-const STRETCH_NS: [u64; 2] = [1_000_000, 20_000_000];
+/// Nanoseconds of a stretch outside of rounds: long, compared with the exchange before it.
+const STRETCH_NS: u64 = 5_000_000;
 /// Calls of such a stretch.
 const STRETCH_CALLS: [u64; 2] = [4, 4096];
-
-/// How long the calls of a stretch took: on one rank, or on the slowest. Zero if no stretch has ended.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(in crate::engine) struct StretchTime {
-    /// Nanoseconds of a call.
-    pub(in crate::engine) call_ns: u64,
-    /// Nanoseconds of the exchange before the stretch.
-    pub(in crate::engine) exchange_ns: u64,
-}
-
-impl StretchTime {
-    /// The greater of each.
-    pub(in crate::engine) fn slower(self, other: Self) -> Self {
-        Self {
-            call_ns: self.call_ns.max(other.call_ns),
-            exchange_ns: self.exchange_ns.max(other.exchange_ns),
-        }
-    }
-}
 
 /// The budget of the rounds of all kinds of a group. Equal on all ranks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,8 +84,6 @@ struct Round {
     lap: usize,
     /// By way, nanoseconds of a call in each lap.
     times: [ArrayVec<u64, LAPS>; Datapath::NAMES.len()],
-    /// Calls of a stretch, by way.
-    calls: [u32; Datapath::NAMES.len()],
 }
 
 impl Explorer {
@@ -119,28 +96,19 @@ impl Explorer {
         Self { ways, publications, present, round: None, known: None, changed: 0, since: 0 }
     }
 
-    pub(super) fn first(&mut self, account: &Account) -> Stretch {
-        self.next_stretch(StretchTime::default(), account)
-    }
-
-    /// The stretch after `done`, which took that `time`.
-    pub(super) fn after(
-        &mut self,
-        done: Stretch,
-        time: StretchTime,
-        account: &mut Account,
-    ) -> Stretch {
-        let took = time.call_ns.saturating_mul(u64::from(done.calls));
+    /// The stretch after `done`, whose calls took `call_ns` nanoseconds on the slowest rank.
+    pub(super) fn after(&mut self, done: Stretch, call_ns: u64, account: &mut Account) -> Stretch {
+        let took = call_ns.saturating_mul(u64::from(done.calls));
         account.earn(took);
         match &mut self.round {
             Some(round) => {
-                if round.end_stretch(done, time.call_ns) {
+                if round.end_stretch(done, call_ns) {
                     self.conclude(account);
                 }
             }
-            None => self.watch(time.call_ns, took),
+            None => self.watch(call_ns, took),
         }
-        self.next_stretch(time, account)
+        self.next_stretch(call_ns, account)
     }
 
     /// Compares a stretch in the present way with its measured time.
@@ -154,15 +122,15 @@ impl Explorer {
         self.changed = if has_changed { self.changed + 1 } else { 0 };
     }
 
-    fn next_stretch(&mut self, time: StretchTime, account: &Account) -> Stretch {
+    /// The stretch after one with calls of `call_ns` nanoseconds; first of all, after none.
+    pub(super) fn next_stretch(&mut self, call_ns: u64, account: &Account) -> Stretch {
         if self.round.is_none() && self.is_round_due(account) {
-            self.round = Some(Round::new(&self.ways, self.present, self.publications));
+            self.round = Some(Round::new(&self.ways, self.present));
         }
         if let Some(round) = &self.round {
             return round.stretch(self.publications);
         }
-        let length = EXCHANGES.saturating_mul(time.exchange_ns).clamp(STRETCH_NS[0], STRETCH_NS[1]);
-        let calls = (length / time.call_ns.max(1)).clamp(STRETCH_CALLS[0], STRETCH_CALLS[1]) as u32;
+        let calls = (STRETCH_NS / call_ns.max(1)).clamp(STRETCH_CALLS[0], STRETCH_CALLS[1]) as u32;
         let every = calls.div_ceil(MOST_TIMED as u32 / 4);
         Stretch { way: self.present, calls, untimed: 0, every }
     }
@@ -186,7 +154,7 @@ impl Explorer {
         if is_better {
             self.present = best;
         }
-        let (round_ns, wasted_ns) = round.cost(of(best));
+        let (round_ns, wasted_ns) = round.cost(of(best), self.publications);
         account.spend(wasted_ns);
         if matches!(self.present, Datapath::Slots(_)) {
             account.preferred = Some(self.present);
@@ -200,18 +168,13 @@ impl Explorer {
 }
 
 impl Round {
-    fn new(ways: &Ways, present: Datapath, publications: u64) -> Self {
+    fn new(ways: &Ways, present: Datapath) -> Self {
         let mut left = ways.clone();
         // The present way is compared first, so that calls that end early stay in it.
         if let Some(at) = left.iter().position(|way| *way == present) {
             left[..=at].rotate_right(1);
         }
-        let mut calls = [0; Datapath::NAMES.len()];
-        for way in ways {
-            let (untimed, timed) = lengths(*way, publications);
-            calls[way.index()] = untimed + timed;
-        }
-        Self { left, at: 0, lap: 0, times: Default::default(), calls }
+        Self { left, at: 0, lap: 0, times: Default::default() }
     }
 
     fn stretch(&self, publications: u64) -> Stretch {
@@ -239,11 +202,12 @@ impl Round {
     }
 
     /// Nanoseconds of all calls of the round, and the saving if each had taken `best`.
-    fn cost(&self, best: u64) -> (u64, u64) {
+    fn cost(&self, best: u64, publications: u64) -> (u64, u64) {
         let mut cost = (0u64, 0u64);
-        for (times, calls) in self.times.iter().zip(self.calls) {
+        for ((way, _), times) in Datapath::NAMES.iter().zip(&self.times) {
+            let (untimed, timed) = lengths(*way, publications);
+            let calls = u64::from(untimed + timed);
             for time in times {
-                let calls = u64::from(calls);
                 cost.0 = cost.0.saturating_add(time.saturating_mul(calls));
                 cost.1 = cost.1.saturating_add(time.saturating_sub(best).saturating_mul(calls));
             }

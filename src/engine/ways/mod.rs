@@ -21,8 +21,7 @@ mod explorer;
 
 use crate::execute::StoreWay;
 use arrayvec::ArrayVec;
-pub(in crate::engine) use choices::{CallTurn, CallWays, WayChoices};
-pub(in crate::engine) use explorer::StretchTime;
+pub(crate) use choices::{CallTurn, CallWays, WayChoices};
 use std::str::FromStr;
 
 /// A way to move the bytes of a call between ranks that share a board.
@@ -68,11 +67,11 @@ impl FromStr for Datapath {
 }
 
 /// Ways that are possible, in the order of [`Datapath::NAMES`].
-pub(in crate::engine) type Ways = ArrayVec<Datapath, { Datapath::NAMES.len() }>;
+pub(crate) type Ways = ArrayVec<Datapath, { Datapath::NAMES.len() }>;
 
 /// The ways in which calls move bytes of private memory: through slots, of which some ways need large ones or a
 /// deep ring, and by copies. If one of them is `forced`, that one alone.
-pub(in crate::engine) fn possible_ways(
+pub(crate) fn possible_ways(
     (has_large, has_deep_ring): (bool, bool),
     has_copies: bool,
     forced: Option<Datapath>,
@@ -92,7 +91,7 @@ pub(in crate::engine) fn possible_ways(
 }
 
 /// How slots are stored in calls that no explorer serves: in the first of `ways` that uses them.
-pub(in crate::engine) fn first_store(ways: &Ways) -> StoreWay {
+pub(crate) fn first_store(ways: &Ways) -> StoreWay {
     let store = |way: &Datapath| match way {
         Datapath::Slots(store) => Some(*store),
         _ => None,

@@ -3,14 +3,14 @@
 
 use super::frame::Frame;
 use super::posted::Posted;
-use super::protocol_violation;
-use crate::execute::cursor::{Advance, ReceiveCursor, SendCursor};
+use crate::execute::cursor::{Advance, ReceiveCursor};
 use crate::execute::{AnyStream, Moved};
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::pipe::PipeWait;
 use maypole_transports::poll::Interest;
 use maypole_transports::{Fault, HEAD, Stream};
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::BorrowedFd;
 
 /// The payload of a frame.
@@ -36,15 +36,15 @@ struct QueuedFrame {
 /// a moment of its own.
 #[derive(Debug)]
 pub(super) struct Carrier {
-    stream: AnyStream,
+    pub(super) stream: AnyStream,
     pipe: Option<AnyStream>,
     /// This end sends through the pipe.
     sends_through_pipe: bool,
     /// This end receives through the pipe.
     receives_through_pipe: bool,
     queue: VecDeque<QueuedFrame>,
-    /// The position in the first frame of the queue.
-    sending: SendCursor,
+    /// Bytes of the first frame of the queue that have left.
+    sent_bytes: usize,
     /// The position in the frame that is arriving.
     pub(super) receiving: ReceiveCursor,
     /// A receiver's end: its frames are replies.
@@ -63,7 +63,7 @@ impl Carrier {
             sends_through_pipe: false,
             receives_through_pipe: false,
             queue: VecDeque::new(),
-            sending: SendCursor::default(),
+            sent_bytes: 0,
             receiving: ReceiveCursor::default(),
             sends_replies,
             fault: None,
@@ -82,7 +82,7 @@ impl Carrier {
 
     /// Records that the other end breaks the protocol.
     pub(super) fn fail(&mut self, why: &str) {
-        self.fault = Some(protocol_violation(why));
+        self.fault = Some(Fault::Io(io::Error::new(io::ErrorKind::InvalidData, why)));
     }
 
     /// Sends as much as the link takes without blocking; true if any byte left.
@@ -98,17 +98,18 @@ impl Carrier {
                 Some(pipe) if self.sends_through_pipe => pipe,
                 _ => &mut self.stream,
             };
-            match self.sending.advance(outbound, &frame.head, body) {
-                Ok(Advance::Blocked) => return moved,
-                Ok(Advance::Partial) => {}
-                Ok(Advance::Complete) => {
+            match outbound.send(&frame.head, body, self.sent_bytes) {
+                Ok(0) => return moved,
+                Ok(taken) => {
+                    self.sent_bytes += taken;
                     let payload = body.len();
-                    self.end_frame(payload, posted);
+                    if self.sent_bytes == HEAD + payload {
+                        self.end_frame(payload, posted);
+                    }
                 }
                 // A sender that has left needs no replies. The death of a sender shows in its
                 // missing messages.
                 Err(_) if self.sends_replies => {
-                    self.sending.restart();
                     self.end_frame(0, posted);
                 }
                 Err(fault) => {
@@ -124,6 +125,7 @@ impl Carrier {
     /// The first frame of the queue has left, with a payload of `bytes` bytes.
     fn end_frame(&mut self, bytes: usize, posted: &mut Posted<'_, '_>) {
         let frame = self.queue.pop_front().expect("a frame has left");
+        self.sent_bytes = 0;
         self.sent.written += (HEAD + bytes) as u64;
         match frame.body {
             FrameBody::Message(at) => {
@@ -150,10 +152,25 @@ impl Carrier {
         })
     }
 
-    /// The events that this end waits for; it `receives` or only sends. `None` after a fault.
-    pub(super) fn awaited(&self, receives: bool) -> Option<LinkWait<'_>> {
+    /// The event that ends a sleep of this end early, which `receives` or only sends. `None` after a
+    /// fault, and for a direction through the pipe, which has no events of the kernel.
+    pub(super) fn interest(&self, receives: bool) -> Option<(BorrowedFd<'_>, Interest)> {
+        let reads = receives && !self.receives_through_pipe;
+        let writes = self.is_sending() && !self.sends_through_pipe;
+        if self.fault.is_some() { None } else { self.stream.interest(reads, writes) }
+    }
+
+    /// The same, if all directions use the pipe.
+    pub(super) fn pipe_wait(&self, receives: bool) -> Option<PipeWait<'_>> {
         let sends = self.is_sending();
-        self.fault.is_none().then_some(LinkWait { carrier: self, receives, sends })
+        let is_only =
+            (!receives || self.receives_through_pipe) && (!sends || self.sends_through_pipe);
+        match &self.pipe {
+            Some(AnyStream::Pipe(pipe)) if is_only && self.fault.is_none() => {
+                Some(PipeWait { pipe, receives, sends })
+            }
+            _ => None,
+        }
     }
 
     /// Adds a pipe. Neither direction uses it yet.
@@ -165,16 +182,6 @@ impl Carrier {
     pub(super) fn switch_inbound(&mut self) -> bool {
         self.receives_through_pipe = self.pipe.is_some();
         self.receives_through_pipe
-    }
-
-    /// Requests the event that ends a sleep. Returns false if bytes have arrived already.
-    pub(super) fn prepare_to_sleep(&mut self) -> bool {
-        self.stream.prepare_to_sleep()
-    }
-
-    /// Lets the link close without waiting for sent bytes.
-    pub(super) fn abandon(&mut self) {
-        self.stream.abandon();
     }
 
     /// Signals the end of the sent bytes to the other end.
@@ -194,40 +201,6 @@ impl Carrier {
             if self.pull(ViewMut::EMPTY) == Advance::Blocked {
                 return;
             }
-        }
-    }
-
-    /// Bytes that would be lost if this end were closed now.
-    pub(super) fn unsent(&self) -> usize {
-        self.stream.unsent()
-    }
-}
-
-/// The events that one end of a link waits for: bytes to receive, room to send, or both.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LinkWait<'a> {
-    pub(super) carrier: &'a Carrier,
-    pub(super) receives: bool,
-    pub(super) sends: bool,
-}
-
-impl<'a> LinkWait<'a> {
-    /// The event that ends a sleep early; `None` for a direction through the pipe, which has no
-    /// events of the kernel.
-    pub(super) fn interest(self) -> Option<(BorrowedFd<'a>, Interest)> {
-        let reads = self.receives && !self.carrier.receives_through_pipe;
-        let writes = self.sends && !self.carrier.sends_through_pipe;
-        self.carrier.stream.interest(reads, writes)
-    }
-
-    /// The same, if all directions use the pipe.
-    pub(super) fn pipe_wait(self) -> Option<PipeWait<'a>> {
-        let Self { carrier, receives, sends } = self;
-        let is_only =
-            (!receives || carrier.receives_through_pipe) && (!sends || carrier.sends_through_pipe);
-        match &carrier.pipe {
-            Some(AnyStream::Pipe(pipe)) if is_only => Some(PipeWait { pipe, receives, sends }),
-            _ => None,
         }
     }
 }

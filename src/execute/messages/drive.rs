@@ -135,7 +135,7 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
     /// Posts the requests that were started meanwhile.
     #[inline(always)]
     fn post_new(&mut self) -> Result<(), MessageError> {
-        if self.posted.requests.has_new() { self.post_requests() } else { Ok(()) }
+        if self.posted.requests.inbox.is_filled() { self.post_requests() } else { Ok(()) }
     }
 
     #[cold]
@@ -260,12 +260,12 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
                 if drives_all {
                     link.take_segment();
                 }
-                links.activity.note(link.drive(&mut self.posted));
+                links.moved |= link.drive(&mut self.posted);
             }
         }
         for from in &self.sources {
             if let Some(Some(link)) = links.incoming.get_mut(*from) {
-                links.activity.note(link.drive(&mut self.posted));
+                links.moved |= link.drive(&mut self.posted);
             }
         }
         if !self.posted.requests.is_idle() {
@@ -275,7 +275,7 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
             let links = &mut *self.links;
             links.accept_callers(self.context);
             for link in links.incoming.iter_mut().flatten() {
-                links.activity.note(link.drive(&mut self.posted));
+                links.moved |= link.drive(&mut self.posted);
             }
         }
     }
@@ -287,11 +287,11 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
             if drives_all {
                 link.take_segment();
             }
-            links.activity.note(link.drive(&mut self.posted));
+            links.moved |= link.drive(&mut self.posted);
         }
         for link in links.incoming.iter_mut().flatten() {
             if link.is_awaited(self.posted.requests) {
-                links.activity.note(link.drive(&mut self.posted));
+                links.moved |= link.drive(&mut self.posted);
             }
         }
     }

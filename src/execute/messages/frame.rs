@@ -40,7 +40,7 @@ impl Frame {
     /// Encodes it in a header of sixteen bytes: the kind of frame, the element type, a checksum of
     /// all other bytes, the tag and a number, in little-endian order.
     pub(super) fn to_bytes(self) -> [u8; HEAD] {
-        let (frame, kind, tag, number) = match self {
+        let (frame, kind, tag, number): (u8, u8, u32, u64) = match self {
             Self::Eager(message) => (1, message.kind as u8, message.tag, message.bytes as u64),
             Self::ReadyToSend(message) => {
                 (2, message.kind as u8, message.tag, message.bytes as u64)
@@ -52,24 +52,21 @@ impl Frame {
             Self::Switch => (7, 0, 0, 0),
             Self::Dropped(number) => (8, 0, 0, number),
         };
-        let mut bytes = [0; HEAD];
-        bytes[0] = frame;
-        bytes[1] = kind;
-        bytes[4..8].copy_from_slice(&tag.to_le_bytes());
-        bytes[8..].copy_from_slice(&number.to_le_bytes());
-        let check = parity(bytes).to_le_bytes();
-        bytes[2..4].copy_from_slice(&check);
-        bytes
+        let word = u128::from(frame)
+            | u128::from(kind) << 8
+            | u128::from(tag) << 32
+            | u128::from(number) << 64;
+        (word | u128::from(parity(word)) << 16).to_le_bytes()
     }
 
     /// The reverse of [`to_bytes`](Self::to_bytes); `None` if the bytes are not a frame.
     pub(super) fn from_bytes(bytes: [u8; HEAD]) -> Option<Self> {
+        let word = u128::from_le_bytes(bytes);
         // The XOR over all bytes, checksum included, is zero for a valid frame.
-        if parity(bytes) != 0 {
+        if parity(word) != 0 {
             return None;
         }
-        let tag = u32::from_le_bytes(bytes[4..8].try_into().expect("4 of 16 bytes"));
-        let number = u64::from_le_bytes(bytes[8..].try_into().expect("8 of 16 bytes"));
+        let (tag, number) = ((word >> 32) as u32, (word >> 64) as u64);
         let envelope = || {
             let kind = *DataType::ALL.get(usize::from(bytes[1]))?;
             Some(Envelope { tag, kind, bytes: usize::try_from(number).ok()? })
@@ -90,8 +87,7 @@ impl Frame {
 
 /// The XOR of the eight pairs of bytes. It changes with every single byte, so a frame with one
 /// damaged byte is always rejected.
-pub(super) fn parity(bytes: [u8; HEAD]) -> u16 {
-    let whole = u128::from_le_bytes(bytes);
+pub(super) fn parity(whole: u128) -> u16 {
     let half = whole as u64 ^ (whole >> 64) as u64;
     let quarter = half as u32 ^ (half >> 32) as u32;
     quarter as u16 ^ (quarter >> 16) as u16
@@ -108,7 +104,7 @@ mod tests {
             let mut bytes = bytes;
             bytes[0] = first;
             bytes[2..4].fill(0);
-            let check = parity(bytes).to_le_bytes();
+            let check = parity(u128::from_le_bytes(bytes)).to_le_bytes();
             bytes[2..4].copy_from_slice(&check);
             if let Some(frame) = Frame::from_bytes(bytes) {
                 prop_assert_eq!(Frame::from_bytes(frame.to_bytes()), Some(frame));
@@ -139,7 +135,7 @@ mod tests {
         assert_eq!(Frame::from_bytes(bytes), None);
         bytes[0] = 1;
         bytes[1] = DataType::ALL.len() as u8;
-        let check = parity(bytes).to_le_bytes();
+        let check = parity(u128::from_le_bytes(bytes)).to_le_bytes();
         bytes[2..4].copy_from_slice(&check);
         assert_eq!(Frame::from_bytes(bytes), None);
     }

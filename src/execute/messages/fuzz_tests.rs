@@ -29,7 +29,7 @@ fn wire(mut input: &[u8]) -> Vec<u8> {
         head[..2].copy_from_slice(&record[..2]);
         head[4] = record[2];
         head[8..].copy_from_slice(&record[4..]);
-        let check = parity(head).to_le_bytes();
+        let check = parity(u128::from_le_bytes(head)).to_le_bytes();
         head[2..4].copy_from_slice(&check);
         let (body, rest) = rest.split_at(rest.len().min(usize::from(record[3])));
         wire.extend(head);

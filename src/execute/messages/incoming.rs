@@ -156,7 +156,7 @@ impl IncomingLink {
             }
             (Some(_), Some(misfit)) => MessageState::Misfit(misfit),
         };
-        posted.set_number(at, number);
+        posted.head_mut(at).number = number;
         posted.set_state(at, state);
         if let Some(eager) = eager {
             self.give_back(CREDIT_PER_MESSAGE + eager.len());

@@ -4,10 +4,9 @@ use super::EAGER_LIMIT;
 use super::context::{BatchContext, Connector};
 use super::incoming::IncomingLink;
 use super::outgoing::OutgoingLink;
-use crate::execute::polling::StreamActivity;
 use crate::execute::{AnyStream, Moved};
 use maypole_transports::shm::SegmentOffer;
-use maypole_transports::{mem, turns};
+use maypole_transports::{Stream, mem, turns};
 use std::time::{Duration, Instant};
 
 /// The buffer size of a rank's stream to itself, in bytes.
@@ -26,25 +25,18 @@ pub(crate) struct MessageLinks {
     pub(super) incoming: Vec<Option<Box<IncomingLink>>>,
     /// The rank that a receive from any rank checks first, so that senders take turns.
     pub(super) first_source: usize,
-    pub(super) activity: StreamActivity,
+    /// Bytes have moved since the last sleep, as those of programs: see
+    /// [`PeerStreams`](crate::execute::PeerStreams).
+    pub(super) moved: bool,
     /// True while links may hold indices of dropped messages: within a batch, and after a failure.
-    pub(super) is_broken: bool,
+    /// Broken links can only be closed.
+    pub(crate) is_broken: bool,
 }
 
 impl MessageLinks {
     /// The links of `rank`, in a group of `world` ranks. No link is made yet.
     pub(crate) fn new(rank: usize, world: usize) -> Self {
         Self { rank, world, ..Self::default() }
-    }
-
-    /// True if the links can only be closed.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.is_broken
-    }
-
-    /// Marks the links as broken: they can only be closed.
-    pub(crate) fn abandon(&mut self) {
-        self.is_broken = true;
     }
 
     /// True if a message of `bytes` bytes to rank `to` would be sent eagerly.
@@ -141,8 +133,8 @@ impl MessageLinks {
             std::thread::sleep(Duration::from_millis(1));
         }
         if failed {
-            self.outgoing.iter_mut().flatten().for_each(|link| link.carrier.abandon());
-            self.incoming.iter_mut().flatten().for_each(|link| link.carrier.abandon());
+            self.outgoing.iter_mut().flatten().for_each(|link| link.carrier.stream.abandon());
+            self.incoming.iter_mut().flatten().for_each(|link| link.carrier.stream.abandon());
         }
         self.outgoing.clear();
         self.incoming.clear();
@@ -153,6 +145,6 @@ impl MessageLinks {
         self.outgoing.iter_mut().flatten().for_each(|link| link.carrier.discard_replies());
         let mut working =
             self.outgoing.iter().flatten().filter(|link| link.carrier.fault.is_none());
-        working.any(|link| link.carrier.unsent() > 0)
+        working.any(|link| link.carrier.stream.unsent() > 0)
     }
 }

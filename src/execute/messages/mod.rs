@@ -68,13 +68,11 @@ use super::LinkError;
 pub(crate) use batch::MessageBatch;
 pub(crate) use context::{BatchContext, Connector};
 pub(crate) use links::MessageLinks;
-use maypole_transports::Fault;
 pub(crate) use message::{MessageMemory, Misfit};
 pub(crate) use requests::{
-    AllowedTime, MessageDeadline, MessageEnd, MessageFailure, MessageRequests, NewRequest,
-    OwnedMessage, RequestInbox,
+    AllowedTime, MessageDeadline, MessageEnd, MessageFailure, MessageRequests, OwnedMessage,
+    RequestInbox, RequestedMessage,
 };
-use std::io;
 
 /// Most bytes of an eager message.
 const EAGER_LIMIT: usize = 16 << 10;
@@ -98,11 +96,6 @@ pub(crate) struct MessageError {
     pub(crate) error: LinkError,
     /// The number of its request; `None` for a message of the running call.
     pub(crate) request: Option<usize>,
-}
-
-/// The fault of a link whose other end breaks the protocol.
-fn protocol_violation(why: &str) -> Fault {
-    Fault::Io(io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ impl OutgoingLink {
     /// Queues the posted send `at`.
     pub(super) fn post(&mut self, at: usize, posted: &mut Posted<'_, '_>) {
         self.take_segment();
-        posted.set_number(at, self.next_number + self.without_credit.len() as u64);
+        posted.head_mut(at).number = self.next_number + self.without_credit.len() as u64;
         self.without_credit.push_back(at);
         self.use_credit(posted);
     }

@@ -8,7 +8,6 @@ use crate::execute::LinkError;
 
 /// The messages that links send and receive, each by a number: its index in the batch of the
 /// running call, or the number of its request.
-#[derive(Debug)]
 pub(super) struct Posted<'p, 'a> {
     pub(super) batch: &'p mut MessageBatch<'a>,
     pub(super) requests: &'p mut MessageRequests,
@@ -21,7 +20,7 @@ impl Posted<'_, '_> {
     }
 
     #[inline(always)]
-    fn head_mut(&mut self, at: usize) -> &mut MessageHead {
+    pub(super) fn head_mut(&mut self, at: usize) -> &mut MessageHead {
         match at < FIRST_REQUEST {
             true => &mut self.batch.messages[at].head,
             false => self.requests.head_mut(at),
@@ -31,11 +30,6 @@ impl Posted<'_, '_> {
     #[inline(always)]
     pub(super) fn memory(&mut self, at: usize) -> MessageMemory<'_> {
         if at < FIRST_REQUEST { self.batch.messages[at].memory } else { self.requests.memory(at) }
-    }
-
-    #[inline(always)]
-    pub(super) fn set_number(&mut self, at: usize, number: u64) {
-        self.head_mut(at).number = number;
     }
 
     #[inline(always)]

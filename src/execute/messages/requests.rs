@@ -8,7 +8,6 @@ use maypole_kernels::DataType;
 use maypole_transports::pipe::PipeWait;
 use maypole_transports::{Bell, Sleep};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -51,13 +50,21 @@ pub(crate) struct AllowedTime {
     pub(crate) is_own: bool,
 }
 
-pub(crate) struct NewRequest {
-    /// The other rank of the message; `None` to receive from any rank.
-    pub(crate) peer: Option<usize>,
-    pub(crate) tag: u32,
-    pub(crate) kind: DataType,
-    pub(crate) owned: Box<dyn OwnedMessage>,
-    pub(crate) deadline: MessageDeadline,
+pub(crate) struct RequestedMessage {
+    head: MessageHead,
+    deadline: MessageDeadline,
+    owned: Box<dyn OwnedMessage>,
+}
+
+impl RequestedMessage {
+    /// A message with elements of `kind` to or from rank `peer`; `None` to receive from any rank.
+    pub(crate) fn new(
+        mut owned: Box<dyn OwnedMessage>,
+        (kind, peer, tag): (DataType, Option<usize>, u32),
+        deadline: MessageDeadline,
+    ) -> Self {
+        Self { head: MessageHead::new(owned.memory(), kind, peer, tag), deadline, owned }
+    }
 }
 
 /// The queue from other threads to the thread that drives the links: requests that they have
@@ -69,11 +76,11 @@ pub(crate) struct RequestInbox {
     /// Threads that wait for a request, and drive if they can.
     waiters: AtomicUsize,
     is_filled: AtomicBool,
-    new: Mutex<Vec<NewRequest>>,
+    new: Mutex<Vec<RequestedMessage>>,
 }
 
 impl RequestInbox {
-    pub(crate) fn push(&self, new: NewRequest) {
+    pub(crate) fn push(&self, new: RequestedMessage) {
         self.new.lock().unwrap_or_else(PoisonError::into_inner).push(new);
         self.is_filled.store(true, Ordering::Release);
         self.bell.ring();
@@ -97,7 +104,7 @@ impl RequestInbox {
         self.is_filled.load(Ordering::Acquire)
     }
 
-    fn take(&self) -> Vec<NewRequest> {
+    fn take(&self) -> Vec<RequestedMessage> {
         let mut all = self.new.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_filled.store(false, Ordering::Release);
         std::mem::take(&mut all)
@@ -112,16 +119,11 @@ impl Drop for Waiter<'_> {
     }
 }
 
-struct RequestedMessage {
-    head: MessageHead,
-    deadline: MessageDeadline,
-    owned: Box<dyn OwnedMessage>,
-}
-
 /// The messages of all requests in flight, by number. A later request has a higher number.
 #[derive(Default)]
 pub(crate) struct MessageRequests {
-    inbox: Arc<RequestInbox>,
+    /// Requests that are started while another thread drives the links.
+    pub(crate) inbox: Arc<RequestInbox>,
     started: usize,
     messages: BTreeMap<usize, RequestedMessage>,
     /// The receives that have taken no message: by tag, then by number.
@@ -137,11 +139,6 @@ pub(crate) struct MessageRequests {
 }
 
 impl MessageRequests {
-    /// The inbox of requests that are started while another thread drives the links.
-    pub(crate) fn inbox(&self) -> Arc<RequestInbox> {
-        Arc::clone(&self.inbox)
-    }
-
     /// True if no request is in flight or waits in the inbox.
     pub(crate) fn is_empty(&self) -> bool {
         self.is_idle() && !self.inbox.is_filled()
@@ -157,13 +154,8 @@ impl MessageRequests {
     /// or, on the background thread, another thread waits.
     pub(super) fn sleep(&self, waits: &[PipeWait<'_>], sleep: Sleep<'_>) {
         let yields = sleep.is_in_background();
-        let is_over = || self.has_new() || yields && self.inbox.has_waiter();
+        let is_over = || self.inbox.is_filled() || yields && self.inbox.has_waiter();
         PipeWait::sleep(waits, &self.inbox.bell, sleep, is_over);
-    }
-
-    #[inline(always)]
-    pub(super) fn has_new(&self) -> bool {
-        self.inbox.is_filled()
     }
 
     /// Takes the requests of the inbox. Returns their numbers, in order.
@@ -171,17 +163,15 @@ impl MessageRequests {
         self.inbox.take().into_iter().map(|new| self.add(new)).collect()
     }
 
-    fn add(&mut self, new: NewRequest) -> usize {
-        let NewRequest { peer, tag, kind, mut owned, deadline } = new;
+    fn add(&mut self, new: RequestedMessage) -> usize {
         let number = FIRST_REQUEST + self.started;
         self.started += 1;
-        self.deadlines.insert((deadline.end, number));
-        let head = MessageHead::new(owned.memory(), kind, peer, tag);
-        if !head.sends {
-            self.open.insert((tag, number));
-            *self.awaited.entry(peer).or_default() += 1;
+        self.deadlines.insert((new.deadline.end, number));
+        if !new.head.sends {
+            self.open.insert((new.head.tag, number));
+            *self.awaited.entry(new.head.rank).or_default() += 1;
         }
-        self.messages.insert(number, RequestedMessage { head, deadline, owned });
+        self.messages.insert(number, new);
         number
     }
 
@@ -306,13 +296,5 @@ impl MessageRequests {
             let own = self.error(number, self.head(number).peer(), LinkError::Aborted);
             self.end(number, Err(MessageFailure::Group(Box::new(error(own)))));
         }
-    }
-}
-
-impl fmt::Debug for MessageRequests {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MessageRequests")
-            .field("messages", &self.messages.len())
-            .finish_non_exhaustive()
     }
 }

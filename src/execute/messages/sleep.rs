@@ -1,20 +1,20 @@
 //! The sleeps of a wait for messages. Any event on an awaited link ends them early.
 
-use super::carrier::{Carrier, LinkWait};
+use super::carrier::Carrier;
 use super::links::MessageLinks;
 use super::requests::MessageRequests;
 use arrayvec::ArrayVec;
-use maypole_transports::Sleep;
 use maypole_transports::pipe::PipeWait;
+use maypole_transports::{Sleep, Stream};
 
 impl MessageLinks {
     /// True while the bytes of a message move through shared memory.
     pub(crate) fn is_moving(&self) -> bool {
         let outgoing = self.outgoing.iter().flatten().filter(|link| link.carrier.is_sending());
         let incoming = self.incoming.iter().flatten().filter(|link| link.is_receiving());
-        let outgoing = outgoing.map(|link| link.carrier.awaited(link.needs_replies()));
-        let moving = outgoing.chain(incoming.map(|link| link.carrier.awaited(true)));
-        moving.flatten().any(|link| link.pipe_wait().is_some())
+        let outgoing = outgoing.map(|link| link.carrier.pipe_wait(link.needs_replies()));
+        let mut moving = outgoing.chain(incoming.map(|link| link.carrier.pipe_wait(true)));
+        moving.any(|wait| wait.is_some())
     }
 
     /// Takes the `sleep`, which ends early if a link to `targets`, from `sources` or of `requests`
@@ -27,7 +27,7 @@ impl MessageLinks {
         requests: &MessageRequests,
         sleep: Sleep<'_>,
     ) {
-        if !self.activity.is_idle() {
+        if std::mem::take(&mut self.moved) {
             return;
         }
         let Self { outgoing, incoming, world, .. } = self;
@@ -43,18 +43,18 @@ impl MessageLinks {
         });
         let mut carriers: Vec<(bool, &mut Carrier)> = outgoing.chain(incoming).collect();
         let mut all = carriers.iter_mut();
-        if !sleep.is_in_background() && !all.all(|(_, carrier)| carrier.prepare_to_sleep()) {
+        if !sleep.is_in_background() && !all.all(|(_, carrier)| carrier.stream.prepare_to_sleep()) {
             return;
         }
-        let awaited = || carriers.iter().map(|(receives, carrier)| carrier.awaited(*receives));
+        let pipes = carriers.iter().map(|(receives, carrier)| carrier.pipe_wait(*receives));
         let pipes: ArrayVec<Option<PipeWait<'_>>, { PipeWait::MOST }> =
-            awaited().map(|it| it?.pipe_wait()).take(PipeWait::MOST).collect();
+            pipes.take(PipeWait::MOST).collect();
         // A thread sleeps on pipes or on descriptors, and not on both.
         if sleep.is_in_background() || !pipes.is_empty() && pipes.iter().all(Option::is_some) {
             let pipes: ArrayVec<_, { PipeWait::MOST }> = pipes.into_iter().flatten().collect();
             return requests.sleep(&pipes, sleep);
         }
-        sleep.take(awaited().flatten().filter_map(LinkWait::interest));
+        sleep.take(carriers.iter().filter_map(|(receives, carrier)| carrier.interest(*receives)));
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
     use super::super::incoming::IncomingLink;
     use super::super::posted::Posted;
     use super::super::{
-        AllowedTime, MessageDeadline, MessageEnd, MessageMemory, NewRequest, OwnedMessage,
+        AllowedTime, MessageDeadline, MessageEnd, MessageMemory, OwnedMessage, RequestedMessage,
     };
     use super::*;
     use crate::execute::AnyStream;
@@ -91,8 +91,8 @@ mod tests {
         let owned = Box::new(vec![0u8; BYTES]);
         let allowed = AllowedTime { time: Duration::from_secs(60), is_own: false };
         let deadline = MessageDeadline { end: Instant::now() + allowed.time, allowed };
-        let kind = DataType::U8;
-        requests.inbox().push(NewRequest { peer: Some(1), tag: 5, kind, owned, deadline });
+        let message = RequestedMessage::new(owned, (DataType::U8, Some(1), 5), deadline);
+        requests.inbox.push(message);
         requests.take_new();
         requests
     }

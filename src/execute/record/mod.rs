@@ -82,6 +82,8 @@ pub(crate) enum RecordedCall {
 #[derive(Debug)]
 pub struct Recorder {
     file: Arc<TraceFile>,
+    /// The name of the trace, as the program gave it.
+    trace: Arc<str>,
     /// Lanes of this rank so far; each lane has a number of its own.
     lanes: Arc<AtomicU64>,
     /// The rank in the group that all others were split from.
@@ -102,23 +104,30 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Makes a recorder for `rank` of a world, which writes to `file`.
-    pub fn new(rank: usize, file: Arc<TraceFile>) -> Self {
-        Self::lane(rank, 0, "", file, Arc::default())
+    /// Makes a recorder for `rank` of a world, which writes to `file` of the trace of this name.
+    pub fn new(rank: usize, trace: &str, file: TraceFile) -> Self {
+        Self::lane((rank, 0), String::new(), trace.into(), Arc::new(file), Arc::default())
     }
 
-    /// Makes a recorder for a group that was split from this one. `group` is equal on all of its
-    /// members; `name` is shown.
+    /// Makes a recorder for the `number`-th group that was split from this one, whose first member
+    /// has this rank here.
     #[must_use]
-    pub fn of_group(&self, group: u64, name: &str) -> Self {
+    pub fn of_group(&self, number: u64, first_member: usize) -> Self {
+        let part = match &*self.lane.part {
+            "" => format!("group {number}"),
+            outer => format!("{outer}.{number}"),
+        };
+        // Groups of one split have disjoint members, so the first member identifies the group.
+        let group = (number << 32) ^ first_member as u64;
         let group = mix(self.group ^ group.wrapping_add(1));
-        Self::lane(self.rank, group, name, Arc::clone(&self.file), Arc::clone(&self.lanes))
+        let (trace, file) = (Arc::clone(&self.trace), Arc::clone(&self.file));
+        Self::lane((self.rank, group), part, trace, file, Arc::clone(&self.lanes))
     }
 
     fn lane(
-        rank: usize,
-        group: u64,
-        part: &str,
+        (rank, group): (usize, u64),
+        part: String,
+        trace: Arc<str>,
         file: Arc<TraceFile>,
         lanes: Arc<AtomicU64>,
     ) -> Self {
@@ -128,36 +137,17 @@ impl Recorder {
             // Viewers need numbers that are unique among the threads of all processes, and not 0.
             thread: (rank as u64 + 1) * 10_000 + lanes.fetch_add(1, Ordering::Relaxed),
             owner: format!("rank {rank}"),
-            part: part.to_owned(),
+            part,
         };
         let events = Vec::with_capacity(BATCH);
         let owner = OwnerProcess::current();
         let (left, begun, last, since) = (MOST, 0, 0, 0);
-        Self { file, lanes, rank, owner, group, lane, events, left, begun, last, since }
+        Self { file, trace, lanes, rank, owner, group, lane, events, left, begun, last, since }
     }
 
-    /// The name of the group; empty for a world.
-    pub fn name(&self) -> &str {
-        &self.lane.part
-    }
-
-    /// Records operation `sequence`, which `run` executes.
-    ///
-    /// # Errors
-    /// Those of `run`.
-    #[cold]
-    #[inline(never)]
-    pub fn call(
-        &mut self,
-        sequence: u64,
-        notes: &Arc<ProgramNotes>,
-        run: impl FnOnce(&mut Self) -> Result<(), Box<ExecuteError>>,
-    ) -> Result<(), Box<ExecuteError>> {
-        self.begin();
-        let done = run(self);
-        let failed = done.as_ref().err().map(|error| Some(error.peer));
-        self.end(RecordedCall::Program { notes: Arc::clone(notes), sequence }, failed);
-        done
+    /// The name of the trace.
+    pub fn trace(&self) -> &str {
+        &self.trace
     }
 
     pub(crate) fn begin(&mut self) {
@@ -245,18 +235,37 @@ impl Recorder {
     }
 }
 
-impl RunObserver for &mut Recorder {
+/// Runs operation `sequence` by `run`, which receives `recorder` as its observer if that records
+/// and has `notes` of the program.
+pub(crate) fn record_call(
+    recorder: Option<&mut Recorder>,
+    (sequence, notes): (u64, Option<&Arc<ProgramNotes>>),
+    run: impl FnOnce(Option<&mut Recorder>) -> Result<(), Box<ExecuteError>>,
+) -> Result<(), Box<ExecuteError>> {
+    let recorder = recorder.filter(|recorder| recorder.is_recording());
+    let (Some(recorder), Some(notes)) = (recorder, notes) else { return run(None) };
+    recorder.begin();
+    let done = run(Some(recorder));
+    let failed = done.as_ref().err().map(|error| Some(error.peer));
+    recorder.end(RecordedCall::Program { notes: Arc::clone(notes), sequence }, failed);
+    done
+}
+
+/// Records the run, if there is a recorder.
+impl RunObserver for Option<&mut Recorder> {
     fn awaited(&mut self, awaited: impl FnOnce() -> Awaited) {
-        self.since = self.now();
-        self.note_wait(awaited);
+        if let Some(recorder) = self {
+            recorder.about_to_move();
+            recorder.note_wait(awaited);
+        }
     }
 
     fn folded(&mut self, fold: usize, window: u32) {
-        let start = self.last;
-        let end = self.now();
-        let since = self.since;
-        self.note(start, end, EventKind::Fold { fold: fold as u32, window, since });
-        self.since = end;
+        if let Some(recorder) = self {
+            let (start, since, end) = (recorder.last, recorder.since, recorder.now());
+            recorder.note(start, end, EventKind::Fold { fold: fold as u32, window, since });
+            recorder.since = end;
+        }
     }
 }
 

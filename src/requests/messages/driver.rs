@@ -5,15 +5,13 @@ use crate::control::departures::LeavingThread;
 use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
 use crate::engine::health::Health;
-use crate::execute::Moved;
 use crate::execute::messages::{
-    AllowedTime, BatchContext, MessageError, MessageLinks, MessageRequests, NewRequest,
-    RequestInbox,
+    AllowedTime, BatchContext, MessageError, MessageLinks, MessageRequests, RequestInbox,
+    RequestedMessage,
 };
 use crate::schedule::hosts::Boards;
 use maypole_transports::turns::{self, poll_until};
 use maypole_transports::{Alarm, OwnerProcess, Sleep, Waiting};
-use std::fmt;
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -28,7 +26,6 @@ const PAUSE: Duration = Duration::from_micros(50);
 const POLLS_BEFORE_NOTE: u32 = 1024;
 
 /// The state that the driving thread locks.
-#[derive(Debug)]
 pub(crate) struct DrivenMessages {
     pub(crate) links: MessageLinks,
     pub(crate) requests: MessageRequests,
@@ -38,9 +35,10 @@ pub(crate) struct DrivenMessages {
 pub(crate) struct Messages {
     pub(super) rank: usize,
     boards: Boards,
-    control: Arc<dyn Control>,
-    pub(in crate::requests) conditions: RunConditions,
-    pub(super) alarm: Arc<Alarm>,
+    pub(crate) control: Arc<dyn Control>,
+    pub(crate) conditions: RunConditions,
+    /// Wakes the thread that runs requests, too, when another thread begins to wait for one of them.
+    pub(crate) alarm: Arc<Alarm>,
     pub(super) inbox: Arc<RequestInbox>,
     driven: Mutex<DrivenMessages>,
     pub(super) background: Mutex<Option<BackgroundThread>>,
@@ -59,14 +57,14 @@ pub(super) struct BackgroundThread {
 impl Messages {
     pub(crate) fn new(engine: &Engine) -> Arc<Self> {
         let requests = MessageRequests::default();
-        let inbox = requests.inbox();
-        let links = MessageLinks::new(engine.rank(), engine.boards().world());
+        let inbox = Arc::clone(&requests.inbox);
+        let links = MessageLinks::new(engine.rank, engine.boards.world());
         Arc::new(Self {
-            rank: engine.rank(),
-            boards: engine.boards().clone(),
-            control: engine.health().shared_control(),
-            conditions: engine.conditions().clone(),
-            alarm: engine.health().control().alarm(),
+            rank: engine.rank,
+            boards: engine.boards.clone(),
+            control: Arc::clone(&engine.health.control),
+            conditions: engine.conditions.clone(),
+            alarm: engine.health.control.alarm(),
             inbox,
             driven: Mutex::new(DrivenMessages { links, requests }),
             background: Mutex::new(None),
@@ -102,7 +100,7 @@ impl Messages {
     }
 
     /// Starts a request. Moves the bytes that can be moved now, unless another thread drives.
-    pub(crate) fn start(self: &Arc<Self>, new: NewRequest) {
+    pub(crate) fn start(self: &Arc<Self>, new: RequestedMessage) {
         self.inbox.push(new);
         if !self.poll() {
             self.rouse();
@@ -124,7 +122,7 @@ impl Messages {
     pub(crate) fn poll(&self) -> bool {
         let Some(mut driven) = self.try_drive() else { return false };
         let DrivenMessages { links, requests } = &mut *driven;
-        let moved = match links.is_broken() {
+        let moved = match links.is_broken {
             true => Ok(()),
             false => links.drive_requests(requests, &self.context(self.conditions.waiting)),
         };
@@ -155,7 +153,7 @@ impl Messages {
         requests: &mut MessageRequests,
         failed: Option<MessageError>,
     ) {
-        links.abandon();
+        links.is_broken = true;
         if requests.is_empty() {
             return;
         }
@@ -255,12 +253,7 @@ impl Messages {
         self.poll();
         self.end_background();
         let links = &mut self.drive().links;
-        links.leave(failed || links.is_broken(), &*self.control);
-    }
-
-    /// The traffic to each other rank.
-    pub(crate) fn sent(&self) -> Vec<Moved> {
-        self.drive().links.sent().collect()
+        links.leave(failed || links.is_broken, &*self.control);
     }
 }
 
@@ -269,11 +262,5 @@ impl DrivenMessages {
     /// one.
     pub(super) fn sleep(&mut self, sleep: Sleep<'_>) {
         self.links.sleep_on(&[], &[], &self.requests, sleep);
-    }
-}
-
-impl fmt::Debug for Messages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Messages").field("rank", &self.rank).finish_non_exhaustive()
     }
 }

@@ -9,7 +9,6 @@
 //! The clocks of the literature, in which only messages and sums cost time, are in the package
 //! `maypole-pictures`.
 
-mod event;
 mod machine;
 mod simulation;
 mod tallies;

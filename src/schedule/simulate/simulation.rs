@@ -8,10 +8,7 @@ use crate::schedule::walk::Stuck;
 
 /// Schedules, ready to be priced for several sizes.
 #[derive(Debug)]
-pub struct Simulation {
-    graph: ConflictGraph,
-    world: usize,
-}
+pub struct Simulation(ConflictGraph);
 
 impl Simulation {
     /// Finds for each step the steps that it waits for.
@@ -19,15 +16,12 @@ impl Simulation {
     /// # Errors
     /// [`Stuck`] if the steps cannot all be taken.
     pub fn new(schedules: &[Schedule]) -> Result<Self, Stuck> {
-        Ok(Self {
-            graph: ConflictGraph::new(StepOrder::Conflict, schedules)?,
-            world: schedules.len(),
-        })
+        ConflictGraph::new(StepOrder::Conflict, schedules).map(Self)
     }
 
     /// Number of events in a window, to which the cost of pricing a window is proportional.
     pub fn events(&self) -> usize {
-        self.graph.nodes.len()
+        self.0.nodes.len()
     }
 
     /// How long `calls` calls take, one after the other, if every chunk is `windows` windows of
@@ -42,13 +36,9 @@ impl Simulation {
         windows: usize,
         bytes: usize,
     ) -> RunTime {
-        assert_eq!(machine.boards.len(), self.world, "one board for each rank");
-        Turns::new(
-            &self.graph,
-            machine,
-            RunLength { world: self.world, calls, windows, bytes: bytes as u64 },
-        )
-        .run()
+        let world = machine.boards.len();
+        assert_eq!(world, self.0.node_of.len(), "one board for each rank");
+        Turns::new(&self.0, machine, RunLength { world, calls, windows, bytes: bytes as u64 }).run()
     }
 }
 

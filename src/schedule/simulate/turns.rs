@@ -1,9 +1,8 @@
 //! Cores that take turns: the run of a [`MachineModel`], event by event.
 
 use super::SHORT_MESSAGES_TOGETHER;
-use super::event::{CoreEvent, TimedEvent};
 use super::machine::{MachineModel, RunTime};
-use super::tallies::{carriers, polled, room, unread};
+use super::tallies::Tallies;
 use crate::schedule::conflict::{ConflictGraph, GraphNode, StepKind};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,6 +26,22 @@ struct Core {
     worked: u64,
 }
 
+/// This bit is set in the number of a core, not in that of a node.
+const CORE: u64 = 1 << 63;
+
+/// A node that is ready, or a core that is free, and the time, in one number: so one comparison orders
+/// events by time, then nodes before cores, each by number.
+fn event(time: u64, number: u64) -> Reverse<u128> {
+    Reverse(u128::from(time) << 64 | u128::from(number))
+}
+
+/// Nodes that wait until all of something has ended.
+#[derive(Clone, Default)]
+struct Gate {
+    left: u32,
+    waiting: Vec<u32>,
+}
+
 /// How much is run.
 #[derive(Clone, Copy)]
 pub(super) struct RunLength {
@@ -40,8 +55,7 @@ pub(super) struct Turns<'a> {
     graph: &'a ConflictGraph,
     machine: &'a MachineModel<'a>,
     length: RunLength,
-    /// By node: the first message with the same content.
-    original: Vec<u32>,
+    tallies: Tallies,
     waits: Vec<u32>,
     /// By node: the earliest time at which it can run, by the events so far.
     available: Vec<u64>,
@@ -52,21 +66,13 @@ pub(super) struct Turns<'a> {
     cores: Vec<Core>,
     /// By rank: nodes that are ready to run.
     ready: Vec<BinaryHeap<Reverse<u32>>>,
-    /// By rank: how many streams it listens to, beyond the few that cost nothing.
-    polled: Vec<u64>,
     /// By the two ranks of a stream, from and to: when the receiver last read from it.
     reads: Vec<u64>,
-    /// By call and rank: the number of its nodes that have not ended, and the nodes of the next
-    /// call that wait for them.
-    unfinished: Vec<u32>,
-    blocked: Vec<Vec<u32>>,
-    /// By window and rank: receives that have not yet read the rank's publication, and messages
-    /// that wait for a slot.
-    unread: Vec<u32>,
-    full: Vec<Vec<u32>>,
-    /// By rank: the number of windows whose messages the board can hold.
-    room: Vec<usize>,
-    events: BinaryHeap<Reverse<TimedEvent>>,
+    /// By call and rank: its nodes that have not ended, and the nodes of the next call that wait for
+    /// them. Then by window and rank: receives that have not yet read the rank's publication, and
+    /// messages that wait for a slot.
+    gates: Vec<Gate>,
+    events: BinaryHeap<Reverse<u128>>,
     end: u64,
 }
 
@@ -88,20 +94,16 @@ impl<'a> Turns<'a> {
         }
         let count = world.div_ceil(machine.crowding.max(1));
         let ranks_of = |core| (core..world).step_by(count).collect();
-        let mut unfinished = vec![0; calls * world];
-        graph.nodes.iter().for_each(|node| unfinished[node.rank] += windows as u32);
-        (world..unfinished.len()).for_each(|at| unfinished[at] = unfinished[at - world]);
-        let unread = unread(graph, machine, world).repeat(calls * windows);
+        let tallies = Tallies::new(graph, machine, world);
+        let unfinished = tallies.nodes.iter().map(|nodes| nodes * windows as u32).cycle();
+        let unread = tallies.unread.iter().copied().cycle();
+        let gates = unfinished.take(calls * world).chain(unread.take(calls * windows * world));
         Self {
             graph,
             machine,
             length,
-            blocked: vec![Vec::new(); unfinished.len()],
-            unfinished,
-            full: vec![Vec::new(); unread.len()],
-            unread,
-            room: room(graph, machine, world),
-            original: carriers(graph),
+            gates: gates.map(|left| Gate { left, waiting: Vec::new() }).collect(),
+            tallies,
             available: vec![0; waits.len()],
             published: vec![false; waits.len()],
             cached_by: vec![0; waits.len()],
@@ -110,7 +112,6 @@ impl<'a> Turns<'a> {
                 .map(|core| Core { ranks: ranks_of(core), current: 0, busy: false, worked: 0 })
                 .collect(),
             ready: vec![BinaryHeap::new(); world],
-            polled: polled(graph, machine, world),
             reads: vec![0; world * world],
             events: BinaryHeap::new(),
             end: 0,
@@ -122,18 +123,20 @@ impl<'a> Turns<'a> {
             self.offer(id);
         }
         while let Some(Reverse(event)) = self.events.pop() {
-            let (now, what) = event.parts();
-            match what {
-                CoreEvent::Ready(id) if self.is_free(id) => self.done(id, now),
-                CoreEvent::Ready(id) => {
-                    let rank = self.node(id).rank;
-                    self.ready[rank].push(Reverse(id as u32));
-                    let core = rank % self.cores.len();
-                    if !self.cores[core].busy {
-                        self.turn(core, now);
-                    }
+            let now = (event >> 64) as u64;
+            let number = event as u64;
+            let id = (number & !CORE) as usize;
+            if number & CORE != 0 {
+                self.turn(id, now);
+            } else if self.is_free(id) {
+                self.done(id, now);
+            } else {
+                let rank = self.node(id).rank;
+                self.ready[rank].push(Reverse(id as u32));
+                let core = rank % self.cores.len();
+                if !self.cores[core].busy {
+                    self.turn(core, now);
                 }
-                CoreEvent::Free(core) => self.turn(core, now),
             }
         }
         RunTime {
@@ -163,7 +166,7 @@ impl<'a> Turns<'a> {
         let start = now + turn as u64 * self.machine.switch;
         let end = start + self.takes(id, at, start);
         self.cores[at].worked += end - now;
-        self.events.push(Reverse(TimedEvent::new(end, CoreEvent::Free(at))));
+        self.events.push(event(end, at as u64 | CORE));
         self.done(id, end);
     }
 
@@ -217,7 +220,7 @@ impl<'a> Turns<'a> {
     fn receives(&mut self, id: usize, from: usize, start: u64) -> u64 {
         let node = self.node(id);
         let link = self.machine.link(from, node.rank);
-        let alone = link.take + self.polled[node.rank] * link.look;
+        let alone = link.take + self.tallies.polled[node.rank] * link.look;
         let chunks = node.moves() as u64;
         if self.length.bytes > self.machine.ahead {
             return chunks * alone;
@@ -248,7 +251,7 @@ impl<'a> Turns<'a> {
     /// The first message with the content of message `id`.
     fn publication(&self, id: usize) -> usize {
         let nodes = self.graph.nodes.len();
-        id - id % nodes + self.original[id % nodes] as usize
+        id - id % nodes + self.tallies.original[id % nodes] as usize
     }
 
     /// `id` ends at `time`. A receive waits until its message has arrived.
@@ -273,9 +276,9 @@ impl<'a> Turns<'a> {
         if let StepKind::Receive { from, .. } = node.kind
             && self.machine.near(from, node.rank)
         {
-            self.one_less_unread(window, from, time);
+            self.one_less(self.slot_gate(window, from), time);
         }
-        self.one_less(window / self.length.windows * self.length.world + node.rank, time);
+        self.one_less(self.call_gate(window / self.length.windows, node.rank), time);
         if !(window + 1).is_multiple_of(self.length.windows) {
             for next in graph.across.of(at).iter().map(|next| *next as usize) {
                 self.tell((window + 1) * nodes + next, time);
@@ -291,54 +294,38 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Called once all nodes that `id` waited for have ended. Its rank may still be in the call
-    /// before.
+    /// Called once all nodes that `id` waited for have ended. Its rank may still be in the call before, and
+    /// messages of earlier windows may occupy all slots.
     fn offer(&mut self, id: usize) {
-        let RunLength { world, windows, .. } = self.length;
-        let call = id / (windows * self.graph.nodes.len());
-        let before = call.checked_sub(1).map(|call| call * world + self.node(id).rank);
-        match before.filter(|&before| self.unfinished[before] > 0) {
-            Some(before) => self.blocked[before].push(id as u32),
-            None => self.offer_slot(id),
-        }
-    }
-
-    /// Lets message `id` run once it has a slot. Messages of earlier windows may still occupy all
-    /// slots.
-    fn offer_slot(&mut self, id: usize) {
         let GraphNode { rank, kind, .. } = *self.node(id);
+        let window = id / self.graph.nodes.len();
         let near = matches!(kind, StepKind::Message { to } if self.machine.near(rank, to));
-        let before = (id / self.graph.nodes.len()).checked_sub(self.room[rank]).filter(|_| near);
-        match before
-            .map(|window| window * self.length.world + rank)
-            .filter(|&before| self.unread[before] > 0)
-        {
-            Some(before) => self.full[before].push(id as u32),
-            None => {
-                let ready = TimedEvent::new(self.available[id], CoreEvent::Ready(id));
-                self.events.push(Reverse(ready));
-            }
+        let call_before = (window / self.length.windows).checked_sub(1);
+        let slot_before = window.checked_sub(self.tallies.room[rank]).filter(|_| near);
+        let gates = [
+            call_before.map(|call| self.call_gate(call, rank)),
+            slot_before.map(|window| self.slot_gate(window, rank)),
+        ];
+        match gates.into_iter().flatten().find(|gate| self.gates[*gate].left > 0) {
+            Some(gate) => self.gates[gate].waiting.push(id as u32),
+            None => self.events.push(event(self.available[id], id as u64)),
         }
     }
 
-    /// One more receive has read a publication of `rank` in `window`.
-    fn one_less_unread(&mut self, window: usize, rank: usize, time: u64) {
-        let at = window * self.length.world + rank;
-        self.unread[at] -= 1;
-        if self.unread[at] == 0 {
-            for id in std::mem::take(&mut self.full[at]) {
-                let id = id as usize;
-                self.available[id] = self.available[id].max(time);
-                self.offer_slot(id);
-            }
-        }
+    fn call_gate(&self, call: usize, rank: usize) -> usize {
+        call * self.length.world + rank
     }
 
-    /// A rank has done one more node of a call.
-    fn one_less(&mut self, at: usize, time: u64) {
-        self.unfinished[at] -= 1;
-        if self.unfinished[at] == 0 {
-            for id in std::mem::take(&mut self.blocked[at]) {
+    fn slot_gate(&self, window: usize, rank: usize) -> usize {
+        (self.length.calls + window) * self.length.world + rank
+    }
+
+    /// One less of those that nodes at the gate wait for.
+    fn one_less(&mut self, gate: usize, time: u64) {
+        let gate = &mut self.gates[gate];
+        gate.left -= 1;
+        if gate.left == 0 {
+            for id in std::mem::take(&mut gate.waiting) {
                 let id = id as usize;
                 self.available[id] = self.available[id].max(time);
                 self.offer(id);

@@ -1,64 +1,51 @@
 //! Sets of contributions, as bits where they are of one chunk: those of a sum among 1,024 ranks take 128 bytes.
 
 use crate::schedule::collective::Symbol;
-use std::rc::Rc;
+use std::borrow::Cow;
 
 /// A set that is not empty.
-#[derive(Clone)]
 pub(super) enum Contributions {
     One(Symbol),
     /// Of one chunk: a bit for each rank.
     Ranks {
         chunk: usize,
-        bits: Rc<[u64]>,
+        bits: Vec<u64>,
     },
     /// Of several chunks, sorted. Only a flawed sum has them, and a barrier.
-    Mixed(Rc<[Symbol]>),
+    Mixed(Vec<Symbol>),
 }
 
 const BITS: usize = u64::BITS as usize;
 
 impl Contributions {
-    fn contains(&self, symbol: Symbol) -> bool {
-        match self {
-            Self::One(own) => *own == symbol,
-            Self::Ranks { chunk, bits } => {
-                let word = bits.get(symbol.rank / BITS).copied().unwrap_or(0);
-                *chunk == symbol.chunk && word >> (symbol.rank % BITS) & 1 == 1
-            }
-            Self::Mixed(symbols) => symbols.binary_search(&symbol).is_ok(),
-        }
-    }
-
     /// The first that `other` has, too.
     pub(super) fn shared(&self, other: &Self) -> Option<Symbol> {
-        match (self, other) {
-            (Self::Ranks { chunk, bits }, Self::Ranks { chunk: theirs, bits: others }) => {
-                let both = |(a, b): (&u64, &u64)| a & b;
-                let common = bits.iter().zip(&**others).map(both);
-                let (word, found) = common.enumerate().find(|(_, common)| *common != 0)?;
-                let rank = word * BITS + found.trailing_zeros() as usize;
-                (chunk == theirs).then_some(Symbol { rank, chunk: *chunk })
-            }
-            _ => self.sorted().into_iter().find(|symbol| other.contains(*symbol)),
-        }
+        let (Some((chunk, bits)), Some((theirs, others))) = (self.bits(), other.bits()) else {
+            let others = other.sorted();
+            return self.sorted().into_iter().find(|it| others.binary_search(it).is_ok());
+        };
+        let both = |(a, b): (&u64, &u64)| a & b;
+        let common = bits.iter().zip(&*others).map(both);
+        let (word, found) = common.enumerate().find(|(_, common)| *common != 0)?;
+        let rank = word * BITS + found.trailing_zeros() as usize;
+        (chunk == theirs).then_some(Symbol { rank, chunk })
     }
 
     /// The union of the two.
     pub(super) fn joined(&self, other: &Self) -> Self {
-        match (self.chunk(), other.chunk()) {
-            (Some(chunk), Some(theirs)) if chunk == theirs => {
-                let words = 1 + self.last_rank().max(other.last_rank()) / BITS;
-                let mut bits = vec![0; words];
-                self.set(&mut bits);
-                other.set(&mut bits);
-                Self::Ranks { chunk, bits: bits.into() }
+        match (self.bits(), other.bits()) {
+            (Some((chunk, ours)), Some((its, others))) if chunk == its => {
+                let is_longer = ours.len() >= others.len();
+                let (long, short) = if is_longer { (ours, others) } else { (others, ours) };
+                let mut bits = long.into_owned();
+                bits.iter_mut().zip(&*short).for_each(|(a, b)| *a |= b);
+                Self::Ranks { chunk, bits }
             }
             _ => {
                 let mut all = [self.sorted(), other.sorted()].concat();
                 all.sort_unstable();
                 all.dedup();
-                Self::Mixed(all.into())
+                Self::Mixed(all)
             }
         }
     }
@@ -77,7 +64,7 @@ impl Contributions {
     pub(super) fn sorted(&self) -> Vec<Symbol> {
         match self {
             Self::One(symbol) => vec![*symbol],
-            Self::Mixed(symbols) => symbols.to_vec(),
+            Self::Mixed(symbols) => symbols.clone(),
             Self::Ranks { chunk, bits } => {
                 let is_set = |rank: &usize| bits[rank / BITS] >> (rank % BITS) & 1 == 1;
                 let of = |rank| Symbol { rank, chunk: *chunk };
@@ -86,27 +73,16 @@ impl Contributions {
         }
     }
 
-    /// The one chunk that they are of.
-    fn chunk(&self) -> Option<usize> {
+    /// The one chunk that they are of, with a bit for each rank.
+    fn bits(&self) -> Option<(usize, Cow<'_, [u64]>)> {
         match self {
-            Self::One(Symbol { chunk, .. }) | Self::Ranks { chunk, .. } => Some(*chunk),
+            Self::One(Symbol { rank, chunk }) => {
+                let mut bits = vec![0; rank / BITS + 1];
+                bits[rank / BITS] = 1 << (rank % BITS);
+                Some((*chunk, bits.into()))
+            }
+            Self::Ranks { chunk, bits } => Some((*chunk, bits.into())),
             Self::Mixed(_) => None,
-        }
-    }
-
-    /// At least the last rank.
-    fn last_rank(&self) -> usize {
-        match self {
-            Self::One(symbol) => symbol.rank,
-            Self::Ranks { bits, .. } => bits.len() * BITS - 1,
-            Self::Mixed(symbols) => symbols[symbols.len() - 1].rank,
-        }
-    }
-
-    fn set(&self, into: &mut [u64]) {
-        match self {
-            Self::Ranks { bits, .. } => into.iter_mut().zip(&**bits).for_each(|(a, b)| *a |= b),
-            _ => self.sorted().iter().for_each(|it| into[it.rank / BITS] |= 1 << (it.rank % BITS)),
         }
     }
 }

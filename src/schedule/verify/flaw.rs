@@ -3,7 +3,6 @@
 use crate::schedule::Span;
 use crate::schedule::collective::{Collective, Symbol};
 use crate::schedule::walk::Stuck;
-use std::fmt;
 
 /// A flaw of a set of schedules: the first one found, in the order of the proof.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -111,10 +110,10 @@ pub enum Flaw {
     },
     /// A step expects one chunk of the whole, and the next message of its link carries another.
     #[error(
-        "rank {rank}, step {step} expects {expected}, but the next message from rank {from} \
-        carries {carried}; messages on one link arrive in sending order",
-        expected = ChunkOf(*.into, *.chunks),
-        carried = ChunkOf(*.sent, *.chunks)
+        "rank {rank}, step {step} expects chunk {expected}, but the next message from rank {from} \
+        carries chunk {carried}; messages on one link arrive in sending order",
+        expected = .into.chunk % .chunks,
+        carried = .sent.chunk % .chunks
     )]
     Mismatch {
         /// The rank of the step.
@@ -166,10 +165,7 @@ pub enum Flaw {
         chunk: usize,
     },
     /// A chunk of the output ends with the wrong contributions.
-    #[error(
-        "rank {rank} ends with a wrong chunk {chunk}: {difference}",
-        difference = SymbolDifference(.missing, .surplus)
-    )]
+    #[error("rank {rank} ends with a wrong chunk {chunk}: {}", difference(missing, surplus))]
     Wrong {
         /// The rank of the output.
         rank: usize,
@@ -182,34 +178,16 @@ pub enum Flaw {
     },
 }
 
-/// The chunk of the whole that a span is: `chunk 2`.
-struct ChunkOf(Span, usize);
-
-impl fmt::Display for ChunkOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "chunk {}", self.0.chunk % self.1)
-    }
-}
-
-/// Contributions that are missing, and those that are too many.
-struct SymbolDifference<'a>(&'a [Symbol], &'a [Symbol]);
-
-impl fmt::Display for SymbolDifference<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (verb, symbols) in [("it lacks", self.0), ("it should not have", self.1)] {
-            for (nth, symbol) in symbols.iter().enumerate() {
-                match nth {
-                    0 => write!(
-                        f,
-                        "{}{verb} {symbol}",
-                        if verb != "it lacks" && !self.0.is_empty() { "; " } else { "" }
-                    )?,
-                    1..4 => write!(f, ", {symbol}")?,
-                    4 => write!(f, " and {} more", symbols.len() - 4)?,
-                    _ => {}
-                }
-            }
-        }
-        Ok(())
-    }
+/// Contributions that are missing, and those that are too many, as a sentence.
+fn difference(missing: &[Symbol], surplus: &[Symbol]) -> String {
+    let part = |verb: &str, symbols: &[Symbol]| {
+        let named: Vec<String> = symbols.iter().take(4).map(Symbol::to_string).collect();
+        let more = match symbols.len() {
+            0..=4 => String::new(),
+            all => format!(" and {} more", all - 4),
+        };
+        (!symbols.is_empty()).then(|| format!("{verb} {}{more}", named.join(", ")))
+    };
+    let parts = [part("it lacks", missing), part("it should not have", surplus)];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

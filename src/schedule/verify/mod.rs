@@ -106,60 +106,46 @@ pub fn check_steps(
     if schedule.chunks != expected {
         return Err(Flaw::Chunks { rank, chunks: schedule.chunks, expected });
     }
-    let place = StepCheck { collective, schedule, world, rank };
-    schedule.steps.iter().enumerate().try_for_each(|(nth, step)| place.step(nth, *step))
+    let check =
+        |(nth, step): (usize, &Step)| check(collective, schedule, (world, rank), nth, *step);
+    schedule.steps.iter().enumerate().try_for_each(check)
 }
 
-/// The place of a step, for its checks and their flaws.
-struct StepCheck<'a> {
+/// Checks step `step` of a schedule by itself.
+fn check(
     collective: Collective,
-    schedule: &'a Schedule,
-    world: usize,
-    rank: usize,
-}
-
-impl StepCheck<'_> {
-    fn step(&self, nth: usize, step: Step) -> Result<(), Flaw> {
-        step.peer().map_or(Ok(()), |peer| self.peer(nth, peer))?;
-        if let Step::Copy { from, into } | Step::Reduce { from, into } = step {
-            self.lengths(nth, from, into)?;
-        }
-        if let Some(span) = step.writes().filter(|span| span.buffer == Buffer::Input) {
-            return Err(Flaw::WritesInput { rank: self.rank, step: nth, span });
-        }
-        step.reads().chain(step.writes()).try_for_each(|span| self.span(nth, span))
+    schedule: &Schedule,
+    (world, rank): (usize, usize),
+    step: usize,
+    it: Step,
+) -> Result<(), Flaw> {
+    match it.peer() {
+        Some(peer) if peer >= world => return Err(Flaw::NoSuchPeer { rank, step, peer, world }),
+        Some(peer) if peer == rank => return Err(Flaw::ToItself { rank, step }),
+        _ => {}
     }
-
-    fn peer(&self, step: usize, peer: usize) -> Result<(), Flaw> {
-        let rank = self.rank;
-        let world = self.world;
-        if peer >= world {
-            return Err(Flaw::NoSuchPeer { rank, step, peer, world });
-        }
-        if peer == rank { Err(Flaw::ToItself { rank, step }) } else { Ok(()) }
+    if let Step::Copy { from, into } | Step::Reduce { from, into } = it
+        && !equally_long(collective, schedule.chunks, from, into)
+    {
+        return Err(Flaw::Length { rank, step, from, into });
     }
-
-    fn lengths(&self, step: usize, from: Span, into: Span) -> Result<(), Flaw> {
-        if equally_long(self.collective, self.schedule.chunks, from, into) {
-            return Ok(());
-        }
-        Err(Flaw::Length { rank: self.rank, step, from, into })
+    if let Some(span) = it.writes().filter(|span| span.buffer == Buffer::Input) {
+        return Err(Flaw::WritesInput { rank, step, span });
     }
-
-    fn span(&self, step: usize, span: Span) -> Result<(), Flaw> {
-        let rank = self.rank;
-        let chunks = self.schedule.chunks;
-        let collective = self.collective;
+    for span in it.reads().chain(it.writes()) {
         let (chunks, held) = match span.buffer {
-            Buffer::Input => (chunks, collective.input(rank).contains(span.chunk)),
-            Buffer::Output => (chunks, collective.output(rank).contains(span.chunk)),
-            Buffer::Scratch => (self.schedule.scratch, true),
+            Buffer::Input => (schedule.chunks, collective.input(rank).contains(span.chunk)),
+            Buffer::Output => (schedule.chunks, collective.output(rank).contains(span.chunk)),
+            Buffer::Scratch => (schedule.scratch, true),
         };
         if span.chunk >= chunks {
             return Err(Flaw::OutOfRange { rank, step, span, chunks });
         }
-        if held { Ok(()) } else { Err(Flaw::NotHeld { rank, step, span, collective }) }
+        if !held {
+            return Err(Flaw::NotHeld { rank, step, span, collective });
+        }
     }
+    Ok(())
 }
 
 /// True if the two spans are equally long. All-to-all moves chunks to other numbers, so its lengths
@@ -230,14 +216,10 @@ impl<'a> Symbols<'a> {
         &mut self.held[rank][row + span.chunk]
     }
 
-    fn object(&mut self, flaw: Flaw) {
-        self.flaw.get_or_insert(flaw);
-    }
-
     fn read(&mut self, rank: usize, step: usize, span: Span) -> Option<Rc<Value>> {
         let value = self.at(rank, span).clone();
         if value.is_none() {
-            self.object(Flaw::Empty { rank, step, span });
+            self.flaw.get_or_insert(Flaw::Empty { rank, step, span });
         }
         value
     }
@@ -273,7 +255,7 @@ impl<'a> Symbols<'a> {
         // A barrier's token may hold a rank twice.
         let repeatable = matches!(self.collective, Collective::Barrier);
         if !repeatable && let Some(symbol) = right.symbols.shared(&left.symbols) {
-            self.object(Flaw::Twice { rank, step, into, symbol });
+            self.flaw.get_or_insert(Flaw::Twice { rank, step, into, symbol });
             return None;
         }
         Some(left.then(right))
@@ -346,7 +328,14 @@ impl Meaning for Symbols<'_> {
     ) {
         let chunks = self.schedules[rank].chunks;
         if !equally_long(self.collective, chunks, message.span, into) {
-            self.object(Flaw::Mismatch { rank, step, from, sent: message.span, into, chunks });
+            self.flaw.get_or_insert(Flaw::Mismatch {
+                rank,
+                step,
+                from,
+                sent: message.span,
+                into,
+                chunks,
+            });
         }
         self.write(rank, step, into, message.value, reduce);
     }

@@ -10,8 +10,6 @@ mod nvml;
 mod processor;
 mod sysfs;
 
-#[cfg(feature = "cuda")]
-pub use nvml::Nvml;
 pub(crate) use processor::CpuInfo;
 
 use crate::topology::device_links::DeviceLinks;
@@ -64,50 +62,28 @@ pub enum PeerAccess {
     Unknown,
 }
 
-/// A driver of GPUs.
-pub trait GpuDriver {
-    /// Returns its GPUs, by number.
-    fn gpus(&self) -> Vec<GpuInfo>;
-    /// Returns whether GPU `a` can read and write the memory of GPU `b`.
-    fn peer(&self, a: usize, b: usize) -> PeerAccess;
-}
-
-/// The driver of a machine without one.
-#[derive(Clone, Copy, Debug)]
-pub struct NoGpuDriver;
-
-impl GpuDriver for NoGpuDriver {
-    fn gpus(&self) -> Vec<GpuInfo> {
-        Vec::new()
-    }
-
-    fn peer(&self, _: usize, _: usize) -> PeerAccess {
-        PeerAccess::Unknown
-    }
-}
-
 /// Detects the hardware of this machine.
 pub fn machine() -> DetectedMachine {
-    let root = Path::new("/");
     #[cfg(feature = "cuda")]
-    let mut machine = match Nvml::open() {
-        Ok(nvml) => machine_at(root, &nvml),
-        Err(why) => {
-            let mut machine = machine_at(root, &NoGpuDriver);
-            machine.notes.push(format!("NVIDIA's driver was not asked: {why}"));
-            machine
-        }
-    };
+    let driver = nvml::read();
     #[cfg(not(feature = "cuda"))]
-    let mut machine = machine_at(root, &NoGpuDriver);
+    let driver = Ok::<_, String>((Vec::new(), Vec::new()));
+    let why = driver.as_ref().err().map(|why| format!("NVIDIA's driver was not asked: {why}"));
+    let (gpus, peers) = driver.unwrap_or_default();
+    let mut machine = machine_at(Path::new("/"), gpus, peers);
+    machine.notes.extend(why);
     machine.cores = cores::allowed().unwrap_or_default();
     machine
 }
 
-/// Detects the hardware that the `/sys` and `/proc` in the folder `root` describe, with the GPUs of
-/// `driver`. Leaves `cores` empty.
-pub fn machine_at(root: &Path, driver: &dyn GpuDriver) -> DetectedMachine {
-    let mut gpus = driver.gpus();
+/// Detects the hardware that the `/sys` and `/proc` in the folder `root` describe, with the driver's
+/// information on `gpus` and on the access of each to the memory of the [others](DetectedMachine::peers).
+/// Leaves `cores` empty.
+pub fn machine_at(
+    root: &Path,
+    mut gpus: Vec<GpuInfo>,
+    peers: Vec<Vec<PeerAccess>>,
+) -> DetectedMachine {
     for gpu in &mut gpus {
         gpu.bus = short_bus(&gpu.bus);
     }
@@ -119,18 +95,8 @@ pub fn machine_at(root: &Path, driver: &dyn GpuDriver) -> DetectedMachine {
         link.class =
             link.class.or_else(|| Some(if buses.contains(&link.target) { GPU } else { seen() }));
     }
-    let described: Vec<(String, Gpu)> = gpus.iter().enumerate().map(description).collect();
-    let peer = |a: usize, b: usize| if a == b { PeerAccess::Yes } else { driver.peer(a, b) };
-    let peers = (0..gpus.len()).map(|a| (0..gpus.len()).map(|b| peer(a, b)).collect()).collect();
-    let found = sysfs::read(root, &described);
-    DetectedMachine {
-        system: found.system,
-        processor: found.processor,
-        notes: found.notes,
-        gpus,
-        peers,
-        ..DetectedMachine::default()
-    }
+    let described = gpus.iter().enumerate().map(description).collect();
+    DetectedMachine { gpus, peers, ..sysfs::read(root, described) }
 }
 
 /// The PCI classes of the ends of NVLinks.

@@ -1,50 +1,41 @@
 //! Information of NVIDIA's driver, through its management library NVML.
 
-use super::{GpuDriver, GpuInfo, PeerAccess};
+use super::{GpuInfo, PeerAccess};
 use crate::topology::system::DirectLink;
-use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus};
+use nvml_wrapper::{Device, Nvml};
 use std::collections::BTreeMap;
-
-/// The library, opened.
-#[derive(Debug)]
-pub struct Nvml(nvml_wrapper::Nvml);
 
 /// The largest number of links of a GPU.
 const MOST_LINKS: u32 = 36;
 
-impl Nvml {
-    /// Opens `libnvidia-ml.so.1`.
-    ///
-    /// # Errors
-    /// The reason as a sentence. Usually the library is missing, because no driver is installed.
-    pub fn open() -> Result<Nvml, String> {
-        nvml_wrapper::Nvml::init().map(Nvml).map_err(|error| error.to_string())
-    }
+/// Opens `libnvidia-ml.so.1`, and reads its GPUs, by number, and whether each can access the memory of each.
+///
+/// # Errors
+/// The reason as a sentence. Usually the library is missing, because no driver is installed.
+pub(super) fn read() -> Result<(Vec<GpuInfo>, Vec<Vec<PeerAccess>>), String> {
+    let nvml = Nvml::init().map_err(|error| error.to_string())?;
+    let all = 0..nvml.device_count().unwrap_or(0);
+    let devices = all.filter_map(|number| nvml.device_by_index(number).ok());
+    let known: Vec<(Device, GpuInfo)> =
+        devices.filter_map(|device| accelerator(&device).map(|info| (device, info))).collect();
+    let row = |(a, _): &(Device, GpuInfo)| known.iter().map(|(b, _)| peer(a, b)).collect();
+    let peers = known.iter().map(row).collect();
+    Ok((known.into_iter().map(|(_, info)| info).collect(), peers))
 }
 
-impl GpuDriver for Nvml {
-    fn gpus(&self) -> Vec<GpuInfo> {
-        let devices = (0..self.0.device_count().unwrap_or(0))
-            .filter_map(|number| self.0.device_by_index(number).ok());
-        devices.filter_map(|device| accelerator(&device)).collect()
+fn peer(a: &Device, b: &Device) -> PeerAccess {
+    if a.index().ok() == b.index().ok() {
+        return PeerAccess::Yes;
     }
-
-    fn peer(&self, a: usize, b: usize) -> PeerAccess {
-        let device =
-            |number: usize| self.0.device_by_index(u32::try_from(number).unwrap_or(u32::MAX));
-        let status = |which| match device(a).and_then(|a| a.p2p_status(&device(b)?, which)) {
-            Ok(P2pStatus::Ok) => PeerAccess::Yes,
-            Ok(P2pStatus::Unknown) => PeerAccess::Unknown,
-            Ok(no) => PeerAccess::No(reason(no).to_owned()),
-            Err(_) => PeerAccess::Unknown,
-        };
-        match (status(P2pCapabilitiesIndex::Read), status(P2pCapabilitiesIndex::Write)) {
-            (PeerAccess::Yes, write) => write,
-            (read, PeerAccess::Yes) => read,
-            (PeerAccess::Unknown, write) => write,
-            (read, _) => read,
-        }
+    let status = |which| match a.p2p_status(b, which) {
+        Ok(P2pStatus::Ok) => PeerAccess::Yes,
+        Ok(P2pStatus::Unknown) | Err(_) => PeerAccess::Unknown,
+        Ok(no) => PeerAccess::No(reason(no).to_owned()),
+    };
+    match (status(P2pCapabilitiesIndex::Read), status(P2pCapabilitiesIndex::Write)) {
+        (PeerAccess::Yes | PeerAccess::Unknown, write) => write,
+        (read, _) => read,
     }
 }
 

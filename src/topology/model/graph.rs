@@ -70,19 +70,6 @@ impl LinkKind {
             Self::Network => 100_000_000,
         }
     }
-
-    /// The name of the technology, for sentences.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NvLink(_) => "NVLink",
-            Self::Xgmi(_) => "XGMI",
-            Self::C2c => "C2C",
-            Self::Pci => "PCI",
-            Self::Local => "memory",
-            Self::Sockets => "sockets",
-            Self::Network => "network",
-        }
-    }
 }
 
 /// One direction between two nodes. All traffic that crosses the link shares its bandwidth.
@@ -184,15 +171,6 @@ impl Topology {
         grown
     }
 
-    /// Sets the bandwidth of a link, in GB/s: to a measured one, for example.
-    ///
-    /// # Panics
-    /// If the link does not exist, or the bandwidth is not a positive number.
-    pub fn set_bandwidth(&mut self, link: usize, bandwidth: f64) {
-        assert!(bandwidth > 0.0, "a link needs a positive bandwidth");
-        self.links[link].bandwidth = bandwidth;
-    }
-
     /// Returns all nodes, by number.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
@@ -217,12 +195,6 @@ impl Topology {
     /// Returns the number of hosts: one more than the highest host number.
     pub fn hosts(&self) -> usize {
         self.nodes.iter().filter_map(|node| node.host).max().map_or(0, |host| host + 1)
-    }
-
-    /// Describes a link: `GPU0 -> PCI0 (PCI, 24.0 GB/s)`. Names the hosts if there are several.
-    pub fn describe(&self, link: usize) -> String {
-        let Link { from, to, kind, bandwidth } = self.links[link];
-        format!("{} -> {} ({}, {bandwidth:.1} GB/s)", self.label(from), self.label(to), kind.name())
     }
 
     /// Returns a node's name, with its host if there are several.

@@ -135,13 +135,9 @@ impl<'a> PlacedDevices<'a> {
     /// host, so there is none between hosts.
     pub fn straight(&self, a: usize, b: usize) -> u32 {
         let target = &self.gpus[b].device.pci.bus;
-        let is_to_b = |link: &&DirectLink| link.target == *target && self.share_host(a, b);
+        let is_near = self.are_of_one_host(self.gpus[a].cpu, self.gpus[b].cpu);
+        let is_to_b = |link: &&DirectLink| link.target == *target && is_near;
         self.links(a).filter(is_to_b).map(|link| link.count).sum()
-    }
-
-    /// True if two GPUs are on one host.
-    pub fn share_host(&self, a: usize, b: usize) -> bool {
-        self.are_of_one_host(self.gpus[a].cpu, self.gpus[b].cpu)
     }
 
     /// True if the NUMA nodes `a` and `b` are of one host.

@@ -1,6 +1,6 @@
 //! The graph of a system.
 
-use super::{Gpu, NumaNode, PciDevice, PciGpu, PciNic, PlacedDevice, PlacedDevices, System};
+use super::{Gpu, NumaNode, PciDevice, PciGpu, PlacedDevice, PlacedDevices, System};
 use crate::topology::model::bandwidth::{GpuGeneration, Processor, pci};
 use crate::topology::model::graph::{LinkKind, NodeKind, Topology};
 
@@ -16,41 +16,28 @@ impl System {
     pub fn topology_of(&self, generation: GpuGeneration, processor: Processor) -> Topology {
         let devices = self.devices();
         let mut host = Topology::new();
-        let hosts = devices.hosts.clone();
-        let gpus: Vec<usize> = (0..devices.gpus.len())
-            .map(|gpu| {
-                host.add(NodeKind::Gpu, Some(hosts[devices.gpus[gpu].cpu]), format!("GPU{gpu}"))
-            })
+        let of_host = |cpu: usize| Some(devices.hosts[cpu]);
+        let gpus: Vec<usize> = (devices.gpus.iter().enumerate())
+            .map(|(at, gpu)| host.add(NodeKind::Gpu, of_host(gpu.cpu), format!("GPU{at}")))
             .collect();
-        let cards: Vec<usize> = devices
-            .cards
-            .iter()
-            .map(|card| host.add(NodeKind::Nic, Some(hosts[card.cpu]), card.device.name()))
+        let cards: Vec<usize> = (devices.cards.iter())
+            .map(|card| host.add(NodeKind::Nic, of_host(card.cpu), card.device.name()))
             .collect();
-        let numa = |cpu: usize| (cpu, self.cpus[cpu].numa.unwrap_or(cpu as i64));
-        let numas: Vec<usize> = (0..self.cpus.len())
-            .map(numa)
-            .map(|(cpu, number)| {
-                host.add(NodeKind::Numa, Some(hosts[cpu]), format!("NUMA{number}"))
-            })
+        let number = |(at, cpu): (usize, &NumaNode)| cpu.numa.unwrap_or(at as i64);
+        let numas: Vec<usize> = (self.cpus.iter().enumerate().map(number).enumerate())
+            .map(|(at, number)| host.add(NodeKind::Numa, of_host(at), format!("NUMA{number}")))
             .collect();
-        let mut builder = TopologyBuilder {
-            devices,
-            host,
-            generation,
-            processor,
-            numas,
-            roots: Vec::new(),
-            switches: Vec::new(),
-        };
-        builder.sockets(&hosts);
+        let bridges = Vec::new();
+        let mut builder = TopologyBuilder { host, generation, processor, numas, bridges };
+        builder.sockets(&devices.hosts);
         for (at, node) in gpus.iter().enumerate() {
-            builder.gpu(at, *node);
+            builder.gpu(at, *node, &devices);
         }
-        for (at, node) in cards.iter().enumerate() {
-            builder.card(at, *node);
+        for (node, PlacedDevice { cpu, bridges, root, device }) in cards.iter().zip(&devices.cards)
+        {
+            builder.join_to_bridge(*node, device.pci, (*cpu, *root), bridges);
         }
-        builder.direct(&gpus);
+        builder.direct(&gpus, &devices);
         builder.host
     }
 
@@ -99,16 +86,21 @@ fn processor_of(cpu: &NumaNode) -> Processor {
 
 /// The graph of a system under construction.
 struct TopologyBuilder<'a> {
-    devices: PlacedDevices<'a>,
     host: Topology,
     generation: GpuGeneration,
     processor: Processor,
     /// By CPU: its NUMA node.
     numas: Vec<usize>,
-    /// By CPU and host bridge: the bridge.
-    roots: Vec<((usize, Option<&'a str>), usize)>,
-    /// By PCI device: its switch.
-    switches: Vec<(&'a PciDevice, usize)>,
+    /// Host bridges, and the switch of each PCI bridge.
+    bridges: Vec<(BridgeName<'a>, usize)>,
+}
+
+/// A host bridge of a CPU, or the PCI bridge below it that is described there in memory.
+#[derive(PartialEq)]
+struct BridgeName<'a> {
+    cpu: usize,
+    root: Option<&'a str>,
+    pci: Option<*const PciDevice>,
 }
 
 impl<'a> TopologyBuilder<'a> {
@@ -121,80 +113,57 @@ impl<'a> TopologyBuilder<'a> {
         }
     }
 
-    fn gpu(&mut self, at: usize, node: usize) {
-        let PlacedDevice { cpu, bridges, root, device: PciGpu { pci, .. } } =
-            self.devices.gpus[at].clone();
-        self.join_to_bridge(node, Some(pci), cpu, &bridges, root);
-        if let Some(bandwidth) = self.devices.c2c(at) {
-            self.host.join(node, self.numas[cpu], LinkKind::C2c, bandwidth);
+    fn gpu(&mut self, at: usize, node: usize, devices: &PlacedDevices<'a>) {
+        let PlacedDevice { cpu, bridges, root, device: PciGpu { pci, .. } } = &devices.gpus[at];
+        self.join_to_bridge(node, Some(pci), (*cpu, *root), bridges);
+        if let Some(bandwidth) = devices.c2c(at) {
+            self.host.join(node, self.numas[*cpu], LinkKind::C2c, bandwidth);
         }
-        let links = self.devices.to_cpu(at);
+        let links = devices.to_cpu(at);
         if links > 0 {
             let bandwidth = f64::from(links) * self.generation.link();
-            self.host.join(node, self.numas[cpu], LinkKind::NvLink(links), bandwidth);
+            self.host.join(node, self.numas[*cpu], LinkKind::NvLink(links), bandwidth);
         }
-    }
-
-    fn card(&mut self, at: usize, node: usize) {
-        let PlacedDevice { cpu, bridges, root, device: PciNic { pci, .. } } =
-            self.devices.cards[at].clone();
-        self.join_to_bridge(node, pci, cpu, &bridges, root);
     }
 
     /// Joins a device to the lowest bridge above it, and that to the next, up to the host bridge.
     fn join_to_bridge(
         &mut self,
         node: usize,
-        pci: Option<&'a PciDevice>,
-        cpu: usize,
+        pci: Option<&PciDevice>,
+        above: (usize, Option<&'a str>),
         bridges: &[&'a PciDevice],
-        root: Option<&'a str>,
     ) {
-        match bridges.split_last() {
-            Some((bridge, above)) => {
-                let switch = self.switch(bridge, cpu, above, root);
-                self.host.join(node, switch, LinkKind::Pci, self.slot(pci));
-            }
-            None => {
-                let bandwidth = self.processor.bridge(self.slot(pci));
-                let bridge = self.root(cpu, root);
-                self.host.join(node, bridge, LinkKind::Pci, bandwidth);
-            }
-        }
+        let bridge = self.bridge(above, bridges);
+        let slot = self.slot(pci);
+        let bandwidth = if bridges.is_empty() { self.processor.bridge(slot) } else { slot };
+        self.host.join(node, bridge, LinkKind::Pci, bandwidth);
     }
 
-    fn switch(
+    /// The lowest of `bridges`, which are below a host bridge `root` of a CPU; without any, the host bridge.
+    fn bridge(
         &mut self,
-        pci: &'a PciDevice,
-        cpu: usize,
-        above: &[&'a PciDevice],
-        root: Option<&'a str>,
+        (cpu, root): (usize, Option<&'a str>),
+        bridges: &[&'a PciDevice],
     ) -> usize {
-        if let Some((_, switch)) = self.switches.iter().find(|(known, _)| std::ptr::eq(*known, pci))
-        {
-            return *switch;
+        let pci = bridges.last().map(|pci| std::ptr::from_ref(*pci));
+        let name = BridgeName { cpu, root, pci };
+        if let Some((_, known)) = self.bridges.iter().find(|(known, _)| *known == name) {
+            return *known;
         }
         let host = self.host.nodes()[self.numas[cpu]].host;
-        let switch = self.host.add(NodeKind::PciSwitch, host, pci.bus.clone());
-        self.switches.push((pci, switch));
-        self.join_to_bridge(switch, Some(pci), cpu, above, root);
-        switch
-    }
-
-    fn root(&mut self, cpu: usize, root: Option<&'a str>) -> usize {
-        if let Some((_, bridge)) = self.roots.iter().find(|(known, _)| *known == (cpu, root)) {
-            return *bridge;
-        }
-        let host = self.host.nodes()[self.numas[cpu]].host;
-        let name = root.map_or_else(|| format!("bridge{cpu}"), str::to_owned);
-        let bridge = self.host.add(NodeKind::HostBridge, host, name);
-        self.host.join(
-            bridge,
-            self.numas[cpu],
-            LinkKind::Local,
-            self.processor.bridge(self.generation.pci()),
-        );
-        self.roots.push(((cpu, root), bridge));
+        let bridge = if let Some((pci, above)) = bridges.split_last() {
+            let switch = self.host.add(NodeKind::PciSwitch, host, pci.bus.clone());
+            self.join_to_bridge(switch, Some(pci), (cpu, root), above);
+            switch
+        } else {
+            let label = root.map_or_else(|| format!("bridge{cpu}"), str::to_owned);
+            let bridge = self.host.add(NodeKind::HostBridge, host, label);
+            let bandwidth = self.processor.bridge(self.generation.pci());
+            self.host.join(bridge, self.numas[cpu], LinkKind::Local, bandwidth);
+            bridge
+        };
+        self.bridges.push((name, bridge));
         bridge
     }
 
@@ -214,10 +183,9 @@ impl<'a> TopologyBuilder<'a> {
         pci_device.and_then(of).unwrap_or_else(|| self.generation.pci())
     }
 
-    fn direct(&mut self, gpus: &[usize]) {
+    fn direct(&mut self, gpus: &[usize], devices: &PlacedDevices) {
         let rate = self.generation.link();
-        let to_switches: Vec<u32> =
-            (0..gpus.len()).map(|gpu| self.devices.to_switches(gpu)).collect();
+        let to_switches: Vec<u32> = (0..gpus.len()).map(|gpu| devices.to_switches(gpu)).collect();
         if to_switches.iter().any(|links| *links > 0) {
             let switch =
                 self.host.add(NodeKind::GpuSwitch, self.host.nodes()[gpus[0]].host, "NVSwitch");
@@ -226,9 +194,9 @@ impl<'a> TopologyBuilder<'a> {
             }
         }
         for (a, b) in (0..gpus.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
-            let links = self.devices.straight(a, b).max(self.devices.straight(b, a));
+            let links = devices.straight(a, b).max(devices.straight(b, a));
             if links > 0 {
-                let kind = if self.devices.links(a).any(|link| link.xgmi) {
+                let kind = if devices.links(a).any(|link| link.xgmi) {
                     LinkKind::Xgmi
                 } else {
                     LinkKind::NvLink

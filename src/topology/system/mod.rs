@@ -26,14 +26,10 @@ pub struct NumaNode {
     pub numa: Option<i64>,
     /// The hash of the host that it belongs to, in files about several hosts.
     pub host: Option<String>,
-    /// The mask of its cores, as in the file: `0000ffff,0000ffff`.
-    pub affinity: Option<String>,
     /// `x86_64`, `arm64` or `ppc64`.
     pub architecture: Option<String>,
     /// `GenuineIntel`, `AuthenticAMD` ...
     pub vendor: Option<String>,
-    /// The vendor's number of the processor's family.
-    pub family: Option<i64>,
     /// The vendor's number of the processor's model.
     pub model: Option<i64>,
     /// The PCI devices below its host bridges.
@@ -56,18 +52,12 @@ pub struct PciDevice {
     pub gigatransfers: Option<f64>,
     /// The lanes of its PCI link.
     pub lanes: Option<i64>,
-    /// The PCI vendor id.
-    pub vendor: Option<String>,
-    /// The PCI device id.
-    pub device: Option<String>,
     /// The devices below it, if it is a bridge.
     pub devices: Vec<PciDevice>,
     /// Its GPU; several if one GPU is partitioned.
     pub gpus: Vec<Gpu>,
     /// The network interfaces of a network card.
     pub nets: Vec<Net>,
-    /// The addresses of other switches that it is directly linked to.
-    pub switch_links: Vec<String>,
 }
 
 /// The attributes of a GPU.
@@ -81,8 +71,6 @@ pub struct Gpu {
     pub gcn: Option<String>,
     /// The rank that used the GPU when the file was written.
     pub rank: Option<i64>,
-    /// 1 if network cards can access the GPU's memory (GPUDirect RDMA).
-    pub gdr: Option<i64>,
     /// NVLinks and XGMI links.
     pub links: Vec<DirectLink>,
     /// The coherent links to the CPU: bandwidth in MB/s and number of links.
@@ -114,8 +102,4 @@ pub struct Net {
     pub speed: Option<i64>,
     /// The port of the card.
     pub port: Option<i64>,
-    /// The latency in microseconds.
-    pub latency: Option<f64>,
-    /// 1 if the interface can access the memory of GPUs (GPUDirect RDMA).
-    pub gdr: Option<i64>,
 }

@@ -37,26 +37,31 @@ impl fmt::Display for Explanation {
             writeln!(f, "- {algorithm:<21} {why}")?;
         }
         if let Some(choice) = &self.registered {
-            write!(f, "registered memory: ")?;
             let verdict = if choice.candidates.is_empty() { "not used" } else { "used" };
             let how = format!("{verdict} where all ranks pass it");
-            let (asking, never) = ("to ask all ranks", || self.never_reached());
-            reaching(f, choice, (&how, asking), never)?;
+            let never = self.never_reached();
+            reaching(f, "registered memory: ", choice, (&how, "to ask all ranks"), never)?;
         }
         match (&self.copied, &self.copies_refused) {
             (Some(_), Some(why)) => {
                 writeln!(f, "copies of private memory: never used, because {why}")?;
             }
             (Some(choice), None) => {
-                write!(f, "copies of private memory: ")?;
                 let how = "measured beside slots, among processes that may read one another";
-                reaching(f, choice, (how, "to ask all ranks"), || self.never_copied())?;
+                let never = self.never_copied();
+                reaching(
+                    f,
+                    "copies of private memory: ",
+                    choice,
+                    (how, "to ask all ranks"),
+                    never,
+                )?;
             }
             (None, _) => {}
         }
         if let Some(choice) = self.gpus.as_ref().and_then(|gpus| gpus.over_buffers.as_ref()) {
             let how = "over buffers, among threads of one process";
-            reaching(f, choice, (how, "to part"), || self.never_reached())?;
+            reaching(f, "", choice, (how, "to part"), self.never_reached())?;
         }
         Ok(())
     }
@@ -146,16 +151,17 @@ impl Explanation {
 /// Whether a call runs by a plan of `choice`, and its price. `never` is the reason if it cannot.
 fn reaching(
     f: &mut fmt::Formatter<'_>,
+    title: &str,
     choice: &ReachingChoice,
     (how, asking): (&str, &str),
-    never: impl Fn() -> &'static str,
+    never: &str,
 ) -> fmt::Result {
     let Some(best) = choice.candidates.first().or(choice.best.as_ref()) else {
-        return writeln!(f, "never used, because {}", never());
+        return writeln!(f, "{title}never used, because {never}");
     };
     writeln!(
         f,
-        "{how}: {} in {} us and {} us {asking}, against {} us",
+        "{title}{how}: {} in {} us and {} us {asking}, against {} us",
         best.plan.algorithm,
         Microseconds(best.predicted_ns),
         Microseconds(choice.asking_ns),

@@ -50,6 +50,13 @@ impl Geometry {
         Self { ranks, occupied, sleepers, bells, row, lines, data, stride, chunk_slots }
     }
 
+    /// Offset of a line of `rank`.
+    #[inline(always)]
+    pub(super) fn line(&self, rank: usize, line: usize) -> usize {
+        debug_assert!(rank < self.ranks && line < lines_of(self.ranks));
+        self.lines + (line * self.ranks + rank) * LINE_STRIDE
+    }
+
     /// Offset of the data slots of `rank`.
     pub(super) const fn slots(self, rank: usize) -> usize {
         self.data + rank * self.stride
@@ -69,29 +76,17 @@ pub struct MappedWords {
 
 impl MappedWords {
     #[inline(always)]
-    fn line(&self, rank: usize, line: usize) -> NonNull<u8> {
-        debug_assert!(rank < self.geometry.ranks && line < self.lines());
-        // SAFETY: `Board::new` checked that the memory covers the geometry, and rank and line are
-        // within it.
-        unsafe {
-            self.start.add(self.geometry.lines + (line * self.geometry.ranks + rank) * LINE_STRIDE)
-        }
+    fn word(&self, at: usize) -> &AtomicU64 {
+        debug_assert!(at.is_multiple_of(size_of::<u64>()) && at < self.geometry.bytes());
+        // SAFETY: `Board::new` checked that the memory covers the geometry, which places words at multiples
+        // of eight. It lives as long as `self`.
+        unsafe { self.start.add(at).cast::<AtomicU64>().as_ref() }
     }
 
-    #[inline(always)]
-    fn word(&self, at: NonNull<u8>) -> &AtomicU64 {
-        // SAFETY: the geometry places words at multiples of eight, in memory that lives as long as
-        // `self`.
-        unsafe { at.cast::<AtomicU64>().as_ref() }
-    }
-}
-
-impl MappedWords {
     /// The ranks that sleep, one bit each.
     #[inline(always)]
     pub(super) fn sleepers(&self) -> &AtomicU64 {
-        // SAFETY: the word that the geometry has for this.
-        self.word(unsafe { self.start.add(self.geometry.sleepers) })
+        self.word(self.geometry.sleepers)
     }
 
     /// The word that changes when `rank` is woken.
@@ -105,38 +100,41 @@ impl MappedWords {
     /// Not zero once there is a board of `rank`.
     pub(super) fn occupied(&self, rank: usize) -> &AtomicU64 {
         debug_assert!(rank < self.geometry.ranks);
-        // SAFETY: within the row of words, one a rank, that the geometry has for this.
-        self.word(unsafe { self.start.add(self.geometry.occupied + rank * size_of::<u64>()) })
+        self.word(self.geometry.occupied + rank * size_of::<u64>())
     }
 }
 
 impl BoardWords for MappedWords {
     type Word = AtomicU64;
+
     #[inline(always)]
     fn ranks(&self) -> usize {
         self.geometry.ranks
     }
+
     fn lines(&self) -> usize {
         lines_of(self.geometry.ranks)
     }
+
     #[inline(always)]
     fn sequence(&self, rank: usize, line: usize) -> &AtomicU64 {
-        self.word(self.line(rank, line))
+        self.word(self.geometry.line(rank, line))
     }
+
     #[inline(always)]
     fn fingerprint(&self, rank: usize, line: usize) -> &AtomicU64 {
-        // SAFETY: the second word of a line of 128 bytes.
-        self.word(unsafe { self.line(rank, line).add(8) })
+        self.word(self.geometry.line(rank, line) + 8)
     }
+
+    /// Where a payload begins that is in the line.
     #[inline(always)]
     fn slot(&self, rank: usize, line: usize) -> &AtomicU64 {
-        // SAFETY: the third word of a line of 128 bytes, where a payload begins that is in the line.
-        self.word(unsafe { self.line(rank, line).add(PAYLOAD) })
+        self.word(self.geometry.line(rank, line) + PAYLOAD)
     }
+
     #[inline(always)]
     fn consumed(&self, reader: usize, writer: usize) -> &AtomicU64 {
         debug_assert!(reader < self.geometry.ranks && writer < self.geometry.ranks);
-        // SAFETY: within the table of `ranks` rows that the geometry starts with.
-        self.word(unsafe { self.start.add(reader * self.geometry.row + writer * size_of::<u64>()) })
+        self.word(reader * self.geometry.row + writer * size_of::<u64>())
     }
 }

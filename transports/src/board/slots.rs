@@ -50,18 +50,9 @@ pub enum SlotClass {
 
 impl SlotClass {
     /// Returns the smallest class that holds `bytes`, or `None` above [`CHUNK`].
-    pub const fn holding(bytes: usize) -> Option<Self> {
-        if bytes <= TINY {
-            Some(Self::Tiny)
-        } else if bytes <= SHORT {
-            Some(Self::Short)
-        } else if bytes <= SMALL {
-            Some(Self::Small)
-        } else if bytes <= CHUNK {
-            Some(Self::Chunk)
-        } else {
-            None
-        }
+    pub fn holding(bytes: usize) -> Option<Self> {
+        let classes = [Self::Tiny, Self::Short, Self::Small, Self::Chunk];
+        classes.into_iter().find(|class| bytes <= class.bytes())
     }
 
     /// Returns the number of slots of this class that each of `ranks` has: a power of two. On a deep

@@ -37,12 +37,8 @@ impl ProcessName {
     /// The name of this process.
     pub fn current() -> Self {
         static RANDOM: OnceLock<u64> = OnceLock::new();
-        let random = RANDOM.get_or_init(|| {
-            let mut bytes = [0; 8];
-            // Without a source of random numbers, the number of the process must suffice.
-            let _ = crate::random::fill(&mut bytes);
-            u64::from_le_bytes(bytes)
-        });
+        // Without a source of random numbers, the number of the process must suffice.
+        let random = RANDOM.get_or_init(|| crate::random::bytes().map_or(0, u64::from_le_bytes));
         Self { number: u64::from(std::process::id()), random: *random }
     }
 }

@@ -168,7 +168,7 @@ impl DeviceBoard {
             patience: call.patience,
             slot_bytes: shape.slot_bytes() as u64,
             slots: shape.slots,
-            protocol: shape.protocol.number(),
+            protocol: shape.protocol as u32,
             fingerprint: call.fingerprint,
             bytes: header.bytes as u32,
             ranks: header.ranks,

@@ -6,7 +6,7 @@
 
 use super::arena::{MailboxMemory, Offer, Reached};
 use super::error::Result;
-use super::layout::{ALIGNMENT, Room, Shapes};
+use super::layout::{ALIGNMENT, Room, Shapes, take};
 use super::memory::DeviceMemory;
 use super::order::{BesideCapture, stream_aside};
 use crate::stream::direct::DmaBuf;
@@ -35,12 +35,11 @@ impl SlotLayout {
     pub(super) fn new(shapes: &Shapes, hosts: &[usize]) -> Self {
         let bytes = |slots: u32, slot: usize| (slots as usize * slot).next_multiple_of(ALIGNMENT);
         let mut messages = 0;
-        let mut take = |bytes: usize| {
-            messages += bytes;
-            messages - bytes
-        };
-        let groups =
-            shapes.groups.iter().map(|it| take(bytes(it.slots, it.slot_bytes()))).collect();
+        let groups = shapes
+            .groups
+            .iter()
+            .map(|it| take(&mut messages, bytes(it.slots, it.slot_bytes())))
+            .collect();
         let message = bytes(shapes.messages.slots, shapes.messages.slot_bytes());
         Self { hosts: hosts.to_vec(), groups, messages, message }
     }

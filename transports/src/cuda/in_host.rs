@@ -9,7 +9,7 @@ use super::board::DeviceBoard;
 use super::error::Result;
 use super::gpu_slots::PendingSlots;
 use super::layout::{MailboxLayout, Shapes};
-use super::left_boards::{self, Kept};
+use super::left_boards;
 use super::locals::{Locals, Places};
 use super::memory::LentMemory;
 use super::order::{WorkOrder, stream_aside};
@@ -95,8 +95,7 @@ impl DeviceBoard {
                 Ok(Self { order, memory, table, aside, others, slots, words, shapes, locals })
             }
             Err(error) => {
-                let used = (Box::new(words) as Kept, Box::new(()) as Kept);
-                left_boards::leave((order, others), used, memory, table);
+                left_boards::leave((order, others), Box::new(words), memory, table);
                 Err(error)
             }
         }

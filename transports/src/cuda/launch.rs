@@ -14,14 +14,15 @@ use std::ops::Range;
 use super::error::Result;
 use super::order::CallStream;
 
-/// How a publication signals its arrival.
+/// How a publication signals its arrival. Kernels have the same numbers.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u32)]
 pub enum Protocol {
     /// Data first, then a counter. Every byte is moved once.
-    Simple,
+    Simple = 0,
     /// Lines of 16 bytes, half of which are flags, so a line needs no separate signal. For short
     /// publications.
-    LowLatency,
+    LowLatency = 1,
 }
 
 /// Bytes of a GPU that a call may use until it is done.
@@ -268,13 +269,4 @@ pub(super) unsafe fn start<T: DeviceRepr>(
     let started = unsafe { on.stream().launch_builder(kernel).arg(launch).launch(config) };
     started.map_err(CudaError::of("starting a kernel on a GPU"))?;
     Ok(())
-}
-
-impl Protocol {
-    pub(super) fn number(self) -> u32 {
-        match self {
-            Self::Simple => 0,
-            Self::LowLatency => 1,
-        }
-    }
 }

@@ -85,11 +85,7 @@ impl Shape {
     /// Places a mailbox of a group of `ranks`, with `slots` slots of its own, at `end`, and
     /// advances `end` past it.
     fn place(&self, ranks: usize, slots: u32, end: &mut usize) -> Parts {
-        let mut take = |bytes: usize| {
-            let start = *end;
-            *end = (start + bytes).next_multiple_of(ALIGNMENT);
-            start
-        };
+        let mut take = |bytes| take(end, bytes);
         let counters = ranks * self.lanes as usize * size_of::<u64>();
         Parts {
             slots: take(slots as usize * self.slot_bytes()),
@@ -99,6 +95,13 @@ impl Shape {
             meetings: take(ranks * self.lanes as usize * MEETING_BYTES),
         }
     }
+}
+
+/// Places a part of `bytes` bytes at `end`, and advances `end` past it.
+pub(super) fn take(end: &mut usize, bytes: usize) -> usize {
+    let start = *end;
+    *end = (start + bytes).next_multiple_of(ALIGNMENT);
+    start
 }
 
 /// The places of all mailboxes of a rank.
@@ -142,16 +145,11 @@ impl MailboxLayout {
         group.iter_mut().for_each(|parts| parts.announced = announced);
         let to = (0..ranks).map(|_| messages.place(2, messages.slots, &mut end)).collect();
         let from = (0..ranks).map(|_| messages.place(2, 0, &mut end)).collect();
-        let mut take = |bytes: usize| {
-            let start = end;
-            end += bytes.next_multiple_of(ALIGNMENT);
-            start
-        };
-        let failed = take(size_of::<u64>());
+        let failed = take(&mut end, size_of::<u64>());
         let lines = 2 * ranks * MOST_SHORT_BYTES as usize * 2;
         // Where ranks publish no lines, because couriers carry none, no call is made of them.
         let has_lines = shapes.groups.iter().any(|it| it.protocol == Protocol::LowLatency);
-        let short = (has_lines && ranks <= MOST_SHORT_RANKS).then(|| take(lines));
+        let short = (has_lines && ranks <= MOST_SHORT_RANKS).then(|| take(&mut end, lines));
         Self { group, to, from, failed, short, bytes: end }
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 struct LeftBoard {
     order: WorkOrder,
     /// Resources of the board's calls. `None` once these have ended.
-    used: Option<[Kept; 2]>,
+    used: Option<Kept>,
     /// The memory of the other ranks, or that of the host, until it is closed.
     others: Vec<Reached>,
     is_closed: bool,
@@ -111,20 +111,20 @@ impl DeviceBoard {
     pub fn leave(self, kept: Kept) -> LeftMemory {
         let Self { order, memory, table, mut others, slots, words, locals, .. } = self;
         others.extend(slots.into_iter().flat_map(|slots| slots.near).flatten());
-        leave((order, others), (Box::new((locals, words)), kept), memory, table)
+        leave((order, others), Box::new((locals, words, kept)), memory, table)
     }
 }
 
 /// Leaves a rank's unfinished part of a board.
 pub(super) fn leave(
     (order, others): (WorkOrder, Vec<Reached>),
-    (own, kept): (Kept, Kept),
+    used: Kept,
     memory: LentMemory,
     table: Option<Arc<UseTable>>,
 ) -> LeftMemory {
     let memory = ManuallyDrop::into_inner(memory);
     let watched = LeftMemory(memory.as_ref().map(Arc::downgrade));
-    let used = Some([own, kept]);
+    let used = Some(used);
     left().boards.push(LeftBoard { order, used, others, is_closed: false, memory, table });
     end_left_boards();
     watched

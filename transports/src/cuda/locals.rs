@@ -5,7 +5,7 @@ use super::copies;
 use super::error::Result;
 use super::gpu_slots::SlotArena;
 use super::launch::{Mailbox, ShortLaunch};
-use super::layout::{ALIGNMENT, MailboxLayout, Parts, SHORT_BLOCKS, Shapes};
+use super::layout::{MailboxLayout, Parts, SHORT_BLOCKS, Shapes, take};
 use super::memory::DeviceMemory;
 use super::words::ReportWords;
 use cudarc::driver::CudaStream;
@@ -59,11 +59,6 @@ impl Locals {
         reaches: bool,
     ) -> Result<Self> {
         let mut end = 0;
-        let mut take = |bytes: usize| {
-            let start = end;
-            end += bytes.next_multiple_of(ALIGNMENT);
-            start
-        };
         let mut parts = Vec::new();
         let mut tables = Vec::new();
         for room in board.shapes.rooms(others.len()) {
@@ -78,16 +73,16 @@ impl Locals {
             };
             let ours = members.iter().find(|(rank, _)| *rank == me).map(mailbox);
             parts.push(LocalParts {
-                mailboxes: take(members.len() * size_of::<Mailbox>()),
-                published: take(lanes * (members.len() + 2) * size_of::<u64>()),
-                audiences: take(lanes * shape.slots as usize * size_of::<u64>()),
+                mailboxes: take(&mut end, members.len() * size_of::<Mailbox>()),
+                published: take(&mut end, lanes * (members.len() + 2) * size_of::<u64>()),
+                audiences: take(&mut end, lanes * shape.slots as usize * size_of::<u64>()),
                 members: members.len(),
                 ours: ours.expect("this rank is one of them"),
             });
             tables.push(members.iter().map(mailbox).collect::<Vec<_>>());
         }
-        let counts = take(SHORT_BLOCKS * size_of::<u64>());
-        let own_failed = take(size_of::<u64>());
+        let counts = take(&mut end, SHORT_BLOCKS * size_of::<u64>());
+        let own_failed = take(&mut end, size_of::<u64>());
         let memory = DeviceMemory::new(board.stream, end)?;
         let failed = match &others[me] {
             // No operation of a GPU is atomic in memory of the host, for each of them.

@@ -4,7 +4,7 @@ use super::arena::{MailboxMemory, Offer, ProcessName, Reached};
 use super::board::DeviceBoard;
 use super::error::Result;
 use super::layout::{MailboxLayout, Shapes};
-use super::left_boards::{self, Kept, end_left_boards};
+use super::left_boards::{self, end_left_boards};
 use super::locals::{Locals, Places};
 use super::memory::LentMemory;
 use super::order::{WorkOrder, stream_aside};
@@ -94,8 +94,7 @@ impl PendingBoard {
                 })
             }
             Err(error) => {
-                let used = (Box::new(words) as Kept, Box::new(()) as Kept);
-                left_boards::leave((order, others), used, memory, table);
+                left_boards::leave((order, others), Box::new(words), memory, table);
                 Err(error)
             }
         }

@@ -47,8 +47,8 @@ impl UnconnectedVerbs {
 
     /// The address of this end, for the peer.
     pub fn endpoint(&self) -> VerbsEndpoint {
-        let ring = self.rings.address();
-        VerbsEndpoint::new(self.pair.address(), ring, self.rings.remote_key())
+        let (ring, key) = (self.rings.address(), self.rings.remote_key());
+        VerbsEndpoint { ring, key, pair: self.pair.address() }
     }
 
     /// Connects to the end at `peer`, which connects to this one. Neither may send before both

@@ -11,6 +11,7 @@ use crate::fork::OwnerProcess;
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 /// A port of a device.
@@ -77,8 +78,6 @@ const MOST_GIDS: usize = 65_535 / size_of::<IbvGidEntry>();
 pub struct VerbsDevice {
     /// The kernel's name for it: `mlx5_0`.
     pub name: String,
-    /// The version of its firmware; empty if not reported.
-    pub firmware: String,
     /// Its ports, by number.
     pub ports: Vec<VerbsPort>,
     /// The kind of the device, if neither InfiniBand nor RoCE, with an article: `an iWARP device`.
@@ -184,13 +183,19 @@ impl OpenDevice {
         let context = NonNull::new(unsafe { (library.open_device)(device) });
         match context {
             Some(context) => Ok(Self { library, context, name, owner: OwnerProcess::current() }),
-            None => Err(failed("ibv_open_device", &name, io::Error::last_os_error())),
+            None => Err(VerbsError::call("ibv_open_device", &name, &io::Error::last_os_error())),
         }
     }
 
     /// The error of a call that failed just now, and sets `errno`.
     pub(super) fn last_error(&self, call: &'static str) -> VerbsError {
-        failed(call, &self.name, io::Error::last_os_error())
+        VerbsError::call(call, &self.name, &io::Error::last_os_error())
+    }
+
+    /// Makes calls on a descriptor of the device not wait.
+    pub(super) fn unblock(&self, descriptor: BorrowedFd<'_>) -> Result<(), VerbsError> {
+        let unblocked = rustix::io::ioctl_fionbio(descriptor, true);
+        unblocked.map_err(|error| VerbsError::call("ioctl", &self.name, &error.into()))
     }
 
     /// The result of a call that returns 0 or an `errno`.
@@ -198,7 +203,7 @@ impl OpenDevice {
         if code == 0 {
             return Ok(());
         }
-        Err(failed(call, &self.name, io::Error::from_raw_os_error(code.abs())))
+        Err(VerbsError::call(call, &self.name, &io::Error::from_raw_os_error(code.abs())))
     }
 
     fn attributes(&self) -> Result<IbvDeviceAttr, VerbsError> {
@@ -217,13 +222,10 @@ impl OpenDevice {
         let folder = listed.ibdev_path.map(|byte| byte as u8);
         let folder = CStr::from_bytes_until_nul(&folder).unwrap_or_default();
         let attributes = self.attributes()?;
-        let firmware = attributes.fw_ver.map(|byte| byte as u8);
-        let firmware = CStr::from_bytes_until_nul(&firmware).unwrap_or_default();
         let gids = self.gids()?;
         let ports = (1..=attributes.phys_port_cnt).map(|port| self.port(port, &gids));
         Ok(VerbsDevice {
             name: self.name.clone(),
-            firmware: firmware.to_string_lossy().into_owned(),
             ports: ports.collect::<Result<_, _>>()?,
             other_protocol: other_protocol(listed.transport_type),
             folder: folder.to_string_lossy().into_owned(),
@@ -250,7 +252,7 @@ impl OpenDevice {
         };
         let count = usize::try_from(count).map_err(|_| {
             let code = i32::try_from(count).unwrap_or(libc::EIO).abs();
-            failed("ibv_query_gid_table", &self.name, io::Error::from_raw_os_error(code))
+            VerbsError::call("ibv_query_gid_table", &self.name, &io::Error::from_raw_os_error(code))
         })?;
         entries.truncate(count);
         Ok(entries.iter().map(|entry| (entry.port_num as u8, Gid::new(entry))).collect())
@@ -304,10 +306,6 @@ fn other_protocol(transport: c_int) -> Option<&'static str> {
         usnic if TRANSPORTS_USNIC.contains(&usnic) => Some("a usNIC device"),
         _ => Some("a device of another protocol, as EFA is"),
     }
-}
-
-fn failed(call: &'static str, device: &str, source: io::Error) -> VerbsError {
-    VerbsError::call(call, device, &source)
 }
 
 fn no_kernel(error: &io::Error) -> VerbsError {

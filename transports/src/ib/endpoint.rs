@@ -4,16 +4,12 @@ use super::error::VerbsError;
 use super::queue_pair::QueuePairAddress;
 use bytemuck::{Pod, Zeroable};
 
-/// The version of the form of an endpoint.
-const VERSION: u64 = 2;
-
 /// The address of an end: its queue pair and its ring.
 ///
 /// Its holder can write into the ring, so it travels over authenticated connections only.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub struct VerbsEndpoint {
-    version: u64,
     /// The address of the ring that the peer writes into.
     pub(super) ring: u64,
     /// The key of that memory.
@@ -22,10 +18,6 @@ pub struct VerbsEndpoint {
 }
 
 impl VerbsEndpoint {
-    pub(super) fn new(pair: QueuePairAddress, ring: u64, key: u32) -> Self {
-        Self { version: VERSION, ring, key, pair }
-    }
-
     /// The bytes that [`from_bytes`](Self::from_bytes) reads.
     pub fn to_bytes(&self) -> Vec<u8> {
         bytemuck::bytes_of(self).to_vec()
@@ -34,10 +26,10 @@ impl VerbsEndpoint {
     /// Reads an endpoint.
     ///
     /// # Errors
-    /// [`VerbsError`] if the bytes are of another length or version.
+    /// [`VerbsError`] if the bytes are of another length, or of no path MTU.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, VerbsError> {
         let read = bytemuck::try_pod_read_unaligned::<Self>(bytes).ok();
-        let is_known = |it: &Self| it.version == VERSION && (1..=5).contains(&it.pair.mtu_code);
+        let is_known = |it: &Self| (1..=5).contains(&it.pair.mtu_code);
         let count = bytes.len();
         read.filter(is_known).ok_or_else(|| {
             let text = format!("the peer's {count} bytes are no verbs endpoint of this version");
@@ -58,7 +50,7 @@ mod tests {
             lid: 777,
             mtu_code: 5,
         };
-        VerbsEndpoint::new(pair, 0x7FFF_1234_5678_9ABC, 0xCAFE_F00D)
+        VerbsEndpoint { ring: 0x7FFF_1234_5678_9ABC, key: 0xCAFE_F00D, pair }
     }
 
     #[test]
@@ -75,7 +67,6 @@ mod tests {
             assert!(VerbsEndpoint::from_bytes(&other).is_err(), "{len} bytes");
         }
         let refused = |other: VerbsEndpoint| VerbsEndpoint::from_bytes(&other.to_bytes()).is_err();
-        assert!(refused(VerbsEndpoint { version: VERSION + 1, ..endpoint() }));
         for mtu_code in [0, 6] {
             let pair = QueuePairAddress { mtu_code, ..endpoint().pair };
             assert!(refused(VerbsEndpoint { pair, ..endpoint() }), "{mtu_code}");

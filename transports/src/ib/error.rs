@@ -1,8 +1,7 @@
 //! Why verbs cannot be used, or do not work any more.
 
-use super::abi::WC_REFUSED;
+use super::abi::{EVENT_CQ_ERR, EVENT_QP_ACCESS_ERR, EVENT_QP_FATAL, EVENT_QP_REQ_ERR, WC_REFUSED};
 use super::adapter::VerbsAdapter;
-use super::events::{PortTrouble, QueueTrouble};
 use crate::stream::Fault;
 use std::io;
 
@@ -32,7 +31,7 @@ impl VerbsError {
 }
 
 /// Why the connection is lost.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum VerbsFault {
     /// The peer's queue pair is gone or does not respond.
     Unanswered,
@@ -40,10 +39,13 @@ pub(super) enum VerbsFault {
     Status(u32),
     /// A call of the driver failed with this `errno`.
     Call(i32),
-    /// The port or its device does not work any more.
-    Port(PortTrouble),
-    /// The adapter has aborted the queue pair or its completion queue.
-    Queue(QueueTrouble),
+    PortDown,
+    /// The device is broken or was removed.
+    DeviceGone,
+    /// The port has other addresses than that which connections use.
+    AddressLost,
+    /// The adapter has aborted the queue pair or its completion queue, with this event.
+    Queue(u32),
     /// The peer wrote what no peer of this version writes.
     Protocol,
 }
@@ -56,40 +58,52 @@ impl VerbsFault {
     /// The fault that users of a stream on `adapter` see.
     pub(super) fn report(self, adapter: &VerbsAdapter) -> Fault {
         let (name, port) = (&adapter.device.name, adapter.port.number);
-        match self {
-            Self::Unanswered => Fault::Io(io::Error::other(
+        let why = match self {
+            Self::Call(code) => return Fault::Io(io::Error::from_raw_os_error(code)),
+            Self::Unanswered => {
                 "the peer's adapter does not answer: its process has ended, or a port or a cable on \
-                 the way is down; 'rdma link' shows the state of this host's ports",
-            )),
-            Self::Port(PortTrouble::Down) => Fault::Io(io::Error::other(format!(
-                "port {port} of {name} is down; see to its cable and to its link"
-            ))),
-            Self::Port(PortTrouble::DeviceGone) => Fault::Io(io::Error::other(format!(
+                 the way is down; 'rdma link' shows the state of this host's ports"
+                    .to_owned()
+            }
+            Self::PortDown => {
+                format!("port {port} of {name} is down; see to its cable and to its link")
+            }
+            Self::DeviceGone => format!(
                 "the device {name} was removed or is broken; 'rdma link' shows those that work"
-            ))),
-            Self::Port(PortTrouble::AddressLost) => Fault::Io(io::Error::other(format!(
+            ),
+            Self::AddressLost => format!(
                 "port {port} of {name} has lost its address, GID {}, by which its peers reach it; \
                  the network interface has to keep its addresses while ranks run",
                 adapter.gid
-            ))),
-            Self::Queue(QueueTrouble::Access) => Fault::Io(io::Error::other(format!(
+            ),
+            Self::Queue(EVENT_QP_ACCESS_ERR) => format!(
                 "the device {name} has given up {}: its port {port} has refused a write of the \
                  peer; {WITHOUT_WRITES}",
-                QueueTrouble::Access
-            ))),
-            Self::Queue(trouble) => Fault::Io(io::Error::other(format!(
-                "the device {name} has given up {trouble}; 'dmesg' may say why"
-            ))),
-            Self::Status(WC_REFUSED) => Fault::Io(io::Error::other(format!(
+                queue(EVENT_QP_ACCESS_ERR)
+            ),
+            Self::Queue(event) => {
+                format!("the device {name} has given up {}; 'dmesg' may say why", queue(event))
+            }
+            Self::Status(WC_REFUSED) => format!(
                 "the peer's adapter refused a write by port {port} of {name} \
                  (IBV_WC_REM_ACCESS_ERR): its memory is not registered by this key; \
                  {WITHOUT_WRITES}"
-            ))),
-            Self::Status(status) => Fault::Io(io::Error::other(format!(
+            ),
+            Self::Status(status) => format!(
                 "a request on the queue pair ended with status {status} of enum ibv_wc_status"
-            ))),
-            Self::Call(code) => Fault::Io(io::Error::from_raw_os_error(code)),
-            Self::Protocol => Fault::Io(io::Error::other("the peer breaks the protocol of rings")),
-        }
+            ),
+            Self::Protocol => "the peer breaks the protocol of rings".to_owned(),
+        };
+        Fault::Io(io::Error::other(why))
+    }
+}
+
+/// The queue that an adapter has aborted with this event.
+fn queue(event: u32) -> &'static str {
+    match event {
+        EVENT_CQ_ERR => "the connection's completion queue (IBV_EVENT_CQ_ERR)",
+        EVENT_QP_FATAL => "the connection's queue pair (IBV_EVENT_QP_FATAL)",
+        EVENT_QP_REQ_ERR => "the connection's queue pair (IBV_EVENT_QP_REQ_ERR)",
+        _ => "the connection's queue pair (IBV_EVENT_QP_ACCESS_ERR)",
     }
 }

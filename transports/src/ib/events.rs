@@ -7,8 +7,6 @@ use super::abi::{
 use super::adapter::VerbsAdapter;
 use super::device::OpenDevice;
 use super::error::{VerbsError, VerbsFault};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,80 +21,28 @@ pub(super) struct PortWatch(Mutex<HeardEvents>);
 
 #[derive(Debug, Default)]
 struct HeardEvents {
-    port: PortHealth,
+    /// The device is broken or was removed.
+    device_gone: bool,
+    down_since: Option<Instant>,
     /// An address of the port has changed, perhaps the one that is used.
     address_in_doubt: bool,
     address_lost: bool,
-    /// Queue pairs and completion queues that the adapter has aborted, by their addresses.
-    queues: Vec<(u64, QueueTrouble)>,
-}
-
-#[derive(Debug, Default)]
-enum PortHealth {
-    #[default]
-    Up,
-    DownSince(Instant),
-    /// The device is broken or was removed.
-    DeviceGone,
-}
-
-/// The fault of a port.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum PortTrouble {
-    Down,
-    DeviceGone,
-    /// It has other addresses than that which connections use.
-    AddressLost,
-}
-
-/// The event by which an adapter has aborted a queue.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum QueueTrouble {
-    CompletionQueue,
-    Fatal,
-    Request,
-    Access,
-}
-
-impl QueueTrouble {
-    fn new(event_type: u32) -> Option<Self> {
-        match event_type {
-            EVENT_CQ_ERR => Some(Self::CompletionQueue),
-            EVENT_QP_FATAL => Some(Self::Fatal),
-            EVENT_QP_REQ_ERR => Some(Self::Request),
-            EVENT_QP_ACCESS_ERR => Some(Self::Access),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for QueueTrouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::CompletionQueue => "the connection's completion queue (IBV_EVENT_CQ_ERR)",
-            Self::Fatal => "the connection's queue pair (IBV_EVENT_QP_FATAL)",
-            Self::Request => "the connection's queue pair (IBV_EVENT_QP_REQ_ERR)",
-            Self::Access => "the connection's queue pair (IBV_EVENT_QP_ACCESS_ERR)",
-        })
-    }
+    /// Queue pairs and completion queues that the adapter has aborted, by their addresses, and the events.
+    queues: Vec<(u64, u32)>,
 }
 
 impl HeardEvents {
     /// Takes an event of the device whose port `number` is used.
     fn take(&mut self, event: &IbvAsyncEvent, number: u8, now: Instant) {
-        if let Some(trouble) = QueueTrouble::new(event.event_type) {
-            return self.queues.push((event.element, trouble));
-        }
         // The union's `int port_num`.
         let is_ours = event.element as u32 == u32::from(number);
         match event.event_type {
-            EVENT_DEVICE_FATAL => self.port = PortHealth::DeviceGone,
-            EVENT_PORT_ERR if is_ours && matches!(self.port, PortHealth::Up) => {
-                self.port = PortHealth::DownSince(now);
+            EVENT_CQ_ERR | EVENT_QP_FATAL | EVENT_QP_REQ_ERR | EVENT_QP_ACCESS_ERR => {
+                self.queues.push((event.element, event.event_type));
             }
-            EVENT_PORT_ACTIVE if is_ours && matches!(self.port, PortHealth::DownSince(_)) => {
-                self.port = PortHealth::Up;
-            }
+            EVENT_DEVICE_FATAL => self.device_gone = true,
+            EVENT_PORT_ERR if is_ours => self.down_since = self.down_since.or(Some(now)),
+            EVENT_PORT_ACTIVE if is_ours => self.down_since = None,
             EVENT_GID_CHANGE | EVENT_LID_CHANGE if is_ours => self.address_in_doubt = true,
             _ => {}
         }
@@ -104,17 +50,14 @@ impl HeardEvents {
 
     /// The fault of a connection that has these queues.
     fn fault(&self, queues: [u64; 2], now: Instant) -> Option<VerbsFault> {
-        let is_one = |(queue, _): &&(u64, QueueTrouble)| queues.contains(queue);
-        if let Some((_, trouble)) = self.queues.iter().find(is_one) {
-            return Some(VerbsFault::Queue(*trouble));
+        let aborted = self.queues.iter().find(|(queue, _)| queues.contains(queue));
+        let is_down = self.down_since.is_some_and(|since| now - since >= PORT_PATIENCE);
+        match aborted {
+            Some((_, event)) => Some(VerbsFault::Queue(*event)),
+            None if self.device_gone => Some(VerbsFault::DeviceGone),
+            None if self.address_lost => Some(VerbsFault::AddressLost),
+            None => is_down.then_some(VerbsFault::PortDown),
         }
-        let trouble = match self.port {
-            PortHealth::DeviceGone => Some(PortTrouble::DeviceGone),
-            _ if self.address_lost => Some(PortTrouble::AddressLost),
-            PortHealth::DownSince(since) if now - since >= PORT_PATIENCE => Some(PortTrouble::Down),
-            PortHealth::DownSince(_) | PortHealth::Up => None,
-        };
-        trouble.map(VerbsFault::Port)
     }
 
     /// Reads pending events, in one system call if there are none. Returns the fault of a
@@ -143,12 +86,7 @@ impl PortWatch {
     pub(super) fn new(device: &OpenDevice) -> Result<Self, VerbsError> {
         // SAFETY: the context is open, and its descriptor as long as it is.
         let events = unsafe { BorrowedFd::borrow_raw((*device.context.as_ptr()).async_fd) };
-        let unblocked =
-            fcntl_getfl(events).and_then(|flags| fcntl_setfl(events, flags | OFlags::NONBLOCK));
-        match unblocked {
-            Ok(()) => Ok(Self::default()),
-            Err(error) => Err(device.check("fcntl", error.raw_os_error()).unwrap_err()),
-        }
+        device.unblock(events).map(|()| Self::default())
     }
 
     /// The fault of a connection on `adapter` that has these queues. `None` while another
@@ -183,12 +121,8 @@ mod tests {
         IbvAsyncEvent { element, event_type }
     }
 
-    fn trouble(heard: &HeardEvents, now: Instant) -> Option<PortTrouble> {
-        match heard.fault(NO_QUEUES, now) {
-            None => None,
-            Some(VerbsFault::Port(trouble)) => Some(trouble),
-            Some(other) => panic!("{other:?}"),
-        }
+    fn trouble(heard: &HeardEvents, now: Instant) -> Option<VerbsFault> {
+        heard.fault(NO_QUEUES, now)
     }
 
     #[test]
@@ -197,10 +131,10 @@ mod tests {
         let mut heard = HeardEvents::default();
         heard.take(&event(EVENT_PORT_ERR, 1), 1, now);
         assert_eq!(trouble(&heard, now + PORT_PATIENCE / 2), None);
-        assert_eq!(trouble(&heard, now + PORT_PATIENCE), Some(PortTrouble::Down));
+        assert_eq!(trouble(&heard, now + PORT_PATIENCE), Some(VerbsFault::PortDown));
         heard.take(&event(EVENT_PORT_ERR, 1), 1, now + PORT_PATIENCE);
         let since_the_first = trouble(&heard, now + PORT_PATIENCE);
-        assert_eq!(since_the_first, Some(PortTrouble::Down));
+        assert_eq!(since_the_first, Some(VerbsFault::PortDown));
         heard.take(&event(EVENT_PORT_ACTIVE, 1), 1, now + PORT_PATIENCE);
         assert_eq!(trouble(&heard, now + 9 * PORT_PATIENCE), None);
     }
@@ -215,7 +149,7 @@ mod tests {
         assert!(!heard.address_in_doubt);
         heard.take(&event(EVENT_DEVICE_FATAL, 0), 1, now);
         heard.take(&event(EVENT_PORT_ACTIVE, 1), 1, now);
-        assert_eq!(trouble(&heard, now), Some(PortTrouble::DeviceGone));
+        assert_eq!(trouble(&heard, now), Some(VerbsFault::DeviceGone));
     }
 
     #[test]
@@ -223,9 +157,7 @@ mod tests {
         let now = Instant::now();
         let mut heard = HeardEvents::default();
         heard.take(&event(EVENT_CQ_ERR, 77), 1, now);
-        let fault = heard.fault([5, 77], now);
-        let expected = QueueTrouble::CompletionQueue;
-        assert!(matches!(fault, Some(VerbsFault::Queue(trouble)) if trouble == expected));
+        assert_eq!(heard.fault([5, 77], now), Some(VerbsFault::Queue(EVENT_CQ_ERR)));
         assert!(heard.fault([5, 78], now).is_none());
     }
 }

@@ -6,7 +6,7 @@
 //! does (`ncclIbIflush`). NVIDIA describes the problem in "GPUDirect RDMA", and in `cuda.h` at
 //! `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`.
 
-use super::abi::{IbvWc, WC_SUCCESS};
+use super::abi::{IbvWc, READ, WC_SUCCESS};
 use super::adapter::{VerbsAdapter, VerbsMemory};
 use super::error::{VerbsError, VerbsFault};
 use super::queue_pair::{BATCH, QueuePair, RemoteWrite};
@@ -48,11 +48,11 @@ impl FlushPair {
                 immediate: None,
             };
             // SAFETY: the byte is registered, and nothing else uses it.
-            unsafe { self.pair.post_read(&read) }.map_err(failed)?;
+            unsafe { self.pair.post(&read, READ) }.map_err(failed)?;
             self.is_under_way = true;
         }
         let mut completions = [IbvWc::default(); BATCH];
-        match self.pair.poll(&mut completions).map_err(failed)? {
+        match self.pair.completions.poll(&mut completions).map_err(failed)? {
             0 => Ok(false),
             _ if completions[0].status == WC_SUCCESS => {
                 self.is_under_way = false;

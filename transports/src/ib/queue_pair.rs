@@ -2,13 +2,12 @@
 
 use super::abi::{
     ACCESS_ALL, IbvAhAttr, IbvCompChannel, IbvCq, IbvGlobalRoute, IbvQp, IbvQpAttr, IbvQpCap,
-    IbvQpInitAttr, IbvRecvWr, IbvSendWr, IbvSge, IbvWc, QPS_INIT, QPS_RTR, QPS_RTS, QPT_RC, READ,
-    SEND_INLINE, SEND_SIGNALED, WRITE, WRITE_WITH_IMM, mask,
+    IbvQpInitAttr, IbvRecvWr, IbvSendWr, IbvSge, IbvWc, QPS_INIT, QPS_RTR, QPS_RTS, QPT_RC,
+    SEND_INLINE, SEND_SIGNALED, mask,
 };
 use super::adapter::VerbsAdapter;
 use super::error::VerbsError;
 use bytemuck::{Pod, Zeroable};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
@@ -49,7 +48,7 @@ pub(super) struct RemoteWrite {
 }
 
 /// The queue of completions of one queue pair, and the channel that wakes the waiting thread.
-struct CompletionQueue {
+pub(super) struct CompletionQueue {
     queue: NonNull<IbvCq>,
     channel: NonNull<IbvCompChannel>,
     adapter: Arc<VerbsAdapter>,
@@ -79,33 +78,33 @@ impl CompletionQueue {
         };
         let made =
             Self { queue, channel, adapter: Arc::clone(adapter), armed: false, unacknowledged: 0 };
-        let unblock = || {
-            let flags = fcntl_getfl(made.descriptor())?;
-            fcntl_setfl(made.descriptor(), flags | OFlags::NONBLOCK)
-        };
-        match unblock() {
-            Ok(()) => Ok(made),
-            Err(error) => Err(device.check("fcntl", error.raw_os_error()).unwrap_err()),
-        }
+        device.unblock(made.descriptor())?;
+        Ok(made)
     }
 
-    fn descriptor(&self) -> BorrowedFd<'_> {
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is open as long as the channel lives.
         unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
     }
 
-    /// Takes completions without waiting; returns their number.
-    fn poll(&mut self, into: &mut [IbvWc; BATCH]) -> io::Result<usize> {
+    /// Takes completions without waiting; returns their number. Makes no system call.
+    pub(super) fn poll(&mut self, into: &mut [IbvWc; BATCH]) -> io::Result<usize> {
         let queue = self.queue.as_ptr();
         // SAFETY: the context lives, and `into` has room for so many completions.
         let count = unsafe {
             let poll_cq = self.adapter.device.context.as_ref().ops.poll_cq;
             poll_cq(queue, BATCH as i32, into.as_mut_ptr())
         };
+        self.armed &= count == 0;
         usize::try_from(count).map_err(|_| io::Error::other("the completion queue has failed"))
     }
 
-    fn arm(&mut self) -> io::Result<()> {
+    /// Makes the next completion an event of the descriptor. One that came before makes none, so the
+    /// caller polls once more.
+    pub(super) fn arm(&mut self) -> io::Result<()> {
+        if self.armed {
+            return Ok(());
+        }
         self.take_events();
         let queue = self.queue.as_ptr();
         // SAFETY: the context and its queue live.
@@ -155,7 +154,7 @@ pub(super) struct QueuePair {
     pair: NonNull<IbvQp>,
     inline: u32,
     first_packet: u32,
-    completions: CompletionQueue,
+    pub(super) completions: CompletionQueue,
 }
 
 // SAFETY: one thread at a time uses a queue pair and its completion queue, by `&mut self`.
@@ -303,26 +302,13 @@ impl QueuePair {
         posted(code)
     }
 
-    /// Posts a write to the peer's memory. Its bytes must not change before it is complete.
+    /// Posts a write to the peer's memory. Its bytes must not change before it is complete. With the opcode
+    /// [`READ`](super::abi::READ) it is a read of the peer's memory at `write.to` into that at `write.from`.
     ///
     /// # Safety
-    /// `write.from` names `write.len` bytes of registered memory of `write.local_key`.
-    pub(super) unsafe fn post_write(&mut self, write: &RemoteWrite) -> io::Result<()> {
-        let opcode = if write.immediate.is_some() { WRITE_WITH_IMM } else { WRITE };
-        // SAFETY: the caller vouches for the bytes.
-        unsafe { self.post(write, opcode) }
-    }
-
-    /// Posts a read of the peer's memory at `read.to` into that at `read.from`.
-    ///
-    /// # Safety
-    /// As of [`post_write`](Self::post_write), and nothing uses the bytes before it is complete.
-    pub(super) unsafe fn post_read(&mut self, read: &RemoteWrite) -> io::Result<()> {
-        // SAFETY: the caller vouches for the bytes.
-        unsafe { self.post(read, READ) }
-    }
-
-    unsafe fn post(&mut self, write: &RemoteWrite, opcode: u32) -> io::Result<()> {
+    /// `write.from` names `write.len` bytes of registered memory of `write.local_key`. Nothing uses those of a
+    /// read before it is complete.
+    pub(super) unsafe fn post(&mut self, write: &RemoteWrite, opcode: u32) -> io::Result<()> {
         let mut range = IbvSge { addr: write.from, length: write.len, lkey: write.local_key };
         let is_inline = write.may_inline && write.len <= self.inline;
         let inline = if is_inline { SEND_INLINE } else { 0 };
@@ -346,25 +332,6 @@ impl QueuePair {
             post_send(self.pair.as_ptr(), &mut request, &mut bad)
         };
         posted(code)
-    }
-
-    /// Takes completions without waiting; returns their number. Makes no system call.
-    pub(super) fn poll(&mut self, into: &mut [IbvWc; BATCH]) -> io::Result<usize> {
-        let count = self.completions.poll(into)?;
-        if count > 0 {
-            self.completions.armed = false;
-        }
-        Ok(count)
-    }
-
-    /// Makes the next completion an event of the descriptor. One that came before makes none, so the
-    /// caller polls once more.
-    pub(super) fn arm(&mut self) -> io::Result<()> {
-        if self.completions.armed { Ok(()) } else { self.completions.arm() }
-    }
-
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.completions.descriptor()
     }
 }
 

@@ -12,11 +12,12 @@
 //!
 //! [`DirectWrites`](super::direct) go past the rings, between them in the order of the connection.
 
-use super::abi::{IbvWc, WC_FLUSHED, WC_NO_ANSWER, WC_RECV_WITH_IMM, WC_SUCCESS};
+use super::abi::{
+    IbvWc, WC_FLUSHED, WC_NO_ANSWER, WC_RECV_WITH_IMM, WC_SUCCESS, WRITE, WRITE_WITH_IMM,
+};
 use super::adapter::{VerbsAdapter, VerbsMemory};
 use super::endpoint::VerbsEndpoint;
 use super::error::VerbsFault;
-use super::events::PortTrouble;
 use super::flow::{Inbound, Outbound, RING};
 use super::flush::FlushPair;
 use super::immediate::Immediate;
@@ -116,7 +117,7 @@ impl VerbsStream {
         let mut completions = [IbvWc::default(); BATCH];
         let mut found = false;
         while self.fault.is_none() {
-            match self.pair.poll(&mut completions) {
+            match self.pair.completions.poll(&mut completions) {
                 Ok(0) => {
                     self.look_at_port();
                     break;
@@ -173,7 +174,7 @@ impl VerbsStream {
         }
         let heard = self.adapter.watch.look_at_once(&self.adapter, self.pair.elements());
         let is_down = self.adapter.device.is_port_down(self.adapter.port.number);
-        let down = is_down.then_some(VerbsFault::Port(PortTrouble::Down));
+        let down = is_down.then_some(VerbsFault::PortDown);
         self.fault = heard.or(down).or(Some(fault));
     }
 
@@ -222,10 +223,11 @@ impl VerbsStream {
     /// Posts a write. A failure is the fault of the stream.
     ///
     /// # Safety
-    /// As of [`QueuePair::post_write`]; and the bytes do not change before the write is complete.
+    /// As of [`QueuePair::post`]; and the bytes do not change before the write is complete.
     pub(super) unsafe fn post(&mut self, write: &RemoteWrite) {
+        let opcode = if write.immediate.is_some() { WRITE_WITH_IMM } else { WRITE };
         // SAFETY: the caller vouches for the bytes.
-        match unsafe { self.pair.post_write(write) } {
+        match unsafe { self.pair.post(write, opcode) } {
             Ok(()) => {
                 self.out.posted += 1;
                 self.out.total += 1;
@@ -345,20 +347,16 @@ impl Stream for VerbsStream {
         if self.fault.is_some() {
             return true;
         }
-        if let Err(error) = self.pair.arm() {
+        if let Err(error) = self.pair.completions.arm() {
             self.lose(&error);
         }
         !self.pump() && self.fault.is_none()
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.pair.descriptor())
-    }
-
     /// Bytes that arrive and credits that make room are completions alike, and each makes the
     /// descriptor readable.
     fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
-        (reads || writes).then(|| (self.pair.descriptor(), Interest::Read))
+        (reads || writes).then(|| (self.pair.completions.descriptor(), Interest::Read))
     }
 
     fn direct(&mut self) -> Option<&mut dyn DirectWrites> {

@@ -177,10 +177,6 @@ impl<S: Stream> Stream for EncryptedStream<S> {
         self.below.prepare_to_sleep()
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.below.descriptor()
-    }
-
     fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
         self.below.interest(reads, writes)
     }

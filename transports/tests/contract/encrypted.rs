@@ -6,7 +6,6 @@ use crate::drive::{Message, Random, TestDeadline, receive_all, record_keys, send
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::secure::RecordKeys;
 use maypole_transports::{EncryptedStream, Fault, HEAD, Stream, mem};
-use std::os::fd::BorrowedFd;
 
 /// The stream below an encrypted one. It changes or cuts the bytes that arrive.
 struct Tampered<S> {
@@ -59,10 +58,6 @@ impl<S: Stream> Stream for Tampered<S> {
         }
         self.arrived += received;
         Ok(received)
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.descriptor()
     }
 
     fn finish(&mut self) {

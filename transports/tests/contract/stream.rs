@@ -7,7 +7,7 @@ use crate::drive::{
     Message, Random, TEST_TIMEOUT, TestDeadline, drain, exchange, receive_all, send_all,
 };
 use maypole_kernels::{View, ViewMut};
-use maypole_transports::poll::{Interest, poll};
+use maypole_transports::poll::poll;
 use maypole_transports::{Fault, HEAD, Stream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -273,7 +273,7 @@ fn finishing_twice_or_alone_does_no_harm() {
 #[test]
 fn a_descriptor_wakes_a_waiter_for_bytes_and_for_the_end() {
     let (mut here, mut there) = pair();
-    if there.descriptor().is_none() {
+    if there.interest(true, false).is_none() {
         return; // The kernel takes no part in this stream.
     }
     let message = Message::new(16, 0, 0);
@@ -330,8 +330,8 @@ fn waits_for_bytes(stream: &mut impl Stream) -> Duration {
     if !stream.prepare_to_sleep() {
         return start.elapsed();
     }
-    let descriptor = stream.descriptor().expect("a stream with a descriptor");
-    poll(&[(descriptor, Interest::Read)], TEST_TIMEOUT).unwrap();
+    let interest = stream.interest(true, false).expect("a stream with a descriptor");
+    poll(&[interest], TEST_TIMEOUT).unwrap();
     start.elapsed()
 }
 

@@ -1,7 +1,7 @@
 //! Vector operations on 128 and 256 bits, in AVX2 and F16C.
 
-use super::intrinsics::{extremes, halves, unary, vector};
-use crate::cpu::intrinsics::{binary, lanes, register, splat};
+use super::intrinsics::{extremes, unary, vector};
+use crate::cpu::intrinsics::{binary, lanes};
 use crate::cpu::operations::{PartialRegister, Register};
 use crate::cpu::partial;
 use crate::cpu::vector::Vector;
@@ -55,7 +55,7 @@ macro_rules! emulated {
 }
 
 vector! {
-    __m128i: _mm_loadu_si128 _mm_storeu_si128 _mm_setzero_si128 _mm_set1_epi32;
+    __m128i;
     bits: _mm_and_si128 _mm_or_si128 _mm_xor_si128;
     add: _mm_add_epi8 _mm_add_epi16 _mm_add_epi32 _mm_add_epi64;
     mul: _mm_mullo_epi16 _mm_mullo_epi32;
@@ -63,11 +63,10 @@ vector! {
         _mm_min_epu8 _mm_min_epu16 _mm_min_epu32;
     max: _mm_max_epi8 _mm_max_epi16 _mm_max_epi32
         _mm_max_epu8 _mm_max_epu16 _mm_max_epu32;
-    shift: _mm_slli_epi16 _mm_srli_epi16 _mm_srli_epi32;
-    halves: _mm_unpacklo_epi16 _mm_unpackhi_epi16 _mm_packus_epi32;
-    f32: _mm_castsi128_ps _mm_castps_si128 _mm_set1_ps
+    shift: _mm_slli_epi16 _mm_srli_epi16 _mm_slli_epi32 _mm_srli_epi32;
+    f32: _mm_castsi128_ps _mm_castps_si128
         _mm_add_ps _mm_mul_ps _mm_div_ps _mm_min_ps _mm_max_ps;
-    f64: _mm_castsi128_pd _mm_castpd_si128 _mm_set1_pd
+    f64: _mm_castsi128_pd _mm_castpd_si128
         _mm_add_pd _mm_mul_pd _mm_div_pd _mm_min_pd _mm_max_pd;
     nan: |a, b| _mm_castps_si128(_mm_cmp_ps::<_CMP_UNORD_Q>(a, b)),
         |a, b| _mm_castpd_si128(_mm_cmp_pd::<_CMP_UNORD_Q>(a, b));
@@ -75,19 +74,6 @@ vector! {
     emulated! {
         _mm_add_epi64 _mm_mul_epu32 _mm_slli_epi64 _mm_srli_epi64
         _mm_cmpgt_epi64 _mm_blendv_epi8 _mm_xor_si128 _mm_set1_epi64x
-    }
-
-    #[inline(always)]
-    unsafe fn select_nan_f32(self, if_nan: Self, number: Self) -> Self {
-        // SAFETY: the caller's CPU has the instruction set.
-        unsafe {
-            let value = _mm_castsi128_ps(self);
-            _mm_blendv_epi8(
-                number,
-                if_nan,
-                _mm_castps_si128(_mm_cmp_ps::<_CMP_UNORD_Q>(value, value)),
-            )
-        }
     }
 
     #[inline(always)]
@@ -132,7 +118,7 @@ impl PartialRegister for __m128i {
 }
 
 vector! {
-    __m256i: _mm256_loadu_si256 _mm256_storeu_si256 _mm256_setzero_si256 _mm256_set1_epi32;
+    __m256i;
     bits: _mm256_and_si256 _mm256_or_si256 _mm256_xor_si256;
     add: _mm256_add_epi8 _mm256_add_epi16 _mm256_add_epi32 _mm256_add_epi64;
     mul: _mm256_mullo_epi16 _mm256_mullo_epi32;
@@ -140,11 +126,10 @@ vector! {
         _mm256_min_epu8 _mm256_min_epu16 _mm256_min_epu32;
     max: _mm256_max_epi8 _mm256_max_epi16 _mm256_max_epi32
         _mm256_max_epu8 _mm256_max_epu16 _mm256_max_epu32;
-    shift: _mm256_slli_epi16 _mm256_srli_epi16 _mm256_srli_epi32;
-    halves: _mm256_unpacklo_epi16 _mm256_unpackhi_epi16 _mm256_packus_epi32;
-    f32: _mm256_castsi256_ps _mm256_castps_si256 _mm256_set1_ps
+    shift: _mm256_slli_epi16 _mm256_srli_epi16 _mm256_slli_epi32 _mm256_srli_epi32;
+    f32: _mm256_castsi256_ps _mm256_castps_si256
         _mm256_add_ps _mm256_mul_ps _mm256_div_ps _mm256_min_ps _mm256_max_ps;
-    f64: _mm256_castsi256_pd _mm256_castpd_si256 _mm256_set1_pd
+    f64: _mm256_castsi256_pd _mm256_castpd_si256
         _mm256_add_pd _mm256_mul_pd _mm256_div_pd _mm256_min_pd _mm256_max_pd;
     nan: |a, b| _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, b)),
         |a, b| _mm256_castpd_si256(_mm256_cmp_pd::<_CMP_UNORD_Q>(a, b));
@@ -152,19 +137,6 @@ vector! {
     emulated! {
         _mm256_add_epi64 _mm256_mul_epu32 _mm256_slli_epi64 _mm256_srli_epi64
         _mm256_cmpgt_epi64 _mm256_blendv_epi8 _mm256_xor_si256 _mm256_set1_epi64x
-    }
-
-    #[inline(always)]
-    unsafe fn select_nan_f32(self, if_nan: Self, number: Self) -> Self {
-        // SAFETY: the caller's CPU has the instruction set.
-        unsafe {
-            let value = _mm256_castsi256_ps(self);
-            _mm256_blendv_epi8(
-                number,
-                if_nan,
-                _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(value, value)),
-            )
-        }
     }
 
     #[inline(always)]

@@ -41,28 +41,10 @@ macro_rules! unary {
     )*};
 }
 
-/// Widens the 16-bit lanes of one register to the 32-bit lanes of two, and narrows them back. The
-/// instructions work within blocks of 128 bits: the first result holds the lower halves of all
-/// blocks, the second one the upper halves, and the packing instruction undoes that order.
-macro_rules! halves {
-    ($unpack_low:ident $unpack_high:ident $pack:ident $zero:ident) => {
-        #[inline(always)]
-        unsafe fn widen_upper_16(self) -> [Self; 2] {
-            // SAFETY: the caller's CPU has the instruction set.
-            unsafe { [$unpack_low($zero(), self), $unpack_high($zero(), self)] }
-        }
-        #[inline(always)]
-        unsafe fn narrow_lower_16([low, high]: [Self; 2]) -> Self {
-            // SAFETY: the caller's CPU has the instruction set.
-            unsafe { $pack(low, high) }
-        }
-    };
-}
-
 /// Implements `Vector` for a register by the instructions that every width has, in rows, and by the
 /// methods after them.
 macro_rules! vector {
-    ($register:ty: $load:ident $store:ident $zero:ident $set_32:ident;
+    ($register:ty;
         bits: $and:ident $or:ident $xor:ident;
         add: $add_8:ident $add_16:ident $add_32:ident $add_64:ident;
         mul: $mul_16:ident $mul_32:ident;
@@ -70,16 +52,15 @@ macro_rules! vector {
             $min_u8:ident $min_u16:ident $min_u32:ident;
         max: $max_i8:ident $max_i16:ident $max_i32:ident
             $max_u8:ident $max_u16:ident $max_u32:ident;
-        shift: $up_16:ident $down_16:ident $down_32:ident;
-        halves: $unpack_low:ident $unpack_high:ident $pack:ident;
-        f32: $read_f32:ident $write_f32:ident $set_f32:ident
+        shift: $up_16:ident $down_16:ident $up_32:ident $down_32:ident;
+        f32: $read_f32:ident $write_f32:ident
             $add_f32:ident $mul_f32:ident $div_f32:ident $min_f32:ident $max_f32:ident;
-        f64: $read_f64:ident $write_f64:ident $set_f64:ident
+        f64: $read_f64:ident $write_f64:ident
             $add_f64:ident $mul_f64:ident $div_f64:ident $min_f64:ident $max_f64:ident;
         nan: $nan_f32:expr, $nan_f64:expr;
         $($other:tt)*
     ) => {
-        register! { $register: $load $store }
+        impl Register for $register {}
 
         impl Vector for $register {
             binary! {
@@ -116,17 +97,17 @@ macro_rules! vector {
             unary! {
                 up_8_of_16: $up_16::<8>,
                 down_8_of_16: $down_16::<8>,
+                up_16_of_32: $up_32::<16>,
                 down_16_of_32: $down_32::<16>,
             }
-            splat! {
-                splat_32(u32): |lane| $set_32(lane.cast_signed()),
-                splat_f32(f32): |lane| $write_f32($set_f32(lane)),
-                splat_f64(f64): |lane| $write_f64($set_f64(lane)),
+            #[inline(always)]
+            unsafe fn nan_mask_f32(self) -> Self {
+                // SAFETY: the caller's CPU has the instruction set.
+                unsafe { $nan_f32($read_f32(self), $read_f32(self)) }
             }
-            halves! { $unpack_low $unpack_high $pack $zero }
             $($other)*
         }
     };
 }
 
-pub(super) use {extremes, halves, unary, vector};
+pub(super) use {extremes, unary, vector};

@@ -22,7 +22,7 @@ const OWN: [&str; 4] = ["--alternate", "--alternate-env", "--rounds", "--fail-be
 ///
 /// If one of them cannot be started or fails.
 pub(crate) fn main(args: &PerfArgs) -> Result<ExitCode> {
-    let here = std::env::current_exe().context("cannot find the file of this program")?;
+    let here = crate::process::this_file()?;
     let words = without_own(std::env::args_os().skip(1));
     let other = args.alternate.as_ref().unwrap_or(&here);
     let mut rounds = Vec::new();

@@ -76,20 +76,18 @@ impl ResultRow {
         if let Some(pairs) = self.key.get("pairs") {
             title += &format!(", pairs {pairs}");
         }
-        if self.key.get("overlapped") == Some(&Value::Bool(true)) {
-            title += ", beside computing";
-        }
         if let Some(counts @ Value::Array(_)) = self.key.get("counts") {
             title += &format!(", counts {counts}");
         }
         if self.key.get("off_cache_bytes").is_some_and(Value::is_number) {
             title += ", outside caches";
         }
-        if self.key.get("registered") == Some(&Value::Bool(true)) {
-            title += ", registered";
-        }
-        if self.key.get("in_place") == Some(&Value::Bool(true)) {
-            title += ", in place";
+        for (key, words) in [
+            ("overlapped", ", beside computing"),
+            ("registered", ", registered"),
+            ("in_place", ", in place"),
+        ] {
+            title += if self.key.get(key) == Some(&Value::Bool(true)) { words } else { "" };
         }
         title
     }

@@ -42,24 +42,14 @@ pub(crate) const NO_TIMES: Times = (u64::MAX, 0);
 
 /// What a [`Sampler`] times: calls on buffers, whose results can be checked.
 pub(crate) trait SampledWork {
-    /// Fills the inputs of a batch and poisons the outputs.
-    fn fill(&mut self, batch: &CallBatch);
-
-    /// Copies the inputs of a batch to where the calls are made.
-    fn upload(&mut self) -> Result<()> {
-        Ok(())
-    }
+    /// Fills the inputs of a batch and poisons the outputs, there where the calls are made.
+    fn fill(&mut self, batch: &CallBatch) -> Result<()>;
 
     /// Makes the calls and times them.
     fn run(&mut self, comm: &mut Communicator, batch: &CallBatch) -> Result<Times>;
 
-    /// Copies the results of a batch back.
-    fn download(&mut self) -> Result<()> {
-        Ok(())
-    }
-
     /// Wrong elements of this rank's results.
-    fn wrong(&self, batch: &CallBatch) -> u64;
+    fn wrong(&mut self, batch: &CallBatch) -> Result<u64>;
 
     /// The algorithm to set for the calls.
     fn algorithm(&self) -> Option<Algorithm> {

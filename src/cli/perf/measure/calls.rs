@@ -31,10 +31,6 @@ pub(crate) struct CallKind<'a> {
     pub(crate) counts: Option<[&'a [usize]; 2]>,
 }
 
-pub(super) const fn pointer<T: Element + Pod>() -> BatchFunction {
-    run::<T>
-}
-
 /// Starts a request for each call, computes, and waits for the request; or only one of these.
 fn run_beside<T: Element + Pod>(
     comm: &mut Communicator,
@@ -66,7 +62,7 @@ fn run_beside<T: Element + Pod>(
 }
 
 /// Makes the calls. Between the two readings of the clock there are only calls.
-fn run<T: Element + Pod>(
+pub(super) fn run<T: Element + Pod>(
     comm: &mut Communicator,
     what: &CallKind<'_>,
     buffers: &mut WorkloadBuffers,

@@ -29,54 +29,95 @@ pub(crate) fn join(comm: &mut Communicator) -> anyhow::Result<Comm> {
     Ok(Comm::new(comm, stream)?)
 }
 
-/// Memory of a GPU for a buffer.
-pub(crate) trait DeviceCopies {
-    /// Copies the bytes of `from` to the GPU.
-    fn write(&mut self, stream: &Arc<CudaStream>, from: &AlignedBuffer) -> Moved;
-
-    /// Copies the bytes back.
-    fn read(&self, stream: &Arc<CudaStream>, into: &mut AlignedBuffer) -> Moved;
+/// A buffer on a GPU: a part for each message, or one for a collective.
+pub(crate) struct DeviceBuffer {
+    pub(crate) parts: Vec<CudaSlice<u8>>,
+    /// Bytes of a part.
+    part: usize,
 }
+
+impl DeviceBuffer {
+    fn new(
+        stream: &Arc<CudaStream>,
+        like: &AlignedBuffer,
+        message: Option<usize>,
+    ) -> anyhow::Result<Self> {
+        let len = like.bytes().len();
+        let part = message.unwrap_or(len);
+        // The driver has no buffer without bytes.
+        let new = |_| stream.alloc_zeros(part.max(1)).context("no memory on the GPU for a buffer");
+        let parts =
+            (0..len.checked_div(part).unwrap_or(1)).map(new).collect::<anyhow::Result<_>>()?;
+        Ok(Self { parts, part })
+    }
+
+    fn write(&mut self, stream: &Arc<CudaStream>, from: &AlignedBuffer) -> Moved {
+        let from = from.bytes().chunks_exact(self.part.max(1));
+        self.parts.iter_mut().zip(from).try_for_each(|(part, from)| stream.memcpy_htod(from, part))
+    }
+
+    fn read(&self, stream: &Arc<CudaStream>, into: &mut AlignedBuffer) -> Moved {
+        let into = into.bytes_mut().chunks_exact_mut(self.part.max(1));
+        self.parts.iter().zip(into).try_for_each(|(part, into)| stream.memcpy_dtoh(part, into))
+    }
+}
+
+type Moved = std::result::Result<(), cudarc::driver::DriverError>;
 
 /// The buffers of a workload or of messages on a GPU.
-pub(crate) struct DeviceBuffers<B> {
+pub(crate) struct DeviceBuffers {
     comm: Arc<Comm>,
     stream: Arc<CudaStream>,
-    input: B,
-    often: B,
-    once: B,
+    input: DeviceBuffer,
+    often: DeviceBuffer,
+    once: DeviceBuffer,
+    /// What confirms a window of messages.
+    confirmation: CudaSlice<u8>,
 }
 
-impl<B: DeviceCopies> DeviceBuffers<B> {
-    /// Makes each buffer on the GPU of `comm` by `make`.
+/// One call on these buffers.
+pub(crate) struct DeviceCall<'a> {
+    pub(crate) comm: &'a Comm,
+    stream: &'a Arc<CudaStream>,
+    pub(crate) input: &'a DeviceBuffer,
+    pub(crate) output: &'a mut DeviceBuffer,
+    pub(crate) confirmation: &'a mut CudaSlice<u8>,
+}
+
+impl DeviceBuffers {
+    /// Makes the buffers on the GPU of `comm`, for messages of `message` bytes or for a collective.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// If there is no memory for them.
     pub(crate) fn new(
         comm: &Arc<Comm>,
         buffers: &WorkloadBuffers,
-        make: impl Fn(&Arc<CudaStream>, &AlignedBuffer) -> anyhow::Result<B>,
+        message: Option<usize>,
     ) -> anyhow::Result<Self> {
         let stream = comm.stream();
-        let WorkloadBuffers { input, often, once } = buffers;
-        let (input, often, once) =
-            (make(&stream, input)?, make(&stream, often)?, make(&stream, once)?);
-        Ok(Self { comm: Arc::clone(comm), stream, input, often, once })
+        let new = |like| DeviceBuffer::new(&stream, like, message);
+        Ok(Self {
+            comm: Arc::clone(comm),
+            input: new(&buffers.input)?,
+            often: new(&buffers.often)?,
+            once: new(&buffers.once)?,
+            confirmation: stream.alloc_zeros(1).context("no memory on the GPU")?,
+            stream,
+        })
     }
 
-    /// Copies the buffers to the GPU.
-    pub(crate) fn upload(&mut self, buffers: &WorkloadBuffers) -> Result<()> {
-        let copied = self.input.write(&self.stream, &buffers.input);
-        let copied = copied.and_then(|()| self.often.write(&self.stream, &buffers.often));
-        let copied = copied.and_then(|()| self.once.write(&self.stream, &buffers.once));
+    /// Copies the input and the outputs to the GPU.
+    pub(crate) fn upload(&mut self, from: [&AlignedBuffer; 3]) -> Result<()> {
+        let into = [&mut self.input, &mut self.often, &mut self.once];
+        let copied =
+            into.into_iter().zip(from).try_for_each(|(into, from)| into.write(&self.stream, from));
         self.finish(copied)
     }
 
-    /// Copies the buffers of the results back.
-    pub(crate) fn download(&self, buffers: &mut WorkloadBuffers) -> Result<()> {
-        let copied = self.often.read(&self.stream, &mut buffers.often);
-        let copied = copied.and_then(|()| self.once.read(&self.stream, &mut buffers.once));
-        self.finish(copied)
+    /// Copies the outputs back.
+    pub(crate) fn download(&self, into: [&mut AlignedBuffer; 2]) -> Result<()> {
+        let mut from = [&self.often, &self.once].into_iter().zip(into);
+        self.finish(from.try_for_each(|(from, into)| from.read(&self.stream, into)))
     }
 
     /// Waits until the copies are done.
@@ -90,81 +131,33 @@ impl<B: DeviceCopies> DeviceBuffers<B> {
     pub(crate) fn run(
         &mut self,
         batch: &CallBatch,
-        mut call: impl FnMut(&Comm, &B, &mut B) -> Result<()>,
+        mut call: impl FnMut(DeviceCall<'_>) -> Result<()>,
     ) -> Result<Times> {
+        let Self { comm, stream, input, often, once, confirmation } = self;
         let start = monotonic_ns();
         for index in 0..batch.calls {
             if batch.begins(index) {
-                let is_checked = index == batch.checked;
-                let output = if is_checked { &mut self.once } else { &mut self.often };
-                call(&self.comm, &self.input, output)?;
+                let output = if index == batch.checked { &mut *once } else { &mut *often };
+                call(DeviceCall { comm, stream, input, output, confirmation })?;
             }
         }
-        self.comm.synchronize()?;
+        comm.synchronize()?;
         Ok((start, monotonic_ns()))
     }
 }
 
-/// A buffer of a GPU.
-pub(crate) struct DeviceBuffer {
-    slice: CudaSlice<u8>,
-    len: usize,
-}
-
-impl DeviceBuffer {
-    fn new(stream: &Arc<CudaStream>, like: &AlignedBuffer) -> anyhow::Result<Self> {
-        let len = like.bytes().len();
-        // The driver has no buffer without bytes.
-        let slice = stream.alloc_zeros(len.max(1)).context("no memory on the GPU for a buffer")?;
-        Ok(Self { slice, len })
-    }
-}
-
-impl DeviceCopies for DeviceBuffer {
-    fn write(&mut self, stream: &Arc<CudaStream>, from: &AlignedBuffer) -> Moved {
-        if self.len == 0 {
-            return Ok(());
-        }
-        stream.memcpy_htod(from.bytes(), &mut self.slice.slice_mut(..self.len))
-    }
-
-    fn read(&self, stream: &Arc<CudaStream>, into: &mut AlignedBuffer) -> Moved {
-        if self.len == 0 {
-            return Ok(());
-        }
-        stream.memcpy_dtoh(&self.slice.slice(..self.len), into.bytes_mut())
-    }
-}
-
-pub(crate) type Moved = std::result::Result<(), cudarc::driver::DriverError>;
-
-impl DeviceBuffers<DeviceBuffer> {
-    /// Makes the buffers of a workload on the GPU of `comm`.
-    ///
-    /// # Errors
-    /// If there is no memory for them.
-    pub(crate) fn of_calls(comm: &Arc<Comm>, buffers: &WorkloadBuffers) -> anyhow::Result<Self> {
-        Self::new(comm, buffers, DeviceBuffer::new)
-    }
-
-    /// Makes the calls of a batch on elements of type `kind`.
-    pub(crate) fn call(
-        &mut self,
-        what: &CallKind<'_>,
-        kind: DataType,
-        batch: &CallBatch,
-    ) -> Result<Times> {
-        let stream = Arc::clone(&self.stream);
-        let (collective, op) = (what.collective, RawOp::BuiltIn(what.op));
+impl DeviceCall<'_> {
+    /// Makes one call on elements of type `kind`.
+    pub(crate) fn collective(self, what: &CallKind<'_>, kind: DataType) -> Result<()> {
+        let Self { comm, stream, input, output, .. } = self;
+        let failed = |error: ForeignBuffer| failure(comm, error.to_string());
+        let from = Lent::of_view(input.parts[0].slice(..input.part), stream).map_err(failed)?;
+        let into = output.parts[0].slice_mut(..output.part);
+        let into = Lent::of_view_mut(into, stream).map_err(failed)?;
         let is_apart = what.place == BufferPlacement::OutOfPlace;
-        self.run(batch, |comm, input, output| {
-            let failed = |error: ForeignBuffer| failure(comm, error.to_string());
-            let from = Lent::of_view(input.slice.slice(..input.len), &stream).map_err(failed)?;
-            let into = output.slice.slice_mut(..output.len);
-            let into = Lent::of_view_mut(into, &stream).map_err(failed)?;
-            let (input, output) = (is_apart.then_some(from.0), into.0);
-            comm.call_on(&stream, &RawCall { collective, kind, op, input, output })
-        })
+        let (input, output) = (is_apart.then_some(from.0), into.0);
+        let (collective, op) = (what.collective, RawOp::BuiltIn(what.op));
+        comm.call_on(stream, &RawCall { collective, kind, op, input, output })
     }
 }
 

@@ -267,8 +267,7 @@ impl<'a> Sampler<'a> {
         let begun = self.share((0, 0), 1, 0)?.now;
         for _ in 0..calls {
             let batch = self.next(1);
-            work.fill(&batch);
-            work.upload()?;
+            work.fill(&batch)?;
             self.run(work, &batch)?;
             let wrong_here = self.wrong(work, &batch)?;
             let joint = self.share((0, 0), 1, wrong_here)?;
@@ -291,8 +290,7 @@ impl<'a> Sampler<'a> {
     ) -> Result<BatchResult> {
         let mut batch = self.next(calls);
         if has_new_inputs {
-            work.fill(&batch);
-            work.upload()?;
+            work.fill(&batch)?;
         } else if calls > 1 {
             // All calls have the same output then, as those of other benchmarks: two would take twice the
             // room in caches.
@@ -344,11 +342,7 @@ impl<'a> Sampler<'a> {
     }
 
     fn wrong(&self, work: &mut dyn SampledWork, batch: &CallBatch) -> Result<u64> {
-        if !self.options.check {
-            return Ok(0);
-        }
-        work.download()?;
-        Ok(work.wrong(batch))
+        if self.options.check { work.wrong(batch) } else { Ok(0) }
     }
 
     /// Exchanges the times, the wrong elements and the wish to stop of all ranks, so that all

@@ -43,7 +43,7 @@ pub(crate) struct NoiseWatch {
     /// Whether this rank reads the counters of its machine's cores.
     is_first: bool,
     /// The cores of the machine's ranks; empty stands for all cores.
-    cores: BTreeSet<u64>,
+    cores: BTreeSet<usize>,
 }
 
 /// The counters at one moment.
@@ -86,19 +86,11 @@ impl NoiseWatch {
             stolen: now.stolen.saturating_sub(before.stolen),
             cores: now.cores,
         });
-        let counted = u64::from(self.is_first && had.is_none());
-        let had = had.unwrap_or_default();
-        let mine = [
-            now.ns - before.ns,
-            now.ran.saturating_sub(before.ran),
-            had.busy,
-            had.stolen,
-            had.cores,
-            counted,
-        ];
-        let mut all = vec![0; mine.len() * comm.world()];
-        comm.all_gather((&mine, &mut all))?;
-        Ok(Noise::of(all.as_chunks::<6>().0))
+        let is_unknown = u64::from(self.is_first && had.is_none());
+        let CoreTicks { busy, stolen, cores } = had.unwrap_or_default();
+        let ran = now.ran.saturating_sub(before.ran);
+        let mine = [now.ns - before.ns, ran, busy, stolen, cores, is_unknown];
+        Ok(Noise::of(&comm.all_gather_values(&mine)?))
     }
 }
 
@@ -159,14 +151,14 @@ impl Noise {
 
 /// The ticks of `cores`, or of all cores if there are none, by the text of `/proc/stat`. The columns
 /// are user, nice, system, idle, iowait, irq, softirq and steal.
-fn ticks(stat: &str, cores: &BTreeSet<u64>) -> Option<CoreTicks> {
+fn ticks(stat: &str, cores: &BTreeSet<usize>) -> Option<CoreTicks> {
     let mut sum = CoreTicks::default();
     for line in stat.lines() {
         let Some((name, numbers)) = line.strip_prefix("cpu").and_then(|line| line.split_once(' '))
         else {
             continue;
         };
-        let Ok(core) = name.parse::<u64>() else { continue };
+        let Ok(core) = name.parse::<usize>() else { continue };
         if !cores.is_empty() && !cores.contains(&core) {
             continue;
         }
@@ -189,7 +181,7 @@ mod tests {
 
     #[test]
     fn ticks_of_the_ranks_cores_are_counted() {
-        let of = |cores: &[u64]| ticks(STAT, &cores.iter().copied().collect());
+        let of = |cores: &[usize]| ticks(STAT, &cores.iter().copied().collect());
         assert_eq!(of(&[0]), Some(CoreTicks { busy: 21, stolen: 4, cores: 1 }));
         assert_eq!(of(&[]), Some(CoreTicks { busy: 41, stolen: 5, cores: 2 }));
         assert_eq!(of(&[7]), None);

@@ -16,6 +16,7 @@
 
 use crate::perf::measure::Measurement;
 use maypole_transports::clock::monotonic_ns;
+use serde::Serialize;
 use std::hint::black_box;
 
 /// The definition, below the table.
@@ -33,19 +34,19 @@ pub(crate) struct Beside {
     pub(crate) turns: u64,
 }
 
-/// The three measurements of a point.
-#[derive(Clone, Debug)]
+/// The medians of a point in microseconds, and the hidden part, from 0 to 1.
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Overlap {
-    pub(crate) call: Measurement,
-    pub(crate) compute: Measurement,
-    pub(crate) both: Measurement,
+    part: f64,
+    call_us: f64,
+    compute_us: f64,
+    both_us: f64,
 }
 
 impl Overlap {
-    /// The hidden part, from 0 to 1.
-    pub(crate) fn part(&self) -> f64 {
-        let [call, compute, both] = [&self.call, &self.compute, &self.both].map(|it| it.time.p50);
-        hidden(call, compute, both)
+    pub(crate) fn of(call: &Measurement, compute: &Measurement, both: &Measurement) -> Self {
+        let [call_us, compute_us, both_us] = [call, compute, both].map(|it| it.time.p50);
+        Self { part: hidden(call_us, compute_us, both_us), call_us, compute_us, both_us }
     }
 }
 

@@ -4,13 +4,13 @@ use crate::perf::benchmark::{BenchmarkPoint, BufferPlacement, CallParameters};
 use crate::perf::buffer::AlignedBuffer;
 use crate::perf::check::oracle::{Oracle, POISON};
 use crate::perf::measure::batch::{CallBatch, SampledWork, Times};
-use crate::perf::measure::calls::{BatchFunction, CallKind, pointer};
+use crate::perf::measure::calls::{BatchFunction, CallKind, run};
 #[cfg(feature = "cuda")]
-use crate::perf::measure::device::{DeviceBuffer, DeviceBuffers};
+use crate::perf::measure::device::DeviceBuffers;
 use crate::perf::measure::overlap::Beside;
 use maypole::algorithms::Algorithm;
 use maypole::schedule::Schedule;
-use maypole::{Arena, CallPath, Communicator, DataType, ReduceOp, Result};
+use maypole::{Arena, CallPath, Communicator, DataType, Result};
 use std::ops::Range;
 #[cfg(feature = "cuda")]
 use std::sync::Arc;
@@ -21,25 +21,17 @@ pub(crate) struct Workload<'a> {
     oracle: &'a Oracle,
     place: BufferPlacement,
     rank: usize,
-    kind: DataType,
-    op: ReduceOp,
+    parameters: CallParameters,
     /// The schedules of all ranks that are run instead of the library's.
     own: Option<&'a [Schedule]>,
     /// The elements that this rank sends to each rank, and receives from each, if blocks have unequal
     /// lengths.
     counts: Option<[Vec<usize>; 2]>,
     run: BatchFunction,
-    /// The elements of the whole that this rank's input holds, that its output holds, and that a
-    /// buffer holds.
-    input_range: Range<usize>,
-    output_range: Range<usize>,
-    buffer_range: Range<usize>,
-    buffers: WorkloadBuffers,
+    ranges: BufferRanges,
+    pub(crate) buffers: WorkloadBuffers,
     /// The timed part of a request with concurrent computing, instead of a call that blocks.
     beside: Option<Beside>,
-    /// The same buffers on a GPU, if the calls are made there.
-    #[cfg(feature = "cuda")]
-    device: Option<DeviceBuffers<DeviceBuffer>>,
 }
 
 /// The buffers of a batch. All calls but the checked one share `often`, as in other benchmarks.
@@ -49,9 +41,67 @@ pub(crate) struct WorkloadBuffers {
     pub(crate) input: AlignedBuffer,
     pub(crate) often: AlignedBuffer,
     pub(crate) once: AlignedBuffer,
+    /// The same buffers on a GPU, if the calls are made there.
+    #[cfg(feature = "cuda")]
+    pub(crate) device: Option<DeviceBuffers>,
 }
 
 impl WorkloadBuffers {
+    /// An input of `input` bytes and two outputs of `output` bytes, each `offset` bytes past a page
+    /// boundary: of `arena`, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for them.
+    pub(crate) fn new(
+        arena: Option<&Arena>,
+        (input, output): (usize, usize),
+        offset: usize,
+    ) -> anyhow::Result<Self> {
+        let buffer = |bytes| AlignedBuffer::try_new(arena, bytes, offset);
+        Ok(Self {
+            input: buffer(input)?,
+            often: buffer(output)?,
+            once: buffer(output)?,
+            #[cfg(feature = "cuda")]
+            device: None,
+        })
+    }
+
+    /// Makes the same buffers on the GPU of `comm`: each for messages of `message` bytes, or for a
+    /// collective.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for them.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(
+        &mut self,
+        comm: &Arc<maypole::cuda::Comm>,
+        message: Option<usize>,
+    ) -> anyhow::Result<()> {
+        self.device = Some(DeviceBuffers::new(comm, self, message)?);
+        Ok(())
+    }
+
+    /// Copies all buffers to the GPU, if there is one.
+    pub(crate) fn upload(&mut self) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = &mut self.device {
+            device.upload([&self.input, &self.often, &self.once])?;
+        }
+        Ok(())
+    }
+
+    /// Copies the results back.
+    pub(crate) fn download(&mut self) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = &self.device {
+            device.download([&mut self.often, &mut self.once])?;
+        }
+        Ok(())
+    }
+
     /// Prepares each output that the calls of a batch take.
     pub(crate) fn each_output(&mut self, batch: &CallBatch, mut prepare: impl FnMut(&mut [u8])) {
         prepare(self.once.bytes_mut());
@@ -75,6 +125,17 @@ pub(crate) struct BufferRanges {
     /// Those in the buffer of an input alone, and in each buffer of an output.
     pub(crate) input_buffer: Range<usize>,
     pub(crate) buffer: Range<usize>,
+}
+
+impl BufferRanges {
+    /// The bytes of the elements `part` in the buffer of an output.
+    fn within(&self, part: &Range<usize>, kind: DataType) -> Range<usize> {
+        if part.is_empty() {
+            return 0..0;
+        }
+        let byte = |element: usize| (element - self.buffer.start) * kind.size();
+        byte(part.start)..byte(part.end)
+    }
 }
 
 /// What the buffers of `rank` hold at `point`.
@@ -129,31 +190,20 @@ impl<'a> Workload<'a> {
     ) -> anyhow::Result<Self> {
         let ranges = buffer_ranges(&point, place, rank, parameters.world);
         let CallParameters { kind, offset, .. } = parameters;
-        let size = kind.size();
-        let buffer =
-            |range: &Range<usize>| AlignedBuffer::try_new(arena, range.len() * size, offset);
-        let input = buffer(&ranges.input_buffer)?;
-        let (often, once) = (buffer(&ranges.buffer)?, buffer(&ranges.buffer)?);
-        let buffers = WorkloadBuffers { input, often, once };
-        let counts = point.counts(rank);
-        let run = maypole::with_type!(parameters.kind, T => pointer::<T>());
+        let bytes = |range: &Range<usize>| range.len() * kind.size();
+        let lengths = (bytes(&ranges.input_buffer), bytes(&ranges.buffer));
         Ok(Self {
+            counts: point.counts(rank),
             point,
             oracle,
             place,
             rank,
-            kind,
-            op: parameters.op,
+            parameters,
             own: None,
-            counts,
-            run,
-            input_range: ranges.input,
-            output_range: ranges.output,
-            buffer_range: ranges.buffer,
-            buffers,
+            run: maypole::with_type!(kind, T => run::<T>),
+            ranges,
+            buffers: WorkloadBuffers::new(arena, lengths, offset)?,
             beside: None,
-            #[cfg(feature = "cuda")]
-            device: None,
         })
     }
 
@@ -165,17 +215,6 @@ impl<'a> Workload<'a> {
     /// Times requests, or computing, from now on.
     pub(crate) fn set_beside(&mut self, beside: Beside) {
         self.beside = Some(beside);
-    }
-
-    /// The same workload on the GPU of `comm`.
-    ///
-    /// # Errors
-    ///
-    /// If there is no memory for the buffers.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn on_device(mut self, comm: &Arc<maypole::cuda::Comm>) -> anyhow::Result<Self> {
-        self.device = Some(DeviceBuffers::of_calls(comm, &self.buffers)?);
-        Ok(self)
     }
 }
 
@@ -190,28 +229,12 @@ impl SampledWork for Workload<'_> {
         self.own.map(|_| ("own", CallPath::Staged))
     }
 
-    fn upload(&mut self) -> Result<()> {
-        #[cfg(feature = "cuda")]
-        if let Some(device) = &mut self.device {
-            device.upload(&self.buffers)?;
-        }
-        Ok(())
-    }
-
-    fn download(&mut self) -> Result<()> {
-        #[cfg(feature = "cuda")]
-        if let Some(device) = &mut self.device {
-            device.download(&mut self.buffers)?;
-        }
-        Ok(())
-    }
-
-    fn fill(&mut self, batch: &CallBatch) {
-        let Self { oracle, rank, input_range, place, .. } = self;
+    fn fill(&mut self, batch: &CallBatch) -> Result<()> {
+        let Self { oracle, rank, ranges, place, .. } = self;
         let write =
-            |bytes: &mut [u8]| oracle.write(bytes, *rank, batch.number, input_range.clone());
+            |bytes: &mut [u8]| oracle.write(bytes, *rank, batch.number, ranges.input.clone());
         let within = match place {
-            BufferPlacement::InPlace => within(&self.buffer_range, input_range, self.kind.size()),
+            BufferPlacement::InPlace => ranges.within(&ranges.input, self.parameters.kind),
             BufferPlacement::OutOfPlace => 0..0,
         };
         if *place == BufferPlacement::OutOfPlace {
@@ -221,30 +244,32 @@ impl SampledWork for Workload<'_> {
             bytes.fill(POISON);
             write(&mut bytes[within.clone()]);
         });
+        self.buffers.upload()
     }
 
     fn run(&mut self, comm: &mut Communicator, batch: &CallBatch) -> Result<Times> {
         let collective = self.point.collective;
         let counts = self.counts.as_ref().map(|counts| counts.each_ref().map(Vec::as_slice));
-        let (place, op) = (self.place, self.op);
+        let (place, op) = (self.place, self.parameters.op);
         let what = CallKind { collective, place, op, own: self.own, counts };
         #[cfg(feature = "cuda")]
-        if let Some(device) = &mut self.device {
-            return device.call(&what, self.kind, batch);
+        if let Some(device) = &mut self.buffers.device {
+            return device.run(batch, |call| call.collective(&what, self.parameters.kind));
         }
         (self.run)(comm, &what, &mut self.buffers, batch, self.beside)
     }
 
-    fn wrong(&self, batch: &CallBatch) -> u64 {
+    fn wrong(&mut self, batch: &CallBatch) -> Result<u64> {
         if self.beside.is_some_and(|beside| !beside.calls) {
-            return 0;
+            return Ok(0);
         }
-        let within = within(&self.buffer_range, &self.output_range, self.kind.size());
+        self.buffers.download()?;
+        let within = self.ranges.within(&self.ranges.output, self.parameters.kind);
         let wrong = |bytes: &[u8]| {
             self.oracle.wrong(&self.point, self.rank, batch.number, &bytes[within.clone()])
         };
         // In place, the other calls computed on the results of earlier ones.
-        self.buffers.wrong(batch, self.place == BufferPlacement::OutOfPlace, wrong)
+        Ok(self.buffers.wrong(batch, self.place == BufferPlacement::OutOfPlace, wrong))
     }
 }
 
@@ -255,12 +280,4 @@ fn around(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
         (_, true) => a.clone(),
         _ => a.start.min(b.start)..a.end.max(b.end),
     }
-}
-
-/// The bytes of elements `part` in a buffer of elements `whole`.
-fn within(whole: &Range<usize>, part: &Range<usize>, size: usize) -> Range<usize> {
-    if part.is_empty() {
-        return 0..0;
-    }
-    (part.start - whole.start) * size..(part.end - whole.start) * size
 }

@@ -1,6 +1,7 @@
 //! The figures of all pairs of ranks.
 
 use crate::perf::mapping::RankMapping;
+use crate::table::figure;
 use std::fmt::Write;
 
 /// Microseconds of a message between each pair of ranks.
@@ -18,7 +19,7 @@ pub(crate) struct RankPlace {
     pub(crate) host: usize,
     /// Several hosts may be one machine, as containers are.
     pub(crate) machine: usize,
-    pub(crate) core: Option<u64>,
+    pub(crate) core: Option<usize>,
 }
 
 /// What joins two ranks. Only links of one kind are compared.
@@ -49,11 +50,11 @@ impl PairMatrix {
     /// An empty matrix of the ranks of `mapping`.
     pub(crate) fn of(mapping: &RankMapping) -> Self {
         let place = |rank: usize| RankPlace {
-            host: mapping.hosts.numbers()[rank],
-            machine: mapping.machines[rank],
+            host: mapping.hosts.of(rank),
+            machine: mapping.machines.of(rank),
             core: mapping.bound[rank],
         };
-        Self::new((0..mapping.machines.len()).map(place).collect())
+        Self::new((0..mapping.machines.world()).map(place).collect())
     }
 
     pub(crate) fn set(&mut self, from: usize, to: usize, us: f64) {
@@ -101,21 +102,14 @@ impl PairMatrix {
         for (from, row) in self.us.iter().enumerate() {
             let _ = write!(text, "\n   {from:>7}");
             for us in row {
-                text += &us.map_or_else(|| format!(" {:>8}", "-"), |us| cell(value(us)));
+                text += &us.map_or_else(
+                    || format!(" {:>8}", "-"),
+                    |us| format!(" {:>8}", figure(value(us))),
+                );
             }
         }
         text
     }
-}
-
-/// Three significant digits or more.
-fn cell(value: f64) -> String {
-    let digits = match value {
-        ..1.0 => 3,
-        ..100.0 => 2,
-        _ => 1,
-    };
-    format!(" {value:>8.digits$}")
 }
 
 #[cfg(test)]
@@ -124,7 +118,7 @@ pub(crate) mod tests {
 
     /// Ranks of one host with a core each, and the time of each link.
     pub(crate) fn matrix(world: usize, us: impl Fn(usize, usize) -> f64) -> PairMatrix {
-        let place = |rank: usize| RankPlace { host: 0, machine: 0, core: Some(rank as u64) };
+        let place = |rank: usize| RankPlace { host: 0, machine: 0, core: Some(rank) };
         let mut matrix = PairMatrix::new((0..world).map(place).collect());
         for low in 0..world {
             for high in low + 1..world {
@@ -148,7 +142,7 @@ pub(crate) mod tests {
         let text = matrix(3, |low, high| (low + high) as f64 * 100.0).text(|us| us);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
-        assert!(lines[1].contains("-    100.0    200.0"), "{text}");
+        assert!(lines[1].contains("-   100.00   200.00"), "{text}");
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl MessageRun<'_, '_> {
         let mut work = MessageWork::new(test, bytes, role, rank, self.benchmark.offset, oracle)?;
         #[cfg(feature = "cuda")]
         if let Some(gpu) = &self.sampler.gpu {
-            work = work.on_device(gpu)?;
+            work.buffers.on_device(gpu, Some(bytes))?;
         }
         Ok(self.sampler.measure(&mut work)?)
     }

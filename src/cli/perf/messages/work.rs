@@ -1,18 +1,13 @@
 //! The messages of one rank, with their buffers.
 
 use super::MessageTest;
-#[cfg(feature = "cuda")]
-use super::device::DeviceMessages;
 use crate::perf::benchmark::{BenchmarkPoint, CallParameters};
-use crate::perf::buffer::AlignedBuffer;
 use crate::perf::check::oracle::{Oracle, POISON};
 use crate::perf::measure::batch::{CallBatch, NO_TIMES, SampledWork, Times};
 use crate::perf::measure::workload::WorkloadBuffers;
 use maypole::schedule::collective::Collective;
 use maypole::{CallPath, Communicator, DataType, ReduceOp, Result};
 use maypole_transports::clock::monotonic_ns;
-#[cfg(feature = "cuda")]
-use std::sync::Arc;
 
 /// Tags: of messages, and of those to the rank before in a ring; of confirmations.
 const TAG: u32 = 1;
@@ -61,10 +56,7 @@ pub(crate) struct MessageWork<'a> {
     rank: usize,
     oracle: &'a Oracle,
     /// The input is what is sent.
-    buffers: WorkloadBuffers,
-    /// The same buffers on a GPU, if the messages are between GPUs.
-    #[cfg(feature = "cuda")]
-    device: Option<DeviceMessages>,
+    pub(crate) buffers: WorkloadBuffers,
 }
 
 impl<'a> MessageWork<'a> {
@@ -82,37 +74,15 @@ impl<'a> MessageWork<'a> {
         oracle: &'a Oracle,
     ) -> anyhow::Result<Self> {
         let window = bytes * test.window(bytes);
-        let (sent, received) = match (test, role) {
+        let lengths = match (test, role) {
             (_, MessageRole::Idle) => (0, 0),
             (MessageTest::Bandwidth, MessageRole::Pair { leads: true, .. }) => (window, 0),
             (MessageTest::Bandwidth, _) => (0, window),
             (MessageTest::Exchange, _) => (window, 2 * window),
             _ => (window, window),
         };
-        let buffer = |bytes| AlignedBuffer::try_new(None, bytes, offset);
-        let (input, often, once) = (buffer(sent)?, buffer(received)?, buffer(received)?);
-        let buffers = WorkloadBuffers { input, often, once };
-        Ok(Self {
-            test,
-            bytes,
-            role,
-            rank,
-            oracle,
-            buffers,
-            #[cfg(feature = "cuda")]
-            device: None,
-        })
-    }
-
-    /// The same messages between the GPUs of `comm`.
-    ///
-    /// # Errors
-    ///
-    /// If there is no memory for the buffers.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn on_device(mut self, comm: &Arc<maypole::cuda::Comm>) -> anyhow::Result<Self> {
-        self.device = Some(DeviceMessages::new(comm, &self.buffers, self.bytes)?);
-        Ok(self)
+        let buffers = WorkloadBuffers::new(None, lengths, offset)?;
+        Ok(Self { test, bytes, role, rank, oracle, buffers })
     }
 
     /// True if this rank's clock times the test: that of the rank that begins, and of all ranks
@@ -153,40 +123,25 @@ impl<'a> MessageWork<'a> {
 }
 
 impl SampledWork for MessageWork<'_> {
-    fn fill(&mut self, batch: &CallBatch) {
+    fn fill(&mut self, batch: &CallBatch) -> Result<()> {
         let input = self.buffers.input.bytes_mut();
         let sent = input.len();
         self.oracle.write(input, self.rank, batch.number, 0..sent);
         self.buffers.each_output(batch, |bytes| bytes.fill(POISON));
-    }
-
-    fn upload(&mut self) -> Result<()> {
-        #[cfg(feature = "cuda")]
-        if let Some(device) = &mut self.device {
-            device.buffers.upload(&self.buffers)?;
-        }
-        Ok(())
-    }
-
-    fn download(&mut self) -> Result<()> {
-        #[cfg(feature = "cuda")]
-        if let Some(device) = &self.device {
-            device.buffers.download(&mut self.buffers)?;
-        }
-        Ok(())
+        self.buffers.upload()
     }
 
     fn run(&mut self, comm: &mut Communicator, batch: &CallBatch) -> Result<Times> {
         if self.role == MessageRole::Idle {
             return Ok(NO_TIMES);
         }
+        let (test, role, bytes) = (self.test, self.role, self.bytes);
         #[cfg(feature = "cuda")]
-        if let Some(device) = &mut self.device {
-            let times = device.run(self.test, self.role, batch)?;
+        if let Some(device) = &mut self.buffers.device {
+            let times = device.run(batch, |mut calls| call(test, role, &mut calls))?;
             return Ok(if self.is_timed() { times } else { NO_TIMES });
         }
-        let (test, role, bytes) = (self.test, self.role, self.bytes);
-        let WorkloadBuffers { input, often, once } = &mut self.buffers;
+        let WorkloadBuffers { input, often, once, .. } = &mut self.buffers;
         let from = input.bytes();
         let start = monotonic_ns();
         for index in 0..batch.calls {
@@ -200,8 +155,9 @@ impl SampledWork for MessageWork<'_> {
         Ok(if self.is_timed() { (start, end) } else { NO_TIMES })
     }
 
-    fn wrong(&self, batch: &CallBatch) -> u64 {
-        self.buffers.wrong(batch, true, |received| self.wrong_in(received, batch.number))
+    fn wrong(&mut self, batch: &CallBatch) -> Result<u64> {
+        self.buffers.download()?;
+        Ok(self.buffers.wrong(batch, true, |received| self.wrong_in(received, batch.number)))
     }
 
     fn kind(&self) -> Option<(&'static str, CallPath)> {
@@ -307,10 +263,10 @@ mod tests {
             let mut work = MessageWork::new(test, 5000, role, rank, 16, &oracle).unwrap();
             let (number, calls, checked, before, is_slow) = (7, 5, 3, 0, false);
             let batch = CallBatch { number, calls, checked, before, leave_out: out, is_slow };
-            work.fill(&batch);
+            work.fill(&batch).unwrap();
             let times = work.run(&mut comm, &batch).unwrap();
             assert_eq!(times == NO_TIMES, !work.is_timed());
-            work.wrong(&batch)
+            work.wrong(&batch).unwrap()
         });
         found.into_iter().sum()
     }

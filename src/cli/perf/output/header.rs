@@ -45,9 +45,9 @@ pub(crate) struct RunHeader {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct HeaderRank {
     pub(crate) host: usize,
-    pub(crate) pid: u64,
+    pub(crate) pid: u32,
     /// The core that the rank is bound to.
-    pub(crate) core: Option<u64>,
+    pub(crate) core: Option<usize>,
 }
 
 impl RunHeader {

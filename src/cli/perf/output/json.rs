@@ -16,7 +16,7 @@ pub(crate) fn of_point(
     (point, world): (&BenchmarkPoint, usize),
     place: BufferPlacement,
     measured: &Measurement,
-    overlap: Option<&Overlap>,
+    overlap: Option<Overlap>,
 ) -> Value {
     let mut object = about.clone();
     let bandwidth = about["bytes"].as_f64().unwrap_or(0.0) / measured.time.p50 / 1e3;
@@ -27,12 +27,7 @@ pub(crate) fn of_point(
         "algbw_GBps": bandwidth,
         "busbw_GBps": bandwidth * bus_factor(point.collective, world),
         "overlapped": overlap.is_some(),
-        "overlap": overlap.map(|overlap| json!({
-            "part": overlap.part(),
-            "call_us": overlap.call.time.p50,
-            "compute_us": overlap.compute.time.p50,
-            "both_us": overlap.both.time.p50,
-        })),
+        "overlap": overlap,
     });
     add(&mut object, more);
     add_measurement(&mut object, measured);

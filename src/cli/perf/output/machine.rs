@@ -16,7 +16,7 @@ pub(crate) fn describe(header: &RunHeader, mapping: &RankMapping) -> String {
          # {host}: {} to use, {processor}, {kernel}\n\
          # memory {memory}, clock governor {}, load {load}\n\
          # {date}; maypole {}\n# {command}",
-        count(mapping.machines.len(), "rank"),
+        count(mapping.hosts.world(), "rank"),
         count(mapping.hosts.count(), "host"),
         count(header.cores, "core"),
         header.governor(),
@@ -27,7 +27,7 @@ pub(crate) fn describe(header: &RunHeader, mapping: &RankMapping) -> String {
         let HeaderRank { host, pid, .. } = place;
         let _ = write!(text, "\n#   rank {rank:>3}: host {host}, pid {pid}, {core}");
     }
-    if mapping.hosts.count() > mapping.cores.len() {
+    if mapping.hosts.count() > mapping.machines.count() {
         text +=
             "\n# MAYPOLE_HOST tells ranks of one machine apart: these hosts share clock and cores.";
     }
@@ -54,7 +54,7 @@ mod tests {
     fn the_ranks_and_missing_cores_are_described() {
         let mapping = RankMapping {
             hosts: Hosts::new(&[0, 0]),
-            machines: vec![0, 0],
+            machines: Hosts::new(&[0, 0]),
             cores: vec![1],
             pids: vec![10, 11],
             bound: vec![Some(3), None],

@@ -91,13 +91,14 @@ impl PerfRun<'_> {
         let (settings, mapping) = (self.settings, &self.mapping);
         let header = RunHeader::read(mapping, costs);
         let first = &settings.benchmarks[0];
-        let sampling = &settings.options.sampling;
-        let mut buffers = buffer::describe(settings.registered, sampling, first.parameters.offset);
+        let (options, offset) = (&settings.options, first.parameters.offset);
+        let sampling = &options.sampling;
+        let mut buffers = buffer::describe(options.has_registered(), sampling, offset);
         if sampling.together {
             buffers += "\n# each call is timed by itself: all ranks begin it together (--together)";
         }
         let shares = first.shares.as_deref();
-        if let Some((rule, shares)) = settings.options.counts.as_ref().zip(shares) {
+        if let Some((rule, shares)) = options.counts.as_ref().zip(shares) {
             buffers += &format!("\n{}", counts::describe(rule, shares));
         }
         if let Some(own) = &settings.own {

@@ -1,7 +1,6 @@
 //! Measures the points of collectives.
 
 use super::PerfRun;
-use crate::names;
 use crate::perf::benchmark::{Benchmark, BenchmarkPoint, BufferPlacement, CallParameters};
 use crate::perf::check::oracle::Oracle;
 use crate::perf::communicators::{TransportName, is_encrypted};
@@ -14,7 +13,6 @@ use crate::perf::output::prediction::TunerPrediction;
 use crate::sizes;
 use anyhow::Result;
 use maypole::algorithms::Algorithm;
-use maypole::schedule::collective::Collective;
 use maypole::{Arena, Communicator};
 use serde_json::{Value, json};
 
@@ -58,7 +56,7 @@ impl PerfRun<'_> {
         parameters: CallParameters,
         points: &[BenchmarkPoint],
     ) -> Result<Option<Arena>> {
-        if !self.settings.registered {
+        if !self.settings.options.has_registered() {
             return Ok(None);
         }
         let bytes = arena_bytes(parameters, points, comm.rank());
@@ -77,15 +75,14 @@ impl PerfRun<'_> {
         let places = if overlaps { 1 } else { point.placements().len() };
         let mut objects = Vec::new();
         for &buffers in &point.placements()[..places] {
-            let (measured, hidden) = if overlaps {
-                let hidden = overlap(sampler, &mut place.work(point, buffers, sampler)?)?;
-                (hidden.as_ref().map(|hidden| hidden.both.clone()), hidden)
+            let measured = if overlaps {
+                overlap(sampler, &mut place.work(point, buffers, sampler)?)?
             } else {
-                (self.alone(sampler, place, point, buffers)?, None)
+                self.alone(sampler, place, point, buffers)?.map(|alone| (alone, None))
             };
-            objects.extend(measured.map(|measured| {
+            objects.extend(measured.map(|(measured, hidden)| {
                 let of = (point, place.parameters.world);
-                json::of_point(&about, of, buffers, &measured, hidden.as_ref())
+                json::of_point(&about, of, buffers, &measured, hidden)
             }));
         }
         Ok(objects)
@@ -101,10 +98,13 @@ impl PerfRun<'_> {
         let PointPlace { transport, parameters, arena, .. } = place;
         let (collective, sampling) = (point.collective, &self.settings.options.sampling);
         let bytes = point.whole(parameters.world) * parameters.kind.size();
-        let chosen = algorithm(sampler, point, parameters)?;
-        let prediction = self.predict(sampler, collective, bytes, chosen);
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = &sampler.gpu {
+            gpu.set_algorithm(point.algorithm);
+        }
+        let prediction = self.predict(sampler, point, bytes);
         if let Some(report) = &self.report {
-            let (name, size) = (names::dashed(collective), sizes::name(bytes));
+            let (name, size) = (collective.option_name(), sizes::name(bytes));
             report.begin(format!("{name} {size} over {transport}"));
         }
         let counts = point.shares.as_ref().map(|shares| {
@@ -139,22 +139,26 @@ impl PerfRun<'_> {
     /// The tuner's prediction where it is shown: in a report, for the schedules of a file, and on GPUs.
     fn predict(
         &self,
-        sampler: &Sampler<'_>,
-        collective: Collective,
+        sampler: &mut Sampler<'_>,
+        point: &BenchmarkPoint,
         bytes: usize,
-        algorithm: Algorithm,
     ) -> Option<TunerPrediction> {
         let report = self.report.as_ref()?;
-        let comm = &sampler.comm;
+        let (comm, collective) = (&mut sampler.comm, point.collective);
         #[cfg(feature = "cuda")]
         if let Some(gpu) = &sampler.gpu {
-            return TunerPrediction::on_gpus(gpu, collective, bytes);
+            return TunerPrediction::of(&gpu.explain(collective, bytes));
         }
-        match self.settings.own.as_deref() {
-            Some(own) => TunerPrediction::of_schedules(comm, collective, bytes, &own.schedules),
-            None if report.has_report() => TunerPrediction::of(comm, collective, bytes, algorithm),
-            None => None,
+        if let Some(own) = self.settings.own.as_deref() {
+            return TunerPrediction::of_schedules(comm, collective, bytes, &own.schedules);
         }
+        if !report.has_report() {
+            return None;
+        }
+        comm.set_algorithm(point.algorithm);
+        let explained = comm.explain(collective, bytes);
+        comm.set_algorithm(None);
+        TunerPrediction::of(&explained)
     }
 
     /// Measures a call without concurrent ones.
@@ -169,7 +173,7 @@ impl PerfRun<'_> {
         let mut work = place.work(point, buffers, sampler)?.by(own);
         #[cfg(feature = "cuda")]
         if let Some(gpu) = &sampler.gpu {
-            work = work.on_device(gpu)?;
+            work.buffers.on_device(gpu, None)?;
         }
         measure(sampler, &mut work)
     }
@@ -198,37 +202,23 @@ impl<'a> PointPlace<'a> {
     }
 }
 
-/// The algorithm that runs on private memory.
-fn algorithm(
-    sampler: &mut Sampler<'_>,
-    point: &BenchmarkPoint,
-    parameters: CallParameters,
-) -> Result<Algorithm> {
-    let count = point.mean_count(parameters.world);
-    #[cfg(feature = "cuda")]
-    if let Some(gpu) = &sampler.gpu {
-        gpu.set_algorithm(point.algorithm);
-        return Ok(gpu.algorithm(point.collective, count, parameters.kind)?);
-    }
-    sampler.comm.set_algorithm(point.algorithm);
-    let algorithm = sampler.comm.algorithm(point.collective, count, parameters.kind);
-    sampler.comm.set_algorithm(None);
-    Ok(algorithm?)
-}
-
 /// `None` once the user has stopped the measurement.
 fn measure(sampler: &mut Sampler<'_>, work: &mut dyn SampledWork) -> Result<Option<Measurement>> {
     Ok(if sampler.stopped { None } else { sampler.measure(work)? })
 }
 
 /// Measures requests, computing that takes as long, and both together.
-fn overlap(sampler: &mut Sampler<'_>, work: &mut Workload<'_>) -> Result<Option<Overlap>> {
+fn overlap(
+    sampler: &mut Sampler<'_>,
+    work: &mut Workload<'_>,
+) -> Result<Option<(Measurement, Option<Overlap>)>> {
     work.set_beside(Beside { calls: true, turns: 0 });
     let Some(call) = measure(sampler, work)? else { return Ok(None) };
     let turns = overlap::turns_of(call.time.p50);
     work.set_beside(Beside { calls: false, turns });
     let Some(compute) = measure(sampler, work)? else { return Ok(None) };
     work.set_beside(Beside { calls: true, turns });
-    let both = measure(sampler, work)?;
-    Ok(both.map(|both| Overlap { call, compute, both }))
+    let Some(both) = measure(sampler, work)? else { return Ok(None) };
+    let hidden = Overlap::of(&call, &compute, &both);
+    Ok(Some((both, Some(hidden))))
 }

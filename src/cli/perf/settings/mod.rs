@@ -28,8 +28,6 @@ pub(crate) struct PerfSettings {
     /// The schedules of a file, which are measured instead of the library's.
     pub(crate) own: Option<Arc<NamedSchedules>>,
     pub(crate) transport: TransportSelection,
-    /// The buffers are registered memory.
-    pub(crate) registered: bool,
     /// The options themselves, for all that they decide alone.
     pub(crate) options: PerfArgs,
 }
@@ -96,7 +94,6 @@ impl PerfArgs {
             messages,
             own,
             transport: self.transport(world)?,
-            registered: self.has_registered(),
             options: self.clone(),
         })
     }

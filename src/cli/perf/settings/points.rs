@@ -15,7 +15,6 @@ pub(super) const DEFAULT_SIZES: [usize; 4] = [8, 4 << 10, 256 << 10, 4 << 20];
 const DEFAULT_MIN: usize = 8;
 const DEFAULT_MAX: usize = 64 << 20;
 const DEFAULT_FACTOR: usize = 4;
-const MOST_SIZES: usize = 1 << 14;
 
 impl PerfArgs {
     /// What is measured of each type, operation and root. A collective that has no operation or no
@@ -90,7 +89,7 @@ impl PerfArgs {
                         self.allows(*collective),
                         "--counts: {} has no blocks; measure gather, all-gather, scatter, \
                          reduce-scatter or all-to-all",
-                        names::dashed(*collective)
+                        collective.option_name()
                     );
                     chosen.push(collective.with_root(root));
                 }
@@ -106,30 +105,19 @@ impl PerfArgs {
     }
 
     fn algorithms(&self) -> Vec<Option<Algorithm>> {
-        if self.algorithm.is_empty() && self.report.is_some() {
-            return Algorithm::ALL.map(Some).to_vec();
+        let all = || Algorithm::ALL.map(Some).to_vec();
+        match (self.algorithm.is_empty(), self.report.is_some()) {
+            (false, _) => listed(&self.algorithm, all),
+            (true, true) => all(),
+            (true, false) => vec![None],
         }
-        if self.algorithm.is_empty() {
-            return vec![None];
-        }
-        let mut chosen = Vec::new();
-        for selected in &self.algorithm {
-            match selected {
-                Selected::All => chosen.extend(Algorithm::ALL.map(Some)),
-                Selected::One(algorithm) => chosen.push(*algorithm),
-            }
-        }
-        distinct(chosen)
     }
 
     fn sizes(&self) -> Result<Vec<usize>> {
         if !self.sizes.is_empty() {
             return Ok(self.sizes.clone());
         }
-        let no_size_given = self.min.is_none()
-            && self.max.is_none()
-            && self.factor.is_none()
-            && self.step.is_none();
+        let no_size_given = self.min.is_none() && self.max.is_none() && self.factor.is_none();
         // A plotted line needs more sizes than a first look.
         if no_size_given && self.report.is_none() {
             return Ok(DEFAULT_SIZES.to_vec());
@@ -139,23 +127,8 @@ impl PerfArgs {
         let factor = self.factor.unwrap_or(DEFAULT_FACTOR);
         ensure!(min <= max, "--min {} is more than --max {}", sizes::name(min), sizes::name(max));
         ensure!(factor >= 2, "--factor {factor}: the factor must be at least 2");
-        if let Some(step) = self.step {
-            let sizes = (max - min) / step + 1;
-            ensure!(
-                sizes <= MOST_SIZES,
-                "--step {} makes {sizes} sizes from {} to {}, and the most is {MOST_SIZES}: give a \
-                 larger --step",
-                sizes::name(step),
-                sizes::name(min),
-                sizes::name(max)
-            );
-        }
-        let next = |size: &usize| match self.step {
-            Some(step) => size.checked_add(step),
-            None => size.checked_mul(factor),
-        };
-        let next_to_max = |size: &usize| next(size).filter(|next| *next <= max);
-        Ok(std::iter::successors(Some(min), next_to_max).collect())
+        let next = |size: &usize| size.checked_mul(factor).filter(|next| *next <= max);
+        Ok(std::iter::successors(Some(min), next).collect())
     }
 }
 
@@ -182,7 +155,7 @@ pub(super) fn nothing_to_measure(benchmark: &Benchmark) -> String {
     let implemented = benchmark.collectives.iter().map(|collective| {
         let algorithms = names::algorithms_for(*collective);
         let algorithms = names::listed(algorithms.into_iter().map(|one| one.to_string()));
-        format!("{}: {algorithms}", names::dashed(*collective))
+        format!("{}: {algorithms}", collective.option_name())
     });
     format!(
         "--algorithm {named} implements none of the collectives to measure; these do:\n  {}",

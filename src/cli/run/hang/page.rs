@@ -2,7 +2,6 @@
 //! statuses go in, and text comes out.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::ops::Range;
 
 use maypole::comm::status::{GroupStatus, PendingOperation, RankStatus};
@@ -31,7 +30,7 @@ impl JobStatus {
     pub(super) fn page(&self) -> String {
         let mut page = format!("hang report, {}:\n", self.reason);
         for line in self.lines() {
-            writeln!(page, "  {line}").expect("a string takes all");
+            page += &format!("  {line}\n");
         }
         page
     }
@@ -215,12 +214,11 @@ impl Position<'_> {
             Some(pending) => {
                 let mut text = format!("in {} (operation {})", pending.call, pending.sequence);
                 if let Some(seconds) = pending.waiting_seconds {
-                    write!(text, " for {seconds:.0} s").expect("a string takes all");
+                    text += &format!(" for {seconds:.0} s");
                 }
                 if let Some(peer) = pending.awaits {
                     let peer = self.group.members.get(peer).copied().unwrap_or(peer);
-                    write!(text, ", awaiting rank {peer} in step {}", pending.step)
-                        .expect("a string takes all");
+                    text += &format!(", awaiting rank {peer} in step {}", pending.step);
                 }
                 text
             }

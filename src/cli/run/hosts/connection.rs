@@ -185,9 +185,6 @@ impl HostReader {
             }
             Answer::Ended(place, end) => {
                 self.running.remove(&place);
-                let is_killed = end < 0;
-                let end =
-                    if is_killed { ProcessEnd::Killed(-end) } else { ProcessEnd::Exited(end) };
                 LaunchEvent::Ended(place, end)
             }
             // A place is unique among all hosts, and takes the part of the process's group.

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::process::ProcessEnd;
 use crate::run::environment::JobPorts;
 use crate::run::first_failure::FirstFailure;
 
 /// The number of this protocol. Both launchers also have to be of the same version.
-pub(super) const PROTOCOL: u32 = 5;
+pub(super) const PROTOCOL: u32 = 6;
 
 /// A line of another host's launcher that begins so is a message.
 pub(super) const MESSAGE: u8 = b'@';
@@ -26,20 +27,17 @@ pub(super) const BEAT: Duration = Duration::from_secs(1);
 pub(super) enum Order {
     /// The first message: the program and its environment.
     Job(Box<JobDescription>),
-    Start(StartOrder),
+    Start {
+        /// The number of the process among all that the launcher has started.
+        place: usize,
+        rank: usize,
+        is_newcomer: bool,
+    },
     /// Pass this signal on to the process at this place.
     Signal(usize, i32),
     /// All ranks have ended: end their remaining processes, then yourself.
     Stop,
     Beat,
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-pub(super) struct StartOrder {
-    /// The number of the process among all that the launcher has started.
-    pub(super) place: usize,
-    pub(super) rank: usize,
-    pub(super) is_newcomer: bool,
 }
 
 /// A message of another host's launcher.
@@ -56,8 +54,8 @@ pub(super) enum Answer {
     Started(usize),
     /// The process could not be started: the program, and the number of the system's error.
     Refused(String, Option<i32>),
-    /// The process at this place has ended: with this code, or by the signal of this number below zero.
-    Ended(usize, i32),
+    /// The process at this place has ended.
+    Ended(usize, ProcessEnd),
     /// The rank that failed first, by the reports of this host's ranks. Precedes the end of the
     /// next one.
     FirstFailure(FirstFailure),

@@ -8,17 +8,17 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use crate::process::ProcessEnd;
+use crate::process::{self, ProcessEnd};
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select, unbounded};
 use maypole::world::launch::JobKey;
 
 use super::messages::{
-    Answer, BEAT, Hello, JobDescription, MESSAGE, OUTPUT, Order, PROTOCOL, StartOrder, line,
+    Answer, BEAT, Hello, JobDescription, MESSAGE, OUTPUT, Order, PROTOCOL, line,
 };
 use super::route;
 use crate::run::environment::{JobEnvironment, JobPorts};
@@ -89,10 +89,6 @@ fn first_order(orders: &Receiver<Order>, lost_after: Duration) -> Option<JobDesc
     }
 }
 
-fn this_file() -> PathBuf {
-    std::env::current_exe().unwrap_or_else(|_| "maypole".into())
-}
-
 /// The ranks of this host.
 struct JobPart<'a> {
     job: &'a Job<'a>,
@@ -121,7 +117,7 @@ impl<'a> JobPart<'a> {
         let _ = answers.send(Answer::Hello(Box::new(Hello {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            file: this_file().to_string_lossy().into_owned(),
+            file: process::this_file()?.to_string_lossy().into_owned(),
             ports,
             connection: std::env::var("SSH_CONNECTION").ok(),
         })));
@@ -165,7 +161,9 @@ impl<'a> JobPart<'a> {
             select! {
                 recv(ticks) -> _ => silent += 1,
                 recv(orders) -> order => match order.inspect(|_| silent = 0) {
-                    Ok(Order::Start(order)) => self.start(order),
+                    Ok(Order::Start { place, rank, is_newcomer }) => {
+                        self.start(place, rank, is_newcomer);
+                    }
                     Ok(Order::Signal(place, signal)) => self.signal(place, signal),
                     Ok(Order::Stop) => {
                         self.ranks.stop_remaining(&self.job.events, self.job.options.grace);
@@ -192,7 +190,7 @@ impl<'a> JobPart<'a> {
         code.into()
     }
 
-    fn start(&mut self, StartOrder { place, rank, is_newcomer }: StartOrder) {
+    fn start(&mut self, place: usize, rank: usize, is_newcomer: bool) {
         self.held = None;
         let (host, output) = (&self.described.host, char::from(OUTPUT));
         let tag = match self.job.options.output.is_tagged(rank) {
@@ -219,10 +217,8 @@ impl<'a> JobPart<'a> {
     fn command(&self) -> Command {
         let given = Path::new(&self.described.program[0]);
         // This program may lie outside of the search path.
-        let mut command = match given == Path::new("maypole") {
-            true => Command::new(this_file()),
-            false => Command::new(given),
-        };
+        let own = process::this_file().ok().filter(|_| given == Path::new("maypole"));
+        let mut command = Command::new(own.as_deref().unwrap_or(given));
         command.arg0(given).args(&self.described.program[1..]);
         command.envs(self.described.variables.iter().map(|(name, value)| (name, value)));
         command
@@ -242,9 +238,7 @@ impl<'a> JobPart<'a> {
                 {
                     let _ = self.answers.send(Answer::FirstFailure(first));
                 }
-                let (ProcessEnd::Exited(code) | ProcessEnd::Killed(code)) = end;
-                let is_killed = matches!(end, ProcessEnd::Killed(_));
-                Answer::Ended(self.places[nth].0, if is_killed { -code } else { code })
+                Answer::Ended(self.places[nth].0, end)
             }
             LaunchEvent::Joined(group) => {
                 let known = self.places.iter().find(|known| known.1 == Some(group));

@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
 
 use super::connection::Connection;
 use super::list::HostRanks;
-use super::messages::{Answer, BEAT, Hello, JobDescription, Order, PROTOCOL, StartOrder};
+use super::messages::{Answer, BEAT, Hello, JobDescription, Order, PROTOCOL};
 use super::shared::lock;
 use super::ssh;
 use super::{HostOptions, route};
@@ -179,7 +179,7 @@ impl RemoteRanks {
         let of_rank = |host: &HostRanks| (host.first..host.first + host.count).contains(&rank);
         let nth = self.hosts.iter().position(of_rank).context("no host has this rank")?;
         let (place, connection) = (self.places.len(), &self.connections[nth]);
-        connection.order(&Order::Start(StartOrder { place, rank, is_newcomer }));
+        connection.order(&Order::Start { place, rank, is_newcomer });
         let host = &connection.host;
         match connection.answers.recv_timeout(START_TIME) {
             Ok(Answer::Started(_)) => {

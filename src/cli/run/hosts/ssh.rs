@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use crate::process::{self, ProcessEnd};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use maypole_transports::watch::{Watch, pidfd};
 use signal_hook::consts::SIGKILL;
 
@@ -28,13 +28,9 @@ const FIND: &str = "for m in \"$0\" maypole \"$HOME/.cargo/bin/maypole\"; do \
 /// The longest time between the end of ssh's output and its exit.
 const SSH_END: Duration = Duration::from_secs(5);
 
-fn this_file() -> Result<std::path::PathBuf> {
-    std::env::current_exe().context("cannot find the file of this program")
-}
-
 /// The command that starts maypole on `host`, with `arguments`.
 pub(super) fn command(options: &HostOptions, host: &str, arguments: &[String]) -> Result<Command> {
-    let file = this_file()?;
+    let file = process::this_file()?;
     if is_this_host(host) {
         let mut command = Command::new(file);
         command.args(arguments);

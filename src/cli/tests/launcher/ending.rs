@@ -31,13 +31,6 @@ fn a_rank_that_ignores_signals_is_killed_after_the_grace_period() {
     );
 }
 
-/// Whether this process, and so all that it starts, was started to ignore a signal.
-fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
-    u64::from_str_radix(set.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
-}
-
 #[test]
 fn a_signal_that_is_ignored_stays_so() {
     // The launcher starts with SIGHUP ignored, as under `nohup`.
@@ -57,7 +50,7 @@ fn a_signal_that_is_ignored_stays_so() {
 #[test]
 fn a_signal_is_passed_on_to_all_ranks() {
     for (signal, number) in [("TERM", 15), ("INT", 2), ("QUIT", 3), ("HUP", 1)] {
-        if is_ignored(number) {
+        if skip::ignores(number) {
             skip::skipped(format!(
                 "SIG{signal} is ignored here, like for background jobs of a script"
             ));

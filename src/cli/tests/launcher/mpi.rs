@@ -24,19 +24,8 @@ fn perf_under(launcher: &str, options: &[&str]) -> Option<Vec<serde_json::Value>
     let output = Command::new("timeout")
         .args(["120", launcher])
         .args(options)
-        .args([
-            "-n",
-            "2",
-            maypole,
-            "perf",
-            "all-reduce",
-            "broadcast",
-            "--sizes",
-            "8,65536",
-            "--budget",
-            "5",
-            "--json",
-        ])
+        .args(["-n", "2", maypole])
+        .args("perf all-reduce broadcast --sizes 8,65536 --budget 5 --json".split(' '))
         .arg(&json)
         .env("MAYPOLE_JOB_KEY_FILE", &key)
         .env("MAYPOLE_TIMEOUT", "60")

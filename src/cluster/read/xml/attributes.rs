@@ -104,12 +104,6 @@ impl<'a> XmlElement<'a> {
         })
     }
 
-    pub(super) fn decimal(&self, name: &str) -> Result<Option<f64>, ReadError> {
-        self.parsed(name, "a number", |text| {
-            text.parse().ok().filter(|number: &f64| number.is_finite())
-        })
-    }
-
     /// A number of links: at least one, and not more than any GPU can have.
     pub(super) fn count(&self, name: &str) -> Result<u32, ReadError> {
         let count = self.parsed(name, "a number of links", |text| {

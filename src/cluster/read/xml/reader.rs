@@ -121,10 +121,8 @@ fn cpu(element: &XmlElement, notes: &mut Vec<String>) -> Result<NumaNode, ReadEr
     let mut cpu = NumaNode {
         numa: element.number("numaid")?,
         host: element.word("host_hash"),
-        affinity: element.word("affinity"),
         architecture: element.word("arch"),
         vendor: element.word("vendor"),
-        family: element.number("familyid")?,
         model: element.number("modelid")?,
         ..NumaNode::default()
     };
@@ -152,8 +150,6 @@ fn pci(
         class: element.class("class")?,
         gigatransfers: element.gigatransfers("link_speed")?,
         lanes: element.number("link_width")?,
-        vendor: element.word("vendor"),
-        device: element.word("device"),
         ..PciDevice::default()
     };
     for child in element.children() {
@@ -161,7 +157,7 @@ fn pci(
             "pci" => pci.devices.push(self::pci(&child, deeper, notes)?),
             "gpu" => pci.gpus.push(gpu(&child, notes)?),
             "nic" => pci.nets.extend(nets(&child, notes)?),
-            "pcilink" => pci.switch_links.push(child.required("target")?.to_lowercase()),
+            "pcilink" => {}
             _ => notes.push(child.unknown()),
         }
     }
@@ -177,7 +173,6 @@ fn gpu(element: &XmlElement, notes: &mut Vec<String>) -> Result<Gpu, ReadError> 
         sm: element.number("sm")?,
         gcn: element.word("gcn"),
         rank: element.number("rank")?,
-        gdr: element.number("gdr")?,
         ..Gpu::default()
     };
     for child in element.children() {
@@ -209,8 +204,6 @@ fn nets(element: &XmlElement, notes: &mut Vec<String>) -> Result<Vec<Net>, ReadE
                 device: child.number("dev")?,
                 speed: child.number("speed")?,
                 port: child.number("port")?,
-                latency: child.decimal("latency")?,
-                gdr: child.number("gdr")?,
             }),
             _ => notes.push(child.unknown()),
         }

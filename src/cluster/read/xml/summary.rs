@@ -91,7 +91,8 @@ pub(super) fn notes(system: &System) -> Vec<String> {
         notes.push(format!("no NVLink or XGMI link at {names}; other GPUs have {most}"));
     }
     let switched: Vec<usize> = all.clone().filter(|gpu| devices.to_switches(*gpu) > 0).collect();
-    if switched.iter().any(|gpu| !devices.share_host(switched[0], *gpu)) {
+    let cpu = |gpu: usize| devices.gpus[gpu].cpu;
+    if switched.iter().any(|gpu| !devices.are_of_one_host(cpu(switched[0]), cpu(*gpu))) {
         notes.push(
             "the NVLinks of several hosts lead to switches: one NVLink domain is assumed, as NCCL \
              does"

@@ -6,6 +6,7 @@ use maypole::schedule::Layout;
 use maypole::schedule::collective::Collective;
 use maypole::topology::{LinkKind, NodeKind, Topology};
 use maypole_cluster::build::cluster::{Fabric, named};
+use maypole_cluster::build::link::{describe, with_bandwidth};
 use maypole_cluster::predict::lane_algorithm::LaneAlgorithm;
 use maypole_cluster::predict::protocol::protocols;
 use maypole_cluster::predict::{CollectiveCost, CostModel, bus_factor};
@@ -160,7 +161,7 @@ fn published_measurements_are_predicted() {
         let seconds = ring.predict(bytes).seconds;
         let predicted = bus_factor(Collective::AllReduce, model.world()) * bytes / seconds / 1e9;
         let error = predicted / measured - 1.0;
-        let bottleneck = topology.describe(ring.bottleneck.unwrap());
+        let bottleneck = describe(&topology, ring.bottleneck.unwrap());
         println!(
             "{what:<28} {measured:>9.1} {predicted:>9.1} {:>6.1}%  {bottleneck}",
             error * 100.0
@@ -177,7 +178,7 @@ fn ranks_behind_one_card_share_its_bandwidth() {
         cost(&topology, Collective::AllReduce, LaneAlgorithm::Flat(Algorithm::Ring)).unwrap();
     let direct =
         cost(&topology, Collective::AllToAll, LaneAlgorithm::Flat(Algorithm::Direct)).unwrap();
-    let card = topology.describe(direct.bottleneck.unwrap());
+    let card = describe(&topology, direct.bottleneck.unwrap());
     assert!(card.contains("network") && card.contains("NIC0"), "{card}");
     // Each of four sends half of its vector across.
     assert!((direct.busiest * 12.5e9 - 2.0).abs() < 1e-9, "{}", direct.busiest);
@@ -207,8 +208,8 @@ fn predictions_keep_to_the_links() {
         let chosen = LaneAlgorithm::Flat(Algorithm::TwoShot);
         let before = cost(&topology, Collective::AllReduce, chosen).unwrap();
         let bottleneck = before.bottleneck.unwrap();
-        let mut slower = topology.clone();
-        slower.set_bandwidth(bottleneck, topology.links()[bottleneck].bandwidth / 2.0);
+        let half = topology.links()[bottleneck].bandwidth / 2.0;
+        let slower = with_bandwidth(&topology, bottleneck, half);
         let after = cost(&slower, Collective::AllReduce, chosen).unwrap();
         assert!(after.predict(1e9).seconds > before.predict(1e9).seconds * 1.2, "{name}");
         assert_eq!(after.bottleneck, Some(bottleneck), "{name}");

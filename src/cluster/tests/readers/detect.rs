@@ -3,9 +3,7 @@
 
 #![cfg(unix)]
 
-use maypole::topology::detect::{
-    DetectedMachine, GpuDriver, GpuInfo, NoGpuDriver, PeerAccess, machine, machine_at,
-};
+use maypole::topology::detect::{DetectedMachine, GpuInfo, PeerAccess, machine, machine_at};
 use maypole::topology::system::DirectLink;
 use maypole::topology::{NodeKind, PathClass};
 use maypole_cluster::Description;
@@ -113,33 +111,30 @@ fn server() -> Files {
     files
 }
 
-/// A driver that lists the three GPUs, in an order of its own, and a pair of links between two of
-/// them.
-struct Driver;
+/// A driver's three GPUs, in an order of its own, and a pair of links between two of them.
+fn driver() -> (Vec<GpuInfo>, Vec<Vec<PeerAccess>>) {
+    let gpu = |bus: &str, peers: &[(&str, u32)]| GpuInfo {
+        bus: format!("0000{bus}"),
+        sm: Some(90),
+        links: peers.iter().map(|(target, count)| link(target, *count)).collect(),
+        ..GpuInfo::default()
+    };
+    let pair = ["00000000:13:00.0", "00000000:83:00.0"];
+    let gpus = vec![
+        gpu("0000:83:00.0", &[(pair[0], 4)]),
+        gpu("0000:13:00.0", &[(pair[1], 4)]),
+        gpu("0000:14:00.0", &[]),
+    ];
+    let peer = |a: usize, b: usize| match a == b || a + b == 1 {
+        true => PeerAccess::Yes,
+        false => PeerAccess::No("the chipset does not support it".to_owned()),
+    };
+    (gpus, (0..3).map(|a| (0..3).map(|b| peer(a, b)).collect()).collect())
+}
 
-impl GpuDriver for Driver {
-    fn gpus(&self) -> Vec<GpuInfo> {
-        let gpu = |bus: &str, peers: &[(&str, u32)]| GpuInfo {
-            bus: format!("0000{bus}"),
-            sm: Some(90),
-            links: peers.iter().map(|(target, count)| link(target, *count)).collect(),
-            ..GpuInfo::default()
-        };
-        let pair = ["00000000:13:00.0", "00000000:83:00.0"];
-        vec![
-            gpu("0000:83:00.0", &[(pair[0], 4)]),
-            gpu("0000:13:00.0", &[(pair[1], 4)]),
-            gpu("0000:14:00.0", &[]),
-        ]
-    }
-
-    fn peer(&self, a: usize, b: usize) -> PeerAccess {
-        if a + b == 1 {
-            PeerAccess::Yes
-        } else {
-            PeerAccess::No("the chipset does not support it".to_owned())
-        }
-    }
+/// The server's files, with these GPUs of a driver.
+fn server_with((gpus, peers): (Vec<GpuInfo>, Vec<Vec<PeerAccess>>)) -> DetectedMachine {
+    machine_at(server().root(), gpus, peers)
 }
 
 fn link(target: &str, count: u32) -> DirectLink {
@@ -152,7 +147,7 @@ fn described(machine: &DetectedMachine) -> Description {
 
 #[test]
 fn a_server_is_found_in_its_files() {
-    let machine = machine_at(server().root(), &NoGpuDriver);
+    let machine = server_with((Vec::new(), Vec::new()));
     let answers = described(&machine).summary();
     assert_eq!(
         (answers.gpus, nic_names(&machine.system)),
@@ -164,7 +159,6 @@ fn a_server_is_found_in_its_files() {
     // Another host bridge of the same node.
     assert_eq!(nearest[2], NearestNics { class: PrintedClass::Node, nics: vec![1] });
     assert_eq!(machine.processor.as_deref(), Some("AMD EPYC 9654"));
-    assert_eq!(machine.system.cpus[1].affinity.as_deref(), Some("00000000,ffff0000"));
     assert_eq!(machine.notes, ["mlx5_1: port 1 is not active: its state is \"1: DOWN\""]);
     let graph = detected(&machine);
     let card = 3;
@@ -178,7 +172,7 @@ fn a_server_is_found_in_its_files() {
 
 #[test]
 fn a_driver_numbers_the_gpus_and_knows_their_links() {
-    let machine = machine_at(server().root(), &Driver);
+    let machine = server_with(driver());
     let answers = described(&machine).summary();
     assert_eq!(answers.nvlinks.unwrap(), [[0, 4, 0], [4, 0, 0], [0, 0, 0]]);
     assert_eq!(answers.links[1][2], PrintedClass::Pix);
@@ -195,7 +189,7 @@ fn a_driver_numbers_the_gpus_and_knows_their_links() {
 /// Ranks name their GPUs by address. The result is in the order of the ranks.
 #[test]
 fn links_of_ranks_follow_the_addresses_of_their_gpus() {
-    let machine = machine_at(server().root(), &Driver);
+    let machine = server_with(driver());
     let buses = |of: [&str; 4]| of.map(|bus| format!("0000:{bus}:00.0"));
     let links = machine.links(&buses(["13", "14", "83", "13"])).unwrap();
     let class = |from, to| links.between(from, to).unwrap().class;
@@ -203,37 +197,27 @@ fn links_of_ranks_follow_the_addresses_of_their_gpus() {
     assert_eq!((class(0, 1), class(0, 3)), (PathClass::Pix, PathClass::Same));
     assert_eq!(links.sharing(3), 2);
     assert_eq!(machine.links(&buses(["13", "14", "83", "99"])), None, "no driver has told of it");
-    let files_alone = machine_at(server().root(), &NoGpuDriver);
+    let files_alone = server_with((Vec::new(), Vec::new()));
     assert_eq!(files_alone.links(&buses(["13", "14", "83", "13"])), None, "NVLinks are not known");
 }
 
 #[test]
 fn links_to_hidden_devices_lead_to_a_switch() {
-    struct Hidden;
-    impl GpuDriver for Hidden {
-        fn gpus(&self) -> Vec<GpuInfo> {
-            let bus = |number| format!("00000000:0{number}:00.0");
-            let links = || vec![link("0000FFFF:FF:FF.0", 18)];
-            (0..4)
-                .map(|number| GpuInfo { bus: bus(number), links: links(), ..GpuInfo::default() })
-                .collect()
-        }
-        fn peer(&self, _: usize, _: usize) -> PeerAccess {
-            PeerAccess::Unknown
-        }
-    }
-    let machine = machine_at(Files::new().root(), &Hidden);
+    let bus = |number| format!("00000000:0{number}:00.0");
+    let links = || vec![link("0000FFFF:FF:FF.0", 18)];
+    let gpu = |number| GpuInfo { bus: bus(number), links: links(), ..GpuInfo::default() };
+    let machine = machine_at(Files::new().root(), (0..4).map(gpu).collect(), Vec::new());
     assert_eq!(described(&machine).summary().links[0][3], PrintedClass::NvLink(18));
     assert_eq!(detected(&machine).nodes_of(NodeKind::GpuSwitch).len(), 1);
 }
 
 #[test]
 fn a_machine_without_devices_is_no_error() {
-    let machine = machine_at(Files::new().root(), &NoGpuDriver);
+    let machine = machine_at(Files::new().root(), Vec::new(), Vec::new());
     let answers = described(&machine).summary();
     assert_eq!((answers.gpus, answers.nics, answers.nearest_nics), (0, Some(0), None));
     assert_eq!((machine.system.cpus.len(), machine.notes.len()), (1, 0));
-    let missing = machine_at(Path::new("/nowhere/at/all"), &NoGpuDriver);
+    let missing = machine_at(Path::new("/nowhere/at/all"), Vec::new(), Vec::new());
     assert_eq!(missing.system, machine.system);
 }
 

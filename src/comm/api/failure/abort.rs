@@ -43,7 +43,7 @@ impl Communicator {
     /// assert!(error.to_string().ends_with("rank 0 aborted: the user pressed a key"), "{error}");
     /// ```
     pub fn abort_handle(&self) -> AbortHandle {
-        AbortHandle(Arc::downgrade(&self.engine.control))
+        AbortHandle(Arc::downgrade(&self.engine.messages.control))
     }
 
     /// Aborts this communicator on all ranks, for the reason `why`: see [`AbortHandle::abort`].

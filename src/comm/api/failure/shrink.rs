@@ -56,15 +56,15 @@ impl Communicator {
         let rank = self.rank();
         let report = self.admission_report();
         let engine = self.engine.get_mut();
-        let deadline = engine.limits().deadline();
+        let deadline = engine.limits.deadline();
         let contribution = Contribution { report, newcomers };
-        let found = engine.health().control().shrink(contribution, deadline);
+        let found = engine.health.control.shrink(contribution, deadline);
         let refused = |why: ServiceError| {
             let operation = operation.to_owned();
             Error::Connect { rank, operation, why: why.to_string() }
         };
         let survivors = found.map_err(refused)?;
-        engine.count_split();
+        engine.splits += 1;
         if let Some(grown) = survivors.grown {
             let grown = JoinedWorld::of(&grown).map_err(Error::wrong_setting)?;
             return Ok(self.with_newcomers(&grown, &survivors.members, survivors.control));

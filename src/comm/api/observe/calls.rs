@@ -1,10 +1,12 @@
-//! Observations of calls: bytes moved, the run of the last one, and the cached programs.
+//! Observations of calls: bytes moved, the run of the last one, the cached programs, and the status of a rank.
 //!
 //! A call only counts the runs of its program. The bytes of one run follow from the program, so
 //! [`Communicator::counters`] computes the bytes when it is called.
 
 use crate::comm::Communicator;
+use crate::engine::calls::prepared::PreparedCall;
 use crate::engine::calls::report::{Counters, LastCall, ProgramCache};
+use crate::status::{RankStatus, StatusHandle};
 
 impl Communicator {
     /// The calls of this rank on this communicator, and the bytes that it sent for them. Groups
@@ -25,7 +27,8 @@ impl Communicator {
     /// ```
     pub fn counters(&self) -> Counters {
         let mut counters = self.engine.get().counters();
-        self.engine.messages.sent().into_iter().for_each(|sent| counters.messages += sent);
+        let driven = self.engine.messages.drive();
+        driven.links.sent().for_each(|sent| counters.messages += sent);
         counters
     }
 
@@ -46,7 +49,7 @@ impl Communicator {
     /// });
     /// ```
     pub fn last_call(&self) -> Option<LastCall> {
-        self.engine.get().last_call()
+        self.engine.get().calls.last().map(PreparedCall::last)
     }
 
     /// The numbers of programs that this communicator has lowered for its calls, and that its cache
@@ -68,7 +71,8 @@ impl Communicator {
     /// });
     /// ```
     pub fn programs(&self) -> ProgramCache {
-        self.engine.get().program_cache()
+        let engine = self.engine.get();
+        engine.calls.cache(engine.settings.program_memory())
     }
 
     /// Sets the size limit of the program cache in bytes, on this rank alone. The default is that
@@ -92,6 +96,63 @@ impl Communicator {
     /// });
     /// ```
     pub fn set_program_memory(&mut self, bytes: usize) {
-        self.engine.change(move |engine| engine.settings_mut().program_limit = Some(bytes));
+        self.engine.change(move |engine| engine.settings.program_limit = Some(bytes));
+    }
+
+    /// Returns the status of this rank in all of its groups: its operation and the rank that it
+    /// waits for, the last 1000 calls, and the observations of the control plane. Does not wait for
+    /// requests in flight, and sends nothing to other ranks. In a forked child the status only
+    /// contains that the communicator was created before the fork.
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp};
+    /// let said = Communicator::run_local(2, |mut comm| {
+    ///     for _ in 0..5 {
+    ///         comm.all_reduce(&mut [1.0f32; 8], ReduceOp::Sum).unwrap();
+    ///     }
+    ///     comm.barrier().unwrap();
+    ///     let status = comm.status();
+    ///     let world = &status.groups[0];
+    ///     assert_eq!((world.completed, world.pending.is_none()), (6, true));
+    ///     assert_eq!((world.recent[0].first, world.recent[0].count), (0, 5));
+    ///     status.to_string()
+    /// });
+    /// assert!(said[0].contains("outside the library after 6 operations, the last of them barrier()"));
+    /// ```
+    pub fn status(&self) -> RankStatus {
+        match self.engine.is_forked() {
+            false => self.engine.messages.control.status(),
+            true => {
+                let failure = Some("the communicator was created before fork".to_owned());
+                let here = (self.rank(), self.world());
+                RankStatus { failure, ..RankStatus::of(here, &[], false, None) }
+            }
+        }
+    }
+
+    /// Returns a handle to the [status](Self::status) of this rank for other threads, also while a
+    /// call blocks.
+    ///
+    /// ```
+    /// use maypole::Communicator;
+    /// use std::time::Duration;
+    /// let mut comms = Communicator::local(2);
+    /// let handle = comms[0].status_handle();
+    /// std::thread::scope(|threads| {
+    ///     // Rank 1 never calls.
+    ///     let call = threads.spawn(|| comms[0].within(Duration::from_secs(5)).barrier());
+    ///     let awaits = loop {
+    ///         let status = handle.status().unwrap();
+    ///         let pending = status.groups[0].pending.as_ref();
+    ///         match pending.and_then(|pending| pending.awaits) {
+    ///             Some(rank) => break rank,
+    ///             None => assert!(!call.is_finished(), "{status}"),
+    ///         }
+    ///     };
+    ///     assert_eq!(awaits, 1);
+    /// });
+    /// ```
+    pub fn status_handle(&self) -> StatusHandle {
+        StatusHandle::new(&self.engine.messages.control, self.engine.owner)
     }
 }

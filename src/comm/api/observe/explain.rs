@@ -13,12 +13,12 @@ impl Communicator {
     /// The costs of messages and bytes by which the tuner chooses: rank 0's table, the same on
     /// every rank. Waits for requests in flight.
     pub fn costs(&self) -> CostTable {
-        self.engine.get().conditions().costs
+        self.engine.get().conditions.costs
     }
 
     /// How many ranks share a core where they are most crowded, rounded up.
     pub fn crowding(&self) -> usize {
-        self.conditions.crowding
+        self.conditions().crowding
     }
 
     /// Why `collective` of `bytes` bytes in all (of the vector, or of all blocks together) runs as
@@ -54,8 +54,8 @@ impl Communicator {
         kind: DataType,
     ) -> Result<Algorithm> {
         let engine = self.engine.get();
-        let (settings, operands) = (engine.settings(), (kind, CallCount::Even(count)));
+        let (settings, operands) = (&engine.settings, (kind, CallCount::Even(count)));
         let call = CollectiveCall::new(settings, collective, operands, Reduction::NONE, false);
-        Ok(engine.plan(call)?.algorithm)
+        Ok(engine.chooser().plan(call)?.algorithm)
     }
 }

@@ -2,5 +2,4 @@
 
 mod calls;
 mod explain;
-mod status;
 mod trace;

@@ -3,14 +3,11 @@
 use crate::comm::Communicator;
 use crate::comm::join::host_name;
 use crate::engine::agree::named_call;
-use crate::engine::observers::TraceName;
 use crate::error::Result;
 use crate::execute::record::{Recorder, TraceFile};
 use maypole_transports::clock::monotonic_ns;
-use serde::{Deserialize, Serialize};
 use std::io::Write;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 /// The placeholder for the rank in a file's name.
 const RANK: &str = "{rank}";
@@ -50,23 +47,10 @@ impl Communicator {
     /// [`Error::Mismatch`](crate::Error::Mismatch) if a rank makes another call instead;
     /// [`Error::TimedOut`](crate::Error::TimedOut) if not all ranks call it in time.
     pub fn trace(&mut self, file: &str) -> Result<()> {
-        self.trace_in(TraceName::new(file))
-    }
-
-    /// Records the calls that follow, after processes were admitted, if the old ranks did so, into
-    /// the file of `before`. Collective. A failure is that of the next call.
-    pub(crate) fn go_on_tracing(&mut self, before: Option<&TraceName>) {
-        if let Some(before) = before {
-            let _ = self.trace_in(before.next_part());
-        }
-    }
-
-    fn trace_in(&mut self, name: TraceName) -> Result<()> {
-        self.engine.get().health().check()?;
+        self.engine.get().health.check()?;
         let rank = self.rank();
-        let has_own_file = name.file.contains(RANK);
-        let path = name.path().to_string_lossy().replace(RANK, &rank.to_string());
-        let path = PathBuf::from(path);
+        let has_own_file = file.contains(RANK);
+        let path = PathBuf::from(file.replace(RANK, &rank.to_string()));
         let creates_file = has_own_file || self.hosts.index(rank) == 0;
         let created = if creates_file { TraceFile::create(&path) } else { Ok(()) };
         if let Err(error) = &created {
@@ -74,44 +58,60 @@ impl Communicator {
             let path = path.display();
             let _ = writeln!(std::io::stderr(), "maypole: {path}: nothing is traced: {error}");
         }
-        let readings = self.exchange_clocks(created.is_ok())?;
+        // The boot id and the clock of each rank that can record. Ranks with equal boot ids read one clock,
+        // and most likely write to one file system. Files are created before this exchange and written
+        // after it.
+        let boot =
+            || std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let reading = created.ok().map(|()| (boot(), monotonic_ns()));
+        let engine = self.engine.get_mut();
+        let readings: Vec<Option<(String, u64)>> =
+            engine.tell_all(named_call("trace()"), &reading)?;
         // If a file could not be created on this host, the rank that creates it has warned.
         let is_missing = |other: usize| {
             readings[other].is_none() && self.hosts.together(other, rank) && !has_own_file
         };
-        let Some(mine) = &readings[rank] else { return Ok(()) };
+        let Some((boot, _)) = &readings[rank] else { return Ok(()) };
         if (0..self.world()).any(is_missing) {
             return Ok(());
         }
-        let reads_my_clock = |reading: &&ClockReading| reading.boot == mine.boot;
-        let first = readings.iter().flatten().find(reads_my_clock);
-        let origin = first.expect("this rank reads its own clock").nanoseconds;
+        let first = readings.iter().flatten().find(|(other, _)| other == boot);
+        let origin = first.expect("this rank reads its own clock").1;
         let host = format!("host {}", host_name());
-        let file = TraceFile::new(path, origin, self.hosts.of(rank), host);
-        self.engine.get_mut().record(Recorder::new(rank, Arc::new(file)), name);
+        let recorded = TraceFile::new(path, origin, self.hosts.of(rank), host);
+        self.engine.get_mut().record(Recorder::new(rank, file, recorded));
         Ok(())
     }
 
-    /// The clock readings of all ranks; `None` for ranks that cannot record. Files are created
-    /// before this exchange and written after it.
-    fn exchange_clocks(&mut self, can_record: bool) -> Result<Vec<Option<ClockReading>>> {
-        let mine = can_record.then(ClockReading::now);
-        self.engine.get_mut().tell_all(named_call("trace()"), &mine)
+    /// Records the calls that follow, after processes were admitted, if the old ranks did so in the
+    /// trace `before`. Collective. A failure is that of the next call.
+    pub(crate) fn go_on_tracing(&mut self, before: Option<&str>) {
+        if let Some(before) = before {
+            let _ = self.trace(&next_part(before));
+        }
     }
 }
 
-/// The reading of a rank's clock when recording begins.
-#[derive(Deserialize, Serialize)]
-struct ClockReading {
-    /// The boot id. Ranks with equal boot ids read one clock, and most likely write to one file
-    /// system.
-    boot: String,
-    nanoseconds: u64,
+/// The file of the trace after `file`, once processes were admitted: `trace.1.json` after
+/// `trace.json`.
+fn next_part(file: &str) -> String {
+    let file = Path::new(file);
+    let part = match file.extension() {
+        Some(extension) => file.with_extension(format!("1.{}", extension.display())),
+        None => file.with_extension("1"),
+    };
+    part.to_string_lossy().into_owned()
 }
 
-impl ClockReading {
-    fn now() -> Self {
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Self { boot, nanoseconds: monotonic_ns() }
+#[cfg(test)]
+mod tests {
+    use super::next_part;
+
+    #[test]
+    fn each_part_of_a_trace_has_a_file_of_its_own() {
+        assert_eq!(next_part("a/trace.json"), "a/trace.1.json");
+        assert_eq!(next_part("a/trace.1.json"), "a/trace.1.1.json");
+        assert_eq!(next_part("b.c/trace"), "b.c/trace.1");
+        assert_eq!(next_part("{rank}.json"), "{rank}.1.json");
     }
 }

@@ -4,7 +4,7 @@
 use crate::comm::{Communicator, Request};
 use crate::element::{DataType, Element};
 use crate::error::Result;
-use crate::execute::messages::{MessageMemory, NewRequest};
+use crate::execute::messages::{MessageMemory, RequestedMessage};
 use crate::requests::messages::memory::{Arrival, EndHook, RequestBuffer, data_of, room_of};
 use crate::requests::outcome::channel;
 use bytemuck::Pod;
@@ -88,38 +88,38 @@ impl Communicator {
         self.post("start_recv", (T::DATA_TYPE, None, tag), data, memory, give, None)
     }
 
-    /// Posts a message with elements of `kind` to or from `peer`, which owns `buffer`: see
+    /// Posts a `message` with elements of a type to or from a rank, which owns `buffer`: see
     /// [`RequestBuffer`].
     pub(super) fn post<B: Send + 'static, R: Send + 'static>(
         &mut self,
         operation: &'static str,
-        (kind, peer, tag): (DataType, Option<usize>, u32),
+        message: (DataType, Option<usize>, u32),
         mut buffer: B,
         memory: impl Fn(&mut B) -> MessageMemory<'_> + Send + 'static,
         give: impl FnOnce(B, Arrival) -> R + Send + 'static,
         hook: Option<EndHook>,
     ) -> Request<R> {
-        let checked = self.check_start(operation, peer, kind, memory(&mut buffer).len());
+        let checked = self.check_start(operation, message, memory(&mut buffer).len());
         let rank = self.rank();
-        let (outcome, received, report) = channel(rank, &self.engine.unreported);
+        let (outcome, shared) = channel(rank, &self.engine.unreported);
         let owned = RequestBuffer { rank, buffer, memory, give, hook, outcome };
         match checked {
             Ok(()) => {
-                let (owned, deadline) = (Box::new(owned), self.engine.message_deadline());
-                self.engine.messages.start(NewRequest { peer, tag, kind, owned, deadline });
+                let deadline = self.engine.message_deadline();
+                let message = RequestedMessage::new(Box::new(owned), message, deadline);
+                self.engine.messages.start(message);
             }
             Err(error) => owned.finish(Err(error)),
         }
         let messages = Arc::clone(&self.engine.messages);
-        Request::new(&self.engine, (received, report), Some(messages))
+        Request::new(&self.engine, shared, Some(messages))
     }
 
     /// Refuses a message that cannot be posted.
     fn check_start(
         &mut self,
         operation: &'static str,
-        peer: Option<usize>,
-        kind: DataType,
+        (kind, peer, _): (DataType, Option<usize>, u32),
         bytes: usize,
     ) -> Result<()> {
         self.engine.check_process()?;

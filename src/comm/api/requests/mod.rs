@@ -73,8 +73,8 @@ impl Communicator {
     ) -> Request<B> {
         let (job, mut request) = task(&self.engine, buffers, call);
         self.queue(job);
-        if self.engine.has_progress() && !self.engine.is_forked() {
-            request.run_with(self.engine.progress().jobs());
+        if !self.engine.is_forked() {
+            request.jobs = self.engine.progress.as_ref().map(Progress::jobs);
         }
         request
     }
@@ -106,7 +106,7 @@ impl Communicator {
     /// assert_eq!(sums, [2, 2]);
     /// ```
     pub fn wait_eagerly(&mut self) {
-        self.engine.alarm.stay_eager();
+        self.engine.messages.alarm.stay_eager();
     }
 
     fn queue(&mut self, job: RequestJob<'static, Self>) {
@@ -116,7 +116,7 @@ impl Communicator {
         match self.lend_engine() {
             Ok(()) => self.engine.progress().run(job),
             Err(error) => {
-                self.engine.get_mut().without_thread(&error);
+                self.engine.get_mut().health.without_thread(&error);
                 job(self);
             }
         }
@@ -124,10 +124,10 @@ impl Communicator {
 
     /// Lends the engine to the thread that runs requests, which begins with the first of them.
     pub(crate) fn lend_engine(&mut self) -> io::Result<()> {
-        if !self.engine.has_progress() {
-            let control = Arc::clone(&self.engine.control);
+        if self.engine.progress.is_none() {
+            let control = Arc::clone(&self.engine.messages.control);
             let progress = Progress::start(self.without_engine(), control, self.rank())?;
-            self.engine.set_progress(progress);
+            self.engine.progress = Some(progress);
         }
         if self.engine.is_here() {
             let engine = self.engine.take();
@@ -141,7 +141,6 @@ impl Communicator {
         Self {
             engine: self.engine.empty(),
             hosts: self.hosts.clone(),
-            conditions: self.conditions.clone(),
             // Only this communicator leaves the group.
             left: true,
         }

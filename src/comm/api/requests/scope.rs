@@ -121,7 +121,7 @@ fn run_beside<'env, R>(
     body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> R,
 ) -> (Box<Communicator>, thread::Result<R>) {
     let engine = comm.engine.empty();
-    let (rank, control) = (engine.rank, Arc::clone(&engine.control));
+    let (rank, control) = (engine.rank, Arc::clone(&engine.messages.control));
     thread::scope(|threads| {
         let (jobs, queue) = channel();
         let (lend, lent) = channel();
@@ -134,7 +134,7 @@ fn run_beside<'env, R>(
             serve(lent, queue, give_back);
         };
         if let Err(error) = Builder::new().name(name).spawn_scoped(threads, run) {
-            comm.engine.get_mut().without_thread(&error);
+            comm.engine.get_mut().health.without_thread(&error);
             return run_inline(comm, body);
         }
         lend.send(comm).expect("the thread begins by taking it");

@@ -3,26 +3,17 @@
 
 mod nics;
 
-use crate::topology::detect::CpuInfo;
+use crate::topology::detect::{CpuInfo, DetectedMachine};
 use crate::topology::system::{Gpu, Net, NumaNode, PciDevice, System};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The content of the files.
-#[derive(Default)]
-pub(super) struct SysfsReport {
-    pub(super) system: System,
-    pub(super) processor: Option<String>,
-    pub(super) notes: Vec<String>,
-}
-
 /// Reads the files. `gpus` are the GPUs that a driver reports, by address. Other GPUs are found by
 /// vendor and PCI class.
-pub(super) fn read(root: &Path, gpus: &[(String, Gpu)]) -> SysfsReport {
+pub(super) fn read(root: &Path, mut gpus: BTreeMap<String, Gpu>) -> DetectedMachine {
     let (mut cpus, processor) = cpus(root);
     let (cards, notes) = nics::read(root);
-    let mut gpus: BTreeMap<String, Gpu> = gpus.iter().cloned().collect();
     let mut number = gpus.len() as i64;
     for (bus, path) in pci_devices(root) {
         let nets = cards.get(&bus).cloned().unwrap_or_default();
@@ -46,7 +37,8 @@ pub(super) fn read(root: &Path, gpus: &[(String, Gpu)]) -> SysfsReport {
             ..PciDevice::default()
         });
     }
-    SysfsReport { system: System { cpus, ..System::default() }, processor, notes }
+    let system = System { cpus, ..System::default() };
+    DetectedMachine { system, processor, notes, ..DetectedMachine::default() }
 }
 
 /// The PCI class of a device, if the device is visible.
@@ -64,12 +56,10 @@ fn cpus(root: &Path) -> (Vec<NumaNode>, Option<String>) {
         (.., Some(name)) if name.starts_with("POWER") => Some("ppc64"),
         _ => None,
     };
-    let cpu = |numa: Option<i64>, affinity: Option<String>| NumaNode {
+    let cpu = |numa: Option<i64>| NumaNode {
         numa,
-        affinity,
         architecture: architecture.map(str::to_owned),
         vendor: vendor.clone(),
-        family: info.value("cpu family").and_then(|text| text.parse().ok()),
         model: info.value("model").and_then(|text| text.parse().ok()),
         ..NumaNode::default()
     };
@@ -77,11 +67,9 @@ fn cpus(root: &Path) -> (Vec<NumaNode>, Option<String>) {
     let number = |name: &str| name.strip_prefix("node")?.parse::<i64>().ok();
     let mut nodes: Vec<i64> = names(&folder).iter().filter_map(|name| number(name)).collect();
     nodes.sort_unstable();
-    let mask = |node: i64| text(&folder.join(format!("node{node}")), "cpumap");
-    let mut cpus: Vec<NumaNode> =
-        nodes.into_iter().map(|node| cpu(Some(node), mask(node))).collect();
+    let mut cpus: Vec<NumaNode> = nodes.into_iter().map(|node| cpu(Some(node))).collect();
     if cpus.is_empty() {
-        cpus.push(cpu(None, None));
+        cpus.push(cpu(None));
     }
     (cpus, info.name())
 }
@@ -159,8 +147,6 @@ fn device(path: &Path) -> PciDevice {
         class: hexadecimal(path, "class"),
         gigatransfers: rate.and_then(|rate| rate.split_once(' ')?.0.parse().ok()),
         lanes: lanes.and_then(|lanes| lanes.parse().ok()),
-        vendor: text(path, "vendor"),
-        device: text(path, "device"),
         ..PciDevice::default()
     }
 }

@@ -1,9 +1,10 @@
 //! The messages of couriers: a head that is a word, and for a publication its bytes.
 
 use crate::stream::HEAD;
+use bytemuck::{CheckedBitPattern, NoUninit};
 
 /// The word that a message carries.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(CheckedBitPattern, Clone, Copy, Debug, Eq, NoUninit, PartialEq)]
 #[repr(u8)]
 pub(super) enum WordKind {
     /// Of a publication, with its bytes.
@@ -16,8 +17,9 @@ pub(super) enum WordKind {
     Written = 5,
 }
 
-/// The head of a message.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// The head of a message, as it travels.
+#[derive(CheckedBitPattern, Clone, Copy, Debug, Eq, NoUninit, PartialEq)]
+#[repr(C)]
 pub(super) struct WordHead {
     pub(super) kind: WordKind,
     /// The place of the room among the [directions](super::places::Direction) of the sender.
@@ -34,25 +36,11 @@ impl WordHead {
         Self { kind: WordKind::Goodbye, room: 0, lane: 0, slot: 0, length: 0, word: 0 };
 
     pub(super) fn to_bytes(self) -> [u8; HEAD] {
-        let mut bytes = [0; HEAD];
-        bytes[..4].copy_from_slice(&[self.kind as u8, self.room, self.lane, self.slot]);
-        bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.word.to_le_bytes());
-        bytes
+        bytemuck::cast(self)
     }
 
     /// Those that [`to_bytes`](Self::to_bytes) has made; `None` for others.
     pub(super) fn from_bytes(bytes: [u8; HEAD]) -> Option<Self> {
-        let [kind, room, lane, slot, a, b, c, d, word @ ..] = bytes;
-        let kind = match kind {
-            1 => WordKind::Arrived,
-            2 => WordKind::Consumed,
-            3 => WordKind::Announced,
-            4 => WordKind::Goodbye,
-            5 => WordKind::Written,
-            _ => return None,
-        };
-        let length = u32::from_le_bytes([a, b, c, d]);
-        Some(Self { kind, room, lane, slot, length, word: u64::from_le_bytes(word) })
+        bytemuck::checked::try_cast(bytes).ok()
     }
 }
