@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::engine::calls::call::ReadyCall;
 use crate::engine::calls::prepared::{PreparedCall, WayKind};
 use crate::engine::calls::report::CallPath;
-use crate::engine::ways::{CallTurn, Datapath};
+use crate::engine::ways::{CallTurn, Datapath, StretchTime};
 use crate::error::Result;
 use crate::execute::record::record_call;
 use crate::execute::{Buffers, ExecuteError, Executor, PeerMemory, ProcessBuffers};
@@ -70,15 +70,21 @@ impl Engine {
         let mut asking = asking.expect("made with the first call that asks");
         let prepared = self.calls.at(at);
         let mine = announcement(&self.registrations, prepared, ready);
-        let mine = Announcement { call_ns: self.ways.report(&kind), ..mine };
+        let mine = Announcement { report: self.ways.report(&kind), ..mine };
         let guard = SeverOnFailure::of(&self.registrations, mine, ready);
         let (executor, ways) = (&mut self.executor, &mut self.ways);
         asking.fingerprint = mix(prepared.record.fingerprint) | 1;
+        let start = Instant::now();
         let all = ask(executor, &asking, mine);
         let began = Instant::now();
         let may_register = prepared.ways.as_ref().is_some_and(|ways| ways.1.may_register);
         let done = all.and_then(|all| {
-            ways.exchanged(&kind, all.iter().map(|it| it.call_ns).max().unwrap_or(0));
+            let most = |time: fn(&StretchTime) -> u64| all.iter().map(|it| time(&it.report)).max();
+            let slowest = StretchTime {
+                call_ns: most(|it| it.call_ns).unwrap_or(0),
+                exchange_ns: most(|it| it.exchange_ns).unwrap_or(0),
+            };
+            ways.exchanged(&kind, slowest, began - start);
             let turn = match may_register && all.iter().all(|it| it.is_registered) {
                 true => CallTurn { way: Datapath::Registered, is_timed: false },
                 false => ways.begin(&kind),

@@ -1,7 +1,7 @@
 //! One rank's state of the ways of all kinds of calls of a group.
 
 use super::clock::StretchClock;
-use super::explorer::{Account, Explorer};
+use super::explorer::{Account, Explorer, StretchTime};
 use super::{Datapath, Ways};
 use lru::LruCache;
 use std::hash::Hash;
@@ -49,6 +49,8 @@ pub(crate) struct WayChoices<K: Hash + Eq> {
 struct KindState {
     explorer: Explorer,
     clock: StretchClock,
+    /// Nanoseconds of the last exchange.
+    exchange_ns: u64,
 }
 
 impl<K: Hash + Eq> Default for WayChoices<K> {
@@ -66,16 +68,20 @@ impl<K: Hash + Eq> WayChoices<K> {
         state.clock.is_over() || ways.may_register || copies
     }
 
-    /// This rank's report in the exchange before a call of `kind`: nanoseconds of a call of the stretch, if
-    /// that has ended, else zero.
-    pub(crate) fn report(&mut self, kind: &K) -> u64 {
-        let clock = &self.state(kind).clock;
-        if clock.is_over() { clock.call_ns() } else { 0 }
+    /// This rank's report in the exchange before a call of `kind`.
+    pub(crate) fn report(&mut self, kind: &K) -> StretchTime {
+        let KindState { clock, exchange_ns, .. } = self.state(kind);
+        match clock.is_over() {
+            true => StretchTime { call_ns: clock.call_ns(), exchange_ns: *exchange_ns },
+            false => StretchTime::default(),
+        }
     }
 
-    /// All ranks have exchanged before a call of `kind`. `slowest` is the greatest report.
-    pub(crate) fn exchanged(&mut self, kind: &K, slowest: u64) {
+    /// All ranks have exchanged before a call of `kind`, in the time `took` on this one. `slowest`
+    /// has the greatest times that they report.
+    pub(crate) fn exchanged(&mut self, kind: &K, slowest: StretchTime, took: Duration) {
         let state = self.kinds.get_mut(kind).expect("a call begins first");
+        state.exchange_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         if state.clock.is_over() {
             let next = state.explorer.after(state.clock.stretch, slowest, &mut self.account);
             state.clock = StretchClock::new(next);
@@ -101,8 +107,8 @@ impl<K: Hash + Eq> WayChoices<K> {
 impl KindState {
     fn new(ways: &CallWays, account: &Account) -> Self {
         let mut explorer = Explorer::new(ways.private.clone(), ways.publications, account);
-        let clock = StretchClock::new(explorer.next_stretch(0, account));
-        Self { explorer, clock }
+        let clock = StretchClock::new(explorer.next_stretch(StretchTime::default(), account));
+        Self { explorer, clock, exchange_ns: 0 }
     }
 }
 

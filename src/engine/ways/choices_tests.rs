@@ -26,8 +26,11 @@ impl Group {
         let exchange = [&mut *first, &mut *second].map(|rank| rank.exchanges(kind, ways));
         assert_eq!(exchange[0], exchange[1], "all ranks exchange in the same calls");
         if exchange[0] {
-            let slowest = first.report(&kind).max(second.report(&kind));
-            [&mut *first, &mut *second].into_iter().for_each(|rank| rank.exchanged(&kind, slowest));
+            let call_ns = first.report(&kind).call_ns.max(second.report(&kind).call_ns);
+            let slowest = StretchTime { call_ns, ..first.report(&kind) };
+            for (rank, took) in [&mut *first, &mut *second].into_iter().zip([300, 700]) {
+                rank.exchanged(&kind, slowest, Duration::from_nanos(took));
+            }
         }
         let turns = [&mut *first, &mut *second].map(|rank| rank.begin(&kind));
         assert_eq!(turns[0], turns[1], "all ranks go the same way");
@@ -93,7 +96,7 @@ fn calls_that_may_be_registered_exchange_each_time() {
     let mut choices = WayChoices::<usize>::default();
     let ways = CallWays { may_register: true, ..ways(&[]) };
     assert!((0..100).all(|_| choices.exchanges(1, &ways)));
-    assert_eq!(choices.report(&1), 0, "no stretch has ended");
+    assert_eq!(choices.report(&1), StretchTime::default(), "no stretch has ended");
 }
 
 /// All ranks evict the same kinds together.

@@ -28,10 +28,21 @@ const BUDGET: u64 = 40;
 const MOST_CREDIT: i64 = 50_000_000;
 /// Calls between two rounds last so many times as long as a round.
 const PAUSE: u64 = 16;
-/// Nanoseconds of a stretch outside of rounds: long, compared with the exchange before it.
-const STRETCH_NS: u64 = 5_000_000;
+/// Stretches outside of rounds last so many times as long as the exchange before them, but not less than a
+/// millisecond, nor more than twenty.
+const EXCHANGES: u64 = 300;
+const STRETCH_NS: [u64; 2] = [1_000_000, 20_000_000];
 /// Calls of such a stretch.
 const STRETCH_CALLS: [u64; 2] = [4, 4096];
+
+/// How long the calls of a stretch took: on one rank, or on the slowest. Zero if no stretch has ended.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct StretchTime {
+    /// Nanoseconds of a call.
+    pub(crate) call_ns: u64,
+    /// Nanoseconds of the exchange before the stretch.
+    pub(crate) exchange_ns: u64,
+}
 
 /// The budget of the rounds of all kinds of a group. Equal on all ranks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,19 +107,24 @@ impl Explorer {
         Self { ways, publications, present, round: None, known: None, changed: 0, since: 0 }
     }
 
-    /// The stretch after `done`, whose calls took `call_ns` nanoseconds on the slowest rank.
-    pub(super) fn after(&mut self, done: Stretch, call_ns: u64, account: &mut Account) -> Stretch {
-        let took = call_ns.saturating_mul(u64::from(done.calls));
+    /// The stretch after `done`, which took that `time` on the slowest rank.
+    pub(super) fn after(
+        &mut self,
+        done: Stretch,
+        time: StretchTime,
+        account: &mut Account,
+    ) -> Stretch {
+        let took = time.call_ns.saturating_mul(u64::from(done.calls));
         account.earn(took);
         match &mut self.round {
             Some(round) => {
-                if round.end_stretch(done, call_ns) {
+                if round.end_stretch(done, time.call_ns) {
                     self.conclude(account);
                 }
             }
-            None => self.watch(call_ns, took),
+            None => self.watch(time.call_ns, took),
         }
-        self.next_stretch(call_ns, account)
+        self.next_stretch(time, account)
     }
 
     /// Compares a stretch in the present way with its measured time.
@@ -122,15 +138,16 @@ impl Explorer {
         self.changed = if has_changed { self.changed + 1 } else { 0 };
     }
 
-    /// The stretch after one with calls of `call_ns` nanoseconds; first of all, after none.
-    pub(super) fn next_stretch(&mut self, call_ns: u64, account: &Account) -> Stretch {
+    /// The stretch after one that took that `time`; first of all, after none.
+    pub(super) fn next_stretch(&mut self, time: StretchTime, account: &Account) -> Stretch {
         if self.round.is_none() && self.is_round_due(account) {
             self.round = Some(Round::new(&self.ways, self.present));
         }
         if let Some(round) = &self.round {
             return round.stretch(self.publications);
         }
-        let calls = (STRETCH_NS / call_ns.max(1)).clamp(STRETCH_CALLS[0], STRETCH_CALLS[1]) as u32;
+        let length = EXCHANGES.saturating_mul(time.exchange_ns).clamp(STRETCH_NS[0], STRETCH_NS[1]);
+        let calls = (length / time.call_ns.max(1)).clamp(STRETCH_CALLS[0], STRETCH_CALLS[1]) as u32;
         let every = calls.div_ceil(MOST_TIMED as u32 / 4);
         Stretch { way: self.present, calls, untimed: 0, every }
     }

@@ -23,7 +23,7 @@ struct Ranks {
 impl Ranks {
     fn new(ways: &[Datapath], account: Account) -> Self {
         let mut explorer = Explorer::new(ways.iter().copied().collect(), 32, &account);
-        let stretch = explorer.next_stretch(0, &account);
+        let stretch = explorer.next_stretch(StretchTime::default(), &account);
         Self { explorer, account, stretch, time: (0, 0) }
     }
 
@@ -39,7 +39,8 @@ impl Ranks {
         let calls = u64::from(self.stretch.calls);
         let best = (*costs.iter().min().unwrap() as f64 * noise) as u64;
         self.time = (self.time.0 + call_ns * calls, self.time.1 + best * calls);
-        self.stretch = self.explorer.after(self.stretch, call_ns, &mut self.account);
+        let time = StretchTime { call_ns, exchange_ns: 500 };
+        self.stretch = self.explorer.after(self.stretch, time, &mut self.account);
         way
     }
 
@@ -150,9 +151,12 @@ fn a_single_way_has_no_rounds() {
 fn an_exchange_takes_a_small_part_of_a_stretch() {
     let mut ranks = Ranks::four();
     ranks.until(DEEP, NEAR);
-    for (call_ns, calls) in [(40_000, 125), (40_000_000, 4), (10, 4096)] {
+    for (exchange_ns, call_ns, calls) in
+        [(500, 40_000, 25), (20_000, 40_000, 150), (20_000, 40_000_000, 4), (500, 10, 4096)]
+    {
         let mut account = Account { credit: -1_000_000_000, ..ranks.account };
-        let next = ranks.explorer.after(ranks.stretch, call_ns, &mut account);
+        let time = StretchTime { call_ns, exchange_ns };
+        let next = ranks.explorer.after(ranks.stretch, time, &mut account);
         assert_eq!(next.calls, calls);
     }
 }

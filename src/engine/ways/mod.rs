@@ -22,6 +22,7 @@ mod explorer;
 use crate::execute::StoreWay;
 use arrayvec::ArrayVec;
 pub(crate) use choices::{CallTurn, CallWays, WayChoices};
+pub(crate) use explorer::StretchTime;
 use std::str::FromStr;
 
 /// A way to move the bytes of a call between ranks that share a board.
