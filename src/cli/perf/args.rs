@@ -31,7 +31,7 @@ use std::time::Duration;
 /// the number of calls. Ctrl-C ends the measurement after the current sample and prints the
 /// results until then; a second Ctrl-C kills.
 ///
-/// Options of nccl-tests are accepted where they have a meaning here: -b, -e, -f, -g
+/// Options of nccl-tests are accepted where they have a meaning here: -b, -e, -f, --stepbytes, -g
 /// (here the number of ranks), -w, -c 0 or 1, -d float, -o prod, -r, -T. Two letters differ: -n is
 /// the number of ranks, and -i the number of timed calls (--iters).
 ///
@@ -111,6 +111,16 @@ pub(crate) struct PerfArgs {
     #[arg(short, long, alias = "stepfactor", value_name = "N")]
     pub(crate) factor: Option<usize>,
 
+    /// Each size is this many bytes more than the one before, instead of --factor.
+    #[arg(
+        long,
+        alias = "stepbytes",
+        value_name = "SIZE",
+        value_parser = sizes::parse,
+        conflicts_with = "factor"
+    )]
+    pub(crate) step: Option<usize>,
+
     /// The sizes themselves, separated by commas [default, without any option for sizes and
     /// without --report: 8,4K,256K,4M].
     #[arg(
@@ -118,7 +128,7 @@ pub(crate) struct PerfArgs {
         value_name = "SIZES",
         value_delimiter = ',',
         value_parser = sizes::parse,
-        conflicts_with_all = ["min", "max", "factor"]
+        conflicts_with_all = ["min", "max", "factor", "step"]
     )]
     pub(crate) sizes: Vec<usize>,
 

@@ -45,13 +45,15 @@ impl JoinReport {
     /// # Errors
     /// The error in `bytes`, in words.
     pub(crate) fn from_bytes(rank: usize, bytes: &[u8]) -> Result<Self, String> {
-        wire::decode(bytes).map_err(|why| {
-            format!(
-                "rank {rank} sent no valid report when it joined: {why}; run one version of \
-                 maypole on all ranks"
-            )
-        })
+        wire::decode(bytes).map_err(|why| refused(rank, why))
     }
+}
+
+fn refused(rank: usize, why: impl std::fmt::Display) -> String {
+    format!(
+        "rank {rank} sent no valid report when it joined: {why}; run one version of maypole on all \
+         ranks"
+    )
 }
 
 /// A world, equal on all of its ranks.
@@ -81,9 +83,11 @@ impl JoinedWorld {
         let (hosts, machines) = (Hosts::new(&hosts), Hosts::new(&machines));
         let transport = reports.iter().find_map(|report| report.transport);
         let transport = transport.ok_or("no rank tells the transport")?;
-        let costs = reports.iter().find_map(|report| report.costs.as_ref());
-        let costs = costs.ok_or("no rank tells costs")?.parse::<CostTable>();
-        let mut costs = costs.map_err(|error| format!("the costs that a rank tells: {error}"))?;
+        let costs = reports.iter().map(|report| report.costs.as_deref()).enumerate();
+        let costs = costs.filter_map(|(rank, costs)| Some((rank, costs?))).next();
+        let (teller, costs) = costs.ok_or("no rank tells costs")?;
+        let costs = costs.parse::<CostTable>();
+        let mut costs = costs.map_err(|error| refused(teller, error))?;
         let (measured, mut sites) = sites::found(&hosts, attendees);
         match costs.network.is_near() {
             true => costs.network = measured,

@@ -15,6 +15,7 @@ pub(super) const DEFAULT_SIZES: [usize; 4] = [8, 4 << 10, 256 << 10, 4 << 20];
 const DEFAULT_MIN: usize = 8;
 const DEFAULT_MAX: usize = 64 << 20;
 const DEFAULT_FACTOR: usize = 4;
+const MOST_SIZES: usize = 1 << 14;
 
 impl PerfArgs {
     /// What is measured of each type, operation and root. A collective that has no operation or no
@@ -117,7 +118,8 @@ impl PerfArgs {
         if !self.sizes.is_empty() {
             return Ok(self.sizes.clone());
         }
-        let no_size_given = self.min.is_none() && self.max.is_none() && self.factor.is_none();
+        let given = [self.min, self.max, self.factor, self.step];
+        let no_size_given = given.iter().all(Option::is_none);
         // A plotted line needs more sizes than a first look.
         if no_size_given && self.report.is_none() {
             return Ok(DEFAULT_SIZES.to_vec());
@@ -127,8 +129,19 @@ impl PerfArgs {
         let factor = self.factor.unwrap_or(DEFAULT_FACTOR);
         ensure!(min <= max, "--min {} is more than --max {}", sizes::name(min), sizes::name(max));
         ensure!(factor >= 2, "--factor {factor}: the factor must be at least 2");
-        let next = |size: &usize| size.checked_mul(factor).filter(|next| *next <= max);
-        Ok(std::iter::successors(Some(min), next).collect())
+        let next = |size: &usize| match self.step {
+            Some(step) => size.checked_add(step),
+            None => size.checked_mul(factor),
+        };
+        let next = |size: &usize| next(size).filter(|next| *next <= max);
+        let sizes: Vec<usize> = std::iter::successors(Some(min), next).take(MOST_SIZES).collect();
+        ensure!(
+            sizes.len() < MOST_SIZES,
+            "--step makes {MOST_SIZES} sizes or more from {} to {}: give a larger --step",
+            sizes::name(min),
+            sizes::name(max)
+        );
+        Ok(sizes)
     }
 }
 

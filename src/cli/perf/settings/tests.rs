@@ -44,13 +44,14 @@ fn a_report_measures_all_algorithms_in_many_sizes() {
     let line = "all-reduce --report there -a ring,auto --max 64";
     let benchmark = settings(line).unwrap().benchmarks.remove(0);
     assert_eq!(benchmark.algorithms, [Some(Algorithm::Ring), None]);
-    assert_eq!(benchmark.sizes, [8, 32]);
+    assert_eq!(benchmark.sizes, [8, 16, 24, 32]);
 }
 
 #[test]
-fn sizes_go_from_min_to_max_by_the_factor() {
+fn sizes_go_from_min_to_max_by_the_factor_or_the_step() {
     assert_eq!(sizes("--min 8 --max 1K"), [8, 32, 128, 512]);
     assert_eq!(sizes("-b 8 -e 16 -f 2"), [8, 16]);
+    assert_eq!(sizes("-b 1K -e 3K --step 1K"), [1024, 2048, 3072]);
     assert_eq!(sizes("--max 4"), [4]);
     assert_eq!(sizes("--min 128M"), [128 << 20]);
     assert_eq!(sizes("--sizes 4K,8"), [4096, 8]);
@@ -67,7 +68,7 @@ fn command_lines_of_nccl_tests_are_understood() {
     assert_eq!(of.benchmarks[0].parameters.kind, maypole::DataType::F32);
     assert_eq!(of.benchmarks[0].parameters.op, ReduceOp::Product);
     assert_eq!(of.options.timeout, Some(Duration::from_secs(60)));
-    let long = "--minbytes 8 --maxbytes 32 --stepfactor 4 --datatype half --check 0 --ngpus 3";
+    let long = "--minbytes 8 --maxbytes 32 --stepbytes 8 --datatype half --check 0 --ngpus 3";
     let settings = settings(long).unwrap();
     assert_eq!(settings.benchmarks[0].sizes, [8, 32]);
     assert_eq!(settings.benchmarks[0].parameters.kind, maypole::DataType::F16);
@@ -148,6 +149,8 @@ fn contradictions_are_refused() {
     for (line, says) in [
         ("--min 64 --max 8", "--min 64 is more than --max 8"),
         ("--factor 1", "at least 2"),
+        ("--min 8 --max 1T --step 1", "16384 sizes or more from 8 to 1T"),
+        ("--factor 2 --step 8", "cannot be used with"),
         ("--root 4", "no rank 4"),
         ("-n 2 --root 2", "no rank 2"),
         ("-n 0", "at least 1"),
