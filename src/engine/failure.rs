@@ -97,6 +97,7 @@ impl Health {
             // No failure of a rank alters bytes, so there is no other cause to wait for.
             LinkError::Lost(Fault::Altered) => error,
             LinkError::Lost(_) => self.await_fate(whom, error),
+            LinkError::Unconnected(_) if self.control.has_left(whom) => LinkError::PeerLeft,
             error => error,
         };
         // A rank that has failed also leaves, and a wait may observe that first.

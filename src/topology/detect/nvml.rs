@@ -19,15 +19,15 @@ pub(super) fn read() -> Result<(Vec<GpuInfo>, Vec<Vec<PeerAccess>>), String> {
     let devices = all.filter_map(|number| nvml.device_by_index(number).ok());
     let known: Vec<(Device, GpuInfo)> =
         devices.filter_map(|device| accelerator(&device).map(|info| (device, info))).collect();
-    let row = |(a, _): &(Device, GpuInfo)| known.iter().map(|(b, _)| peer(a, b)).collect();
-    let peers = known.iter().map(row).collect();
+    let peer = |a: usize, b: usize| match a == b {
+        true => PeerAccess::Yes,
+        false => peer(&known[a].0, &known[b].0),
+    };
+    let peers = (0..known.len()).map(|a| (0..known.len()).map(|b| peer(a, b)).collect()).collect();
     Ok((known.into_iter().map(|(_, info)| info).collect(), peers))
 }
 
 fn peer(a: &Device, b: &Device) -> PeerAccess {
-    if a.index().ok() == b.index().ok() {
-        return PeerAccess::Yes;
-    }
     let status = |which| match a.p2p_status(b, which) {
         Ok(P2pStatus::Ok) => PeerAccess::Yes,
         Ok(P2pStatus::Unknown) | Err(_) => PeerAccess::Unknown,
