@@ -139,12 +139,13 @@ impl NewGroup<'_> {
         let reserved = if world > 1 { lanes } else { 0 };
         let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.gpu(&[], fitting).places);
         let shapes = plan::shapes(place, lanes, self.least, world);
+        let shapes = Shapes { slots_on_gpus: is_direct, ..shapes };
         let walks = self.walks.clone();
         let aside = on_gpu(comm, stream_aside(stream))?;
         let messages = on_gpu(comm, MessagePrograms::new(stream))?;
         let board = match place {
             MailboxPlace::Gpus => self.on_gpus(comm, &shapes)?,
-            MailboxPlace::Host | MailboxPlace::Hosts => self.in_host(comm, &shapes, is_direct)?,
+            MailboxPlace::Host | MailboxPlace::Hosts => self.in_host(comm, &shapes)?,
         };
         let courier = match &board {
             Ok(board) if place == MailboxPlace::Hosts => Some(courier(comm, board, self.ways)?),
@@ -216,14 +217,10 @@ impl NewGroup<'_> {
         Ok(pending.connect(comm.rank(), &offers, table).map_err(|error| error.to_string()))
     }
 
-    fn in_host(
-        &self,
-        comm: &mut Communicator,
-        shapes: &Shapes,
-        is_direct: bool,
-    ) -> Result<Found<DeviceBoard>> {
+    fn in_host(&self, comm: &mut Communicator, shapes: &Shapes) -> Result<Found<DeviceBoard>> {
         let ranks = (comm.rank(), comm.world());
-        let offered = is_direct
+        let offered = shapes
+            .slots_on_gpus
             .then(|| gpu_direct::offered(comm, self.stream, shapes, self.ways))
             .transpose()?;
         let offered = match offered.transpose() {

@@ -56,7 +56,7 @@ struct WordArrival {
     /// `None` for a goodbye.
     at: Option<usize>,
     body: CopyRange,
-    /// The first byte that was written directly before.
+    /// The first byte that was written directly before, if it is in the memory of a GPU.
     written: Option<usize>,
 }
 
@@ -90,6 +90,9 @@ pub(super) struct CourierLink {
     writes_to: Option<RemoteMemory>,
     sending: Option<OutgoingWord>,
     receiving: IncomingWord,
+    /// Words whose bytes the GPU may not see yet, in the order in which they have arrived.
+    landing: Vec<WordArrival>,
+    is_flushing: bool,
     goodbye: Goodbye,
     /// The peer has said goodbye.
     has_left: bool,
@@ -128,6 +131,8 @@ impl CourierLink {
             writes_to,
             sending: None,
             receiving: IncomingWord::default(),
+            landing: Vec::new(),
+            is_flushing: false,
             goodbye: Goodbye::None,
             has_left: false,
             quiet: 0,
@@ -188,7 +193,9 @@ impl CourierLink {
             Ok(pushed) => Ok(pulled | pushed),
             // A rank that leaves closes its end behind its goodbye, which may have arrived, or wait behind a
             // message that waits for an adapter.
-            Err(_) if self.has_left || self.receiving.whole().is_some() => Ok(true),
+            Err(_) if self.has_left || self.is_flushing || self.receiving.whole().is_some() => {
+                Ok(true)
+            }
             Err(fault) => Err(fault),
         }
     }
@@ -262,14 +269,6 @@ impl CourierLink {
         }
     }
 
-    /// False if the kernel may not see yet what was written from this byte on.
-    fn has_landed(&mut self, written: Option<usize>) -> Result<bool> {
-        match (written, self.stream.direct()) {
-            (Some(at), Some(direct)) => direct.flush(at),
-            _ => Ok(true),
-        }
-    }
-
     /// The message of the next word that has changed, of a publication if there is one: kernels wait for these.
     /// A goodbye behind all words.
     fn next_message(&mut self, copy: &MailboxCopy) -> Option<OutgoingWord> {
@@ -307,24 +306,61 @@ impl CourierLink {
     fn pull(&mut self, copy: &MailboxCopy) -> Result<bool> {
         let mut has_moved = false;
         while !self.has_left {
-            let Some(WordArrival { head, at, written, .. }) = self.receiving.whole() else {
-                match self.pull_bytes(copy)? {
+            let Some(arrival) = self.next_arrival(copy, &mut has_moved)? else {
+                match self.land(copy)? {
                     true => has_moved = true,
                     false => break,
                 }
                 continue;
             };
-            if self.frees_early(&head)? || !self.has_landed(written)? {
-                break;
-            }
             self.receiving = IncomingWord::default();
             has_moved = true;
-            match at {
-                Some(at) => copy.word(at).store(head.word, Ordering::Release),
-                None => self.has_left = true,
+            match arrival {
+                WordArrival { written: Some(_), .. } => self.landing.push(arrival),
+                WordArrival { at: Some(at), head, .. } => {
+                    copy.word(at).store(head.word, Ordering::Release);
+                }
+                WordArrival { at: None, .. } => self.has_left = true,
             }
         }
         Ok(has_moved)
+    }
+
+    /// The next message, if all of it has arrived and it need not wait.
+    fn next_arrival(
+        &mut self,
+        copy: &MailboxCopy,
+        has_moved: &mut bool,
+    ) -> Result<Option<WordArrival>> {
+        loop {
+            if let Some(arrival) = self.receiving.whole() {
+                // A goodbye comes behind all words.
+                let waits = arrival.at.is_none() && !self.landing.is_empty();
+                let waits = waits || self.frees_early(&arrival.head)?;
+                return Ok(Some(arrival).filter(|_| !waits));
+            }
+            if self.is_flushing || !self.pull_bytes(copy)? {
+                return Ok(None);
+            }
+            *has_moved = true;
+        }
+    }
+
+    /// Writes the words whose bytes the GPU may not have seen, after one flush for all of them. True if it has.
+    fn land(&mut self, copy: &MailboxCopy) -> Result<bool> {
+        let Some(written) = self.landing.last().and_then(|last| last.written) else {
+            return Ok(false);
+        };
+        let direct = self.stream.direct().expect("slots on GPUs have direct writes");
+        self.is_flushing = !direct.flush(written)?;
+        if self.is_flushing {
+            return Ok(false);
+        }
+        for WordArrival { at, head, .. } in self.landing.drain(..) {
+            let at = at.expect("it is the word of a publication");
+            copy.word(at).store(head.word, Ordering::Release);
+        }
+        Ok(true)
     }
 
     /// Receives bytes of the message. Returns whether there were any.
@@ -365,7 +401,10 @@ fn arrival(rooms: &[Direction], head: [u8; HEAD]) -> Result<WordArrival> {
             match head.kind {
                 WordKind::Arrived if room.is_of_gpus() && body.len > 0 => None,
                 WordKind::Arrived => Some((Some(at), body, None)),
-                WordKind::Written => Some((Some(at), none, Some(room.at_reader(body.start)))),
+                WordKind::Written => {
+                    let written = room.is_of_gpus().then(|| room.at_reader(body.start));
+                    Some((Some(at), none, written))
+                }
                 _ => Some((Some(at), none, None)),
             }
         }

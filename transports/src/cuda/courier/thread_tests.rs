@@ -112,7 +112,8 @@ fn connection() -> [TcpStream; 2] {
 }
 
 /// Two ranks on two hosts, each with its courier.
-fn two_hosts(shapes: &Shapes, on_gpus: bool) -> [(RankEnd, Courier); 2] {
+fn two_hosts(shapes: &Shapes) -> [(RankEnd, Courier); 2] {
+    let on_gpus = shapes.slots_on_gpus;
     let [here, there] = connection().map(|socket| AnyStream::Tcp(Tcp::new(socket).unwrap()));
     let slots = on_gpus.then(|| SlotLayout::new(shapes, &[0, 1]));
     let (here, there) = match on_gpus {
@@ -160,7 +161,7 @@ fn couriers_run_beside_writers_and_readers() {
 
 fn run_beside(on_gpus: bool) {
     const POSITIONS: u64 = 300;
-    let [(here, mut of_here), (there, mut of_there)] = two_hosts(&shapes(), on_gpus);
+    let [(here, mut of_here), (there, mut of_there)] = two_hosts(&shapes(on_gpus));
     let is_over = AtomicBool::new(false);
     let expected = |room: usize, lane: u8, position: u64| -> Vec<u8> {
         let len = (position as usize * 7 + usize::from(lane)) % (LONGEST + 1);
@@ -206,7 +207,7 @@ fn run_beside(on_gpus: bool) {
 fn long_shapes() -> Shapes {
     let short = Shape { lanes: 4, slots: 16, bytes: 16 << 10, lane_bytes: 4 << 10, ..SHAPE };
     let long = Shape { lanes: 8, slots: 4, bytes: 2 << 20, lane_bytes: 8 << 10, ..SHAPE };
-    Shapes { groups: vec![short, long], messages: SHAPE }
+    Shapes { groups: vec![short, long], messages: SHAPE, slots_on_gpus: false }
 }
 
 /// The lane and the position in it of publication `nth` in a room of these shapes.
@@ -218,7 +219,7 @@ fn place(room: usize, nth: u64) -> ((usize, u8), u64) {
 /// Seconds from the first publication of `count` to the last read, both ranks' kernels being no threads.
 fn seconds(count: u64, len: usize) -> f64 {
     let publication = |nth| place(usize::from(len > 4 << 10), nth);
-    let [(here, mut of_here), (there, mut of_there)] = two_hosts(&long_shapes(), false);
+    let [(here, mut of_here), (there, mut of_there)] = two_hosts(&long_shapes());
     let start = Instant::now();
     std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -256,7 +257,7 @@ fn seconds(count: u64, len: usize) -> f64 {
 
 /// Seconds of a publication of 8 bytes to the other host: half of the time there and back.
 fn latency(turns: u64) -> f64 {
-    let ends = two_hosts(&long_shapes(), false);
+    let ends = two_hosts(&long_shapes());
     let start = Instant::now();
     std::thread::scope(|threads| {
         for (me, (end, mut courier)) in ends.into_iter().enumerate() {
