@@ -1,14 +1,13 @@
 //! The link of a courier to one rank.
 
 use super::CourierStream;
+use super::incoming::{IncomingWord, WordArrival};
 use super::message::{WordHead, WordKind};
 use super::places::{CopyRange, Direction, MailboxCopy};
 use crate::any_stream::AnyStream;
 use crate::poll::Interest;
 use crate::stream::direct::RemoteMemory;
-use crate::stream::{Fault, HEAD, Result, Stream};
-use maypole_kernels::ViewMut;
-use std::io;
+use crate::stream::{HEAD, Result, Stream};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
@@ -38,33 +37,6 @@ struct OutgoingWord {
     sent: usize,
     /// The place of its word among those that are watched.
     word: usize,
-}
-
-/// The message that is being received.
-#[derive(Debug, Default)]
-struct IncomingWord {
-    head: [u8; HEAD],
-    received: usize,
-    /// Once the head has arrived.
-    into: Option<WordArrival>,
-}
-
-/// The places of a word and of the bytes behind its head.
-#[derive(Clone, Copy, Debug)]
-struct WordArrival {
-    head: WordHead,
-    /// `None` for a goodbye.
-    at: Option<usize>,
-    body: CopyRange,
-    /// The first byte that was written directly before, if it is in the memory of a GPU.
-    written: Option<usize>,
-}
-
-impl IncomingWord {
-    /// Its parts, once all of it has arrived.
-    fn whole(&self) -> Option<WordArrival> {
-        self.into.filter(|arrival| self.received == HEAD + arrival.body.len)
-    }
 }
 
 /// This rank's goodbye.
@@ -339,7 +311,7 @@ impl CourierLink {
                 let waits = waits || self.frees_early(&arrival.head)?;
                 return Ok(Some(arrival).filter(|_| !waits));
             }
-            if self.is_flushing || !self.pull_bytes(copy)? {
+            if self.is_flushing || !self.receiving.pull(&mut self.stream, &self.incoming, copy)? {
                 return Ok(None);
             }
             *has_moved = true;
@@ -362,22 +334,6 @@ impl CourierLink {
         }
         Ok(true)
     }
-
-    /// Receives bytes of the message. Returns whether there were any.
-    fn pull_bytes(&mut self, copy: &MailboxCopy) -> Result<bool> {
-        let IncomingWord { head, received, into } = &mut self.receiving;
-        let body = match into {
-            // SAFETY: the publication has not arrived here, unless with the same bytes.
-            Some(arrival) => unsafe { copy.slot(arrival.body) },
-            None => ViewMut::EMPTY,
-        };
-        let more = self.stream.receive(head, body, *received)?;
-        *received += more;
-        if *received >= HEAD && into.is_none() {
-            *into = Some(arrival(&self.incoming, *head)?);
-        }
-        Ok(more > 0)
-    }
 }
 
 /// The room of the sender of a publication whose reader writes `consumed` in its own room `room`, of so many:
@@ -388,29 +344,4 @@ fn answered(room: u8, rooms: usize) -> u8 {
         2 => room + 1,
         _ => room,
     }
-}
-
-/// The places of the message with this head.
-fn arrival(rooms: &[Direction], head: [u8; HEAD]) -> Result<WordArrival> {
-    let place = |head: WordHead| match head.kind {
-        WordKind::Goodbye => Some((None, CopyRange::default(), None)),
-        _ => {
-            let room = rooms.get(usize::from(head.room))?;
-            let (at, body) = room.place(&head)?;
-            let none = CopyRange::default();
-            match head.kind {
-                WordKind::Arrived if room.is_of_gpus() && body.len > 0 => None,
-                WordKind::Arrived => Some((Some(at), body, None)),
-                WordKind::Written => {
-                    let written = room.is_of_gpus().then(|| room.at_reader(body.start));
-                    Some((Some(at), none, written))
-                }
-                _ => Some((Some(at), none, None)),
-            }
-        }
-    };
-    let found = WordHead::from_bytes(head).and_then(|head| Some((head, place(head)?)));
-    let why = || io::Error::new(io::ErrorKind::InvalidData, "the peer names no place of a mailbox");
-    let (head, (at, body, written)) = found.ok_or_else(|| Fault::Io(why()))?;
-    Ok(WordArrival { head, at, body, written })
 }

@@ -45,6 +45,7 @@
 //! The receiver writes the bytes first and then, with release ordering, `arrived`. A rank says goodbye behind its
 //! last word, so its peers know that all of its words have arrived.
 
+mod incoming;
 mod link;
 mod message;
 mod places;
