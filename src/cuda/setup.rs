@@ -157,9 +157,11 @@ impl NewGroup<'_> {
         };
         let no_room = refused.or_else(|| blocks.is_none().then(|| NO_ROOM.to_owned()));
         let kernels = &walks[&DeviceRank::byte_module()];
-        let (board, reason) = self.probed(comm, (board, no_room), &aside, kernels)?;
+        let made = (board, no_room);
+        let (board, reason) = self.probed(comm, made, courier.as_ref(), &aside, kernels)?;
         match (board, blocks, reason) {
             (Some(board), Some(_blocks), None) => {
+                courier.iter().for_each(CourierThread::rely_on);
                 let links = self.links.clone();
                 Ok(Ok(Connected {
                     board,
@@ -192,6 +194,7 @@ impl NewGroup<'_> {
         &self,
         comm: &mut Communicator,
         (board, no_room): (Found<DeviceBoard>, Option<String>),
+        courier: Option<&CourierThread>,
         aside: &CudaStream,
         kernels: &WalkKernels,
     ) -> Result<(Option<DeviceBoard>, Option<String>)> {
@@ -204,7 +207,10 @@ impl NewGroup<'_> {
         let (mut board, probe) = ready.ok().unzip();
         if let (None, Some(board)) = (&reason, &mut board) {
             let found = probe.flatten().map_or(Ok(()), |probe| probe.run(comm, board, kernels));
-            reason = first_of(comm, found.err())?;
+            let me = comm.rank();
+            let lost = courier.and_then(CourierThread::lost);
+            let lost = lost.map(|why| format!("rank {me}: {why}"));
+            reason = first_of(comm, lost.or(found.err()))?;
         }
         Ok((board, reason))
     }
@@ -258,7 +264,12 @@ fn courier(
     };
     let courier = board.courier(me, streams);
     let thread = CourierThread::start(courier, comm.engine.get().device_witness(), ways);
-    on_gpu(comm, thread).map(Ok)
+    let thread = on_gpu(comm, thread)?;
+    // Without slots on GPUs there is nothing else that the group could use.
+    if !board.has_slots_on_gpus() {
+        thread.rely_on();
+    }
+    Ok(Ok(thread))
 }
 
 fn through_host(reason: String) -> String {

@@ -51,7 +51,6 @@ mod message;
 mod places;
 #[cfg(test)]
 mod tests;
-mod trial;
 
 use super::arena::Reached;
 use super::board::DeviceBoard;
