@@ -5,9 +5,10 @@
 
 use crate::engine::device::DeviceWitness;
 use maypole_transports::cuda::Courier;
+use maypole_transports::turns::{self, poll_until};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,23 @@ struct Shared {
     is_cut: AtomicBool,
     /// Ranks on other hosts whose goodbyes have arrived, by bits.
     left: AtomicU64,
+    /// A lost stream fails the group.
+    is_relied_on: AtomicBool,
+    /// Why a stream was lost before that.
+    lost: Mutex<Option<String>>,
+}
+
+impl Shared {
+    /// Waits until a lost stream counts. False if the thread is to end before.
+    fn comes_to_be_relied_on(&self) -> bool {
+        while !self.is_relied_on.load(Ordering::Acquire) {
+            if [&self.ends, &self.is_cut].iter().any(|it| it.load(Ordering::Acquire)) {
+                return false;
+            }
+            std::thread::sleep(SHORT_SLEEP);
+        }
+        true
+    }
 }
 
 /// Which of the ranks on other hosts have left the group: their goodbyes have arrived, behind all of their
@@ -55,7 +73,8 @@ pub(super) struct CourierThread {
 }
 
 impl CourierThread {
-    /// Starts the thread. It reports a lost stream to all ranks by `witness`.
+    /// Starts the thread. Once it is [relied on](Self::rely_on), it reports a lost stream to all ranks by
+    /// `witness`.
     ///
     /// # Errors
     /// If the system has no thread left.
@@ -75,15 +94,22 @@ impl CourierThread {
         self.departures.clone()
     }
 
+    /// From now on a lost stream fails the group, also one that was lost before.
+    pub(super) fn rely_on(&self) {
+        self.departures.shared.is_relied_on.store(true, Ordering::Release);
+    }
+
+    /// Why a stream was lost while the group could still do without the couriers.
+    pub(super) fn lost(&self) -> Option<String> {
+        self.departures.shared.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Ends the thread after all words of this rank have arrived at the hosts of their readers, but within
     /// `limit`. The rank's kernels have ended.
     pub(super) fn end(self, limit: Duration) {
         self.departures.shared.ends.store(true, Ordering::Release);
-        let until = Instant::now() + limit;
-        let is_done = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        while !is_done() && Instant::now() < until {
-            std::thread::sleep(SHORT_SLEEP);
-        }
+        let is_done = || self.thread.as_ref().is_none_or(JoinHandle::is_finished).then_some(());
+        let _ = poll_until(turns::now() + limit, SHORT_SLEEP, is_done);
     }
 }
 
@@ -112,8 +138,12 @@ fn carry(mut courier: Courier, shared: &Shared, mut witness: DeviceWitness) {
             Ok(true) => moved_last = Instant::now(),
             Ok(false) => {}
             Err(lost) => {
-                witness.lose(lost);
-                return;
+                *shared.lost.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some(format!("the stream to rank {} is lost: {}", lost.peer, lost.fault));
+                if shared.comes_to_be_relied_on() {
+                    witness.lose(lost);
+                }
+                return courier.abandon();
             }
         }
         shared.left.store(courier.left(), Ordering::Release);

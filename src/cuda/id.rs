@@ -113,12 +113,9 @@ impl Id {
             part.copy_from_slice(&hash(&said, word as u64).to_le_bytes());
         }
         // The port is that of the first group, which may still use it.
-        let len = bytes[KEY + JOB..].iter().position(|byte| *byte == 0).unwrap_or(ADDRESS);
-        let address = &mut bytes[KEY + JOB..][..len];
-        if let (host, Some(_)) = split_port(str::from_utf8(address).unwrap_or_default()) {
-            let host = host.as_bytes().to_vec();
-            address.fill(0);
-            address[..host.len()].copy_from_slice(&host);
+        if let Some(host) = self.fixed_host() {
+            bytes[KEY + JOB..].fill(0);
+            bytes[KEY + JOB..][..host.len()].copy_from_slice(host.as_bytes());
         }
         Self::from_bytes(bytes)
     }
@@ -149,9 +146,7 @@ impl Id {
     /// The host in a fixed name.
     fn fixed_host(&self) -> Option<String> {
         let bytes = self.to_bytes();
-        let address = &bytes[KEY + JOB..];
-        let len = address.iter().position(|byte| *byte == 0).unwrap_or(ADDRESS);
-        let (host, port) = split_port(str::from_utf8(&address[..len]).ok()?);
+        let (host, port) = split_port(address(&bytes)?);
         port.map(|_| host.to_owned())
     }
 
@@ -237,12 +232,9 @@ impl Id {
 
     fn configuration(&self, rank: usize, world: usize) -> Result<JoinConfig> {
         let bytes = self.to_bytes();
-        let (secret, address) = bytes.split_at(KEY + JOB);
-        let len = address.iter().position(|byte| *byte == 0).unwrap_or(ADDRESS);
-        let address = std::str::from_utf8(&address[..len]).map_err(|_| {
-            Error::wrong_setting("the id of the group is not one that Id::new made")
-        })?;
-        let (key, job) = secret.split_at(KEY);
+        let unknown = || Error::wrong_setting("the id of the group is not one that Id::new made");
+        let address = address(&bytes).ok_or_else(unknown)?;
+        let (key, job) = bytes[..KEY + JOB].split_at(KEY);
         let job: String = job.iter().map(|byte| format!("{byte:02x}")).collect();
         let named = JoinConfig::new(rank, world, address);
         let ports = split_port(address).1.map(|_| named.ports.clone());
@@ -250,6 +242,13 @@ impl Id {
         let ports = ports.unwrap_or_else(|| config.ports.clone());
         Ok(JoinConfig { key: Some(key.try_into().expect("32 bytes")), ports, ..config })
     }
+}
+
+/// The address in a name, if it is text.
+fn address(bytes: &[u8; 128]) -> Option<&str> {
+    let address = &bytes[KEY + JOB..];
+    let len = address.iter().position(|byte| *byte == 0).unwrap_or(ADDRESS);
+    str::from_utf8(&address[..len]).ok()
 }
 
 /// The interface of this host that `MAYPOLE_INTERFACE` names.

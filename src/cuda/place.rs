@@ -3,11 +3,9 @@
 use crate::schedule::hosts::{Boards, Hosts};
 use serde::{Deserialize, Serialize};
 
-/// The variable by which a user decides.
-const VARIABLE: &str = "MAYPOLE_CUDA_MAILBOXES";
-
-/// Its values. A later one on some rank overrules an earlier one on another rank.
-const VALUES: [&str; 3] = ["auto", "peer", "host"];
+/// The variable by which a user decides, and its values. A later one on some rank overrules an earlier one on
+/// another rank.
+const MAILBOXES: (&str, &[&str]) = ("MAYPOLE_CUDA_MAILBOXES", &["auto", "peer", "host"]);
 pub(super) const PEER: u32 = 1;
 pub(super) const HOST: u32 = 2;
 
@@ -34,18 +32,24 @@ impl MailboxPlace {
 
 /// The number of the value that the variable has in this process.
 pub(super) fn wanted() -> Result<u32, String> {
-    number(&std::env::var_os(VARIABLE).unwrap_or_default().to_string_lossy())
+    number(MAILBOXES, &set(MAILBOXES.0)).map(|number| number as u32)
 }
 
-fn number(value: &str) -> Result<u32, String> {
-    let value = if value.is_empty() { VALUES[0] } else { value };
-    let found = VALUES.iter().position(|known| *known == value);
-    let failed = || format!("{VARIABLE}: '{value}' is none of auto, peer and host");
-    found.map(|number| number as u32).ok_or_else(failed)
+fn set(variable: &str) -> String {
+    std::env::var_os(variable).unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The variable by which a user decides how couriers send.
-const COURIERS: &str = "MAYPOLE_CUDA_COURIERS";
+/// The number of this value among those of a variable, of which the first is the default.
+fn number((variable, values): (&str, &[&str]), value: &str) -> Result<usize, String> {
+    let value = if value.is_empty() { values[0] } else { value };
+    let [all @ .., last] = values else { return Ok(0) };
+    let failed = || format!("{variable}: '{value}' is none of {} and {last}", all.join(", "));
+    values.iter().position(|known| *known == value).ok_or_else(failed)
+}
+
+/// The variable by which a user decides how couriers send, and its values.
+const COURIERS: (&str, &[&str]) =
+    ("MAYPOLE_CUDA_COURIERS", &["auto", "gpudirect", "host", "stream"]);
 
 /// How bytes of publications reach other hosts, at best.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Deserialize, Serialize)]
@@ -62,17 +66,12 @@ pub(super) enum CourierWays {
 
 /// Those that the user allows by that variable.
 pub(super) fn courier_ways() -> Result<CourierWays, String> {
-    ways(&std::env::var_os(COURIERS).unwrap_or_default().to_string_lossy())
+    ways(&set(COURIERS.0))
 }
 
 fn ways(value: &str) -> Result<CourierWays, String> {
-    match value {
-        "" | "auto" => Ok(CourierWays::Auto),
-        "gpudirect" => Ok(CourierWays::GpuDirect),
-        "host" => Ok(CourierWays::Host),
-        "stream" => Ok(CourierWays::Stream),
-        other => Err(format!("{COURIERS}: '{other}' is none of auto, gpudirect, host and stream")),
-    }
+    use CourierWays::{Auto, GpuDirect, Host, Stream};
+    Ok([Auto, GpuDirect, Host, Stream][number(COURIERS, value)?])
 }
 
 #[cfg(test)]
@@ -92,14 +91,14 @@ mod tests {
     #[test]
     fn a_value_is_one_of_a_few() {
         for (value, expected) in [("", 0), ("auto", 0), ("peer", PEER), ("host", HOST)] {
-            assert_eq!(number(value), Ok(expected));
+            assert_eq!(number(MAILBOXES, value), Ok(expected as usize));
         }
         let of = ["", "auto", "gpudirect", "host", "stream"].map(|value| ways(value).unwrap());
         let [auto, direct] = [CourierWays::Auto, CourierWays::GpuDirect];
         assert_eq!(of, [auto, auto, direct, CourierWays::Host, CourierWays::Stream]);
         let why = ways("tcp").unwrap_err();
         assert_eq!(why, "MAYPOLE_CUDA_COURIERS: 'tcp' is none of auto, gpudirect, host and stream");
-        let why = number("gpu").unwrap_err();
+        let why = number(MAILBOXES, "gpu").unwrap_err();
         assert_eq!(why, "MAYPOLE_CUDA_MAILBOXES: 'gpu' is none of auto, peer and host");
     }
 }

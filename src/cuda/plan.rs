@@ -176,7 +176,7 @@ pub(super) fn shapes(place: MailboxPlace, lanes: u32, least: u32, world: usize) 
     let fitting = MEMORY_OF_MESSAGES / (world * slots as usize * PIECE);
     let of_message = lanes.min(fitting.max(1) as u32);
     let messages = Shape { lanes: of_message, bytes: PIECE * of_message as usize, ..long };
-    Shapes { groups: vec![lines, long], messages }
+    Shapes { groups: vec![lines, long], messages, slots_on_gpus: false }
 }
 
 /// The mailboxes of a call whose longest chunk has `longest` bytes, and the slots that it is

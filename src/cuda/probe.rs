@@ -3,7 +3,8 @@
 //! A driver may report that GPUs reach one another's memory where writes are lost: PCI's access
 //! control (ACS) or an IOMMU redirects them. Kernels of a call would time out, and the rank at the
 //! other end would be blamed. So before the first call each pair of ranks moves a few bytes in both
-//! ways in which calls do. Mailboxes in memory of the host are tested in the same way.
+//! ways in which calls do. Mailboxes in memory of the host are tested in the same way, and slots that
+//! adapters write, by each connection: a driver may export memory that an adapter writes elsewhere.
 
 use super::links::Introduction;
 use super::plan;
@@ -102,9 +103,14 @@ impl ReachProbe {
         let (me, seconds) = (comm.rank(), PATIENCE.as_secs());
         match failed {
             None => Ok(()),
-            Some(rank) if !comm.hosts().together(me, rank) => Err(format!(
-                "bytes between the hosts of ranks {me} and {rank} do not arrive within {seconds} s"
-            )),
+            Some(rank) if !comm.hosts().together(me, rank) => Err(match report {
+                None => format!(
+                    "other bytes have arrived in the memory of the GPU of rank {me} than rank {rank} has written"
+                ),
+                Some(_) => format!(
+                    "bytes between the hosts of ranks {me} and {rank} do not arrive within {seconds} s"
+                ),
+            }),
             Some(rank) => Err(format!(
                 "the driver says that the GPUs of ranks {me} and {rank} reach the mailboxes of both, but \
                  what one writes does not arrive at the other within {seconds} s: PCI access control \
@@ -133,7 +139,8 @@ impl ReachProbe {
                 number: 0,
             };
             let (room, code) = (self.room, &self.code);
-            let longest = BYTES as u64;
+            // Connections between hosts share the lanes.
+            let longest = if board.has_slots_on_gpus() { u64::MAX } else { BYTES as u64 };
             let walk = ProgramCall { room, code, longest, scratch: Lent::EMPTY, call };
             board.launch(&on, &kernels.walk, &[walk], &[])?;
             let short = DeviceCall { output: pushed, ..call };

@@ -2,11 +2,11 @@
 //! host is several ports, one by each of them. The ranks exchange the addresses and keys of their mailboxes,
 //! so that adapters write from slot to slot.
 
-use super::agreed::{Found, first_of};
+use super::agreed::Found;
 use crate::comm::Communicator;
 use crate::error::Result;
 use maypole_kernels::{View, ViewMut};
-use maypole_transports::cuda::{CourierStream, DeviceBoard, LostLink};
+use maypole_transports::cuda::{CourierStream, DeviceBoard};
 use maypole_transports::ib::{
     ConnectedVerbs, UnconnectedVerbs, VerbsEndpoint, VerbsError, VerbsStream,
 };
@@ -20,8 +20,6 @@ use std::time::{Duration, Instant};
 /// How long a connection by another port may take for its first bytes. An active port may be on another
 /// network.
 const TRIAL: Duration = Duration::from_secs(5);
-/// The same for the first writes to the memory of GPUs.
-const TRIAL_OF_SLOTS: Duration = Duration::from_secs(10);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 /// Most ports of a rank besides the first.
 const MOST: usize = 63;
@@ -100,12 +98,6 @@ pub(super) fn all_streams(
     };
     let mut all: Vec<_> = streams.into_iter().map(first).collect();
     all.extend(rails(comm, call, board, ends, &offers)?);
-    if board.has_slots_on_gpus()
-        && let Some(why) = tried(comm, board, &mut all)?
-    {
-        all.iter_mut().for_each(|stream| stream.stream.abandon());
-        return Ok(Err(why));
-    }
     let ways = described(board, &mut all);
     tracing::info!("publications of rank {me} reach other hosts: {ways}");
     Ok(Ok((all, ways)))
@@ -122,22 +114,6 @@ fn described(board: &DeviceBoard, all: &mut [CourierStream]) -> String {
         format!("ranks {} by {way}{between}", peers.join(", "))
     };
     ways.iter().map(of).collect::<Vec<_>>().join("; ")
-}
-
-/// Why adapters do not reach the slots of some GPU by all of the streams, equal on all ranks. Collective.
-fn tried(
-    comm: &mut Communicator,
-    board: &DeviceBoard,
-    all: &mut [CourierStream],
-) -> Result<Option<String>> {
-    let me = comm.rank();
-    let tried = board.try_slots(me, all, TRIAL_OF_SLOTS);
-    let why = |LostLink { peer, fault }| {
-        format!(
-            "rank {me}: the trial of writes between its GPU and that of rank {peer} failed: {fault}"
-        )
-    };
-    first_of(comm, tried.err().map(why))
 }
 
 fn remote((address, key): (u64, u32)) -> RemoteMemory {

@@ -139,12 +139,13 @@ impl NewGroup<'_> {
         let reserved = if world > 1 { lanes } else { 0 };
         let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.gpu(&[], fitting).places);
         let shapes = plan::shapes(place, lanes, self.least, world);
+        let shapes = Shapes { slots_on_gpus: is_direct, ..shapes };
         let walks = self.walks.clone();
         let aside = on_gpu(comm, stream_aside(stream))?;
         let messages = on_gpu(comm, MessagePrograms::new(stream))?;
         let board = match place {
             MailboxPlace::Gpus => self.on_gpus(comm, &shapes)?,
-            MailboxPlace::Host | MailboxPlace::Hosts => self.in_host(comm, &shapes, is_direct)?,
+            MailboxPlace::Host | MailboxPlace::Hosts => self.in_host(comm, &shapes)?,
         };
         let courier = match &board {
             Ok(board) if place == MailboxPlace::Hosts => Some(courier(comm, board, self.ways)?),
@@ -156,9 +157,11 @@ impl NewGroup<'_> {
         };
         let no_room = refused.or_else(|| blocks.is_none().then(|| NO_ROOM.to_owned()));
         let kernels = &walks[&DeviceRank::byte_module()];
-        let (board, reason) = self.probed(comm, (board, no_room), &aside, kernels)?;
+        let made = (board, no_room);
+        let (board, reason) = self.probed(comm, made, courier.as_ref(), &aside, kernels)?;
         match (board, blocks, reason) {
             (Some(board), Some(_blocks), None) => {
+                courier.iter().for_each(CourierThread::rely_on);
                 let links = self.links.clone();
                 Ok(Ok(Connected {
                     board,
@@ -191,6 +194,7 @@ impl NewGroup<'_> {
         &self,
         comm: &mut Communicator,
         (board, no_room): (Found<DeviceBoard>, Option<String>),
+        courier: Option<&CourierThread>,
         aside: &CudaStream,
         kernels: &WalkKernels,
     ) -> Result<(Option<DeviceBoard>, Option<String>)> {
@@ -203,7 +207,10 @@ impl NewGroup<'_> {
         let (mut board, probe) = ready.ok().unzip();
         if let (None, Some(board)) = (&reason, &mut board) {
             let found = probe.flatten().map_or(Ok(()), |probe| probe.run(comm, board, kernels));
-            reason = first_of(comm, found.err())?;
+            let me = comm.rank();
+            let lost = courier.and_then(CourierThread::lost);
+            let lost = lost.map(|why| format!("rank {me}: {why}"));
+            reason = first_of(comm, lost.or(found.err()))?;
         }
         Ok((board, reason))
     }
@@ -216,14 +223,10 @@ impl NewGroup<'_> {
         Ok(pending.connect(comm.rank(), &offers, table).map_err(|error| error.to_string()))
     }
 
-    fn in_host(
-        &self,
-        comm: &mut Communicator,
-        shapes: &Shapes,
-        is_direct: bool,
-    ) -> Result<Found<DeviceBoard>> {
+    fn in_host(&self, comm: &mut Communicator, shapes: &Shapes) -> Result<Found<DeviceBoard>> {
         let ranks = (comm.rank(), comm.world());
-        let offered = is_direct
+        let offered = shapes
+            .slots_on_gpus
             .then(|| gpu_direct::offered(comm, self.stream, shapes, self.ways))
             .transpose()?;
         let offered = match offered.transpose() {
@@ -261,7 +264,12 @@ fn courier(
     };
     let courier = board.courier(me, streams);
     let thread = CourierThread::start(courier, comm.engine.get().device_witness(), ways);
-    on_gpu(comm, thread).map(Ok)
+    let thread = on_gpu(comm, thread)?;
+    // Without slots on GPUs there is nothing else that the group could use.
+    if !board.has_slots_on_gpus() {
+        thread.rely_on();
+    }
+    Ok(Ok(thread))
 }
 
 fn through_host(reason: String) -> String {

@@ -22,7 +22,7 @@ const BOUND: Duration = Duration::from_secs(40);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One rank on each host of a network.
-fn on_hosts(network: &Network, world: World, hosts: usize) -> World {
+pub(crate) fn on_hosts(network: &Network, world: World, hosts: usize) -> World {
     let by = |world: World, host| {
         let command = network.command(host, "env");
         let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -33,7 +33,7 @@ fn on_hosts(network: &Network, world: World, hosts: usize) -> World {
 }
 
 /// Two hosts. `None`, and a line with the reason, where no network can be made.
-fn two_hosts() -> Option<Network> {
+pub(crate) fn two_hosts() -> Option<Network> {
     let network = Network::new(2);
     network.map_err(|why| skip::skipped(format!("no network namespaces here: {why}"))).ok()
 }

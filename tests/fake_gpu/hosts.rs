@@ -2,21 +2,20 @@
 //! to be on several hosts.
 
 use crate::fake_verbs::FakeVerbs;
-use crate::network::{self, Network};
+use crate::far::{on_hosts, two_hosts};
+use crate::network;
 use crate::raw::{context, hold};
-use crate::spawn::{World, as_each_rank, ranks, say};
-use crate::walks::{ready, sum};
-use crate::{skip, world};
+use crate::spawn::{Ended, World, as_each_rank, await_file, ranks, say};
+use crate::walks::ready;
+use crate::world;
 use maypole::cuda::{Comm, CommOptions, Id};
 use maypole::{ReduceOp, Transport};
-use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 crate::roles! {
     split_hosts;
     leave_across;
-    sum_over_verbs;
     sum_without_end;
 }
 
@@ -35,11 +34,7 @@ fn shared_id(rank: usize) -> Id {
         std::fs::rename(format!("{file}.new"), &file).unwrap();
         return id;
     }
-    let until = Instant::now() + Duration::from_secs(60);
-    while !Path::new(&file).is_file() {
-        assert!(Instant::now() < until, "rank 0 makes no id");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    await_file(FILE);
     let bytes: [u8; 128] = std::fs::read(&file).unwrap().try_into().unwrap();
     Id::uninit(bytes.map(|byte| byte as _))
 }
@@ -109,21 +104,12 @@ fn a_rank_leaves_behind_its_last_publication_emulated() {
 
 #[test]
 fn a_group_on_two_hosts_is_split_emulated() {
-    let network = match Network::new(2) {
-        Ok(network) => network,
-        Err(why) => return skip::skipped(&why),
-    };
+    let Some(network) = two_hosts() else { return };
     for address in ["", &format!("{}.1", network::OTHER)] {
-        let Some(mut world) = world("split_hosts", 2) else { return };
-        for host in 0..2 {
-            let command = network.command(host, "env");
-            let words = std::iter::once(command.get_program()).chain(command.get_args());
-            let words: Vec<_> = words.map(|word| word.to_str().unwrap()).collect();
-            world = world.by(host, &words);
-        }
+        let Some(world) = world("split_hosts", 2) else { return };
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("id");
-        let world = world.set(FILE, file.display()).set(ADDRESS, address);
+        let world = on_hosts(&network, world, 2).set(FILE, file.display()).set(ADDRESS, address);
         for ended in world.within(Duration::from_secs(90)).start().succeed() {
             assert_eq!(ended.said("split").len(), 1);
         }
@@ -131,37 +117,46 @@ fn a_group_on_two_hosts_is_split_emulated() {
 }
 
 /// Ranks on these hosts, whose couriers reach one another over adapters like `device`.
-fn over_verbs(role: &str, hosts: &[usize], device: &str) -> Option<World> {
+#[track_caller]
+pub(crate) fn over_verbs(role: &str, hosts: &[usize], device: &str) -> Option<World> {
     let world = world(role, hosts.len())?;
     let (cuda, verbs) =
         (crate::FakeDriver::get()?.library_path(), FakeVerbs::get()?.library_path());
     let world = world.set("LD_LIBRARY_PATH", format!("{verbs}:{cuda}")).hosts(hosts);
-    Some(world.set("FAKE_VERBS_DEVICES", device).within(Duration::from_secs(60)))
+    Some(world.set("FAKE_VERBS_DEVICES", device).within(Duration::from_secs(90)))
 }
 
-/// Runs sums on these hosts. Returns the counters of the adapters of all ranks: lines of device, name and value.
+/// The ranks of such a world, after success, and the sums of the counters of all of their adapters, by name, or
+/// by device and name.
 #[track_caller]
-fn count_sums(hosts: &[usize], device: &str, variables: &[(usize, &str, &str)]) -> Option<String> {
-    let mut world = over_verbs("sum_over_verbs", hosts, device)?;
+pub(crate) fn counted(world: World, ranks: usize) -> (Vec<Ended>, impl Fn(&str) -> u64) {
     let folder = tempfile::tempdir().unwrap();
-    let files: Vec<_> = (0..hosts.len()).map(|rank| folder.path().join(rank.to_string())).collect();
-    for (rank, file) in files.iter().enumerate() {
-        world = world.set_of(rank, "FAKE_VERBS_COUNTERS", file.display());
-    }
-    for (rank, name, value) in variables {
-        world = world.set_of(*rank, name, value);
-    }
-    world.start().succeed();
-    Some(files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect())
+    let file = |rank: usize| folder.path().join(rank.to_string());
+    let set = |world: World, rank| world.set_of(rank, "FAKE_VERBS_COUNTERS", file(rank).display());
+    let ended = (0..ranks).fold(world, set).start().succeed();
+    // A process of several ranks has one.
+    let read = |rank| std::fs::read_to_string(file(rank)).unwrap_or_default();
+    let all: String = (0..ranks).map(read).collect();
+    let count = move |name: &str| {
+        let of = |line: &str| {
+            let (before, value) = line.rsplit_once(' ')?;
+            let is_it = before == name || before.rsplit_once(' ')?.1 == name;
+            is_it.then(|| value.parse::<u64>().unwrap())
+        };
+        all.lines().filter_map(of).sum()
+    };
+    (ended, count)
 }
 
-/// Whether `ib0` and `ib1` have counted so.
-fn counted(all: &str, name: &str) -> [bool; 2] {
-    ["ib0", "ib1"].map(|device| {
-        let start = format!("{device} {name} ");
-        let values = all.lines().filter_map(|line| line.strip_prefix(&start));
-        values.map(|value| value.parse::<u64>().unwrap()).sum::<u64>() > 0
-    })
+/// Runs sums on these hosts. Returns whether `ib0` and `ib1` have written directly.
+#[track_caller]
+fn writers(hosts: &[usize], device: &str, variables: &[(usize, &str, &str)]) -> Option<[bool; 2]> {
+    let world = over_verbs("sum_direct", hosts, device)?;
+    let set =
+        |world: World, (rank, name, value): &(usize, &str, &str)| world.set_of(*rank, name, value);
+    let (_, count) = counted(variables.iter().fold(world, set), hosts.len());
+    assert_eq!(count("overwritten"), 0, "{device}");
+    Some(["ib0 direct_writes", "ib1 direct_writes"].map(|name| count(name) > 0))
 }
 
 /// Bytes have the bits of other transports, also if completions are late. A rank with several ports uses all.
@@ -173,9 +168,8 @@ fn couriers_write_from_slot_to_slot_emulated() {
         (&[0, 1, 2], "ib0 link=2", [true, false]),
     ];
     for (hosts, devices, used) in cases {
-        let Some(all) = count_sums(hosts, devices, &[]) else { return };
-        assert_eq!(counted(&all, "direct_writes"), used, "{devices}: {all}");
-        assert_eq!(counted(&all, "overwritten"), [false; 2], "{devices}");
+        let Some(found) = writers(hosts, devices, &[]) else { return };
+        assert_eq!(found, used, "{devices}");
     }
 }
 
@@ -184,8 +178,8 @@ fn couriers_write_from_slot_to_slot_emulated() {
 fn ports_that_do_not_reach_all_ranks_carry_nothing_emulated() {
     let devices = ["ib0; ib1 net=1", "ib0; ib1 net=2"];
     let of = |rank: usize| (rank, "FAKE_VERBS_DEVICES", devices[rank]);
-    let Some(all) = count_sums(&[0, 1], "", &[of(0), of(1)]) else { return };
-    assert_eq!(counted(&all, "direct_writes"), [true, false], "{all}");
+    let Some(found) = writers(&[0, 1], "", &[of(0), of(1)]) else { return };
+    assert_eq!(found, [true, false]);
 }
 
 /// Nothing encrypts the writes of an adapter, and a user may want none.
@@ -193,19 +187,15 @@ fn ports_that_do_not_reach_all_ranks_carry_nothing_emulated() {
 fn couriers_write_nothing_directly_where_they_may_not_emulated() {
     let encrypted = [0, 1].map(|rank| (rank, "MAYPOLE_ENCRYPT", "1"));
     for variables in [&encrypted[..], &[(1, "MAYPOLE_CUDA_COURIERS", "stream")]] {
-        let Some(all) = count_sums(&[0, 1], "ib0; ib1", variables) else { return };
-        assert_eq!(counted(&all, "direct_writes"), [false; 2], "{variables:?}");
+        let Some(found) = writers(&[0, 1], "ib0; ib1", variables) else { return };
+        assert_eq!(found, [false; 2], "{variables:?}");
     }
-}
-
-fn sum_over_verbs() {
-    as_each_rank(|mut comm| sum(&mut comm.over(Transport::Ib).unwrap(), 2));
 }
 
 fn sum_without_end() {
     as_each_rank(|mut comm| {
         let mut comm = comm.over(Transport::Ib).unwrap();
-        let stream = context(0).new_stream().unwrap();
+        let stream = context(comm.rank() % 2).new_stream().unwrap();
         let mut sums = || -> maypole::Result<()> {
             let gpu = Comm::new(&mut comm, stream.clone())?;
             let mut data = stream.clone_htod(&vec![1.0f32; 100_000]).unwrap();
@@ -239,8 +229,7 @@ fn a_rank_that_dies_during_direct_writes_is_named_emulated() {
     running.wait_for("ready", &[0, 1, 2]);
     running.signal(2, "KILL");
     let ended = running.end();
-    for rank in [0, 1] {
-        let error = ended[rank].only("error").to_owned();
-        assert!(error.contains("rank 2"), "{error}");
+    for one in &ended[..2] {
+        assert!(one.only("error").contains("rank 2"), "{one:?}");
     }
 }

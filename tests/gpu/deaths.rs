@@ -15,7 +15,12 @@ pub(crate) fn rank_process(role: &str) {
         // It is killed while it waits for the others, which do not come.
         return drop(comm.recv(&mut [0u8], 0, 0));
     }
-    let error = fail(&mut comm);
+    tell_failure(&mut comm);
+}
+
+/// Calls until something fails, and says how.
+pub(crate) fn tell_failure(comm: &mut Communicator) {
+    let error = fail(comm);
     say("error", &error);
     say("culprit", error.culprit().map_or("none".to_owned(), |rank| rank.to_string()));
 }

@@ -1,6 +1,7 @@
 //! The tests of this folder over the fake driver.
 
 use crate::fake_gpu::FakeDriver;
+use crate::spawn::say;
 use std::process::{Command, Output};
 
 /// Runs `command` over the fake driver and returns its output. `None` if there is no compiler.
@@ -34,6 +35,12 @@ fn check(tests: &[&str], devices: &str, (mailboxes, hosts): (&str, &str)) {
 
 /// All but those of this file, which would start themselves.
 const ALL: [&str; 5] = ["calls::", "deaths::", "faults::", "links::", "messages::"];
+
+#[test]
+#[ignore = "makes the driver for tests/rdma-vm/test, and says where it is"]
+fn the_folder_of_the_driver() {
+    say("driver", FakeDriver::get().expect("there is a C++ compiler").library_path());
+}
 
 #[test]
 fn all_of_these_tests_pass_over_the_fake_driver_emulated() {

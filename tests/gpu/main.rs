@@ -11,6 +11,7 @@ mod skip;
 #[path = "../common/spawn.rs"]
 mod spawn;
 
+mod adapters;
 mod calls;
 mod deaths;
 mod emulated;
@@ -26,7 +27,7 @@ use maypole::cuda::{Comm, driver};
 use maypole::{Communicator, Local};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-spawn::rank_processes!(deaths);
+spawn::rank_processes!(adapters, deaths);
 
 /// The GPUs for one test: ranks that wait for one another all have to fit on them. `None` if there is
 /// no GPU.

@@ -150,6 +150,7 @@ impl DeviceBoard {
             return Err(DeviceError::Program(why));
         }
         let local = self.locals.memory.address();
+        let [abort, report, gone] = self.words.addresses();
         let are_few = shape.protocol == Protocol::LowLatency || header.reaches != 0;
         let tells_late = are_few && needs.publications <= u64::from(shape.slots);
         Ok(KernelLaunch {
@@ -161,9 +162,9 @@ impl DeviceBoard {
             input: call.input.address(),
             output: call.output.address(),
             scratch: scratch.address(),
-            abort: self.words.abort_address(),
-            report: self.words.report_address(),
-            gone: self.words.gone_address(),
+            abort,
+            report,
+            gone,
             failed: self.locals.failed,
             patience: call.patience,
             slot_bytes: shape.slot_bytes() as u64,

@@ -30,6 +30,8 @@ pub struct Shapes {
     pub groups: Vec<Shape>,
     /// Those of messages, one for each peer and direction.
     pub messages: Shape,
+    /// Slots are in the memory of GPUs and all else in that of hosts: [`PendingSlots`](super::PendingSlots).
+    pub slots_on_gpus: bool,
 }
 
 /// Which mailboxes a call uses.
@@ -137,14 +139,17 @@ impl MailboxLayout {
             assert!(fits, "{slots} slots: a kernel needs a power of two from 2 to {MOST_SLOTS}");
         }
         let mut end = 0;
+        let mut place = |shape: &Shape, ranks, has_slots| {
+            let slots = if has_slots && !shapes.slots_on_gpus { shape.slots } else { 0 };
+            shape.place(ranks, slots, &mut end)
+        };
         let messages = &shapes.messages;
-        let mut group: Vec<Parts> =
-            shapes.groups.iter().map(|it| it.place(ranks, it.slots, &mut end)).collect();
+        let mut group: Vec<Parts> = shapes.groups.iter().map(|it| place(it, ranks, true)).collect();
         // A rank publishes its current call, in any of these rooms.
         let announced = group.first().map_or(0, |parts| parts.announced);
         group.iter_mut().for_each(|parts| parts.announced = announced);
-        let to = (0..ranks).map(|_| messages.place(2, messages.slots, &mut end)).collect();
-        let from = (0..ranks).map(|_| messages.place(2, 0, &mut end)).collect();
+        let to = (0..ranks).map(|_| place(messages, 2, true)).collect();
+        let from = (0..ranks).map(|_| place(messages, 2, false)).collect();
         let failed = take(&mut end, size_of::<u64>());
         let lines = 2 * ranks * MOST_SHORT_BYTES as usize * 2;
         // Where ranks publish no lines, because couriers carry none, no call is made of them.
@@ -203,6 +208,19 @@ impl Shapes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The memory of the hosts is pinned.
+    #[test]
+    fn slots_on_gpus_take_no_memory_of_the_host() {
+        let protocol = Protocol::Simple;
+        let long = Shape { protocol, lanes: 8, slots: 4, bytes: 2 << 20, lane_bytes: 1, least: 1 };
+        let (groups, messages) = (vec![long], Shape { bytes: 1 << 20, ..long });
+        let bytes = |slots_on_gpus| {
+            let shapes = Shapes { groups: groups.clone(), messages, slots_on_gpus };
+            MailboxLayout::new(&shapes, 3).bytes
+        };
+        assert_eq!(bytes(false) - bytes(true), 4 * (2 << 20) + 3 * 4 * (1 << 20));
+    }
 
     /// The kernels count with the same numbers, or they would write out of bounds.
     #[test]

@@ -96,13 +96,14 @@ impl Locals {
             all
         };
         let (ranks, mine) = (others.len() as u32, me as u32);
+        let [abort, report, gone] = board.words.addresses();
         let short = board.layout.short.map(|lines| ShortLaunch {
             lines: at(lines),
             announced: at(board.layout.announced()),
             counts: memory.address() + counts as u64,
-            abort: board.words.abort_address(),
-            report: board.words.report_address(),
-            gone: board.words.gone_address(),
+            abort,
+            report,
+            gone,
             failed,
             program: ShortProgram { ranks, me: mine, ..ShortProgram::default() },
             ..ShortLaunch::default()

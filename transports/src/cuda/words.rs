@@ -111,16 +111,11 @@ impl ReportWords {
         Some(Report { number: (word >> 32) as u32, reason })
     }
 
-    pub(super) fn abort_address(&self) -> CUdeviceptr {
-        self.address + std::mem::offset_of!(Words, abort) as u64
-    }
-
-    pub(super) fn gone_address(&self) -> CUdeviceptr {
-        self.address + std::mem::offset_of!(Words, gone) as u64
-    }
-
-    pub(super) fn report_address(&self) -> CUdeviceptr {
-        self.address + std::mem::offset_of!(Words, report) as u64
+    /// The addresses of the words that abort kernels, have the reason, and name ranks that have left.
+    pub(super) fn addresses(&self) -> [CUdeviceptr; 3] {
+        use std::mem::offset_of;
+        [offset_of!(Words, abort), offset_of!(Words, report), offset_of!(Words, gone)]
+            .map(|offset| self.address + offset as u64)
     }
 }
 

@@ -141,7 +141,7 @@ impl VerbsAdapter {
     ) -> Result<Arc<VerbsMemory>, VerbsError> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|memory| memory.strong_count() > 0);
-        let is_same = |of: &Arc<VerbsMemory>| of.memory.is(&memory);
+        let is_same = |of: &Arc<VerbsMemory>| of.address() == memory.address();
         if let Some(memory) = shared.iter().filter_map(Weak::upgrade).find(is_same) {
             return Ok(memory);
         }
@@ -205,11 +205,11 @@ pub(super) enum RegisteredKind {
 }
 
 impl RegisteredKind {
-    fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Host(a), Self::Host(b)) => Arc::ptr_eq(a, b),
-            (Self::Device(a), Self::Device(b)) => Arc::ptr_eq(a, b),
-            _ => false,
+    /// The address that this process and its adapter use.
+    fn address(&self) -> u64 {
+        match self {
+            Self::Host(segment) => segment.start().as_ptr() as u64,
+            Self::Device(buffer) => buffer.address,
         }
     }
 
@@ -291,10 +291,7 @@ impl VerbsMemory {
 
     /// The address that this process and its adapter use.
     pub(super) fn address(&self) -> u64 {
-        match &self.memory {
-            RegisteredKind::Host(segment) => segment.start().as_ptr() as u64,
-            RegisteredKind::Device(buffer) => buffer.address,
-        }
+        self.memory.address()
     }
 
     /// The key by which this process's own requests name the memory.

@@ -1,14 +1,13 @@
 //! The link of a courier to one rank.
 
 use super::CourierStream;
+use super::incoming::{IncomingWord, WordArrival};
 use super::message::{WordHead, WordKind};
 use super::places::{CopyRange, Direction, MailboxCopy};
 use crate::any_stream::AnyStream;
 use crate::poll::Interest;
 use crate::stream::direct::RemoteMemory;
-use crate::stream::{Fault, HEAD, Result, Stream};
-use maypole_kernels::ViewMut;
-use std::io;
+use crate::stream::{HEAD, Result, Stream};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
@@ -40,33 +39,6 @@ struct OutgoingWord {
     word: usize,
 }
 
-/// The message that is being received.
-#[derive(Debug, Default)]
-struct IncomingWord {
-    head: [u8; HEAD],
-    received: usize,
-    /// Once the head has arrived.
-    into: Option<WordArrival>,
-}
-
-/// The places of a word and of the bytes behind its head.
-#[derive(Clone, Copy, Debug)]
-struct WordArrival {
-    head: WordHead,
-    /// `None` for a goodbye.
-    at: Option<usize>,
-    body: CopyRange,
-    /// The first byte that was written directly before.
-    written: Option<usize>,
-}
-
-impl IncomingWord {
-    /// Its parts, once all of it has arrived.
-    fn whole(&self) -> Option<WordArrival> {
-        self.into.filter(|arrival| self.received == HEAD + arrival.body.len)
-    }
-}
-
 /// This rank's goodbye.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Goodbye {
@@ -90,6 +62,9 @@ pub(super) struct CourierLink {
     writes_to: Option<RemoteMemory>,
     sending: Option<OutgoingWord>,
     receiving: IncomingWord,
+    /// Words whose bytes the GPU may not see yet, in the order in which they have arrived.
+    landing: Vec<WordArrival>,
+    is_flushing: bool,
     goodbye: Goodbye,
     /// The peer has said goodbye.
     has_left: bool,
@@ -128,6 +103,8 @@ impl CourierLink {
             writes_to,
             sending: None,
             receiving: IncomingWord::default(),
+            landing: Vec::new(),
+            is_flushing: false,
             goodbye: Goodbye::None,
             has_left: false,
             quiet: 0,
@@ -188,7 +165,9 @@ impl CourierLink {
             Ok(pushed) => Ok(pulled | pushed),
             // A rank that leaves closes its end behind its goodbye, which may have arrived, or wait behind a
             // message that waits for an adapter.
-            Err(_) if self.has_left || self.receiving.whole().is_some() => Ok(true),
+            Err(_) if self.has_left || self.is_flushing || self.receiving.whole().is_some() => {
+                Ok(true)
+            }
             Err(fault) => Err(fault),
         }
     }
@@ -262,14 +241,6 @@ impl CourierLink {
         }
     }
 
-    /// False if the kernel may not see yet what was written from this byte on.
-    fn has_landed(&mut self, written: Option<usize>) -> Result<bool> {
-        match (written, self.stream.direct()) {
-            (Some(at), Some(direct)) => direct.flush(at),
-            _ => Ok(true),
-        }
-    }
-
     /// The message of the next word that has changed, of a publication if there is one: kernels wait for these.
     /// A goodbye behind all words.
     fn next_message(&mut self, copy: &MailboxCopy) -> Option<OutgoingWord> {
@@ -307,40 +278,61 @@ impl CourierLink {
     fn pull(&mut self, copy: &MailboxCopy) -> Result<bool> {
         let mut has_moved = false;
         while !self.has_left {
-            let Some(WordArrival { head, at, written, .. }) = self.receiving.whole() else {
-                match self.pull_bytes(copy)? {
+            let Some(arrival) = self.next_arrival(copy, &mut has_moved)? else {
+                match self.land(copy)? {
                     true => has_moved = true,
                     false => break,
                 }
                 continue;
             };
-            if self.frees_early(&head)? || !self.has_landed(written)? {
-                break;
-            }
             self.receiving = IncomingWord::default();
             has_moved = true;
-            match at {
-                Some(at) => copy.word(at).store(head.word, Ordering::Release),
-                None => self.has_left = true,
+            match arrival {
+                WordArrival { written: Some(_), .. } => self.landing.push(arrival),
+                WordArrival { at: Some(at), head, .. } => {
+                    copy.word(at).store(head.word, Ordering::Release);
+                }
+                WordArrival { at: None, .. } => self.has_left = true,
             }
         }
         Ok(has_moved)
     }
 
-    /// Receives bytes of the message. Returns whether there were any.
-    fn pull_bytes(&mut self, copy: &MailboxCopy) -> Result<bool> {
-        let IncomingWord { head, received, into } = &mut self.receiving;
-        let body = match into {
-            // SAFETY: the publication has not arrived here, unless with the same bytes.
-            Some(arrival) => unsafe { copy.slot(arrival.body) },
-            None => ViewMut::EMPTY,
-        };
-        let more = self.stream.receive(head, body, *received)?;
-        *received += more;
-        if *received >= HEAD && into.is_none() {
-            *into = Some(arrival(&self.incoming, *head)?);
+    /// The next message, if all of it has arrived and it need not wait.
+    fn next_arrival(
+        &mut self,
+        copy: &MailboxCopy,
+        has_moved: &mut bool,
+    ) -> Result<Option<WordArrival>> {
+        loop {
+            if let Some(arrival) = self.receiving.whole() {
+                // A goodbye comes behind all words.
+                let waits = arrival.at.is_none() && !self.landing.is_empty();
+                let waits = waits || self.frees_early(&arrival.head)?;
+                return Ok(Some(arrival).filter(|_| !waits));
+            }
+            if self.is_flushing || !self.receiving.pull(&mut self.stream, &self.incoming, copy)? {
+                return Ok(None);
+            }
+            *has_moved = true;
         }
-        Ok(more > 0)
+    }
+
+    /// Writes the words whose bytes the GPU may not have seen, after one flush for all of them. True if it has.
+    fn land(&mut self, copy: &MailboxCopy) -> Result<bool> {
+        let Some(written) = self.landing.last().and_then(|last| last.written) else {
+            return Ok(false);
+        };
+        let direct = self.stream.direct().expect("slots on GPUs have direct writes");
+        self.is_flushing = !direct.flush(written)?;
+        if self.is_flushing {
+            return Ok(false);
+        }
+        for WordArrival { at, head, .. } in self.landing.drain(..) {
+            let at = at.expect("it is the word of a publication");
+            copy.word(at).store(head.word, Ordering::Release);
+        }
+        Ok(true)
     }
 }
 
@@ -352,26 +344,4 @@ fn answered(room: u8, rooms: usize) -> u8 {
         2 => room + 1,
         _ => room,
     }
-}
-
-/// The places of the message with this head.
-fn arrival(rooms: &[Direction], head: [u8; HEAD]) -> Result<WordArrival> {
-    let place = |head: WordHead| match head.kind {
-        WordKind::Goodbye => Some((None, CopyRange::default(), None)),
-        _ => {
-            let room = rooms.get(usize::from(head.room))?;
-            let (at, body) = room.place(&head)?;
-            let none = CopyRange::default();
-            match head.kind {
-                WordKind::Arrived if room.is_of_gpus() && body.len > 0 => None,
-                WordKind::Arrived => Some((Some(at), body, None)),
-                WordKind::Written => Some((Some(at), none, Some(room.at_reader(body.start)))),
-                _ => Some((Some(at), none, None)),
-            }
-        }
-    };
-    let found = WordHead::from_bytes(head).and_then(|head| Some((head, place(head)?)));
-    let why = || io::Error::new(io::ErrorKind::InvalidData, "the peer names no place of a mailbox");
-    let (head, (at, body, written)) = found.ok_or_else(|| Fault::Io(why()))?;
-    Ok(WordArrival { head, at, body, written })
 }

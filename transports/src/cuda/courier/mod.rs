@@ -45,12 +45,12 @@
 //! The receiver writes the bytes first and then, with release ordering, `arrived`. A rank says goodbye behind its
 //! last word, so its peers know that all of its words have arrived.
 
+mod incoming;
 mod link;
 mod message;
 mod places;
 #[cfg(test)]
 mod tests;
-mod trial;
 
 use super::arena::Reached;
 use super::board::DeviceBoard;

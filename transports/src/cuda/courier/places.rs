@@ -165,11 +165,6 @@ impl Direction {
         self.twin.map_or(start, |twin| twin + start - self.first_slot)
     }
 
-    /// The first bytes of the slots, at most so many.
-    pub(super) fn first_bytes(&self, most: usize) -> CopyRange {
-        CopyRange { start: self.first_slot, len: most.min(self.slots * self.slot_bytes) }
-    }
-
     /// The word with the bytes of a lane's publication in a slot.
     pub(super) fn length(&self, head: &WordHead) -> usize {
         let [lane, slot] = [head.lane, head.slot].map(usize::from);

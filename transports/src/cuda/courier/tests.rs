@@ -29,10 +29,11 @@ const MARK: u64 = 77;
 /// Rooms of groups; the next one is that of messages.
 const GROUPS: usize = 2;
 
-fn shapes() -> Shapes {
+fn shapes(slots_on_gpus: bool) -> Shapes {
     Shapes {
         groups: vec![SHAPE, Shape { lanes: 3, slots: 4, bytes: 720, ..SHAPE }],
         messages: SHAPE,
+        slots_on_gpus,
     }
 }
 
@@ -59,6 +60,7 @@ struct World {
     /// The memory of the GPU of each rank, if slots are there.
     arenas: Vec<Arc<Segment>>,
     couriers: Vec<Courier>,
+    shapes: Shapes,
     layout: MailboxLayout,
     /// By writer, room and lane. Rooms of messages are numbered by reader behind those of groups.
     lanes: Vec<Vec<Vec<Lane>>>,
@@ -85,12 +87,12 @@ impl World {
         slots: SlotPlace,
         pair: impl Fn() -> (AnyStream, AnyStream),
     ) -> Self {
-        let (shapes, ranks) = (shapes(), hosts.len());
+        let (shapes, ranks) = (shapes(slots != SlotPlace::Host), hosts.len());
         let count = hosts.iter().max().unwrap() + 1;
         let bytes = DeviceBoard::bytes_in_host(&shapes, ranks);
         let segments: Vec<_> =
             (0..count).map(|_| Arc::new(Segment::create(bytes).unwrap())).collect();
-        let on_gpus = (slots != SlotPlace::Host).then(|| SlotLayout::new(&shapes, hosts));
+        let on_gpus = shapes.slots_on_gpus.then(|| SlotLayout::new(&shapes, hosts));
         let of_gpus = on_gpus.as_ref().map(|layout| {
             let of = |rank| gpu(layout.bytes(rank), slots == SlotPlace::LateGpus);
             (0..ranks).map(of).unzip::<_, _, Vec<_>, Vec<_>>()
@@ -132,12 +134,13 @@ impl World {
             layout: MailboxLayout::new(&shapes, ranks),
             lanes: (0..ranks).map(lanes).collect(),
             unread: (0..ranks).map(|_| vec![VecDeque::new(); ranks]).collect(),
+            shapes,
             hosts: hosts.to_vec(),
         }
     }
 
     fn direction(&self, of: usize, pair: (usize, usize), room: usize) -> Direction {
-        self.copies[of].directions(&self.layout, &shapes(), pair)[room]
+        self.copies[of].directions(&self.layout, &self.shapes, pair)[room]
     }
 
     /// Bytes that rank `me` reads or writes: these of the slots of `writer`.
@@ -377,7 +380,7 @@ proptest! {
         let Some(head) = WordHead::from_bytes(bytes) else { return Ok(()) };
         prop_assert_eq!(WordHead::from_bytes(head.to_bytes()), Some(head));
         if let Some((_, CopyRange { start, len })) = direction.place(&head) {
-            let mailbox = DeviceBoard::bytes_in_host(&shapes(), 2) / 2;
+            let mailbox = DeviceBoard::bytes_in_host(&shapes(false), 2) / 2;
             prop_assert!(len == 0 || (mailbox..mailbox + 2 * 480).contains(&(start + len - 1)));
         }
     }

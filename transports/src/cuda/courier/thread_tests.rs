@@ -112,7 +112,8 @@ fn connection() -> [TcpStream; 2] {
 }
 
 /// Two ranks on two hosts, each with its courier.
-fn two_hosts(shapes: &Shapes, on_gpus: bool) -> [(RankEnd, Courier); 2] {
+fn two_hosts(shapes: &Shapes) -> [(RankEnd, Courier); 2] {
+    let on_gpus = shapes.slots_on_gpus;
     let [here, there] = connection().map(|socket| AnyStream::Tcp(Tcp::new(socket).unwrap()));
     let slots = on_gpus.then(|| SlotLayout::new(shapes, &[0, 1]));
     let (here, there) = match on_gpus {
@@ -160,7 +161,7 @@ fn couriers_run_beside_writers_and_readers() {
 
 fn run_beside(on_gpus: bool) {
     const POSITIONS: u64 = 300;
-    let [(here, mut of_here), (there, mut of_there)] = two_hosts(&shapes(), on_gpus);
+    let [(here, mut of_here), (there, mut of_there)] = two_hosts(&shapes(on_gpus));
     let is_over = AtomicBool::new(false);
     let expected = |room: usize, lane: u8, position: u64| -> Vec<u8> {
         let len = (position as usize * 7 + usize::from(lane)) % (LONGEST + 1);
@@ -206,7 +207,7 @@ fn run_beside(on_gpus: bool) {
 fn long_shapes() -> Shapes {
     let short = Shape { lanes: 4, slots: 16, bytes: 16 << 10, lane_bytes: 4 << 10, ..SHAPE };
     let long = Shape { lanes: 8, slots: 4, bytes: 2 << 20, lane_bytes: 8 << 10, ..SHAPE };
-    Shapes { groups: vec![short, long], messages: SHAPE }
+    Shapes { groups: vec![short, long], messages: SHAPE, slots_on_gpus: false }
 }
 
 /// The lane and the position in it of publication `nth` in a room of these shapes.
@@ -215,10 +216,18 @@ fn place(room: usize, nth: u64) -> ((usize, u8), u64) {
     ((room, (nth % lanes) as u8), nth / lanes)
 }
 
-/// Seconds from the first publication of `count` to the last read, both ranks' kernels being no threads.
-fn seconds(count: u64, len: usize) -> f64 {
+/// The system calls of both ends: those that moved bytes, and all.
+fn calls(ends: [&Tcp; 2]) -> [u64; 2] {
+    let both = ends.map(|end| end.system_calls());
+    let moving = both.map(|of| of.sending + of.receiving).iter().sum();
+    [moving, moving + both.map(|of| of.idle).iter().sum::<u64>()]
+}
+
+/// Seconds from the first publication of `count` to the last read, both ranks' kernels being no threads; and
+/// system calls.
+fn seconds(count: u64, len: usize) -> (f64, [u64; 2]) {
     let publication = |nth| place(usize::from(len > 4 << 10), nth);
-    let [(here, mut of_here), (there, mut of_there)] = two_hosts(&long_shapes(), false);
+    let [(here, mut of_here), (there, mut of_there)] = two_hosts(&long_shapes());
     let start = Instant::now();
     std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -251,12 +260,17 @@ fn seconds(count: u64, len: usize) -> f64 {
             position == count
         });
     });
-    start.elapsed().as_secs_f64()
+    let seconds = start.elapsed().as_secs_f64();
+    let ends = [&mut of_here, &mut of_there].map(|courier| match courier.links[0].stream() {
+        AnyStream::Tcp(stream) => &*stream,
+        _ => panic!("they are joined by TCP"),
+    });
+    (seconds, calls(ends))
 }
 
 /// Seconds of a publication of 8 bytes to the other host: half of the time there and back.
 fn latency(turns: u64) -> f64 {
-    let ends = two_hosts(&long_shapes(), false);
+    let ends = two_hosts(&long_shapes());
     let start = Instant::now();
     std::thread::scope(|threads| {
         for (me, (end, mut courier)) in ends.into_iter().enumerate() {
@@ -282,7 +296,7 @@ fn latency(turns: u64) -> f64 {
 }
 
 /// The same by messages of two streams, without mailboxes.
-fn plain(count: u64, len: usize, answers: bool) -> f64 {
+fn plain(count: u64, len: usize, answers: bool) -> (f64, [u64; 2]) {
     use crate::stream::HEAD;
     let mut streams = connection().map(|socket| Tcp::new(socket).unwrap()).into_iter();
     let (mut here, mut there) = (streams.next().unwrap(), streams.next().unwrap());
@@ -320,19 +334,20 @@ fn plain(count: u64, len: usize, answers: bool) -> f64 {
             }
         }
     });
-    start.elapsed().as_secs_f64()
+    (start.elapsed().as_secs_f64(), calls([&here, &there]))
 }
 
 /// Prints both, and how they compare with streams alone. Of several rounds the fastest counts.
 #[test]
 #[ignore = "it measures"]
 fn the_rate_and_the_latency_of_couriers() {
-    let best = |measure: &dyn Fn() -> f64| {
-        (0..9).map(|_| measure()).min_by(f64::total_cmp).expect("there are rounds")
+    let best = |measure: &dyn Fn() -> (f64, [u64; 2])| {
+        let rounds = (0..9).map(|_| measure());
+        rounds.min_by(|a, b| a.0.total_cmp(&b.0)).expect("there are rounds")
     };
     const TURNS: u64 = 5_000;
-    let ours = best(&|| latency(TURNS));
-    let theirs = best(&|| plain(TURNS, 8, true) / (2 * TURNS) as f64);
+    let ours = best(&|| (latency(TURNS), [0; 2])).0;
+    let theirs = best(&|| plain(TURNS, 8, true)).0 / (2 * TURNS) as f64;
     println!(
         "8 bytes: {:.2} us, a stream {:.2} us: {:.2}",
         ours * 1e6,
@@ -342,8 +357,15 @@ fn the_rate_and_the_latency_of_couriers() {
     for len in [4 << 10, 64 << 10, 256 << 10] {
         let count = (256 << 20) / len as u64;
         let rate = |seconds: f64| (count * len as u64) as f64 / seconds / 1e9;
-        let ours = rate(best(&|| seconds(count, len)));
-        let theirs = rate(best(&|| plain(count, len, false)));
+        let (ours, our_calls) = best(&|| seconds(count, len));
+        let (theirs, their_calls) = best(&|| plain(count, len, false));
+        let (ours, theirs) = (rate(ours), rate(theirs));
         println!("{len} bytes: {ours:.2} GB/s, a stream {theirs:.2} GB/s: {:.2}", ours / theirs);
+        let each = |calls: [u64; 2]| calls.map(|calls| calls as f64 / count as f64);
+        println!(
+            "system calls that move, and all: {:.2?} and {:.2?}",
+            each(our_calls),
+            each(their_calls)
+        );
     }
 }
