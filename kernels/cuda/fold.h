@@ -97,15 +97,12 @@ struct SourceLines {
     DEVICE u32 peer(u32 nth) const { return sources[first + nth].peer; }
 };
 
-// Sources that are read at the same time.
-template <class T> constexpr u32 AT_ONCE = sizeof(typename T::Stored) < 4 ? 4 : 8;
-
 // Reads the `count` elements from `at` on, which fit in eight bytes, of each of `left` sources. `Lines`:
 // publications are lines.
 template <class T, bool Lines>
-DEVICE u64 read(const SourceLines& lines, u32 left, u32 count, u64 (&eights)[AT_ONCE<T>]) {
+DEVICE u64 read(const SourceLines& lines, u32 left, u32 count, u64 (&eights)[AT_A_TIME]) {
     u32 missing = 0;
-    UNROLL for (u32 nth = 0; nth < AT_ONCE<T>; nth++) {
+    UNROLL for (u32 nth = 0; nth < AT_A_TIME; nth++) {
         eights[nth] = 0;
         if (nth >= left) continue;
         if (Lines && lines.sources[lines.first + nth].place == BOARD) {
@@ -127,13 +124,13 @@ DEVICE u64 fold_eights(const Lane& self, const StepData& data, const Step& step,
         u32 count = (u32)((bytes - at < 8 ? bytes - at : 8) / element);
         Piece<T, 8> sum;
         sum.bits = 0;
-        for (u32 first = 0; first < step.fold->count; first += AT_ONCE<T>) {
-            u64 eights[AT_ONCE<T>];
+        for (u32 first = 0; first < step.fold->count; first += AT_A_TIME) {
+            u64 eights[AT_A_TIME];
             u32 left = step.fold->count - first;
             SourceLines lines = {self, data, step.sources, first, at};
             u64 report = read<T, Lines>(lines, left, count, eights);
             if (report != OK) return report;
-            UNROLL for (u32 nth = 0; nth < AT_ONCE<T>; nth++) {
+            UNROLL for (u32 nth = 0; nth < AT_A_TIME; nth++) {
                 if (nth >= left) continue;
                 Piece<T, 8> next;
                 next.bits = eights[nth];
@@ -158,18 +155,28 @@ DEVICE u64 fold_eights(const Lane& self, const StepData& data, const Step& step,
 template <class T, int Rows> struct RowsOf {
     Piece<T, 16> of[Rows];
 
-    DEVICE void load(const u8* from, u64 stride) {
-        UNROLL for (int row = 0; row < Rows; row++) of[row].bits = load_sixteen(from + row * stride);
+    // The first `rows` of them.
+    DEVICE void load(const u8* from, u64 stride, int rows) {
+        UNROLL for (int row = 0; row < Rows; row++) {
+            of[row].bits = load_sixteen(from + row * stride, row < rows);
+        }
     }
 
-    DEVICE void store(u8* into, u64 stride) const {
-        COUNT(written, Rows * 16);
-        UNROLL for (int row = 0; row < Rows; row++) *(Sixteen*)(into + row * stride) = of[row].bits;
+    DEVICE void store(u8* into, u64 stride, int rows) const {
+        UNROLL for (int row = 0; row < Rows; row++) {
+            if (row < rows) store_sixteen(into + row * stride, of[row].bits);
+        }
     }
 
-    template <class Op> DEVICE void add(const RowsOf& next) {
+    // Combined where there is something to combine with. A choice of the result needs fewer registers than a branch.
+    template <class Op> DEVICE void add(const RowsOf& next, bool is_there) {
         const u32 elements = 16 / sizeof(typename T::Stored);
-        UNROLL for (int row = 0; row < Rows; row++) combine<T, Op, 16>(of[row], next.of[row], elements);
+        UNROLL for (int row = 0; row < Rows; row++) {
+            Piece<T, 16> both = of[row];
+            combine<T, Op, 16>(both, next.of[row], elements);
+            of[row].bits.low = is_there ? both.bits.low : of[row].bits.low;
+            of[row].bits.high = is_there ? both.bits.high : of[row].bits.high;
+        }
     }
 };
 
@@ -178,27 +185,29 @@ template <int Rows> DEVICE void prefetch_rows(const u8* from, u64 stride) {
     UNROLL for (int row = 0; row < Rows; row++) prefetch(from + row * stride);
 }
 
-// As `fold_eights`, `Rows` times sixteen bytes a thread, of `Sources` sources if it is not zero. Their loads are all
-// on their way before the first one is needed; otherwise two sources are. Where buffers are read, the source behind
-// these, and the next rows before `end`, are fetched into the cache of the GPU meanwhile.
-template <class T, class Op, int Rows, int Sources>
-DEVICE void fold_rows(const StepData& data, u32 count, u64 at, u64 end, u64 stride, bool fetches) {
-    RowsOf<T, Rows> next[Sources ? Sources : 2];
+// As `fold_eights`, `rows` times sixteen bytes a thread, of at most `Rows`. The loads of up to `Most` sources are all
+// under way before the first one is needed. `ahead`: the next rows are fetched into the cache of the GPU meanwhile.
+template <class T, class Op, int Rows, int Most>
+DEVICE void fold_rows(const StepData& data, u32 count, u64 at, u64 stride, int rows, bool ahead) {
+    RowsOf<T, Rows> next[Most];
     RowsOf<T, Rows>& sum = next[0];
-    sum.load(data.from[0] + at, stride);
-    UNROLL for (int nth = 1; nth < Sources; nth++) next[nth].load(data.from[nth] + at, stride);
-    bool ahead = fetches && at + (2 * Rows - 1) * stride < end;
-    ROLLED for (u32 nth = 0; nth < count && ahead; nth++) {
-        prefetch_rows<Rows>(data.from[nth] + at + Rows * stride, stride);
-    }
-    UNROLL for (int nth = 1; nth < Sources; nth++) sum.template add<Op>(next[nth]);
-    ROLLED for (u32 nth = 1; nth < count && Sources == 0; nth++) {
-        next[1].load(data.from[nth] + at, stride);
-        if (nth + 1 < count && fetches) prefetch_rows<Rows>(data.from[nth + 1] + at, stride);
-        sum.template add<Op>(next[1]);
-    }
-    if (data.into) sum.store(data.into + at, stride);
-    if (data.slot) sum.store(data.slot + at, stride);
+    sum.load(data.from[0] + at, stride, rows);
+    u32 first = 0;
+    do {
+        COUNT(rounds, 1);
+        UNROLL for (u32 nth = 1; nth < Most; nth++) {
+            next[nth].load(data.from[first + nth] + at, stride, first + nth < count ? rows : 0);
+        }
+        ROLLED for (u32 nth = first; nth < count && nth < first + Most && ahead; nth++) {
+            prefetch_rows<Rows>(data.from[nth] + at + Rows * stride, stride);
+        }
+        UNROLL for (u32 nth = 1; nth < Most; nth++) {
+            sum.template add<Op>(next[nth], first + nth < count);
+        }
+        first += Most - 1;
+    } while (Most == AT_A_TIME && first + 1 < count);
+    if (data.into) sum.store(data.into + at, stride, rows);
+    if (data.slot) sum.store(data.slot + at, stride, rows);
 }
 
 // True if everything that the fold reads and writes begins at a multiple of sixteen bytes.
@@ -222,13 +231,17 @@ DEVICE u64 pass_empty_line(const Lane& self, const StepData& data, const Step& s
     return OK;
 }
 
-// Folds rows, from `at` on, while there are `Rows` of them below `end`. Returns where it ends.
-template <class T, class Op, int Rows, int Sources>
+// Folds rows, from `at` on, while there are `Least` of them below `end`. Returns where it ends.
+template <class T, class Op, int Rows, int Least, int Most>
 DEVICE u64 fold_pieces(const Lane& self, const StepData& data, u32 count, u64 at, u64 end) {
     const u64 stride = MOVERS(self) * 16;
     bool reaches = self.program->reaches;
-    for (; at + (Rows - 1) * stride < end; at += Rows * stride) {
-        fold_rows<T, Op, Rows, Sources>(data, count, at, end, stride, reaches);
+    for (; at + (Least - 1) * stride < end; at += Rows * stride) {
+        // Not of slots: their writer has just left them in the cache of the GPU that they are read from.
+        bool ahead = reaches && at + (2 * Rows - 1) * stride < end;
+        int rows = Least;
+        UNROLL for (int row = Least; row < Rows; row++) rows += at + row * stride < end;
+        fold_rows<T, Op, Rows, Most>(data, count, at, stride, rows, ahead);
     }
     return at;
 }
@@ -238,15 +251,16 @@ template <class T, class Op>
 DEVICE void fold_until(const Lane& self, const StepData& data, u32 count, u64 at, u64 end) {
     // As many loads as there are registers for: short numbers are combined as numbers of 32 bits.
     const u32 element = sizeof(typename T::Stored);
-    const int most = element < 4 ? 6 : 8;
-    const int few = element == 1 ? 2 : 4;
-    bool reaches = self.program->reaches;
-    if (count == 1 && reaches) at = fold_pieces<T, Op, 8, 1>(self, data, count, at, end);
-    if (count == 2 && reaches) at = fold_pieces<T, Op, most, 2>(self, data, count, at, end);
-    if (count == 3) at = fold_pieces<T, Op, few, 3>(self, data, count, at, end);
-    if (count == 4) at = fold_pieces<T, Op, few, 4>(self, data, count, at, end);
-    at = fold_pieces<T, Op, 4, 0>(self, data, count, at, end);
-    fold_pieces<T, Op, 1, 0>(self, data, count, at, end);
+    const int two = element == 1 ? 3 : element == 2 ? 5 : 8;
+    const int few = element < 4 ? 2 : 4;
+    const int many = element < 4 ? 1 : 2;
+    if (count == 1) at = fold_pieces<T, Op, 8, 8, 1>(self, data, 1, at, end);
+    if (count == 2) at = fold_pieces<T, Op, two, two, 2>(self, data, 2, at, end);
+    if (count <= 4) {
+        fold_pieces<T, Op, few, 1, 4>(self, data, count, at, end);
+    } else {
+        fold_pieces<T, Op, many, 1, AT_A_TIME>(self, data, count, at, end);
+    }
 }
 
 // Combines `bytes` bytes of all sources, none of which is a line, in their order, and stores the result where

@@ -63,6 +63,8 @@ DEVICE u64 number(const Program* program, u32 rank, u32 nth, u32 stage, u32 k) {
 
 enum {
     MOST_SOURCES = 16,
+    // Those of them that a thread loads together: the GPUs of a host.
+    AT_A_TIME = 8,
     MOST_RANKS = 64,
     MOST_SLOTS = 64,
     // Programs up to this are copied to the memory of the block, where they are read at once.
@@ -85,7 +87,8 @@ struct Peer {
 
 // Of a step: where the sources of its fold lie, where its result goes, and what is told behind it.
 struct StepData {
-    const u8* from[MOST_SOURCES];
+    // Places behind the last source are looked at, and nothing is read there.
+    const u8* from[MOST_SOURCES + AT_A_TIME];
     u64 number[MOST_SOURCES];
     // What the writer of each source is told.
     u64 credits[MOST_SOURCES];

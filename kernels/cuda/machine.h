@@ -91,7 +91,16 @@ DEVICE u64 set_once(u64* word, u64 value) {
     return old;
 }
 
-DEVICE Sixteen load_sixteen(const u8* from) { return *(const Sixteen*)from; }
+// Zeros if there is nothing to load. A branch around each load would keep more registers than there are.
+DEVICE Sixteen load_sixteen(const u8* from, bool is_there) {
+    Sixteen value;
+    asm volatile("{.reg .pred p; setp.ne.u32 p, %3, 0; mov.u64 %0, 0; mov.u64 %1, 0;"
+                 "@p ld.global.v2.u64 {%0, %1}, [%2];}"
+                 : "=&l"(value.low), "=&l"(value.high) : "l"(from), "r"((u32)is_there) : "memory");
+    return value;
+}
+
+DEVICE void store_sixteen(u8* into, const Sixteen& sixteen) { *(Sixteen*)into = sixteen; }
 
 // Fetches the memory around `from` into the cache of the GPU.
 DEVICE void prefetch(const u8* from) { asm volatile("prefetch.global.L2 [%0];" :: "l"(from)); }

@@ -195,7 +195,7 @@ struct Launch {
 
 // Instead of a place in the output: nothing is stored.
 enum : u32 { UNSTORED = 0xffffffffu };
-enum { MOST_SHORT_RANKS = 8, SHORT_BLOCKS = 4, SHORT_THREADS = 512 };
+enum { MOST_SHORT_RANKS = 8, SHORT_BLOCKS = 16, SHORT_THREADS = 512 };
 
 // The program of one rank in a call of one exchange: it publishes a part of its input for each other rank, and
 // folds one publication of each, and a part of its own, in the order of the ranks.

@@ -149,8 +149,8 @@ impl PackedProgram {
 
 /// Most ranks of a [`ShortProgram`].
 pub const MOST_SHORT_RANKS: usize = 8;
-/// Most bytes of a publication of one.
-pub const MOST_SHORT_BYTES: u64 = 16 << 10;
+/// Most bytes of a publication of one: as many as publications in lines have at most.
+pub const MOST_SHORT_BYTES: u64 = 64 << 10;
 /// Instead of a place in the output: nothing is stored.
 pub const UNSTORED: u32 = u32::MAX;
 

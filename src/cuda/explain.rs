@@ -3,7 +3,7 @@
 use super::comm::Comm;
 use super::forms::{chunk_of, one_hop_forms};
 use super::place::MailboxPlace;
-use super::plan::{CallPrices, LAUNCH_NS};
+use super::plan::{CallPrices, LAUNCH_NS, longest_lines};
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, Hosts};
@@ -12,7 +12,7 @@ use crate::tuner::{
     CostTable, DevicePrices, DeviceQuestion, Explanation, PlanOverride, Question, choose,
     over_buffers,
 };
-use maypole_kernels::packed::{MOST_SHORT_BYTES, MOST_SHORT_RANKS};
+use maypole_kernels::packed::MOST_SHORT_RANKS;
 
 /// Explains the plan of `collective` of `bytes` bytes in all (of the vector, or of all blocks together) for ranks on
 /// `hosts`, on GPUs that `links` join: every candidate with its predicted time. `wanted` is the algorithm that is used
@@ -76,7 +76,7 @@ pub fn explain(
     let streams = (costs, &StreamLinks::undecided());
     let ways = Ways {
         short: (place == MailboxPlace::Gpus && links.world() <= MOST_SHORT_RANKS)
-            .then_some(MOST_SHORT_BYTES),
+            .then(|| longest_lines(links) as u64),
         over_buffers: place == MailboxPlace::Gpus && is_one_gpu(links),
     };
     let call = (collective, bytes);

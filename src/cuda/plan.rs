@@ -4,14 +4,20 @@ use super::place::MailboxPlace;
 use crate::lower::DeviceSlots;
 use crate::topology::DeviceLinks;
 use crate::tuner::{CostTable, Costs};
+use maypole_kernels::packed::MOST_SHORT_BYTES;
 use maypole_transports::board::CHUNK;
 use maypole_transports::cuda::{Protocol, Room, Shape, Shapes};
 
-/// Publications up to this go in lines: twice the bytes, but no wait for a counter.
-pub(super) const LONGEST_LINES: usize = 64 << 10;
+/// Publications up to this go in lines, among few ranks and over fast links: twice the bytes, but no wait for a counter.
+pub(super) const LONGEST_LINES: usize = MOST_SHORT_BYTES as usize;
 /// Bytes of lines for which one more lane pays: each thread reads one, so that all are under way at a time.
 const LANE_OF_LINES: usize = 4 << 10;
-/// The same without lines: a lane costs as much as it moves within a microsecond.
+/// Nanoseconds by which a message with a counter takes longer than one in lines: the fence, and the counter. NCCL's
+/// tuner has 3.4 us and 0.6 us for a hop of a ring over NVLink; on an H100 the first took 3 us.
+const COUNTER_NS: u64 = 2_800;
+/// MB/s of a link that is not known: NVLink of an H100. Memory that ranks share is no slower.
+const UNKNOWN_LINK: u64 = 450_000;
+/// Bytes of a slot for which one more lane pays: it costs as much as it moves within a microsecond.
 const LANE: usize = 8 << 10;
 /// Lanes of ranks that share a GPU, of all together. On an H200 an all-reduce of 128 MiB by two ranks has
 /// 0.85 of the speed of NVIDIA's library with 24 lanes each, 0.98 with 32, and 1.11 with 48 or 64.
@@ -21,11 +27,8 @@ const UNDER_WAY: u64 = 4 * 16 * 480;
 /// How long a load from another GPU takes under load, in nanoseconds. 32 lanes cover it for the
 /// 450 GB/s of an H100 by NVLink.
 const LOAD_NS: u64 = 2_180;
-/// Lanes of ranks on GPUs whose links are unknown: those of NVLink. Blocks that wait for other ranks are taken
-/// from the user's kernels.
-const LANES_OF_LINKS: u32 = 32;
 /// The least for a link, however slow.
-const LEAST_OF_LINKS: u32 = 8;
+const LEAST_OF_LINKS: u64 = 8;
 /// Bytes of a long publication, which lanes share: fewer, and counters cost more than bytes.
 const LONGEST: usize = 8 << 20;
 /// Bytes that a lane of a message moves between two counters.
@@ -119,16 +122,24 @@ pub(super) fn lanes(gpus: &[RankGpu], links: &DeviceLinks, wanted: Wanted) -> Op
 fn needed(links: &DeviceLinks) -> u32 {
     let crowd = (0..links.world()).map(|rank| links.sharing(rank) as u32).max().unwrap_or(1);
     let memory = if crowd > 1 { LANES_OF_MEMORY / crowd } else { 1 };
+    let covering = |rate: u64| (rate * LOAD_NS / 1000).div_ceil(UNDER_WAY).max(LEAST_OF_LINKS);
+    rates(links).map(covering).max().unwrap_or(1).max(memory.into()) as u32
+}
+
+/// MB/s between each two ranks on different GPUs.
+fn rates(links: &DeviceLinks) -> impl Iterator<Item = u64> + '_ {
     let pairs = (0..links.world()).flat_map(|a| (0..a).map(move |b| (a, b)));
     let apart = pairs.filter(|(a, b)| links.gpus()[*a] != links.gpus()[*b]);
-    let of_link = apart.map(|(a, b)| match links.between(a, b) {
-        Some(path) if path.megabytes > 0 => {
-            let bytes = path.megabytes * LOAD_NS / 1000;
-            (bytes.div_ceil(UNDER_WAY) as u32).max(LEAST_OF_LINKS)
-        }
-        _ => LANES_OF_LINKS,
-    });
-    of_link.max().unwrap_or(1).max(memory)
+    let known = |(a, b)| links.between(a, b).filter(|path| path.megabytes > 0);
+    apart.map(move |pair| known(pair).map_or(UNKNOWN_LINK, |path| path.megabytes))
+}
+
+/// Bytes of the longest publication in lines. A rank that reads one of each other rank fetches as many bytes of
+/// flags as of data, which must not take longer than a counter.
+pub(super) fn longest_lines(links: &DeviceLinks) -> usize {
+    let rate = rates(links).min().unwrap_or(UNKNOWN_LINK);
+    let bytes = (rate * COUNTER_NS / 1000) as usize / (links.world() - 1).max(1);
+    (bytes / LANE_OF_LINES * LANE_OF_LINES).clamp(LANE_OF_LINES, LONGEST_LINES)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -142,21 +153,17 @@ pub(super) struct RankGpu {
 
 /// Most lanes of a rank there, and bytes of the longest publications in lines and in slots. In the host
 /// the memory is pinned, PCIe is slow, and looks for lines cross it twice.
-fn limits(place: MailboxPlace) -> (u32, usize, usize) {
+pub(super) fn limits(place: MailboxPlace) -> (u32, usize, usize) {
     match place {
         MailboxPlace::Gpus => (u32::MAX, LONGEST_LINES, LONGEST),
         MailboxPlace::Host | MailboxPlace::Hosts => (8, 16 << 10, 2 << 20),
     }
 }
 
-/// How many of `lanes` lanes a rank has there.
-pub(super) fn lanes_at(place: MailboxPlace, lanes: u32) -> u32 {
-    lanes.min(limits(place).0)
-}
-
-/// The mailboxes of `world` ranks that have up to `lanes` lanes in a call, and at least `least`.
-pub(super) fn shapes(place: MailboxPlace, lanes: u32, least: u32, world: usize) -> Shapes {
-    let (_, longest_lines, longest) = limits(place);
+/// The mailboxes of ranks with these links that have up to `lanes` lanes in a call, and at least `least`.
+pub(super) fn shapes(place: MailboxPlace, lanes: u32, least: u32, links: &DeviceLinks) -> Shapes {
+    let (_, most_lines, longest) = limits(place);
+    let longest_lines = longest_lines(links).min(most_lines);
     let least = least.min(lanes);
     // No counter says that lines have arrived, so couriers cannot carry them.
     let of_lines = match place {
@@ -173,14 +180,14 @@ pub(super) fn shapes(place: MailboxPlace, lanes: u32, least: u32, world: usize) 
     };
     let (slots, protocol) = (SLOTS, Protocol::Simple);
     let long = Shape { protocol, lanes, slots, bytes: longest, lane_bytes: LANE, least };
-    let fitting = MEMORY_OF_MESSAGES / (world * slots as usize * PIECE);
+    let fitting = MEMORY_OF_MESSAGES / (links.world() * slots as usize * PIECE);
     let of_message = lanes.min(fitting.max(1) as u32);
     let messages = Shape { lanes: of_message, bytes: PIECE * of_message as usize, ..long };
     Shapes { groups: vec![lines, long], messages, slots_on_gpus: false }
 }
 
 /// The mailboxes of a call whose longest chunk has `longest` bytes, and the slots that it is
-/// lowered for.
+/// lowered for. Publications of the longest chunks are counted.
 pub(super) fn room(shapes: &Shapes, longest: usize) -> (Room, DeviceSlots) {
     let fits = |shape: &&Shape| longest <= shape.bytes;
     let last = shapes.groups.len() - 1;
@@ -196,17 +203,14 @@ pub(super) fn window(shape: &Shape, longest: usize) -> usize {
     (longest / WINDOWS).next_multiple_of(16).clamp(least, shape.bytes)
 }
 
-/// The mailboxes whose publications are counted, and their capacity.
-pub(super) fn counted_room(shapes: &Shapes) -> (Room, DeviceSlots) {
-    room(shapes, usize::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::algorithms::Algorithm;
+    use crate::lower::{Fold, FoldSource, LoweringInput, SourceLocation, lower_for_device};
     use crate::schedule::collective::Collective;
     use crate::schedule::hosts::Boards;
+    use crate::schedule::{Layout, Placement};
     use crate::topology::{LinkKind, NodeKind, Topology};
     use crate::tuner::{Question, plan};
 
@@ -242,7 +246,7 @@ mod tests {
     #[test]
     fn the_blocks_of_a_rank_are_as_many_as_it_has_lanes() {
         for (lanes, world) in [(1, 2), (2, 2), (7, 3), (12, 8), (32, 64), (49, 2), (66, 4)] {
-            let shapes = shapes(MailboxPlace::Gpus, lanes, 1, world);
+            let shapes = shapes(MailboxPlace::Gpus, lanes, 1, &sharing_one(world));
             for shape in shapes.groups.iter().chain([&shapes.messages]) {
                 assert!(shape.lanes >= 1 && shape.slots.is_power_of_two());
                 assert!(shape.lanes <= lanes);
@@ -254,6 +258,10 @@ mod tests {
         }
     }
 
+    fn sharing_one(world: usize) -> DeviceLinks {
+        DeviceLinks::unknown(&vec![0; world])
+    }
+
     const ANY: Wanted = Wanted { least: 1, most: u32::MAX };
 
     fn most(most: u32) -> Wanted {
@@ -263,7 +271,7 @@ mod tests {
     /// `crowd` ranks on one GPU of so many places.
     fn sharing(crowd: usize, places: u32, wanted: Wanted) -> Option<u32> {
         let gpu = RankGpu { uuid: [7; 16], places, free: places };
-        lanes(&vec![gpu; crowd], &DeviceLinks::unknown(&vec![0; crowd]), wanted)
+        lanes(&vec![gpu; crowd], &sharing_one(crowd), wanted)
     }
 
     /// On an H200 with 132 multiprocessors two ranks have the 48 lanes that its memory needs; more ranks have
@@ -272,7 +280,7 @@ mod tests {
     fn a_call_has_as_many_lanes_as_its_bytes_and_its_gpu_pay_for() {
         assert_eq!([2, 4, 8].map(|crowd| sharing(crowd, 132, ANY)), [48, 24, 12].map(Some));
         assert_eq!([2, 4, 8].map(|crowd| sharing(crowd, 264, ANY)), [48, 24, 12].map(Some));
-        let shapes = shapes(MailboxPlace::Gpus, 48, 1, 2);
+        let shapes = shapes(MailboxPlace::Gpus, 48, 1, &sharing_one(2));
         let lanes = |bytes| {
             let shape = shapes.of(room(&shapes, bytes).0);
             (shape.lanes_of(bytes as u64), shapes.messages.lanes_of(bytes as u64))
@@ -286,17 +294,66 @@ mod tests {
         assert_eq!([32 << 20, 1 << 30].map(window), [4 << 20, LONGEST]);
     }
 
+    /// The links of so many GPUs of a switch.
+    fn switched(world: usize, kind: LinkKind, bandwidth: f64) -> DeviceLinks {
+        let mut host = Topology::new();
+        let switch = host.add(NodeKind::GpuSwitch, Some(0), "switch");
+        for rank in 0..world {
+            let gpu = host.add(NodeKind::Gpu, Some(0), &format!("GPU{rank}"));
+            host.join(gpu, switch, kind, bandwidth);
+        }
+        DeviceLinks::new(&host, &(0..world).collect::<Vec<_>>()).unwrap()
+    }
+
+    /// Bytes that a rank reads of others in a one-shot all-reduce of `bytes` bytes, by its program.
+    fn read_of_others(world: usize, bytes: usize) -> usize {
+        let collective = Collective::AllReduce;
+        let schedules = Algorithm::OneShot.schedules(collective, world).unwrap();
+        let request = LoweringInput {
+            collective,
+            schedules: &schedules,
+            layout: &Layout::even(bytes / 4, schedules[0].chunks),
+            element: 4,
+            boards: &Boards::new(&vec![0; world]),
+            window: usize::MAX,
+            fingerprint: 1,
+        };
+        let slots = DeviceSlots { bytes, count: 16 };
+        let program = lower_for_device(&request, slots, 0, Placement::Apart).unwrap();
+        let is_read = |it: &&FoldSource| it.from == SourceLocation::Board;
+        let of_fold = |fold: &Fold| {
+            let sources = &program.sources[fold.first as usize..][..usize::from(fold.count)];
+            sources.iter().filter(is_read).count() * fold.extent.window(0).1
+        };
+        program.folds.iter().map(of_fold).sum()
+    }
+
+    /// Around the limit the flags of a call take as long as a counter, or lines have no more lanes.
+    #[test]
+    fn lines_end_where_their_flags_take_longer_than_a_counter() {
+        let mut limits = Vec::new();
+        for (kind, rate) in [(LinkKind::NvLink(18), 450.0), (LinkKind::Pci, 25.0)] {
+            for world in [2, 4, 8, 16] {
+                let limit = longest_lines(&switched(world, kind, rate));
+                let flags_ns = |bytes| (read_of_others(world, bytes) as f64 / rate) as u64;
+                let longer = limit + LANE_OF_LINES;
+                println!(
+                    "{world} ranks at {rate} GB/s: {limit} bytes, {} ns of flags; {} ns of {longer} bytes",
+                    flags_ns(limit),
+                    flags_ns(longer)
+                );
+                assert!(flags_ns(limit) <= COUNTER_NS || limit == LANE_OF_LINES);
+                assert!(flags_ns(longer) > COUNTER_NS || limit == LONGEST_LINES);
+                limits.push(limit >> 10);
+            }
+        }
+        assert_eq!(limits, [64, 64, 64, 64, 64, 20, 8, 4]);
+        assert_eq!(longest_lines(&DeviceLinks::unknown(&[0; 8])), LONGEST_LINES);
+    }
+
     #[test]
     fn links_have_the_lanes_that_keep_them_busy() {
-        let of = |kind, bandwidth| {
-            let mut host = Topology::new();
-            let switch = host.add(NodeKind::GpuSwitch, Some(0), "switch");
-            for name in ["GPU0", "GPU1"] {
-                let gpu = host.add(NodeKind::Gpu, Some(0), name);
-                host.join(gpu, switch, kind, bandwidth);
-            }
-            needed(&DeviceLinks::new(&host, &[0, 1]).unwrap())
-        };
+        let of = |kind, bandwidth| needed(&switched(2, kind, bandwidth));
         assert_eq!(of(LinkKind::NvLink(18), 450.0), 32);
         assert_eq!(of(LinkKind::NvLink(18), 900.0), 64);
         assert_eq!(of(LinkKind::Pci, 25.0), 8);
@@ -309,9 +366,10 @@ mod tests {
         assert_eq!(sharing(2, 132, most(24)), Some(24));
         assert_eq!(sharing(2, 132, Wanted { least: 49, most: 64 }), Some(49));
         assert_eq!(sharing(2, 132, Wanted { least: 60, ..ANY }), Some(49), "no more have room");
-        let few = shapes(MailboxPlace::Gpus, 16, 4, 2);
+        let few = shapes(MailboxPlace::Gpus, 16, 4, &sharing_one(2));
         assert_eq!((few.messages.lanes_of(8), few.groups[0].lanes_of(8)), (4, 4));
-        assert_eq!(shapes(MailboxPlace::Gpus, 2, 4, 2).messages.lanes_of(8), 2);
+        let fewest = shapes(MailboxPlace::Gpus, 2, 4, &sharing_one(2));
+        assert_eq!(fewest.messages.lanes_of(8), 2);
     }
 
     /// Groups that are made one after the other, by `crowd` ranks on one GPU.

@@ -87,7 +87,7 @@ impl DeviceRank {
             Some((lowered, packed)) => {
                 // Each lane moves a part of all bytes.
                 let bytes = lowered.record.bytes;
-                (lowered, packed, plan::counted_room(shapes).0, bytes)
+                (lowered, packed, plan::room(shapes, usize::MAX).0, bytes)
             }
             None => {
                 let (room, slots) = plan::room(shapes, longest);

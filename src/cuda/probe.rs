@@ -64,7 +64,7 @@ impl ReachProbe {
         };
         let (input, outputs) =
             (scratch(BYTES)?, [scratch(BYTES * world)?, scratch(BYTES * world)?]);
-        let (room, slots) = plan::counted_room(board.shapes());
+        let (room, slots) = plan::room(board.shapes(), usize::MAX);
         let program = Engine::lower_probe(BYTES, slots, (me, world));
         // Far enough from each other, wherever the output begins.
         let places = BufferPlaces { input: 0, output: usize::MAX / 2 };

@@ -132,13 +132,13 @@ impl NewGroup<'_> {
             Some(_) => MailboxPlace::Hosts,
         };
         let (stream, world, fitting) = (self.stream, comm.world(), self.fitting);
-        let lanes = plan::lanes_at(place, self.lanes);
+        let lanes = self.lanes.min(plan::limits(place).0);
         // Of ranks that make other groups at this moment, one may have been faster.
         let mine = self.all[comm.rank()];
         // The kernels of a rank alone wait for no rank.
         let reserved = if world > 1 { lanes } else { 0 };
         let blocks = ReservedBlocks::new(mine.uuid, reserved, mine.gpu(&[], fitting).places);
-        let shapes = plan::shapes(place, lanes, self.least, world);
+        let shapes = plan::shapes(place, lanes, self.least, &self.links);
         let shapes = Shapes { slots_on_gpus: is_direct, ..shapes };
         let walks = self.walks.clone();
         let aside = on_gpu(comm, stream_aside(stream))?;

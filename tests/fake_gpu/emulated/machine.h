@@ -26,9 +26,10 @@ enum { POSTERS = 1 };
 #define MOVERS(self) ((u64)(self).movers)
 
 // What the threads of this OS thread have done: bytes and lines, counters that were published, barriers, waits of
-// the first thread of a block for a counter, and bytes that were fetched ahead.
+// the first thread of a block for a counter, bytes that were fetched ahead, and how often a thread awaited what it loads
+// together of the sources of a fold.
 struct Counts {
-    u64 read, written, lines_read, lines_written, flags, barriers, awaits, fetched;
+    u64 read, written, lines_read, lines_written, flags, barriers, awaits, fetched, rounds;
 };
 inline thread_local Counts tally = {};
 #define COUNT(what, amount) (tally.what += (amount))
@@ -50,10 +51,16 @@ DEVICE void prefetch(const u8* from) {
     if (fetched_ahead) fetched_ahead->insert(from);
 }
 
-DEVICE Sixteen load_sixteen(const u8* from) {
+DEVICE Sixteen load_sixteen(const u8* from, bool is_there) {
+    if (!is_there) return {};
     COUNT(read, 16);
     if (fetched_ahead) fetched_ahead->erase(from);
     return *(const Sixteen*)from;
+}
+
+DEVICE void store_sixteen(u8* into, const Sixteen& sixteen) {
+    COUNT(written, 16);
+    *(Sixteen*)into = sixteen;
 }
 
 DEVICE u64 load_acquire(const u64* from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }

@@ -67,6 +67,7 @@ fn total(all: impl Iterator<Item = Counts>) -> Counts {
         barriers: a.barriers + b.barriers,
         awaits: a.awaits + b.awaits,
         fetched_ahead: a.fetched_ahead + b.fetched_ahead,
+        rounds: a.rounds + b.rounds,
     };
     all.fold(Counts::default(), add)
 }
@@ -109,7 +110,8 @@ fn first_difference(emulator: &Emulator) -> Option<String> {
             let said = total((0..case.world()).map(|rank| law(&case, rank, protocol)));
             // Over buffers alone, the number of waits is independent of the order of events.
             let awaits = if case.reaches { said.awaits } else { counts.awaits };
-            let said = Counts { awaits, fetched_ahead: counts.fetched_ahead, ..said };
+            let Counts { fetched_ahead, rounds, .. } = counts;
+            let said = Counts { awaits, fetched_ahead, rounds, ..said };
             let fetches = counts.fetched_ahead > 0;
             println!("{case:?}, {protocol:?}, over buffers: {}: {counts:?}", case.reaches);
             if counts != said || fetches != case.reaches {
@@ -133,6 +135,60 @@ fn calls_move_and_post_as_much_as_their_programs_say_emulated() {
             Mistake::new(name, &[(from, to)]).planted(|plant| Emulator::edited(plant)).unwrap();
         assert!(first_difference(&edited).is_some(), "{name}");
     }
+}
+
+/// A one-shot all-reduce in one window: every fold of it has one source or one of each rank.
+fn one_shot(world: usize, bytes: usize) -> Case {
+    let schedules = Algorithm::OneShot.schedules(Collective::AllReduce, world).unwrap();
+    let case = Case::new(Collective::AllReduce, schedules, bytes / 4, bytes, world as u64);
+    let slots = DeviceSlots { bytes, count: 4 };
+    Case { slots, ..case.with_type(DataType::F32, BinaryOp::Sum) }
+}
+
+/// Lines cost bytes and slots cost flags, which the limit between them (`src/cuda/plan.rs`) weighs. Threads await the
+/// loads of up to eight sources together.
+#[test]
+fn lines_cost_bytes_slots_cost_flags_and_loads_are_awaited_together_emulated() {
+    let Some(emulator) = emulator() else { return };
+    let movers = THREADS - 1;
+    for (world, bytes) in [2, 4, 8].into_iter().flat_map(|it| [(it, 32 << 10), (it, 64 << 10)]) {
+        let case = one_shot(world as usize, bytes as usize);
+        let lines = counted(emulator, &case, Protocol::LowLatency);
+        let slots = counted(emulator, &case, Protocol::Simple);
+        let of_others = world * (world - 1) * bytes;
+        let all = world * bytes;
+        println!(
+            "{world} ranks, {bytes} bytes: {} bytes of lines and {} of slots of others a byte, \
+             with {} and {} flags, and {} rounds of loads in slots",
+            lines.lines_read * 16 / all,
+            (slots.read - lines.read) / all,
+            lines.flags,
+            slots.flags,
+            slots.rounds
+        );
+        assert_eq!((lines.lines_read * 16, slots.read - lines.read), (2 * of_others, of_others));
+        assert_eq!(slots.flags - lines.flags, world * (world - 1), "counters of publications");
+        // The first fold has one source, of which eight rows are loaded together, and at the end up to four.
+        let rows = bytes.div_ceil(16 * movers);
+        let of_first = rows / 8 + (rows % 8).div_ceil(4);
+        let of_all = match world {
+            2 => of_first,
+            4 => rows.div_ceil(4),
+            _ => rows.div_ceil(2),
+        };
+        let most = world * movers * (of_first + of_all);
+        assert!(
+            (most - 2 * world * movers..=most).contains(&slots.rounds),
+            "not {most}: {slots:?}"
+        );
+    }
+    let edits = [("many, 1, AT_A_TIME>", "many, 1, 2>"), ("Most == AT_A_TIME", "Most == 2")];
+    let one_by_one = Mistake::new("sources one after the other", &edits);
+    let edited = one_by_one.planted(|plant| Emulator::edited(plant)).unwrap();
+    let rounds =
+        [emulator, &edited].map(|it| counted(it, &one_shot(8, 32 << 10), Protocol::Simple).rounds);
+    println!("8 ranks, 32768 bytes: {rounds:?} rounds of loads, at a time and one after the other");
+    assert!(rounds[0] * 3 < rounds[1]);
 }
 
 /// Rank 1 gives up while the others read its buffers. No host tells them, and they stop.

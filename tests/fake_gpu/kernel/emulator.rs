@@ -84,14 +84,16 @@ pub(crate) struct Counts {
     /// Waits of the first thread of each block for a flag.
     pub(crate) awaits: u64,
     pub(crate) fetched_ahead: u64,
+    /// How often a thread awaited what it loads together of the sources of a fold.
+    pub(crate) rounds: u64,
 }
 
 impl Counts {
-    const BYTES: usize = 64;
+    const BYTES: usize = 72;
 
     fn of(bytes: &[u8]) -> Self {
         let mut words = bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
-        let mut next = || words.next().expect("there are eight counts");
+        let mut next = || words.next().expect("there are nine counts");
         Self {
             read: next(),
             written: next(),
@@ -101,6 +103,7 @@ impl Counts {
             barriers: next(),
             awaits: next(),
             fetched_ahead: next(),
+            rounds: next(),
         }
     }
 }

@@ -65,6 +65,10 @@ fn every_algorithm_has_the_bits_of_the_executor_among_few_ranks_emulated() {
 #[test]
 fn every_algorithm_has_the_bits_of_the_executor_among_more_ranks_emulated() {
     [5, 8].into_iter().for_each(|world| check_world(world, &[100]));
+    let Some(emulator) = emulator() else { return };
+    for case in mutants::cases_of_many(1) {
+        check(emulator, &[case], ONE_LANE);
+    }
 }
 
 #[test]
@@ -73,9 +77,9 @@ fn every_type_and_operation_has_the_bits_of_the_executor_emulated() {
     let able = |kind| BinaryOp::ALL.into_iter().filter(move |op| op.supports(kind));
     let all = DataType::NUMBERS.into_iter().flat_map(|kind| able(kind).map(move |op| (kind, op)));
     for (kind, op) in skip::every_nth(3, all) {
-        let cases: Vec<Case> = [Algorithm::Ring, Algorithm::OneShot]
-            .map(|algorithm| {
-                let schedules = algorithm.schedules(Collective::AllReduce, 3).unwrap();
+        let cases: Vec<Case> = [(Algorithm::Ring, 3), (Algorithm::OneShot, 6)]
+            .map(|(algorithm, world)| {
+                let schedules = algorithm.schedules(Collective::AllReduce, world).unwrap();
                 Case::new(Collective::AllReduce, schedules, 100, 64, 1).with_type(kind, op)
             })
             .to_vec();

@@ -40,6 +40,16 @@ pub(crate) fn sensitive_cases(salt: u64) -> Vec<Case> {
     cases
 }
 
+/// Folds of more sources than a thread loads at a time, whose order matters.
+pub(crate) fn cases_of_many(salt: u64) -> Vec<Case> {
+    let case = |world| {
+        let schedules = Algorithm::OneShot.schedules(Collective::AllReduce, world).unwrap();
+        Case::new(Collective::AllReduce, schedules, 120, 480, salt * 100 + world as u64)
+            .with_type(DataType::F32, BinaryOp::Sum)
+    };
+    [8, 9, 11, 16].map(case).to_vec()
+}
+
 /// Calls in which ranks read one another's buffers, and what others have stored there.
 pub(crate) fn reaching_cases(salt: u64) -> Vec<Case> {
     let apart = [
@@ -142,6 +152,9 @@ fn notice(runs: &str, emulator: &Emulator) -> bool {
         "sensitive" => is_caught(emulator, protocol, |seed| {
             let cases = sensitive_cases(seed);
             cases.chunk_by(|a, b| a.slots == b.slots).map(|alike| (0, alike.to_vec())).collect()
+        }),
+        "many" => is_caught(emulator, protocol, |seed| {
+            cases_of_many(seed).into_iter().map(|it| (0, vec![it])).collect()
         }),
         "reaching" => is_caught(emulator, protocol, |seed| vec![(0, reaching_cases(seed))]),
         "repeating" => is_caught(emulator, protocol, |seed| vec![calls_when_flags_repeat(seed)]),

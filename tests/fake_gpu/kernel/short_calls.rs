@@ -22,8 +22,10 @@ const GAVE_UP: i32 = 4;
 impl Calls {
     /// The program with `edit` applied to the files of the kernel. `None` if there is no compiler.
     fn edited(edit: impl Fn(String) -> String) -> Option<Self> {
-        // Few threads, and flags that repeat soon.
-        let small = |text: String| edit(text).replace("SHORT_THREADS = 512", "SHORT_THREADS = 6");
+        // Few blocks of few threads, and flags that repeat soon.
+        let numbers =
+            ["SHORT_BLOCKS = 16, SHORT_THREADS = 512", "SHORT_BLOCKS = 4, SHORT_THREADS = 6"];
+        let small = |text: String| edit(text).replace(numbers[0], numbers[1]);
         let options = ["-DFLAG_LOG=5", fibers()?];
         compile_program("emulated/short_calls.cpp", &options, small).map(Self)
     }

@@ -8,15 +8,15 @@ use super::order::CallStream;
 use cudarc::driver::CudaFunction;
 use maypole_kernels::packed::{MOST_SHORT_BYTES, ShortProgram};
 
-/// Each thread has eight.
-const BYTES_OF_BLOCK: u64 = 8 * SHORT_THREADS as u64;
-
 impl DeviceBoard {
-    /// The most bytes of each publication of a [short](Self::launch_short) call: its blocks are no more than are
-    /// reserved for the group, because they wait for those of other ranks. `None` if the group makes no such calls.
+    /// The most bytes of each publication of a [short](Self::launch_short) call: no more than others in lines have, and
+    /// its blocks are no more than are reserved for the group, because they wait for those of other ranks. `None` if
+    /// the group makes no such calls.
     pub fn longest_short_call(&self) -> Option<u64> {
-        let reserved = u64::from(self.shapes().most_blocks()) * BYTES_OF_BLOCK;
-        self.locals.short.map(|_| reserved.min(MOST_SHORT_BYTES))
+        // Each thread has eight bytes.
+        let reserved = u64::from(self.shapes().most_blocks()) * 8 * SHORT_THREADS as u64;
+        let lines = self.shapes().groups[0].bytes as u64;
+        self.locals.short.map(|_| reserved.min(MOST_SHORT_BYTES).min(lines))
     }
 
     /// Starts a call of one exchange, as [`launch`](Self::launch) starts others, by the program of this rank.
