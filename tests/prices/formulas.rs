@@ -20,51 +20,31 @@ fn schedules(algorithm: Algorithm, collective: Collective, world: usize) -> Vec<
     algorithm.schedules(collective, world).expect("it is in the table")
 }
 
-fn seconds(
-    order: StepOrder,
-    algorithm: Algorithm,
-    collective: Collective,
-    world: usize,
-    windows: usize,
-    cost: Cost,
-) -> f64 {
-    let schedules = schedules(algorithm, collective, world);
+type Call = (Algorithm, Collective);
+
+fn seconds(order: StepOrder, call: Call, world: usize, windows: usize, cost: Cost) -> f64 {
+    let schedules = schedules(call.0, call.1, world);
     let layout = Layout::even(COUNT, schedules[0].chunks);
     simulate_in(order, &schedules, &layout, 4, windows, cost).expect("it is proved").seconds
 }
 
 /// In the order in which steps conflict, which is that of the executor.
-fn price(
-    algorithm: Algorithm,
-    collective: Collective,
-    world: usize,
-    windows: usize,
-    cost: Cost,
-) -> f64 {
-    seconds(StepOrder::Conflict, algorithm, collective, world, windows, cost)
+fn price(call: Call, world: usize, windows: usize, cost: Cost) -> f64 {
+    seconds(StepOrder::Conflict, call, world, windows, cost)
 }
 
 fn check(algorithm: Algorithm, collective: Collective, cost: Cost, formula: impl Fn(f64) -> f64) {
     for world in [2, 3, 4, 5, 6, 7, 8, 16] {
-        let found = price(algorithm, collective, world, 1, cost);
+        let found = price((algorithm, collective), world, 1, cost);
         assert_eq!(found, formula(world as f64), "{algorithm} {collective:?}, world {world}");
     }
 }
 
-fn check_powers(
-    algorithm: Algorithm,
-    collective: Collective,
-    cost: Cost,
-    formula: impl Fn(f64, f64) -> f64,
-) {
+fn check_powers(call: Call, cost: Cost, formula: impl Fn(f64, f64) -> f64) {
     for levels in 1..7 {
         let world = 1 << levels;
-        let found = price(algorithm, collective, world, 1, cost);
-        assert_eq!(
-            found,
-            formula(world as f64, f64::from(levels)),
-            "{algorithm} {collective:?}, world {world}"
-        );
+        let formula = formula(world as f64, f64::from(levels));
+        assert_eq!(price(call, world, 1, cost), formula, "{call:?}, world {world}");
     }
 }
 
@@ -92,7 +72,7 @@ fn chains_in_windows() {
     for collective in [BROADCAST, REDUCE, Collective::Scan, Collective::ExclusiveScan] {
         for (world, windows) in [(2, 1), (3, 4), (7, 64), (16, 8), (64, 64)] {
             let (n, k) = (world as f64, windows as f64);
-            let found = price(Algorithm::Ring, collective, world, windows, COST);
+            let found = price((Algorithm::Ring, collective), world, windows, COST);
             let formula = (n - 2.0 + k) * (ALPHA + S / k * BETA);
             assert_eq!(found, formula, "{collective:?}, world {world}, {windows} windows");
         }
@@ -125,12 +105,12 @@ fn direct() {
 
 #[test]
 fn binomial() {
-    check_powers(Algorithm::Binomial, BROADCAST, COST, |_, lg| lg * (ALPHA + S * BETA));
-    check_powers(Algorithm::Binomial, REDUCE, REDUCING, |_, lg| {
+    check_powers((Algorithm::Binomial, BROADCAST), COST, |_, lg| lg * (ALPHA + S * BETA));
+    check_powers((Algorithm::Binomial, REDUCE), REDUCING, |_, lg| {
         lg * (ALPHA + S * BETA + S * GAMMA)
     });
     for collective in [GATHER, SCATTER] {
-        check_powers(Algorithm::Binomial, collective, COST, |n, lg| {
+        check_powers((Algorithm::Binomial, collective), COST, |n, lg| {
             lg * ALPHA + (n - 1.0) * (S / n) * BETA
         });
     }
@@ -139,15 +119,15 @@ fn binomial() {
 #[test]
 fn recursive_doubling() {
     let all_reduce = |_: f64, lg: f64| lg * (ALPHA + S * (BETA + GAMMA));
-    check_powers(Algorithm::RecursiveDoubling, Collective::AllReduce, REDUCING, all_reduce);
+    check_powers((Algorithm::RecursiveDoubling, Collective::AllReduce), REDUCING, all_reduce);
     let all_gather = |n: f64, lg: f64| lg * ALPHA + (n - 1.0) * (S / n) * BETA;
-    check_powers(Algorithm::RecursiveDoubling, Collective::AllGather, COST, all_gather);
+    check_powers((Algorithm::RecursiveDoubling, Collective::AllGather), COST, all_gather);
     for world in [3_usize, 5, 6, 7, 12, 63] {
         let n = world as f64;
         let floor = f64::from(world.ilog2());
         let price = |collective, cost| {
             let cost = Cost { ports: Ports::PerLink, ..cost };
-            price(Algorithm::RecursiveDoubling, collective, world, 1, cost)
+            price((Algorithm::RecursiveDoubling, collective), world, 1, cost)
         };
         let most = floor * (ALPHA + S * (BETA + GAMMA)) + 2.0 * (ALPHA + S * BETA) + S * GAMMA;
         let found = price(Collective::AllReduce, REDUCING);
@@ -166,20 +146,20 @@ fn recursive_doubling() {
 #[test]
 fn halving_and_doubling() {
     let half = |n: f64, lg: f64| lg * ALPHA + (n - 1.0) * (S / n) * BETA;
-    check_powers(Algorithm::HalvingDoubling, Collective::AllReduce, COST, |n, lg| {
+    check_powers((Algorithm::HalvingDoubling, Collective::AllReduce), COST, |n, lg| {
         2.0 * half(n, lg)
     });
-    check_powers(Algorithm::HalvingDoubling, Collective::ReduceScatter, COST, half);
+    check_powers((Algorithm::HalvingDoubling, Collective::ReduceScatter), COST, half);
     let adds = |n: f64| (n - 1.0) * (S / n) * GAMMA;
-    check_powers(Algorithm::HalvingDoubling, Collective::AllReduce, REDUCING, |n, lg| {
+    check_powers((Algorithm::HalvingDoubling, Collective::AllReduce), REDUCING, |n, lg| {
         2.0 * half(n, lg) + adds(n)
     });
-    check_powers(Algorithm::HalvingDoubling, Collective::ReduceScatter, REDUCING, |n, lg| {
+    check_powers((Algorithm::HalvingDoubling, Collective::ReduceScatter), REDUCING, |n, lg| {
         half(n, lg) + adds(n)
     });
     for world in [3_usize, 5, 6, 7, 12, 63] {
         let cost = Cost { ports: Ports::PerLink, ..COST };
-        let found = price(Algorithm::HalvingDoubling, Collective::AllReduce, world, 1, cost);
+        let found = price((Algorithm::HalvingDoubling, Collective::AllReduce), world, 1, cost);
         let m = world.next_power_of_two() as f64 / 2.0;
         let floor = f64::from(world.ilog2());
         let most = 2.0 * half(m, floor) + 2.0 * (ALPHA + S * BETA);
@@ -201,7 +181,7 @@ fn bruck() {
         );
         assert!(price(StepOrder::Conflict) <= price(StepOrder::List), "world {world}");
     }
-    check_powers(Algorithm::Bruck, Collective::AllToAll, COST, |_, lg| {
+    check_powers((Algorithm::Bruck, Collective::AllToAll), COST, |_, lg| {
         lg * (ALPHA + S / 2.0 * BETA)
     });
 }
@@ -209,8 +189,8 @@ fn bruck() {
 #[test]
 fn scatter_and_gather() {
     let both = |n: f64, lg: f64| 2.0 * (lg * ALPHA + (n - 1.0) * (S / n) * BETA);
-    check_powers(Algorithm::ScatterAllGather, BROADCAST, COST, both);
-    check_powers(Algorithm::ReduceScatterGather, REDUCE, COST, both);
+    check_powers((Algorithm::ScatterAllGather, BROADCAST), COST, both);
+    check_powers((Algorithm::ReduceScatterGather, REDUCE), COST, both);
 }
 
 #[test]
@@ -218,7 +198,7 @@ fn scans() {
     for world in 2..=64_usize {
         let rounds = |ranks: usize| f64::from(ranks.next_power_of_two().ilog2());
         let cost = Cost { ports: Ports::PerLink, ..REDUCING };
-        let price = |collective| price(Algorithm::RecursiveDoubling, collective, world, 1, cost);
+        let price = |collective| price((Algorithm::RecursiveDoubling, collective), world, 1, cost);
         let unit = ALPHA + S * (BETA + GAMMA);
         let inclusive = rounds(world) * unit;
         let exclusive = ALPHA + S * BETA + rounds(world - 1) * unit;
@@ -239,12 +219,12 @@ fn pairwise_round_by_round_and_overlapped() {
     for world in [2, 3, 4, 7, 16] {
         let n = world as f64;
         let price = |order| {
-            seconds(order, Algorithm::Pairwise, Collective::ReduceScatter, world, 1, REDUCING)
+            seconds(order, (Algorithm::Pairwise, Collective::ReduceScatter), world, 1, REDUCING)
         };
         assert_eq!(price(StepOrder::List), (n - 1.0) * (ALPHA + S / n * (BETA + GAMMA)));
         assert_eq!(price(StepOrder::Conflict), ALPHA + (n - 1.0) * (S / n) * BETA + S / n * GAMMA);
         let price =
-            |order| seconds(order, Algorithm::Pairwise, Collective::AllToAll, world, 1, COST);
+            |order| seconds(order, (Algorithm::Pairwise, Collective::AllToAll), world, 1, COST);
         assert_eq!(price(StepOrder::List), (n - 1.0) * (ALPHA + S / n * BETA));
         assert_eq!(price(StepOrder::Conflict), ALPHA + (n - 1.0) * (S / n) * BETA);
     }
@@ -267,7 +247,7 @@ fn windows_of_a_tree_overlap_in_conflict_order() {
     let cost = Cost { alpha: 0.0, beta: 64.0 / S, gamma: 0.0, ports: Ports::PerLink };
     let units = |order, windows| {
         let cost = Cost { beta: windows as f64 / S, ..cost };
-        seconds(order, Algorithm::Tree, Collective::AllReduce, 7, windows, cost)
+        seconds(order, (Algorithm::Tree, Collective::AllReduce), 7, windows, cost)
     };
     assert_eq!((units(StepOrder::Conflict, 64), units(StepOrder::List, 64)), (67.0, 256.0));
     assert_eq!((units(StepOrder::Conflict, 1), units(StepOrder::List, 1)), (4.0, 4.0));
@@ -279,7 +259,7 @@ fn trees_take_their_height_and_one_unit_a_window() {
     for world in [2_usize, 3, 6, 7, 12, 15, 33, 64] {
         let h = f64::from(world.ilog2());
         let k = 16.0;
-        let price = |collective| price(Algorithm::Tree, collective, world, 16, cost);
+        let price = |collective| price((Algorithm::Tree, collective), world, 16, cost);
         let unit = ALPHA + S / k * BETA;
         assert_eq!(price(Collective::AllReduce), (2.0 * h + k - 1.0) * unit, "world {world}");
         assert_eq!(price(BROADCAST), (h + k - 1.0) * unit, "world {world}");
@@ -301,7 +281,7 @@ fn double_trees_take_their_height_and_half_a_unit_a_window() {
     for world in [3_usize, 4, 6, 7, 12, 15, 33, 64] {
         let h = height(world);
         let k = 16.0;
-        let price = |collective| price(Algorithm::DoubleTree, collective, world, 16, cost);
+        let price = |collective| price((Algorithm::DoubleTree, collective), world, 16, cost);
         let unit = ALPHA + S / (2.0 * k) * BETA;
         // Half of the links go up in one tree and down in the other. The way up is that of the tree
         // without the extra step; the last window is a little shorter than the others.
@@ -320,7 +300,7 @@ fn double_trees_take_their_height_and_half_a_unit_a_window() {
 fn two_trees_have_more_bandwidth_than_one() {
     for world in [7_usize, 16, 33, 64] {
         let cost = Cost { alpha: 0.0, beta: 1.0 / S, ..COST };
-        let price = |algorithm, collective| price(algorithm, collective, world, 64, cost);
+        let price = |algorithm, collective| price((algorithm, collective), world, 64, cost);
         for collective in [BROADCAST, REDUCE, Collective::AllReduce] {
             let one = price(Algorithm::Tree, collective);
             let two = price(Algorithm::DoubleTree, collective);

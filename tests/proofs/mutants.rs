@@ -127,13 +127,9 @@ struct Tally {
     harmless: usize,
 }
 
-fn check(
-    name: &str,
-    collective: Collective,
-    mut schedules: Vec<Schedule>,
-    placement: Placement,
-    tally: &mut Tally,
-) {
+type Call<'a> = (&'a str, Collective, Placement);
+
+fn check((name, collective, placement): Call<'_>, mut schedules: Vec<Schedule>, tally: &mut Tally) {
     let world = schedules.len();
     let mut rng = SeededRng::new(7);
     assert!(does_what_it_promises(collective, &schedules, placement, &mut rng));
@@ -170,23 +166,20 @@ fn the_checker_objects_or_it_was_harmless() {
                     let collective = collective.with_root(root);
                     let schedules =
                         algorithm.schedules(collective, world).expect("it is in the table");
+                    let name = algorithm.name();
                     if works_in_place(algorithm, collective) {
-                        check(
-                            algorithm.name(),
-                            collective,
-                            schedules.clone(),
-                            Placement::InPlace,
-                            &mut tally,
-                        );
+                        let call = (name, collective, Placement::InPlace);
+                        check(call, schedules.clone(), &mut tally);
                     }
-                    check(algorithm.name(), collective, schedules, Placement::Apart, &mut tally);
+                    check((name, collective, Placement::Apart), schedules, &mut tally);
                 }
             }
         }
     }
     for (collective, schedules) in hierarchies() {
-        check("hierarchical", collective, schedules.clone(), Placement::InPlace, &mut tally);
-        check("hierarchical", collective, schedules, Placement::Apart, &mut tally);
+        for placement in [Placement::InPlace, Placement::Apart] {
+            check(("hierarchical", collective, placement), schedules.clone(), &mut tally);
+        }
     }
     let Tally { caught, harmless } = tally;
     println!("{caught} mutants caught, {harmless} harmless");

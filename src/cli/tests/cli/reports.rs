@@ -5,6 +5,9 @@ use super::{objects, printed, run, skip::skipped, text};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What can be seen of a page: functions of JavaScript.
+const SEEN: &str = include_str!("seen.js");
+
 #[test]
 fn reports_hold_every_figure_and_load_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -176,12 +179,6 @@ fn a_page_judges_and_fits_planted_figures() {
     assert!(ticks.to_string().contains("\"64\",\"512\""), "powers, few: {ticks}");
 }
 
-/// JavaScript: the texts of all cells of the tables that a selector finds, by row.
-const CELLS: &str = "const cells = selector => \
-    [...document.querySelectorAll(selector)].flatMap(table => [...table.rows].slice(1).map(row => \
-    [table.dataset.over, ...[...row.cells].map(cell => \
-    cell.textContent)]));";
-
 /// A figure as the page shows it.
 fn shown(value: &Value) -> String {
     let us = value.as_f64().unwrap();
@@ -252,12 +249,13 @@ fn a_browser_shows_the_figures_of_the_json_at_two_widths_in_light_and_dark() {
         let media = [("prefers-color-scheme", colours)];
         browser.open(&there("new/index.html"), "", &media);
         browser.value("document.querySelectorAll('details').forEach(it => it.open = true)");
-        let wide = browser.value(WIDTHS);
+        browser.value(SEEN);
+        let wide = browser.value("widths()");
         assert!(wide[0].as_u64() <= wide[1].as_u64(), "{wide} at {width}, {colours}");
         assert_eq!(wide[2], width);
-        let pale = browser.value(PALE);
+        let pale = browser.value("pale()");
         assert_eq!(pale, json!([]), "texts that can hardly be read at {width}, {colours}");
-        let small = browser.value(SMALL);
+        let small = browser.value("small()");
         assert_eq!(small, json!([]), "texts that are too small at {width}");
     }
     compare_percentiles(&mut browser, &results);
@@ -268,7 +266,6 @@ fn a_browser_shows_the_figures_of_the_json_at_two_widths_in_light_and_dark() {
 
 /// The page has a row of percentiles for each measurement.
 fn compare_percentiles(browser: &mut Browser, results: &[Value]) {
-    browser.value(CELLS);
     let rows: Vec<Vec<String>> =
         serde_json::from_value(browser.value("cells('.percentiles')")).unwrap();
     let measured = results.iter().filter(|it| it.get("matrix_us").is_none());
@@ -332,46 +329,6 @@ fn compare_fits(browser: &mut Browser, results: &[Value]) {
     }
 }
 
-/// JavaScript: the width of the page, what of it is seen, and the width of the window with its scrollbar.
-const WIDTHS: &str = "(({scrollWidth, clientWidth}) => [scrollWidth, clientWidth, innerWidth])\
-                      (document.documentElement)";
-
-/// JavaScript: the texts whose contrast with their background is less than 4.5, the limit of the
-/// WCAG. The background of a figure in a heat map is its cell.
-const PALE: &str = "(() => {
-    const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
-    const luminance = colour => numbers(colour).slice(0, 3).map(part => part / 255)
-        .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
-        .reduce((sum, part, nth) => sum + part * [0.2126, 0.7152, 0.0722][nth], 0);
-    const ground = element => {
-        const cell = element.parentElement?.querySelector(':scope > rect');
-        if (element.tagName === 'text' && cell) return getComputedStyle(cell).fill;
-        for (let at = element; at; at = at.parentElement) {
-            const colour = getComputedStyle(at).backgroundColor;
-            if ((numbers(colour)[3] ?? 1) > 0) return colour;
-        }
-        return getComputedStyle(document.documentElement).colorScheme;
-    };
-    const has = node => node.nodeType === 3 && node.data.trim();
-    return [...document.body.querySelectorAll('*:not(title)')]
-        .filter(it => [...it.childNodes].some(has) && it.getClientRects().length)
-        .map(it => {
-            const style = getComputedStyle(it);
-            const ink = luminance(it.tagName === 'text' ? style.fill : style.color);
-            const [high, low] = [ink, luminance(ground(it))].sort((a, b) => b - a);
-            return [it.textContent.trim(), style.color, ground(it), (high + 0.05) / (low + 0.05)];
-        })
-        .filter(([, , , ratio]) => !(ratio >= 4.5));
-})()";
-
-/// JavaScript: the texts of figures that are less than 9 pixels high.
-const SMALL: &str = "[...document.querySelectorAll('figure svg text')]
-    .filter(it => {
-        const {a, b} = it.getScreenCTM();
-        return parseFloat(getComputedStyle(it).fontSize) * Math.hypot(a, b) < 8.9;
-    })
-    .map(it => it.textContent)";
-
 /// A report of messages alone has their matrices and plots.
 #[test]
 fn messages_have_a_report() {
@@ -386,6 +343,7 @@ fn messages_have_a_report() {
     assert!(!folder.path().join("results.csv").exists(), "there are no collectives");
     let Some(mut browser) = Browser::start() else { return skipped(browser::MISSING) };
     browser.open(&folder.path().join("index.html"), "", &[]);
+    browser.value(SEEN);
     let pictures = "['.heat', '.plots svg', '.notes [href=\"messages.csv\"]', '[href=\"#overview\"]']\
                     .map(it => document.querySelectorAll(it).length)";
     assert_eq!(browser.value(pictures), json!([3, 1, 1, 1]), "three matrices and a plot");
