@@ -1,7 +1,12 @@
 //! The simulator gives the formulas of the literature, exactly.
 
-use maypole::algorithms::Algorithm;
-use maypole::schedule::collective::Collective;
+use maypole::algorithms::Algorithm::{
+    self, Binomial, Bruck, Direct, Dissemination, DoubleTree, HalvingDoubling, Linear, OneShot,
+    Pairwise, RecursiveDoubling, ReduceScatterGather, Ring, ScatterAllGather, Tree, TwoShot,
+};
+use maypole::schedule::collective::Collective::{
+    self, AllGather, AllReduce, AllToAll, Barrier, ExclusiveScan, ReduceScatter, Scan,
+};
 use maypole::schedule::{Layout, Schedule, Step, input, output};
 use maypole_pictures::clocks::{Cost, Ports, StepOrder, simulate, simulate_in};
 
@@ -55,24 +60,20 @@ const SCATTER: Collective = Collective::Scatter { root: 0 };
 
 #[test]
 fn ring() {
-    check(Algorithm::Ring, Collective::AllReduce, COST, |n| {
-        2.0 * (n - 1.0) * (ALPHA + S / n * BETA)
-    });
-    check(Algorithm::Ring, Collective::AllReduce, REDUCING, |n| {
+    check(Ring, AllReduce, COST, |n| 2.0 * (n - 1.0) * (ALPHA + S / n * BETA));
+    check(Ring, AllReduce, REDUCING, |n| {
         2.0 * (n - 1.0) * (ALPHA + S / n * BETA) + (n - 1.0) * (S / n * GAMMA)
     });
-    check(Algorithm::Ring, Collective::AllGather, COST, |n| (n - 1.0) * (ALPHA + S / n * BETA));
-    check(Algorithm::Ring, Collective::ReduceScatter, REDUCING, |n| {
-        (n - 1.0) * (ALPHA + S / n * (BETA + GAMMA))
-    });
+    check(Ring, AllGather, COST, |n| (n - 1.0) * (ALPHA + S / n * BETA));
+    check(Ring, ReduceScatter, REDUCING, |n| (n - 1.0) * (ALPHA + S / n * (BETA + GAMMA)));
 }
 
 #[test]
 fn chains_in_windows() {
-    for collective in [BROADCAST, REDUCE, Collective::Scan, Collective::ExclusiveScan] {
+    for collective in [BROADCAST, REDUCE, Scan, ExclusiveScan] {
         for (world, windows) in [(2, 1), (3, 4), (7, 64), (16, 8), (64, 64)] {
             let (n, k) = (world as f64, windows as f64);
-            let found = price((Algorithm::Ring, collective), world, windows, COST);
+            let found = price((Ring, collective), world, windows, COST);
             let formula = (n - 2.0 + k) * (ALPHA + S / k * BETA);
             assert_eq!(found, formula, "{collective:?}, world {world}, {windows} windows");
         }
@@ -81,61 +82,51 @@ fn chains_in_windows() {
 
 #[test]
 fn direct() {
-    for (algorithm, collective) in [
-        (Algorithm::OneShot, Collective::AllReduce),
-        (Algorithm::Linear, BROADCAST),
-        (Algorithm::Linear, REDUCE),
-    ] {
+    for (algorithm, collective) in [(OneShot, AllReduce), (Linear, BROADCAST), (Linear, REDUCE)] {
         check(algorithm, collective, COST, |n| ALPHA + (n - 1.0) * S * BETA);
     }
     for (algorithm, collective) in [
-        (Algorithm::Linear, GATHER),
-        (Algorithm::Linear, SCATTER),
-        (Algorithm::Direct, Collective::AllGather),
-        (Algorithm::Direct, Collective::ReduceScatter),
-        (Algorithm::Direct, Collective::AllToAll),
+        (Linear, GATHER),
+        (Linear, SCATTER),
+        (Direct, AllGather),
+        (Direct, ReduceScatter),
+        (Direct, AllToAll),
     ] {
         check(algorithm, collective, COST, |n| ALPHA + (n - 1.0) * (S / n) * BETA);
     }
-    check(Algorithm::TwoShot, Collective::AllReduce, COST, |n| {
-        2.0 * (ALPHA + (n - 1.0) * (S / n) * BETA)
-    });
-    check(Algorithm::Linear, REDUCE, REDUCING, |n| ALPHA + (n - 1.0) * S * BETA + S * GAMMA);
+    check(TwoShot, AllReduce, COST, |n| 2.0 * (ALPHA + (n - 1.0) * (S / n) * BETA));
+    check(Linear, REDUCE, REDUCING, |n| ALPHA + (n - 1.0) * S * BETA + S * GAMMA);
 }
 
 #[test]
 fn binomial() {
-    check_powers((Algorithm::Binomial, BROADCAST), COST, |_, lg| lg * (ALPHA + S * BETA));
-    check_powers((Algorithm::Binomial, REDUCE), REDUCING, |_, lg| {
-        lg * (ALPHA + S * BETA + S * GAMMA)
-    });
+    check_powers((Binomial, BROADCAST), COST, |_, lg| lg * (ALPHA + S * BETA));
+    check_powers((Binomial, REDUCE), REDUCING, |_, lg| lg * (ALPHA + S * BETA + S * GAMMA));
     for collective in [GATHER, SCATTER] {
-        check_powers((Algorithm::Binomial, collective), COST, |n, lg| {
-            lg * ALPHA + (n - 1.0) * (S / n) * BETA
-        });
+        check_powers((Binomial, collective), COST, |n, lg| lg * ALPHA + (n - 1.0) * (S / n) * BETA);
     }
 }
 
 #[test]
 fn recursive_doubling() {
     let all_reduce = |_: f64, lg: f64| lg * (ALPHA + S * (BETA + GAMMA));
-    check_powers((Algorithm::RecursiveDoubling, Collective::AllReduce), REDUCING, all_reduce);
+    check_powers((RecursiveDoubling, AllReduce), REDUCING, all_reduce);
     let all_gather = |n: f64, lg: f64| lg * ALPHA + (n - 1.0) * (S / n) * BETA;
-    check_powers((Algorithm::RecursiveDoubling, Collective::AllGather), COST, all_gather);
+    check_powers((RecursiveDoubling, AllGather), COST, all_gather);
     for world in [3_usize, 5, 6, 7, 12, 63] {
         let n = world as f64;
         let floor = f64::from(world.ilog2());
         let price = |collective, cost| {
             let cost = Cost { ports: Ports::PerLink, ..cost };
-            price((Algorithm::RecursiveDoubling, collective), world, 1, cost)
+            price((RecursiveDoubling, collective), world, 1, cost)
         };
         let most = floor * (ALPHA + S * (BETA + GAMMA)) + 2.0 * (ALPHA + S * BETA) + S * GAMMA;
-        let found = price(Collective::AllReduce, REDUCING);
+        let found = price(AllReduce, REDUCING);
         assert!(
             found <= most && found > most - ALPHA - S * (BETA + GAMMA),
             "world {world}: {found} of {most}"
         );
-        let found = price(Collective::AllGather, COST);
+        let found = price(AllGather, COST);
         assert!(
             found <= (floor + 2.0) * ALPHA + 2.0 * (n - 1.0) / n * S * BETA + S / n * BETA,
             "world {world}: {found}"
@@ -146,20 +137,14 @@ fn recursive_doubling() {
 #[test]
 fn halving_and_doubling() {
     let half = |n: f64, lg: f64| lg * ALPHA + (n - 1.0) * (S / n) * BETA;
-    check_powers((Algorithm::HalvingDoubling, Collective::AllReduce), COST, |n, lg| {
-        2.0 * half(n, lg)
-    });
-    check_powers((Algorithm::HalvingDoubling, Collective::ReduceScatter), COST, half);
+    check_powers((HalvingDoubling, AllReduce), COST, |n, lg| 2.0 * half(n, lg));
+    check_powers((HalvingDoubling, ReduceScatter), COST, half);
     let adds = |n: f64| (n - 1.0) * (S / n) * GAMMA;
-    check_powers((Algorithm::HalvingDoubling, Collective::AllReduce), REDUCING, |n, lg| {
-        2.0 * half(n, lg) + adds(n)
-    });
-    check_powers((Algorithm::HalvingDoubling, Collective::ReduceScatter), REDUCING, |n, lg| {
-        half(n, lg) + adds(n)
-    });
+    check_powers((HalvingDoubling, AllReduce), REDUCING, |n, lg| 2.0 * half(n, lg) + adds(n));
+    check_powers((HalvingDoubling, ReduceScatter), REDUCING, |n, lg| half(n, lg) + adds(n));
     for world in [3_usize, 5, 6, 7, 12, 63] {
         let cost = Cost { ports: Ports::PerLink, ..COST };
-        let found = price((Algorithm::HalvingDoubling, Collective::AllReduce), world, 1, cost);
+        let found = price((HalvingDoubling, AllReduce), world, 1, cost);
         let m = world.next_power_of_two() as f64 / 2.0;
         let floor = f64::from(world.ilog2());
         let most = 2.0 * half(m, floor) + 2.0 * (ALPHA + S * BETA);
@@ -170,7 +155,7 @@ fn halving_and_doubling() {
 #[test]
 fn bruck() {
     for world in 2..=64_usize {
-        let schedules = schedules(Algorithm::Bruck, Collective::AllGather, world);
+        let schedules = schedules(Bruck, AllGather, world);
         let layout = Layout::even(world * 16, world);
         let price = |order| simulate_in(order, &schedules, &layout, 4, 1, COST).unwrap().seconds;
         let rounds = f64::from(world.next_power_of_two().ilog2());
@@ -181,16 +166,14 @@ fn bruck() {
         );
         assert!(price(StepOrder::Conflict) <= price(StepOrder::List), "world {world}");
     }
-    check_powers((Algorithm::Bruck, Collective::AllToAll), COST, |_, lg| {
-        lg * (ALPHA + S / 2.0 * BETA)
-    });
+    check_powers((Bruck, AllToAll), COST, |_, lg| lg * (ALPHA + S / 2.0 * BETA));
 }
 
 #[test]
 fn scatter_and_gather() {
     let both = |n: f64, lg: f64| 2.0 * (lg * ALPHA + (n - 1.0) * (S / n) * BETA);
-    check_powers((Algorithm::ScatterAllGather, BROADCAST), COST, both);
-    check_powers((Algorithm::ReduceScatterGather, REDUCE), COST, both);
+    check_powers((ScatterAllGather, BROADCAST), COST, both);
+    check_powers((ReduceScatterGather, REDUCE), COST, both);
 }
 
 #[test]
@@ -198,17 +181,15 @@ fn scans() {
     for world in 2..=64_usize {
         let rounds = |ranks: usize| f64::from(ranks.next_power_of_two().ilog2());
         let cost = Cost { ports: Ports::PerLink, ..REDUCING };
-        let price = |collective| price((Algorithm::RecursiveDoubling, collective), world, 1, cost);
+        let price = |collective| price((RecursiveDoubling, collective), world, 1, cost);
         let unit = ALPHA + S * (BETA + GAMMA);
         let inclusive = rounds(world) * unit;
         let exclusive = ALPHA + S * BETA + rounds(world - 1) * unit;
-        assert!(
-            price(Collective::Scan) <= inclusive && price(Collective::ExclusiveScan) <= exclusive
-        );
+        assert!(price(Scan) <= inclusive && price(ExclusiveScan) <= exclusive);
         // In other worlds, the message of rank 0 in the last round arrives early.
-        assert!(price(Collective::Scan) == inclusive || !world.is_power_of_two(), "world {world}");
+        assert!(price(Scan) == inclusive || !world.is_power_of_two(), "world {world}");
         assert!(
-            price(Collective::ExclusiveScan) == exclusive || !(world - 1).is_power_of_two(),
+            price(ExclusiveScan) == exclusive || !(world - 1).is_power_of_two(),
             "world {world}"
         );
     }
@@ -218,13 +199,10 @@ fn scans() {
 fn pairwise_round_by_round_and_overlapped() {
     for world in [2, 3, 4, 7, 16] {
         let n = world as f64;
-        let price = |order| {
-            seconds(order, (Algorithm::Pairwise, Collective::ReduceScatter), world, 1, REDUCING)
-        };
+        let price = |order| seconds(order, (Pairwise, ReduceScatter), world, 1, REDUCING);
         assert_eq!(price(StepOrder::List), (n - 1.0) * (ALPHA + S / n * (BETA + GAMMA)));
         assert_eq!(price(StepOrder::Conflict), ALPHA + (n - 1.0) * (S / n) * BETA + S / n * GAMMA);
-        let price =
-            |order| seconds(order, (Algorithm::Pairwise, Collective::AllToAll), world, 1, COST);
+        let price = |order| seconds(order, (Pairwise, AllToAll), world, 1, COST);
         assert_eq!(price(StepOrder::List), (n - 1.0) * (ALPHA + S / n * BETA));
         assert_eq!(price(StepOrder::Conflict), ALPHA + (n - 1.0) * (S / n) * BETA);
     }
@@ -233,10 +211,10 @@ fn pairwise_round_by_round_and_overlapped() {
 #[test]
 fn a_barrier_takes_as_many_rounds_as_it_must() {
     for world in 2..=64_usize {
-        let schedules = schedules(Algorithm::Dissemination, Collective::Barrier, world);
+        let schedules = schedules(Dissemination, Barrier, world);
         let found = simulate(&schedules, &Layout::even(0, 1), 1, 1, COST).unwrap().seconds;
         assert_eq!(found, f64::from(world.next_power_of_two().ilog2()) * ALPHA);
-        let schedules = self::schedules(Algorithm::OneShot, Collective::Barrier, world);
+        let schedules = self::schedules(OneShot, Barrier, world);
         let found = simulate(&schedules, &Layout::even(0, 1), 1, 1, COST).unwrap().seconds;
         assert_eq!(found, ALPHA);
     }
@@ -247,7 +225,7 @@ fn windows_of_a_tree_overlap_in_conflict_order() {
     let cost = Cost { alpha: 0.0, beta: 64.0 / S, gamma: 0.0, ports: Ports::PerLink };
     let units = |order, windows| {
         let cost = Cost { beta: windows as f64 / S, ..cost };
-        seconds(order, (Algorithm::Tree, Collective::AllReduce), 7, windows, cost)
+        seconds(order, (Tree, AllReduce), 7, windows, cost)
     };
     assert_eq!((units(StepOrder::Conflict, 64), units(StepOrder::List, 64)), (67.0, 256.0));
     assert_eq!((units(StepOrder::Conflict, 1), units(StepOrder::List, 1)), (4.0, 4.0));
@@ -259,9 +237,9 @@ fn trees_take_their_height_and_one_unit_a_window() {
     for world in [2_usize, 3, 6, 7, 12, 15, 33, 64] {
         let h = f64::from(world.ilog2());
         let k = 16.0;
-        let price = |collective| price((Algorithm::Tree, collective), world, 16, cost);
+        let price = |collective| price((Tree, collective), world, 16, cost);
         let unit = ALPHA + S / k * BETA;
-        assert_eq!(price(Collective::AllReduce), (2.0 * h + k - 1.0) * unit, "world {world}");
+        assert_eq!(price(AllReduce), (2.0 * h + k - 1.0) * unit, "world {world}");
         assert_eq!(price(BROADCAST), (h + k - 1.0) * unit, "world {world}");
         assert_eq!(price(REDUCE), (h + k - 1.0) * unit, "world {world}");
     }
@@ -269,10 +247,8 @@ fn trees_take_their_height_and_one_unit_a_window() {
 
 /// Steps from the root to the lowest leaf of the lower one of two trees.
 fn height(world: usize) -> f64 {
-    match world % 2 {
-        1 => f64::from((world - 1).ilog2()) + 1.0,
-        _ => f64::from((world - 2).ilog2()) + 2.0,
-    }
+    let even = 1 - world % 2;
+    f64::from((world - 1 - even).ilog2()) + (1 + even) as f64
 }
 
 #[test]
@@ -281,13 +257,13 @@ fn double_trees_take_their_height_and_half_a_unit_a_window() {
     for world in [3_usize, 4, 6, 7, 12, 15, 33, 64] {
         let h = height(world);
         let k = 16.0;
-        let price = |collective| price((Algorithm::DoubleTree, collective), world, 16, cost);
+        let price = |collective| price((DoubleTree, collective), world, 16, cost);
         let unit = ALPHA + S / (2.0 * k) * BETA;
         // Half of the links go up in one tree and down in the other. The way up is that of the tree
         // without the extra step; the last window is a little shorter than the others.
         let up = f64::from((world - 1).ilog2()) + 1.0;
         let piece = S / (2.0 * k) * BETA;
-        let shared = (price(Collective::AllReduce) - (2.0 * h + k - 1.0) * unit) / piece;
+        let shared = (price(AllReduce) - (2.0 * h + k - 1.0) * unit) / piece;
         assert!((shared - (k - 2.0 * up + 1.0)).abs() < 0.02, "world {world}: {shared}");
         assert_eq!(price(BROADCAST), (h + k - 1.0) * unit, "world {world}");
         assert_eq!(price(REDUCE), (h + k - 1.0) * unit, "world {world}");
@@ -301,14 +277,11 @@ fn two_trees_have_more_bandwidth_than_one() {
     for world in [7_usize, 16, 33, 64] {
         let cost = Cost { alpha: 0.0, beta: 1.0 / S, ..COST };
         let price = |algorithm, collective| price((algorithm, collective), world, 64, cost);
-        for collective in [BROADCAST, REDUCE, Collective::AllReduce] {
-            let one = price(Algorithm::Tree, collective);
-            let two = price(Algorithm::DoubleTree, collective);
+        for collective in [BROADCAST, REDUCE, AllReduce] {
+            let one = price(Tree, collective);
+            let two = price(DoubleTree, collective);
             assert!(two < 0.7 * one, "{collective:?}, world {world}: {one} and {two}");
-            assert!(
-                two < if collective == Collective::AllReduce { 2.2 } else { 1.12 },
-                "world {world}: {two}"
-            );
+            assert!(two < if collective == AllReduce { 2.2 } else { 1.12 }, "world {world}: {two}");
         }
     }
 }

@@ -9,6 +9,9 @@ use maypole::schedule::verify::verify;
 use maypole::schedule::{Placement, Schedule, Span, Step, input, output, scratch};
 use proptest::prelude::*;
 
+/// The name of an algorithm, and what it is checked for.
+type Call<'a> = (&'a str, Collective, Placement);
+
 /// A different number for every contribution; a barrier's is one bit a rank.
 fn contribution(collective: Collective, symbol: Symbol) -> u64 {
     match collective {
@@ -37,12 +40,8 @@ fn start(collective: Collective, schedules: &[Schedule], placement: Placement) -
 
 /// Runs the schedules on numbers, in a random order, and compares the results with the collective's
 /// contract.
-fn does_what_it_promises(
-    collective: Collective,
-    schedules: &[Schedule],
-    placement: Placement,
-    rng: &mut SeededRng,
-) -> bool {
+fn does_what_it_promises(call: Call<'_>, schedules: &[Schedule], rng: &mut SeededRng) -> bool {
+    let (_, collective, placement) = call;
     let memory = start(collective, schedules, placement);
     let mut executor = Executor::new(schedules, placement, op(collective), memory);
     let right = |rank: usize, chunk: usize| {
@@ -51,9 +50,9 @@ fn does_what_it_promises(
     };
     executor.run(rng)
         && (0..schedules.len()).all(|rank| {
-            let held = (0..schedules[rank].chunks)
-                .filter(|&chunk| collective.output(rank).contains(chunk));
-            held.into_iter().all(|chunk| {
+            let chunks = 0..schedules[rank].chunks;
+            let mut held = chunks.filter(|chunk| collective.output(rank).contains(*chunk));
+            held.all(|chunk| {
                 executor.memory.get(&(rank, output(chunk))).copied() == right(rank, chunk)
             })
         })
@@ -121,28 +120,24 @@ fn mutants(schedules: &[Schedule], rank: usize, nth: usize) -> Vec<Schedule> {
     mutants
 }
 
-#[derive(Default)]
-struct Tally {
-    caught: usize,
-    harmless: usize,
-}
+/// Of the mutants: how many are caught, and how many are harmless.
+type Tally = [usize; 2];
 
-type Call<'a> = (&'a str, Collective, Placement);
-
-fn check((name, collective, placement): Call<'_>, mut schedules: Vec<Schedule>, tally: &mut Tally) {
+fn check(call: Call<'_>, mut schedules: Vec<Schedule>, tally: &mut Tally) {
+    let (name, collective, placement) = call;
     let world = schedules.len();
     let mut rng = SeededRng::new(7);
-    assert!(does_what_it_promises(collective, &schedules, placement, &mut rng));
+    assert!(does_what_it_promises(call, &schedules, &mut rng));
     for rank in 0..world {
         for nth in 0..schedules[rank].steps.len() {
             for mutant in mutants(&schedules, rank, nth) {
                 let original = std::mem::replace(&mut schedules[rank], mutant);
                 match verify(collective, &schedules, placement) {
-                    Err(_) => tally.caught += 1,
+                    Err(_) => tally[0] += 1,
                     Ok(_) => {
-                        tally.harmless += 1;
+                        tally[1] += 1;
                         assert!(
-                            does_what_it_promises(collective, &schedules, placement, &mut rng),
+                            does_what_it_promises(call, &schedules, &mut rng),
                             "{name} {collective:?}, world {world}, {placement:?}: the checker \
                              accepts a wrong step {nth} of rank {rank}: {:?} instead of {:?}",
                             schedules[rank].steps,
@@ -158,7 +153,7 @@ fn check((name, collective, placement): Call<'_>, mut schedules: Vec<Schedule>, 
 
 #[test]
 fn the_checker_objects_or_it_was_harmless() {
-    let mut tally = Tally::default();
+    let mut tally = [0; 2];
     for world in 2..=6 {
         for algorithm in Algorithm::ALL {
             for &collective in algorithm.collectives() {
@@ -181,7 +176,7 @@ fn the_checker_objects_or_it_was_harmless() {
             check(("hierarchical", collective, placement), schedules.clone(), &mut tally);
         }
     }
-    let Tally { caught, harmless } = tally;
+    let [caught, harmless] = tally;
     println!("{caught} mutants caught, {harmless} harmless");
     assert!(caught > 4 * harmless, "{caught} mutants caught, {harmless} harmless");
 }
