@@ -211,12 +211,12 @@ fn pairwise_round_by_round_and_overlapped() {
 #[test]
 fn a_barrier_takes_as_many_rounds_as_it_must() {
     for world in 2..=64_usize {
-        let schedules = schedules(Dissemination, Barrier, world);
-        let found = simulate(&schedules, &Layout::even(0, 1), 1, 1, COST).unwrap().seconds;
-        assert_eq!(found, f64::from(world.next_power_of_two().ilog2()) * ALPHA);
-        let schedules = self::schedules(OneShot, Barrier, world);
-        let found = simulate(&schedules, &Layout::even(0, 1), 1, 1, COST).unwrap().seconds;
-        assert_eq!(found, ALPHA);
+        let rounds = f64::from(world.next_power_of_two().ilog2());
+        for (algorithm, rounds) in [(Dissemination, rounds), (OneShot, 1.0)] {
+            let schedules = schedules(algorithm, Barrier, world);
+            let found = simulate(&schedules, &Layout::even(0, 1), 1, 1, COST).unwrap().seconds;
+            assert_eq!(found, rounds * ALPHA, "{algorithm}, world {world}");
+        }
     }
 }
 
