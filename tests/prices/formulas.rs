@@ -235,8 +235,7 @@ fn windows_of_a_tree_overlap_in_conflict_order() {
 fn trees_take_their_height_and_one_unit_a_window() {
     let cost = Cost { ports: Ports::PerLink, ..COST };
     for world in [2_usize, 3, 6, 7, 12, 15, 33, 64] {
-        let h = f64::from(world.ilog2());
-        let k = 16.0;
+        let (h, k) = (f64::from(world.ilog2()), 16.0);
         let price = |collective| price((Tree, collective), world, 16, cost);
         let unit = ALPHA + S / k * BETA;
         assert_eq!(price(AllReduce), (2.0 * h + k - 1.0) * unit, "world {world}");
@@ -255,8 +254,7 @@ fn height(world: usize) -> f64 {
 fn double_trees_take_their_height_and_half_a_unit_a_window() {
     let cost = Cost { ports: Ports::PerLink, ..COST };
     for world in [3_usize, 4, 6, 7, 12, 15, 33, 64] {
-        let h = height(world);
-        let k = 16.0;
+        let (h, k) = (height(world), 16.0);
         let price = |collective| price((DoubleTree, collective), world, 16, cost);
         let unit = ALPHA + S / (2.0 * k) * BETA;
         // Half of the links go up in one tree and down in the other. The way up is that of the tree
