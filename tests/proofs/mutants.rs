@@ -253,7 +253,7 @@ proptest! {
         let placement = if in_place { Placement::InPlace } else { Placement::Apart };
         let collective = Collective::all(root)[nth];
         if verify(collective, &schedules, placement).is_ok() {
-            prop_assert!(does_what_it_promises(collective, &schedules, placement, &mut SeededRng::new(3)));
+            prop_assert!(does_what_it_promises(("drawn", collective, placement), &schedules, &mut SeededRng::new(3)));
         }
     }
 }

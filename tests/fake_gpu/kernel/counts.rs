@@ -129,6 +129,7 @@ fn calls_move_and_post_as_much_as_their_programs_say_emulated() {
     for (name, from, to) in [
         ("gathers await one rank after the other", "step.fold < first)", "step.fold != 0)"),
         ("nothing is fetched ahead", "row++) prefetch(from", "row++) if (!from) prefetch(from"),
+        ("slots are fetched ahead", "ahead = reaches &&", "ahead = (reaches || true) &&"),
         ("each step tells its writers", "(self.launch.tells_late) {", "(false) {"),
     ] {
         let edited =
