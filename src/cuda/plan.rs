@@ -299,7 +299,7 @@ mod tests {
         let mut host = Topology::new();
         let switch = host.add(NodeKind::GpuSwitch, Some(0), "switch");
         for rank in 0..world {
-            let gpu = host.add(NodeKind::Gpu, Some(0), &format!("GPU{rank}"));
+            let gpu = host.add(NodeKind::Gpu, Some(0), format!("GPU{rank}"));
             host.join(gpu, switch, kind, bandwidth);
         }
         DeviceLinks::new(&host, &(0..world).collect::<Vec<_>>()).unwrap()

@@ -104,8 +104,8 @@ fn a_rank_that_is_killed_during_direct_writes_is_named() {
     running.wait_for("calls", &[0, 1, 2, 3]);
     running.signal(3, "KILL");
     let ended = running.end();
-    for rank in 0..3 {
-        assert_eq!(ended[rank].only("culprit"), "3", "{:?}", ended[rank]);
+    for survivor in &ended[..3] {
+        assert_eq!(survivor.only("culprit"), "3", "{survivor:?}");
     }
 }
 
