@@ -7,6 +7,13 @@
 
 #[cfg(feature = "cuda")]
 mod nvml;
+#[cfg(not(feature = "cuda"))]
+mod nvml {
+    /// There is no driver to ask.
+    pub(super) fn read() -> super::DriverReport {
+        Ok((Vec::new(), Vec::new()))
+    }
+}
 mod processor;
 mod sysfs;
 
@@ -51,6 +58,9 @@ pub struct GpuInfo {
     pub links: Vec<DirectLink>,
 }
 
+/// A driver's information on its GPUs, and on the access of each to the memory of each; or why there is none.
+type DriverReport = Result<(Vec<GpuInfo>, Vec<Vec<PeerAccess>>), String>;
+
 /// Whether one GPU can read and write another GPU's memory.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PeerAccess {
@@ -64,10 +74,7 @@ pub enum PeerAccess {
 
 /// Detects the hardware of this machine.
 pub fn machine() -> DetectedMachine {
-    #[cfg(feature = "cuda")]
     let driver = nvml::read();
-    #[cfg(not(feature = "cuda"))]
-    let driver = Ok::<_, String>((Vec::new(), Vec::new()));
     let why = driver.as_ref().err().map(|why| format!("NVIDIA's driver was not asked: {why}"));
     let (gpus, peers) = driver.unwrap_or_default();
     let mut machine = machine_at(Path::new("/"), gpus, peers);

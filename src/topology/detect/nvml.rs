@@ -1,6 +1,6 @@
 //! Information of NVIDIA's driver, through its management library NVML.
 
-use super::{GpuInfo, PeerAccess};
+use super::{DriverReport, GpuInfo, PeerAccess};
 use crate::topology::system::DirectLink;
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus};
 use nvml_wrapper::{Device, Nvml};
@@ -13,7 +13,7 @@ const MOST_LINKS: u32 = 36;
 ///
 /// # Errors
 /// The reason as a sentence. Usually the library is missing, because no driver is installed.
-pub(super) fn read() -> Result<(Vec<GpuInfo>, Vec<Vec<PeerAccess>>), String> {
+pub(super) fn read() -> DriverReport {
     let nvml = Nvml::init().map_err(|error| error.to_string())?;
     let all = 0..nvml.device_count().unwrap_or(0);
     let devices = all.filter_map(|number| nvml.device_by_index(number).ok());
