@@ -338,7 +338,8 @@ mod tests {
                 let flags_ns = |bytes| (read_of_others(world, bytes) as f64 / rate) as u64;
                 let longer = limit + LANE_OF_LINES;
                 println!(
-                    "{world} ranks at {rate} GB/s: {limit} bytes, {} ns of flags; {} ns of {longer} bytes",
+                    "{world} ranks at {rate} GB/s: {limit} bytes, {} ns of flags; {} ns of {longer} \
+                     bytes",
                     flags_ns(limit),
                     flags_ns(longer)
                 );

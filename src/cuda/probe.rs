@@ -105,10 +105,12 @@ impl ReachProbe {
             None => Ok(()),
             Some(rank) if !comm.hosts().together(me, rank) => Err(match report {
                 None => format!(
-                    "other bytes have arrived in the memory of the GPU of rank {me} than rank {rank} has written"
+                    "other bytes have arrived in the memory of the GPU of rank {me} than rank {rank} \
+                     has written"
                 ),
                 Some(_) => format!(
-                    "bytes between the hosts of ranks {me} and {rank} do not arrive within {seconds} s"
+                    "bytes between the hosts of ranks {me} and {rank} do not arrive within \
+                     {seconds} s"
                 ),
             }),
             Some(rank) => Err(format!(

@@ -251,9 +251,9 @@ proptest! {
         in_place: bool,
     ) {
         let placement = if in_place { Placement::InPlace } else { Placement::Apart };
-        let collective = Collective::all(root)[nth];
-        if verify(collective, &schedules, placement).is_ok() {
-            prop_assert!(does_what_it_promises(("drawn", collective, placement), &schedules, &mut SeededRng::new(3)));
+        let call = ("drawn", Collective::all(root)[nth], placement);
+        if verify(call.1, &schedules, placement).is_ok() {
+            prop_assert!(does_what_it_promises(call, &schedules, &mut SeededRng::new(3)));
         }
     }
 }

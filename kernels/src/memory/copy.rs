@@ -16,7 +16,7 @@ mod choice;
 #[repr(C, align(32))]
 struct Wide([u64; 4]);
 
-/// What an iteration of the loop moves.
+/// The registers of one iteration.
 type Stride = [Wide; 4];
 const STRIDE: usize = size_of::<Stride>();
 

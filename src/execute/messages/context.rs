@@ -10,7 +10,8 @@ pub(crate) trait Connector: WaitWatcher {
     /// Makes a stream on which this rank sends messages to each of `peers`, without their help, and
     /// returns the streams in their order. Each rank makes it at most once for each peer.
     ///
-    /// Errors: the reason why there is no stream by `deadline`, as a sentence.
+    /// # Errors
+    /// Of each: the reason why there is no stream by `deadline`, as a sentence.
     fn dial_all(&self, peers: &[usize], deadline: Instant) -> Vec<Result<AnyStream, String>>;
 
     /// Takes the streams that peers have made to this rank since the last call, each with its peer.

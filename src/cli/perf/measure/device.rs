@@ -71,7 +71,7 @@ pub(crate) struct DeviceBuffers {
     input: DeviceBuffer,
     often: DeviceBuffer,
     once: DeviceBuffer,
-    /// What confirms a window of messages.
+    /// The message that confirms a window of messages.
     confirmation: CudaSlice<u8>,
 }
 

@@ -5,7 +5,7 @@ use super::{objects, printed, run, skip::skipped, text};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What can be seen of a page: functions of JavaScript.
+/// JavaScript functions that read texts, colours and sizes of a page.
 const SEEN: &str = include_str!("seen.js");
 
 #[test]

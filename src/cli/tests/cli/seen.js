@@ -1,4 +1,4 @@
-// What can be seen of a page, for tests.
+// Texts, colours and sizes of a page, for tests.
 
 // The texts of all cells of the tables that a selector finds, by row.
 const cells = selector => [...document.querySelectorAll(selector)].flatMap(table =>

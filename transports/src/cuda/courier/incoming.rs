@@ -1,4 +1,4 @@
-//! What a courier receives from one rank.
+//! The incoming messages of a courier from one rank.
 
 use super::message::{WordHead, WordKind};
 use super::places::{CopyRange, Direction, MailboxCopy};
